@@ -1,0 +1,104 @@
+//! Processors: which one a thread is on, how to go there, and a cheap clock.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::CpuSet;
+
+use crate::error::{SysError, SysResult};
+
+/// Moves the calling thread to processor `cpu` and keeps it there.
+pub fn run_on(cpu: usize) -> SysResult<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).map_err(SysError::of("sched_setaffinity"))
+}
+
+/// The processor the calling thread runs on.
+pub fn current() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// Asks for a better place in the scheduler's order; without the privilege nothing changes.
+pub fn prefer_thread() {
+    let _ = rustix::process::setpriority_process(None, -10);
+}
+
+/// A thread's restartable-sequence area, which the kernel keeps up to date with the thread's
+/// processor.
+///
+/// glibc registers one for each thread at `__rseq_offset` from the thread pointer (glibc 2.35).
+#[derive(Clone, Copy, Debug)]
+pub struct RseqArea(*const AtomicU32);
+
+// SAFETY: the area is only read, through an atomic, and lives as long as `of_current` promised.
+unsafe impl Send for RseqArea {}
+
+impl RseqArea {
+    /// The area of the calling thread, `offset` bytes from its thread pointer.
+    ///
+    /// # Safety
+    /// `offset` must be glibc's `__rseq_offset`, and the result may be used only while the thread's
+    /// memory exists; for the main thread that is the life of the process.
+    pub unsafe fn of_current(offset: isize) -> Self {
+        let thread_pointer: usize;
+        // SAFETY: on x86-64 the word at fs:0 is the thread pointer itself (ELF TLS ABI).
+        unsafe {
+            core::arch::asm!(
+                "mov {}, fs:0",
+                out(reg) thread_pointer,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+        // struct rseq: u32 cpu_id_start, u32 cpu_id (linux/rseq.h).
+        Self(thread_pointer.wrapping_add_signed(offset + 4) as *const AtomicU32)
+    }
+
+    /// Where the area is.
+    pub fn address(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The processor the thread is on, or was on when it last left one. `None` when not registered.
+    pub fn cpu(self) -> Option<usize> {
+        // SAFETY: the constructor's contract keeps the area alive. Relaxed: the kernel is the only
+        // writer, and a stale answer costs time only.
+        let cpu = unsafe { (*self.0).load(Ordering::Relaxed) };
+        (cpu < 1 << 16).then_some(cpu as usize)
+    }
+}
+
+/// Ticks of the processor's time-stamp counter: cheap, constant in rate, of unknown unit.
+pub fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Nanoseconds of the monotonic clock, by a system call (about 200 ns).
+pub fn monotonic_ns() -> u64 {
+    let mut time = [0_u64; 2];
+    // SAFETY: the buffer is a struct timespec; clock 1 is CLOCK_MONOTONIC.
+    unsafe {
+        crate::raw::syscall(
+            linux_raw_sys::general::__NR_clock_gettime,
+            [1, time.as_mut_ptr() as usize, 0, 0, 0, 0],
+        );
+    }
+    time[0] * 1_000_000_000 + time[1]
+}
+
+/// Sleeps for `duration_ns`.
+pub fn sleep_ns(duration_ns: u64) {
+    let time = [duration_ns / 1_000_000_000, duration_ns % 1_000_000_000];
+    // SAFETY: the argument is a struct timespec, and no remainder is asked for.
+    unsafe {
+        crate::raw::syscall(
+            linux_raw_sys::general::__NR_nanosleep,
+            [time.as_ptr() as usize, 0, 0, 0, 0, 0],
+        );
+    }
+}
+
+/// Lets others on this processor run.
+pub fn yield_now() {
+    rustix::thread::sched_yield();
+}

@@ -1,0 +1,108 @@
+//! Files: an unnamed spill file, written and read at offsets.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, StatVfs};
+
+use crate::error::{SysError, SysResult};
+use crate::page::Bytes;
+
+/// A file used as numbered bytes. It is closed on drop; an unnamed file is then gone.
+#[derive(Debug)]
+pub struct SpillFile {
+    fd: OwnedFd,
+}
+
+impl SpillFile {
+    /// Uses an open file, for example one that was handed over by another process.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Makes an unnamed file of mode 0600 in `directory`. `EOPNOTSUPP` where the file system has
+    /// none.
+    pub fn unnamed_in(directory: &core::ffi::CStr) -> SysResult<Self> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
+            .map(|fd| Self { fd })
+            .map_err(SysError::of("open(O_TMPFILE)"))
+    }
+
+    /// Hands the file over.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
+    /// Writes all of `bytes` at `offset`. `ENOSPC` when the disk is full: nothing may be relied on
+    /// then.
+    pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> SysResult<()> {
+        while !bytes.is_empty() {
+            match rustix::io::pwrite(&self.fd, bytes, offset) {
+                Ok(0) => return Err(SysError { call: "pwrite", errno: 5 }),
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    offset += count as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(SysError::of("pwrite")(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads exactly `bytes.len()` bytes at `offset`. `EIO` when the file ends before.
+    pub fn read_exact_at(&self, mut bytes: &mut [u8], mut offset: u64) -> SysResult<()> {
+        while !bytes.is_empty() {
+            match rustix::io::pread(&self.fd, &mut *bytes, offset) {
+                Ok(0) => return Err(SysError { call: "pread", errno: 5 }),
+                Ok(count) => {
+                    bytes = &mut bytes[count..];
+                    offset += count as u64;
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(SysError::of("pread")(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the disk blocks of `offset..offset + length` back. `EOPNOTSUPP` where files have no
+    /// holes.
+    pub fn punch_hole(&self, offset: u64, length: Bytes) -> SysResult<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.fd, flags, offset, length.0 as u64)
+            .map_err(SysError::of("fallocate"))
+    }
+
+    /// Asks the kernel to begin writing `offset..offset + length` to the disk, without waiting, so
+    /// that the bytes stop counting as dirty memory. Only a hint: a refusal changes nothing.
+    ///
+    /// `POSIX_FADV_DONTNEED` starts the write-out of dirty pages and drops clean ones (the kernel's
+    /// mm/fadvise.c): what `SYNC_FILE_RANGE_WRITE` does, by a call that rustix offers.
+    pub fn start_write_out(&self, offset: u64, length: Bytes) {
+        if let Some(length) = core::num::NonZeroU64::new(length.0 as u64) {
+            let _ = rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::DontNeed);
+        }
+    }
+
+    /// Free space of the file system the file lies on, as far as this user may take it.
+    pub fn space_available(&self) -> SysResult<Bytes> {
+        let stat: StatVfs = rustix::fs::fstatvfs(&self.fd).map_err(SysError::of("fstatvfs"))?;
+        Ok(Bytes(stat.f_bavail.saturating_mul(stat.f_frsize) as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_and_the_end_is_an_error() {
+        let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
+        file.write_all_at(b"coldpress", 4096).unwrap();
+        let mut back = [0; 9];
+        file.read_exact_at(&mut back, 4096).unwrap();
+        assert_eq!(&back, b"coldpress");
+        assert_eq!(file.read_exact_at(&mut back, 4097).unwrap_err().errno, 5);
+        assert!(file.space_available().unwrap() > Bytes(0));
+    }
+}

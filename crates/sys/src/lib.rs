@@ -1,0 +1,26 @@
+//! Layer 0: the only crate with system calls. It knows no policy.
+//!
+//! Everything here works without libc, without thread-local memory and without an allocator, so
+//! that the runtime may use it inside any program. Modules: [`page`] the units, [`error`] the
+//! failed call, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
+//! file, [`sync`] locks, [`futex`] waiting, [`raw`] bare calls and threads, [`cpu`] processors and
+//! clocks, [`proc`] what the kernel says of this process, [`net`] packets with descriptors,
+//! [`uffd`] faults.
+#![cfg_attr(not(test), no_std)]
+
+pub mod cpu;
+pub mod error;
+pub mod file;
+pub mod futex;
+pub mod map;
+pub mod net;
+pub mod page;
+pub mod proc;
+pub mod raw;
+pub mod shared;
+pub mod sync;
+pub mod uffd;
+
+pub use error::{SysError, SysResult};
+pub use page::{Bytes, PAGE_BYTES, Page, PageBuffer, PageCount};
+pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

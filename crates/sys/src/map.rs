@@ -1,0 +1,237 @@
+//! Address space: reserved spans that the kernel fills with memory on touch, and takes back on
+//! request.
+
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock, munmap,
+};
+
+use crate::error::{SysError, SysResult};
+use crate::page::{Bytes, PAGE_BYTES};
+
+/// Every live span, so that whoever looks at the mappings of this process can tell ours: start and
+/// end, or two zeros.
+static SPANS: [[AtomicUsize; 2]; SPANS_MAX] =
+    [const { [const { AtomicUsize::new(0) }; 2] }; SPANS_MAX];
+/// Most spans at a time. Beyond it [`Span::reserve`] fails with `ENOMEM`.
+const SPANS_MAX: usize = 512;
+
+/// Calls `visit` with first address and end of each live span of this process, guards included.
+pub fn for_each_span(mut visit: impl FnMut(usize, usize)) {
+    for [start, end] in &SPANS {
+        // Acquire pairs with the Release in `note_span`.
+        let end = end.load(Ordering::Acquire);
+        if end != 0 {
+            // Relaxed: ordered by the load above.
+            visit(start.load(Ordering::Relaxed), end);
+        }
+    }
+}
+
+/// Forgets all spans. For the child of `fork`, which inherits none.
+pub fn forget_spans() {
+    for [start, end] in &SPANS {
+        // Relaxed: there is no other thread.
+        end.store(0, Ordering::Relaxed);
+        start.store(0, Ordering::Relaxed);
+    }
+}
+
+fn note_span(first: usize, last: usize) -> bool {
+    SPANS.iter().any(|[start, end]| {
+        // Relaxed on both sides: the place is ours from here on, and is published by the store
+        // below.
+        let free = start.compare_exchange(0, first, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if free {
+            // Release pairs with the Acquire in `for_each_span`.
+            end.store(last, Ordering::Release);
+        }
+        free
+    })
+}
+
+fn drop_span(first: usize) {
+    for [start, end] in &SPANS {
+        // Relaxed: the span's owner drops it, so nobody changes this place meanwhile.
+        if start.load(Ordering::Relaxed) == first {
+            end.store(0, Ordering::Relaxed);
+            // Release pairs with the exchange in `note_span`: the end is zero before the place is
+            // free.
+            start.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Bytes kept unmapped on both sides of a span, so that the kernel never merges it with a
+/// neighbour.
+const GUARD_BYTES: usize = PAGE_BYTES;
+
+/// A private, page-aligned span of address space, readable and writable, backed on first touch.
+///
+/// It is not inherited over `fork` and is given back on drop.
+#[derive(Debug)]
+pub struct Span {
+    base: NonNull<u8>,
+    length: Bytes,
+    align: usize,
+}
+
+// SAFETY: a span is an address and a length; access to its bytes goes through raw pointers whose
+// users state their own exclusion.
+unsafe impl Send for Span {}
+// SAFETY: as for `Send`; `discard` is unsafe and asks for exclusion itself.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// Reserves `length` bytes, rounded up to pages, aligned to `align` (a power of two of at least
+    /// a page). No memory is used until it is touched. Fails with the kernel's number, usually
+    /// `ENOMEM` under an address-space limit.
+    pub fn reserve(length: Bytes, align: Bytes) -> SysResult<Self> {
+        assert!(align.0.is_power_of_two() && align.0 >= PAGE_BYTES);
+        let length = length.pages_up().bytes();
+        let total = length.0 + align.0 + 2 * GUARD_BYTES;
+        // SAFETY: a fresh private mapping at an address of the kernel's choice touches nothing of
+        // ours.
+        let start = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                total,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }
+        .map_err(SysError::of("mmap"))?;
+        // `mlockall(MCL_FUTURE)` would lock, and so fill, what becomes accessible below.
+        // SAFETY: the range is the mapping made above.
+        let _ = unsafe { munlock(start, total) };
+        let first = (start as usize + GUARD_BYTES).next_multiple_of(align.0);
+        // SAFETY: `first..first + length` lies inside the mapping made above, by the choice of
+        // `total`.
+        unsafe {
+            mprotect(first as *mut c_void, length.0, MprotectFlags::READ | MprotectFlags::WRITE)
+                .and_then(|()| madvise(first as *mut c_void, length.0, Advice::LinuxDontFork))
+        }
+        .map_err(|errno| {
+            // SAFETY: nothing has been handed out of this mapping.
+            let _ = unsafe { munmap(start, total) };
+            SysError::of("mprotect")(errno)
+        })?;
+        // The slack in front of and behind the span goes back, but for one guard page each.
+        let lead = first - GUARD_BYTES - start as usize;
+        let tail = first + length.0 + GUARD_BYTES;
+        // SAFETY: both ranges are inside our mapping and outside the span.
+        unsafe {
+            if lead > 0 {
+                let _ = munmap(start, lead);
+            }
+            if start as usize + total > tail {
+                let _ = munmap(tail as *mut c_void, start as usize + total - tail);
+            }
+        }
+        if !note_span(first - GUARD_BYTES, first + length.0 + GUARD_BYTES) {
+            let kept = (first - GUARD_BYTES) as *mut c_void;
+            // SAFETY: nothing has been handed out of this mapping.
+            let _ = unsafe { munmap(kept, length.0 + 2 * GUARD_BYTES) };
+            return Err(SysError { call: "reserve(too many spans)", errno: 12 });
+        }
+        let base = NonNull::new(first as *mut u8).expect("mmap returns no null");
+        Ok(Self { base, length, align: align.0 })
+    }
+
+    /// The first byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The first address, as a number.
+    pub fn address(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+
+    /// The length in bytes, a whole number of pages.
+    pub fn length(&self) -> Bytes {
+        self.length
+    }
+
+    /// The alignment asked for at [`Span::reserve`].
+    pub fn align(&self) -> Bytes {
+        Bytes(self.align)
+    }
+
+    /// Gives the memory of `offset..offset + length` back to the system; it reads as zero
+    /// afterwards.
+    ///
+    /// # Safety
+    /// Nobody may rely on the bytes of that range, nor hold a reference into it.
+    pub unsafe fn discard(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
+        assert!(offset.0 + length.0 <= self.length.0 && offset.0.is_multiple_of(PAGE_BYTES));
+        let start = self.address() + offset.0;
+        // SAFETY: the range is inside the span (asserted), and the caller gave up its contents.
+        unsafe { madvise(start as *mut c_void, length.0, Advice::LinuxDontNeed) }
+            .map_err(SysError::of("madvise"))
+    }
+
+    /// Makes a range of the span inaccessible for good, which also keeps what lies around it apart.
+    pub fn guard(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
+        assert!(offset.0 + length.0 <= self.length.0 && offset.0.is_multiple_of(PAGE_BYTES));
+        let start = self.address() + offset.0;
+        // SAFETY: the range is inside the span (asserted); a later access is a fault, not
+        // undefined.
+        unsafe { mprotect(start as *mut c_void, length.0, MprotectFlags::empty()) }
+            .map_err(SysError::of("mprotect"))
+    }
+
+    /// Keeps huge pages out of the span, so that what is touched is what is used.
+    pub fn forbid_huge_pages(&self) {
+        // A kernel without huge pages answers EINVAL, which means the same.
+        // SAFETY: the advice changes no contents.
+        let _ =
+            unsafe { madvise(self.base.as_ptr().cast(), self.length.0, Advice::LinuxNoHugepage) };
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        let start = (self.address() - GUARD_BYTES) as *mut c_void;
+        drop_span(start as usize);
+        // SAFETY: the span and its two guards are ours, and dropping it means nobody uses it any
+        // more.
+        let _ = unsafe { munmap(start, self.length.0 + 2 * GUARD_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_spans_are_known_and_dropped_ones_are_not() {
+        let span = Span::reserve(Bytes::mib(1), Bytes(PAGE_BYTES)).unwrap();
+        let address = span.address();
+        let known = || {
+            let mut found = false;
+            for_each_span(|start, end| found |= (start..end).contains(&address));
+            found
+        };
+        assert!(known());
+        drop(span);
+        assert!(!known());
+    }
+
+    #[test]
+    fn a_span_is_aligned_zeroed_writable_and_discardable() {
+        let span = Span::reserve(Bytes::mib(4), Bytes::mib(2)).unwrap();
+        assert_eq!(span.address() % (2 << 20), 0);
+        // SAFETY: the offsets are inside the span, and this test is its only user.
+        unsafe {
+            let byte = span.base().as_ptr().add(12_345);
+            assert_eq!(byte.read(), 0);
+            byte.write(7);
+            span.discard(Bytes(0), Bytes::mib(4)).unwrap();
+            assert_eq!(byte.read(), 0);
+        }
+    }
+}

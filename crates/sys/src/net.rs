@@ -1,0 +1,113 @@
+//! Packets with descriptors over a unix socket: how a launcher hands a process what it may use.
+
+use core::mem::MaybeUninit;
+
+use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::io::{IoSlice, IoSliceMut};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+use crate::error::{SysError, SysResult};
+
+/// Most descriptors in one packet.
+pub const DESCRIPTORS_MAX: usize = 4;
+
+/// Connects to the packet socket at `path`.
+pub fn connect(path: &core::ffi::CStr) -> SysResult<OwnedFd> {
+    let socket = packet_socket()?;
+    let address = SocketAddrUnix::new(path).map_err(SysError::of("sockaddr_un"))?;
+    rustix::net::connect(&socket, &address).map_err(SysError::of("connect"))?;
+    Ok(socket)
+}
+
+/// Listens for packet connections at `path`, which must not exist yet.
+pub fn listen(path: &core::ffi::CStr) -> SysResult<OwnedFd> {
+    let socket = packet_socket()?;
+    let address = SocketAddrUnix::new(path).map_err(SysError::of("sockaddr_un"))?;
+    rustix::net::bind(&socket, &address).map_err(SysError::of("bind"))?;
+    rustix::net::listen(&socket, 128).map_err(SysError::of("listen"))?;
+    Ok(socket)
+}
+
+/// Takes the next connection.
+pub fn accept(listener: BorrowedFd<'_>) -> SysResult<OwnedFd> {
+    rustix::net::accept_with(listener, SocketFlags::CLOEXEC).map_err(SysError::of("accept4"))
+}
+
+/// The process at the other end, as this process's PID name space numbers it.
+pub fn peer_process(socket: BorrowedFd<'_>) -> SysResult<u32> {
+    rustix::net::sockopt::socket_peercred(socket)
+        .map(|credentials| credentials.pid.as_raw_nonzero().get() as u32)
+        .map_err(SysError::of("getsockopt(SO_PEERCRED)"))
+}
+
+fn packet_socket() -> SysResult<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .map_err(SysError::of("socket"))
+}
+
+/// Sends one packet with descriptors. Never raises SIGPIPE and never waits: `EAGAIN` when the other
+/// end has too many unread.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> SysResult<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
+        assert!(fits, "at most {DESCRIPTORS_MAX} descriptors");
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)
+        .map(|_| ())
+        .map_err(SysError::of("sendmsg"))
+}
+
+/// Receives one packet into `bytes`, its descriptors into `fds` in order. 0 bytes: the other end
+/// has closed.
+pub fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    fds: &mut [Option<OwnedFd>; DESCRIPTORS_MAX],
+) -> SysResult<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let result = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)
+        .map_err(SysError::of("recvmsg"))?;
+    let mut places = fds.iter_mut();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            for (place, fd) in places.by_ref().zip(received) {
+                *place = Some(fd);
+            }
+        }
+    }
+    Ok(result.bytes)
+}
+
+/// A connected pair of packet sockets.
+pub fn pair() -> SysResult<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(SysError::of("socketpair"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fd::AsFd;
+
+    #[test]
+    fn descriptors_travel_with_their_packet() {
+        let (left, right) = pair().unwrap();
+        let file = crate::file::SpillFile::unnamed_in(c"/var/tmp").unwrap().into_fd();
+        send(left.as_fd(), b"here", &[file.as_fd(), left.as_fd()]).unwrap();
+        let (mut bytes, mut fds) = ([0; 64], [const { None }; DESCRIPTORS_MAX]);
+        assert_eq!(receive(right.as_fd(), &mut bytes, &mut fds).unwrap(), 4);
+        assert_eq!(fds.iter().filter(|fd| fd.is_some()).count(), 2);
+        drop((left, fds));
+        let mut fds = [const { None }; DESCRIPTORS_MAX];
+        assert_eq!(receive(right.as_fd(), &mut bytes, &mut fds).unwrap(), 0);
+    }
+}

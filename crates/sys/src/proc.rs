@@ -1,0 +1,340 @@
+//! What the kernel says of this process: its mappings, its resident pages, where its threads run.
+//!
+//! Parsed by hand because these files are read on a thread without an allocator. See proc(5).
+
+use core::ffi::CStr;
+
+use linux_raw_sys::general as linux;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::ioctl::{self, Opcode};
+
+use crate::error::{SysError, SysResult};
+use crate::page::{Bytes, PageCount};
+
+/// `_IOWR('f', 16, struct pm_scan_arg)`, Linux 6.7.
+const PAGEMAP_SCAN: Opcode = ioctl::opcode::read_write::<linux::pm_scan_arg>(b'f', 16);
+
+fn open_read(path: &CStr) -> SysResult<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(SysError::of("open"))
+}
+
+fn read_at<'b>(fd: &OwnedFd, buffer: &'b mut [u8], offset: u64) -> SysResult<&'b [u8]> {
+    let count = rustix::io::pread(fd, &mut *buffer, offset).map_err(SysError::of("pread"))?;
+    Ok(&buffer[..count])
+}
+
+/// The resident anonymous memory of this process, read again and again from one open file.
+#[derive(Debug)]
+pub struct ResidentGauge {
+    statm: OwnedFd,
+}
+
+impl ResidentGauge {
+    /// Opens /proc/self/statm. `ENOENT` where /proc is not mounted.
+    pub fn open() -> SysResult<Self> {
+        open_read(c"/proc/self/statm").map(|statm| Self { statm })
+    }
+
+    /// Resident anonymous pages: `resident - shared` of statm, that is RssAnon.
+    pub fn anonymous(&self) -> SysResult<PageCount> {
+        let mut buffer = [0; 128];
+        let text = read_at(&self.statm, &mut buffer, 0)?;
+        let mut numbers = text.split(|byte| *byte == b' ').map(decimal);
+        let (_size, resident, shared) = (numbers.next(), numbers.next(), numbers.next());
+        match (resident.flatten(), shared.flatten()) {
+            (Some(resident), Some(shared)) => {
+                Ok(PageCount(resident as usize).saturating_sub(PageCount(shared as usize)))
+            }
+            _ => Err(SysError { call: "parse(/proc/self/statm)", errno: 22 }),
+        }
+    }
+}
+
+/// Memory of this process that cannot leave it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Immovable {
+    /// Locked (VmLck).
+    pub locked: Bytes,
+    /// Resident shared memory (RssShmem).
+    pub shared: Bytes,
+}
+
+/// Reads locked and shared memory from /proc/self/status.
+pub fn immovable() -> SysResult<Immovable> {
+    let status = open_read(c"/proc/self/status")?;
+    let mut buffer = [0; 4096];
+    let text = read_at(&status, &mut buffer, 0)?;
+    let kib = |name: &[u8]| {
+        text.split(|byte| *byte == b'\n')
+            .find_map(|line| line.strip_prefix(name))
+            .and_then(|rest| rest.trim_ascii().split(|byte| *byte == b' ').next())
+            .and_then(decimal)
+            .map_or(Bytes(0), |count| Bytes::kib(count as usize))
+    };
+    Ok(Immovable { locked: kib(b"VmLck:"), shared: kib(b"RssShmem:") })
+}
+
+/// One mapping, as a line of /proc/self/maps gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: usize,
+    /// One past the last address.
+    pub end: usize,
+    /// What kind of memory it is.
+    pub kind: MappingKind,
+}
+
+/// The kinds of mappings that matter to who manages memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MappingKind {
+    /// Private, anonymous, readable and writable, not executable, and not a stack.
+    PrivateAnonymous,
+    /// Private and anonymous, without any access: a guard or a reservation.
+    Inaccessible,
+    /// Everything else: files, shared, executable, read-only, stacks, the kernel's own.
+    Other,
+}
+
+/// Calls `visit` for each mapping of this process in address order. `buffer` holds what is read at
+/// a time; it must be longer than the longest line, 4 KiB of path included.
+pub fn for_each_mapping(buffer: &mut [u8], mut visit: impl FnMut(Mapping)) -> SysResult<()> {
+    let maps = open_read(c"/proc/self/maps")?;
+    let mut kept = 0;
+    loop {
+        let count = rustix::io::read(&maps, &mut buffer[kept..]).map_err(SysError::of("read"))?;
+        if count == 0 {
+            return Ok(());
+        }
+        let filled = kept + count;
+        let mut line_start = 0;
+        while let Some(length) = buffer[line_start..filled].iter().position(|byte| *byte == b'\n') {
+            if let Some(mapping) = parse_mapping(&buffer[line_start..line_start + length]) {
+                visit(mapping);
+            }
+            line_start += length + 1;
+        }
+        buffer.copy_within(line_start..filled, 0);
+        kept = filled - line_start;
+    }
+}
+
+/// `start-end perms offset dev inode   name`
+fn parse_mapping(line: &[u8]) -> Option<Mapping> {
+    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let mut addresses = fields.next()?.split(|byte| *byte == b'-').map(hexadecimal);
+    let (start, end) = (addresses.next()??, addresses.next()??);
+    let permissions = fields.next()?;
+    let inode = fields.nth(2)?;
+    let name = fields.next().unwrap_or_default();
+    let anonymous = inode == b"0"
+        && (name.is_empty()
+            || name == b"[heap]"
+            || (name.starts_with(b"[anon:") && !line.windows(5).any(|part| part == b"stack")));
+    let kind = match permissions {
+        b"rw-p" if anonymous => MappingKind::PrivateAnonymous,
+        b"---p" if anonymous => MappingKind::Inaccessible,
+        _ => MappingKind::Other,
+    };
+    Some(Mapping { start: start as usize, end: end as usize, kind })
+}
+
+/// Which pages of a range are in memory.
+#[derive(Debug)]
+pub struct Pagemap {
+    fd: OwnedFd,
+}
+
+impl Pagemap {
+    /// Opens /proc/self/pagemap.
+    pub fn open() -> SysResult<Self> {
+        open_read(c"/proc/self/pagemap").map(|fd| Self { fd })
+    }
+
+    /// Calls `visit(first address, end address)` for each run of present pages in `start..end`.
+    /// `ENOTTY` where the kernel has no PAGEMAP_SCAN (before Linux 6.7).
+    pub fn for_each_present(
+        &self,
+        start: usize,
+        end: usize,
+        mut visit: impl FnMut(usize, usize),
+    ) -> SysResult<()> {
+        let mut regions = [EMPTY_REGION; 64];
+        let mut at = start;
+        while at < end {
+            let mut scan = linux::pm_scan_arg {
+                size: size_of::<linux::pm_scan_arg>() as u64,
+                flags: 0,
+                start: at as u64,
+                end: end as u64,
+                walk_end: 0,
+                vec: regions.as_mut_ptr() as u64,
+                vec_len: regions.len() as u64,
+                max_pages: 0,
+                category_inverted: 0,
+                category_mask: u64::from(linux::PAGE_IS_PRESENT),
+                category_anyof_mask: 0,
+                return_mask: u64::from(linux::PAGE_IS_PRESENT),
+            };
+            // SAFETY: the request fits the structure, and `vec` points to `vec_len` regions of
+            // ours.
+            let count = unsafe { ioctl::ioctl(self.fd.as_fd(), ScanCall(&mut scan)) }
+                .map_err(SysError::of("ioctl(PAGEMAP_SCAN)"))?;
+            for region in &regions[..count] {
+                visit(region.start as usize, region.end as usize);
+            }
+            // The walk always gets past the pages it reported, or to the end.
+            if scan.walk_end as usize <= at {
+                break;
+            }
+            at = scan.walk_end as usize;
+        }
+        Ok(())
+    }
+}
+
+const EMPTY_REGION: linux::page_region = linux::page_region { start: 0, end: 0, categories: 0 };
+
+/// PAGEMAP_SCAN returns the number of regions as the result of the call, which needs a pattern of
+/// its own.
+struct ScanCall<'a>(&'a mut linux::pm_scan_arg);
+
+// SAFETY: the opcode belongs to `pm_scan_arg`, which the kernel both reads and writes; the output
+// is the plain result of the call.
+unsafe impl ioctl::Ioctl for ScanCall<'_> {
+    type Output = usize;
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        PAGEMAP_SCAN
+    }
+
+    fn as_ptr(&mut self) -> *mut core::ffi::c_void {
+        (&raw mut *self.0).cast()
+    }
+
+    unsafe fn output_from_ptr(
+        output: ioctl::IoctlOutput,
+        _pointer: *mut core::ffi::c_void,
+    ) -> rustix::io::Result<usize> {
+        Ok(output as usize)
+    }
+}
+
+/// The processor on which a thread of this process ran last: field 39 of its stat file.
+pub fn cpu_of_thread(thread: u32) -> SysResult<usize> {
+    let mut path = [0_u8; 48];
+    let length = write_path(&mut path, b"/proc/self/task/", thread, b"/stat\0");
+    let path = CStr::from_bytes_with_nul(&path[..length]).expect("ends with its only zero");
+    let stat = open_read(path)?;
+    let mut buffer = [0; 1024];
+    let text = read_at(&stat, &mut buffer, 0)?;
+    // The second field is a name in parentheses and may hold anything, so fields count from its
+    // end.
+    let after_name = text.iter().rposition(|byte| *byte == b')').map_or(text, |at| &text[at + 1..]);
+    after_name
+        .split(|byte| *byte == b' ')
+        .filter(|field| !field.is_empty())
+        .nth(36)
+        .and_then(decimal)
+        .map(|cpu| cpu as usize)
+        .ok_or(SysError { call: "parse(/proc/self/task/TID/stat)", errno: 22 })
+}
+
+fn write_path(path: &mut [u8], head: &[u8], number: u32, tail: &[u8]) -> usize {
+    let mut digits = [0; 10];
+    let mut first = digits.len();
+    let mut rest = number;
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let mut length = 0;
+    for part in [head, &digits[first..], tail] {
+        path[length..length + part.len()].copy_from_slice(part);
+        length += part.len();
+    }
+    length
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
+    core::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
+}
+
+fn hexadecimal(text: &[u8]) -> Option<u64> {
+    u64::from_str_radix(core::str::from_utf8(text).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::PAGE_BYTES;
+
+    #[test]
+    fn lines_of_maps_are_told_apart() {
+        let kind = |line: &str| parse_mapping(line.as_bytes()).unwrap().kind;
+        use MappingKind::{Inaccessible, Other, PrivateAnonymous};
+        assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0 "), PrivateAnonymous);
+        assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0    [heap]"), PrivateAnonymous);
+        assert_eq!(
+            kind("7f00-8f00 rw-p 00000000 00:00 0  [anon: glibc: malloc]"),
+            PrivateAnonymous
+        );
+        assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0  [anon: glibc: pthread stack: 7]"), Other);
+        assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0          [stack]"), Other);
+        assert_eq!(kind("7f00-8f00 ---p 00000000 00:00 0 "), Inaccessible);
+        assert_eq!(kind("7f00-8f00 rwxp 00000000 00:00 0 "), Other);
+        assert_eq!(kind("7f00-8f00 rw-s 00000000 00:01 77  /dev/zero (deleted)"), Other);
+        assert_eq!(kind("7f00-8f00 rw-p 00001000 fe:00 123  /usr/lib/libc.so.6"), Other);
+        let mapping = parse_mapping(b"55d0c000-55d0e000 rw-p 0 00:00 0").unwrap();
+        assert_eq!((mapping.start, mapping.end), (0x55d0_c000, 0x55d0_e000));
+    }
+
+    #[test]
+    fn a_small_buffer_sees_every_mapping() {
+        let count = |size: usize| {
+            let mut buffer = std::vec![0; size];
+            let mut count = 0_usize;
+            for_each_mapping(&mut buffer, |_| count += 1).unwrap();
+            count
+        };
+        assert!(count(4096) > 10);
+        assert!(count(4096).abs_diff(count(1 << 20)) <= 2);
+    }
+
+    #[test]
+    fn touched_pages_are_present_and_counted() {
+        let gauge = ResidentGauge::open().unwrap();
+        let before = gauge.anonymous().unwrap();
+        let span = crate::map::Span::reserve(Bytes::mib(8), Bytes(PAGE_BYTES)).unwrap();
+        span.forbid_huge_pages();
+        for page in (0..2048).step_by(2) {
+            // SAFETY: the page lies inside the span of 2048 pages.
+            unsafe { span.base().as_ptr().add(page * PAGE_BYTES).write(1) };
+        }
+        let mut present = 0;
+        let pagemap = Pagemap::open().unwrap();
+        pagemap
+            .for_each_present(span.address(), span.address() + span.length().0, |start, end| {
+                present += (end - start) / PAGE_BYTES;
+            })
+            .unwrap();
+        assert_eq!(present, 1024);
+        let grown = gauge.anonymous().unwrap().0.saturating_sub(before.0);
+        assert!((900..1400).contains(&grown), "grew by {grown} pages");
+    }
+
+    #[test]
+    fn the_processor_of_a_pinned_thread_is_read() {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(0);
+        rustix::thread::sched_setaffinity(None, &set).unwrap();
+        assert_eq!(cpu_of_thread(crate::raw::thread_id()).unwrap(), 0);
+    }
+}

@@ -1,0 +1,73 @@
+//! Memory shared between processes by a descriptor.
+
+use core::ffi::CStr;
+use core::ptr::NonNull;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::MemfdFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::error::{SysError, SysResult};
+use crate::page::Bytes;
+
+/// Makes memory of `length` zeroed bytes that can be handed to other processes. `name` shows in
+/// /proc.
+pub fn create(name: &CStr, length: Bytes) -> SysResult<OwnedFd> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)
+        .map_err(SysError::of("memfd_create"))?;
+    rustix::fs::ftruncate(&fd, length.0 as u64).map_err(SysError::of("ftruncate"))?;
+    Ok(fd)
+}
+
+/// A mapping of shared memory that holds one `T` of atomics.
+#[derive(Debug)]
+pub struct Shared<T: 'static> {
+    place: NonNull<T>,
+}
+
+// SAFETY: `T: Sync` is asked for at `map`, and the mapping itself never moves.
+unsafe impl<T: Sync> Send for Shared<T> {}
+// SAFETY: a reference gives a `&T`, and `T: Sync` may be shared so.
+unsafe impl<T: Sync> Sync for Shared<T> {}
+
+impl<T: Sync> Shared<T> {
+    /// Maps `fd`, which must be at least as long as a `T`.
+    ///
+    /// # Safety
+    /// A `T` must be valid for every bit pattern, and must consist of atomics only, as other
+    /// processes write to it.
+    pub unsafe fn map(fd: BorrowedFd<'_>) -> SysResult<Self> {
+        let size = rustix::fs::fstat(fd).map_err(SysError::of("fstat"))?.st_size;
+        if (size as usize) < size_of::<T>() {
+            return Err(SysError { call: "fstat(shared memory)", errno: 22 });
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice, of a file that is long
+        // enough.
+        let pointer = unsafe {
+            mmap(core::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, fd.as_fd(), 0)
+        }
+        .map_err(SysError::of("mmap"))?;
+        // A child of `fork` joins by itself, under its own name.
+        // SAFETY: the advice changes no contents of the mapping just made.
+        let _ = unsafe { madvise(pointer, size_of::<T>(), Advice::LinuxDontFork) };
+        let place = NonNull::new(pointer.cast()).expect("mmap returns no null");
+        Ok(Self { place })
+    }
+}
+
+impl<T> core::ops::Deref for Shared<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the mapping lives as long as `self`, and `map` was promised that any bits are a
+        // `T`.
+        unsafe { self.place.as_ref() }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no reference outlives `self`.
+        let _ = unsafe { munmap(self.place.as_ptr().cast(), size_of::<T>()) };
+    }
+}
