@@ -1,0 +1,85 @@
+//! Pools: where compressed pages are kept, one trait over all of them.
+//!
+//! A pool names an object by a handle that stays the same wherever the object lies, and lends its
+//! bytes by closure, so that it may move objects at any other time.
+
+mod handles;
+#[cfg(test)]
+mod naive;
+#[cfg(test)]
+mod tests;
+pub mod zsmalloc;
+
+use core::fmt;
+
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+
+pub use zsmalloc::Zsmalloc;
+
+/// The largest object: an incompressible page.
+pub const OBJECT_MAX: Bytes = Bytes(PAGE_BYTES);
+
+/// The name of an object in its pool. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u32);
+
+/// Why an object was not allocated. The pool is as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocError {
+    /// No frame is to be had for the object or for the bookkeeping.
+    NoFrame,
+    /// The size is zero or above [`OBJECT_MAX`].
+    BadSize {
+        /// The size asked for.
+        size: Bytes,
+    },
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFrame => write!(f, "no frame left for the pool"),
+            Self::BadSize { size } => {
+                write!(f, "object of {} bytes; 1 to {} are possible", size.0, OBJECT_MAX.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for AllocError {}
+
+/// What a pool holds. Its cost is `frames` plus `metadata`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Objects stored.
+    pub objects: usize,
+    /// The sum of their sizes.
+    pub bytes_stored: Bytes,
+    /// Frames that hold objects.
+    pub frames: PageCount,
+    /// Everything else the pool takes: whole frames of its tables, and the pool's own structure.
+    pub metadata: Bytes,
+}
+
+/// A store of objects of 1 to 4096 bytes.
+///
+/// A handle that is not allocated is a bug of the caller: the methods taking one panic on it.
+pub trait Pool {
+    /// Makes room for an object of exactly `size` bytes, with undefined contents.
+    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError>;
+
+    /// Drops an object.
+    fn free(&mut self, handle: Handle);
+
+    /// The size the object was allocated with.
+    fn size(&self, handle: Handle) -> Bytes;
+
+    /// Fills the object with `bytes`, which must be as many as its size.
+    fn write(&mut self, handle: Handle, bytes: &[u8]);
+
+    /// Lends the object's bytes, in one piece.
+    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R;
+
+    /// What the pool holds now; takes constant time.
+    fn stats(&self) -> PoolStats;
+}
