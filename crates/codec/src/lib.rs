@@ -1,0 +1,117 @@
+//! Layer codec: one page to few bytes, and back.
+//!
+//! A [`Codec`] owns all the memory its library needs, allocated once when it is made. It runs
+//! inside other people's programs, so a page costs neither an allocation nor a system call. What
+//! needs no state is beside it: [`mod@same_filled`] finds pages that are one word, and
+//! [`mod@checksum`] guards bytes that leave memory.
+//!
+//! Invariants:
+//! 1. `decompress(compress(page)) == page`, for each codec and each page.
+//! 2. No byte is written outside of the buffers the caller gave, whatever the input.
+//! 3. Only [`Codec::new`] allocates; C is only called with caller-owned state (see `ffi`).
+//! 4. The output depends on the page and the output limit alone, not on pages seen before.
+#![cfg_attr(not(test), no_std)]
+
+extern crate alloc;
+
+pub mod checksum;
+mod error;
+mod ffi;
+mod id;
+mod lz4;
+mod lzo;
+pub mod same_filled;
+#[cfg(test)]
+mod tests;
+mod zstd;
+
+use core::fmt;
+
+pub use checksum::checksum;
+pub use error::{CodecError, DecodeError};
+pub use id::{CodecId, DEFAULT_ZSTD_LEVEL, ParseCodecError, ZSTD_LEVELS};
+pub use same_filled::{fill, same_filled};
+
+use coldpress_sys::{Bytes, PAGE_BYTES, Page};
+use lz4::Lz4;
+use lzo::Lzo;
+use zstd::Zstd;
+
+/// A compressor and decompressor of pages with its work memory. Not shared: one per thread.
+pub struct Codec {
+    id: CodecId,
+    engine: Engine,
+}
+
+/// The library behind a [`Codec`].
+enum Engine {
+    Lz4(Lz4),
+    Lzo(Lzo),
+    Zstd(Zstd),
+}
+
+impl fmt::Debug for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Codec").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Codec {
+    /// A codec with its work memory, from the global allocator.
+    ///
+    /// # Errors
+    /// [`CodecError::Level`] when a zstd level is outside of [`ZSTD_LEVELS`],
+    /// [`CodecError::NoMemory`] when the work memory cannot be had, [`CodecError::Library`] when
+    /// the library refuses it.
+    pub fn new(id: CodecId) -> Result<Self, CodecError> {
+        let engine = match id {
+            CodecId::Lz4 => Engine::Lz4(Lz4::new()?),
+            CodecId::Lzo => Engine::Lzo(Lzo::new()?),
+            CodecId::Zstd { level } => Engine::Zstd(Zstd::new(level)?),
+        };
+        Ok(Self { id, engine })
+    }
+
+    /// Which codec this is.
+    pub fn id(&self) -> CodecId {
+        self.id
+    }
+
+    /// The work memory held until this is dropped, without this structure itself.
+    pub fn work_bytes(&self) -> Bytes {
+        match &self.engine {
+            Engine::Lz4(lz4) => lz4.work_bytes(),
+            Engine::Lzo(lzo) => lzo.work_bytes(),
+            Engine::Zstd(zstd) => zstd.work_bytes(),
+        }
+    }
+
+    /// Compresses `page` into the front of `out` and returns that part.
+    ///
+    /// `None` when the result does not fit; what `out` holds is then unspecified. zstd wants some
+    /// bytes (below 16) of room beyond the result to write it.
+    pub fn compress<'o>(&mut self, page: &Page, out: &'o mut [u8]) -> Option<&'o [u8]> {
+        let length = match &mut self.engine {
+            Engine::Lz4(lz4) => lz4.compress(page, out),
+            Engine::Lzo(lzo) => lzo.compress(page, out),
+            Engine::Zstd(zstd) => zstd.compress(page, out),
+        }?;
+        out.get(..length)
+    }
+
+    /// Decompresses `data`, the whole result of one [`compress`](Self::compress), into `page`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when `data` is not the compressed form of exactly one page. The bytes of
+    /// `page` are then unspecified. Damage that still decodes to a page is not found here: that is
+    /// what [`checksum()`] is for.
+    pub fn decompress(&mut self, data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+        let length = match &mut self.engine {
+            Engine::Lz4(_) => Lz4::decompress(data, page),
+            Engine::Lzo(_) => Lzo::decompress(data, page),
+            Engine::Zstd(zstd) => zstd.decompress(data, page),
+        }
+        .ok_or(DecodeError::Corrupt)?;
+        if length == PAGE_BYTES { Ok(()) } else { Err(DecodeError::Short(Bytes(length))) }
+    }
+}
