@@ -1,0 +1,165 @@
+//! Which slots are taken, and by how many users each: lowest number first, so that a store stays
+//! short.
+//!
+//! A slot is taken with a number of users (the compressed pages in it), each user leaves once, and
+//! the slot is free again when the last one has left. Two bytes a slot, in chunks that come as
+//! slots are first needed.
+//!
+//! Invariants:
+//! 1. A slot is free exactly when its count of users is zero.
+//! 2. `chunk.free` is the number of free slots in the chunk; `used` the number of taken ones in
+//!    all.
+//! 3. No chunk below `first_free` has a free slot.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::num::NonZeroU16;
+
+use coldpress_sys::Bytes;
+
+use crate::{SlotCount, SlotId};
+
+/// Slots counted in one chunk: 2 KiB of counts for 64 MiB of store.
+const CHUNK_SLOTS: usize = 1024;
+
+/// The counts of consecutive slots.
+#[derive(Debug)]
+struct Chunk {
+    users: Box<[u16]>,
+    free: usize,
+}
+
+/// The allocator of slot numbers of one store.
+#[derive(Debug)]
+pub struct Slots {
+    slots_max: SlotCount,
+    chunks: Vec<Chunk>,
+    first_free: usize,
+    used: SlotCount,
+}
+
+impl Slots {
+    /// All slots of a store of `slots_max`, free.
+    pub fn new(slots_max: SlotCount) -> Self {
+        Self { slots_max, chunks: Vec::new(), first_free: 0, used: SlotCount(0) }
+    }
+
+    /// The number of taken slots.
+    pub fn used(&self) -> SlotCount {
+        self.used
+    }
+
+    /// Whether all slots are taken.
+    pub fn is_full(&self) -> bool {
+        self.used == self.slots_max
+    }
+
+    /// The memory of the counts.
+    pub fn memory(&self) -> Bytes {
+        let counts: usize = self.chunks.iter().map(|chunk| size_of_val(&*chunk.users)).sum();
+        Bytes(counts + self.chunks.capacity() * size_of::<Chunk>())
+    }
+
+    /// Takes the lowest free slot for `users` users. `None` when all are taken, or no memory is
+    /// left to count one more chunk.
+    pub fn take(&mut self, users: NonZeroU16) -> Option<SlotId> {
+        if self.is_full() {
+            return None;
+        }
+        let below =
+            self.chunks[self.first_free..].iter().take_while(|chunk| chunk.free == 0).count();
+        self.first_free += below;
+        if self.first_free == self.chunks.len() {
+            self.add_chunk()?;
+        }
+        let chunk = &mut self.chunks[self.first_free];
+        let index = chunk.users.iter().position(|&users| users == 0)?;
+        chunk.users[index] = users.get();
+        chunk.free -= 1;
+        self.used.0 += 1;
+        // The chunks together cover at most `slots_max` slots, and that is a u32.
+        Some(SlotId((self.first_free * CHUNK_SLOTS + index) as u32))
+    }
+
+    /// One user of `slot` leaves. Whether it was the last, so that the slot is free now.
+    pub fn leave(&mut self, slot: SlotId) -> bool {
+        self.leave_many(slot, NonZeroU16::MIN)
+    }
+
+    /// `users` users of `slot` leave. Whether they were the last. More users than there are is a
+    /// bug of the caller, and stops the program.
+    pub fn leave_many(&mut self, slot: SlotId, users: NonZeroU16) -> bool {
+        let number = slot.0 as usize / CHUNK_SLOTS;
+        let chunk = &mut self.chunks[number];
+        let count = &mut chunk.users[slot.0 as usize % CHUNK_SLOTS];
+        assert!(*count >= users.get(), "more users left a slot than took it");
+        *count -= users.get();
+        let is_free = *count == 0;
+        if is_free {
+            chunk.free += 1;
+            self.used.0 -= 1;
+            self.first_free = self.first_free.min(number);
+        }
+        is_free
+    }
+
+    /// The number of users of `slot`; zero for a free one.
+    pub fn users(&self, slot: SlotId) -> u16 {
+        let chunk = self.chunks.get(slot.0 as usize / CHUNK_SLOTS);
+        let users = chunk.and_then(|chunk| chunk.users.get(slot.0 as usize % CHUNK_SLOTS));
+        users.copied().unwrap_or(0)
+    }
+
+    /// Adds the counts of the next slots. `None` without memory.
+    fn add_chunk(&mut self) -> Option<()> {
+        let covered = self.chunks.len() * CHUNK_SLOTS;
+        let count = CHUNK_SLOTS.min(self.slots_max.0 as usize - covered);
+        let mut users = Vec::new();
+        users.try_reserve_exact(count).ok()?;
+        users.resize(count, 0);
+        self.chunks.try_reserve(1).ok()?;
+        self.chunks.push(Chunk { users: users.into_boxed_slice(), free: count });
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// Against a map from slot to users, over more than one chunk.
+        #[test]
+        fn slots_do_as_a_map_does(
+            slots_max in 1_u32..2500,
+            steps in prop::collection::vec((0_u8..5, any::<u16>(), 1_u16..5), 1..3000),
+        ) {
+            let mut slots = Slots::new(SlotCount(slots_max));
+            let mut map = BTreeMap::<u32, u16>::new();
+            for (verb, pick, users) in steps {
+                if verb < 4 {
+                    let lowest = (0..slots_max).find(|slot| !map.contains_key(slot));
+                    let users = NonZeroU16::new(users).unwrap();
+                    prop_assert_eq!(slots.take(users), lowest.map(SlotId));
+                    lowest.map(|slot| map.insert(slot, users.get()));
+                } else if !map.is_empty() {
+                    let (&slot, &users) = map.iter().nth(pick as usize % map.len()).unwrap();
+                    prop_assert_eq!(slots.leave(SlotId(slot)), users == 1);
+                    map.insert(slot, users - 1);
+                    map.retain(|_, users| *users > 0);
+                }
+                prop_assert_eq!(slots.used().0 as usize, map.len());
+                prop_assert_eq!(slots.is_full(), map.len() == slots_max as usize);
+            }
+            for slot in 0..slots_max {
+                prop_assert_eq!(slots.users(SlotId(slot)), map.get(&slot).copied().unwrap_or(0));
+            }
+        }
+    }
+}
