@@ -1,0 +1,167 @@
+//! Errors, one type per verb, and the warnings a user is told once.
+
+use core::fmt;
+
+use coldpress_backing::BackingError;
+use coldpress_codec::CodecError;
+use coldpress_sys::SysError;
+
+use crate::room::NoMemory;
+
+/// Why a store could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewError {
+    /// The codec could not be had.
+    Codec(CodecError),
+    /// No memory for the buffers.
+    NoMemory,
+}
+
+/// Why a page was not stored. Nothing has changed: the caller keeps the page, and an older one
+/// under the same key is still stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// The pool may not grow, and nothing could be written back to make room.
+    PoolFull,
+    /// No memory for an entry or its place in the index.
+    NoMemory,
+}
+
+/// Why a page was not renamed: no memory for its place in the index. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenameError;
+
+/// Why a stored page could not be given back. It is still stored, and loading may be tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// Its bytes are not those that were stored.
+    Corrupt,
+    /// The backing store did not give its bytes.
+    Backing(BackingError),
+}
+
+/// Something a user should hear once. Nothing has been lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// The backing store has no room: pages stay in the pool.
+    BackingFull,
+    /// The backing store failed: pages stay in the pool.
+    BackingError(SysError),
+    /// A page was refused, for the pool is full and nothing can be written back.
+    PoolFull,
+}
+
+impl From<NoMemory> for NewError {
+    fn from(NoMemory: NoMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
+impl From<NoMemory> for StoreError {
+    fn from(NoMemory: NoMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
+impl From<NoMemory> for RenameError {
+    fn from(NoMemory: NoMemory) -> Self {
+        Self
+    }
+}
+
+impl fmt::Display for NewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Codec(error) => error.fmt(f),
+            Self::NoMemory => f.write_str("no memory for the buffers of the page store"),
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PoolFull => "the pool is full and nothing can be written back",
+            Self::NoMemory => "no memory for the tables of the page store",
+        })
+    }
+}
+
+impl fmt::Display for RenameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        StoreError::NoMemory.fmt(f)
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Corrupt => f.write_str("a stored page is damaged"),
+            Self::Backing(error) => write!(f, "a page cannot be read back: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BackingFull => f.write_str("the disk is full: cold pages stay in memory"),
+            Self::BackingError(error) => {
+                write!(f, "cold pages cannot be written back and stay in memory: {error}")
+            }
+            Self::PoolFull => f.write_str("the pool is full: pages stay in the program"),
+        }
+    }
+}
+
+impl core::error::Error for NewError {}
+impl core::error::Error for StoreError {}
+impl core::error::Error for RenameError {}
+impl core::error::Error for LoadError {}
+
+/// The warnings to be told, each at most once.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    backing_full: Once,
+    backing_error: Once,
+    pool_full: Once,
+}
+
+/// A warning that is raised, and then taken, at most once.
+#[derive(Debug, Default)]
+enum Once {
+    #[default]
+    Quiet,
+    Raised(Warning),
+    Told,
+}
+
+impl Once {
+    /// The warning, if it is raised and not told yet.
+    fn take(&mut self) -> Option<Warning> {
+        let Self::Raised(warning) = *self else { return None };
+        *self = Self::Told;
+        Some(warning)
+    }
+}
+
+impl Warnings {
+    /// Raises a warning, unless one of its kind was raised before.
+    pub(crate) fn raise(&mut self, warning: Warning) {
+        let once = match warning {
+            Warning::BackingFull => &mut self.backing_full,
+            Warning::BackingError(_) => &mut self.backing_error,
+            Warning::PoolFull => &mut self.pool_full,
+        };
+        if matches!(once, Once::Quiet) {
+            *once = Once::Raised(warning);
+        }
+    }
+
+    /// The next warning to tell.
+    pub(crate) fn take(&mut self) -> Option<Warning> {
+        [&mut self.backing_full, &mut self.backing_error, &mut self.pool_full]
+            .into_iter()
+            .find_map(Once::take)
+    }
+}

@@ -1,0 +1,27 @@
+//! What a page is called: an area and an offset in it, as the kernel's swap type and swap offset.
+//!
+//! Keys are names, not addresses: what an area and an offset stand for is the caller's business.
+
+/// A name space of offsets, what the kernel calls a swap type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Area(pub u16);
+
+/// The number of a page in its area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Offset(pub u64);
+
+/// The name of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The name space.
+    pub area: Area,
+    /// The page in it.
+    pub offset: Offset,
+}
+
+impl Key {
+    /// The page numbered `offset` of the area numbered `area`.
+    pub const fn new(area: u16, offset: u64) -> Self {
+        Self { area: Area(area), offset: Offset(offset) }
+    }
+}

@@ -1,0 +1,181 @@
+//! Layer 2: which page lives where. Pages come in by name, are compressed, and are packed into a
+//! pool; the oldest are written, still compressed, to a backing store.
+//!
+//! ```text
+//! store -> same-filled? -> codec -> pool -> lru, oldest first -> writeback -> backing
+//! load  -> index -> a word | pool | backing -> checksum -> codec -> page
+//! ```
+//!
+//! It knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one file
+//! each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
+//! [`Zswap::rename`], and [`Zswap::shrink`] in `writeback`. Below them `index` (key to entry),
+//! `entry` (what is known of a page) and `lru` (the order of age).
+//!
+//! Invariants (`check` in `tests.rs` walks them):
+//! 1. Each entry is under exactly one key, and each key has at most one entry.
+//! 2. The LRU list holds exactly the entries whose page is in the pool, and each owns its handle.
+//! 3. A slot has as many users as entries lie in it; a slot without users is free and discarded.
+//! 4. A verb that fails has changed nothing that a later load could see.
+//! 5. Bytes are given back only when their checksum is that of the bytes stored.
+#![cfg_attr(not(test), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+use alloc::boxed::Box;
+
+use coldpress_backing::{Backing, SLOT_BYTES, SlotCount, Slots};
+use coldpress_codec::Codec;
+use coldpress_mem::pools::Pool;
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+
+mod entry;
+mod error;
+mod index;
+mod invalidate;
+mod key;
+mod limits;
+mod load;
+mod lru;
+mod room;
+mod stats;
+mod store;
+#[cfg(test)]
+mod tests;
+mod writeback;
+
+pub use error::{LoadError, NewError, RenameError, StoreError, Warning};
+pub use key::{Area, Key, Offset};
+pub use limits::Config;
+pub use load::Source;
+pub use stats::{Counters, Stats};
+pub use store::Stored;
+
+use entry::{Entries, EntryId, Place};
+use error::Warnings;
+use index::Index;
+use limits::Limits;
+use lru::Lru;
+
+/// A store of pages, in the pool `P` and behind it in a backing store.
+pub struct Zswap<P> {
+    limits: Limits,
+    codec: Codec,
+    pool: P,
+    backing: Option<Box<dyn Backing>>,
+    slots: Slots,
+    index: Index,
+    entries: Entries,
+    lru: Lru,
+    same_filled: usize,
+    counters: Counters,
+    warnings: Warnings,
+    /// One page, compressed on its way in.
+    compressed: Box<[u8]>,
+    /// One slot, on its way out, or a page of one on its way in. Reserved from the start, so that
+    /// writing back needs no memory when there is none.
+    batch: Box<[u8]>,
+}
+
+impl<P: Pool> Zswap<P> {
+    /// An empty store over an empty pool; `backing` is where the oldest pages go, if anywhere. Its
+    /// slots must all be free. Takes the memory that writing back and loading will need.
+    pub fn new(
+        config: Config,
+        pool: P,
+        backing: Option<Box<dyn Backing>>,
+    ) -> Result<Self, NewError> {
+        let slots_max = backing.as_ref().map_or(SlotCount(0), |backing| backing.slots_max());
+        let batch_bytes = if backing.is_some() { SLOT_BYTES.0 } else { 0 };
+        Ok(Self {
+            limits: Limits::of(&config),
+            codec: Codec::new(config.codec).map_err(NewError::Codec)?,
+            pool,
+            backing,
+            slots: Slots::new(slots_max),
+            index: Index::default(),
+            entries: Entries::default(),
+            lru: Lru::default(),
+            same_filled: 0,
+            counters: Counters::default(),
+            warnings: Warnings::default(),
+            compressed: room::table(PAGE_BYTES, || 0)?,
+            batch: room::table(batch_bytes, || 0)?,
+        })
+    }
+
+    /// Whether a page is stored under `key`.
+    pub fn contains(&self, key: Key) -> bool {
+        self.index.get(key).is_some()
+    }
+
+    /// Changes the limits of the pool, as in [`Config`]. A pool that holds more shrinks as pages
+    /// are stored, or at once by [`Zswap::shrink`].
+    pub fn set_pool_limits(&mut self, max_pool: PageCount, hard_pool: PageCount) {
+        self.limits.max_pool = max_pool;
+        self.limits.hard_pool = hard_pool.max(max_pool);
+    }
+
+    /// The next thing the user should hear, each kind at most once.
+    pub fn take_warning(&mut self) -> Option<Warning> {
+        self.warnings.take()
+    }
+
+    /// Frames the pool holds.
+    pub fn pool_frames(&self) -> PageCount {
+        self.pool.stats().frames
+    }
+
+    /// All memory held outside the pool's frames: index, entries, slots, buffers, the codec's work
+    /// memory and the pool's own tables.
+    pub fn memory(&self) -> Bytes {
+        let tables = self.index.memory() + self.entries.memory() + self.slots.memory();
+        let buffers = Bytes(self.compressed.len() + self.batch.len() + size_of::<Self>());
+        tables + buffers + self.codec.work_bytes() + self.pool.stats().metadata
+    }
+
+    /// What happened, and what is held.
+    pub fn stats(&self) -> Stats {
+        let pool = self.pool.stats();
+        let in_pool = self.lru.length();
+        Stats {
+            counters: self.counters,
+            pool_pages: pool.frames,
+            pool_bytes: pool.bytes_stored,
+            stored_pages: PageCount(self.entries.used()),
+            same_filled_pages: PageCount(self.same_filled),
+            in_pool_pages: PageCount(in_pool),
+            written_back_pages: PageCount(self.entries.used() - self.same_filled - in_pool),
+            slots_used: self.slots.used().0,
+            index_leaves: self.index.leaves(),
+            memory: self.memory(),
+        }
+    }
+
+    /// Makes an entry's place `place`: counts it, and links it when it is in the pool.
+    fn occupy(&mut self, id: EntryId, place: Place) {
+        self.entries[id].place = place;
+        match place {
+            Place::SameFilled { .. } => self.same_filled += 1,
+            Place::Pool { .. } => self.lru.push_youngest(&mut self.entries, id),
+            Place::Backing { .. } => {}
+        }
+    }
+
+    /// Gives back what an entry's place holds. The caller then occupies another place, or frees the
+    /// entry.
+    fn vacate(&mut self, id: EntryId) {
+        match self.entries[id].place {
+            Place::SameFilled { .. } => self.same_filled -= 1,
+            Place::Pool { handle, .. } => {
+                self.lru.unlink(&mut self.entries, id);
+                self.pool.free(handle);
+            }
+            Place::Backing { slot, .. } => {
+                if self.slots.leave(slot) {
+                    self.discard(slot);
+                }
+            }
+        }
+    }
+}

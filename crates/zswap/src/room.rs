@@ -1,0 +1,53 @@
+//! Memory for tables, asked for so that a refusal is an answer and not the end of the program.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// No memory for one more table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoMemory;
+
+/// A table of `length` values made by `make`, in memory that has been touched.
+pub(crate) fn table<T>(length: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory> {
+    #[cfg(test)]
+    failing::step()?;
+    let mut values = Vec::new();
+    values.try_reserve_exact(length).map_err(|_| NoMemory)?;
+    values.resize_with(length, make);
+    Ok(values.into_boxed_slice())
+}
+
+/// Makes room for one more element, so that the next insertion cannot fail.
+pub(crate) fn reserve_one<T>(values: &mut Vec<T>) -> Result<(), NoMemory> {
+    #[cfg(test)]
+    failing::step()?;
+    values.try_reserve(1).map_err(|_| NoMemory)
+}
+
+/// Memory that runs out on request, so that tests walk each refusal.
+#[cfg(test)]
+pub(crate) mod failing {
+    use core::cell::Cell;
+
+    use super::NoMemory;
+
+    std::thread_local! {
+        static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// Lets this thread have `left` more tables; `None` for as many as it likes.
+    pub(crate) fn after(left: Option<u64>) {
+        LEFT.set(left);
+    }
+
+    /// Counts one request.
+    pub(super) fn step() -> Result<(), NoMemory> {
+        match LEFT.get() {
+            Some(0) => Err(NoMemory),
+            left => {
+                LEFT.set(left.map(|left| left - 1));
+                Ok(())
+            }
+        }
+    }
+}

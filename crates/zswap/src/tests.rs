@@ -1,0 +1,261 @@
+//! The risk: a wrong byte, a lost page, or memory that never comes back. Every test runs a store
+//! beside a plain map of pages ([`World`]), compares whatever is loaded, walks all structures, and
+//! at the end drops every page and expects nothing to be left.
+
+mod counters;
+mod failures;
+mod oracle;
+mod verbs;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use coldpress_backing::{FileBacking, MemoryBacking, SlotId};
+use coldpress_codec::CodecId;
+use coldpress_mem::frames::FrameAllocator;
+use coldpress_mem::pools::{AllocError, Handle, PoolStats, Zsmalloc};
+use coldpress_sys::Page;
+use coldpress_sys::file::SpillFile;
+
+use super::*;
+
+/// A pool without any idea: its objects lie one behind the other, and it may have so many frames.
+#[derive(Default)]
+struct Naive {
+    objects: HashMap<u32, Vec<u8>>,
+    names: u32,
+    bytes: usize,
+    frames_max: usize,
+}
+
+impl Naive {
+    /// An empty pool of at most `frames_max` frames.
+    fn new(frames_max: usize) -> Self {
+        Self { frames_max, ..Self::default() }
+    }
+}
+
+impl Pool for Naive {
+    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+        assert!((1..=PAGE_BYTES).contains(&size.0));
+        if (self.bytes + size.0).div_ceil(PAGE_BYTES) > self.frames_max {
+            return Err(AllocError::NoFrame);
+        }
+        self.names += 1;
+        self.bytes += size.0;
+        self.objects.insert(self.names, vec![0xEE; size.0]);
+        Ok(Handle(self.names))
+    }
+
+    fn free(&mut self, handle: Handle) {
+        self.bytes -= self.objects.remove(&handle.0).unwrap().len();
+    }
+
+    fn size(&self, handle: Handle) -> Bytes {
+        Bytes(self.objects[&handle.0].len())
+    }
+
+    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+        self.objects.get_mut(&handle.0).unwrap().copy_from_slice(bytes);
+    }
+
+    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&self.objects[&handle.0])
+    }
+
+    fn stats(&self) -> PoolStats {
+        PoolStats {
+            objects: self.objects.len(),
+            bytes_stored: Bytes(self.bytes),
+            frames: Bytes(self.bytes).pages_up(),
+            metadata: Bytes(0),
+        }
+    }
+}
+
+impl<P: Pool> Zswap<P> {
+    /// Walks all structures and stops at a broken invariant.
+    fn check(&self) {
+        self.entries.check();
+        let all = self.index.check();
+        assert_eq!(all.len(), self.entries.used());
+        let (mut ids, mut in_pool, mut same_filled, mut bytes) =
+            (HashSet::new(), HashSet::new(), 0, 0);
+        let mut slots = BTreeMap::<SlotId, Vec<(u16, u16)>>::new();
+        for (key, id) in all {
+            assert!(ids.insert(id), "{key:?} shares its entry");
+            match self.entries[id].place {
+                Place::SameFilled { .. } => same_filled += 1,
+                Place::Pool { handle, length, .. } => {
+                    in_pool.insert(id);
+                    assert_eq!(self.pool.size(handle), Bytes(length as usize));
+                    bytes += length as usize;
+                }
+                Place::Backing { slot, offset, length, .. } => {
+                    slots.entry(slot).or_default().push((offset, length));
+                }
+            }
+        }
+        assert_eq!(same_filled, self.same_filled);
+        assert_eq!(self.lru.check(&self.entries).into_iter().collect::<HashSet<_>>(), in_pool);
+        let pool = self.pool.stats();
+        assert_eq!((pool.objects, pool.bytes_stored.0), (in_pool.len(), bytes));
+        assert_eq!(self.slots.used().0 as usize, slots.len());
+        for (slot, mut pieces) in slots {
+            assert_eq!(self.slots.users(slot) as usize, pieces.len());
+            pieces.sort_unstable();
+            let ends = pieces.iter().map(|&(offset, length)| offset as usize + length as usize);
+            let nexts = pieces.iter().skip(1).map(|&(offset, _)| offset as usize);
+            assert!(ends.zip(nexts.chain([SLOT_BYTES.0])).all(|(end, next)| end <= next));
+        }
+    }
+}
+
+/// Numbers that look random (splitmix64, Steele and others 2014), the same for the same seed.
+fn random(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// A page with `noise` incompressible bytes, at most a page, among zeros. None are a repeated word.
+fn page(seed: u64, noise: usize) -> Page {
+    let mut next = random(seed);
+    let mut page = [0; PAGE_BYTES];
+    page[..noise].fill_with(|| next() as u8);
+    page[PAGE_BYTES - 8..].copy_from_slice(&(seed | 1).to_le_bytes());
+    page
+}
+
+/// A page that is a repeated word.
+fn word_page(word: u64) -> Page {
+    let mut page = [0; PAGE_BYTES];
+    coldpress_codec::fill(&mut page, word);
+    page
+}
+
+/// Limits of `max` and `hard` frames, and the reference's limit of compression.
+fn config(codec: CodecId, max: usize, hard: usize) -> Config {
+    Config {
+        codec,
+        max_pool: PageCount(max),
+        hard_pool: PageCount(hard),
+        max_compression_percent: 80,
+    }
+}
+
+/// The codecs, one level of each.
+const CODECS: [CodecId; 3] = [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: 1 }];
+
+/// Which errors loads may answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Allowed {
+    None,
+    Corrupt,
+    Backing,
+}
+
+/// A store beside a map of what must be in it.
+struct World<P> {
+    zswap: Zswap<P>,
+    pages: HashMap<Key, Page>,
+    allowed: Allowed,
+}
+
+impl<P: Pool> World<P> {
+    /// An empty store that may answer loads with the errors `allowed`.
+    fn new(config: Config, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) -> Self {
+        let zswap = Zswap::new(config, pool, backing).unwrap();
+        Self { zswap, pages: HashMap::new(), allowed }
+    }
+
+    /// Stores a page; whether it was taken.
+    fn store(&mut self, key: Key, page: &Page) -> Result<Stored, StoreError> {
+        let result = self.zswap.store(key, page);
+        if result.is_ok() {
+            self.pages.insert(key, *page);
+        }
+        result
+    }
+
+    /// Loads a page and compares it. The error, if there is one and it is allowed.
+    fn load(&mut self, key: Key) -> Option<LoadError> {
+        let mut loaded = [0xAB; PAGE_BYTES];
+        let expected = self.pages.get(&key);
+        assert_eq!(self.zswap.contains(key), expected.is_some());
+        match self.zswap.load(key, &mut loaded) {
+            Ok(source) => {
+                assert_eq!(source.is_some(), expected.is_some(), "{key:?}");
+                let expected = expected.unwrap_or(&[0xAB; PAGE_BYTES]);
+                assert!(loaded == *expected, "wrong bytes for {key:?} from {source:?}");
+                None
+            }
+            Err(error) => {
+                let is_allowed = match error {
+                    LoadError::Corrupt => self.allowed == Allowed::Corrupt,
+                    LoadError::Backing(_) => self.allowed == Allowed::Backing,
+                };
+                assert!(is_allowed && expected.is_some(), "{key:?}: {error}");
+                Some(error)
+            }
+        }
+    }
+
+    /// Drops a page.
+    fn invalidate(&mut self, key: Key) {
+        assert_eq!(self.zswap.invalidate(key), self.pages.remove(&key).is_some());
+    }
+
+    /// Drops the pages `is_in` a range, of which there must be `dropped`.
+    fn forget(&mut self, dropped: PageCount, is_in: impl Fn(Key) -> bool) {
+        let before = self.pages.len();
+        self.pages.retain(|&key, _| !is_in(key));
+        assert_eq!(dropped, PageCount(before - self.pages.len()));
+    }
+
+    /// Loads and compares every page; how many could not be loaded, which the world allows.
+    fn load_all(&mut self) -> usize {
+        self.zswap.check();
+        let keys: Vec<_> = self.pages.keys().copied().collect();
+        let failed = keys.into_iter().filter(|&key| self.load(key).is_some()).count();
+        assert_eq!(self.zswap.stats().stored_pages, PageCount(self.pages.len()));
+        failed
+    }
+
+    /// Compares every page, drops it, and expects nothing to be left.
+    fn finish(mut self) {
+        self.load_all();
+        for key in std::mem::take(&mut self.pages).into_keys() {
+            assert!(self.zswap.invalidate(key));
+        }
+        self.zswap.check();
+        let counters = self.zswap.counters;
+        let left = self.zswap.stats();
+        let nothing = Stats { counters, memory: left.memory, ..Stats::default() };
+        assert_eq!(left, nothing);
+        assert_eq!(self.zswap.index.memory(), Bytes(0));
+    }
+}
+
+/// A backing of `slots` slots in memory.
+fn in_memory(slots: u32) -> MemoryBacking {
+    MemoryBacking::new(SlotCount(slots))
+}
+
+/// A backing of `slots` slots in an unnamed file.
+fn in_file(slots: u32) -> FileBacking {
+    let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
+    FileBacking::new(file, Bytes(slots as usize * SLOT_BYTES.0))
+}
+
+/// Runs `test` with an empty zsmalloc pool whose frames are limited to `frames_max`.
+fn with_zsmalloc(frames_max: usize, test: impl FnOnce(Zsmalloc<'_>)) {
+    let frames = FrameAllocator::new();
+    frames.init(Bytes::mib(16)).unwrap();
+    frames.set_limit(PageCount(frames_max));
+    test(Zsmalloc::new(&frames, 8));
+}

@@ -1,0 +1,160 @@
+//! Random verbs on a store and a map, over both pools, all codecs and all backings. Proptest prints
+//! the failing steps and its seed.
+
+use coldpress_backing::{Fault, FaultyBacking};
+use proptest::prelude::*;
+
+use super::*;
+
+/// One random verb. Numbers are reduced to what the verb takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    Store { key: u64, seed: u64, noise: usize },
+    StoreWord { key: u64, word: u64 },
+    Load { key: u64 },
+    Invalidate { key: u64 },
+    InvalidateRange { key: u64, count: usize },
+    InvalidateArea { area: u16 },
+    Rename { from: u64, to: u64 },
+    Shrink { frames: usize },
+    Limits { max: usize, hard: usize },
+    Trim { slots: u32 },
+}
+
+/// Random steps; most of them store.
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => (any::<u64>(), any::<u64>(), 0..PAGE_BYTES - 8)
+            .prop_map(|(key, seed, noise)| Step::Store { key, seed, noise }),
+        2 => (any::<u64>(), 0_u64..3).prop_map(|(key, word)| Step::StoreWord { key, word }),
+        6 => any::<u64>().prop_map(|key| Step::Load { key }),
+        2 => any::<u64>().prop_map(|key| Step::Invalidate { key }),
+        1 => (any::<u64>(), prop_oneof![0_usize..40, Just(usize::MAX)])
+            .prop_map(|(key, count)| Step::InvalidateRange { key, count }),
+        2 => (any::<u64>(), any::<u64>()).prop_map(|(from, to)| Step::Rename { from, to }),
+        1 => (0_usize..30).prop_map(|frames| Step::Shrink { frames }),
+    ];
+    let rare = prop_oneof![
+        (0_u16..2).prop_map(|area| Step::InvalidateArea { area }),
+        (0_usize..60, 0_usize..90).prop_map(|(max, hard)| Step::Limits { max, hard }),
+        (0_u32..9).prop_map(|slots| Step::Trim { slots }),
+    ];
+    prop::collection::vec(prop_oneof![99 => step, 1 => rare], 0..400)
+}
+
+/// One of 160 keys: two areas, and offsets across the borders of leaves and roots.
+pub(super) fn key(number: u64) -> Key {
+    const STRETCHES: [u64; 4] = [0, 1014, (1 << 18) - 10, u64::MAX - 19];
+    Key::new((number / 80 % 2) as u16, STRETCHES[(number / 20 % 4) as usize] + number % 20)
+}
+
+/// Does one step on the store and the map.
+pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
+    match step {
+        Step::Store { key: number, seed, noise } => {
+            // A refusal is an answer; the map then keeps what it had, and so must the store.
+            let _ = world.store(key(number), &page(seed, noise));
+        }
+        Step::StoreWord { key: number, word } => {
+            assert_eq!(world.store(key(number), &word_page(word)), Ok(Stored::SameFilled));
+        }
+        Step::Load { key: number } => {
+            world.load(key(number));
+        }
+        Step::Invalidate { key: number } => world.invalidate(key(number)),
+        Step::InvalidateRange { key: number, count } => {
+            let Key { area, offset } = key(number);
+            let dropped = world.zswap.invalidate_range(area, offset, PageCount(count));
+            let end = u128::from(offset.0) + count as u128;
+            world.forget(dropped, |key| {
+                key.area == area && key.offset >= offset && u128::from(key.offset.0) < end
+            });
+        }
+        Step::InvalidateArea { area } => {
+            let dropped = world.zswap.invalidate_area(Area(area));
+            world.forget(dropped, |key| key.area == Area(area));
+        }
+        Step::Rename { from, to } => {
+            let (from, to) = (key(from), key(to));
+            assert_eq!(world.zswap.rename(from, to), Ok(world.pages.contains_key(&from)));
+            if from != to {
+                world.pages.remove(&to);
+                let page = world.pages.remove(&from);
+                page.map(|page| world.pages.insert(to, page));
+            }
+        }
+        Step::Shrink { frames } => {
+            let before = world.zswap.pool_frames();
+            let freed = world.zswap.shrink(PageCount(frames));
+            assert_eq!(world.zswap.pool_frames(), before.saturating_sub(freed));
+            let is_done = freed >= PageCount(frames) || world.zswap.pool_frames() == PageCount(0);
+            assert!(is_done || !world.zswap.writeback_possible());
+        }
+        Step::Trim { slots } => {
+            assert!(world.zswap.trim_backing(SlotCount(slots)) <= SlotCount(slots));
+        }
+        Step::Limits { max, hard } => {
+            world.zswap.set_pool_limits(PageCount(max), PageCount(hard));
+        }
+    }
+}
+
+/// Runs all steps and expects nothing to be left.
+fn run<P: Pool>(mut world: World<P>, steps: &[Step]) {
+    for (number, &one) in steps.iter().enumerate() {
+        step(&mut world, one);
+        if number % 16 == 0 {
+            world.zswap.check();
+        }
+    }
+    world.finish();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn naive_pool_and_no_backing(steps in steps(), max in 0_usize..90, codec in 0_usize..3) {
+        let config = config(CODECS[codec], max, 90);
+        run(World::new(config, Naive::new(80), None, Allowed::None), &steps);
+    }
+
+    #[test]
+    fn naive_pool_and_memory(
+        steps in steps(), max in 0_usize..60, slots in 0_u32..8, codec in 0_usize..3,
+    ) {
+        let backing = Some(Box::new(in_memory(slots)) as Box<dyn Backing>);
+        let config = config(CODECS[codec], max, 60);
+        run(World::new(config, Naive::new(70), backing, Allowed::None), &steps);
+    }
+
+    #[test]
+    fn zsmalloc_and_file(
+        steps in steps(), max in 0_usize..120, frames in 20_usize..200, codec in 0_usize..3,
+    ) {
+        with_zsmalloc(frames, |pool| {
+            let backing = Some(Box::new(in_file(6)) as Box<dyn Backing>);
+            let config = config(CODECS[codec], max, 120);
+            run(World::new(config, pool, backing, Allowed::None), &steps);
+        });
+    }
+
+    #[test]
+    fn zsmalloc_and_faults_of_all_kinds(
+        steps in steps(), at in 0_u64..40, count in 1_u64..8, codec in 0_usize..3,
+    ) {
+        let kinds = [
+            (Fault::Fail, Allowed::Backing),
+            (Fault::Corrupt, Allowed::Corrupt),
+            (Fault::Tear, Allowed::Corrupt),
+            (Fault::Full, Allowed::None),
+        ];
+        for (fault, allowed) in kinds {
+            with_zsmalloc(100, |pool| {
+                let backing = FaultyBacking::new(in_memory(6), fault, at..at + count);
+                let config = config(CODECS[codec], 20, 60);
+                run(World::new(config, pool, Some(Box::new(backing)), allowed), &steps);
+            });
+        }
+    }
+}

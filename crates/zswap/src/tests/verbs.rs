@@ -1,0 +1,182 @@
+//! What each verb promises beyond giving bytes back: order of age, limits, what is free of charge.
+
+use coldpress_backing::{Fault, FaultyBacking};
+
+use super::*;
+
+/// A world of `max` and `hard` frames over `slots` slots in memory.
+fn world(max: usize, hard: usize, slots: u32) -> World<Naive> {
+    let backing = Some(Box::new(in_memory(slots)) as Box<dyn Backing>);
+    World::new(config(CodecId::Lz4, max, hard), Naive::new(1000), backing, Allowed::None)
+}
+
+/// Where a page is loaded from.
+fn source(world: &mut World<Naive>, number: u64) -> Option<Source> {
+    world.zswap.load(Key::new(0, number), &mut [0; PAGE_BYTES]).unwrap()
+}
+
+#[test]
+fn pages_are_stored_the_cheapest_way() {
+    let mut world = world(100, 100, 1);
+    assert_eq!(world.store(Key::new(0, 0), &word_page(0)), Ok(Stored::SameFilled));
+    assert_eq!(world.store(Key::new(0, 1), &word_page(u64::MAX)), Ok(Stored::SameFilled));
+    assert_eq!(world.zswap.pool_frames(), PageCount(0));
+    let compressed = world.store(Key::new(0, 2), &page(3, 1000));
+    assert!(matches!(compressed, Ok(Stored::Compressed(Bytes(1000..1200)))), "{compressed:?}");
+    // 80 per cent, rounded down, is up to 3317 bytes; the page of 3600 bytes of noise is above.
+    assert!(matches!(world.store(Key::new(0, 3), &page(4, 3200)), Ok(Stored::Compressed(_))));
+    assert_eq!(world.store(Key::new(0, 4), &page(5, 3600)), Ok(Stored::Raw));
+    let stats = world.zswap.stats();
+    assert_eq!(stats.same_filled_pages, PageCount(2));
+    assert_eq!(stats.in_pool_pages, PageCount(3));
+    world.finish();
+}
+
+#[test]
+fn the_oldest_go_first_and_loaded_ones_get_a_second_chance() {
+    let mut world = world(32, 32, 8);
+    for number in 0..32 {
+        world.store(Key::new(0, number), &page(number, 4000)).unwrap();
+    }
+    assert_eq!(source(&mut world, 0), Some(Source::Pool));
+    assert_eq!(source(&mut world, 5), Some(Source::Pool));
+    world.store(Key::new(0, 32), &page(32, 4000)).unwrap();
+    // Sixteen went: 1 to 17 without 5, which with 0 had been loaded.
+    let back: Vec<_> =
+        (0..33).filter(|&number| source(&mut world, number) == Some(Source::Backing)).collect();
+    let expected: Vec<_> = (1..18).filter(|&number| number != 5).collect();
+    assert_eq!(back, expected);
+    assert_eq!(world.zswap.pool_frames(), PageCount(17));
+    // When all have been loaded, the oldest go all the same.
+    assert_eq!(world.zswap.shrink(PageCount(17)), PageCount(17));
+    assert_eq!(source(&mut world, 0), Some(Source::Backing));
+    world.finish();
+}
+
+#[test]
+fn same_filled_pages_are_never_written_back() {
+    let mut world = world(4, 4, 8);
+    for number in 0..100 {
+        world.store(Key::new(0, number), &word_page(number)).unwrap();
+    }
+    assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(0));
+    assert_eq!(world.zswap.stats().slots_used, 0);
+    world.finish();
+}
+
+#[test]
+fn the_pool_keeps_its_limits() {
+    // With room behind it the pool stays at the lower limit, without at the upper.
+    for (slots, limit) in [(64, 20), (0, 40)] {
+        let mut world = world(20, 40, slots);
+        let mut refused = 0;
+        for number in 0..400 {
+            let result = world.store(Key::new(0, number), &page(number, number as usize * 10));
+            refused += usize::from(result == Err(StoreError::PoolFull));
+            assert!(world.zswap.pool_frames() <= PageCount(limit));
+        }
+        assert_eq!(refused > 0, slots == 0);
+        assert_eq!(world.zswap.take_warning().is_some(), slots == 0);
+        world.finish();
+    }
+}
+
+#[test]
+fn a_lowered_limit_is_reached_by_shrinking() {
+    with_zsmalloc(400, |pool| {
+        let backing = Some(Box::new(in_file(64)) as Box<dyn Backing>);
+        let config = config(CodecId::Zstd { level: 1 }, 300, 300);
+        let mut world = World::new(config, pool, backing, Allowed::None);
+        for number in 0..300 {
+            world.store(Key::new(0, number), &page(number, number as usize * 13)).unwrap();
+        }
+        let before = world.zswap.pool_frames();
+        world.zswap.set_pool_limits(PageCount(50), PageCount(60));
+        let freed = world.zswap.shrink(before.saturating_sub(PageCount(50)));
+        assert!(world.zswap.pool_frames() <= PageCount(50), "{freed:?} of {before:?}");
+        world.finish();
+    });
+}
+
+#[test]
+fn ranges_drop_exactly_what_is_in_them() {
+    let mut world = world(100, 100, 1);
+    let last = u64::MAX;
+    for number in [0, 1, 1023, 1024, 1 << 18, (1 << 40) - 1, 1 << 40, last - 1, last] {
+        world.store(Key::new(7, number), &word_page(number)).unwrap();
+        world.store(Key::new(8, number), &page(number, 100)).unwrap();
+    }
+    let mut drop = |start: u64, count: usize| {
+        let dropped = world.zswap.invalidate_range(Area(7), Offset(start), PageCount(count));
+        let end = u128::from(start) + count as u128;
+        world.forget(dropped, |key| {
+            key.area == Area(7) && key.offset.0 >= start && u128::from(key.offset.0) < end
+        });
+        world.zswap.check();
+        dropped.0
+    };
+    assert_eq!(drop(1, 0), 0);
+    assert_eq!(drop(2, 1021), 0);
+    assert_eq!(drop(1, 1023), 2);
+    assert_eq!(drop(1024, (1 << 40) - 1024), 3);
+    assert_eq!(drop(last, usize::MAX), 1);
+    assert_eq!(drop(0, usize::MAX), 3);
+    let dropped = world.zswap.invalidate_area(Area(8));
+    world.forget(dropped, |key| key.area == Area(8));
+    assert_eq!(dropped, PageCount(9));
+    world.finish();
+}
+
+#[test]
+fn a_page_moved_from_nowhere_leaves_nothing() {
+    let mut world = world(100, 100, 1);
+    world.store(Key::new(0, 1), &page(1, 100)).unwrap();
+    assert_eq!(world.zswap.rename(Key::new(0, 1), Key::new(0, 1)), Ok(true));
+    assert_eq!(world.zswap.rename(Key::new(0, 0), Key::new(0, 1)), Ok(false));
+    assert!(!world.zswap.contains(Key::new(0, 1)));
+    world.pages.clear();
+    world.finish();
+}
+
+#[test]
+fn a_failed_read_may_be_repeated() {
+    // The write is the first operation, the failing read the second.
+    let backing = FaultyBacking::new(in_memory(1), Fault::Fail, 1..2);
+    let config = config(CodecId::Lz4, 9, 9);
+    let mut world = World::new(config, Naive::new(9), Some(Box::new(backing)), Allowed::Backing);
+    world.store(Key::new(0, 0), &page(1, 100)).unwrap();
+    world.zswap.shrink(PageCount(1));
+    let error = world.load(Key::new(0, 0)).unwrap();
+    assert_eq!(error.to_string(), "a page cannot be read back: pread: EIO");
+    assert_eq!(world.load(Key::new(0, 0)), None);
+    world.finish();
+}
+
+#[test]
+fn memory_is_counted_per_page() {
+    let mut world = world(1000, 1000, 1);
+    let empty = world.zswap.memory();
+    for number in 0..20_000 {
+        world.store(Key::new(0, number), &word_page(number)).unwrap();
+    }
+    let per_page = (world.zswap.memory() - empty).0 as f64 / 20_000.0;
+    // 24 bytes of entry, 4 of index, and what the last chunk and leaf leave empty.
+    assert!((28.0..29.0).contains(&per_page), "{per_page}");
+    world.finish();
+}
+
+#[test]
+fn a_store_may_be_handed_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<Zswap<Zsmalloc<'_>>>();
+}
+
+#[test]
+fn a_lone_page_that_was_loaded_can_be_written_back() {
+    let mut world = world(4, 4, 1);
+    world.store(Key::new(0, 0), &page(0, 4000)).unwrap();
+    assert_eq!(source(&mut world, 0), Some(Source::Pool));
+    assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(1));
+    assert_eq!(world.zswap.counters.reject_flush_fail, 0);
+    world.finish();
+}
