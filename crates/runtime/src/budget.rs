@@ -1,0 +1,144 @@
+//! The budget: how much this process holds, how much it may, and how fast memory grows that nobody
+//! told us of.
+//!
+//! `used` is the kernel's own figure (RssAnon), read now and then, plus what we did since.
+//! Everything counts in it: managed and unmanaged memory, limbo, the pool, our tables. What grew
+//! without us (fresh mappings, stacks) is watched as *native growth*: room for twice the fastest
+//! growth lately is kept free, so that the budget holds between two readings.
+//!
+//! ```text
+//! 0 ........................ soft ........ hard ........ budget - others ... budget
+//!    nothing to do            reclaim along  reclaim first  reserve
+//! ```
+
+use coldpress_sys::proc::ResidentGauge;
+use coldpress_sys::{Bytes, PageCount, SysResult};
+
+use crate::ledger::{Ledger, Terms};
+
+/// The reserve is a 32nd of the budget, within these bounds, plus room for native growth: the first
+/// burst of it, by libc's own mappings, comes before any was seen.
+const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
+const RESERVE_MAX: PageCount = Bytes::mib(4).pages_down();
+/// Between soft and hard, reclaim goes along with faults: twice what the largest chunk of limbo
+/// frees, or a 32nd of the budget.
+const BAND: PageCount = Bytes::mib(2).pages_down();
+/// Memory above this share of the budget is managed (in percent); below, the kernel does
+/// everything.
+const MANAGE_AT_PERCENT: usize = 70;
+/// Management begins at least this much below the budget, whatever the share: at 3 GB/s of first
+/// touches it is 8 ms, time for a reading, the set-up and the first eviction.
+const MANAGE_ROOM: PageCount = Bytes::mib(24).pages_down();
+
+/// What a process may hold and holds.
+pub struct Budget {
+    gauge: ResidentGauge,
+    total: PageCount,
+    seat: usize,
+    used: PageCount,
+    others: PageCount,
+    /// Largest native growth between two readings; fades.
+    growth: PageCount,
+    /// Native growth since the last discovery of mappings.
+    undiscovered: PageCount,
+}
+
+impl Budget {
+    /// A budget for the process in `seat`.
+    pub fn new(gauge: ResidentGauge, terms: &Terms, seat: usize) -> Self {
+        let zero = PageCount(0);
+        Self {
+            gauge,
+            total: terms.budget,
+            seat,
+            used: zero,
+            others: zero,
+            growth: zero,
+            undiscovered: zero,
+        }
+    }
+
+    /// Reads what is really used, by this process and the others, and publishes it.
+    pub fn read(&mut self, ledger: &Ledger, pool: PageCount) -> SysResult<()> {
+        let now = self.gauge.anonymous()?;
+        let grown = now.saturating_sub(self.used);
+        let shrunk = self.used.saturating_sub(now);
+        // Fades by a sixteenth a reading: to a tenth in some 36 ms.
+        self.growth = grown.max(PageCount(self.growth.0 - self.growth.0.div_ceil(16)));
+        self.undiscovered = (self.undiscovered + grown).saturating_sub(shrunk);
+        self.used = now;
+        self.others = ledger.used_by_others(self.seat);
+        ledger.seats[self.seat].publish(now, pool);
+        ledger.note_peak();
+        Ok(())
+    }
+
+    /// Growth seen so far says nothing of the time to come: management changes it. All mappings are
+    /// looked at when it begins.
+    pub fn forget_growth(&mut self) {
+        self.growth = PageCount(0);
+        self.undiscovered = PageCount(0);
+    }
+
+    /// Pages have come to this process by our doing.
+    pub fn add(&mut self, pages: PageCount) {
+        self.used += pages;
+    }
+
+    /// Pages have left.
+    pub fn subtract(&mut self, pages: PageCount) {
+        self.used = self.used.saturating_sub(pages);
+    }
+
+    /// Pages this process holds.
+    pub fn used(&self) -> PageCount {
+        self.used
+    }
+
+    /// The whole budget.
+    pub fn total(&self) -> PageCount {
+        self.total
+    }
+
+    /// Used by all processes.
+    pub fn used_by_all(&self) -> PageCount {
+        self.used + self.others
+    }
+
+    /// Whether it is time to manage this process's memory.
+    pub fn manage_now(&self) -> bool {
+        self.used_by_all() >= self.manage_at()
+    }
+
+    fn manage_at(&self) -> PageCount {
+        let share = PageCount(self.total.0 * MANAGE_AT_PERCENT / 100);
+        share.min(self.total.saturating_sub(MANAGE_ROOM)).max(PageCount(self.total.0 / 4))
+    }
+
+    /// Pages that may still come before management begins.
+    pub fn room_before_managing(&self) -> PageCount {
+        self.manage_at().saturating_sub(self.used_by_all())
+    }
+
+    /// Above this, reclaim comes before anything else.
+    pub fn hard(&self) -> PageCount {
+        let reserve = PageCount(self.total.0 / 32).clamp(RESERVE_MIN, RESERVE_MAX);
+        let growth = PageCount((2 * self.growth.0).min(self.total.0 / 4));
+        self.total.saturating_sub(self.others).saturating_sub(reserve + growth)
+    }
+
+    /// Above this, reclaim goes along.
+    pub fn soft(&self) -> PageCount {
+        self.hard().saturating_sub(BAND.min(PageCount(self.total.0 / 32)))
+    }
+
+    /// Whether so much grew without us that there must be mappings we do not know; starts counting
+    /// anew.
+    pub fn take_undiscovered(&mut self) -> bool {
+        let found = self.undiscovered >= crate::regions::REGION_BYTES_MIN.pages_down();
+        if found {
+            self.undiscovered = PageCount(0);
+        }
+        found
+    }
+}

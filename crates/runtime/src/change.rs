@@ -1,0 +1,103 @@
+//! Changes of the address space, as the kernel tells them: what was dropped, unmapped or moved.
+//!
+//! The kernel tells of a dropped range before it drops it, and of an unmapped or moved one after.
+//! Either way the thread that did it waits until we have read, so a page that we put there in
+//! between is not lost track of: its COPY is refused until the change is over.
+
+use core::ops::Range;
+
+use coldpress_sys::uffd::Event;
+use coldpress_sys::{Bytes, PageCount};
+use coldpress_zswap::{Offset, StoreError};
+
+use crate::manager::{Fault, Manager, enqueue};
+use crate::pages::{PageNumber, PageState};
+
+impl Manager {
+    /// Acts on one event; faults are put aside.
+    pub(crate) fn take_event(&mut self, event: Event, now_ticks: u64) {
+        match event {
+            Event::Fault { address, thread } => {
+                let page = PageNumber::of(address);
+                self.pending.push_back(Fault { page, thread, read_at_ticks: now_ticks });
+            }
+            Event::Remove { start, end } => {
+                if !self.control.is_bell(start) {
+                    self.forget(start..end);
+                } else if let Some(hint) = self.control.hint_at(start) {
+                    self.hints.push(hint);
+                }
+            }
+            Event::Unmap { start, end } => {
+                self.forget(start..end);
+                self.regions.remove(start..end);
+            }
+            Event::Remap { from, to, length } => self.follow_move(from, to, length),
+        }
+    }
+
+    /// Nothing of the range is wanted any more, wherever it is.
+    fn forget(&mut self, range: Range<usize>) {
+        let pages = PageNumber::of(range.start)..PageNumber::of(range.end - 1).plus(1);
+        let (mut any_stored, mut in_limbo) = (false, PageCount(0));
+        self.pages.forget(pages.clone(), |state| match state {
+            PageState::Stored => any_stored = true,
+            PageState::Limbo => in_limbo += PageCount(1),
+            PageState::Resident | PageState::None => {}
+        });
+        self.limbo_pages -= in_limbo;
+        if any_stored {
+            let count = PageCount(pages.end.0 - pages.start.0);
+            let start = Offset(pages.start.0 as u64);
+            self.zswap.invalidate_range(Self::area(), start, count);
+        }
+    }
+
+    /// Pages moved from `from` to `to`: what is known of them moves along.
+    fn follow_move(&mut self, from: usize, to: usize, length: Bytes) {
+        let old = PageNumber::of(from)..PageNumber::of(from + length.0);
+        self.drop_served();
+        self.forget(to..to + length.0);
+        let mut at = old.start;
+        while let Some((page, _)) = self.pages.next_known(at..old.end) {
+            let target = PageNumber::of(to).plus(page.0 - old.start.0);
+            // Limbo keeps pages by their place in their run, which changes, so they go on to the
+            // pool.
+            if self.pages.state(page) == PageState::Limbo {
+                self.store_at_any_cost(page);
+            }
+            let state = self.pages.state(page);
+            if state == PageState::Stored
+                && self.zswap.rename(Self::key(page), Self::key(target)).is_err()
+            {
+                self.die(format_args!(
+                    "no memory to follow moved pages: mremap of {} bytes",
+                    length.0
+                ));
+            }
+            self.pages.set_state(page, PageState::None);
+            self.pages.set_state(target, state);
+            enqueue(&mut self.pages, &mut self.queue, target.run(), self.clock);
+            at = page.plus(1);
+        }
+        self.pages.forget(old, |_| {});
+        self.regions.remove(from..from + length.0);
+        self.regions.insert(to..to + length.0);
+    }
+
+    /// Stores a page of limbo even beyond the pool's limit: there is nowhere else for it.
+    fn store_at_any_cost(&mut self, page: PageNumber) {
+        if let Err(StoreError::PoolFull) = self.store_from_limbo(page) {
+            let (soft, hard) = (self.pool_limits.0, self.pool_limits.1);
+            self.zswap.set_pool_limits(soft, PageCount(usize::MAX / 2));
+            let result = self.store_from_limbo(page);
+            self.zswap.set_pool_limits(soft, hard);
+            if result.is_ok() {
+                return;
+            }
+        }
+        if self.pages.state(page) == PageState::Limbo {
+            self.die(format_args!("no memory to keep a moved page"));
+        }
+    }
+}

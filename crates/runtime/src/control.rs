@@ -1,0 +1,306 @@
+//! What the program's threads and the service thread say to each other inside one process.
+//!
+//! Before `fork` nothing may be out of the program's memory, because the child's copy of a missing
+//! page is zero. So a forking thread takes a *hold* and waits until the service thread is *quiet*:
+//! everything brought back, nothing taken out until the last hold is gone. The proof that no
+//! eviction slips through: the forker raises `holds`, then reads `stage`; the service thread sets
+//! `stage` to managing, then reads `holds`. All four are sequentially consistent, so at least one
+//! of them sees the other.
+//!
+//! The *bell* wakes the service thread, which sleeps on its userfaultfd and shares no descriptor
+//! with the program: dropping a page of the bell (madvise) sends an event there, and returns once
+//! it is read. Each page but the first belongs to a *hint*: a range that a thread has just mapped,
+//! and waits to see registered before it goes on to touch it faster than anybody could look.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use coldpress_sys::map::Span;
+use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, futex, raw};
+
+/// How far the service thread has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Stage {
+    /// There is none, or it only watches.
+    Watching = 0,
+    /// Pages may be out of the program.
+    Managing = 1,
+}
+
+/// A waiting forker looks again after this long, should a wake-up be lost.
+const LOOK_AGAIN_NS: u64 = 10_000_000;
+
+/// Threads that can wait with a hint at a time; more go on without.
+const HINTS: usize = 16;
+/// Pages of the bell: one to wake the service thread, one for each hint.
+pub const BELL_PAGES: usize = 1 + HINTS;
+
+/// A range just mapped.
+struct Hint {
+    state: AtomicU32,
+    start: AtomicUsize,
+    length: AtomicUsize,
+}
+
+/// Nobody uses the hint.
+const HINT_FREE: u32 = 0;
+/// A thread fills it in, or waits.
+const HINT_TAKEN: u32 = 1;
+/// The service thread is done with it.
+const HINT_DONE: u32 = 2;
+
+/// The words shared between the program's threads and the service thread.
+pub struct Control {
+    /// Threads that want everything in place.
+    holds: AtomicU32,
+    /// 1 while everything is in place and stays there.
+    quiet: AtomicU32,
+    /// 1 when the service thread shall bring everything back and end.
+    stop: AtomicU32,
+    stage: AtomicU32,
+    /// The service thread's id; the kernel clears and wakes it when the thread ends.
+    alive: AtomicU32,
+    /// The process that started the service thread: a child by `vfork` sees these words, and is
+    /// another.
+    owner: AtomicU32,
+    /// Address of the bell's page, 0 before there is one.
+    bell: AtomicUsize,
+    hints: [Hint; HINTS],
+}
+
+impl Control {
+    /// Words at rest.
+    pub const fn new() -> Self {
+        Self {
+            holds: AtomicU32::new(0),
+            quiet: AtomicU32::new(0),
+            stop: AtomicU32::new(0),
+            stage: AtomicU32::new(Stage::Watching as u32),
+            alive: AtomicU32::new(0),
+            owner: AtomicU32::new(0),
+            bell: AtomicUsize::new(0),
+            hints: [const {
+                Hint {
+                    state: AtomicU32::new(HINT_FREE),
+                    start: AtomicUsize::new(0),
+                    length: AtomicUsize::new(0),
+                }
+            }; HINTS],
+        }
+    }
+
+    /// Back to rest. For the child of `fork`, which has one thread and no service thread.
+    pub fn reset(&self) {
+        for word in [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive, &self.owner] {
+            // Relaxed: there is no other thread.
+            word.store(0, Ordering::Relaxed);
+        }
+        self.bell.store(0, Ordering::Relaxed);
+        for hint in &self.hints {
+            // Relaxed: there is no other thread.
+            hint.state.store(HINT_FREE, Ordering::Relaxed);
+        }
+    }
+
+    /// The word that tells whether the service thread lives.
+    pub fn alive(&self) -> &AtomicU32 {
+        &self.alive
+    }
+
+    /// The calling process has started a service thread.
+    pub fn note_owner(&self) {
+        // Relaxed: read back by the same process only.
+        self.owner.store(raw::process_id(), Ordering::Relaxed);
+    }
+
+    // For the program's threads.
+
+    /// Whether the service thread, if there is one, belongs to the calling process.
+    pub fn is_owner(&self) -> bool {
+        // Relaxed: written by the same process, or not at all.
+        self.owner.load(Ordering::Relaxed) == raw::process_id()
+    }
+
+    /// Returns when every page of the program is in place, to stay until [`Control::release`]. At
+    /// once in a process without a service thread of its own.
+    pub fn hold(&self) {
+        if !self.is_owner() {
+            return;
+        }
+        // SeqCst here and below: see the proof at the head of this file; pairs with
+        // `set_stage`/`is_held`.
+        self.holds.fetch_add(1, Ordering::SeqCst);
+        while self.stage.load(Ordering::SeqCst) == Stage::Managing as u32
+            && self.quiet.load(Ordering::SeqCst) == 0
+        {
+            self.ring(0);
+            futex::wait(&self.quiet, 0, Some(LOOK_AGAIN_NS));
+        }
+    }
+
+    /// Ends a hold.
+    pub fn release(&self) {
+        if !self.is_owner() {
+            return;
+        }
+        // SeqCst pairs with `is_held`.
+        self.holds.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Brings every page back and ends the service thread; returns when it has ended. One thread at
+    /// a time: see `preload::interpose`.
+    pub fn stop_service(&self) {
+        // SeqCst pairs with `is_stopped`.
+        self.stop.store(1, Ordering::SeqCst);
+        futex::wake_all(&self.stop);
+        loop {
+            // Acquire pairs with the kernel's clearing store: what the thread did has happened.
+            let id = self.alive.load(Ordering::Acquire);
+            if id == 0 {
+                break;
+            }
+            self.ring(0);
+            futex::wait(&self.alive, id, Some(LOOK_AGAIN_NS));
+        }
+        // SeqCst pairs with `is_stopped` of the next service thread.
+        self.stop.store(0, Ordering::SeqCst);
+        // Release pairs with the Acquire in `ring`. The bell was registered with the userfaultfd
+        // that has gone; the next service thread makes its own.
+        self.bell.store(0, Ordering::Release);
+    }
+
+    /// Whether pages may be out of the program. For decisions that cost time only.
+    pub fn is_managing(&self) -> bool {
+        // Relaxed: a stale answer is as good.
+        self.stage.load(Ordering::Relaxed) == Stage::Managing as u32
+    }
+
+    /// Tells of memory that the calling thread has just mapped; returns when it is registered, or
+    /// will not be.
+    pub fn hint(&self, start: usize, length: Bytes) {
+        if !self.is_owner() {
+            return;
+        }
+        let free = self.hints.iter().enumerate().find(|(_, hint)| {
+            // Acquire pairs with the Release below that freed it. Relaxed on failure: not ours.
+            hint.state
+                .compare_exchange(HINT_FREE, HINT_TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        });
+        let Some((index, hint)) = free else { return };
+        // Relaxed: the bell's event orders them before the service thread's reads.
+        hint.start.store(start, Ordering::Relaxed);
+        hint.length.store(length.0, Ordering::Relaxed);
+        self.ring(1 + index);
+        // Acquire pairs with the Release in `finish_hint`.
+        while self.is_managing() && hint.state.load(Ordering::Acquire) == HINT_TAKEN {
+            futex::wait(&hint.state, HINT_TAKEN, Some(LOOK_AGAIN_NS));
+        }
+        // Release pairs with the Acquire of the next thread that takes it.
+        hint.state.store(HINT_FREE, Ordering::Release);
+    }
+
+    fn ring(&self, page: usize) {
+        use linux_raw_sys::general as linux;
+        // Acquire pairs with the Release in `make_bell`.
+        let bell = self.bell.load(Ordering::Acquire);
+        if bell != 0 {
+            let advice = linux::MADV_DONTNEED as usize;
+            let page = bell + page * PAGE_BYTES;
+            // SAFETY: the bell's pages hold nothing and are never unmapped.
+            unsafe { raw::syscall(linux::__NR_madvise, [page, PAGE_BYTES, advice, 0, 0, 0]) };
+        }
+    }
+
+    // For the service thread.
+
+    /// Makes the bell, once per process. Its page is never given back: a late ringer must find
+    /// nothing else.
+    pub fn make_bell(&self) -> SysResult<()> {
+        if self.bell_address() == 0 {
+            let span = Span::reserve(Bytes(BELL_PAGES * PAGE_BYTES), Bytes(PAGE_BYTES))?;
+            // Release pairs with the Acquire in `ring`.
+            self.bell.store(span.address(), Ordering::Release);
+            core::mem::forget(span);
+        }
+        Ok(())
+    }
+
+    /// Where the bell is; 0 before there is one.
+    pub fn bell_address(&self) -> usize {
+        // Relaxed: only the service thread sets it.
+        self.bell.load(Ordering::Relaxed)
+    }
+
+    /// The hint that a dropped page of the bell at `address` stands for: its number and range.
+    /// `None` for other addresses, and for the page that only wakes.
+    pub fn hint_at(&self, address: usize) -> Option<(usize, usize, Bytes)> {
+        let index = address.checked_sub(self.bell_address())? / PAGE_BYTES;
+        let hint = self.hints.get(index.checked_sub(1)?)?;
+        // Relaxed: the event was sent after they were written.
+        let (start, length) =
+            (hint.start.load(Ordering::Relaxed), hint.length.load(Ordering::Relaxed));
+        Some((index - 1, start, Bytes(length)))
+    }
+
+    /// Whether `address` is in the bell.
+    pub fn is_bell(&self, address: usize) -> bool {
+        address.wrapping_sub(self.bell_address()) < BELL_PAGES * PAGE_BYTES
+    }
+
+    /// Lets the thread go on that waits with hint `index`.
+    pub fn finish_hint(&self, index: usize) {
+        let state = &self.hints[index].state;
+        // Release pairs with the Acquire in `hint`. Only a hint that is waited for: a thread that
+        // gave up has freed it.
+        let _ = state.compare_exchange(HINT_TAKEN, HINT_DONE, Ordering::Release, Ordering::Relaxed);
+        futex::wake_all(state);
+    }
+
+    /// Says how far the service thread has come.
+    pub fn set_stage(&self, stage: Stage) {
+        // SeqCst pairs with the load in `hold`.
+        self.stage.store(stage as u32, Ordering::SeqCst);
+    }
+
+    /// Whether anybody wants everything in place.
+    pub fn is_held(&self) -> bool {
+        // SeqCst pairs with `hold`.
+        self.holds.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether the service thread shall end.
+    pub fn is_stopped(&self) -> bool {
+        // SeqCst pairs with `stop_service`.
+        self.stop.load(Ordering::SeqCst) != 0
+    }
+
+    /// Sleeps until told to stop, at most `timeout_ns`.
+    pub fn sleep(&self, timeout_ns: u64) {
+        futex::wait(&self.stop, 0, Some(timeout_ns));
+    }
+
+    /// Everything is in place now.
+    pub fn set_quiet(&self) {
+        // SeqCst pairs with the load in `hold`.
+        self.quiet.store(1, Ordering::SeqCst);
+        futex::wake_all(&self.quiet);
+    }
+
+    /// Tries to end the quiet: false when somebody still holds.
+    pub fn end_quiet(&self) -> bool {
+        // A forker that read 1 before this store raised `holds` before, so the check below sees it.
+        self.quiet.store(0, Ordering::SeqCst);
+        if self.is_held() {
+            self.quiet.store(1, Ordering::SeqCst);
+            return false;
+        }
+        true
+    }
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,153 @@
+//! Discovery: finding memory of the program that is not managed yet, and taking it in.
+//!
+//! The kernel tells of changes only inside what is registered, so new mappings are looked for when
+//! memory has grown without our doing. Between reading the list of mappings and registering one of
+//! them, anything may have happened to it; the order below makes every such race end in knowing
+//! less, never in knowing wrong.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use coldpress_sys::Bytes;
+use coldpress_sys::map::for_each_span;
+use coldpress_sys::proc;
+use coldpress_sys::uffd::Mode;
+
+use crate::manager::{Manager, enqueue};
+use crate::pages::{PageNumber, PageState};
+use crate::regions::Discovery;
+
+impl Manager {
+    /// Registers mappings of the program that are not registered yet, and takes their resident
+    /// pages in.
+    pub(crate) fn discover(&mut self) {
+        let mut found = self.unregistered();
+        // A mapping may have gone or changed since it was read; what the kernel refuses stays as it
+        // is.
+        found.retain(|gap| {
+            self.uffd.register(gap.start, Bytes(gap.end - gap.start), Mode::Missing).is_ok()
+        });
+        if found.is_empty() {
+            return;
+        }
+        // Known before the late words of earlier tenants are read: a word that comes too late then
+        // makes us know less, which is safe.
+        for gap in &found {
+            self.regions.insert(gap.clone());
+        }
+        self.settle();
+        // Part of a gap may have been unmapped before it was registered, which no event tells. What
+        // is mapped there since is a mapping of its own, as it is not registered.
+        for gap in self.not_in_one_mapping(&found) {
+            self.regions.remove(gap);
+        }
+        for gap in found {
+            self.take_in(gap);
+        }
+    }
+
+    /// Registers ranges that threads have just mapped and wait with. Nobody else knows of them yet.
+    pub(crate) fn take_hints(&mut self) {
+        while let Some((index, start, length)) = self.hints.pop() {
+            // Words of earlier tenants of these addresses come first.
+            self.settle();
+            if self.uffd.register(start, length, Mode::Missing).is_ok() {
+                self.regions.insert(start..start + length.0);
+                // MAP_POPULATE has filled it already.
+                self.take_in(start..start + length.0);
+            }
+            self.control.finish_hint(index);
+        }
+    }
+
+    /// Ranges of mappings that may be managed and are in no region.
+    fn unregistered(&mut self) -> Vec<Range<usize>> {
+        let mut own = self.own.clone();
+        for_each_span(|start, end| own.push(start..end));
+        let mut discovery = Discovery::default();
+        let mut found = Vec::new();
+        let regions = &self.regions;
+        let result = proc::for_each_mapping(&mut self.maps_buffer, |mapping| {
+            if discovery.accepts(mapping) {
+                for_each_outside(&own, mapping.start..mapping.end, |range| {
+                    regions.for_each_gap(range, |gap| found.push(gap));
+                });
+            }
+        });
+        if let Err(error) = result {
+            self.link.tell(format_args!("mappings cannot be read: {error}"));
+            return Vec::new();
+        }
+        found
+    }
+
+    /// Those of `gaps` that no single mapping covers now.
+    fn not_in_one_mapping(&mut self, gaps: &[Range<usize>]) -> Vec<Range<usize>> {
+        let mut open = gaps.to_vec();
+        // After an error all of them count as not covered.
+        let _ = proc::for_each_mapping(&mut self.maps_buffer, |mapping| {
+            open.retain(|gap| !(mapping.start <= gap.start && gap.end <= mapping.end));
+        });
+        open
+    }
+
+    /// Takes the resident pages of a range in, as far as it is in regions.
+    fn take_in(&mut self, gap: Range<usize>) {
+        let (pages, queue, regions) = (&mut self.pages, &mut self.queue, &self.regions);
+        let now = self.clock;
+        let result = self.pagemap.for_each_present(gap.start, gap.end, |start, end| {
+            for number in PageNumber::of(start).0..PageNumber::of(end).0 {
+                let page = PageNumber(number);
+                let known = regions.holding(page.address()).is_some();
+                if known && pages.state(page) == PageState::None {
+                    pages.set_state(page, PageState::Resident);
+                    enqueue(pages, queue, page.run(), now);
+                }
+            }
+        });
+        if let Err(error) = result {
+            self.link.tell(format_args!("resident pages cannot be read: {error}"));
+        }
+    }
+}
+
+/// Calls `visit` for the parts of `range` outside all of `holes`.
+fn for_each_outside(
+    holes: &[Range<usize>],
+    range: Range<usize>,
+    mut visit: impl FnMut(Range<usize>),
+) {
+    let mut at = range.start;
+    while at < range.end {
+        let next = holes.iter().filter(|hole| hole.end > at && hole.start < range.end);
+        let Some(hole) = next.min_by_key(|hole| hole.start) else { break };
+        if hole.start > at {
+            visit(at..hole.start);
+        }
+        at = hole.end;
+    }
+    if at < range.end {
+        visit(at..range.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Range, for_each_outside};
+    use std::vec::Vec;
+
+    #[test]
+    fn holes_are_left_out() {
+        let outside = |holes: &[Range<usize>], range| {
+            let mut parts = Vec::new();
+            for_each_outside(holes, range, |part| parts.push((part.start, part.end)));
+            parts
+        };
+        let (low, high, both) = (0..6, 8..12, 6..7);
+        assert_eq!(outside(&[], 5..9), [(5, 9)]);
+        assert_eq!(outside(&[20..30, both], 5..9), [(5, 6), (7, 9)]);
+        assert_eq!(outside(&[low, high], 5..9), [(6, 8)]);
+        assert_eq!(outside(&[3..4, 9..10], 5..9), [(5, 9)]);
+        assert!(outside(&[0..100, 200..300], 5..9).is_empty());
+    }
+}

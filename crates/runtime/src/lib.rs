@@ -1,0 +1,35 @@
+//! Layer 3: the runtime inside the program. It knows addresses and faults, and no codec or pool by
+//! name.
+//!
+//! As a preload library (feature `preload`) it brings a constructor and a few interposed functions;
+//! as a plain library it gives the launcher the [`ledger`] and the [`wire`] format. House rules:
+//! the service thread makes no libc call, allocates only from our own heap, never unwinds, and
+//! waits for nobody.
+//!
+//! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`budget`] how
+//! much, [`placement`] where to run, [`link`] and [`control`] who to talk to, then the [`manager`]
+//! with its faults, changes and reclaim, and the [`service`] thread that runs it.
+#![cfg_attr(all(panic = "abort", not(test)), no_std)]
+
+extern crate alloc;
+
+pub mod ledger;
+pub mod wire;
+
+pub mod budget;
+mod change;
+pub mod clock;
+pub mod control;
+mod discover;
+mod fault;
+pub mod limbo;
+pub mod link;
+pub mod manager;
+pub mod pages;
+pub mod placement;
+mod reclaim;
+pub mod regions;
+pub mod service;
+
+#[cfg(feature = "preload")]
+mod preload;

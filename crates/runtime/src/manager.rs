@@ -1,0 +1,403 @@
+//! The manager: everything the service thread knows and does about a program's memory.
+//!
+//! One thread owns it, so nothing here is locked. The parts: `change` acts on what the kernel tells
+//! of the address space, `fault` brings pages in, `reclaim` takes them out.
+//!
+//! Invariants:
+//! 1. A page is `Stored`, or waits in `served`, exactly when zswap has an entry under its key.
+//! 2. A page is `Limbo` exactly when its run has a slot and its bytes lie there.
+//! 3. Whatever a call to the kernel was refused for because the address space was changing is
+//!    looked at afresh after `Manager::settle`: no state read before may be used after.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use coldpress_backing::{Backing, FileBacking};
+use coldpress_mem::frames::FrameAllocator;
+use coldpress_mem::pools::Zsmalloc;
+use coldpress_sys::file::SpillFile;
+use coldpress_sys::map::Span;
+use coldpress_sys::proc::Pagemap;
+use coldpress_sys::uffd::{FEATURES_NEEDED, Message, Mode, Ticker, Userfaultfd};
+use coldpress_sys::{
+    AsFd, Bytes, OwnedFd, PAGE_BYTES, PageBuffer, PageCount, SysError, SysResult, cpu, raw,
+};
+use coldpress_zswap::{Area, Config, Key, Offset, Zswap};
+
+use crate::budget::Budget;
+use crate::clock::Clock;
+use crate::control::{BELL_PAGES, Control};
+use crate::ledger::{Counter, Ledger, Seat, Terms};
+use crate::limbo::Limbo;
+use crate::link::{Joined, Link};
+use crate::pages::{PageNumber, PageTable, RUN_PAGES, RunNumber};
+use crate::placement::Placement;
+use crate::regions::Regions;
+use crate::service::GAUGE_NS_NEAR;
+
+/// The zswap area of the program's own pages.
+const PROGRAM_AREA: Area = Area(0);
+/// Pages that compress to more are kept raw: the reference's `max_compression_ratio` (zswap v4).
+const COMPRESSION_PERCENT_MAX: u8 = 80;
+/// When nothing can be written back, the pool may grow to this share of the budget.
+const POOL_HARD_PERCENT: usize = 90;
+/// Limbo holds this part of the budget, at least [`LIMBO_MIN`] where there is room and at most
+/// [`LIMBO_MAX`].
+const LIMBO_SHARE: usize = 16;
+const LIMBO_MIN: PageCount = Bytes::mib(2).pages_down();
+const LIMBO_MAX: PageCount = Bytes::mib(128).pages_down();
+/// Zeros for first touches in runs: never written, so it takes no memory.
+pub(crate) const ZEROS: PageCount = PageCount(64);
+/// Free frames of the pool that may keep their memory.
+pub(crate) const FRAMES_KEPT: PageCount = Bytes::kib(256).pages_down();
+/// Longest line of /proc/self/maps is a path of 4096 bytes and 100 more.
+const MAPS_BUFFER: Bytes = Bytes::kib(16);
+
+/// A fault that waits to be served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) page: PageNumber,
+    pub(crate) thread: u32,
+    pub(crate) read_at_ticks: u64,
+}
+
+/// All that the service thread works with.
+pub struct Manager {
+    pub(crate) uffd: Userfaultfd,
+    pub(crate) pages: PageTable,
+    pub(crate) regions: Regions,
+    pub(crate) limbo: Limbo,
+    pub(crate) limbo_pages: PageCount,
+    pub(crate) limbo_target: PageCount,
+    pub(crate) zswap: Zswap<Zsmalloc<'static>>,
+    pub(crate) frames: &'static FrameAllocator,
+    pub(crate) heap_bytes: fn() -> Bytes,
+    pub(crate) own_held: PageCount,
+    pub(crate) budget: Budget,
+    pub(crate) ledger: coldpress_sys::shared::Shared<Ledger>,
+    pub(crate) seat: usize,
+    pub(crate) link: Link,
+    pub(crate) control: &'static Control,
+    pub(crate) queue: VecDeque<RunNumber>,
+    pub(crate) pending: VecDeque<Fault>,
+    pub(crate) streams: crate::fault::Streams,
+    pub(crate) placement: Placement,
+    pub(crate) page_buffer: Box<PageBuffer>,
+    pub(crate) zeros: Span,
+    pub(crate) clock: u32,
+    /// The clock when it was last looked whether anybody faults.
+    pub(crate) clock_at_look: u32,
+    pub(crate) stuck_until_ns: u64,
+    /// When to read the gauges again, and when to look again at what cannot be moved.
+    pub(crate) gauges_at: u64,
+    pub(crate) gauge_interval_ns: u64,
+    pub(crate) ticker: Ticker,
+    pub(crate) immovable_at: u64,
+    /// Ranges just mapped whose threads wait: number, start, length.
+    pub(crate) hints: Vec<(usize, usize, Bytes)>,
+    pub(crate) told: Told,
+    pub(crate) time: Clock,
+    pub(crate) stall_ticks: u64,
+    /// Pages that came in from zswap and whose entries are still to be dropped: nobody waits for
+    /// that, but it must be done before anything is stored.
+    pub(crate) served: Vec<PageNumber>,
+    /// Pages that came in since reclaim last went along.
+    pub(crate) arrivals: usize,
+    /// Pool frames at which writeback begins, and those never exceeded.
+    pub(crate) pool_limits: (PageCount, PageCount),
+    /// The page last made this process's own by force.
+    pub(crate) last_owned: Option<PageNumber>,
+    messages: [Message; 16],
+    pub(crate) pagemap: Pagemap,
+    pub(crate) maps_buffer: Vec<u8>,
+    pub(crate) own: Vec<Range<usize>>,
+}
+
+/// What the user has been told once.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub(crate) over_budget: bool,
+    pub(crate) immovable: bool,
+}
+
+/// What the manager needs from the outside.
+pub struct Parts {
+    /// The joined run.
+    pub joined: Joined,
+    /// Where the pool and our own tables live.
+    pub frames: &'static FrameAllocator,
+    /// Bytes that large allocations of ours take outside the frames.
+    pub heap_bytes: fn() -> Bytes,
+    /// Shared with the program's threads.
+    pub control: &'static Control,
+    /// Follows the faulting threads.
+    pub placement: Placement,
+    /// Address ranges of ours that must not be managed: the object's data, the service thread's
+    /// stack.
+    pub own: Vec<Range<usize>>,
+    /// The budget as read so far.
+    pub budget: Budget,
+    /// A clock that knows its rate.
+    pub time: Clock,
+}
+
+impl Manager {
+    /// Sets everything up; nothing of the program is touched yet. The frame allocator must have its
+    /// span.
+    pub fn new(parts: Parts) -> SysResult<Box<Self>> {
+        let Parts { joined, frames, heap_bytes, control, placement, own, budget, time } = parts;
+        let Joined { link, ledger, seat, terms, spill, device } = joined;
+        let limbo_target = limbo_target(&terms);
+        let tools = Tools::open(&terms, frames, control, spill, device)
+            // The launcher keeps it until the process is gone: without it, memory that is being
+            // taken down would read as zeros to a system call that is still under way.
+            .and_then(|tools| link.lend(&tools.uffd).map(|()| tools));
+        let Tools { uffd, limbo, zeros, zswap, pagemap, ticker } = tools.inspect_err(|error| {
+            link.warn(format_args!("process {} is not managed: {error}", raw::process_id()));
+        })?;
+        let mut manager = Box::new(Self {
+            uffd,
+            pages: PageTable::default(),
+            regions: Regions::default(),
+            limbo,
+            limbo_pages: PageCount(0),
+            limbo_target,
+            zswap,
+            frames,
+            heap_bytes,
+            own_held: PageCount(0),
+            budget,
+            ledger,
+            seat,
+            link,
+            control,
+            queue: VecDeque::new(),
+            pending: VecDeque::with_capacity(64),
+            streams: crate::fault::Streams::default(),
+            placement,
+            page_buffer: Box::new(PageBuffer::ZERO),
+            zeros,
+            clock: 0,
+            clock_at_look: 0,
+            stuck_until_ns: 0,
+            gauges_at: 0,
+            gauge_interval_ns: GAUGE_NS_NEAR,
+            ticker,
+            immovable_at: 0,
+            hints: Vec::new(),
+            told: Told::default(),
+            messages: [const { Message::EMPTY }; 16],
+            pagemap,
+            maps_buffer: alloc::vec![0; MAPS_BUFFER.0],
+            own,
+            time,
+            stall_ticks: 0,
+            arrivals: 0,
+            served: Vec::new(),
+            pool_limits: pool_limits(&terms),
+            last_owned: None,
+        });
+        manager.own_held = manager.own_memory();
+        manager.ledger.seats[manager.seat].set_managing();
+        Ok(manager)
+    }
+
+    /// The name under which zswap keeps a page.
+    pub(crate) fn key(page: PageNumber) -> Key {
+        Key { area: PROGRAM_AREA, offset: Offset(page.0 as u64) }
+    }
+
+    pub(crate) fn area() -> Area {
+        PROGRAM_AREA
+    }
+
+    pub(crate) fn seat(&self) -> &Seat {
+        &self.ledger.seats[self.seat]
+    }
+
+    pub(crate) fn count(&self, counter: Counter, amount: usize) {
+        self.seat().add(counter, amount as u64);
+    }
+
+    /// Reads all messages that are there. Changes of the address space are acted on at once, faults
+    /// wait in `pending`. Says whether there was anything.
+    pub(crate) fn read_messages(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let count = match self.uffd.read(&mut self.messages) {
+                Ok(count) => count,
+                Err(error) => self.die(format_args!("faults cannot be read: {error}")),
+            };
+            let now = cpu::ticks();
+            for index in 0..count {
+                if let Some(event) = self.messages[index].event() {
+                    any = true;
+                    self.take_event(event, now);
+                }
+            }
+            if count < self.messages.len() {
+                return any;
+            }
+        }
+    }
+
+    /// Waits until no change of the address space is under way, acting on each. After it, every
+    /// state must be looked at afresh.
+    pub(crate) fn settle(&mut self) {
+        let mut tries = 0_u32;
+        loop {
+            self.read_messages();
+            if !self.uffd.is_changing(self.limbo.probe_address()) {
+                return;
+            }
+            // The changing thread has been told and must now run to finish; it may wait for this
+            // processor.
+            tries += 1;
+            if tries < 16 {
+                cpu::yield_now();
+            } else {
+                cpu::sleep_ns(50_000);
+            }
+        }
+    }
+
+    /// Drops the entries of pages that were served.
+    pub(crate) fn drop_served(&mut self) {
+        while let Some(page) = self.served.pop() {
+            self.zswap.invalidate(Self::key(page));
+        }
+    }
+
+    /// Reads the gauges: what is used, what others use, what our own tables take.
+    pub(crate) fn read_gauges(&mut self) {
+        self.time.adjust();
+        self.drop_served();
+        self.own_held = self.own_memory();
+        if let Err(error) = self.budget.read(&self.ledger, self.zswap.pool_frames()) {
+            self.die(format_args!("resident memory cannot be read: {error}"));
+        }
+        let counters = self.zswap.stats().counters;
+        let seat = self.seat();
+        let stored = counters.stored_same_filled
+            + counters.stored_compressed
+            + counters.reject_compress_poor;
+        seat.set(Counter::PagesStored, stored);
+        seat.set(Counter::SameFilled, counters.stored_same_filled);
+        let raw_bytes = counters.reject_compress_poor * PAGE_BYTES as u64;
+        seat.set(Counter::BytesStored, counters.compressed_bytes + raw_bytes);
+        seat.set(Counter::PagesWrittenBack, counters.flushed_pages);
+        seat.set(Counter::PagesReadBack, counters.loaded_from_backing);
+        let loaded =
+            counters.loaded_same_filled + counters.loaded_from_pool + counters.loaded_from_backing;
+        seat.set(Counter::PagesLoaded, loaded);
+        seat.set(Counter::Migrations, self.placement.migrations());
+        seat.set(Counter::StallNs, self.time.span_ns(self.stall_ticks));
+    }
+
+    /// Counts what our own memory grew by since it was last counted.
+    pub(crate) fn charge_own_growth(&mut self) {
+        let now = self.own_memory();
+        self.budget.add(now.saturating_sub(self.own_held));
+        self.budget.subtract(self.own_held.saturating_sub(now));
+        self.own_held = now;
+    }
+
+    fn own_memory(&self) -> PageCount {
+        self.frames.frames_held() + (self.heap_bytes)().pages_up()
+    }
+
+    /// Ends the program, loudly: it could not go on with the right bytes.
+    pub(crate) fn die(&self, why: core::fmt::Arguments<'_>) -> ! {
+        self.link.fatal(why);
+        raw::abort_process()
+    }
+}
+
+/// Puts a run into the reclaim queue unless it is there.
+pub(crate) fn enqueue(
+    pages: &mut PageTable,
+    queue: &mut VecDeque<RunNumber>,
+    number: RunNumber,
+    now: u32,
+) {
+    if pages.note_queued(number, now) {
+        queue.push_back(number);
+    }
+}
+
+fn limbo_target(terms: &Terms) -> PageCount {
+    let least = LIMBO_MIN.min(PageCount(terms.budget.0 / 8));
+    PageCount(terms.budget.0 / LIMBO_SHARE).max(least).min(LIMBO_MAX)
+}
+
+/// What can fail to be had.
+struct Tools {
+    uffd: Userfaultfd,
+    limbo: Limbo,
+    zeros: Span,
+    zswap: Zswap<Zsmalloc<'static>>,
+    pagemap: Pagemap,
+    ticker: Ticker,
+}
+
+impl Tools {
+    fn open(
+        terms: &Terms,
+        frames: &'static FrameAllocator,
+        control: &Control,
+        spill: Option<OwnedFd>,
+        device: Option<OwnedFd>,
+    ) -> SysResult<Self> {
+        let uffd = open_uffd(device.as_ref())?;
+        // Runs often come with holes, so twice the slots that full ones would take.
+        let limbo = Limbo::new(&uffd, 2 * limbo_target(terms).0 / RUN_PAGES)?;
+        let zeros = Span::reserve(ZEROS.bytes(), Bytes(PAGE_BYTES))?;
+        zeros.forbid_huge_pages();
+        uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
+        let zswap = open_zswap(terms, frames, spill)?;
+        Ok(Self {
+            uffd,
+            limbo,
+            zeros,
+            zswap,
+            pagemap: Pagemap::open()?,
+            ticker: Ticker::every(GAUGE_NS_NEAR)?,
+        })
+    }
+}
+
+fn open_uffd(device: Option<&OwnedFd>) -> SysResult<Userfaultfd> {
+    let uffd = match device {
+        Some(device) => Userfaultfd::from_device(device.as_fd())?,
+        None => Userfaultfd::from_syscall(false)?,
+    };
+    uffd.handshake(FEATURES_NEEDED)?;
+    Ok(uffd)
+}
+
+fn pool_limits(terms: &Terms) -> (PageCount, PageCount) {
+    (terms.pool_max, PageCount(terms.budget.0 * POOL_HARD_PERCENT / 100).max(terms.pool_max))
+}
+
+fn open_zswap(
+    terms: &Terms,
+    frames: &'static FrameAllocator,
+    spill: Option<OwnedFd>,
+) -> SysResult<Zswap<Zsmalloc<'static>>> {
+    const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
+    let (max_pool, hard_pool) = pool_limits(terms);
+    let config = Config {
+        codec: terms.codec,
+        max_pool,
+        hard_pool,
+        max_compression_percent: COMPRESSION_PERCENT_MAX,
+    };
+    let backing = spill.filter(|_| terms.spill_max > Bytes(0)).map(|file| {
+        let file = SpillFile::from_fd(file);
+        Box::new(FileBacking::new(file, terms.spill_max)) as Box<dyn Backing>
+    });
+    let pool = Zsmalloc::new(frames, coldpress_mem::pools::zsmalloc::CHAIN_MAX);
+    Zswap::new(config, pool, backing).map_err(|_| NO_MEMORY)
+}

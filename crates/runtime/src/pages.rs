@@ -1,0 +1,399 @@
+//! The page table: where each page of the program is, as far as we put it there.
+//!
+//! Pages are kept in leaves of 2 MiB, made when the first page of one becomes known. A page is in
+//! exactly one state; what we do not know is [`PageState::None`], and a fault there gets zeros, as
+//! the kernel would give. Recency is kept per run of 128 KiB (a *run* is what one MOVE takes),
+//! because no accessed bit exists for us: our own faults are all that is known.
+//!
+//! The page word, 16 bits:
+//!
+//! | bits  | meaning |
+//! | ----- | ------- |
+//! | 0..2  | state |
+//! | 2..5  | backoff: how often the page came back soon after it was taken, 0..=6 |
+//! | 5..12 | sweeps that still pass the page over, 0..=64 |
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use core::ops::Range;
+
+use coldpress_sys::page::{BLOCK_BYTES, PAGE_SHIFT};
+use coldpress_sys::{Bytes, PAGE_BYTES};
+
+/// Pages moved at a time: one TLB shootdown (about 9 us with two threads) is paid per move, not per
+/// page.
+pub const RUN_PAGES: usize = 32;
+/// Bytes of a run.
+pub const RUN_BYTES: Bytes = Bytes(RUN_PAGES * PAGE_BYTES);
+const LEAF_PAGES: usize = BLOCK_BYTES / PAGE_BYTES;
+const RUNS_PER_LEAF: usize = LEAF_PAGES / RUN_PAGES;
+/// Highest backoff: 2^6 sweeps, as far-memory.md 4.4 has it.
+const BACKOFF_MAX: u16 = 6;
+
+/// The number of a page: its address divided by [`PAGE_BYTES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageNumber(pub usize);
+
+impl PageNumber {
+    /// The page that holds `address`.
+    pub const fn of(address: usize) -> Self {
+        Self(address >> PAGE_SHIFT)
+    }
+
+    /// Its first address.
+    pub const fn address(self) -> usize {
+        self.0 << PAGE_SHIFT
+    }
+
+    /// The page `count` further on.
+    pub const fn plus(self, count: usize) -> Self {
+        Self(self.0 + count)
+    }
+
+    /// The run it belongs to.
+    pub const fn run(self) -> RunNumber {
+        RunNumber(self.0 / RUN_PAGES)
+    }
+}
+
+/// The number of a run: its address divided by 128 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunNumber(pub usize);
+
+impl RunNumber {
+    /// Its first page.
+    pub const fn first(self) -> PageNumber {
+        PageNumber(self.0 * RUN_PAGES)
+    }
+
+    /// Its pages.
+    pub fn pages(self) -> impl DoubleEndedIterator<Item = PageNumber> {
+        (0..RUN_PAGES).map(move |index| self.first().plus(index))
+    }
+}
+
+/// Where a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageState {
+    /// Not known: never touched, dropped by the program, or not ours.
+    None,
+    /// In the program, as ordinary memory.
+    Resident,
+    /// Moved to limbo, not compressed yet.
+    Limbo,
+    /// Kept by zswap.
+    Stored,
+}
+
+/// Where a page that was brought in came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Nowhere: zeros.
+    FirstTouch,
+    /// Limbo.
+    Limbo,
+    /// The pool or the disk.
+    Store,
+}
+
+/// A page's word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageWord(u16);
+
+impl PageWord {
+    const UNKNOWN: Self = Self(0);
+
+    /// Where the page is.
+    pub const fn state(self) -> PageState {
+        match self.0 & 3 {
+            0 => PageState::None,
+            1 => PageState::Resident,
+            2 => PageState::Limbo,
+            _ => PageState::Stored,
+        }
+    }
+
+    const fn with_state(self, state: PageState) -> Self {
+        let bits = match state {
+            PageState::None => 0,
+            PageState::Resident => 1,
+            PageState::Limbo => 2,
+            PageState::Stored => 3,
+        };
+        Self(self.0 & !3 | bits)
+    }
+
+    const fn backoff(self) -> u16 {
+        self.0 >> 2 & 7
+    }
+
+    const fn sweeps(self) -> u16 {
+        self.0 >> 5
+    }
+
+    const fn with_wait(self, backoff: u16, sweeps: u16) -> Self {
+        Self(self.0 & 3 | backoff << 2 | sweeps << 5)
+    }
+}
+
+/// What is kept of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The time of its last fault-in.
+    pub stamp: u32,
+    /// The time at which it was last put into the reclaim queue.
+    pub queued_at: u32,
+    /// Whether it is in the reclaim queue.
+    pub queued: bool,
+    /// The limbo slot that holds pages of it.
+    pub slot: Option<u16>,
+    /// Sweeps that pass it over because it could not be moved.
+    pub unfit_sweeps: u8,
+    /// How often in a row it could not be moved: each time it waits twice as long.
+    pub unfit_times: u8,
+}
+
+impl Run {
+    fn mark_queued(&mut self, now: u32) -> bool {
+        if self.queued {
+            return false;
+        }
+        self.queued = true;
+        self.queued_at = now;
+        true
+    }
+}
+
+const FRESH_RUN: Run =
+    Run { stamp: 0, queued_at: 0, queued: false, slot: None, unfit_sweeps: 0, unfit_times: 0 };
+
+struct Leaf {
+    pages: [PageWord; LEAF_PAGES],
+    runs: [Run; RUNS_PER_LEAF],
+}
+
+const _: () = assert!(size_of::<Leaf>() <= 512 * 2 + 16 * 16, "0.07 % of the memory described");
+
+/// All pages that were ever seen.
+#[derive(Default)]
+pub struct PageTable {
+    leaves: BTreeMap<usize, Box<Leaf>>,
+}
+
+impl PageTable {
+    /// Where a page is.
+    pub fn state(&self, page: PageNumber) -> PageState {
+        self.leaves
+            .get(&(page.0 / LEAF_PAGES))
+            .map_or(PageState::None, |leaf| leaf.pages[page.0 % LEAF_PAGES].state())
+    }
+
+    /// Says where a page is now.
+    pub fn set_state(&mut self, page: PageNumber, state: PageState) {
+        if state == PageState::None && !self.leaves.contains_key(&(page.0 / LEAF_PAGES)) {
+            return;
+        }
+        let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
+        *word = match state {
+            // Whoever comes next to this address starts afresh.
+            PageState::None => PageWord::UNKNOWN,
+            _ => word.with_state(state),
+        };
+    }
+
+    /// The page has been brought in at the time `now`. Whether its run must be queued: it is marked
+    /// as queued then.
+    pub fn arrive(&mut self, page: PageNumber, from: Origin, now: u32) -> bool {
+        let leaf = self.leaf(page);
+        let word = &mut leaf.pages[page.0 % LEAF_PAGES];
+        let (backoff, sweeps) = match from {
+            Origin::FirstTouch => (0, 0),
+            // Taken too early: it is passed over for twice as many sweeps as last time.
+            Origin::Limbo => {
+                let backoff = (word.backoff() + 1).min(BACKOFF_MAX);
+                (backoff, 1 << backoff)
+            }
+            // It was cold indeed.
+            Origin::Store => (word.backoff() / 2, 0),
+        };
+        *word = word.with_state(PageState::Resident).with_wait(backoff, sweeps);
+        let run = &mut leaf.runs[page.0 % LEAF_PAGES / RUN_PAGES];
+        run.stamp = now;
+        run.mark_queued(now)
+    }
+
+    /// The run has resident pages. Whether it must be queued: it is marked as queued then.
+    pub fn note_queued(&mut self, run: RunNumber, now: u32) -> bool {
+        self.run_mut(run).mark_queued(now)
+    }
+
+    /// The page could not be moved: it will be passed over for as long as possible.
+    pub fn pass_over(&mut self, page: PageNumber) {
+        let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
+        *word = word.with_wait(word.backoff(), 1 << BACKOFF_MAX);
+    }
+
+    /// Whether a sweep may take the page. A page that is to be passed over comes one sweep nearer.
+    pub fn sweep(&mut self, page: PageNumber) -> bool {
+        let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
+        if word.state() != PageState::Resident {
+            return false;
+        }
+        if word.sweeps() > 0 {
+            *word = word.with_wait(word.backoff(), word.sweeps() - 1);
+            return false;
+        }
+        true
+    }
+
+    /// What is kept of a run, if any page of it was ever known.
+    pub fn run(&self, run: RunNumber) -> Option<&Run> {
+        let page = run.first();
+        self.leaves
+            .get(&(page.0 / LEAF_PAGES))
+            .map(|leaf| &leaf.runs[page.0 % LEAF_PAGES / RUN_PAGES])
+    }
+
+    /// As [`PageTable::run`], to change it; made when there is none.
+    pub fn run_mut(&mut self, run: RunNumber) -> &mut Run {
+        let page = run.first();
+        &mut self.leaf(page).runs[page.0 % LEAF_PAGES / RUN_PAGES]
+    }
+
+    /// Whether any page of the run is in `state`.
+    pub fn run_has(&self, run: RunNumber, state: PageState) -> bool {
+        run.pages().any(|page| self.state(page) == state)
+    }
+
+    /// The first page of `range` whose state is not [`PageState::None`], with its state.
+    pub fn next_known(&self, range: Range<PageNumber>) -> Option<(PageNumber, PageState)> {
+        if range.is_empty() {
+            return None;
+        }
+        let last_leaf = (range.end.0 - 1) / LEAF_PAGES;
+        for (number, leaf) in self.leaves.range(range.start.0 / LEAF_PAGES..=last_leaf) {
+            let base = number * LEAF_PAGES;
+            let first = range.start.0.max(base) - base;
+            let end = range.end.0.min(base + LEAF_PAGES) - base;
+            for (index, word) in leaf.pages[first..end].iter().enumerate() {
+                if word.state() != PageState::None {
+                    return Some((PageNumber(base + first + index), word.state()));
+                }
+            }
+        }
+        None
+    }
+
+    /// Forgets all pages of `range`, after telling `visit` the state of each known one.
+    pub fn forget(&mut self, range: Range<PageNumber>, mut visit: impl FnMut(PageState)) {
+        let (first, end) = (range.start.0 / LEAF_PAGES, range.end.0.div_ceil(LEAF_PAGES));
+        if first >= end {
+            return;
+        }
+        for (number, leaf) in self.leaves.range_mut(first..end) {
+            let base = number * LEAF_PAGES;
+            let from = range.start.0.max(base) - base;
+            let to = range.end.0.min(base + LEAF_PAGES) - base;
+            for word in &mut leaf.pages[from..to] {
+                if word.state() != PageState::None {
+                    visit(word.state());
+                }
+                // Whoever comes next to this address starts afresh.
+                *word = PageWord::UNKNOWN;
+            }
+        }
+        self.drop_leaves(range.start.0.div_ceil(LEAF_PAGES)..range.end.0 / LEAF_PAGES);
+    }
+
+    /// Drops whole leaves of which nothing is known any more.
+    fn drop_leaves(&mut self, leaves: Range<usize>) {
+        if leaves.is_empty() {
+            return;
+        }
+        let mut later = self.leaves.split_off(&leaves.start);
+        let mut kept = later.split_off(&leaves.end);
+        self.leaves.append(&mut kept);
+    }
+
+    fn leaf(&mut self, page: PageNumber) -> &mut Leaf {
+        self.leaves.entry(page.0 / LEAF_PAGES).or_insert_with(|| {
+            Box::new(Leaf {
+                pages: [PageWord::UNKNOWN; LEAF_PAGES],
+                runs: [FRESH_RUN; RUNS_PER_LEAF],
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn a_page_that_comes_back_is_passed_over_longer_each_time() {
+        let mut table = PageTable::default();
+        let page = PageNumber(1000);
+        table.set_state(page, PageState::Resident);
+        assert!(table.sweep(page));
+        for expected in [2, 4, 8, 16, 32, 64, 64] {
+            table.arrive(page, Origin::Limbo, 1);
+            let waited = (0..).take_while(|_| !table.sweep(page)).count();
+            assert_eq!(waited, expected);
+        }
+        assert!(!table.arrive(page, Origin::Store, 2), "its run was queued at the first arrival");
+        table.arrive(page, Origin::Limbo, 3);
+        assert_eq!((0..).take_while(|_| !table.sweep(page)).count(), 16);
+        table.set_state(page, PageState::None);
+        table.arrive(page, Origin::FirstTouch, 4);
+        table.arrive(page, Origin::Limbo, 5);
+        assert_eq!((0..).take_while(|_| !table.sweep(page)).count(), 2);
+    }
+
+    fn state() -> impl Strategy<Value = PageState> {
+        prop_oneof![
+            Just(PageState::None),
+            Just(PageState::Resident),
+            Just(PageState::Limbo),
+            Just(PageState::Stored)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_agrees_with_a_map(
+            steps in proptest::collection::vec((0_usize..5000, state(), 0_u8..10), 1..400)
+        ) {
+            let mut table = PageTable::default();
+            let mut oracle = HashMap::new();
+            for (number, state, action) in steps {
+                match action {
+                    0 => {
+                        let range = PageNumber(number)..PageNumber(number + 700);
+                        let known = oracle.iter().filter(|(page, state)| {
+                            (number..number + 700).contains(*page) && **state != PageState::None
+                        });
+                        let (expected, mut told) = (known.count(), 0);
+                        table.forget(range, |_| told += 1);
+                        prop_assert_eq!(told, expected);
+                        oracle.retain(|known, _| !(number..number + 700).contains(known));
+                    }
+                    _ => {
+                        table.set_state(PageNumber(number), state);
+                        oracle.insert(number, state);
+                    }
+                }
+                let from = PageNumber(number.saturating_sub(300));
+                let expected = (from.0..6000)
+                    .find(|page| oracle.get(page).is_some_and(|state| *state != PageState::None));
+                let found = table.next_known(from..PageNumber(6000));
+                prop_assert_eq!(found.map(|(page, _)| page.0), expected);
+            }
+            for page in 0..6000 {
+                let expected = oracle.get(&page).copied().unwrap_or(PageState::None);
+                prop_assert_eq!(table.state(PageNumber(page)), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The few functions of the program's libc that must know of us.
+//!
+//! - Ways to copy the address space that run no fork handlers: `_Fork`, `clone` and `syscall`.
+//! - Calls that the kernel refuses to a process of several threads: `unshare` and `setns`.
+//! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
+//! - `mmap`, so that fresh memory is known at once.
+//! - `madvise`, for the two kinds of advice that change contents without telling us.
+//!
+//! Each does what libc's does, by the same system call. libc's own calls do not come here: memory
+//! that it maps is found when it has grown.
+
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use coldpress_sys::{Bytes, raw};
+use linux_raw_sys::general as linux;
+
+use super::{CONTROL, fork, start_again};
+use crate::regions::REGION_BYTES_MIN;
+use coldpress_sys::sync::SpinLock;
+
+/// MADV_GUARD_INSTALL of Linux 6.13: drops pages without an event.
+const MADV_GUARD_INSTALL: c_int = 102;
+
+/// The error number of a call that does not exist.
+const ENOSYS: isize = 38;
+
+static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+unsafe extern "C" {
+    fn __errno_location() -> *mut c_int;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn __clone(
+        function: *mut c_void,
+        stack: *mut c_void,
+        flags: c_int,
+        argument: *mut c_void,
+        parent_tid: *mut c_void,
+        tls: *mut c_void,
+        child_tid: *mut c_void,
+    ) -> c_int;
+}
+
+/// Finds libc's `_Fork` (glibc 2.34), while it is still safe to ask.
+pub(super) fn resolve() {
+    const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
+    let name: &CStr = c"_Fork";
+    // SAFETY: a lookup by name in the objects loaded after this one.
+    let real = unsafe { dlsym(RTLD_NEXT, name.as_ptr()) };
+    // Relaxed: set before the program's first thread.
+    REAL_FORK.store(real, Ordering::Relaxed);
+}
+
+/// The result as libc gives it: -1 and errno on failure.
+fn libc_result(result: isize) -> c_long {
+    if (-4095..0).contains(&result) {
+        // SAFETY: glibc gives each thread its own errno; this is a thread of the program.
+        unsafe { *__errno_location() = -result as c_int };
+        return -1;
+    }
+    result as c_long
+}
+
+/// Drops the advice's own rules into ours: see the head of this file.
+fn advise(address: usize, length: usize, advice: c_int) -> isize {
+    let call = |advice: c_int| {
+        let arguments = [address, length, advice as usize, 0, 0, 0];
+        // SAFETY: the program's own call, as it made it or in a form that may do the same.
+        unsafe { raw::syscall(linux::__NR_madvise, arguments) }
+    };
+    if !CONTROL.is_managing() {
+        return call(advice);
+    }
+    match advice {
+        // Pages given up may go at once. Left for the kernel to take, they would stay without us
+        // knowing.
+        advice if advice == linux::MADV_FREE as c_int => call(linux::MADV_DONTNEED as c_int),
+        MADV_GUARD_INSTALL => {
+            call(linux::MADV_DONTNEED as c_int);
+            call(advice)
+        }
+        advice => call(advice),
+    }
+}
+
+/// `madvise(2)`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int {
+    libc_result(advise(address.addr(), length, advice)) as c_int
+}
+
+/// `mmap(2)`. Fresh memory is registered before the program can touch it; otherwise it would be
+/// found only when it has grown, which a fast program does by megabytes in a millisecond.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: isize,
+) -> *mut c_void {
+    let arguments =
+        [address.addr(), length, protection as usize, flags as usize, fd as usize, offset as usize];
+    // SAFETY: the program's own call, handed on.
+    let result = unsafe { raw::syscall(linux::__NR_mmap, arguments) };
+    if result > 0 && CONTROL.is_managing() && is_manageable(length, protection, flags) {
+        let length = Bytes(length).pages_up().bytes();
+        CONTROL.hint(result as usize, length);
+    }
+    core::ptr::with_exposed_provenance_mut(libc_result(result) as usize)
+}
+
+/// `mmap64(3)`, which is the same where `off_t` has 64 bits.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap64(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: isize,
+) -> *mut c_void {
+    // SAFETY: the program's own call, handed on.
+    unsafe { mmap(address, length, protection, flags, fd, offset) }
+}
+
+/// Whether a new mapping is private anonymous memory to write to, large enough, and nothing
+/// special.
+fn is_manageable(length: usize, protection: c_int, flags: c_int) -> bool {
+    let protection = protection as u32;
+    let flags = flags as u32;
+    let kind = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
+    let special = linux::MAP_STACK | linux::MAP_GROWSDOWN | linux::MAP_HUGETLB | linux::MAP_LOCKED;
+    length >= REGION_BYTES_MIN.0
+        && protection == linux::PROT_READ | linux::PROT_WRITE
+        && flags & kind == kind
+        && flags & special == 0
+}
+
+/// `_Fork(3)`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _Fork() -> c_int {
+    // Relaxed: set before the program's first thread, or else found again.
+    if REAL_FORK.load(Ordering::Relaxed).is_null() {
+        resolve();
+    }
+    // Relaxed: as above.
+    let real = REAL_FORK.load(Ordering::Relaxed);
+    if real.is_null() {
+        return libc_result(-ENOSYS) as c_int;
+    }
+    // SAFETY: libc's function of this name has this type.
+    let real: extern "C" fn() -> c_int = unsafe { core::mem::transmute(real) };
+    fork::prepare();
+    let process = real();
+    if process == 0 {
+        fork::child()
+    } else {
+        fork::parent()
+    }
+    process
+}
+
+/// `clone(2)`. Its last three arguments are there only when the flags ask for them.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clone(
+    function: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_tid: *mut c_void,
+    tls: *mut c_void,
+    child_tid: *mut c_void,
+) -> c_int {
+    with_copy(flags as u64, || {
+        // SAFETY: the program's own call, handed on.
+        unsafe { __clone(function, stack, flags, argument, parent_tid, tls, child_tid) }
+    })
+}
+
+/// Runs `call`, holding everything in place if its flags copy the address space. A child made so,
+/// beside glibc, is not managed.
+fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
+    let copies = flags & u64::from(linux::CLONE_VM) == 0;
+    if copies {
+        fork::prepare();
+    }
+    let result = call();
+    if copies {
+        // In a child that came back from here nobody owns a hold, so nothing is released.
+        fork::parent();
+    }
+    result
+}
+
+/// `syscall(2)`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    let call = || {
+        // SAFETY: the program's own call, handed on.
+        unsafe { raw::syscall(number as u32, [a, b, c, d, e, f]) }
+    };
+    let result = match number as u32 {
+        linux::__NR_fork => with_copy(0, call),
+        linux::__NR_clone => with_copy(a as u64, call),
+        linux::__NR_clone3 if b >= size_of::<u64>() => {
+            // SAFETY: clone3's argument begins with its flags; a null is left to the kernel to
+            // refuse.
+            let flags = if a == 0 { 0 } else { unsafe { *(a as *const u64) } };
+            with_copy(flags, call)
+        }
+        linux::__NR_madvise => advise(a, b, c as c_int),
+        linux::__NR_futex if CONTROL.is_managing() => futex_on_away_pages(call, [a, e]),
+        _ => call(),
+    };
+    libc_result(result)
+}
+
+/// Held while the service thread is stopped and started: one thread at a time may do that.
+static ALONE: SpinLock<()> = SpinLock::new(());
+
+/// Runs `call` while this process has no service thread, and starts one again if `again` says so of
+/// the result.
+fn alone(call: impl FnOnce() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
+    if !CONTROL.is_owner() {
+        return libc_result(call()) as c_int;
+    }
+    let guard = ALONE.lock();
+    CONTROL.stop_service();
+    let result = call();
+    if again(result) {
+        start_again();
+    }
+    drop(guard);
+    libc_result(result) as c_int
+}
+
+/// `unshare(2)`.
+#[unsafe(no_mangle)]
+extern "C" fn unshare(flags: c_int) -> c_int {
+    // The kernel implies CLONE_THREAD by these (unshare(2), EINVAL).
+    let single =
+        linux::CLONE_NEWUSER | linux::CLONE_THREAD | linux::CLONE_VM | linux::CLONE_SIGHAND;
+    // SAFETY: the program's own call, which takes flags by value.
+    let call = || unsafe { raw::syscall(linux::__NR_unshare, [flags as usize, 0, 0, 0, 0, 0]) };
+    if flags as u32 & single == 0 { libc_result(call()) as c_int } else { alone(call, |_| true) }
+}
+
+/// `setns(2)`: user and time name spaces are closed to processes of several threads.
+#[unsafe(no_mangle)]
+extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
+    // linux/nsfs.h: `_IO(0xb7, 3)` answers with the CLONE_NEW flag of a name space's descriptor.
+    const NS_GET_NSTYPE: usize = 0xb703;
+    let call = || {
+        // SAFETY: the program's own call, which takes a descriptor and flags by value.
+        unsafe { raw::syscall(linux::__NR_setns, [fd as usize, kind as usize, 0, 0, 0, 0]) }
+    };
+    let kinds = if kind != 0 {
+        kind as isize
+    } else {
+        // SAFETY: the request has no argument; other descriptors answer ENOTTY, a negative number.
+        unsafe { raw::syscall(linux::__NR_ioctl, [fd as usize, NS_GET_NSTYPE, 0, 0, 0, 0]) }.max(0)
+    };
+    let single = (linux::CLONE_NEWUSER | linux::CLONE_NEWTIME) as isize;
+    if kinds & single == 0 { libc_result(call()) as c_int } else { alone(call, |_| true) }
+}
+
+/// `mlockall(2)`. Once it has succeeded, the program is unmanaged until `munlockall`.
+#[unsafe(no_mangle)]
+extern "C" fn mlockall(flags: c_int) -> c_int {
+    // SAFETY: the program's own call, which takes flags by value.
+    let call = || unsafe { raw::syscall(linux::__NR_mlockall, [flags as usize, 0, 0, 0, 0, 0]) };
+    alone(call, |result| result != 0)
+}
+
+/// `munlockall(2)`.
+#[unsafe(no_mangle)]
+extern "C" fn munlockall() -> c_int {
+    // SAFETY: the program's own call, without arguments.
+    let call = || unsafe { raw::syscall(linux::__NR_munlockall, [0; 6]) };
+    alone(call, |_| true)
+}
+
+/// Futex operations whose word the kernel touches in a way that cannot wait for us: EFAULT on a
+/// page that is away (fixup_user_fault without FAULT_FLAG_ALLOW_RETRY). An ordinary wait that is
+/// over at once brings the page in, or shows that the address is wrong.
+fn futex_on_away_pages(call: impl Fn() -> isize, words: [usize; 2]) -> isize {
+    const EFAULT: isize = -14;
+    // An eviction in between is unlikely once, let alone this often.
+    const TRIES: usize = 64;
+    let mut result = call();
+    for _ in 0..TRIES {
+        if result != EFAULT || !words.into_iter().all(|word| word == 0 || touch(word)) {
+            break;
+        }
+        result = call();
+    }
+    result
+}
+
+/// Whether the futex word at `address` can be reached; it is in place then.
+fn touch(address: usize) -> bool {
+    let time = [0_usize; 2];
+    let operation = (linux::FUTEX_WAIT | linux::FUTEX_PRIVATE_FLAG) as usize;
+    let arguments = [address, operation, 0, time.as_ptr() as usize, 0, 0];
+    // SAFETY: a wait of no time, which changes nothing; a wrong address is answered by EFAULT.
+    unsafe { raw::syscall(linux::__NR_futex, arguments) != -14 }
+}

@@ -1,0 +1,243 @@
+//! The preload library: what happens inside a program before and beside its own code.
+//!
+//! The constructor reads two environment variables, registers fork handlers and starts a thread
+//! that sleeps; everything else waits until memory grows. Statics below are the only state; they
+//! can be made fresh again, which is what a child of `fork` does.
+
+mod fork;
+mod interpose;
+mod panic;
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char, c_int};
+use core::ptr;
+
+use coldpress_mem::frames::FrameAllocator;
+use coldpress_mem::slab::Heap;
+use coldpress_sys::cpu::RseqArea;
+use coldpress_sys::map::{self, Span};
+use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, raw};
+
+use crate::control::Control;
+use crate::service::{self, Start};
+use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE};
+
+/// The service thread's stack: zstd is the deepest caller, below 16 KiB.
+const STACK_BYTES: Bytes = Bytes::kib(256);
+
+static CONTROL: Control = Control::new();
+static FRAMES: Fresh<FrameAllocator> = Fresh::new(FrameAllocator::new());
+#[global_allocator]
+static HEAP: Fresh<Heap<'static>> = Fresh::new(Heap::new(frames()));
+static RUN: Fresh<Run> =
+    Fresh::new(Run { socket: [0; SOCKET_PATH_MAX], budget: Bytes(0), start: None });
+
+/// What the constructor found out.
+struct Run {
+    socket: [u8; SOCKET_PATH_MAX],
+    budget: Bytes,
+    start: Option<Start>,
+}
+
+/// A static that is replaced while there is no service thread.
+struct Fresh<T>(UnsafeCell<T>);
+
+// SAFETY: `T`s here are shared by reference only, but for replacements, which happen while one
+// thread exists or none that uses them (`start_in_child`, `start_again`).
+unsafe impl<T> Sync for Fresh<T> {}
+
+impl<T> Fresh<T> {
+    const fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+}
+
+// SAFETY: every call goes to the heap inside, which is a global allocator.
+unsafe impl GlobalAlloc for Fresh<Heap<'static>> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { (*self.0.get()).alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { (*self.0.get()).alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, object: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { (*self.0.get()).realloc(object, layout, new_size) }
+    }
+
+    unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { (*self.0.get()).dealloc(object, layout) }
+    }
+}
+
+const fn frames() -> &'static FrameAllocator {
+    // SAFETY: the allocator is replaced only while there is no service thread, which alone uses it.
+    unsafe { &*FRAMES.0.get() }
+}
+
+fn heap_bytes() -> Bytes {
+    // SAFETY: the heap is replaced only while there is no service thread, which alone calls this.
+    unsafe { (*HEAP.0.get()).large_bytes() }
+}
+
+/// glibc calls this with the program's arguments before `main`, and before any thread of it exists.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
+
+extern "C" fn constructor(
+    _argument_count: c_int,
+    _arguments: *const *const c_char,
+    environment: *const *const c_char,
+) {
+    // SAFETY: one thread exists, so the static is ours.
+    let run = unsafe { &mut *RUN.0.get() };
+    // SAFETY: glibc passes the environment as a list of strings that ends with a null.
+    let found = unsafe { read_environment(environment, run) };
+    if found {
+        fork::register();
+        interpose::resolve();
+        start_service();
+    }
+}
+
+/// Fills in `run` from the environment. False when this is no run of ours.
+///
+/// # Safety
+/// `environment` must be null, or a list of C strings that ends with a null.
+unsafe fn read_environment(environment: *const *const c_char, run: &mut Run) -> bool {
+    if environment.is_null() {
+        return false;
+    }
+    let (mut socket, mut budget) = (false, false);
+    for index in 0.. {
+        // SAFETY: the list ends with a null, where the loop ends too; before it are C strings.
+        let bytes = unsafe {
+            let entry = *environment.add(index);
+            if entry.is_null() {
+                break;
+            }
+            CStr::from_ptr(entry).to_bytes()
+        };
+        if let Some(path) = value_of(bytes, SOCKET_VARIABLE)
+            && path.len() < SOCKET_PATH_MAX
+        {
+            run.socket[..path.len()].copy_from_slice(path);
+            run.socket[path.len()..].fill(0);
+            socket = true;
+        } else if let Some(text) = value_of(bytes, BUDGET_VARIABLE)
+            && let Some(bytes) = core::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
+        {
+            run.budget = Bytes(bytes);
+            budget = true;
+        }
+    }
+    socket && budget
+}
+
+fn value_of<'e>(entry: &'e [u8], name: &str) -> Option<&'e [u8]> {
+    entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
+}
+
+/// Starts the service thread. Without one the program is unmanaged, which is always correct.
+fn start_service() {
+    let _ = try_start_service();
+}
+
+fn try_start_service() -> SysResult<()> {
+    let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
+    let top = stack.address() + stack.length().0;
+    let area = rseq_area();
+    // SAFETY: there is no service thread now, so the static is ours.
+    let run = unsafe { &mut *RUN.0.get() };
+    let socket: &'static [u8] = &run.socket;
+    run.start = Some(Start {
+        socket: CStr::from_bytes_until_nul(socket).unwrap_or_default(),
+        budget: run.budget,
+        control: &CONTROL,
+        frames: frames(),
+        heap_bytes,
+        main_thread: (raw::thread_id(), area),
+        own: [own_data(), area.map_or(0..0, |area| page_of(area.address()))],
+        note_link: panic::note_link,
+    });
+    let mask = raw::block_signals();
+    // SAFETY: the stack is new and stays (it is forgotten below), the word is a static, signals are
+    // blocked.
+    let result = unsafe {
+        let top = ptr::with_exposed_provenance_mut::<u8>(top);
+        raw::spawn(top, service_main, 0, CONTROL.alive().as_ptr().cast())
+    };
+    raw::set_signal_mask(mask);
+    result?;
+    CONTROL.note_owner();
+    core::mem::forget(stack);
+    Ok(())
+}
+
+extern "C" fn service_main(_argument: usize) -> ! {
+    // SAFETY: whoever starts the thread has filled this in, and changes it only when the thread has
+    // ended.
+    if let Some(start) = unsafe { &(*RUN.0.get()).start } {
+        service::run(start);
+    }
+    raw::exit_thread()
+}
+
+/// The child of `fork` starts anew: it has inherited neither the service thread nor any span of
+/// ours.
+fn start_in_child() {
+    CONTROL.reset();
+    map::forget_spans();
+    // SAFETY: this process has one thread. Both are overwritten without a drop, as what they point
+    // to is not mapped here.
+    unsafe {
+        ptr::write(FRAMES.0.get(), FrameAllocator::new());
+        ptr::write(HEAP.0.get(), Heap::new(frames()));
+    }
+    start_service();
+}
+
+/// Starts a service thread again after the last one was stopped, and has dropped all it had.
+fn start_again() {
+    // SAFETY: there is no service thread, and nobody else allocates from the heap, so nobody uses
+    // either. The frames go with the allocator, hence the heap on them must not look at them
+    // any more.
+    unsafe {
+        ptr::write(HEAP.0.get(), Heap::new(frames()));
+        *FRAMES.0.get() = FrameAllocator::new();
+    }
+    start_service();
+}
+
+/// The page that holds `address`.
+fn page_of(address: usize) -> core::ops::Range<usize> {
+    let start = address & !(PAGE_BYTES - 1);
+    start..start + PAGE_BYTES
+}
+
+unsafe extern "C" {
+    fn coldpress_rseq_offset(offset: *mut isize) -> c_int;
+    fn coldpress_own_data(start: *mut *mut c_char, end: *mut *mut c_char);
+}
+
+fn rseq_area() -> Option<RseqArea> {
+    let mut offset = 0;
+    // SAFETY: the shim writes glibc's own offset, and the main thread's memory lives as long as the
+    // process (a thread that forks becomes the main thread of its child).
+    unsafe { (coldpress_rseq_offset(&raw mut offset) != 0).then(|| RseqArea::of_current(offset)) }
+}
+
+fn own_data() -> core::ops::Range<usize> {
+    let (mut start, mut end) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the shim writes two addresses.
+    unsafe { coldpress_own_data(&raw mut start, &raw mut end) };
+    let start = start.addr() & !(PAGE_BYTES - 1);
+    start..end.addr().next_multiple_of(PAGE_BYTES)
+}

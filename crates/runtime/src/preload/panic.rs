@@ -1,0 +1,38 @@
+//! The end of the road: a broken invariant ends the program, loudly, before a wrong byte can be
+//! read.
+
+use core::fmt::Write;
+use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use coldpress_sys::{BorrowedFd, raw};
+
+use super::CONTROL;
+use crate::link::Note;
+use crate::wire::Loudness;
+
+/// The link's descriptor in the service thread's file table, or -1.
+static LINK: AtomicI32 = AtomicI32::new(-1);
+
+/// Remembers where notes go.
+pub(super) fn note_link(fd: i32) {
+    // Relaxed: only the service thread reads it back.
+    LINK.store(fd, Ordering::Relaxed);
+}
+
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    let mut note = Note::new(Loudness::Fatal);
+    let _ = write!(note, "internal error, please report it: {info}");
+    // Relaxed: the thread compares its own id.
+    let in_service = CONTROL.alive().load(Ordering::Relaxed) == raw::thread_id();
+    let fd = if in_service { LINK.load(Ordering::Relaxed) } else { -1 };
+    if fd >= 0 {
+        // SAFETY: this is the service thread, in whose file table the link is open for ever.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        let _ = coldpress_sys::net::send(socket, note.bytes(), &[]);
+    } else {
+        raw::write_to_stderr(&note.bytes()[1..]);
+    }
+    raw::abort_process()
+}

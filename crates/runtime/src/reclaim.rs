@@ -1,0 +1,321 @@
+//! Reclaim: taking cold pages out of the program, in small steps.
+//!
+//! A step either moves one run into limbo or compresses one page out of it, so a fault never waits
+//! for a burst unless the hard limit is reached. Runs are taken in the order of their last
+//! fault-in; one that was faulted into since it was queued goes round once more.
+
+use coldpress_sys::uffd::{Stop, unshare_page};
+use coldpress_sys::{Page, PageCount};
+use coldpress_zswap::StoreError;
+
+use crate::ledger::Counter;
+use crate::manager::{FRAMES_KEPT, Manager, enqueue};
+use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
+
+/// While use is between soft and hard, reclaim goes along with faults, for this many pages at a
+/// time: a fault in eight takes some 40 us longer, and the other seven wait for nothing. One page
+/// at a time would make each fault wait for a compression, as both threads share a processor.
+const PAGES_TOGETHER: usize = 8;
+/// After nothing could be reclaimed, how long until it is tried again.
+const STUCK_NS: u64 = 20_000_000;
+
+impl Manager {
+    /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.
+    pub(crate) fn make_room(&mut self, need: PageCount) {
+        while self.budget.used() + need > self.budget.hard() {
+            if !self.reclaim_step() {
+                return;
+            }
+        }
+    }
+
+    /// Reclaims about as much as has come in, a few pages at a time, when use is above soft.
+    pub(crate) fn reclaim_along(&mut self) {
+        let (used, soft) = (self.budget.used(), self.budget.soft());
+        if used <= soft {
+            self.arrivals = 0;
+            return;
+        }
+        if self.arrivals < PAGES_TOGETHER {
+            return;
+        }
+        // In the upper half of the band the pool is growing: what goes in takes room too.
+        let twice = used - soft > self.budget.hard().saturating_sub(used);
+        let steps = if twice { 2 * self.arrivals } else { self.arrivals };
+        self.arrivals = 0;
+        for _ in 0..steps {
+            if !self.reclaim_step() {
+                return;
+            }
+        }
+    }
+
+    /// One step. False when nothing can be reclaimed now.
+    pub(crate) fn reclaim_step(&mut self) -> bool {
+        if self.control.is_held() {
+            return false;
+        }
+        if self.stuck_until_ns > 0 {
+            if self.time.now_ns() < self.stuck_until_ns {
+                return false;
+            }
+            self.stuck_until_ns = 0;
+        }
+        let limbo_has_room = self.limbo_pages < self.limbo_target && !self.limbo.is_full();
+        if (limbo_has_room && self.evict_run()) || self.drain_step() {
+            return true;
+        }
+        self.get_stuck();
+        false
+    }
+
+    fn get_stuck(&mut self) {
+        self.stuck_until_ns = self.time.now_ns() + STUCK_NS;
+    }
+
+    /// Moves the pages of the next cold run into limbo. False when there is none.
+    fn evict_run(&mut self) -> bool {
+        for _ in 0..self.queue.len() {
+            let Some(number) = self.queue.pop_front() else { return false };
+            if !self.is_cold(number) {
+                continue;
+            }
+            self.pages.run_mut(number).queued = false;
+            let moved = self.move_run(number);
+            if self.pages.run_has(number, PageState::Resident) {
+                enqueue(&mut self.pages, &mut self.queue, number, self.clock);
+            }
+            if moved > PageCount(0) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether a run just taken from the queue may be moved; if not, it is queued again or dropped.
+    fn is_cold(&mut self, number: RunNumber) -> bool {
+        let now = self.clock;
+        if !self.pages.run(number).is_some_and(|run| run.queued) {
+            return false;
+        }
+        let run = self.pages.run_mut(number);
+        let touched_since = run.stamp.wrapping_sub(run.queued_at).cast_signed() > 0;
+        let waits = touched_since || run.unfit_sweeps > 0 || run.slot.is_some();
+        if waits {
+            run.queued_at = now;
+            run.unfit_sweeps = run.unfit_sweeps.saturating_sub(1);
+            self.queue.push_back(number);
+        }
+        !waits
+    }
+
+    /// Moves what may be moved of a run into a limbo slot.
+    fn move_run(&mut self, number: RunNumber) -> PageCount {
+        let first = number.first();
+        let mut wanted = [false; RUN_PAGES];
+        for (index, page) in number.pages().enumerate() {
+            wanted[index] = self.pages.sweep(page);
+        }
+        if !wanted.contains(&true) {
+            return PageCount(0);
+        }
+        let slot = self.limbo.take_slot(number);
+        self.pages.run_mut(number).slot = Some(slot);
+        let mut moved = PageCount(0);
+        let (mut at, mut length_max, mut unfit) = (0, RUN_PAGES, false);
+        while at < RUN_PAGES {
+            if !wanted[at] {
+                at += 1;
+                continue;
+            }
+            let length = wanted[at..].iter().take_while(|page| **page).count().min(length_max);
+            let done = self.move_some(first.plus(at), PageCount(length), slot);
+            moved += done.moved;
+            at += done.moved.0;
+            length_max = RUN_PAGES;
+            match done.next {
+                Next::Go => {}
+                Next::Skip => at += 1,
+                // The run may lie in two mappings, of which one MOVE takes one.
+                Next::Halve if length > 1 => length_max = length / 2,
+                Next::Halve => {
+                    unfit = true;
+                    self.pages.pass_over(first.plus(at));
+                    at += 1;
+                }
+                Next::LookAgain => {
+                    self.settle();
+                    if self.pages.run(number).is_none_or(|run| run.slot != Some(slot)) {
+                        break;
+                    }
+                    for (index, page) in number.pages().enumerate().skip(at) {
+                        wanted[index] &= self.pages.state(page) == PageState::Resident;
+                    }
+                }
+                Next::GiveUp => break,
+            }
+        }
+        if moved == PageCount(0) {
+            if unfit {
+                let run = self.pages.run_mut(number);
+                run.unfit_times = (run.unfit_times + 1).min(7);
+                run.unfit_sweeps = 1 << run.unfit_times;
+            }
+            self.limbo.return_slot();
+            if self.pages.run(number).is_some_and(|run| run.slot == Some(slot)) {
+                self.pages.run_mut(number).slot = None;
+            }
+        }
+        self.count(Counter::PagesMoved, moved.0);
+        moved
+    }
+
+    /// One MOVE of neighbouring pages into `slot`.
+    fn move_some(&mut self, page: PageNumber, count: PageCount, slot: u16) -> Moved {
+        let target = self.limbo.address(slot, page);
+        // SAFETY: the pages are in a registered range, so the program gets them back by a fault;
+        // the slot's places for them are empty.
+        let progress = unsafe { self.uffd.move_pages(target, page.address(), count.bytes()) };
+        let moved = progress.done.pages_down();
+        for index in 0..moved.0 {
+            self.pages.set_state(page.plus(index), PageState::Limbo);
+        }
+        self.limbo_pages += moved;
+        self.limbo.note_moved(slot, moved);
+        let stopped_at = page.plus(moved.0);
+        let next = match progress.stop {
+            None => Next::Go,
+            Some(Stop::Changing) => Next::LookAgain,
+            // Shared since a fork, or pinned by the kernel for input and output.
+            Some(Stop::Busy) if self.become_owner(stopped_at) => Next::Go,
+            Some(Stop::Busy) => {
+                self.pages.pass_over(stopped_at);
+                Next::Skip
+            }
+            Some(Stop::Unfit) => Next::Halve,
+            Some(Stop::Gone | Stop::Present | Stop::Failed(_)) => Next::GiveUp,
+        };
+        Moved { moved, next }
+    }
+
+    /// Makes a page that is shared after `fork` this process's own. False when it was, or did not
+    /// help last time: then the page is pinned.
+    fn become_owner(&mut self, page: PageNumber) -> bool {
+        let again = self.last_owned.replace(page) == Some(page);
+        !again && unshare_page(page.address())
+    }
+
+    /// Compresses one page of limbo's oldest slot, or ends the slot. False when limbo is empty.
+    fn drain_step(&mut self) -> bool {
+        while let Some((slot, number, next)) = self.limbo.oldest() {
+            let ours = self.pages.run(number).is_some_and(|run| run.slot == Some(slot));
+            let Some(index) = next.filter(|_| ours) else {
+                if ours {
+                    self.pages.run_mut(number).slot = None;
+                }
+                self.finish_slot();
+                return true;
+            };
+            let page = number.first().plus(index);
+            if self.pages.state(page) != PageState::Limbo {
+                self.limbo.advance_oldest();
+                continue;
+            }
+            if self.store_from_limbo(page).is_err() {
+                // The page goes back; it is not looked at again before everything else was.
+                self.bring_in(page);
+                self.get_stuck();
+            }
+            if self.pages.state(page) == PageState::Limbo {
+                // Its range is being unmapped: the word of it comes, and until then the slot stays.
+                self.settle();
+            } else {
+                self.limbo.advance_oldest();
+            }
+            return true;
+        }
+        false
+    }
+
+    fn finish_slot(&mut self) {
+        match self.limbo.finish_oldest(&self.uffd) {
+            Ok(freed) => self.budget.subtract(freed),
+            Err(error) => self.die(format_args!("limbo cannot be emptied: {error}")),
+        }
+        if self.frames.frames_held() > self.frames.frames_used() + FRAMES_KEPT + FRAMES_KEPT {
+            self.frames.trim(FRAMES_KEPT);
+        }
+        self.charge_own_growth();
+    }
+
+    /// Stores a page that is in limbo. On an error it still is.
+    pub(crate) fn store_from_limbo(&mut self, page: PageNumber) -> Result<(), StoreError> {
+        let Some(slot) = self.pages.run(page.run()).and_then(|run| run.slot) else {
+            self.die(format_args!("a page in limbo has no slot: {:#x}", page.address()))
+        };
+        self.drop_served();
+        let bytes = self.limbo.address(slot, page) as *const Page;
+        // SAFETY: the page was moved there and nobody writes to limbo; a hole reads as zeros, which
+        // is what a hole in the program would.
+        let result = self.zswap.store(Self::key(page), unsafe { &*bytes });
+        while let Some(warning) = self.zswap.take_warning() {
+            self.link.warn(format_args!("{warning}"));
+        }
+        result?;
+        self.pages.set_state(page, PageState::Stored);
+        self.limbo_pages -= PageCount(1);
+        self.charge_own_growth();
+        Ok(())
+    }
+
+    /// Brings every page back into the program, whatever the budget says.
+    pub(crate) fn bring_all_back(&mut self) -> PageCount {
+        let mut total = PageCount(0);
+        loop {
+            // Pages may move behind the cursor (mremap), so only a pass that finds none is the
+            // last.
+            let count = self.bring_back_once();
+            total += count;
+            if count == PageCount(0) {
+                return total;
+            }
+        }
+    }
+
+    fn bring_back_once(&mut self) -> PageCount {
+        let mut count = PageCount(0);
+        let everything = PageNumber(0)..PageNumber(usize::MAX / 2);
+        let mut at = everything.start;
+        while let Some((page, state)) = self.pages.next_known(at..everything.end) {
+            if matches!(state, PageState::Limbo | PageState::Stored) {
+                self.bring_in(page);
+                count += PageCount(1);
+                // What has gone from the program is told by an event; it must not be met again.
+                if self.pages.state(page) == state {
+                    self.settle();
+                }
+            }
+            at = page.plus(1);
+        }
+        count
+    }
+}
+
+/// How a MOVE ended.
+struct Moved {
+    moved: PageCount,
+    next: Next,
+}
+
+enum Next {
+    /// Go on behind what was moved.
+    Go,
+    /// Pass over one page.
+    Skip,
+    /// Wait for the change to end, then look at the states again.
+    LookAgain,
+    /// Try fewer pages: not all of them can take part.
+    Halve,
+    /// Leave the rest of the run.
+    GiveUp,
+}

@@ -1,0 +1,162 @@
+//! Regions: the address ranges registered for faults, and the discovery of new ones.
+//!
+//! A set of disjoint ranges, merged where they touch. It may know less than the kernel (a mapping
+//! that grew in place is registered further than we know), never more for long: what is unmapped is
+//! told by an event.
+
+use alloc::collections::BTreeMap;
+use core::ops::Range;
+
+use coldpress_sys::proc::{Mapping, MappingKind};
+use coldpress_sys::{Bytes, PAGE_BYTES};
+
+/// Smaller mappings stay unmanaged: one run. They add up to little, and each costs a mapping of the
+/// kernel's.
+pub const REGION_BYTES_MIN: Bytes = crate::pages::RUN_BYTES;
+/// A writable mapping right above an inaccessible one of at most this size is taken for a thread's
+/// stack with its guard (pthread_attr_setguardsize(3): one page by default; Java asks for more) and
+/// left alone.
+const GUARD_BYTES_MAX: Bytes = Bytes(16 * PAGE_BYTES);
+
+/// A set of address ranges.
+#[derive(Debug, Default)]
+pub struct Regions {
+    /// Start to end.
+    ranges: BTreeMap<usize, usize>,
+}
+
+impl Regions {
+    /// The range that holds `address`.
+    pub fn holding(&self, address: usize) -> Option<Range<usize>> {
+        let (start, end) = self.ranges.range(..=address).next_back()?;
+        (address < *end).then_some(*start..*end)
+    }
+
+    /// Adds a range, which may overlap others.
+    pub fn insert(&mut self, range: Range<usize>) {
+        let (mut start, mut end) = (range.start, range.end);
+        while let Some((other_start, other_end)) =
+            self.ranges.range(..=end).next_back().map(|(start, end)| (*start, *end))
+            && other_end >= start
+        {
+            self.ranges.remove(&other_start);
+            start = start.min(other_start);
+            end = end.max(other_end);
+        }
+        if start < end {
+            self.ranges.insert(start, end);
+        }
+    }
+
+    /// Takes a range away.
+    pub fn remove(&mut self, range: Range<usize>) {
+        while let Some((start, end)) =
+            self.ranges.range(..range.end).next_back().map(|(start, end)| (*start, *end))
+            && end > range.start
+        {
+            self.ranges.remove(&start);
+            if start < range.start {
+                self.ranges.insert(start, range.start);
+            }
+            if range.end < end {
+                self.ranges.insert(range.end, end);
+            }
+        }
+    }
+
+    /// Calls `visit` for each part of `range` that is in no region.
+    pub fn for_each_gap(&self, range: Range<usize>, mut visit: impl FnMut(Range<usize>)) {
+        let mut at = range.start;
+        while at < range.end {
+            if let Some(held) = self.holding(at) {
+                at = held.end;
+                continue;
+            }
+            let next =
+                self.ranges.range(at..range.end).next().map_or(range.end, |(start, _)| *start);
+            visit(at..next);
+            at = next;
+        }
+    }
+
+    /// The ranges in address order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
+        self.ranges.iter().map(|(start, end)| *start..*end)
+    }
+}
+
+/// Picks, from the mappings in address order, those that may be managed.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    previous: Option<Mapping>,
+}
+
+impl Discovery {
+    /// Whether `mapping` may be managed, given the ones before it.
+    ///
+    /// Private anonymous memory of at least [`REGION_BYTES_MIN`], not a stack: see [`MappingKind`]
+    /// for what is never one.
+    pub fn accepts(&mut self, mapping: Mapping) -> bool {
+        let below = self.previous.replace(mapping);
+        let length = Bytes(mapping.end - mapping.start);
+        let guarded = below.is_some_and(|guard| {
+            guard.kind == MappingKind::Inaccessible
+                && guard.end == mapping.start
+                && guard.end - guard.start <= GUARD_BYTES_MAX.0
+        });
+        mapping.kind == MappingKind::PrivateAnonymous && length >= REGION_BYTES_MIN && !guarded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn stacks_small_and_foreign_mappings_are_left_alone() {
+        let mapping = |start: usize, pages: usize, kind| Mapping {
+            start,
+            end: start + pages * PAGE_BYTES,
+            kind,
+        };
+        use MappingKind::{Inaccessible, Other, PrivateAnonymous};
+        let accepted = |list: &[Mapping]| {
+            let mut discovery = Discovery::default();
+            list.iter().map(|mapping| discovery.accepts(*mapping)).collect::<Vec<_>>()
+        };
+        assert_eq!(accepted(&[mapping(0, 32, PrivateAnonymous)]), [true]);
+        assert_eq!(accepted(&[mapping(0, 31, PrivateAnonymous)]), [false]);
+        assert_eq!(accepted(&[mapping(0, 512, Other)]), [false]);
+        let stack = [mapping(0, 1, Inaccessible), mapping(PAGE_BYTES, 2048, PrivateAnonymous)];
+        assert_eq!(accepted(&stack), [false, false]);
+        let reserve = [mapping(0, 8192, Inaccessible), mapping(8192 << 12, 64, PrivateAnonymous)];
+        assert_eq!(accepted(&reserve), [false, true]);
+        let apart = [mapping(0, 1, Inaccessible), mapping(1 << 20, 64, PrivateAnonymous)];
+        assert_eq!(accepted(&apart), [false, true]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_set_agrees_with_single_bits(
+            steps in proptest::collection::vec((any::<bool>(), 0_usize..200, 1_usize..60), 1..60)
+        ) {
+            let mut regions = Regions::default();
+            let mut bits = [false; 300];
+            for (add, start, length) in steps {
+                let range = start..start + length;
+                bits[range.clone()].fill(add);
+                if add { regions.insert(range) } else { regions.remove(range) }
+                for (at, bit) in bits.iter().enumerate() {
+                    prop_assert_eq!(regions.holding(at).is_some(), *bit, "at {}", at);
+                }
+                let mut gaps = [false; 300];
+                regions.for_each_gap(0..300, |gap| gaps[gap].fill(true));
+                prop_assert!(gaps.iter().zip(&bits).all(|(gap, bit)| gap != bit));
+                let ranges: Vec<_> = regions.iter().collect();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+            }
+        }
+    }
+}

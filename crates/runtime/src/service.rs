@@ -1,0 +1,296 @@
+//! The service thread, from its first sleep to the end of the program.
+//!
+//! 1. *Watching.* It sleeps, and looks at the resident size now and then. A short program ends
+//!    before the first look. Nothing is open, nothing is mapped but its stack.
+//! 2. *Joined.* Memory has grown to something: it joins the launcher's run and counts into the
+//!    budget.
+//! 3. *Managing.* About 70 % of the budget is used: memory is registered, and pages start to move.
+//!
+//! The thread has no libc behind it: no thread-local memory, no malloc, no lock a program's thread
+//! can hold, a file table of its own, all signals blocked.
+
+use core::ffi::CStr;
+use core::ops::Range;
+
+use coldpress_backing::SlotCount;
+use coldpress_mem::frames::{FrameAllocator, SPAN_MAX};
+use coldpress_sys::cpu::RseqArea;
+use coldpress_sys::page::BLOCK_BYTES;
+use coldpress_sys::proc::{self, ResidentGauge};
+use coldpress_sys::{AsRawFd, Bytes, PageCount, SysResult, cpu, raw};
+
+use crate::budget::Budget;
+use crate::clock::Clock;
+use crate::control::{Control, Stage};
+use crate::ledger::{Counter, Ledger};
+use crate::link::Joined;
+use crate::manager::{Manager, Parts};
+use crate::placement::Placement;
+
+/// A program whose resident size, code included, never passed this is not looked at more closely: a
+/// shell has about 4 MiB.
+const LOOK_CLOSER_AT: Bytes = Bytes::mib(5);
+/// Anonymous memory at which a process joins the run.
+const JOIN_AT: Bytes = Bytes::mib(2);
+/// Fastest growth reckoned with: first touches of huge pages by two threads (THP: 0.19 of 1.5 us
+/// per page).
+const GROWTH_BYTES_PER_US: usize = 8_000;
+/// Shortest and longest sleep between two looks.
+const SLEEP_NS_MIN: u64 = 500_000;
+const SLEEP_NS_MAX: u64 = 10_000_000;
+/// Between two readings of the gauges when use is near the limit, and when it is not.
+pub(crate) const GAUGE_NS_NEAR: u64 = 1_000_000;
+const GAUGE_NS_FAR: u64 = 5_000_000;
+/// "Near": this much below the hard limit.
+const NEAR: PageCount = Bytes::mib(16).pages_down();
+/// Shared memory below this is not worth a word.
+const SHARED_IGNORED: Bytes = Bytes::mib(1);
+/// Slots of the disk given back at a time: 1 to 2 ms each (measured on ext4).
+const SLOTS_TRIMMED: SlotCount = SlotCount(4);
+/// Between two looks at what cannot be moved.
+const IMMOVABLE_NS: u64 = 250_000_000;
+
+/// What the constructor hands to the thread.
+pub struct Start {
+    /// The launcher's socket.
+    pub socket: &'static CStr,
+    /// The budget, for the length of sleeps; the launcher's terms decide later.
+    pub budget: Bytes,
+    /// Shared with the program's threads.
+    pub control: &'static Control,
+    /// Where the pool and our tables will live; without a span yet.
+    pub frames: &'static FrameAllocator,
+    /// Bytes that large allocations of ours take outside the frames.
+    pub heap_bytes: fn() -> Bytes,
+    /// The thread that started us, and its rseq area, if it has one.
+    pub main_thread: (u32, Option<RseqArea>),
+    /// Address ranges of ours that must stay unmanaged.
+    pub own: [Range<usize>; 2],
+    /// Called with the link's descriptor number, for messages from a panic.
+    pub note_link: fn(i32),
+}
+
+/// The life of the service thread. Returns when told to stop, or when there is nothing to do.
+pub fn run(start: &Start) {
+    raw::name_thread(c"coldpress");
+    if !watch(start) {
+        return;
+    }
+    // From here on errors mean that the program stays unmanaged, which is always correct.
+    let Ok(()) = raw::private_empty_files() else { return };
+    let Ok(gauge) = ResidentGauge::open() else { return };
+    let Some(joined) = join(start, &gauge) else { return };
+    cpu::prefer_thread();
+    (start.note_link)(joined.link.socket().as_raw_fd());
+    let Some(mut manager) = manage(start, gauge, joined) else { return };
+    manager.serve();
+}
+
+/// How long growth to `room` takes at least, within the bounds of a sleep.
+fn sleep_for(room: Bytes) -> u64 {
+    ((room.0 / GROWTH_BYTES_PER_US) as u64 * 1000).clamp(SLEEP_NS_MIN, SLEEP_NS_MAX)
+}
+
+/// Sleeps until the program has grown to something. False when told to stop.
+fn watch(start: &Start) -> bool {
+    let longest = sleep_for(Bytes(start.budget.0 / 4));
+    let mut sleep_ns = SLEEP_NS_MIN.min(longest);
+    loop {
+        start.control.sleep(sleep_ns);
+        if start.control.is_stopped() {
+            return false;
+        }
+        if raw::resident_peak() >= LOOK_CLOSER_AT {
+            return true;
+        }
+        sleep_ns = (sleep_ns * 2).min(longest);
+    }
+}
+
+/// Waits for anonymous memory worth joining for, and joins. `None`: stopped, or nobody to join.
+fn join(start: &Start, gauge: &ResidentGauge) -> Option<Joined> {
+    let threshold = JOIN_AT.0.min(start.budget.0 / 16);
+    while gauge.anonymous().ok()?.bytes().0 < threshold {
+        start.control.sleep(sleep_for(Bytes(start.budget.0 / 4)));
+        if start.control.is_stopped() {
+            return None;
+        }
+    }
+    Joined::join(start.socket).ok()
+}
+
+/// Counts into the budget until it is time to manage, then sets that up.
+fn manage(
+    start: &Start,
+    gauge: ResidentGauge,
+    joined: Joined,
+) -> Option<alloc::boxed::Box<Manager>> {
+    let mut time = Clock::start();
+    let mut budget = Budget::new(gauge, &joined.terms, joined.seat);
+    loop {
+        budget.read(&joined.ledger, PageCount(0)).ok()?;
+        if budget.manage_now() {
+            break;
+        }
+        start.control.sleep(sleep_for(budget.room_before_managing().bytes()));
+        if start.control.is_stopped() {
+            return None;
+        }
+    }
+    budget.forget_growth();
+    time.adjust();
+    let total = budget.total();
+    let (main_thread, area) = start.main_thread;
+    if let Err(error) = prepare_memory(start, total) {
+        let process = raw::process_id();
+        joined
+            .link
+            .warn(format_args!("process {process} is not managed: no room for tables: {error}"));
+        return None;
+    }
+    // On a failure the user has been told.
+    Manager::new(Parts {
+        frames: start.frames,
+        heap_bytes: start.heap_bytes,
+        control: start.control,
+        placement: Placement::new(main_thread, area),
+        own: start.own.to_vec(),
+        budget,
+        time,
+        joined,
+    })
+    .ok()
+}
+
+/// Gives the frame allocator its span: the pool cannot outgrow the budget, nor our tables.
+fn prepare_memory(start: &Start, total: PageCount) -> SysResult<()> {
+    start.control.make_bell()?;
+    let span = (2 * total.bytes().0).next_multiple_of(BLOCK_BYTES).min(SPAN_MAX.0);
+    start.frames.init(Bytes(span))
+}
+
+impl Manager {
+    /// Serves the program until told to stop.
+    fn serve(&mut self) {
+        self.control.set_stage(Stage::Managing);
+        self.discover();
+        let mut idle = false;
+        loop {
+            if !idle {
+                self.read_messages();
+            }
+            if self.control.is_stopped() {
+                self.bring_all_back();
+                self.control.set_stage(Stage::Watching);
+                while let Some((index, ..)) = self.hints.pop() {
+                    self.control.finish_hint(index);
+                }
+                return;
+            }
+            if self.control.is_held() {
+                self.keep_quiet();
+            }
+            self.take_hints();
+            self.look_around();
+            // Last, so that little is done once a thread has been woken. Reclaim reads messages
+            // too, so there may be faults even when idle.
+            self.serve_pending();
+            // With nobody waiting, reclaim goes ahead of the next faults.
+            let ahead = idle && self.budget.used() > self.budget.soft() && self.reclaim_step();
+            let result = if ahead { self.uffd.is_readable() } else { self.uffd.wait(&self.ticker) };
+            match result {
+                Ok(something) => idle = !something,
+                Err(error) => self.die(format_args!("faults cannot be waited for: {error}")),
+            }
+        }
+    }
+
+    /// What is done every few milliseconds: gauges, new mappings, warnings.
+    fn look_around(&mut self) {
+        let now = self.time.now_ns();
+        if now < self.gauges_at {
+            return;
+        }
+        self.read_gauges();
+        if self.budget.take_undiscovered() {
+            self.discover();
+        }
+        self.set_gauge_interval();
+        self.gauges_at = now + self.gauge_interval_ns;
+        if now >= self.immovable_at {
+            self.look_at_immovable();
+            // Giving disk blocks back takes milliseconds: only while nobody faults.
+            if self.clock == self.clock_at_look {
+                self.zswap.trim_backing(SLOTS_TRIMMED);
+            }
+            self.clock_at_look = self.clock;
+            self.immovable_at = now + IMMOVABLE_NS;
+        }
+    }
+
+    fn set_gauge_interval(&mut self) {
+        let near = self.budget.used() + NEAR > self.budget.hard();
+        let interval = if near { GAUGE_NS_NEAR } else { GAUGE_NS_FAR };
+        if interval != self.gauge_interval_ns && self.ticker.set_interval(interval).is_ok() {
+            self.gauge_interval_ns = interval;
+        }
+    }
+
+    /// Brings everything back and leaves it there while a thread of the program forks.
+    fn keep_quiet(&mut self) {
+        let from = self.time.now_ns();
+        let pages = self.bring_all_back();
+        self.control.set_quiet();
+        if pages > PageCount(0) {
+            let ms = (self.time.now_ns() - from) / 1_000_000;
+            self.link.tell(format_args!(
+                "fork: brought {} MiB back in {ms} ms; the child shares them until it execs",
+                pages.bytes().0 >> 20
+            ));
+        }
+        self.count(Counter::Forks, 1);
+        self.count(Counter::ForkPages, pages.0);
+        loop {
+            self.read_messages();
+            self.take_hints();
+            self.serve_pending();
+            if !self.control.is_held() && self.control.end_quiet() {
+                return;
+            }
+            if let Err(error) = self.uffd.wait(&self.ticker) {
+                self.die(format_args!("faults cannot be waited for: {error}"));
+            }
+        }
+    }
+
+    /// Tells the user once when the budget cannot be kept, and why.
+    fn look_at_immovable(&mut self) {
+        let used = self.budget.used_by_all();
+        let stuck = self.stuck_until_ns > 0;
+        let immovable = proc::immovable().unwrap_or_default();
+        let mib = |bytes: Bytes| bytes.0.div_ceil(1 << 20);
+        let total = self.budget.total().bytes();
+        if stuck && used.bytes() > total && !self.told.over_budget {
+            self.told.over_budget = true;
+            self.link.warn(format_args!(
+                "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be \
+                 moved ({} MiB locked); raise --memory or lock less",
+                mib(total),
+                mib(used.bytes()),
+                mib(immovable.locked)
+            ));
+        }
+        // The ledger is shared memory too, but ours and small.
+        let shared = Bytes(immovable.shared.0.saturating_sub(size_of::<Ledger>()));
+        if shared > SHARED_IGNORED && used.bytes() + shared > total && !self.told.immovable {
+            self.told.immovable = true;
+            self.link.warn(format_args!(
+                "the budget of {} MiB cannot be kept: {} MiB of shared memory are in use beside \
+                 {} MiB of private, and shared memory is not managed; raise --memory",
+                mib(total),
+                mib(shared),
+                mib(used.bytes())
+            ));
+        }
+    }
+}

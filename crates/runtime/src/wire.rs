@@ -1,0 +1,138 @@
+//! What a process and the launcher say to each other, one packet each.
+//!
+//! The process says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the ledger, then
+//! the spill file and /dev/userfaultfd as far as the flags say. After that only the process speaks:
+//! notes for the user. The end of the connection is the end of the process, or of the program in
+//! it.
+
+/// The environment variable that names the launcher's socket.
+pub const SOCKET_VARIABLE: &str = "COLDPRESS_SOCKET";
+/// The environment variable that gives the budget in bytes, for a process that has not joined yet.
+pub const BUDGET_VARIABLE: &str = "COLDPRESS_BUDGET_BYTES";
+/// Longest socket path: `sun_path` of unix(7), its zero included.
+pub const SOCKET_PATH_MAX: usize = 108;
+/// Longest packet.
+pub const PACKET_MAX: usize = 512;
+
+/// The first byte of a packet that lends the launcher the process's userfaultfd, which comes with
+/// it.
+pub const LEND: u8 = b'l';
+
+/// "cpr" and the version of this protocol.
+const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x01");
+
+/// The first packet of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The service thread's id, for the user's eyes.
+    pub thread: u32,
+}
+
+/// The launcher's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The seat in the ledger; `None` when all are taken.
+    pub seat: Option<u32>,
+    /// A descriptor of the spill file follows that of the ledger.
+    pub has_spill: bool,
+    /// A descriptor of /dev/userfaultfd comes last.
+    pub has_device: bool,
+}
+
+/// How loud a note is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loudness {
+    /// Only under `--verbose`.
+    Verbose,
+    /// Unless `--quiet`.
+    Warning,
+    /// Always: the program ends.
+    Fatal,
+}
+
+impl Hello {
+    /// As bytes.
+    pub fn encode(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.thread.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes; `None` when a stranger speaks.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() == 8 && word(bytes, 0)? == MAGIC)
+            .then(|| word(bytes, 1).map(|thread| Self { thread }))?
+    }
+}
+
+impl Welcome {
+    /// As bytes.
+    pub fn encode(self) -> [u8; 12] {
+        let flags = u32::from(self.has_spill) | u32::from(self.has_device) << 1;
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.seat.unwrap_or(u32::MAX).to_le_bytes());
+        bytes[8..].copy_from_slice(&flags.to_le_bytes());
+        bytes
+    }
+
+    /// From bytes; `None` when the launcher is of another version.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != 12 || word(bytes, 0)? != MAGIC {
+            return None;
+        }
+        let (seat, flags) = (word(bytes, 1)?, word(bytes, 2)?);
+        Some(Self {
+            seat: (seat != u32::MAX).then_some(seat),
+            has_spill: flags & 1 != 0,
+            has_device: flags & 2 != 0,
+        })
+    }
+}
+
+impl Loudness {
+    /// The first byte of a note.
+    pub const fn encode(self) -> u8 {
+        match self {
+            Self::Verbose => b'v',
+            Self::Warning => b'w',
+            Self::Fatal => b'f',
+        }
+    }
+
+    /// From the first byte of a note.
+    pub const fn decode(byte: u8) -> Option<Self> {
+        match byte {
+            b'v' => Some(Self::Verbose),
+            b'w' => Some(Self::Warning),
+            b'f' => Some(Self::Fatal),
+            _ => None,
+        }
+    }
+}
+
+fn word(bytes: &[u8], index: usize) -> Option<u32> {
+    bytes.get(index * 4..index * 4 + 4)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_survive_the_wire_and_strangers_do_not() {
+        let hello = Hello { thread: 4711 };
+        assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+        assert_eq!(Hello::decode(b"GET / HT"), None);
+        assert_eq!(Hello::decode(b""), None);
+        for seat in [None, Some(0), Some(511)] {
+            for bits in 0..4 {
+                let welcome = Welcome { seat, has_spill: bits & 1 != 0, has_device: bits & 2 != 0 };
+                assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
+            }
+        }
+        assert_eq!(Welcome::decode(&hello.encode()), None);
+        assert_eq!(Loudness::decode(Loudness::Fatal.encode()), Some(Loudness::Fatal));
+    }
+}
