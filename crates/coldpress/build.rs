@@ -1,0 +1,129 @@
+//! Builds the preload library and hands its path to the command, which carries it inside.
+//!
+//! A nested cargo builds `coldpress-runtime` with the `preload` profile (no std, no unwinding).
+//! `COLDPRESS_PRELOAD_SO=FILE` names a ready library instead, for packagers. The path reaches the
+//! sources as the environment variable `COLDPRESS_PRELOAD_PATH`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// The crates the preload library is made of: a change in one makes it again.
+const CRATES_INSIDE: [&str; 6] = ["sys", "mem", "codec", "backing", "zswap", "runtime"];
+
+/// Settings of the user's machine that the nested cargo needs as much as the outer one.
+const CARGO_SETTINGS_KEPT: [&str; 6] = [
+    "CARGO_HOME",
+    "CARGO_HTTP_",
+    "CARGO_NET_",
+    "CARGO_REGISTRIES_",
+    "CARGO_REGISTRY_",
+    // The outer cargo's job server: both together use no more processors than one would.
+    "CARGO_MAKEFLAGS",
+];
+
+/// What the outer cargo set for its own compiler and for this script.
+const BUILD_VARIABLES: [&str; 14] = [
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTC_LINKER",
+    "RUSTFLAGS",
+    "RUSTDOCFLAGS",
+    "CLIPPY_ARGS",
+    "CLIPPY_CONF_DIR",
+    "OUT_DIR",
+    "TARGET",
+    "HOST",
+    "NUM_JOBS",
+    "OPT_LEVEL",
+    "DEBUG",
+    "PROFILE",
+];
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=COLDPRESS_PRELOAD_SO");
+    println!("cargo::rerun-if-changed=build.rs");
+    let library = match env::var_os("COLDPRESS_PRELOAD_SO") {
+        Some(ready) => ready_library(Path::new(&ready)),
+        None => build_library(),
+    };
+    println!("cargo::rustc-env=COLDPRESS_PRELOAD_PATH={}", library.display());
+}
+
+/// The library somebody else has built. Stops the build when it is not there.
+fn ready_library(path: &Path) -> PathBuf {
+    println!("cargo::rerun-if-changed={}", path.display());
+    fs::canonicalize(path)
+        .unwrap_or_else(|error| stop(&format!("COLDPRESS_PRELOAD_SO={}: {error}", path.display())))
+}
+
+/// Builds the library and names it. Stops the build with the compiler's output when that fails.
+fn build_library() -> PathBuf {
+    let workspace = variable("CARGO_MANIFEST_DIR").join("../..");
+    for name in CRATES_INSIDE {
+        for part in ["src", "Cargo.toml", "build.rs"] {
+            let path = workspace.join("crates").join(name).join(part);
+            if path.exists() {
+                println!("cargo::rerun-if-changed={}", path.display());
+            }
+        }
+    }
+    for file in ["Cargo.toml", "Cargo.lock"] {
+        println!("cargo::rerun-if-changed={}", workspace.join(file).display());
+    }
+
+    let target = variable("TARGET");
+    // OUT_DIR is TARGET/PROFILE/build/PACKAGE/out: one place beside the profiles serves them all.
+    let out = variable("OUT_DIR");
+    let directory = out.ancestors().nth(4).unwrap_or(&out).join("preload-library");
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo
+        .args(["build", "--package", "coldpress-runtime", "--lib", "--features", "preload"])
+        .args(["--profile", "preload", "--manifest-path"])
+        .arg(workspace.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&directory)
+        // With a named target, flags meant for it never reach the build scripts of dependencies.
+        .arg("--target")
+        .arg(&target);
+    for (name, _) in env::vars_os() {
+        if !is_kept(&name.to_string_lossy()) {
+            cargo.env_remove(&name);
+        }
+    }
+    let output = cargo
+        .output()
+        .unwrap_or_else(|error| stop(&format!("the nested cargo cannot start: {error}")));
+    if !output.status.success() {
+        let (words, errors) = (text(&output.stdout), text(&output.stderr));
+        stop(&format!("the preload library does not build ({}):\n{words}{errors}", output.status));
+    }
+    let library = directory.join(target).join("preload/libcoldpress_runtime.so");
+    if !library.is_file() {
+        stop(&format!("the nested cargo made no {}", library.display()));
+    }
+    library
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Ends the build with `message`, which cargo shows because the script fails.
+fn stop(message: &str) -> ! {
+    eprintln!("{message}");
+    std::process::exit(1)
+}
+
+/// Whether the nested cargo sees the variable `name`.
+fn is_kept(name: &str) -> bool {
+    let of_cargo = name == "CARGO" || name.starts_with("CARGO_");
+    let kept = CARGO_SETTINGS_KEPT.iter().any(|prefix| name.starts_with(prefix));
+    (kept || !of_cargo) && !BUILD_VARIABLES.contains(&name) && !name.starts_with("DEP_")
+}
+
+/// A variable cargo sets for every build script.
+fn variable(name: &str) -> PathBuf {
+    let value = env::var_os(name);
+    value.unwrap_or_else(|| stop(&format!("cargo did not set {name} for the build script"))).into()
+}

@@ -1,0 +1,206 @@
+//! The command line. Every option of `run` can also be given as `COLDPRESS_<OPTION>`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use coldpress_codec::CodecId;
+use coldpress_sys::Bytes;
+
+use crate::bench::{BenchArgs, WorkloadArgs};
+use crate::size::{Size, parse_size, parse_size_or_share};
+
+const EXAMPLES: &str = "\
+Examples:
+  coldpress run --memory 512M -- python3 job.py
+  coldpress doctor";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  coldpress run --memory 512M -- python3 job.py
+  coldpress run --memory 25% --codec zstd:3 -- sort big.txt
+  coldpress run -m 2G --disk /mnt/fast --disk-size 20G --stats run.json -- java -jar app.jar
+  COLDPRESS_MEMORY=1.5G coldpress run make -j4
+
+Sizes:
+  K M G T, Ki Mi Gi Ti, KiB MiB GiB TiB   powers of 1024
+  KB MB GB TB                             powers of 1000
+  plain numbers                           bytes
+  25%                                     of the cgroup's limit, else of the machine's memory
+
+Exit status:
+  125  coldpress itself failed        126  PROGRAM cannot be executed
+  127  PROGRAM was not found          128+N  PROGRAM was ended by signal N
+  else the exit status of PROGRAM";
+
+/// Run programs in less memory than they ask for.
+#[derive(Debug, Parser)]
+#[command(name = "coldpress", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program within a memory budget
+    Run(RunArgs),
+    /// Check whether this machine can run programs within a budget, and say what mends it
+    Doctor(DoctorArgs),
+    /// Measure what coldpress costs on this machine
+    Bench(BenchArgs),
+    /// What `bench` runs and measures
+    #[command(hide = true)]
+    BenchWorkload(WorkloadArgs),
+}
+
+/// The options of `coldpress run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = RUN_EXAMPLES,
+    override_usage = "coldpress run [OPTIONS] [--] PROGRAM [ARGS]..."
+)]
+pub(crate) struct RunArgs {
+    /// All memory the program may hold, at least 16M. Default: 90% of the cgroup's limit, else
+    /// half of the machine's memory
+    #[arg(
+        short,
+        long,
+        value_name = "SIZE",
+        env = "COLDPRESS_MEMORY",
+        value_parser = parse_size_or_share
+    )]
+    pub(crate) memory: Option<Size>,
+
+    /// How cold pages are compressed: lz4, lzo or zstd[:LEVEL]
+    #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "lz4")]
+    pub(crate) codec: CodecId,
+
+    /// Directory for the unnamed file of the coldest pages, or "none" to stay in memory.
+    /// Default: /var/tmp
+    #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
+    pub(crate) disk: Option<DiskChoice>,
+
+    /// The most that file may grow to. Default: the free space, less 5%
+    #[arg(long, value_name = "SIZE", env = "COLDPRESS_DISK_SIZE", value_parser = parse_size)]
+    pub(crate) disk_size: Option<Bytes>,
+
+    /// The most compressed pages may take of the budget, 1 to 90
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COLDPRESS_MAX_POOL_PERCENT",
+        default_value_t = 50,
+        value_parser = clap::value_parser!(u8).range(1..=90)
+    )]
+    pub(crate) max_pool_percent: u8,
+
+    /// Write what happened as JSON to FILE when the program has ended
+    #[arg(long, value_name = "FILE", env = "COLDPRESS_STATS")]
+    pub(crate) stats: Option<PathBuf>,
+
+    /// Print nothing of our own but errors
+    #[arg(short, long, env = "COLDPRESS_QUIET", value_parser = FalseyValueParser::new())]
+    pub(crate) quiet: bool,
+
+    /// Say what is done and found. --quiet wins over it
+    #[arg(short, long, env = "COLDPRESS_VERBOSE", value_parser = FalseyValueParser::new())]
+    pub(crate) verbose: bool,
+
+    /// Run a program that cannot be managed (static, setuid, no access...) all the same, without a
+    /// budget, with one warning
+    #[arg(long, env = "COLDPRESS_ALLOW_UNMANAGED", value_parser = FalseyValueParser::new())]
+    pub(crate) allow_unmanaged: bool,
+
+    /// The program and its arguments; put "--" in front to be safe
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// The options of `coldpress doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The directory to check for spilling, as in `coldpress run`
+    #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
+    pub(crate) disk: Option<DiskChoice>,
+}
+
+/// Where the coldest pages go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DiskChoice {
+    /// Nowhere: memory only.
+    None,
+    /// To an unnamed file in this directory.
+    Directory(PathBuf),
+}
+
+/// Reads `none` or a directory; any bytes can be a path.
+fn disk_parser() -> impl TypedValueParser<Value = DiskChoice> {
+    OsStringValueParser::new().map(|text| match text.to_str() {
+        Some("none") => DiskChoice::None,
+        _ => DiskChoice::Directory(PathBuf::from(text)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run_args(args: &[&str]) -> RunArgs {
+        let all = ["coldpress", "run"].iter().chain(args);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Run(args) => args,
+            _ => panic!("not a run"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_programs_own_options_are_left_alone() {
+        for args in [
+            &["--memory", "64M", "ls", "-q", "--memory", "1", "--", "--help"][..],
+            &["--memory", "64M", "--", "ls", "-q", "--memory", "1", "--", "--help"],
+        ] {
+            let parsed = run_args(args);
+            assert_eq!(parsed.command, ["ls", "-q", "--memory", "1", "--", "--help"]);
+            assert_eq!(parsed.memory, Some(Size::Bytes(Bytes::mib(64))));
+            assert!(!parsed.quiet);
+        }
+        assert_eq!(run_args(&["--", "-odd"]).command, ["-odd"]);
+    }
+
+    #[test]
+    fn an_unknown_option_is_not_taken_for_the_program() {
+        assert!(Cli::try_parse_from(["coldpress", "run", "--memroy", "64M", "ls"]).is_err());
+        assert!(Cli::try_parse_from(["coldpress", "run", "-x", "ls"]).is_err());
+        assert!(Cli::try_parse_from(["coldpress", "run"]).is_err());
+        assert!(Cli::try_parse_from(["coldpress", "run", "--"]).is_err());
+    }
+
+    #[test]
+    fn values_are_read() {
+        let args = run_args(&["--codec", "zstd:3", "--disk", "none", "--disk-size", "1G", "ls"]);
+        assert_eq!(args.codec, CodecId::Zstd { level: 3 });
+        assert_eq!(args.disk, Some(DiskChoice::None));
+        assert_eq!(args.disk_size, Some(Bytes::mib(1024)));
+        let args = run_args(&["--disk", "./none", "--max-pool-percent", "90", "ls"]);
+        assert_eq!(args.disk, Some(DiskChoice::Directory("./none".into())));
+        assert_eq!(args.max_pool_percent, 90);
+        for percent in ["0", "91", "x"] {
+            let text = format!("--max-pool-percent={percent}");
+            assert!(Cli::try_parse_from(["coldpress", "run", &text, "ls"]).is_err(), "{percent}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `coldpress bench fault`: one fault on a compressed page, as the program that waits for it sees
+//! it.
+//!
+//! A program of one thread touches pages at random in more data than its budget holds, and times
+//! each touch. There is no disk and the pool may take most of the budget, so every fault is served
+//! from the pool, or from limbo. Each round also times first touches of fresh memory without
+//! coldpress: the kernel's own minor faults, the floor for any fault.
+
+use std::ffi::OsString;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::launch::{Launcher, failed, number, run};
+use super::options::FaultArgs;
+use super::report::{Goal, Report, Table};
+use super::statistics::Sample;
+use super::workload::FAULT_NS_MIN;
+use crate::failure::Result;
+use crate::say;
+use crate::size::show;
+
+/// The goal for the median fault, with the handler on the CPU of the program's thread.
+const MEDIAN_US_GOAL: f64 = 12.0;
+/// Share of the budget that the pool may take: data of twice the budget fit without a disk.
+const POOL_PERCENT: &str = "80";
+
+/// Columns of times, with the workload's keys.
+const TIMES: [(&str, &str); 5] = [
+    ("p10 us", "p10_us"),
+    ("p50 us", "p50_us"),
+    ("p90 us", "p90_us"),
+    ("p99 us", "p99_us"),
+    ("mean us", "mean_us"),
+];
+/// Columns of a whole run, the filling of memory included, with the keys of `--stats`.
+const COUNTS: [(&str, &str); 8] = [
+    ("faults", "faults"),
+    ("first touch", "first_touch_faults"),
+    ("limbo", "limbo_faults"),
+    ("pool", "pages_loaded"),
+    ("stored", "pages_stored"),
+    ("ratio", "ratio"),
+    ("from disk", "read_back_pages"),
+    ("cpu moves", "migrations"),
+];
+
+/// One round.
+struct Round {
+    /// What the program within a budget saw.
+    seen: Value,
+    /// What `coldpress run --stats` told of it.
+    stats: Value,
+    /// What a program saw on fresh memory, without a budget.
+    plain: Value,
+}
+
+/// Measures.
+pub(super) fn measure(launcher: &Launcher, args: &FaultArgs) -> Result<Report> {
+    let rounds = (0..args.rounds)
+        .map(|index| {
+            say(format!("bench fault: round {} of {}", index + 1, args.rounds));
+            round(launcher, args)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let (mut times, medians) = table_of_times(&rounds)?;
+    times.row(row("median of rounds", TIMES.iter().map(|(_, key)| median_of(&rounds, key)))?);
+    let found = format!(
+        "{:.2} us ({:.2} to {:.2} over {} rounds)",
+        medians.median(),
+        medians.least(),
+        medians.most(),
+        rounds.len()
+    );
+    let goal = Goal {
+        text: format!("median < {MEDIAN_US_GOAL} us, handler on the same CPU"),
+        found,
+        met: medians.median() < MEDIAN_US_GOAL,
+    };
+    let about = format!(
+        "Random touches of single pages, one thread: {} of data, compressible 2.5 to 1, within\n\
+         {}, no disk, pool up to {POOL_PERCENT} %. Touches slower than {} us count as faults.",
+        show(args.data),
+        show(args.memory),
+        FAULT_NS_MIN / 1000
+    );
+    let tables = vec![times, table_of_touches(&rounds)?, table_of_counts(&rounds)?];
+    let to_json =
+        |round: &Round| json!({ "seen": round.seen, "stats": round.stats, "plain": round.plain });
+    let numbers = json!({
+        "data_bytes": args.data.0,
+        "memory_bytes": args.memory.0,
+        "threshold_ns": FAULT_NS_MIN,
+        "median_us": medians.median(),
+        "median_us_goal": MEDIAN_US_GOAL,
+        "rounds": rounds.iter().map(to_json).collect::<Vec<_>>(),
+    });
+    Ok(Report { name: "fault", about, tables, goals: vec![goal], numbers })
+}
+
+fn round(launcher: &Launcher, args: &FaultArgs) -> Result<Round> {
+    let data = args.data.0.to_string();
+    let accesses = args.accesses.to_string();
+    let plain = run(&mut launcher.workload(&["first-touch", "--data", &data]))?.printed;
+    let directory =
+        tempfile::tempdir().map_err(|error| failed(format!("no directory: {error}")))?;
+    let file = directory.path().join("stats.json");
+    let memory = args.memory.0.to_string();
+    let mut options: Vec<OsString> =
+        ["--disk", "none", "--max-pool-percent", POOL_PERCENT, "--memory", &memory, "--stats"]
+            .map(OsString::from)
+            .to_vec();
+    options.push(file.clone().into_os_string());
+    let workload = launcher.workload(&["fault", "--data", &data, "--accesses", &accesses]);
+    let seen = run(&mut launcher.managed(&options, &workload))?.printed;
+    let stats = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let stats = stats.ok_or_else(|| failed("a run left no statistics".to_owned()))?;
+    if number(&seen, "faults")? == 0.0 {
+        return Err(failed("no touch was a fault: the data fit the budget".to_owned()));
+    }
+    Ok(Round { seen, stats, plain })
+}
+
+/// The times of each round, and the medians of the faults.
+fn table_of_times(rounds: &[Round]) -> Result<(Table, Sample)> {
+    let mut head = vec!["time of a touch"];
+    head.extend(TIMES.iter().map(|(title, _)| title));
+    let mut table = Table::new(&head);
+    for (index, round) in rounds.iter().enumerate() {
+        for (name, times) in [("fault", &round.seen), ("plain minor fault", &round.plain)] {
+            let name = format!("{name}, round {}", index + 1);
+            table.row(row(&name, TIMES.iter().map(|(_, key)| number(times, key)))?);
+        }
+    }
+    let medians = rounds.iter().map(|round| number(&round.seen, "p50_us"));
+    let medians = Sample::new(medians.collect::<Result<Vec<_>>>()?);
+    Ok((table, medians.ok_or_else(|| failed("no round".to_owned()))?))
+}
+
+fn median_of(rounds: &[Round], key: &str) -> Result<f64> {
+    let values: Result<Vec<_>> = rounds.iter().map(|round| number(&round.seen, key)).collect();
+    Ok(Sample::new(values?).map_or(0.0, |sample| sample.median()))
+}
+
+fn row(name: &str, values: impl Iterator<Item = Result<f64>>) -> Result<Vec<String>> {
+    let cells = values.map(|value| Ok(format!("{:.2}", value?)));
+    std::iter::once(Ok(name.to_owned())).chain(cells).collect()
+}
+
+/// What the program saw after its memory was full.
+fn table_of_touches(rounds: &[Round]) -> Result<Table> {
+    let mut table =
+        Table::new(&["touches", "made", "faults", "share %", "faults/s", "wrong pages"]);
+    for (index, Round { seen, .. }) in rounds.iter().enumerate() {
+        let (made, faults) = (number(seen, "accesses")?, number(seen, "faults")?);
+        table.row(vec![
+            format!("round {}", index + 1),
+            made.to_string(),
+            faults.to_string(),
+            format!("{:.1}", 100.0 * faults / made),
+            format!("{:.0}", faults / number(seen, "seconds")?),
+            number(seen, "wrong_pages")?.to_string(),
+        ]);
+    }
+    Ok(table)
+}
+
+/// What coldpress counted over whole runs.
+fn table_of_counts(rounds: &[Round]) -> Result<Table> {
+    let mut head = vec!["counted, filling included"];
+    head.extend(COUNTS.iter().map(|(title, _)| title));
+    head.push("pool share %");
+    let mut table = Table::new(&head);
+    for (index, Round { stats, .. }) in rounds.iter().enumerate() {
+        let counts = COUNTS.iter().map(|(_, key)| Ok(number(stats, key)?.to_string()));
+        let mut cells = vec![format!("round {}", index + 1)];
+        cells.extend(counts.collect::<Result<Vec<_>>>()?);
+        let (pool, limbo) = (number(stats, "pages_loaded")?, number(stats, "limbo_faults")?);
+        cells.push(format!("{:.1}", 100.0 * pool / (pool + limbo).max(1.0)));
+        table.row(cells);
+    }
+    Ok(table)
+}

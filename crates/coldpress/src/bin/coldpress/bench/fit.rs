@@ -1,0 +1,139 @@
+//! `coldpress bench fit`: what a program pays that never needs the budget.
+//!
+//! Whole runs include the start of coldpress; times inside are the program's own and show what its
+//! work alone became.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::launch::{Launcher, failed};
+use super::options::FitArgs;
+use super::report::{Goal, Report, Table};
+use super::statistics::{Paired, alternate};
+use crate::failure::Result;
+use crate::say;
+use crate::size::show;
+
+/// The goal: the median of paired ratios of whole runs.
+const RATIO_GOAL: f64 = 1.01;
+
+/// Hashes and sorts: about 1 s and 100 MB.
+const PYTHON_JOB: &str = "\
+import hashlib, time
+start = time.perf_counter()
+rows = {hashlib.sha256(b'%d' % i).hexdigest(): i for i in range(420000)}
+total = hashlib.sha256()
+for key in sorted(rows):
+    total.update(key.encode())
+print('{\"seconds\": %.6f}' % (time.perf_counter() - start))
+";
+
+/// A program that both sides run.
+struct Job {
+    name: &'static str,
+    command: Box<dyn Fn() -> Command>,
+}
+
+/// Measures.
+pub(super) fn measure(launcher: &Launcher, args: &FitArgs) -> Result<Report> {
+    let memory = args.memory.0.to_string();
+    let options = ["--memory", memory.as_str()];
+    let mut table = Table::new(&[
+        "job",
+        "plain ms",
+        "coldpress ms",
+        "ratio of medians",
+        "median paired ratio",
+        "p10 to p90",
+    ]);
+    let (mut goals, mut numbers) = (Vec::new(), Vec::new());
+    for job in jobs()? {
+        say(format!("bench fit: {}, {} pairs", job.name, args.runs));
+        let pairs = alternate(args.runs, |side| {
+            let outcome = launcher.run(side, &options, (job.command)())?;
+            Ok((outcome.seconds, outcome.number("seconds")?))
+        })?;
+        for (what, is_whole) in [("whole", true), ("inside", false)] {
+            let of = |(whole, inside): &(f64, f64)| if is_whole { *whole } else { *inside };
+            let paired = Paired::new(&pairs, of).ok_or_else(|| failed("no pair".to_owned()))?;
+            let name = format!("{}, {what}", job.name);
+            if is_whole {
+                goals.push(goal(&name, &paired));
+            }
+            numbers.push(to_json(&name, &paired));
+            table.row(cells(name, &paired));
+        }
+    }
+    let about = format!(
+        "Jobs of a second and 100 MB within {}, {} pairs in turn. Whole runs hold the start of\n\
+         coldpress, times inside do not.",
+        show(args.memory),
+        args.runs
+    );
+    let numbers = json!({ "ratio_goal": RATIO_GOAL, "pairs": args.runs, "jobs": numbers });
+    Ok(Report { name: "fit", about, tables: vec![table], goals, numbers })
+}
+
+fn jobs() -> Result<Vec<Job>> {
+    let mut jobs = Vec::new();
+    match python() {
+        Some(path) => jobs.push(Job {
+            name: "python3",
+            command: Box::new(move || {
+                let mut command = Command::new(&path);
+                command.args(["-c", PYTHON_JOB]);
+                command
+            }),
+        }),
+        None => say("bench fit: there is no python3; its job is left out"),
+    }
+    let own = Launcher::new()?;
+    jobs.push(Job { name: "allocate", command: Box::new(move || own.workload(&["allocate"])) });
+    Ok(jobs)
+}
+
+/// The interpreter itself: what PATH names may be a script that takes longer than the job.
+fn python() -> Option<String> {
+    let output =
+        Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
+    let path = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+    (output.status.success() && !path.is_empty()).then_some(path)
+}
+
+fn goal(name: &str, paired: &Paired) -> Goal {
+    let ratio = paired.ratios.median();
+    Goal {
+        text: format!("{name}: ratio <= {RATIO_GOAL}"),
+        found: format!(
+            "{ratio:.4} (p10 {:.4}, p90 {:.4})",
+            paired.ratios.percentile(10.0),
+            paired.ratios.percentile(90.0)
+        ),
+        met: ratio <= RATIO_GOAL,
+    }
+}
+
+fn cells(name: String, paired: &Paired) -> Vec<String> {
+    let ratios = &paired.ratios;
+    vec![
+        name,
+        format!("{:.1}", 1000.0 * paired.plain.median()),
+        format!("{:.1}", 1000.0 * paired.managed.median()),
+        format!("{:.4}", paired.ratio_of_medians()),
+        format!("{:.4}", ratios.median()),
+        format!("{:.4} to {:.4}", ratios.percentile(10.0), ratios.percentile(90.0)),
+    ]
+}
+
+fn to_json(name: &str, paired: &Paired) -> Value {
+    json!({
+        "job": name,
+        "plain_seconds": paired.plain.median(),
+        "managed_seconds": paired.managed.median(),
+        "ratio_of_medians": paired.ratio_of_medians(),
+        "paired_ratio": paired.ratios.median(),
+        "paired_ratio_p10": paired.ratios.percentile(10.0),
+        "paired_ratio_p90": paired.ratios.percentile(90.0),
+    })
+}

@@ -1,0 +1,188 @@
+//! The command lines of `coldpress bench` and of the hidden workloads it starts.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use coldpress_sys::Bytes;
+
+use crate::config::BUDGET_FLOOR;
+use crate::size::{parse_size, show};
+
+const EXAMPLES: &str = "\
+Examples:
+  coldpress bench fault
+  coldpress bench fit --runs 5 --json
+  coldpress bench all --out bench/results
+
+Every figure is compared in pairs within one run: without coldpress, with it, in turn. A goal that
+is missed is printed as such and is no failure. Let nothing else run meanwhile.
+
+Exit status:
+  0  measured        1  something could not be measured        2  wrong command line";
+
+/// The options of `coldpress bench`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct BenchArgs {
+    /// What to measure.
+    #[command(subcommand)]
+    pub(crate) what: What,
+}
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum What {
+    /// The time of one fault on a compressed page
+    Fault(FaultArgs),
+    /// What a program pays that fits its budget
+    Fit(FitArgs),
+    /// What the start of a program costs, and that of every process of a script
+    Start(StartArgs),
+    /// All of them, with their defaults, kept as files
+    All(AllArgs),
+}
+
+/// The options of `coldpress bench fault`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FaultArgs {
+    /// Data of the workload, compressible 2.5 to 1
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    pub(crate) data: Bytes,
+
+    /// Its budget; large enough that all data stay in memory, for there is no disk
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_budget)]
+    pub(crate) memory: Bytes,
+
+    /// Random accesses in a round
+    #[arg(long, value_name = "N", default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(crate) accesses: u32,
+
+    /// Rounds, each with plain minor faults for scale
+    #[arg(long, value_name = "N", default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The options of `coldpress bench fit`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FitArgs {
+    /// Pairs of runs of each job
+    #[arg(long, value_name = "N", default_value_t = 15,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) runs: u32,
+
+    /// The budget, far above the 150 MB that a job takes
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_budget)]
+    pub(crate) memory: Bytes,
+
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The options of `coldpress bench start`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StartArgs {
+    /// Pairs of runs
+    #[arg(long, value_name = "N", default_value_t = 101,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) runs: u32,
+
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The options of `coldpress bench all`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AllArgs {
+    /// Directory for the figures; each processor gets a folder, each date and commit two files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+}
+
+/// The options of `coldpress bench-workload`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkloadArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) workload: Workload,
+}
+
+/// What the benchmarks run. Each prints one line of JSON.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum Workload {
+    /// Fills memory, then touches pages at random
+    Fault {
+        /// Bytes to fill
+        #[arg(long, value_parser = parse_size)]
+        data: Bytes,
+        /// Pages to touch
+        #[arg(long)]
+        accesses: u32,
+    },
+    /// Touches fresh memory page by page
+    FirstTouch {
+        /// Bytes to touch
+        #[arg(long, value_parser = parse_size)]
+        data: Bytes,
+    },
+    /// Allocates and frees for about a second
+    Allocate,
+    /// Runs a shell script that starts many processes
+    Script,
+}
+
+/// What the options are when none is given.
+pub(super) fn defaults<T: Args>() -> T {
+    #[derive(Parser)]
+    struct Alone<T: Args> {
+        #[command(flatten)]
+        args: T,
+    }
+    Alone::parse_from(["bench"]).args
+}
+
+/// A size that `coldpress run --memory` takes.
+fn parse_budget(text: &str) -> Result<Bytes, String> {
+    let size = parse_size(text)?;
+    if size < BUDGET_FLOOR {
+        return Err(format!("a budget is at least {}", show(BUDGET_FLOOR)));
+    }
+    Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+
+    fn accepts(args: &[&str]) -> bool {
+        let all = ["coldpress", "bench"].iter().chain(args);
+        Cli::try_parse_from(all).is_ok()
+    }
+
+    #[test]
+    fn numbers_that_measure_nothing_are_refused() {
+        assert!(accepts(&["fault", "--memory", "16M", "--accesses", "1"]));
+        assert!(!accepts(&["fault", "--memory", "15M"]));
+        assert!(!accepts(&["fault", "--accesses", "0"]));
+        assert!(!accepts(&["fit", "--runs", "0"]));
+        assert!(!accepts(&["all"]));
+        assert!(!accepts(&[]));
+    }
+
+    #[test]
+    fn the_data_of_the_fault_bench_need_the_pool_and_fit_it() {
+        let args: FaultArgs = defaults();
+        assert!(args.data > args.memory);
+        // A full pool holds 0.8 times 2.5 of the budget; the rest, less limbo, is resident.
+        let room = args.memory.0 as f64 * (0.8 * 2.5 + 0.2 - 1.0 / 16.0);
+        assert!((args.data.0 as f64) < room);
+    }
+}

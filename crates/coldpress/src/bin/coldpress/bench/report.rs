@@ -1,0 +1,114 @@
+//! The figures as a person reads them, on a terminal or in a file: Markdown with aligned tables.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// What one benchmark found.
+pub(super) struct Report {
+    /// Its name on the command line.
+    pub(super) name: &'static str,
+    /// What was done, a sentence or two.
+    pub(super) about: String,
+    pub(super) tables: Vec<Table>,
+    pub(super) goals: Vec<Goal>,
+    /// The same figures for programs.
+    pub(super) numbers: Value,
+}
+
+/// What a figure should be, and is.
+pub(super) struct Goal {
+    /// The words of the goal.
+    pub(super) text: String,
+    /// What was measured, with its spread.
+    pub(super) found: String,
+    pub(super) met: bool,
+}
+
+/// Rows of cells under a head.
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns and no row.
+    pub(super) fn new(head: &[&str]) -> Self {
+        Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
+    }
+
+    /// Adds a row, a cell for each column.
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.rows[0].len());
+        self.rows.push(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    /// The first column holds words and starts left; the others hold numbers and end right.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows[0].len();
+        let width =
+            |column: usize| self.rows.iter().map(|row| row[column].len()).max().unwrap_or(0).max(3);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for (index, row) in self.rows.iter().enumerate() {
+            write!(f, "| {:<width$} |", row[0], width = widths[0])?;
+            for (cell, width) in row.iter().zip(&widths).skip(1) {
+                write!(f, " {cell:>width$} |")?;
+            }
+            writeln!(f)?;
+            if index == 0 {
+                write!(f, "| {} |", "-".repeat(widths[0]))?;
+                for width in &widths[1..] {
+                    write!(f, " {}: |", "-".repeat(width - 1))?;
+                }
+                writeln!(f)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "## {}\n\n{}", self.name, self.about)?;
+        for table in &self.tables {
+            write!(f, "\n{table}")?;
+        }
+        if !self.goals.is_empty() {
+            writeln!(f)?;
+        }
+        for Goal { text, found, met } in &self.goals {
+            writeln!(f, "- goal: {text}; {}: {found}", if *met { "met" } else { "MISSED" })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_aligned_markdown() {
+        let mut table = Table::new(&["job", "ms"]);
+        table.row(vec!["python3".into(), "1234.5".into()]);
+        table.row(vec!["x".into(), "7".into()]);
+        let wanted = "\
+| job     |     ms |
+| ------- | -----: |
+| python3 | 1234.5 |
+| x       |      7 |
+";
+        assert_eq!(table.to_string(), wanted);
+    }
+
+    #[test]
+    fn a_missed_goal_stands_out() {
+        let goal = |met| Goal { text: "less".into(), found: "3 us".into(), met };
+        let (about, tables) = ("About.".to_owned(), Vec::new());
+        let goals = vec![goal(true), goal(false)];
+        let report = Report { name: "fault", about, tables, goals, numbers: Value::Null };
+        let wanted = "## fault\n\nAbout.\n\n- goal: less; met: 3 us\n- goal: less; MISSED: 3 us\n";
+        assert_eq!(report.to_string(), wanted);
+    }
+}

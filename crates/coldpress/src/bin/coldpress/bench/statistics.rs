@@ -1,0 +1,168 @@
+//! What many measurements come to, and pairs of them.
+//!
+//! 1. A machine that grows slower meanwhile does so for both sides: they take turns, and each pair
+//!    swaps who is first.
+//! 2. Figures are medians and percentiles. One interrupted run changes neither.
+
+use crate::failure::Result;
+
+/// Which of the two runs of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Without coldpress.
+    Plain,
+    /// With it.
+    Managed,
+}
+
+/// The two measurements of a pair.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pair<T> {
+    pub(super) plain: T,
+    pub(super) managed: T,
+}
+
+/// Measures `count` pairs in turn, after one pair that warms caches and is not counted.
+pub(super) fn alternate<T>(
+    count: u32,
+    mut measure: impl FnMut(Side) -> Result<T>,
+) -> Result<Vec<Pair<T>>> {
+    measure(Side::Plain)?;
+    measure(Side::Managed)?;
+    (0..count)
+        .map(|index| {
+            if index % 2 == 0 {
+                let plain = measure(Side::Plain)?;
+                Ok(Pair { plain, managed: measure(Side::Managed)? })
+            } else {
+                let managed = measure(Side::Managed)?;
+                Ok(Pair { plain: measure(Side::Plain)?, managed })
+            }
+        })
+        .collect()
+}
+
+/// Measurements in ascending order; at least one.
+#[derive(Clone, Debug)]
+pub(super) struct Sample(Vec<f64>);
+
+impl Sample {
+    /// The measurements in order; nothing when there are none.
+    pub(super) fn new(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        (!values.is_empty()).then_some(Self(values))
+    }
+
+    /// The smallest measurement that at least `percent` of all do not exceed (nearest rank).
+    pub(super) fn percentile(&self, percent: f64) -> f64 {
+        let rank = (percent / 100.0 * self.0.len() as f64).ceil() as usize;
+        self.0[rank.clamp(1, self.0.len()) - 1]
+    }
+
+    /// The middle, or the mean of the two in the middle.
+    pub(super) fn median(&self) -> f64 {
+        let (low, high) = ((self.0.len() - 1) / 2, self.0.len() / 2);
+        f64::midpoint(self.0[low], self.0[high])
+    }
+
+    /// The arithmetic mean.
+    pub(super) fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
+    /// The smallest.
+    pub(super) fn least(&self) -> f64 {
+        self.0[0]
+    }
+
+    /// The largest.
+    pub(super) fn most(&self) -> f64 {
+        self.0[self.0.len() - 1]
+    }
+}
+
+/// What pairs of one figure come to.
+#[derive(Clone, Debug)]
+pub(super) struct Paired {
+    pub(super) plain: Sample,
+    pub(super) managed: Sample,
+    /// Managed by plain of each pair.
+    pub(super) ratios: Sample,
+    /// Managed less plain of each pair.
+    pub(super) differences: Sample,
+}
+
+impl Paired {
+    /// Compares the figure that `of` finds in each pair; nothing when there is no pair.
+    pub(super) fn new<T>(pairs: &[Pair<T>], of: impl Fn(&T) -> f64) -> Option<Self> {
+        let both = || pairs.iter().map(|pair| (of(&pair.plain), of(&pair.managed)));
+        Some(Self {
+            plain: Sample::new(both().map(|(plain, _)| plain))?,
+            managed: Sample::new(both().map(|(_, managed)| managed))?,
+            ratios: Sample::new(both().map(|(plain, managed)| managed / plain))?,
+            differences: Sample::new(both().map(|(plain, managed)| managed - plain))?,
+        })
+    }
+
+    /// The median of one side by that of the other.
+    pub(super) fn ratio_of_medians(&self) -> f64 {
+        self.managed.median() / self.plain.median()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Failure;
+
+    #[test]
+    fn percentiles_are_those_of_the_textbook() {
+        // The worked example of nearest rank.
+        let sample = Sample::new([50.0, 15.0, 40.0, 20.0, 35.0]).unwrap();
+        for (percent, value) in [(5.0, 15.0), (30.0, 20.0), (40.0, 20.0), (50.0, 35.0)] {
+            assert_eq!(sample.percentile(percent), value, "{percent}");
+        }
+        assert_eq!((sample.percentile(0.0), sample.percentile(100.0)), (15.0, 50.0));
+        assert_eq!((sample.median(), sample.mean()), (35.0, 32.0));
+        assert_eq!((sample.least(), sample.most()), (15.0, 50.0));
+        assert_eq!(Sample::new([4.0, 1.0, 2.0, 9.0]).unwrap().median(), 3.0);
+        assert!(Sample::new([]).is_none());
+    }
+
+    #[test]
+    fn pairs_swap_who_is_first_and_the_warm_up_is_not_counted() {
+        let mut order = Vec::new();
+        let pairs = alternate(2, |side| {
+            order.push(side);
+            Ok(order.len())
+        });
+        let (p, m) = (Side::Plain, Side::Managed);
+        assert_eq!(order, [p, m, p, m, m, p]);
+        let wanted = [Pair { plain: 3, managed: 4 }, Pair { plain: 6, managed: 5 }];
+        assert_eq!(pairs.unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_failed_run_ends_the_measurement() {
+        let mut left = 4;
+        let pairs = alternate(100, |_| {
+            left -= 1;
+            if left == 0 { Err(Failure::ours("broke", "mend it")) } else { Ok(()) }
+        });
+        assert_eq!(pairs.unwrap_err().cause, "broke");
+        assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn each_pair_is_compared_with_itself() {
+        let pair = |plain, managed| Pair { plain, managed };
+        // The machine grows ten times slower: the pairs do not care.
+        let pairs = [pair(1.0, 2.0), pair(10.0, 20.0), pair(100.0, 200.0)];
+        let paired = Paired::new(&pairs, |value| *value).unwrap();
+        assert_eq!((paired.ratios.least(), paired.ratios.most()), (2.0, 2.0));
+        assert_eq!(paired.differences.median(), 10.0);
+        assert_eq!(paired.ratio_of_medians(), 2.0);
+        assert!(Paired::new(&pairs[..0], |value| *value).is_none());
+    }
+}

@@ -1,0 +1,342 @@
+//! The broker: the launcher's side of a run. It opens what the program may not, keeps the ledger,
+//! gives out seats, prints what processes have to tell, and watches the tree for memory that nobody
+//! manages.
+//!
+//! One thread does it all, between a socket, the processes that joined, and a clock. A process's
+//! connection is its life: when it closes, its numbers go to the retired ones and its seat is free.
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use coldpress_runtime::ledger::{Ledger, SEATS, Seat, Terms};
+use coldpress_runtime::wire::{
+    BUDGET_VARIABLE, Hello, LEND, Loudness, PACKET_MAX, SOCKET_PATH_MAX, SOCKET_VARIABLE, Welcome,
+};
+use coldpress_sys::file::SpillFile;
+use coldpress_sys::net::{self, DESCRIPTORS_MAX};
+use coldpress_sys::shared::Shared;
+use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::config::RunConfig;
+use crate::failure::{Failure, Result};
+use crate::preload::Preload;
+use crate::say;
+use crate::stats::{Summary, Totals};
+use crate::supervise::ExitReport;
+use crate::tree;
+
+/// Name of the socket in the run's directory.
+const SOCKET_NAME: &str = "socket";
+/// Between two looks at the tree: a tenth of a percent of a processor at 50 us a look.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a process's userfaultfd is kept after its service thread has gone: its other threads
+/// end about then, as soon as each has left its system call.
+const OUTLIVING: Duration = Duration::from_secs(2);
+/// How long a new process may take to say hello: it does so at once.
+const HELLO_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The launcher's side of a run.
+pub(crate) struct Broker {
+    thread: JoinHandle<Retired>,
+    /// Tells the thread the program's process; closing it ends the thread.
+    commands: PipeWriter,
+    environment: Vec<(OsString, OsString)>,
+    budget: Bytes,
+}
+
+/// What is left of a run when it is over.
+struct Retired {
+    totals: Totals,
+    peak: PageCount,
+}
+
+impl Broker {
+    /// Opens access, creates the ledger and listens in the directory of `preload`.
+    pub(crate) fn start(config: &RunConfig, preload: &Preload) -> Result<Self> {
+        let path = preload.directory().join(SOCKET_NAME);
+        let failed = |what: &str, error: SysError| {
+            Failure::ours(format!("cannot {what}: {error}"), "run `coldpress doctor`")
+        };
+        if path.as_os_str().len() >= SOCKET_PATH_MAX {
+            let cause = format!("the path of the socket is too long: {}", path.display());
+            return Err(Failure::ours(cause, "set TMPDIR to a shorter directory"));
+        }
+        let name = CString::new(path.as_os_str().as_bytes()).expect("a path holds no zero");
+        let listener = net::listen(&name).map_err(|error| failed("listen", error))?;
+        // A process of another user may join as well: it was started by this one.
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(|error| {
+            Failure::ours(format!("cannot open the socket: {error}"), "free /tmp")
+        })?;
+        let terms = terms(config);
+        let (ledger_fd, ledger) =
+            Ledger::create(terms).map_err(|error| failed("make the ledger", error))?;
+        let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
+        let (receiver, commands) = io::pipe().map_err(|error| {
+            Failure::ours(format!("cannot make a pipe: {error}"), "raise ulimit -n")
+        })?;
+        let serving = Serving {
+            listener,
+            ledger_fd,
+            ledger,
+            device: device.map(OwnedFd::from),
+            disk: config.disk.clone().filter(|_| terms.spill_max > Bytes(0)),
+            members: Vec::new(),
+            totals: Totals::default(),
+            quiet: config.quiet,
+            verbose: config.verbose,
+            root: None,
+            outliving: Vec::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("broker".to_owned())
+            .spawn(move || serving.run(receiver))
+            .map_err(|error| {
+                Failure::ours(format!("cannot start a thread: {error}"), "raise ulimit -u")
+            })?;
+        let environment = vec![
+            (SOCKET_VARIABLE.into(), path.into_os_string()),
+            (BUDGET_VARIABLE.into(), config.budget.0.to_string().into()),
+        ];
+        Ok(Self { thread, commands, environment, budget: config.budget })
+    }
+
+    /// Variables for the program.
+    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
+        self.environment.clone()
+    }
+
+    /// The program runs as `pid`: its tree is watched from now on.
+    pub(crate) fn child_started(&self, pid: u32) {
+        // The thread reads until `finish`.
+        let _ = (&self.commands).write_all(&pid.to_le_bytes());
+    }
+
+    /// The program has ended: the sum of what its processes told.
+    pub(crate) fn finish(self, program: &str, exit: ExitReport) -> Summary {
+        drop(self.commands);
+        let retired = self
+            .thread
+            .join()
+            .unwrap_or_else(|_| Retired { totals: Totals::default(), peak: PageCount(0) });
+        Summary {
+            program: program.to_owned(),
+            budget: self.budget,
+            peak: retired.peak.bytes(),
+            totals: retired.totals,
+            exit,
+        }
+    }
+}
+
+/// The terms of a run as its processes read them.
+fn terms(config: &RunConfig) -> Terms {
+    let budget = config.budget.pages_down();
+    Terms {
+        budget,
+        pool_max: PageCount(budget.0 / 100 * usize::from(config.max_pool_percent)),
+        spill_max: config.disk.as_ref().map_or(Bytes(0), |directory| {
+            config.disk_size.unwrap_or_else(|| most_of_free_space(directory))
+        }),
+        codec: config.codec,
+        verbose: config.verbose,
+    }
+}
+
+/// Free space of the disk but 5 %, which are left to others.
+fn most_of_free_space(directory: &std::path::Path) -> Bytes {
+    let free = rustix::fs::statvfs(directory)
+        .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) as usize)
+        .unwrap_or(0);
+    Bytes(free / 100 * 95)
+}
+
+/// A process that has joined.
+struct Member {
+    socket: OwnedFd,
+    seat: usize,
+    /// Its userfaultfd. While it is open, a page that is away never reads as zeros, not even to
+    /// the last system call of a process that is being killed.
+    lent: Option<OwnedFd>,
+}
+
+/// What a wait ended with, beside connections.
+struct Woken {
+    /// The launcher has a command, or is done.
+    commanded: bool,
+    /// A member spoke or left.
+    heard: bool,
+}
+
+/// Everything the broker's thread works with.
+struct Serving {
+    listener: OwnedFd,
+    ledger_fd: OwnedFd,
+    ledger: Shared<Ledger>,
+    device: Option<OwnedFd>,
+    disk: Option<PathBuf>,
+    members: Vec<Member>,
+    totals: Totals,
+    quiet: bool,
+    verbose: bool,
+    /// The program's process, once it runs.
+    root: Option<u32>,
+    /// Userfaultfds of processes that left, and when they may be closed.
+    outliving: Vec<(Instant, OwnedFd)>,
+}
+
+impl Serving {
+    /// Serves until the other end of `commands` is closed.
+    fn run(mut self, mut commands: PipeReader) -> Retired {
+        let mut look_at = Instant::now();
+        loop {
+            let patience = look_at.saturating_duration_since(Instant::now());
+            if self.wait(Some(&commands), patience).commanded {
+                let mut process = [0; 4];
+                match commands.read_exact(&mut process) {
+                    Ok(()) => self.root = Some(u32::from_le_bytes(process)),
+                    Err(_) => break,
+                }
+            }
+            if Instant::now() >= look_at {
+                self.look_at_tree();
+                self.outliving.retain(|(until, _)| Instant::now() < *until);
+                look_at = Instant::now() + LOOK_INTERVAL;
+            }
+        }
+        // What was said before the end is still there to be read.
+        while self.wait(None, Duration::ZERO).heard {}
+        self.ledger.note_peak();
+        for member in &self.members {
+            self.totals.add(&self.ledger.seats[member.seat]);
+        }
+        Retired { totals: self.totals, peak: self.ledger.peak() }
+    }
+
+    /// Waits for a packet, a connection or a command, and deals with the first two.
+    fn wait(&mut self, commands: Option<&PipeReader>, patience: Duration) -> Woken {
+        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        fds.extend(self.members.iter().map(|member| PollFd::new(&member.socket, PollFlags::IN)));
+        fds.extend(commands.map(|commands| PollFd::new(commands, PollFlags::IN)));
+        let timeout = Timespec::try_from(patience).expect("a patience is short");
+        // An interrupted wait is as good as one that timed out.
+        let _ = poll(&mut fds, Some(&timeout));
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        let members = 1..=self.members.len();
+        let commanded = commands.is_some() && ready.last() == Some(&true);
+        let heard = ready[members.clone()].contains(&true);
+        // From the back, as members may leave.
+        for index in members.rev() {
+            if ready[index] {
+                self.hear(index - 1);
+            }
+        }
+        if ready[0] {
+            self.admit();
+        }
+        Woken { commanded, heard }
+    }
+
+    /// Reads one note of a member, or its end.
+    fn hear(&mut self, index: usize) {
+        let mut bytes = [0; PACKET_MAX];
+        let mut fds = [const { None }; DESCRIPTORS_MAX];
+        match net::receive(self.members[index].socket.as_fd(), &mut bytes, &mut fds) {
+            Ok(length) if length > 0 && bytes[0] == LEND => {
+                self.members[index].lent = fds[0].take();
+            }
+            Ok(length) if length > 0 => self.print_note(&bytes[..length]),
+            _ => {
+                let mut member = self.members.swap_remove(index);
+                let until = Instant::now() + OUTLIVING;
+                self.outliving.extend(member.lent.take().map(|fd| (until, fd)));
+                let seat: &Seat = &self.ledger.seats[member.seat];
+                self.ledger.note_peak();
+                self.totals.add(seat);
+                seat.assign(0);
+            }
+        }
+    }
+
+    fn print_note(&self, note: &[u8]) {
+        let text = String::from_utf8_lossy(&note[1..]);
+        match Loudness::decode(note[0]) {
+            Some(Loudness::Verbose) if self.verbose => say(text),
+            Some(Loudness::Warning) if !self.quiet => say(format!("warning: {text}")),
+            Some(Loudness::Fatal) => say(format!("fatal: {text}")),
+            _ => {}
+        }
+    }
+
+    /// Lets a process join, if it is one of ours and there is a seat.
+    fn admit(&mut self) {
+        let Ok(socket) = net::accept(self.listener.as_fd()) else { return };
+        let Ok(process) = net::peer_process(socket.as_fd()) else { return };
+        if !tree::is_below(process, std::process::id()) || !says_hello(&socket) {
+            return;
+        }
+        let seat = (0..SEATS).find(|seat| !self.ledger.seats[*seat].is_taken());
+        let spill = self.disk.as_ref().and_then(|directory| make_spill(directory));
+        let welcome = Welcome {
+            seat: seat.map(|seat| seat as u32),
+            has_spill: spill.is_some(),
+            has_device: self.device.is_some(),
+        };
+        if let Some(seat) = seat {
+            self.ledger.seats[seat].assign(process);
+        }
+        let fds: Vec<_> = [Some(&self.ledger_fd), spill.as_ref(), self.device.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(AsFd::as_fd)
+            .collect();
+        let sent = net::send(socket.as_fd(), &welcome.encode(), &fds);
+        match seat {
+            Some(seat) if sent.is_ok() => self.members.push(Member { socket, seat, lent: None }),
+            Some(seat) => self.ledger.seats[seat].assign(0),
+            None => {
+                let warning =
+                    format!("process {process} is not managed: all {SEATS} seats are taken");
+                self.print_note(&[&[Loudness::Warning.encode()], warning.as_bytes()].concat());
+            }
+        }
+    }
+
+    /// Counts what processes without a seat hold.
+    fn look_at_tree(&mut self) {
+        let Some(root) = self.root else { return };
+        let seated = |process| {
+            self.members.iter().any(|member| self.ledger.seats[member.seat].process() == process)
+        };
+        let unseated = tree::processes_below(root)
+            .filter(|process| !seated(*process))
+            .filter_map(tree::anonymous)
+            .fold(PageCount(0), |sum, pages| sum + pages);
+        self.ledger.set_unseated(unseated);
+        self.ledger.note_peak();
+    }
+}
+
+fn says_hello(socket: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    let timeout = Timespec::try_from(HELLO_PATIENCE).expect("a patience is short");
+    if !poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0) {
+        return false;
+    }
+    let mut bytes = [0; PACKET_MAX];
+    let mut received = [const { None }; DESCRIPTORS_MAX];
+    net::receive(socket.as_fd(), &mut bytes, &mut received)
+        .is_ok_and(|length| Hello::decode(&bytes[..length]).is_some())
+}
+
+fn make_spill(directory: &std::path::Path) -> Option<OwnedFd> {
+    let name = CString::new(directory.as_os_str().as_bytes()).ok()?;
+    SpillFile::unnamed_in(&name).ok().map(SpillFile::into_fd)
+}

@@ -1,0 +1,241 @@
+//! The memory this process may have: the machine's, and the limit of its cgroup and of every
+//! parent.
+//!
+//! `/proc/self/cgroup` names the own cgroup in each hierarchy, `/proc/self/mountinfo` says where
+//! each hierarchy is mounted. From the own directory up to the mount point every limit file counts,
+//! because the kernel enforces them all; the smallest wins. Version 2 has `memory.max` (kill) and
+//! `memory.high` (slow down), version 1 has `memory.limit_in_bytes`; a host may have both
+//! hierarchies at once. Sources: cgroups(7), proc_pid_mountinfo(5),
+//! Documentation/admin-guide/cgroup-v2.rst.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+use std::{fs, io};
+
+use coldpress_sys::Bytes;
+
+/// A limit and the file that states it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    /// The limit in bytes.
+    pub(crate) bytes: Bytes,
+    /// The file it stands in.
+    pub(crate) file: PathBuf,
+}
+
+/// A mounted hierarchy that can limit memory.
+#[derive(Debug, PartialEq, Eq)]
+struct Hierarchy {
+    /// Whether it is of version 2.
+    is_unified: bool,
+    /// The cgroup that is visible at the mount point.
+    root: PathBuf,
+    mount_point: PathBuf,
+}
+
+/// The smallest limit of this process, if there is one. It may well be above the machine's memory.
+pub(crate) fn own_limit() -> Option<Limit> {
+    let cgroup = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mountinfo = fs::read("/proc/self/mountinfo").ok()?;
+    smallest_limit(Path::new("/"), &cgroup, &String::from_utf8_lossy(&mountinfo))
+}
+
+/// The machine's memory: `MemTotal` of `/proc/meminfo`.
+pub(crate) fn machine_memory() -> io::Result<Bytes> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    parse_memory_total(&text)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo has no MemTotal"))
+}
+
+fn parse_memory_total(text: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib = line.trim().strip_suffix("kB")?.trim_end().parse::<usize>().ok()?;
+    kib.checked_mul(1024).map(Bytes)
+}
+
+/// As [`own_limit`], for the file tree under `base` and the texts of the two proc files.
+fn smallest_limit(base: &Path, cgroup: &str, mountinfo: &str) -> Option<Limit> {
+    let mut smallest: Option<Limit> = None;
+    for hierarchy in mountinfo.lines().filter_map(parse_mount) {
+        let own = cgroup.lines().find_map(|line| own_path(line, hierarchy.is_unified));
+        let Some(own) = own else { continue };
+        let names: &[&str] = if hierarchy.is_unified {
+            &["memory.max", "memory.high"]
+        } else {
+            &["memory.limit_in_bytes"]
+        };
+        for directory in below_mount(own, &hierarchy.root).ancestors() {
+            for name in names {
+                let file = hierarchy.mount_point.join(directory).join(name);
+                let inside = file.strip_prefix("/").unwrap_or(&file);
+                let Some(bytes) = read_limit(&base.join(inside)) else { continue };
+                if smallest.as_ref().is_none_or(|limit| bytes < limit.bytes) {
+                    smallest = Some(Limit { bytes, file });
+                }
+            }
+        }
+    }
+    smallest
+}
+
+/// A limit file's number. Nothing when it says `max`, or is not there.
+fn read_limit(file: &Path) -> Option<Bytes> {
+    fs::read_to_string(file).ok()?.trim().parse().ok().map(Bytes)
+}
+
+/// The own cgroup from a line `ID:CONTROLLERS:PATH`, when the line is of the wanted hierarchy:
+/// `0::PATH` for version 2, one whose controllers have `memory` for version 1.
+fn own_path(line: &str, is_unified: bool) -> Option<&Path> {
+    let mut fields = line.splitn(3, ':');
+    let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let matches = if is_unified {
+        id == "0" && controllers.is_empty()
+    } else {
+        controllers.split(',').any(|controller| controller == "memory")
+    };
+    matches.then_some(Path::new(path))
+}
+
+/// The own cgroup as a path below the mount point. What lies outside the mounted part cannot be
+/// read; then the mounted part itself is the best there is (a container without a cgroup
+/// namespace).
+fn below_mount<'a>(own: &'a Path, mounted_root: &Path) -> &'a Path {
+    let inside = own.strip_prefix(mounted_root).unwrap_or(Path::new(""));
+    if inside.components().all(|part| matches!(part, Component::Normal(_))) {
+        inside
+    } else {
+        Path::new("")
+    }
+}
+
+/// A line of mountinfo, if it is a hierarchy that can limit memory:
+/// `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT OPTIONS [TAGS...] - TYPE SOURCE SUPEROPTIONS`.
+fn parse_mount(line: &str) -> Option<Hierarchy> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut before = before.split(' ').skip(3);
+    let (root, mount_point) = (before.next()?, before.next()?);
+    let mut after = after.split(' ');
+    let (kind, _source) = (after.next()?, after.next()?);
+    let is_unified = match kind {
+        "cgroup2" => true,
+        "cgroup" if after.next()?.split(',').any(|option| option == "memory") => false,
+        _ => return None,
+    };
+    Some(Hierarchy { is_unified, root: unescape(root), mount_point: unescape(mount_point) })
+}
+
+/// Undoes the kernel's octal escapes (`\040` for a space).
+fn unescape(text: &str) -> PathBuf {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut position = 0;
+    while let Some(&byte) = bytes.get(position) {
+        let escape = bytes.get(position + 1..position + 4).filter(|_| byte == b'\\');
+        let code = escape
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        plain.push(code.unwrap_or(byte));
+        position += if code.is_some() { 4 } else { 1 };
+    }
+    PathBuf::from(OsString::from_vec(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a limit that is overlooked lets the kernel kill the program. Fixtures are the
+    //! layouts met in the field: systemd with version 2, hybrid hosts, containers with and without
+    //! a namespace.
+    use super::*;
+
+    const V2_MOUNT: &str =
+        "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
+
+    /// A file tree with these files, as a directory that vanishes on drop.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let base = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = base.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        base
+    }
+
+    fn limit(files: &[(&str, &str)], cgroup: &str, mountinfo: &str) -> Option<(usize, String)> {
+        let base = tree(files);
+        smallest_limit(base.path(), cgroup, mountinfo)
+            .map(|limit| (limit.bytes.0, limit.file.to_str().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn the_smallest_of_the_parents_wins_in_version_2() {
+        let files = [
+            ("sys/fs/cgroup/a.slice/memory.max", "1000\n"),
+            ("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n"),
+            ("sys/fs/cgroup/a.slice/b.service/memory.high", "2000\n"),
+        ];
+        let found = limit(&files, "0::/a.slice/b.service\n", V2_MOUNT);
+        assert_eq!(found, Some((1000, "/sys/fs/cgroup/a.slice/memory.max".to_owned())));
+    }
+
+    #[test]
+    fn the_threshold_to_slow_down_counts_as_a_limit() {
+        let files =
+            [("sys/fs/cgroup/a/memory.max", "3000\n"), ("sys/fs/cgroup/a/memory.high", "2500\n")];
+        let found = limit(&files, "0::/a\n", V2_MOUNT);
+        assert_eq!(found, Some((2500, "/sys/fs/cgroup/a/memory.high".to_owned())));
+    }
+
+    #[test]
+    fn a_hybrid_host_is_limited_by_version_1() {
+        let cgroup = "9:name=systemd:/\n4:memory:/api/one\n1:cpu,cpuacct:/\n0::/\n";
+        let mountinfo = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+             35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+             32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let files = [
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/api/one/memory.limit_in_bytes", "4096\n"),
+            ("sys/fs/cgroup/cpu/api/one/memory.limit_in_bytes", "1\n"),
+        ];
+        let file = "/sys/fs/cgroup/memory/api/one/memory.limit_in_bytes".to_owned();
+        assert_eq!(limit(&files, cgroup, mountinfo), Some((4096, file)));
+    }
+
+    #[test]
+    fn a_container_without_a_namespace_sees_its_part_at_the_mount_point() {
+        let mountinfo =
+            "700 699 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
+        let files = [("sys/fs/cgroup/memory/memory.limit_in_bytes", "5000\n")];
+        let file = "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned();
+        for cgroup in ["4:memory:/docker/abc\n", "4:memory:/elsewhere\n", "4:memory:/../..\n"] {
+            assert_eq!(limit(&files, cgroup, mountinfo), Some((5000, file.clone())), "{cgroup}");
+        }
+    }
+
+    #[test]
+    fn no_limit_is_no_limit() {
+        let files = [("sys/fs/cgroup/a/memory.max", "max\n")];
+        assert_eq!(limit(&files, "0::/a\n", V2_MOUNT), None);
+        assert_eq!(limit(&[], "", ""), None);
+        assert_eq!(limit(&files, "garbage\n0:\n", "garbage - x\n"), None);
+    }
+
+    #[test]
+    fn mount_points_with_spaces_are_found() {
+        let files = [("mnt/a b/g/memory.max", "7000\n")];
+        let mountinfo = "35 24 0:30 / /mnt/a\\040b rw - cgroup2 none rw\n";
+        let found = limit(&files, "0::/g\n", mountinfo);
+        assert_eq!(found, Some((7000, "/mnt/a b/g/memory.max".to_owned())));
+        assert_eq!(unescape("a\\"), Path::new("a\\"));
+        assert_eq!(unescape("a\\9z"), Path::new("a\\9z"));
+    }
+
+    #[test]
+    fn the_machine_has_memory() {
+        assert_eq!(parse_memory_total("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(Bytes::mib(2)));
+        assert_eq!(parse_memory_total("MemFree: 1 kB\n"), None);
+        assert!(machine_memory().unwrap() > Bytes::mib(16));
+    }
+}

@@ -1,0 +1,54 @@
+//! `coldpress doctor`: what this machine offers, one line each, and the exact command that mends
+//! it.
+//!
+//! [`host`] tries things and records what happened; [`checks`] judges the record and touches
+//! nothing, so every verdict can be tested for machines that are not at hand. `coldpress run` asks
+//! the same checks through [`access`], so both say the same in the same words.
+
+mod checks;
+mod finding;
+mod host;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::args::{DiskChoice, DoctorArgs};
+use crate::config::DEFAULT_DISK;
+pub(crate) use finding::{Finding, Level};
+
+/// The way in to a full userfaultfd, the better one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// By /dev/userfaultfd, which the launcher can hand to a program with fewer rights.
+    Device,
+    /// By the system call, which every process must be allowed to make by itself.
+    Syscall,
+}
+
+/// How `coldpress run` can work here, or the first finding that says why it cannot.
+pub(crate) fn access() -> Result<Access, Finding> {
+    let faults = host::Faults::gather();
+    for finding in checks::of_faults(&faults) {
+        if finding.level == Level::Fail {
+            return Err(finding);
+        }
+    }
+    Ok(checks::best_access(&faults).expect("the check of access passed above"))
+}
+
+/// Runs all checks and prints them. Exit status 1 when `coldpress run` cannot work here.
+pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
+    let directory = match &args.disk {
+        Some(DiskChoice::None) => None,
+        Some(DiskChoice::Directory(path)) => Some(path.as_path()),
+        None => Some(Path::new(DEFAULT_DISK)),
+    };
+    let host = host::Host::gather(directory);
+    let findings = checks::of_host(&host);
+    let works = findings.iter().all(|finding| finding.level != Level::Fail);
+    let text = if args.json { finding::json(&findings) } else { finding::text(&findings) };
+    // Whoever closed standard output does not want to read on; the exit status still tells.
+    let _ = io::stdout().write_all(text.as_bytes());
+    if works { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}

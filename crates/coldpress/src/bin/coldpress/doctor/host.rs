@@ -1,0 +1,178 @@
+//! What this machine says when asked: tried, not guessed. No verdicts here.
+
+use std::env;
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use coldpress_sys::proc::Pagemap;
+use coldpress_sys::uffd::{FEATURES_NEEDED, Userfaultfd};
+use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
+use rustix::io::Errno;
+
+use crate::cgroup::{self, Limit};
+use crate::disk::{self, Disk};
+use crate::elf::{self, Image};
+
+/// The device that makes userfaultfds for whoever may open it.
+pub(super) const DEVICE: &str = "/dev/userfaultfd";
+
+/// For tests only: feature bits, in hexadecimal, that the kernel is believed to have at most.
+const TEST_FEATURES_MASK: &str = "COLDPRESS_TEST_FEATURES_MASK";
+
+/// CAP_SYS_PTRACE (linux/capability.h).
+const CAPABILITY_SYS_PTRACE: u32 = 19;
+
+/// What decides whether `coldpress run` can work at all.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    /// As `uname -r`.
+    pub(super) kernel_release: String,
+    /// The feature bits of a userfaultfd from the device, or why there is none.
+    pub(super) device: SysResult<u64>,
+    /// The same by the system call.
+    pub(super) syscall: SysResult<u64>,
+    /// Whether this process has CAP_SYS_PTRACE.
+    pub(super) has_capability: bool,
+    /// `vm.unprivileged_userfaultfd`; `None` when there is no such setting.
+    pub(super) sysctl: Option<String>,
+    /// Whether this looks like a container.
+    pub(super) is_container: bool,
+    /// The result of scanning one page of our own.
+    pub(super) page_scan: SysResult<()>,
+}
+
+/// All that is asked.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    /// What decides whether it works at all.
+    pub(super) faults: Faults,
+    /// Whether programs started by glibc's loader run here.
+    pub(super) has_glibc: bool,
+    /// The machine's memory.
+    pub(super) machine: Option<Bytes>,
+    /// The smallest limit of the own cgroup and its parents.
+    pub(super) limit: Option<Limit>,
+    /// The directory for written-back pages and what it is worth.
+    pub(super) disk: Option<(PathBuf, Disk)>,
+    /// The kernel's setting of transparent huge pages, the chosen word.
+    pub(super) huge_pages: Option<String>,
+    /// `kernel.io_uring_disabled`.
+    pub(super) io_uring_disabled: Option<String>,
+}
+
+impl Faults {
+    /// Tries everything on this machine. A millisecond at most.
+    pub(super) fn gather() -> Self {
+        let mask = test_features_mask();
+        let masked = |features: SysResult<u64>| features.map(|bits| bits & mask);
+        Self {
+            kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            device: masked(features_of(userfaultfd_by_device)),
+            syscall: masked(features_of(|| Userfaultfd::from_syscall(false))),
+            has_capability: has_capability(CAPABILITY_SYS_PTRACE),
+            sysctl: setting("/proc/sys/vm/unprivileged_userfaultfd"),
+            is_container: is_container(),
+            page_scan: scan_a_page(),
+        }
+    }
+}
+
+impl Host {
+    /// Tries everything on this machine, with `directory` for written-back pages.
+    pub(super) fn gather(directory: Option<&Path>) -> Self {
+        Self {
+            faults: Faults::gather(),
+            has_glibc: has_glibc(),
+            machine: cgroup::machine_memory().ok(),
+            limit: cgroup::own_limit(),
+            disk: directory.map(|path| (path.to_path_buf(), disk::examine(path))),
+            huge_pages: setting("/sys/kernel/mm/transparent_hugepage/enabled").map(chosen_word),
+            io_uring_disabled: setting("/proc/sys/kernel/io_uring_disabled"),
+        }
+    }
+}
+
+fn userfaultfd_by_device() -> SysResult<Userfaultfd> {
+    let device = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(DEVICE)
+        .map_err(|error| SysError { call: "open", errno: error.raw_os_error().unwrap_or(0) })?;
+    Userfaultfd::from_device(device.as_fd())
+}
+
+/// Agrees on the features a run needs, and returns all the kernel has; where one is missing, asks a
+/// second userfaultfd what there is instead, as each can be asked once.
+fn features_of(open: impl Fn() -> SysResult<Userfaultfd>) -> SysResult<u64> {
+    match open()?.handshake(FEATURES_NEEDED) {
+        Err(error) if error.is(Errno::INVAL) => open()?.handshake(0),
+        result => result,
+    }
+}
+
+fn test_features_mask() -> u64 {
+    let text = env::var(TEST_FEATURES_MASK).unwrap_or_default();
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap_or(u64::MAX)
+}
+
+fn scan_a_page() -> SysResult<()> {
+    let page = [0_u8; PAGE_BYTES];
+    let start = page.as_ptr().addr() & !(PAGE_BYTES - 1);
+    Pagemap::open()?.for_each_present(start, start + PAGE_BYTES, |_, _| {})
+}
+
+/// Whether capability `number` is in the effective set (`CapEff` of proc_pid_status(5)).
+fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & (1 << number) != 0)
+}
+
+/// Docker, Podman and Kubernetes leave these traces.
+fn is_container() -> bool {
+    Path::new("/.dockerenv").exists()
+        || Path::new("/run/.containerenv").exists()
+        || env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// Whether this very command was started by glibc's loader, or the loader is where programs look
+/// for it.
+fn has_glibc() -> bool {
+    let own = elf::examine(Path::new("/proc/self/exe"));
+    own.is_ok_and(|image| image == Image::Dynamic) || Path::new(elf::LOADER).exists()
+}
+
+fn setting(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The word in brackets of `always [madvise] never`.
+fn chosen_word(text: String) -> String {
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    chosen.map_or(text.clone(), |(word, _)| word.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chosen_word_is_the_one_in_brackets() {
+        assert_eq!(chosen_word("always [madvise] never".to_owned()), "madvise");
+        assert_eq!(chosen_word("never".to_owned()), "never");
+    }
+
+    #[test]
+    fn the_device_and_the_call_know_the_same_features() {
+        let faults = Faults::gather();
+        if let (Ok(device), Ok(syscall)) = (faults.device, faults.syscall) {
+            assert_eq!(device, syscall);
+        } else {
+            eprintln!("skipped: only one way in here");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The command `coldpress`: one subcommand, one file.
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod broker;
+mod cgroup;
+mod config;
+mod disk;
+mod doctor;
+mod elf;
+mod failure;
+mod preload;
+mod program;
+mod run;
+mod size;
+mod stats;
+mod supervise;
+mod tree;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+use crate::failure::EXIT_OURS;
+
+/// A wrong command line, for every subcommand but `run`.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    match Cli::try_parse() {
+        Ok(Cli { command: Command::Run(args) }) => run::run(&args),
+        Ok(Cli { command: Command::Doctor(args) }) => doctor::doctor(&args),
+        Ok(Cli { command: Command::Bench(args) }) => bench::bench(&args),
+        Ok(Cli { command: Command::BenchWorkload(args) }) => bench::workload(&args),
+        Err(error) => {
+            // A closed terminal is no reason to change the exit status.
+            let _ = error.print();
+            ExitCode::from(usage_code(&error))
+        }
+    }
+}
+
+/// 0 for help and version; else 125 for `run`, whose other numbers belong to the program, and 2.
+fn usage_code(error: &clap::Error) -> u8 {
+    let is_run = std::env::args_os().nth(1).is_some_and(|argument| argument == "run");
+    match (error.use_stderr(), is_run) {
+        (false, _) => 0,
+        (true, true) => EXIT_OURS,
+        (true, false) => EXIT_USAGE,
+    }
+}
+
+/// Prints one line of ours on standard error, which may be closed.
+pub(crate) fn say(line: impl Display) {
+    let _ = writeln!(io::stderr(), "coldpress: {line}");
+}

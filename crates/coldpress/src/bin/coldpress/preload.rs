@@ -1,0 +1,166 @@
+//! The library inside the command, laid out as a file for the time of a run.
+//!
+//! Each run makes a fresh directory of its own, so that two versions never meet and nobody else can
+//! have prepared it. Others may pass through it but not list it (0711), and may read the library
+//! (0555): the program may have dropped to another user before its child loads it. It goes with the
+//! run, also when the run fails.
+//!
+//! Invariants:
+//! 1. The path holds none of the characters that `ld.so` splits or expands.
+//! 2. The file system allows executing, or the loader could not map the library.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use rustix::fs::StatVfsMountFlags;
+use tempfile::TempDir;
+
+use crate::failure::{Failure, Result};
+
+/// The variable the loader reads (ld.so(8)).
+pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
+
+/// The library, built by the build script.
+const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
+const LIBRARY_NAME: &str = "libcoldpress.so";
+
+/// Longest place: a socket beside the library must fit into `sun_path`, 108 bytes (unix(7)), behind
+/// the directory's own name of 17 bytes.
+const PLACE_BYTES_MAX: usize = 64;
+
+/// Directories tried after the user's own runtime directory.
+const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
+
+/// The laid-out library. Dropping it removes the directory.
+#[derive(Debug)]
+pub(crate) struct Preload {
+    directory: TempDir,
+    library: PathBuf,
+}
+
+impl Preload {
+    /// Lays the library out in the first place that can hold it.
+    pub(crate) fn lay_out() -> Result<Self> {
+        let mut refusals = Vec::new();
+        for place in places() {
+            match Self::lay_out_in(&place) {
+                Ok(preload) => return Ok(preload),
+                Err(error) => refusals.push(format!("{}: {error}", place.display())),
+            }
+        }
+        Err(Failure::ours(
+            format!("no place for the preload library ({})", refusals.join(", ")),
+            "make one of these writable and mount it without noexec",
+        ))
+    }
+
+    fn lay_out_in(place: &Path) -> io::Result<Self> {
+        check_place(place)?;
+        let directory = tempfile::Builder::new().prefix("coldpress-").tempdir_in(place)?;
+        let library = directory.path().join(LIBRARY_NAME);
+        fs::write(&library, LIBRARY)?;
+        // After the fact, because the umask would take bits away from a mode given at creation.
+        fs::set_permissions(&library, fs::Permissions::from_mode(0o555))?;
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
+        Ok(Self { directory, library })
+    }
+
+    /// The directory of this run, for a socket beside the library.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The value of LD_PRELOAD: ours first, then what was there.
+    pub(crate) fn ld_preload(&self, existing: Option<&OsStr>) -> OsString {
+        let mut value = self.library.clone().into_os_string();
+        if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+            value.push(":");
+            value.push(existing);
+        }
+        value
+    }
+}
+
+/// Places in the order of trial. The user's runtime directory is closed to everybody else, which is
+/// right except for root, whose programs drop to other users.
+fn places() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid().as_raw();
+    let own = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|directory| {
+        // After `su` the variable may still name another user's.
+        uid != 0 && fs::metadata(directory).is_ok_and(|metadata| metadata.uid() == uid)
+    });
+    own.into_iter().chain(PLACES.map(PathBuf::from)).collect()
+}
+
+/// Whether `place` fits invariants 1 and 2.
+fn check_place(place: &Path) -> io::Result<()> {
+    let splits = |byte: &u8| matches!(byte, b' ' | b':' | b'$');
+    if !place.is_absolute() || place.as_os_str().as_bytes().iter().any(splits) {
+        return Err(io::Error::other("the path is relative or has a space, \":\" or \"$\""));
+    }
+    if place.as_os_str().len() > PLACE_BYTES_MAX {
+        return Err(io::Error::other("the path is too long for a socket"));
+    }
+    if rustix::fs::statvfs(place)?.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(io::Error::other("mounted noexec"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_laid_out_readable_for_all_and_removed_again() {
+        let place = tempfile::tempdir().unwrap();
+        let preload = Preload::lay_out_in(place.path()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!(mode(preload.directory()), 0o711);
+        assert_eq!(mode(&preload.library), 0o555);
+        assert_eq!(fs::read(&preload.library).unwrap(), LIBRARY);
+        drop(preload);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_was_preloaded_stays_behind_ours() {
+        let place = tempfile::tempdir().unwrap();
+        let preload = Preload::lay_out_in(place.path()).unwrap();
+        let ours = preload.library.as_os_str();
+        assert_eq!(preload.ld_preload(None), ours);
+        assert_eq!(preload.ld_preload(Some(OsStr::new(""))), ours);
+        let both = format!("{}:/a.so b.so", ours.display());
+        assert_eq!(preload.ld_preload(Some(OsStr::new("/a.so b.so"))), OsStr::new(&both));
+    }
+
+    #[test]
+    fn places_the_loader_could_not_read_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["a b", "a:b", "$LIB"] {
+            let directory = place.path().join(name);
+            fs::create_dir(&directory).unwrap();
+            assert!(Preload::lay_out_in(&directory).is_err(), "{name}");
+        }
+        assert!(Preload::lay_out_in(Path::new("/absent")).is_err());
+        assert!(Preload::lay_out_in(Path::new("relative")).is_err());
+        assert!(check_place(Path::new("/tmp/").join("x".repeat(64)).as_path()).is_err());
+    }
+
+    #[test]
+    fn a_place_mounted_noexec_is_refused() {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let noexec = mounts.lines().find_map(|line| {
+            let fields: Vec<_> = line.split(' ').collect();
+            fields[3].split(',').any(|option| option == "noexec").then(|| fields[1].to_owned())
+        });
+        let Some(mount_point) = noexec else {
+            eprintln!("skipped: nothing is mounted noexec here");
+            return;
+        };
+        assert!(check_place(Path::new(&mount_point)).is_err(), "{mount_point}");
+    }
+}

@@ -1,0 +1,154 @@
+//! `coldpress run`: one program within a budget, from the options to the exit status.
+//!
+//! Everything that can be wrong is found before the program starts, in the order a user would mend
+//! it: options, the program, the machine, the disk. After that the launcher only serves and waits.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::args::RunArgs;
+use crate::broker::Broker;
+use crate::config::{BudgetOrigin, RunConfig};
+use crate::disk::{self, Disk};
+use crate::doctor;
+use crate::failure::{Failure, Result};
+use crate::preload::{LD_PRELOAD, Preload};
+use crate::program::Program;
+use crate::say;
+use crate::size::show;
+use crate::supervise::{self, Supervisor};
+
+/// Runs the program and returns its exit status, or that of our own failure.
+pub(crate) fn run(args: &RunArgs) -> ExitCode {
+    match try_run(args) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            say(&failure);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn try_run(args: &RunArgs) -> Result<u8> {
+    let mut config = RunConfig::from_args(args)?;
+    let (name, arguments) = args.command.split_first().expect("clap requires a program");
+    let program = Program::find(name)?;
+    let command = supervise::command(&program, arguments);
+    if let Err(failure) = check_manageable(&program) {
+        if !config.allow_unmanaged {
+            return Err(failure);
+        }
+        if !config.quiet {
+            say(format!("warning: running without a budget: {}", failure.cause));
+        }
+        return Err(supervise::replace_by(&program, command));
+    }
+    if !config.quiet && config.budget_origin != BudgetOrigin::Asked {
+        say(format!("budget {}, {}", show(config.budget), config.budget_origin.words()));
+    }
+    check_disk(&mut config, args.disk.is_some())?;
+    // Opened now, so that a name that cannot be written is known before hours of work.
+    let stats = args.stats.as_deref().map(create_stats).transpose()?;
+    if config.verbose {
+        say_settings(&config, &program);
+    }
+    supervise_managed(&config, &program, command, stats)
+}
+
+/// Starts the program with everything it needs to be managed, and waits for it.
+fn supervise_managed(
+    config: &RunConfig,
+    program: &Program,
+    mut command: std::process::Command,
+    stats: Option<File>,
+) -> Result<u8> {
+    let preload = Preload::lay_out()?;
+    let supervisor = Supervisor::prepare()?;
+    let broker = Broker::start(config, &preload)?;
+    command.env(LD_PRELOAD, preload.ld_preload(std::env::var_os(LD_PRELOAD).as_deref()));
+    command.envs(broker.environment());
+    let running = supervisor.start(program, command)?;
+    broker.child_started(running.pid());
+    let exit = running.wait()?;
+    let summary = broker.finish(&program.name.to_string_lossy(), exit);
+    if !config.quiet {
+        say(&summary);
+    }
+    if let Some(mut file) = stats
+        && let Err(error) = file.write_all(summary.to_json().as_bytes())
+    {
+        // The program's own exit status matters more than the report on it.
+        say(format!("cannot write the statistics: {error}; make room and run again"));
+    }
+    Ok(exit.ending.exit_code())
+}
+
+/// Whether the program and the machine allow a budget; else the failure that says which does not.
+fn check_manageable(program: &Program) -> Result<()> {
+    if let Some(obstacle) = &program.obstacle {
+        let way_out = "run it without a budget with --allow-unmanaged";
+        return Err(Failure::ours(obstacle.to_string(), way_out));
+    }
+    match doctor::access() {
+        Ok(_) => Ok(()),
+        Err(finding) => {
+            let cause = format!("{}: {}", finding.what, finding.finding);
+            Err(Failure::ours(cause, finding.fix.unwrap_or_default()))
+        }
+    }
+}
+
+/// Looks at the directory for written-back pages. One that the user named must work; the default
+/// one is given up with a warning, as the pool works without.
+fn check_disk(config: &mut RunConfig, is_named: bool) -> Result<()> {
+    let Some(directory) = &config.disk else { return Ok(()) };
+    match disk::examine(directory) {
+        Disk::Usable(_) => {}
+        Disk::IsMemory(_) => {
+            if !config.quiet {
+                let warning = disk::memory_warning(directory);
+                say(format!("warning: {warning}; name a directory on a disk, or --disk none"));
+            }
+        }
+        Disk::Unusable(error) => {
+            let cause = format!("{} takes no unnamed file ({error})", directory.display());
+            if is_named {
+                let way_out = "name another directory with --disk, or --disk none";
+                return Err(Failure::ours(cause, way_out));
+            }
+            if !config.quiet {
+                say(format!(
+                    "warning: {cause}; cold pages stay in memory, or name one with --disk"
+                ));
+            }
+            config.disk = None;
+        }
+    }
+    Ok(())
+}
+
+fn create_stats(path: &Path) -> Result<File> {
+    File::create(path).map_err(|error| {
+        let cause = format!("cannot write --stats {}: {error}", path.display());
+        Failure::ours(cause, "name a file in a directory you may write to")
+    })
+}
+
+fn say_settings(config: &RunConfig, program: &Program) {
+    let disk_size = config.disk_size.map_or("all but 5 % of its free space".to_owned(), show);
+    let disk = match &config.disk {
+        Some(path) => format!("{} ({disk_size})", path.display()),
+        None => "none".to_owned(),
+    };
+    say(format!(
+        "{} with {} ({} bytes, {}), codec {}, pool up to {} %, disk {disk}",
+        program.path.display(),
+        show(config.budget),
+        config.budget.0,
+        config.budget_origin.words(),
+        config.codec,
+        config.max_pool_percent,
+    ));
+}

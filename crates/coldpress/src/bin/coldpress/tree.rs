@@ -1,0 +1,79 @@
+//! The processes of a run, as /proc shows them.
+
+use std::fs;
+
+use coldpress_sys::PageCount;
+
+/// Longest chain of parents followed: deeper trees are somebody else's loop.
+const DEPTH_MAX: usize = 1000;
+
+/// Whether `process` descends from `ancestor`.
+pub(crate) fn is_below(process: u32, ancestor: u32) -> bool {
+    let mut at = process;
+    for _ in 0..DEPTH_MAX {
+        match parent(at) {
+            Some(parent) if parent == ancestor => return true,
+            Some(parent) if parent > 1 => at = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// `root` and all that descend from it now. Processes that end meanwhile are left out.
+pub(crate) fn processes_below(root: u32) -> impl Iterator<Item = u32> {
+    let mut open = vec![root];
+    std::iter::from_fn(move || {
+        let process = open.pop()?;
+        open.extend(children(process));
+        Some(process)
+    })
+}
+
+/// Resident anonymous memory of a process: resident less shared of its statm.
+pub(crate) fn anonymous(process: u32) -> Option<PageCount> {
+    let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let mut fields = text.split_ascii_whitespace().skip(1).map(|field| field.parse().ok());
+    let (resident, shared): (usize, usize) = (fields.next()??, fields.next()??);
+    Some(PageCount(resident).saturating_sub(PageCount(shared)))
+}
+
+/// Field 4 of stat, counted from the end of the name, which may hold anything.
+fn parent(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_child_is_found_below_us_and_only_there() {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("cat is everywhere");
+        let (ours, theirs) = (std::process::id(), child.id());
+        assert!(is_below(theirs, ours));
+        assert!(!is_below(ours, theirs));
+        assert!(processes_below(ours).any(|process| process == theirs));
+        assert!(anonymous(ours).is_some_and(|pages| pages.0 > 10));
+        drop(child.stdin.take());
+        child.wait().expect("cat ends with its input");
+        assert_eq!(anonymous(theirs), None);
+    }
+}
