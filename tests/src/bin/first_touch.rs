@@ -1,0 +1,118 @@
+//! `first_touch`: maps memory and touches every page as fast as it can, then checks all of it.
+//!
+//!     first_touch [--bytes TOTAL] [--threads T] [--mode one|many|heap]
+//!
+//! `one` is one mapping, `many` are mappings of 1 MiB, `heap` are vectors of 64 KiB, which malloc
+//! takes from the break in the main thread and from arenas in others. Each page holds its number.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "each thread writes its own mappings only")]
+#![allow(unreachable_pub, reason = "the shared modules serve several programs")]
+
+#[path = "../program/mod.rs"]
+mod program;
+
+use std::process::ExitCode;
+
+use program::args::Args;
+use program::random::mix;
+use program::{PAGE, raw};
+
+/// Bytes of a mapping of `--mode many`.
+const PIECE: usize = 1 << 20;
+/// Bytes of a vector of `--mode heap`: below malloc's threshold for a mapping of its own.
+const CHUNK: usize = 64 << 10;
+
+/// What a thread has touched: vectors live until the check.
+enum Touched {
+    /// Mappings by address, each of so many bytes.
+    Mapped(Vec<usize>, usize),
+    Heap(Vec<Vec<u8>>),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse(&[], &["bytes", "threads", "mode"]);
+    let threads = args.value("threads", 1usize).max(1);
+    let share = (args.bytes("bytes", 256 << 20) / threads).next_multiple_of(PIECE);
+    let mode = args.text("mode").unwrap_or("one").to_owned();
+    // The first share is the main thread's: only there malloc grows by the break.
+    let digests = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads)
+            .map(|thread| {
+                let mode = &mode;
+                scope.spawn(move || work(thread, share, mode))
+            })
+            .collect();
+        let mut digests = vec![work(0, share, &mode)];
+        digests.extend(others.into_iter().map(|other| other.join().ok().flatten()));
+        digests
+    });
+    let Some(digest) = digests.into_iter().try_fold(0, |all, one| one.map(|one| all ^ one)) else {
+        eprintln!("first_touch: FAILED");
+        return ExitCode::FAILURE;
+    };
+    println!("first_touch: OK digest={digest:016x}");
+    ExitCode::SUCCESS
+}
+
+/// One thread's share: touch, then check. `None` after a mismatch, which has been reported.
+fn work(thread: usize, share: usize, mode: &str) -> Option<u64> {
+    let first = (thread * (share / PAGE)) as u64;
+    let touched = match mode {
+        "one" => touch_mapped(first, share, share),
+        "many" => touch_mapped(first, share, PIECE),
+        "heap" => touch_heap(first, share),
+        _ => {
+            eprintln!("first_touch: unknown mode {mode:?}");
+            std::process::exit(2);
+        }
+    };
+    check(first, &touched)
+}
+
+fn touch_mapped(mut number: u64, share: usize, piece: usize) -> Touched {
+    let mut addrs = Vec::new();
+    for _ in 0..share / piece {
+        let addr = raw::map(piece).expect("cannot map");
+        for at in (addr..addr + piece).step_by(PAGE) {
+            unsafe { raw::pointer(at).cast::<u64>().write_volatile(number) };
+            number += 1;
+        }
+        addrs.push(addr);
+    }
+    Touched::Mapped(addrs, piece)
+}
+
+fn touch_heap(mut number: u64, share: usize) -> Touched {
+    let mut chunks = Vec::new();
+    for _ in 0..share / CHUNK {
+        let mut chunk: Vec<u8> = Vec::with_capacity(CHUNK);
+        for _ in 0..CHUNK / PAGE {
+            chunk.extend_from_slice(&number.to_le_bytes());
+            chunk.resize(chunk.len() + PAGE - 8, 0);
+            number += 1;
+        }
+        chunks.push(chunk);
+    }
+    Touched::Heap(chunks)
+}
+
+/// Every page holds its number and is otherwise zero.
+fn check(first: u64, touched: &Touched) -> Option<u64> {
+    let pieces: Vec<&[u8]> = match touched {
+        Touched::Mapped(addrs, piece) => {
+            addrs.iter().map(|addr| unsafe { raw::bytes(*addr, *piece) }).collect()
+        }
+        Touched::Heap(chunks) => chunks.iter().map(Vec::as_slice).collect(),
+    };
+    let mut digest = 0;
+    let pages = pieces.iter().flat_map(|piece| piece.chunks_exact(PAGE));
+    for (wanted, page) in (first..).zip(pages) {
+        let (head, rest) = page.split_at(8);
+        let number = u64::from_le_bytes(head.try_into().expect("eight bytes"));
+        if number != wanted || rest.iter().any(|byte| *byte != 0) {
+            eprintln!("first_touch: page {wanted} at {:p} holds {number}", page.as_ptr());
+            return None;
+        }
+        digest ^= mix(number);
+    }
+    Some(digest)
+}

@@ -1,0 +1,321 @@
+//! The arena of slots, what they hold, and the memory that is walked to push them out.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use crate::program::pattern::{Kind, PageImage, Tag};
+use crate::program::random::mix;
+use crate::program::{PAGE, raw};
+use crate::{Outcome, Stop};
+
+/// Pages of a slot.
+pub const SLOT_PAGES: usize = 32;
+/// Bytes of a slot.
+pub const SLOT: usize = SLOT_PAGES * PAGE;
+/// The two large buffers of a slot: neither starts nor ends with a page.
+pub const A: usize = 100;
+/// Start of the second one.
+pub const B: usize = 16 * PAGE + 36;
+/// Bytes of each.
+pub const N: usize = 15 * PAGE + 77;
+/// Seed of the patterns.
+const SEED: u64 = 0x7379_7363;
+
+/// Offset of `size` bytes, aligned to 16, of which half lie on `page` and half on the next one.
+pub const fn across(page: usize, size: usize) -> usize {
+    (page + 1) * PAGE - (size / 2).next_multiple_of(16)
+}
+
+/// Offset of `size` unaligned bytes across the end of `page`.
+pub const fn split(page: usize, size: usize) -> usize {
+    (page + 1) * PAGE - size / 2
+}
+
+/// Which pages of a slot are in memory when the call comes.
+#[derive(Clone, Copy)]
+pub enum Layout {
+    Cold,
+    First,
+    Last,
+    Alternating,
+}
+
+impl Layout {
+    pub const ALL: [Self; 4] = [Self::Cold, Self::First, Self::Last, Self::Alternating];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::First => "first-resident",
+            Self::Last => "last-resident",
+            Self::Alternating => "alternating",
+        }
+    }
+
+    /// Whether the page, counted within each half of the slot, is touched again.
+    fn touches(self, page: usize) -> bool {
+        match self {
+            Self::Cold => false,
+            Self::First => page == 0,
+            Self::Last => page == SLOT_PAGES / 2 - 1,
+            Self::Alternating => page.is_multiple_of(2),
+        }
+    }
+}
+
+/// All slots.
+pub struct Arena {
+    addr: usize,
+    slots: usize,
+}
+
+impl Arena {
+    pub fn new(bytes: usize) -> Self {
+        let slots = bytes / SLOT;
+        Self { addr: raw::map(slots * SLOT).expect("cannot map the arena"), slots }
+    }
+
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Writes the pattern and what the case prepares into a slot.
+    pub fn fill(&self, index: usize, prepare: fn(usize, &mut [u8])) {
+        let base = self.addr + index * SLOT;
+        unsafe { raw::bytes_mut(base, SLOT) }.copy_from_slice(&image(base, index, prepare));
+    }
+
+    /// A slot with its image, made without looking at the slot.
+    pub fn slot(&self, index: usize, prepare: fn(usize, &mut [u8])) -> Slot {
+        let base = self.addr + index * SLOT;
+        Slot { base, image: image(base, index, prepare) }
+    }
+}
+
+fn image(base: usize, index: usize, prepare: fn(usize, &mut [u8])) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(SLOT);
+    let mut page = PageImage::zero();
+    for number in 0..SLOT_PAGES {
+        let kind = [Kind::Text, Kind::Sparse, Kind::Text, Kind::Same][number % 4];
+        let tag = Tag { owner: index as u32, index: number as u32, version: 1, kind, patches: 0 };
+        tag.expected(SEED, &mut page);
+        bytes.extend_from_slice(page.bytes());
+    }
+    prepare(base, &mut bytes);
+    bytes
+}
+
+/// One slot, and what it must hold in the end.
+pub struct Slot {
+    pub base: usize,
+    image: Vec<u8>,
+}
+
+impl Slot {
+    /// Pointer to an offset of the slot.
+    pub fn at<T>(&self, offset: usize) -> *mut T {
+        raw::pointer(self.base + offset).cast()
+    }
+
+    /// What the slot must hold there, which before the call is what it holds.
+    pub fn wanted(&self, offset: usize, length: usize) -> &[u8] {
+        &self.image[offset..offset + length]
+    }
+
+    /// From now on these bytes are right.
+    pub fn expect(&mut self, offset: usize, bytes: &[u8]) {
+        self.image[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// What the slot holds there is right, whatever it is: the case has judged it.
+    pub fn learn(&mut self, offset: usize, length: usize) {
+        let bytes = unsafe { raw::bytes(self.base + offset, length) };
+        self.image[offset..offset + length].copy_from_slice(bytes);
+    }
+
+    /// Brings the pages of a layout in.
+    pub fn touch(&self, layout: Layout) {
+        for page in (0..SLOT_PAGES).filter(|page| layout.touches(page % (SLOT_PAGES / 2))) {
+            unsafe { self.at::<u8>(page * PAGE + 5).read_volatile() };
+        }
+    }
+
+    /// Pages not in memory, and all pages of the slot.
+    pub fn evicted(&self) -> (usize, usize) {
+        let resident = unsafe { raw::resident_pages(self.base, SLOT) }.unwrap_or(SLOT_PAGES);
+        (SLOT_PAGES - resident, SLOT_PAGES)
+    }
+
+    /// The whole slot holds what it must.
+    pub fn compare(&self) -> Outcome {
+        let got = unsafe { raw::bytes(self.base, SLOT) };
+        match got.iter().zip(&self.image).position(|(got, wanted)| got != wanted) {
+            None => Ok(()),
+            Some(at) => {
+                let wrong = got.iter().zip(&self.image).filter(|(got, wanted)| got != wanted);
+                Err(Stop::Fail(format!(
+                    "{} bytes differ, the first at page {} byte {}: {:#x} instead of {:#x}",
+                    wrong.count(),
+                    at / PAGE,
+                    at % PAGE,
+                    got[at],
+                    self.image[at],
+                )))
+            }
+        }
+    }
+}
+
+/// Bytes that come in from elsewhere: never what a slot held before.
+pub fn incoming(length: usize, salt: u64) -> Vec<u8> {
+    let words = (0..length.div_ceil(8) as u64).map(|index| mix(salt ^ (index / 3)));
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(length);
+    bytes
+}
+
+/// Copies a value's bytes into an image.
+pub fn put<T: Copy>(image: &mut [u8], offset: usize, value: &T) {
+    image[offset..offset + size_of::<T>()].copy_from_slice(&bytes_of(value));
+}
+
+/// A value's bytes; for types without padding.
+pub fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
+    let from = std::ptr::from_ref(value).cast::<u8>();
+    unsafe { std::slice::from_raw_parts(from, size_of::<T>()) }.to_vec()
+}
+
+/// The call failed: says so with `errno`.
+pub fn failed(call: &str) -> Stop {
+    Stop::Fail(format!("{call}: {}", io::Error::last_os_error()))
+}
+
+/// A wrong answer.
+pub fn wrong<T>(text: impl Into<String>) -> Result<T, Stop> {
+    Err(Stop::Fail(text.into()))
+}
+
+/// The call must give exactly this.
+pub fn exactly(call: &str, got: impl TryInto<i64>, wanted: usize) -> Outcome {
+    match got.try_into() {
+        Ok(-1) => Err(failed(call)),
+        Ok(got) if got == wanted as i64 => Ok(()),
+        Ok(got) => wrong(format!("{call} gave {got}, not {wanted}")),
+        Err(_) => wrong(format!("{call} gave no number")),
+    }
+}
+
+/// The call must fail with this `errno`.
+pub fn fails(call: &str, got: impl TryInto<i64>, errno: i32) -> Outcome {
+    let error = io::Error::last_os_error();
+    match got.try_into() {
+        Ok(-1) if error.raw_os_error() == Some(errno) => Ok(()),
+        Ok(-1) => wrong(format!("{call}: {error}")),
+        Ok(got) => wrong(format!("{call} gave {got}, should have failed with {errno}")),
+        Err(_) => wrong(format!("{call} gave no number")),
+    }
+}
+
+/// Bytes that arrived elsewhere must be these.
+pub fn same(what: &str, got: &[u8], wanted: &[u8]) -> Outcome {
+    if got == wanted {
+        return Ok(());
+    }
+    let at = got.iter().zip(wanted).position(|(got, wanted)| got != wanted);
+    wrong(format!("{what}: {} of {} bytes, differs at {at:?}", got.len(), wanted.len()))
+}
+
+/// A descriptor that closes itself.
+pub struct Fd(pub i32);
+
+impl Fd {
+    pub fn new(call: &str, fd: i32) -> Result<Self, Stop> {
+        if fd < 0 { Err(failed(call)) } else { Ok(Self(fd)) }
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// Memory that is walked to push the slots out.
+#[derive(Clone)]
+pub struct Pressure {
+    addr: usize,
+    pages: usize,
+    /// The last pass that was written; held while walking.
+    pass: Arc<Mutex<u32>>,
+}
+
+impl Pressure {
+    pub fn new(bytes: usize) -> Self {
+        let pages = (bytes / PAGE).max(1);
+        let addr = raw::map(pages * PAGE).expect("cannot map");
+        Self { addr, pages, pass: Arc::new(Mutex::new(0)) }
+    }
+
+    /// Writes every page, then reads all of them back.
+    pub fn walk(&self) {
+        let stop = AtomicBool::new(false);
+        self.walk_until(&stop);
+    }
+
+    fn walk_until(&self, stop: &AtomicBool) {
+        let mut pass = self.pass.lock().expect("no thread panics");
+        *pass += 1;
+        let mut image = PageImage::zero();
+        let mut written = 0;
+        // Relaxed: nothing but the flag itself is handed over.
+        while written < self.pages && !stop.load(Ordering::Relaxed) {
+            self.expected(written, *pass, &mut image);
+            let to = unsafe { raw::bytes_mut(self.addr + written * PAGE, PAGE) };
+            to.copy_from_slice(image.bytes());
+            written += 1;
+        }
+        for page in 0..written {
+            self.expected(page, *pass, &mut image);
+            let got = unsafe { raw::bytes(self.addr + page * PAGE, PAGE) };
+            assert!(got == image.bytes(), "walked page {page} of pass {} is wrong", *pass);
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+
+    fn expected(&self, page: usize, pass: u32, image: &mut PageImage) {
+        let kind = [Kind::Text, Kind::Sparse, Kind::Same, Kind::Noise][page % 8 / 2];
+        let tag = Tag { owner: u32::MAX, index: page as u32, version: pass, kind, patches: 0 };
+        tag.expected(SEED, image);
+    }
+}
+
+/// A thread that walks until it is dropped.
+pub struct Busy {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Busy {
+    pub fn start(pressure: &Pressure) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (flag, pressure) = (Arc::clone(&stop), pressure.clone());
+        let thread = std::thread::spawn(move || {
+            while !flag.load(Ordering::Relaxed) {
+                pressure.walk_until(&flag);
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(!matches!(ended, Some(Err(_))), "the walking thread found wrong bytes");
+    }
+}

@@ -1,0 +1,135 @@
+//! `syscalls`: hands the kernel buffers that have gone cold, and checks every byte and count.
+//!
+//!     syscalls [--arena BYTES] [--pressure BYTES] [--only NAME]
+//!
+//! A slot of the arena belongs to one case in one layout. All slots are filled, then other memory
+//! is walked until they are cold; then a layout touches some of a slot's pages again, and the case
+//! makes its calls on it. Afterwards the whole slot must hold exactly what the case says.
+//!
+//! 1. No call may come back short, with EFAULT, or having eaten a message without delivering it.
+//! 2. Two rounds: quiet, and with a thread that walks other memory meanwhile ("+busy").
+//! 3. `evicted=E/P` says how many pages of the slot were not in memory when the calls began.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on a slot the case owns")]
+#![allow(unreachable_pub, reason = "a program's modules; the shared ones serve several programs")]
+
+mod arena;
+mod events;
+mod files;
+mod memory;
+mod process;
+#[path = "../../program/mod.rs"]
+mod program;
+mod signals;
+mod sockets;
+mod uring;
+
+use std::process::ExitCode;
+
+use arena::{Arena, Busy, Layout, Pressure, Slot};
+use program::args::Args;
+
+/// Why a case ended early.
+pub enum Stop {
+    /// Something was wrong.
+    Fail(String),
+    /// This machine forbids the call.
+    Skip(String),
+}
+
+/// What a case gives.
+pub type Outcome = Result<(), Stop>;
+
+/// One system call, or a few that belong together.
+pub struct Case {
+    /// What its lines call it.
+    pub name: &'static str,
+    /// Lays out what the call reads, given the slot's address and bytes.
+    pub prepare: fn(usize, &mut [u8]),
+    /// Makes the calls, and writes what the slot must hold into its image.
+    pub run: fn(&mut Slot) -> Outcome,
+}
+
+/// For cases that need no more than the pattern.
+pub fn plain(_: usize, _: &mut [u8]) {}
+
+fn main() -> ExitCode {
+    if let Some(status) = process::as_helper() {
+        return status;
+    }
+    let args = Args::parse(&[], &["arena", "pressure", "only"]);
+    let groups = [
+        files::CASES,
+        sockets::CASES,
+        events::CASES,
+        signals::CASES,
+        memory::CASES,
+        process::CASES,
+    ];
+    let cases: Vec<&Case> = groups
+        .into_iter()
+        .chain([uring::CASES])
+        .flatten()
+        .filter(|case| args.text("only").is_none_or(|name| case.name.contains(name)))
+        .collect();
+    let arena = Arena::new(args.bytes("arena", 64 << 20));
+    assert!(cases.len() * Layout::ALL.len() <= arena.slots(), "the arena is too small");
+    let pressure = Pressure::new(args.bytes("pressure", 192 << 20));
+    let mut counts = Counts::default();
+    for busy in [false, true] {
+        for (index, case) in owners(&cases) {
+            arena.fill(index, case.prepare);
+        }
+        // Twice: pages touched once might be kept by a manager that protects what comes back.
+        pressure.walk();
+        pressure.walk();
+        let guard = busy.then(|| Busy::start(&pressure));
+        for (index, case) in owners(&cases) {
+            counts.add(&arena, index, case, busy);
+        }
+        drop(guard);
+    }
+    println!("evicted_pages={} of {}", counts.evicted, counts.pages);
+    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
+    if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Each slot in use with its case: the layouts of a case are neighbours.
+fn owners<'a>(cases: &'a [&'a Case]) -> impl Iterator<Item = (usize, &'a Case)> {
+    (0..cases.len() * Layout::ALL.len()).map(|index| (index, cases[index / Layout::ALL.len()]))
+}
+
+#[derive(Default)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    evicted: usize,
+    pages: usize,
+}
+
+impl Counts {
+    /// Runs one case in one layout and prints its line.
+    fn add(&mut self, arena: &Arena, index: usize, case: &Case, busy: bool) {
+        let layout = Layout::ALL[index % Layout::ALL.len()];
+        let mut slot = arena.slot(index, case.prepare);
+        slot.touch(layout);
+        let (evicted, pages) = slot.evicted();
+        (self.evicted, self.pages) = (self.evicted + evicted, self.pages + pages);
+        let name = format!("{} {}{}", case.name, layout.name(), if busy { "+busy" } else { "" });
+        let outcome = (case.run)(&mut slot).and_then(|()| slot.compare());
+        match outcome {
+            Ok(()) => {
+                println!("ok {name} evicted={evicted}/{pages}");
+                self.passed += 1;
+            }
+            Err(Stop::Skip(text)) => {
+                println!("skip {name}: {text}");
+                self.skipped += 1;
+            }
+            Err(Stop::Fail(text)) => {
+                println!("FAIL {name} evicted={evicted}/{pages}: {text}");
+                self.failed += 1;
+            }
+        }
+    }
+}

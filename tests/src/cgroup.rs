@@ -1,0 +1,156 @@
+//! A memory cgroup with a limit, for the time of a test.
+//!
+//! Both versions are served: v1 where the memory controller has a mount of its own, else v2. The
+//! group is made directly below the mount. Its limit holds for memory and swap together, so that a
+//! program cannot get out of it through a swap device.
+//!
+//! Invariant: the group is gone when the value is dropped; processes left in it are ended first.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+
+use crate::machine;
+
+/// Where distributions mount the memory controller of v1.
+const V1_MEMORY: &str = "/sys/fs/cgroup/memory";
+/// Where they mount v2.
+const V2: &str = "/sys/fs/cgroup";
+/// Tries to remove the group, 50 ms apart: the kernel needs a moment after the last process.
+const REMOVE_TRIES_MAX: u32 = 100;
+
+/// A limited group.
+#[derive(Debug)]
+pub struct Limited {
+    path: PathBuf,
+    counter: PathBuf,
+}
+
+impl Limited {
+    /// Makes a group limited to `limit`; `None` with a printed line where that is not possible.
+    pub fn new(limit: Bytes) -> Option<Self> {
+        let group = Self::v1(limit).or_else(|| Self::v2(limit));
+        if group.is_none() {
+            println!("skipped: no writable memory cgroup");
+        }
+        group
+    }
+
+    /// A group of version 1.
+    fn v1(limit: Bytes) -> Option<Self> {
+        let group = Self::create(Path::new(V1_MEMORY), "memory.oom_control")?;
+        let bytes = limit.0.to_string();
+        group.write("memory.limit_in_bytes", &bytes)?;
+        // Only there when the kernel accounts swap; then both together get the same limit.
+        if group.path.join("memory.memsw.limit_in_bytes").exists() {
+            group.write("memory.memsw.limit_in_bytes", &bytes)?;
+        }
+        Some(group)
+    }
+
+    /// A group of version 2.
+    fn v2(limit: Bytes) -> Option<Self> {
+        let group = Self::create(Path::new(V2), "memory.events")?;
+        group.write("memory.max", &limit.0.to_string())?;
+        if group.path.join("memory.swap.max").exists() {
+            group.write("memory.swap.max", "0")?;
+        }
+        Some(group)
+    }
+
+    /// Makes the directory below `mount`; `None` unless the memory controller's `counter` is in it.
+    fn create(mount: &Path, counter: &str) -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // Only a mounted hierarchy: elsewhere this would make an ordinary directory.
+        if !mount.join("cgroup.procs").exists() {
+            return None;
+        }
+        // Relaxed: only the number's uniqueness matters.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = mount.join(format!("coldpress-test-{}-{number}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        let group = Self { counter: path.join(counter), path };
+        group.counter.exists().then_some(group)
+    }
+
+    /// Writes one control file.
+    fn write(&self, name: &str, value: &str) -> Option<()> {
+        fs::write(self.path.join(name), value).ok()
+    }
+
+    /// Words that, in front of a command, run it with all its children inside the group.
+    pub fn entering(&self) -> Vec<OsString> {
+        let script = "echo $$ > \"$0\" && exec \"$@\"";
+        let procs = self.path.join("cgroup.procs").into_os_string();
+        vec!["sh".into(), "-c".into(), script.into(), procs]
+    }
+
+    /// Processes the kernel killed in the group for want of memory.
+    ///
+    /// # Panics
+    /// When the kernel does not count them: then the test would prove nothing.
+    pub fn kills(&self) -> u64 {
+        let text = fs::read_to_string(&self.counter).expect("create() saw the file");
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        count.and_then(|count| count.trim().parse().ok()).expect("the kernel counts oom_kill")
+    }
+
+    /// Most memory the group ever held, where the kernel says so.
+    pub fn peak(&self) -> Option<Bytes> {
+        let names = ["memory.max_usage_in_bytes", "memory.peak"];
+        let read = |name| fs::read_to_string(self.path.join(name)).ok()?.trim().parse().ok();
+        names.into_iter().find_map(read).map(Bytes)
+    }
+
+    /// Processes inside.
+    fn members(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        for _ in 0..REMOVE_TRIES_MAX {
+            let members = self.members();
+            if !members.is_empty() {
+                machine::signal("KILL", &members);
+            }
+            if fs::remove_dir(&self.path).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        eprintln!("could not remove the cgroup {}", self.path.display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Risk: a group that limits nothing, or whose kills go uncounted, lets every run pass.
+
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_program_over_the_limit_is_killed_and_counted() {
+        let Some(python) = machine::require("python3") else { return };
+        if !machine::is_root() {
+            return;
+        }
+        let Some(group) = Limited::new(Bytes::mib(48)) else { return };
+        let words = group.entering();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(python).args(["-c", "bytearray(128 << 20)"]);
+        let status = command.stderr(Stdio::null()).status().unwrap();
+        assert!(!status.success() && group.kills() > 0, "{status:?} {}", group.kills());
+        let path = group.path.clone();
+        drop(group);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,243 @@
+//! What a run left behind, and the assertions on it.
+
+use std::fmt::{self, Display, Formatter};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+use serde_json::Value;
+
+use super::SLACK;
+use crate::watch::Memory;
+
+/// Bytes of two outputs shown around their first difference.
+const SHOWN_BYTES: usize = 200;
+
+/// The statistics of a managed run, as `--stats` wrote them.
+#[derive(Clone, Debug)]
+pub struct Stats(Value);
+
+impl Stats {
+    /// Reads the file; `None` when there is none or it is no JSON.
+    pub(super) fn read(path: &Path) -> Option<Self> {
+        let text = fs::read_to_string(path).ok()?;
+        serde_json::from_str(&text).ok().map(Self)
+    }
+
+    /// The whole number under `key`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn count(&self, key: &str) -> u64 {
+        let found = self.0.get(key).and_then(Value::as_u64);
+        found.unwrap_or_else(|| panic!("no count {key:?} in the statistics: {}", self.0))
+    }
+
+    /// The number under `key`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn number(&self, key: &str) -> f64 {
+        let found = self.0.get(key).and_then(Value::as_f64);
+        found.unwrap_or_else(|| panic!("no number {key:?} in the statistics: {}", self.0))
+    }
+}
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The job's name.
+    pub name: &'static str,
+    /// Its budget, when it was managed.
+    pub budget: Option<Bytes>,
+    /// Exit status, 128 + signal for one ended by a signal.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: String,
+    /// The job's files, `None` for one it did not write.
+    pub files: Vec<Option<Vec<u8>>>,
+    /// From start to end.
+    pub wall: Duration,
+    /// What the watcher saw.
+    pub memory: Memory,
+    /// What coldpress says of itself.
+    pub stats: Option<Stats>,
+}
+
+/// The status as a shell gives it, which is how `coldpress run` passes it on.
+pub(super) fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+impl Run {
+    /// The statistics.
+    ///
+    /// # Panics
+    /// When the run wrote none.
+    pub fn stats(&self) -> &Stats {
+        let stats = self.stats.as_ref();
+        stats.unwrap_or_else(|| panic!("{}: no statistics; {}", self.name, self.stderr))
+    }
+
+    /// Lines of standard error that hold every one of `words`, whatever their case.
+    pub fn complaints(&self, words: &[&str]) -> Vec<&str> {
+        let holds_all = |line: &&str| {
+            let line = line.to_lowercase();
+            words.iter().all(|word| line.contains(&word.to_lowercase()))
+        };
+        self.stderr.lines().filter(holds_all).collect()
+    }
+
+    /// Asserts the status, output and files of `plain`.
+    ///
+    /// # Panics
+    /// When one differs; the message shows where.
+    pub fn assert_same(&self, plain: &Self) {
+        let name = self.name;
+        assert_eq!(self.code, plain.code, "{name}: exit status; {}", self.stderr);
+        assert_equal_bytes(&self.stdout, &plain.stdout, &format!("{name}: output"));
+        for (number, (ours, theirs)) in self.files.iter().zip(&plain.files).enumerate() {
+            let what = format!("{name}: file {number}");
+            match (ours, theirs) {
+                (Some(ours), Some(theirs)) => assert_equal_bytes(ours, theirs, &what),
+                _ => assert!(ours.is_none() && theirs.is_none(), "{what} was not written by both"),
+            }
+        }
+    }
+
+    /// Asserts that pages were really moved out.
+    ///
+    /// # Panics
+    /// When none was.
+    pub fn assert_stored(&self) {
+        let stored = self.stats().count("pages_stored");
+        assert!(stored > 0, "{}: nothing was stored; {}", self.name, self.stderr);
+    }
+
+    /// Asserts that no sample of the managed tree was over the budget and [`SLACK`].
+    ///
+    /// # Panics
+    /// When one was, or the watcher took none.
+    pub fn assert_within_budget(&self) {
+        let budget = self.budget.expect("only managed runs have one");
+        let memory = &self.memory;
+        assert!(memory.samples > 0, "{}: the watcher saw nothing", self.name);
+        assert!(
+            memory.peak_below <= budget + SLACK,
+            "{}: peak {} over budget {}; {} of {} samples over, first {:?}",
+            self.name,
+            Mib(memory.peak_below),
+            Mib(budget),
+            memory.over_count,
+            memory.samples,
+            memory.over.first(),
+        );
+    }
+}
+
+impl Display for Run {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let memory = &self.memory;
+        write!(out, "{}: {:.2} s, ", self.name, self.wall.as_secs_f64())?;
+        match (self.budget, &self.stats) {
+            (Some(budget), Some(stats)) => write!(
+                out,
+                "budget {}, peak {}, launcher {}, {} pages stored, {} loaded, ratio {:.2}",
+                Mib(budget),
+                Mib(memory.peak_below),
+                Mib(memory.peak_total - memory.peak_below),
+                stats.count("pages_stored"),
+                stats.count("pages_loaded"),
+                stats.number("ratio"),
+            )?,
+            (Some(budget), None) => write!(out, "budget {}, no statistics", Mib(budget))?,
+            (None, _) => write!(out, "plain, peak {}", Mib(memory.peak_total))?,
+        }
+        write!(out, " ({} samples, gap {:.0?} at most)", memory.samples, memory.gap_max)
+    }
+}
+
+/// A size as people read it.
+struct Mib(Bytes);
+
+impl Display for Mib {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        write!(out, "{:.1} MiB", self.0.0 as f64 / 1_048_576.0)
+    }
+}
+
+/// Asserts that two outputs are equal, and shows their first difference when not.
+fn assert_equal_bytes(ours: &[u8], theirs: &[u8], what: &str) {
+    if ours == theirs {
+        return;
+    }
+    let at = ours.iter().zip(theirs).position(|(a, b)| a != b);
+    let at = at.unwrap_or(ours.len().min(theirs.len()));
+    let shown = |bytes: &[u8]| {
+        let start = at.saturating_sub(SHOWN_BYTES / 2);
+        let end = (at + SHOWN_BYTES / 2).min(bytes.len());
+        String::from_utf8_lossy(&bytes[start.min(end)..end]).into_owned()
+    };
+    panic!(
+        "{what} differs at byte {at} ({} bytes managed, {} plain)\nmanaged: {:?}\nplain:   {:?}",
+        ours.len(),
+        theirs.len(),
+        shown(ours),
+        shown(theirs),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    //! Risk: a comparison that passes whatever it is given.
+
+    use super::super::Job;
+    use super::*;
+
+    fn shell(script: &str) -> Run {
+        Job::new("shell", "sh").args(["-c", script]).plain()
+    }
+
+    #[test]
+    fn equal_runs_are_the_same() {
+        shell("echo a; exit 3").assert_same(&shell("echo a; echo b >&2; exit 3"));
+    }
+
+    #[test]
+    #[should_panic(expected = "output differs at byte 2")]
+    fn another_output_is_seen() {
+        shell("echo abc").assert_same(&shell("echo abd"));
+    }
+
+    #[test]
+    #[should_panic(expected = "output differs at byte 4")]
+    fn a_longer_output_is_seen() {
+        shell("echo abc").assert_same(&shell("echo abc; echo d"));
+    }
+
+    #[test]
+    #[should_panic(expected = "exit status")]
+    fn another_status_is_seen() {
+        shell("exit 1").assert_same(&shell("exit 2"));
+    }
+
+    #[test]
+    fn a_signal_is_128_and_its_number() {
+        assert_eq!(shell("kill -KILL $$").code, 137);
+    }
+
+    #[test]
+    #[should_panic(expected = "over budget")]
+    fn a_peak_over_the_budget_is_seen() {
+        let mut run = shell("true");
+        run.budget = Some(Bytes::mib(1));
+        run.memory.samples = 1;
+        run.memory.peak_below = Bytes::mib(5) + Bytes(1);
+        run.assert_within_budget();
+    }
+}

@@ -1,0 +1,12 @@
+//! What the system tests share: a harness, a watcher, and guards that put the machine back.
+//!
+//! The tests drive the built command from outside, as a user does, and know nothing of its insides.
+//! [`harness`] runs one job plain or within a budget and compares, [`watch`] samples memory of a
+//! process tree, [`machine`] finds programs and makes scratch places, [`cgroup`] makes a limited
+//! memory cgroup.
+#![forbid(unsafe_code)]
+
+pub mod cgroup;
+pub mod harness;
+pub mod machine;
+pub mod watch;

@@ -1,0 +1,150 @@
+//! Risk: something around the program is wrong, and it hangs, loses data, or nobody is told.
+//!
+//! Here is what needs a running program: places for pages that are full or are memory themselves,
+//! memory that cannot be moved, helpers that are killed, descriptors that are closed. What is
+//! refused before a program starts is tested beside the command line.
+
+use std::fs;
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Live, Run};
+use coldpress_tests::machine::{self, TinyDisk, fixture, require};
+use coldpress_tests::watch;
+
+/// The exit status by which `hold.py` says that it may not lock memory.
+const CANNOT_LOCK: i32 = 77;
+/// A program must reach its "ready" within this, on a busy machine.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// What outlives this after a kill hangs.
+const HANG: Duration = Duration::from_secs(10);
+/// Rounds that keep `hold.py` busy long after it is ready.
+const MANY_ROUNDS: &str = "25";
+
+/// `hold.py` with `words`.
+fn hold(name: &'static str, words: &[&str]) -> Option<Job> {
+    Some(Job::new(name, require("python3")?).arg(fixture("hold.py")).args(words.iter().copied()))
+}
+
+/// Runs `job` plain and within `budget`; asserts the same outcome.
+fn compare(job: &Job, budget: Bytes) -> Run {
+    let plain = job.plain();
+    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    let run = job.managed(budget);
+    println!("{run}");
+    run.assert_same(&plain);
+    run
+}
+
+/// Asserts exactly one line of standard error with all of `words`.
+fn assert_told_once(run: &Run, words: &[&str]) {
+    let lines = run.complaints(words);
+    assert_eq!(lines.len(), 1, "wanted one line with {words:?}; {}", run.stderr);
+}
+
+#[test]
+fn a_disk_that_is_memory_is_told_once() {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    if !mounts.lines().any(|line| line.contains(" /dev/shm tmpfs ")) {
+        return println!("skipped: no tmpfs at /dev/shm");
+    }
+    let Some(job) = hold("disk on tmpfs", &["private", "64"]) else { return };
+    let run = compare(&job.options(["--disk", "/dev/shm"]), Bytes::mib(40));
+    assert_told_once(&run, &["warning", "tmpfs"]);
+    run.assert_stored();
+}
+
+/// What no limit of the pool can hold goes to the disk until that is full, and then stays.
+fn check_full(job: Job) {
+    let job = job.options(["--max-pool-percent", "10"]);
+    let run = compare(&job, Bytes::mib(64));
+    assert_told_once(&run, &["warning", "disk", "full"]);
+    assert!(run.stats().count("written_back_pages") > 0, "{}", run.stderr);
+}
+
+#[test]
+fn a_disk_size_that_is_used_up_loses_nothing() {
+    let Some(job) = hold("disk size", &["private", "112"]) else { return };
+    check_full(job.options(["--disk-size", "4M"]));
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    if !machine::is_root() {
+        return;
+    }
+    let Some(job) = hold("full disk", &["private", "112"]) else { return };
+    let Some(disk) = TinyDisk::mount("4M") else { return };
+    check_full(job.options(["--disk".into(), disk.path().to_owned()]));
+}
+
+#[test]
+fn locked_memory_over_the_budget_is_told_once() {
+    let Some(job) = hold("locked", &["locked", "56"]) else { return };
+    if job.plain().code == CANNOT_LOCK {
+        return println!("skipped: locking so much memory is not allowed here");
+    }
+    let run = compare(&job, Bytes::mib(32));
+    assert_told_once(&run, &["budget", "32 MiB", "locked"]);
+}
+
+#[test]
+fn shared_memory_over_the_budget_is_told_once() {
+    let Some(job) = hold("shared", &["shared", "56"]) else { return };
+    let run = compare(&job, Bytes::mib(32));
+    assert_told_once(&run, &["budget", "32 MiB", "shared"]);
+}
+
+#[test]
+fn a_program_that_closes_every_descriptor_keeps_its_data() {
+    let Some(job) = hold("close", &["private", "64", "3", "close"]) else { return };
+    let run = compare(&job, Bytes::mib(32));
+    run.assert_stored();
+    run.assert_within_budget();
+}
+
+#[test]
+fn other_preloaded_libraries_are_kept() {
+    let Some(grep) = require("grep") else { return };
+    let script = "case \"$LD_PRELOAD\" in *libm.so.6*) \"$1\" -c libm.so.6 /proc/self/maps;; esac";
+    let job = Job::new("LD_PRELOAD", "sh").args(["-c", script, "sh"]).arg(grep);
+    let run = compare(&job.environment("LD_PRELOAD", "libm.so.6"), Bytes::mib(32));
+    let lines: u32 = String::from_utf8_lossy(&run.stdout).trim().parse().expect("a count");
+    assert!(lines > 0, "the library was not loaded; {}", run.stderr);
+}
+
+/// A run that has moved pages out and will be busy for long.
+fn start_busy() -> Option<Live> {
+    let job = hold("killed", &["private", "64", MANY_ROUNDS])?;
+    let live = Live::start(&job, Some(Bytes::mib(32)));
+    live.wait_for_output("ready\n", READY_MAX);
+    Some(live)
+}
+
+/// A signal that cannot be blocked ends the whole process when its service thread is a thread like
+/// any other, and must be noticed and end it when it is not; both ways nobody waits for ever.
+#[test]
+fn a_killed_service_thread_ends_the_program_loudly() {
+    let Some(live) = start_busy() else { return };
+    let found = watch::find_thread(live.root(), "coldpress");
+    let (process, thread) = found.expect("a managed program has a thread of that name");
+    println!("killing thread {thread} of process {process}");
+    machine::signal("KILL", &[thread]);
+    let run = live.finish(HANG);
+    assert_ne!(run.code, 0, "{}", run.stderr);
+    assert!(!run.stderr.trim().is_empty(), "nobody said anything");
+}
+
+/// The launcher serves only when processes start, so a program may well finish without it, and then
+/// rightly; or it ends. It does not wait for ever.
+#[test]
+fn a_killed_launcher_does_not_leave_a_hanging_program() {
+    let Some(job) = hold("killed", &["private", "64", MANY_ROUNDS]) else { return };
+    let plain = job.plain();
+    let Some(mut live) = start_busy() else { return };
+    live.kill_root();
+    assert!(live.wait_output_end(HANG + plain.wall * 4), "the program hangs");
+    let output = live.output();
+    let whole = output == plain.stdout;
+    assert!(whole || output == b"ready\n", "{:?}", String::from_utf8_lossy(&output));
+}

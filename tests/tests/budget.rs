@@ -1,0 +1,102 @@
+//! Risk: memory goes over the budget for a moment, which in a limited cgroup is a kill.
+//!
+//! A watcher outside the process samples all resident anonymous memory of the managed tree, pool
+//! and tables included, 100 times a second; no sample may be over the budget by more than 4 MiB.
+//! The hardest case is a program that does nothing but touch new memory. What sampling could miss,
+//! the kernel does not: two jobs run inside a memory cgroup too, where a page too many is a kill.
+
+use std::env;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::cgroup::Limited;
+use coldpress_tests::harness::{Fraction, Job, Run, check};
+use coldpress_tests::machine::{is_root, require, workspace_file};
+
+/// Both parts: nothing but data is large here.
+const HALF_AND_QUARTER: &[Fraction] = &[Fraction::Half, Fraction::Quarter];
+/// Room of the cgroup beside the budget: launcher, page tables, stacks, code.
+const CGROUP_ROOM: Bytes = Bytes::mib(32);
+/// Runs in a cgroup unless `COLDPRESS_CGROUP_RUNS` says another number.
+const CGROUP_RUNS: u32 = 3;
+/// Million characters of text that the demo indexes here: about 150 MB in it.
+const DEMO_LIMIT: &str = "28";
+
+/// The demo on a smaller input.
+fn demo() -> Option<Job> {
+    let script = workspace_file("demo/index.py");
+    let job = Job::new("demo", require("python3")?).arg(script);
+    Some(job.args(["/usr", "--limit", DEMO_LIMIT]))
+}
+
+/// Touches 192 MiB as fast as it can, then checks it.
+fn first_touch(name: &'static str, threads: &str, mode: &str) -> Job {
+    let program = env!("CARGO_BIN_EXE_first_touch");
+    Job::new(name, program).args(["--bytes", "192M", "--threads", threads, "--mode", mode])
+}
+
+#[test]
+fn the_demo_keeps_its_budget() {
+    if let Some(job) = demo() {
+        check(&job, HALF_AND_QUARTER);
+    }
+}
+
+#[test]
+fn first_touch_of_one_mapping_keeps_the_budget() {
+    check(&first_touch("first touch", "1", "one"), HALF_AND_QUARTER);
+}
+
+#[test]
+fn first_touch_by_two_threads_keeps_the_budget() {
+    check(&first_touch("first touch, two threads", "2", "one"), HALF_AND_QUARTER);
+}
+
+#[test]
+fn first_touch_of_many_mappings_keeps_the_budget() {
+    check(&first_touch("first touch, many mappings", "1", "many"), HALF_AND_QUARTER);
+    check(&first_touch("first touch, many, two threads", "2", "many"), HALF_AND_QUARTER);
+}
+
+#[test]
+fn first_touch_of_the_heap_keeps_the_budget() {
+    check(&first_touch("first touch, heap", "2", "heap"), HALF_AND_QUARTER);
+}
+
+/// Runs `job` at half its peak, `runs` times, each in a new cgroup limited to budget and room.
+fn check_in_cgroup(job: &Job, runs: u32) {
+    let plain: Run = job.plain();
+    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    let budget = Fraction::Half.of(plain.memory.peak_total);
+    for number in 1..=runs {
+        let Some(group) = Limited::new(budget + CGROUP_ROOM) else { return };
+        let run = job.clone().before(group.entering()).managed(budget);
+        println!(
+            "{number} of {runs} in {:?}, most {:?}: {run}",
+            budget + CGROUP_ROOM,
+            group.peak()
+        );
+        assert_eq!(group.kills(), 0, "run {number}: killed in the cgroup; {}", run.stderr);
+        run.assert_same(&plain);
+        run.assert_stored();
+        run.assert_within_budget();
+    }
+}
+
+#[test]
+fn the_demo_is_never_killed_in_a_cgroup() {
+    if !is_root() {
+        return;
+    }
+    let runs = env::var("COLDPRESS_CGROUP_RUNS");
+    let runs = runs.map_or(CGROUP_RUNS, |text| text.parse().expect("a number of runs"));
+    if let Some(job) = demo() {
+        check_in_cgroup(&job, runs);
+    }
+}
+
+#[test]
+fn first_touch_is_never_killed_in_a_cgroup() {
+    if is_root() {
+        check_in_cgroup(&first_touch("first touch in a cgroup", "2", "one"), 1);
+    }
+}

@@ -1,0 +1,225 @@
+//! Risk: a real program gives another answer, or does not keep its budget.
+//!
+//! Each job runs plain once, which measures its own peak of anonymous memory, and then within parts
+//! of that peak; output, exit status and written files must be the same, pages must really have
+//! been stored, and memory must have stayed within the budget. Which parts are required is said at
+//! each job: a quarter only where code, stacks, and what a runtime keeps unmovable leave room.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use coldpress_tests::harness::{Fraction, Job, Proof, check};
+use coldpress_tests::machine::{Scratch, fixture, require};
+
+/// Programs whose floor is small beside their data.
+const HALF_AND_QUARTER: &[Fraction] = &[Fraction::Half, Fraction::Quarter];
+/// Programs that bring a large runtime: its code cache, heap tables and collector.
+const HALF: &[Fraction] = &[Fraction::Half];
+
+/// Lines of the file that sort gets: about 38 MB of text, 70 MB in sort.
+const SORT_LINES: u64 = 700_000;
+/// Functions of the C file: about 120 MB in the compiler.
+const C_FUNCTIONS: u32 = 800;
+/// Keys given to redis-server: about 110 MB there.
+const REDIS_KEYS: &str = "150000";
+
+/// A job with the place its files are in, and the budgets it must keep.
+struct Case {
+    job: Job,
+    fractions: &'static [Fraction],
+    /// Kept because dropping it removes the files.
+    _scratch: Scratch,
+}
+
+impl Case {
+    fn new(job: Job, fractions: &'static [Fraction], scratch: Scratch) -> Option<Self> {
+        // Dumps and temporary files of a program that fails stay in the scratch directory.
+        let directory = scratch.path("");
+        let job = job.directory(directory.clone()).environment("TMPDIR", directory);
+        Some(Self { job, fractions, _scratch: scratch })
+    }
+
+    /// Compares the managed runs with the plain one.
+    fn check(&self) {
+        check(&self.job, self.fractions);
+    }
+}
+
+/// A script for `sh -c`, with words it finds in `$1`, `$2`, ...
+fn shell(name: &'static str, script: &str, words: impl IntoIterator<Item = OsString>) -> Job {
+    Job::new(name, "sh").args(["-c", script, "sh"]).args(words)
+}
+
+fn python_mixed() -> Option<Case> {
+    let job = Job::new("python3", require("python3")?).arg(fixture("job.py")).args(["1", "100"]);
+    Case::new(job, HALF_AND_QUARTER, Scratch::new("python"))
+}
+
+fn python_fork() -> Option<Case> {
+    let job = Job::new("python3 fork", require("python3")?).arg(fixture("fork.py")).arg("120");
+    Case::new(job.forks(), HALF_AND_QUARTER, Scratch::new("fork"))
+}
+
+fn sqlite() -> Option<Case> {
+    let job = Job::new("sqlite3", require("sqlite3")?).arg(":memory:").stdin(fixture("table.sql"));
+    Case::new(job, HALF_AND_QUARTER, Scratch::new("sqlite"))
+}
+
+fn sort(name: &'static str, parallel: &str, fractions: &'static [Fraction]) -> Option<Case> {
+    let scratch = Scratch::new("sort");
+    let input = scratch.write("input", sort_input().as_bytes());
+    let job = Job::new(name, require("sort")?).args([parallel, "-S", "300M"]).arg(input);
+    Case::new(job.environment("LC_ALL", "C"), fractions, scratch)
+}
+
+/// Lines of hexadecimal words and some text, from a linear congruential generator (Knuth, MMIX).
+fn sort_input() -> String {
+    let mut state = 42_u64;
+    let mut text = String::new();
+    for number in 0..SORT_LINES {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let word = state >> 16;
+        writeln!(text, "{word:012x} line {number} of the file, {:08x}", word >> 9)
+            .expect("a String takes everything");
+    }
+    text
+}
+
+fn gcc() -> Option<Case> {
+    let scratch = Scratch::new("gcc");
+    let source = scratch.write("large.c", c_source().as_bytes());
+    let object = scratch.path("large.o");
+    let job = Job::new("gcc", require("gcc")?)
+        .args(["-O2", "-c", "-o"])
+        .args([&object, &source])
+        .artefact(object.clone());
+    Case::new(job, HALF_AND_QUARTER, scratch)
+}
+
+/// Functions with a table, loops and branches each, so that all passes have work.
+fn c_source() -> String {
+    let mut text = String::from("#include <stddef.h>\n");
+    for number in 0..C_FUNCTIONS {
+        let (a, b) = (number * 7919 % 251 + 3, number * 104_729 % 127 + 5);
+        let table: Vec<_> = (0..64).map(|j| ((number * 31 + j * j) % 65_521).to_string()).collect();
+        write!(
+            text,
+            "struct s{number} {{ int key[{b}]; double weight; struct s{number} *next; }};\n\
+             static const unsigned short t{number}[] = {{ {} }};\n\
+             unsigned f{number}(struct s{number} *list, const unsigned *in, size_t count) {{\n\
+             \x20 unsigned sum = {a}u;\n\
+             \x20 for (size_t i = 0; i < count; i++) {{\n\
+             \x20   if (in[i] % 7u == {}u) sum += in[i] * t{number}[i & 63u];\n\
+             \x20   else sum ^= in[i] >> 3;\n\
+             \x20 }}\n\
+             \x20 for (; list; list = list->next)\n\
+             \x20   list->weight += list->key[{}] * 1.5 + sum;\n\
+             \x20 return sum;\n}}\n",
+            table.join(","),
+            a % 7,
+            b / 2,
+        )
+        .expect("a String takes everything");
+    }
+    text
+}
+
+fn redis(name: &'static str, save: &str) -> Option<Case> {
+    require("redis-cli")?;
+    require("redis-benchmark")?;
+    require("redis-server")?;
+    let scratch = Scratch::new("redis");
+    let words = [scratch.path("").into_os_string(), REDIS_KEYS.into(), save.into()];
+    let job = Job::new(name, fixture("redis.sh")).args(words);
+    if save.is_empty() {
+        Case::new(job, HALF_AND_QUARTER, scratch)
+    } else {
+        Case::new(job.forks(), HALF, scratch)
+    }
+}
+
+fn node() -> Option<Case> {
+    let job = Job::new("node", require("node")?).arg(fixture("job.js")).arg("60");
+    Case::new(job, HALF, Scratch::new("node"))
+}
+
+fn java(name: &'static str, collector: &[&str]) -> Option<Case> {
+    let job = Job::new(name, require("java")?).args(collector.iter().copied());
+    let job = job.args(["-XX:-UsePerfData", "-Xmx400m"]).arg(fixture("Job.java")).arg("50");
+    Case::new(job, HALF, Scratch::new("java"))
+}
+
+/// Workers of stress-ng are forked children without exec, which are not managed when a fork leaves
+/// its child alone: nothing but the verified outcome can be asked.
+fn stress() -> Option<Case> {
+    require("stress-ng")?;
+    let script = "for method in flip rand-set mscan zero-one; do \
+                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method $method --vm-ops 10000 \
+                  --verify || exit; done; \
+                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method all --vm-ops 60000 --verify";
+    let job = shell("stress-ng", script, []).proof(Proof::Stored);
+    Case::new(job, HALF_AND_QUARTER, Scratch::new("stress"))
+}
+
+/// The interpreter and the words of the mixed job at three fifths of its size.
+fn small_python(seed: &str) -> Option<Vec<OsString>> {
+    let script: PathBuf = fixture("job.py");
+    Some(vec![require("python3")?.into(), script.into(), seed.into(), "60".into()])
+}
+
+fn through_a_shell() -> Option<Case> {
+    let job = shell("sh -c", "\"$@\"; echo \"status $?\"", small_python("3")?);
+    Case::new(job, HALF, Scratch::new("shell"))
+}
+
+fn through_env() -> Option<Case> {
+    let job = Job::new("env", require("env")?).arg("MARK=1").args(small_python("4")?);
+    Case::new(job, HALF, Scratch::new("env"))
+}
+
+fn through_a_shim() -> Option<Case> {
+    let job = Job::new("shim", fixture("shim.sh")).arg(fixture("shim.sh"));
+    Case::new(job.args(small_python("5")?), HALF, Scratch::new("shim"))
+}
+
+fn two_together() -> Option<Case> {
+    let scratch = Scratch::new("two");
+    let script = "\"$1\" \"$2\" 6 60 > one & first=$!; \"$1\" \"$2\" 7 60 > two & second=$!; \
+                  wait $first && wait $second";
+    let job = shell("two together", script, small_python("")?);
+    let job = job.artefact(scratch.path("one")).artefact(scratch.path("two"));
+    Case::new(job, HALF, scratch)
+}
+
+/// One test for each job, and one that runs them all plain twice.
+macro_rules! cases {
+    ($($name:ident: $make:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            if let Some(case) = $make {
+                case.check();
+            }
+        })*
+    };
+}
+
+cases! {
+    python3_mixed_gives_the_same: python_mixed();
+    python3_fork_gives_the_same: python_fork();
+    sqlite3_gives_the_same: sqlite();
+    sort_gives_the_same: sort("sort", "--parallel=1", HALF_AND_QUARTER);
+    sort_in_two_threads_gives_the_same: sort("sort, two threads", "--parallel=2", HALF);
+    gcc_gives_the_same: gcc();
+    redis_gives_the_same: redis("redis", "");
+    redis_with_a_background_save_gives_the_same: redis("redis, bgsave", "bgsave");
+    node_gives_the_same: node();
+    java_serial_gives_the_same: java("java, serial", &["-XX:+UseSerialGC"]);
+    java_default_collector_gives_the_same: java("java", &[]);
+    stress_ng_verifies: stress();
+    a_program_through_a_shell_is_managed: through_a_shell();
+    a_program_through_env_is_managed: through_env();
+    a_program_through_shims_is_managed: through_a_shim();
+    two_programs_share_one_budget: two_together();
+}

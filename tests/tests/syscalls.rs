@@ -1,0 +1,64 @@
+//! Risk: a system call that meets a page which is away comes back short, with EFAULT, or having
+//! eaten a message, a count or a tick; and the thread that brings pages back sits on another CPU
+//! than the program, which makes each fault several times as dear.
+
+use std::collections::BTreeSet;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Run};
+
+const SYSCALLS: &str = env!("CARGO_BIN_EXE_syscalls");
+const THREADS_CPU: &str = env!("CARGO_BIN_EXE_threads_cpu");
+
+/// The text of a run's output.
+fn output(run: &Run) -> String {
+    String::from_utf8_lossy(&run.stdout).into_owned()
+}
+
+/// The cases with their layouts that were found right.
+fn passed(text: &str) -> BTreeSet<&str> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix("ok "));
+    lines.map(|line| line.split(" evicted=").next().unwrap_or(line)).collect()
+}
+
+/// The pages that were away when the calls began, and all pages they were given.
+fn evicted(text: &str) -> Option<(u64, u64)> {
+    let line = text.lines().find_map(|line| line.strip_prefix("evicted_pages="))?;
+    let (away, all) = line.split_once(" of ")?;
+    Some((away.parse().ok()?, all.parse().ok()?))
+}
+
+#[test]
+fn system_calls_are_exact_within_a_quarter() {
+    let job = Job::new("syscalls", SYSCALLS).args(["--arena", "64M", "--pressure", "192M"]);
+    let plain = job.plain();
+    let wanted = output(&plain);
+    assert_eq!(plain.code, 0, "without coldpress: {wanted}\n{}", plain.stderr);
+    let run = job.managed(Bytes::mib(64));
+    let text = output(&run);
+    println!("{run}");
+    let bad: Vec<_> = text.lines().filter(|line| line.starts_with("FAIL")).collect();
+    assert!(run.code == 0 && bad.is_empty(), "{}: {bad:#?}\n{}", run.code, run.stderr);
+    let missing: Vec<_> = passed(&wanted).difference(&passed(&text)).copied().collect();
+    assert!(missing.is_empty(), "passed without coldpress only: {missing:?}\n{}", run.stderr);
+    run.assert_stored();
+    // Most slots are all cold or all but one page of each half: a third is far below that.
+    let (away, all) = evicted(&text).expect("the program prints it");
+    assert!(away * 3 >= all, "only {away} of {all} pages were away when the calls began");
+}
+
+#[test]
+fn the_service_thread_follows_the_faulting_thread() {
+    let job = Job::new("threads_cpu", THREADS_CPU).args(["--bytes", "128M", "--seconds", "2"]);
+    let run = job.managed(Bytes::mib(64));
+    let text = output(&run);
+    assert_eq!(run.code, 0, "{text}\n{}", run.stderr);
+    run.assert_stored();
+    let shares: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("cpu ")?.split_once(": ")?.1.split(' ').next())
+        .map(|share| share.parse().expect("a share is a number"))
+        .collect();
+    assert!(!shares.is_empty(), "no task named coldpress was seen: {text}");
+    assert!(shares.iter().all(|share| *share >= 0.8), "shares by CPU: {shares:?}\n{text}");
+}
