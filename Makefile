@@ -1,0 +1,57 @@
+# The menu of the project; `make help` prints it. CI runs `make test`.
+
+PREFIX ?= /usr/local
+TARGET ?= $(CURDIR)/target
+
+export CARGO_TARGET_DIR := $(TARGET)
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+COMMAND := $(TARGET)/release/coldpress
+# What tests and the demo run.
+export COLDPRESS_BIN := $(COMMAND)
+SYSTEM_TESTS := coldpress-tests
+
+.DEFAULT_GOAL := help
+.PHONY: help bootstrap build demo test check unit system bench install clean
+# Every step compiles with all processors: steps side by side only wait for each other.
+.NOTPARALLEL:
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+bootstrap: ## install what a build needs and this machine lacks
+	@scripts/bootstrap
+
+build: bootstrap ## build the command: target/release/coldpress
+	cargo build --locked --release --package coldpress
+
+demo: build ## run a real job without coldpress and within a budget
+	@scripts/bootstrap-tests python3
+	@python3 demo/run.py
+
+test: check unit system ## everything CI runs
+
+check: bootstrap ## format, lints, tidy, documentation
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --package coldpress-runtime --features preload --profile preload --lib \
+		-- -D warnings
+	cargo xtask tidy
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+unit: bootstrap ## unit and property tests
+	cargo test --locked --workspace --exclude $(SYSTEM_TESTS)
+
+system: build ## real programs within a budget
+	@scripts/bootstrap-tests
+	cargo test --locked --release --package $(SYSTEM_TESTS) -- --test-threads=1
+
+bench: build ## measure, and print the figures
+	$(COMMAND) bench all --out bench/results
+
+install: ## install the built command under PREFIX (default: /usr/local)
+	@test -x $(COMMAND) || { echo "run make build first" >&2; exit 1; }
+	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/coldpress
+
+clean: ## remove what was built
+	cargo clean

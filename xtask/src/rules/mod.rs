@@ -1,0 +1,40 @@
+//! The rules. Each reads the tree and reports; none depends on another.
+
+mod atomics;
+mod documents;
+mod layers;
+mod modules;
+mod size;
+mod text;
+mod unsafety;
+
+use crate::report::Report;
+use crate::tree::Tree;
+
+/// One rule.
+pub(crate) type Rule = fn(&Tree, &mut Report);
+
+/// All of them.
+pub(crate) const ALL: &[Rule] = &[
+    atomics::orderings_are_explained,
+    documents::mentioned_files_exist,
+    layers::dependencies_point_down,
+    layers::paths_point_down,
+    layers::mem_points_down,
+    modules::every_file_is_reached,
+    modules::every_file_says_its_purpose,
+    size::files_are_short,
+    size::functions_are_short,
+    text::lines_are_short_and_plain,
+    text::nothing_is_left_over,
+    text::words_are_plain,
+    text::no_path_of_one_machine,
+    unsafety::unsafe_stays_home,
+    unsafety::unsafe_is_forbidden_elsewhere,
+    unsafety::safety_texts_say_something,
+];
+
+/// The path inside a crate of ours: `("mem", "src/lib.rs")` for `crates/mem/src/lib.rs`.
+fn crate_path(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix("crates/")?.split_once('/')
+}
