@@ -1,9 +1,11 @@
 //! One job, run plain and within a budget, and the two compared.
 //!
-//!     plain = run(job)                    output, status, files, peak of anonymous memory
-//!     for fraction in [1/2, 1/4]:
-//!         managed = coldpress run --memory (plain.peak * fraction) -- job
-//!         managed must equal plain, and must have stayed within the budget
+//! ```text
+//! plain = run(job)                    output, status, files, peak of anonymous memory
+//! for fraction in [1/2, 1/4]:
+//!     managed = coldpress run --memory (plain.peak * fraction) -- job
+//!     managed must equal plain, and must have stayed within the budget
+//! ```
 //!
 //! Output is compared byte for byte, never by a digest of it, and every run has a time limit: a
 //! program that hangs fails its test.
