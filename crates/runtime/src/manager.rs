@@ -20,7 +20,8 @@ use coldpress_mem::pools::Zsmalloc;
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::map::Span;
 use coldpress_sys::proc::Pagemap;
-use coldpress_sys::uffd::{FEATURES_NEEDED, Message, Mode, Ticker, Userfaultfd};
+use coldpress_sys::uffd::{FEATURES_NEEDED, Message, Mode, Userfaultfd};
+use coldpress_sys::wait::Waiter;
 use coldpress_sys::{
     AsFd, Bytes, OwnedFd, PAGE_BYTES, PageBuffer, PageCount, SysError, SysResult, cpu, raw,
 };
@@ -93,7 +94,7 @@ pub struct Manager {
     /// When to read the gauges again, and when to look again at what cannot be moved.
     pub(crate) gauges_at: u64,
     pub(crate) gauge_interval_ns: u64,
-    pub(crate) ticker: Ticker,
+    pub(crate) waiter: Waiter,
     pub(crate) immovable_at: u64,
     /// Ranges just mapped whose threads wait: number, start, length.
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
@@ -154,7 +155,7 @@ impl Manager {
             // The launcher keeps it until the process is gone: without it, memory that is being
             // taken down would read as zeros to a system call that is still under way.
             .and_then(|tools| link.lend(&tools.uffd).map(|()| tools));
-        let Tools { uffd, limbo, zeros, zswap, pagemap, ticker } = tools.inspect_err(|error| {
+        let Tools { uffd, limbo, zeros, zswap, pagemap, waiter } = tools.inspect_err(|error| {
             link.warn(format_args!("process {} is not managed: {error}", raw::process_id()));
         })?;
         let mut manager = Box::new(Self {
@@ -184,7 +185,7 @@ impl Manager {
             stuck_until_ns: 0,
             gauges_at: 0,
             gauge_interval_ns: GAUGE_NS_NEAR,
-            ticker,
+            waiter,
             immovable_at: 0,
             hints: Vec::new(),
             told: Told::default(),
@@ -339,7 +340,7 @@ struct Tools {
     zeros: Span,
     zswap: Zswap<Zsmalloc<'static>>,
     pagemap: Pagemap,
-    ticker: Ticker,
+    waiter: Waiter,
 }
 
 impl Tools {
@@ -357,14 +358,8 @@ impl Tools {
         zeros.forbid_huge_pages();
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         let zswap = open_zswap(terms, frames, spill)?;
-        Ok(Self {
-            uffd,
-            limbo,
-            zeros,
-            zswap,
-            pagemap: Pagemap::open()?,
-            ticker: Ticker::every(GAUGE_NS_NEAR)?,
-        })
+        let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
+        Ok(Self { uffd, limbo, zeros, zswap, pagemap: Pagemap::open()?, waiter })
     }
 }
 

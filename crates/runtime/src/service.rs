@@ -197,7 +197,7 @@ impl Manager {
             self.serve_pending();
             // With nobody waiting, reclaim goes ahead of the next faults.
             let ahead = idle && self.budget.used() > self.budget.soft() && self.reclaim_step();
-            let result = if ahead { self.uffd.is_readable() } else { self.uffd.wait(&self.ticker) };
+            let result = if ahead { self.waiter.has_come() } else { self.waiter.wait() };
             match result {
                 Ok(something) => idle = !something,
                 Err(error) => self.die(format_args!("faults cannot be waited for: {error}")),
@@ -231,7 +231,7 @@ impl Manager {
     fn set_gauge_interval(&mut self) {
         let near = self.budget.used() + NEAR > self.budget.hard();
         let interval = if near { GAUGE_NS_NEAR } else { GAUGE_NS_FAR };
-        if interval != self.gauge_interval_ns && self.ticker.set_interval(interval).is_ok() {
+        if interval != self.gauge_interval_ns && self.waiter.set_interval(interval).is_ok() {
             self.gauge_interval_ns = interval;
         }
     }
@@ -257,7 +257,7 @@ impl Manager {
             if !self.control.is_held() && self.control.end_quiet() {
                 return;
             }
-            if let Err(error) = self.uffd.wait(&self.ticker) {
+            if let Err(error) = self.waiter.wait() {
                 self.die(format_args!("faults cannot be waited for: {error}"));
             }
         }

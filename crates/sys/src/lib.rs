@@ -5,7 +5,8 @@
 //! failed call, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
 //! file, [`sync`] locks, [`futex`] waiting, [`raw`] bare calls and threads, [`cpu`] processors and
 //! clocks, [`proc`] what the kernel says of this process, [`net`] packets with descriptors,
-//! [`uffd`] faults.
+//! [`uffd`] faults, [`wait`]
+//! waiting for them.
 #![cfg_attr(not(test), no_std)]
 
 pub mod cpu;
@@ -20,6 +21,7 @@ pub mod raw;
 pub mod shared;
 pub mod sync;
 pub mod uffd;
+pub mod wait;
 
 pub use error::{SysError, SysResult};
 pub use page::{Bytes, PAGE_BYTES, Page, PageBuffer, PageCount};

@@ -7,13 +7,9 @@
 use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as linux;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::ioctl::{self, Opcode};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
 
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES};
@@ -274,25 +270,6 @@ impl Userfaultfd {
         }
     }
 
-    /// Whether there is something to read now.
-    pub fn is_readable(&self) -> SysResult<bool> {
-        let mut poll = [PollFd::new(&self.fd, PollFlags::IN)];
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll_quietly(&mut poll, Some(&timeout))?;
-        Ok(!poll[0].revents().is_empty())
-    }
-
-    /// Waits until there is something to read, or `ticker` ticks. Says whether there is.
-    pub fn wait(&self, ticker: &Ticker) -> SysResult<bool> {
-        let mut poll =
-            [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(&ticker.fd, PollFlags::IN)];
-        poll_quietly(&mut poll, None)?;
-        if !poll[1].revents().is_empty() {
-            ticker.clear();
-        }
-        Ok(!poll[0].revents().is_empty())
-    }
-
     fn ioctl<const REQUEST: Opcode, T>(&self, call: &'static str, value: &mut T) -> SysResult<()> {
         // SAFETY: each request above is paired with the structure linux/userfaultfd.h gives it.
         unsafe { ioctl::ioctl(self.fd.as_fd(), ioctl::Updater::<REQUEST, T>::new(value)) }
@@ -303,59 +280,6 @@ impl Userfaultfd {
 impl AsFd for Userfaultfd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
-    }
-}
-
-/// A clock that wakes a waiter again and again.
-///
-/// It is armed once, where a timeout is armed for each wait: programming a virtual machine's timer
-/// takes microseconds, as it leaves the machine.
-#[derive(Debug)]
-pub struct Ticker {
-    fd: OwnedFd,
-}
-
-impl Ticker {
-    /// A clock that ticks every `interval_ns` from now on.
-    pub fn every(interval_ns: u64) -> SysResult<Self> {
-        let fd = timerfd_create(
-            TimerfdClockId::Monotonic,
-            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
-        )
-        .map_err(SysError::of("timerfd_create"))?;
-        let ticker = Self { fd };
-        ticker.set_interval(interval_ns)?;
-        Ok(ticker)
-    }
-
-    /// Changes the interval.
-    pub fn set_interval(&self, interval_ns: u64) -> SysResult<()> {
-        let interval = Timespec {
-            tv_sec: (interval_ns / 1_000_000_000) as i64,
-            tv_nsec: (interval_ns % 1_000_000_000) as i64,
-        };
-        let setting = Itimerspec { it_interval: interval, it_value: interval };
-        timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &setting)
-            .map(|_| ())
-            .map_err(SysError::of("timerfd_settime"))
-    }
-
-    fn clear(&self) {
-        let mut ticks = [0_u8; 8];
-        // EAGAIN: somebody cleared it before, which is as good.
-        let _ = rustix::io::read(&self.fd, &mut ticks);
-    }
-}
-
-/// poll(2), where an interruption means that nothing has come.
-fn poll_quietly(poll: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> SysResult<()> {
-    match rustix::event::poll(poll, timeout) {
-        Ok(_) => Ok(()),
-        Err(Errno::INTR) => {
-            poll.iter_mut().for_each(PollFd::clear_revents);
-            Ok(())
-        }
-        Err(errno) => Err(SysError::of("poll")(errno)),
     }
 }
 
