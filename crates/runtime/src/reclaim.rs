@@ -22,8 +22,11 @@ const STUCK_NS: u64 = 20_000_000;
 impl Manager {
     /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.
     pub(crate) fn make_room(&mut self, need: PageCount) {
-        while self.budget.used() + need > self.budget.hard() {
-            if !self.reclaim_step() {
+        loop {
+            // Memory that is not managed may grow meanwhile, so what is used is read as often as
+            // ever.
+            self.look_around();
+            if self.budget.used() + need <= self.budget.hard() || !self.reclaim_step() {
                 return;
             }
         }

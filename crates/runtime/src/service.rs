@@ -206,7 +206,7 @@ impl Manager {
     }
 
     /// What is done every few milliseconds: gauges, new mappings, warnings.
-    fn look_around(&mut self) {
+    pub(crate) fn look_around(&mut self) {
         let now = self.time.now_ns();
         if now < self.gauges_at {
             return;
