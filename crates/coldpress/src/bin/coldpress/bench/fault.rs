@@ -3,8 +3,10 @@
 //!
 //! A program of one thread touches pages at random in more data than its budget holds, and times
 //! each touch. There is no disk and the pool may take most of the budget, so every fault is served
-//! from the pool, or from limbo. Each round also times first touches of fresh memory without
-//! coldpress: the kernel's own minor faults, the floor for any fault.
+//! from the pool, or from limbo. Each round has the program stay on one processor, where the
+//! handler follows it, and then lets the scheduler place it: whenever that moves it to an idle
+//! processor, one fault pays for a wake-up there. Each round also times first touches of fresh
+//! memory without coldpress: the kernel's own minor faults, the floor for any fault.
 
 use std::ffi::OsString;
 use std::fs;
@@ -47,10 +49,12 @@ const COUNTS: [(&str, &str); 8] = [
 
 /// One round.
 struct Round {
-    /// What the program within a budget saw.
+    /// What the program within a budget saw, on one processor.
     seen: Value,
     /// What `coldpress run --stats` told of it.
     stats: Value,
+    /// What it saw where the scheduler placed it.
+    placed: Value,
     /// What a program saw on fresh memory, without a budget.
     plain: Value,
 }
@@ -64,7 +68,10 @@ pub(super) fn measure(launcher: &Launcher, args: &FaultArgs) -> Result<Report> {
         })
         .collect::<Result<Vec<_>>>()?;
     let (mut times, medians) = table_of_times(&rounds)?;
-    times.row(row("median of rounds", TIMES.iter().map(|(_, key)| median_of(&rounds, key)))?);
+    times.row(row(
+        "median of rounds, one CPU",
+        TIMES.iter().map(|(_, key)| median_of(&rounds, key)),
+    )?);
     let found = format!(
         "{:.2} us ({:.2} to {:.2} over {} rounds)",
         medians.median(),
@@ -85,8 +92,10 @@ pub(super) fn measure(launcher: &Launcher, args: &FaultArgs) -> Result<Report> {
         FAULT_NS_MIN / 1000
     );
     let tables = vec![times, table_of_touches(&rounds)?, table_of_counts(&rounds)?];
-    let to_json =
-        |round: &Round| json!({ "seen": round.seen, "stats": round.stats, "plain": round.plain });
+    let to_json = |round: &Round| {
+        let Round { seen, stats, placed, plain } = round;
+        json!({ "seen": seen, "stats": stats, "placed": placed, "plain": plain })
+    };
     let numbers = json!({
         "data_bytes": args.data.0,
         "memory_bytes": args.memory.0,
@@ -102,6 +111,14 @@ fn round(launcher: &Launcher, args: &FaultArgs) -> Result<Round> {
     let data = args.data.0.to_string();
     let accesses = args.accesses.to_string();
     let plain = run(&mut launcher.workload(&["first-touch", "--data", &data]))?.printed;
+    let workload = ["fault", "--data", &data, "--accesses", &accesses];
+    let (placed, _) = managed(launcher, args, &workload)?;
+    let (seen, stats) = managed(launcher, args, &[&workload[..], &["--pinned"]].concat())?;
+    Ok(Round { seen, stats, placed, plain })
+}
+
+/// Runs the workload within the budget: what it saw, and what `--stats` told.
+fn managed(launcher: &Launcher, args: &FaultArgs, workload: &[&str]) -> Result<(Value, Value)> {
     let directory =
         tempfile::tempdir().map_err(|error| failed(format!("no directory: {error}")))?;
     let file = directory.path().join("stats.json");
@@ -111,14 +128,14 @@ fn round(launcher: &Launcher, args: &FaultArgs) -> Result<Round> {
             .map(OsString::from)
             .to_vec();
     options.push(file.clone().into_os_string());
-    let workload = launcher.workload(&["fault", "--data", &data, "--accesses", &accesses]);
+    let workload = launcher.workload(workload);
     let seen = run(&mut launcher.managed(&options, &workload))?.printed;
     let stats = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let stats = stats.ok_or_else(|| failed("a run left no statistics".to_owned()))?;
     if number(&seen, "faults")? == 0.0 {
         return Err(failed("no touch was a fault: the data fit the budget".to_owned()));
     }
-    Ok(Round { seen, stats, plain })
+    Ok((seen, stats))
 }
 
 /// The times of each round, and the medians of the faults.
@@ -127,7 +144,11 @@ fn table_of_times(rounds: &[Round]) -> Result<(Table, Sample)> {
     head.extend(TIMES.iter().map(|(title, _)| title));
     let mut table = Table::new(&head);
     for (index, round) in rounds.iter().enumerate() {
-        for (name, times) in [("fault", &round.seen), ("plain minor fault", &round.plain)] {
+        for (name, times) in [
+            ("fault, one CPU", &round.seen),
+            ("fault, as scheduled", &round.placed),
+            ("plain minor fault", &round.plain),
+        ] {
             let name = format!("{name}, round {}", index + 1);
             table.row(row(&name, TIMES.iter().map(|(_, key)| number(times, key)))?);
         }

@@ -125,6 +125,9 @@ pub(crate) enum Workload {
         /// Pages to touch
         #[arg(long)]
         accesses: u32,
+        /// Stay on one processor
+        #[arg(long)]
+        pinned: bool,
     },
     /// Touches fresh memory page by page
     FirstTouch {

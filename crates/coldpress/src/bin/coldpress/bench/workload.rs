@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use coldpress_sys::{Bytes, PAGE_BYTES, Page};
+use coldpress_sys::{Bytes, PAGE_BYTES, Page, cpu};
 use serde_json::{Value, json};
 
 use super::options::{Workload, WorkloadArgs};
@@ -34,7 +34,12 @@ pub(super) const SCRIPT_PROCESSES: u32 = 35;
 /// Does the work and prints what it found.
 pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
     let found = match args.workload {
-        Workload::Fault { data, accesses } => fault(data, accesses),
+        Workload::Fault { data, accesses, pinned } => {
+            if pinned && let Err(error) = cpu::run_on(cpu::current()) {
+                say(format!("the workload is not on one processor: {error}"));
+            }
+            fault(data, accesses)
+        }
         Workload::FirstTouch { data } => Some(first_touch(data)),
         Workload::Allocate => Some(allocate()),
         Workload::Script => script(),
