@@ -158,7 +158,7 @@ fn stress() -> Option<Case> {
     let script = "for method in flip rand-set mscan zero-one; do \
                   stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method $method --vm-ops 10000 \
                   --verify || exit; done; \
-                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method all --vm-ops 60000 --verify";
+                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method all --vm-ops 30000 --verify";
     let job = shell("stress-ng", script, []).proof(Proof::Stored);
     Case::new(job, HALF_AND_QUARTER, Scratch::new("stress"))
 }
