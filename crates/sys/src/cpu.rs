@@ -18,6 +18,15 @@ pub fn current() -> usize {
     rustix::thread::sched_getcpu()
 }
 
+/// One more than the highest processor the calling thread may run on now. It may be allowed others
+/// later.
+pub fn count() -> SysResult<usize> {
+    let allowed =
+        rustix::thread::sched_getaffinity(None).map_err(SysError::of("sched_getaffinity"))?;
+    let highest = (0..CpuSet::MAX_CPU).rev().find(|cpu| allowed.is_set(*cpu));
+    Ok(highest.map_or(0, |cpu| cpu + 1))
+}
+
 /// Asks for a better place in the scheduler's order; without the privilege nothing changes.
 pub fn prefer_thread() {
     let _ = rustix::process::setpriority_process(None, -10);

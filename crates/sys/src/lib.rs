@@ -3,11 +3,11 @@
 //! Everything here works without libc, without thread-local memory and without an allocator, so
 //! that the runtime may use it inside any program. Modules: [`page`] the units, [`error`] the
 //! failed call, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
-//! file, [`sync`] locks, [`futex`] waiting, [`raw`] bare calls and threads, [`cpu`] processors and
-//! clocks, [`proc`] what the kernel says of this process, [`net`] packets with descriptors,
-//! [`uffd`] faults, [`wait`]
-//! waiting for them.
-#![cfg_attr(not(test), no_std)]
+//! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls and threads,
+//! [`cpu`] processors and clocks, [`proc`] what the kernel says of this process, [`net`] packets
+//! with descriptors, [`rseq`] lists of one processor each, [`uffd`] faults, [`wait`] waiting for
+//! them.
+#![cfg_attr(not(any(test, miri)), no_std)]
 
 pub mod cpu;
 pub mod error;
@@ -16,8 +16,10 @@ pub mod futex;
 pub mod map;
 pub mod net;
 pub mod page;
+pub mod pair;
 pub mod proc;
 pub mod raw;
+pub mod rseq;
 pub mod shared;
 pub mod sync;
 pub mod uffd;

@@ -69,7 +69,7 @@ fn drop_span(first: usize) {
 /// neighbour.
 const GUARD_BYTES: usize = PAGE_BYTES;
 
-/// A private, page-aligned span of address space, readable and writable, backed on first touch.
+/// A private, page-aligned span of address space, backed on first touch where it is committed.
 ///
 /// It is not inherited over `fork` and is given back on drop.
 #[derive(Debug)]
@@ -87,9 +87,16 @@ unsafe impl Sync for Span {}
 
 impl Span {
     /// Reserves `length` bytes, rounded up to pages, aligned to `align` (a power of two of at least
-    /// a page). No memory is used until it is touched. Fails with the kernel's number, usually
-    /// `ENOMEM` under an address-space limit.
+    /// a page), readable and writable. No memory is used until it is touched. Fails with the
+    /// kernel's number, usually `ENOMEM` under an address-space limit.
     pub fn reserve(length: Bytes, align: Bytes) -> SysResult<Self> {
+        let span = Self::reserve_inaccessible(length, align)?;
+        span.commit(Bytes(0), span.length)?;
+        Ok(span)
+    }
+
+    /// As [`Span::reserve`], but no byte is accessible until it is committed.
+    pub fn reserve_inaccessible(length: Bytes, align: Bytes) -> SysResult<Self> {
         assert!(align.0.is_power_of_two() && align.0 >= PAGE_BYTES);
         let length = length.pages_up().bytes();
         let total = length.0 + align.0 + 2 * GUARD_BYTES;
@@ -104,21 +111,19 @@ impl Span {
             )
         }
         .map_err(SysError::of("mmap"))?;
-        // `mlockall(MCL_FUTURE)` would lock, and so fill, what becomes accessible below.
+        // `mlockall(MCL_FUTURE)` would lock, and so fill, what is committed later.
         // SAFETY: the range is the mapping made above.
         let _ = unsafe { munlock(start, total) };
         let first = (start as usize + GUARD_BYTES).next_multiple_of(align.0);
         // SAFETY: `first..first + length` lies inside the mapping made above, by the choice of
         // `total`.
-        unsafe {
-            mprotect(first as *mut c_void, length.0, MprotectFlags::READ | MprotectFlags::WRITE)
-                .and_then(|()| madvise(first as *mut c_void, length.0, Advice::LinuxDontFork))
-        }
-        .map_err(|errno| {
-            // SAFETY: nothing has been handed out of this mapping.
-            let _ = unsafe { munmap(start, total) };
-            SysError::of("mprotect")(errno)
-        })?;
+        unsafe { madvise(first as *mut c_void, length.0, Advice::LinuxDontFork) }.map_err(
+            |errno| {
+                // SAFETY: nothing has been handed out of this mapping.
+                let _ = unsafe { munmap(start, total) };
+                SysError::of("madvise")(errno)
+            },
+        )?;
         // The slack in front of and behind the span goes back, but for one guard page each.
         let lead = first - GUARD_BYTES - start as usize;
         let tail = first + length.0 + GUARD_BYTES;
@@ -139,6 +144,27 @@ impl Span {
         }
         let base = NonNull::new(first as *mut u8).expect("mmap returns no null");
         Ok(Self { base, length, align: align.0 })
+    }
+
+    /// Makes a range readable and writable; what was not accessible before reads as zero. Fails
+    /// with the kernel's number, usually `ENOMEM` under a limit of data or of committed memory; a
+    /// part of the range may be accessible then.
+    pub fn commit(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
+        let start = self.range(offset, length);
+        // SAFETY: the range is inside the span; access to it is only widened.
+        unsafe { mprotect(start, length.0, MprotectFlags::READ | MprotectFlags::WRITE) }
+            .map_err(SysError::of("mprotect"))
+    }
+
+    /// Gives the memory of a range back to the system and makes it inaccessible until it is
+    /// committed again. After an error it is accessible, its bytes as they were or zero.
+    ///
+    /// # Safety
+    /// As for [`Span::discard`], and nobody may access the range before it is committed again.
+    pub unsafe fn decommit(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
+        // SAFETY: the caller's promise, handed on.
+        unsafe { self.discard(offset, length) }?;
+        self.guard(offset, length)
     }
 
     /// The first byte.
@@ -167,21 +193,24 @@ impl Span {
     /// # Safety
     /// Nobody may rely on the bytes of that range, nor hold a reference into it.
     pub unsafe fn discard(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
-        assert!(offset.0 + length.0 <= self.length.0 && offset.0.is_multiple_of(PAGE_BYTES));
-        let start = self.address() + offset.0;
-        // SAFETY: the range is inside the span (asserted), and the caller gave up its contents.
-        unsafe { madvise(start as *mut c_void, length.0, Advice::LinuxDontNeed) }
-            .map_err(SysError::of("madvise"))
+        let start = self.range(offset, length);
+        // SAFETY: the range is inside the span, and the caller gave up its contents.
+        unsafe { madvise(start, length.0, Advice::LinuxDontNeed) }.map_err(SysError::of("madvise"))
     }
 
-    /// Makes a range of the span inaccessible for good, which also keeps what lies around it apart.
+    /// Makes a range of the span inaccessible, which also keeps what lies around it apart. Its
+    /// memory stays.
     pub fn guard(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
-        assert!(offset.0 + length.0 <= self.length.0 && offset.0.is_multiple_of(PAGE_BYTES));
-        let start = self.address() + offset.0;
-        // SAFETY: the range is inside the span (asserted); a later access is a fault, not
-        // undefined.
-        unsafe { mprotect(start as *mut c_void, length.0, MprotectFlags::empty()) }
+        let start = self.range(offset, length);
+        // SAFETY: the range is inside the span; a later access is a fault, not undefined.
+        unsafe { mprotect(start, length.0, MprotectFlags::empty()) }
             .map_err(SysError::of("mprotect"))
+    }
+
+    /// The address of a range of whole pages, which must lie inside the span.
+    fn range(&self, offset: Bytes, length: Bytes) -> *mut c_void {
+        assert!(offset.0 + length.0 <= self.length.0 && offset.0.is_multiple_of(PAGE_BYTES));
+        (self.address() + offset.0) as *mut c_void
     }
 
     /// Keeps huge pages out of the span, so that what is touched is what is used.
@@ -219,6 +248,20 @@ mod tests {
         assert!(known());
         drop(span);
         assert!(!known());
+    }
+
+    #[test]
+    fn what_was_decommitted_is_zero_when_it_is_committed_again() {
+        let span = Span::reserve_inaccessible(Bytes::mib(4), Bytes::mib(2)).unwrap();
+        span.commit(Bytes::mib(2), Bytes::mib(2)).unwrap();
+        // SAFETY: the offset is inside the span and committed, and this test is its only user.
+        unsafe {
+            let byte = span.base().as_ptr().add(3 << 20);
+            byte.write(7);
+            span.decommit(Bytes::mib(2), Bytes::mib(2)).unwrap();
+            span.commit(Bytes(0), Bytes::mib(4)).unwrap();
+            assert_eq!(byte.read(), 0);
+        }
     }
 
     #[test]

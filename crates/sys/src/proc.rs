@@ -305,7 +305,8 @@ mod tests {
             count
         };
         assert!(count(4096) > 10);
-        assert!(count(4096).abs_diff(count(1 << 20)) <= 2);
+        // Other tests map memory meanwhile, so the two readings are repeated until they agree.
+        assert!((0..100).any(|_| count(4096) == count(1 << 20)));
     }
 
     #[test]

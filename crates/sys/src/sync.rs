@@ -1,83 +1,160 @@
 //! Locks and atomics for code that may use neither libc nor thread-local memory.
+//!
+//! Under a model checker (`--cfg loom`) the lock is the checker's own: who waits for it is not
+//! tried in every number of turns.
 
-use core::cell::UnsafeCell;
-use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(loom))]
+pub use spinning::{SpinGuard, SpinLock};
+#[cfg(loom)]
+pub use under_loom::{SpinGuard, SpinLock};
 
-/// A spinning lock for sections of a few lines.
-///
-/// The holder never waits for anything while holding it, so a waiter spins briefly and then yields.
-#[derive(Debug, Default)]
-pub struct SpinLock<T> {
-    locked: AtomicBool,
-    value: UnsafeCell<T>,
-}
+#[cfg(not(loom))]
+mod spinning {
+    use core::cell::UnsafeCell;
+    use core::ops::{Deref, DerefMut};
+    use core::sync::atomic::{AtomicBool, Ordering};
 
-// SAFETY: the value is reached only through a guard, and at most one guard exists.
-unsafe impl<T: Send> Sync for SpinLock<T> {}
-
-impl<T> SpinLock<T> {
-    /// An unlocked lock around `value`.
-    pub const fn new(value: T) -> Self {
-        Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    /// A spinning lock for sections of a few lines.
+    ///
+    /// The holder never waits for anything while holding it, so a waiter spins briefly and then
+    /// yields.
+    #[derive(Debug, Default)]
+    pub struct SpinLock<T> {
+        locked: AtomicBool,
+        value: UnsafeCell<T>,
     }
 
-    /// Waits for the lock and takes it.
-    pub fn lock(&self) -> SpinGuard<'_, T> {
-        let mut spins = 0_u32;
-        // Acquire pairs with the Release in `SpinGuard::drop`: we see all that the last holder
-        // wrote.
-        while self
-            .locked
-            .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            spins += 1;
-            if spins.is_multiple_of(128) {
-                rustix::thread::sched_yield();
-            }
-            core::hint::spin_loop();
+    // SAFETY: the value is reached only through a guard, and at most one guard exists.
+    unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+    impl<T> SpinLock<T> {
+        /// An unlocked lock around `value`.
+        pub const fn new(value: T) -> Self {
+            Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
         }
-        SpinGuard { lock: self }
+
+        /// Waits for the lock and takes it.
+        pub fn lock(&self) -> SpinGuard<'_, T> {
+            let mut spins = 0_u32;
+            // Acquire pairs with the Release in `SpinGuard::drop`: we see all that the last holder
+            // wrote.
+            while self
+                .locked
+                .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
+            {
+                spins += 1;
+                if cfg!(miri) || spins.is_multiple_of(128) {
+                    yield_now();
+                }
+                core::hint::spin_loop();
+            }
+            SpinGuard { lock: self }
+        }
+
+        /// Takes the lock if nobody has it.
+        pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+            // Acquire pairs with the Release in `SpinGuard::drop`.
+            self.locked
+                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+                .then(|| SpinGuard { lock: self })
+        }
+
+        /// The value, by the proof that nobody else can hold the lock.
+        pub fn get_mut(&mut self) -> &mut T {
+            self.value.get_mut()
+        }
     }
 
-    /// The value, by the proof that nobody else can hold the lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
+    /// Lets others run.
+    fn yield_now() {
+        #[cfg(miri)]
+        std::thread::yield_now();
+        #[cfg(not(miri))]
+        rustix::thread::sched_yield();
+    }
+
+    /// Access to the value of a [`SpinLock`]; dropping it unlocks.
+    #[derive(Debug)]
+    pub struct SpinGuard<'a, T> {
+        lock: &'a SpinLock<T>,
+    }
+
+    impl<T> Deref for SpinGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            // SAFETY: this guard is the only one (see `lock`), so no `&mut` exists beside it.
+            unsafe { &*self.lock.value.get() }
+        }
+    }
+
+    impl<T> DerefMut for SpinGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            // SAFETY: this guard is the only one (see `lock`), and it is borrowed mutably.
+            unsafe { &mut *self.lock.value.get() }
+        }
+    }
+
+    impl<T> Drop for SpinGuard<'_, T> {
+        fn drop(&mut self) {
+            // Release pairs with the Acquire in `SpinLock::lock`.
+            self.lock.locked.store(false, Ordering::Release);
+        }
     }
 }
 
-/// Access to the value of a [`SpinLock`]; dropping it unlocks.
-#[derive(Debug)]
-pub struct SpinGuard<'a, T> {
-    lock: &'a SpinLock<T>,
-}
+#[cfg(loom)]
+mod under_loom {
+    use core::ops::{Deref, DerefMut};
 
-impl<T> Deref for SpinGuard<'_, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (see `lock`), so no `&mut` exists beside it.
-        unsafe { &*self.lock.value.get() }
+    /// A lock of the model checker.
+    #[derive(Debug)]
+    pub struct SpinLock<T>(loom::sync::Mutex<T>);
+
+    /// Access to the value of a [`SpinLock`]; dropping it unlocks.
+    #[derive(Debug)]
+    pub struct SpinGuard<'a, T>(loom::sync::MutexGuard<'a, T>);
+
+    impl<T> SpinLock<T> {
+        /// An unlocked lock around `value`.
+        pub fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        /// Waits for the lock and takes it.
+        pub fn lock(&self) -> SpinGuard<'_, T> {
+            SpinGuard(self.0.lock().expect("no holder panics"))
+        }
     }
-}
 
-impl<T> DerefMut for SpinGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one (see `lock`), and it is borrowed mutably.
-        unsafe { &mut *self.lock.value.get() }
+    impl<T> Deref for SpinGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            &self.0
+        }
     }
-}
 
-impl<T> Drop for SpinGuard<'_, T> {
-    fn drop(&mut self) {
-        // Release pairs with the Acquire in `SpinLock::lock`.
-        self.lock.locked.store(false, Ordering::Release);
+    impl<T> DerefMut for SpinGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.0
+        }
     }
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_that_is_held_is_not_taken_and_stays_held() {
+        let lock = SpinLock::new(0);
+        let guard = lock.lock();
+        assert!(lock.try_lock().is_none() && lock.try_lock().is_none());
+        drop(guard);
+        assert!(lock.try_lock().is_some() && lock.try_lock().is_some());
+    }
 
     #[test]
     fn increments_of_many_threads_all_count() {

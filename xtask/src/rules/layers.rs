@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] =
     &[&["sys"], &["mem", "codec", "backing"], &["zswap"], &["runtime"], &["coldpress"]];
 
 /// The parts of mem, bottom to top.
-const MEM_LAYERS: &[&str] = &["frames", "slab", "pools"];
+const MEM_LAYERS: &[&str] = &["percpu", "frames", "slab", "pools"];
 
 /// The height of a crate; what is not a layer (the system tests) stands above all of them.
 fn height(name: &str) -> usize {

@@ -1,0 +1,340 @@
+//! Restartable sequences: lists of one processor each, changed without a lock or a locked
+//! instruction.
+//!
+//! Idea (linux/rseq.h): while a thread runs inside a marked section and is moved, interrupted or
+//! signalled, the kernel sends it to the section's abort address; so a section that ends in one
+//! store happened as a whole on one processor, or not at all. The C library registers an area for
+//! each thread, in which the kernel notes the processor; the sections here use that area and never
+//! register one.
+//!
+//! Invariants:
+//! 1. Nothing here is used until [`enable`] said so. A thread that shares the thread pointer of
+//!    another one must not run a section, as it would note its own section in the other's area; so
+//!    a process with such threads never enables this.
+//! 2. A section reads a list's limits before its length, and its only lasting store is that of the
+//!    length. Hence whoever changes the limits and then calls [`restart_all`] owns the list until
+//!    it changes them back.
+
+use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
+
+use linux_raw_sys::general as linux;
+
+use crate::error::SysResult;
+use crate::raw;
+
+/// No area: a value that no offset has, as areas are aligned.
+const NONE: isize = -1;
+/// Where every thread's area is, from its thread pointer.
+static OFFSET: AtomicIsize = AtomicIsize::new(NONE);
+
+/// Turns the sections on for this process when its C library registers areas (glibc since 2.35) and
+/// the kernel can restart them (Linux 5.10). Says whether they are on.
+///
+/// # Safety
+/// Every thread that uses [`Blocks`] from now on must have a thread pointer of its own, set up by
+/// the C library.
+pub unsafe fn enable() -> bool {
+    let Some(offset) = library_offset() else { return false };
+    if register().is_err() {
+        return false;
+    }
+    // Relaxed: the number is a fact about every thread and publishes nothing.
+    OFFSET.store(offset, Ordering::Relaxed);
+    true
+}
+
+/// Where every thread's area is, from its thread pointer. `None` until [`enable`].
+pub fn offset() -> Option<isize> {
+    // Relaxed: as in `enable`.
+    Some(OFFSET.load(Ordering::Relaxed)).filter(|offset| *offset != NONE)
+}
+
+/// glibc's `__rseq_offset`, when it registered areas. Both symbols are weak: without them in the
+/// program their addresses are zero.
+#[cfg(not(miri))]
+fn library_offset() -> Option<isize> {
+    let (offset, size): (*const isize, *const u32);
+    // SAFETY: reads the addresses of two symbols from the table of the dynamic linker.
+    unsafe {
+        core::arch::asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    if offset.is_null() || size.is_null() {
+        return None;
+    }
+    // SAFETY: glibc defines both as constants of these types (sys/rseq.h); the size is zero when it
+    // registers no areas.
+    unsafe { (*size != 0).then_some(*offset) }
+}
+
+/// miri runs no assembly.
+#[cfg(miri)]
+fn library_offset() -> Option<isize> {
+    None
+}
+
+fn membarrier(command: linux::membarrier_cmd) -> SysResult<()> {
+    // SAFETY: the call touches no memory of ours.
+    let result = unsafe { raw::syscall(linux::__NR_membarrier, [command as usize, 0, 0, 0, 0, 0]) };
+    raw::checked("membarrier", result).map(|_| ())
+}
+
+fn register() -> SysResult<()> {
+    membarrier(linux::membarrier_cmd::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)
+}
+
+/// Restarts every section that a thread of this process is in, and returns when each was: what was
+/// written before this call is seen by all sections that complete after it, and all that completed
+/// before are seen after this call.
+pub fn restart_all() -> SysResult<()> {
+    let restart = || membarrier(linux::membarrier_cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ);
+    // A child of `fork` may have to register anew (EPERM).
+    restart().or_else(|_| register().and_then(|()| restart()))
+}
+
+/// The head of a list; its values follow. Zeros are a list that is shut.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct ListHead {
+    /// How many values the list has. Written by the sections, and by the owner of a list that is
+    /// shut.
+    pub length: AtomicU32,
+    /// The [`Limits`] of the length, as one word.
+    pub limits: AtomicU32,
+}
+
+/// Between which lengths a list is kept: values are taken above `floor` and added below `ceiling`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The least length.
+    pub floor: u16,
+    /// The greatest length.
+    pub ceiling: u16,
+}
+
+impl Limits {
+    /// Nothing can be taken or added, and the list was open before.
+    pub const SHUT: Self = Self { floor: u16::MAX, ceiling: 0 };
+
+    /// The word in [`ListHead::limits`].
+    pub const fn to_word(self) -> u32 {
+        self.floor as u32 | (self.ceiling as u32) << 16
+    }
+}
+
+/// One list for each processor, in blocks that hold a list at the same place each.
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks {
+    /// The [`ListHead`] of processor 0.
+    pub base: *mut u8,
+    /// Bytes from one block to the next.
+    pub stride: usize,
+    /// Number of blocks. Threads on processors beyond find every list shut.
+    pub count: u32,
+    /// What [`offset`] said.
+    pub offset: isize,
+}
+
+/// The frame of a section: `result` is zero at its start, `head` the list's address in its lines,
+/// which leave it early by `jmp 25f` and otherwise end in the store of the length.
+///
+/// The abort address is preceded by the signature the C library registered (RSEQ_SIG of
+/// sys/rseq.h), inside an undefined instruction.
+#[cfg(not(miri))]
+macro_rules! section {
+    ($blocks:expr, $result:ident: $($line:literal,)*; $($operand:tt)*) => {
+        core::arch::asm!(
+            // struct rseq_cs: version and flags, start, length, abort address.
+            ".pushsection __rseq_cs, \"aw\"",
+            ".balign 32",
+            "20:",
+            ".long 0, 0",
+            ".quad 22f, 23f - 22f, 24f",
+            ".popsection",
+            ".pushsection .text.rseq_abort, \"ax\"",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "24:",
+            "jmp 21f",
+            ".popsection",
+            "21:",
+            // struct rseq: u32 cpu_id_start, u32 cpu_id, u64 rseq_cs.
+            "lea {head}, [rip + 20b]",
+            "mov qword ptr fs:[{offset} + 8], {head}",
+            "22:",
+            "mov {head:e}, dword ptr fs:[{offset} + 4]",
+            "xor {result:e}, {result:e}",
+            // A thread without an area has a number beyond any.
+            "cmp {head:e}, {count:e}",
+            "jae 25f",
+            "imul {head}, {stride}",
+            "add {head}, {list}",
+            $($line,)*
+            "23:",
+            "25:",
+            result = out(reg) $result,
+            head = out(reg) _,
+            length = out(reg) _,
+            list = in(reg) $blocks.base,
+            offset = in(reg) $blocks.offset,
+            count = in(reg) $blocks.count,
+            stride = in(reg) $blocks.stride,
+            $($operand)*
+            options(nostack),
+        )
+    };
+}
+
+#[cfg(not(miri))]
+impl Blocks {
+    /// Takes the last value of the calling thread's processor's list. `None` when there is none, or
+    /// the list is shut.
+    ///
+    /// # Safety
+    /// The lists are readable and writable, with room for as many 32-bit values behind each
+    /// [`ListHead`] as its limits ever allow. The thread has a thread pointer of its own
+    /// (see [`enable`]).
+    #[inline]
+    pub unsafe fn pop(self) -> Option<u32> {
+        // The value, above a bit that says there is one.
+        let result: u64;
+        // SAFETY: by the caller's promise the head is a list whose length stays in its limits. The
+        // section touches that list and the thread's own area only.
+        unsafe {
+            section!(self, result:
+                "movzx {value:e}, word ptr [{head} + 4]",
+                "mov {length:e}, dword ptr [{head}]",
+                "cmp {length:e}, {value:e}",
+                "jbe 25f",
+                "mov {value:e}, dword ptr [{head} + {length} * 4 + 4]",
+                "dec {length:e}",
+                "lea {result}, [{value} + {value} + 1]",
+                "mov dword ptr [{head}], {length:e}",
+                ;
+                value = out(reg) _,
+            );
+        }
+        (result != 0).then_some((result >> 1) as u32)
+    }
+
+    /// Adds a value to the calling thread's processor's list. False when the list is full or shut.
+    ///
+    /// # Safety
+    /// As for [`Blocks::pop`].
+    #[inline]
+    pub unsafe fn push(self, value: u32) -> bool {
+        let added: u64;
+        // SAFETY: as in `pop`; the value goes behind the others, where the limits leave room.
+        unsafe {
+            section!(self, added:
+                "movzx {limit:e}, word ptr [{head} + 6]",
+                "mov {length:e}, dword ptr [{head}]",
+                "cmp {length:e}, {limit:e}",
+                "jae 25f",
+                "mov dword ptr [{head} + {length} * 4 + 8], {value:e}",
+                "inc {length:e}",
+                "inc {result:e}",
+                "mov dword ptr [{head}], {length:e}",
+                ;
+                limit = out(reg) _,
+                value = in(reg) value,
+            );
+        }
+        added != 0
+    }
+
+    /// Takes up to `most` last values of a list to `to` on. Returns how many.
+    ///
+    /// # Safety
+    /// As for [`Blocks::pop`], and `to` is valid for writes of `most` values.
+    pub unsafe fn pop_many(self, to: *mut u32, most: u32) -> u32 {
+        let taken: u64;
+        // SAFETY: as in `pop`; no more values are copied than the list has and `to` has room for.
+        // The direction flag is clear, as the calling convention asks.
+        unsafe {
+            section!(self, taken:
+                "movzx esi, word ptr [{head} + 4]",
+                "mov {length:e}, dword ptr [{head}]",
+                "mov ecx, {length:e}",
+                "sub ecx, esi",
+                "jle 25f",
+                "cmp ecx, {most:e}",
+                "cmova ecx, {most:e}",
+                "mov {result:e}, ecx",
+                "sub {length:e}, ecx",
+                "lea rsi, [{head} + {length} * 4 + 8]",
+                "mov rdi, {to}",
+                "rep movsd",
+                "mov dword ptr [{head}], {length:e}",
+                ;
+                most = in(reg) most,
+                to = in(reg) to,
+                out("rcx") _,
+                out("rsi") _,
+                out("rdi") _,
+            );
+        }
+        taken as u32
+    }
+
+    /// Adds up to `most` values from `from` on to a list, the first ones. Returns how many.
+    ///
+    /// # Safety
+    /// As for [`Blocks::pop`], and `from` is valid for reads of `most` values.
+    pub unsafe fn push_many(self, from: *const u32, most: u32) -> u32 {
+        let added: u64;
+        // SAFETY: as in `pop_many`, the other way.
+        unsafe {
+            section!(self, added:
+                "movzx ecx, word ptr [{head} + 6]",
+                "mov {length:e}, dword ptr [{head}]",
+                "sub ecx, {length:e}",
+                "jle 25f",
+                "cmp ecx, {most:e}",
+                "cmova ecx, {most:e}",
+                "mov {result:e}, ecx",
+                "lea rdi, [{head} + {length} * 4 + 8]",
+                "mov rsi, {from}",
+                "add {length:e}, ecx",
+                "rep movsd",
+                "mov dword ptr [{head}], {length:e}",
+                ;
+                most = in(reg) most,
+                from = in(reg) from,
+                out("rcx") _,
+                out("rsi") _,
+                out("rdi") _,
+            );
+        }
+        added as u32
+    }
+}
+
+/// miri runs no assembly: every list is shut.
+#[cfg(miri)]
+#[expect(clippy::missing_safety_doc, reason = "the promises are those of the sections above")]
+#[expect(missing_docs, reason = "the descriptions are those of the sections above")]
+impl Blocks {
+    pub unsafe fn pop(self) -> Option<u32> {
+        None
+    }
+
+    pub unsafe fn push(self, _value: u32) -> bool {
+        false
+    }
+
+    pub unsafe fn pop_many(self, _to: *mut u32, _most: u32) -> u32 {
+        0
+    }
+
+    pub unsafe fn push_many(self, _from: *const u32, _most: u32) -> u32 {
+        0
+    }
+}
