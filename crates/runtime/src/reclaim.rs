@@ -5,7 +5,7 @@
 //! fault-in; one that was faulted into since it was queued goes round once more.
 
 use coldpress_sys::uffd::{Stop, unshare_page};
-use coldpress_sys::{Page, PageCount};
+use coldpress_sys::{Bytes, Page, PageCount};
 use coldpress_zswap::StoreError;
 
 use crate::ledger::Counter;
@@ -16,6 +16,8 @@ use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 /// time: a fault in eight takes some 40 us longer, and the other seven wait for nothing. One page
 /// at a time would make each fault wait for a compression, as both threads share a processor.
 const PAGES_TOGETHER: usize = 8;
+/// Most free frames whose memory is given back at a time, so that no fault waits long.
+const TRIM_MAX: PageCount = Bytes::mib(8).pages_down();
 /// After nothing could be reclaimed, how long until it is tried again.
 const STUCK_NS: u64 = 20_000_000;
 
@@ -245,10 +247,16 @@ impl Manager {
             Ok(freed) => self.budget.subtract(freed),
             Err(error) => self.die(format_args!("limbo cannot be emptied: {error}")),
         }
-        if self.frames.frames_held() > self.frames.frames_used() + FRAMES_KEPT + FRAMES_KEPT {
-            self.frames.trim(FRAMES_KEPT);
-        }
+        self.trim_frames();
         self.charge_own_growth();
+    }
+
+    /// Gives memory of free frames back, when more than a few have some.
+    pub(crate) fn trim_frames(&self) {
+        let idle = self.frames.frames_idle();
+        if idle > FRAMES_KEPT + FRAMES_KEPT {
+            self.frames.trim(FRAMES_KEPT.max(idle.saturating_sub(TRIM_MAX)));
+        }
     }
 
     /// Stores a page that is in limbo. On an error it still is.

@@ -13,7 +13,7 @@ use core::ffi::CStr;
 use core::ops::Range;
 
 use coldpress_backing::SlotCount;
-use coldpress_mem::frames::{FrameAllocator, SPAN_MAX};
+use coldpress_mem::frames::{Config, FrameAllocator, SPAN_MAX};
 use coldpress_sys::cpu::RseqArea;
 use coldpress_sys::page::BLOCK_BYTES;
 use coldpress_sys::proc::{self, ResidentGauge};
@@ -47,6 +47,13 @@ const NEAR: PageCount = Bytes::mib(16).pages_down();
 const SHARED_IGNORED: Bytes = Bytes::mib(1);
 /// Slots of the disk given back at a time: 1 to 2 ms each (measured on ext4).
 const SLOTS_TRIMMED: SlotCount = SlotCount(4);
+/// The part of the frames that only tables may take, at least [`CORE_MIN`]. A page that is away
+/// takes 24 bytes of entry, 4 of index, 8 of handle, some 4 of page table, and its part of a zspage
+/// descriptor: about 42 in all, a hundredth of it. An eighth of twice the budget is thus enough for
+/// a program of more than twenty times the budget; the rest is left to compressed pages, which may
+/// use what the tables leave.
+const CORE_SHARE: usize = 8;
+const CORE_MIN: Bytes = Bytes::mib(4);
 /// Between two looks at what cannot be moved.
 const IMMOVABLE_NS: u64 = 250_000_000;
 
@@ -162,11 +169,17 @@ fn manage(
     .ok()
 }
 
-/// Gives the frame allocator its span: the pool cannot outgrow the budget, nor our tables.
+/// Gives the frame allocator its span: the pool cannot outgrow the budget, nor our tables. All of
+/// it is online, as only what is touched takes memory.
 fn prepare_memory(start: &Start, total: PageCount) -> SysResult<()> {
     start.control.make_bell()?;
-    let span = (2 * total.bytes().0).next_multiple_of(BLOCK_BYTES).min(SPAN_MAX.0);
-    start.frames.init(Bytes(span))
+    let span = whole_blocks(2 * total.bytes().0).min(SPAN_MAX);
+    let core = whole_blocks(span.0 / CORE_SHARE).max(CORE_MIN);
+    start.frames.init(Config { span, core: Some(core), online: span, easy_reclaim_hot_add: true })
+}
+
+fn whole_blocks(bytes: usize) -> Bytes {
+    Bytes(bytes.next_multiple_of(BLOCK_BYTES))
 }
 
 impl Manager {
@@ -211,6 +224,8 @@ impl Manager {
         if now < self.gauges_at {
             return;
         }
+        // What the program gave up without any reclaim going on.
+        self.trim_frames();
         self.read_gauges();
         if self.budget.take_undiscovered() {
             self.discover();

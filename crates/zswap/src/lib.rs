@@ -26,7 +26,8 @@ use alloc::boxed::Box;
 
 use coldpress_backing::{Backing, SLOT_BYTES, SlotCount, Slots};
 use coldpress_codec::Codec;
-use coldpress_mem::pools::Pool;
+use coldpress_mem::frames::Shrunk;
+use coldpress_mem::pools::{Pool, Zsmalloc};
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 mod entry;
@@ -75,6 +76,14 @@ pub struct Zswap<P> {
     /// One slot, on its way out, or a page of one on its way in. Reserved from the start, so that
     /// writing back needs no memory when there is none.
     batch: Box<[u8]>,
+}
+
+impl Zswap<Zsmalloc<'_>> {
+    /// Takes frames offline until at most `online` bytes of them are, by moving stored pages
+    /// together; nothing is written back for it.
+    pub fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+        self.pool.shrink_frames(online)
+    }
 }
 
 impl<P: Pool> Zswap<P> {

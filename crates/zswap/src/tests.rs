@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use coldpress_backing::{FileBacking, MemoryBacking, SlotId};
 use coldpress_codec::CodecId;
-use coldpress_mem::frames::FrameAllocator;
+use coldpress_mem::frames::{Config as Layout, FrameAllocator, Mobility};
 use coldpress_mem::pools::{AllocError, Handle, PoolStats, Zsmalloc};
 use coldpress_sys::Page;
 use coldpress_sys::file::SpillFile;
@@ -255,7 +255,9 @@ fn in_file(slots: u32) -> FileBacking {
 /// Runs `test` with an empty zsmalloc pool whose frames are limited to `frames_max`.
 fn with_zsmalloc(frames_max: usize, test: impl FnOnce(Zsmalloc<'_>)) {
     let frames = FrameAllocator::new();
-    frames.init(Bytes::mib(16)).unwrap();
-    frames.set_limit(PageCount(frames_max));
+    frames.init(Layout::one_zone(Bytes::mib(16))).unwrap();
+    for _ in frames_max..Bytes::mib(16).pages_down().0 {
+        frames.alloc(Mobility::Core).unwrap();
+    }
     test(Zsmalloc::new(&frames, 8));
 }

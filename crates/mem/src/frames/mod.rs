@@ -1,38 +1,60 @@
-//! Frames: 4 KiB pieces of one reserved span, handed out one by one and given back to the system.
+//! Frames: 4 KiB pieces of one reserved span, handed out alone or as chunks of 2^order, and given
+//! back to the system.
 //!
-//! Idea: the lowest blocks fill first and free frames that still hold memory are used before fresh
-//! ones, so the memory held stays near the memory used, and what is given back lies at the end. The
-//! bookkeeping is in a second small span, 2 bits per frame, touched as far as blocks are reached.
+//! Idea: two zones (M. Gorman's easy-reclaim zone; today's ZONE_MOVABLE). *Core* frames never move.
+//! *Easy-reclaim* frames have an owner that can move them, so their blocks of 2 MiB can be emptied
+//! and given back at any time. A request falls back downwards only: easy-reclaim may take core
+//! frames, never the reverse. `blocks` keeps the tables, `zone` the free chunks, `trim` gives back
+//! the memory of free frames, `grow` and `shrink` add and remove blocks while others allocate.
 //!
 //! Invariants:
 //! 1. The spans are placed once, before `base` is set, and never replaced.
 //! 2. A frame is handed out at most once at a time; its memory is given back only while it is free.
-//! 3. The lock is never held over a system call.
+//! 3. A zone's lock is never held over a system call, and no two are held together but in `init`.
 
 mod blocks;
+mod check;
+mod config;
+mod descriptor;
+mod grow;
+#[cfg(test)]
+pub(crate) mod hog;
+mod shrink;
+mod stats;
 #[cfg(test)]
 mod tests;
+mod trim;
+mod zone;
 
 use core::cell::UnsafeCell;
-use core::mem::size_of;
 use core::ptr::{self, NonNull};
-use core::slice;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use coldpress_sys::map::Span;
-use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
+use coldpress_sys::page::FRAMES_PER_BLOCK;
 use coldpress_sys::sync::SpinLock;
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysError, SysResult};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 
-use blocks::{BLOCKS_PER_SUMMARY, Block, Blocks, Counts, Summary};
+use crate::percpu::CpuLists;
+use blocks::BlockState;
+use config::Spans;
+pub use config::{Config, Mobility, OutOfFrames};
+use config::{EBUSY, error};
+pub use descriptor::Descriptor;
+pub use shrink::{HeldBack, Migrate, MoveClaim, Shrunk};
+pub use stats::{FrameStats, ZoneStats};
+use zone::{Chunk, Locked, Zone};
 
 /// The largest span. Other tables name 16-byte places in it by 32 bits.
 pub const SPAN_MAX: Bytes = Bytes(64 << 30);
+/// The largest order: a whole block.
+pub const ORDER_MAX: u8 = FRAMES_PER_BLOCK.trailing_zeros() as u8;
+/// The number of orders.
+pub const ORDERS: usize = ORDER_MAX as usize + 1;
 
-/// `EBUSY`, for a second [`FrameAllocator::init`].
-const BUSY: i32 = 16;
-/// `EINVAL`, for a span that is too small or too large.
-const INVALID: i32 = 22;
+/// Frames that move between a zone and a per-CPU list at a time.
+const BATCH: usize = 32;
+/// Frames a per-CPU list of each zone may hold.
+const LIST_FRAMES: u16 = 2 * BATCH as u16;
 
 /// The number of a frame in the span. Only a [`FrameAllocator`] makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,65 +72,54 @@ impl FrameId {
     }
 }
 
-/// The two spans, placed by [`FrameAllocator::init`].
-struct Spans {
-    frames: Span,
-    table: Span,
-    blocks: usize,
-}
-
 /// Hands out frames. May be a `static`; does nothing and holds nothing until
 /// [`FrameAllocator::init`].
 pub struct FrameAllocator {
-    state: SpinLock<State>,
+    zones: [SpinLock<Zone>; 2],
+    lists: CpuLists,
     spans: UnsafeCell<Option<Spans>>,
     base: AtomicPtr<u8>,
+    growing: AtomicBool,
+    moves_claimed: AtomicBool,
 }
 
-struct State {
-    counts: Counts,
-    limit: usize,
-}
-
-// SAFETY: `spans` is written once, under the lock and before `base` is set; it is read only by
-// those who have seen `base` set. Everything else is behind the lock or atomic.
+// SAFETY: `spans` is written once, under the locks and before `base` is set; it is read only by
+// those who have seen `base` set. Everything else is behind a lock or atomic.
 unsafe impl Sync for FrameAllocator {}
 
 impl FrameAllocator {
-    /// An allocator without a span: every [`FrameAllocator::alloc`] fails.
+    /// An allocator without a span: every allocation fails.
     pub const fn new() -> Self {
         Self {
-            state: SpinLock::new(State { counts: Counts::NONE, limit: usize::MAX }),
+            zones: [const { SpinLock::new(Zone::EMPTY) }; 2],
+            lists: CpuLists::new(),
             spans: UnsafeCell::new(None),
             base: AtomicPtr::new(ptr::null_mut()),
+            growing: AtomicBool::new(false),
+            moves_claimed: AtomicBool::new(false),
         }
     }
 
-    /// Reserves the span: `span` rounded down to blocks of 2 MiB. Uses no memory yet.
+    /// Reserves the span and its tables. Of memory it takes 72 bytes a block so far.
     ///
     /// Fails with the kernel's number when the address space is not to be had, with `EINVAL` for
-    /// less than a block or more than [`SPAN_MAX`], with `EBUSY` when there is a span already.
-    pub fn init(&self, span: Bytes) -> SysResult<()> {
-        let error = |errno| SysError { call: "frames", errno };
-        let blocks = span.0 / BLOCK_BYTES;
-        if blocks == 0 || span > SPAN_MAX {
-            return Err(error(INVALID));
-        }
-        let table = summaries_bytes(blocks) + blocks * size_of::<Block>();
-        let spans = Spans {
-            frames: Span::reserve(Bytes(blocks * BLOCK_BYTES), Bytes(BLOCK_BYTES))?,
-            table: Span::reserve(Bytes(table), Bytes(PAGE_BYTES))?,
-            blocks,
-        };
-        spans.frames.forbid_huge_pages();
-        spans.table.forbid_huge_pages();
-        let base = spans.frames.base().as_ptr();
-        // On a second call the new spans are unmapped after the lock is given up.
+    /// sizes that are zero, not whole blocks, or too large, with `EBUSY` when there is a span
+    /// already.
+    pub fn init(&self, config: Config) -> SysResult<()> {
+        let spans = Spans::reserve(config)?;
+        // On a second call the new spans are unmapped after the locks are given up.
         let rejected = {
-            let _state = self.state.lock();
-            // Relaxed: the lock orders this after any other `init`.
+            let mut zones = Mobility::ALL.map(|zone| self.zones[zone as usize].lock());
+            // Relaxed: the locks order this after any other `init`.
             if self.base.load(Ordering::Relaxed).is_null() {
-                // SAFETY: `base` is null, so nobody has a reference to `spans`, and the lock keeps
+                for block in spans.tables.blocks() {
+                    if let BlockState::Fresh(zone) = block.state() {
+                        zones[zone as usize].fresh += 1;
+                        zones[zone as usize].online += FRAMES_PER_BLOCK;
+                    }
+                }
+                let base = spans.frames.base().as_ptr();
+                // SAFETY: `base` is null, so nobody has a reference to `spans`, and the locks keep
                 // other callers of `init` out.
                 unsafe { *self.spans.get() = Some(spans) };
                 // Release pairs with the Acquire in `spans`.
@@ -118,42 +129,103 @@ impl FrameAllocator {
                 Some(spans)
             }
         };
-        rejected.map_or(Ok(()), |_| Err(error(BUSY)))
-    }
-
-    /// A frame with undefined contents. `None` when the span or the limit is used up, and before
-    /// `init`.
-    pub fn alloc(&self) -> Option<FrameId> {
-        let spans = self.spans()?;
-        let mut state = self.state.lock();
-        if state.counts.used >= state.limit {
-            return None;
+        match rejected {
+            Some(_) => Err(error(EBUSY)),
+            None => Ok(()),
         }
-        let frame = blocks(spans, &mut state).take()?;
-        Some(FrameId(frame as u32))
     }
 
-    /// Takes a frame back. Its memory is kept for the next [`FrameAllocator::alloc`] or
+    /// Keeps up to 64 free frames of each zone ready for each processor, where the process has
+    /// enabled restartable sections ([`coldpress_sys::rseq::enable`]). Elsewhere, or when the
+    /// address space is refused, nothing changes.
+    pub fn keep_per_processor(&self) -> SysResult<()> {
+        self.lists.init(&[LIST_FRAMES; 2])
+    }
+
+    /// A frame with undefined contents. Fails when no zone that may serve it has one left, and
+    /// before `init`.
+    #[inline]
+    pub fn alloc(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
+        let Some(spans) = self.spans() else { return Err(self.out_of_frames(mobility, 0)) };
+        let first = spans.zones(mobility)[0];
+        let frame = match self.lists.pop(first as usize) {
+            Some(frame) => frame,
+            None => self.refill(spans, mobility)?,
+        };
+        spans.tables.set(frame, Descriptor::Core);
+        Ok(FrameId(frame))
+    }
+
+    /// As [`FrameAllocator::alloc`], filled with zeros.
+    pub fn alloc_zeroed(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
+        let frame = self.alloc(mobility)?;
+        // SAFETY: the frame was just handed to us, and this is its size.
+        unsafe { self.address(frame).write_bytes(0, PAGE_BYTES) };
+        Ok(frame)
+    }
+
+    /// 512 frames in one block, as [`FrameAllocator::alloc_order`].
+    pub fn alloc_block(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
+        self.alloc_order(ORDER_MAX, mobility)
+    }
+
+    /// 2^`order` frames side by side, aligned to their length, with undefined contents; the first
+    /// of them names all. Fails as [`FrameAllocator::alloc`], and for an order above [`ORDER_MAX`].
+    pub fn alloc_order(&self, order: u8, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
+        let failure = || self.out_of_frames(mobility, order);
+        let spans = self.spans().filter(|_| order <= ORDER_MAX).ok_or_else(failure)?;
+        let take =
+            || spans.zones(mobility).iter().find_map(|zone| self.zone(spans, *zone).take(order));
+        let chunk = take().or_else(|| {
+            // Frames in per-CPU lists keep their buddies from merging.
+            self.drain_all();
+            take()
+        });
+        let chunk = chunk.ok_or_else(failure)?;
+        chunk.frames().for_each(|frame| spans.tables.set(frame, Descriptor::Core));
+        Ok(FrameId(chunk.head))
+    }
+
+    /// Takes a frame back. Its memory is kept for the next allocation or for
     /// [`FrameAllocator::trim`].
     ///
     /// # Safety
-    /// This allocator handed the frame out, it was not freed since, and nobody uses its bytes any
-    /// more.
+    /// This allocator handed the frame out, alone or in a chunk, it was not freed since, and nobody
+    /// uses its bytes any more.
+    #[inline]
     pub unsafe fn free(&self, frame: FrameId) {
-        let spans = self.spans().expect("a frame was handed out, so there is a span");
-        blocks(spans, &mut self.state.lock()).put(frame.0 as usize);
+        let spans = self.placed();
+        assert!(spans.tables.get(frame.0).is_handed_out(), "frame {} freed twice", frame.0);
+        spans.tables.set(frame.0, Descriptor::Cached);
+        match spans.tables.block_of(frame.0).state() {
+            BlockState::Live(zone) if self.lists.push(zone as usize, frame.0) => {}
+            _ => self.spill(spans, frame.0),
+        }
+    }
+
+    /// Takes back all frames of a chunk.
+    ///
+    /// # Safety
+    /// As for [`FrameAllocator::free`], for each frame of a chunk that
+    /// [`FrameAllocator::alloc_order`] gave for this order.
+    pub unsafe fn free_order(&self, frame: FrameId, order: u8) {
+        let spans = self.placed();
+        let chunk = Chunk { head: frame.0, order };
+        for frame in chunk.frames() {
+            assert!(spans.tables.get(frame).is_handed_out(), "frame {frame} freed twice");
+        }
+        self.zone_of(spans, frame.0).put(chunk);
     }
 
     /// The first byte of a frame. It may be read and written for as long as the caller owns the
     /// frame; the pointer is good for the whole span.
+    #[inline]
     pub fn address(&self, frame: FrameId) -> NonNull<u8> {
-        // Acquire pairs with the Release in `init`.
-        let base = self.base.load(Ordering::Acquire);
-        NonNull::new(base.wrapping_add(frame.0 as usize * PAGE_BYTES))
-            .expect("a frame was handed out, so there is a span, and it does not start at zero")
+        self.address_at(Bytes(frame.0 as usize * PAGE_BYTES))
     }
 
     /// The byte `offset` bytes behind the first frame.
+    #[inline]
     pub(crate) fn address_at(&self, offset: Bytes) -> NonNull<u8> {
         // Acquire pairs with the Release in `init`.
         let base = self.base.load(Ordering::Acquire);
@@ -161,65 +233,123 @@ impl FrameAllocator {
     }
 
     /// How far `address`, a byte of a frame, lies behind the first frame.
+    #[inline]
     pub(crate) fn offset_of(&self, address: NonNull<u8>) -> Bytes {
         // Acquire pairs with the Release in `init`.
         let base = self.base.load(Ordering::Acquire);
         Bytes(address.as_ptr().addr() - base.addr())
     }
 
-    /// Frames handed out.
-    pub fn frames_used(&self) -> PageCount {
-        PageCount(self.state.lock().counts.used)
+    /// The frame that holds an address, which need not be one of the span.
+    pub(crate) fn frame_at(&self, address: NonNull<u8>) -> Option<FrameId> {
+        let span = &self.spans()?.frames;
+        let offset = address.as_ptr().addr().wrapping_sub(span.address());
+        (offset < span.length().0).then_some(FrameId((offset / PAGE_BYTES) as u32))
     }
 
-    /// Frames that take memory: handed out, free but not yet given back, and the bookkeeping
-    /// itself.
-    pub fn frames_held(&self) -> PageCount {
-        let counts = &self.state.lock().counts;
-        let summaries = counts.reached.div_ceil(BLOCKS_PER_SUMMARY) * size_of::<Summary>();
-        let blocks = counts.reached * size_of::<Block>();
-        PageCount(counts.used + counts.touched + counts.trimming)
-            + Bytes(summaries).pages_up()
-            + Bytes(blocks).pages_up()
+    /// Says who can move a frame: `owner` and `index` are what [`Migrate::migrate`] will be told.
+    ///
+    /// # Safety
+    /// The caller owns the frame, and whatever is passed to [`FrameAllocator::shrink_to`] until it
+    /// is freed can move it for this owner and index.
+    pub unsafe fn set_owner(&self, frame: FrameId, owner: u32, index: u8) {
+        self.placed().tables.set(frame.0, Descriptor::Movable { owner, index });
     }
 
-    /// From now on [`FrameAllocator::alloc`] fails when more than `limit` frames would be used.
-    /// Frames already handed out stay.
-    pub fn set_limit(&self, limit: PageCount) {
-        self.state.lock().limit = limit.0;
+    /// Notes the slab descriptor of a frame: how far it lies behind the first frame, in units of 16
+    /// bytes.
+    ///
+    /// # Safety
+    /// The caller owns the frame, and a slab descriptor lies there for as long as it does.
+    pub unsafe fn set_slab(&self, frame: FrameId, descriptor: u32) {
+        self.placed().tables.set(frame.0, Descriptor::Slab { descriptor });
     }
 
-    /// Gives memory of free frames back to the system, highest addresses first, until at most
-    /// `keep` free frames hold memory. Returns the number of frames given back; it is lower than
-    /// asked only when the kernel refuses, as it does for locked memory.
-    pub fn trim(&self, keep: PageCount) -> PageCount {
-        let mut given_back = PageCount(0);
-        let Some(spans) = self.spans() else { return given_back };
-        loop {
-            // A statement of its own, so that the lock is not held below.
-            let run = blocks(spans, &mut self.state.lock()).claim_touched_run(keep.0);
-            let Some(run) = run else { return given_back };
-            let count = PageCount(run.len());
-            // SAFETY: the run was free, so nobody relies on its bytes, and the claim keeps it from
-            // being handed out until it is settled.
-            let discarded =
-                unsafe { spans.frames.discard(PageCount(run.start).bytes(), count.bytes()) }
-                    .is_ok();
-            blocks(spans, &mut self.state.lock()).settle(run, discarded);
-            if !discarded {
-                return given_back;
-            }
-            given_back += count;
-        }
+    /// What the frame is used for, of late: only its owner can be sure.
+    #[inline]
+    pub fn descriptor(&self, frame: FrameId) -> Descriptor {
+        self.placed().tables.get(frame.0)
     }
 
-    /// Walks all tables. Panics when an invariant is broken; for tests.
-    pub fn check(&self) {
+    /// Empties the per-CPU lists of all CPUs, so that their frames merge and can be given back.
+    pub fn drain_all(&self) {
         if let Some(spans) = self.spans() {
-            blocks(spans, &mut self.state.lock()).check();
+            let put = &mut |_, frame| self.zone_of(spans, frame).put(Chunk::frame(frame));
+            self.lists.drain_all(put);
         }
     }
 
+    /// A frame when this CPU's list of the first zone is empty; fills the list on the way.
+    #[cold]
+    fn refill(&self, spans: &Spans, mobility: Mobility) -> Result<u32, OutOfFrames> {
+        let take = || {
+            spans.zones(mobility).iter().find_map(|zone| {
+                self.lists.pop(*zone as usize).or_else(|| self.refill_from(spans, *zone))
+            })
+        };
+        take()
+            .or_else(|| {
+                // The last frames may be in the lists of other CPUs.
+                self.drain_all();
+                take()
+            })
+            .ok_or_else(|| self.out_of_frames(mobility, 0))
+    }
+
+    fn refill_from(&self, spans: &Spans, name: Mobility) -> Option<u32> {
+        let mut zone = self.zone(spans, name);
+        let mut frame = zone.take(0)?.head;
+        for _ in 1..BATCH {
+            // Into the list first: where there is none, not one frame more than needed is taken.
+            if !self.lists.push(name as usize, frame) {
+                break;
+            }
+            match zone.take(0) {
+                Some(chunk) => frame = chunk.head,
+                None => return self.lists.pop(name as usize),
+            }
+        }
+        Some(frame)
+    }
+
+    /// Takes back a frame that this CPU's list has no place for, and others from the list.
+    #[cold]
+    fn spill(&self, spans: &Spans, frame: u32) {
+        let mut zone = self.zone_of(spans, frame);
+        zone.put(Chunk::frame(frame));
+        for _ in 1..BATCH {
+            let Some(frame) = self.lists.pop(zone.name as usize) else { break };
+            zone.put(Chunk::frame(frame));
+        }
+    }
+
+    #[cold]
+    fn out_of_frames(&self, mobility: Mobility, order: u8) -> OutOfFrames {
+        let (mut free, mut online) = (0, 0);
+        if let Some(spans) = self.spans() {
+            for name in spans.zones(mobility) {
+                let Locked { zone, .. } = self.zone(spans, *name);
+                (free, online) = (free + zone.free(), online + zone.online);
+            }
+        }
+        OutOfFrames { mobility, order, free: PageCount(free), online: PageCount(online) }
+    }
+
+    fn zone<'a>(&'a self, spans: &'a Spans, name: Mobility) -> Locked<'a> {
+        Locked { zone: self.zones[name as usize].lock(), name, tables: &spans.tables }
+    }
+
+    /// The zone of a frame that is not free: its block stays where it is.
+    fn zone_of<'a>(&'a self, spans: &'a Spans, frame: u32) -> Locked<'a> {
+        let (BlockState::Live(name) | BlockState::Isolated(name)) =
+            spans.tables.block_of(frame).state()
+        else {
+            panic!("frame {frame} is not of a block in use");
+        };
+        self.zone(spans, name)
+    }
+
+    #[inline]
     fn spans(&self) -> Option<&Spans> {
         // Acquire pairs with the Release in `init`.
         if self.base.load(Ordering::Acquire).is_null() {
@@ -227,6 +357,12 @@ impl FrameAllocator {
         }
         // SAFETY: `base` is set, so `spans` was written before and is never written again.
         unsafe { (*self.spans.get()).as_ref() }
+    }
+
+    /// The spans, for the owner of a frame.
+    #[inline]
+    fn placed(&self) -> &Spans {
+        self.spans().expect("a frame was handed out, so there is a span")
     }
 }
 
@@ -236,30 +372,4 @@ impl Default for FrameAllocator {
     }
 }
 
-/// Bytes of the summaries of `blocks` blocks, in whole pages: the blocks come behind them.
-const fn summaries_bytes(blocks: usize) -> usize {
-    (blocks.div_ceil(BLOCKS_PER_SUMMARY) * size_of::<Summary>()).next_multiple_of(PAGE_BYTES)
-}
-
-/// The tables, for the holder of the lock, which `state` shows the caller to be.
-fn blocks<'a>(spans: &'a Spans, state: &'a mut State) -> Blocks<'a> {
-    let table = spans.table.base().as_ptr();
-    // SAFETY: the table span holds the summaries and behind them the blocks (see `init`), aligned
-    // to pages; the kernel filled it with zeros, which both types allow. They are reached only from
-    // here, with the state borrowed mutably, hence by one thread at a time.
-    unsafe {
-        Blocks {
-            summaries: slice::from_raw_parts_mut(
-                table.cast(),
-                spans.blocks.div_ceil(BLOCKS_PER_SUMMARY),
-            ),
-            blocks: slice::from_raw_parts_mut(
-                table.add(summaries_bytes(spans.blocks)).cast(),
-                spans.blocks,
-            ),
-            counts: &mut state.counts,
-        }
-    }
-}
-
-const _: () = assert!(SPAN_MAX.0 / PAGE_BYTES <= 1 << 24 && FRAMES_PER_BLOCK == 512);
+const _: () = assert!(SPAN_MAX.0 / PAGE_BYTES <= 1 << 24 && ORDER_MAX == 9);

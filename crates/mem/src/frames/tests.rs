@@ -1,79 +1,37 @@
-//! Risk guarded: a frame handed out twice, memory of a used frame given back, or memory counted
-//! wrong.
+//! Risk guarded: a frame handed out twice, memory of a used frame given back, bytes lost on the
+//! way to another block, or memory counted wrong.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod oracle;
 
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+
+use coldpress_sys::page::BLOCK_BYTES;
 use proptest::prelude::*;
 
 use super::*;
 
-/// One span of three blocks and a bit, which is rounded down.
-fn three_blocks() -> FrameAllocator {
+const MIB_2: Bytes = Bytes(BLOCK_BYTES);
+
+fn blocks(count: usize) -> Bytes {
+    Bytes(count * BLOCK_BYTES)
+}
+
+/// An allocator with a core zone of `core` of its `online` blocks; `span` blocks are reserved.
+fn zones(core: Option<usize>, online: usize, span: usize) -> FrameAllocator {
     let frames = FrameAllocator::new();
-    frames.init(Bytes(3 * BLOCK_BYTES + PAGE_BYTES)).unwrap();
+    let (span, core, online) = (blocks(span), core.map(blocks), blocks(online));
+    frames.init(Config { span, core, online, easy_reclaim_hot_add: true }).unwrap();
     frames
 }
 
-/// The oracle: sets of frame numbers, the lowest first.
-struct Naive {
-    used: BTreeSet<u32>,
-    touched: BTreeSet<u32>,
-    fresh: BTreeSet<u32>,
-    limit: usize,
-    reached: bool,
-}
-
-impl Naive {
-    fn new() -> Self {
-        let fresh = (0..3 * FRAMES_PER_BLOCK as u32).collect();
-        let (used, touched) = (BTreeSet::new(), BTreeSet::new());
-        Self { used, touched, fresh, limit: usize::MAX, reached: false }
-    }
-
-    fn alloc(&mut self) -> Option<u32> {
-        if self.used.len() >= self.limit {
-            return None;
-        }
-        let frame = self.touched.pop_first().or_else(|| self.fresh.pop_first())?;
-        self.used.insert(frame);
-        self.reached = true;
-        Some(frame)
-    }
-
-    fn trim(&mut self, keep: usize) -> usize {
-        let before = self.touched.len();
-        while self.touched.len() > keep {
-            self.fresh.extend(self.touched.pop_last());
-        }
-        before - self.touched.len()
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Alloc(usize),
-    Free(usize, usize),
-    Trim(usize),
-    Limit(usize),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        4 => (1_usize..900).prop_map(Step::Alloc),
-        4 => (any::<usize>(), 1_usize..700).prop_map(|(seed, count)| Step::Free(seed, count)),
-        2 => (0_usize..800).prop_map(Step::Trim),
-        1 => prop_oneof![Just(usize::MAX), 0_usize..1600].prop_map(Step::Limit),
-    ]
-}
-
-/// Writes a frame's own number into both ends of it.
-fn mark(frames: &FrameAllocator, frame: FrameId) {
+/// Writes `value` into both ends of a frame.
+fn mark(frames: &FrameAllocator, frame: FrameId, value: u32) {
     let words = frames.address(frame).cast::<u32>().as_ptr();
     // SAFETY: the frame is handed out to the test.
     unsafe {
-        words.write(frame.0);
-        words.add(PAGE_BYTES / 4 - 1).write(frame.0);
+        words.write(value);
+        words.add(PAGE_BYTES / 4 - 1).write(value);
     }
 }
 
@@ -83,154 +41,460 @@ fn marks(frames: &FrameAllocator, frame: FrameId) -> [u32; 2] {
     unsafe { [words.read(), words.add(PAGE_BYTES / 4 - 1).read()] }
 }
 
-fn free(frames: &FrameAllocator, frame: u32) {
+fn free(frames: &FrameAllocator, frame: FrameId) {
     // SAFETY: the tests free only what they hold, and hold no references.
-    unsafe { frames.free(FrameId(frame)) };
+    unsafe { frames.free(frame) };
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+/// How many of the pages from `address` on the system has memory behind
+/// (Documentation/admin-guide/mm/pagemap.rst).
+fn resident(address: usize, pages: PageCount) -> PageCount {
+    use std::os::unix::fs::FileExt;
+    let mut words = vec![0; pages.0 * 8];
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    pagemap.read_exact_at(&mut words, (address / PAGE_BYTES) as u64 * 8).unwrap();
+    let (words, _) = words.as_chunks();
+    PageCount(words.iter().filter(|word| u64::from_ne_bytes(**word) >> 63 == 1).count())
+}
 
-    #[test]
-    fn agrees_with_sets_of_numbers(steps in prop::collection::vec(step(), 1..40)) {
-        let frames = three_blocks();
-        let mut naive = Naive::new();
-        for step in steps {
-            match step {
-                Step::Alloc(count) => for _ in 0..count {
-                    let frame = frames.alloc();
-                    prop_assert_eq!(frame.map(FrameId::index), naive.alloc());
-                    let Some(frame) = frame else { break };
-                    mark(&frames, frame);
-                },
-                Step::Free(seed, count) => for turn in 0..count.min(naive.used.len()) {
-                    let used = naive.used.len();
-                    let frame = *naive.used.iter().nth(seed.wrapping_add(turn * 7) % used).unwrap();
-                    free(&frames, frame);
-                    naive.used.remove(&frame);
-                    naive.touched.insert(frame);
-                },
-                Step::Trim(keep) => {
-                    prop_assert_eq!(frames.trim(PageCount(keep)).0, naive.trim(keep));
-                }
-                Step::Limit(limit) => {
-                    naive.limit = limit;
-                    frames.set_limit(PageCount(limit));
-                }
+/// An owner of single frames; each knows where it is.
+#[derive(Default)]
+struct Owners<'f> {
+    frames: Option<&'f FrameAllocator>,
+    places: HashMap<u32, FrameId>,
+    /// Those that will not be moved.
+    stubborn: Vec<u32>,
+    /// From where, to where, and whether it was done.
+    asked: Vec<(FrameId, FrameId, bool)>,
+}
+
+impl<'f> Owners<'f> {
+    fn new(frames: &'f FrameAllocator) -> Self {
+        Self { frames: Some(frames), ..Self::default() }
+    }
+
+    /// Takes a frame for `owner`. `false` when there is none.
+    fn take(&mut self, owner: u32) -> bool {
+        let frames = self.frames.unwrap();
+        let Ok(frame) = frames.alloc(Mobility::EasyReclaim) else { return false };
+        mark(frames, frame, owner);
+        // SAFETY: the frame is ours, and `migrate` moves it for this owner.
+        unsafe { frames.set_owner(frame, owner, owner as u8) };
+        self.places.insert(owner, frame);
+        true
+    }
+
+    fn free(&mut self, owner: u32) {
+        self.take_back(owner);
+    }
+
+    /// Frees an owner's frame; which it was.
+    fn take_back(&mut self, owner: u32) -> FrameId {
+        let (frames, frame) = (self.frames.unwrap(), self.places.remove(&owner).unwrap());
+        assert_eq!(marks(frames, frame), [owner; 2]);
+        free(frames, frame);
+        frame
+    }
+
+    fn shrink(&mut self, to: Bytes) -> Shrunk {
+        let frames = self.frames.unwrap();
+        // SAFETY: all owners are ours.
+        unsafe { frames.shrink_to(to, self) }
+    }
+
+    fn verify(&self) {
+        for (owner, frame) in &self.places {
+            assert_eq!(marks(self.frames.unwrap(), *frame), [*owner; 2]);
+        }
+    }
+}
+
+impl Migrate for Owners<'_> {
+    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
+        let frames = self.frames.unwrap();
+        assert_eq!((self.places[&owner], owner as u8), (from, index));
+        let moved = !self.stubborn.contains(&owner);
+        self.asked.push((from, to, moved));
+        if moved {
+            // SAFETY: both frames are handed out, and nobody else uses them.
+            unsafe {
+                frames.address(to).copy_from_nonoverlapping(frames.address(from), PAGE_BYTES);
             }
-            frames.check();
-            prop_assert_eq!(frames.frames_used().0, naive.used.len());
-            // Three blocks take one page of summaries and one of blocks.
-            let tables = if naive.reached { 2 } else { 0 };
-            let held = naive.used.len() + naive.touched.len() + tables;
-            prop_assert_eq!(frames.frames_held().0, held);
+            self.places.insert(owner, to);
         }
-        for frame in naive.used {
-            prop_assert_eq!(marks(&frames, FrameId(frame)), [frame; 2]);
-        }
+        moved
     }
 }
 
 #[test]
 fn trimmed_frames_come_back_as_zeros_and_kept_ones_as_they_were() {
-    let frames = three_blocks();
-    let held: Vec<_> = (0..100).map(|_| frames.alloc().unwrap()).collect();
-    held.iter().for_each(|frame| mark(&frames, *frame));
-    held[..99].iter().for_each(|frame| free(&frames, frame.0));
+    let frames = zones(None, 3, 3);
+    let held: Vec<_> = (0..100).map(|_| frames.alloc(Mobility::Core).unwrap()).collect();
+    held.iter().for_each(|frame| mark(&frames, *frame, frame.0 + 1));
+    held[..99].iter().for_each(|frame| free(&frames, *frame));
+    assert_eq!(frames.frames_idle(), PageCount(99));
     assert_eq!(frames.trim(PageCount(30)), PageCount(69));
-    let again: Vec<_> = (0..99).map(|_| frames.alloc().unwrap()).collect();
-    for frame in again {
-        let expected = if frame.0 < 30 { frame.0 } else { 0 };
-        assert_eq!(marks(&frames, frame), [expected; 2]);
+    assert_eq!(frames.frames_idle(), PageCount(30));
+    let again: Vec<_> = (0..99).map(|_| frames.alloc(Mobility::Core).unwrap()).collect();
+    let kept = |frame: &&FrameId| marks(&frames, **frame) == [frame.0 + 1; 2];
+    assert_eq!(again.iter().take(30).filter(kept).count(), 30, "held frames come first");
+    assert!(again[30..].iter().all(|frame| marks(&frames, *frame) == [0; 2]));
+    assert_eq!(marks(&frames, held[99]), [held[99].0 + 1; 2]);
+}
+
+#[test]
+fn what_the_system_holds_is_what_is_counted() {
+    let frames = zones(Some(1), 3, 4);
+    let spans = frames.spans().unwrap();
+    // What is counted and what the system says: in frames, and in all with the tables.
+    let expect = |used: usize, idle: usize, tables: usize| {
+        let held = PageCount(used + idle);
+        let in_frames = resident(spans.frames.address(), blocks(4).pages_down());
+        let in_tables = resident(spans.tables.address(), PageCount(1 + 4));
+        assert_eq!((in_frames, in_tables), (held, PageCount(tables)));
+        assert_eq!(
+            (frames.frames_used(), frames.frames_idle()),
+            (PageCount(used), PageCount(idle))
+        );
+        assert_eq!(frames.frames_held(), held + in_tables);
+        assert_eq!(frames.stats().tables, in_tables);
+    };
+    let mut owners = Owners::new(&frames);
+    // A page of blocks, and the descriptors of each block reached.
+    expect(0, 0, 1);
+    assert!((0..1000).all(|owner| owners.take(owner)));
+    expect(1000, 0, 3);
+    (0..1000).filter(|owner| owner % 3 > 0).for_each(|owner| owners.free(owner));
+    expect(334, 666, 3);
+    frames.trim(PageCount(100));
+    expect(334, 100, 3);
+    let two = Shrunk { online: blocks(2), held_back_by: None };
+    assert_eq!(owners.shrink(blocks(2)), two);
+    assert_eq!(frames.stats().huge_blocks_available(), 1);
+    frames.trim(PageCount(0));
+    expect(334, 0, 2);
+    assert_eq!(frames.grow(blocks(2)).unwrap(), blocks(4));
+    expect(334, 0, 2);
+    owners.verify();
+    (0..1000).step_by(3).for_each(|owner| owners.free(owner));
+    frames.trim(PageCount(0));
+    expect(0, 0, 1);
+}
+
+#[test]
+fn a_block_that_is_free_goes_back_whole() {
+    let frames = zones(None, 2, 2);
+    let chunks: Vec<_> = (0..2).map(|_| frames.alloc_block(Mobility::Core).unwrap()).collect();
+    assert_eq!(frames.stats().huge_blocks_available(), 0);
+    for chunk in &chunks {
+        // SAFETY: the chunk is the test's, and unused.
+        unsafe { frames.free_order(*chunk, ORDER_MAX) };
     }
-    assert_eq!(marks(&frames, held[99]), [99; 2]);
+    assert_eq!(frames.trim(PageCount(512)), PageCount(512));
+    assert_eq!(frames.stats().zone(Mobility::Core).blocks_returned, 1);
+    assert_eq!(frames.trim(PageCount(0)), PageCount(512));
+    assert_eq!(frames.stats().zone(Mobility::Core).blocks_returned, 2);
+    assert_eq!(frames.stats().huge_blocks_available(), 2);
+    assert_eq!(frames.frames_held(), PageCount(1));
+    frames.check();
 }
 
 #[test]
 fn without_a_span_nothing_is_handed_out_and_nothing_breaks() {
     let frames = FrameAllocator::new();
-    assert_eq!(frames.alloc(), None);
+    for mobility in Mobility::ALL {
+        let error = frames.alloc(mobility).unwrap_err();
+        let nothing = PageCount(0);
+        assert_eq!(error, OutOfFrames { mobility, order: 0, free: nothing, online: nothing });
+    }
+    assert_eq!(frames.alloc_order(3, Mobility::Core).unwrap_err().order, 3);
     assert_eq!(frames.trim(PageCount(0)), PageCount(0));
+    assert_eq!(frames.grow(MIB_2).unwrap_err().errno, 22);
     assert_eq!((frames.frames_used(), frames.frames_held()), (PageCount(0), PageCount(0)));
+    assert_eq!(frames.stats(), FrameStats::default());
     frames.check();
 }
 
 #[test]
-fn a_bad_span_and_a_second_span_are_refused() {
+fn bad_sizes_and_a_second_span_are_refused() {
     let frames = FrameAllocator::new();
-    assert_eq!(frames.init(Bytes(BLOCK_BYTES - 1)).unwrap_err().errno, INVALID);
-    assert_eq!(frames.init(SPAN_MAX + Bytes(1)).unwrap_err().errno, INVALID);
-    frames.init(Bytes(BLOCK_BYTES)).unwrap();
-    let first = frames.alloc().unwrap();
-    let address = frames.address(first);
-    assert_eq!(frames.init(Bytes(BLOCK_BYTES)).unwrap_err().errno, BUSY);
-    assert_eq!(frames.address(first), address);
+    let good = Config::one_zone(blocks(2));
+    let bad = [
+        Config::one_zone(Bytes(0)),
+        Config::one_zone(Bytes(BLOCK_BYTES - 1)),
+        Config::one_zone(Bytes(BLOCK_BYTES + PAGE_BYTES)),
+        Config::one_zone(SPAN_MAX + MIB_2),
+        Config { online: Bytes(0), ..good },
+        Config { online: Bytes(PAGE_BYTES), ..good },
+        Config { online: blocks(3), ..good },
+        Config { core: Some(Bytes(0)), ..good },
+        Config { core: Some(Bytes(PAGE_BYTES)), ..good },
+    ];
+    for config in bad {
+        assert_eq!(frames.init(config).unwrap_err().errno, 22, "{config:?}");
+    }
+    frames.init(good).unwrap();
+    let address = frames.address(frames.alloc(Mobility::Core).unwrap());
+    assert_eq!(frames.init(good).unwrap_err().errno, 16);
+    assert_eq!(frames.address(FrameId(0)), address);
+    for size in [Bytes(0), Bytes(1), Bytes(BLOCK_BYTES + PAGE_BYTES)] {
+        assert_eq!(frames.grow(size).unwrap_err().errno, 22);
+    }
+    for order in [ORDER_MAX + 1, u8::MAX] {
+        assert_eq!(frames.alloc_order(order, Mobility::Core).unwrap_err().order, order);
+    }
+    assert_eq!(frames.frames_used(), PageCount(1));
 }
 
-/// Runs itself once more in a process whose address space is limited, as no limit can be lifted
-/// again.
 #[test]
-fn a_span_the_system_refuses_is_an_error() {
+fn requests_fall_back_downwards_only_and_errors_say_what_is_there() {
+    let frames = zones(Some(1), 2, 3);
+    let easy: Vec<_> = (0..512).map(|_| frames.alloc(Mobility::EasyReclaim).unwrap()).collect();
+    assert!(easy.iter().all(|frame| frame.0 >= 512));
+    assert!(frames.alloc(Mobility::EasyReclaim).unwrap().0 < 512);
+    (1..512).for_each(|_| assert!(frames.alloc(Mobility::Core).unwrap().0 < 512));
+    let error = frames.alloc(Mobility::EasyReclaim).unwrap_err();
+    assert_eq!((error.free, error.online), (PageCount(0), PageCount(1024)));
+    free(&frames, easy[7]);
+    free(&frames, easy[9]);
+    let error = frames.alloc(Mobility::Core).unwrap_err();
+    assert_eq!(error.to_string(), "no core chunk of order 0: 0 of 512 frames free");
+    let error = frames.alloc_order(1, Mobility::EasyReclaim).unwrap_err();
+    assert_eq!(error.to_string(), "no easy-reclaim chunk of order 1: 2 of 1024 frames free");
+    assert!(frames.alloc(Mobility::EasyReclaim).is_ok());
+    frames.check();
+}
+
+#[test]
+fn added_memory_goes_where_the_config_says() {
+    for (easy_reclaim_hot_add, zone) in [(true, Mobility::EasyReclaim), (false, Mobility::Core)] {
+        let frames = FrameAllocator::new();
+        let (span, one) = (blocks(4), blocks(1));
+        let config = Config { span, core: Some(one), online: blocks(2), easy_reclaim_hot_add };
+        frames.init(config).unwrap();
+        assert_eq!(frames.grow(one).unwrap(), blocks(3));
+        assert_eq!(frames.stats().zone(zone).online, PageCount(1024));
+        assert_eq!(frames.grow(blocks(2)).unwrap_err().errno, 12);
+        assert_eq!(frames.grow(one).unwrap(), span);
+        assert_eq!(frames.stats().zone(zone).online, PageCount(1536));
+        frames.check();
+    }
+}
+
+#[test]
+fn zeroed_frames_are_zero() {
+    let frames = zones(None, 1, 1);
+    let frame = frames.alloc(Mobility::Core).unwrap();
+    mark(&frames, frame, 7);
+    free(&frames, frame);
+    let frame = frames.alloc_zeroed(Mobility::Core).unwrap();
+    assert_eq!(marks(&frames, frame), [0; 2]);
+}
+
+/// Runs the test `name` once more, in a process with a limit, as no limit can be lifted again.
+fn run_limited(limit: &str, name: &str) -> bool {
     const LIMITED: &str = "COLDPRESS_TEST_LIMITED";
     if std::env::var_os(LIMITED).is_some() {
-        let frames = FrameAllocator::new();
-        assert_eq!(frames.init(Bytes(8 << 30)).unwrap_err().errno, 12);
-        assert_eq!(frames.alloc(), None);
-        frames.init(Bytes(BLOCK_BYTES)).unwrap();
-        assert!(frames.alloc().is_some());
-        return;
+        return true;
     }
     let itself = std::env::current_exe().unwrap();
-    let name = "frames::tests::a_span_the_system_refuses_is_an_error";
+    let script = format!("ulimit {limit} && exec \"$0\" --exact frames::tests::{name}");
     let output = std::process::Command::new("sh")
-        .args(["-c", "ulimit -v 4000000 && exec \"$0\" --exact \"$1\""])
-        .args([itself.as_os_str(), name.as_ref()])
+        .args(["-c".as_ref(), script.as_ref(), itself.as_os_str()])
         .env(LIMITED, "1")
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
+
+#[test]
+fn a_span_the_system_refuses_is_an_error() {
+    if run_limited("-v 4000000", "a_span_the_system_refuses_is_an_error") {
+        let frames = FrameAllocator::new();
+        assert_eq!(frames.init(Config::one_zone(Bytes(8 << 30))).unwrap_err().errno, 12);
+        assert!(frames.alloc(Mobility::Core).is_err());
+        frames.init(Config::one_zone(MIB_2)).unwrap();
+        assert!(frames.alloc(Mobility::Core).is_ok());
+    }
+}
+
+#[test]
+fn memory_the_system_refuses_to_add_leaves_everything_as_it_was() {
+    if run_limited("-d 800000", "memory_the_system_refuses_to_add_leaves_everything_as_it_was") {
+        let frames = zones(Some(1), 4, 2048);
+        let mut owners = Owners::new(&frames);
+        // One block in the middle stays: of two runs of offline blocks the first is to be had, the
+        // second is not.
+        assert_eq!(frames.grow(blocks(8)).unwrap(), blocks(12));
+        assert!((0..5000).all(|owner| owners.take(owner)));
+        (0..5000).filter(|owner| owner % 512 > 0).for_each(|owner| owners.free(owner));
+        owners.stubborn = vec![2048];
+        assert_eq!(owners.shrink(blocks(2)), Shrunk { online: blocks(2), held_back_by: None });
+        let stays = owners.places[&2048].0 as usize / FRAMES_PER_BLOCK;
+        assert!(stays > 1, "block {stays}");
+        let before = (frames.stats(), frames.frames_held());
+        assert_eq!(frames.grow(blocks(1500)).unwrap_err().errno, 12);
+        assert_eq!((frames.stats(), frames.frames_held()), before);
+        frames.check();
+        owners.verify();
+        assert_eq!(frames.grow(blocks(100)).unwrap(), blocks(102));
+        assert!((5000..40_000).all(|owner| owners.take(owner)));
+        owners.verify();
+    }
 }
 
 #[test]
 fn the_largest_span_takes_no_memory_until_used() {
     let frames = FrameAllocator::new();
-    frames.init(SPAN_MAX).unwrap();
-    assert_eq!(frames.frames_held(), PageCount(0));
-    // Blocks enough for a second summary word.
-    let count = (BLOCKS_PER_SUMMARY + 1) * FRAMES_PER_BLOCK;
-    for expected in 0..count {
-        assert_eq!(frames.alloc().map(FrameId::index), Some(expected as u32));
+    let core = Some(SPAN_MAX);
+    frames.init(Config { core, ..Config::one_zone(SPAN_MAX) }).unwrap();
+    // 32768 blocks of 72 bytes each.
+    let tables = PageCount(576);
+    assert_eq!(frames.frames_held(), tables);
+    assert_eq!(frames.stats().huge_blocks_available(), 32_768);
+    for _ in 0..3 * FRAMES_PER_BLOCK {
+        frames.alloc(Mobility::Core).unwrap();
     }
-    // 65 blocks: two summary words in one page, 65 x 128 bytes in three.
-    assert_eq!(frames.frames_held(), PageCount(count + 1 + 3));
+    assert_eq!(frames.frames_held(), tables + PageCount(3 * FRAMES_PER_BLOCK + 3));
     frames.check();
+}
+
+#[test]
+fn a_dropped_allocator_leaves_no_mapping() {
+    let frames = zones(Some(1), 2, 4);
+    let address = frames.address(frames.alloc(Mobility::Core).unwrap()).addr().get();
+    let is_mapped = || {
+        let mut found = false;
+        coldpress_sys::map::for_each_span(|from, to| found |= (from..to).contains(&address));
+        found
+    };
+    assert!(is_mapped());
+    drop(frames);
+    assert!(!is_mapped());
 }
 
 #[test]
 #[should_panic(expected = "freed twice")]
 fn a_frame_freed_twice_is_noticed() {
-    let frames = three_blocks();
-    let frame = frames.alloc().unwrap();
-    free(&frames, frame.0);
-    free(&frames, frame.0);
+    let frames = zones(None, 1, 1);
+    let frame = frames.alloc(Mobility::Core).unwrap();
+    free(&frames, frame);
+    free(&frames, frame);
 }
 
 #[test]
-fn frames_in_use_keep_their_bytes_while_others_trim() {
-    let frames = three_blocks();
+fn shrinking_says_what_holds_the_rest() {
+    let frames = zones(Some(2), 8, 8);
+    let mut owners = Owners::new(&frames);
+    assert!((0..6 * 512).all(|owner| owners.take(owner)));
+    // The second to sixth easy-reclaim blocks keep one frame each, of several kinds.
+    (0..6 * 512).filter(|owner| owner % 512 != 0).for_each(|owner| owners.free(owner));
+    let slab = frames.alloc(Mobility::EasyReclaim).unwrap();
+    // SAFETY: the frame is the test's; nobody looks for a descriptor.
+    unsafe { frames.set_slab(slab, 99) };
+    assert_eq!(frames.descriptor(slab), Descriptor::Slab { descriptor: 99 });
+    let core = frames.alloc(Mobility::Core).unwrap();
+    owners.stubborn = vec![1024];
+    let Shrunk { online, held_back_by } = owners.shrink(Bytes(0));
+    let one = PageCount(1);
+    let left = held_back_by.unwrap();
+    assert_eq!((left.core, left.slab, left.refused), (one, one, PageCount(0)));
+    assert!(left.movable >= one);
+    // The blocks of the slab, of the stubborn one and of the core frame; moved frames went into
+    // one of them, or into the other core block when they were asked last.
+    assert!(online >= blocks(3) && online <= blocks(4), "{online:?}");
+    frames.check();
+    owners.verify();
+    free(&frames, slab);
+    free(&frames, core);
+    owners.stubborn.clear();
+    assert_eq!(owners.shrink(MIB_2), Shrunk { online: MIB_2, held_back_by: None });
+    frames.check();
+    owners.verify();
+    (0..6).for_each(|owner| owners.free(owner * 512));
+    assert_eq!(owners.shrink(Bytes(0)), Shrunk { online: Bytes(0), held_back_by: None });
+    assert!(frames.alloc(Mobility::Core).is_err());
+    assert_eq!(frames.frames_held(), PageCount(1));
+    assert_eq!(frames.grow(blocks(8)).unwrap(), blocks(8));
+    assert!(owners.take(1));
+    frames.check();
+}
+
+#[test]
+fn shrinking_stops_where_there_is_no_room() {
+    let frames = zones(None, 4, 4);
+    let mut owners = Owners::new(&frames);
+    assert!((0..1500).all(|owner| owners.take(owner)));
+    let shrunk = owners.shrink(blocks(2));
+    assert_eq!(shrunk.online, blocks(3));
+    assert!(shrunk.held_back_by.unwrap().movable > PageCount(0));
+    frames.check();
+    owners.verify();
+}
+
+#[test]
+fn a_frame_freed_into_an_isolated_block_is_not_handed_out() {
+    let frames = zones(None, 1, 1);
+    let spans = frames.spans().unwrap();
+    let mut owners = Owners::new(&frames);
+    assert!((0..300).all(|owner| owners.take(owner)));
+    (0..300).step_by(7).for_each(|owner| owners.free(owner));
+    frames.zone(spans, Mobility::Core).isolate(0).unwrap();
+    frames.check();
+    (1..300).step_by(7).for_each(|owner| owners.free(owner));
+    frames.check();
+    assert!(frames.alloc(Mobility::Core).is_err());
+    assert_eq!(frames.frames_used().0, owners.places.len());
+    frames.zone(spans, Mobility::Core).reuse(0);
+    frames.check();
+    assert!((1000..1290).all(|owner| owners.take(owner)));
+    owners.verify();
+    frames.check();
+}
+
+#[test]
+fn the_fragmentation_index_is_the_kernels() {
+    let mut stats = ZoneStats::default();
+    assert_eq!(stats.fragmentation_index(9), 0);
+    (stats.free, stats.chunks[0]) = (PageCount(512), 512);
+    // 1000 - (1000 + 512000 / 512) / 512.
+    assert_eq!(stats.fragmentation_index(9), 997);
+    assert_eq!(stats.fragmentation_index(0), -1000);
+    (stats.free, stats.chunks[0]) = (PageCount(1), 1);
+    assert_eq!(stats.fragmentation_index(9), -1);
+    stats.chunks[9] = 1;
+    assert_eq!(stats.fragmentation_index(9), -1000);
+}
+
+#[test]
+fn one_claim_on_moving_at_a_time() {
+    let frames = zones(None, 1, 1);
+    let claim = frames.claim_moves();
+    assert!(claim.is_some() && frames.claim_moves().is_none());
+    drop(claim);
+    assert!(frames.claim_moves().is_some());
+}
+
+#[test]
+fn frames_in_use_keep_their_bytes_while_others_trim_and_shrink() {
+    let frames = zones(Some(1), 6, 6);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(|| {
+            .map(|number| {
+                let frames = &frames;
+                scope.spawn(move || {
                     for _ in 0..300 {
-                        let held: Vec<_> = (0..40).map_while(|_| frames.alloc()).collect();
-                        held.iter().for_each(|frame| mark(&frames, *frame));
+                        let held: Vec<_> = (0..40)
+                            .map_while(|_| frames.alloc(Mobility::ALL[number]).ok())
+                            .collect();
+                        held.iter().for_each(|frame| mark(frames, *frame, frame.0));
                         std::thread::yield_now();
                         for frame in held {
-                            assert_eq!(marks(&frames, frame), [frame.0; 2]);
-                            free(&frames, frame.0);
+                            assert_eq!(marks(frames, frame), [frame.0; 2]);
+                            free(frames, frame);
                         }
                     }
                 })
@@ -242,6 +506,19 @@ fn frames_in_use_keep_their_bytes_while_others_trim() {
                 frames.trim(PageCount(3));
             }
         });
+        scope.spawn(|| {
+            let mut owners = Owners::new(&frames);
+            let mut next = 0;
+            while !done.load(Ordering::Relaxed) {
+                let _ = (next..next + 200).all(|owner| owners.take(owner));
+                owners.shrink(blocks(3));
+                owners.verify();
+                let _ = frames.grow(Bytes(blocks(6).0 - frames.online().0));
+                let gone: Vec<_> = owners.places.keys().copied().collect();
+                gone.into_iter().for_each(|owner| owners.free(owner));
+                next += 200;
+            }
+        });
         let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         done.store(true, Ordering::Relaxed);
         assert!(results.iter().all(Result::is_ok));
@@ -249,5 +526,5 @@ fn frames_in_use_keep_their_bytes_while_others_trim() {
     frames.check();
     assert_eq!(frames.frames_used(), PageCount(0));
     frames.trim(PageCount(0));
-    assert_eq!(frames.frames_held(), PageCount(2));
+    assert_eq!(frames.frames_idle(), PageCount(0));
 }

@@ -17,7 +17,7 @@ use core::ptr::NonNull;
 use coldpress_sys::{PAGE_BYTES, PageCount};
 
 use super::Handle;
-use crate::frames::{FrameAllocator, FrameId};
+use crate::frames::{FrameAllocator, FrameId, Mobility};
 
 const SLOT_BITS: u32 = 9;
 /// Words of a leaf: a frame without the head.
@@ -146,7 +146,7 @@ impl<'f> HandleTable<'f> {
 
     /// Makes a leaf with all slots free and lists it.
     fn add_leaf(&mut self) -> Option<()> {
-        let frame = self.frames.alloc()?;
+        let frame = self.frames.alloc(Mobility::Core).ok()?;
         let Some(number) = self.take_number() else {
             // SAFETY: the frame was just handed to us and nothing refers to it.
             unsafe { self.frames.free(frame) };
@@ -169,7 +169,7 @@ impl<'f> HandleTable<'f> {
         }
         if self.numbers as usize == self.directories * ENTRIES {
             let directory = self.root.get_mut(self.directories)?;
-            *directory = self.frames.alloc()?.index();
+            *directory = self.frames.alloc(Mobility::Core).ok()?.index();
             self.directories += 1;
         }
         self.numbers += 1;

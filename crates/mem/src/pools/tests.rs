@@ -8,11 +8,21 @@ use proptest::prelude::*;
 
 use super::naive::Naive;
 use super::*;
-use crate::frames::FrameAllocator;
+use crate::frames::hog::Hog;
+use crate::frames::{Config, FrameAllocator, Mobility, Shrunk};
 
 fn sixteen_mib() -> FrameAllocator {
     let frames = FrameAllocator::new();
-    frames.init(Bytes(8 * BLOCK_BYTES)).unwrap();
+    frames.init(Config::one_zone(Bytes(8 * BLOCK_BYTES))).unwrap();
+    frames
+}
+
+/// Twelve blocks, of which two are core and three more can be added.
+fn two_zones() -> FrameAllocator {
+    let frames = FrameAllocator::new();
+    let blocks = |count| Bytes(count * BLOCK_BYTES);
+    let (span, online) = (blocks(12), blocks(9));
+    frames.init(Config { core: Some(blocks(2)), online, ..Config::one_zone(span) }).unwrap();
     frames
 }
 
@@ -28,13 +38,15 @@ struct Pair<'f> {
     naive: Naive,
     held: Vec<(Handle, Handle)>,
     frames: &'f FrameAllocator,
+    hog: Hog<'f>,
     seed: u32,
 }
 
 impl<'f> Pair<'f> {
     fn new(frames: &'f FrameAllocator, chain_max: usize) -> Self {
         let pool = Zsmalloc::new(frames, chain_max);
-        Self { pool, naive: Naive::default(), held: Vec::new(), frames, seed: 0 }
+        let hog = Hog::new(frames);
+        Self { pool, naive: Naive::default(), held: Vec::new(), frames, hog, seed: 0 }
     }
 
     /// Allocates and writes in both. `false` when the pool has no frame.
@@ -85,12 +97,13 @@ impl<'f> Pair<'f> {
         assert_eq!(stats.objects, expected.objects);
         assert_eq!(stats.bytes_stored, expected.bytes_stored);
         let tables = stats.metadata - Bytes(size_of::<Zsmalloc>());
-        assert_eq!(stats.frames + tables.pages_up(), self.frames.frames_used());
+        assert_eq!(stats.frames + tables.pages_up() + self.hog.held(), self.frames.frames_used());
     }
 
     /// Frees what is left and expects every frame back.
     fn finish(mut self) {
         (0..self.held.len()).rev().for_each(|which| self.free(which));
+        self.hog.leave(usize::MAX);
         self.check();
         assert_eq!(self.frames.frames_used(), PageCount(0));
     }
@@ -109,7 +122,11 @@ enum Step {
         count: usize,
     },
     Write(usize),
-    Limit(usize),
+    /// Takes frames away until so many are free.
+    Leave(usize),
+    /// Blocks to shrink to, and to add.
+    Shrink(usize),
+    Grow(usize),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -118,7 +135,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(size, step, count)| Step::Store { size, step, count }),
         4 => (any::<usize>(), 1_usize..150).prop_map(|(first, count)| Step::Free { first, count }),
         2 => any::<usize>().prop_map(Step::Write),
-        1 => prop_oneof![Just(usize::MAX), 0_usize..300].prop_map(Step::Limit),
+        1 => prop_oneof![Just(usize::MAX), 0_usize..300].prop_map(Step::Leave),
+        1 => (0_usize..12).prop_map(Step::Shrink),
+        1 => (1_usize..6).prop_map(Step::Grow),
     ]
 }
 
@@ -130,7 +149,7 @@ proptest! {
         chain_max in 1..=zsmalloc::CHAIN_MAX,
         steps in prop::collection::vec(step(), 1..40),
     ) {
-        let frames = sixteen_mib();
+        let frames = two_zones();
         let mut pair = Pair::new(&frames, chain_max);
         for step in steps {
             match step {
@@ -148,7 +167,12 @@ proptest! {
                 }
                 Step::Write(which) if !pair.held.is_empty() => pair.write(which % pair.held.len()),
                 Step::Write(_) => {}
-                Step::Limit(limit) => frames.set_limit(PageCount(limit)),
+                Step::Leave(free) => pair.hog.leave(free),
+                Step::Shrink(blocks) => {
+                    let shrunk = pair.pool.shrink_frames(Bytes(blocks * BLOCK_BYTES));
+                    prop_assert_eq!(shrunk.online, frames.online());
+                }
+                Step::Grow(blocks) => drop(frames.grow(Bytes(blocks * BLOCK_BYTES))),
             }
             pair.check();
         }
@@ -203,8 +227,7 @@ fn running_out_of_frames_at_any_point_loses_and_leaks_nothing() {
         for size in [32, 32, 32] {
             assert!(pair.store(Bytes(size)));
         }
-        let before = frames.frames_used();
-        frames.set_limit(before + PageCount(limit - 1));
+        pair.hog.leave(limit - 1);
         let refused = script(&mut pair);
         pair.finish();
         failures += refused;
@@ -221,12 +244,12 @@ fn a_refused_allocation_can_be_repeated_when_frames_are_back() {
     let mut pair = Pair::new(&frames, 16);
     // At every limit up to what one object takes, the whole of it is undone.
     for limit in 0.. {
-        frames.set_limit(PageCount(limit));
+        pair.hog.leave(limit);
         if pair.store(Bytes(3840)) {
             assert!(limit > 16, "a zspage of a long chain, its descriptor and two tables");
             break;
         }
-        assert_eq!(frames.frames_used(), PageCount(0));
+        assert_eq!(frames.frames_used(), pair.hog.held());
     }
     pair.check();
     pair.finish();
@@ -300,4 +323,55 @@ fn names_that_are_not_in_use_are_noticed() {
         assert!(attempt.is_err(), "{name:?} passed");
     }
     assert_eq!(pool.size(other), Bytes(77));
+}
+
+#[test]
+fn objects_survive_the_way_to_other_blocks() {
+    let frames = two_zones();
+    let mut pair = Pair::new(&frames, 16);
+    for index in 0..5000 {
+        assert!(pair.store(Bytes((index * 97) % 4000 + 1)));
+    }
+    let full = frames.stats();
+    assert!(full.zone(Mobility::EasyReclaim).used.0 > 2000, "{full:?}");
+    // Every zspage is left with some objects, all over the blocks.
+    (0..4000).for_each(|turn| pair.free(turn * 7 % (5000 - turn)));
+    let used = frames.stats().zone(Mobility::EasyReclaim).used;
+    let target = Bytes(2 * BLOCK_BYTES) + Bytes(used.bytes().0.next_multiple_of(BLOCK_BYTES));
+    let shrunk = pair.pool.shrink_frames(target);
+    assert_eq!(shrunk, Shrunk { online: target, held_back_by: None });
+    assert!(frames.stats().zone(Mobility::EasyReclaim).migrations > 0);
+    pair.check();
+    // What is left cannot go lower than it is large; it says so, and nothing is lost.
+    let shrunk = pair.pool.shrink_frames(Bytes(0));
+    assert!(shrunk.online > Bytes(0) && shrunk.held_back_by.is_some());
+    pair.check();
+    frames.grow(Bytes(3 * BLOCK_BYTES)).unwrap();
+    (0..500).for_each(|index| assert!(pair.store(Bytes(index * 8 + 1))));
+    pair.check();
+    pair.finish();
+}
+
+#[test]
+fn a_second_pool_does_not_move_the_objects_of_the_first() {
+    let frames = two_zones();
+    let (mut first, mut second) = (Pair::new(&frames, 8), Pair::new(&frames, 8));
+    for index in 0..1500 {
+        assert!(first.store(Bytes(index + 1)) && second.store(Bytes(index + 2)));
+    }
+    let online = frames.online();
+    let shrunk = second.pool.shrink_frames(Bytes(0));
+    assert!(shrunk.held_back_by.is_some_and(|held| held.movable > PageCount(0)));
+    assert_eq!(frames.stats().zone(Mobility::EasyReclaim).migrations, 0);
+    assert!(shrunk.online < online);
+    for pair in [&mut first, &mut second] {
+        (0..pair.held.len()).rev().for_each(|which| pair.free(which));
+    }
+    // With the first gone, the second can be moved.
+    drop(first);
+    second.store(Bytes(100));
+    second.store(Bytes(3000));
+    let shrunk = second.pool.shrink_frames(Bytes(BLOCK_BYTES));
+    assert_eq!(shrunk, Shrunk { online: Bytes(BLOCK_BYTES), held_back_by: None });
+    second.finish();
 }

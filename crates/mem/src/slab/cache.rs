@@ -1,258 +1,279 @@
-//! One size class: frames cut into objects of one size.
+//! One class of slabs: which have free objects, and how objects come back.
 //!
-//! Idea: a frame starts with a header; the objects are counted from the frame's end. Freed objects
-//! are chained through their first two bytes, objects never handed out lie beyond `carved`. The
-//! header of an object is found by clearing the low bits of its address.
+//! Idea (Linux mm/slub.c): a freed object is pushed onto its slab's freelist by exchanging the
+//! (freelist, counters) pair, without the lock as long as the slab stays on its list. Objects are
+//! taken by a whole freelist at a time, or one, under the lock.
 //!
 //! Invariants:
-//! 1. A frame of this class is on exactly one list: `full` when all its objects are out, `partial`
-//!    when some are, `spare` when none is. There is at most one spare frame.
-//! 2. `in_use` of a header counts the objects that are out; in `carved` objects, the others are
-//!    chained from `free`, each once.
+//! 1. Whenever the lock is free: a slab with all objects out is on `full`, one with some on
+//!    `partial`; one with none is `spare`, or given back.
+//! 2. Hence the pair is changed under the lock, but for frees between two partial states.
+//! 3. Under the lock the first object of a freelist stays on it until the holder takes it, so its
+//!    link may be read.
 
-use core::mem::{self, size_of};
-use core::ptr::NonNull;
+use core::mem;
 
-use coldpress_sys::PAGE_BYTES;
+use coldpress_sys::sync::SpinLock;
 
-use super::size_class::{GRANULE, HEADER_BYTES, capacity, object_bytes};
-use crate::frames::{FrameAllocator, FrameId};
+use super::descriptor::{Chain, Object, Slab, SlabRef, State};
 
-/// No frame, in a link.
-const NONE: u32 = u32::MAX;
-/// No object, in a chain: the place of the header.
-const END: u16 = 0;
+/// Where slabs and objects are: names to memory.
+pub(super) trait Space {
+    /// The descriptor of a slab that exists.
+    fn slab(&self, slab: SlabRef) -> &Slab;
 
-/// The head of a slab frame.
-#[repr(C, align(16))]
-struct Header {
-    next: u32,
-    prev: u32,
-    frame: u32,
-    in_use: u16,
-    /// The first freed object, as its distance from the frame's start in granules.
-    free: u16,
-    /// Objects ever handed out.
-    carved: u16,
-    class: u16,
+    /// The object behind `object` in its chain. `object` must be free, and stay so meanwhile.
+    fn link(&self, object: Object) -> Object;
+
+    /// Chains `next` behind `object`, which must be the caller's.
+    fn set_link(&self, object: Object, next: Object);
 }
 
-const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
-
-/// The frames of one class. The methods must always get the same allocator and class.
+/// The slabs of one class. On a line of its own, as classes are used by different processors.
+#[repr(align(64))]
 pub(super) struct Cache {
-    partial: u32,
-    full: u32,
-    spare: u32,
-    pub(super) frames: usize,
-    pub(super) objects: usize,
+    lists: SpinLock<Lists>,
+}
+
+struct Lists {
+    partial: SlabRef,
+    full: SlabRef,
+    spare: SlabRef,
+}
+
+/// What a walk over all slabs of a class found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Census {
+    pub(super) slabs: usize,
+    /// Objects that are out.
+    pub(super) in_use: usize,
+}
+
+impl Lists {
+    const EMPTY: Self = Self { partial: SlabRef::NONE, full: SlabRef::NONE, spare: SlabRef::NONE };
 }
 
 impl Cache {
-    pub(super) const EMPTY: Self =
-        Self { partial: NONE, full: NONE, spare: NONE, frames: 0, objects: 0 };
+    /// A class without slabs.
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        Self { lists: SpinLock::new(Lists::EMPTY) }
+    }
 
-    /// An object with undefined contents. `None` when there is no frame.
-    pub(super) fn alloc(&mut self, frames: &FrameAllocator, class: usize) -> Option<NonNull<u8>> {
-        let frame = if self.partial != NONE {
-            self.partial
-        } else {
-            let frame = self.empty_frame(frames, class)?;
-            link(frames, &mut self.partial, frame);
-            frame
-        };
-        let header = header_of(frames, frame);
-        let base = header.cast::<u8>();
-        // SAFETY: the frame is ours and starts with a header (invariant 1), and we hold the cache
-        // mutably. It is partial, so there is a chained object or one not yet carved, inside the
-        // frame.
-        let object = unsafe {
-            let header = &mut *header.as_ptr();
-            let object = if header.free != END {
-                let object = base.add(usize::from(header.free) * GRANULE);
-                header.free = object.cast::<u16>().read();
-                object
-            } else {
-                header.carved += 1;
-                base.add(PAGE_BYTES - usize::from(header.carved) * object_bytes(class))
-            };
-            header.in_use += 1;
-            if usize::from(header.in_use) == capacity(class) {
-                unlink(frames, &mut self.partial, frame);
-                link(frames, &mut self.full, frame);
+    /// A class without slabs.
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Self { lists: SpinLock::new(Lists::EMPTY) }
+    }
+
+    /// Gives a chain of objects back to their slab. Returns a slab without objects that is on no
+    /// list any more: the caller gives its memory back.
+    pub(super) fn give_back(
+        &self,
+        space: &impl Space,
+        slab: SlabRef,
+        chain: Chain,
+    ) -> Option<SlabRef> {
+        let descriptor = space.slab(slab);
+        loop {
+            let old = descriptor.state();
+            let new = freed(old, chain);
+            if old.is_full() || new.is_empty() {
+                return self.give_back_locked(space, slab, chain);
             }
-            object
+            space.set_link(chain.last, old.freelist);
+            if descriptor.change(old, new) {
+                return None;
+            }
+        }
+    }
+
+    /// As [`Cache::give_back`], where the slab may change its list.
+    fn give_back_locked(&self, space: &impl Space, slab: SlabRef, chain: Chain) -> Option<SlabRef> {
+        let descriptor = space.slab(slab);
+        let mut lists = self.lists.lock();
+        let (old, new) = loop {
+            let old = descriptor.state();
+            let new = freed(old, chain);
+            space.set_link(chain.last, old.freelist);
+            if descriptor.change(old, new) {
+                break (old, new);
+            }
         };
-        self.objects += 1;
+        match (old.is_full(), new.is_empty()) {
+            (false, false) => {}
+            (true, false) => {
+                unlink(space, &mut lists.full, slab);
+                link(space, &mut lists.partial, slab);
+            }
+            (was_full, true) => {
+                let list = if was_full { &mut lists.full } else { &mut lists.partial };
+                unlink(space, list, slab);
+                if lists.spare != SlabRef::NONE {
+                    return Some(slab);
+                }
+                lists.spare = slab;
+            }
+        }
+        None
+    }
+
+    /// Takes all free objects of a slab. `None`: no slab has one.
+    pub(super) fn take_chain(&self, space: &impl Space) -> Option<(Object, u16)> {
+        let mut lists = self.lists.lock();
+        let slab = lists.with_free_objects(space)?;
+        let descriptor = space.slab(slab);
+        let old = loop {
+            let old = descriptor.state();
+            if descriptor.change(old, old.then(Object::NONE, old.objects)) {
+                break old;
+            }
+        };
+        unlink(space, &mut lists.partial, slab);
+        link(space, &mut lists.full, slab);
+        Some((old.freelist, old.objects - old.in_use))
+    }
+
+    /// Takes one object. `None`: no slab has one.
+    pub(super) fn take_one(&self, space: &impl Space) -> Option<Object> {
+        let mut lists = self.lists.lock();
+        let slab = lists.with_free_objects(space)?;
+        let descriptor = space.slab(slab);
+        let (object, new) = loop {
+            let old = descriptor.state();
+            let new = old.then(space.link(old.freelist), old.in_use + 1);
+            if descriptor.change(old, new) {
+                break (old.freelist, new);
+            }
+        };
+        if new.is_full() {
+            unlink(space, &mut lists.partial, slab);
+            link(space, &mut lists.full, slab);
+        }
         Some(object)
     }
 
-    /// The spare frame, or a new one.
-    fn empty_frame(&mut self, frames: &FrameAllocator, class: usize) -> Option<u32> {
-        if self.spare != NONE {
-            return Some(mem::replace(&mut self.spare, NONE));
-        }
-        let frame = frames.alloc()?.index();
-        let class = class as u16;
-        let header =
-            Header { next: NONE, prev: NONE, frame, in_use: 0, free: END, carved: 0, class };
-        // SAFETY: the frame was just handed to us, and is large and aligned enough for a header.
-        unsafe { header_of(frames, frame).write(header) };
-        self.frames += 1;
-        Some(frame)
+    /// Lists a new slab, of which an object is out.
+    pub(super) fn adopt(&self, space: &impl Space, slab: SlabRef) {
+        let mut lists = self.lists.lock();
+        let list =
+            if space.slab(slab).state().is_full() { &mut lists.full } else { &mut lists.partial };
+        link(space, list, slab);
     }
 
-    /// Takes an object back.
+    /// Takes the spare slab away.
+    pub(super) fn take_spare(&self) -> Option<SlabRef> {
+        let spare = mem::replace(&mut self.lists.lock().spare, SlabRef::NONE);
+        (spare != SlabRef::NONE).then_some(spare)
+    }
+
+    /// Takes any slab away, with objects out or not.
     ///
-    /// # Safety
-    /// `object` came from [`Cache::alloc`] of this cache, was not freed since, and is not used any
-    /// more.
-    pub(super) unsafe fn free(
-        &mut self,
-        frames: &FrameAllocator,
-        class: usize,
-        object: NonNull<u8>,
-    ) {
-        let address = object.as_ptr().addr();
-        let header = object.as_ptr().map_addr(|address| address & !(PAGE_BYTES - 1));
-        // SAFETY: the object lies in a frame of ours behind its header, by the caller's promise,
-        // and its own bytes are free to hold the chain.
-        let (frame, was_full, empty) = unsafe {
-            let header = &mut *header.cast::<Header>();
-            assert_eq!(usize::from(header.class), class, "freed with another layout");
-            let was_full = usize::from(header.in_use) == capacity(class);
-            object.cast::<u16>().write(header.free);
-            header.free = (address % PAGE_BYTES / GRANULE) as u16;
-            header.in_use -= 1;
-            (header.frame, was_full, header.in_use == 0)
-        };
-        self.objects -= 1;
-        if was_full {
-            unlink(frames, &mut self.full, frame);
-            link(frames, &mut self.partial, frame);
-        }
-        if empty {
-            unlink(frames, &mut self.partial, frame);
-            if self.spare == NONE {
-                self.spare = frame;
-            } else {
-                self.frames -= 1;
-                // SAFETY: the frame is ours, is on no list any more, and none of its objects is
-                // out.
-                unsafe { frames.free(FrameId::from_index(frame)) };
+    /// Whoever calls this ends the use of all its objects.
+    pub(super) fn take_any(&self, space: &impl Space) -> Option<SlabRef> {
+        let mut guard = self.lists.lock();
+        let lists = &mut *guard;
+        for list in [&mut lists.partial, &mut lists.full] {
+            let slab = *list;
+            if slab != SlabRef::NONE {
+                unlink(space, list, slab);
+                return Some(slab);
             }
         }
+        let spare = mem::replace(&mut lists.spare, SlabRef::NONE);
+        (spare != SlabRef::NONE).then_some(spare)
     }
 
-    /// Gives the spare frame back.
-    pub(super) fn trim(&mut self, frames: &FrameAllocator) {
-        let spare = mem::replace(&mut self.spare, NONE);
-        if spare != NONE {
-            self.frames -= 1;
-            // SAFETY: the spare frame is ours, on no list any more, and none of its objects is out.
-            unsafe { frames.free(FrameId::from_index(spare)) };
-        }
-    }
-
-    /// Gives all frames back, those with objects too.
-    ///
-    /// # Safety
-    /// Nobody uses an object of this cache any more.
-    pub(super) unsafe fn release(&mut self, frames: &FrameAllocator) {
-        for head in [self.partial, self.full, self.spare] {
-            let mut frame = head;
-            while frame != NONE {
-                // SAFETY: a listed frame is ours and starts with a header; nobody uses its objects,
-                // by the caller's promise. The link is read before the frame goes.
-                unsafe {
-                    let next = header_of(frames, frame).as_ref().next;
-                    frames.free(FrameId::from_index(frame));
-                    frame = next;
-                }
+    /// Counts slabs and objects that are out; calls `visit` for each slab.
+    pub(super) fn census(&self, space: &impl Space, mut visit: impl FnMut(SlabRef)) -> Census {
+        let lists = self.lists.lock();
+        let mut census = Census::default();
+        for head in [lists.partial, lists.full, lists.spare] {
+            let mut slab = head;
+            while slab != SlabRef::NONE {
+                let descriptor = space.slab(slab);
+                let state = descriptor.state();
+                census.slabs += 1;
+                census.in_use += usize::from(state.in_use);
+                visit(slab);
+                slab = descriptor.next();
             }
         }
-        *self = Self::EMPTY;
+        census
     }
 
-    /// Walks all lists and chains. Panics when an invariant is broken.
-    pub(super) fn check(&self, frames: &FrameAllocator, class: usize) {
-        let full = capacity(class)..=capacity(class);
-        let lists =
-            [(self.partial, 1..=capacity(class) - 1), (self.full, full), (self.spare, 0..=0)];
-        let (mut frame_count, mut object_count) = (0, 0);
-        for (head, expected) in lists {
-            let (mut frame, mut prev) = (head, NONE);
-            while frame != NONE {
-                // SAFETY: a listed frame is ours and starts with a header; nobody changes it while
-                // we have the cache.
-                let header = unsafe { header_of(frames, frame).as_ref() };
-                assert_eq!((header.prev, header.frame), (prev, frame), "broken list");
-                assert_eq!(usize::from(header.class), class);
-                let in_use = usize::from(header.in_use);
-                assert!(expected.contains(&in_use), "{in_use} objects out on the wrong list");
-                check_chain(header, class);
-                frame_count += 1;
-                object_count += in_use;
-                (frame, prev) = (header.next, frame);
-                assert!(head != self.spare || frame == NONE, "more than one spare frame");
+    /// Walks all lists and freelists, while nobody frees. Panics when an invariant is broken.
+    pub(super) fn check(&self, space: &impl Space) {
+        let lists = self.lists.lock();
+        let heads = [lists.partial, lists.full, lists.spare];
+        for (list, head) in heads.into_iter().enumerate() {
+            let (mut slab, mut prev) = (head, SlabRef::NONE);
+            while slab != SlabRef::NONE {
+                let descriptor = space.slab(slab);
+                let state = descriptor.state();
+                assert_eq!(descriptor.prev(), prev, "broken list");
+                let expected = if state.is_full() { 1 } else { usize::from(state.is_empty()) * 2 };
+                assert_eq!(list, expected, "{state:?} on the wrong list");
+                check_freelist(space, descriptor.frame(), state);
+                (slab, prev) = (descriptor.next(), slab);
+                assert!(list != 2 || slab == SlabRef::NONE, "more than one spare slab");
             }
         }
-        assert_eq!((frame_count, object_count), (self.frames, self.objects));
     }
 }
 
-/// Follows the chain of freed objects: inside the frame, on object starts, each once, none missing.
-fn check_chain(header: &Header, class: usize) {
-    let base = core::ptr::from_ref(header).cast::<u8>();
-    let mut seen = [false; PAGE_BYTES / GRANULE];
-    let (mut free, mut count) = (header.free, 0);
-    while free != END {
-        let from_end = PAGE_BYTES - usize::from(free) * GRANULE;
-        assert!(from_end.is_multiple_of(object_bytes(class)), "the chain leaves the objects");
-        assert!(from_end / object_bytes(class) <= usize::from(header.carved), "not yet carved");
-        assert!(!mem::replace(&mut seen[usize::from(free)], true), "the chain is a ring");
-        // SAFETY: the place is an object of this frame (asserted), and free ones start with a link.
-        free = unsafe { base.add(usize::from(free) * GRANULE).cast::<u16>().read() };
+impl Lists {
+    /// A slab on `partial`; the spare one becomes it when there is no other.
+    fn with_free_objects(&mut self, space: &impl Space) -> Option<SlabRef> {
+        if self.partial == SlabRef::NONE && self.spare != SlabRef::NONE {
+            let spare = mem::replace(&mut self.spare, SlabRef::NONE);
+            link(space, &mut self.partial, spare);
+        }
+        Some(self.partial).filter(|slab| *slab != SlabRef::NONE)
+    }
+}
+
+/// The state with a chain put before the freelist.
+fn freed(old: State, chain: Chain) -> State {
+    assert!(chain.count <= old.in_use, "more objects freed than are out");
+    old.then(chain.first, old.in_use - chain.count)
+}
+
+/// Follows a freelist: inside the frame, each object once, none missing.
+fn check_freelist(space: &impl Space, frame: u32, state: State) {
+    let mut seen = [false; super::size_class::FRAME_GRANULES];
+    let (mut object, mut count) = (state.freelist, 0);
+    while object != Object::NONE {
+        assert_eq!(object.frame(), frame, "the freelist leaves the slab");
+        let granule = object.0 as usize % seen.len();
+        assert!(!mem::replace(&mut seen[granule], true), "the freelist is a ring");
         count += 1;
+        object = space.link(object);
     }
-    assert_eq!(count + usize::from(header.in_use), usize::from(header.carved), "objects lost");
+    assert_eq!(count, state.objects - state.in_use, "objects lost");
 }
 
-fn header_of(frames: &FrameAllocator, frame: u32) -> NonNull<Header> {
-    frames.address(FrameId::from_index(frame)).cast()
+/// Puts a slab, which is on no list, at the head of `list`.
+fn link(space: &impl Space, list: &mut SlabRef, slab: SlabRef) {
+    if *list != SlabRef::NONE {
+        space.slab(*list).set_prev(slab);
+    }
+    space.slab(slab).set_next(*list);
+    space.slab(slab).set_prev(SlabRef::NONE);
+    *list = slab;
 }
 
-/// Puts a frame of ours, which is on no list, at the head of `list`.
-fn link(frames: &FrameAllocator, list: &mut u32, frame: u32) {
-    // SAFETY: both frames are ours, start with a header, and are different as `frame` is on no
-    // list; headers are changed by the holder of the cache only.
-    unsafe {
-        if *list != NONE {
-            header_of(frames, *list).as_mut().prev = frame;
-        }
-        let header = header_of(frames, frame).as_ptr();
-        (*header).next = *list;
-        (*header).prev = NONE;
+/// Takes a slab off the list it is on.
+fn unlink(space: &impl Space, list: &mut SlabRef, slab: SlabRef) {
+    let (next, prev) = (space.slab(slab).next(), space.slab(slab).prev());
+    if next != SlabRef::NONE {
+        space.slab(next).set_prev(prev);
     }
-    *list = frame;
-}
-
-/// Takes a frame off the list it is on.
-fn unlink(frames: &FrameAllocator, list: &mut u32, frame: u32) {
-    // SAFETY: the frame and its neighbours are ours, start with a header, and are different;
-    // headers are changed by the holder of the cache only.
-    unsafe {
-        let (next, prev) = {
-            let header = header_of(frames, frame).as_mut();
-            (mem::replace(&mut header.next, NONE), mem::replace(&mut header.prev, NONE))
-        };
-        if next != NONE {
-            header_of(frames, next).as_mut().prev = prev;
-        }
-        if prev != NONE {
-            header_of(frames, prev).as_mut().next = next;
-        } else {
-            *list = next;
-        }
+    if prev == SlabRef::NONE {
+        *list = next;
+    } else {
+        space.slab(prev).set_next(next);
     }
+    space.slab(slab).set_next(SlabRef::NONE);
+    space.slab(slab).set_prev(SlabRef::NONE);
 }

@@ -1,40 +1,46 @@
 //! The small-object allocator: frames cut into size classes, and spans for what is larger.
 //!
-//! Idea: an allocation's place follows from its layout alone. Up to 2032 bytes it is one of the
+//! Idea: an allocation's place follows from its layout alone. Up to 2048 bytes it is one of the
 //! objects of a frame; up to 4096 it is a frame; beyond, a span whose record lies behind the
 //! allocation. Nothing here calls malloc, so a [`Heap`] can be the global allocator inside any
 //! program.
 //!
-//! Invariants:
-//! 1. A cache is touched only under its own lock; the frame allocator's lock is taken inside it,
-//!    never the other way round.
-//! 2. Spans are mapped and unmapped without any lock.
+//! Invariant: frames are taken and given back, and spans mapped and unmapped, without any lock of
+//! the heap.
 
 mod cache;
+mod depot;
+mod descriptor;
+mod guard;
+mod large;
+mod objects;
 mod size_class;
+mod space;
 #[cfg(test)]
 mod tests;
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::mem::size_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use coldpress_sys::map::Span;
-use coldpress_sys::sync::SpinLock;
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 
-use crate::frames::{FrameAllocator, FrameId};
-use cache::Cache;
-use size_class::{CLASSES, Place, object_bytes};
+use crate::frames::{FrameAllocator, FrameId, Mobility};
+use large::Spans;
+use objects::Objects;
+use size_class::Place;
 
 /// What a heap holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
     /// Bytes handed out, each allocation rounded up to what it takes.
     pub in_use: Bytes,
+    /// Bytes of free objects kept ready in stacks of processors and in depots.
+    pub cached: Bytes,
     /// Frames taken from the frame allocator.
     pub frames: PageCount,
+    /// What the stacks and depots themselves take, beside the frames.
+    pub tables: Bytes,
     /// Length of all spans, whether touched or not. Part of `in_use`.
     pub large: Bytes,
 }
@@ -42,11 +48,14 @@ pub struct HeapStats {
 /// An allocator of objects of any size. Usable as `static HEAP: Heap = Heap::new(&FRAMES)`.
 ///
 /// Every allocation fails (null) while the frame allocator has no span, or no frame left.
+///
+/// Dropping a heap gives the frames of all objects up to 2048 bytes back; larger allocations must
+/// have been freed.
 pub struct Heap<'f> {
     frames: &'f FrameAllocator,
-    caches: [SpinLock<Cache>; CLASSES],
+    objects: Objects<'f>,
     whole_frames: AtomicUsize,
-    large_bytes: AtomicUsize,
+    spans: Spans,
 }
 
 impl<'f> Heap<'f> {
@@ -54,112 +63,121 @@ impl<'f> Heap<'f> {
     pub const fn new(frames: &'f FrameAllocator) -> Self {
         Self {
             frames,
-            caches: [const { SpinLock::new(Cache::EMPTY) }; CLASSES],
+            objects: Objects::new(frames),
             whole_frames: AtomicUsize::new(0),
-            large_bytes: AtomicUsize::new(0),
+            spans: Spans::new(),
         }
     }
 
-    /// What the heap holds now.
+    /// Keeps free objects ready for each processor, where the process has enabled restartable
+    /// sections ([`coldpress_sys::rseq::enable`]): allocating and freeing then takes a few
+    /// nanoseconds, and up to 64 KiB of each size class stay in a processor's stack, and 1 MiB in
+    /// its depot, until [`Heap::trim`]. Elsewhere, or when the address space is refused, nothing
+    /// changes.
+    pub fn keep_per_processor(&self) -> SysResult<()> {
+        self.objects.keep_per_processor()
+    }
+
+    /// What the heap holds now. Walks all slabs.
     pub fn stats(&self) -> HeapStats {
         // Relaxed: a figure of its own.
         let whole = PageCount(self.whole_frames.load(Ordering::Relaxed));
         let large = self.large_bytes();
-        let mut stats = HeapStats { in_use: large + whole.bytes(), frames: whole, large };
-        for (class, cache) in self.caches.iter().enumerate() {
-            let cache = cache.lock();
-            stats.in_use += Bytes(cache.objects * object_bytes(class));
-            stats.frames += PageCount(cache.frames);
+        let objects = self.objects.stats();
+        HeapStats {
+            in_use: objects.in_use + large + whole.bytes(),
+            cached: objects.cached,
+            frames: self.frames_held(),
+            tables: objects.tables,
+            large,
         }
-        stats
+    }
+
+    /// Frames taken from the frame allocator.
+    pub fn frames_held(&self) -> PageCount {
+        // Relaxed: a figure of its own.
+        self.objects.frames_held() + PageCount(self.whole_frames.load(Ordering::Relaxed))
     }
 
     /// Length of all spans: what allocations above 4 KiB can come to take, beside the frames.
     pub fn large_bytes(&self) -> Bytes {
-        // Relaxed: a figure of its own.
-        Bytes(self.large_bytes.load(Ordering::Relaxed))
+        self.spans.bytes()
     }
 
-    /// Gives back the empty frames kept for the next allocation, at most one for each size class.
+    /// Gives back the frames that only free objects are in: those kept ready for processors, and
+    /// the empty slab that each class keeps.
     pub fn trim(&self) {
-        for cache in &self.caches {
-            cache.lock().trim(self.frames);
-        }
+        self.objects.trim();
     }
 
-    /// Walks all size classes. Panics when an invariant is broken; for tests.
+    /// Walks all size classes while nobody uses the heap. Panics when an invariant is broken; for
+    /// tests.
     pub fn check(&self) {
-        for (class, cache) in self.caches.iter().enumerate() {
-            cache.lock().check(self.frames, class);
+        self.objects.check();
+    }
+
+    /// An allocation that is no object of a class.
+    #[cold]
+    fn alloc_large(&self, place: Place, layout: Layout) -> Option<NonNull<u8>> {
+        if place == Place::Frame { self.alloc_frame() } else { self.spans.alloc(layout) }
+    }
+
+    /// # Safety
+    /// As for `dealloc`, with the place of the layout, which is no class.
+    #[cold]
+    unsafe fn free_large(&self, place: Place, layout: Layout, start: NonNull<u8>) {
+        // SAFETY: the caller freed what `alloc_large` gave for this layout.
+        unsafe {
+            if place == Place::Frame {
+                self.free_frame(start);
+            } else {
+                self.spans.free(start, layout);
+            }
         }
     }
 
     fn alloc_frame(&self) -> Option<NonNull<u8>> {
-        let frame = self.frames.alloc()?;
+        let frame = self.frames.alloc(Mobility::Core).ok()?;
         // Relaxed: a figure of its own.
         self.whole_frames.fetch_add(1, Ordering::Relaxed);
         Some(self.frames.address(frame))
     }
 
-    fn alloc_span(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let length = Bytes(span_record_offset(layout) + size_of::<Span>());
-        let span = Span::reserve(length, Bytes(layout.align().max(PAGE_BYTES))).ok()?;
-        span.forbid_huge_pages();
-        // Relaxed: a figure of its own.
-        self.large_bytes.fetch_add(span.length().0, Ordering::Relaxed);
-        let start = span.base();
-        // SAFETY: the record lies inside the span, by the choice of its length, and is aligned.
-        unsafe { start.add(span_record_offset(layout)).cast::<Span>().write(span) };
-        Some(start)
-    }
-
-    /// Unmaps a span.
-    ///
     /// # Safety
-    /// `start` came from [`Heap::alloc_span`] with the same layout and is used no more.
-    unsafe fn free_span(&self, start: NonNull<u8>, layout: Layout) {
-        // SAFETY: `alloc_span` wrote the record there, and the caller's allocation ends before it.
-        let span = unsafe { start.add(span_record_offset(layout)).cast::<Span>().read() };
+    /// `start` came from [`Heap::alloc_frame`] and is used no more.
+    unsafe fn free_frame(&self, start: NonNull<u8>) {
+        let frame = self.frames.offset_of(start).0 / PAGE_BYTES;
         // Relaxed: a figure of its own.
-        self.large_bytes.fetch_sub(span.length().0, Ordering::Relaxed);
+        self.whole_frames.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise: the frame is out and used no more.
+        unsafe { self.frames.free(FrameId::from_index(frame as u32)) };
     }
-}
-
-/// Where the record of a span lies, from its start.
-fn span_record_offset(layout: Layout) -> usize {
-    layout.size().next_multiple_of(align_of::<Span>())
 }
 
 // SAFETY: places of different allocations never overlap and are aligned as asked: objects by
 // `Place`, frames to 4 KiB, spans to at least that. Nothing here unwinds but on a broken invariant,
 // and nothing allocates from another heap.
 unsafe impl GlobalAlloc for Heap<'_> {
+    #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let object = match Place::of(layout) {
-            Place::Class(class) => self.caches[class].lock().alloc(self.frames, class),
-            Place::Frame => self.alloc_frame(),
-            Place::Span => self.alloc_span(layout),
+            Place::Class(class) => self.objects.alloc_object(class, layout.size()),
+            place => self.alloc_large(place, layout),
         };
         object.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 
+    #[inline]
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
-        let object = NonNull::new(object).expect("only what was allocated is freed");
+        // SAFETY: only what was allocated is freed, which is not null.
+        let object = unsafe { NonNull::new_unchecked(object) };
         match Place::of(layout) {
-            // SAFETY: the caller freed what `alloc` gave for this layout, which came from this
-            // cache.
+            // SAFETY: the caller freed what `alloc` gave for this layout, which is of this class.
             Place::Class(class) => unsafe {
-                self.caches[class].lock().free(self.frames, class, object);
+                self.objects.free_object(class, layout.size(), object)
             },
-            Place::Frame => {
-                let frame = self.frames.offset_of(object).0 / PAGE_BYTES;
-                // Relaxed: a figure of its own.
-                self.whole_frames.fetch_sub(1, Ordering::Relaxed);
-                // SAFETY: the caller freed what `alloc` gave for this layout, which is a frame.
-                unsafe { self.frames.free(FrameId::from_index(frame as u32)) };
-            }
-            // SAFETY: the caller freed what `alloc` gave for this layout, which is a span.
-            Place::Span => unsafe { self.free_span(object, layout) },
+            // SAFETY: the caller freed what `alloc` gave for this layout, which has this place.
+            place => unsafe { self.free_large(place, layout, object) },
         }
     }
 
@@ -177,9 +195,17 @@ unsafe impl GlobalAlloc for Heap<'_> {
     unsafe fn realloc(&self, object: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller promises that the new size, rounded up to this alignment, is a layout.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        let place = Place::of(layout);
-        if place == Place::of(new_layout) && place != Place::Span {
-            return object;
+        match (Place::of(layout), Place::of(new_layout)) {
+            (Place::Class(class), Place::Class(new_class)) if class == new_class => {
+                // SAFETY: the caller's object, of this class and size, which is not null.
+                unsafe {
+                    let start = NonNull::new_unchecked(object);
+                    self.objects.resize(class, start, (layout.size(), new_size));
+                }
+                return object;
+            }
+            (Place::Frame, Place::Frame) => return object,
+            _ => {}
         }
         // SAFETY: `object` is an allocation of `layout`, by the caller's promise; the new one is
         // distinct from it and at least as large as what is copied.
@@ -190,17 +216,6 @@ unsafe impl GlobalAlloc for Heap<'_> {
                 self.dealloc(object, layout);
             }
             new
-        }
-    }
-}
-
-impl Drop for Heap<'_> {
-    /// Gives the frames of all objects up to 2032 bytes back; larger allocations must have been
-    /// freed.
-    fn drop(&mut self) {
-        for cache in &mut self.caches {
-            // SAFETY: an allocation may not be used once its allocator is gone.
-            unsafe { cache.get_mut().release(self.frames) };
         }
     }
 }

@@ -1,20 +1,22 @@
-//! Which size class an allocation belongs to.
+//! Which size class an allocation belongs to, and how much of a class is kept where.
 
 use core::alloc::Layout;
 
 use coldpress_sys::PAGE_BYTES;
 
-/// Bytes at the start of a slab frame kept for its header.
-pub(super) const HEADER_BYTES: usize = 32;
 /// Every object starts at a multiple of this.
 pub(super) const GRANULE: usize = 16;
+/// Granules of a frame.
+pub(super) const FRAME_GRANULES: usize = PAGE_BYTES / GRANULE;
+/// Bytes behind every object that tell whether somebody wrote beyond it: none in release builds.
+pub(super) const RED_ZONE: usize = if cfg!(debug_assertions) { 16 } else { 0 };
 
-/// Object sizes. Below 256 the usual steps; above, the largest sizes of which 12, 9, 7, 5, 4, 3 and
-/// 2 fit behind a header, so that no frame ends in more than 64 unused bytes.
+/// Object sizes. Below 256 the usual steps; above, the largest sizes of which 12, 9, 8, 6, 5, 4, 3
+/// and 2 fit into a frame, so that no frame ends in more than 64 unused bytes.
 const SIZES: [u16; CLASSES] =
-    [16, 32, 48, 64, 96, 128, 192, 256, 336, 448, 576, 800, 1008, 1344, 2032];
+    [16, 32, 48, 64, 96, 128, 192, 256, 336, 448, 512, 672, 816, 1024, 1360, 2048];
 /// Number of size classes.
-pub(super) const CLASSES: usize = 15;
+pub(super) const CLASSES: usize = 16;
 const LARGEST: usize = SIZES[CLASSES - 1] as usize;
 
 /// The smallest class for each number of granules.
@@ -37,37 +39,69 @@ const CLASS_OF_GRANULES: [u8; LARGEST / GRANULE + 1] = {
 pub(super) enum Place {
     /// One of several objects in a frame, of this class.
     Class(usize),
-    /// A frame of its own, without a header.
+    /// A frame of its own.
     Frame,
     /// A span of its own.
     Span,
 }
 
 impl Place {
-    pub(super) fn of(layout: Layout) -> Self {
+    #[inline]
+    pub(super) const fn of(layout: Layout) -> Self {
         let (size, align) = (layout.size(), layout.align());
+        if size + RED_ZONE <= LARGEST && align <= GRANULE {
+            return Self::Class(CLASS_OF_GRANULES[(size + RED_ZONE).div_ceil(GRANULE)] as usize);
+        }
+        Self::of_large_or_aligned(size, align)
+    }
+
+    const fn of_large_or_aligned(size: usize, align: usize) -> Self {
         if size > PAGE_BYTES || align > PAGE_BYTES {
             return Self::Span;
         }
-        if size > LARGEST {
+        if size + RED_ZONE > LARGEST {
             return Self::Frame;
         }
-        let smallest = usize::from(CLASS_OF_GRANULES[size.div_ceil(GRANULE)]);
-        // Objects are counted from the frame's end, so they are aligned as far as their size is.
-        (smallest..CLASSES)
-            .find(|class| object_bytes(*class).is_multiple_of(align))
-            .map_or(Self::Frame, Self::Class)
+        // Objects are counted from the frame's start, so they are aligned as far as their size is.
+        let mut class = CLASS_OF_GRANULES[(size + RED_ZONE).div_ceil(GRANULE)] as usize;
+        while !object_bytes(class).is_multiple_of(align) {
+            class += 1;
+            if class == CLASSES {
+                return Self::Frame;
+            }
+        }
+        Self::Class(class)
     }
 }
 
 /// The size of objects of a class.
+#[inline]
 pub(super) const fn object_bytes(class: usize) -> usize {
     SIZES[class] as usize
 }
 
 /// The number of objects in a frame of a class.
 pub(super) const fn capacity(class: usize) -> usize {
-    (PAGE_BYTES - HEADER_BYTES) / object_bytes(class)
+    PAGE_BYTES / object_bytes(class)
+}
+
+/// Most objects of a class that a processor keeps to itself: 64 KiB of them, up to 2048.
+pub(super) const fn stack_capacity(class: usize) -> usize {
+    let objects = (64 << 10) / object_bytes(class);
+    if objects > 2048 { 2048 } else { objects }
+}
+
+/// How many objects go from or to a processor's stack at a time: half of it.
+pub(super) const fn batch(class: usize) -> usize {
+    stack_capacity(class) / 2
+}
+
+/// Most objects of a class on their way between processors: 1 MiB of them, up to 16384. A power of
+/// two, and at least two batches.
+pub(super) const fn depot_capacity(class: usize) -> usize {
+    let objects = (1 << 20) / object_bytes(class);
+    let most = if objects > 16384 { 16384 } else { objects };
+    1 << most.ilog2()
 }
 
 #[cfg(test)]
@@ -79,7 +113,8 @@ mod tests {
         for size in 1..=PAGE_BYTES {
             for align in (0..=12).map(|shift| 1 << shift) {
                 let fits = |class: &usize| {
-                    object_bytes(*class) >= size && object_bytes(*class).is_multiple_of(align)
+                    let bytes = object_bytes(*class);
+                    bytes >= size + RED_ZONE && bytes.is_multiple_of(align)
                 };
                 let expected = (0..CLASSES).find(fits).map_or(Place::Frame, Place::Class);
                 let layout = Layout::from_size_align(size, align).unwrap();
@@ -90,5 +125,15 @@ mod tests {
         assert_eq!(Place::of(span), Place::Span);
         let span = Layout::from_size_align(1, 2 * PAGE_BYTES).unwrap();
         assert_eq!(Place::of(span), Place::Span);
+    }
+
+    #[test]
+    fn capacities_hold_what_moves_at_a_time() {
+        for class in 0..CLASSES {
+            assert!(object_bytes(class).is_multiple_of(GRANULE));
+            assert!(PAGE_BYTES - capacity(class) * object_bytes(class) <= 64);
+            assert!(batch(class) >= 16);
+            assert!(depot_capacity(class) >= 4 * batch(class));
+        }
     }
 }

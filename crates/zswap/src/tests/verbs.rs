@@ -99,6 +99,28 @@ fn a_lowered_limit_is_reached_by_shrinking() {
 }
 
 #[test]
+fn pages_stay_readable_when_frames_go() {
+    let frames = FrameAllocator::new();
+    let (core, online) = (Some(Bytes::mib(4)), Bytes::mib(16));
+    frames.init(Layout { core, ..Layout::one_zone(online) }).unwrap();
+    let pool = Zsmalloc::new(&frames, 8);
+    let config = config(CodecId::Lz4, 5000, 5000);
+    let mut world = World::new(config, pool, None, Allowed::None);
+    for number in 0..2000 {
+        world.store(Key::new(0, number), &page(number, number as usize % 4000)).unwrap();
+    }
+    for number in (0..2000).filter(|number| number % 4 > 0) {
+        world.invalidate(Key::new(0, number));
+    }
+    let used = frames.frames_used().bytes();
+    let shrunk = world.zswap.shrink_frames(Bytes::mib(8));
+    assert_eq!((shrunk.online, shrunk.held_back_by), (Bytes::mib(8), None), "{used:?} in use");
+    world.load_all();
+    assert!(world.zswap.shrink_frames(Bytes(0)).held_back_by.is_some());
+    world.finish();
+}
+
+#[test]
 fn ranges_drop_exactly_what_is_in_them() {
     let mut world = world(100, 100, 1);
     let last = u64::MAX;

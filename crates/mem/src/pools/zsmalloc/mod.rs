@@ -19,7 +19,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::handles::HandleTable;
 use super::{AllocError, Handle, OBJECT_MAX, Pool, PoolStats};
-use crate::frames::FrameAllocator;
+use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 pub use size_class::CHAIN_MAX;
 use size_class::{CLASSES, SizeClass, SizeClasses};
 use zspage::{ZspageRef, Zspages};
@@ -76,6 +76,16 @@ impl<'f> Zsmalloc<'f> {
             bytes_stored: Bytes(0),
             bounce: [0; PAGE_BYTES],
         }
+    }
+
+    /// Takes frames offline until at most `online` bytes are, by moving the pool's objects out of
+    /// their blocks: [`FrameAllocator::shrink_to`]. Of pools on one allocator only the first moves.
+    pub fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+        let frames = self.zspages.frames();
+        let mover: &mut dyn Migrate = if self.zspages.are_movable() { self } else { &mut Nobody };
+        // SAFETY: with the claim, the movable frames of the allocator are all ours, and we are
+        // borrowed mutably, so nobody else uses them; without it, nothing is moved.
+        unsafe { frames.shrink_to(online, mover) }
     }
 
     /// Walks all structures. Panics when an invariant is broken; for tests.
@@ -274,6 +284,23 @@ impl Pool for Zsmalloc<'_> {
             frames: self.zspages.frames_held(),
             metadata: tables.bytes() + Bytes(size_of::<Self>()),
         }
+    }
+}
+
+impl Migrate for Zsmalloc<'_> {
+    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
+        // SAFETY: `Zspages::create` set this owner and index for a frame of a zspage, which lives
+        // as long as its frames; `to` is handed out to us.
+        unsafe { self.zspages.move_frame(ZspageRef::from_word(owner), index.into(), from, to) }
+    }
+}
+
+/// Moves nothing, for a pool whose frames cannot be moved.
+struct Nobody;
+
+impl Migrate for Nobody {
+    unsafe fn migrate(&mut self, _: FrameId, _: FrameId, _: u32, _: u8) -> bool {
+        false
     }
 }
 

@@ -21,7 +21,7 @@ use core::slice;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::size_class::{CLASS_STEP, OBJECTS_MAX, SizeClass};
-use crate::frames::{FrameAllocator, FrameId};
+use crate::frames::{FrameAllocator, FrameId, Mobility, MoveClaim};
 use crate::slab::Heap;
 
 /// No object, in a chain.
@@ -30,7 +30,7 @@ const END: u16 = u16::MAX;
 const REF_UNIT: usize = 16;
 
 /// Names a zspage: where its descriptor lies in the span of frames, in units of 16 bytes. Zero is
-/// none, as no slab object lies at the start of a frame.
+/// none, as no slab object lies at the start of the span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ZspageRef(u32);
 
@@ -72,11 +72,23 @@ pub(super) struct Zspages<'f> {
     frames: &'f FrameAllocator,
     descriptors: Heap<'f>,
     frames_held: usize,
+    /// While the pool holds frames and was the first in their allocator to do so.
+    claim: Option<MoveClaim<'f>>,
 }
 
 impl<'f> Zspages<'f> {
     pub(super) const fn new(frames: &'f FrameAllocator) -> Self {
-        Self { frames, descriptors: Heap::new(frames), frames_held: 0 }
+        Self { frames, descriptors: Heap::new(frames), frames_held: 0, claim: None }
+    }
+
+    /// Where the frames come from.
+    pub(super) fn frames(&self) -> &'f FrameAllocator {
+        self.frames
+    }
+
+    /// Whether the frames of zspages can be moved: another pool's in the same allocator may be.
+    pub(super) fn are_movable(&self) -> bool {
+        self.claim.is_some()
     }
 
     /// Frames that hold objects.
@@ -86,12 +98,15 @@ impl<'f> Zspages<'f> {
 
     /// Frames that hold descriptors.
     pub(super) fn descriptor_frames(&self) -> PageCount {
-        self.descriptors.stats().frames
+        self.descriptors.frames_held()
     }
 
     /// Makes an empty zspage, on no list. `None`, and nothing taken, when a frame is missing.
     pub(super) fn create(&mut self, number: usize, class: SizeClass) -> Option<ZspageRef> {
         let chain = usize::from(class.chain);
+        if self.frames_held == 0 && self.claim.is_none() {
+            self.claim = self.frames.claim_moves();
+        }
         // SAFETY: the layout is not empty.
         let descriptor = unsafe { self.descriptors.alloc(descriptor_layout(chain)) };
         let descriptor = NonNull::new(descriptor)?.cast::<Zspage>();
@@ -113,12 +128,17 @@ impl<'f> Zspages<'f> {
         let offset = self.frames.offset_of(descriptor.cast());
         let zspage = ZspageRef((offset.0 / REF_UNIT) as u32);
         for index in 0..chain {
-            let Some(frame) = self.frames.alloc() else {
+            let Ok(frame) = self.frames.alloc(Mobility::EasyReclaim) else {
                 self.release(zspage, index, chain);
                 return None;
             };
             // SAFETY: `index` is below `chain`.
             unsafe { list.add(index).write(frame.index()) };
+            if self.claim.is_some() {
+                // SAFETY: the frame was just handed to us, and `move_frame` moves it for this owner
+                // as long as it is ours.
+                unsafe { self.frames.set_owner(frame, zspage.to_word(), index as u8) };
+            }
         }
         self.frames_held += chain;
         Some(zspage)
@@ -142,8 +162,34 @@ impl<'f> Zspages<'f> {
         // SAFETY: `create` allocated the descriptor with this layout, and the ref to it is dropped.
         unsafe { self.descriptors.dealloc(descriptor, descriptor_layout(chain)) };
         if self.frames_held == 0 {
+            self.claim = None;
             self.descriptors.trim();
         }
+    }
+
+    /// Copies the frame at `index` of a zspage to `to`, and makes the zspage use `to`. `false`, and
+    /// nothing done, when the frame there is not `from`.
+    ///
+    /// # Safety
+    /// The zspage is live and its chain longer than `index`; `to` is handed out and nobody uses it.
+    pub(super) unsafe fn move_frame(
+        &mut self,
+        zspage: ZspageRef,
+        index: usize,
+        from: FrameId,
+        to: FrameId,
+    ) -> bool {
+        if self.frame(zspage, index) != from {
+            return false;
+        }
+        let (source, target) = (self.frames.address(from), self.frames.address(to));
+        // SAFETY: `from` is the zspage's own and `to` is ours, so they differ and nobody else
+        // reaches their bytes; the frame numbers follow the head of the descriptor.
+        unsafe {
+            target.copy_from_nonoverlapping(source, PAGE_BYTES);
+            self.address(zspage).add(1).cast::<u32>().add(index).write(to.index());
+        }
+        true
     }
 
     /// The descriptor of a zspage.

@@ -1,0 +1,301 @@
+//! Shrink: blocks are emptied, by moving what is in them, and go offline.
+//!
+//! Easy-reclaim blocks go first, then those of core that nothing immovable is in, each zone from
+//! the top. A batch of blocks is isolated before anything is moved, so nothing is moved to where it
+//! would have to leave again. A frame freed into an isolated block is counted but not listed; only
+//! when all 512 are free does the block go.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
+use coldpress_sys::{Bytes, PageCount};
+
+use super::blocks::BlockState;
+use super::zone::{Chunk, Locked};
+use super::{Descriptor, FrameAllocator, FrameId, Mobility, ORDER_MAX, Spans};
+
+/// Blocks isolated at a time, 128 MiB: what allocations must do without meanwhile.
+const BATCH_BLOCKS: usize = 64;
+
+/// Who can move frames.
+pub trait Migrate {
+    /// Copies the bytes of `from` to `to` and makes the owner use `to` from now on. `false`: it
+    /// cannot be moved now, and nothing has changed.
+    ///
+    /// # Safety
+    /// `from` is handed out with this `owner` and `index` ([`FrameAllocator::set_owner`]); `to` is
+    /// handed out and nobody uses it.
+    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool;
+}
+
+/// The right to be the only owner of movable frames in an allocator, so that one [`Migrate`] speaks
+/// for all of them. Given up on drop.
+pub struct MoveClaim<'f>(&'f FrameAllocator);
+
+impl Drop for MoveClaim<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `claim_moves`.
+        self.0.moves_claimed.store(false, Ordering::Release);
+    }
+}
+
+/// How far [`FrameAllocator::shrink_to`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shrunk {
+    /// What is online now.
+    pub online: Bytes,
+    /// If that is more than was asked for: what lies in the blocks that could not go.
+    pub held_back_by: Option<HeldBack>,
+}
+
+/// Frames that keep blocks online.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldBack {
+    /// Frames nobody can move.
+    pub core: PageCount,
+    /// Frames cut into slab objects.
+    pub slab: PageCount,
+    /// Frames whose owner would not move them, or that found no place.
+    pub movable: PageCount,
+    /// Free frames of blocks the kernel did not take back.
+    pub refused: PageCount,
+}
+
+impl FrameAllocator {
+    /// Makes the caller the only owner of movable frames. `None` while somebody else is.
+    pub fn claim_moves(&self) -> Option<MoveClaim<'_>> {
+        // Acquire pairs with the Release in the drop of the last claim.
+        let claimed = self.moves_claimed.swap(true, Ordering::Acquire);
+        (!claimed).then_some(MoveClaim(self))
+    }
+
+    /// Takes memory offline until at most `bytes`, rounded up to whole blocks, are online, or
+    /// nothing more can go. Frames with an owner are moved by `mover`; blocks with other frames
+    /// stay.
+    ///
+    /// # Safety
+    /// `mover` moves for every owner that was set in this allocator ([`FrameAllocator::set_owner`])
+    /// and whose frame is not freed, and nobody uses or frees such frames meanwhile.
+    pub unsafe fn shrink_to(&self, bytes: Bytes, mover: &mut dyn Migrate) -> Shrunk {
+        let target = Bytes(bytes.0.div_ceil(BLOCK_BYTES) * BLOCK_BYTES);
+        let mut held_back = HeldBack::default();
+        if let Some(spans) = self.spans() {
+            for zone in [Mobility::EasyReclaim, Mobility::Core] {
+                let mut shrink = Shrink { frames: self, spans, zone, held_back: &mut held_back };
+                shrink.run(target, mover);
+            }
+        }
+        let online = self.online();
+        Shrunk { online, held_back_by: (online > target).then_some(held_back) }
+    }
+
+    /// Memory that is online.
+    pub fn online(&self) -> Bytes {
+        let online = |zone: Mobility| PageCount(self.zones[zone as usize].lock().online).bytes();
+        online(Mobility::Core) + online(Mobility::EasyReclaim)
+    }
+}
+
+/// The shrinking of one zone.
+struct Shrink<'a> {
+    frames: &'a FrameAllocator,
+    spans: &'a Spans,
+    zone: Mobility,
+    held_back: &'a mut HeldBack,
+}
+
+impl Shrink<'_> {
+    fn run(&mut self, target: Bytes, mover: &mut dyn Migrate) {
+        let mut below = self.spans.tables.blocks().len();
+        loop {
+            let excess = self.frames.online().0.saturating_sub(target.0) / BLOCK_BYTES;
+            let mut batch = [0; BATCH_BLOCKS];
+            let mut count = 0;
+            while count < excess.min(BATCH_BLOCKS) && below > 0 {
+                below -= 1;
+                let block = below;
+                // A statement of its own, so that the lock is given up.
+                let isolated = self.lock().isolate(block);
+                match isolated {
+                    Ok(()) => {
+                        batch[count] = block;
+                        count += 1;
+                    }
+                    Err(found) => self.held_back.add(found),
+                }
+            }
+            if count == 0 {
+                return;
+            }
+            self.frames.drain_all();
+            for block in &batch[..count] {
+                self.empty(*block, mover);
+                self.take_offline(*block);
+            }
+        }
+    }
+
+    fn lock(&self) -> Locked<'_> {
+        self.frames.zone(self.spans, self.zone)
+    }
+
+    /// Moves the movable frames out of an isolated block, until one cannot be moved.
+    fn empty(&self, block: usize, mover: &mut dyn Migrate) {
+        let tables = &self.spans.tables;
+        for frame in Chunk::block(block).frames() {
+            let Descriptor::Movable { owner, index } = tables.get(frame) else { continue };
+            let Some(to) = self.target() else { return };
+            // SAFETY: the descriptor was set by `set_owner`, and the frame is not freed meanwhile,
+            // by the promise of `shrink_to`; `to` was just handed to us.
+            let moved = unsafe { mover.migrate(FrameId(frame), to, owner, index) };
+            let left = if moved {
+                tables.set(to.0, Descriptor::Movable { owner, index });
+                self.lock().zone.migrations += 1;
+                FrameId(frame)
+            } else {
+                to
+            };
+            // SAFETY: of the two frames this is the one nobody uses: `migrate` says which.
+            unsafe { self.frames.free(left) };
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// A frame outside the isolated blocks.
+    fn target(&self) -> Option<FrameId> {
+        loop {
+            let frame = self.frames.alloc(Mobility::EasyReclaim).ok()?;
+            let state = self.spans.tables.block_of(frame.0).state();
+            if !matches!(state, BlockState::Isolated(_)) {
+                return Some(frame);
+            }
+            // It was put into a per-CPU list just when its block was isolated; freeing it now takes
+            // it out.
+            // SAFETY: the frame was just handed to us.
+            unsafe { self.frames.free(frame) };
+        }
+    }
+
+    /// Takes an isolated block offline if all its frames are free, or puts it back to use.
+    fn take_offline(&mut self, block: usize) {
+        let entry = &self.spans.tables.blocks()[block];
+        if entry.free() < FRAMES_PER_BLOCK {
+            self.frames.drain_all();
+        }
+        {
+            let mut zone = self.lock();
+            if entry.free() < FRAMES_PER_BLOCK {
+                zone.reuse(block);
+                let left = zone.tally(block);
+                drop(zone);
+                self.held_back.add(left);
+                return;
+            }
+            entry.set_state(BlockState::Busy);
+        }
+        let offset = Bytes(block * BLOCK_BYTES);
+        // SAFETY: all frames of the block are free, so nobody relies on their bytes, and Busy
+        // blocks hand out none.
+        let result = self
+            .spans
+            .tables
+            .drop_descriptors(block)
+            .and_then(|()| unsafe { self.spans.frames.decommit(offset, Bytes(BLOCK_BYTES)) });
+        self.lock().settle_offline(block, result.is_ok());
+        if result.is_err() {
+            self.held_back.refused += PageCount(FRAMES_PER_BLOCK);
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Takes the free chunks of a block out of the lists. An error, and nothing done, when
+    /// something in it cannot be moved, or when it is not this zone's to isolate.
+    pub(super) fn isolate(&mut self, block: usize) -> Result<(), HeldBack> {
+        let entry = &self.tables.blocks()[block];
+        let state = entry.state();
+        if state == BlockState::Fresh(self.name) {
+            self.make_live(block);
+        } else if state == BlockState::Live(self.name) {
+            let found = self.tally(block);
+            if found.core + found.slab > PageCount(0) {
+                return Err(found);
+            }
+            for head in Chunk::block(block).frames() {
+                if let Descriptor::Free { order, .. } = self.tables.get(head) {
+                    self.unlink(Chunk { head, order });
+                }
+            }
+        } else {
+            return Err(HeldBack::default());
+        }
+        entry.set_state(BlockState::Isolated(self.name));
+        self.zone.aside += entry.free();
+        Ok(())
+    }
+
+    /// Puts the free frames of an isolated block back into the lists.
+    pub(super) fn reuse(&mut self, block: usize) {
+        let entry = &self.tables.blocks()[block];
+        entry.set_state(BlockState::Live(self.name));
+        self.zone.aside -= entry.free();
+        let is_free = |frame: u32| self.tables.get(frame) == Descriptor::FreeTail;
+        let Range { start: mut frame, end } = Chunk::block(block).frames();
+        while frame < end {
+            let run = (frame..end).take_while(|frame| is_free(*frame)).count() as u32;
+            if run == 0 {
+                frame += 1;
+                continue;
+            }
+            let aligned = frame.trailing_zeros().min(ORDER_MAX.into());
+            let chunk = Chunk { head: frame, order: aligned.min(run.ilog2()) as u8 };
+            self.insert(chunk);
+            frame = chunk.frames().end;
+        }
+    }
+
+    fn settle_offline(&mut self, block: usize, done: bool) {
+        let entry = &self.tables.blocks()[block];
+        let all = Chunk::block(block);
+        self.zone.aside -= FRAMES_PER_BLOCK;
+        entry.set_free(0);
+        if done {
+            let dropped = self.tables.unhold(all.frames());
+            self.zone.held -= dropped;
+            self.zone.blocks_returned += u64::from(dropped > 0);
+            self.zone.live -= 1;
+            self.zone.online -= FRAMES_PER_BLOCK;
+            // Last: from here on the block may be added again.
+            entry.set_state(BlockState::Offline);
+        } else {
+            entry.set_state(BlockState::Live(self.name));
+            self.put(all);
+        }
+    }
+
+    /// What the frames of a block that are not free are used for.
+    fn tally(&self, block: usize) -> HeldBack {
+        let mut found = HeldBack::default();
+        for frame in Chunk::block(block).frames() {
+            match self.tables.get(frame) {
+                Descriptor::Core => found.core += PageCount(1),
+                Descriptor::Slab { .. } => found.slab += PageCount(1),
+                Descriptor::Movable { .. } => found.movable += PageCount(1),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+impl HeldBack {
+    fn add(&mut self, other: Self) {
+        self.core += other.core;
+        self.slab += other.slab;
+        self.movable += other.movable;
+        self.refused += other.refused;
+    }
+}

@@ -1,0 +1,131 @@
+//! Figures of the zones.
+
+use coldpress_sys::PageCount;
+use coldpress_sys::page::FRAMES_PER_BLOCK;
+
+use super::zone::{EMPTY, HELD, Locked};
+use super::{FrameAllocator, Mobility, ORDER_MAX, ORDERS};
+
+/// What a zone holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneStats {
+    /// All frames of the zone.
+    pub online: PageCount,
+    /// Frames somebody could get.
+    pub free: PageCount,
+    /// Frames handed out or in per-CPU lists.
+    pub used: PageCount,
+    /// Frames whose memory may be resident, free ones included.
+    pub held: PageCount,
+    /// Free chunks of each order.
+    pub chunks: [usize; ORDERS],
+    /// Blocks whose memory went back to the system whole.
+    pub blocks_returned: u64,
+    /// Frames moved out of blocks that were to go.
+    pub migrations: u64,
+}
+
+impl ZoneStats {
+    /// Whole blocks that could be handed out, or given back, at once.
+    pub fn huge_blocks_available(&self) -> usize {
+        self.chunks[usize::from(ORDER_MAX)]
+    }
+
+    /// Why a chunk of `order` would not be had, in thousandths, as the kernel reckons it
+    /// (`__fragmentation_index` in mm/vmstat.c): near 0 for want of memory, near 1000 for
+    /// fragmentation; -1000 when there is one, 0 when nothing is free.
+    pub fn fragmentation_index(&self, order: u8) -> i32 {
+        let chunks: usize = self.chunks.iter().sum();
+        if chunks == 0 {
+            return 0;
+        }
+        if self.chunks.iter().skip(order.into()).any(|chunks| *chunks > 0) {
+            return -1000;
+        }
+        1000 - ((1000 + ((self.free.0 * 1000) >> order)) / chunks) as i32
+    }
+}
+
+/// What the allocator holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameStats {
+    /// The zones; their places are [`Mobility`] as a number.
+    pub zones: [ZoneStats; 2],
+    /// Frames' worth of memory the tables and the per-CPU lists take.
+    pub tables: PageCount,
+}
+
+impl FrameStats {
+    /// A zone's figures.
+    pub fn zone(&self, zone: Mobility) -> &ZoneStats {
+        &self.zones[zone as usize]
+    }
+
+    /// Whole free blocks of both zones.
+    pub fn huge_blocks_available(&self) -> usize {
+        self.zones.iter().map(ZoneStats::huge_blocks_available).sum()
+    }
+}
+
+impl FrameAllocator {
+    /// Figures of both zones.
+    pub fn stats(&self) -> FrameStats {
+        let mut stats = FrameStats::default();
+        let Some(spans) = self.spans() else { return stats };
+        stats.tables = spans.tables.blocks_held() + self.lists.memory().pages_up();
+        for name in Mobility::ALL {
+            let zone = self.zone(spans, name);
+            stats.zones[name as usize] = zone.stats();
+            stats.tables += PageCount(zone.zone.live);
+        }
+        stats
+    }
+
+    /// Frames handed out. Those in per-CPU lists count until [`FrameAllocator::drain_all`].
+    pub fn frames_used(&self) -> PageCount {
+        let used = |zone: Mobility| PageCount(self.zones[zone as usize].lock().used());
+        used(Mobility::Core) + used(Mobility::EasyReclaim)
+    }
+
+    /// Frames that take memory: handed out, free but not yet given back, in per-CPU lists, and the
+    /// tables.
+    pub fn frames_held(&self) -> PageCount {
+        let Some(spans) = self.spans() else { return PageCount(0) };
+        let mut held = spans.tables.blocks_held() + self.lists.memory().pages_up();
+        for zone in &self.zones {
+            let zone = zone.lock();
+            // The descriptors of a block are a page.
+            held += PageCount(zone.held + zone.live);
+        }
+        held
+    }
+
+    /// Free frames whose memory may be resident: what [`FrameAllocator::trim`] could give back at
+    /// once.
+    pub fn frames_idle(&self) -> PageCount {
+        let idle = |zone: Mobility| PageCount(self.zones[zone as usize].lock().idle);
+        idle(Mobility::Core) + idle(Mobility::EasyReclaim)
+    }
+}
+
+impl Locked<'_> {
+    fn stats(&self) -> ZoneStats {
+        let zone = &*self.zone;
+        let mut chunks = [0; ORDERS];
+        for (order, count) in chunks.iter_mut().enumerate() {
+            *count = zone.lists[HELD][order].chunks + zone.lists[EMPTY][order].chunks;
+        }
+        chunks[usize::from(ORDER_MAX)] += zone.fresh;
+        ZoneStats {
+            online: PageCount(zone.online),
+            free: PageCount(zone.free()),
+            used: PageCount(zone.used()),
+            held: PageCount(zone.held),
+            chunks,
+            blocks_returned: zone.blocks_returned,
+            migrations: zone.migrations,
+        }
+    }
+}
+
+const _: () = assert!(FRAMES_PER_BLOCK == 1 << ORDER_MAX);

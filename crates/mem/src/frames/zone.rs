@@ -1,0 +1,262 @@
+//! A zone: blocks whose free frames are kept as chunks of 2^order, split and merged as buddies
+//! (Knowlton 1965; Linux mm/page_alloc.c).
+//!
+//! Idea: chunks with a frame that still holds memory are listed apart and taken first, and of a
+//! chunk the half with memory is kept; so the memory held stays near the memory used. Fresh blocks
+//! are in no list and are reached, the lowest first, when the lists are empty.
+//!
+//! Invariants:
+//! 1. The free frames of a Live block are covered by listed chunks, each once; no two listed chunks
+//!    are buddies.
+//! 2. A chunk is in the list `HELD` of its order exactly when one of its frames holds memory.
+//! 3. `free` counts the frames of all listed chunks, `idle` those that hold memory.
+//! 4. `aside` counts the free frames of Isolated and Busy blocks and of chunks being trimmed.
+
+use core::ops::Range;
+
+use coldpress_sys::page::FRAMES_PER_BLOCK;
+use coldpress_sys::sync::SpinGuard;
+
+use super::blocks::{BlockState, Tables};
+use super::{Descriptor, FrameId, Mobility, ORDER_MAX, ORDERS};
+
+/// The lists of chunks with and without memory.
+pub(super) const HELD: usize = 0;
+pub(super) const EMPTY: usize = 1;
+
+/// 2^`order` frames from `head` on, which is a multiple of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) head: u32,
+    pub(super) order: u8,
+}
+
+impl Chunk {
+    /// One frame.
+    pub(super) const fn frame(head: u32) -> Self {
+        Self { head, order: 0 }
+    }
+
+    /// All frames of a block.
+    pub(super) const fn block(block: usize) -> Self {
+        Self { head: (block * FRAMES_PER_BLOCK) as u32, order: ORDER_MAX }
+    }
+
+    pub(super) const fn len(self) -> usize {
+        1 << self.order
+    }
+
+    pub(super) fn frames(self) -> Range<u32> {
+        self.head..self.head + (1 << self.order)
+    }
+
+    /// The chunk it makes a larger one with.
+    const fn buddy(self) -> Self {
+        Self { head: self.head ^ 1 << self.order, order: self.order }
+    }
+
+    /// The chunk it makes with its buddy.
+    const fn parent(self) -> Self {
+        Self { head: self.head & !(1 << self.order), order: self.order + 1 }
+    }
+
+    fn halves(self) -> (Self, Self) {
+        let low = Self { head: self.head, order: self.order - 1 };
+        (low, low.buddy())
+    }
+}
+
+/// Chunks of one order.
+#[derive(Clone, Copy)]
+pub(super) struct List {
+    pub(super) first: Option<FrameId>,
+    pub(super) chunks: usize,
+}
+
+/// What a zone knows beside the tables. Figures are in frames but for the blocks.
+pub(super) struct Zone {
+    pub(super) lists: [[List; ORDERS]; 2],
+    /// Fresh blocks, and a block below which there is none.
+    pub(super) fresh: usize,
+    pub(super) fresh_from: usize,
+    /// Blocks whose descriptors hold memory.
+    pub(super) live: usize,
+    pub(super) online: usize,
+    pub(super) free: usize,
+    pub(super) idle: usize,
+    pub(super) aside: usize,
+    /// Frames that may hold memory, free or not.
+    pub(super) held: usize,
+    pub(super) blocks_returned: u64,
+    pub(super) migrations: u64,
+}
+
+impl Zone {
+    pub(super) const EMPTY: Self = Self {
+        lists: [[List { first: None, chunks: 0 }; ORDERS]; 2],
+        fresh: 0,
+        fresh_from: 0,
+        live: 0,
+        online: 0,
+        free: 0,
+        idle: 0,
+        aside: 0,
+        held: 0,
+        blocks_returned: 0,
+        migrations: 0,
+    };
+
+    /// Frames somebody could get.
+    pub(super) fn free(&self) -> usize {
+        self.free + self.fresh * FRAMES_PER_BLOCK
+    }
+
+    /// Frames handed out or in per-CPU lists.
+    pub(super) fn used(&self) -> usize {
+        self.online - self.free() - self.aside
+    }
+}
+
+/// A zone under its lock.
+pub(super) struct Locked<'a> {
+    pub(super) zone: SpinGuard<'a, Zone>,
+    pub(super) name: Mobility,
+    pub(super) tables: &'a Tables,
+}
+
+impl Locked<'_> {
+    /// Takes a chunk, one with memory if there is any; its frames are Cached and held.
+    pub(super) fn take(&mut self, order: u8) -> Option<Chunk> {
+        let mut chunk = self.pick(order)?;
+        while chunk.order > order {
+            let (low, high) = chunk.halves();
+            let prefer_high =
+                self.tables.held(low.frames()) == 0 && self.tables.held(high.frames()) > 0;
+            let (kept, rest) = if prefer_high { (high, low) } else { (low, high) };
+            self.link(rest);
+            chunk = kept;
+        }
+        chunk.frames().for_each(|frame| self.tables.set(frame, Descriptor::Cached));
+        self.zone.held += self.tables.hold(chunk.frames());
+        let block = self.tables.block_of(chunk.head);
+        block.set_free(block.free() - chunk.len());
+        Some(chunk)
+    }
+
+    /// The best chunk of at least `order`, in no list any more.
+    fn pick(&mut self, order: u8) -> Option<Chunk> {
+        for list in [HELD, EMPTY] {
+            for order in order..=ORDER_MAX {
+                if let Some(first) = self.zone.lists[list][usize::from(order)].first {
+                    let chunk = Chunk { head: first.0, order };
+                    self.unlink(chunk);
+                    return Some(chunk);
+                }
+            }
+        }
+        self.reach()
+    }
+
+    /// Makes the lowest Fresh block Live. It is in no list.
+    fn reach(&mut self) -> Option<Chunk> {
+        if self.zone.fresh == 0 {
+            return None;
+        }
+        let fresh = BlockState::Fresh(self.name);
+        let from = self.zone.fresh_from;
+        let found = self.tables.blocks()[from..].iter().position(|block| block.state() == fresh);
+        let block = from + found.expect("a zone finds the fresh blocks it counts");
+        self.zone.fresh_from = block + 1;
+        self.make_live(block);
+        Some(Chunk::block(block))
+    }
+
+    /// Makes a Fresh block Live. Its chunk is in no list.
+    pub(super) fn make_live(&mut self, block: usize) {
+        self.zone.fresh -= 1;
+        self.zone.live += 1;
+        self.tables.blocks()[block].set_state(BlockState::Live(self.name));
+        self.tables.blocks()[block].set_free(FRAMES_PER_BLOCK);
+        let frames = Chunk::block(block).frames();
+        frames.for_each(|frame| self.tables.set(frame, Descriptor::FreeTail));
+    }
+
+    /// Makes a block Fresh whose frames are free and hold no memory, nor do its descriptors.
+    pub(super) fn make_fresh(&mut self, block: usize) {
+        self.tables.blocks()[block].set_state(BlockState::Fresh(self.name));
+        self.zone.fresh += 1;
+        self.zone.fresh_from = self.zone.fresh_from.min(block);
+    }
+
+    /// Takes a chunk back. Its memory stays as it is marked.
+    pub(super) fn put(&mut self, chunk: Chunk) {
+        chunk.frames().for_each(|frame| self.tables.set(frame, Descriptor::FreeTail));
+        let block = self.tables.block_of(chunk.head);
+        block.set_free(block.free() + chunk.len());
+        if block.state() == BlockState::Live(self.name) {
+            self.insert(chunk);
+        } else {
+            self.zone.aside += chunk.len();
+        }
+    }
+
+    /// Lists a chunk of free tails, merged with its buddies.
+    pub(super) fn insert(&mut self, mut chunk: Chunk) {
+        while chunk.order < ORDER_MAX {
+            let buddy = chunk.buddy();
+            match self.tables.get(buddy.head) {
+                Descriptor::Free { order, .. } if order == chunk.order => self.unlink(buddy),
+                _ => break,
+            }
+            chunk = chunk.parent();
+        }
+        self.link(chunk);
+    }
+
+    fn link(&mut self, chunk: Chunk) {
+        let head = Some(FrameId(chunk.head));
+        let list = self.count(chunk, |total, part| *total += part);
+        list.chunks += 1;
+        let next = core::mem::replace(&mut list.first, head);
+        self.set_links(next, |prev, _| *prev = head);
+        self.tables.set(chunk.head, Descriptor::Free { order: chunk.order, prev: None, next });
+    }
+
+    /// Takes a listed chunk out of its list; its head becomes a tail.
+    pub(super) fn unlink(&mut self, chunk: Chunk) {
+        let Descriptor::Free { prev, next, .. } = self.tables.get(chunk.head) else {
+            panic!("frame {} heads no free chunk", chunk.head);
+        };
+        let list = self.count(chunk, |total, part| *total -= part);
+        list.chunks -= 1;
+        if prev.is_none() {
+            list.first = next;
+        }
+        self.set_links(prev, |_, link| *link = next);
+        self.set_links(next, |link, _| *link = prev);
+        self.tables.set(chunk.head, Descriptor::FreeTail);
+    }
+
+    /// Counts a chunk in or out of `free` and `idle`, and finds its list.
+    fn count(&mut self, chunk: Chunk, change: impl Fn(&mut usize, usize)) -> &mut List {
+        let held = self.tables.held(chunk.frames());
+        change(&mut self.zone.free, chunk.len());
+        change(&mut self.zone.idle, held);
+        let list = if held > 0 { HELD } else { EMPTY };
+        &mut self.zone.lists[list][usize::from(chunk.order)]
+    }
+
+    /// Changes `prev` and `next` of a listed chunk, if there is one.
+    fn set_links(
+        &self,
+        head: Option<FrameId>,
+        change: impl FnOnce(&mut Option<FrameId>, &mut Option<FrameId>),
+    ) {
+        let Some(head) = head else { return };
+        let Descriptor::Free { order, mut prev, mut next } = self.tables.get(head.0) else {
+            panic!("a list leads to frame {}, which heads no free chunk", head.0);
+        };
+        change(&mut prev, &mut next);
+        self.tables.set(head.0, Descriptor::Free { order, prev, next });
+    }
+}

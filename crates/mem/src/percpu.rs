@@ -1,0 +1,296 @@
+//! Lists of numbers for each processor: the fast path of frames and of the slab.
+//!
+//! Idea: for every processor one block of lists, a length and an array each, changed by the
+//! restartable sections of [`coldpress_sys::rseq`]: no lock, no locked instruction, nothing shared
+//! between processors. What cannot be done there is answered by "take the slow path": before
+//! [`CpuLists::init`], where the sections are not enabled, on a processor that was not known at
+//! `init`, and while the lists are drained. So users are right without any list, and only faster
+//! with them.
+//!
+//! Draining shuts all lists, restarts all sections that may have read them open, and then owns the
+//! lists until it opens them again:
+//!
+//! ```text
+//! section                            drain
+//! read limits                        limits := shut
+//! read length                        restart all sections
+//! within the limits? else slow path  read and empty the lists
+//! commit: length := new              limits := open
+//! ```
+//!
+//! Invariants:
+//! 1. Values `0..length` of a list are in it, each put there once; lengths stay in the limits.
+//! 2. Limits are changed under `owner` only. Zero is a block no thread has used yet: its memory is
+//!    not counted, and it is opened by the first value that is refused.
+//! 3. Blocks are placed before `starts` are set, and never replaced.
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests;
+
+use core::ptr;
+use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
+
+use coldpress_sys::map::Span;
+use coldpress_sys::rseq::{self, Blocks, Limits, ListHead};
+use coldpress_sys::sync::SpinLock;
+use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu};
+
+/// The most lists.
+pub(crate) const LISTS_MAX: usize = 32;
+/// A list starts at a multiple of this, so that its head and first values share a line.
+const LIST_ALIGN: usize = 64;
+
+/// Lists of 32-bit values for each processor. May be part of a `static`.
+pub(crate) struct CpuLists {
+    /// Blocks, one for each processor.
+    count: AtomicU32,
+    stride: AtomicUsize,
+    /// Where each thread has its restartable-sequence area.
+    offset: AtomicIsize,
+    /// Where each list starts in the first block, null while there are no lists.
+    starts: [AtomicPtr<u8>; LISTS_MAX],
+    /// How many values each list can take.
+    ceilings: [AtomicU16; LISTS_MAX],
+    lists: AtomicUsize,
+    /// Blocks in use.
+    open: AtomicUsize,
+    /// The blocks, for whoever holds the lock: the right to change limits.
+    owner: SpinLock<Option<Span>>,
+}
+
+impl CpuLists {
+    /// No lists: every call answers "take the slow path".
+    pub(crate) const fn new() -> Self {
+        Self {
+            count: AtomicU32::new(0),
+            stride: AtomicUsize::new(0),
+            offset: AtomicIsize::new(0),
+            starts: [const { AtomicPtr::new(ptr::null_mut()) }; LISTS_MAX],
+            ceilings: [const { AtomicU16::new(0) }; LISTS_MAX],
+            lists: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            owner: SpinLock::new(None),
+        }
+    }
+
+    /// Makes one list for each of `capacities` (1 to 65534 values, at most [`LISTS_MAX`] lists) on
+    /// each processor, when the process has enabled restartable sections; else does nothing. Takes
+    /// no memory until a list is used. A second call does nothing.
+    pub(crate) fn init(&self, capacities: &[u16]) -> SysResult<()> {
+        assert!(capacities.len() <= LISTS_MAX);
+        assert!(capacities.iter().all(|capacity| (1..u16::MAX).contains(capacity)));
+        let Some(offset) = rseq::offset() else { return Ok(()) };
+        let count = cpu::count()?;
+        let mut owner = self.owner.lock();
+        if owner.is_some() {
+            return Ok(());
+        }
+        let bytes = |capacity: &u16| {
+            (size_of::<ListHead>() + usize::from(*capacity) * size_of::<u32>())
+                .next_multiple_of(LIST_ALIGN)
+        };
+        let stride = capacities.iter().map(bytes).sum::<usize>().next_multiple_of(PAGE_BYTES);
+        let span = Span::reserve(Bytes(stride * count), Bytes(PAGE_BYTES))?;
+        span.forbid_huge_pages();
+        // Relaxed, all of them: the stores of `starts` below order them.
+        self.count.store(count as u32, Ordering::Relaxed);
+        self.stride.store(stride, Ordering::Relaxed);
+        self.offset.store(offset, Ordering::Relaxed);
+        self.lists.store(capacities.len(), Ordering::Relaxed);
+        let mut start = span.base().as_ptr();
+        for (list, capacity) in capacities.iter().enumerate() {
+            // Relaxed: as above.
+            self.ceilings[list].store(*capacity, Ordering::Relaxed);
+            // Release pairs with the Acquire in `blocks` and `is_ready`.
+            self.starts[list].store(start, Ordering::Release);
+            start = start.wrapping_add(bytes(capacity));
+        }
+        *owner = Some(span);
+        Ok(())
+    }
+
+    /// Whether there are lists at all.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        // Acquire pairs with the Release in `init`. The first list comes first, and while there are
+        // no others they are taken for shut.
+        !self.starts[0].load(Ordering::Acquire).is_null()
+    }
+
+    /// Takes a value out of a list of this processor. `None`: take the slow path.
+    #[inline]
+    pub(crate) fn pop(&self, list: usize) -> Option<u32> {
+        let blocks = self.blocks(list)?;
+        // SAFETY: the blocks hold a list there, with room up to its ceiling (see `init`), and exist
+        // as long as this does. Whoever enabled the sections vouches for the thread.
+        unsafe { blocks.pop() }
+    }
+
+    /// Puts a value into a list of this processor. False: take the slow path.
+    #[inline]
+    pub(crate) fn push(&self, list: usize, value: u32) -> bool {
+        let Some(blocks) = self.blocks(list) else { return false };
+        // SAFETY: as in `pop`: the blocks hold a list there.
+        let push = || unsafe { blocks.push(value) };
+        push() || (self.open_block(list) && push())
+    }
+
+    /// Takes up to `to.len()` values out of a list of this processor, and returns how many.
+    pub(crate) fn pop_many(&self, list: usize, to: &mut [u32]) -> usize {
+        let Some(blocks) = self.blocks(list) else { return 0 };
+        // SAFETY: as in `pop`, and the slice is writable.
+        unsafe { blocks.pop_many(to.as_mut_ptr(), to.len() as u32) as usize }
+    }
+
+    /// Puts as many of the first of `values` into a list of this processor as it has room for, and
+    /// returns how many.
+    pub(crate) fn push_many(&self, list: usize, values: &[u32]) -> usize {
+        let Some(blocks) = self.blocks(list) else { return 0 };
+        // SAFETY: as in `pop`, and the slice is readable.
+        let push = || unsafe { blocks.push_many(values.as_ptr(), values.len() as u32) };
+        let pushed = push();
+        if pushed == 0 && self.open_block(list) { push() as usize } else { pushed as usize }
+    }
+
+    /// Takes all values of all processors out and calls `f` with list and value of each. Meanwhile
+    /// everybody takes the slow path, `f` too; it must not drain these lists itself. Does nothing
+    /// when the kernel does not restart sections, which it agreed to when they were enabled.
+    pub(crate) fn drain_all(&self, f: &mut dyn FnMut(usize, u32)) {
+        if !self.is_ready() {
+            return;
+        }
+        // Held over a system call: it orders drains only, and waiters yield.
+        let _owner = self.owner.lock();
+        self.set_limits(true);
+        if rseq::restart_all().is_ok() {
+            self.for_each_head(|list, head| {
+                // Relaxed: after the restart no section changes the list, and all that did are
+                // seen.
+                for index in 0..head.length.load(Ordering::Relaxed) as usize {
+                    // SAFETY: the head is followed by its values (see `init`), and no section
+                    // writes to a list that is shut.
+                    f(list, unsafe { (&raw const *head).add(1).cast::<u32>().add(index).read() });
+                }
+                // Relaxed: the store of the limits below orders it.
+                head.length.store(0, Ordering::Relaxed);
+            });
+        }
+        self.set_limits(false);
+    }
+
+    /// How many values a list has on all processors together, about.
+    pub(crate) fn length(&self, list: usize) -> usize {
+        let mut length = 0;
+        if self.is_ready() {
+            self.for_each_head(|other, head| {
+                if other == list {
+                    // Relaxed: a figure of its own.
+                    length += head.length.load(Ordering::Relaxed) as usize;
+                }
+            });
+        }
+        length
+    }
+
+    /// What the lists take at most: the blocks of the processors that have used one.
+    pub(crate) fn memory(&self) -> Bytes {
+        // Relaxed: figures of their own; there is a stride once a block is open.
+        Bytes(self.open.load(Ordering::Relaxed) * self.stride.load(Ordering::Relaxed))
+    }
+
+    /// What the sections need to find a list.
+    #[inline]
+    fn blocks(&self, list: usize) -> Option<Blocks> {
+        // Acquire pairs with the Release in `init`.
+        let base = self.starts[list].load(Ordering::Acquire);
+        if base.is_null() {
+            return None;
+        }
+        // Relaxed, all of them: they were written once, before `starts` were.
+        let stride = self.stride.load(Ordering::Relaxed);
+        let count = self.count.load(Ordering::Relaxed);
+        Some(Blocks { base, stride, count, offset: self.offset.load(Ordering::Relaxed) })
+    }
+
+    /// Opens the lists of this processor when nobody has used them yet. Says whether it did.
+    #[cold]
+    fn open_block(&self, list: usize) -> bool {
+        // Relaxed: this thread has seen the list's start, which was written later.
+        let offset = self.offset.load(Ordering::Relaxed);
+        // SAFETY: the sections are enabled with this offset, and whoever did vouches for the
+        // thread, whose memory exists while it runs.
+        let Some(processor) = unsafe { cpu::RseqArea::of_current(offset) }.cpu() else {
+            return false;
+        };
+        // Relaxed: this thread has seen `starts` set.
+        if processor >= self.count.load(Ordering::Relaxed) as usize {
+            return false;
+        }
+        let is_new = || {
+            // Relaxed: limits change under the lock only, where they are looked at again.
+            self.head(processor, list).limits.load(Ordering::Relaxed) == 0
+        };
+        if !is_new() {
+            return false;
+        }
+        // Not waiting: the caller may hold a lock that a drain is waiting for.
+        let Some(_owner) = self.owner.try_lock() else { return false };
+        let opens = is_new();
+        if opens {
+            // Relaxed: a figure of its own.
+            self.open.fetch_add(1, Ordering::Relaxed);
+            self.set_block_limits(processor, false);
+        }
+        opens
+    }
+
+    /// Shuts all open blocks, or opens all that were shut. Needs the lock.
+    fn set_limits(&self, shut: bool) {
+        // Relaxed: this thread has seen `starts` set.
+        for processor in 0..self.count.load(Ordering::Relaxed) as usize {
+            // Relaxed: the lock orders it.
+            if self.head(processor, 0).limits.load(Ordering::Relaxed) != 0 {
+                self.set_block_limits(processor, shut);
+            }
+        }
+    }
+
+    /// Shuts or opens the lists of one processor. Needs the lock.
+    fn set_block_limits(&self, processor: usize, shut: bool) {
+        // Relaxed: written once, before `starts` were.
+        for list in 0..self.lists.load(Ordering::Relaxed) {
+            let ceiling = self.ceilings[list].load(Ordering::Relaxed);
+            let limits = if shut { Limits::SHUT } else { Limits { floor: 0, ceiling } };
+            // Release pairs with the reads of a section, limits before length: a section that sees
+            // a list open again sees it empty.
+            self.head(processor, list).limits.store(limits.to_word(), Ordering::Release);
+        }
+    }
+
+    /// Calls `f` for each list in use.
+    fn for_each_head(&self, mut f: impl FnMut(usize, &ListHead)) {
+        // Relaxed: this thread has seen `starts` set, and blocks that are just being opened may be
+        // left out.
+        for processor in 0..self.count.load(Ordering::Relaxed) as usize {
+            for list in 0..self.lists.load(Ordering::Relaxed) {
+                let head = self.head(processor, list);
+                if head.limits.load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+                f(list, head);
+            }
+        }
+    }
+
+    fn head(&self, processor: usize, list: usize) -> &ListHead {
+        // Acquire pairs with the Release in `init`.
+        let start = self.starts[list].load(Ordering::Acquire);
+        // Relaxed: written once, before `starts` were.
+        let stride = self.stride.load(Ordering::Relaxed);
+        // SAFETY: callers stay below `count` and `lists` and have seen `starts` set, so there is a
+        // head, in memory that exists as long as this does. Zeros are a head, and its fields are
+        // atomics.
+        unsafe { &*start.add(processor * stride).cast::<ListHead>() }
+    }
+}

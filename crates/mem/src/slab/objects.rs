@@ -1,0 +1,398 @@
+//! Objects up to 2048 bytes: stacks of processors, depots, and slabs.
+//!
+//! The first two layers exist only after [`Objects::keep_per_processor`]:
+//!
+//! ```text
+//! stacks of each processor   no lock, no locked instruction        percpu
+//!      half a stack at a time
+//! a depot of each class      a lock, no look at the objects        depot
+//!      many objects at a time, grouped by slab
+//! slabs                      one 16-byte exchange for each group   cache, descriptor
+//! ```
+//!
+//! Invariants:
+//! 1. A slab is a frame, named by the frame's descriptor; its own descriptor is an object of the
+//!    class [`DESCRIPTORS`], whose slabs hold their own descriptor as their last object.
+//! 2. No lock of a class is held while frames are taken or given back.
+//! 3. No object lies at the start of the span of frames: zero names none.
+
+use core::ptr::NonNull;
+
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
+
+use super::cache::{Cache, Space};
+use super::depot::{Depots, Spill};
+use super::descriptor::{Chain, DESCRIPTOR_BYTES, Object, Slab, SlabRef, State};
+use super::guard::{self, Slot};
+use super::size_class::{
+    CLASSES, FRAME_GRANULES, GRANULE, batch, capacity, object_bytes, stack_capacity,
+};
+use super::space::FrameSpace;
+use crate::frames::{FrameAllocator, FrameId};
+use crate::percpu::CpuLists;
+
+/// The class of slab descriptors, behind those of allocations.
+const DESCRIPTORS: usize = CLASSES;
+/// Most objects a refill takes from slabs: those of one frame of the smallest class.
+const REFILL_MAX: usize = FRAME_GRANULES;
+/// A refill goes on with the next slab until it has this many.
+const REFILL_ENOUGH: usize = 32;
+/// How far ahead a spill asks for the memory of objects.
+const PREFETCH_AHEAD: usize = 8;
+
+/// All objects of a heap.
+pub(super) struct Objects<'f> {
+    space: FrameSpace<'f>,
+    pub(super) lists: CpuLists,
+    depots: Depots,
+    caches: [Cache; CLASSES + 1],
+}
+
+/// What objects take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ObjectStats {
+    pub(super) in_use: Bytes,
+    pub(super) cached: Bytes,
+    pub(super) tables: Bytes,
+}
+
+impl<'f> Objects<'f> {
+    pub(super) const fn new(frames: &'f FrameAllocator) -> Self {
+        Self {
+            space: FrameSpace::new(frames),
+            lists: CpuLists::new(),
+            depots: Depots::new(),
+            caches: [const { Cache::new() }; CLASSES + 1],
+        }
+    }
+
+    /// See [`super::Heap::keep_per_processor`].
+    pub(super) fn keep_per_processor(&self) -> SysResult<()> {
+        self.depots.init()?;
+        let mut capacities = [0; CLASSES];
+        for (class, capacity) in capacities.iter_mut().enumerate() {
+            *capacity = stack_capacity(class) as u16;
+        }
+        self.lists.init(&capacities)
+    }
+
+    /// What the objects take. Walks all slabs.
+    pub(super) fn stats(&self) -> ObjectStats {
+        let tables = self.lists.memory() + self.depots.memory();
+        let mut stats = ObjectStats { tables, ..ObjectStats::default() };
+        for class in 0..CLASSES {
+            let cached = self.lists.length(class) + self.depots.length(class);
+            let census = self.caches[class].census(&self.space, |_| ());
+            // Others may be moving objects between the two counts.
+            let in_use = census.in_use.saturating_sub(cached);
+            stats.cached += Bytes(cached * object_bytes(class));
+            stats.in_use += Bytes(in_use * object_bytes(class));
+        }
+        stats
+    }
+
+    /// Frames that hold objects or descriptors.
+    pub(super) fn frames_held(&self) -> PageCount {
+        self.space.frames_held()
+    }
+
+    /// Gives back all frames that only free objects are in.
+    pub(super) fn trim(&self) {
+        self.drain();
+        for cache in &self.caches {
+            if let Some(spare) = cache.take_spare() {
+                self.discard(spare);
+            }
+        }
+    }
+
+    /// Walks all size classes while nobody uses them. Panics when an invariant is broken.
+    pub(super) fn check(&self) {
+        let mut frames = PageCount(0);
+        for (class, cache) in self.caches.iter().enumerate() {
+            cache.check(&self.space);
+            let census = cache.census(&self.space, |slab| {
+                let descriptor = self.space.slab(slab);
+                assert_eq!(descriptor.class(), class);
+                let first = Object(descriptor.frame() * FRAME_GRANULES as u32);
+                assert_eq!(self.space.slab_of(first), slab, "the frame names another slab");
+            });
+            if class < CLASSES {
+                let cached = self.lists.length(class) + self.depots.length(class);
+                assert!(cached <= census.in_use, "an object is free twice");
+            }
+            frames += PageCount(census.slabs);
+        }
+        assert_eq!(frames, self.frames_held());
+    }
+
+    /// The slow path of an allocation: fills this processor's stack and returns one object more.
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, class: usize) -> Option<Object> {
+        if !self.lists.is_ready() {
+            return self.take_one(class);
+        }
+        if let Some(object) = self.depots.give_to(&self.lists, class) {
+            return Some(object);
+        }
+        let mut objects = [0; REFILL_MAX];
+        let count = self.take_from_slabs(class, &mut objects);
+        // Without a frame: what other processors keep may do.
+        let Some(last) = count.checked_sub(1) else {
+            self.drain();
+            return self.take_one(class);
+        };
+        let pushed = self.lists.push_many(class, &objects[..last]);
+        for object in &objects[pushed..last] {
+            self.give_back(class, Object(*object));
+        }
+        Some(Object(objects[last]))
+    }
+
+    /// Takes objects of slabs that have some, else all of a new slab. Returns how many; none when
+    /// there is no frame.
+    fn take_from_slabs(&self, class: usize, objects: &mut [u32; REFILL_MAX]) -> usize {
+        let mut count = 0;
+        while count < batch(class).min(REFILL_ENOUGH) && count + capacity(class) <= REFILL_MAX {
+            let chain = self.caches[class].take_chain(&self.space);
+            let Some((mut object, length)) = chain else { break };
+            for place in &mut objects[count..count + usize::from(length)] {
+                *place = object.0;
+                object = self.space.link(object);
+            }
+            count += usize::from(length);
+        }
+        if count == 0
+            && let Some((slab, frame)) = self.new_slab(class, capacity(class))
+        {
+            // The lowest one last, which is taken first.
+            for object in objects_of(class, frame).rev() {
+                objects[count] = object.0;
+                count += 1;
+            }
+            self.caches[class].adopt(&self.space, slab);
+        }
+        count
+    }
+
+    /// Takes one object straight from a slab.
+    fn take_one(&self, class: usize) -> Option<Object> {
+        if let Some(object) = self.caches[class].take_one(&self.space) {
+            return Some(object);
+        }
+        let (slab, frame) = self.new_slab(class, 1)?;
+        let object = objects_of(class, frame).next();
+        self.caches[class].adopt(&self.space, slab);
+        object
+    }
+
+    /// Makes a slab of which up to `taken` objects, the first, are out and the others chained. It
+    /// is on no list.
+    fn new_slab(&self, class: usize, taken: usize) -> Option<(SlabRef, FrameId)> {
+        let frame = self.space.take_frame()?;
+        let slab = if class == DESCRIPTORS {
+            Some(own_descriptor(frame))
+        } else {
+            self.take_one(DESCRIPTORS).map(|object| SlabRef(object.0))
+        };
+        let Some(slab) = slab else {
+            // SAFETY: the frame was just handed to us and nothing refers to it.
+            unsafe { self.space.give_frame(frame) };
+            return None;
+        };
+        let mut freelist = Object::NONE;
+        let count = objects_of(class, frame).len();
+        for (index, object) in objects_of(class, frame).enumerate().rev() {
+            if cfg!(debug_assertions) && class < CLASSES {
+                // SAFETY: the object is new.
+                unsafe { guard::make(self.slot(class, object)) };
+            }
+            if index >= taken {
+                self.space.set_link(object, freelist);
+                freelist = object;
+            }
+        }
+        let state = State::new(freelist, taken.min(count) as u16, count as u16);
+        let place = self.space.address(Object(slab.0)).cast::<Slab>();
+        // SAFETY: the descriptor is an object of its class, or the last place of its own slab, and
+        // nobody knows it yet.
+        unsafe {
+            place.write(Slab::new(frame.index(), class, state));
+            self.space.set_slab(frame, slab);
+        }
+        Some((slab, frame))
+    }
+
+    /// The slow path of a free: moves half of this processor's stack away.
+    #[cold]
+    #[inline(never)]
+    fn overflow(&self, class: usize, object: Object) {
+        if self.lists.is_ready()
+            && let Some(spill) = self.depots.take_from(&self.lists, class)
+        {
+            if let Some(spill) = spill {
+                self.spill(class, spill);
+            }
+            if self.lists.push(class, object.0) {
+                return;
+            }
+        }
+        self.give_back(class, object);
+    }
+
+    /// Gives the oldest objects of a depot back to their slabs: chains them slab by slab, then
+    /// gives each chain back at once.
+    fn spill(&self, class: usize, Spill { objects }: Spill<'_>) {
+        let mut slabs = 0;
+        for index in 0..objects.len() {
+            if let Some(ahead) = objects.get(index + PREFETCH_AHEAD) {
+                self.space.prefetch(Object(*ahead));
+            }
+            let object = Object(objects[index]);
+            let slab = self.space.slab_of(object);
+            let behind = self.space.slab(slab).add_to_batch(object);
+            if behind == object {
+                // The slab takes a place whose object is chained already.
+                objects[slabs] = slab.0;
+                slabs += 1;
+            } else {
+                self.space.set_link(object, behind);
+            }
+        }
+        for slab in objects[..slabs].iter().map(|slab| SlabRef(*slab)) {
+            let chain = self.space.slab(slab).take_batch();
+            self.give_back_chain(class, slab, chain);
+        }
+        self.depots.spilled(class);
+    }
+
+    /// Gives all objects that are kept ready for processors back to their slabs.
+    fn drain(&self) {
+        self.lists.drain_all(&mut |class, object| self.give_back(class, Object(object)));
+        for class in 0..CLASSES {
+            while let Some(object) = self.depots.pop(class) {
+                self.give_back(class, object);
+            }
+        }
+    }
+
+    /// Gives one object back to its slab.
+    fn give_back(&self, class: usize, object: Object) {
+        let chain = Chain { first: object, last: object, count: 1 };
+        self.give_back_chain(class, self.space.slab_of(object), chain);
+    }
+
+    fn give_back_chain(&self, class: usize, slab: SlabRef, chain: Chain) {
+        if let Some(empty) = self.caches[class].give_back(&self.space, slab, chain) {
+            self.discard(empty);
+        }
+    }
+
+    /// Gives the frame and the descriptor of a slab back, which is on no list.
+    fn discard(&self, slab: SlabRef) {
+        let descriptor = self.space.slab(slab);
+        let (frame, class) = (FrameId::from_index(descriptor.frame()), descriptor.class());
+        // SAFETY: the slab's objects are free or, when the heap is dropped, used no more. The
+        // descriptor is not looked at again.
+        unsafe { self.space.give_frame(frame) };
+        if class != DESCRIPTORS {
+            self.give_back(DESCRIPTORS, Object(slab.0));
+        }
+    }
+
+    fn slot(&self, class: usize, object: Object) -> Slot {
+        Slot { object, start: self.space.address(object), bytes: object_bytes(class) }
+    }
+
+    #[inline]
+    pub(super) fn alloc_object(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
+        let object = match self.lists.pop(class) {
+            Some(object) => Object(object),
+            None => self.refill(class)?,
+        };
+        if cfg!(debug_assertions) {
+            // SAFETY: the object was free and is ours now.
+            unsafe { guard::hand_out(self.slot(class, object), size) };
+        }
+        Some(self.space.address(object))
+    }
+
+    /// # Safety
+    /// As for `dealloc`, with a size of this class.
+    #[inline]
+    pub(super) unsafe fn free_object(&self, class: usize, size: usize, address: NonNull<u8>) {
+        let object = if cfg!(debug_assertions) {
+            let object = self.checked_object_at(class, address);
+            // SAFETY: the caller gives the object up, which is one of this class.
+            unsafe { guard::take_back(self.slot(class, object), size) };
+            object
+        } else {
+            self.space.object_at(address)
+        };
+        if !self.lists.push(class, object.0) {
+            self.overflow(class, object);
+        }
+    }
+
+    /// The object of this class that starts at `address`. Panics when there is none.
+    fn checked_object_at(&self, class: usize, address: NonNull<u8>) -> Object {
+        let slab = self.space.slab_containing(address).map(|slab| self.space.slab(slab));
+        let inside = address.as_ptr().addr() % PAGE_BYTES;
+        let ours = slab.is_some_and(|slab| slab.class() == class);
+        assert!(ours && inside.is_multiple_of(object_bytes(class)), "not from this heap");
+        self.space.object_at(address)
+    }
+
+    /// Checks an object whose size changes within its class.
+    ///
+    /// # Safety
+    /// `start` is the caller's object of `size` bytes, of this class.
+    #[inline]
+    pub(super) unsafe fn resize(
+        &self,
+        class: usize,
+        start: NonNull<u8>,
+        (size, new_size): (usize, usize),
+    ) {
+        if cfg!(debug_assertions) {
+            let slot = self.slot(class, self.checked_object_at(class, start));
+            // SAFETY: the caller's object, of this class and size.
+            unsafe { guard::resize(slot, size, new_size) };
+        }
+    }
+}
+
+impl Drop for Objects<'_> {
+    /// Gives all frames back, those with objects too: nobody uses them any more.
+    fn drop(&mut self) {
+        // Descriptors are the last class: the others' slabs are found by theirs.
+        for cache in &self.caches {
+            while let Some(slab) = cache.take_any(&self.space) {
+                self.discard(slab);
+            }
+        }
+    }
+}
+
+/// The objects of a slab in a frame, in order of their addresses. The first frame of the span has
+/// no object at its start.
+fn objects_of(
+    class: usize,
+    frame: FrameId,
+) -> impl DoubleEndedIterator<Item = Object> + ExactSizeIterator {
+    let (count, granules) = if class == DESCRIPTORS {
+        (PAGE_BYTES / DESCRIPTOR_BYTES - 1, DESCRIPTOR_BYTES / GRANULE)
+    } else {
+        (capacity(class), object_bytes(class) / GRANULE)
+    };
+    let first = usize::from(frame.index() == 0);
+    let base = frame.index() * FRAME_GRANULES as u32;
+    (first..count).map(move |index| Object(base + (index * granules) as u32))
+}
+
+/// Where a slab of descriptors keeps its own: behind all others.
+const fn own_descriptor(frame: FrameId) -> SlabRef {
+    let inside = (PAGE_BYTES - DESCRIPTOR_BYTES) / GRANULE;
+    SlabRef(frame.index() * FRAME_GRANULES as u32 + inside as u32)
+}
