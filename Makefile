@@ -47,7 +47,10 @@ system: build ## real programs within a budget
 	cargo test --locked --release --package $(SYSTEM_TESTS) -- --test-threads=1
 
 bench: build ## measure, and print the figures
+	@scripts/bootstrap-bench
+	cargo build --locked --release --package coldpress-peers --features all
 	$(COMMAND) bench all --out bench/results
+	$(TARGET)/release/coldpress-peers --out bench/results
 
 install: ## install the built command under PREFIX (default: /usr/local)
 	@test -x $(COMMAND) || { echo "run make build first" >&2; exit 1; }

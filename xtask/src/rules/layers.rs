@@ -1,5 +1,5 @@
-//! Arrows point down: sys < mem, codec, backing < zswap < runtime < coldpress, and inside mem
-//! frames < slab < pools. Cargo forbids a cycle, not an arrow that points up.
+//! Arrows point down: sys < mem, codec, backing < zswap < runtime, bench < coldpress, and inside
+//! mem frames < slab < pools. Cargo forbids a cycle, not an arrow that points up.
 
 use super::crate_path;
 use crate::manifest;
@@ -9,7 +9,7 @@ use crate::tree::Tree;
 
 /// The crates, bottom to top. Crates of one row do not know each other.
 const LAYERS: &[&[&str]] =
-    &[&["sys"], &["mem", "codec", "backing"], &["zswap"], &["runtime"], &["coldpress"]];
+    &[&["sys"], &["mem", "codec", "backing"], &["zswap"], &["runtime", "bench"], &["coldpress"]];
 
 /// The parts of mem, bottom to top.
 const MEM_LAYERS: &[&str] = &["percpu", "frames", "slab", "pools"];

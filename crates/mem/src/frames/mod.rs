@@ -66,8 +66,8 @@ impl FrameId {
         self.0
     }
 
-    /// The frame numbered `index`, for tables of this crate that keep numbers they were given.
-    pub(crate) const fn from_index(index: u32) -> Self {
+    /// The frame numbered `index`, for those who keep the numbers they were given.
+    pub const fn from_index(index: u32) -> Self {
         Self(index)
     }
 }

@@ -5,33 +5,25 @@
 
 mod fault;
 mod fit;
+mod frames;
 mod launch;
-mod machine;
 mod options;
-mod report;
+mod slab;
 mod start;
-mod statistics;
 mod workload;
 
-use std::fmt::Write as _;
-use std::fs;
 use std::io::{self, Write as _};
-use std::path::Path;
 use std::process::ExitCode;
 
-use serde_json::json;
+use coldpress_bench::machine::Machine;
+use coldpress_bench::report::{document, folder, keep, text};
 
 use crate::failure::{Failure, Result};
 use crate::say;
 use launch::{Launcher, failed};
-use machine::Machine;
 use options::{AllArgs, What, defaults};
 pub(crate) use options::{BenchArgs, WorkloadArgs};
-use report::Report;
 pub(crate) use workload::workload;
-
-/// The version of the JSON document's keys.
-const SCHEMA: u32 = 1;
 
 /// Measures and prints. Exit status 1 when something could not be measured.
 pub(crate) fn bench(args: &BenchArgs) -> ExitCode {
@@ -51,6 +43,8 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Fault(args) => (fault::measure(&launcher, args)?, args.json),
         What::Fit(args) => (fit::measure(&launcher, args)?, args.json),
         What::Start(args) => (start::measure(&launcher, args)?, args.json),
+        What::Slab(args) => (slab::measure(args)?, args.json),
+        What::Frames(args) => (frames::measure(&launcher, args)?, args.json),
         What::All(args) => return all(&launcher, &machine, args),
     };
     print(&if is_json { document(&machine, &[report]) } else { text(&machine, &[report]) });
@@ -59,42 +53,24 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
 
 /// Measures everything, prints it and keeps it.
 fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
-    // Opened before minutes of work, so that a directory nobody may write to is known at once.
-    let directory = args.out.join(machine.slug());
-    fs::create_dir_all(&directory).map_err(|error| cannot_write(&directory, &error))?;
+    // Made before minutes of work, so that a directory nobody may write to is known at once.
+    folder(&args.out, machine).map_err(cannot_keep)?;
     let reports = [
         fault::measure(launcher, &defaults())?,
         fit::measure(launcher, &defaults())?,
         start::measure(launcher, &defaults())?,
+        slab::measure(&defaults())?,
+        frames::measure(launcher, &defaults())?,
     ];
-    let text = text(machine, &reports);
-    print(&text);
-    for (ending, contents) in [("md", text), ("json", document(machine, &reports))] {
-        let path = directory.join(format!("{}.{ending}", machine.file_stem()));
-        fs::write(&path, contents).map_err(|error| cannot_write(&path, &error))?;
+    print(&text(machine, &reports));
+    for path in keep(&args.out, "", machine, &reports).map_err(cannot_keep)? {
         say(format!("wrote {}", path.display()));
     }
     Ok(())
 }
 
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    failed(format!("cannot write {}: {error}", path.display()))
-}
-
-fn text(machine: &Machine, reports: &[Report]) -> String {
-    let mut text = format!("# Figures of {}\n\n{}", machine.file_stem(), machine.text());
-    for report in reports {
-        write!(text, "\n{report}").expect("a string takes all");
-    }
-    text
-}
-
-fn document(machine: &Machine, reports: &[Report]) -> String {
-    let mut document = json!({ "schema": SCHEMA, "machine": machine.json() });
-    for report in reports {
-        document[report.name] = report.numbers.clone();
-    }
-    format!("{document:#}\n")
+fn cannot_keep(error: io::Error) -> Failure {
+    failed(error.to_string())
 }
 
 fn print(text: &str) {

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use super::launch::{Launcher, failed, number, run};
 use super::options::FaultArgs;
-use super::report::{Goal, Report, Table};
-use super::statistics::Sample;
 use super::workload::FAULT_NS_MIN;
 use crate::failure::Result;
 use crate::say;
 use crate::size::show;
+use coldpress_bench::report::{Goal, Report, Table};
+use coldpress_bench::statistics::Sample;
 
 /// The goal for the median fault, with the handler on the CPU of the program's thread.
 const MEDIAN_US_GOAL: f64 = 12.0;

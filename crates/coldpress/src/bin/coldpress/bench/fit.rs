@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::launch::{Launcher, failed};
 use super::options::FitArgs;
-use super::report::{Goal, Report, Table};
-use super::statistics::{Paired, alternate};
 use crate::failure::Result;
 use crate::say;
 use crate::size::show;
+use coldpress_bench::report::{Goal, Report, Table};
+use coldpress_bench::statistics::{Paired, alternate};
 
 /// The goal: the median of paired ratios of whole runs.
 const RATIO_GOAL: f64 = 1.01;

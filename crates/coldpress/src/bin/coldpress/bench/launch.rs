@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::statistics::Side;
 use crate::failure::{Failure, Result};
+use coldpress_bench::statistics::Side;
 
 /// The hidden subcommand that holds the workloads.
 const WORKLOAD: &str = "bench-workload";

@@ -2,20 +2,24 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use coldpress_sys::Bytes;
 
 use crate::config::BUDGET_FLOOR;
 use crate::size::{parse_size, show};
 
+/// The part about descriptors, and its workload.
+pub(super) const DESCRIPTORS: &str = "descriptors";
+
 const EXAMPLES: &str = "\
 Examples:
   coldpress bench fault
   coldpress bench fit --runs 5 --json
+  coldpress bench frames --part huge --trace job.frames
   coldpress bench all --out bench/results
 
-Every figure is compared in pairs within one run: without coldpress, with it, in turn. A goal that
-is missed is printed as such and is no failure. Let nothing else run meanwhile.
+Every figure is compared within one run, in turn: without coldpress and with it, or with others. A
+goal that is missed is printed as such and is no failure. Let nothing else run meanwhile.
 
 Exit status:
   0  measured        1  something could not be measured        2  wrong command line";
@@ -38,6 +42,10 @@ pub(crate) enum What {
     Fit(FitArgs),
     /// What the start of a program costs, and that of every process of a script
     Start(StartArgs),
+    /// The slab beside the system's malloc
+    Slab(SlabArgs),
+    /// Single frames, the price of a frame's descriptor, and huge pages that stay whole
+    Frames(FramesArgs),
     /// All of them, with their defaults, kept as files
     All(AllArgs),
 }
@@ -98,6 +106,75 @@ pub(crate) struct StartArgs {
     pub(crate) json: bool,
 }
 
+/// The options of `coldpress bench slab`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SlabArgs {
+    /// Rounds; each allocator has a turn in each
+    #[arg(long, value_name = "N", default_value_t = 15,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: u32,
+
+    /// Little work, to see that everything runs; its times say nothing
+    #[arg(long)]
+    pub(crate) small: bool,
+
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The options of `coldpress bench frames`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FramesArgs {
+    /// What to measure; several are possible, and all is the default
+    #[arg(long, value_name = "PART", value_enum)]
+    pub(crate) part: Vec<Part>,
+
+    /// Rounds of each measurement of time
+    #[arg(long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: u32,
+
+    /// A recorded trace of frame allocations, several are possible. Seven programs run, so they
+    /// are repeated. Default: traces made by a model
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Vec<PathBuf>,
+
+    /// Little work, to see that everything runs; its times say nothing
+    #[arg(long)]
+    pub(crate) small: bool,
+
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A part of `coldpress bench frames`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Single frames, allocated and freed
+    #[value(name = "order-0")]
+    Order0,
+    /// Descriptors of 64, 56, 32 and 8 bytes
+    Descriptors,
+    /// Huge pages with one zone and with two
+    Huge,
+}
+
+impl Part {
+    /// All of them.
+    pub(super) const ALL: [Self; 3] = [Self::Order0, Self::Descriptors, Self::Huge];
+
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Order0 => "order-0",
+            Self::Descriptors => DESCRIPTORS,
+            Self::Huge => "huge",
+        }
+    }
+}
+
 /// The options of `coldpress bench all`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AllArgs {
@@ -115,7 +192,7 @@ pub(crate) struct WorkloadArgs {
 }
 
 /// What the benchmarks run. Each prints one line of JSON.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Workload {
     /// Fills memory, then touches pages at random
     Fault {
@@ -139,6 +216,18 @@ pub(crate) enum Workload {
     Allocate,
     /// Runs a shell script that starts many processes
     Script,
+    /// Runs a slab allocator's model with one layout of descriptors
+    Descriptors {
+        /// Bytes of a descriptor
+        #[arg(long)]
+        layout: usize,
+        /// The plan
+        #[arg(long)]
+        plan: String,
+        /// How often; 0 makes everything ready and ends
+        #[arg(long)]
+        passes: u32,
+    },
 }
 
 /// What the options are when none is given.
@@ -176,8 +265,18 @@ mod tests {
         assert!(!accepts(&["fault", "--memory", "15M"]));
         assert!(!accepts(&["fault", "--accesses", "0"]));
         assert!(!accepts(&["fit", "--runs", "0"]));
+        assert!(accepts(&["frames", "--part", "order-0", "--part", "huge", "--trace", "a"]));
+        assert!(!accepts(&["frames", "--part", "order-1"]));
+        assert!(!accepts(&["slab", "--rounds", "0"]));
         assert!(!accepts(&["all"]));
         assert!(!accepts(&[]));
+    }
+
+    #[test]
+    fn parts_are_named_as_on_the_command_line() {
+        for part in Part::ALL {
+            assert_eq!(Part::from_str(part.name(), false), Ok(part));
+        }
     }
 
     #[test]

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::launch::{Launcher, failed};
 use super::options::StartArgs;
-use super::report::{Goal, Report, Table};
-use super::statistics::{Pair, Paired, alternate};
 use super::workload::SCRIPT_PROCESSES;
 use crate::failure::Result;
 use crate::say;
+use coldpress_bench::report::{Goal, Report, Table};
+use coldpress_bench::statistics::{Pair, Paired, alternate};
 
 /// The goal: the median of paired differences.
 const START_MS_GOAL: f64 = 10.0;

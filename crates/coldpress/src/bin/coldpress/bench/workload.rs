@@ -12,8 +12,10 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page, cpu};
 use serde_json::{Value, json};
 
 use super::options::{Workload, WorkloadArgs};
-use super::statistics::Sample;
 use crate::say;
+use coldpress_bench::descriptors::{Descriptor, Plan};
+use coldpress_bench::random::Random;
+use coldpress_bench::statistics::Sample;
 
 /// An access that took longer was a fault: one from the pool takes the kernel alone as long, and a
 /// page that is there takes some 0.1 us even when neither cache nor TLB knows it.
@@ -33,14 +35,15 @@ pub(super) const SCRIPT_PROCESSES: u32 = 35;
 
 /// Does the work and prints what it found.
 pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
-    let found = match args.workload {
+    let found = match &args.workload {
         Workload::Fault { data, accesses, pinned } => {
-            if pinned && let Err(error) = cpu::run_on(cpu::current()) {
+            if *pinned && let Err(error) = cpu::run_on(cpu::current()) {
                 say(format!("the workload is not on one processor: {error}"));
             }
-            fault(data, accesses)
+            fault(*data, *accesses)
         }
-        Workload::FirstTouch { data } => Some(first_touch(data)),
+        Workload::FirstTouch { data } => Some(first_touch(*data)),
+        Workload::Descriptors { layout, plan, passes } => descriptors(*layout, plan, *passes),
         Workload::Allocate => Some(allocate()),
         Workload::Script => script(),
     };
@@ -56,22 +59,9 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
     }
 }
 
-/// Numbers that look random (SplitMix64: Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-}
-
 /// The random part of page `number`; its first number is the page's first word.
 fn page_random(number: usize) -> Random {
-    Random((number as u64) << 32)
+    Random::new((number as u64) << 32)
 }
 
 /// Makes page `number`: unlike any other, and compressible about 2.5 to 1.
@@ -104,7 +94,7 @@ fn fault(data: Bytes, accesses: u32) -> Option<Value> {
     for (number, page) in pages.iter_mut().enumerate() {
         make_page(page, number);
     }
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let mut slow_ns = Vec::with_capacity(accesses as usize);
     let mut wrong = 0_u64;
     let started = Instant::now();
@@ -160,7 +150,7 @@ fn times_us(times_ns: Vec<u32>) -> Value {
 /// Makes and drops vectors of all sizes.
 fn allocate() -> Value {
     let started = Instant::now();
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let mut slots = vec![Vec::new(); SLOTS];
     for _ in 0..VECTORS {
         let word = random.next();
@@ -168,6 +158,14 @@ fn allocate() -> Value {
         black_box(&mut slots);
     }
     json!({ "seconds": started.elapsed().as_secs_f64() })
+}
+
+/// Runs a plan on one layout. Nothing when there is no such layout or plan.
+fn descriptors(layout: usize, plan: &str, passes: u32) -> Option<Value> {
+    let (layout, plan) = (Descriptor::of_bytes(layout)?, Plan::named(plan)?);
+    let mut ready = layout.prepare(&plan);
+    (0..passes).for_each(|_| ready.pass());
+    Some(json!({ "pairs": plan.pairs() * passes as usize }))
 }
 
 /// Runs a script that starts processes one after the other. Nothing when it fails.

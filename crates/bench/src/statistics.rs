@@ -4,11 +4,9 @@
 //!    swaps who is first.
 //! 2. Figures are medians and percentiles. One interrupted run changes neither.
 
-use crate::failure::Result;
-
 /// Which of the two runs of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub enum Side {
     /// Without coldpress.
     Plain,
     /// With it.
@@ -17,16 +15,19 @@ pub(super) enum Side {
 
 /// The two measurements of a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Pair<T> {
-    pub(super) plain: T,
-    pub(super) managed: T,
+pub struct Pair<T> {
+    /// The measurement without coldpress.
+    pub plain: T,
+    /// The measurement with it.
+    pub managed: T,
 }
 
 /// Measures `count` pairs in turn, after one pair that warms caches and is not counted.
-pub(super) fn alternate<T>(
+/// Ends with the first failure.
+pub fn alternate<T, E>(
     count: u32,
-    mut measure: impl FnMut(Side) -> Result<T>,
-) -> Result<Vec<Pair<T>>> {
+    mut measure: impl FnMut(Side) -> Result<T, E>,
+) -> Result<Vec<Pair<T>>, E> {
     measure(Side::Plain)?;
     measure(Side::Managed)?;
     (0..count)
@@ -42,60 +43,82 @@ pub(super) fn alternate<T>(
         .collect()
 }
 
+/// Measures each of `count` contestants in `rounds` rounds, after a round that warms caches and is
+/// not counted. Another one starts each round. The samples are in the order of the contestants.
+pub fn take_turns(
+    count: usize,
+    rounds: u32,
+    mut measure: impl FnMut(usize) -> f64,
+) -> Vec<Option<Sample>> {
+    (0..count).for_each(|contestant| {
+        measure(contestant);
+    });
+    let mut values = vec![Vec::new(); count];
+    for round in 0..rounds as usize {
+        for turn in 0..count {
+            let contestant = (round + turn) % count;
+            values[contestant].push(measure(contestant));
+        }
+    }
+    values.into_iter().map(Sample::new).collect()
+}
+
 /// Measurements in ascending order; at least one.
 #[derive(Clone, Debug)]
-pub(super) struct Sample(Vec<f64>);
+pub struct Sample(Vec<f64>);
 
 impl Sample {
     /// The measurements in order; nothing when there are none.
-    pub(super) fn new(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn new(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         (!values.is_empty()).then_some(Self(values))
     }
 
     /// The smallest measurement that at least `percent` of all do not exceed (nearest rank).
-    pub(super) fn percentile(&self, percent: f64) -> f64 {
+    pub fn percentile(&self, percent: f64) -> f64 {
         let rank = (percent / 100.0 * self.0.len() as f64).ceil() as usize;
         self.0[rank.clamp(1, self.0.len()) - 1]
     }
 
     /// The middle, or the mean of the two in the middle.
-    pub(super) fn median(&self) -> f64 {
+    pub fn median(&self) -> f64 {
         let (low, high) = ((self.0.len() - 1) / 2, self.0.len() / 2);
         f64::midpoint(self.0[low], self.0[high])
     }
 
     /// The arithmetic mean.
-    pub(super) fn mean(&self) -> f64 {
+    pub fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
     /// The smallest.
-    pub(super) fn least(&self) -> f64 {
+    pub fn least(&self) -> f64 {
         self.0[0]
     }
 
     /// The largest.
-    pub(super) fn most(&self) -> f64 {
+    pub fn most(&self) -> f64 {
         self.0[self.0.len() - 1]
     }
 }
 
 /// What pairs of one figure come to.
 #[derive(Clone, Debug)]
-pub(super) struct Paired {
-    pub(super) plain: Sample,
-    pub(super) managed: Sample,
+pub struct Paired {
+    /// All measurements without coldpress.
+    pub plain: Sample,
+    /// All measurements with it.
+    pub managed: Sample,
     /// Managed by plain of each pair.
-    pub(super) ratios: Sample,
+    pub ratios: Sample,
     /// Managed less plain of each pair.
-    pub(super) differences: Sample,
+    pub differences: Sample,
 }
 
 impl Paired {
     /// Compares the figure that `of` finds in each pair; nothing when there is no pair.
-    pub(super) fn new<T>(pairs: &[Pair<T>], of: impl Fn(&T) -> f64) -> Option<Self> {
+    pub fn new<T>(pairs: &[Pair<T>], of: impl Fn(&T) -> f64) -> Option<Self> {
         let both = || pairs.iter().map(|pair| (of(&pair.plain), of(&pair.managed)));
         Some(Self {
             plain: Sample::new(both().map(|(plain, _)| plain))?,
@@ -106,7 +129,7 @@ impl Paired {
     }
 
     /// The median of one side by that of the other.
-    pub(super) fn ratio_of_medians(&self) -> f64 {
+    pub fn ratio_of_medians(&self) -> f64 {
         self.managed.median() / self.plain.median()
     }
 }
@@ -114,7 +137,6 @@ impl Paired {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Failure;
 
     #[test]
     fn percentiles_are_those_of_the_textbook() {
@@ -135,7 +157,7 @@ mod tests {
         let mut order = Vec::new();
         let pairs = alternate(2, |side| {
             order.push(side);
-            Ok(order.len())
+            Ok::<_, ()>(order.len())
         });
         let (p, m) = (Side::Plain, Side::Managed);
         assert_eq!(order, [p, m, p, m, m, p]);
@@ -148,10 +170,23 @@ mod tests {
         let mut left = 4;
         let pairs = alternate(100, |_| {
             left -= 1;
-            if left == 0 { Err(Failure::ours("broke", "mend it")) } else { Ok(()) }
+            if left == 0 { Err("broke") } else { Ok(()) }
         });
-        assert_eq!(pairs.unwrap_err().cause, "broke");
+        assert_eq!(pairs.unwrap_err(), "broke");
         assert_eq!(left, 0);
+    }
+
+    #[test]
+    fn turns_rotate_and_the_warm_up_is_not_counted() {
+        let mut order = Vec::new();
+        let samples = take_turns(3, 2, |contestant| {
+            order.push(contestant);
+            order.len() as f64
+        });
+        assert_eq!(order, [0, 1, 2, 0, 1, 2, 1, 2, 0]);
+        let medians: Vec<_> = samples.iter().flatten().map(Sample::median).collect();
+        assert_eq!(medians, [6.5, 6.0, 7.0]);
+        assert!(take_turns(2, 0, |_| 1.0).iter().all(Option::is_none));
     }
 
     #[test]

@@ -1,43 +1,100 @@
 //! The figures as a person reads them, on a terminal or in a file: Markdown with aligned tables.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::machine::Machine;
+
+/// The version of the JSON document's keys.
+const SCHEMA: u32 = 1;
+
+/// The reports of one machine for people.
+pub fn text(machine: &Machine, reports: &[Report]) -> String {
+    let mut text = format!("# Figures of {}\n\n{}", machine.file_stem(), machine.text());
+    for report in reports {
+        write!(text, "\n{report}").expect("a string takes all");
+    }
+    text
+}
+
+/// The reports of one machine for programs: one JSON document.
+pub fn document(machine: &Machine, reports: &[Report]) -> String {
+    let mut document = json!({ "schema": SCHEMA, "machine": machine.json() });
+    for report in reports {
+        document[report.name] = report.numbers.clone();
+    }
+    format!("{document:#}\n")
+}
+
+/// The folder below `out` for the reports of one machine, made when it is not there.
+pub fn folder(out: &Path, machine: &Machine) -> io::Result<PathBuf> {
+    let folder = out.join(machine.slug());
+    fs::create_dir_all(&folder).map_err(|error| named(&folder, &error))?;
+    Ok(folder)
+}
+
+/// Writes the reports into that folder, for people and for programs. Their names are the date, the
+/// commit and `ending`.
+pub fn keep(
+    out: &Path,
+    ending: &str,
+    machine: &Machine,
+    reports: &[Report],
+) -> io::Result<[PathBuf; 2]> {
+    let folder = folder(out, machine)?;
+    let path = |kind| folder.join(format!("{}{ending}.{kind}", machine.file_stem()));
+    let paths = [path("md"), path("json")];
+    for (path, contents) in paths.iter().zip([text(machine, reports), document(machine, reports)]) {
+        fs::write(path, contents).map_err(|error| named(path, &error))?;
+    }
+    Ok(paths)
+}
+
+/// The error with the path it is about.
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+}
 
 /// What one benchmark found.
-pub(super) struct Report {
+pub struct Report {
     /// Its name on the command line.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// What was done, a sentence or two.
-    pub(super) about: String,
-    pub(super) tables: Vec<Table>,
-    pub(super) goals: Vec<Goal>,
+    pub about: String,
+    /// The figures for people.
+    pub tables: Vec<Table>,
+    /// What should have been reached.
+    pub goals: Vec<Goal>,
     /// The same figures for programs.
-    pub(super) numbers: Value,
+    pub numbers: Value,
 }
 
 /// What a figure should be, and is.
-pub(super) struct Goal {
+pub struct Goal {
     /// The words of the goal.
-    pub(super) text: String,
+    pub text: String,
     /// What was measured, with its spread.
-    pub(super) found: String,
-    pub(super) met: bool,
+    pub found: String,
+    /// Whether that is what it should be.
+    pub met: bool,
 }
 
 /// Rows of cells under a head.
-pub(super) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these columns and no row.
-    pub(super) fn new(head: &[&str]) -> Self {
+    pub fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
     }
 
     /// Adds a row, a cell for each column.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.rows[0].len());
         self.rows.push(cells);
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const UNKNOWN: &str = "unknown";
 
 /// What a figure depends on.
-pub(super) struct Machine {
+pub struct Machine {
     processor: String,
     /// Name and text of each fact, the processor's among them.
     facts: Vec<(&'static str, String)>,
@@ -20,7 +20,7 @@ pub(super) struct Machine {
 
 impl Machine {
     /// Asks /proc, /sys and git.
-    pub(super) fn look() -> Self {
+    pub fn look() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let processor = field(&cpuinfo, "model name").unwrap_or(std::env::consts::ARCH).to_owned();
         let is_virtual = cpuinfo.contains(" hypervisor");
@@ -44,22 +44,22 @@ impl Machine {
     }
 
     /// A folder name for machines like this one; tells nothing about whose it is.
-    pub(super) fn slug(&self) -> String {
+    pub fn slug(&self) -> String {
         slug(&self.processor)
     }
 
     /// A file name without its ending.
-    pub(super) fn file_stem(&self) -> String {
+    pub fn file_stem(&self) -> String {
         format!("{}-{}", self.date, self.commit)
     }
 
     /// The facts for people.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.facts.iter().map(|(name, text)| format!("- {name}: {text}\n")).collect()
     }
 
     /// The facts for programs.
-    pub(super) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         self.facts.iter().map(|(name, text)| (name.replace(' ', "_"), json!(text))).collect()
     }
 }

@@ -1,0 +1,319 @@
+//! What allocators are given to do: allocate, write a word into the object, free.
+//!
+//! 1. A work frees every object it has allocated, with the layout it was allocated with.
+//! 2. Layouts and orders follow from fixed seeds, so two runs make the same calls.
+
+use std::alloc::{GlobalAlloc, Layout, handle_alloc_error};
+use std::hint;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use coldpress_sys::PAGE_BYTES;
+
+use super::contest::Group;
+use crate::random::Random;
+
+/// Objects of a batch.
+const BATCH: usize = 1000;
+/// Objects of the large batch: with 1 KiB each they take more than any cache of one core.
+const MANY: usize = 100_000;
+/// Objects alive at a time while single ones are replaced.
+const ALIVE: usize = 10_000;
+/// Batches on their way between two threads.
+const RING: usize = 8;
+/// The alignment of objects; every allocator gives it without a special call.
+const ALIGN: usize = 8;
+
+/// How much is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Objects of each measurement, about.
+    pub objects: usize,
+    /// Objects of the works of 100,000, which take this many instead where it is less.
+    pub many: usize,
+}
+
+impl Scale {
+    /// Some milliseconds a measurement.
+    pub const FULL: Self = Self { objects: 1_000_000, many: MANY };
+    /// For tests: says nothing about speed.
+    pub const SMALL: Self = Self { objects: 5_000, many: 2_000 };
+}
+
+/// In which order a work calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// Each object is freed before the next one is allocated.
+    Pairs,
+    /// All are allocated, then all are freed in the work's order.
+    Batches,
+    /// All are allocated once; then one after the other, in the work's order, is replaced.
+    Replace,
+    /// Allocated by one thread, in batches, and freed by another.
+    Elsewhere,
+}
+
+/// One row of the table.
+#[derive(Clone, Debug)]
+pub struct Work {
+    name: String,
+    group: Group,
+    how: How,
+    layouts: Vec<Layout>,
+    order: Vec<u32>,
+    repeat: usize,
+    /// Whether a word is written into each object, as programs do.
+    write: bool,
+}
+
+/// The works with small objects.
+pub fn object_works(scale: Scale) -> Vec<Work> {
+    let mut works: Vec<Work> = [16, 32, 64, 128, 256, 512, 1024]
+        .into_iter()
+        .map(|bytes| {
+            let layouts = same(bytes, BATCH);
+            Work::new(format!("pairs of {bytes} B"), Group::Pairs, How::Pairs, layouts, scale)
+        })
+        .collect();
+    works.push(Work::new("pairs of 16 B to 1 KiB", Group::Pairs, How::Pairs, mixed(BATCH), scale));
+    for (count, group) in [(BATCH, Group::Batches), (scale.many, Group::Shuffled)] {
+        for (size, layouts) in [("32 B", same(32, count)), ("16 B to 1 KiB", mixed(count))] {
+            let name = format!("batches of {count}, {size}, in order");
+            let work = Work::new(name, group, How::Batches, layouts, scale);
+            let shuffled = work.shuffled(format!("batches of {count}, {size}, shuffled"));
+            // Of the large batches the reference asks for the shuffled ones only.
+            works.extend((group == Group::Batches).then_some(work));
+            works.push(shuffled);
+        }
+    }
+    let alive = ALIVE.min(scale.many);
+    let name = format!("{alive} alive, replaced, 16 B to 1 KiB");
+    works.push(Work::new("", Group::Other, How::Replace, mixed(alive), scale).shuffled(name));
+    for (size, layouts) in [("32 B", same(32, BATCH)), ("16 B to 1 KiB", mixed(BATCH))] {
+        let name = format!("allocated here, freed there, {size}");
+        works.push(Work::new(name, Group::Other, How::Elsewhere, layouts, scale));
+    }
+    works
+}
+
+/// The works with order-0 frames: 4 KiB, aligned, never written to.
+pub fn frame_works(scale: Scale) -> Vec<Work> {
+    let frame = Layout::from_size_align(PAGE_BYTES, PAGE_BYTES).expect("a power of two");
+    let frames = |count| vec![frame; count];
+    let works = [
+        Work::new("frame pairs", Group::Pairs, How::Pairs, frames(BATCH), scale),
+        Work::new("batches of 16 frames", Group::Batches, How::Batches, frames(16), scale),
+        Work::new("batches of 1000 frames", Group::Batches, How::Batches, frames(BATCH), scale),
+        Work::new("", Group::Shuffled, How::Batches, frames(BATCH), scale)
+            .shuffled("batches of 1000 frames, shuffled".to_owned()),
+        Work::new("frames here and there", Group::Other, How::Elsewhere, frames(BATCH), scale),
+    ];
+    works.into_iter().map(|work| Work { write: false, ..work }).collect()
+}
+
+/// `count` layouts of `bytes`.
+fn same(bytes: usize, count: usize) -> Vec<Layout> {
+    vec![layout(bytes); count]
+}
+
+/// `count` layouts of 16 B to 1 KiB, each power of two about as often as any, and not only powers.
+fn mixed(count: usize) -> Vec<Layout> {
+    let mut random = Random::new(1);
+    let mut bytes = || {
+        let power = 16 << random.below(7);
+        power - random.below(power / 2)
+    };
+    (0..count).map(|_| layout(bytes().max(16))).collect()
+}
+
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, ALIGN).expect("small sizes and a power of two")
+}
+
+impl Work {
+    fn new(
+        name: impl Into<String>,
+        group: Group,
+        how: How,
+        layouts: Vec<Layout>,
+        scale: Scale,
+    ) -> Self {
+        let order = (0..layouts.len() as u32).collect();
+        let repeat = (scale.objects / layouts.len()).max(1);
+        Self { name: name.into(), group, how, layouts, order, repeat, write: true }
+    }
+
+    /// The same work with a pseudo-random order of frees.
+    fn shuffled(&self, name: String) -> Self {
+        let mut order = self.order.clone();
+        Random::new(2).shuffle(&mut order);
+        Self { name, order, ..self.clone() }
+    }
+
+    /// What it is called in tables.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What goal it belongs to.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// Objects that one [`Work::run`] allocates and frees.
+    pub fn objects(&self) -> usize {
+        let before = if self.how == How::Replace { self.layouts.len() } else { 0 };
+        before + self.layouts.len() * self.repeat
+    }
+
+    /// Does the work; nanoseconds for each object: its allocation, a write to it and its free.
+    pub fn run(&self, allocator: &(dyn GlobalAlloc + Sync)) -> f64 {
+        let time = match self.how {
+            How::Pairs => self.pairs(allocator),
+            How::Batches => self.batches(allocator),
+            How::Replace => self.replace(allocator),
+            How::Elsewhere => self.elsewhere(allocator),
+        };
+        time.as_nanos() as f64 / (self.layouts.len() * self.repeat) as f64
+    }
+
+    #[inline(never)]
+    fn pairs(&self, allocator: &(dyn GlobalAlloc + Sync)) -> Duration {
+        let started = Instant::now();
+        for _ in 0..self.repeat {
+            for layout in &self.layouts {
+                let object = self.make(allocator, *layout);
+                // SAFETY: `object` came from this allocator with this layout just now.
+                unsafe { allocator.dealloc(object, *layout) };
+            }
+        }
+        started.elapsed()
+    }
+
+    #[inline(never)]
+    fn batches(&self, allocator: &(dyn GlobalAlloc + Sync)) -> Duration {
+        let mut objects = vec![std::ptr::null_mut(); self.layouts.len()];
+        let started = Instant::now();
+        for _ in 0..self.repeat {
+            for (object, layout) in objects.iter_mut().zip(&self.layouts) {
+                *object = self.make(allocator, *layout);
+            }
+            self.free_all(allocator, &objects);
+        }
+        started.elapsed()
+    }
+
+    #[inline(never)]
+    fn replace(&self, allocator: &(dyn GlobalAlloc + Sync)) -> Duration {
+        let make = |layout: &Layout| self.make(allocator, *layout);
+        let mut objects: Vec<*mut u8> = self.layouts.iter().map(make).collect();
+        let started = Instant::now();
+        for _ in 0..self.repeat {
+            for index in &self.order {
+                let (object, layout) =
+                    (&mut objects[*index as usize], self.layouts[*index as usize]);
+                // SAFETY: `object` came from this allocator with the layout of its index, and is
+                // overwritten before anybody uses it again.
+                unsafe { allocator.dealloc(*object, layout) };
+                *object = self.make(allocator, layout);
+            }
+        }
+        let time = started.elapsed();
+        self.free_all(allocator, &objects);
+        time
+    }
+
+    /// Frees in the work's order what was allocated with the work's layouts.
+    fn free_all(&self, allocator: &(dyn GlobalAlloc + Sync), objects: &[*mut u8]) {
+        for index in &self.order {
+            let (object, layout) = (objects[*index as usize], self.layouts[*index as usize]);
+            // SAFETY: `object` came from this allocator with the layout of its index; `order` holds
+            // each index once, so it is freed once.
+            unsafe { allocator.dealloc(object, layout) };
+        }
+    }
+
+    #[inline(never)]
+    fn elsewhere(&self, allocator: &(dyn GlobalAlloc + Sync)) -> Duration {
+        let ring: Vec<Batch> = (0..RING).map(|_| Batch::new(self.layouts.len())).collect();
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                both.wait();
+                for batch in ring.iter().cycle().take(self.repeat) {
+                    batch.wait_until(true);
+                    for (object, layout) in batch.objects.iter().zip(&self.layouts) {
+                        // Relaxed: the flag's Acquire, in `wait_until`, orders it.
+                        let object = object.load(Ordering::Relaxed);
+                        // SAFETY: the other thread allocated `object` with the layout of its place
+                        // in the batch, and gave it away with the batch.
+                        unsafe { allocator.dealloc(object, *layout) };
+                    }
+                    batch.pass(false);
+                }
+            });
+            both.wait();
+            let started = Instant::now();
+            for batch in ring.iter().cycle().take(self.repeat) {
+                batch.wait_until(false);
+                for (object, layout) in batch.objects.iter().zip(&self.layouts) {
+                    // Relaxed: the flag's Release, in `pass`, orders it.
+                    object.store(self.make(allocator, *layout), Ordering::Relaxed);
+                }
+                batch.pass(true);
+            }
+            there.join().expect("a free does not panic");
+            started.elapsed()
+        })
+    }
+
+    /// An object, with a word written to it. Ends the process when there is no memory.
+    #[inline(always)]
+    fn make(&self, allocator: &(dyn GlobalAlloc + Sync), layout: Layout) -> *mut u8 {
+        // SAFETY: no layout of a work has size zero.
+        let object = unsafe { allocator.alloc(layout) };
+        if object.is_null() {
+            handle_alloc_error(layout);
+        }
+        if self.write {
+            // SAFETY: every layout that is written to has at least 16 bytes, aligned to 8.
+            unsafe { object.cast::<u64>().write(1) };
+        }
+        object
+    }
+}
+
+/// Objects that one thread hands to another.
+struct Batch {
+    objects: Vec<AtomicPtr<u8>>,
+    /// Whether it is the other thread's turn.
+    is_full: AtomicBool,
+}
+
+impl Batch {
+    fn new(length: usize) -> Self {
+        let objects = (0..length).map(|_| AtomicPtr::default()).collect();
+        Self { objects, is_full: AtomicBool::new(false) }
+    }
+
+    fn wait_until(&self, is_full: bool) {
+        let mut waited = 0_u32;
+        // Acquire pairs with the Release in `pass`.
+        while self.is_full.load(Ordering::Acquire) != is_full {
+            waited += 1;
+            if waited < 1000 {
+                hint::spin_loop();
+            } else {
+                // The other thread may need this processor.
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn pass(&self, is_full: bool) {
+        // Release pairs with the Acquire in `wait_until`.
+        self.is_full.store(is_full, Ordering::Release);
+    }
+}

@@ -1,0 +1,86 @@
+//! What the size of a frame's descriptor costs: one slab allocator, four ways to describe a frame.
+//!
+//! The allocator (`model`) is the same for all: a stack of objects for the processor in front,
+//! refilled and emptied by 32, slabs of one frame behind, a list of those with room for each cache.
+//! Only where it notes things differs (`layout`). Like the kernel's kfree, a free is given an
+//! address and nothing else, so it has to look at the descriptor. A loop of pairs looks at one
+//! line for ever; the plans that spread the descriptors show what they cost.
+//!
+//! 1. Every plan makes the same calls, to the same frames, for every layout.
+//! 2. A pass frees what it has allocated.
+
+mod layout;
+mod model;
+mod plan;
+
+pub use plan::{FRAMES, PAIRS_OF_REFERENCE, Plan, SIZES};
+
+use layout::{Aside, Inline, Wide};
+use model::Slabs;
+
+/// How a frame is described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// 56 bytes padded to 64, so that the pair of the 16-byte compare-and-swap is aligned.
+    Padded64,
+    /// 56 bytes; the pair is aligned inside them, in words 1 and 2 or in words 2 and 3.
+    Aligned56,
+    /// 32 bytes, all that a slab needs, with 32-bit links.
+    Inline32,
+    /// 8 bytes: a kind and the number of a record of 32 bytes, which only slabs have.
+    Word8,
+}
+
+impl Descriptor {
+    /// All of them, the largest first.
+    pub const ALL: [Self; 4] = [Self::Padded64, Self::Aligned56, Self::Inline32, Self::Word8];
+
+    /// Bytes for each frame there is.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Padded64 => 64,
+            Self::Aligned56 => 56,
+            Self::Inline32 => 32,
+            Self::Word8 => 8,
+        }
+    }
+
+    /// The one of this size.
+    pub fn of_bytes(bytes: usize) -> Option<Self> {
+        Self::ALL.into_iter().find(|descriptor| descriptor.bytes() == bytes)
+    }
+
+    /// Everything ready for passes of `plan`.
+    pub fn prepare(self, plan: &Plan) -> Box<dyn Passes + '_> {
+        match self {
+            Self::Padded64 => Box::new(Prepared(Slabs::<Wide<8>>::new(plan.caches()), plan)),
+            Self::Aligned56 => Box::new(Prepared(Slabs::<Wide<7>>::new(plan.caches()), plan)),
+            Self::Inline32 => Box::new(Prepared(Slabs::<Inline>::new(plan.caches()), plan)),
+            Self::Word8 => Box::new(Prepared(Slabs::<Aside>::new(plan.caches()), plan)),
+        }
+    }
+}
+
+/// A plan on one layout.
+pub trait Passes {
+    /// Does one pass.
+    fn pass(&mut self);
+
+    /// Walks everything. Panics when an object was lost.
+    fn check(&mut self);
+}
+
+struct Prepared<'p, L: layout::Layout>(Slabs<L>, &'p Plan);
+
+impl<L: layout::Layout> Passes for Prepared<'_, L> {
+    fn pass(&mut self) {
+        self.1.pass(&mut self.0);
+    }
+
+    fn check(&mut self) {
+        self.0.check();
+    }
+}
+
+#[cfg(test)]
+mod tests;

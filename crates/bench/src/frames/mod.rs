@@ -1,0 +1,60 @@
+//! Whole huge pages: traces of frame allocations, replayed on one zone and on two.
+//!
+//! [`trace`] is the file format, [`generate`] makes traces by a model, [`replay`] drives several of
+//! them at once and asks for blocks of 2 MiB, `naive`
+//! is the plainest allocator that can be asked.
+
+pub mod generate;
+#[cfg(test)]
+mod naive;
+pub mod replay;
+pub mod trace;
+
+use coldpress_sys::page::FRAMES_PER_BLOCK;
+
+pub use coldpress_mem::frames::Mobility;
+pub use trace::ID_MAX;
+
+/// Frames of a huge page.
+pub const BLOCK_FRAMES: usize = FRAMES_PER_BLOCK;
+/// The order of a huge page.
+pub const BLOCK_ORDER: u8 = BLOCK_FRAMES.trailing_zeros() as u8;
+
+/// Moves the contents of a frame and makes its owner use the other one: from, to, the owner's
+/// number. False when it cannot be moved now.
+pub type Migrate<'a> = dyn FnMut(u32, u32, u32) -> bool + 'a;
+
+/// An allocator of frames, as a replay sees it. Frames have numbers; a chunk of `1 << order` frames
+/// has the number of its first.
+pub trait FrameSource: Sync {
+    /// A chunk of frames; nothing when there is none.
+    fn alloc(&self, mobility: Mobility, order: u8) -> Option<u32>;
+
+    /// Takes a chunk back.
+    ///
+    /// # Safety
+    /// It came from this source's [`FrameSource::alloc`] with this order and was not freed since.
+    unsafe fn free(&self, chunk: u32, order: u8);
+
+    /// Says whom a frame belongs to.
+    ///
+    /// # Safety
+    /// It is a single, easily reclaimed frame of this source that was not freed since, and the
+    /// owner can use another one instead.
+    unsafe fn set_owner(&self, frame: u32, owner: u32);
+
+    /// Takes the free frames back that are kept for single processors.
+    fn drain(&self);
+
+    /// Empties blocks by moving frames that have an owner, as many as it can, and leaves them free.
+    ///
+    /// # Safety
+    /// `migrate` knows every owner that was set, and nobody uses or frees such frames meanwhile.
+    unsafe fn compact(&self, migrate: &mut Migrate<'_>);
+
+    /// Frames that are not handed out.
+    fn free_frames(&self) -> usize;
+
+    /// Walks everything. Panics when something does not add up.
+    fn check(&self);
+}

@@ -1,0 +1,275 @@
+//! Traces of frame allocations: which frames a program's pages needed, and for how long.
+//!
+//! A file is a head of 16 bytes and then events, all numbers little-endian:
+//!
+//! ```text
+//! offset  bytes  what
+//! 0       8      "cpframes"
+//! 8       4      version, 1
+//! 12      4      zero
+//! 16      4      event, and so on to the end of the file
+//!
+//!  31                     6 5      2 1    0
+//! +------------------------+--------+------+    kind 0: free
+//! |           id           | order  | kind |         1: allocate, core
+//! +------------------------+--------+------+         2: allocate, easily reclaimed
+//! ```
+//!
+//! An id names a chunk from its allocation to its free and may be used again afterwards, so the
+//! number of a chunk's first frame serves as it is: a recorder needs no table.
+//!
+//! 1. What [`Trace::read`] accepts allocates an id only while it is free, and frees it with its
+//!    order.
+//! 2. A trace may end with chunks still allocated: its program ended so.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use coldpress_mem::frames::Mobility;
+
+use super::BLOCK_ORDER;
+
+/// What a file starts with.
+const MAGIC: [u8; 8] = *b"cpframes";
+/// The version of the events.
+const VERSION: u32 = 1;
+/// Bytes before the first event.
+const HEAD_BYTES: usize = 16;
+/// Bits of an id: two more than the frames of the largest span need.
+const ID_BITS: u32 = 26;
+
+/// The largest id.
+pub const ID_MAX: u32 = (1 << ID_BITS) - 1;
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A chunk of `1 << order` frames was allocated.
+    Alloc {
+        /// Its name from now on.
+        id: u32,
+        /// 0 to 9.
+        order: u8,
+        /// What it is for.
+        mobility: Mobility,
+    },
+    /// A chunk was freed.
+    Free {
+        /// Its name until now.
+        id: u32,
+        /// As it was allocated.
+        order: u8,
+    },
+}
+
+impl Event {
+    /// The event as the file holds it. Ids above [`ID_MAX`] lose their upper bits.
+    pub const fn encode(self) -> u32 {
+        let (id, order, kind) = match self {
+            Self::Free { id, order } => (id, order, 0),
+            Self::Alloc { id, order, mobility: Mobility::Core } => (id, order, 1),
+            Self::Alloc { id, order, mobility: Mobility::EasyReclaim } => (id, order, 2),
+        };
+        id << 6 | (order as u32) << 2 | kind
+    }
+
+    /// The event of a word; nothing when it is none.
+    pub const fn decode(word: u32) -> Option<Self> {
+        let (id, order) = (word >> 6, (word >> 2 & 15) as u8);
+        if order > BLOCK_ORDER {
+            return None;
+        }
+        match word & 3 {
+            0 => Some(Self::Free { id, order }),
+            1 => Some(Self::Alloc { id, order, mobility: Mobility::Core }),
+            2 => Some(Self::Alloc { id, order, mobility: Mobility::EasyReclaim }),
+            _ => None,
+        }
+    }
+}
+
+/// Why a file is no trace.
+#[derive(Debug)]
+pub enum TraceError {
+    /// It could not be read.
+    Io(io::Error),
+    /// It starts with something else, or is of another version.
+    NoTrace,
+    /// It ends within an event.
+    CutOff,
+    /// The event at this place, counted from 0, makes no sense.
+    Event {
+        /// The place.
+        index: usize,
+        /// The word found there.
+        word: u32,
+    },
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => write!(f, "{error}"),
+            Self::NoTrace => write!(f, "no trace of frames of version {VERSION}"),
+            Self::CutOff => write!(f, "the file ends within an event"),
+            Self::Event { index, word } => write!(f, "event {index} ({word:#x}) makes no sense"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+impl From<io::Error> for TraceError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Events in the order they happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    events: Vec<Event>,
+}
+
+impl Trace {
+    /// A trace of `events`. Fails with the first one that allocates what is allocated, frees what
+    /// is not, or frees it with another order.
+    pub fn new(events: Vec<Event>) -> Result<Self, TraceError> {
+        let mut alive = HashMap::new();
+        for (index, event) in events.iter().enumerate() {
+            let fits = match *event {
+                Event::Alloc { id, order, .. } => alive.insert(id, order).is_none(),
+                Event::Free { id, order } => alive.remove(&id) == Some(order),
+            };
+            let encoded = event.encode();
+            if !fits || Event::decode(encoded) != Some(*event) {
+                return Err(TraceError::Event { index, word: encoded });
+            }
+        }
+        Ok(Self { events })
+    }
+
+    /// The events.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Writes the file.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(&MAGIC)?;
+        to.write_all(&VERSION.to_le_bytes())?;
+        to.write_all(&0_u32.to_le_bytes())?;
+        self.events.iter().try_for_each(|event| to.write_all(&event.encode().to_le_bytes()))
+    }
+
+    /// Reads a file to its end.
+    pub fn read(from: &mut impl Read) -> Result<Self, TraceError> {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes)?;
+        let (head, events) = bytes.split_at_checked(HEAD_BYTES).ok_or(TraceError::NoTrace)?;
+        let mut wanted = [0; HEAD_BYTES];
+        wanted[..8].copy_from_slice(&MAGIC);
+        wanted[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        if head != wanted {
+            return Err(TraceError::NoTrace);
+        }
+        let (words, rest) = events.as_chunks::<4>();
+        if !rest.is_empty() {
+            return Err(TraceError::CutOff);
+        }
+        let words = words.iter().map(|word| u32::from_le_bytes(*word)).enumerate();
+        let event = |(index, word)| Event::decode(word).ok_or(TraceError::Event { index, word });
+        Self::new(words.map(event).collect::<Result<_, _>>()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CORE: Mobility = Mobility::Core;
+
+    fn bytes_of(trace: &Trace) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        trace.write(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_drawing() {
+        let events = vec![
+            Event::Alloc { id: 1, order: 0, mobility: CORE },
+            Event::Alloc { id: ID_MAX, order: 9, mobility: Mobility::EasyReclaim },
+            Event::Free { id: 1, order: 0 },
+        ];
+        let wanted = b"cpframes\x01\0\0\0\0\0\0\0\x41\0\0\0\xe6\xff\xff\xff\x40\0\0\0";
+        assert_eq!(bytes_of(&Trace::new(events).unwrap()), wanted);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_place() {
+        let alloc = |id, order| Event::Alloc { id, order, mobility: CORE };
+        let free = |id, order| Event::Free { id, order };
+        for (events, place) in [
+            (vec![alloc(1, 0), alloc(1, 0)], 1),
+            (vec![free(1, 0)], 0),
+            (vec![alloc(1, 1), free(1, 0)], 1),
+            (vec![alloc(1, 0), free(1, 0), free(1, 0)], 2),
+            (vec![alloc(0, 10)], 0),
+            (vec![alloc(ID_MAX + 1, 0)], 0),
+        ] {
+            let error = Trace::new(events.clone()).unwrap_err();
+            assert!(matches!(error, TraceError::Event { index, .. } if index == place), "{error}");
+        }
+        assert!(Trace::new(vec![alloc(1, 0), free(1, 0), alloc(1, 3), alloc(2, 0)]).is_ok());
+    }
+
+    #[test]
+    fn files_that_are_none_are_refused() {
+        let read = |bytes: &[u8]| Trace::read(&mut &bytes[..]).unwrap_err();
+        let good = bytes_of(&Trace::default());
+        assert!(matches!(read(b""), TraceError::NoTrace));
+        assert!(matches!(read(&good[..15]), TraceError::NoTrace));
+        let mut other = good.clone();
+        other[8] = 2;
+        assert!(matches!(read(&other), TraceError::NoTrace));
+        assert!(matches!(read(&[&good[..], &[1, 0]].concat()), TraceError::CutOff));
+        let unknown = [&good[..], &[3, 0, 0, 0]].concat();
+        assert!(matches!(read(&unknown), TraceError::Event { index: 0, word: 3 }));
+    }
+
+    proptest! {
+        #[test]
+        fn a_trace_comes_back_as_it_was(
+            chunks in prop::collection::vec((0..=ID_MAX, 0..=BLOCK_ORDER, any::<bool>()), 0..200),
+        ) {
+            let mut orders = HashMap::new();
+            let events = chunks.into_iter().map(|(id, order, is_core)| match orders.remove(&id) {
+                Some(order) => Event::Free { id, order },
+                None => {
+                    orders.insert(id, order);
+                    let mobility = if is_core { CORE } else { Mobility::EasyReclaim };
+                    Event::Alloc { id, order, mobility }
+                }
+            });
+            let trace = Trace::new(events.collect()).unwrap();
+            prop_assert_eq!(Trace::read(&mut &bytes_of(&trace)[..]).unwrap(), trace);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Trace::read(&mut &bytes[..]);
+            let file = [&bytes_of(&Trace::default())[..], &bytes].concat();
+            let _ = Trace::read(&mut &file[..]);
+        }
+
+        #[test]
+        fn words_decode_to_what_encodes_to_them(word in any::<u32>()) {
+            if let Some(event) = Event::decode(word) {
+                prop_assert_eq!(event.encode(), word);
+            }
+        }
+    }
+}
