@@ -1,8 +1,8 @@
 //! Whole huge pages: traces of frame allocations, replayed on one zone and on two.
 //!
-//! [`trace`] is the file format, [`generate`] makes traces by a model, [`replay`] drives several of
-//! them at once and asks for blocks of 2 MiB, `naive`
-//! is the plainest allocator that can be asked.
+//! [`trace`] reads and writes them as files, [`generate`] makes traces by a model, [`replay`]
+//! drives several of them at once and asks for blocks of 2 MiB, `naive` is the plainest allocator
+//! that can be asked.
 
 pub mod generate;
 #[cfg(test)]
@@ -13,7 +13,7 @@ pub mod trace;
 use coldpress_sys::page::FRAMES_PER_BLOCK;
 
 pub use coldpress_mem::frames::Mobility;
-pub use trace::ID_MAX;
+pub use coldpress_mem::frames::trace::ID_MAX;
 
 /// Frames of a huge page.
 pub const BLOCK_FRAMES: usize = FRAMES_PER_BLOCK;

@@ -1,22 +1,4 @@
-//! Traces of frame allocations: which frames a program's pages needed, and for how long.
-//!
-//! A file is a head of 16 bytes and then events, all numbers little-endian:
-//!
-//! ```text
-//! offset  bytes  what
-//! 0       8      "cpframes"
-//! 8       4      version, 1
-//! 12      4      zero
-//! 16      4      event, and so on to the end of the file
-//!
-//!  31                     6 5      2 1    0
-//! +------------------------+--------+------+    kind 0: free
-//! |           id           | order  | kind |         1: allocate, core
-//! +------------------------+--------+------+         2: allocate, easily reclaimed
-//! ```
-//!
-//! An id names a chunk from its allocation to its free and may be used again afterwards, so the
-//! number of a chunk's first frame serves as it is: a recorder needs no table.
+//! Traces of frame allocations as files. The bytes are those of [`coldpress_mem::frames::trace`].
 //!
 //! 1. What [`Trace::read`] accepts allocates an id only while it is free, and frees it with its
 //!    order.
@@ -26,68 +8,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 
-use coldpress_mem::frames::Mobility;
-
-use super::BLOCK_ORDER;
-
-/// What a file starts with.
-const MAGIC: [u8; 8] = *b"cpframes";
-/// The version of the events.
-const VERSION: u32 = 1;
-/// Bytes before the first event.
-const HEAD_BYTES: usize = 16;
-/// Bits of an id: two more than the frames of the largest span need.
-const ID_BITS: u32 = 26;
-
-/// The largest id.
-pub const ID_MAX: u32 = (1 << ID_BITS) - 1;
-
-/// One thing that happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A chunk of `1 << order` frames was allocated.
-    Alloc {
-        /// Its name from now on.
-        id: u32,
-        /// 0 to 9.
-        order: u8,
-        /// What it is for.
-        mobility: Mobility,
-    },
-    /// A chunk was freed.
-    Free {
-        /// Its name until now.
-        id: u32,
-        /// As it was allocated.
-        order: u8,
-    },
-}
-
-impl Event {
-    /// The event as the file holds it. Ids above [`ID_MAX`] lose their upper bits.
-    pub const fn encode(self) -> u32 {
-        let (id, order, kind) = match self {
-            Self::Free { id, order } => (id, order, 0),
-            Self::Alloc { id, order, mobility: Mobility::Core } => (id, order, 1),
-            Self::Alloc { id, order, mobility: Mobility::EasyReclaim } => (id, order, 2),
-        };
-        id << 6 | (order as u32) << 2 | kind
-    }
-
-    /// The event of a word; nothing when it is none.
-    pub const fn decode(word: u32) -> Option<Self> {
-        let (id, order) = (word >> 6, (word >> 2 & 15) as u8);
-        if order > BLOCK_ORDER {
-            return None;
-        }
-        match word & 3 {
-            0 => Some(Self::Free { id, order }),
-            1 => Some(Self::Alloc { id, order, mobility: Mobility::Core }),
-            2 => Some(Self::Alloc { id, order, mobility: Mobility::EasyReclaim }),
-            _ => None,
-        }
-    }
-}
+pub use coldpress_mem::frames::trace::Event;
+use coldpress_mem::frames::trace::{EVENT_BYTES, HEAD, VERSION};
 
 /// Why a file is no trace.
 #[derive(Debug)]
@@ -157,9 +79,7 @@ impl Trace {
 
     /// Writes the file.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(&MAGIC)?;
-        to.write_all(&VERSION.to_le_bytes())?;
-        to.write_all(&0_u32.to_le_bytes())?;
+        to.write_all(&HEAD)?;
         self.events.iter().try_for_each(|event| to.write_all(&event.encode().to_le_bytes()))
     }
 
@@ -167,14 +87,8 @@ impl Trace {
     pub fn read(from: &mut impl Read) -> Result<Self, TraceError> {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes)?;
-        let (head, events) = bytes.split_at_checked(HEAD_BYTES).ok_or(TraceError::NoTrace)?;
-        let mut wanted = [0; HEAD_BYTES];
-        wanted[..8].copy_from_slice(&MAGIC);
-        wanted[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        if head != wanted {
-            return Err(TraceError::NoTrace);
-        }
-        let (words, rest) = events.as_chunks::<4>();
+        let events = bytes.strip_prefix(&HEAD[..]).ok_or(TraceError::NoTrace)?;
+        let (words, rest) = events.as_chunks::<EVENT_BYTES>();
         if !rest.is_empty() {
             return Err(TraceError::CutOff);
         }
@@ -187,6 +101,7 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::{BLOCK_ORDER, ID_MAX, Mobility};
     use proptest::prelude::*;
 
     const CORE: Mobility = Mobility::Core;
@@ -263,13 +178,6 @@ mod tests {
             let _ = Trace::read(&mut &bytes[..]);
             let file = [&bytes_of(&Trace::default())[..], &bytes].concat();
             let _ = Trace::read(&mut &file[..]);
-        }
-
-        #[test]
-        fn words_decode_to_what_encodes_to_them(word in any::<u32>()) {
-            if let Some(event) = Event::decode(word) {
-                prop_assert_eq!(event.encode(), word);
-            }
         }
     }
 }

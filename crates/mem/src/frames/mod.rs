@@ -19,10 +19,12 @@ mod descriptor;
 mod grow;
 #[cfg(test)]
 pub(crate) mod hog;
+mod record;
 mod shrink;
 mod stats;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 mod trim;
 mod zone;
 
@@ -40,8 +42,10 @@ use config::Spans;
 pub use config::{Config, Mobility, OutOfFrames};
 use config::{EBUSY, error};
 pub use descriptor::Descriptor;
+use record::Recorder;
 pub use shrink::{HeldBack, Migrate, MoveClaim, Shrunk};
 pub use stats::{FrameStats, ZoneStats};
+use trace::Event;
 use zone::{Chunk, Locked, Zone};
 
 /// The largest span. Other tables name 16-byte places in it by 32 bits.
@@ -81,6 +85,7 @@ pub struct FrameAllocator {
     base: AtomicPtr<u8>,
     growing: AtomicBool,
     moves_claimed: AtomicBool,
+    recorder: Recorder,
 }
 
 // SAFETY: `spans` is written once, under the locks and before `base` is set; it is read only by
@@ -97,6 +102,7 @@ impl FrameAllocator {
             base: AtomicPtr::new(ptr::null_mut()),
             growing: AtomicBool::new(false),
             moves_claimed: AtomicBool::new(false),
+            recorder: Recorder::new(),
         }
     }
 
@@ -153,6 +159,7 @@ impl FrameAllocator {
             None => self.refill(spans, mobility)?,
         };
         spans.tables.set(frame, Descriptor::Core);
+        self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
         Ok(FrameId(frame))
     }
 
@@ -183,6 +190,7 @@ impl FrameAllocator {
         });
         let chunk = chunk.ok_or_else(failure)?;
         chunk.frames().for_each(|frame| spans.tables.set(frame, Descriptor::Core));
+        self.recorder.note(|| Event::Alloc { id: chunk.head, order, mobility });
         Ok(FrameId(chunk.head))
     }
 
@@ -196,6 +204,7 @@ impl FrameAllocator {
     pub unsafe fn free(&self, frame: FrameId) {
         let spans = self.placed();
         assert!(spans.tables.get(frame.0).is_handed_out(), "frame {} freed twice", frame.0);
+        self.recorder.note(|| Event::Free { id: frame.0, order: 0 });
         spans.tables.set(frame.0, Descriptor::Cached);
         match spans.tables.block_of(frame.0).state() {
             BlockState::Live(zone) if self.lists.push(zone as usize, frame.0) => {}
@@ -214,6 +223,7 @@ impl FrameAllocator {
         for frame in chunk.frames() {
             assert!(spans.tables.get(frame).is_handed_out(), "frame {frame} freed twice");
         }
+        self.recorder.note(|| Event::Free { id: chunk.head, order });
         self.zone_of(spans, frame.0).put(chunk);
     }
 

@@ -1,0 +1,162 @@
+//! Recording: what was allocated and freed, kept until its owner writes it down as a [`trace`].
+//!
+//! Idea: whoever allocates must not wait for a disk, and may hold a lock of the slab; so events are
+//! only put into memory here, and the owner of the recording takes them from there now and then.
+//! Without a recording an allocation or a free costs one load and a branch.
+//!
+//! [`trace`]: super::trace
+//!
+//! Invariants:
+//! 1. What was taken, put together, is the beginning of what happened: when an event finds no
+//!    place, no later one is kept either.
+//! 2. Events `taken..kept` lie in the span in their order. A free is noted before its frame can be
+//!    handed out again, an allocation after it was: so the events of a frame are in their order.
+//! 3. The lock is the last one taken, and is held over no system call.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::{mem, ptr};
+
+use coldpress_sys::map::Span;
+use coldpress_sys::sync::SpinLock;
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
+
+use super::FrameAllocator;
+use super::config::{EBUSY, EINVAL, error};
+use super::trace::{EVENT_BYTES, Event};
+
+/// What happens to an allocator's frames.
+pub(super) struct Recorder {
+    is_on: AtomicBool,
+    log: SpinLock<Log>,
+}
+
+/// Events not yet taken. Memory is used for as many as waited at a time.
+struct Log {
+    span: Option<Span>,
+    taken: usize,
+    kept: usize,
+}
+
+impl Recorder {
+    /// Records nothing.
+    pub(super) const fn new() -> Self {
+        Self { is_on: AtomicBool::new(false), log: SpinLock::new(Log::EMPTY) }
+    }
+
+    /// Keeps an event, if there is a recording.
+    #[inline]
+    pub(super) fn note(&self, event: impl FnOnce() -> Event) {
+        // Relaxed: a recording begins before anybody else uses the allocator, and the log says
+        // under its lock whether there still is one.
+        if self.is_on.load(Ordering::Relaxed) {
+            self.keep(event());
+        }
+    }
+
+    #[cold]
+    fn keep(&self, event: Event) {
+        let mut log = self.log.lock();
+        if !log.push(event) {
+            // Relaxed: written and read for the log under its lock, which is held.
+            self.is_on.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Log {
+    const EMPTY: Self = Self { span: None, taken: 0, kept: 0 };
+
+    /// False when there was no place, and there is none from now on.
+    fn push(&mut self, event: Event) -> bool {
+        let Some(span) = &self.span else { return false };
+        if (self.kept + 1) * EVENT_BYTES > span.length().0 {
+            return false;
+        }
+        let word = event.encode().to_le_bytes();
+        // SAFETY: the event ends within the span, as was just seen, which is ours while `self` is
+        // borrowed mutably; `word` is other memory.
+        unsafe {
+            let place = span.base().as_ptr().add(self.kept * EVENT_BYTES);
+            ptr::copy_nonoverlapping(word.as_ptr(), place, EVENT_BYTES);
+        }
+        self.kept += 1;
+        true
+    }
+
+    fn take(&mut self, bytes: &mut [u8], is_on: bool) -> usize {
+        let Some(span) = &self.span else { return 0 };
+        let count = (bytes.len() / EVENT_BYTES).min(self.kept - self.taken);
+        // SAFETY: these events were pushed, so they lie in the span; `count` of them fit into
+        // `bytes`, which is other memory, as the span is reachable through `self` only.
+        unsafe {
+            let from = span.base().as_ptr().add(self.taken * EVENT_BYTES);
+            ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), count * EVENT_BYTES);
+        }
+        self.taken += count;
+        // The span is used from its start again, but not after an event was lost.
+        if self.taken == self.kept && is_on {
+            (self.taken, self.kept) = (0, 0);
+        }
+        count * EVENT_BYTES
+    }
+}
+
+impl FrameAllocator {
+    /// Records from now on: for the owner of the allocator, after [`FrameAllocator::init`], while
+    /// nobody else uses it. Address space for `events` events that wait to be taken is reserved;
+    /// when there is no place for one, the recording has ended.
+    ///
+    /// A trace frees a chunk as it was allocated; a program that frees frames of a chunk one by one
+    /// leaves none that can be replayed.
+    ///
+    /// Fails with the kernel's number when the address space is not to be had, with `EINVAL` for no
+    /// events, with `EBUSY` when frames are in use or there was a recording already.
+    pub fn record(&self, events: usize) -> SysResult<()> {
+        if events == 0 {
+            return Err(error(EINVAL));
+        }
+        let span = Span::reserve(Bytes(events * EVENT_BYTES), Bytes(PAGE_BYTES))?;
+        span.forbid_huge_pages();
+        if self.frames_used() > PageCount(0) {
+            return Err(error(EBUSY));
+        }
+        let mut log = self.recorder.log.lock();
+        if log.span.is_some() {
+            // The lock goes before the span, which was made earlier.
+            return Err(error(EBUSY));
+        }
+        log.span = Some(span);
+        // Relaxed: nobody else uses the allocator yet.
+        self.recorder.is_on.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes the next events out, as many as fit into `bytes`, as the file holds them. How many
+    /// bytes that are; 0 when there are no more.
+    pub fn take_events(&self, bytes: &mut [u8]) -> usize {
+        let mut log = self.recorder.log.lock();
+        log.take(bytes, self.is_recording())
+    }
+
+    /// Whether events are kept. False from the event on that found no place.
+    pub fn is_recording(&self) -> bool {
+        // Relaxed: for the log it is written and read under its lock; others act on it a little
+        // later.
+        self.recorder.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Ends the recording, and drops what was not taken.
+    pub fn stop_recording(&self) {
+        // In a block of its own, so that the lock is given up before the span is unmapped.
+        let old = {
+            let mut log = self.recorder.log.lock();
+            // Relaxed: under the log's lock.
+            self.recorder.is_on.store(false, Ordering::Relaxed);
+            mem::replace(&mut *log, Log::EMPTY)
+        };
+        drop(old);
+    }
+}
+
+#[cfg(test)]
+mod tests;
