@@ -8,7 +8,7 @@
 //!
 //! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`budget`] how
 //! much, [`placement`] where to run, [`link`] and [`control`] who to talk to, then the [`manager`]
-//! with its faults, changes and reclaim, and the [`service`] thread that runs it.
+//! with its faults, changes, reclaim and recording, and the [`service`] thread that runs it.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
@@ -28,6 +28,7 @@ pub mod manager;
 pub mod pages;
 pub mod placement;
 mod reclaim;
+mod record;
 pub mod regions;
 pub mod service;
 

@@ -9,7 +9,7 @@ use coldpress_sys::uffd::Userfaultfd;
 use coldpress_sys::{AsFd, OwnedFd, SysError, SysResult, raw};
 
 use crate::ledger::{Ledger, SEATS, Terms};
-use crate::wire::{Hello, LEND, Loudness, PACKET_MAX, Welcome};
+use crate::wire::{Hello, LEND, Loudness, PACKET_MAX, RECORD, Welcome};
 
 /// An open link.
 pub struct Link {
@@ -31,6 +31,8 @@ pub struct Joined {
     pub spill: Option<OwnedFd>,
     /// An open /dev/userfaultfd, if the launcher has one.
     pub device: Option<OwnedFd>,
+    /// Whether the launcher has a file to record frames in.
+    pub is_recorded: bool,
 }
 
 const PROTOCOL_ERROR: SysError = SysError { call: "join(launcher)", errno: 71 };
@@ -55,7 +57,8 @@ impl Joined {
         let ledger: Shared<Ledger> = unsafe { Shared::map(ledger.as_fd())? };
         let terms = ledger.terms().filter(|_| seat < SEATS).ok_or(PROTOCOL_ERROR)?;
         let link = Link { socket, verbose: terms.verbose };
-        Ok(Self { link, ledger, seat, terms, spill, device })
+        let is_recorded = welcome.is_recorded;
+        Ok(Self { link, ledger, seat, terms, spill, device, is_recorded })
     }
 }
 
@@ -80,6 +83,15 @@ impl Link {
     /// Lends the launcher the userfaultfd, to be kept until this process is gone.
     pub fn lend(&self, uffd: &Userfaultfd) -> SysResult<()> {
         net::send(self.socket.as_fd(), &[LEND], &[uffd.as_fd()])
+    }
+
+    /// Asks for the file to record frames in; waits for the answer. `None` when the launcher cannot
+    /// make one, which it has told the user.
+    pub fn ask_for_record(&self) -> SysResult<Option<OwnedFd>> {
+        net::send(self.socket.as_fd(), &[RECORD], &[])?;
+        let mut fds = [const { None }; DESCRIPTORS_MAX];
+        net::receive(self.socket.as_fd(), &mut [0], &mut fds)?;
+        Ok(fds[0].take())
     }
 
     /// The socket's number, for the panic handler.

@@ -35,6 +35,7 @@ use crate::limbo::Limbo;
 use crate::link::{Joined, Link};
 use crate::pages::{PageNumber, PageTable, RUN_PAGES, RunNumber};
 use crate::placement::Placement;
+use crate::record::Recording;
 use crate::regions::Regions;
 use crate::service::GAUGE_NS_NEAR;
 
@@ -114,6 +115,7 @@ pub struct Manager {
     pub(crate) pagemap: Pagemap,
     pub(crate) maps_buffer: Vec<u8>,
     pub(crate) own: Vec<Range<usize>>,
+    pub(crate) recording: Option<Recording>,
 }
 
 /// What the user has been told once.
@@ -137,7 +139,7 @@ pub struct Parts {
     pub placement: Placement,
     /// Address ranges of ours that must not be managed: the object's data, the service thread's
     /// stack.
-    pub own: Vec<Range<usize>>,
+    pub own: [Range<usize>; 2],
     /// The budget as read so far.
     pub budget: Budget,
     /// A clock that knows its rate.
@@ -146,10 +148,12 @@ pub struct Parts {
 
 impl Manager {
     /// Sets everything up; nothing of the program is touched yet. The frame allocator must have its
-    /// span.
+    /// span, and no frame in use.
     pub fn new(parts: Parts) -> SysResult<Box<Self>> {
         let Parts { joined, frames, heap_bytes, control, placement, own, budget, time } = parts;
-        let Joined { link, ledger, seat, terms, spill, device } = joined;
+        let Joined { link, ledger, seat, terms, spill, device, is_recorded } = joined;
+        // Before the first of our own allocations, so that it tells of every frame.
+        let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
         let limbo_target = limbo_target(&terms);
         let tools = Tools::open(&terms, frames, control, spill, device)
             // The launcher keeps it until the process is gone: without it, memory that is being
@@ -192,7 +196,8 @@ impl Manager {
             messages: [const { Message::EMPTY }; 16],
             pagemap,
             maps_buffer: alloc::vec![0; MAPS_BUFFER.0],
-            own,
+            own: own.to_vec(),
+            recording,
             time,
             stall_ticks: 0,
             arrivals: 0,

@@ -161,7 +161,7 @@ fn manage(
         heap_bytes: start.heap_bytes,
         control: start.control,
         placement: Placement::new(main_thread, area),
-        own: start.own.to_vec(),
+        own: start.own.clone(),
         budget,
         time,
         joined,
@@ -194,6 +194,7 @@ impl Manager {
             }
             if self.control.is_stopped() {
                 self.bring_all_back();
+                self.write_events();
                 self.control.set_stage(Stage::Watching);
                 while let Some((index, ..)) = self.hints.pop() {
                     self.control.finish_hint(index);
@@ -218,7 +219,7 @@ impl Manager {
         }
     }
 
-    /// What is done every few milliseconds: gauges, new mappings, warnings.
+    /// What is done every few milliseconds: gauges, new mappings, warnings, recording.
     pub(crate) fn look_around(&mut self) {
         let now = self.time.now_ns();
         if now < self.gauges_at {
@@ -226,6 +227,7 @@ impl Manager {
         }
         // What the program gave up without any reclaim going on.
         self.trim_frames();
+        self.write_events();
         self.read_gauges();
         if self.budget.take_undiscovered() {
             self.discover();

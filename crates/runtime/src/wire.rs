@@ -2,8 +2,8 @@
 //!
 //! The process says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the ledger, then
 //! the spill file and /dev/userfaultfd as far as the flags say. After that only the process speaks:
-//! notes for the user. The end of the connection is the end of the process, or of the program in
-//! it.
+//! notes for the user, and at most one [`RECORD`], which is answered. The end of the connection is
+//! the end of the process, or of the program in it.
 
 /// The environment variable that names the launcher's socket.
 pub const SOCKET_VARIABLE: &str = "COLDPRESS_SOCKET";
@@ -18,8 +18,12 @@ pub const PACKET_MAX: usize = 512;
 /// it.
 pub const LEND: u8 = b'l';
 
+/// The first byte of a packet that asks the launcher for a file to record frames in, and of the
+/// answer, which comes with the file if there is one.
+pub const RECORD: u8 = b'r';
+
 /// "cpr" and the version of this protocol.
-const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x01");
+const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x02");
 
 /// The first packet of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub struct Welcome {
     pub has_spill: bool,
     /// A descriptor of /dev/userfaultfd comes last.
     pub has_device: bool,
+    /// The run is recorded: the process asks for a file when it begins to manage its memory.
+    pub is_recorded: bool,
 }
 
 /// How loud a note is.
@@ -69,7 +75,9 @@ impl Hello {
 impl Welcome {
     /// As bytes.
     pub fn encode(self) -> [u8; 12] {
-        let flags = u32::from(self.has_spill) | u32::from(self.has_device) << 1;
+        let flags = u32::from(self.has_spill)
+            | u32::from(self.has_device) << 1
+            | u32::from(self.is_recorded) << 2;
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.seat.unwrap_or(u32::MAX).to_le_bytes());
@@ -87,6 +95,7 @@ impl Welcome {
             seat: (seat != u32::MAX).then_some(seat),
             has_spill: flags & 1 != 0,
             has_device: flags & 2 != 0,
+            is_recorded: flags & 4 != 0,
         })
     }
 }
@@ -127,8 +136,9 @@ mod tests {
         assert_eq!(Hello::decode(b"GET / HT"), None);
         assert_eq!(Hello::decode(b""), None);
         for seat in [None, Some(0), Some(511)] {
-            for bits in 0..4 {
-                let welcome = Welcome { seat, has_spill: bits & 1 != 0, has_device: bits & 2 != 0 };
+            for bits in 0..8 {
+                let [has_spill, has_device, is_recorded] = [1, 2, 4].map(|bit| bits & bit != 0);
+                let welcome = Welcome { seat, has_spill, has_device, is_recorded };
                 assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
             }
         }

@@ -102,6 +102,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", env = "COLDPRESS_STATS")]
     pub(crate) stats: Option<PathBuf>,
 
+    /// Record what memory coldpress itself takes and frees, for `coldpress bench frames --trace`.
+    /// The first process managed writes FILE, others FILE.2, FILE.3...
+    #[arg(long, value_name = "FILE", env = "COLDPRESS_RECORD")]
+    pub(crate) record: Option<PathBuf>,
+
     /// Print nothing of our own but errors
     #[arg(short, long, env = "COLDPRESS_QUIET", value_parser = FalseyValueParser::new())]
     pub(crate) quiet: bool,

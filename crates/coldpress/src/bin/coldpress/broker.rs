@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use coldpress_runtime::ledger::{Ledger, SEATS, Seat, Terms};
 use coldpress_runtime::wire::{
-    BUDGET_VARIABLE, Hello, LEND, Loudness, PACKET_MAX, SOCKET_PATH_MAX, SOCKET_VARIABLE, Welcome,
+    BUDGET_VARIABLE, Hello, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX, SOCKET_VARIABLE,
+    Welcome,
 };
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::net::{self, DESCRIPTORS_MAX};
@@ -27,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::config::RunConfig;
 use crate::failure::{Failure, Result};
 use crate::preload::Preload;
+use crate::record::Records;
 use crate::say;
 use crate::stats::{Summary, Totals};
 use crate::supervise::ExitReport;
@@ -59,7 +61,11 @@ struct Retired {
 
 impl Broker {
     /// Opens access, creates the ledger and listens in the directory of `preload`.
-    pub(crate) fn start(config: &RunConfig, preload: &Preload) -> Result<Self> {
+    pub(crate) fn start(
+        config: &RunConfig,
+        preload: &Preload,
+        records: Option<Records>,
+    ) -> Result<Self> {
         let path = preload.directory().join(SOCKET_NAME);
         let failed = |what: &str, error: SysError| {
             Failure::ours(format!("cannot {what}: {error}"), "run `coldpress doctor`")
@@ -87,6 +93,7 @@ impl Broker {
             ledger,
             device: device.map(OwnedFd::from),
             disk: config.disk.clone().filter(|_| terms.spill_max > Bytes(0)),
+            records,
             members: Vec::new(),
             totals: Totals::default(),
             quiet: config.quiet,
@@ -181,6 +188,7 @@ struct Serving {
     ledger: Shared<Ledger>,
     device: Option<OwnedFd>,
     disk: Option<PathBuf>,
+    records: Option<Records>,
     members: Vec<Member>,
     totals: Totals,
     quiet: bool,
@@ -252,6 +260,7 @@ impl Serving {
             Ok(length) if length > 0 && bytes[0] == LEND => {
                 self.members[index].lent = fds[0].take();
             }
+            Ok(length) if length > 0 && bytes[0] == RECORD => self.hand_record(index),
             Ok(length) if length > 0 => self.print_note(&bytes[..length]),
             _ => {
                 let mut member = self.members.swap_remove(index);
@@ -263,6 +272,20 @@ impl Serving {
                 seat.assign(0);
             }
         }
+    }
+
+    /// Answers a member that asks for a file to record in.
+    fn hand_record(&mut self, index: usize) {
+        let Some(records) = &mut self.records else { return };
+        let file = records.next();
+        if let Err(failure) = &file
+            && !self.quiet
+        {
+            say(format!("warning: {failure}"));
+        }
+        let fds: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+        // A member that has ended needs no answer.
+        let _ = net::send(self.members[index].socket.as_fd(), &[RECORD], &fds);
     }
 
     fn print_note(&self, note: &[u8]) {
@@ -288,6 +311,7 @@ impl Serving {
             seat: seat.map(|seat| seat as u32),
             has_spill: spill.is_some(),
             has_device: self.device.is_some(),
+            is_recorded: self.records.is_some(),
         };
         if let Some(seat) = seat {
             self.ledger.seats[seat].assign(process);

@@ -12,6 +12,7 @@ mod elf;
 mod failure;
 mod preload;
 mod program;
+mod record;
 mod run;
 mod size;
 mod stats;

@@ -16,6 +16,7 @@ use crate::doctor;
 use crate::failure::{Failure, Result};
 use crate::preload::{LD_PRELOAD, Preload};
 use crate::program::Program;
+use crate::record::Records;
 use crate::say;
 use crate::size::show;
 use crate::supervise::{self, Supervisor};
@@ -51,10 +52,11 @@ fn try_run(args: &RunArgs) -> Result<u8> {
     check_disk(&mut config, args.disk.is_some())?;
     // Opened now, so that a name that cannot be written is known before hours of work.
     let stats = args.stats.as_deref().map(create_stats).transpose()?;
+    let records = args.record.as_deref().map(Records::create).transpose()?;
     if config.verbose {
         say_settings(&config, &program);
     }
-    supervise_managed(&config, &program, command, stats)
+    supervise_managed(&config, &program, command, stats, records)
 }
 
 /// Starts the program with everything it needs to be managed, and waits for it.
@@ -63,10 +65,11 @@ fn supervise_managed(
     program: &Program,
     mut command: std::process::Command,
     stats: Option<File>,
+    records: Option<Records>,
 ) -> Result<u8> {
     let preload = Preload::lay_out()?;
     let supervisor = Supervisor::prepare()?;
-    let broker = Broker::start(config, &preload)?;
+    let broker = Broker::start(config, &preload, records)?;
     command.env(LD_PRELOAD, preload.ld_preload(std::env::var_os(LD_PRELOAD).as_deref()));
     command.envs(broker.environment());
     let running = supervisor.start(program, command)?;

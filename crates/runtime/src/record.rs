@@ -1,0 +1,78 @@
+//! Recording the frames of the pool and the tables into a file of the launcher's.
+//!
+//! The frame allocator keeps events in memory; here they are written out every few milliseconds, so
+//! what a program does in the last ones before it ends may be missing. When they cannot be written,
+//! the user is told once, the recording ends and the program goes on.
+
+use core::fmt::Display;
+
+use coldpress_mem::frames::trace::{EVENT_BYTES, HEAD};
+use coldpress_mem::frames::{FrameAllocator, SPAN_MAX};
+use coldpress_sys::file::SpillFile;
+use coldpress_sys::{PAGE_BYTES, PageCount, raw};
+
+use crate::link::Link;
+use crate::manager::Manager;
+
+/// Events that may wait at a time: each frame of the largest span can be freed at once. This is
+/// address space; memory is used for as many as do wait.
+const EVENTS_MAX: PageCount = SPAN_MAX.pages_down();
+/// Bytes written at a time.
+const WRITE_BYTES: usize = PAGE_BYTES;
+
+/// A recording that goes on.
+pub(crate) struct Recording {
+    file: SpillFile,
+    /// Where the next event goes.
+    end: u64,
+}
+
+impl Recording {
+    /// Begins one, in a file that holds the head already. The frame allocator must have its span
+    /// and no frame in use. `None`, and the user has been told, when there is no file or no room.
+    pub(crate) fn begin(link: &Link, frames: &FrameAllocator) -> Option<Self> {
+        let file = link.ask_for_record().and_then(|file| match file {
+            Some(file) => frames.record(EVENTS_MAX.0).map(|()| Some(file)),
+            None => Ok(None),
+        });
+        file.inspect_err(|error| tell_end(link, error))
+            .ok()
+            .flatten()
+            .map(|file| Self { file: SpillFile::from_fd(file), end: HEAD.len() as u64 })
+    }
+}
+
+impl Manager {
+    /// Writes out what happened to frames since the last time, if this is recorded.
+    pub(crate) fn write_events(&mut self) {
+        let Some(recording) = &mut self.recording else { return };
+        let mut bytes = [0; WRITE_BYTES];
+        loop {
+            let count = self.frames.take_events(&mut bytes);
+            if count == 0 {
+                break;
+            }
+            if let Err(error) = recording.file.write_all_at(&bytes[..count], recording.end) {
+                tell_end(&self.link, &error);
+                return self.end_recording();
+            }
+            recording.end += count as u64;
+        }
+        if !self.frames.is_recording() {
+            tell_end(&self.link, &format_args!("more than {} events waited", EVENTS_MAX.0));
+            self.end_recording();
+        }
+    }
+
+    fn end_recording(&mut self) {
+        self.frames.stop_recording();
+        self.recording = None;
+    }
+}
+
+fn tell_end(link: &Link, why: &dyn Display) {
+    let process = raw::process_id();
+    link.warn(format_args!("the frames of process {process} are not recorded any further: {why}"));
+}
+
+const _: () = assert!(WRITE_BYTES.is_multiple_of(EVENT_BYTES));
