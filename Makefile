@@ -12,7 +12,7 @@ export COLDPRESS_BIN := $(COMMAND)
 SYSTEM_TESTS := coldpress-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system bench install clean
+.PHONY: help bootstrap build demo test check unit system loom miri bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -45,6 +45,19 @@ unit: bootstrap ## unit and property tests
 system: build ## real programs within a budget
 	@scripts/bootstrap-tests
 	cargo test --locked --release --package $(SYSTEM_TESTS) -- --test-threads=1
+
+loom: bootstrap ## all orders of what is lock-free, by loom (a minute)
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom \
+		cargo test --locked --release --package coldpress-mem --lib loom
+
+miri: bootstrap ## the slab and the double word under miri (many minutes); needs a nightly with it
+	@if cargo +nightly miri --version >/dev/null 2>&1; then \
+		export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri; \
+		cargo +nightly miri test --locked --package coldpress-sys --lib pair && \
+		cargo +nightly miri test --locked --package coldpress-mem --lib slab::; \
+	else \
+		echo "skipped: no miri; rustup +nightly component add miri rust-src"; \
+	fi
 
 bench: build ## measure, and print the figures
 	@scripts/bootstrap-bench

@@ -13,6 +13,10 @@ pub mod cpu;
 pub mod error;
 pub mod file;
 pub mod futex;
+#[cfg(not(miri))]
+pub mod map;
+#[cfg(miri)]
+#[path = "map_interpreted.rs"]
 pub mod map;
 pub mod net;
 pub mod page;

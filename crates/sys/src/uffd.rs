@@ -152,7 +152,10 @@ impl Userfaultfd {
     /// lacks one, `EPERM` when one needs a privilege.
     pub fn handshake(&self, features: u64) -> SysResult<u64> {
         let mut api = linux::uffdio_api { api: u64::from(linux::UFFD_API), features, ioctls: 0 };
-        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_API }, _>("ioctl(UFFDIO_API)", &mut api)?;
+        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_API as Opcode }, _>(
+            "ioctl(UFFDIO_API)",
+            &mut api,
+        )?;
         Ok(api.features)
     }
 
@@ -168,7 +171,7 @@ impl Userfaultfd {
             mode: u64::from(mode),
             ioctls: 0,
         };
-        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_REGISTER }, _>(
+        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_REGISTER as Opcode }, _>(
             "ioctl(UFFDIO_REGISTER)",
             &mut register,
         )
@@ -176,7 +179,7 @@ impl Userfaultfd {
 
     /// Ends the registration of a range.
     pub fn unregister(&self, start: usize, length: Bytes) -> SysResult<()> {
-        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_UNREGISTER }, _>(
+        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_UNREGISTER as Opcode }, _>(
             "ioctl(UFFDIO_UNREGISTER)",
             &mut range(start, length),
         )
@@ -184,7 +187,7 @@ impl Userfaultfd {
 
     /// Lets the threads that wait in a range try again.
     pub fn wake(&self, start: usize, length: Bytes) -> SysResult<()> {
-        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_WAKE }, _>(
+        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_WAKE as Opcode }, _>(
             "ioctl(UFFDIO_WAKE)",
             &mut range(start, length),
         )
@@ -203,8 +206,10 @@ impl Userfaultfd {
             mode: 0,
             copy: 0,
         };
-        let result =
-            self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_COPY }, _>("ioctl(UFFDIO_COPY)", &mut copy);
+        let result = self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_COPY as Opcode }, _>(
+            "ioctl(UFFDIO_COPY)",
+            &mut copy,
+        );
         progress(result, copy.copy, length)
     }
 
@@ -245,7 +250,7 @@ impl Userfaultfd {
     pub fn is_changing(&self, inside: usize) -> bool {
         let mut protect =
             linux::uffdio_writeprotect { range: range(inside, Bytes(PAGE_BYTES)), mode: 0 };
-        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_WRITEPROTECT }, _>(
+        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_WRITEPROTECT as Opcode }, _>(
             "ioctl(UFFDIO_WRITEPROTECT)",
             &mut protect,
         )
