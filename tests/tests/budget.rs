@@ -10,7 +10,7 @@ use std::env;
 use coldpress_sys::Bytes;
 use coldpress_tests::cgroup::Limited;
 use coldpress_tests::harness::{Fraction, Job, Run, check};
-use coldpress_tests::machine::{is_root, require, workspace_file};
+use coldpress_tests::machine::{fixture, is_root, require, workspace_file};
 
 /// Both parts: nothing but data is large here.
 const HALF_AND_QUARTER: &[Fraction] = &[Fraction::Half, Fraction::Quarter];
@@ -60,6 +60,19 @@ fn first_touch_of_many_mappings_keeps_the_budget() {
 #[test]
 fn first_touch_of_the_heap_keeps_the_budget() {
     check(&first_touch("first touch, heap", "2", "heap"), HALF_AND_QUARTER);
+}
+
+/// Tables grow with the program, not with the budget: at more than fifty times the budget they
+/// still find room.
+#[test]
+fn a_program_of_fifty_times_the_budget_has_its_tables() {
+    let Some(python) = require("python3") else { return };
+    let job = Job::new("wide", python).arg(fixture("wide.py")).arg("900");
+    let run = job.managed(Bytes::mib(16));
+    println!("{run}");
+    assert_eq!((run.code, run.stdout.as_slice()), (0, &b"checked 230400\n"[..]), "{}", run.stderr);
+    run.assert_stored();
+    run.assert_within_budget();
 }
 
 /// Runs `job` at half its peak, `runs` times, each in a new cgroup limited to budget and room.

@@ -16,8 +16,10 @@ use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 /// time: a fault in eight takes some 40 us longer, and the other seven wait for nothing. One page
 /// at a time would make each fault wait for a compression, as both threads share a processor.
 const PAGES_TOGETHER: usize = 8;
-/// Most free frames whose memory is given back at a time, so that no fault waits long.
-const TRIM_MAX: PageCount = Bytes::mib(8).pages_down();
+/// Most free frames whose memory is given back at a time: single ones take 3 to 6 us each, so that
+/// faults wait a millisecond or so. When nobody waits, more.
+const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
+pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
 /// After nothing could be reclaimed, how long until it is tried again.
 const STUCK_NS: u64 = 20_000_000;
 
@@ -247,15 +249,15 @@ impl Manager {
             Ok(freed) => self.budget.subtract(freed),
             Err(error) => self.die(format_args!("limbo cannot be emptied: {error}")),
         }
-        self.trim_frames();
+        self.trim_frames(TRIM_MAX);
         self.charge_own_growth();
     }
 
-    /// Gives memory of free frames back, when more than a few have some.
-    pub(crate) fn trim_frames(&self) {
+    /// Gives memory of at most `most` free frames back, when more than a few have some.
+    pub(crate) fn trim_frames(&self, most: PageCount) {
         let idle = self.frames.frames_idle();
         if idle > FRAMES_KEPT + FRAMES_KEPT {
-            self.frames.trim(FRAMES_KEPT.max(idle.saturating_sub(TRIM_MAX)));
+            self.frames.trim(FRAMES_KEPT.max(idle.saturating_sub(most)));
         }
     }
 

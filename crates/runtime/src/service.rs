@@ -26,6 +26,7 @@ use crate::ledger::{Counter, Ledger};
 use crate::link::Joined;
 use crate::manager::{Manager, Parts};
 use crate::placement::Placement;
+use crate::reclaim::TRIM_MAX_IDLE;
 
 /// A program whose resident size, code included, never passed this is not looked at more closely: a
 /// shell has about 4 MiB.
@@ -47,13 +48,10 @@ const NEAR: PageCount = Bytes::mib(16).pages_down();
 const SHARED_IGNORED: Bytes = Bytes::mib(1);
 /// Slots of the disk given back at a time: 1 to 2 ms each (measured on ext4).
 const SLOTS_TRIMMED: SlotCount = SlotCount(4);
-/// The part of the frames that only tables may take, at least [`CORE_MIN`]. A page that is away
-/// takes 24 bytes of entry, 4 of index, 8 of handle, some 4 of page table, and its part of a zspage
-/// descriptor: about 42 in all, a hundredth of it. An eighth of twice the budget is thus enough for
-/// a program of more than twenty times the budget; the rest is left to compressed pages, which may
-/// use what the tables leave.
-const CORE_SHARE: usize = 8;
-const CORE_MIN: Bytes = Bytes::mib(4);
+/// The core zone at first. Tables take about 42 bytes for a page that is away (24 of entry, 4 of
+/// index, 8 of handle, some 4 of page table, a part of a zspage descriptor), so this is enough for
+/// 400 MiB away, and blocks are added on demand: an allocation of theirs must not fail.
+const CORE_AT_FIRST: Bytes = Bytes::mib(4);
 /// Between two looks at what cannot be moved.
 const IMMOVABLE_NS: u64 = 250_000_000;
 
@@ -173,9 +171,14 @@ fn manage(
 /// it is online, as only what is touched takes memory.
 fn prepare_memory(start: &Start, total: PageCount) -> SysResult<()> {
     start.control.make_bell()?;
-    let span = whole_blocks(2 * total.bytes().0).min(SPAN_MAX);
-    let core = whole_blocks(span.0 / CORE_SHARE).max(CORE_MIN);
-    start.frames.init(Config { span, core: Some(core), online: span, easy_reclaim_hot_add: true })
+    let online = whole_blocks(2 * total.bytes().0).min(Bytes(SPAN_MAX.0 / 2));
+    start.frames.init(Config {
+        span: Bytes(2 * online.0),
+        core: Some(CORE_AT_FIRST),
+        online,
+        easy_reclaim_hot_add: false,
+        on_demand: true,
+    })
 }
 
 fn whole_blocks(bytes: usize) -> Bytes {
@@ -226,7 +229,9 @@ impl Manager {
             return;
         }
         // What the program gave up without any reclaim going on.
-        self.trim_frames();
+        if self.pending.is_empty() {
+            self.trim_frames(TRIM_MAX_IDLE);
+        }
         self.write_events();
         self.read_gauges();
         if self.budget.take_undiscovered() {

@@ -17,10 +17,10 @@
 //!    and the free ones that were handed out since their memory was last given back.
 //! 3. `free` counts the free frames of a block that is Live or Isolated.
 //!
-//! All atomics are Relaxed: a block and its free frames are changed under the lock of the block's
-//! zone, or by the one who made it Adding or Busy; a handed-out frame's descriptor by its owner.
-//! Whoever reads without that right gets an answer that may be old, and acts on it only under the
-//! lock.
+//! All atomics but the state are Relaxed: a block and its free frames are changed under the lock of
+//! the block's zone, or by the one who made it Adding or Busy; a handed-out frame's descriptor by
+//! its owner. Whoever reads without that right gets an answer that may be old, and acts on it only
+//! under the lock.
 
 use core::mem::size_of;
 use core::ops::Range;
@@ -91,11 +91,14 @@ const _: () =
 
 impl Block {
     pub(super) fn state(&self) -> BlockState {
-        BlockState::decode(self.state.load(Ordering::Relaxed))
+        // Acquire pairs with the Release in `set_state`.
+        BlockState::decode(self.state.load(Ordering::Acquire))
     }
 
     pub(super) fn set_state(&self, state: BlockState) {
-        self.state.store(state.encode(), Ordering::Relaxed);
+        // Release pairs with the Acquire in `state`: whoever adds a block that went offline sees it
+        // as it was left.
+        self.state.store(state.encode(), Ordering::Release);
     }
 
     /// Free frames, of a block that is Live or Isolated.

@@ -23,7 +23,7 @@ pub(super) const fn error(errno: i32) -> SysError {
 pub enum Mobility {
     /// It stays where it is until it is freed.
     Core = 0,
-    /// Its owner can move it: see [`FrameAllocator::set_owner`].
+    /// Its owner can move it: see [`super::FrameAllocator::set_owner`].
     EasyReclaim = 1,
 }
 
@@ -42,15 +42,17 @@ pub struct Config {
     pub core: Option<Bytes>,
     /// Memory that is online at first.
     pub online: Bytes,
-    /// Whether [`FrameAllocator::grow`] adds to the easy-reclaim zone, if there is one, and not to
-    /// core. `false` is the reference's `noeasyrclm`.
+    /// Whether [`super::FrameAllocator::grow`] adds to the easy-reclaim zone, if there is one, and
+    /// not to core. `false` is the reference's `noeasyrclm`.
     pub easy_reclaim_hot_add: bool,
+    /// Whether a request that finds nothing in the zone blocks are added to adds one for itself.
+    pub on_demand: bool,
 }
 
 impl Config {
     /// One zone of `span` bytes, all online.
     pub const fn one_zone(span: Bytes) -> Self {
-        Self { span, core: None, online: span, easy_reclaim_hot_add: true }
+        Self { span, core: None, online: span, easy_reclaim_hot_add: true, on_demand: false }
     }
 }
 
@@ -59,7 +61,7 @@ impl Config {
 pub struct OutOfFrames {
     /// What was asked for.
     pub mobility: Mobility,
-    /// log2 of the number of frames asked for; above [`ORDER_MAX`] there are no chunks.
+    /// log2 of the number of frames asked for; above [`super::ORDER_MAX`] there are no chunks.
     pub order: u8,
     /// Free frames of the zones in question, in smaller chunks.
     pub free: PageCount,
@@ -87,12 +89,13 @@ pub(super) struct Spans {
     two_zones: bool,
     /// Where added blocks go.
     pub(super) hot_zone: Mobility,
+    pub(super) on_demand: bool,
 }
 
 impl Spans {
     /// Reserves both spans, and makes the first blocks Fresh.
     pub(super) fn reserve(config: Config) -> SysResult<Self> {
-        let Config { span, core, online, easy_reclaim_hot_add } = config;
+        let Config { span, core, online, easy_reclaim_hot_add, on_demand } = config;
         let sizes = [span, online, core.unwrap_or(span)];
         let whole = |size: Bytes| size.0 > 0 && size.0.is_multiple_of(BLOCK_BYTES);
         if !sizes.into_iter().all(whole) || online > span || span > SPAN_MAX {
@@ -106,6 +109,7 @@ impl Spans {
                 Some(_) if easy_reclaim_hot_add => Mobility::EasyReclaim,
                 _ => Mobility::Core,
             },
+            on_demand,
         };
         spans.frames.forbid_huge_pages();
         spans.frames.commit(Bytes(0), online)?;

@@ -46,7 +46,7 @@ impl FrameAllocator {
         while let Some(run) = next_run(spans, from) {
             let (offset, length) = place(&run);
             if let Err(error) = spans.frames.commit(offset, length) {
-                give_up(spans, run.start);
+                give_up(spans, run.end);
                 return Err(error);
             }
             from = run.end;
@@ -70,7 +70,7 @@ fn next_run(spans: &Spans, from: usize) -> Option<Range<usize>> {
     Some(start..(start..blocks).find(|index| !adding(index)).unwrap_or(blocks))
 }
 
-/// Makes all Adding blocks Offline again; those below `committed` are accessible.
+/// Makes all Adding blocks Offline again; those below `committed` may be accessible.
 fn give_up(spans: &Spans, committed: usize) {
     let mut from = 0;
     while let Some(run) = next_run(spans, from) {

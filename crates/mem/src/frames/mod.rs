@@ -32,7 +32,7 @@ use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use coldpress_sys::page::FRAMES_PER_BLOCK;
+use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 
@@ -188,7 +188,8 @@ impl FrameAllocator {
             self.drain_all();
             take()
         });
-        let chunk = chunk.ok_or_else(failure)?;
+        let add = || self.add_on_demand(spans, mobility).and_then(|()| take());
+        let chunk = chunk.or_else(add).ok_or_else(failure)?;
         chunk.frames().for_each(|frame| spans.tables.set(frame, Descriptor::Core));
         self.recorder.note(|| Event::Alloc { id: chunk.head, order, mobility });
         Ok(FrameId(chunk.head))
@@ -303,7 +304,14 @@ impl FrameAllocator {
                 self.drain_all();
                 take()
             })
+            .or_else(|| self.add_on_demand(spans, mobility).and_then(|()| take()))
             .ok_or_else(|| self.out_of_frames(mobility, 0))
+    }
+
+    /// Adds a block for a request that found nothing, if it may take from there.
+    fn add_on_demand(&self, spans: &Spans, mobility: Mobility) -> Option<()> {
+        let may = spans.on_demand && spans.zones(mobility).contains(&spans.hot_zone);
+        may.then(|| self.grow(Bytes(BLOCK_BYTES)).ok()).flatten().map(|_| ())
     }
 
     fn refill_from(&self, spans: &Spans, name: Mobility) -> Option<u32> {

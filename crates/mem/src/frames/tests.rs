@@ -21,7 +21,9 @@ fn blocks(count: usize) -> Bytes {
 fn zones(core: Option<usize>, online: usize, span: usize) -> FrameAllocator {
     let frames = FrameAllocator::new();
     let (span, core, online) = (blocks(span), core.map(blocks), blocks(online));
-    frames.init(Config { span, core, online, easy_reclaim_hot_add: true }).unwrap();
+    frames
+        .init(Config { span, core, online, easy_reclaim_hot_add: true, on_demand: false })
+        .unwrap();
     frames
 }
 
@@ -124,6 +126,31 @@ impl Migrate for Owners<'_> {
         }
         moved
     }
+}
+
+#[test]
+fn a_request_adds_a_block_for_itself_until_the_span_is_used_up() {
+    let frames = FrameAllocator::new();
+    let config = Config {
+        span: blocks(4),
+        core: Some(blocks(1)),
+        online: blocks(2),
+        easy_reclaim_hot_add: false,
+        on_demand: true,
+    };
+    frames.init(config).unwrap();
+    let block = || frames.alloc_block(Mobility::Core);
+    let taken: Vec<_> = (0..3).map(|_| block().unwrap()).collect();
+    assert_eq!(frames.online(), blocks(4));
+    // The easy-reclaim block is left, and core must not take it.
+    assert!(block().is_err() && frames.alloc(Mobility::Core).is_err());
+    assert!(frames.alloc(Mobility::EasyReclaim).is_ok());
+    frames.check();
+    for frame in taken {
+        // SAFETY: taken above as a block, and unused.
+        unsafe { frames.free_order(frame, ORDER_MAX) };
+    }
+    assert!(frames.alloc(Mobility::Core).is_ok());
 }
 
 #[test]
@@ -270,7 +297,13 @@ fn added_memory_goes_where_the_config_says() {
     for (easy_reclaim_hot_add, zone) in [(true, Mobility::EasyReclaim), (false, Mobility::Core)] {
         let frames = FrameAllocator::new();
         let (span, one) = (blocks(4), blocks(1));
-        let config = Config { span, core: Some(one), online: blocks(2), easy_reclaim_hot_add };
+        let config = Config {
+            span,
+            core: Some(one),
+            online: blocks(2),
+            easy_reclaim_hot_add,
+            on_demand: false,
+        };
         frames.init(config).unwrap();
         assert_eq!(frames.grow(one).unwrap(), blocks(3));
         assert_eq!(frames.stats().zone(zone).online, PageCount(1024));

@@ -112,7 +112,7 @@ impl<'f> Heap<'f> {
 
     /// Walks all size classes while nobody uses the heap. Panics when an invariant is broken; for
     /// tests.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         self.objects.check();
     }
 

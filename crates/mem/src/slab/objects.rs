@@ -18,7 +18,7 @@
 
 use core::ptr::NonNull;
 
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult, rseq};
 
 use super::cache::{Cache, Space};
 use super::depot::{Depots, Spill};
@@ -68,6 +68,9 @@ impl<'f> Objects<'f> {
 
     /// See [`super::Heap::keep_per_processor`].
     pub(super) fn keep_per_processor(&self) -> SysResult<()> {
+        if rseq::offset().is_none() {
+            return Ok(());
+        }
         self.depots.init()?;
         let mut capacities = [0; CLASSES];
         for (class, capacity) in capacities.iter_mut().enumerate() {

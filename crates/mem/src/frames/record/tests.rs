@@ -18,7 +18,9 @@ fn recorded(events: usize) -> FrameAllocator {
     let frames = FrameAllocator::new();
     let span = Bytes(BLOCKS * BLOCK_BYTES);
     let core = Some(Bytes(BLOCK_BYTES));
-    frames.init(Config { span, core, online: span, easy_reclaim_hot_add: true }).unwrap();
+    frames
+        .init(Config { span, core, online: span, easy_reclaim_hot_add: true, on_demand: false })
+        .unwrap();
     frames.record(events).unwrap();
     frames
 }

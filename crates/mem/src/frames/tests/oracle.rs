@@ -350,6 +350,7 @@ proptest! {
             core: core.map(blocks),
             online: blocks(online),
             easy_reclaim_hot_add,
+            on_demand: false,
         };
         let mut world = World::new(&frames, config);
         for step in steps {

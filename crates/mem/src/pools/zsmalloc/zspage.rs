@@ -104,12 +104,12 @@ impl<'f> Zspages<'f> {
     /// Makes an empty zspage, on no list. `None`, and nothing taken, when a frame is missing.
     pub(super) fn create(&mut self, number: usize, class: SizeClass) -> Option<ZspageRef> {
         let chain = usize::from(class.chain);
-        if self.frames_held == 0 && self.claim.is_none() {
-            self.claim = self.frames.claim_moves();
-        }
         // SAFETY: the layout is not empty.
         let descriptor = unsafe { self.descriptors.alloc(descriptor_layout(chain)) };
         let descriptor = NonNull::new(descriptor)?.cast::<Zspage>();
+        if self.frames_held == 0 && self.claim.is_none() {
+            self.claim = self.frames.claim_moves();
+        }
         let zspage = Zspage {
             next: ZspageRef::NONE,
             prev: ZspageRef::NONE,
