@@ -71,6 +71,10 @@ counters! {
     ForkPages "fork_pages",
     /// Times the service thread changed its processor to follow the program.
     Migrations "migrations",
+    /// Blocks of 2 MiB of our own memory that were free as a whole when last looked at.
+    HugeBlocksAvailable "huge_blocks_available",
+    /// Blocks of 2 MiB whose memory went back to the system as a whole.
+    BlocksReturned "blocks_returned",
 }
 
 /// Counters in a seat.

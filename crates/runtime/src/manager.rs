@@ -299,6 +299,10 @@ impl Manager {
             counters.loaded_same_filled + counters.loaded_from_pool + counters.loaded_from_backing;
         seat.set(Counter::PagesLoaded, loaded);
         seat.set(Counter::Migrations, self.placement.migrations());
+        let frames = self.frames.stats();
+        seat.set(Counter::HugeBlocksAvailable, frames.huge_blocks_available() as u64);
+        let returned: u64 = frames.zones.iter().map(|zone| zone.blocks_returned).sum();
+        seat.set(Counter::BlocksReturned, returned);
         seat.set(Counter::StallNs, self.time.span_ns(self.stall_ticks));
     }
 
