@@ -142,9 +142,12 @@ impl FrameAllocator {
     }
 
     /// Keeps up to 64 free frames of each zone ready for each processor, where the process has
-    /// enabled restartable sections ([`coldpress_sys::rseq::enable`]). Elsewhere, or when the
-    /// address space is refused, nothing changes.
+    /// enabled restartable sections ([`coldpress_sys::rseq::enable`]). Elsewhere, while there is a
+    /// recording, or when the address space is refused, nothing changes.
     pub fn keep_per_processor(&self) -> SysResult<()> {
+        if self.is_recording() {
+            return Ok(());
+        }
         self.lists.init(&[LIST_FRAMES; 2])
     }
 
@@ -159,7 +162,6 @@ impl FrameAllocator {
             None => self.refill(spans, mobility)?,
         };
         spans.tables.set(frame, Descriptor::Core);
-        self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
         Ok(FrameId(frame))
     }
 
@@ -205,7 +207,6 @@ impl FrameAllocator {
     pub unsafe fn free(&self, frame: FrameId) {
         let spans = self.placed();
         assert!(spans.tables.get(frame.0).is_handed_out(), "frame {} freed twice", frame.0);
-        self.recorder.note(|| Event::Free { id: frame.0, order: 0 });
         spans.tables.set(frame.0, Descriptor::Cached);
         match spans.tables.block_of(frame.0).state() {
             BlockState::Live(zone) if self.lists.push(zone as usize, frame.0) => {}
@@ -298,14 +299,16 @@ impl FrameAllocator {
                 self.lists.pop(*zone as usize).or_else(|| self.refill_from(spans, *zone))
             })
         };
-        take()
+        let frame = take()
             .or_else(|| {
                 // The last frames may be in the lists of other CPUs.
                 self.drain_all();
                 take()
             })
             .or_else(|| self.add_on_demand(spans, mobility).and_then(|()| take()))
-            .ok_or_else(|| self.out_of_frames(mobility, 0))
+            .ok_or_else(|| self.out_of_frames(mobility, 0))?;
+        self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
+        Ok(frame)
     }
 
     /// Adds a block for a request that found nothing, if it may take from there.
@@ -333,6 +336,7 @@ impl FrameAllocator {
     /// Takes back a frame that this CPU's list has no place for, and others from the list.
     #[cold]
     fn spill(&self, spans: &Spans, frame: u32) {
+        self.recorder.note(|| Event::Free { id: frame, order: 0 });
         let mut zone = self.zone_of(spans, frame);
         zone.put(Chunk::frame(frame));
         for _ in 1..BATCH {

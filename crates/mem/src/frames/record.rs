@@ -2,7 +2,8 @@
 //!
 //! Idea: whoever allocates must not wait for a disk, and may hold a lock of the slab; so events are
 //! only put into memory here, and the owner of the recording takes them from there now and then.
-//! Without a recording an allocation or a free costs one load and a branch.
+//! A recorded allocator has no per-CPU lists: so every frame goes through the slow path, where the
+//! events are noted, and the fast path does not know of recordings.
 //!
 //! [`trace`]: super::trace
 //!
@@ -103,21 +104,23 @@ impl Log {
 
 impl FrameAllocator {
     /// Records from now on: for the owner of the allocator, after [`FrameAllocator::init`], while
-    /// nobody else uses it. Address space for `events` events that wait to be taken is reserved;
-    /// when there is no place for one, the recording has ended.
+    /// nobody else uses it, and instead of [`FrameAllocator::keep_per_processor`]. Address space
+    /// for `events` events that wait to be taken is reserved; when there is no place for one,
+    /// the recording has ended.
     ///
     /// A trace frees a chunk as it was allocated; a program that frees frames of a chunk one by one
     /// leaves none that can be replayed.
     ///
     /// Fails with the kernel's number when the address space is not to be had, with `EINVAL` for no
-    /// events, with `EBUSY` when frames are in use or there was a recording already.
+    /// events, with `EBUSY` when frames are in use, when there are per-CPU lists, or when there is
+    /// a recording already.
     pub fn record(&self, events: usize) -> SysResult<()> {
         if events == 0 {
             return Err(error(EINVAL));
         }
         let span = Span::reserve(Bytes(events * EVENT_BYTES), Bytes(PAGE_BYTES))?;
         span.forbid_huge_pages();
-        if self.frames_used() > PageCount(0) {
+        if self.frames_used() > PageCount(0) || self.lists.is_ready() {
             return Err(error(EBUSY));
         }
         let mut log = self.recorder.log.lock();

@@ -137,6 +137,23 @@ fn a_recording_begins_once_and_before_the_first_frame() {
     assert!(frames.is_recording());
 }
 
+#[cfg(not(miri))]
+#[test]
+fn no_frame_passes_by_on_the_fast_path() {
+    // SAFETY: all threads of the tests are the standard library's.
+    if !unsafe { coldpress_sys::rseq::enable() } {
+        return eprintln!("skipped: this C library or kernel has no restartable sequences");
+    }
+    let frames = recorded(1000);
+    frames.keep_per_processor().unwrap();
+    let held: Vec<_> = (0..100).map(|_| frames.alloc(Mobility::Core).unwrap()).collect();
+    held.into_iter().for_each(|frame| free(&frames, frame, 0));
+    assert_eq!(take(&frames).len(), 200);
+    frames.stop_recording();
+    frames.keep_per_processor().unwrap();
+    assert_eq!(frames.record(1000).unwrap_err().errno, EBUSY);
+}
+
 /// Moves whatever it is asked to.
 struct Willing;
 
