@@ -3,8 +3,8 @@
 //!
 //! `used` is the kernel's own figure (RssAnon), read now and then, plus what we did since.
 //! Everything counts in it: managed and unmanaged memory, limbo, the pool, our tables. What grew
-//! without us (fresh mappings, stacks) is watched as *native growth*: room for twice the fastest
-//! growth lately is kept free, so that the budget holds between two readings.
+//! without us (fresh mappings, stacks) is watched as *native growth*: room for three times the
+//! fastest growth lately is kept free, so that the budget holds between two readings.
 //!
 //! ```text
 //! 0 ........................ soft ........ hard ........ budget - others ... budget
@@ -27,8 +27,8 @@ const BAND: PageCount = Bytes::mib(2).pages_down();
 /// everything.
 const MANAGE_AT_PERCENT: usize = 70;
 /// Management begins at least this much below the budget, whatever the share: at 3 GB/s of first
-/// touches it is 8 ms, time for a reading, the set-up and the first eviction.
-const MANAGE_ROOM: PageCount = Bytes::mib(24).pages_down();
+/// touches it is 11 ms, time for a reading, the set-up and the first eviction.
+const MANAGE_ROOM: PageCount = Bytes::mib(32).pages_down();
 
 /// What a process may hold and holds.
 pub struct Budget {
@@ -63,8 +63,8 @@ impl Budget {
         let now = self.gauge.anonymous()?;
         let grown = now.saturating_sub(self.used);
         let shrunk = self.used.saturating_sub(now);
-        // Fades by a sixteenth a reading: to a tenth in some 36 ms.
-        self.growth = grown.max(PageCount(self.growth.0 - self.growth.0.div_ceil(16)));
+        // Fades by a 64th a reading: to a tenth in some 150 ms.
+        self.growth = grown.max(PageCount(self.growth.0 - self.growth.0.div_ceil(64)));
         self.undiscovered = (self.undiscovered + grown).saturating_sub(shrunk);
         self.used = now;
         self.others = ledger.used_by_others(self.seat);
@@ -73,10 +73,11 @@ impl Budget {
         Ok(())
     }
 
-    /// Growth seen so far says nothing of the time to come: management changes it. All mappings are
-    /// looked at when it begins.
+    /// Growth before management says little of the time to come, as what is registered no longer
+    /// grows by itself: an eighth of the budget is believed. All mappings are looked at when
+    /// management begins.
     pub fn forget_growth(&mut self) {
-        self.growth = PageCount(0);
+        self.growth = self.growth.min(PageCount(self.total.0 / 8));
         self.undiscovered = PageCount(0);
     }
 
@@ -123,7 +124,7 @@ impl Budget {
     /// Above this, reclaim comes before anything else.
     pub fn hard(&self) -> PageCount {
         let reserve = PageCount(self.total.0 / 32).clamp(RESERVE_MIN, RESERVE_MAX);
-        let growth = PageCount((2 * self.growth.0).min(self.total.0 / 4));
+        let growth = PageCount((3 * self.growth.0).min(self.total.0 / 4));
         self.total.saturating_sub(self.others).saturating_sub(reserve + growth)
     }
 
