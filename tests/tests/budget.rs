@@ -17,7 +17,7 @@ const HALF_AND_QUARTER: &[Fraction] = &[Fraction::Half, Fraction::Quarter];
 /// Room of the cgroup beside the budget: launcher, page tables, stacks, code.
 const CGROUP_ROOM: Bytes = Bytes::mib(32);
 /// Runs in a cgroup unless `COLDPRESS_CGROUP_RUNS` says another number.
-const CGROUP_RUNS: u32 = 3;
+const CGROUP_RUNS: u32 = 1;
 /// Million characters of text that the demo indexes here: about 150 MB in it.
 const DEMO_LIMIT: &str = "28";
 

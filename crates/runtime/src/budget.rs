@@ -76,7 +76,7 @@ impl Budget {
     /// Growth before management says little of the time to come, as what is registered no longer
     /// grows by itself: an eighth of the budget is believed. All mappings are looked at when
     /// management begins.
-    pub fn forget_growth(&mut self) {
+    pub fn begin_managing(&mut self) {
         self.growth = self.growth.min(PageCount(self.total.0 / 8));
         self.undiscovered = PageCount(0);
     }

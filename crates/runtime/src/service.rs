@@ -142,7 +142,7 @@ fn manage(
             return None;
         }
     }
-    budget.forget_growth();
+    budget.begin_managing();
     time.adjust();
     let total = budget.total();
     let (main_thread, area) = start.main_thread;
