@@ -18,7 +18,7 @@ use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 const PAGES_TOGETHER: usize = 8;
 /// Most free frames whose memory is given back at a time: single ones take 3 to 6 us each, so that
 /// faults wait a millisecond or so. When nobody waits, more.
-const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
+pub(crate) const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
 pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
 /// After nothing could be reclaimed, how long until it is tried again.
 const STUCK_NS: u64 = 20_000_000;
@@ -29,7 +29,7 @@ impl Manager {
         loop {
             // Memory that is not managed may grow meanwhile, so what is used is read as often as
             // ever.
-            self.look_around();
+            self.look_around(false);
             if self.budget.used() + need <= self.budget.hard() || !self.reclaim_step() {
                 return;
             }

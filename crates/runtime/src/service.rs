@@ -26,7 +26,7 @@ use crate::ledger::{Counter, Ledger};
 use crate::link::Joined;
 use crate::manager::{Manager, Parts};
 use crate::placement::Placement;
-use crate::reclaim::TRIM_MAX_IDLE;
+use crate::reclaim::{TRIM_MAX, TRIM_MAX_IDLE};
 
 /// A program whose resident size, code included, never passed this is not looked at more closely: a
 /// shell has about 4 MiB.
@@ -208,7 +208,7 @@ impl Manager {
                 self.keep_quiet();
             }
             self.take_hints();
-            self.look_around();
+            self.look_around(idle);
             // Last, so that little is done once a thread has been woken. Reclaim reads messages
             // too, so there may be faults even when idle.
             self.serve_pending();
@@ -223,15 +223,13 @@ impl Manager {
     }
 
     /// What is done every few milliseconds: gauges, new mappings, warnings, recording.
-    pub(crate) fn look_around(&mut self) {
+    pub(crate) fn look_around(&mut self, nobody_waits: bool) {
         let now = self.time.now_ns();
         if now < self.gauges_at {
             return;
         }
         // What the program gave up without any reclaim going on.
-        if self.pending.is_empty() {
-            self.trim_frames(TRIM_MAX_IDLE);
-        }
+        self.trim_frames(if nobody_waits { TRIM_MAX_IDLE } else { TRIM_MAX });
         self.write_events();
         self.read_gauges();
         if self.budget.take_undiscovered() {
@@ -242,7 +240,7 @@ impl Manager {
         if now >= self.immovable_at {
             self.look_at_immovable();
             // Giving disk blocks back takes milliseconds: only while nobody faults.
-            if self.clock == self.clock_at_look {
+            if nobody_waits && self.clock == self.clock_at_look {
                 self.zswap.trim_backing(SLOTS_TRIMMED);
             }
             self.clock_at_look = self.clock;
