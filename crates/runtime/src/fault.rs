@@ -60,10 +60,7 @@ impl Manager {
         loop {
             let outcome = match self.pages.state(page) {
                 PageState::None => self.place_zeros(page),
-                // Only for the second of two faults on one page, or when the kernel dropped a page
-                // that the program had given up (MADV_FREE): then zeros are right,
-                // and COPY replaces nothing.
-                PageState::Resident => self.outcome(self.copy_zeros(page, PageCount(1))),
+                PageState::Resident => self.place_dropped(page),
                 PageState::Limbo => self.place_from_limbo(page),
                 PageState::Stored => self.place_from_store(page),
             };
@@ -103,6 +100,17 @@ impl Manager {
         // SAFETY: the zeros are a mapping of ours that is never registered and at least `ZEROS`
         // long.
         unsafe { self.uffd.copy(page.address(), self.zeros.base().as_ptr(), count.bytes()) }
+    }
+
+    /// A fault on a page that should be there. Either it is, as this is the second of two faults on
+    /// it, and COPY replaces nothing; or the program had given it up and the kernel dropped it:
+    /// then zeros are right.
+    fn place_dropped(&mut self, page: PageNumber) -> Outcome {
+        let outcome = self.outcome(self.copy_zeros(page, PageCount(1)));
+        if outcome == Outcome::Placed {
+            self.count(Counter::PagesDropped, 1);
+        }
+        outcome
     }
 
     /// A first touch: zeros, for as many pages as the touches so far make likely.

@@ -65,6 +65,9 @@ counters! {
     PagesMoved "moved_pages",
     /// Pages that could not be brought back and were poisoned.
     PagesPoisoned "poisoned_pages",
+    /// Pages thought to be in place that were not: given up by the program (MADV_FREE) and dropped
+    /// by the kernel. They read as zeros.
+    PagesDropped "dropped_pages",
     /// Forks for which everything was brought back.
     Forks "forks",
     /// Pages brought back for a fork.

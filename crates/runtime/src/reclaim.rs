@@ -200,7 +200,13 @@ impl Manager {
                 Next::Skip
             }
             Some(Stop::Unfit) => Next::Halve,
-            Some(Stop::Gone | Stop::Present | Stop::Failed(_)) => Next::GiveUp,
+            // No page is there: the kernel has dropped it, or its range has gone.
+            Some(Stop::Gone) => {
+                self.pages.set_state(stopped_at, PageState::None);
+                self.count(Counter::PagesDropped, 1);
+                Next::Skip
+            }
+            Some(Stop::Present | Stop::Failed(_)) => Next::GiveUp,
         };
         Moved { moved, next }
     }
@@ -268,8 +274,7 @@ impl Manager {
         };
         self.drop_served();
         let bytes = self.limbo.address(slot, page) as *const Page;
-        // SAFETY: the page was moved there and nobody writes to limbo; a hole reads as zeros, which
-        // is what a hole in the program would.
+        // SAFETY: the page was moved there and nobody writes to limbo.
         let result = self.zswap.store(Self::key(page), unsafe { &*bytes });
         while let Some(warning) = self.zswap.take_warning() {
             self.link.warn(format_args!("{warning}"));

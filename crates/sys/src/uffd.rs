@@ -21,9 +21,6 @@ const USERFAULTFD_IOC_NEW: Opcode = 0xAA00;
 const UFFDIO_MOVE: Opcode = ioctl::opcode::read_write::<linux::uffdio_move>(0xAA, 5);
 /// `_IOWR(0xAA, 8, struct uffdio_poison)`.
 const UFFDIO_POISON: Opcode = ioctl::opcode::read_write::<linux::uffdio_poison>(0xAA, 8);
-/// `UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES`.
-const MOVE_ALLOW_SOURCE_HOLES: u64 = 1 << 1;
-
 /// The features `run` cannot do without: told of moved, removed and unmapped ranges, told the
 /// faulting thread, and able to move pages without a copy (Linux 6.8).
 pub const FEATURES_NEEDED: u64 = (linux::UFFD_FEATURE_EVENT_REMAP
@@ -93,7 +90,7 @@ pub enum Stop {
     Present,
     /// EBUSY: the page is shared with another process or pinned.
     Busy,
-    /// ENOENT or ESRCH: no registered range is there any more.
+    /// ENOENT or ESRCH: no registered range is there any more, or, for MOVE, no page.
     Gone,
     /// EINVAL: the range cannot take part (locked, read-only, not anonymous).
     Unfit,
@@ -213,8 +210,8 @@ impl Userfaultfd {
         progress(result, copy.copy, length)
     }
 
-    /// Moves pages from `source` to missing pages at `target` without a copy; holes are passed
-    /// over.
+    /// Moves pages from `source` to missing pages at `target` without a copy; a hole ends it with
+    /// [`Stop::Gone`].
     ///
     /// The target must be registered here. It is atomic against the changes this descriptor tells
     /// of: when one is under way nothing moves and the answer is [`Stop::Changing`].
@@ -227,7 +224,7 @@ impl Userfaultfd {
             dst: target as u64,
             src: source as u64,
             len: length.0 as u64,
-            mode: MOVE_ALLOW_SOURCE_HOLES,
+            mode: 0,
             move_: 0,
         };
         let result = self.ioctl::<UFFDIO_MOVE, _>("ioctl(UFFDIO_MOVE)", &mut arguments);

@@ -147,12 +147,14 @@ impl Display for Run {
         match (self.budget, &self.stats) {
             (Some(budget), Some(stats)) => write!(
                 out,
-                "budget {}, peak {}, launcher {}, {} pages stored, {} loaded, ratio {:.2}",
+                "budget {}, peak {}, launcher {}, {} pages stored, {} loaded, {} dropped, \
+                 ratio {:.2}",
                 Mib(budget),
                 Mib(memory.peak_below),
                 Mib(memory.peak_total - memory.peak_below),
                 stats.count("pages_stored"),
                 stats.count("pages_loaded"),
+                stats.count("dropped_pages"),
                 stats.number("ratio"),
             )?,
             (Some(budget), None) => write!(out, "budget {}, no statistics", Mib(budget))?,
