@@ -14,6 +14,7 @@ use coldpress_tests::harness::{Job, Live, Run};
 const TORTURE: &str = env!("CARGO_BIN_EXE_torture");
 const FIRST_TOUCH: &str = env!("CARGO_BIN_EXE_first_touch");
 const FORKER: &str = env!("CARGO_BIN_EXE_forker");
+const AGED: &str = env!("CARGO_BIN_EXE_aged");
 /// Written bytes that the torture keeps alive.
 const TORTURE_BYTES: Bytes = Bytes::mib(500);
 /// What a run may take beyond its own time: its last sweep, on a busy machine.
@@ -74,7 +75,7 @@ fn a_torture_of_one_thread_ends_with_the_same_bytes() {
     let seed = seed().to_string();
     let job = Job::new("torture of one thread", TORTURE).args([
         "--ops",
-        "600",
+        "400",
         "--threads",
         "1",
         "--bytes",
@@ -133,6 +134,21 @@ fn first_touches_stay_within_a_quarter() {
             run.assert_within_budget();
         }
     }
+}
+
+/// A page whose accessed bit changes while it is taken makes the kernel tell a MOVE that succeeded
+/// as one that failed.
+#[test]
+fn pages_that_age_while_they_are_taken_are_kept() {
+    let (bytes, budget) = (Bytes::mib(64), Bytes::mib(32));
+    let job = Job::new("aged", AGED).args(["--bytes", &bytes.0.to_string()]);
+    let plain = job.plain();
+    assert_ok(&plain, "aged");
+    let run = job.managed(budget);
+    println!("{run}\n{}", output(&run));
+    run.assert_same(&plain);
+    assert_evicted(&run, bytes, budget);
+    run.assert_within_budget();
 }
 
 /// A child may hold more than the budget, so only the bytes and the statistics are judged.

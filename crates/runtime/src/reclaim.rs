@@ -183,7 +183,12 @@ impl Manager {
         // SAFETY: the pages are in a registered range, so the program gets them back by a fault;
         // the slot's places for them are empty.
         let progress = unsafe { self.uffd.move_pages(target, page.address(), count.bytes()) };
-        let moved = progress.done.pages_down();
+        let told = progress.done.pages_down();
+        let untold = match progress.stop {
+            None => PageCount(0),
+            Some(_) => self.moved_beyond(target, told, count),
+        };
+        let moved = told + untold;
         for index in 0..moved.0 {
             self.pages.set_state(page.plus(index), PageState::Limbo);
         }
@@ -193,6 +198,8 @@ impl Manager {
         let next = match progress.stop {
             None => Next::Go,
             Some(Stop::Changing) => Next::LookAgain,
+            // What stopped it lies behind them.
+            Some(_) if untold > PageCount(0) => Next::Go,
             // Shared since a fork, or pinned by the kernel for input and output.
             Some(Stop::Busy) if self.become_owner(stopped_at) => Next::Go,
             Some(Stop::Busy) => {
@@ -206,9 +213,25 @@ impl Manager {
                 self.count(Counter::PagesDropped, 1);
                 Next::Skip
             }
-            Some(Stop::Present | Stop::Failed(_)) => Next::GiveUp,
+            Some(Stop::Present) => {
+                self.die(format_args!("a page in limbo is in the way of {:#x}", page.address()))
+            }
+            Some(Stop::Failed(_)) => Next::GiveUp,
         };
         Moved { moved, next }
+    }
+
+    /// Pages that a MOVE of `count` pages to `target` has moved beyond the `told` ones.
+    ///
+    /// Linux 6.18 can move pages and answer EEXIST: a page of theirs changed while it was looked at
+    /// (an accessed bit is enough), `move_pages` of mm/userfaultfd.c tries again with success,
+    /// keeps the EAGAIN of the first time, and tries once more. The target was empty, so it knows.
+    fn moved_beyond(&self, target: usize, told: PageCount, count: PageCount) -> PageCount {
+        let (from, to) = (target + told.bytes().0, target + count.bytes().0);
+        match self.pagemap.leading_pages(from, to) {
+            Ok(pages) => pages,
+            Err(error) => self.die(format_args!("moved pages cannot be counted: {error}")),
+        }
     }
 
     /// Makes a page that is shared after `fork` this process's own. False when it was, or did not

@@ -3,6 +3,7 @@
 //! Parsed by hand because these files are read on a thread without an allocator. See proc(5).
 
 use core::ffi::CStr;
+use core::ops::Range;
 
 use linux_raw_sys::general as linux;
 use rustix::fd::{AsFd, OwnedFd};
@@ -164,34 +165,55 @@ impl Pagemap {
         let mut regions = [EMPTY_REGION; 64];
         let mut at = start;
         while at < end {
-            let mut scan = linux::pm_scan_arg {
-                size: size_of::<linux::pm_scan_arg>() as u64,
-                flags: 0,
-                start: at as u64,
-                end: end as u64,
-                walk_end: 0,
-                vec: regions.as_mut_ptr() as u64,
-                vec_len: regions.len() as u64,
-                max_pages: 0,
-                category_inverted: 0,
-                category_mask: u64::from(linux::PAGE_IS_PRESENT),
-                category_anyof_mask: 0,
-                return_mask: u64::from(linux::PAGE_IS_PRESENT),
-            };
-            // SAFETY: the request fits the structure, and `vec` points to `vec_len` regions of
-            // ours.
-            let count = unsafe { ioctl::ioctl(self.fd.as_fd(), ScanCall(&mut scan)) }
-                .map_err(SysError::of("ioctl(PAGEMAP_SCAN)"))?;
+            let (count, walked_to) = self.scan(at..end, linux::PAGE_IS_PRESENT, &mut regions)?;
             for region in &regions[..count] {
                 visit(region.start as usize, region.end as usize);
             }
             // The walk always gets past the pages it reported, or to the end.
-            if scan.walk_end as usize <= at {
+            if walked_to <= at {
                 break;
             }
-            at = scan.walk_end as usize;
+            at = walked_to;
         }
         Ok(())
+    }
+
+    /// How many pages from `start` on exist, in memory or in swap, before the first that does not,
+    /// within `start..end`.
+    pub fn leading_pages(&self, start: usize, end: usize) -> SysResult<PageCount> {
+        let mut region = [EMPTY_REGION];
+        let exists = linux::PAGE_IS_PRESENT | linux::PAGE_IS_SWAPPED;
+        let (count, _) = self.scan(start..end, exists, &mut region)?;
+        let leads = count > 0 && region[0].start == start as u64;
+        Ok(Bytes(if leads { region[0].end as usize - start } else { 0 }).pages_down())
+    }
+
+    /// One PAGEMAP_SCAN for pages in any of `categories`, without telling them apart: how many
+    /// regions it filled in, and how far it looked.
+    fn scan(
+        &self,
+        range: Range<usize>,
+        categories: u32,
+        regions: &mut [linux::page_region],
+    ) -> SysResult<(usize, usize)> {
+        let mut scan = linux::pm_scan_arg {
+            size: size_of::<linux::pm_scan_arg>() as u64,
+            flags: 0,
+            start: range.start as u64,
+            end: range.end as u64,
+            walk_end: 0,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            max_pages: 0,
+            category_inverted: 0,
+            category_mask: 0,
+            category_anyof_mask: u64::from(categories),
+            return_mask: 0,
+        };
+        // SAFETY: the request fits the structure, and `vec` points to `vec_len` regions of ours.
+        let count = unsafe { ioctl::ioctl(self.fd.as_fd(), ScanCall(&mut scan)) }
+            .map_err(SysError::of("ioctl(PAGEMAP_SCAN)"))?;
+        Ok((count, scan.walk_end as usize))
     }
 }
 
@@ -327,6 +349,14 @@ mod tests {
             })
             .unwrap();
         assert_eq!(present, 1024);
+        let leading = |page: usize, count: usize| {
+            let start = span.address() + page * PAGE_BYTES;
+            pagemap.leading_pages(start, start + count * PAGE_BYTES).unwrap().0
+        };
+        assert_eq!([leading(0, 1), leading(0, 32), leading(1, 32)], [1, 1, 0]);
+        // SAFETY: page 3 lies inside the span.
+        unsafe { span.base().as_ptr().add(3 * PAGE_BYTES).write(1) };
+        assert_eq!([leading(2, 32), leading(2, 2)], [3, 2]);
         let grown = gauge.anonymous().unwrap().0.saturating_sub(before.0);
         assert!((900..1400).contains(&grown), "grew by {grown} pages");
     }
