@@ -17,12 +17,12 @@ const HALF_AND_QUARTER: &[Fraction] = &[Fraction::Half, Fraction::Quarter];
 /// Programs that bring a large runtime: its code cache, heap tables and collector.
 const HALF: &[Fraction] = &[Fraction::Half];
 
-/// Lines of the file that sort gets: about 38 MB of text, 70 MB in sort.
-const SORT_LINES: u64 = 700_000;
-/// Functions of the C file: about 120 MB in the compiler.
-const C_FUNCTIONS: u32 = 800;
-/// Keys given to redis-server: about 110 MB there.
-const REDIS_KEYS: &str = "150000";
+/// Lines of the file that sort gets: about 19 MB of text, 35 MB in sort.
+const SORT_LINES: u64 = 350_000;
+/// Functions of the C file: about 100 MB in the compiler.
+const C_FUNCTIONS: u32 = 600;
+/// Keys given to redis-server: about 60 MB there.
+const REDIS_KEYS: &str = "80000";
 
 /// A job with the place its files are in, and the budgets it must keep.
 struct Case {
