@@ -80,7 +80,7 @@ pub(crate) struct FaultArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FitArgs {
     /// Pairs of runs of each job
-    #[arg(long, value_name = "N", default_value_t = 15,
+    #[arg(long, value_name = "N", default_value_t = 60,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) runs: u32,
 
