@@ -27,7 +27,7 @@ use alloc::boxed::Box;
 use coldpress_backing::{Backing, SLOT_BYTES, SlotCount, Slots};
 use coldpress_codec::Codec;
 use coldpress_mem::frames::Shrunk;
-use coldpress_mem::pools::{Pool, Zsmalloc};
+use coldpress_mem::pools::Pool;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 mod entry;
@@ -78,14 +78,6 @@ pub struct Zswap<P> {
     batch: Box<[u8]>,
 }
 
-impl Zswap<Zsmalloc<'_>> {
-    /// Takes frames offline until at most `online` bytes of them are, by moving stored pages
-    /// together; nothing is written back for it.
-    pub fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
-        self.pool.shrink_frames(online)
-    }
-}
-
 impl<P: Pool> Zswap<P> {
     /// An empty store over an empty pool; `backing` is where the oldest pages go, if anywhere. Its
     /// slots must all be free. Takes the memory that writing back and loading will need.
@@ -116,6 +108,12 @@ impl<P: Pool> Zswap<P> {
     /// Whether a page is stored under `key`.
     pub fn contains(&self, key: Key) -> bool {
         self.index.get(key).is_some()
+    }
+
+    /// Takes frames offline until at most `online` bytes of them are, by moving stored pages
+    /// together; nothing is written back for it.
+    pub fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+        self.pool.shrink_frames(online)
     }
 
     /// Changes the limits of the pool, as in [`Config`]. A pool that holds more shrinks as pages

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use coldpress_backing::{FileBacking, MemoryBacking, SlotId};
 use coldpress_codec::CodecId;
 use coldpress_mem::frames::{Config as Layout, FrameAllocator, Mobility};
-use coldpress_mem::pools::{AllocError, Handle, PoolStats, Zsmalloc};
+use coldpress_mem::pools::{AllocError, ClassStats, Compacted, Handle, PoolStats, Zsmalloc};
 use coldpress_sys::Page;
 use coldpress_sys::file::SpillFile;
 
@@ -70,6 +70,18 @@ impl Pool for Naive {
             metadata: Bytes(0),
         }
     }
+
+    fn classes(&self, _: &mut dyn FnMut(ClassStats)) {}
+
+    fn compact(&mut self, _: Bytes) -> Compacted {
+        Compacted::default()
+    }
+
+    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+        Shrunk { online, held_back_by: None }
+    }
+
+    fn check(&mut self) {}
 }
 
 impl<P: Pool> Zswap<P> {

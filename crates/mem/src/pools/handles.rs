@@ -126,6 +126,13 @@ impl<'f> HandleTable<'f> {
         Some(leaf.words[slot]).filter(|word| word & USED_MASK != 0)
     }
 
+    /// Replaces the word of a handle in use, by one whose low 16 bits are not zero.
+    pub(super) fn set(&mut self, handle: Handle, word: u64) {
+        assert!(word & USED_MASK != 0 && self.get(handle).is_some());
+        let slot = slot_of(handle).expect("it is in use");
+        self.leaf_mut(handle.0 >> SLOT_BITS).words[slot] = word;
+    }
+
     /// Drops a word. `None` for a name that is not in use.
     pub(super) fn remove(&mut self, handle: Handle) -> Option<u64> {
         let word = self.get(handle)?;

@@ -14,6 +14,7 @@ use core::fmt;
 
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
+use crate::frames::{FrameId, Migrate, Shrunk};
 pub use zsmalloc::Zsmalloc;
 
 /// The largest object: an incompressible page.
@@ -61,6 +62,40 @@ pub struct PoolStats {
     pub metadata: Bytes,
 }
 
+/// What one call of [`Pool::compact`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Bytes of objects that lie elsewhere now.
+    pub moved: Bytes,
+    /// Frames the pool let go of.
+    pub freed: PageCount,
+}
+
+/// How full a class of a pool is: the columns of the kernel's `zsmalloc/POOL/classes` file at the
+/// time of its fullness groups "almost full" and "almost empty" (mm/zsmalloc.c before Linux 6.2).
+/// Pools without zspages count a frame as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassStats {
+    /// The number of the class.
+    pub class: usize,
+    /// The largest object it takes.
+    pub size: Bytes,
+    /// Zspages that are more than a quarter full, and not full.
+    pub almost_full: usize,
+    /// Zspages that are at most a quarter full.
+    pub almost_empty: usize,
+    /// Objects that its zspages have room for.
+    pub obj_allocated: usize,
+    /// Objects stored.
+    pub obj_used: usize,
+    /// Frames of its zspages.
+    pub pages_used: PageCount,
+    /// Frames of one zspage.
+    pub pages_per_zspage: usize,
+    /// Frames that compaction would give back.
+    pub freeable: PageCount,
+}
+
 /// A store of objects of 1 to 4096 bytes.
 ///
 /// A handle that is not allocated is a bug of the caller: the methods taking one panic on it.
@@ -82,4 +117,29 @@ pub trait Pool {
 
     /// What the pool holds now; takes constant time.
     fn stats(&self) -> PoolStats;
+
+    /// Calls `visit` for each class that has frames, the largest size first.
+    fn classes(&self, visit: &mut dyn FnMut(ClassStats));
+
+    /// Moves objects closer together until `budget` bytes of them were moved (the last one may go
+    /// beyond), or nothing is left to be gained. Handles stay. Without frames for it, it does what
+    /// it can.
+    fn compact(&mut self, budget: Bytes) -> Compacted;
+
+    /// Takes frames offline until at most `online` bytes are, by moving the pool's frames out of
+    /// their blocks: [`crate::frames::FrameAllocator::shrink_to`]. Of pools on one allocator only
+    /// the first moves; a pool that cannot move its frames takes them from core.
+    fn shrink_frames(&mut self, online: Bytes) -> Shrunk;
+
+    /// Walks all structures. Panics when an invariant is broken; for tests.
+    fn check(&mut self);
+}
+
+/// Moves nothing, for a pool whose frames cannot be moved.
+struct Nobody;
+
+impl Migrate for Nobody {
+    unsafe fn migrate(&mut self, _: FrameId, _: FrameId, _: u32, _: u8) -> bool {
+        false
+    }
 }

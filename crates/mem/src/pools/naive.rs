@@ -42,4 +42,16 @@ impl Pool for Naive {
         let (objects, bytes_stored) = (self.objects.len(), Bytes(bytes));
         PoolStats { objects, bytes_stored, ..PoolStats::default() }
     }
+
+    fn classes(&self, _: &mut dyn FnMut(ClassStats)) {}
+
+    fn compact(&mut self, _: Bytes) -> Compacted {
+        Compacted::default()
+    }
+
+    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+        Shrunk { online, held_back_by: None }
+    }
+
+    fn check(&mut self) {}
 }

@@ -1,0 +1,195 @@
+//! Where objects lie, and their bytes.
+//!
+//! A slot holds the object and, in its last four bytes, the object's handle. Sizes of slots are
+//! multiples of 16: an object may cross a seam between two frames, at most one, and its handle
+//! never does. A huge object is a frame alone, without a descriptor; the frame's owner is its
+//! handle.
+//!
+//! Invariant: a [`Place`] is made by `take_place` of the pool only and forgotten at `put_place`;
+//! who keeps places (handle words) drops them before. It is passed with its own class.
+
+use core::ptr::NonNull;
+use core::slice;
+
+use coldpress_sys::{Bytes, PAGE_BYTES};
+
+use super::super::Handle;
+use super::held::Owner;
+use super::size_class::{CLASS_STEP, HANDLE_BYTES, SizeClass};
+use super::slots::NO_FRAME;
+use super::zspage::{ZspageRef, Zspages};
+use crate::frames::{Descriptor, FrameId};
+
+/// In place of a slot's number in a handle word: the object is huge.
+const HUGE_SLOT: u16 = u16::MAX;
+
+/// Where an object lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In a slot of a zspage.
+    Slot(ZspageRef, u16),
+    /// Huge: in a frame of its own.
+    Frame(FrameId),
+}
+
+/// What a handle word says of an object. Its low 16 bits are never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    pub(super) place: Place,
+    /// The size asked for, 1 to 4096.
+    pub(super) size: u16,
+}
+
+impl Location {
+    pub(super) fn to_word(self) -> u64 {
+        let (name, slot) = match self.place {
+            Place::Slot(zspage, slot) => (zspage.to_word(), slot),
+            Place::Frame(frame) => (frame.index(), HUGE_SLOT),
+        };
+        u64::from(name) << 32 | u64::from(slot) << 16 | u64::from(self.size)
+    }
+
+    pub(super) fn from_word(word: u64) -> Self {
+        let (name, slot) = ((word >> 32) as u32, (word >> 16) as u16);
+        let place = match slot {
+            HUGE_SLOT => Place::Frame(FrameId::from_index(name)),
+            _ => Place::Slot(ZspageRef::from_word(name), slot),
+        };
+        Self { place, size: word as u16 }
+    }
+
+    pub(super) fn bytes(self) -> Bytes {
+        Bytes(self.size.into())
+    }
+}
+
+/// Puts the two parts of an object together.
+pub(super) fn join<'b>(
+    bounce: &'b mut [u8; PAGE_BYTES],
+    (first, second): (&[u8], &[u8]),
+) -> &'b [u8] {
+    let whole = &mut bounce[..first.len() + second.len()];
+    let (start, end) = whole.split_at_mut(first.len());
+    start.copy_from_slice(first);
+    end.copy_from_slice(second);
+    whole
+}
+
+/// Writes the two parts of an object, which are as long as `bytes`.
+pub(super) fn split(bytes: &[u8], (first, second): (&mut [u8], &mut [u8])) {
+    let (start, end) = bytes.split_at(first.len());
+    first.copy_from_slice(start);
+    second.copy_from_slice(end);
+}
+
+/// Start and length of bytes inside one frame.
+type Part = (NonNull<u8>, usize);
+
+impl Zspages<'_> {
+    /// The first `length` bytes of an object: what lies in its first frame, and what lies in the
+    /// next.
+    pub(super) fn object(&self, place: Place, class: SizeClass, length: usize) -> (&[u8], &[u8]) {
+        let ((first, first_length), (second, second_length)) = self.parts(place, class, length);
+        // SAFETY: both parts are bytes of frames of the pool (see `parts`), which change by `&mut
+        // self` only.
+        unsafe {
+            (
+                slice::from_raw_parts(first.as_ptr(), first_length),
+                slice::from_raw_parts(second.as_ptr(), second_length),
+            )
+        }
+    }
+
+    /// As [`Zspages::object`], to change the bytes.
+    pub(super) fn object_mut(
+        &mut self,
+        place: Place,
+        class: SizeClass,
+        length: usize,
+    ) -> (&mut [u8], &mut [u8]) {
+        let ((first, first_length), (second, second_length)) = self.parts(place, class, length);
+        // SAFETY: both parts are bytes of frames of the pool (see `parts`), the frames differ, and
+        // we are borrowed mutably.
+        unsafe {
+            (
+                slice::from_raw_parts_mut(first.as_ptr(), first_length),
+                slice::from_raw_parts_mut(second.as_ptr(), second_length),
+            )
+        }
+    }
+
+    /// Notes the handle of an object.
+    pub(super) fn set_handle(&mut self, place: Place, class: SizeClass, handle: Handle) {
+        match place {
+            // SAFETY: the frame is the huge object's own until that is freed.
+            Place::Frame(frame) => unsafe { self.held.set_owner(frame, Owner::Huge(handle)) },
+            Place::Slot(zspage, slot) => {
+                let address = self.handle_address(zspage, slot, class);
+                // SAFETY: bytes of the slot, which are borrowed mutably with `self`.
+                unsafe { address.write(handle.0) };
+            }
+        }
+    }
+
+    /// The handle of the object in a slot.
+    pub(super) fn handle(&self, zspage: ZspageRef, slot: u16, class: SizeClass) -> Handle {
+        // SAFETY: bytes of the slot, which change by `&mut self` only. `set_handle` wrote them when
+        // the object was placed.
+        Handle(unsafe { self.handle_address(zspage, slot, class).read() })
+    }
+
+    /// The handle that an object knows. `None` when it is huge and its frame does not move.
+    pub(super) fn handle_of(&self, place: Place, class: SizeClass) -> Option<Handle> {
+        let frame = match place {
+            Place::Slot(zspage, slot) => return Some(self.handle(zspage, slot, class)),
+            Place::Frame(frame) => frame,
+        };
+        let Descriptor::Movable { owner, index } = self.held.allocator.descriptor(frame) else {
+            return None;
+        };
+        match Owner::decode(owner, index) {
+            Owner::Huge(handle) => Some(handle),
+            Owner::Zspage(zspage, _) => panic!("{frame:?} is that of {zspage:?}"),
+        }
+    }
+
+    /// The last bytes of a slot that is used.
+    fn handle_address(&self, zspage: ZspageRef, slot: u16, class: SizeClass) -> NonNull<u32> {
+        let start = (usize::from(slot) + 1) * usize::from(class.size) - HANDLE_BYTES;
+        let frame = self.frame(zspage, class, start / PAGE_BYTES);
+        // SAFETY: the offset is below the size of a frame. Slots and frames end at multiples of 16,
+        // so all four bytes are in it, and aligned.
+        unsafe { frame.add(start % PAGE_BYTES).cast() }
+    }
+
+    /// The two parts of an object.
+    fn parts(&self, place: Place, class: SizeClass, length: usize) -> (Part, Part) {
+        assert!(length <= usize::from(class.size));
+        let nothing = (NonNull::dangling(), 0);
+        let (zspage, slot) = match place {
+            Place::Frame(frame) => {
+                return ((self.held.allocator.address(frame), length), nothing);
+            }
+            Place::Slot(zspage, slot) => (zspage, slot),
+        };
+        let start = usize::from(slot) * usize::from(class.size);
+        let (index, inside) = (start / PAGE_BYTES, start % PAGE_BYTES);
+        let first_length = length.min(PAGE_BYTES - inside);
+        // SAFETY: `inside` is below the size of a frame.
+        let first = unsafe { self.frame(zspage, class, index).add(inside) };
+        if first_length == length {
+            return ((first, length), nothing);
+        }
+        let second = self.frame(zspage, class, index + 1);
+        ((first, first_length), (second, length - first_length))
+    }
+
+    /// The first byte of a frame that a used slot lies in.
+    fn frame(&self, zspage: ZspageRef, class: SizeClass, index: usize) -> NonNull<u8> {
+        let frame = self.slots(zspage, class).frames[index];
+        assert!(frame != NO_FRAME, "a used slot has its frames");
+        self.held.allocator.address(FrameId::from_index(frame))
+    }
+}
+
+const _: () = assert!(CLASS_STEP.is_multiple_of(HANDLE_BYTES) && CLASS_STEP > HANDLE_BYTES);

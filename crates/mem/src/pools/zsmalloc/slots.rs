@@ -1,0 +1,173 @@
+//! Which slots of a zspage are used, and which frames that takes: words of bits, and no pointers.
+//!
+//! Invariant: a frame is held exactly when a used slot lies in it, or partly.
+
+#![forbid(unsafe_code)]
+
+use core::iter;
+
+use super::size_class::SizeClass;
+
+/// In place of a frame number: no frame is held.
+pub(super) const NO_FRAME: u32 = u32::MAX;
+
+/// The slots and frames of one zspage.
+pub(super) struct Slots<'a> {
+    pub(super) class: SizeClass,
+    /// The frame numbers, [`NO_FRAME`] where none is held.
+    pub(super) frames: &'a [u32],
+    /// A bit for each slot, set when it is used; bits beyond the last slot are clear.
+    pub(super) used: &'a [u32],
+}
+
+impl Slots<'_> {
+    /// Words of bits for the slots of a class.
+    pub(super) const fn words(class: SizeClass) -> usize {
+        (class.objects as usize).div_ceil(u32::BITS as usize)
+    }
+
+    /// Of the free slots before `end`, the one that needs the fewest frames more, of these the
+    /// first; and how many frames those are, up to two.
+    pub(super) fn best_free(&self, end: u16) -> Option<(u16, usize)> {
+        let mut best = None;
+        let mut from = 0;
+        while let Some(slot) = self.next_free(from).filter(|slot| *slot < end) {
+            let missing = self.missing(slot);
+            if missing == 0 {
+                return Some((slot, 0));
+            }
+            if best.is_none_or(|(_, least)| missing < least) {
+                best = Some((slot, missing));
+            }
+            // No slot that starts in a missing frame can do without it.
+            let (first, _) = self.class.frames_of(slot);
+            let is_held = self.frames[first] != NO_FRAME;
+            from = if is_held { slot.into() } else { *self.class.slots_in(first).end() } + 1;
+        }
+        best
+    }
+
+    /// How many free slots need no more frames.
+    pub(super) fn holes(&self) -> usize {
+        let free =
+            iter::successors(self.next_free(0), |slot| self.next_free(usize::from(*slot) + 1));
+        free.filter(|slot| self.missing(*slot) == 0).count()
+    }
+
+    /// The first free slot from `from` on.
+    fn next_free(&self, from: usize) -> Option<u16> {
+        let slot = find(self.used, from, u32::MAX)? as u16;
+        (slot < self.class.objects).then_some(slot)
+    }
+
+    /// How many frames a slot lacks.
+    fn missing(&self, slot: u16) -> usize {
+        let (first, last) = self.class.frames_of(slot);
+        self.frames[first..=last].iter().filter(|frame| **frame == NO_FRAME).count()
+    }
+
+    /// The last slot that is used.
+    pub(super) fn last_used(&self) -> Option<u16> {
+        let word = self.used.iter().rposition(|word| *word != 0)?;
+        Some((word as u32 * u32::BITS + self.used[word].ilog2()) as u16)
+    }
+
+    /// Whether a used slot lies in a frame, or partly.
+    pub(super) fn needs(&self, frame: usize) -> bool {
+        let slots = self.class.slots_in(frame);
+        find(self.used, *slots.start(), 0).is_some_and(|slot| slot <= *slots.end())
+    }
+
+    /// The number of frames held. Panics when the invariant is broken, or other than `in_use` slots
+    /// are used.
+    pub(super) fn check(&self, in_use: u16) -> u32 {
+        let used: u32 = self.used.iter().map(|word| word.count_ones()).sum();
+        assert_eq!(used, in_use.into(), "slots in use");
+        assert!(self.last_used().is_none_or(|slot| slot < self.class.objects));
+        let is_held = |index: usize| self.frames[index] != NO_FRAME;
+        let frames = 0..self.frames.len();
+        frames.clone().for_each(|index| assert_eq!(is_held(index), self.needs(index)));
+        frames.filter(|index| is_held(*index)).count() as u32
+    }
+}
+
+/// The word of a slot's bit, and the bit.
+pub(super) fn place(slot: u16) -> (usize, u32) {
+    (usize::from(slot) / u32::BITS as usize, 1 << (u32::from(slot) % u32::BITS))
+}
+
+/// The first bit from `from` on that is set in `words`, each of them exclusive-or `flip`.
+fn find(words: &[u32], from: usize, flip: u32) -> Option<usize> {
+    let bits = u32::BITS as usize;
+    let mut mask = u32::MAX << (from % bits);
+    for (index, word) in words.iter().enumerate().skip(from / bits) {
+        let found = (word ^ flip) & mask;
+        if found != 0 {
+            return Some(index * bits + found.trailing_zeros() as usize);
+        }
+        mask = u32::MAX;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::size_class::{CHAIN_MAX, SizeClasses};
+    use super::*;
+
+    proptest! {
+        /// Beside an array of truths, with frames missing anywhere.
+        #[test]
+        fn agrees_with_a_plain_array(
+            chain_max in 1..=CHAIN_MAX,
+            number in any::<usize>(),
+            used in prop::collection::vec(any::<bool>(), 256),
+            held in prop::collection::vec(any::<bool>(), CHAIN_MAX),
+            density in 0..4,
+            end in 0..300_u16,
+        ) {
+            let classes = SizeClasses::new(chain_max);
+            let class = classes.class(number % classes.count());
+            let objects = usize::from(class.objects);
+            let used: Vec<_> = (0..objects)
+                .map(|slot| match density {
+                    0 => false,
+                    1 => true,
+                    2 => used[slot],
+                    _ => used[slot] || slot < objects / 2,
+                })
+                .collect();
+            let mut words = vec![0; Slots::words(class)];
+            for slot in (0..objects).filter(|slot| used[*slot]) {
+                let (word, bit) = place(slot as u16);
+                words[word] |= bit;
+            }
+            let held = &held[..class.chain.into()];
+            let frames: Vec<_> = held.iter().map(|held| if *held { 7 } else { NO_FRAME }).collect();
+            let slots = Slots { class, frames: &frames, used: &words };
+
+            let missing = |slot: usize| {
+                let (first, last) = class.frames_of(slot as u16);
+                held[first..=last].iter().filter(|held| !**held).count()
+            };
+            let free: Vec<_> = (0..objects).filter(|slot| !used[*slot]).collect();
+            let before = free.iter().filter(|slot| **slot < end.into());
+            let best = before.map(|slot| (missing(*slot), *slot)).min();
+            let found = slots.best_free(end).map(|(slot, missing)| (missing, usize::from(slot)));
+            prop_assert_eq!(found, best);
+            let holes = free.iter().filter(|slot| missing(**slot) == 0).count();
+            prop_assert_eq!(slots.holes(), holes);
+            let last = (0..objects).rev().find(|slot| used[*slot]);
+            prop_assert_eq!(slots.last_used().map(usize::from), last);
+            for frame in 0..held.len() {
+                let needed = (0..objects).any(|slot| used[slot] && {
+                    let (first, last) = class.frames_of(slot as u16);
+                    (first..=last).contains(&frame)
+                });
+                prop_assert_eq!(slots.needs(frame), needed);
+            }
+        }
+    }
+}
