@@ -3,11 +3,14 @@
 //! A pool names an object by a handle that stays the same wherever the object lies, and lends its
 //! bytes by closure, so that it may move objects at any other time.
 
+mod bitmap;
 mod handles;
 #[cfg(test)]
 mod naive;
 #[cfg(test)]
 mod tests;
+pub mod xcfmalloc;
+pub mod xvmalloc;
 pub mod zsmalloc;
 
 use core::fmt;
@@ -15,6 +18,8 @@ use core::fmt;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::frames::{FrameId, Migrate, Shrunk};
+pub use xcfmalloc::Xcfmalloc;
+pub use xvmalloc::Xvmalloc;
 pub use zsmalloc::Zsmalloc;
 
 /// The largest object: an incompressible page.

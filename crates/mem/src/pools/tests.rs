@@ -36,6 +36,34 @@ impl<const MAX: usize> Kind for Chains<MAX> {
     }
 }
 
+pub(super) struct Blocks;
+
+impl Kind for Blocks {
+    type Pool<'f> = Xvmalloc<'f>;
+
+    const MOVES: bool = false;
+
+    fn make(frames: &FrameAllocator) -> Xvmalloc<'_> {
+        Xvmalloc::new(frames)
+    }
+}
+
+pub(super) struct Scattered<const BLOCKS: usize, const GRANULARITY: usize, const RESERVE: usize>;
+
+impl<const BLOCKS: usize, const GRANULARITY: usize, const RESERVE: usize> Kind
+    for Scattered<BLOCKS, GRANULARITY, RESERVE>
+{
+    type Pool<'f> = Xcfmalloc<'f>;
+
+    const MOVES: bool = true;
+
+    fn make(frames: &FrameAllocator) -> Xcfmalloc<'_> {
+        let (granularity, reserve) = (Bytes(GRANULARITY), PageCount(RESERVE));
+        let config = xcfmalloc::Config { max_blocks: BLOCKS, granularity, reserve };
+        Xcfmalloc::new(frames, config)
+    }
+}
+
 /// The tests that every pool must pass.
 macro_rules! suite {
     ($($name:ident: $kind:ty;)+) => { $(
@@ -103,6 +131,10 @@ suite! {
     zsmalloc_of_1: Chains<1>;
     zsmalloc_of_4: Chains<4>;
     zsmalloc_of_16: Chains<16>;
+    xvmalloc_alone: Blocks;
+    xcfmalloc_of_1: Scattered<1, 256, 2>;
+    xcfmalloc_of_2: Scattered<2, 64, 1>;
+    xcfmalloc_of_4: Scattered<4, 16, 1>;
 }
 
 pub(super) fn sixteen_mib() -> FrameAllocator {
@@ -118,6 +150,11 @@ pub(super) fn two_zones() -> FrameAllocator {
     let (span, online) = (blocks(12), blocks(9));
     frames.init(Config { core: Some(blocks(2)), online, ..Config::one_zone(span) }).unwrap();
     frames
+}
+
+/// Room for a few thousand objects of a pool, in both zones if it can move them.
+fn room_for<K: Kind>() -> FrameAllocator {
+    if K::MOVES { two_zones() } else { sixteen_mib() }
 }
 
 /// Bytes that differ between objects and along each object.
@@ -347,7 +384,7 @@ fn bad_names<K: Kind>() {
 }
 
 fn moving_frames<K: Kind>() {
-    let frames = two_zones();
+    let frames = room_for::<K>();
     let mut pair = Pair::<K>::new(&frames);
     for index in 0..5000 {
         assert!(pair.store(Bytes((index * 97) % 4000 + 1)));
@@ -389,7 +426,7 @@ fn with_holes<'f, K: Kind>(frames: &'f FrameAllocator, count: usize) -> Pair<'f,
 }
 
 fn compacting<K: Kind>() {
-    let frames = two_zones();
+    let frames = room_for::<K>();
     let mut pair = with_holes::<K>(&frames, 4000);
     let before = pair.pool.stats();
     let mut done = Compacted::default();
@@ -415,7 +452,7 @@ fn compacting<K: Kind>() {
 
 fn compacting_without_frames<K: Kind>() {
     for limit in 0..40 {
-        let frames = two_zones();
+        let frames = room_for::<K>();
         let mut pair = with_holes::<K>(&frames, 600);
         pair.hog.leave(limit);
         pair.pool.compact(Bytes(usize::MAX));
@@ -425,7 +462,7 @@ fn compacting_without_frames<K: Kind>() {
 }
 
 fn classes_add_up<K: Kind>() {
-    let frames = two_zones();
+    let frames = room_for::<K>();
     let pair = with_holes::<K>(&frames, 1000);
     let stats = pair.pool.stats();
     let (mut used, mut pages, mut last) = (0, PageCount(0), Bytes(usize::MAX));

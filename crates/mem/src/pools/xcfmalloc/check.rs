@@ -1,0 +1,125 @@
+//! The checks of a pool's structures, from the handles down to the bytes of headers.
+
+use coldpress_sys::Bytes;
+
+use super::blocks::{Blocks, NO_FRAME};
+use super::descriptor::{Block, BlockRef, Place};
+use super::{Location, Xcfmalloc};
+
+/// Blocks seen on one way, to compare with those seen on another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Census {
+    blocks: usize,
+    granules: usize,
+    /// The sum of their refs: two ways that see as many blocks, but not the same, differ here.
+    refs: u64,
+}
+
+impl Census {
+    fn add(&mut self, blocks: &Blocks<'_>, block: BlockRef) {
+        self.blocks += 1;
+        self.granules += blocks.granules_of(blocks.get(block));
+        self.refs += u64::from(block.to_word());
+    }
+}
+
+impl Xcfmalloc<'_> {
+    /// Calls `f` with each frame that has objects, once.
+    pub(super) fn for_each_frame(&self, mut f: impl FnMut(u32)) {
+        let blocks = &self.blocks;
+        self.handles.for_each(|_, word| {
+            for block in blocks.chain(Location::from_word(word).first) {
+                // A frame is seen with the first used block in it.
+                let frame = blocks.get(block).place.frame();
+                if blocks.blocks_of(frame).find(|block| !blocks.get(*block).is_free) == Some(block)
+                {
+                    f(frame);
+                }
+            }
+        });
+    }
+
+    /// Panics when an invariant is broken.
+    pub(super) fn check_all(&self) {
+        let blocks = &self.blocks;
+        assert_eq!(blocks.compaction.isolated, NO_FRAME, "a frame was left isolated");
+        let (mut objects, mut bytes, mut in_chains) = (0, 0, Census::default());
+        self.handles.for_each(|handle, word| {
+            let Location { first, size } = Location::from_word(word);
+            let (mut length, mut prev) = (0, BlockRef::NONE);
+            for block in blocks.chain(first) {
+                let descriptor = blocks.get(block);
+                assert!(!descriptor.is_free, "{handle:?} has a free block");
+                assert_eq!(descriptor.prev, prev, "the chain of {handle:?} is broken");
+                (length, prev) = (length + usize::from(descriptor.length), block);
+                in_chains.add(blocks, block);
+            }
+            assert_eq!(length, usize::from(size), "the length of {handle:?}");
+            (objects, bytes) = (objects + 1, bytes + length);
+        });
+        assert_eq!((objects, Bytes(bytes)), (self.objects, self.bytes_stored), "objects stored");
+        let (mut used, mut free, mut frames) = (Census::default(), Census::default(), 0);
+        self.for_each_frame(|frame| {
+            frames += 1;
+            blocks.check_frame(frame);
+            for block in blocks.blocks_of(frame) {
+                if blocks.get(block).is_free { &mut free } else { &mut used }.add(blocks, block);
+            }
+        });
+        assert_eq!(used, in_chains, "blocks and handles differ");
+        assert_eq!((frames, used.granules), (blocks.occupied(), blocks.used), "frames or granules");
+        let (listed, empty) = blocks.check_lists();
+        assert_eq!(listed, free, "free blocks and lists differ");
+        assert_eq!(empty, blocks.empty, "empty frames");
+        assert_eq!(blocks.descriptors, used.blocks + free.blocks + empty, "descriptors");
+        assert!(objects > 0 || blocks.frames_held == 0, "an empty pool holds frames");
+        self.handles.check();
+    }
+}
+
+impl Blocks<'_> {
+    /// The blocks of an object.
+    fn chain(&self, first: BlockRef) -> impl Iterator<Item = BlockRef> {
+        core::iter::successors(Some(first), |block| {
+            Some(self.get(*block).next).filter(|next| next.is_some())
+        })
+    }
+
+    /// Checks invariant 1 and that free neighbours were merged.
+    fn check_frame(&self, frame: u32) {
+        let (mut start, mut before, mut after_free) = (0, 0, false);
+        for block in self.blocks_of(frame) {
+            let descriptor = self.get(block);
+            assert_eq!(descriptor.place, Place::new(frame, start), "the header names another");
+            assert_eq!(usize::from(descriptor.before), before, "the length of the block before");
+            assert!(!(after_free && descriptor.is_free), "free neighbours were not merged");
+            before = self.granules_of(descriptor);
+            (start, after_free) = (start + before, descriptor.is_free);
+        }
+        assert_eq!(start, self.granules(), "the blocks do not fill their frame");
+    }
+
+    /// Checks the lists. Returns the free blocks in frames with objects, and how many frames have
+    /// none.
+    fn check_lists(&self) -> (Census, usize) {
+        let (mut listed, mut empty, mut last_list) = (Census::default(), 0, self.granules() + 1);
+        while let Some(first) = self.largest_below(last_list) {
+            last_list = self.get(first).length.into();
+            let mut prev = BlockRef::NONE;
+            for block in self.chain(first) {
+                let Block { prev: named, length, is_free, place, .. } = *self.get(block);
+                assert!(is_free && usize::from(length) == last_list, "on the wrong list");
+                assert_eq!(named, prev, "broken list");
+                prev = block;
+                if last_list == self.granules() {
+                    self.check_frame(place.frame());
+                    empty += 1;
+                } else {
+                    listed.add(self, block);
+                }
+            }
+        }
+        self.check_descriptors();
+        (listed, empty)
+    }
+}

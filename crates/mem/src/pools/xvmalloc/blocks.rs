@@ -1,0 +1,338 @@
+//! The frames of the pool, cut into blocks of any size.
+//!
+//! Idea: a block is a header of four bytes and what it holds. The header says how long the block
+//! is, where the one before begins, and whether either is free, so neighbours are found without a
+//! table (D. Knuth's boundary tags). Free blocks keep the links of their list in themselves.
+//!
+//! Invariants:
+//! 1. The blocks of a frame follow each other without a gap from its first byte to its last.
+//! 2. No two free blocks lie side by side, and no frame is one free block.
+//! 3. A free block is on the list of its size, or too small for any list. Bit `i` of the bitmap is
+//!    set when list `i` is not empty.
+
+use core::mem::{replace, size_of};
+use core::ptr::NonNull;
+use core::slice;
+
+use coldpress_sys::{PAGE_BYTES, PageCount};
+
+use super::super::bitmap::Bitmap;
+use crate::frames::{FrameAllocator, FrameId, Mobility};
+
+/// Blocks and their lengths are multiples of this: `XV_ALIGN`.
+const ALIGN: usize = 4;
+const HEADER: usize = size_of::<Header>();
+/// The smallest free block on a list: `XV_MIN_ALLOC_SIZE`.
+const LISTED_MIN: usize = 32;
+/// How far the sizes of lists lie apart: `FL_DELTA`.
+const STEP: usize = 8;
+/// The most a block holds: `XV_MAX_ALLOC_SIZE`.
+pub(super) const PAYLOAD_MAX: usize = PAGE_BYTES - HEADER;
+const LISTS: usize = (PAYLOAD_MAX - LISTED_MIN) / STEP + 1;
+
+/// Flags of a header, in the low bits of `before`.
+const FREE: u16 = 1;
+const BEFORE_FREE: u16 = 2;
+
+/// What stands before each block.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Header {
+    /// What the block holds, without the header.
+    pub(super) size: u16,
+    /// Where the block before begins, and the flags.
+    before: u16,
+}
+
+impl Header {
+    pub(super) fn is_free(self) -> bool {
+        self.before & FREE != 0
+    }
+}
+
+/// Where the header of a block lies.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) frame: u32,
+    pub(super) offset: u16,
+}
+
+impl Place {
+    const NONE: Self = Self { frame: u32::MAX, offset: 0 };
+
+    fn is_some(self) -> bool {
+        self != Self::NONE
+    }
+
+    fn at(self, offset: u16) -> Self {
+        Self { offset, ..self }
+    }
+}
+
+/// Stands in a free block that is on a list.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Links {
+    next: Place,
+    prev: Place,
+}
+
+const _: () = assert!(size_of::<Links>() <= LISTED_MIN && align_of::<Links>() <= ALIGN);
+
+/// All blocks of a pool.
+pub(super) struct Blocks<'f> {
+    frames: &'f FrameAllocator,
+    heads: [Place; LISTS],
+    lists: Bitmap<{ LISTS.div_ceil(64) }>,
+    frames_held: usize,
+}
+
+impl<'f> Blocks<'f> {
+    pub(super) const fn new(frames: &'f FrameAllocator) -> Self {
+        Self { frames, heads: [Place::NONE; LISTS], lists: Bitmap::new(), frames_held: 0 }
+    }
+
+    /// Where the frames come from.
+    pub(super) fn frames(&self) -> &'f FrameAllocator {
+        self.frames
+    }
+
+    /// Frames that hold objects.
+    pub(super) fn frames_held(&self) -> PageCount {
+        PageCount(self.frames_held)
+    }
+
+    /// Makes room for `size` bytes, 1 to 4096. `None`, and nothing changed, without a frame.
+    pub(super) fn take(&mut self, size: usize) -> Option<Place> {
+        if size > PAYLOAD_MAX {
+            // A header has no room beside it. None is needed: nothing lies beside it either.
+            return self.take_frame();
+        }
+        let size = size.next_multiple_of(ALIGN);
+        let list = size.max(LISTED_MIN).next_multiple_of(STEP) - LISTED_MIN;
+        let place = match self.lists.first_from(list / STEP) {
+            Some(list) => {
+                let place = self.heads[list];
+                self.unlist(place);
+                place
+            }
+            None => {
+                let place = self.take_frame()?;
+                self.set_header(place, Header { size: PAYLOAD_MAX as u16, before: FREE });
+                place
+            }
+        };
+        self.split(place, size);
+        Some(place)
+    }
+
+    /// Takes back what [`Blocks::take`] gave for this size.
+    pub(super) fn give(&mut self, place: Place, size: usize) {
+        if size > PAYLOAD_MAX {
+            return self.give_frame(place);
+        }
+        let mut place = place;
+        let mut header = self.header(place);
+        assert!(!header.is_free(), "a block is freed once");
+        if let Some(next) = self.after(place, header) {
+            let neighbour = self.header(next);
+            if neighbour.is_free() {
+                self.unlist_if_listed(next, neighbour);
+                header.size += neighbour.size + HEADER as u16;
+            }
+        }
+        if header.before & BEFORE_FREE != 0 {
+            let first = place.at(header.before & !(FREE | BEFORE_FREE));
+            let neighbour = self.header(first);
+            self.unlist_if_listed(first, neighbour);
+            header = Header { size: neighbour.size + HEADER as u16 + header.size, ..neighbour };
+            place = first;
+        }
+        if usize::from(header.size) == PAYLOAD_MAX {
+            return self.give_frame(place);
+        }
+        header.before |= FREE;
+        self.set_header(place, header);
+        if let Some(next) = self.after(place, header) {
+            let size = self.header(next).size;
+            self.set_header(next, Header { size, before: place.offset | BEFORE_FREE });
+        }
+        self.list_if_large(place, header);
+    }
+
+    /// The first `size` bytes of a block in use.
+    pub(super) fn bytes(&self, place: Place, size: usize) -> &[u8] {
+        // SAFETY: the bytes are inside a frame of ours, behind the header if there is one, and
+        // change by `&mut self` only.
+        unsafe { slice::from_raw_parts(self.start(place, size).as_ptr(), size) }
+    }
+
+    /// As [`Blocks::bytes`], to change them.
+    pub(super) fn bytes_mut(&mut self, place: Place, size: usize) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and we are borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.start(place, size).as_ptr(), size) }
+    }
+
+    fn start(&self, place: Place, size: usize) -> NonNull<u8> {
+        let header = if size > PAYLOAD_MAX { 0 } else { HEADER };
+        assert!(usize::from(place.offset) + header + size <= PAGE_BYTES);
+        // SAFETY: the offset is inside the frame.
+        unsafe { self.address(place).add(header) }
+    }
+
+    /// The blocks of a frame, which is no object of its own, in order.
+    pub(super) fn blocks_of(&self, frame: u32) -> impl Iterator<Item = (Place, Header)> {
+        let mut next = Some(Place { frame, offset: 0 });
+        core::iter::from_fn(move || {
+            let place = next?;
+            let header = self.header(place);
+            next = self.after(place, header);
+            Some((place, header))
+        })
+    }
+
+    /// Cuts what a block has beyond `size` off its end, and marks it as used.
+    fn split(&mut self, place: Place, size: usize) {
+        let whole = self.header(place);
+        let header = Header { size: size as u16, before: whole.before & !FREE };
+        let beyond = usize::from(whole.size) - size;
+        let next = self.after(place, whole);
+        // What is left is a header at least, as all are multiples of its size.
+        self.set_header(place, header);
+        let before = if beyond == 0 {
+            place.offset
+        } else {
+            let rest = place.at(place.offset + (HEADER + size) as u16);
+            let size = (beyond - HEADER) as u16;
+            let header = Header { size, before: place.offset | FREE };
+            self.set_header(rest, header);
+            self.list_if_large(rest, header);
+            rest.offset | BEFORE_FREE
+        };
+        if let Some(next) = next {
+            let size = self.header(next).size;
+            self.set_header(next, Header { size, before });
+        }
+    }
+
+    fn take_frame(&mut self) -> Option<Place> {
+        let frame = self.frames.alloc(Mobility::Core).ok()?.index();
+        self.frames_held += 1;
+        Some(Place { frame, offset: 0 })
+    }
+
+    fn give_frame(&mut self, place: Place) {
+        self.frames_held -= 1;
+        // SAFETY: the frame is ours and whole: what lay in it is freed, and on no list.
+        unsafe { self.frames.free(FrameId::from_index(place.frame)) };
+    }
+
+    fn list_if_large(&mut self, place: Place, Header { size, .. }: Header) {
+        if usize::from(size) < LISTED_MIN {
+            return;
+        }
+        let list = list_of(size);
+        let next = replace(&mut self.heads[list], place);
+        if next.is_some() {
+            self.links_mut(next).prev = place;
+        }
+        *self.links_mut(place) = Links { next, prev: Place::NONE };
+        self.lists.insert(list);
+    }
+
+    fn unlist_if_listed(&mut self, place: Place, Header { size, .. }: Header) {
+        if usize::from(size) >= LISTED_MIN {
+            self.unlist(place);
+        }
+    }
+
+    fn unlist(&mut self, place: Place) {
+        let list = list_of(self.header(place).size);
+        let Links { next, prev } = *self.links_mut(place);
+        if next.is_some() {
+            self.links_mut(next).prev = prev;
+        }
+        if prev.is_some() {
+            self.links_mut(prev).next = next;
+            return;
+        }
+        self.heads[list] = next;
+        if !next.is_some() {
+            self.lists.remove(list);
+        }
+    }
+
+    /// The block behind one, in the same frame.
+    fn after(&self, place: Place, header: Header) -> Option<Place> {
+        let end = usize::from(place.offset) + HEADER + usize::from(header.size);
+        assert!(end <= PAGE_BYTES, "a block ends in its frame");
+        (end < PAGE_BYTES).then(|| place.at(end as u16))
+    }
+
+    fn address(&self, place: Place) -> NonNull<u8> {
+        let frame = self.frames.address(FrameId::from_index(place.frame));
+        assert!(usize::from(place.offset) < PAGE_BYTES);
+        // SAFETY: the offset is inside the frame.
+        unsafe { frame.add(place.offset.into()) }
+    }
+
+    /// The header of a block. Only places of blocks are passed in.
+    pub(super) fn header(&self, place: Place) -> Header {
+        // SAFETY: a block begins there, in a frame of ours (invariant 1), aligned to four bytes.
+        unsafe { self.address(place).cast().read() }
+    }
+
+    fn set_header(&mut self, place: Place, header: Header) {
+        // SAFETY: the place is a multiple of four in a frame of ours, so four bytes fit.
+        unsafe { self.address(place).cast().write(header) }
+    }
+
+    /// The links of a free block of at least [`LISTED_MIN`] bytes.
+    fn links_mut(&mut self, place: Place) -> &mut Links {
+        // SAFETY: that many bytes of the block lie behind its header in a frame of ours, aligned to
+        // four; nobody uses a free block's bytes, and we are borrowed mutably. Any bytes are valid
+        // links.
+        unsafe { self.address(place).add(HEADER).cast::<Links>().as_mut() }
+    }
+
+    /// Checks the blocks of a frame, and returns how many are on lists.
+    pub(super) fn check_frame(&self, frame: u32) -> usize {
+        let (mut offset, mut free, mut listed, mut end) = (0, false, 0, 0);
+        for (place, header) in self.blocks_of(frame) {
+            assert_eq!(header.before & !(FREE | BEFORE_FREE), offset, "lost the block before");
+            assert_eq!(header.before & BEFORE_FREE != 0, free, "whether the one before is free");
+            assert!(!(free && header.is_free()), "free neighbours were not merged");
+            (offset, free) = (place.offset, header.is_free());
+            listed += usize::from(free && usize::from(header.size) >= LISTED_MIN);
+            end = usize::from(offset) + HEADER + usize::from(header.size);
+        }
+        assert_eq!(end, PAGE_BYTES, "the blocks do not fill their frame");
+        listed
+    }
+
+    /// Checks the lists, and returns how many blocks are on them.
+    pub(super) fn check_lists(&mut self) -> usize {
+        let mut count = 0;
+        for list in 0..LISTS {
+            let (mut place, mut last) = (self.heads[list], Place::NONE);
+            assert_eq!(self.lists.contains(list), place.is_some(), "bit {list}");
+            while place.is_some() {
+                let header = self.header(place);
+                assert!(header.is_free() && list_of(header.size) == list, "on the wrong list");
+                let Links { next, prev } = *self.links_mut(place);
+                assert_eq!(prev, last, "broken list");
+                (last, place, count) = (place, next, count + 1);
+            }
+        }
+        count
+    }
+}
+
+/// The list of free blocks of this size, at least [`LISTED_MIN`]: all on it hold the smallest size
+/// that belongs there.
+fn list_of(size: u16) -> usize {
+    (usize::from(size) - LISTED_MIN) / STEP
+}
+
+const _: () = assert!(LISTS == 508);
