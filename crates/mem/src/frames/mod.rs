@@ -20,6 +20,7 @@ mod grow;
 #[cfg(test)]
 pub(crate) mod hog;
 mod record;
+mod run;
 mod shrink;
 mod stats;
 #[cfg(test)]

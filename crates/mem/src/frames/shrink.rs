@@ -20,8 +20,9 @@ const BATCH_BLOCKS: usize = 64;
 
 /// Who can move frames.
 pub trait Migrate {
-    /// Copies the bytes of `from` to `to` and makes the owner use `to` from now on. `false`: it
-    /// cannot be moved now, and nothing has changed.
+    /// Copies the bytes of `from` to `to`, or what is in them anywhere, and makes the owner use
+    /// `to` and no more `from`. It may take other frames, and free others of its own. `false`:
+    /// `from` cannot be left now, and `to` is not used.
     ///
     /// # Safety
     /// `from` is handed out with this `owner` and `index` ([`FrameAllocator::set_owner`]); `to` is
@@ -76,7 +77,7 @@ impl FrameAllocator {
     ///
     /// # Safety
     /// `mover` moves for every owner that was set in this allocator ([`FrameAllocator::set_owner`])
-    /// and whose frame is not freed, and nobody uses or frees such frames meanwhile.
+    /// and whose frame is not freed, and nobody else uses or frees such frames meanwhile.
     pub unsafe fn shrink_to(&self, bytes: Bytes, mover: &mut dyn Migrate) -> Shrunk {
         let target = Bytes(bytes.0.div_ceil(BLOCK_BYTES) * BLOCK_BYTES);
         let mut held_back = HeldBack::default();

@@ -127,6 +127,58 @@ pub(super) struct Locked<'a> {
 impl Locked<'_> {
     /// Takes a chunk, one with memory if there is any; its frames are Cached and held.
     pub(super) fn take(&mut self, order: u8) -> Option<Chunk> {
+        let chunk = self.carve(order)?;
+        self.mark_taken(chunk);
+        Some(chunk)
+    }
+
+    /// Takes the first 2^`order` frames, as in [`Locked::take`], of a chunk of order `whole` or as
+    /// near to it as there is. Returns the order of that chunk too.
+    pub(super) fn take_first(&mut self, order: u8, whole: u8) -> Option<(Chunk, u8)> {
+        let whole = (order..=whole).rev().find_map(|whole| self.carve(whole))?;
+        let first = Chunk { head: whole.head, order };
+        self.split(whole, first);
+        Some((first, whole.order))
+    }
+
+    /// Takes one certain chunk, if it is free; as in [`Locked::take`].
+    pub(super) fn take_at(&mut self, chunk: Chunk) -> bool {
+        let whole = (chunk.order..=ORDER_MAX).find_map(|order| {
+            let head = chunk.head >> order << order;
+            match self.tables.get(head) {
+                Descriptor::Free { order: found, .. } if found == order => {
+                    Some(Chunk { head, order })
+                }
+                _ => None,
+            }
+        });
+        let Some(whole) = whole else { return false };
+        self.unlink(whole);
+        self.split(whole, chunk);
+        true
+    }
+
+    /// Takes a chunk out of one it is part of, which is in no list, and lists the rest.
+    fn split(&mut self, mut whole: Chunk, part: Chunk) {
+        while whole.order > part.order {
+            let (low, high) = whole.halves();
+            let (kept, rest) = if part.head < high.head { (low, high) } else { (high, low) };
+            self.link(rest);
+            whole = kept;
+        }
+        self.mark_taken(part);
+    }
+
+    /// Counts the frames of a chunk that is in no list as taken.
+    fn mark_taken(&mut self, chunk: Chunk) {
+        chunk.frames().for_each(|frame| self.tables.set(frame, Descriptor::Cached));
+        self.zone.held += self.tables.hold(chunk.frames());
+        let block = self.tables.block_of(chunk.head);
+        block.set_free(block.free() - chunk.len());
+    }
+
+    /// Makes a chunk of this order that is in no list, of the best there is.
+    fn carve(&mut self, order: u8) -> Option<Chunk> {
         let mut chunk = self.pick(order)?;
         while chunk.order > order {
             let (low, high) = chunk.halves();
@@ -136,10 +188,6 @@ impl Locked<'_> {
             self.link(rest);
             chunk = kept;
         }
-        chunk.frames().for_each(|frame| self.tables.set(frame, Descriptor::Cached));
-        self.zone.held += self.tables.hold(chunk.frames());
-        let block = self.tables.block_of(chunk.head);
-        block.set_free(block.free() - chunk.len());
         Some(chunk)
     }
 

@@ -117,12 +117,56 @@ impl<'f> World<'f> {
         if !self.note_taken(zone, order, given) {
             return false;
         }
-        let (head, value) = (given.unwrap(), self.names);
+        self.keep(given.unwrap(), order);
+        true
+    }
+
+    /// Notes a chunk that is freed as one.
+    fn keep(&mut self, head: FrameId, order: u8) {
+        let value = self.names;
         self.names += 1;
         for frame in head.0..head.0 + (1 << order) {
             mark(self.frames, FrameId(frame), value);
         }
         self.fixed.push(Fixed { head, order, value });
+    }
+
+    /// Notes frames that are freed one by one.
+    fn keep_frames(&mut self, head: FrameId, order: u8) {
+        (head.0..head.0 + (1 << order)).for_each(|frame| self.keep(FrameId(frame), 0));
+    }
+
+    /// Takes a run and extends it as far as it goes, by frames of `step`.
+    fn alloc_run(&mut self, mobility: Mobility, (order, whole): (u8, u8), step: u8) -> bool {
+        let zone = self.serving(mobility, order);
+        let largest =
+            (order..=whole).rev().find(|order| zone.is_some_and(|zone| self.has(zone, *order)));
+        let given = self.frames.alloc_run(order, whole, mobility).ok();
+        assert_eq!(given.map(|(_, whole)| whole), largest);
+        // A run need not start with memory.
+        if let Some((head, whole)) = given {
+            assert!(head.0.is_multiple_of(1 << whole), "a run starts a chunk");
+            self.held[head.0 as usize] = true;
+        }
+        if !self.note_taken(zone, order, given.map(|(head, _)| head)) {
+            return false;
+        }
+        let (head, _) = given.unwrap();
+        self.keep_frames(head, order);
+        let mut next = head.0 as usize + (1 << order);
+        while !next.is_multiple_of(FRAMES_PER_BLOCK) {
+            let step = step.min(next.trailing_zeros() as u8);
+            let free = self.states[next..][..1 << step].iter().all(|state| *state == State::Free);
+            let frame = FrameId(next as u32);
+            assert_eq!(self.frames.extend_run(frame, step, mobility), free);
+            if !free {
+                break;
+            }
+            self.held[next] = true;
+            self.note_taken(zone, step, Some(frame));
+            self.keep_frames(frame, step);
+            next += 1 << step;
+        }
         true
     }
 
@@ -285,6 +329,7 @@ impl<'f> World<'f> {
 enum Step {
     Alloc(Mobility, u8, usize),
     AllocOwned(usize),
+    AllocRun(Mobility, (u8, u8), u8),
     Free(usize, usize),
     FreeMost(usize),
     Trim(usize),
@@ -302,6 +347,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1_usize..500).prop_map(Step::AllocOwned),
         2 => (mobility(), 1..=ORDER_MAX, 1_usize..20)
             .prop_map(|(zone, order, count)| Step::Alloc(zone, order, count)),
+        2 => (mobility(), 0_u8..4, 0..=ORDER_MAX, 0_u8..7).prop_map(|(zone, order, more, step)| {
+            Step::AllocRun(zone, (order, ORDER_MAX.min(order + more)), step)
+        }),
         4 => (any::<usize>(), 1_usize..400).prop_map(|(seed, count)| Step::Free(seed, count)),
         1 => any::<usize>().prop_map(Step::FreeMost),
         2 => (0_usize..800).prop_map(Step::Trim),
@@ -319,6 +367,9 @@ fn run(world: &mut World, step: Step) {
         }
         Step::AllocOwned(count) => {
             let _ = (0..count).all(|_| world.alloc_owned());
+        }
+        Step::AllocRun(mobility, orders, step) => {
+            world.alloc_run(mobility, orders, step);
         }
         Step::Free(seed, count) => {
             (0..count).for_each(|turn| world.free(seed.wrapping_add(turn * 7)));

@@ -1,0 +1,61 @@
+//! Runs of frames that grow: for those who want many frames side by side, but not all at once.
+
+use coldpress_sys::page::FRAMES_PER_BLOCK;
+
+use super::trace::Event;
+use super::zone::Chunk;
+use super::{Descriptor, FrameAllocator, FrameId, Mobility, ORDER_MAX, OutOfFrames, Spans};
+
+impl FrameAllocator {
+    /// 2^`order` frames, with undefined contents, at the start of a free chunk of order `whole`, or
+    /// as near to that as there is. Returns the first of them, which is aligned to the chunk's
+    /// length, and the order of the chunk: [`FrameAllocator::extend_run`] may add the rest. Fails
+    /// as [`FrameAllocator::alloc_order`], and for a `whole` below `order`. Each frame is given
+    /// back alone.
+    pub fn alloc_run(
+        &self,
+        order: u8,
+        whole: u8,
+        mobility: Mobility,
+    ) -> Result<(FrameId, u8), OutOfFrames> {
+        let failure = || self.out_of_frames(mobility, order);
+        let spans = self.spans().filter(|_| whole <= ORDER_MAX).ok_or_else(failure)?;
+        let zones = spans.zones(mobility);
+        let take =
+            || zones.iter().find_map(|zone| self.zone(spans, *zone).take_first(order, whole));
+        let found = take().or_else(|| {
+            // Frames in per-CPU lists keep their buddies from merging.
+            self.drain_all();
+            take()
+        });
+        let add = || self.add_on_demand(spans, mobility).and_then(|()| take());
+        let (chunk, whole) = found.or_else(add).ok_or_else(failure)?;
+        self.hand_out_run(spans, chunk, mobility);
+        Ok((FrameId(chunk.head), whole))
+    }
+
+    /// Takes the 2^`order` frames from `frame` on, if they are all free. `frame` must be a multiple
+    /// of their number, and follow, in the same block, one that is handed out. They lie in the zone
+    /// of that block and are noted as taken for `mobility`.
+    pub fn extend_run(&self, frame: FrameId, order: u8, mobility: Mobility) -> bool {
+        let chunk = Chunk { head: frame.0, order };
+        assert!(order <= ORDER_MAX && frame.0.is_multiple_of(1 << order));
+        assert!(!(frame.0 as usize).is_multiple_of(FRAMES_PER_BLOCK), "frames of another block");
+        let spans = self.placed();
+        assert!(spans.tables.get(frame.0 - 1).is_handed_out(), "frame {} follows none", frame.0);
+        // A statement of its own, so that the lock is given up.
+        let taken = self.zone_of(spans, frame.0).take_at(chunk);
+        if taken {
+            self.hand_out_run(spans, chunk, mobility);
+        }
+        taken
+    }
+
+    /// In a trace, each frame of a run is an allocation of its own, as it is freed alone.
+    fn hand_out_run(&self, spans: &Spans, chunk: Chunk, mobility: Mobility) {
+        for frame in chunk.frames() {
+            spans.tables.set(frame, Descriptor::Core);
+            self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
+        }
+    }
+}
