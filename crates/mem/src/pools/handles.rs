@@ -28,6 +28,9 @@ const ENTRIES: usize = PAGE_BYTES / size_of::<u32>();
 /// Directory frames: enough for 2^25 handles, the pages of a 128 GiB program.
 const DIRECTORIES: usize = 64;
 
+/// Bits of a handle that are ever set.
+pub(super) const HANDLE_BITS: u32 = SLOT_BITS + (DIRECTORIES * ENTRIES).ilog2();
+
 /// No leaf, in a link or in the chain of free numbers; no frame, in the root.
 const NONE: u32 = u32::MAX;
 /// No slot, in a chain.

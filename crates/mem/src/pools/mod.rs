@@ -7,6 +7,7 @@ mod bitmap;
 mod handles;
 #[cfg(test)]
 mod naive;
+pub mod segment;
 #[cfg(test)]
 mod tests;
 pub mod xcfmalloc;
@@ -18,6 +19,7 @@ use core::fmt;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::frames::{FrameId, Migrate, Shrunk};
+pub use segment::Segments;
 pub use xcfmalloc::Xcfmalloc;
 pub use xvmalloc::Xvmalloc;
 pub use zsmalloc::Zsmalloc;

@@ -64,6 +64,18 @@ impl<const BLOCKS: usize, const GRANULARITY: usize, const RESERVE: usize> Kind
     }
 }
 
+pub(super) struct Packed;
+
+impl Kind for Packed {
+    type Pool<'f> = Segments<'f>;
+
+    const MOVES: bool = true;
+
+    fn make(frames: &FrameAllocator) -> Segments<'_> {
+        Segments::new(frames)
+    }
+}
+
 /// The tests that every pool must pass.
 macro_rules! suite {
     ($($name:ident: $kind:ty;)+) => { $(
@@ -135,6 +147,7 @@ suite! {
     xcfmalloc_of_1: Scattered<1, 256, 2>;
     xcfmalloc_of_2: Scattered<2, 64, 1>;
     xcfmalloc_of_4: Scattered<4, 16, 1>;
+    segment: Packed;
 }
 
 pub(super) fn sixteen_mib() -> FrameAllocator {

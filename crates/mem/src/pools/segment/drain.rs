@@ -1,0 +1,294 @@
+//! Draining: a segment is emptied object by object, and its frames are given back.
+//!
+//! Idea: the objects go into the best-fitting holes of other segments, wherever these are; only
+//! what fits nowhere goes to a new segment, where it lies as dense as when it was first stored. So
+//! moving L bytes out of a segment of S bytes fills L bytes of holes and gains S, and it takes but
+//! one segment at a time, whose frames go back as they become empty. It takes no objects meanwhile,
+//! so its holes need not be merged: each block that goes leaves a parked hole, for the cursor to
+//! skip.
+//!
+//! Invariants:
+//! 1. Between calls at most one segment is drained. Before the cursor it has no block, and no hole
+//!    that is in a list.
+//! 2. Within a round of [`crate::pools::Pool::compact`] no segment made in it is drained, so a
+//!    round ends.
+
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+
+use super::space::{Hole, Place, Segment, TAG, Tag};
+use super::{BUCKETS, Compacted, HOLES, Location, STEP, Segments, WASTE, block_of};
+use crate::frames::FrameId;
+
+/// Holes that [`crate::pools::Pool::compact`] leaves alone, in thousandths.
+const HOLES_ASKED: usize = 5;
+/// Calls to wait for when frames ran out, before segments are drained unasked again.
+pub(super) const WAIT: u32 = 256;
+
+/// A segment on its way out.
+#[derive(Clone, Copy)]
+pub(super) struct Drain {
+    pub(super) segment: Segment,
+    /// What to look at next.
+    cursor: Place,
+}
+
+/// How far a piece of draining came.
+#[derive(PartialEq, Eq)]
+enum Step {
+    /// The budget is spent.
+    Paused,
+    /// The segment is gone.
+    Done,
+    /// An object finds no place.
+    Stuck,
+}
+
+impl Segments<'_> {
+    /// Drains a little when there are too many holes. Called at the end of each change.
+    pub(super) fn clean(&mut self) {
+        if !self.is_wasteful() {
+            return;
+        }
+        if self.wait > 0 {
+            self.wait -= 1;
+            return;
+        }
+        let end = self.moved + STEP;
+        while self.moved < end && self.is_wasteful() {
+            if self.drain.is_none() && !self.begin(|_, _| true) {
+                return;
+            }
+            if self.drain_until(end) == Step::Stuck {
+                self.stop_draining();
+                self.wait = WAIT;
+                return;
+            }
+        }
+    }
+
+    /// [`crate::pools::Pool::compact`].
+    pub(super) fn compact_round(&mut self, budget: Bytes) -> Compacted {
+        if core::mem::take(&mut self.touched) {
+            self.round = self.round.wrapping_add(1);
+            self.owed = 0;
+        }
+        let (moved, frames) = (self.moved, self.frames_held);
+        let end = Bytes(moved.0.saturating_add(budget.0));
+        while self.moved < end {
+            let older = |pool: &Self, segment| pool.is_older(segment);
+            if self.drain.is_none() && !(self.is_loose() && self.begin(older)) {
+                break;
+            }
+            if self.drain_until(end) == Step::Stuck
+                && let Some(Drain { segment, .. }) = self.drain
+            {
+                self.stop_draining();
+                self.space.head_mut(segment).round = self.round;
+            }
+        }
+        // New segments made on the way count against frames given back later.
+        let (before, after) = (frames, self.frames_held + self.owed);
+        self.owed = after.saturating_sub(before);
+        Compacted { moved: self.moved - moved, freed: PageCount(before.saturating_sub(after)) }
+    }
+
+    /// Whether holes cost so much that segments are drained unasked.
+    fn is_wasteful(&self) -> bool {
+        let stored = self.bytes_stored.0;
+        let allowed = (stored / 1000 * WASTE).saturating_sub(self.live - stored);
+        self.hole_bytes() > allowed.max(stored / 1000 * HOLES + self.step_bytes())
+    }
+
+    /// Whether [`crate::pools::Pool::compact`] has something to do.
+    fn is_loose(&self) -> bool {
+        self.hole_bytes() > self.live / 1000 * HOLES_ASKED + self.step_bytes()
+    }
+
+    /// What the newest segment grew by and may not have used.
+    fn step_bytes(&self) -> usize {
+        PAGE_BYTES << self.step_order()
+    }
+
+    /// Whether a segment was made before this round.
+    fn is_older(&self, segment: Segment) -> bool {
+        self.space.head(segment).round != self.round
+    }
+
+    /// Begins to drain the emptiest segment that `may` go; the newest, where new objects go, only
+    /// when there is no other. `false` if none has a hole to speak of.
+    fn begin(&mut self, may: impl Fn(&Self, Segment) -> bool) -> bool {
+        let mut found = Segment::NONE;
+        'search: for bucket in (1..BUCKETS).rev() {
+            let mut segment = self.buckets[bucket];
+            while segment.is_some() {
+                if may(self, segment) {
+                    found = segment;
+                    if segment != self.newest {
+                        break 'search;
+                    }
+                }
+                segment = self.space.head(segment).next;
+            }
+        }
+        if found.is_some() {
+            self.begin_with(found);
+            self.drain = Some(Drain { segment: found, cursor: self.space.start(found) });
+        }
+        found.is_some()
+    }
+
+    fn begin_with(&mut self, segment: Segment) {
+        self.unlist(segment);
+        let head = self.space.head_mut(segment);
+        (head.draining, head.next, head.prev) = (true, Segment::NONE, Segment::NONE);
+        if self.newest == segment {
+            self.newest = Segment::NONE;
+        }
+    }
+
+    /// Moves objects out of the segment that is drained, until `end` bytes were moved in all.
+    fn drain_until(&mut self, end: Bytes) -> Step {
+        while let Some(Drain { segment, cursor }) = self.drain {
+            if self.moved >= end {
+                return Step::Paused;
+            }
+            let Some(next) = self.move_out(cursor) else { return Step::Stuck };
+            self.drain = Some(Drain { segment, cursor: next });
+            self.drop_frames(segment, next);
+            if self.space.head(segment).live == 0 {
+                self.drop_segment(segment);
+                return Step::Done;
+            }
+        }
+        Step::Done
+    }
+
+    /// Gives back the frames of a segment before `at`, where nothing is left, but for the first,
+    /// with the head.
+    fn drop_frames(&mut self, segment: Segment, at: Place) {
+        let before = *self.space.head(segment);
+        self.space.set_start(segment, at);
+        let kept = self.space.head(segment).frame_count();
+        let count = before.frame_count() - kept;
+        for frame in before.frames(segment).skip(1).take(count) {
+            // SAFETY: the frame is the segment's, and no block or hole of it starts or ends there.
+            unsafe { self.space.frames.free(FrameId::from_index(frame)) };
+        }
+        self.frames_held -= count;
+    }
+
+    /// Moves what lies at `at`, in a segment that is drained, if it is an object, and returns where
+    /// the next block or hole lies. `None`, and nothing done, when there is no place for it.
+    fn move_out(&mut self, at: Place) -> Option<Place> {
+        let (handle, slack) = match self.space.tag(at) {
+            Tag::Hole { hole, parked } => {
+                if !parked {
+                    self.holes.remove(&mut self.space, hole);
+                }
+                return Some(hole.end());
+            }
+            Tag::Block { handle, slack, .. } => (handle, slack),
+        };
+        let from = self.locate(handle);
+        debug_assert_eq!(from.at, at, "a block is named by its handle");
+        let wanted = block_of(from.size);
+        let hole = self.find_or_grow(wanted)?;
+        let to = Location { at: hole.at, order: hole.order, size: from.size };
+        self.take(hole, wanted, handle);
+        self.space.copy(at + TAG as u64, to.at + TAG as u64, from.size);
+        self.handles.set(handle, to.to_word());
+        let left = Hole { at, length: from.block(slack), order: from.order };
+        self.space.park(left);
+        self.add_live(from.segment(), -(left.length as isize));
+        self.moved += Bytes(from.size);
+        Some(left.end())
+    }
+
+    /// Takes the holes of an empty segment out of their lists, from the cursor on.
+    pub(super) fn unlist_holes(&mut self, drain: Drain) {
+        let (mut at, segment) = (drain.cursor, drain.segment);
+        let end = self.space.end(segment);
+        while at < end {
+            at = self.move_out(at).expect("holes need no place");
+        }
+    }
+
+    /// Puts a segment that is drained back to use, with what is left in it.
+    pub(super) fn stop_draining(&mut self) {
+        if let Some(Drain { segment, .. }) = self.drain.take() {
+            self.reopen(segment);
+        }
+    }
+
+    /// Merges and lists the holes of a segment that was drained, and lists it.
+    fn reopen(&mut self, segment: Segment) {
+        let (mut at, end) = (self.space.start(segment), self.space.end(segment));
+        let mut open: Option<Hole> = None;
+        while at < end {
+            match self.space.tag(at) {
+                Tag::Hole { hole, parked } => {
+                    if !parked {
+                        self.holes.remove(&mut self.space, hole);
+                    }
+                    let before = open.unwrap_or(Hole { length: 0, ..hole });
+                    open = Some(Hole { length: before.length + hole.length, ..before });
+                    at = hole.end();
+                }
+                Tag::Block { handle, slack, .. } => {
+                    self.space.set_block(at, handle, slack, open.is_some());
+                    self.close(open.take());
+                    at += self.locate(handle).block(slack) as u64;
+                }
+            }
+        }
+        let head = self.space.head_mut(segment);
+        (head.draining, head.ends_in_hole) = (false, open.is_some());
+        self.close(open);
+        self.list(segment);
+    }
+
+    /// Lists a hole put together by `reopen`.
+    fn close(&mut self, hole: Option<Hole>) {
+        if let Some(hole) = hole {
+            self.space.park(hole);
+            self.holes.insert(&mut self.space, hole);
+        }
+    }
+
+    /// Empties the segment of frame `from`, and makes a segment of frame `to`; `from` is left to
+    /// the caller. `false`, and nothing taken, when its objects find no place. A segment of `to`
+    /// keeps the owner of `from`, whose frames it is not among: so a frame outside its owner is a
+    /// segment of its own.
+    ///
+    /// # Safety
+    /// `from` is a frame of a segment, and `owner` and `order` were set with it. `to` is handed out
+    /// and nobody uses it.
+    pub(super) unsafe fn exchange(
+        &mut self,
+        from: FrameId,
+        to: FrameId,
+        owner: Segment,
+        order: u8,
+    ) -> bool {
+        let inside = (owner.0..owner.0 + (1 << order)).contains(&from.index());
+        let segment = if inside { owner } else { Segment(from.index()) };
+        self.stop_draining();
+        self.begin_with(segment);
+        let (mut at, end) = (self.space.start(segment), self.space.end(segment));
+        while at < end {
+            let Some(next) = self.move_out(at) else {
+                self.reopen(segment);
+                return false;
+            };
+            at = next;
+        }
+        // SAFETY: `to` is ours. It is empty, and listed until `shrink_frames` ends.
+        unsafe { self.found(to, 0, 0) };
+        let head = self.forget(segment);
+        for frame in head.frames(segment).filter(|frame| *frame != from.index()) {
+            // SAFETY: the frame is the segment's own, which is gone.
+            unsafe { self.space.frames.free(FrameId::from_index(frame)) };
+        }
+        true
+    }
+}

@@ -1,0 +1,141 @@
+//! Finding room: the best-fitting hole, more frames for the newest segment, or a new one.
+//!
+//! Idea: a segment lies at the start of a larger free chunk, its window, and grows into it a few
+//! frames at a time, so that many frames are side by side and few are unused.
+
+use coldpress_sys::PAGE_BYTES;
+
+use super::Segments;
+use super::drain::WAIT;
+use super::space::{HEAD, Hole, Segment};
+use crate::frames::{FrameId, Mobility, ORDER_MAX};
+
+/// A segment grows by one part in this many of the pool: what its last frames may waste.
+const STEP_SHARE: usize = 1024;
+/// A segment is at most one part in this many of the pool, when it is larger than
+/// [`SEGMENT_FRAMES`]: what it takes to drain one.
+const SEGMENT_SHARE: usize = 16;
+/// Frames that any segment may have: the last object that finds no room in it costs little there.
+const SEGMENT_FRAMES: usize = 16;
+
+impl Segments<'_> {
+    /// log2 of the frames a segment grows by.
+    pub(super) fn step_order(&self) -> u8 {
+        (self.frames_held / STEP_SHARE).checked_ilog2().unwrap_or(0).min(ORDER_MAX.into()) as u8
+    }
+
+    /// A hole of at least `length` bytes, in its list: the best fit there is, else that of a new
+    /// segment. The last resort is what is left of a segment being drained.
+    pub(super) fn hole(&mut self, length: usize) -> Option<Hole> {
+        if let Some(hole) = self.find_or_grow(length) {
+            return Some(hole);
+        }
+        if self.drain.is_some() {
+            self.stop_draining();
+            self.wait = WAIT;
+        }
+        self.find(length)
+    }
+
+    /// The best-fitting hole. Those it meets in a segment that is drained leave their list.
+    pub(super) fn find(&mut self, length: usize) -> Option<Hole> {
+        loop {
+            let hole = self.holes.find(&self.space, length)?;
+            if !self.space.head(hole.segment()).draining {
+                return Some(hole);
+            }
+            self.holes.remove(&mut self.space, hole);
+        }
+    }
+
+    /// The best-fitting hole there is, or one of new frames.
+    pub(super) fn find_or_grow(&mut self, length: usize) -> Option<Hole> {
+        if let Some(hole) = self.find(length) {
+            return Some(hole);
+        }
+        self.grow(length).or_else(|| self.add_segment(length))
+    }
+
+    /// Makes a hole of this length at the end of the newest segment.
+    pub(super) fn grow(&mut self, length: usize) -> Option<Hole> {
+        let segment = Some(self.newest).filter(|segment| segment.is_some())?;
+        loop {
+            let head = *self.space.head(segment);
+            let (count, frames) = (head.end as usize / PAGE_BYTES, self.space.frames);
+            if count == 1 << head.order {
+                return None;
+            }
+            let aligned = count.trailing_zeros() as u8;
+            let next = FrameId::from_index(segment.0 + count as u32);
+            let extend = |order: &u8| frames.extend_run(next, *order, Mobility::EasyReclaim);
+            let order = (0..=self.step_order().min(aligned)).rev().find(extend)?;
+            self.own(segment, next, order, head.order);
+            let tail = head.ends_in_hole.then(|| self.space.hole_before(self.space.end(segment)));
+            if let Some(tail) = tail {
+                self.holes.remove(&mut self.space, tail);
+            }
+            // SAFETY: the frames were just handed to us.
+            let hole = unsafe { self.space.extend(segment, 1 << order, tail) };
+            self.holes.insert(&mut self.space, hole);
+            self.frames_held += 1 << order;
+            self.relist(segment);
+            if hole.length >= length {
+                return Some(hole);
+            }
+        }
+    }
+
+    /// Makes a segment for a block of this length.
+    pub(super) fn add_segment(&mut self, length: usize) -> Option<Hole> {
+        let frames = self.space.frames;
+        if self.frames_held == 0 && self.claim.is_none() {
+            self.claim = frames.claim_moves();
+        }
+        let least = (HEAD + length).div_ceil(PAGE_BYTES).next_power_of_two().ilog2() as u8;
+        let order = least.max(self.step_order());
+        let window = SEGMENT_FRAMES.max(self.frames_held / SEGMENT_SHARE);
+        let window = order.max(ORDER_MAX.min(window.ilog2() as u8));
+        let run = |order| frames.alloc_run(order, window, Mobility::EasyReclaim).ok();
+        let found = run(order).map(|run| (run, order)).or_else(|| Some((run(least)?, least)));
+        let Some(((frame, window), order)) = found else {
+            if self.frames_held == 0 {
+                self.claim = None;
+            }
+            return None;
+        };
+        // SAFETY: the frames were just handed to us, aligned to the window.
+        let hole = unsafe { self.found(frame, window, order) };
+        self.newest = hole.segment();
+        Some(hole)
+    }
+
+    /// Makes a segment of the 2^`order` frames from `frame` on; it is empty and in its list.
+    ///
+    /// # Safety
+    /// The frames are the caller's, and from now on the segment's. The first is a multiple of
+    /// 2^`window`.
+    pub(super) unsafe fn found(&mut self, frame: FrameId, window: u8, order: u8) -> Hole {
+        let segment = Segment(frame.index());
+        // SAFETY: by the promise of the caller.
+        let hole = unsafe { self.space.found(segment, window, 1 << order) };
+        self.space.head_mut(segment).round = self.round;
+        self.own(segment, frame, order, window);
+        self.holes.insert(&mut self.space, hole);
+        self.frames_held += 1 << order;
+        self.segments += 1;
+        self.list(segment);
+        hole
+    }
+
+    /// Makes a segment the owner of 2^`order` frames, if ours can be moved.
+    pub(super) fn own(&self, segment: Segment, first: FrameId, order: u8, window: u8) {
+        if self.claim.is_some() {
+            for frame in first.index()..first.index() + (1 << order) {
+                let frame = FrameId::from_index(frame);
+                // SAFETY: the frame was handed to us for the segment, and `migrate` moves it by
+                // this owner until it is freed.
+                unsafe { self.space.frames.set_owner(frame, segment.0, window) };
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Segments by the share of holes in them, and their end.
+
+use super::space::{Head, Segment, Tag};
+use super::{BUCKETS, Segments};
+use crate::frames::FrameId;
+
+impl Segments<'_> {
+    /// Gives an empty segment's frames back.
+    pub(super) fn drop_segment(&mut self, segment: Segment) {
+        let head = self.forget(segment);
+        for frame in head.frames(segment) {
+            // SAFETY: the frame is the segment's; no handle, list or hole refers to it any more.
+            unsafe { self.space.frames.free(FrameId::from_index(frame)) };
+        }
+        if self.frames_held == 0 {
+            self.claim = None;
+        }
+    }
+
+    /// Takes an empty segment out of all lists, and returns its head. Its frames are the caller's.
+    pub(super) fn forget(&mut self, segment: Segment) -> Head {
+        assert_eq!(self.space.head(segment).live, 0, "a segment in use is not given back");
+        if self.space.head(segment).draining {
+            if let Some(drain) = self.drain.take_if(|drain| drain.segment == segment) {
+                self.unlist_holes(drain);
+            }
+        } else {
+            let Tag::Hole { hole, .. } = self.space.tag(self.space.start(segment)) else {
+                panic!("an empty segment is a hole");
+            };
+            self.holes.remove(&mut self.space, hole);
+            self.unlist(segment);
+        }
+        if self.newest == segment {
+            self.newest = Segment::NONE;
+        }
+        let head = *self.space.head(segment);
+        self.frames_held -= head.frame_count();
+        self.segments -= 1;
+        head
+    }
+
+    /// Counts bytes of blocks that came or went, and moves the segment to the list it belongs on.
+    pub(super) fn add_live(&mut self, segment: Segment, change: isize) {
+        self.live = self.live.strict_add_signed(change);
+        let head = self.space.head_mut(segment);
+        head.live = (head.live as usize).strict_add_signed(change) as u32;
+        if !head.draining {
+            self.relist(segment);
+        }
+    }
+
+    /// Moves a segment to the list it belongs on.
+    pub(super) fn relist(&mut self, segment: Segment) {
+        let head = self.space.head(segment);
+        if bucket_of(head) != usize::from(head.bucket) {
+            self.unlist(segment);
+            self.list(segment);
+        }
+    }
+
+    pub(super) fn list(&mut self, segment: Segment) {
+        let bucket = bucket_of(self.space.head(segment));
+        let next = core::mem::replace(&mut self.buckets[bucket], segment);
+        if next.is_some() {
+            self.space.head_mut(next).prev = segment;
+        }
+        let head = self.space.head_mut(segment);
+        (head.next, head.prev, head.bucket) = (next, Segment::NONE, bucket as u8);
+    }
+
+    pub(super) fn unlist(&mut self, segment: Segment) {
+        let Head { next, prev, bucket, .. } = *self.space.head(segment);
+        if next.is_some() {
+            self.space.head_mut(next).prev = prev;
+        }
+        if prev.is_some() {
+            self.space.head_mut(prev).next = next;
+        } else {
+            self.buckets[usize::from(bucket)] = next;
+        }
+    }
+
+    /// Calls `visit` with every segment that is not drained.
+    pub(super) fn for_each_listed(&self, mut visit: impl FnMut(Segment, &Head)) {
+        for bucket in &self.buckets {
+            let mut segment = *bucket;
+            while segment.is_some() {
+                let head = self.space.head(segment);
+                visit(segment, head);
+                segment = head.next;
+            }
+        }
+    }
+
+    /// Gives back the segments that are empty.
+    pub(super) fn drop_empty(&mut self) {
+        let mut segment = self.buckets[BUCKETS - 1];
+        while segment.is_some() {
+            let Head { next, live, .. } = *self.space.head(segment);
+            if live == 0 {
+                self.drop_segment(segment);
+            }
+            segment = next;
+        }
+    }
+}
+
+/// The list of a segment: by the share of holes in it.
+pub(super) fn bucket_of(head: &Head) -> usize {
+    let capacity = head.capacity();
+    (capacity - head.live as usize) * (BUCKETS - 1) / capacity
+}
+
+impl Drop for Segments<'_> {
+    fn drop(&mut self) {
+        let drained = self.drain.map(|drain| drain.segment);
+        for first in self.buckets.into_iter().chain(drained) {
+            let mut segment = first;
+            while segment.is_some() {
+                let head = *self.space.head(segment);
+                for frame in head.frames(segment) {
+                    // SAFETY: the frame is the segment's, and the pool goes with it.
+                    unsafe { self.space.frames.free(FrameId::from_index(frame)) };
+                }
+                segment = head.next;
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! segment: objects packed to the byte in large chunks of frames, holes filled to the byte.
+//!
+//! Idea: a segment is a run of frames side by side, up to a whole block of 2 MiB, so an object lies
+//! across frame borders and is still read in one piece. A new object takes the best-fitting hole of
+//! the pool, else the newest segment grows. When more than `WASTE` thousandths are lost, each
+//! call drains the emptiest segment a little: its objects go into the best-fitting holes of the
+//! others, so that a byte of hole costs about a byte of copying. (Cleaning a log, which writes
+//! live objects to fresh space and leaves holes alone (Rosenblum and Ousterhout 1992), would cost
+//! about 20 at this density.) `space` lays out a segment, `grow` and `holes` find
+//! room, `lists` orders segments, `drain` empties them.
+//!
+//! Invariants:
+//! 1. Blocks and holes cover a segment without gaps. No two holes are side by side, and a hole is
+//!    in its list, but in a segment that is drained.
+//! 2. A handle word names a block with that handle in its tag, and each block is named by one.
+//! 3. A segment that is not drained is in the list of its fullness; `live` is the sum of its
+//!    blocks. None is empty.
+//! 4. After a failed allocation the objects and their bytes are as they were.
+
+mod check;
+mod drain;
+mod grow;
+mod holes;
+mod lists;
+mod space;
+#[cfg(test)]
+mod tests;
+
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+
+use super::handles::HandleTable;
+use super::{AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats};
+use crate::frames::{FrameAllocator, FrameId, Migrate, MoveClaim, Shrunk};
+use drain::Drain;
+use holes::Holes;
+use lists::bucket_of;
+use space::{BLOCK_MIN, HEAD, Hole, Place, Segment, Space, TAG, Tag};
+
+/// Lists of segments by the share of holes in them.
+const BUCKETS: usize = 128;
+/// Bytes beside the objects, in thousandths of these, before segments are drained unasked. Less
+/// would cost more copying, as there would be less to choose from.
+const WASTE: usize = 27;
+/// Holes may be this many thousandths of the pool in any case, where small objects make tags
+/// costly.
+const HOLES: usize = 10;
+/// Bytes of objects that a call of `alloc` or `free` moves at most, and one object more: about two
+/// microseconds of copying.
+const STEP: Bytes = Bytes(16 << 10);
+
+/// Where an object lies, as kept in its handle word. The low 16 bits are never zero.
+#[derive(Clone, Copy)]
+struct Location {
+    /// Its block.
+    at: Place,
+    /// That of its segment.
+    order: u8,
+    /// The size asked for, 1 to 4096.
+    size: usize,
+}
+
+impl Location {
+    const ORDER_SHIFT: u32 = 16;
+    const PLACE_SHIFT: u32 = 20;
+
+    fn to_word(self) -> u64 {
+        self.at << Self::PLACE_SHIFT | u64::from(self.order) << Self::ORDER_SHIFT | self.size as u64
+    }
+
+    fn from_word(word: u64) -> Self {
+        let order = (word >> Self::ORDER_SHIFT & 15) as u8;
+        Self { at: word >> Self::PLACE_SHIFT, order, size: usize::from(word as u16) }
+    }
+
+    fn segment(self) -> Segment {
+        Segment::of(self.at, self.order)
+    }
+
+    /// The length of its block, with so much slack.
+    fn block(self, slack: usize) -> usize {
+        block_of(self.size) + slack
+    }
+}
+
+/// The length of the block of an object, without slack.
+fn block_of(size: usize) -> usize {
+    (TAG + size).max(BLOCK_MIN)
+}
+
+/// A pool of segments.
+pub struct Segments<'f> {
+    space: Space<'f>,
+    holes: Holes,
+    /// First segment of each share of holes, the fullest first.
+    buckets: [Segment; BUCKETS],
+    handles: HandleTable<'f>,
+    objects: usize,
+    bytes_stored: Bytes,
+    frames_held: usize,
+    segments: usize,
+    /// Bytes of all blocks.
+    live: usize,
+    /// The segment that may grow.
+    newest: Segment,
+    drain: Option<Drain>,
+    /// Rounds of [`Pool::compact`], and whether objects came or went since the last.
+    round: u32,
+    touched: bool,
+    /// Frames that new segments took in this round, beyond those it gave back.
+    owed: usize,
+    /// Calls to wait for before segments are drained unasked again, after frames ran out.
+    wait: u32,
+    moved: Bytes,
+    /// While the pool holds frames and was the first in their allocator to do so.
+    claim: Option<MoveClaim<'f>>,
+}
+
+impl<'f> Segments<'f> {
+    /// An empty pool; it holds no frame yet.
+    ///
+    /// The structure is about 34 KiB: make it in place, for example in a `static`.
+    pub const fn new(frames: &'f FrameAllocator) -> Self {
+        Self {
+            space: Space { frames },
+            holes: Holes::new(),
+            buckets: [Segment::NONE; BUCKETS],
+            handles: HandleTable::new(frames),
+            objects: 0,
+            bytes_stored: Bytes(0),
+            frames_held: 0,
+            segments: 0,
+            live: 0,
+            newest: Segment::NONE,
+            drain: None,
+            round: 0,
+            touched: false,
+            owed: 0,
+            wait: 0,
+            moved: Bytes(0),
+            claim: None,
+        }
+    }
+
+    /// Bytes of objects that were moved, by [`Pool::compact`] and unasked.
+    pub fn bytes_moved(&self) -> Bytes {
+        self.moved
+    }
+
+    /// Bytes that no block takes.
+    fn hole_bytes(&self) -> usize {
+        self.frames_held * PAGE_BYTES - self.segments * HEAD - self.live
+    }
+
+    /// Makes a block in a hole that is in its list: the tag is all that is written.
+    fn take(&mut self, hole: Hole, wanted: usize, handle: Handle) {
+        self.holes.remove(&mut self.space, hole);
+        let rest = hole.length - wanted;
+        let slack = if rest >= BLOCK_MIN {
+            let at = hole.at + wanted as u64;
+            let rest = Hole { at, length: rest, order: hole.order };
+            self.space.park(rest);
+            self.holes.insert(&mut self.space, rest);
+            0
+        } else {
+            self.space.set_after_hole(hole, false);
+            rest
+        };
+        self.space.set_block(hole.at, handle, slack, false);
+        self.add_live(hole.segment(), (wanted + slack) as isize);
+    }
+
+    /// Makes a hole of a block, and gives back the segment with the last block.
+    fn release(&mut self, location: Location) {
+        let Location { at, order, .. } = location;
+        let segment = location.segment();
+        let Tag::Block { slack, after_hole, .. } = self.space.tag(at) else {
+            panic!("no block at {at:#x}");
+        };
+        let mut hole = Hole { at, length: location.block(slack), order };
+        self.add_live(segment, -(hole.length as isize));
+        let head = *self.space.head(segment);
+        if head.draining {
+            self.space.park(hole);
+        } else {
+            if hole.end() < self.space.end(segment)
+                && let Tag::Hole { hole: next, .. } = self.space.tag(hole.end())
+            {
+                self.holes.remove(&mut self.space, next);
+                hole.length += next.length;
+            }
+            if after_hole {
+                let before = self.space.hole_before(at);
+                self.holes.remove(&mut self.space, before);
+                hole = Hole { at: before.at, length: before.length + hole.length, order };
+            }
+            self.space.park(hole);
+            self.space.set_after_hole(hole, true);
+            self.holes.insert(&mut self.space, hole);
+        }
+        if head.live == 0 {
+            self.drop_segment(segment);
+        }
+    }
+
+    fn locate(&self, handle: Handle) -> Location {
+        Location::from_word(self.handles.get(handle).expect("the handle is allocated"))
+    }
+}
+
+impl Pool for Segments<'_> {
+    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+        if size.0 == 0 || size > OBJECT_MAX {
+            return Err(AllocError::BadSize { size });
+        }
+        let wanted = block_of(size.0);
+        let hole = self.hole(wanted).ok_or(AllocError::NoFrame)?;
+        let location = Location { at: hole.at, order: hole.order, size: size.0 };
+        let Some(handle) = self.handles.insert(location.to_word()) else {
+            self.drop_empty();
+            return Err(AllocError::NoFrame);
+        };
+        self.take(hole, wanted, handle);
+        self.objects += 1;
+        self.bytes_stored += size;
+        self.touched = true;
+        self.clean();
+        Ok(handle)
+    }
+
+    fn free(&mut self, handle: Handle) {
+        let word = self.handles.remove(handle).expect("the handle is allocated");
+        let location = Location::from_word(word);
+        self.release(location);
+        self.objects -= 1;
+        self.bytes_stored -= Bytes(location.size);
+        self.touched = true;
+        self.clean();
+    }
+
+    fn size(&self, handle: Handle) -> Bytes {
+        Bytes(self.locate(handle).size)
+    }
+
+    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+        let Location { at, size, .. } = self.locate(handle);
+        assert_eq!(bytes.len(), size, "an object is written whole");
+        self.space.bytes_mut(at + TAG as u64, size).copy_from_slice(bytes);
+    }
+
+    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+        let Location { at, size, .. } = self.locate(handle);
+        f(self.space.bytes(at + TAG as u64, size))
+    }
+
+    fn stats(&self) -> PoolStats {
+        PoolStats {
+            objects: self.objects,
+            bytes_stored: self.bytes_stored,
+            frames: PageCount(self.frames_held),
+            metadata: self.handles.frames().bytes() + Bytes(size_of::<Self>()),
+        }
+    }
+
+    fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
+        if self.segments == 0 {
+            return;
+        }
+        let mut class = ClassStats {
+            size: OBJECT_MAX,
+            // Room for more objects of the mean size.
+            obj_allocated: self.objects + self.hole_bytes() * self.objects / self.live.max(1),
+            obj_used: self.objects,
+            pages_used: PageCount(self.frames_held),
+            pages_per_zspage: self.frames_held / self.segments,
+            freeable: PageCount(self.hole_bytes() / PAGE_BYTES),
+            ..ClassStats::default()
+        };
+        self.for_each_listed(|_, head| match bucket_of(head) {
+            0 => {}
+            bucket if bucket < BUCKETS * 3 / 4 => class.almost_full += 1,
+            _ => class.almost_empty += 1,
+        });
+        visit(class);
+    }
+
+    fn compact(&mut self, budget: Bytes) -> Compacted {
+        self.compact_round(budget)
+    }
+
+    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+        let frames = self.space.frames;
+        let mover: &mut dyn Migrate = if self.claim.is_some() { self } else { &mut Nobody };
+        // SAFETY: with the claim, the movable frames of the allocator are all ours, and we are
+        // borrowed mutably, so nobody else uses them; without it, nothing is moved.
+        let shrunk = unsafe { frames.shrink_to(online, mover) };
+        self.drop_empty();
+        shrunk
+    }
+
+    fn check(&mut self) {
+        self.check_all();
+    }
+}
+
+impl Migrate for Segments<'_> {
+    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
+        // SAFETY: `from` is ours and `to` is handed out to us.
+        unsafe { self.exchange(from, to, Segment(owner), index) }
+    }
+}

@@ -1,0 +1,346 @@
+//! The bytes of segments: where heads, blocks and holes lie, and how they are written.
+//!
+//! Layout: a segment is a run of frames at the start of a window of 2^order frames, aligned to its
+//! length. Its [`Head`] comes first; blocks and holes follow without gaps up to the end. Of one
+//! that was partly drained, the frames between head and first block may be gone.
+//!
+//! ```text
+//! block: tag | object | slack       tag:  handle 25 bits, slack 5 bits, AFTER_HOLE
+//! hole:  tag | next | prev | .. | length     tag: length 21 bits, order 4 bits, PARKED, HOLE
+//! ```
+//!
+//! A hole is at least [`BLOCK_MIN`] bytes, so what is left of it is either a hole again or the
+//! slack of the block that took it. Nothing is aligned but heads.
+//!
+//! Invariants:
+//! 1. A [`Place`] outside this file is that of a block or hole of a live segment; a [`Segment`] is
+//!    live. Both are made from others by lengths kept in the segment itself.
+
+use core::mem::size_of;
+use core::ptr::NonNull;
+use core::slice;
+
+use coldpress_sys::{Bytes, PAGE_BYTES};
+
+use crate::frames::{FrameAllocator, FrameId, ORDER_MAX};
+use crate::pools::Handle;
+use crate::pools::handles::HANDLE_BITS;
+
+/// Bytes of a tag: what a block costs beside its object.
+pub(super) const TAG: usize = size_of::<u32>();
+/// The smallest block and the smallest hole: a tag, two links, and a length at the end.
+pub(super) const BLOCK_MIN: usize = TAG + 2 * size_of::<u64>() + LENGTH;
+const LENGTH: usize = size_of::<u32>();
+
+const HOLE: u32 = 1 << 31;
+/// Of a hole: in no list.
+const PARKED: u32 = 1 << 30;
+/// Of a block: a hole ends where it starts. Not kept up while the segment is drained.
+const AFTER_HOLE: u32 = 1 << 30;
+const SLACK_SHIFT: u32 = 25;
+const HANDLE_MASK: u32 = (1 << SLACK_SHIFT) - 1;
+const SLACK_MASK: u32 = 31;
+const ORDER_SHIFT: u32 = 21;
+const ORDER_MASK: u32 = 15;
+const LENGTH_MASK: u32 = (1 << ORDER_SHIFT) - 1;
+
+const _: () = assert!(HANDLE_BITS <= SLACK_SHIFT);
+const _: () = assert!(BLOCK_MIN - 1 <= SLACK_MASK as usize);
+const _: () = assert!(PAGE_BYTES << ORDER_MAX <= 1 << ORDER_SHIFT);
+
+/// Where a block or a hole starts: bytes from the first frame of the span.
+pub(super) type Place = u64;
+
+/// A segment, by the number of its first frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segment(pub(super) u32);
+
+impl Segment {
+    /// None, in a list. Frame numbers stay below 2^24.
+    pub(super) const NONE: Self = Self(u32::MAX);
+
+    /// The segment of a window of 2^`order` frames that holds a place.
+    pub(super) fn of(at: Place, order: u8) -> Self {
+        Self((at / PAGE_BYTES as u64) as u32 & !((1 << order) - 1))
+    }
+
+    pub(super) fn is_some(self) -> bool {
+        self != Self::NONE
+    }
+
+    fn base(self) -> Place {
+        u64::from(self.0) * PAGE_BYTES as u64
+    }
+}
+
+/// Bytes of a head.
+pub(super) const HEAD: usize = size_of::<Head>();
+
+/// The head of a segment.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    /// The neighbours in the list of its fullness.
+    pub(super) next: Segment,
+    pub(super) prev: Segment,
+    /// Where its blocks start, and where they end: bytes from its first. The end is that of a
+    /// frame.
+    pub(super) start: u32,
+    pub(super) end: u32,
+    /// Bytes of its blocks.
+    pub(super) live: u32,
+    /// The round of compaction it was made in, or could not be drained in.
+    pub(super) round: u32,
+    pub(super) order: u8,
+    /// The list it is in.
+    pub(super) bucket: u8,
+    /// It is in no list, gets no objects, and its holes are not merged.
+    pub(super) draining: bool,
+    /// A hole ends where the segment ends. Not kept up while it is drained.
+    pub(super) ends_in_hole: bool,
+}
+
+impl Head {
+    /// Bytes for blocks and holes.
+    pub(super) fn capacity(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// The frames of the segment that the head describes, as numbers.
+    pub(super) fn frames(&self, segment: Segment) -> impl Iterator<Item = u32> + use<> {
+        let page = PAGE_BYTES as u32;
+        let rest = segment.0 + (self.start / page).max(1)..segment.0 + self.end / page;
+        core::iter::once(segment.0).chain(rest)
+    }
+
+    /// How many these are.
+    pub(super) fn frame_count(&self) -> usize {
+        let page = PAGE_BYTES as u32;
+        1 + (self.end / page - (self.start / page).max(1)) as usize
+    }
+}
+
+/// A hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub(super) at: Place,
+    pub(super) length: usize,
+    /// That of its segment.
+    pub(super) order: u8,
+}
+
+impl Hole {
+    pub(super) fn end(self) -> Place {
+        self.at + self.length as u64
+    }
+
+    pub(super) fn segment(self) -> Segment {
+        Segment::of(self.at, self.order)
+    }
+}
+
+/// What lies at a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Tag {
+    Block { handle: Handle, slack: usize, after_hole: bool },
+    Hole { hole: Hole, parked: bool },
+}
+
+/// The bytes of all segments of a pool.
+pub(super) struct Space<'f> {
+    pub(super) frames: &'f FrameAllocator,
+}
+
+impl Space<'_> {
+    pub(super) fn tag(&self, at: Place) -> Tag {
+        let tag = self.word(at);
+        if tag & HOLE != 0 {
+            let length = (tag & LENGTH_MASK) as usize;
+            let order = (tag >> ORDER_SHIFT & ORDER_MASK) as u8;
+            return Tag::Hole { hole: Hole { at, length, order }, parked: tag & PARKED != 0 };
+        }
+        let slack = (tag >> SLACK_SHIFT & SLACK_MASK) as usize;
+        let handle = Handle(tag & HANDLE_MASK);
+        Tag::Block { handle, slack, after_hole: tag & AFTER_HOLE != 0 }
+    }
+
+    /// Writes the tag of a block.
+    pub(super) fn set_block(&mut self, at: Place, handle: Handle, slack: usize, after_hole: bool) {
+        debug_assert!(handle.0 <= HANDLE_MASK && slack <= SLACK_MASK as usize);
+        let flag = if after_hole { AFTER_HOLE } else { 0 };
+        self.set_word(at, handle.0 | (slack as u32) << SLACK_SHIFT | flag);
+    }
+
+    /// Says to what lies at the end of a hole, a block or the end of the segment, whether the hole
+    /// is there.
+    pub(super) fn set_after_hole(&mut self, hole: Hole, after_hole: bool) {
+        let segment = hole.segment();
+        if hole.end() == self.end(segment) {
+            self.head_mut(segment).ends_in_hole = after_hole;
+        } else if let Tag::Block { handle, slack, .. } = self.tag(hole.end()) {
+            self.set_block(hole.end(), handle, slack, after_hole);
+        }
+    }
+
+    /// Where the first block or hole of a segment lies.
+    pub(super) fn start(&self, segment: Segment) -> Place {
+        segment.base() + u64::from(self.head(segment).start)
+    }
+
+    /// Where the last one ends.
+    pub(super) fn end(&self, segment: Segment) -> Place {
+        segment.base() + u64::from(self.head(segment).end)
+    }
+
+    /// Says that the blocks of a segment start at `at`, a place after all frames that are gone.
+    pub(super) fn set_start(&mut self, segment: Segment, at: Place) {
+        self.head_mut(segment).start = (at - segment.base()) as u32;
+    }
+
+    /// Writes tag and end of a hole that is in no list.
+    pub(super) fn park(&mut self, hole: Hole) {
+        self.set_tag(hole, PARKED);
+        self.set_word(hole.end() - LENGTH as u64, hole.length as u32);
+    }
+
+    /// Writes the tag of a hole, before or after it goes into a list.
+    pub(super) fn set_parked(&mut self, hole: Hole, parked: bool) {
+        self.set_tag(hole, if parked { PARKED } else { 0 });
+    }
+
+    fn set_tag(&mut self, hole: Hole, flag: u32) {
+        let order = u32::from(hole.order) << ORDER_SHIFT;
+        self.set_word(hole.at, hole.length as u32 | order | flag | HOLE);
+    }
+
+    /// The hole that ends at `at`, for a block that has one before it.
+    pub(super) fn hole_before(&self, at: Place) -> Hole {
+        let length = self.word(at - LENGTH as u64);
+        match self.tag(at - u64::from(length)) {
+            Tag::Hole { hole, .. } if hole.end() == at => hole,
+            found => panic!("no hole before {at:#x}: {found:?}"),
+        }
+    }
+
+    /// The neighbours of a hole in its list; zero is none.
+    pub(super) fn links(&self, at: Place) -> (Place, Place) {
+        (self.double(at + TAG as u64), self.double(at + TAG as u64 + 8))
+    }
+
+    pub(super) fn set_next(&mut self, at: Place, next: Place) {
+        self.bytes_mut(at + TAG as u64, 8).copy_from_slice(&next.to_ne_bytes());
+    }
+
+    pub(super) fn set_prev(&mut self, at: Place, prev: Place) {
+        self.bytes_mut(at + TAG as u64 + 8, 8).copy_from_slice(&prev.to_ne_bytes());
+    }
+
+    /// Copies `length` bytes from a block to another, which do not overlap.
+    pub(super) fn copy(&mut self, from: Place, to: Place, length: usize) {
+        let (source, target) = (self.address(from, length), self.address(to, length));
+        assert!(from.abs_diff(to) >= length as u64, "blocks do not overlap");
+        // SAFETY: both are bytes of segments of ours (invariant 1), which do not overlap, and we
+        // are borrowed mutably.
+        unsafe { target.copy_from_nonoverlapping(source, length) };
+    }
+
+    /// `length` bytes from `at` on, inside a block or hole.
+    pub(super) fn bytes(&self, at: Place, length: usize) -> &[u8] {
+        // SAFETY: bytes of a segment of ours (invariant 1), which change by `&mut self` only.
+        unsafe { slice::from_raw_parts(self.address(at, length).as_ptr(), length) }
+    }
+
+    /// As [`Space::bytes`], to change them.
+    pub(super) fn bytes_mut(&mut self, at: Place, length: usize) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and we are borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.address(at, length).as_ptr(), length) }
+    }
+
+    pub(super) fn head(&self, segment: Segment) -> &Head {
+        let address = self.address(segment.base(), size_of::<Head>()).cast::<Head>();
+        // SAFETY: a live segment starts with a head (invariant 1), at the start of a frame, and it
+        // changes by `&mut self` only.
+        unsafe { address.as_ref() }
+    }
+
+    pub(super) fn head_mut(&mut self, segment: Segment) -> &mut Head {
+        let mut address = self.address(segment.base(), size_of::<Head>()).cast::<Head>();
+        // SAFETY: as in `head`, and we are borrowed mutably.
+        unsafe { address.as_mut() }
+    }
+
+    /// Makes a segment of `frames` frames in a window of 2^`order`: a head, and a parked hole as
+    /// long as the rest.
+    ///
+    /// # Safety
+    /// The frames from the first of the segment on are the caller's, and from now on the segment's.
+    pub(super) unsafe fn found(&mut self, segment: Segment, order: u8, frames: usize) -> Hole {
+        let end = frames * PAGE_BYTES;
+        let head = Head {
+            next: Segment::NONE,
+            prev: Segment::NONE,
+            start: HEAD as u32,
+            end: end as u32,
+            live: 0,
+            round: 0,
+            order,
+            bucket: 0,
+            draining: false,
+            ends_in_hole: true,
+        };
+        let address = self.address(segment.base(), HEAD).cast::<Head>();
+        // SAFETY: the frame is the segment's, by the promise of the caller, and long enough.
+        unsafe { address.write(head) };
+        let hole = Hole { at: segment.base() + HEAD as u64, length: end - HEAD, order };
+        self.park(hole);
+        hole
+    }
+
+    /// Adds frames to the end of a segment. Returns a parked hole that covers them, merged with the
+    /// one before, which is in no list any more.
+    ///
+    /// # Safety
+    /// The frames behind the last of the segment are the caller's, and from now on the segment's.
+    pub(super) unsafe fn extend(
+        &mut self,
+        segment: Segment,
+        frames: usize,
+        tail: Option<Hole>,
+    ) -> Hole {
+        let (at, length, order) =
+            (self.end(segment), frames * PAGE_BYTES, self.head(segment).order);
+        let head = self.head_mut(segment);
+        head.end += length as u32;
+        head.ends_in_hole = true;
+        let before = tail.unwrap_or(Hole { at, length: 0, order });
+        let hole = Hole { length: before.length + length, ..before };
+        self.park(hole);
+        hole
+    }
+
+    fn word(&self, at: Place) -> u32 {
+        // SAFETY: bytes of a segment of ours (invariant 1), which change by `&mut self` only.
+        unsafe { self.address(at, 4).cast::<u32>().read_unaligned() }
+    }
+
+    fn set_word(&mut self, at: Place, word: u32) {
+        // SAFETY: bytes of a segment of ours (invariant 1), and we are borrowed mutably.
+        unsafe { self.address(at, 4).cast::<u32>().write_unaligned(word) };
+    }
+
+    fn double(&self, at: Place) -> u64 {
+        // SAFETY: bytes of a segment of ours (invariant 1), which change by `&mut self` only.
+        unsafe { self.address(at, 8).cast::<u64>().read_unaligned() }
+    }
+
+    fn address(&self, at: Place, length: usize) -> NonNull<u8> {
+        debug_assert!(
+            [at, at + length as u64 - 1].iter().all(|byte| {
+                let frame = FrameId::from_index((byte / PAGE_BYTES as u64) as u32);
+                self.frames.descriptor(frame).is_handed_out()
+            }),
+            "{at:#x} is not in a segment"
+        );
+        self.frames.address_at(Bytes(at as usize))
+    }
+}
