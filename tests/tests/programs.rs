@@ -176,6 +176,11 @@ fn small_python(seed: &str) -> Option<Vec<OsString>> {
     Some(vec![require("python3")?.into(), script.into(), seed.into(), "60".into()])
 }
 
+fn with_pool(name: &'static str) -> Option<Case> {
+    let job = Job::new(name, require("python3")?).args(small_python("8")?.into_iter().skip(1));
+    Case::new(job.options(["--pool", name]), HALF, Scratch::new("pool"))
+}
+
 fn through_a_shell() -> Option<Case> {
     let job = shell("sh -c", "\"$@\"; echo \"status $?\"", small_python("3")?);
     Case::new(job, HALF, Scratch::new("shell"))
@@ -230,4 +235,7 @@ cases! {
     a_program_through_env_is_managed: through_env();
     a_program_through_shims_is_managed: through_a_shim();
     two_programs_share_one_budget: two_together();
+    xvmalloc_gives_the_same: with_pool("xvmalloc");
+    xcfmalloc_gives_the_same: with_pool("xcfmalloc");
+    segment_gives_the_same: with_pool("segment");
 }

@@ -10,13 +10,14 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use coldpress_codec::CodecId;
+use coldpress_mem::pools::PoolKind;
 use coldpress_sys::shared::{self, Shared};
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysResult};
 
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 1;
+pub const LEDGER_VERSION: u32 = 2;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident $text:literal,)*) => {
@@ -89,6 +90,8 @@ pub const COUNTERS: usize = Counter::ALL.len();
 pub struct Ledger {
     version: AtomicU32,
     verbose: AtomicU32,
+    /// The place of the pool's kind in [`PoolKind::ALL`].
+    pool: AtomicU32,
     budget_pages: AtomicU64,
     pool_pages_max: AtomicU64,
     spill_bytes_max: AtomicU64,
@@ -111,6 +114,8 @@ pub struct Terms {
     pub spill_max: Bytes,
     /// How pages are compressed.
     pub codec: CodecId,
+    /// Where compressed pages are kept.
+    pub pool: PoolKind,
     /// Whether to tell what costs time.
     pub verbose: bool,
 }
@@ -144,6 +149,7 @@ impl Ledger {
         self.pool_pages_max.store(terms.pool_max.0 as u64, Ordering::Relaxed);
         self.spill_bytes_max.store(terms.spill_max.0 as u64, Ordering::Relaxed);
         self.codec.store(encode_codec(terms.codec), Ordering::Relaxed);
+        self.pool.store(encode_pool(terms.pool), Ordering::Relaxed);
         // Release pairs with the Acquire in `terms`.
         self.version.store(LEDGER_VERSION, Ordering::Release);
     }
@@ -159,6 +165,7 @@ impl Ledger {
             pool_max: PageCount(self.pool_pages_max.load(Ordering::Relaxed) as usize),
             spill_max: Bytes(self.spill_bytes_max.load(Ordering::Relaxed) as usize),
             codec: decode_codec(self.codec.load(Ordering::Relaxed)),
+            pool: decode_pool(self.pool.load(Ordering::Relaxed))?,
             verbose: self.verbose.load(Ordering::Relaxed) != 0,
         })
     }
@@ -277,6 +284,14 @@ fn decode_codec(word: u64) -> CodecId {
     }
 }
 
+fn encode_pool(kind: PoolKind) -> u32 {
+    PoolKind::ALL.iter().take_while(|other| **other != kind).count() as u32
+}
+
+fn decode_pool(word: u32) -> Option<PoolKind> {
+    PoolKind::ALL.get(word as usize).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -286,13 +301,15 @@ mod tests {
         pool_max: PageCount(20_000),
         spill_max: Bytes::mib(77),
         codec: CodecId::Lz4,
+        pool: PoolKind::Zsmalloc,
         verbose: true,
     };
 
     #[test]
     fn terms_come_back_as_they_were_set() {
-        for codec in [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: -7 }] {
-            let terms = Terms { codec, ..TERMS };
+        let codecs = [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: -7 }];
+        for (codec, pool) in codecs.into_iter().zip(PoolKind::ALL.iter().cycle()) {
+            let terms = Terms { codec, pool: *pool, ..TERMS };
             let (fd, _first) = Ledger::create(terms).unwrap();
             // SAFETY: the descriptor is of a ledger, made a line above.
             let second: Shared<Ledger> = unsafe { Shared::map(fd.as_fd()).unwrap() };

@@ -16,7 +16,7 @@ use core::ops::Range;
 
 use coldpress_backing::{Backing, FileBacking};
 use coldpress_mem::frames::FrameAllocator;
-use coldpress_mem::pools::Zsmalloc;
+use coldpress_mem::pools::AnyPool;
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::map::Span;
 use coldpress_sys::proc::Pagemap;
@@ -73,7 +73,7 @@ pub struct Manager {
     pub(crate) limbo: Limbo,
     pub(crate) limbo_pages: PageCount,
     pub(crate) limbo_target: PageCount,
-    pub(crate) zswap: Zswap<Zsmalloc<'static>>,
+    pub(crate) zswap: Zswap<AnyPool<'static>>,
     pub(crate) frames: &'static FrameAllocator,
     pub(crate) heap_bytes: fn() -> Bytes,
     pub(crate) own_held: PageCount,
@@ -347,7 +347,7 @@ struct Tools {
     uffd: Userfaultfd,
     limbo: Limbo,
     zeros: Span,
-    zswap: Zswap<Zsmalloc<'static>>,
+    zswap: Zswap<AnyPool<'static>>,
     pagemap: Pagemap,
     waiter: Waiter,
 }
@@ -389,7 +389,7 @@ fn open_zswap(
     terms: &Terms,
     frames: &'static FrameAllocator,
     spill: Option<OwnedFd>,
-) -> SysResult<Zswap<Zsmalloc<'static>>> {
+) -> SysResult<Zswap<AnyPool<'static>>> {
     const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
     let (max_pool, hard_pool) = pool_limits(terms);
     let config = Config {
@@ -402,6 +402,6 @@ fn open_zswap(
         let file = SpillFile::from_fd(file);
         Box::new(FileBacking::new(file, terms.spill_max)) as Box<dyn Backing>
     });
-    let pool = Zsmalloc::new(frames, coldpress_mem::pools::zsmalloc::CHAIN_MAX);
+    let pool = AnyPool::new(terms.pool, frames);
     Zswap::new(config, pool, backing).map_err(|_| NO_MEMORY)
 }

@@ -48,6 +48,8 @@ const NEAR: PageCount = Bytes::mib(16).pages_down();
 const SHARED_IGNORED: Bytes = Bytes::mib(1);
 /// Slots of the disk given back at a time: 1 to 2 ms each (measured on ext4).
 const SLOTS_TRIMMED: SlotCount = SlotCount(4);
+/// Compressed bytes moved at a time to pack the pool closer: 10 to 40 us.
+const COMPACTED: Bytes = Bytes::kib(16);
 /// The core zone at first. Tables take about 42 bytes for a page that is away (24 of entry, 4 of
 /// index, 8 of handle, some 4 of page table, a part of a zspage descriptor), so this is enough for
 /// 400 MiB away, and blocks are added on demand: an allocation of theirs must not fail.
@@ -227,6 +229,9 @@ impl Manager {
         let now = self.time.now_ns();
         if now < self.gauges_at {
             return;
+        }
+        if nobody_waits {
+            self.zswap.compact(COMPACTED);
         }
         // What the program gave up without any reclaim going on.
         self.trim_frames(if nobody_waits { TRIM_MAX_IDLE } else { TRIM_MAX });

@@ -27,7 +27,7 @@ use alloc::boxed::Box;
 use coldpress_backing::{Backing, SLOT_BYTES, SlotCount, Slots};
 use coldpress_codec::Codec;
 use coldpress_mem::frames::Shrunk;
-use coldpress_mem::pools::Pool;
+use coldpress_mem::pools::{Compacted, Pool};
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 mod entry;
@@ -62,7 +62,8 @@ use lru::Lru;
 pub struct Zswap<P> {
     limits: Limits,
     codec: Codec,
-    pool: P,
+    /// Boxed, for pools are large: tables of 10 to 40 KiB that should not be moved about.
+    pool: Box<P>,
     backing: Option<Box<dyn Backing>>,
     slots: Slots,
     index: Index,
@@ -91,7 +92,7 @@ impl<P: Pool> Zswap<P> {
         Ok(Self {
             limits: Limits::of(&config),
             codec: Codec::new(config.codec).map_err(NewError::Codec)?,
-            pool,
+            pool: Box::new(pool),
             backing,
             slots: Slots::new(slots_max),
             index: Index::default(),
@@ -114,6 +115,11 @@ impl<P: Pool> Zswap<P> {
     /// together; nothing is written back for it.
     pub fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
         self.pool.shrink_frames(online)
+    }
+
+    /// Moves pages of the pool closer together: [`Pool::compact`]. A small budget is a short time.
+    pub fn compact(&mut self, budget: Bytes) -> Compacted {
+        self.pool.compact(budget)
     }
 
     /// Changes the limits of the pool, as in [`Config`]. A pool that holds more shrinks as pages

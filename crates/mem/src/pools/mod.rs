@@ -3,6 +3,7 @@
 //! A pool names an object by a handle that stays the same wherever the object lies, and lends its
 //! bytes by closure, so that it may move objects at any other time.
 
+mod any;
 mod bitmap;
 mod handles;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use core::fmt;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::frames::{FrameId, Migrate, Shrunk};
+pub use any::{AnyPool, PoolKind, UnknownPool};
 pub use segment::Segments;
 pub use xcfmalloc::Xcfmalloc;
 pub use xvmalloc::Xvmalloc;

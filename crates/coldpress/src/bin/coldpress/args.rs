@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use coldpress_codec::CodecId;
+use coldpress_mem::pools::PoolKind;
 use coldpress_sys::Bytes;
 
 use crate::bench::{BenchArgs, WorkloadArgs};
@@ -78,6 +79,10 @@ pub(crate) struct RunArgs {
     /// How cold pages are compressed: lz4, lzo or zstd[:LEVEL]
     #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "lz4")]
     pub(crate) codec: CodecId,
+
+    /// Where compressed pages are kept: zsmalloc, xvmalloc, xcfmalloc or segment
+    #[arg(long, value_name = "POOL", env = "COLDPRESS_POOL", default_value = "zsmalloc")]
+    pub(crate) pool: PoolKind,
 
     /// Directory for the unnamed file of the coldest pages, or "none" to stay in memory.
     /// Default: /var/tmp

@@ -152,6 +152,7 @@ fn terms(config: &RunConfig) -> Terms {
             config.disk_size.unwrap_or_else(|| most_of_free_space(directory))
         }),
         codec: config.codec,
+        pool: config.pool,
         verbose: config.verbose,
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use coldpress_codec::CodecId;
+use coldpress_mem::pools::PoolKind;
 use coldpress_sys::Bytes;
 
 use crate::args::{DiskChoice, RunArgs};
@@ -27,6 +28,8 @@ pub(crate) struct RunConfig {
     pub(crate) budget_origin: BudgetOrigin,
     /// The codec of the pool.
     pub(crate) codec: CodecId,
+    /// The kind of the pool.
+    pub(crate) pool: PoolKind,
     /// The directory of the unnamed spill file; `None` for memory only.
     pub(crate) disk: Option<PathBuf>,
     /// The most the spill file may grow to; `None` for the free space but 5 %.
@@ -86,6 +89,7 @@ impl RunConfig {
             budget,
             budget_origin,
             codec: args.codec,
+            pool: args.pool,
             disk,
             disk_size: args.disk_size,
             max_pool_percent: args.max_pool_percent,

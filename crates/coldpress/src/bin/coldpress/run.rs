@@ -146,12 +146,13 @@ fn say_settings(config: &RunConfig, program: &Program) {
         None => "none".to_owned(),
     };
     say(format!(
-        "{} with {} ({} bytes, {}), codec {}, pool up to {} %, disk {disk}",
+        "{} with {} ({} bytes, {}), codec {}, {} up to {} %, disk {disk}",
         program.path.display(),
         show(config.budget),
         config.budget.0,
         config.budget_origin.words(),
         config.codec,
+        config.pool,
         config.max_pool_percent,
     ));
 }

@@ -101,6 +101,7 @@ impl fmt::Display for Summary {
 mod tests {
     use super::*;
     use coldpress_codec::CodecId;
+    use coldpress_mem::pools::PoolKind;
     use coldpress_runtime::ledger::{Ledger, Terms};
     use coldpress_sys::PageCount;
 
@@ -110,6 +111,7 @@ mod tests {
             pool_max: PageCount(5_000),
             spill_max: Bytes(0),
             codec: CodecId::Lz4,
+            pool: PoolKind::Zsmalloc,
             verbose: false,
         };
         let (_fd, ledger) = Ledger::create(terms).unwrap();
