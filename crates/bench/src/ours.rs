@@ -1,10 +1,10 @@
-//! The parts of coldpress that are measured: the only file here that knows `coldpress-mem`.
+//! The parts of coldpress that are measured; the pools among them are in [`crate::pools`].
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;
 use std::sync::OnceLock;
 
-use coldpress_mem::frames::{Config, FrameAllocator, FrameId, Migrate};
+use coldpress_mem::frames::{Config, FrameAllocator, FrameId, Migrate, SPAN_MAX};
 use coldpress_mem::slab::Heap;
 use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, rseq};
 
@@ -64,6 +64,19 @@ unsafe impl GlobalAlloc for Frames {
         // SAFETY: `alloc` made the address of this frame's number, and the caller frees it once.
         unsafe { self.0.free(FrameId::from_index(index as u32)) };
     }
+}
+
+/// Frames for a pool of up to `objects` objects of up to a page: address space for four frames an
+/// object, as far as one span may be that long. Without lists for each processor: the runtime's
+/// thread has none either.
+///
+/// Fails when the address space is not to be had.
+pub fn pool_frames(objects: usize) -> SysResult<FrameAllocator> {
+    let frames = objects.saturating_mul(4).saturating_add(8 * BLOCK_FRAMES);
+    let frames = frames.next_multiple_of(BLOCK_FRAMES).min(SPAN_MAX.0 / PAGE_BYTES);
+    let allocator = FrameAllocator::new();
+    allocator.init(Config::one_zone(Bytes(frames * PAGE_BYTES)))?;
+    Ok(allocator)
 }
 
 /// Frames for a replay: `blocks` blocks of 2 MiB, of which `core` are for what cannot move; none

@@ -1,15 +1,26 @@
 //! The risk: a benchmark that ends with an error after minutes, or counts that differ from run to
 //! run. The method: the command with little work; no time is judged.
 
+use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
 /// The JSON of `coldpress bench` with `args`.
 fn bench(args: &[&str]) -> Value {
+    document(&[args, &["--small", "--rounds", "1"]].concat())
+}
+
+/// The part of the pools in the JSON of `coldpress bench pools` with `args`.
+fn pools(args: &[&str]) -> Value {
+    document(&[&["pools", "--quick"], args].concat())["pools"].take()
+}
+
+fn document(args: &[&str]) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
-    command.arg("bench").args(args).args(["--small", "--rounds", "1", "--json"]);
+    command.arg("bench").args(args).arg("--json");
     let output = command.output().expect("the command is built");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one document")
@@ -73,4 +84,79 @@ fn recorded_traces_are_replayed_and_others_refused() {
     let words = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{words}");
     assert!(words.contains("one.frames") && words.contains("no trace of frames"), "{words}");
+}
+
+/// Writes a trace of compressed sizes and gives its path.
+fn sizes(folder: &Path, name: &str, numbers: &[u16]) -> String {
+    let path = folder.join(name);
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    fs::write(&path, bytes).expect("a file");
+    path.to_str().expect("plain names").to_owned()
+}
+
+fn pool_names(lines: &Value) -> HashSet<&str> {
+    let lines = lines.as_array().expect("a list");
+    lines.iter().map(|line| line["pool"].as_str().expect("a name")).collect()
+}
+
+#[test]
+fn pools_fill_every_table_with_every_pool() {
+    let found = pools(&[]);
+    let names = pool_names(&found["t1"]);
+    assert!(names.contains("zsmalloc-16") && names.len() >= 5, "{names:?}");
+    for lines in [&found["t3"], &found["t4"], &found["t5"]["pools"]] {
+        assert_eq!(pool_names(lines), names);
+    }
+    // Two contents, each with a head and without; two models, each in two sizes, with five churns.
+    assert_eq!(length(&found["t1"]), 4 * names.len());
+    assert_eq!(length(&found["t4"]), 20 * names.len());
+    for line in found["t2"].as_array().expect("a list") {
+        let classes = line["classes"].as_array().expect("a list");
+        let sum: u64 = classes.iter().filter_map(|class| class["pages_used"].as_u64()).sum();
+        assert!(sum > 0 && line["pages_used"] == sum, "{line}");
+    }
+    assert!(found["t5"]["pools"][0]["plain_read"]["p50"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn densities_follow_from_the_sizes_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // 3 of the 6 pages are objects.
+    sizes(folder.path(), "one.lzo1x.u16", &[0, 1, 0xffff, 100, 2000, 4116]);
+    sizes(folder.path(), "two.zstd1.u16", &[5; 70]);
+    let path = folder.path().to_str().expect("plain names");
+    let args = ["--tables", "t4", "--churn", "half,overwrite", "--pool", "zsmalloc-4", "--trace"];
+    let run = |more: &[&str]| {
+        let mut found = pools(&[&args, more].concat())["t4"].take();
+        for line in found.as_array_mut().expect("a list") {
+            line["compaction_ns"] = Value::Null;
+        }
+        found
+    };
+    let found = run(&[path]);
+    assert_eq!(found, run(&[path]));
+    assert_eq!(length(&found), 4);
+    assert_eq!(found[0]["trace"], "one.lzo1x");
+    assert_eq!([&found[0]["objects"], &found[2]["objects"]], [3, 1000]);
+    assert_eq!([&found[0]["left"]["objects"], &found[3]["left"]["objects"]], [1, 1000]);
+    assert_eq!(run(&[path, "--codec", "zstd1"])[0]["trace"], "two.zstd1");
+}
+
+#[test]
+fn what_is_no_trace_of_sizes_is_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, numbers, words) in [
+        ("one.lz4.u16", &[100, 5000][..], "number 1 (5000)"),
+        ("two.lz4.u16", &[0, 1], "no page"),
+        ("three.u16", &[100], "CORPUS.CODEC.u16"),
+        ("four.lz4.u16.zst", &[100], "four.lz4.u16.zst"),
+    ] {
+        let path = sizes(folder.path(), name, numbers);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
+        let output = command.args(["bench", "pools", "--quick", "--trace", &path]).output();
+        let output = output.expect("the command is built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(name) && said.contains(words), "{said}");
+    }
 }

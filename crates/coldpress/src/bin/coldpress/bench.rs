@@ -8,6 +8,7 @@ mod fit;
 mod frames;
 mod launch;
 mod options;
+mod pools;
 mod slab;
 mod start;
 mod workload;
@@ -45,6 +46,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Start(args) => (start::measure(&launcher, args)?, args.json),
         What::Slab(args) => (slab::measure(args)?, args.json),
         What::Frames(args) => (frames::measure(&launcher, args)?, args.json),
+        What::Pools(args) => (pools::measure(args)?, args.json),
         What::All(args) => return all(&launcher, &machine, args),
     };
     print(&if is_json { document(&machine, &[report]) } else { text(&machine, &[report]) });
@@ -61,6 +63,7 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         start::measure(launcher, &defaults())?,
         slab::measure(&defaults())?,
         frames::measure(launcher, &defaults())?,
+        pools::measure(&defaults())?,
     ];
     print(&text(machine, &reports));
     for path in keep(&args.out, "", machine, &reports).map_err(cannot_keep)? {

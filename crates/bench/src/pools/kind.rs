@@ -1,0 +1,73 @@
+//! The pools, a line each.
+
+use coldpress_mem::pools::xcfmalloc::Config;
+use coldpress_mem::pools::{Pool, Segments, Xcfmalloc, Xvmalloc, Zsmalloc};
+use coldpress_sys::{Bytes, SysResult};
+
+use crate::ours;
+
+/// What is done with a pool, of whatever type.
+pub trait Work {
+    /// What it comes to.
+    type Found;
+
+    /// Does it; the pool is empty.
+    fn run<P: Pool>(self, pool: P) -> Self::Found;
+}
+
+/// Makes [`Kind`] of lines: its name here, its name in tables, and how it is made on frames.
+macro_rules! kinds {
+    ($($kind:ident = $name:literal: |$frames:ident| $pool:expr;)+) => {
+        /// A pool with its parameters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Kind {
+            $(#[doc = $name] $kind,)+
+        }
+
+        impl Kind {
+            /// All of them, in the order of tables.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+
+            /// Its name in tables and on the command line.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                }
+            }
+
+            /// Does a work with an empty pool that may hold up to `objects` objects.
+            ///
+            /// Fails when the address space for its frames is not to be had.
+            pub fn run<W: Work>(self, objects: usize, work: W) -> SysResult<W::Found> {
+                let frames = ours::pool_frames(objects)?;
+                Ok(match self {
+                    $(Self::$kind => {
+                        let $frames = &frames;
+                        work.run($pool)
+                    })+
+                })
+            }
+        }
+    };
+}
+
+kinds! {
+    Xvmalloc = "xvmalloc": |frames| Xvmalloc::new(frames);
+    Xcfmalloc = "xcfmalloc": |frames| Xcfmalloc::new(frames, Config::DEFAULT);
+    Xcfmalloc16 = "xcfmalloc-16-byte": |frames| {
+        Xcfmalloc::new(frames, Config { granularity: Bytes(16), ..Config::DEFAULT })
+    };
+    Zsmalloc1 = "zsmalloc-1": |frames| Zsmalloc::new(frames, 1);
+    Zsmalloc2 = "zsmalloc-2": |frames| Zsmalloc::new(frames, 2);
+    Zsmalloc4 = "zsmalloc-4": |frames| Zsmalloc::new(frames, 4);
+    Zsmalloc8 = "zsmalloc-8": |frames| Zsmalloc::new(frames, 8);
+    Zsmalloc16 = "zsmalloc-16": |frames| Zsmalloc::new(frames, 16);
+    Segment = "segment": |frames| Segments::new(frames);
+}
+
+impl Kind {
+    /// The pool of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+}

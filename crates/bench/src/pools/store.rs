@@ -1,0 +1,122 @@
+//! A pool with what it holds: every object has contents that follow from its handle, so any can be
+//! checked at any time.
+
+use std::time::{Duration, Instant};
+
+use coldpress_mem::pools::{Compacted, Handle, Pool, PoolStats};
+use coldpress_sys::{Bytes, PAGE_BYTES};
+
+use crate::random::Random;
+
+/// Bytes one step of compaction may move, as a service thread would do between other work.
+const STEP: Bytes = Bytes::kib(256);
+/// One object in this many is checked.
+const CHECKED: usize = 16;
+
+/// A pool, and the handles of what it holds.
+pub struct Store<P> {
+    /// The pool.
+    pub pool: P,
+    /// What it holds, in no order.
+    pub held: Vec<Handle>,
+    contents: Box<[u8]>,
+}
+
+/// What compaction came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compaction {
+    /// What it did.
+    pub done: Compacted,
+    /// How long it took.
+    pub time: Duration,
+}
+
+impl<P: Pool> Store<P> {
+    /// An empty pool.
+    pub fn new(pool: P) -> Self {
+        let mut random = Random::new(5);
+        let contents = (0..2 * PAGE_BYTES).map(|_| random.next() as u8).collect();
+        Self { pool, held: Vec::new(), contents }
+    }
+
+    /// Stores an object with its contents; the caller keeps the handle.
+    #[inline]
+    pub fn put(&mut self, size: u16) -> Handle {
+        let size = usize::from(size);
+        let handle = self.pool.alloc(Bytes(size));
+        let handle = handle.expect("the span has room for more objects than a work stores");
+        self.pool.write(handle, contents_of(&self.contents, handle, size));
+        handle
+    }
+
+    /// Stores an object of each size.
+    pub fn fill(&mut self, sizes: &[u16]) {
+        self.held.reserve(sizes.len());
+        for size in sizes {
+            let handle = self.put(*size);
+            self.held.push(handle);
+        }
+    }
+
+    /// Frees an object of `held`; the last one takes its place.
+    #[inline]
+    pub fn free(&mut self, place: usize) {
+        self.pool.free(self.held.swap_remove(place));
+    }
+
+    /// Frees any objects until `count` are left.
+    pub fn free_down_to(&mut self, count: usize, random: &mut Random) {
+        while self.held.len() > count {
+            self.free(random.below(self.held.len()));
+        }
+    }
+
+    /// Compacts, step by step, until nothing is left to be gained. A pool that finds no end is
+    /// stopped when it has moved ten times what it holds.
+    pub fn compact(&mut self) -> Compaction {
+        let most = Bytes(self.pool.stats().bytes_stored.0.saturating_mul(10));
+        let mut done = Compacted::default();
+        let started = Instant::now();
+        loop {
+            let step = self.pool.compact(STEP);
+            (done.moved, done.freed) = (done.moved + step.moved, done.freed + step.freed);
+            if step == Compacted::default() || done.moved > most {
+                return Compaction { done, time: started.elapsed() };
+            }
+        }
+    }
+
+    /// Compares some objects with what was written. Panics when one differs.
+    pub fn verify(&mut self) {
+        for place in (0..self.held.len()).step_by(CHECKED) {
+            let handle = self.held[place];
+            let size = self.pool.size(handle).0;
+            let expected = contents_of(&self.contents, handle, size);
+            let is_same = self.pool.read(handle, |bytes| bytes == expected);
+            assert!(is_same, "{handle:?} of {size} bytes changed");
+        }
+    }
+}
+
+/// The contents of an object: handles side by side get places far apart (Knuth volume 3 section
+/// 6.4).
+#[inline]
+fn contents_of(contents: &[u8], handle: Handle, size: usize) -> &[u8] {
+    let start = (handle.0.wrapping_mul(0x9e37_79b1) >> 16) as usize % PAGE_BYTES;
+    &contents[start..start + size]
+}
+
+/// Frames held by bytes stored, 1 at best; metadata is not in it.
+pub fn density(stats: &PoolStats) -> f64 {
+    stats.frames.bytes().0 as f64 / stats.bytes_stored.0.max(1) as f64
+}
+
+/// Bytes of metadata for each object.
+pub fn metadata_each(stats: &PoolStats) -> f64 {
+    stats.metadata.0 as f64 / stats.objects.max(1) as f64
+}
+
+/// Everything the pool takes.
+pub fn footprint(stats: &PoolStats) -> Bytes {
+    stats.frames.bytes() + stats.metadata
+}

@@ -1,0 +1,107 @@
+//! The microbenchmark the reviewers of xcfmalloc asked for: one sequence of allocations through
+//! every pool, the sizes swept from the smallest to the largest; all allocated, then all freed; and
+//! each freed before the next is allocated, in a pool that holds all others and in an empty one.
+//!
+//! Nothing is written to the objects. A first pass over the whole sequence warms up, so that the
+//! frames are in memory; it is not measured.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use coldpress_mem::pools::Pool;
+use coldpress_sys::{Bytes, PAGE_BYTES};
+
+use super::kind::Work;
+use super::store::footprint;
+
+/// The smallest size of the sweep.
+const LEAST: usize = 32;
+
+/// The work.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    /// Bytes from one size to the next.
+    pub step: usize,
+    /// Objects of each size.
+    pub each: usize,
+}
+
+/// What one size came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Swept {
+    /// Bytes of the objects.
+    pub size: usize,
+    /// Nanoseconds of an allocation, when all are allocated.
+    pub alloc_ns: f64,
+    /// Nanoseconds of a free, when all are freed in the order they were allocated.
+    pub free_ns: f64,
+    /// Nanoseconds of an allocation and its free, one object at a time beside all of the sweep.
+    pub pair_ns: f64,
+    /// The same in an empty pool: it gets its frames for each object.
+    pub alone_ns: f64,
+    /// Bytes the pool grew by while the objects were allocated, for each of them.
+    pub grown: f64,
+}
+
+impl Sweep {
+    /// The sizes, in ascending order; 32 and 4096 are among them.
+    pub fn sizes(self) -> impl Iterator<Item = usize> {
+        (LEAST..PAGE_BYTES).step_by(self.step.max(1)).chain([PAGE_BYTES])
+    }
+}
+
+impl Work for Sweep {
+    type Found = Vec<Swept>;
+
+    fn run<P: Pool>(self, mut pool: P) -> Vec<Swept> {
+        self.pass(&mut pool);
+        let mut swept = self.pass(&mut pool);
+        for row in &mut swept {
+            row.alone_ns = self.pairs(&mut pool, Bytes(row.size));
+        }
+        swept
+    }
+}
+
+impl Sweep {
+    fn pass<P: Pool>(self, pool: &mut P) -> Vec<Swept> {
+        let each = self.each.max(1);
+        let per_object = 1.0 / each as f64;
+        let mut handles = Vec::with_capacity(each * self.sizes().count());
+        let mut swept = Vec::new();
+        for size in self.sizes() {
+            let before = footprint(&pool.stats());
+            let started = Instant::now();
+            for _ in 0..each {
+                handles.push(pool.alloc(Bytes(size)).expect("the span has room for the sweep"));
+            }
+            let alloc_ns = started.elapsed().as_nanos() as f64 * per_object;
+            let grown = footprint(&pool.stats()).0 as f64 - before.0 as f64;
+            swept.push(Swept { size, alloc_ns, grown: grown * per_object, ..Swept::default() });
+        }
+        for row in &mut swept {
+            row.pair_ns = self.pairs(pool, Bytes(row.size));
+        }
+        for (row, handles) in swept.iter_mut().zip(handles.chunks(each)) {
+            let started = Instant::now();
+            handles.iter().for_each(|handle| pool.free(*handle));
+            row.free_ns = started.elapsed().as_nanos() as f64 * per_object;
+        }
+        swept
+    }
+
+    fn pairs<P: Pool>(self, pool: &mut P, size: Bytes) -> f64 {
+        let each = self.each.max(1);
+        let started = Instant::now();
+        for _ in 0..each {
+            let handle = pool.alloc(size).expect("the span has room for one more");
+            pool.free(black_box(handle));
+        }
+        started.elapsed().as_nanos() as f64 / each as f64
+    }
+
+    /// Objects there are at most at a time.
+    pub fn objects(self) -> usize {
+        self.sizes().count() * self.each.max(1)
+    }
+}

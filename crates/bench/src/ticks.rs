@@ -1,0 +1,63 @@
+//! Times of single calls, by the processor's counter.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use coldpress_sys::cpu;
+
+use crate::statistics::Sample;
+
+/// How long the counter is held against the system's clock.
+const CALIBRATION: Duration = Duration::from_millis(20);
+/// Empty measurements that say what a measurement costs by itself.
+const EMPTY: usize = 10_001;
+
+/// Measures calls; knows what a tick is, and what it costs to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    ns_per_tick: f64,
+    /// Ticks of a measurement of nothing.
+    empty: f64,
+}
+
+impl Stopwatch {
+    /// Learns for 20 ms.
+    pub fn learn() -> Self {
+        let (started, first) = (Instant::now(), cpu::ticks());
+        let empty = Sample::new((0..EMPTY).map(|_| ticks_of(|| ()).0 as f64));
+        let empty = empty.map_or(0.0, |sample| sample.median());
+        while started.elapsed() < CALIBRATION {
+            std::hint::spin_loop();
+        }
+        let ticks = cpu::ticks().wrapping_sub(first).max(1);
+        Self { ns_per_tick: started.elapsed().as_nanos() as f64 / ticks as f64, empty }
+    }
+
+    /// Nanoseconds of one call, without those of looking; and its result.
+    #[inline]
+    pub fn time<R>(&self, call: impl FnOnce() -> R) -> (f64, R) {
+        let (ticks, result) = ticks_of(call);
+        ((ticks as f64 - self.empty).max(0.0) * self.ns_per_tick, result)
+    }
+}
+
+#[inline]
+fn ticks_of<R>(call: impl FnOnce() -> R) -> (u64, R) {
+    let before = cpu::ticks();
+    let result = black_box(call());
+    (cpu::ticks().wrapping_sub(before), result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_takes_as_long_as_by_the_clock() {
+        let watch = Stopwatch::learn();
+        let started = Instant::now();
+        let (ns, ()) = watch.time(|| cpu::sleep_ns(3_000_000));
+        let most = started.elapsed().as_nanos() as f64 * 1.05;
+        assert!((2_900_000.0..most).contains(&ns), "{ns} against {most}");
+    }
+}
