@@ -22,7 +22,8 @@ const BATCH_BLOCKS: usize = 64;
 pub trait Migrate {
     /// Copies the bytes of `from` to `to`, or what is in them anywhere, and makes the owner use
     /// `to` and no more `from`. It may take other frames, and free others of its own. `false`:
-    /// `from` cannot be left now, and `to` is not used.
+    /// `from` cannot be left now, and `to` is not used. `to` has the owner and index of `from`
+    /// already; the mover may set others.
     ///
     /// # Safety
     /// `from` is handed out with this `owner` and `index` ([`FrameAllocator::set_owner`]); `to` is
@@ -147,11 +148,12 @@ impl Shrink<'_> {
         for frame in Chunk::block(block).frames() {
             let Descriptor::Movable { owner, index } = tables.get(frame) else { continue };
             let Some(to) = self.target() else { return };
+            // Before the move, so that the mover may name another owner.
+            tables.set(to.0, Descriptor::Movable { owner, index });
             // SAFETY: the descriptor was set by `set_owner`, and the frame is not freed meanwhile,
             // by the promise of `shrink_to`; `to` was just handed to us.
             let moved = unsafe { mover.migrate(FrameId(frame), to, owner, index) };
             let left = if moved {
-                tables.set(to.0, Descriptor::Movable { owner, index });
                 self.lock().zone.migrations += 1;
                 FrameId(frame)
             } else {

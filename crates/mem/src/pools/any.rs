@@ -123,7 +123,9 @@ impl Pool for AnyPool<'_> {
     }
 
     fn stats(&self) -> PoolStats {
-        inside!(self, pool => pool.stats())
+        let (mut stats, inner) = inside!(self, pool => (pool.stats(), size_of_val(pool)));
+        stats.metadata += Bytes(size_of::<Self>() - inner);
+        stats
     }
 
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {

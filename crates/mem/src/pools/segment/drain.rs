@@ -15,6 +15,7 @@
 
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
+use super::super::MOVE_COST;
 use super::space::{Hole, Place, Segment, TAG, Tag};
 use super::{BUCKETS, Compacted, HOLES, Location, STEP, Segments, WASTE, block_of};
 use crate::frames::FrameId;
@@ -53,8 +54,8 @@ impl Segments<'_> {
             self.wait -= 1;
             return;
         }
-        let end = self.moved + STEP;
-        while self.moved < end && self.is_wasteful() {
+        let end = self.work + STEP;
+        while self.work < end && self.is_wasteful() {
             if self.drain.is_none() && !self.begin(|_, _| true) {
                 return;
             }
@@ -70,13 +71,17 @@ impl Segments<'_> {
     pub(super) fn compact_round(&mut self, budget: Bytes) -> Compacted {
         if core::mem::take(&mut self.touched) {
             self.round = self.round.wrapping_add(1);
-            self.owed = 0;
+            (self.owed, self.settled) = (0, false);
+        }
+        if self.settled {
+            return Compacted::default();
         }
         let (moved, frames) = (self.moved, self.frames_held);
-        let end = Bytes(moved.0.saturating_add(budget.0));
-        while self.moved < end {
+        let end = Bytes(self.work.0.saturating_add(budget.0));
+        while self.work < end {
             let older = |pool: &Self, segment| pool.is_older(segment);
             if self.drain.is_none() && !(self.is_loose() && self.begin(older)) {
+                self.settled = true;
                 break;
             }
             if self.drain_until(end) == Step::Stuck
@@ -84,6 +89,8 @@ impl Segments<'_> {
             {
                 self.stop_draining();
                 self.space.head_mut(segment).round = self.round;
+                // Others would hardly find more room, and each costs a walk to put it back.
+                break;
             }
         }
         // New segments made on the way count against frames given back later.
@@ -146,10 +153,10 @@ impl Segments<'_> {
         }
     }
 
-    /// Moves objects out of the segment that is drained, until `end` bytes were moved in all.
+    /// Moves objects out of the segment that is drained, until the work comes to `end` in all.
     fn drain_until(&mut self, end: Bytes) -> Step {
         while let Some(Drain { segment, cursor }) = self.drain {
-            if self.moved >= end {
+            if self.work >= end {
                 return Step::Paused;
             }
             let Some(next) = self.move_out(cursor) else { return Step::Stuck };
@@ -201,6 +208,7 @@ impl Segments<'_> {
         self.space.park(left);
         self.add_live(from.segment(), -(left.length as isize));
         self.moved += Bytes(from.size);
+        self.work += Bytes(from.size) + MOVE_COST;
         Some(left.end())
     }
 
@@ -256,22 +264,12 @@ impl Segments<'_> {
     }
 
     /// Empties the segment of frame `from`, and makes a segment of frame `to`; `from` is left to
-    /// the caller. `false`, and nothing taken, when its objects find no place. A segment of `to`
-    /// keeps the owner of `from`, whose frames it is not among: so a frame outside its owner is a
-    /// segment of its own.
+    /// the caller. `false`, and nothing taken, when its objects find no place.
     ///
     /// # Safety
     /// `from` is a frame of a segment, and `owner` and `order` were set with it. `to` is handed out
     /// and nobody uses it.
-    pub(super) unsafe fn exchange(
-        &mut self,
-        from: FrameId,
-        to: FrameId,
-        owner: Segment,
-        order: u8,
-    ) -> bool {
-        let inside = (owner.0..owner.0 + (1 << order)).contains(&from.index());
-        let segment = if inside { owner } else { Segment(from.index()) };
+    pub(super) unsafe fn exchange(&mut self, from: FrameId, to: FrameId, segment: Segment) -> bool {
         self.stop_draining();
         self.begin_with(segment);
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));

@@ -44,8 +44,8 @@ const WASTE: usize = 27;
 /// Holes may be this many thousandths of the pool in any case, where small objects make tags
 /// costly.
 const HOLES: usize = 10;
-/// Bytes of objects that a call of `alloc` or `free` moves at most, and one object more: about two
-/// microseconds of copying.
+/// Bytes of objects that a call of `alloc` or `free` moves at most, [`MOVE_COST`] counted for each,
+/// and one object more.
 const STEP: Bytes = Bytes(16 << 10);
 
 /// Where an object lies, as kept in its handle word. The low 16 bits are never zero.
@@ -111,6 +111,10 @@ pub struct Segments<'f> {
     /// Calls to wait for before segments are drained unasked again, after frames ran out.
     wait: u32,
     moved: Bytes,
+    /// The same, with [`MOVE_COST`] for each object.
+    work: Bytes,
+    /// The last [`Pool::compact`] found nothing left to do, and nothing has changed since.
+    settled: bool,
     /// While the pool holds frames and was the first in their allocator to do so.
     claim: Option<MoveClaim<'f>>,
 }
@@ -137,6 +141,8 @@ impl<'f> Segments<'f> {
             owed: 0,
             wait: 0,
             moved: Bytes(0),
+            work: Bytes(0),
+            settled: false,
             claim: None,
         }
     }
@@ -303,8 +309,8 @@ impl Pool for Segments<'_> {
 }
 
 impl Migrate for Segments<'_> {
-    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
+    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, _: u8) -> bool {
         // SAFETY: `from` is ours and `to` is handed out to us.
-        unsafe { self.exchange(from, to, Segment(owner), index) }
+        unsafe { self.exchange(from, to, Segment(owner)) }
     }
 }

@@ -266,3 +266,45 @@ proptest! {
         pool.check();
     }
 }
+
+/// What was shrunk out of a block, and out of the next one into that block again, lies where other
+/// segments were.
+#[test]
+fn frames_moved_back_to_where_their_segment_was_are_their_own() {
+    for seed in 1..20_u32 {
+        let frames = FrameAllocator::new();
+        let blocks = |count| Bytes(count * BLOCK_BYTES);
+        let (span, online) = (Config::one_zone(blocks(8)), blocks(3));
+        frames.init(Config { core: Some(blocks(1)), online, ..span }).unwrap();
+        let mut pair = Pair::<Packed>::new(&frames);
+        let figures = || *frames.stats().zone(Mobility::EasyReclaim);
+        let mut word = seed;
+        let mut next = || {
+            word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            word as usize >> 8
+        };
+        while figures().free.0 > 40 {
+            assert!(pair.store(Bytes(next() % 4096 + 1)));
+        }
+        while pair.held.len() > 100 && figures().used.0 > 300 {
+            let which = next() % pair.held.len();
+            pair.free(which);
+        }
+        for round in 0..6 {
+            // One frame of the block that must stay is held, so the other one goes.
+            let free = core::iter::from_fn(|| frames.alloc(Mobility::EasyReclaim).ok());
+            let mut taken: Vec<_> = free.collect();
+            let stays = |frame: &FrameId| frame.index() as usize / 512 == 1 + round % 2;
+            let pin = taken.iter().position(stays).map(|place| taken.remove(place));
+            // SAFETY: the frames are ours and were never used.
+            taken.into_iter().for_each(|frame| unsafe { frames.free(frame) });
+            let online = frames.online();
+            pair.pool.shrink_frames(online - blocks(1));
+            // SAFETY: the frame is ours and was never used.
+            pin.into_iter().for_each(|frame| unsafe { frames.free(frame) });
+            pair.check();
+            let _ = frames.grow(blocks(1));
+        }
+        pair.finish();
+    }
+}

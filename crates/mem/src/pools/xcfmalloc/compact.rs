@@ -15,6 +15,7 @@
 
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
+use super::super::MOVE_COST;
 use super::blocks::{Blocks, NO_FRAME};
 use super::descriptor::{Block, BlockRef, Place};
 use crate::frames::FrameId;
@@ -95,11 +96,11 @@ impl Blocks<'_> {
         self.occupied() - self.used.div_ceil(self.granules())
     }
 
-    /// Moves objects out of the emptiest frames until `budget` bytes were moved, and returns how
-    /// many were.
+    /// Moves objects out of the emptiest frames until the work comes to `budget`, and returns how
+    /// many bytes were moved.
     pub(super) fn compact(&mut self, budget: Bytes, bounce: &mut Page) -> Bytes {
-        let mut moved = Bytes(0);
-        while moved < budget && !self.compaction.settled {
+        let (mut moved, mut work) = (Bytes(0), Bytes(0));
+        while work < budget && !self.compaction.settled {
             let Some(frame) = self.victim() else {
                 let Progress { settled, opened, fruitless, .. } = &mut self.compaction;
                 (*settled, *opened, *fruitless) = (true, 0, 0);
@@ -107,15 +108,17 @@ impl Blocks<'_> {
             };
             self.isolate(frame);
             let mut has_room = true;
-            while moved < budget && has_room && self.compaction.isolated == frame {
+            while work < budget && has_room && self.compaction.isolated == frame {
                 let before = self.occupied();
                 let size = self.relocate_one_of(frame, bounce);
                 has_room = size > 0;
                 self.compaction.moved(size, before, self.occupied());
-                moved += Bytes(size);
+                (moved, work) = (moved + Bytes(size), work + Bytes(size) + MOVE_COST);
             }
             self.rejoin();
             if !has_room {
+                // Until something is freed.
+                self.compaction.settled = true;
                 break;
             }
         }

@@ -12,24 +12,24 @@
 
 use coldpress_sys::{Bytes, PageCount};
 
-use super::super::ClassStats;
+use super::super::{ClassStats, MOVE_COST};
 use super::Zsmalloc;
 use super::object::{self, Location, Place};
 use super::size_class::SizeClass;
 use super::zspage::ZspageRef;
 
 impl Zsmalloc<'_> {
-    /// Moves objects until `budget` bytes were moved (the last one may go beyond), or nothing more
-    /// can be done. How many bytes were moved.
-    pub(super) fn move_objects(&mut self, budget: Bytes) -> Bytes {
-        let mut moved = Bytes(0);
+    /// Moves objects until the work comes to `budget` (the last one may go beyond), or nothing more
+    /// can be done. How many bytes were moved, and whether it was all.
+    pub(super) fn move_objects(&mut self, budget: Bytes) -> (Bytes, bool) {
+        let (mut moved, mut work) = (Bytes(0), Bytes(0));
         for number in 0..self.classes.count() {
-            while moved < budget && self.freeable(number) > PageCount(0) {
+            while work < budget && self.freeable(number) > PageCount(0) {
                 let Some(bytes) = self.move_one(number) else { break };
-                moved += bytes;
+                (moved, work) = (moved + bytes, work + bytes + MOVE_COST);
             }
         }
-        moved
+        (moved, work < budget)
     }
 
     /// Frames that a class could do without.

@@ -183,10 +183,9 @@ impl Pool for Zsmalloc<'_> {
 
     fn compact(&mut self, budget: Bytes) -> Compacted {
         let before = self.zspages.held.count();
-        let moved = self.move_objects(budget);
+        let (moved, is_done) = self.move_objects(budget);
         // Frames are reported when what was taken for the moves is made up for.
         let due = self.zspages.held.count() + self.owed;
-        let is_done = moved < budget;
         self.owed = if is_done { PageCount(0) } else { due.saturating_sub(before) };
         Compacted { moved, freed: before.saturating_sub(due) }
     }
