@@ -16,10 +16,10 @@ use coldpress_sys::{Bytes, PageCount, SysResult};
 
 use crate::ledger::{Ledger, Terms};
 
-/// The reserve is a 32nd of the budget, within these bounds, plus room for native growth: the first
+/// The reserve is a 24th of the budget, within these bounds, plus room for native growth: the first
 /// burst of it, by libc's own mappings, comes before any was seen.
 const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
-const RESERVE_MAX: PageCount = Bytes::mib(4).pages_down();
+const RESERVE_MAX: PageCount = Bytes::mib(6).pages_down();
 /// Between soft and hard, reclaim goes along with faults: twice what the largest chunk of limbo
 /// frees, or a 32nd of the budget.
 const BAND: PageCount = Bytes::mib(2).pages_down();
@@ -123,7 +123,7 @@ impl Budget {
 
     /// Above this, reclaim comes before anything else.
     pub fn hard(&self) -> PageCount {
-        let reserve = PageCount(self.total.0 / 32).clamp(RESERVE_MIN, RESERVE_MAX);
+        let reserve = PageCount(self.total.0 / 24).clamp(RESERVE_MIN, RESERVE_MAX);
         let growth = PageCount((3 * self.growth.0).min(self.total.0 / 4));
         self.total.saturating_sub(self.others).saturating_sub(reserve + growth)
     }

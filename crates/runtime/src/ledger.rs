@@ -67,7 +67,7 @@ counters! {
     /// Pages that could not be brought back and were poisoned.
     PagesPoisoned "poisoned_pages",
     /// Pages thought to be in place that were not: given up by the program (MADV_FREE) and dropped
-    /// by the kernel. They read as zeros.
+    /// by the kernel, so they read as zeros; or unmapped a moment before.
     PagesDropped "dropped_pages",
     /// Forks for which everything was brought back.
     Forks "forks",

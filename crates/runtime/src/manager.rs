@@ -385,6 +385,8 @@ fn pool_limits(terms: &Terms) -> (PageCount, PageCount) {
     (terms.pool_max, PageCount(terms.budget.0 * POOL_HARD_PERCENT / 100).max(terms.pool_max))
 }
 
+/// Not inlined: a pool is some 35 KiB, and the caller's stack is there for ever.
+#[inline(never)]
 fn open_zswap(
     terms: &Terms,
     frames: &'static FrameAllocator,

@@ -186,6 +186,8 @@ impl Manager {
         let told = progress.done.pages_down();
         let untold = match progress.stop {
             None => PageCount(0),
+            // It stopped before it began: looking would only wait for the change.
+            Some(Stop::Changing) if told == PageCount(0) => PageCount(0),
             Some(_) => self.moved_beyond(target, told, count),
         };
         let moved = told + untold;

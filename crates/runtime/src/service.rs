@@ -210,7 +210,8 @@ impl Manager {
                 self.keep_quiet();
             }
             self.take_hints();
-            self.look_around(idle);
+            // Reclaim of the last turn may have read faults.
+            self.look_around(idle && self.pending.is_empty());
             // Last, so that little is done once a thread has been woken. Reclaim reads messages
             // too, so there may be faults even when idle.
             self.serve_pending();
