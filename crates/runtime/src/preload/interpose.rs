@@ -3,7 +3,7 @@
 //! - Ways to copy the address space that run no fork handlers: `_Fork`, `clone` and `syscall`.
 //! - Calls that the kernel refuses to a process of several threads: `unshare` and `setns`.
 //! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
-//! - `mmap`, so that fresh memory is known at once.
+//! - `mmap` and `sbrk`, so that fresh memory is known at once.
 //! - `madvise`, for the two kinds of advice that change contents without telling us.
 //!
 //! Each does what libc's does, by the same system call. libc's own calls do not come here: memory
@@ -12,7 +12,7 @@
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use coldpress_sys::{Bytes, raw};
+use coldpress_sys::{Bytes, PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
 
 use super::{CONTROL, fork, start_again};
@@ -29,6 +29,8 @@ static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
+    /// libc's own `sbrk`, which keeps the break for malloc too.
+    fn __sbrk(increment: isize) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn __clone(
         function: *mut c_void,
@@ -132,6 +134,26 @@ unsafe extern "C" fn mmap64(
 ) -> *mut c_void {
     // SAFETY: the program's own call, handed on.
     unsafe { mmap(address, length, protection, flags, fd, offset) }
+}
+
+/// `sbrk(2)`. What the break has grown by is registered before the program can touch it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
+    // SAFETY: the program's own call, handed on.
+    let old = unsafe { __sbrk(increment) };
+    // The failure of sbrk is the address -1.
+    if increment > 0 && old.addr() != usize::MAX && CONTROL.is_managing() {
+        let start = old.addr().next_multiple_of(PAGE_BYTES);
+        let end = (old.addr() + increment.unsigned_abs()).next_multiple_of(PAGE_BYTES);
+        let length = Bytes(end - start);
+        if length >= REGION_BYTES_MIN {
+            CONTROL.hint(start, length);
+        }
+    }
+    old
 }
 
 /// Whether a new mapping is private anonymous memory to write to, large enough, and nothing
