@@ -52,12 +52,13 @@ fn ticks_of<R>(call: impl FnOnce() -> R) -> (u64, R) {
 mod tests {
     use super::*;
 
+    /// Only a wrong unit is far off: the machine may be busy, the counter's rate is measured.
     #[test]
-    fn a_call_takes_as_long_as_by_the_clock() {
+    fn a_call_takes_about_as_long_as_by_the_clock() {
         let watch = Stopwatch::learn();
         let started = Instant::now();
         let (ns, ()) = watch.time(|| cpu::sleep_ns(3_000_000));
-        let most = started.elapsed().as_nanos() as f64 * 1.05;
-        assert!((2_900_000.0..most).contains(&ns), "{ns} against {most}");
+        let most = started.elapsed().as_nanos() as f64 * 2.0;
+        assert!((1_500_000.0..most).contains(&ns), "{ns} against {most}");
     }
 }
