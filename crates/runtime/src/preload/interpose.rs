@@ -6,8 +6,9 @@
 //! - `mmap` and `sbrk`, so that fresh memory is known at once.
 //! - `madvise`, for the two kinds of advice that change contents without telling us.
 //!
-//! Each does what libc's does, by the same system call. libc's own calls do not come here: memory
-//! that it maps is found when it has grown.
+//! Each does what libc's does: by the same system call, or by libc's own function where libc keeps
+//! something beside it (`_Fork`, `sbrk`). libc's own calls do not come here: memory that it maps is
+//! found when it has grown.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
