@@ -66,7 +66,7 @@ fn every_byte_survives_torture_within_a_fifth() {
     println!("{run}\n{}", output(&run));
     assert_ok(&run, "torture");
     assert_evicted(&run, TORTURE_BYTES, budget);
-    run.assert_within_budget_but_for_the_disk();
+    run.assert_within_budget();
 }
 
 /// One thread with a fixed number of operations is the same run each time: same digest.

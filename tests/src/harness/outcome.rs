@@ -124,25 +124,11 @@ impl Run {
     /// # Panics
     /// When one was, or the watcher took none.
     pub fn assert_within_budget(&self) {
-        self.assert_below(SLACK, 0);
-    }
-
-    /// As [`Run::assert_within_budget`], for a program that maps and touches memory behind libc's
-    /// back while the service thread may wait for a slow disk: of 1000 samples one may be over, and
-    /// none by twice the slack.
-    ///
-    /// # Panics
-    /// When more were, or the watcher took none.
-    pub fn assert_within_budget_but_for_the_disk(&self) {
-        self.assert_below(SLACK + SLACK, self.memory.samples / 1000);
-    }
-
-    fn assert_below(&self, slack: Bytes, over_max: usize) {
         let budget = self.budget.expect("only managed runs have one");
         let memory = &self.memory;
         assert!(memory.samples > 0, "{}: the watcher saw nothing", self.name);
         assert!(
-            memory.peak_below <= budget + slack && memory.over_count <= over_max,
+            memory.peak_below <= budget + SLACK,
             "{}: peak {} over budget {}; {} of {} samples over, first {:?}",
             self.name,
             Mib(memory.peak_below),
