@@ -17,7 +17,7 @@ use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysResult};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 2;
+pub const LEDGER_VERSION: u32 = 3;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident $text:literal,)*) => {
@@ -62,6 +62,8 @@ counters! {
     PagesWrittenBack "written_back_pages",
     /// Nanoseconds from reading a fault to its page being placed.
     StallNs "stall_ns",
+    /// Bytes of compressed pages moved closer together.
+    BytesCompacted "compacted_bytes",
     /// Pages moved out of the program.
     PagesMoved "moved_pages",
     /// Pages that could not be brought back and were poisoned.

@@ -207,6 +207,12 @@ impl Manager {
         });
         manager.own_held = manager.own_memory();
         manager.ledger.seats[manager.seat].set_managing();
+        manager.link.tell(format_args!(
+            "process {} is managed: pool {}, codec {}",
+            raw::process_id(),
+            manager.zswap.pool().kind(),
+            manager.zswap.codec(),
+        ));
         Ok(manager)
     }
 

@@ -232,7 +232,8 @@ impl Manager {
             return;
         }
         if nobody_waits {
-            self.zswap.compact(COMPACTED);
+            let moved = self.zswap.compact(COMPACTED).moved;
+            self.count(Counter::BytesCompacted, moved.0);
         }
         // What the program gave up without any reclaim going on.
         self.trim_frames(if nobody_waits { TRIM_MAX_IDLE } else { TRIM_MAX });

@@ -25,7 +25,7 @@ extern crate alloc;
 use alloc::boxed::Box;
 
 use coldpress_backing::{Backing, SLOT_BYTES, SlotCount, Slots};
-use coldpress_codec::Codec;
+use coldpress_codec::{Codec, CodecId};
 use coldpress_mem::frames::Shrunk;
 use coldpress_mem::pools::{Compacted, Pool};
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
@@ -104,6 +104,16 @@ impl<P: Pool> Zswap<P> {
             compressed: room::table(PAGE_BYTES, || 0)?,
             batch: room::table(batch_bytes, || 0)?,
         })
+    }
+
+    /// Where compressed pages are kept.
+    pub fn pool(&self) -> &P {
+        &self.pool
+    }
+
+    /// How pages are compressed.
+    pub fn codec(&self) -> CodecId {
+        self.codec.id()
     }
 
     /// Whether a page is stored under `key`.

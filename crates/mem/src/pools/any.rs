@@ -46,6 +46,13 @@ macro_rules! kinds {
                     $(PoolKind::$kind => Self::$kind($make(frames)),)+
                 }
             }
+
+            /// Which kind this is.
+            pub const fn kind(&self) -> PoolKind {
+                match self {
+                    $(Self::$kind(_) => PoolKind::$kind,)+
+                }
+            }
         }
 
         /// Calls `$body` with the pool inside.

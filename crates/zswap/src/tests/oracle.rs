@@ -19,6 +19,7 @@ pub(super) enum Step {
     Shrink { frames: usize },
     Limits { max: usize, hard: usize },
     Trim { slots: u32 },
+    Compact { bytes: usize },
 }
 
 /// Random steps; most of them store.
@@ -38,6 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0_u16..2).prop_map(|area| Step::InvalidateArea { area }),
         (0_usize..60, 0_usize..90).prop_map(|(max, hard)| Step::Limits { max, hard }),
         (0_u32..9).prop_map(|slots| Step::Trim { slots }),
+        (0_usize..100_000).prop_map(|bytes| Step::Compact { bytes }),
     ];
     prop::collection::vec(prop_oneof![99 => step, 1 => rare], 0..400)
 }
@@ -92,6 +94,11 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
         }
         Step::Trim { slots } => {
             assert!(world.zswap.trim_backing(SlotCount(slots)) <= SlotCount(slots));
+        }
+        Step::Compact { bytes } => {
+            let before = world.zswap.pool_frames();
+            let freed = world.zswap.compact(Bytes(bytes)).freed;
+            assert_eq!(world.zswap.pool_frames() + freed, before);
         }
         Step::Limits { max, hard } => {
             world.zswap.set_pool_limits(PageCount(max), PageCount(hard));

@@ -54,6 +54,26 @@ fn the_oldest_go_first_and_loaded_ones_get_a_second_chance() {
 }
 
 #[test]
+fn compaction_gives_frames_back_and_keeps_the_pages() {
+    with_zsmalloc(1000, |pool| {
+        let config = config(CodecId::Lz4, 1000, 1000);
+        let mut world = World::new(config, pool, None, Allowed::None);
+        for number in 0..1000 {
+            world.store(Key::new(0, number), &page(number, 1000)).unwrap();
+        }
+        for number in (0..1000).filter(|number| number % 4 > 0) {
+            world.invalidate(Key::new(0, number));
+        }
+        let before = world.zswap.pool_frames();
+        let done = world.zswap.compact(Bytes::mib(4));
+        assert_eq!(world.zswap.pool_frames() + done.freed, before);
+        let least = world.zswap.stats().pool_bytes.pages_up();
+        assert!(world.zswap.pool_frames() <= least + PageCount(4), "{done:?} of {before:?}");
+        world.finish();
+    });
+}
+
+#[test]
 fn same_filled_pages_are_never_written_back() {
     let mut world = world(4, 4, 8);
     for number in 0..100 {
