@@ -1,6 +1,6 @@
 //! Files: an unnamed spill file, written and read at offsets.
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, StatVfs};
 
 use crate::error::{SysError, SysResult};
@@ -88,6 +88,12 @@ impl SpillFile {
     pub fn space_available(&self) -> SysResult<Bytes> {
         let stat: StatVfs = rustix::fs::fstatvfs(&self.fd).map_err(SysError::of("fstatvfs"))?;
         Ok(Bytes(stat.f_bavail.saturating_mul(stat.f_frsize) as usize))
+    }
+}
+
+impl AsFd for SpillFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

@@ -5,9 +5,12 @@
 //! failed call, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
 //! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls and threads,
 //! [`cpu`] processors and clocks, [`proc`] what the kernel says of this process, [`net`] packets
-//! with descriptors, [`rseq`] lists of one processor each, [`uffd`] faults, [`wait`] waiting for
-//! them.
+//! with descriptors, [`ring`] transfers that nobody waits for, [`rseq`] lists of one processor
+//! each, [`uffd`] faults, [`wait`] waiting for them.
 #![cfg_attr(not(any(test, miri)), no_std)]
+
+// For the type of an owned buffer; nothing here allocates.
+extern crate alloc;
 
 pub mod cpu;
 pub mod error;
@@ -23,6 +26,7 @@ pub mod page;
 pub mod pair;
 pub mod proc;
 pub mod raw;
+pub mod ring;
 pub mod rseq;
 pub mod shared;
 pub mod sync;

@@ -1,0 +1,411 @@
+//! io_uring: transfers between files and memory that nobody waits for.
+//!
+//! A [`Ring`] owns the buffer of each transfer under way, so that nobody else can touch what the
+//! kernel reads or fills; it comes back with the result. The ring belongs to the thread that made
+//! it: the kernel refuses the calls of another (`IORING_SETUP_SINGLE_ISSUER`), and puts results
+//! into the ring only inside our calls (`IORING_SETUP_DEFER_TASKRUN`), so that no other call of
+//! this thread is interrupted.
+//!
+//! Invariants:
+//! 1. A transfer is in `under_way` from its submission until its result was taken, and the number
+//!    of its place is the entry's user data.
+//! 2. The submission queue is empty between calls: what could not be submitted is taken out again.
+
+use alloc::boxed::Box;
+use core::ffi::c_void;
+use core::mem;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::io_uring::{
+    IoringEnterFlags, IoringFeatureFlags, IoringOp, IoringSetupFlags, IoringSqFlags,
+    IoringSqeFlags, addr_or_splice_off_in_union, io_uring_cqe, io_uring_enter, io_uring_params,
+    io_uring_ptr, io_uring_setup, io_uring_sqe, io_uring_user_data, len_union, off_or_addr2_union,
+};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::error::{SysError, SysResult};
+use crate::file::SpillFile;
+use crate::page::Bytes;
+
+/// Most transfers under way at a time.
+pub const TRANSFERS_MAX: usize = 16;
+/// Entries of the submission queue: a transfer and what follows it.
+const ENTRIES: u32 = 2 * TRANSFERS_MAX as u32;
+/// User data of an entry whose result is of no interest.
+const NOBODY: u64 = u64::MAX;
+/// Where the two mappings of a ring begin in its file (io_uring_setup(2)).
+const OFFSET_QUEUES: u64 = 0;
+const OFFSET_ENTRIES: u64 = 0x1000_0000;
+/// Bytes of a completion.
+const COMPLETION_BYTES: usize = 16;
+const _: () = assert!(size_of::<io_uring_cqe>() == COMPLETION_BYTES);
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the buffer to the file; then the kernel is asked to begin writing them to the disk, as
+    /// by [`SpillFile::start_write_out`].
+    Write,
+    /// From the file to the buffer.
+    Read,
+}
+
+/// Bytes on their way between a buffer and a file.
+#[derive(Debug)]
+pub struct Transfer {
+    /// Which way.
+    pub way: Way,
+    /// Where in the file, in bytes.
+    pub position: u64,
+    /// The first so many bytes of the buffer take part.
+    pub length: Bytes,
+    /// The buffer, the ring's until the transfer has ended.
+    pub buffer: Box<[u8]>,
+    /// Its caller's own number for it.
+    pub token: u32,
+}
+
+/// An io_uring instance.
+#[derive(Debug)]
+pub struct Ring {
+    under_way: [Option<Transfer>; TRANSFERS_MAX],
+    count: usize,
+    queues: Mapping,
+    entries: Mapping,
+    params: io_uring_params,
+    fd: OwnedFd,
+}
+
+// SAFETY: the mappings are the ring's own. Another thread's calls are refused by the kernel, which
+// the methods answer like any other refusal.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Makes a ring for this thread. `EPERM` or `ENOSYS` where io_uring is forbidden, as in many
+    /// containers; `EINVAL` before Linux 6.6.
+    pub fn new() -> SysResult<Self> {
+        let mut params = io_uring_params::default();
+        params.flags = IoringSetupFlags::SINGLE_ISSUER
+            | IoringSetupFlags::DEFER_TASKRUN
+            | IoringSetupFlags::TASKRUN_FLAG
+            | IoringSetupFlags::NO_SQARRAY
+            | IoringSetupFlags::SUBMIT_ALL;
+        // SAFETY: the parameters are initialized, and the kernel fills them in.
+        let fd = unsafe { io_uring_setup(ENTRIES, &mut params) }
+            .map_err(SysError::of("io_uring_setup"))?;
+        if !params.features.contains(IoringFeatureFlags::SINGLE_MMAP) {
+            return Err(SysError { call: "io_uring_setup(one mapping)", errno: 22 });
+        }
+        let queues = params.cq_off.cqes as usize + params.cq_entries as usize * COMPLETION_BYTES;
+        let entries = params.sq_entries as usize * size_of::<io_uring_sqe>();
+        Ok(Self {
+            under_way: [const { None }; TRANSFERS_MAX],
+            count: 0,
+            queues: Mapping::of(fd.as_fd(), OFFSET_QUEUES, queues)?,
+            entries: Mapping::of(fd.as_fd(), OFFSET_ENTRIES, entries)?,
+            params,
+            fd,
+        })
+    }
+
+    /// Transfers under way, or ended and not taken.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Starts a transfer with `file`. Gives it back when the kernel refuses it, or when
+    /// [`TRANSFERS_MAX`] are under way. The length must not exceed the buffer's.
+    pub fn begin(&mut self, file: &SpillFile, transfer: Transfer) -> Result<(), Transfer> {
+        assert!(transfer.length.0 <= transfer.buffer.len(), "a transfer longer than its buffer");
+        let Some(place) = self.under_way.iter().position(Option::is_none) else {
+            return Err(transfer);
+        };
+        let file = file.as_fd();
+        let first = io_uring_sqe {
+            opcode: match transfer.way {
+                Way::Write => IoringOp::Write,
+                Way::Read => IoringOp::Read,
+            },
+            flags: match transfer.way {
+                Way::Write => IoringSqeFlags::IO_LINK,
+                Way::Read => IoringSqeFlags::empty(),
+            },
+            addr_or_splice_off_in: addr_or_splice_off_in_union {
+                addr: io_uring_ptr::new(transfer.buffer.as_ptr().cast_mut().cast()),
+            },
+            user_data: io_uring_user_data::from_u64(place as u64),
+            ..entry(file, &transfer)
+        };
+        let write_out = (transfer.way == Way::Write).then(|| io_uring_sqe {
+            opcode: IoringOp::Fadvise,
+            flags: IoringSqeFlags::CQE_SKIP_SUCCESS,
+            op_flags: rustix::io_uring::op_flags_union {
+                fadvise_advice: rustix::fs::Advice::DontNeed,
+            },
+            user_data: io_uring_user_data::from_u64(NOBODY),
+            ..entry(file, &transfer)
+        });
+        // From here on the kernel may use the buffer, which stays where it is: it is boxed.
+        self.under_way[place] = Some(transfer);
+        if self.submit(first, write_out).is_err() {
+            return self.under_way[place].take().map_or(Ok(()), Err);
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// The next transfer that has ended, with the bytes done or the error. The kernel may have done
+    /// fewer than asked for.
+    pub fn ended(&mut self) -> Option<(Transfer, SysResult<Bytes>)> {
+        while self.count > 0 {
+            let (place, result) = self.take_completion()?;
+            let ended = usize::try_from(place).ok();
+            let transfer = ended.and_then(|place| self.under_way.get_mut(place)?.take());
+            if let Some(transfer) = transfer {
+                self.count -= 1;
+                let call = match transfer.way {
+                    Way::Write => "io_uring write",
+                    Way::Read => "io_uring read",
+                };
+                let done = usize::try_from(result).map(Bytes);
+                return Some((transfer, done.map_err(|_| SysError { call, errno: -result })));
+            }
+        }
+        None
+    }
+
+    /// Waits until a transfer has ended. At once when one that has is not taken yet, or none is
+    /// under way.
+    pub fn wait(&self) -> SysResult<()> {
+        if self.count == 0 || self.is_ready() {
+            return Ok(());
+        }
+        self.enter(0, 1).map(|_| ())
+    }
+
+    /// Puts one or two entries into the queue and hands them to the kernel. On an error it has
+    /// none.
+    fn submit(&mut self, first: io_uring_sqe, second: Option<io_uring_sqe>) -> SysResult<()> {
+        let tail = self.queue_word(self.params.sq_off.tail);
+        // Relaxed: this thread alone writes it.
+        let start = tail.load(Ordering::Relaxed);
+        let mut end = start;
+        for entry in [Some(first), second].into_iter().flatten() {
+            let index = end & (self.params.sq_entries - 1);
+            // SAFETY: the index is below the number of entries, a power of two; the kernel reads
+            // entries only inside `enter`.
+            unsafe { self.entries.start.cast::<io_uring_sqe>().add(index as usize).write(entry) };
+            end = end.wrapping_add(1);
+        }
+        // Release pairs with the kernel's acquire of the tail, inside `enter`.
+        tail.store(end, Ordering::Release);
+        let submitted = self.enter(end.wrapping_sub(start), 0);
+        // Nothing was taken, or all but the hint that follows a write.
+        let count = submitted.unwrap_or(0);
+        // Release pairs with the kernel's acquire, as above.
+        tail.store(start.wrapping_add(count), Ordering::Release);
+        submitted?;
+        if count == 0 { Err(SysError { call: "io_uring_enter", errno: 11 }) } else { Ok(()) }
+    }
+
+    fn enter(&self, submitted: u32, wanted: u32) -> SysResult<u32> {
+        let flags = match submitted {
+            0 => IoringEnterFlags::GETEVENTS,
+            _ => IoringEnterFlags::empty(),
+        };
+        loop {
+            // SAFETY: what the entries name, the buffers in `under_way`, stays until each has
+            // ended.
+            match unsafe { io_uring_enter(&self.fd, submitted, wanted, flags) } {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(SysError::of("io_uring_enter")(errno)),
+            }
+        }
+    }
+
+    /// Whether a result lies in the ring.
+    fn is_ready(&self) -> bool {
+        // Relaxed: this thread alone writes it.
+        let head = self.queue_word(self.params.cq_off.head).load(Ordering::Relaxed);
+        // Acquire pairs with the kernel's release of the tail, after it wrote the completions.
+        head != self.queue_word(self.params.cq_off.tail).load(Ordering::Acquire)
+    }
+
+    /// The next completion: user data, and bytes or a negative error number.
+    fn take_completion(&mut self) -> Option<(u64, i32)> {
+        if !self.is_ready() {
+            // Relaxed: a hint; a flag seen late is seen the next time.
+            let flags = self.queue_word(self.params.sq_off.flags).load(Ordering::Relaxed);
+            if !IoringSqFlags::from_bits_retain(flags).contains(IoringSqFlags::TASKRUN) {
+                return None;
+            }
+            self.enter(0, 0).ok()?;
+            if !self.is_ready() {
+                return None;
+            }
+        }
+        let head = self.queue_word(self.params.cq_off.head);
+        // Relaxed: this thread alone writes it.
+        let at = head.load(Ordering::Relaxed);
+        let index = (at & (self.params.cq_entries - 1)) as usize;
+        let offset = self.params.cq_off.cqes as usize + index * COMPLETION_BYTES;
+        // SAFETY: the offset lies in the mapping, whose length was computed from the same numbers;
+        // the completion was written before the tail that `is_ready` read.
+        let (data, result) = unsafe {
+            let place = self.queues.start.add(offset).cast::<io_uring_cqe>();
+            ((*place.as_ptr()).user_data.u64_(), (*place.as_ptr()).res)
+        };
+        // Release pairs with the kernel's acquire of the head before it writes here again.
+        head.store(at.wrapping_add(1), Ordering::Release);
+        Some((data, result))
+    }
+
+    /// A word that is shared with the kernel, at an offset that it told.
+    fn queue_word(&self, offset: u32) -> &AtomicU32 {
+        // SAFETY: the kernel's offsets lie in the mapping and are those of aligned 32-bit words.
+        unsafe { self.queues.start.add(offset as usize).cast::<AtomicU32>().as_ref() }
+    }
+}
+
+/// What every entry of a transfer has.
+fn entry(file: BorrowedFd<'_>, transfer: &Transfer) -> io_uring_sqe {
+    io_uring_sqe {
+        fd: file.as_raw_fd(),
+        off_or_addr2: off_or_addr2_union { off: transfer.position },
+        // A buffer of the heap is shorter than 4 GiB here; a longer transfer ends early, as any
+        // may.
+        len: len_union { len: transfer.length.0 as u32 },
+        ..io_uring_sqe::default()
+    }
+}
+
+impl AsFd for Ring {
+    /// Readable when a transfer has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Ring {
+    /// Waits for the end of all transfers.
+    fn drop(&mut self) {
+        while self.count > 0 {
+            if self.ended().is_none() && self.wait().is_err() {
+                // The kernel may still use the buffers, so they are given up.
+                self.under_way.iter_mut().for_each(|transfer| mem::forget(transfer.take()));
+                return;
+            }
+        }
+    }
+}
+
+/// A part of the ring's file, mapped.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl Mapping {
+    fn of(fd: BorrowedFd<'_>, offset: u64, length: usize) -> SysResult<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { mmap(ptr::null_mut(), length, protection, flags, fd, offset) }
+            .map_err(SysError::of("mmap(io_uring)"))?;
+        // A child of `fork` has no use for it.
+        // SAFETY: the advice changes no contents of the mapping just made.
+        let _ = unsafe { madvise(start, length, Advice::LinuxDontFork) };
+        Ok(Self { start: NonNull::new(start.cast()).expect("mmap returns no null"), length })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it after its ring.
+        let _ = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Risk: a buffer that comes back with other bytes, or that the kernel uses after its end.
+
+    use super::*;
+
+    /// A ring, unless this machine forbids them.
+    fn ring() -> Option<Ring> {
+        match Ring::new() {
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                println!("skipped: {error}");
+                None
+            }
+        }
+    }
+
+    fn transfer(way: Way, number: usize, byte: u8) -> Transfer {
+        let buffer = alloc::vec![byte; 8192].into_boxed_slice();
+        let position = number as u64 * 8192;
+        Transfer { way, position, length: Bytes(8192), buffer, token: number as u32 }
+    }
+
+    #[test]
+    fn all_transfers_end_with_their_own_bytes() {
+        let Some(mut ring) = ring() else { return };
+        let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
+        for (way, byte) in [(Way::Write, 1), (Way::Read, 0)] {
+            for number in 0..TRANSFERS_MAX {
+                ring.begin(&file, transfer(way, number, byte * (number as u8 + 1))).unwrap();
+            }
+            let beyond = ring.begin(&file, transfer(way, TRANSFERS_MAX, 9)).unwrap_err();
+            assert_eq!((beyond.token, beyond.buffer[0]), (TRANSFERS_MAX as u32, 9));
+            let mut seen = [false; TRANSFERS_MAX];
+            while ring.count() > 0 {
+                ring.wait().unwrap();
+                while let Some((transfer, done)) = ring.ended() {
+                    assert_eq!(done, Ok(Bytes(8192)));
+                    let byte = transfer.token as u8 + 1;
+                    assert!(transfer.buffer.iter().all(|found| *found == byte));
+                    assert!(!mem::replace(&mut seen[transfer.token as usize], true));
+                }
+            }
+            assert_eq!(seen, [true; TRANSFERS_MAX]);
+        }
+    }
+
+    #[test]
+    fn ends_of_files_and_errors_are_told() {
+        let Some(mut ring) = ring() else { return };
+        let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
+        file.write_all_at(&[5; 8192 + 100], 0).unwrap();
+        ring.begin(&file, transfer(Way::Read, 1, 0)).unwrap();
+        ring.wait().unwrap();
+        let (part, done) = ring.ended().unwrap();
+        assert_eq!((done, part.buffer[99], part.buffer[100]), (Ok(Bytes(100)), 5, 0));
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/dev/full", flags, rustix::fs::Mode::empty()).unwrap();
+        ring.begin(&SpillFile::from_fd(fd), transfer(Way::Write, 0, 3)).unwrap();
+        ring.wait().unwrap();
+        let (_, done) = ring.ended().unwrap();
+        assert_eq!(done.unwrap_err().to_string(), "io_uring write: EBADF");
+        assert!(ring.ended().is_none());
+    }
+
+    #[test]
+    fn a_ring_that_is_dropped_waits_for_its_transfers() {
+        let Some(mut ring) = ring() else { return };
+        let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
+        for number in 0..TRANSFERS_MAX {
+            ring.begin(&file, transfer(Way::Write, number, 7)).unwrap();
+        }
+        drop(ring);
+        let mut back = [0; 8192];
+        file.read_exact_at(&mut back, (TRANSFERS_MAX as u64 - 1) * 8192).unwrap();
+        assert_eq!(back, [7; 8192]);
+    }
+}
