@@ -251,3 +251,23 @@ fn every_pool_gives_the_same() {
         assert!(!moves || run.stats().count("compacted_bytes") > 0, "{pool} was not compacted");
     }
 }
+
+/// Most goes to disk and comes back from there, through io_uring and where that is forbidden.
+#[test]
+fn pages_on_disk_come_back_the_same() {
+    let Some(words) = small_python("9") else { return };
+    let job = Job::new("disk", words[0].clone()).args(words.into_iter().skip(1));
+    let job = job.options(["--max-pool-percent", "5"]);
+    let plain = job.plain();
+    let budget = Fraction::Half.of(plain.memory.peak_total);
+    let forbidding = env!("CARGO_BIN_EXE_no_io_uring");
+    for (name, before) in [("io_uring", None), ("plain calls", Some(forbidding))] {
+        let run = job.clone().before(before).managed(budget);
+        println!("{name}: {run}");
+        run.assert_same(&plain);
+        run.assert_within_budget();
+        for counter in ["written_back_pages", "read_back_pages"] {
+            assert!(run.stats().count(counter) > 1000, "{name}: {counter}; {}", run.stderr);
+        }
+    }
+}

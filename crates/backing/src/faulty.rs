@@ -3,12 +3,13 @@
 //! Writes and reads are numbered together, from zero. Failing "at operation N, for all N" then
 //! walks every error path of a user.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use coldpress_sys::{Bytes, SysError};
+use coldpress_sys::{BorrowedFd, Bytes, SysError};
 
-use crate::{Backing, BackingError, SlotCount, SlotId};
+use crate::{Backing, BackingError, Ended, Request, SlotCount, SlotId, Way};
 
 /// `EIO` (asm-generic/errno-base.h), what a broken disk answers.
 const EIO: i32 = 5;
@@ -25,6 +26,9 @@ pub enum Fault {
     Tear,
     /// A write reports `Full`, having stored its first half; reads work.
     Full,
+    /// The operation is told to have ended only when the caller waits for it: later than all
+    /// others, in the reverse order of their beginnings.
+    Delay,
 }
 
 /// A backing whose operations in a range go wrong.
@@ -34,20 +38,60 @@ pub struct FaultyBacking<B> {
     fault: Fault,
     faulty: Range<u64>,
     operations: u64,
+    /// Faulty operations under way: their token, and their length as it was asked for.
+    under_way: Vec<(u32, Bytes)>,
+    /// Operations that have not ended inside.
+    inside: usize,
+    /// Operations that have: those whose end is not told yet, and those whose end is.
+    delayed: Vec<Ended>,
+    told: VecDeque<Ended>,
 }
 
 impl<B: Backing> FaultyBacking<B> {
     /// `inner`, with `fault` at each operation whose number lies in `faulty`: `n..n + 1` for once,
-    /// `n..u64::MAX` for ever after.
+    /// `n..u64::MAX` for ever after. Tokens under way must differ.
     pub fn new(inner: B, fault: Fault, faulty: Range<u64>) -> Self {
-        Self { inner, fault, faulty, operations: 0 }
+        let (under_way, delayed, told) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { inner, fault, faulty, operations: 0, under_way, inside: 0, delayed, told }
     }
 
-    /// Counts an operation; the fault to make in it, if any.
-    fn next_fault(&mut self) -> Option<Fault> {
-        let number = self.operations;
-        self.operations += 1;
-        self.faulty.contains(&number).then_some(self.fault)
+    /// Takes what has ended inside.
+    fn take_ended(&mut self) {
+        while let Some(mut ended) = self.inner.ended() {
+            self.inside -= 1;
+            let token = ended.request.token;
+            let place = self.under_way.iter().position(|&(other, _)| other == token);
+            if let Some(place) = place {
+                self.end(&mut ended);
+                ended.request.length = self.under_way.swap_remove(place).1;
+            }
+            match self.fault {
+                Fault::Delay if place.is_some() => self.delayed.push(ended),
+                _ => self.told.push_back(ended),
+            }
+        }
+    }
+
+    /// What the caller gets for a faulty operation that has ended inside.
+    fn end(&self, ended: &mut Ended) {
+        let errno = EIO;
+        let (way, inside) = (ended.request.way, ended.result.is_ok());
+        let bytes = &mut ended.request.buffer[..ended.request.length.0];
+        match (self.fault, way) {
+            _ if !inside => {}
+            (Fault::Fail, Way::Write) => {
+                ended.result = Err(BackingError::Sys(SysError { call: "pwrite", errno }));
+            }
+            (Fault::Fail, Way::Read) => {
+                spoil(bytes, self.fault);
+                ended.result = Err(BackingError::Sys(SysError { call: "pread", errno }));
+            }
+            (Fault::Full, Way::Write) => ended.result = Err(BackingError::Full),
+            (Fault::Corrupt | Fault::Tear, Way::Read) => spoil(bytes, self.fault),
+            (Fault::Corrupt | Fault::Tear, Way::Write)
+            | (Fault::Full, Way::Read)
+            | (Fault::Delay, _) => {}
+        }
     }
 }
 
@@ -56,7 +100,7 @@ fn spoil(bytes: &mut [u8], fault: Fault) {
     let middle = bytes.len() / 2;
     match fault {
         Fault::Tear => bytes[middle..].fill(0),
-        Fault::Fail | Fault::Corrupt | Fault::Full => {
+        Fault::Fail | Fault::Corrupt | Fault::Full | Fault::Delay => {
             if let Some(byte) = bytes.get_mut(middle) {
                 *byte ^= 0x10;
             }
@@ -69,37 +113,42 @@ impl<B: Backing> Backing for FaultyBacking<B> {
         self.inner.slots_max()
     }
 
-    fn write(&mut self, slot: SlotId, bytes: &[u8]) -> Result<(), BackingError> {
-        let Some(fault) = self.next_fault() else { return self.inner.write(slot, bytes) };
-        match fault {
-            Fault::Fail | Fault::Full => {
-                self.inner.write(slot, &bytes[..bytes.len() / 2])?;
-                Err(match fault {
-                    Fault::Full => BackingError::Full,
-                    _ => BackingError::Sys(SysError { call: "pwrite", errno: EIO }),
-                })
+    fn begin(&mut self, mut request: Request) {
+        let number = self.operations;
+        self.operations += 1;
+        if self.faulty.contains(&number) {
+            self.under_way.push((request.token, request.length));
+            let length = request.length.0.min(request.buffer.len());
+            match (self.fault, request.way) {
+                (Fault::Fail | Fault::Full, Way::Write) => request.length = Bytes(length / 2),
+                (Fault::Corrupt | Fault::Tear, Way::Write) => {
+                    spoil(&mut request.buffer[..length], self.fault);
+                }
+                (_, Way::Read) | (Fault::Delay, Way::Write) => {}
             }
-            Fault::Corrupt | Fault::Tear => {
-                let mut spoiled = Vec::from(bytes);
-                spoil(&mut spoiled, fault);
-                self.inner.write(slot, &spoiled)
-            }
+        }
+        self.inside += 1;
+        self.inner.begin(request);
+    }
+
+    fn ended(&mut self) -> Option<Ended> {
+        self.take_ended();
+        self.told.pop_front()
+    }
+
+    fn wait(&mut self) {
+        self.take_ended();
+        while self.told.is_empty() && self.inside > 0 {
+            self.inner.wait();
+            self.take_ended();
+        }
+        if self.told.is_empty() {
+            self.told.extend(self.delayed.pop());
         }
     }
 
-    fn read(&mut self, slot: SlotId, offset: Bytes, out: &mut [u8]) -> Result<(), BackingError> {
-        let fault = self.next_fault();
-        self.inner.read(slot, offset, out)?;
-        match fault {
-            None | Some(Fault::Full) => Ok(()),
-            Some(fault) => {
-                spoil(out, fault);
-                match fault {
-                    Fault::Fail => Err(BackingError::Sys(SysError { call: "pread", errno: EIO })),
-                    _ => Ok(()),
-                }
-            }
-        }
+    fn signal(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.signal()
     }
 
     fn discard(&mut self, slot: SlotId) {

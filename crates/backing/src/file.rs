@@ -14,9 +14,12 @@
 use alloc::vec::Vec;
 
 use coldpress_sys::file::SpillFile;
-use coldpress_sys::{Bytes, SysError};
+use coldpress_sys::ring::{Ring, Transfer};
+use coldpress_sys::{AsFd, BorrowedFd, Bytes, SysError, cpu};
 
-use crate::{Backing, BackingError, SLOT_BYTES, SlotCount, SlotId, check_range};
+use crate::{
+    Backing, BackingError, Ended, Queue, Request, SLOT_BYTES, SlotCount, SlotId, Way, check_range,
+};
 
 /// `EFBIG`: beyond the file size the process or the file system allows (asm-generic/errno-base.h).
 const EFBIG: i32 = 27;
@@ -25,21 +28,62 @@ const ENOSPC: i32 = 28;
 /// `EDQUOT`: the user's share of the disk is used up (asm-generic/errno.h).
 const EDQUOT: i32 = 122;
 
+/// How long until the kernel is asked again for what it could not do.
+const RETRY_NS: u64 = 1_000_000;
+
 /// Slots in a file of limited size.
 #[derive(Debug)]
 pub struct FileBacking {
+    /// Dropped before the file: it waits for its transfers.
+    ring: Option<Ring>,
     file: SpillFile,
     slots_max: SlotCount,
     /// One bit for each slot that was discarded and still has its disk blocks, as far as any was.
     stale: Vec<u64>,
+    /// What plain calls did.
+    done: Queue,
 }
 
 impl FileBacking {
     /// Keeps slots in `file`, up to `limit` bytes rounded down to whole slots. The contents of
-    /// `file` are given up.
+    /// `file` are given up. Transfers go through io_uring where the system has it, so this must be
+    /// called on the thread that begins them; elsewhere by calls that wait.
     pub fn new(file: SpillFile, limit: Bytes) -> Self {
-        Self { file, slots_max: SlotCount::inside(limit), stale: Vec::new() }
+        Self { ring: Ring::new().ok(), ..Self::by_plain_calls(file, limit) }
     }
+
+    /// As [`FileBacking::new`], by calls that wait.
+    pub fn by_plain_calls(file: SpillFile, limit: Bytes) -> Self {
+        let slots_max = SlotCount::inside(limit);
+        Self { ring: None, file, slots_max, stale: Vec::new(), done: Queue::new() }
+    }
+
+    /// Makes a transfer while the caller waits.
+    fn transfer_now(&mut self, mut transfer: Transfer) {
+        let bytes = &mut transfer.buffer[..transfer.length.0];
+        let result = match transfer.way {
+            Way::Write => self.file.write_all_at(bytes, transfer.position).map(|()| {
+                self.file.start_write_out(transfer.position, transfer.length);
+            }),
+            Way::Read => self.file.read_exact_at(bytes, transfer.position),
+        };
+        self.done.push(request_of(transfer), result.map_err(error_of));
+    }
+}
+
+/// Where in the file a transfer takes place.
+fn transfer_of(request: Request) -> Transfer {
+    let Request { way, slot, offset, length, buffer, token } = request;
+    Transfer { way, position: slot.position() + offset.0 as u64, length, buffer, token }
+}
+
+/// The inverse of [`transfer_of`]: a transfer lies in one slot.
+fn request_of(transfer: Transfer) -> Request {
+    let Transfer { way, position, length, buffer, token } = transfer;
+    let slot_bytes = SLOT_BYTES.0 as u64;
+    let slot = SlotId((position / slot_bytes) as u32);
+    let offset = Bytes((position % slot_bytes) as usize);
+    Request { way, slot, offset, length, buffer, token }
 }
 
 /// The word of [`FileBacking::stale`] a slot has its bit in, and the bit.
@@ -60,20 +104,50 @@ impl Backing for FileBacking {
         self.slots_max
     }
 
-    fn write(&mut self, slot: SlotId, bytes: &[u8]) -> Result<(), BackingError> {
-        check_range(self.slots_max, slot, Bytes(0), bytes.len())?;
-        let (word, bit) = bit_of(slot);
-        if let Some(word) = self.stale.get_mut(word) {
-            *word &= !bit;
+    fn begin(&mut self, request: Request) {
+        if let Err(error) = check_range(self.slots_max, &request) {
+            self.done.push(request, Err(error));
+            return;
         }
-        self.file.write_all_at(bytes, slot.position()).map_err(error_of)?;
-        self.file.start_write_out(slot.position(), Bytes(bytes.len()));
-        Ok(())
+        if request.way == Way::Write {
+            let (word, bit) = bit_of(request.slot);
+            if let Some(word) = self.stale.get_mut(word) {
+                *word &= !bit;
+            }
+        }
+        let transfer = transfer_of(request);
+        let refused = match &mut self.ring {
+            Some(ring) => ring.begin(&self.file, transfer),
+            None => Err(transfer),
+        };
+        if let Err(transfer) = refused {
+            self.transfer_now(transfer);
+        }
     }
 
-    fn read(&mut self, slot: SlotId, offset: Bytes, out: &mut [u8]) -> Result<(), BackingError> {
-        check_range(self.slots_max, slot, offset, out.len())?;
-        self.file.read_exact_at(out, slot.position() + offset.0 as u64).map_err(error_of)
+    fn ended(&mut self) -> Option<Ended> {
+        if let Some((transfer, done)) = self.ring.as_mut().and_then(Ring::ended) {
+            if done == Ok(transfer.length) {
+                return Some(Ended { request: request_of(transfer), result: Ok(()) });
+            }
+            // A plain call does the whole of it, or says why not.
+            self.transfer_now(transfer);
+        }
+        self.done.pop()
+    }
+
+    fn wait(&mut self) {
+        if self.done.is_empty()
+            && let Some(ring) = &self.ring
+            && ring.wait().is_err()
+        {
+            // The kernel is out of something: it is asked again a little later.
+            cpu::sleep_ns(RETRY_NS);
+        }
+    }
+
+    fn signal(&self) -> Option<BorrowedFd<'_>> {
+        self.ring.as_ref().map(Ring::as_fd)
     }
 
     fn discard(&mut self, slot: SlotId) {

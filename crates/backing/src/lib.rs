@@ -2,22 +2,27 @@
 //!
 //! A *slot* is one sequential batch of [`SLOT_BYTES`]; its owner writes it once, reads pieces of it
 //! and discards it whole. This crate knows slots and bytes, and nothing of what the bytes mean:
-//! lengths and checksums are the owner's. Modules: [`slots`] which slots are taken, [`mod@file`] on
-//! disk, [`memory`] the specification, [`faulty`] a sibling that fails on request.
+//! lengths and checksums are the owner's. Transfers are begun with [`Backing::begin`], which takes
+//! the buffer, and given back by [`Backing::ended`]. Modules: [`slots`] which slots are taken,
+//! [`mod@file`] on disk, [`memory`] the specification, [`faulty`] a sibling that fails on request.
 //!
 //! What every backing promises, and the oracle test in `tests.rs` checks:
-//! 1. What [`Backing::read`] gives after a successful write is what was written, or an error.
-//! 2. A failed operation on one slot leaves every other slot as it was.
-//! 3. [`Backing::trim`] changes no slot that was written since it was discarded.
-//! 4. After a failed write or a discard the slot's bytes are unspecified until the next write.
+//! 1. A read after a write that ended well gives what was written, or an error.
+//! 2. A failed transfer of one slot leaves every other slot as it was.
+//! 3. Every transfer begun ends once, with its own buffer and token.
+//! 4. [`Backing::trim`] changes no slot that was written since it was discarded.
+//! 5. After a failed write or a discard the slot's bytes are unspecified until the next write.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use core::fmt;
 
-use coldpress_sys::{Bytes, SysError};
+pub use coldpress_sys::ring::{TRANSFERS_MAX, Way};
+use coldpress_sys::{BorrowedFd, Bytes, SysError};
 
 pub mod faulty;
 pub mod file;
@@ -88,23 +93,58 @@ impl core::error::Error for BackingError {
     }
 }
 
+/// A transfer between a buffer and a slot.
+#[derive(Debug)]
+pub struct Request {
+    /// Which way the bytes go. A write replaces the slot's contents and begins at its start.
+    pub way: Way,
+    /// The slot.
+    pub slot: SlotId,
+    /// Where in the slot, for a read.
+    pub offset: Bytes,
+    /// The first so many bytes of the buffer take part.
+    pub length: Bytes,
+    /// The backing's until the transfer has ended. Afterwards: what was read; unspecified after a
+    /// write or an error.
+    pub buffer: Box<[u8]>,
+    /// The caller's own number for it.
+    pub token: u32,
+}
+
+/// A transfer that is over.
+#[derive(Debug)]
+pub struct Ended {
+    /// As it was begun.
+    pub request: Request,
+    /// `OutOfRange` for a slot or a length too large; otherwise `Full` or `Sys`. After a failed
+    /// write the slot holds nothing to rely on.
+    pub result: Result<(), BackingError>,
+}
+
 /// A store of numbered slots. Which slots are taken is its user's business, see [`Slots`].
 pub trait Backing: Send {
     /// The number of slots; ids below it are valid.
     fn slots_max(&self) -> SlotCount;
 
-    /// Replaces the contents of `slot` by `bytes`, at most [`SLOT_BYTES`] of them. `OutOfRange` for
-    /// a slot or a length too large; otherwise `Full` or `Sys`, after which the slot holds nothing
-    /// to rely on.
-    fn write(&mut self, slot: SlotId, bytes: &[u8]) -> Result<(), BackingError>;
+    /// Begins a transfer, without waiting for it where the system allows. At most
+    /// [`TRANSFERS_MAX`] may be under way or ended and not taken; they end in any order. Only
+    /// bytes of the last write that ended well may be read; for others the answer is an error or
+    /// unspecified bytes.
+    fn begin(&mut self, request: Request);
 
-    /// Fills `out` from `offset` in `slot`. Only bytes of the last successful write may be asked
-    /// for; for others the answer is an error or unspecified bytes. After an error `out` is
-    /// unspecified.
-    fn read(&mut self, slot: SlotId, offset: Bytes, out: &mut [u8]) -> Result<(), BackingError>;
+    /// The next transfer that has ended.
+    fn ended(&mut self) -> Option<Ended>;
+
+    /// Waits until one has ended. At once when one that has is not taken yet, or none is under way.
+    fn wait(&mut self);
+
+    /// What becomes readable when a transfer ends, if begun ones outlast [`Backing::begin`].
+    fn signal(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Gives the contents of `slot` up, without waiting for anything. It cannot fail: what cannot
-    /// be given back is overwritten later.
+    /// be given back is overwritten later. No write to it may be under way.
     fn discard(&mut self, slot: SlotId);
 
     /// Gives the room of up to `most` discarded slots back to the system; of how many it did. It
@@ -116,16 +156,33 @@ pub trait Backing: Send {
     }
 }
 
-/// Whether `length` bytes at `offset` of `slot` lie in a store of `slots_max` slots: `OutOfRange`
-/// if not.
-pub(crate) fn check_range(
-    slots_max: SlotCount,
-    slot: SlotId,
-    offset: Bytes,
-    length: usize,
-) -> Result<(), BackingError> {
-    let end = offset.0.checked_add(length);
-    if slot.0 < slots_max.0 && end.is_some_and(|end| end <= SLOT_BYTES.0) {
+/// Transfers that ended when they were begun, for a backing that does not wait.
+#[derive(Debug)]
+pub(crate) struct Queue(VecDeque<Ended>);
+
+impl Queue {
+    pub(crate) fn new() -> Self {
+        Self(VecDeque::with_capacity(TRANSFERS_MAX))
+    }
+
+    pub(crate) fn push(&mut self, request: Request, result: Result<(), BackingError>) {
+        self.0.push_back(Ended { request, result });
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Ended> {
+        self.0.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Whether a transfer lies in a store of `slots_max` slots: `OutOfRange` if not.
+pub(crate) fn check_range(slots_max: SlotCount, request: &Request) -> Result<(), BackingError> {
+    let end = request.offset.0.checked_add(request.length.0);
+    let is_inside = request.slot.0 < slots_max.0 && end.is_some_and(|end| end <= SLOT_BYTES.0);
+    if is_inside && request.length.0 <= request.buffer.len() {
         Ok(())
     } else {
         Err(BackingError::OutOfRange)

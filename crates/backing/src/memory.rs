@@ -4,21 +4,36 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use coldpress_sys::Bytes;
-
-use crate::{Backing, BackingError, SlotCount, SlotId, check_range};
+use crate::{Backing, BackingError, Ended, Queue, Request, SlotCount, SlotId, Way, check_range};
 
 /// Slots in a map. It saves no memory, so nothing but tests should swap to it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemoryBacking {
     slots_max: SlotCount,
     slots: BTreeMap<SlotId, Vec<u8>>,
+    done: Queue,
 }
 
 impl MemoryBacking {
     /// An empty store of `slots_max` slots.
     pub fn new(slots_max: SlotCount) -> Self {
-        Self { slots_max, slots: BTreeMap::new() }
+        Self { slots_max, slots: BTreeMap::new(), done: Queue::new() }
+    }
+
+    fn transfer(&mut self, request: &mut Request) -> Result<(), BackingError> {
+        check_range(self.slots_max, request)?;
+        let bytes = &mut request.buffer[..request.length.0];
+        match request.way {
+            Way::Write => {
+                self.slots.insert(request.slot, bytes.to_vec());
+            }
+            Way::Read => {
+                let stored = self.slots.get(&request.slot).ok_or(BackingError::OutOfRange)?;
+                let wanted = request.offset.0..request.offset.0 + bytes.len();
+                bytes.copy_from_slice(stored.get(wanted).ok_or(BackingError::OutOfRange)?);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -27,19 +42,16 @@ impl Backing for MemoryBacking {
         self.slots_max
     }
 
-    fn write(&mut self, slot: SlotId, bytes: &[u8]) -> Result<(), BackingError> {
-        check_range(self.slots_max, slot, Bytes(0), bytes.len())?;
-        self.slots.insert(slot, bytes.to_vec());
-        Ok(())
+    fn begin(&mut self, mut request: Request) {
+        let result = self.transfer(&mut request);
+        self.done.push(request, result);
     }
 
-    fn read(&mut self, slot: SlotId, offset: Bytes, out: &mut [u8]) -> Result<(), BackingError> {
-        check_range(self.slots_max, slot, offset, out.len())?;
-        let bytes = self.slots.get(&slot).ok_or(BackingError::OutOfRange)?;
-        let wanted = bytes.get(offset.0..offset.0 + out.len()).ok_or(BackingError::OutOfRange)?;
-        out.copy_from_slice(wanted);
-        Ok(())
+    fn ended(&mut self) -> Option<Ended> {
+        self.done.pop()
     }
+
+    fn wait(&mut self) {}
 
     fn discard(&mut self, slot: SlotId) {
         self.slots.remove(&slot);

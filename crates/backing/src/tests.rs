@@ -13,12 +13,15 @@ use super::*;
 /// Slots of the stores under test.
 const SLOTS: u32 = 8;
 
+/// Every way to go wrong.
+const FAULTS: [Fault; 5] = [Fault::Fail, Fault::Corrupt, Fault::Tear, Fault::Full, Fault::Delay];
+
 /// One step: a verb, a slot, a seed and a length.
 type Step = (u8, u32, u8, usize);
 
 /// Random steps.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec((0_u8..6, 0..SLOTS, any::<u8>(), 1..=SLOT_BYTES.0), 1..60)
+    prop::collection::vec((0_u8..8, 0..SLOTS, any::<u8>(), 1..=SLOT_BYTES.0), 1..80)
 }
 
 /// Bytes that differ from one write to the next.
@@ -26,58 +29,135 @@ fn bytes_of(seed: u8, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at as u8).wrapping_mul(seed | 1).wrapping_add((at >> 8) as u8)).collect()
 }
 
-/// Runs `steps`. `is_sound(operation)` says whether the operation of that number must work.
-fn agrees(backing: &mut dyn Backing, steps: &[Step], is_sound: impl Fn(u64) -> bool) {
-    let mut expected = HashMap::<u32, Vec<u8>>::new();
-    let mut operation = 0;
-    for &(verb, slot, seed, length) in steps {
-        let id = SlotId(slot);
-        match verb {
-            0 | 1 => {
-                let bytes = bytes_of(seed, length);
-                let result = backing.write(id, &bytes);
-                expected.remove(&slot);
-                if is_sound(operation) {
-                    assert_eq!(result, Ok(()));
-                    expected.insert(slot, bytes);
+/// A transfer of `buffer`.
+fn request(way: Way, slot: u32, offset: usize, buffer: Vec<u8>, token: u32) -> Request {
+    let (length, buffer) = (Bytes(buffer.len()), buffer.into_boxed_slice());
+    Request { way, slot: SlotId(slot), offset: Bytes(offset), length, buffer, token }
+}
+
+/// Makes one transfer with nothing else under way. Its buffer, and its result.
+fn transfer(backing: &mut dyn Backing, request: Request) -> (Vec<u8>, Result<(), BackingError>) {
+    let (token, length) = (request.token, request.length);
+    backing.begin(request);
+    backing.wait();
+    let ended = backing.ended().expect("it was waited for");
+    assert_eq!((ended.request.token, ended.request.length), (token, length));
+    assert!(backing.ended().is_none(), "it ended twice");
+    (ended.request.buffer.into_vec(), ended.result)
+}
+
+fn write(backing: &mut dyn Backing, slot: u32, bytes: &[u8]) -> Result<(), BackingError> {
+    transfer(backing, request(Way::Write, slot, 0, bytes.to_vec(), 0)).1
+}
+
+/// What is read at `offset` of `slot`, over bytes that are not there.
+fn read(
+    backing: &mut dyn Backing,
+    slot: u32,
+    offset: usize,
+    length: usize,
+) -> (Vec<u8>, Result<(), BackingError>) {
+    transfer(backing, request(Way::Read, slot, offset, vec![0xEE; length], 0))
+}
+
+/// A backing beside a map of what each slot must hold.
+struct World<'b, S> {
+    backing: &'b mut dyn Backing,
+    expected: HashMap<u32, Vec<u8>>,
+    /// By token: the way, the slot, and the bytes that it must hold or give.
+    under_way: HashMap<u32, (Way, u32, Vec<u8>)>,
+    operations: u32,
+    /// Whether the operation of a number must work.
+    is_sound: S,
+}
+
+impl<S: Fn(u64) -> bool> World<'_, S> {
+    fn begin(&mut self, way: Way, slot: u32, offset: usize, bytes: Vec<u8>) {
+        let buffer = if way == Way::Write { bytes.clone() } else { vec![0xEE; bytes.len()] };
+        self.backing.begin(request(way, slot, offset, buffer, self.operations));
+        self.under_way.insert(self.operations, (way, slot, bytes));
+        self.operations += 1;
+    }
+
+    /// Takes what has ended.
+    fn take(&mut self) {
+        while let Some(Ended { request, result }) = self.backing.ended() {
+            let (way, slot, bytes) = self.under_way.remove(&request.token).expect("it was begun");
+            assert_eq!((request.way, request.slot.0, request.length.0), (way, slot, bytes.len()));
+            if (self.is_sound)(u64::from(request.token)) {
+                assert_eq!(result, Ok(()));
+                match way {
+                    Way::Write => drop(self.expected.insert(slot, bytes)),
+                    Way::Read => assert!(request.buffer[..] == bytes),
                 }
-                operation += 1;
             }
-            2 | 3 => {
-                let Some(bytes) = expected.get(&slot) else { continue };
-                let offset = seed as usize * bytes.len() / 256;
-                let length = length.min(bytes.len() - offset);
-                let mut out = vec![0xEE; length];
-                let result = backing.read(id, Bytes(offset), &mut out);
-                if is_sound(operation) {
-                    assert_eq!(result, Ok(()));
-                    assert_eq!(out, bytes[offset..offset + length]);
-                }
-                operation += 1;
-            }
-            4 => {
-                backing.discard(id);
-                expected.remove(&slot);
-            }
-            _ => assert!(backing.trim(SlotCount(slot)) <= SlotCount(slot)),
         }
     }
-    assert_eq!(backing.slots_max(), SlotCount(SLOTS));
+
+    fn is_busy(&self, slot: u32) -> bool {
+        self.under_way.values().any(|&(_, other, _)| other == slot)
+    }
+
+    fn step(&mut self, (verb, slot, seed, length): Step) {
+        if self.under_way.len() == TRANSFERS_MAX {
+            self.finish();
+        }
+        let is_write = |(way, to, _): &(Way, u32, Vec<u8>)| *way == Way::Write && *to == slot;
+        let is_written = self.under_way.values().any(is_write);
+        match verb {
+            0 | 1 if !self.is_busy(slot) => {
+                self.expected.remove(&slot);
+                self.begin(Way::Write, slot, 0, bytes_of(seed, length));
+            }
+            2..=4 if !is_written => {
+                let Some(bytes) = self.expected.get(&slot) else { return };
+                let offset = seed as usize * bytes.len() / 256;
+                let length = length.min(bytes.len() - offset);
+                self.begin(Way::Read, slot, offset, bytes[offset..offset + length].to_vec());
+            }
+            5 if !self.is_busy(slot) => {
+                self.backing.discard(SlotId(slot));
+                self.expected.remove(&slot);
+            }
+            6 => assert!(self.backing.trim(SlotCount(slot)) <= SlotCount(slot)),
+            _ => self.take(),
+        }
+    }
+
+    /// Waits until nothing is under way.
+    fn finish(&mut self) {
+        while !self.under_way.is_empty() {
+            self.backing.wait();
+            let before = self.under_way.len();
+            self.take();
+            assert!(self.under_way.len() < before, "waited for nothing");
+        }
+    }
+}
+
+/// Runs `steps`. `is_sound(operation)` says whether the operation of that number must work.
+fn agrees(backing: &mut dyn Backing, steps: &[Step], is_sound: impl Fn(u64) -> bool) {
+    let (expected, under_way) = (HashMap::new(), HashMap::new());
+    let mut world = World { backing, expected, under_way, operations: 0, is_sound };
+    steps.iter().for_each(|&step| world.step(step));
+    world.finish();
+    assert_eq!(world.backing.slots_max(), SlotCount(SLOTS));
 }
 
 /// Ranges outside the store are refused before anything is done.
 fn refuses_what_is_outside(backing: &mut dyn Backing) {
     let outside = Err(BackingError::OutOfRange);
-    assert_eq!(backing.write(SlotId(SLOTS), b"x"), outside);
-    assert_eq!(backing.write(SlotId(0), &vec![0; SLOT_BYTES.0 + 1]), outside);
-    assert_eq!(backing.write(SlotId(SLOTS - 1), &vec![7; SLOT_BYTES.0]), Ok(()));
-    let mut out = [0; 2];
-    assert_eq!(backing.read(SlotId(SLOTS - 1), Bytes(SLOT_BYTES.0 - 1), &mut out), outside);
-    assert_eq!(backing.read(SlotId(SLOTS - 1), Bytes(usize::MAX), &mut out), outside);
-    assert_eq!(backing.read(SlotId(SLOTS), Bytes(0), &mut out), outside);
+    assert_eq!(write(backing, SLOTS, b"x"), outside);
+    assert_eq!(write(backing, 0, &vec![0; SLOT_BYTES.0 + 1]), outside);
+    assert_eq!(write(backing, SLOTS - 1, &vec![7; SLOT_BYTES.0]), Ok(()));
+    assert_eq!(read(backing, SLOTS - 1, SLOT_BYTES.0 - 1, 2).1, outside);
+    assert_eq!(read(backing, SLOTS - 1, usize::MAX, 2).1, outside);
+    assert_eq!(read(backing, SLOTS, 0, 2).1, outside);
+    let mut short = request(Way::Read, 0, 0, vec![0], 0);
+    short.length = Bytes(2);
+    assert_eq!(transfer(backing, short).1, outside);
     backing.discard(SlotId(SLOTS));
-    assert_eq!(backing.read(SlotId(SLOTS - 1), Bytes(SLOT_BYTES.0 - 2), &mut out), Ok(()));
-    assert_eq!(out, [7, 7]);
+    assert_eq!(read(backing, SLOTS - 1, SLOT_BYTES.0 - 2, 2), (vec![7, 7], Ok(())));
 }
 
 /// A store in memory.
@@ -91,6 +171,12 @@ fn in_file() -> FileBacking {
     FileBacking::new(SpillFile::unnamed_in(c"/var/tmp").unwrap(), limit)
 }
 
+/// The same, by calls that wait.
+fn in_file_plainly() -> FileBacking {
+    let limit = Bytes(SLOTS as usize * SLOT_BYTES.0 + 1);
+    FileBacking::by_plain_calls(SpillFile::unnamed_in(c"/var/tmp").unwrap(), limit)
+}
+
 /// Stamps the oracle on a backing, bare and with each fault around it.
 macro_rules! oracle {
     ($name:ident, $make:expr) => {
@@ -98,6 +184,8 @@ macro_rules! oracle {
             use super::*;
 
             proptest! {
+                #![proptest_config(ProptestConfig::with_cases(64))]
+
                 #[test]
                 fn agrees_with_the_map(steps in steps()) {
                     agrees(&mut $make(), &steps, |_| true);
@@ -107,10 +195,12 @@ macro_rules! oracle {
                 fn faults_stay_where_they_are(
                     steps in steps(), at in 0_u64..40, count in 1_u64..5,
                 ) {
-                    for fault in [Fault::Fail, Fault::Corrupt, Fault::Tear, Fault::Full] {
+                    for fault in FAULTS {
                         let faulty = at..at + count;
                         let mut backing = FaultyBacking::new($make(), fault, faulty.clone());
-                        agrees(&mut backing, &steps, |operation| !faulty.contains(&operation));
+                        agrees(&mut backing, &steps, |operation| {
+                            fault == Fault::Delay || !faulty.contains(&operation)
+                        });
                     }
                 }
             }
@@ -125,6 +215,7 @@ macro_rules! oracle {
 
 oracle!(memory_backing, in_memory);
 oracle!(file_backing, in_file);
+oracle!(plain_file_backing, in_file_plainly);
 
 #[test]
 fn each_fault_shows() {
@@ -136,20 +227,33 @@ fn each_fault_shows() {
         (Fault::Tear, Ok(()), Ok(())),
         (Fault::Full, Err(BackingError::Full), Ok(())),
     ];
-    for (fault, written, read) in expected {
+    for (fault, written, read_result) in expected {
         let mut on_write = FaultyBacking::new(in_memory(), fault, 0..1);
-        assert_eq!(on_write.write(SlotId(0), &bytes), written);
-        let mut out = vec![0; 1000];
-        let result = on_write.read(SlotId(0), Bytes(0), &mut out);
+        assert_eq!(write(&mut on_write, 0, &bytes), written);
+        let (out, result) = read(&mut on_write, 0, 0, 1000);
         assert!(result.is_err() || out != bytes, "{fault:?} left the write whole");
 
         let mut on_read = FaultyBacking::new(in_memory(), fault, 1..2);
-        assert_eq!(on_read.write(SlotId(0), &bytes), Ok(()));
-        assert_eq!(on_read.read(SlotId(0), Bytes(0), &mut out), read);
-        assert_eq!(out == bytes, fault == Fault::Full);
-        assert_eq!(on_read.read(SlotId(0), Bytes(0), &mut out), Ok(()));
-        assert_eq!(out, bytes, "the fault of a read must not reach the store");
+        assert_eq!(write(&mut on_read, 0, &bytes), Ok(()));
+        let (out, result) = read(&mut on_read, 0, 0, 1000);
+        assert_eq!((result, out == bytes), (read_result, fault == Fault::Full));
+        let again = (bytes.clone(), Ok(()));
+        assert_eq!(read(&mut on_read, 0, 0, 1000), again, "a read's fault reached the store");
     }
+}
+
+#[test]
+fn delayed_ones_end_last_and_backwards() {
+    let mut backing = FaultyBacking::new(in_memory(), Fault::Delay, 0..2);
+    for token in 0..3 {
+        backing.begin(request(Way::Write, token, 0, vec![1], token));
+    }
+    let mut order = Vec::new();
+    while order.len() < 3 {
+        backing.wait();
+        order.extend(backing.ended().map(|ended| ended.request.token));
+    }
+    assert_eq!(order, [2, 1, 0]);
 }
 
 #[test]
@@ -159,8 +263,8 @@ fn a_file_that_may_not_grow_is_full_and_a_read_only_one_is_an_error() {
         let fd = rustix::fs::open("/dev/full", flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
         FileBacking::new(SpillFile::from_fd(fd), SLOT_BYTES)
     };
-    assert_eq!(open(OFlags::RDWR).write(SlotId(0), b"x"), Err(BackingError::Full));
-    let error = open(OFlags::RDONLY).write(SlotId(0), b"x").unwrap_err();
+    assert_eq!(write(&mut open(OFlags::RDWR), 0, b"x"), Err(BackingError::Full));
+    let error = write(&mut open(OFlags::RDONLY), 0, b"x").unwrap_err();
     assert_eq!(error.to_string(), "pwrite: EBADF");
 }
 
@@ -174,20 +278,18 @@ fn trimming_gives_the_disk_blocks_of_discarded_slots_back() {
         rustix::fs::fstat(&watched).unwrap().st_blocks
     };
     let mut backing = FileBacking::new(SpillFile::from_fd(fd), Bytes::mib(64));
-    let slots = [3, 4, 70, 200, 201].map(SlotId);
+    let slots = [3, 4, 70, 200, 201];
     for slot in slots {
-        backing.write(slot, &vec![9; SLOT_BYTES.0]).unwrap();
+        write(&mut backing, slot, &vec![9; SLOT_BYTES.0]).unwrap();
     }
     // A slot has 128 blocks of 512 bytes; the file system may add some of its own.
     let before = blocks();
     assert!(before >= 5 * 128);
-    slots.into_iter().for_each(|slot| backing.discard(slot));
-    backing.write(SlotId(70), &vec![8; SLOT_BYTES.0]).unwrap();
+    slots.into_iter().for_each(|slot| backing.discard(SlotId(slot)));
+    write(&mut backing, 70, &vec![8; SLOT_BYTES.0]).unwrap();
     assert_eq!(backing.trim(SlotCount(3)), SlotCount(3));
     assert_eq!(backing.trim(SlotCount(9)), SlotCount(1));
     assert_eq!(backing.trim(SlotCount(9)), SlotCount(0));
     assert!(blocks() <= before - 4 * 128);
-    let mut out = [0; 1];
-    assert_eq!(backing.read(SlotId(70), Bytes(SLOT_BYTES.0 - 1), &mut out), Ok(()));
-    assert_eq!(out, [8]);
+    assert_eq!(read(&mut backing, 70, SLOT_BYTES.0 - 1, 1), (vec![8], Ok(())));
 }

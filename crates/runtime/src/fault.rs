@@ -3,17 +3,17 @@
 //! ```text
 //! None      zeros, several pages at a time when touches are sequential
 //! Limbo     copied from limbo: the second chance
-//! Stored    decompressed from the pool, or read back from disk first
+//! Stored    decompressed from the pool, or read back from disk first; others are served meanwhile
 //! Resident  somebody else was first: just wake
 //! ```
 
 use coldpress_sys::page::PAGE_BYTES;
 use coldpress_sys::uffd::{Progress, Stop};
 use coldpress_sys::{Bytes, PageCount, cpu};
-use coldpress_zswap::LoadError;
+use coldpress_zswap::{LoadError, Loaded};
 
 use crate::ledger::Counter;
-use crate::manager::{Manager, ZEROS};
+use crate::manager::{Fault, Manager, ZEROS};
 use crate::pages::{Origin, PageNumber, PageState};
 
 const ONE: Bytes = Bytes(PAGE_BYTES);
@@ -31,6 +31,8 @@ enum Outcome {
     Placed,
     /// The address space was changing: look again.
     Again,
+    /// The page is being read back from disk.
+    Coming,
     /// The kernel had no memory for the page: try again.
     Starved,
     /// Nobody can be served there: the range has gone, or the page was there already.
@@ -46,16 +48,48 @@ impl Manager {
             // processors.
             self.reclaim_along();
             self.make_room(PageCount(1));
-            self.bring_in(fault.page);
-            self.clock = self.clock.wrapping_add(1);
-            self.count(Counter::Faults, 1);
-            self.stall_ticks += cpu::ticks().wrapping_sub(fault.read_at_ticks);
-            self.placement.follow(fault.thread, self.time.now_ns());
+            self.serve_fault(fault);
         }
     }
 
-    /// Puts a page where the program can reach it, and wakes who waits for it.
+    /// Takes in what the disk has finished; faults that may have waited for it are served again.
+    pub(crate) fn take_from_disk(&mut self) {
+        self.zswap.reap();
+        if self.zswap.take_arrivals() {
+            while let Some(fault) = self.reading.pop() {
+                self.pending.push_front(fault);
+            }
+        }
+    }
+
+    /// Serves one fault, or leaves it in `reading`.
+    fn serve_fault(&mut self, fault: Fault) {
+        if !self.try_bring_in(fault.page) {
+            self.reading.push(fault);
+            return;
+        }
+        self.clock = self.clock.wrapping_add(1);
+        self.count(Counter::Faults, 1);
+        self.stall_ticks += cpu::ticks().wrapping_sub(fault.read_at_ticks);
+        self.placement.follow(fault.thread, self.time.now_ns());
+    }
+
+    /// Puts a page where the program can reach it, and wakes who waits for it. Waits for the disk
+    /// if it must.
     pub(crate) fn bring_in(&mut self, page: PageNumber) {
+        while !self.try_bring_in(page) {
+            self.zswap.wait();
+            // What has come for others is in the way of this page's read.
+            for _ in 0..self.reading.len() {
+                let fault = self.reading.remove(0);
+                self.serve_fault(fault);
+            }
+        }
+    }
+
+    /// Puts a page where the program can reach it, and wakes who waits for it. False when it is
+    /// being read back first.
+    fn try_bring_in(&mut self, page: PageNumber) -> bool {
         let mut starved = 0_u32;
         loop {
             let outcome = match self.pages.state(page) {
@@ -65,7 +99,8 @@ impl Manager {
                 PageState::Stored => self.place_from_store(page),
             };
             match outcome {
-                Outcome::Placed => return,
+                Outcome::Placed => return true,
+                Outcome::Coming => return false,
                 Outcome::Again => self.settle(),
                 Outcome::Starved => {
                     starved += 1;
@@ -80,7 +115,7 @@ impl Manager {
                 }
                 Outcome::Moot => {
                     let _ = self.uffd.wake(page.address(), ONE);
-                    return;
+                    return true;
                 }
             }
         }
@@ -158,8 +193,9 @@ impl Manager {
 
     fn place_from_store(&mut self, page: PageNumber) -> Outcome {
         match self.zswap.load(Self::key(page), &mut self.page_buffer.0) {
-            Ok(Some(_source)) => {}
-            Ok(None) => {
+            Ok(Loaded::From(_)) => {}
+            Ok(Loaded::Coming) => return Outcome::Coming,
+            Ok(Loaded::Missing) => {
                 self.die(format_args!("a stored page is not in the store: {:#x}", page.address()))
             }
             Err(error) => return self.poison(page, error),

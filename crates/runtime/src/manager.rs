@@ -84,6 +84,8 @@ pub struct Manager {
     pub(crate) control: &'static Control,
     pub(crate) queue: VecDeque<RunNumber>,
     pub(crate) pending: VecDeque<Fault>,
+    /// Faults whose pages are being read back.
+    pub(crate) reading: Vec<Fault>,
     pub(crate) streams: crate::fault::Streams,
     pub(crate) placement: Placement,
     pub(crate) page_buffer: Box<PageBuffer>,
@@ -180,6 +182,7 @@ impl Manager {
             control,
             queue: VecDeque::new(),
             pending: VecDeque::with_capacity(64),
+            reading: Vec::with_capacity(64),
             streams: crate::fault::Streams::default(),
             placement,
             page_buffer: Box::new(PageBuffer::ZERO),
@@ -374,6 +377,9 @@ impl Tools {
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         let zswap = open_zswap(terms, frames, spill)?;
         let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
+        if let Some(signal) = zswap.signal() {
+            waiter.also_wake_by(signal)?;
+        }
         Ok(Self { uffd, limbo, zeros, zswap, pagemap: Pagemap::open()?, waiter })
     }
 }

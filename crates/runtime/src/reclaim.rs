@@ -30,10 +30,27 @@ impl Manager {
             // Memory that is not managed may grow meanwhile, so what is used is read as often as
             // ever.
             self.look_around(false);
-            if self.budget.used() + need <= self.budget.hard() || !self.reclaim_step() {
+            if self.budget.used() + need <= self.budget.hard() {
                 return;
             }
+            match self.reclaim_step() {
+                Step::Done => {}
+                Step::Nothing => return,
+                Step::Disk => self.wait_for_disk(),
+            }
         }
+    }
+
+    /// Waits until the disk has done something, or a tick. Faults that come meanwhile are queued.
+    fn wait_for_disk(&mut self) {
+        if self.zswap.reap() {
+            return;
+        }
+        if let Err(error) = self.waiter.wait() {
+            self.die(format_args!("the disk cannot be waited for: {error}"));
+        }
+        self.read_messages();
+        self.zswap.reap();
     }
 
     /// Reclaims about as much as has come in, a few pages at a time, when use is above soft.
@@ -51,29 +68,35 @@ impl Manager {
         let steps = if twice { 2 * self.arrivals } else { self.arrivals };
         self.arrivals = 0;
         for _ in 0..steps {
-            if !self.reclaim_step() {
+            if self.reclaim_step() != Step::Done {
                 return;
             }
         }
     }
 
-    /// One step. False when nothing can be reclaimed now.
-    pub(crate) fn reclaim_step(&mut self) -> bool {
+    /// One step.
+    pub(crate) fn reclaim_step(&mut self) -> Step {
         if self.control.is_held() {
-            return false;
+            return Step::Nothing;
         }
         if self.stuck_until_ns > 0 {
             if self.time.now_ns() < self.stuck_until_ns {
-                return false;
+                return Step::Nothing;
             }
             self.stuck_until_ns = 0;
         }
         let limbo_has_room = self.limbo_pages < self.limbo_target && !self.limbo.is_full();
-        if (limbo_has_room && self.evict_run()) || self.drain_step() {
-            return true;
+        if limbo_has_room && self.evict_run() {
+            return Step::Done;
+        }
+        if self.zswap.is_behind() {
+            return Step::Disk;
+        }
+        if self.drain_step() {
+            return Step::Done;
         }
         self.get_stuck();
-        false
+        Step::Nothing
     }
 
     fn get_stuck(&mut self) {
@@ -342,6 +365,17 @@ impl Manager {
         }
         count
     }
+}
+
+/// What a step of reclaim did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Something.
+    Done,
+    /// Nothing can be reclaimed now.
+    Nothing,
+    /// Nothing, for the pool is full until the disk has taken what is on its way.
+    Disk,
 }
 
 /// How a MOVE ended.

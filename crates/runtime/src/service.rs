@@ -26,7 +26,7 @@ use crate::ledger::{Counter, Ledger};
 use crate::link::Joined;
 use crate::manager::{Manager, Parts};
 use crate::placement::Placement;
-use crate::reclaim::{TRIM_MAX, TRIM_MAX_IDLE};
+use crate::reclaim::{Step, TRIM_MAX, TRIM_MAX_IDLE};
 
 /// A program whose resident size, code included, never passed this is not looked at more closely: a
 /// shell has about 4 MiB.
@@ -210,14 +210,21 @@ impl Manager {
                 self.keep_quiet();
             }
             self.take_hints();
+            self.take_from_disk();
             // Reclaim of the last turn may have read faults.
             self.look_around(idle && self.pending.is_empty());
             // Last, so that little is done once a thread has been woken. Reclaim reads messages
             // too, so there may be faults even when idle.
             self.serve_pending();
             // With nobody waiting, reclaim goes ahead of the next faults.
-            let ahead = idle && self.budget.used() > self.budget.soft() && self.reclaim_step();
-            let result = if ahead { self.waiter.has_come() } else { self.waiter.wait() };
+            let ahead = idle
+                && self.budget.used() > self.budget.soft()
+                && self.reclaim_step() == Step::Done;
+            let result = if ahead || self.zswap.has_arrivals() {
+                self.waiter.has_come()
+            } else {
+                self.waiter.wait()
+            };
             match result {
                 Ok(something) => idle = !something,
                 Err(error) => self.die(format_args!("faults cannot be waited for: {error}")),
@@ -280,6 +287,7 @@ impl Manager {
         loop {
             self.read_messages();
             self.take_hints();
+            self.take_from_disk();
             self.serve_pending();
             if !self.control.is_held() && self.control.end_quiet() {
                 return;

@@ -18,6 +18,7 @@ use coldpress_backing::SlotId;
 use coldpress_mem::pools::Handle;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
+use crate::outgoing::Member;
 use crate::room::{self, NoMemory};
 
 /// Entries in a chunk: as many as fit one frame, so that the allocator below need not find more.
@@ -47,6 +48,8 @@ pub(crate) enum Place {
     SameFilled { word: u64 },
     /// In the pool. `referenced`: loaded since it was last looked at by writeback.
     Pool { handle: Handle, checksum: u32, length: u16, referenced: bool },
+    /// In the pool, and being written back as `member` to `offset` of its batch's slot.
+    Leaving { handle: Handle, checksum: u32, offset: u16, length: u16, member: Member },
     /// Written back: `length` bytes at `offset` of `slot`.
     Backing { slot: SlotId, checksum: u32, offset: u16, length: u16 },
 }

@@ -6,6 +6,10 @@
 //! load  -> index -> a word | pool | backing -> checksum -> codec -> page
 //! ```
 //!
+//! What goes to the backing store or comes from it takes its time: `outgoing` and `incoming` hold
+//! what is under way, and [`Zswap::reap`] takes in what has ended. Until a page is written it stays
+//! in the pool.
+//!
 //! It knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one file
 //! each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
 //! [`Zswap::rename`], and [`Zswap::shrink`] in `writeback`. Below them `index` (key to entry),
@@ -13,8 +17,10 @@
 //!
 //! Invariants (`check` in `tests.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.
-//! 2. The LRU list holds exactly the entries whose page is in the pool, and each owns its handle.
-//! 3. A slot has as many users as entries lie in it; a slot without users is free and discarded.
+//! 2. The LRU list holds exactly the entries whose page is in the pool and not on its way out; an
+//!    entry owns its handle.
+//! 3. A slot has as many users as entries lie in it, and one for each page of a batch that is being
+//!    written to it; a slot without users is free and discarded.
 //! 4. A verb that fails has changed nothing that a later load could see.
 //! 5. Bytes are given back only when their checksum is that of the bytes stored.
 #![cfg_attr(not(test), no_std)]
@@ -24,7 +30,7 @@ extern crate alloc;
 
 use alloc::boxed::Box;
 
-use coldpress_backing::{Backing, SLOT_BYTES, SlotCount, Slots};
+use coldpress_backing::{Backing, SlotCount, Slots};
 use coldpress_codec::{Codec, CodecId};
 use coldpress_mem::frames::Shrunk;
 use coldpress_mem::pools::{Compacted, Pool};
@@ -32,12 +38,14 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 mod entry;
 mod error;
+mod incoming;
 mod index;
 mod invalidate;
 mod key;
 mod limits;
 mod load;
 mod lru;
+mod outgoing;
 mod room;
 mod stats;
 mod store;
@@ -48,15 +56,17 @@ mod writeback;
 pub use error::{LoadError, NewError, RenameError, StoreError, Warning};
 pub use key::{Area, Key, Offset};
 pub use limits::Config;
-pub use load::Source;
+pub use load::{Loaded, Source};
 pub use stats::{Counters, Stats};
 pub use store::Stored;
 
 use entry::{Entries, EntryId, Place};
 use error::Warnings;
+use incoming::Incoming;
 use index::Index;
 use limits::Limits;
 use lru::Lru;
+use outgoing::Outgoing;
 
 /// A store of pages, in the pool `P` and behind it in a backing store.
 pub struct Zswap<P> {
@@ -74,9 +84,10 @@ pub struct Zswap<P> {
     warnings: Warnings,
     /// One page, compressed on its way in.
     compressed: Box<[u8]>,
-    /// One slot, on its way out, or a page of one on its way in. Reserved from the start, so that
-    /// writing back needs no memory when there is none.
-    batch: Box<[u8]>,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// Pages of the pool that are on their way out.
+    leaving: usize,
 }
 
 impl<P: Pool> Zswap<P> {
@@ -88,7 +99,10 @@ impl<P: Pool> Zswap<P> {
         backing: Option<Box<dyn Backing>>,
     ) -> Result<Self, NewError> {
         let slots_max = backing.as_ref().map_or(SlotCount(0), |backing| backing.slots_max());
-        let batch_bytes = if backing.is_some() { SLOT_BYTES.0 } else { 0 };
+        let (outgoing, incoming) = match backing {
+            Some(_) => (Outgoing::new()?, Incoming::new()?),
+            None => Default::default(),
+        };
         Ok(Self {
             limits: Limits::of(&config),
             codec: Codec::new(config.codec).map_err(NewError::Codec)?,
@@ -102,7 +116,9 @@ impl<P: Pool> Zswap<P> {
             counters: Counters::default(),
             warnings: Warnings::default(),
             compressed: room::table(PAGE_BYTES, || 0)?,
-            batch: room::table(batch_bytes, || 0)?,
+            outgoing,
+            incoming,
+            leaving: 0,
         })
     }
 
@@ -153,14 +169,15 @@ impl<P: Pool> Zswap<P> {
     /// memory and the pool's own tables.
     pub fn memory(&self) -> Bytes {
         let tables = self.index.memory() + self.entries.memory() + self.slots.memory();
-        let buffers = Bytes(self.compressed.len() + self.batch.len() + size_of::<Self>());
-        tables + buffers + self.codec.work_bytes() + self.pool.stats().metadata
+        let buffers = Bytes(self.compressed.len() + size_of::<Self>());
+        let transfers = self.outgoing.memory() + self.incoming.memory();
+        tables + buffers + transfers + self.codec.work_bytes() + self.pool.stats().metadata
     }
 
     /// What happened, and what is held.
     pub fn stats(&self) -> Stats {
         let pool = self.pool.stats();
-        let in_pool = self.lru.length();
+        let in_pool = self.lru.length() + self.leaving;
         Stats {
             counters: self.counters,
             pool_pages: pool.frames,
@@ -181,6 +198,7 @@ impl<P: Pool> Zswap<P> {
         match place {
             Place::SameFilled { .. } => self.same_filled += 1,
             Place::Pool { .. } => self.lru.push_youngest(&mut self.entries, id),
+            Place::Leaving { .. } => self.leaving += 1,
             Place::Backing { .. } => {}
         }
     }
@@ -194,7 +212,13 @@ impl<P: Pool> Zswap<P> {
                 self.lru.unlink(&mut self.entries, id);
                 self.pool.free(handle);
             }
+            Place::Leaving { handle, member, .. } => {
+                self.leaving -= 1;
+                self.outgoing.forget(member);
+                self.pool.free(handle);
+            }
             Place::Backing { slot, .. } => {
+                self.incoming.forget(id);
                 if self.slots.leave(slot) {
                     self.discard(slot);
                 }

@@ -1,15 +1,18 @@
 //! Load: a page comes back. The copy stays stored until the caller invalidates it, so that a page
-//! that cannot be placed, or is not changed, need not be stored again.
+//! that cannot be placed, or is not changed, need not be stored again. A page that is read back
+//! from a slow disk is asked for twice: the first load begins the read, a later one takes it.
 
-use coldpress_backing::BackingError;
+use coldpress_backing::{Request, SlotId, Way};
 use coldpress_codec::{Codec, checksum, fill};
-use coldpress_mem::pools::Pool;
+use coldpress_mem::pools::{Handle, Pool};
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
 use crate::Zswap;
-use crate::entry::Place;
+use crate::entry::{EntryId, Place};
 use crate::error::LoadError;
+use crate::incoming::{Arrived, Progress};
 use crate::key::Key;
+use crate::outgoing::BATCHES;
 
 /// Where a page came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +25,26 @@ pub enum Source {
     Backing,
 }
 
+/// How a load ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// There is no such page; the buffer is untouched.
+    Missing,
+    /// It is being read back, or will be when other reads have ended. Load it again after
+    /// [`Zswap::wait`], or when there are [arrivals](Zswap::take_arrivals). The buffer is
+    /// untouched.
+    Coming,
+    /// It is here.
+    From(Source),
+}
+
 impl<P: Pool> Zswap<P> {
-    /// Copies the page stored under `key` into `page`. `None` when there is none, and `page` is
-    /// untouched then. After an error `page` is unspecified, and the page is still stored.
-    pub fn load(&mut self, key: Key, page: &mut Page) -> Result<Option<Source>, LoadError> {
+    /// Copies the page stored under `key` into `page`. After an error `page` is unspecified, and
+    /// the page is still stored.
+    pub fn load(&mut self, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
         let Some(id) = self.index.get(key) else {
             self.counters.load_missed += 1;
-            return Ok(None);
+            return Ok(Loaded::Missing);
         };
         let result = match &mut self.entries[id].place {
             &mut Place::SameFilled { word } => {
@@ -37,20 +53,22 @@ impl<P: Pool> Zswap<P> {
             }
             Place::Pool { handle, checksum, referenced, .. } => {
                 *referenced = true;
-                let (codec, checksum) = (&mut self.codec, *checksum);
-                self.pool
-                    .read(*handle, |bytes| decode(codec, bytes, checksum, page))
-                    .map(|()| Source::Pool)
+                let (handle, checksum) = (*handle, *checksum);
+                self.load_from_pool(handle, checksum, page)
+            }
+            &mut Place::Leaving { handle, checksum, .. } => {
+                self.load_from_pool(handle, checksum, page)
             }
             &mut Place::Backing { slot, checksum, offset, length } => {
-                let bytes = &mut self.batch[..length as usize];
-                // A place in a backing store is only made with a backing store.
-                let backing = self.backing.as_mut().ok_or(BackingError::OutOfRange);
-                backing
-                    .and_then(|backing| backing.read(slot, Bytes(offset as usize), bytes))
-                    .map_err(LoadError::Backing)
-                    .and_then(|()| decode(&mut self.codec, bytes, checksum, page))
-                    .map(|()| Source::Backing)
+                let (offset, length) = (Bytes(offset as usize), Bytes(length as usize));
+                let Some(arrived) = self.read_back(id, slot, offset, length) else {
+                    return Ok(Loaded::Coming);
+                };
+                let result = arrived.result.map_err(LoadError::Backing).and_then(|()| {
+                    decode(&mut self.codec, &arrived.buffer[..length.0], checksum, page)
+                });
+                self.incoming.give_back(arrived.number, arrived.buffer);
+                result.map(|()| Source::Backing)
             }
         };
         let counters = &mut self.counters;
@@ -61,7 +79,60 @@ impl<P: Pool> Zswap<P> {
             Err(LoadError::Corrupt) => &mut counters.load_corrupt,
             Err(LoadError::Backing(_)) => &mut counters.load_backing_fail,
         } += 1;
-        result.map(Some)
+        result.map(Loaded::From)
+    }
+
+    /// Whether a page that was coming may be here: a read has ended since
+    /// [`Zswap::take_arrivals`].
+    pub fn has_arrivals(&self) -> bool {
+        self.incoming.any_ended()
+    }
+
+    /// Whether a read has ended since this was last asked: then every page that was coming is worth
+    /// another load.
+    pub fn take_arrivals(&mut self) -> bool {
+        self.incoming.take_any_ended()
+    }
+
+    fn load_from_pool(
+        &mut self,
+        handle: Handle,
+        checksum: u32,
+        page: &mut Page,
+    ) -> Result<Source, LoadError> {
+        let codec = &mut self.codec;
+        self.pool.read(handle, |bytes| decode(codec, bytes, checksum, page)).map(|()| Source::Pool)
+    }
+
+    /// The bytes of an entry's place in the backing store, if they have come. Otherwise begins the
+    /// read, unless it is under way or there is no buffer.
+    fn read_back(
+        &mut self,
+        id: EntryId,
+        slot: SlotId,
+        offset: Bytes,
+        length: Bytes,
+    ) -> Option<Arrived> {
+        let mut progress = self.incoming.progress(id);
+        if matches!(progress, Progress::None) {
+            let (number, buffer) = self.incoming.begin(id)?;
+            // A place in a backing store is only made with a backing store.
+            self.backing.as_mut()?.begin(Request {
+                way: Way::Read,
+                slot,
+                offset,
+                length,
+                buffer,
+                token: (BATCHES + number) as u32,
+            });
+            // What lies in the page cache is here at once.
+            self.reap();
+            progress = self.incoming.progress(id);
+        }
+        match progress {
+            Progress::Ready(arrived) => Some(arrived),
+            Progress::None | Progress::Coming => None,
+        }
     }
 }
 

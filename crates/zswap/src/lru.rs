@@ -35,6 +35,17 @@ impl Lru {
         self.length += 1;
     }
 
+    /// Puts an entry that is in no list at the old end.
+    pub(crate) fn push_oldest(&mut self, entries: &mut Entries, id: EntryId) {
+        entries[id].younger = self.oldest;
+        entries[id].older = None;
+        match self.oldest.replace(id) {
+            Some(before) => entries[before].older = Some(id),
+            None => self.youngest = Some(id),
+        }
+        self.length += 1;
+    }
+
     /// Takes an entry of the list out of it.
     pub(crate) fn unlink(&mut self, entries: &mut Entries, id: EntryId) {
         let (older, younger) = (entries[id].older.take(), entries[id].younger.take());

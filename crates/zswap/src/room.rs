@@ -17,6 +17,15 @@ pub(crate) fn table<T>(length: usize, make: impl FnMut() -> T) -> Result<Box<[T]
     Ok(values.into_boxed_slice())
 }
 
+/// An empty list with room for `length` values.
+pub(crate) fn reserved<T>(length: usize) -> Result<Vec<T>, NoMemory> {
+    #[cfg(test)]
+    failing::step()?;
+    let mut values = Vec::new();
+    values.try_reserve_exact(length).map_err(|_| NoMemory)?;
+    Ok(values)
+}
+
 /// Makes room for one more element, so that the next insertion cannot fail.
 pub(crate) fn reserve_one<T>(values: &mut Vec<T>) -> Result<(), NoMemory> {
     #[cfg(test)]

@@ -24,7 +24,8 @@ pub enum Stored {
 impl<P: Pool> Zswap<P> {
     /// Stores a copy of `page` under `key`, in place of what was stored there.
     ///
-    /// A pool at its limit first writes back one batch of its oldest pages. On an error nothing has
+    /// A pool at its limit first begins to write back a batch of its oldest pages, and one at its
+    /// hard limit waits for it. On an error nothing has
     /// changed: what was stored under `key` before is still there, so a caller whose page is newer
     /// should invalidate it.
     pub fn store(&mut self, key: Key, page: &Page) -> Result<Stored, StoreError> {
@@ -35,11 +36,14 @@ impl<P: Pool> Zswap<P> {
         }
         if self.pool_frames() >= self.limits.max_pool {
             self.counters.pool_limit_hit += 1;
-            self.write_back_batch();
+            self.reap();
+            if self.begin_write_back() {
+                // It may be over by now.
+                self.reap();
+            }
         }
         let longest = self.limits.compressed_max.0;
         let length = self.codec.compress(page, &mut self.compressed[..longest]).map(<[u8]>::len);
-        // A pool may refuse this length, and then writes back through another buffer than this one.
         let handle = self.alloc_object(Bytes(length.unwrap_or(PAGE_BYTES)))?;
         let bytes = length.map_or(&page[..], |length| &self.compressed[..length]);
         let checksum = checksum(bytes);
@@ -69,7 +73,9 @@ impl<P: Pool> Zswap<P> {
             return Ok(handle);
         }
         self.counters.reject_flush_attempted += 1;
-        while self.write_back_batch() {
+        let mut under_way = self.finish_writes();
+        while under_way || self.write_back_batch() {
+            under_way = false;
             if let Some(handle) = self.alloc_within_limit(size) {
                 self.counters.saved_by_flush += 1;
                 return Ok(handle);

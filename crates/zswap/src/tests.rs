@@ -17,6 +17,7 @@ use coldpress_sys::Page;
 use coldpress_sys::file::SpillFile;
 
 use super::*;
+use coldpress_backing::SLOT_BYTES;
 
 /// A pool without any idea: its objects lie one behind the other, and it may have so many frames.
 #[derive(Default)]
@@ -93,12 +94,18 @@ impl<P: Pool> Zswap<P> {
         let (mut ids, mut in_pool, mut same_filled, mut bytes) =
             (HashSet::new(), HashSet::new(), 0, 0);
         let mut slots = BTreeMap::<SlotId, Vec<(u16, u16)>>::new();
+        let mut leaving = HashSet::new();
         for (key, id) in all {
             assert!(ids.insert(id), "{key:?} shares its entry");
             match self.entries[id].place {
                 Place::SameFilled { .. } => same_filled += 1,
                 Place::Pool { handle, length, .. } => {
                     in_pool.insert(id);
+                    assert_eq!(self.pool.size(handle), Bytes(length as usize));
+                    bytes += length as usize;
+                }
+                Place::Leaving { handle, length, .. } => {
+                    leaving.insert(id);
                     assert_eq!(self.pool.size(handle), Bytes(length as usize));
                     bytes += length as usize;
                 }
@@ -110,8 +117,22 @@ impl<P: Pool> Zswap<P> {
         assert_eq!(same_filled, self.same_filled);
         assert_eq!(self.lru.check(&self.entries).into_iter().collect::<HashSet<_>>(), in_pool);
         let pool = self.pool.stats();
-        assert_eq!((pool.objects, pool.bytes_stored.0), (in_pool.len(), bytes));
-        assert_eq!(self.slots.used().0 as usize, slots.len());
+        assert_eq!((pool.objects, pool.bytes_stored.0), (in_pool.len() + leaving.len(), bytes));
+        assert_eq!(self.leaving, leaving.len());
+        let mut written = 0;
+        for batch in self.outgoing.under_way() {
+            written += 1;
+            assert_eq!(self.slots.users(batch.slot) as usize, batch.members.len());
+            assert!(!slots.contains_key(&batch.slot));
+            for id in batch.members.iter().flatten() {
+                assert!(leaving.remove(id), "not on its way, or twice");
+            }
+        }
+        assert!(leaving.is_empty(), "on their way in no batch");
+        for id in self.incoming.check() {
+            assert!(matches!(self.entries[id].place, Place::Backing { .. }), "read for nobody");
+        }
+        assert_eq!(self.slots.used().0 as usize, slots.len() + written);
         for (slot, mut pieces) in slots {
             assert_eq!(self.slots.users(slot) as usize, pieces.len());
             pieces.sort_unstable();
@@ -171,6 +192,16 @@ enum Allowed {
     Backing,
 }
 
+/// Loads a page, and waits for it if it must be read back.
+fn load<P: Pool>(zswap: &mut Zswap<P>, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
+    loop {
+        match zswap.load(key, page) {
+            Ok(Loaded::Coming) => zswap.wait(),
+            result => return result,
+        }
+    }
+}
+
 /// A store beside a map of what must be in it.
 struct World<P> {
     zswap: Zswap<P>,
@@ -197,13 +228,35 @@ impl<P: Pool> World<P> {
     /// Loads a page and compares it. The error, if there is one and it is allowed.
     fn load(&mut self, key: Key) -> Option<LoadError> {
         let mut loaded = [0xAB; PAGE_BYTES];
+        let result = load(&mut self.zswap, key, &mut loaded);
+        self.judge(key, result, &loaded)
+    }
+
+    /// As [`World::load`], but a page that is not here yet is not waited for.
+    fn ask_for(&mut self, key: Key) {
+        let mut loaded = [0xAB; PAGE_BYTES];
+        match self.zswap.load(key, &mut loaded) {
+            Ok(Loaded::Coming) => {
+                assert!(self.pages.contains_key(&key) && loaded == [0xAB; PAGE_BYTES]);
+            }
+            result => drop(self.judge(key, result, &loaded)),
+        }
+    }
+
+    /// Compares what a load gave.
+    fn judge(
+        &self,
+        key: Key,
+        result: Result<Loaded, LoadError>,
+        loaded: &Page,
+    ) -> Option<LoadError> {
         let expected = self.pages.get(&key);
         assert_eq!(self.zswap.contains(key), expected.is_some());
-        match self.zswap.load(key, &mut loaded) {
+        match result {
             Ok(source) => {
-                assert_eq!(source.is_some(), expected.is_some(), "{key:?}");
+                assert_eq!(source == Loaded::Missing, expected.is_none(), "{key:?}");
                 let expected = expected.unwrap_or(&[0xAB; PAGE_BYTES]);
-                assert!(loaded == *expected, "wrong bytes for {key:?} from {source:?}");
+                assert!(loaded == expected, "wrong bytes for {key:?} from {source:?}");
                 None
             }
             Err(error) => {
@@ -241,8 +294,12 @@ impl<P: Pool> World<P> {
     /// Compares every page, drops it, and expects nothing to be left.
     fn finish(mut self) {
         self.load_all();
+        self.zswap.finish_writes();
         for key in std::mem::take(&mut self.pages).into_keys() {
             assert!(self.zswap.invalidate(key));
+        }
+        while self.zswap.incoming.used() > 0 {
+            self.zswap.wait();
         }
         self.zswap.check();
         let counters = self.zswap.counters;

@@ -2,25 +2,30 @@
 //! at a time.
 //!
 //! ```text
-//! gather: copy the oldest objects into the batch, passing over those loaded since the last look
-//! write:  one sequential write of the batch into a free slot
-//! commit: only now each entry's place becomes the slot, and its object is freed
+//! gather: copy the oldest objects into a batch, passing over those loaded since the last look
+//! begin:  one sequential write of the batch into a free slot; its pages are leaving
+//! end:    only now each entry's place becomes the slot, and its object is freed
 //! ```
 //!
-//! A slot has no header; each entry knows its bytes' place, length and checksum. A failed write
-//! therefore leaves everything where it was. One write at a time, through a buffer reserved at the
-//! start.
+//! A slot has no header; each entry knows its bytes' place, length and checksum. While a page is
+//! leaving it is loaded and dropped like any page of the pool. A failed write therefore leaves
+//! everything where it was.
 
 use core::num::NonZeroU16;
 
-use coldpress_backing::{BackingError, SLOT_BYTES, SlotCount, SlotId};
+use coldpress_backing::{BackingError, Ended, Request, SLOT_BYTES, SlotCount, SlotId, Way};
 use coldpress_mem::pools::Pool;
-use coldpress_sys::PageCount;
+use coldpress_sys::{BorrowedFd, Bytes, PageCount};
 
 use crate::Zswap;
 use crate::entry::Place;
 use crate::error::Warning;
 use crate::limits::ATTEMPTS_SKIPPED;
+use crate::outgoing::{BATCHES, MEMBERS_MAX, Member};
+
+/// A pool may be above its limit by this part of it while batches are on their way: that is what
+/// keeps a slow disk from holding up every page that is stored.
+const SLACK_SHARE: usize = 8;
 
 impl<P: Pool> Zswap<P> {
     /// Whether pages can be written back, as far as is known: there is a backing store, it has a
@@ -29,27 +34,83 @@ impl<P: Pool> Zswap<P> {
         self.backing.is_some() && !self.slots.is_full() && self.limits.skip == 0
     }
 
-    /// Writes back the oldest pages until the pool has let go of `frames_wanted` frames, or no more
-    /// can be written. The number of frames it let go of.
-    pub fn shrink(&mut self, frames_wanted: PageCount) -> PageCount {
-        let before = self.pool_frames();
-        loop {
-            let freed = before.saturating_sub(self.pool_frames());
-            if freed >= frames_wanted || !self.write_back_batch() {
-                return freed;
+    /// Whether the pool is well above its limit because the backing store does not keep up. A
+    /// caller that can wait should, by [`Zswap::wait`] or for [`Zswap::signal`], before it stores
+    /// more.
+    pub fn is_behind(&self) -> bool {
+        let limit = self.limits.max_pool.0 + self.limits.max_pool.0 / SLACK_SHARE;
+        self.backing.is_some() && self.outgoing.is_busy() && self.pool_frames().0 > limit
+    }
+
+    /// What becomes readable when [`Zswap::reap`] has something to take in. `None` when nothing
+    /// outlasts the call that began it.
+    pub fn signal(&self) -> Option<BorrowedFd<'_>> {
+        self.backing.as_ref().and_then(|backing| backing.signal())
+    }
+
+    /// Takes in what the backing store has finished; whether there was anything.
+    pub fn reap(&mut self) -> bool {
+        let mut any = false;
+        while let Some(Ended { request, result }) =
+            self.backing.as_mut().and_then(|backing| backing.ended())
+        {
+            any = true;
+            match (request.token as usize).checked_sub(BATCHES) {
+                Some(number) => self.incoming.end(number, request.buffer, result),
+                None => self.end_write(request, result),
             }
         }
+        any
+    }
+
+    /// Waits until the backing store has finished something, if anything is under way, and takes it
+    /// in.
+    pub fn wait(&mut self) {
+        if let Some(backing) = &mut self.backing {
+            backing.wait();
+        }
+        self.reap();
+    }
+
+    /// Writes back the oldest pages, and waits for it, until the pool has let go of `frames_wanted`
+    /// frames, or no more can be written. The number of frames it let go of.
+    pub fn shrink(&mut self, frames_wanted: PageCount) -> PageCount {
+        let before = self.pool_frames();
+        self.finish_writes();
+        while before.saturating_sub(self.pool_frames()) < frames_wanted && self.write_back_batch() {
+        }
+        before.saturating_sub(self.pool_frames())
     }
 
     /// Gives disk blocks of up to `most` free slots back to the system; of how many it did. It may
-    /// take milliseconds for each: for a time when nobody waits.
+    /// take milliseconds for each, and waits for writes under way: for a time when nobody waits.
     pub fn trim_backing(&mut self, most: SlotCount) -> SlotCount {
         self.backing.as_mut().map_or(SlotCount(0), |backing| backing.trim(most))
     }
 
-    /// Writes back one batch of the oldest pages. Whether it did; if not, nothing has changed.
+    /// Writes back one batch of the oldest pages and waits for it. Whether it was written; if not,
+    /// nothing has changed.
     pub(crate) fn write_back_batch(&mut self) -> bool {
-        if self.backing.is_none() || self.lru.length() == 0 {
+        self.finish_writes();
+        let failed = self.counters.reject_flush_fail;
+        let begun = self.begin_write_back();
+        self.finish_writes();
+        begun && self.counters.reject_flush_fail == failed
+    }
+
+    /// Waits for all batches under way; whether there was one.
+    pub(crate) fn finish_writes(&mut self) -> bool {
+        let mut any = false;
+        while self.outgoing.under_way().next().is_some() {
+            any = true;
+            self.wait();
+        }
+        any
+    }
+
+    /// Begins to write back one batch of the oldest pages. Whether it did.
+    pub(crate) fn begin_write_back(&mut self) -> bool {
+        if self.backing.is_none() || self.lru.length() == 0 || self.outgoing.is_busy() {
             return false;
         }
         if self.limits.skip > 0 {
@@ -60,29 +121,29 @@ impl<P: Pool> Zswap<P> {
             self.warnings.raise(Warning::BackingFull);
             return false;
         }
-        let (count, length) = self.gather();
-        match self.write(count, length) {
-            Ok(slot) => {
-                self.commit(slot, count);
-                self.counters.flushed_pages += u64::from(count);
-                self.counters.flushed_bytes += length as u64;
-                true
-            }
-            Err(error) => {
-                self.counters.reject_flush_fail += 1;
-                self.limits.skip = ATTEMPTS_SKIPPED;
-                self.warnings.raise(match error {
-                    BackingError::Sys(error) => Warning::BackingError(error),
-                    BackingError::Full | BackingError::OutOfRange => Warning::BackingFull,
-                });
-                false
-            }
-        }
+        let Some((number, mut buffer)) = self.outgoing.take() else { return false };
+        let (count, length) = self.gather(&mut buffer);
+        let slot = NonZeroU16::new(count).and_then(|users| self.slots.take(users));
+        let (Some(slot), Some(backing)) = (slot, &mut self.backing) else {
+            // No memory to count one more slot.
+            self.outgoing.give_back(number, buffer);
+            return false;
+        };
+        backing.begin(Request {
+            way: Way::Write,
+            slot,
+            offset: Bytes(0),
+            length: Bytes(length),
+            buffer,
+            token: number as u32,
+        });
+        self.send_off(number, slot, count);
+        true
     }
 
     /// Copies the oldest objects into the batch, as many as fit: their number and the bytes they
     /// take. Afterwards they are the first in the LRU list, in the order of the batch.
-    fn gather(&mut self) -> (u16, usize) {
+    fn gather(&mut self, batch: &mut [u8]) -> (u16, usize) {
         let (mut count, mut filled) = (0, 0);
         let mut next = self.lru.oldest();
         while let Some(id) = next {
@@ -99,40 +160,97 @@ impl<P: Pool> Zswap<P> {
                 continue;
             }
             let end = filled + *length as usize;
-            if end > SLOT_BYTES.0 || count == u16::MAX {
+            if end > SLOT_BYTES.0 || usize::from(count) == MEMBERS_MAX {
                 break;
             }
-            let batch = &mut self.batch[filled..end];
-            self.pool.read(*handle, |bytes| batch.copy_from_slice(bytes));
+            let place = &mut batch[filled..end];
+            self.pool.read(*handle, |bytes| place.copy_from_slice(bytes));
             (count, filled) = (count + 1, end);
             next = younger;
         }
         (count, filled)
     }
 
-    /// Writes `length` bytes of the batch into a free slot, for `count` users.
-    fn write(&mut self, count: u16, length: usize) -> Result<SlotId, BackingError> {
-        let backing = self.backing.as_mut().ok_or(BackingError::Full)?;
-        let users = NonZeroU16::new(count).ok_or(BackingError::Full)?;
-        let slot = self.slots.take(users).ok_or(BackingError::Full)?;
-        if let Err(error) = backing.write(slot, &self.batch[..length]) {
-            self.slots.leave_many(slot, users);
-            backing.discard(slot);
-            return Err(error);
+    /// Makes the `count` oldest entries, which are in a batch, leave.
+    fn send_off(&mut self, number: usize, slot: SlotId, count: u16) {
+        let batch = self.outgoing.batch(number);
+        batch.slot = slot;
+        batch.members.clear();
+        let mut filled = 0;
+        for index in 0..usize::from(count) {
+            let id = self.lru.oldest().expect("gathered entries are the oldest of the list");
+            let Place::Pool { handle, checksum, length, .. } = self.entries[id].place else {
+                return;
+            };
+            self.lru.unlink(&mut self.entries, id);
+            // Offsets are below SLOT_BYTES, see the assertion in `entry`.
+            let (offset, member) = (filled as u16, Member::new(number, index));
+            self.occupy(id, Place::Leaving { handle, checksum, offset, length, member });
+            self.outgoing.batch(number).members.push(Some(id));
+            filled += length as usize;
         }
-        Ok(slot)
     }
 
-    /// Makes the `count` oldest entries, which are written in `slot`, lie there.
-    fn commit(&mut self, slot: SlotId, count: u16) {
-        let mut filled = 0;
-        for _ in 0..count {
-            let id = self.lru.oldest().expect("gathered entries are the oldest of the list");
-            let Place::Pool { checksum, length, .. } = self.entries[id].place else { return };
-            self.vacate(id);
-            // Offsets are below SLOT_BYTES, see the assertion in `entry`.
-            self.occupy(id, Place::Backing { slot, checksum, offset: filled as u16, length });
-            filled += length as usize;
+    /// A batch is over: its pages lie in the slot, or stay in the pool.
+    fn end_write(&mut self, request: Request, result: Result<(), BackingError>) {
+        let Request { slot, length, buffer, token, .. } = request;
+        match result {
+            Ok(()) => {
+                self.counters.flushed_bytes += length.0 as u64;
+                self.commit(token as usize, slot);
+            }
+            Err(error) => {
+                self.counters.reject_flush_fail += 1;
+                self.limits.skip = ATTEMPTS_SKIPPED;
+                self.warnings.raise(match error {
+                    BackingError::Sys(error) => Warning::BackingError(error),
+                    BackingError::Full | BackingError::OutOfRange => Warning::BackingFull,
+                });
+                self.take_back(token as usize, slot);
+            }
+        }
+        self.outgoing.give_back(token as usize, buffer);
+    }
+
+    /// The pages of a batch are written: their objects are freed.
+    fn commit(&mut self, number: usize, slot: SlotId) {
+        for index in 0..self.outgoing.batch(number).members.len() {
+            let left = match self.outgoing.batch(number).members[index] {
+                None => self.slots.leave(slot),
+                Some(id) => {
+                    let Place::Leaving { checksum, offset, length, .. } = self.entries[id].place
+                    else {
+                        continue;
+                    };
+                    self.vacate(id);
+                    self.occupy(id, Place::Backing { slot, checksum, offset, length });
+                    self.counters.flushed_pages += 1;
+                    false
+                }
+            };
+            if left {
+                self.discard(slot);
+            }
+        }
+    }
+
+    /// The pages of a batch were not written: they are the oldest of the pool again.
+    fn take_back(&mut self, number: usize, slot: SlotId) {
+        let count = self.outgoing.batch(number).members.len();
+        for index in (0..count).rev() {
+            let Some(id) = self.outgoing.batch(number).members[index] else { continue };
+            let Place::Leaving { handle, checksum, length, .. } = self.entries[id].place else {
+                continue;
+            };
+            self.leaving -= 1;
+            self.entries[id].place = Place::Pool { handle, checksum, length, referenced: false };
+            self.lru.push_oldest(&mut self.entries, id);
+        }
+        if let Some(users) = u16::try_from(count).ok().and_then(NonZeroU16::new) {
+            self.slots.leave_many(slot, users);
+        }
+        if let Some(backing) = &mut self.backing {
+            backing.discard(slot);
         }
     }
 

@@ -16,7 +16,8 @@ fn sequence() -> Vec<Step> {
         let noise = other as usize % (PAGE_BYTES - 8);
         steps.push(match next() % 16 {
             0..10 => Step::Store { key, seed: other, noise },
-            10..13 => Step::Load { key },
+            10..12 => Step::Load { key },
+            12 => Step::AskFor { key },
             13 => Step::Invalidate { key },
             14 => Step::Rename { from: key, to: other },
             _ => Step::Shrink { frames: 3 },
@@ -58,8 +59,9 @@ fn the_backing_fails_at_each_operation() {
             for fault in [Fault::Corrupt, Fault::Tear] {
                 seen_corrupt += with(fault, Allowed::Corrupt).2;
             }
-            // A full disk loses nothing, ever.
+            // A full or a slow disk loses nothing, ever.
             assert_eq!(with(Fault::Full, Allowed::None).1, 0);
+            assert_eq!(with(Fault::Delay, Allowed::None).1, 0);
         }
     }
     assert!(seen_corrupt > 0, "silent damage must be found");
@@ -142,8 +144,8 @@ fn a_full_backing_is_tried_again_when_a_slot_is_given_back() {
     // The oldest are the ones written back.
     for number in 0..16 {
         let mut loaded = [0; PAGE_BYTES];
-        let source = world.zswap.load(Key::new(0, number), &mut loaded);
-        assert_eq!(source, Ok(Some(Source::Backing)));
+        let source = load(&mut world.zswap, Key::new(0, number), &mut loaded);
+        assert_eq!(source, Ok(Loaded::From(Source::Backing)));
         world.invalidate(Key::new(0, number));
     }
     assert!(world.zswap.writeback_possible());

@@ -9,17 +9,50 @@ use super::*;
 /// One random verb. Numbers are reduced to what the verb takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    Store { key: u64, seed: u64, noise: usize },
-    StoreWord { key: u64, word: u64 },
-    Load { key: u64 },
-    Invalidate { key: u64 },
-    InvalidateRange { key: u64, count: usize },
-    InvalidateArea { area: u16 },
-    Rename { from: u64, to: u64 },
-    Shrink { frames: usize },
-    Limits { max: usize, hard: usize },
-    Trim { slots: u32 },
-    Compact { bytes: usize },
+    Store {
+        key: u64,
+        seed: u64,
+        noise: usize,
+    },
+    StoreWord {
+        key: u64,
+        word: u64,
+    },
+    Load {
+        key: u64,
+    },
+    /// A load that does not wait for the page.
+    AskFor {
+        key: u64,
+    },
+    Reap,
+    Invalidate {
+        key: u64,
+    },
+    InvalidateRange {
+        key: u64,
+        count: usize,
+    },
+    InvalidateArea {
+        area: u16,
+    },
+    Rename {
+        from: u64,
+        to: u64,
+    },
+    Shrink {
+        frames: usize,
+    },
+    Limits {
+        max: usize,
+        hard: usize,
+    },
+    Trim {
+        slots: u32,
+    },
+    Compact {
+        bytes: usize,
+    },
 }
 
 /// Random steps; most of them store.
@@ -28,7 +61,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         12 => (any::<u64>(), any::<u64>(), 0..PAGE_BYTES - 8)
             .prop_map(|(key, seed, noise)| Step::Store { key, seed, noise }),
         2 => (any::<u64>(), 0_u64..3).prop_map(|(key, word)| Step::StoreWord { key, word }),
-        6 => any::<u64>().prop_map(|key| Step::Load { key }),
+        4 => any::<u64>().prop_map(|key| Step::Load { key }),
+        4 => any::<u64>().prop_map(|key| Step::AskFor { key }),
+        1 => Just(Step::Reap),
         2 => any::<u64>().prop_map(|key| Step::Invalidate { key }),
         1 => (any::<u64>(), prop_oneof![0_usize..40, Just(usize::MAX)])
             .prop_map(|(key, count)| Step::InvalidateRange { key, count }),
@@ -62,6 +97,10 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
         }
         Step::Load { key: number } => {
             world.load(key(number));
+        }
+        Step::AskFor { key: number } => world.ask_for(key(number)),
+        Step::Reap => {
+            world.zswap.reap();
         }
         Step::Invalidate { key: number } => world.invalidate(key(number)),
         Step::InvalidateRange { key: number, count } => {
@@ -98,7 +137,8 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
         Step::Compact { bytes } => {
             let before = world.zswap.pool_frames();
             let freed = world.zswap.compact(Bytes(bytes)).freed;
-            assert_eq!(world.zswap.pool_frames() + freed, before);
+            // A pool may let go of frames that an earlier call emptied.
+            assert!(world.zswap.pool_frames() + freed <= before);
         }
         Step::Limits { max, hard } => {
             world.zswap.set_pool_limits(PageCount(max), PageCount(hard));
@@ -148,13 +188,14 @@ proptest! {
 
     #[test]
     fn zsmalloc_and_faults_of_all_kinds(
-        steps in steps(), at in 0_u64..40, count in 1_u64..8, codec in 0_usize..3,
+        steps in steps(), at in 0_u64..40, count in 1_u64..20, codec in 0_usize..3,
     ) {
         let kinds = [
             (Fault::Fail, Allowed::Backing),
             (Fault::Corrupt, Allowed::Corrupt),
             (Fault::Tear, Allowed::Corrupt),
             (Fault::Full, Allowed::None),
+            (Fault::Delay, Allowed::None),
         ];
         for (fault, allowed) in kinds {
             with_zsmalloc(100, |pool| {

@@ -12,7 +12,10 @@ fn world(max: usize, hard: usize, slots: u32) -> World<Naive> {
 
 /// Where a page is loaded from.
 fn source(world: &mut World<Naive>, number: u64) -> Option<Source> {
-    world.zswap.load(Key::new(0, number), &mut [0; PAGE_BYTES]).unwrap()
+    match load(&mut world.zswap, Key::new(0, number), &mut [0; PAGE_BYTES]).unwrap() {
+        Loaded::From(source) => Some(source),
+        Loaded::Missing | Loaded::Coming => None,
+    }
 }
 
 #[test]

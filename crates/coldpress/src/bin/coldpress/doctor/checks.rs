@@ -1,7 +1,7 @@
 //! The verdicts: pure functions from what a host said to findings.
 
 use coldpress_sys::uffd::{FEATURE_MOVE, FEATURES_NEEDED};
-use coldpress_sys::{Bytes, SysError};
+use coldpress_sys::{Bytes, SysError, SysResult};
 use rustix::io::Errno;
 
 use super::Access;
@@ -22,6 +22,8 @@ const UDEV_RULE: &str = "sudo groupadd -rf userfaultfd && \
     sudo tee /etc/udev/rules.d/60-userfaultfd.rules && sudo udevadm control --reload && \
     sudo udevadm trigger --name-match=userfaultfd, then log in again";
 const CONTAINER_DEVICE: &str = "start the container with: docker run --device /dev/userfaultfd ...";
+const IO_URING: &str = "sudo sysctl -w kernel.io_uring_disabled=0; a container also needs a \
+    seccomp profile that allows io_uring";
 const SYSCTL: &str = "sudo sysctl -w vm.unprivileged_userfaultfd=1";
 
 /// Feature bits of userfaultfd with the names of linux/userfaultfd.h, those a run needs.
@@ -57,7 +59,7 @@ pub(super) fn of_host(host: &Host) -> Vec<Finding> {
     findings.push(memory(host));
     findings.push(spill(host));
     findings.push(huge_pages(host.huge_pages.as_deref()));
-    findings.push(io_uring(host.io_uring_disabled.as_deref()));
+    findings.push(io_uring(host.io_uring));
     findings
 }
 
@@ -220,14 +222,16 @@ fn huge_pages(setting: Option<&str>) -> Finding {
     Finding::ok("huge pages", format!("{finding} (for information)"))
 }
 
-fn io_uring(disabled: Option<&str>) -> Finding {
-    let finding = match disabled {
-        Some("0") => "allowed",
-        Some("1") => "only for a group (kernel.io_uring_disabled=1)",
-        Some(_) => "not allowed (kernel.io_uring_disabled)",
-        None => "unknown, the kernel has no such setting",
-    };
-    Finding::ok("io_uring", format!("{finding} (for information)"))
+fn io_uring(ring: SysResult<()>) -> Finding {
+    let what = "io_uring";
+    match ring {
+        Ok(()) => Finding::ok(what, "works, so nobody waits while pages go to disk"),
+        Err(error) => Finding::warn(
+            what,
+            format!("{error}, so the program waits while pages go to disk"),
+            IO_URING,
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use coldpress_sys::proc::Pagemap;
+use coldpress_sys::ring::Ring;
 use coldpress_sys::uffd::{FEATURES_NEEDED, Userfaultfd};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
 use rustix::io::Errno;
@@ -57,8 +58,8 @@ pub(super) struct Host {
     pub(super) disk: Option<(PathBuf, Disk)>,
     /// The kernel's setting of transparent huge pages, the chosen word.
     pub(super) huge_pages: Option<String>,
-    /// `kernel.io_uring_disabled`.
-    pub(super) io_uring_disabled: Option<String>,
+    /// Whether a ring can be had.
+    pub(super) io_uring: SysResult<()>,
 }
 
 impl Faults {
@@ -88,7 +89,7 @@ impl Host {
             limit: cgroup::own_limit(),
             disk: directory.map(|path| (path.to_path_buf(), disk::examine(path))),
             huge_pages: setting("/sys/kernel/mm/transparent_hugepage/enabled").map(chosen_word),
-            io_uring_disabled: setting("/proc/sys/kernel/io_uring_disabled"),
+            io_uring: Ring::new().map(drop),
         }
     }
 }

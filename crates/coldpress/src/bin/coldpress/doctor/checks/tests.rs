@@ -30,7 +30,7 @@ fn good_host() -> Host {
         limit: None,
         disk: Some(("/var/tmp".into(), Disk::Usable(Bytes::mib(1000)))),
         huge_pages: Some("madvise".to_owned()),
-        io_uring_disabled: Some("0".to_owned()),
+        io_uring: Ok(()),
     }
 }
 
@@ -69,7 +69,7 @@ fn whatever_is_not_ok_says_what_mends_it() {
         limit: None,
         disk: Some(("/absent".into(), Disk::Unusable(error("open(O_TMPFILE)", Errno::NOENT)))),
         huge_pages: None,
-        io_uring_disabled: None,
+        io_uring: Err(error("io_uring_setup", Errno::PERM)),
     };
     let findings = of_host(&worst);
     for finding in &findings {

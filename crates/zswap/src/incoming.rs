@@ -1,0 +1,175 @@
+//! Pages on their way in: reads from the backing store, each with its buffer. Reserved from the
+//! start, as pages must come back when there is no memory.
+//!
+//! Invariants:
+//! 1. An entry has at most one read, and only while its place is in the backing store.
+//! 2. The backing store has the buffer exactly while a read is under way.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::mem;
+
+use coldpress_backing::BackingError;
+use coldpress_sys::{Bytes, PAGE_BYTES};
+
+use crate::entry::EntryId;
+use crate::room::{self, NoMemory};
+
+/// Reads under way at a time. More pages wait for one of them.
+pub(crate) const READS: usize = 8;
+
+/// A buffer, and what it is used for.
+#[derive(Debug)]
+enum Read {
+    Free(Box<[u8]>),
+    /// For an entry, unless that was dropped meanwhile.
+    UnderWay(Option<EntryId>),
+    Ready(EntryId, Box<[u8]>, Result<(), BackingError>),
+}
+
+/// A read that has ended. Its buffer must be given back.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) number: usize,
+    pub(crate) buffer: Box<[u8]>,
+    pub(crate) result: Result<(), BackingError>,
+}
+
+/// How far the read of an entry is.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// There is none.
+    None,
+    /// It is under way.
+    Coming,
+    /// It has ended.
+    Ready(Arrived),
+}
+
+/// All reads; none without a backing store.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    reads: Vec<Read>,
+    used: usize,
+    /// Whether a read has ended since it was last asked.
+    any_ended: bool,
+}
+
+impl Incoming {
+    /// Buffers for [`READS`] pages.
+    pub(crate) fn new() -> Result<Self, NoMemory> {
+        let mut reads = Vec::new();
+        for _ in 0..READS {
+            room::reserve_one(&mut reads)?;
+            reads.push(Read::Free(room::table(PAGE_BYTES, || 0)?));
+        }
+        Ok(Self { reads, used: 0, any_ended: false })
+    }
+
+    /// Begins a read for `id`: its number and its buffer. `None` when all are used.
+    pub(crate) fn begin(&mut self, id: EntryId) -> Option<(usize, Box<[u8]>)> {
+        let number = self.reads.iter().position(|read| matches!(read, Read::Free(_)))?;
+        let Read::Free(buffer) = mem::replace(&mut self.reads[number], Read::UnderWay(Some(id)))
+        else {
+            return None;
+        };
+        self.used += 1;
+        Some((number, buffer))
+    }
+
+    /// A read has ended.
+    pub(crate) fn end(
+        &mut self,
+        number: usize,
+        buffer: Box<[u8]>,
+        result: Result<(), BackingError>,
+    ) {
+        self.any_ended = true;
+        match self.reads[number] {
+            Read::UnderWay(Some(id)) => self.reads[number] = Read::Ready(id, buffer, result),
+            _ => self.give_back(number, buffer),
+        }
+    }
+
+    /// Whether a read has ended since [`Incoming::take_any_ended`].
+    pub(crate) fn any_ended(&self) -> bool {
+        self.any_ended
+    }
+
+    /// Whether a read has ended since this was last asked.
+    pub(crate) fn take_any_ended(&mut self) -> bool {
+        mem::take(&mut self.any_ended)
+    }
+
+    /// How far the read for `id` is; what is ready is handed over.
+    pub(crate) fn progress(&mut self, id: EntryId) -> Progress {
+        if self.used == 0 {
+            return Progress::None;
+        }
+        for (number, read) in self.reads.iter_mut().enumerate() {
+            match read {
+                Read::UnderWay(other) if *other == Some(id) => return Progress::Coming,
+                Read::Ready(other, ..) if *other == id => {
+                    let taken = mem::replace(read, Read::UnderWay(None));
+                    if let Read::Ready(_, buffer, result) = taken {
+                        return Progress::Ready(Arrived { number, buffer, result });
+                    }
+                }
+                _ => {}
+            }
+        }
+        Progress::None
+    }
+
+    /// The buffer of a read is free again.
+    pub(crate) fn give_back(&mut self, number: usize, buffer: Box<[u8]>) {
+        self.reads[number] = Read::Free(buffer);
+        self.used -= 1;
+    }
+
+    /// The entry leaves its place: nobody waits for its bytes any more.
+    pub(crate) fn forget(&mut self, id: EntryId) {
+        if self.used == 0 {
+            return;
+        }
+        if let Progress::Ready(Arrived { number, buffer, .. }) = self.progress(id) {
+            self.give_back(number, buffer);
+            return;
+        }
+        for read in &mut self.reads {
+            if let Read::UnderWay(other) = read
+                && *other == Some(id)
+            {
+                *other = None;
+            }
+        }
+    }
+
+    pub(crate) fn memory(&self) -> Bytes {
+        Bytes(self.reads.len() * (PAGE_BYTES + size_of::<Read>()))
+    }
+
+    /// Reads that are not free.
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// The entries there are reads for, after a look at each read.
+    #[cfg(test)]
+    pub(crate) fn check(&self) -> Vec<EntryId> {
+        let free = self.reads.iter().filter(|read| matches!(read, Read::Free(_))).count();
+        assert_eq!(self.used + free, self.reads.len());
+        let of = |read: &Read| match read {
+            Read::Free(_) => None,
+            Read::UnderWay(id) => *id,
+            Read::Ready(id, ..) => Some(*id),
+        };
+        let mut ids: Vec<_> = self.reads.iter().filter_map(of).collect();
+        ids.sort_unstable();
+        let before = ids.len();
+        ids.dedup();
+        assert_eq!(ids.len(), before, "two reads for one entry");
+        ids
+    }
+}

@@ -1,0 +1,101 @@
+//! Pages on their way out: the batches that are being written, each with the buffer it is gathered
+//! in. Both are reserved from the start, so that writing back needs no memory when there is none.
+//!
+//! Invariants:
+//! 1. A batch is under way exactly when it has no buffer: the backing store has it.
+//! 2. A member is an entry whose place is `Leaving` with that member's number; one that was dropped
+//!    meanwhile left nothing in its place.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use coldpress_backing::{SLOT_BYTES, SlotId};
+use coldpress_sys::Bytes;
+
+use crate::entry::EntryId;
+use crate::room::{self, NoMemory};
+
+/// Batches that may be under way at a time: one is gathered while another is written. A disk that
+/// falls behind shows in the pool, which keeps the pages anyway.
+pub(crate) const BATCHES: usize = 2;
+/// Most pages of a batch; full ones of objects of 64 bytes and more have fewer.
+pub(crate) const MEMBERS_MAX: usize = 1024;
+const _: () = assert!(BATCHES * MEMBERS_MAX <= 1 << u16::BITS);
+
+/// The number of a batch, and of a page in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member(u16);
+
+impl Member {
+    /// Page `index` of `batch`; the index is below [`MEMBERS_MAX`].
+    pub(crate) fn new(batch: usize, index: usize) -> Self {
+        Self((batch * MEMBERS_MAX + index) as u16)
+    }
+}
+
+/// Pages written together.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    buffer: Option<Box<[u8]>>,
+    /// Where they are written to, while under way.
+    pub(crate) slot: SlotId,
+    /// In the order of their bytes.
+    pub(crate) members: Vec<Option<EntryId>>,
+}
+
+/// All batches; none without a backing store.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    batches: Vec<Batch>,
+}
+
+impl Outgoing {
+    /// Batches with their buffers.
+    pub(crate) fn new() -> Result<Self, NoMemory> {
+        let mut batches = Vec::new();
+        for _ in 0..BATCHES {
+            let buffer = Some(room::table(SLOT_BYTES.0, || 0)?);
+            let members = room::reserved(MEMBERS_MAX)?;
+            room::reserve_one(&mut batches)?;
+            batches.push(Batch { buffer, slot: SlotId(0), members });
+        }
+        Ok(Self { batches })
+    }
+
+    /// Takes the buffer of a batch that is not under way. Give it back or send it off.
+    pub(crate) fn take(&mut self) -> Option<(usize, Box<[u8]>)> {
+        let mut batches = self.batches.iter_mut().enumerate();
+        batches.find_map(|(number, batch)| Some((number, batch.buffer.take()?)))
+    }
+
+    /// Gives a buffer back: its batch is over, or was not begun.
+    pub(crate) fn give_back(&mut self, number: usize, buffer: Box<[u8]>) {
+        self.batches[number].buffer = Some(buffer);
+    }
+
+    /// The batch of that number.
+    pub(crate) fn batch(&mut self, number: usize) -> &mut Batch {
+        &mut self.batches[number]
+    }
+
+    /// A page of a batch under way is dropped.
+    pub(crate) fn forget(&mut self, Member(number): Member) {
+        let (batch, index) = (number as usize / MEMBERS_MAX, number as usize % MEMBERS_MAX);
+        self.batches[batch].members[index] = None;
+    }
+
+    /// Batches under way.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = &Batch> {
+        self.batches.iter().filter(|batch| batch.buffer.is_none())
+    }
+
+    /// Whether no batch can be begun until one has ended.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.batches.iter().all(|batch| batch.buffer.is_none())
+    }
+
+    pub(crate) fn memory(&self) -> Bytes {
+        let one = SLOT_BYTES.0 + MEMBERS_MAX * size_of::<Option<EntryId>>() + size_of::<Batch>();
+        Bytes(self.batches.len() * one)
+    }
+}
