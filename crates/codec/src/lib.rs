@@ -20,6 +20,7 @@ mod ffi;
 mod id;
 mod lz4;
 mod lzo;
+mod room;
 pub mod same_filled;
 #[cfg(test)]
 mod tests;

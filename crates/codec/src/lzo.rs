@@ -12,11 +12,11 @@
 //! 3. Nothing is written behind the end of the output: each write is checked.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
 use crate::error::CodecError;
+use crate::room::table;
 
 /// log2 of the slots of the hash table: 8 KiB, half of a small first-level cache.
 const HASH_BITS: u32 = 12;
@@ -39,11 +39,7 @@ impl Lzo {
     /// A codec with a table of 8 KiB.
     pub(crate) fn new() -> Result<Self, CodecError> {
         let error = CodecError::NoMemory(Bytes(size_of::<Table>()));
-        let mut slots = Vec::new();
-        slots.try_reserve_exact(SLOTS).map_err(|_| error)?;
-        slots.resize(SLOTS, 0_u16);
-        let table = slots.into_boxed_slice().try_into().map_err(|_| error)?;
-        Ok(Self { table })
+        Ok(Self { table: table(SLOTS, 0)?.try_into().map_err(|_| error)? })
     }
 
     /// The size of the table.

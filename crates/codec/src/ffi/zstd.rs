@@ -1,22 +1,8 @@
-//! The C libraries behind safe functions. All `unsafe` of this crate is here.
-//!
-//! Nothing here reaches `malloc`: LZ4 is called through its external-state entry points, which have
-//! no allocation in them, and zstd through contexts made by `ZSTD_initStatic*`, whose memory the
-//! library cannot grow ("static cctx : no resize", zstd_compress.c). zstd allocates elsewhere only
-//! for dictionaries, worker threads and streams: none is used. `tests/no_malloc.rs` counts.
-//!
-//! Invariants:
-//! 1. A library writes only into its [`Workspace`] and into the slice passed as its output.
-//! 2. A [`Workspace`] never moves: zstd keeps pointers into it.
+//! zstd through contexts in static memory.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::ffi::{c_char, c_int, c_void};
-use core::ptr::NonNull;
+use core::ffi::c_int;
 
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
-// Names the crate so that its library is linked: it lacks the declarations below.
-use lz4_sys as _;
 use zstd_sys::{
     ZSTD_CCtx_setCParams, ZSTD_CCtx_setFParams, ZSTD_CCtx_setParameter, ZSTD_DCtx_setParameter,
     ZSTD_ErrorCode, ZSTD_cParameter, ZSTD_compress2, ZSTD_dParameter, ZSTD_decompressDCtx,
@@ -24,110 +10,8 @@ use zstd_sys::{
     ZSTD_getCParams, ZSTD_getErrorCode, ZSTD_initStaticCCtx, ZSTD_initStaticDCtx, ZSTD_isError,
 };
 
+use super::Workspace;
 use crate::error::CodecError;
-
-// lz4.h of LZ4 1.10.
-unsafe extern "C" {
-    safe fn LZ4_sizeofState() -> c_int;
-    fn LZ4_compress_fast_extState(
-        state: *mut c_void,
-        src: *const c_char,
-        dst: *mut c_char,
-        src_size: c_int,
-        dst_capacity: c_int,
-        acceleration: c_int,
-    ) -> c_int;
-    fn LZ4_decompress_safe(
-        src: *const c_char,
-        dst: *mut c_char,
-        compressed_size: c_int,
-        dst_capacity: c_int,
-    ) -> c_int;
-}
-
-/// [`PAGE_BYTES`] as C counts.
-const PAGE_INT: c_int = PAGE_BYTES as c_int;
-
-/// Zeroed memory aligned to 8 bytes (what both libraries ask for), owned through a raw pointer:
-/// zstd keeps pointers into it, which an owning `Box` would not allow.
-struct Workspace {
-    words: NonNull<[u64]>,
-}
-
-// SAFETY: the memory is owned and reached only through `&mut self`; neither library keeps anything
-// of the thread that uses a context.
-unsafe impl Send for Workspace {}
-
-impl Workspace {
-    fn new(bytes: usize) -> Result<Self, CodecError> {
-        let count = bytes.div_ceil(size_of::<u64>());
-        let mut words = Vec::new();
-        words.try_reserve_exact(count).map_err(|_| CodecError::NoMemory(Bytes(bytes)))?;
-        words.resize(count, 0_u64);
-        Ok(Self { words: NonNull::from(Box::leak(words.into_boxed_slice())) })
-    }
-
-    fn bytes(&self) -> Bytes {
-        Bytes(self.words.len() * size_of::<u64>())
-    }
-
-    fn start(&mut self) -> *mut c_void {
-        self.words.as_ptr().cast()
-    }
-}
-
-impl Drop for Workspace {
-    fn drop(&mut self) {
-        // SAFETY: the pointer is that of the box leaked in `new`, and nobody frees it but this.
-        drop(unsafe { Box::from_raw(self.words.as_ptr()) });
-    }
-}
-
-/// The state of an LZ4 compressor.
-pub(crate) struct Lz4State {
-    workspace: Workspace,
-}
-
-impl Lz4State {
-    pub(crate) fn new() -> Result<Self, CodecError> {
-        let bytes = usize::try_from(LZ4_sizeofState())
-            .map_err(|_| CodecError::Library("LZ4_sizeofState"))?;
-        Ok(Self { workspace: Workspace::new(bytes)? })
-    }
-
-    pub(crate) fn bytes(&self) -> Bytes {
-        self.workspace.bytes()
-    }
-
-    /// Bytes written to the front of `out`, or `None` if the result does not fit.
-    pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
-        let room = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the state has LZ4_sizeofState() bytes and is initialised by the call; `page` has
-        // PAGE_INT bytes to read, `out` at least `room` to write, and they cannot overlap.
-        let length = unsafe {
-            LZ4_compress_fast_extState(
-                self.workspace.start(),
-                page.as_ptr().cast(),
-                out.as_mut_ptr().cast(),
-                PAGE_INT,
-                room,
-                1,
-            )
-        };
-        usize::try_from(length).ok().filter(|length| *length > 0)
-    }
-}
-
-/// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
-pub(crate) fn lz4_decompress(data: &[u8], page: &mut Page) -> Option<usize> {
-    let size = c_int::try_from(data.len()).ok()?;
-    // SAFETY: `data` has `size` bytes to read and `page` PAGE_INT to write, they cannot overlap;
-    // this decoder checks each read and write against these sizes whatever the data (lz4.h).
-    let length = unsafe {
-        LZ4_decompress_safe(data.as_ptr().cast(), page.as_mut_ptr().cast(), size, PAGE_INT)
-    };
-    usize::try_from(length).ok()
-}
 
 /// A zstd compressor of pages of one level.
 pub(crate) struct ZstdEncoder {

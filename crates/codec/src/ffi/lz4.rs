@@ -1,0 +1,78 @@
+//! LZ4 through its external-state entry points.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use coldpress_sys::{Bytes, PAGE_BYTES, Page};
+// Names the crate so that its library is linked: it lacks the declarations below.
+use lz4_sys as _;
+
+use super::Workspace;
+use crate::error::CodecError;
+
+// lz4.h of LZ4 1.10.
+unsafe extern "C" {
+    safe fn LZ4_sizeofState() -> c_int;
+    fn LZ4_compress_fast_extState(
+        state: *mut c_void,
+        src: *const c_char,
+        dst: *mut c_char,
+        src_size: c_int,
+        dst_capacity: c_int,
+        acceleration: c_int,
+    ) -> c_int;
+    fn LZ4_decompress_safe(
+        src: *const c_char,
+        dst: *mut c_char,
+        compressed_size: c_int,
+        dst_capacity: c_int,
+    ) -> c_int;
+}
+
+/// [`PAGE_BYTES`] as C counts.
+const PAGE_INT: c_int = PAGE_BYTES as c_int;
+
+/// The state of an LZ4 compressor.
+pub(crate) struct Lz4State {
+    workspace: Workspace,
+}
+
+impl Lz4State {
+    pub(crate) fn new() -> Result<Self, CodecError> {
+        let bytes = usize::try_from(LZ4_sizeofState())
+            .map_err(|_| CodecError::Library("LZ4_sizeofState"))?;
+        Ok(Self { workspace: Workspace::new(bytes)? })
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.workspace.bytes()
+    }
+
+    /// Bytes written to the front of `out`, or `None` if the result does not fit.
+    pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
+        let room = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the state has LZ4_sizeofState() bytes and is initialised by the call; `page` has
+        // PAGE_INT bytes to read, `out` at least `room` to write, and they cannot overlap.
+        let length = unsafe {
+            LZ4_compress_fast_extState(
+                self.workspace.start(),
+                page.as_ptr().cast(),
+                out.as_mut_ptr().cast(),
+                PAGE_INT,
+                room,
+                1,
+            )
+        };
+        usize::try_from(length).ok().filter(|length| *length > 0)
+    }
+}
+
+/// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
+pub(crate) fn lz4_decompress(data: &[u8], page: &mut Page) -> Option<usize> {
+    let size = c_int::try_from(data.len()).ok()?;
+    // SAFETY: `data` has `size` bytes to read and `page` PAGE_INT to write, they cannot overlap;
+    // this decoder checks each read and write against these sizes whatever the data (lz4.h).
+    let length = unsafe {
+        LZ4_decompress_safe(data.as_ptr().cast(), page.as_mut_ptr().cast(), size, PAGE_INT)
+    };
+    usize::try_from(length).ok()
+}
