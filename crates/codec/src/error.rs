@@ -13,6 +13,8 @@ pub enum CodecError {
     Level(i32),
     /// The allocator did not have this much work memory.
     NoMemory(Bytes),
+    /// Each of this many dictionaries is in use.
+    Generations(usize),
     /// The library refused its work memory or a parameter; the text names the call.
     Library(&'static str),
 }
@@ -25,6 +27,7 @@ impl fmt::Display for CodecError {
                 write!(f, "zstd level {level} is not in {low} to {high}")
             }
             Self::NoMemory(bytes) => write!(f, "no memory for a codec: {} bytes", bytes.0),
+            Self::Generations(most) => write!(f, "all {most} dictionaries are in use"),
             Self::Library(call) => write!(f, "the codec library failed in {call}"),
         }
     }
@@ -37,6 +40,8 @@ impl core::error::Error for CodecError {}
 pub enum DecodeError {
     /// The bytes are malformed, incomplete, or of more than a page.
     Corrupt,
+    /// The bytes were compressed with another dictionary, or with one that is gone.
+    Dictionary,
     /// The bytes are well formed but yield only this much.
     Short(Bytes),
 }
@@ -45,6 +50,7 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Corrupt => write!(f, "compressed page is corrupt"),
+            Self::Dictionary => write!(f, "the dictionary of the compressed page is not there"),
             Self::Short(bytes) => {
                 write!(f, "compressed page holds {} of {PAGE_BYTES} bytes", bytes.0)
             }

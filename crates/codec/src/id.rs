@@ -18,6 +18,11 @@ pub const ZSTD_LEVELS: RangeInclusive<i32> = -7..=19;
 /// but takes 6 to 40 % longer.
 pub const DEFAULT_ZSTD_LEVEL: i32 = 1;
 
+/// The level for pages that stay, with a dictionary. Measured on pages of programs: level 3 is 2 to
+/// 8 % less dense in under half the time; level 9 is up to 2 % denser in twice the time, and 19 4
+/// to 8 % in twelve times. To decompress takes as long with each.
+pub const DEFAULT_DICTIONARY_LEVEL: i32 = 6;
+
 /// A codec and its level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CodecId {

@@ -5,16 +5,28 @@
 //! needs no state is beside it: [`mod@same_filled`] finds pages that are one word, and
 //! [`mod@checksum`] guards bytes that leave memory.
 //!
+//! Pages that stay are worth more time. A [`Trainer`] makes a [`Dictionary`] of pages it is
+//! offered, and a [`DictionaryCodec`] compresses with the newest one:
+//!
+//! ```text
+//! pages, now and then -> Trainer::offer, then step, step, ... -> finish -> Dictionary
+//! Dictionary -> DictionaryCodec::adopt -> a Generation, kept with each page compressed since
+//! ```
+//!
 //! Invariants:
 //! 1. `decompress(compress(page)) == page`, for each codec and each page.
 //! 2. No byte is written outside of the buffers the caller gave, whatever the input.
-//! 3. Only [`Codec::new`] allocates; C is only called with caller-owned state (see `ffi`).
-//! 4. The output depends on the page and the output limit alone, not on pages seen before.
+//! 3. Only [`Codec::new`], [`DictionaryCodec::new`] and [`Trainer::new`] allocate; C is only called
+//!    with caller-owned state (see `ffi`).
+//! 4. The output depends on the page, the dictionary and the output limit alone, not on pages seen
+//!    before.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
 pub mod checksum;
+mod dictionary;
+mod dictionary_codec;
 mod error;
 mod ffi;
 mod id;
@@ -24,14 +36,18 @@ mod room;
 pub mod same_filled;
 #[cfg(test)]
 mod tests;
+mod trainer;
 mod zstd;
 
 use core::fmt;
 
 pub use checksum::checksum;
+pub use dictionary::{DICTIONARY_BYTES, Dictionary};
+pub use dictionary_codec::{DictionaryCodec, GENERATIONS, Generation};
 pub use error::{CodecError, DecodeError};
-pub use id::{CodecId, DEFAULT_ZSTD_LEVEL, ParseCodecError, ZSTD_LEVELS};
+pub use id::{CodecId, DEFAULT_DICTIONARY_LEVEL, DEFAULT_ZSTD_LEVEL, ParseCodecError, ZSTD_LEVELS};
 pub use same_filled::{fill, same_filled};
+pub use trainer::Trainer;
 
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 use lz4::Lz4;

@@ -37,6 +37,6 @@ impl Zstd {
 
     /// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
     pub(crate) fn decompress(&mut self, data: &[u8], page: &mut Page) -> Option<usize> {
-        self.decoder.decompress(data, page)
+        self.decoder.decompress(data, &[], page)
     }
 }

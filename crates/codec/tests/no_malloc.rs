@@ -8,7 +8,9 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 
-use coldpress_codec::{Codec, CodecId, ZSTD_LEVELS, checksum, fill, same_filled};
+use coldpress_codec::{
+    Codec, CodecId, DictionaryCodec, GENERATIONS, Trainer, ZSTD_LEVELS, checksum, fill, same_filled,
+};
 
 thread_local! {
     /// Calls into the allocator by this thread. No initialiser and no destructor: reading it does
@@ -66,10 +68,8 @@ unsafe extern "C" fn free(old: *mut c_void) {
     unsafe { __libc_free(old) }
 }
 
-#[test]
-fn no_page_reaches_the_allocator() {
-    let levels = ZSTD_LEVELS.map(|level| CodecId::Zstd { level });
-    let ids = [CodecId::Lz4, CodecId::Lzo].into_iter().chain(levels);
+/// A page of zeros, one of random bytes and one of few letters.
+fn pages() -> [[u8; 4096]; 3] {
     let (mut random, mut text) = ([0; 4096], [0; 4096]);
     let mut word = 0x9e37_79b9_7f4a_7c15_u64;
     for (random, text) in random.iter_mut().zip(&mut text) {
@@ -79,7 +79,14 @@ fn no_page_reaches_the_allocator() {
         *random = word as u8;
         *text = b"coldpress"[(word >> 60) as usize % 9];
     }
-    let pages = [[0; 4096], random, text];
+    [[0; 4096], random, text]
+}
+
+#[test]
+fn no_page_reaches_the_allocator() {
+    let levels = ZSTD_LEVELS.map(|level| CodecId::Zstd { level });
+    let ids = [CodecId::Lz4, CodecId::Lzo].into_iter().chain(levels);
+    let pages = pages();
     let (mut out, mut back) = ([0; 4200], [0; 4096]);
     for id in ids {
         let before_new = CALLS.get();
@@ -97,6 +104,39 @@ fn no_page_reaches_the_allocator() {
             assert!(same_filled(&back).is_some());
         }
         assert_eq!(CALLS.get(), before, "{id} calls the allocator for a page");
+    }
+}
+
+#[test]
+fn dictionaries_are_trained_and_used_without_the_allocator() {
+    let trained = || {
+        let mut trainer = Trainer::new().expect("there is memory");
+        let before = CALLS.get();
+        while trainer.wants_page() {
+            pages().iter().for_each(|page| trainer.offer(page));
+        }
+        while trainer.step() {}
+        assert_eq!(CALLS.get(), before, "training calls the allocator");
+        trainer.finish().expect("the pages are alike")
+    };
+    let (mut out, mut back) = ([0; 4200], [0; 4096]);
+    for level in ZSTD_LEVELS {
+        let mut dictionaries = std::array::from_fn::<_, GENERATIONS, _>(|_| Some(trained()));
+        let first = dictionaries[0].take().expect("it was made");
+        let mut codec = DictionaryCodec::new(level, first).expect("a valid level");
+        let before = CALLS.get();
+        for dictionary in &mut dictionaries {
+            if let Some(dictionary) = dictionary.take() {
+                codec.adopt(dictionary).expect("there is room");
+            }
+            for page in pages().iter().cycle().take(150) {
+                let data = codec.compress(page, &mut out).expect("there is room");
+                let intact = codec.decompress(codec.newest(), data, &mut back).is_ok();
+                assert!(intact && back == *page, "level {level}");
+                assert!(codec.compress(page, &mut out[..10]).is_none());
+            }
+        }
+        assert_eq!(CALLS.get(), before, "level {level} calls the allocator");
     }
 }
 

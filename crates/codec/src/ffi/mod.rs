@@ -2,8 +2,9 @@
 //!
 //! Nothing here reaches `malloc`: LZ4 is called through its external-state entry points, which have
 //! no allocation in them, and zstd through contexts made by `ZSTD_initStatic*`, whose memory the
-//! library cannot grow ("static cctx : no resize", zstd_compress.c). zstd allocates elsewhere only
-//! for dictionaries, worker threads and streams: none is used. `tests/no_malloc.rs` counts.
+//! library cannot grow ("static cctx : no resize", zstd_compress.c). Dictionaries are such memory,
+//! too, and to decompress with one takes none. zstd allocates elsewhere only for worker threads and
+//! streams: none is used. `tests/no_malloc.rs` counts.
 //!
 //! Invariants:
 //! 1. A library writes only into its [`Workspace`] and into the slice passed as its output.
@@ -24,7 +25,7 @@ mod zstd;
 pub(crate) use lz4::{Lz4State, lz4_decompress};
 #[cfg(test)]
 pub(crate) use zstd::unzstd;
-pub(crate) use zstd::{ZstdDecoder, ZstdEncoder};
+pub(crate) use zstd::{ZstdDecoder, ZstdDictionaryEncoder, ZstdEncoder};
 
 /// Zeroed memory aligned to 8 bytes (what both libraries ask for), owned through a raw pointer:
 /// zstd keeps pointers into it, which an owning `Box` would not allow.

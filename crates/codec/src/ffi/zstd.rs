@@ -4,10 +4,13 @@ use core::ffi::c_int;
 
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 use zstd_sys::{
-    ZSTD_CCtx_setCParams, ZSTD_CCtx_setFParams, ZSTD_CCtx_setParameter, ZSTD_DCtx_setParameter,
-    ZSTD_ErrorCode, ZSTD_cParameter, ZSTD_compress2, ZSTD_dParameter, ZSTD_decompressDCtx,
-    ZSTD_estimateCCtxSize_usingCParams, ZSTD_estimateDCtxSize, ZSTD_format_e, ZSTD_frameParameters,
-    ZSTD_getCParams, ZSTD_getErrorCode, ZSTD_initStaticCCtx, ZSTD_initStaticDCtx, ZSTD_isError,
+    ZSTD_CCtx_refCDict, ZSTD_CCtx_reset, ZSTD_CCtx_setCParams, ZSTD_CCtx_setFParams,
+    ZSTD_CCtx_setParameter, ZSTD_DCtx_setParameter, ZSTD_ErrorCode, ZSTD_ResetDirective,
+    ZSTD_adjustCParams, ZSTD_cParameter, ZSTD_compress2, ZSTD_compressionParameters,
+    ZSTD_dParameter, ZSTD_decompress_usingDict, ZSTD_dictContentType_e, ZSTD_dictLoadMethod_e,
+    ZSTD_estimateCCtxSize_usingCParams, ZSTD_estimateCDictSize_advanced, ZSTD_estimateDCtxSize,
+    ZSTD_format_e, ZSTD_frameParameters, ZSTD_getCParams, ZSTD_getErrorCode, ZSTD_initStaticCCtx,
+    ZSTD_initStaticCDict, ZSTD_initStaticDCtx, ZSTD_isError,
 };
 
 use super::Workspace;
@@ -21,13 +24,16 @@ pub(crate) struct ZstdEncoder {
 impl ZstdEncoder {
     /// A context in static memory of just the size one page needs at `level`.
     pub(crate) fn new(level: c_int) -> Result<Self, CodecError> {
+        // SAFETY: a pure function of its arguments.
+        Self::with_params(unsafe { ZSTD_getCParams(level, PAGE_BYTES as u64, 0) })
+    }
+
+    /// A context of just the size one page needs with `params`.
+    fn with_params(params: ZSTD_compressionParameters) -> Result<Self, CodecError> {
         let frame = ZSTD_frameParameters { contentSizeFlag: 0, checksumFlag: 0, noDictIDFlag: 1 };
         let format = ZSTD_format_e::ZSTD_f_zstd1_magicless as c_int;
-        // SAFETY: pure functions of their arguments.
-        let (params, bytes) = unsafe {
-            let params = ZSTD_getCParams(level, PAGE_BYTES as u64, 0);
-            (params, ZSTD_estimateCCtxSize_usingCParams(params))
-        };
+        // SAFETY: a pure function of its arguments.
+        let bytes = unsafe { ZSTD_estimateCCtxSize_usingCParams(params) };
         zstd_result(bytes, "ZSTD_estimateCCtxSize")?;
         let mut workspace = Workspace::new(bytes)?;
         let start = workspace.start();
@@ -78,6 +84,82 @@ impl ZstdEncoder {
     }
 }
 
+/// A zstd compressor that also copies from a dictionary, once it has one.
+///
+/// The dictionary's tables are made once and attached to each page (`ZSTD_shouldAttachDict` in
+/// zstd_compress.c: pages are below the limit at each level), so a page costs no copy of them.
+pub(crate) struct ZstdDictionaryEncoder {
+    encoder: ZstdEncoder,
+    /// The dictionary and its tables; `encoder` points into it.
+    dictionary: Workspace,
+    params: ZSTD_compressionParameters,
+}
+
+impl ZstdDictionaryEncoder {
+    /// Contexts in static memory for dictionaries of up to `longest` bytes, a power of two.
+    pub(crate) fn new(level: c_int, longest: usize) -> Result<Self, CodecError> {
+        let log = longest.ilog2();
+        // SAFETY: pure functions of their arguments.
+        let (params, page_params, bytes) = unsafe {
+            let mut params = ZSTD_getCParams(level, PAGE_BYTES as u64, longest);
+            // A slot for each position is enough; zstd would take eight times as many.
+            params.hashLog = params.hashLog.min(log);
+            params.chainLog = params.chainLog.min(log);
+            // Above 14 zstd turns to its row matcher, which is less dense with these tables. The
+            // window need not reach over the dictionary, only over what is decompressed.
+            params.windowLog = PAGE_BYTES.ilog2();
+            let by_copy = ZSTD_dictLoadMethod_e::ZSTD_dlm_byCopy;
+            let bytes = ZSTD_estimateCDictSize_advanced(longest, params, by_copy);
+            (params, ZSTD_adjustCParams(params, PAGE_BYTES as u64, 0), bytes)
+        };
+        zstd_result(bytes, "ZSTD_estimateCDictSize_advanced")?;
+        let dictionary = Workspace::new(bytes)?;
+        Ok(Self { encoder: ZstdEncoder::with_params(page_params)?, dictionary, params })
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.encoder.bytes() + self.dictionary.bytes()
+    }
+
+    /// Copies from `content` from now on, and no longer from what was given before. After an error
+    /// it copies from nothing.
+    pub(crate) fn set_dictionary(&mut self, content: &[u8]) -> Result<(), CodecError> {
+        let context = self.encoder.workspace.start().cast();
+        let session = ZSTD_ResetDirective::ZSTD_reset_session_only;
+        // SAFETY: the workspace starts with the context `with_params` made. Afterwards it no longer
+        // points into `dictionary`.
+        unsafe {
+            zstd_result(ZSTD_CCtx_reset(context, session), "ZSTD_CCtx_reset")?;
+            zstd_result(ZSTD_CCtx_refCDict(context, core::ptr::null()), "ZSTD_CCtx_refCDict")?;
+        }
+        let room = self.dictionary.bytes().0;
+        // SAFETY: `start` has `room` bytes, aligned to 8, which nothing points into; the call
+        // refuses content for which they are too few, and copies the content.
+        let dictionary = unsafe {
+            ZSTD_initStaticCDict(
+                self.dictionary.start(),
+                room,
+                content.as_ptr().cast(),
+                content.len(),
+                ZSTD_dictLoadMethod_e::ZSTD_dlm_byCopy,
+                ZSTD_dictContentType_e::ZSTD_dct_rawContent,
+                self.params,
+            )
+        };
+        if dictionary.is_null() {
+            return Err(CodecError::Library("ZSTD_initStaticCDict"));
+        }
+        // SAFETY: the dictionary lies in memory that lives as long as the context, and is changed
+        // only above, where the context lets go of it first.
+        zstd_result(unsafe { ZSTD_CCtx_refCDict(context, dictionary) }, "ZSTD_CCtx_refCDict")
+    }
+
+    /// Bytes written to the front of `out`, or `None` if the result does not fit.
+    pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
+        self.encoder.compress(page, out)
+    }
+}
+
 /// A zstd decompressor.
 pub(crate) struct ZstdDecoder {
     workspace: Workspace,
@@ -109,20 +191,28 @@ impl ZstdDecoder {
     }
 
     /// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
-    pub(crate) fn decompress(&mut self, data: &[u8], page: &mut Page) -> Option<usize> {
-        // SAFETY: the workspace starts with the context `new` made; `data` and `page` have the
-        // sizes passed and cannot overlap. The decoder checks each access, whatever the data, and
-        // starts afresh with each call.
+    /// `dictionary` is what was given to the compressor, or nothing.
+    pub(crate) fn decompress(
+        &mut self,
+        data: &[u8],
+        dictionary: &[u8],
+        page: &mut Page,
+    ) -> Option<usize> {
+        // SAFETY: the workspace starts with the context `new` made; the slices and `page` have the
+        // sizes passed, and none overlaps `page`. The decoder checks each access, whatever the
+        // data, and starts afresh with each call, so it keeps no use of the dictionary.
         let length = unsafe {
-            ZSTD_decompressDCtx(
+            ZSTD_decompress_usingDict(
                 self.workspace.start().cast(),
                 page.as_mut_ptr().cast(),
                 PAGE_BYTES,
                 data.as_ptr().cast(),
                 data.len(),
+                dictionary.as_ptr().cast(),
+                dictionary.len(),
             )
         };
-        zstd_result(length, "ZSTD_decompressDCtx").ok().map(|()| length)
+        zstd_result(length, "ZSTD_decompress_usingDict").ok().map(|()| length)
     }
 }
 

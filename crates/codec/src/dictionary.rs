@@ -1,0 +1,72 @@
+//! Dictionaries: what the pages of a program have in common, taken from the pages themselves.
+//!
+//! A [`Dictionary`] is plain content ("raw content" in zstd.h), pieces of pages one behind the
+//! other, the most common ones last, where a reference to them is shortest. It holds no entropy
+//! tables, as ZDICT would add. Measured on pages of four programs, these make the strong levels 0
+//! to 4 % denser, and some pages at the fast levels 10 % less dense, where zstd uses them even if a
+//! page's own would be better. And ZDICT calls `malloc`.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use coldpress_sys::Bytes;
+
+/// The most a dictionary holds. Measured on pages of programs: 4 KiB save half as much where a
+/// dictionary helps most; 64 KiB save 0 to 2.5 % more, and need four times the memory for tables.
+pub const DICTIONARY_BYTES: Bytes = Bytes::kib(16);
+
+/// The first bytes of a dictionary in zstd's own format (RFC 8878 section 5).
+const ZSTD_MAGIC: [u8; 4] = 0xec30_a437_u32.to_le_bytes();
+
+/// Content that pages can be compressed with. Makes sense only as a whole: what was compressed with
+/// one is decompressed with an equal one only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Dictionary {
+    /// At most [`DICTIONARY_BYTES`].
+    content: Vec<u8>,
+    /// Where it starts in `content`: not with [`ZSTD_MAGIC`].
+    start: usize,
+}
+
+impl fmt::Debug for Dictionary {
+    /// Without its content: that is memory of the program.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dictionary").field("bytes", &self.content().len()).finish_non_exhaustive()
+    }
+}
+
+impl Dictionary {
+    /// A dictionary of this content. Its first bytes are left out as long as zstd would take them
+    /// for its own format, and what is beyond [`DICTIONARY_BYTES`].
+    pub fn new(mut content: Vec<u8>) -> Self {
+        content.truncate(DICTIONARY_BYTES.0);
+        let start = usize::from(content.starts_with(&ZSTD_MAGIC));
+        Self { content, start }
+    }
+
+    /// What pages are compressed with.
+    pub fn content(&self) -> &[u8] {
+        self.content.get(self.start..).unwrap_or_default()
+    }
+
+    /// The memory held, without this structure itself.
+    pub fn memory(&self) -> Bytes {
+        Bytes(self.content.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_never_taken_for_another_format() {
+        let plain = Dictionary::new(vec![7; 300]);
+        assert_eq!(plain.content(), [7; 300]);
+        let magic = Dictionary::new([&ZSTD_MAGIC[..], &[7; 300]].concat());
+        assert_eq!(magic.content(), [&ZSTD_MAGIC[1..], &[7; 300]].concat());
+        assert_eq!(Dictionary::new(ZSTD_MAGIC.to_vec()).content(), &ZSTD_MAGIC[1..]);
+        assert_eq!(Dictionary::new(Vec::new()).content(), []);
+        assert_eq!(Dictionary::new(vec![7; 1 << 20]).content().len(), DICTIONARY_BYTES.0);
+    }
+}
