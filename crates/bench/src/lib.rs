@@ -2,13 +2,15 @@
 //!
 //! The command `coldpress` measures its own parts with it, and `bench/peers` measures other
 //! allocators beside them; no other allocator is linked here. Nothing here runs inside a program of
-//! a user. Modules: [`allocators`] the same work for every allocator, [`descriptors`] what the size
-//! of a frame's descriptor costs, [`frames`] how whole huge pages stay whole, [`pools`] how
-//! densely and how quickly compressed pages are kept, [`ours`] the parts of coldpress that are
-//! measured, [`statistics`], [`ticks`], [`report`] and [`machine`] the figures and where they come
-//! from, [`random`] the same numbers in every run.
+//! a user. Modules: [`allocators`] the same work for every allocator, [`codecs`] what codecs make
+//! of the pages of programs, [`descriptors`] what the size of a frame's descriptor costs,
+//! [`frames`] how whole huge pages stay whole, [`pools`] how densely and how quickly compressed
+//! pages are kept, [`ours`] the parts of coldpress that are measured, [`statistics`], [`ticks`],
+//! [`report`] and [`machine`] the figures and where they come from, [`random`] the same numbers in
+//! every run.
 
 pub mod allocators;
+pub mod codecs;
 pub mod descriptors;
 pub mod frames;
 pub mod machine;

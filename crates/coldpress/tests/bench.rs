@@ -160,3 +160,49 @@ fn what_is_no_trace_of_sizes_is_refused_by_name() {
         assert!(said.contains(name) && said.contains(words), "{said}");
     }
 }
+
+/// The JSON of `coldpress bench codecs` with `args`.
+fn codecs(args: &[&str]) -> Value {
+    document(&[&["codecs", "--quick"], args].concat())["codecs"].take()
+}
+
+#[test]
+fn codecs_measures_programs_of_this_machine_and_a_model() {
+    let found = codecs(&[]);
+    let programs = found["programs"].as_array().expect("a list");
+    let names: Vec<_> = programs.iter().filter_map(|program| program["program"].as_str()).collect();
+    // Whatever else is installed.
+    assert!(names.contains(&"rust") && names.contains(&"text"), "{names:?}");
+    for program in programs {
+        assert_eq!(length(&program["codecs"]), 20);
+        for codec in program["codecs"].as_array().expect("a list") {
+            assert!(codec["bytes"].as_f64() > Some(0.0), "{codec}");
+            assert!(codec["load_us"]["p50"].is_f64() && codec["store_us"]["p99"].is_f64());
+        }
+        assert!(program["training"]["dictionary_bytes"].as_u64() > Some(0), "{program}");
+    }
+}
+
+#[test]
+fn bytes_of_pages_that_were_kept_are_the_same_in_every_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("kept.pages");
+    let line = |number: usize| format!("{number}: {}\n", number * number).into_bytes();
+    let bytes: Vec<u8> = (0..).flat_map(line).take(64 * 4096).collect();
+    fs::write(&file, &bytes).expect("a file");
+    let path = file.to_str().expect("plain names");
+    let [one, two] = [(); 2].map(|()| codecs(&["--pages", path]));
+    assert_eq!(one["programs"][0]["program"], "kept");
+    let bytes_of = |found: &Value| -> Vec<Value> {
+        let codecs = found["programs"][0]["codecs"].as_array().expect("a list");
+        codecs.iter().map(|codec| codec["bytes"].clone()).collect()
+    };
+    assert_eq!(bytes_of(&one), bytes_of(&two));
+    fs::write(&file, &bytes[1..]).expect("a file");
+    for args in [["--pages", path], ["--pid", "4000000000"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
+        let output = command.args(["bench", "codecs"]).args(args).output().expect("it is built");
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(!output.stderr.is_empty());
+    }
+}

@@ -3,6 +3,7 @@
 //! The command starts itself as the program that is measured ([`workload`]), so a figure needs no
 //! more than the command.
 
+mod codecs;
 mod fault;
 mod fit;
 mod frames;
@@ -47,6 +48,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Slab(args) => (slab::measure(args)?, args.json),
         What::Frames(args) => (frames::measure(&launcher, args)?, args.json),
         What::Pools(args) => (pools::measure(args)?, args.json),
+        What::Codecs(args) => (codecs::measure(&launcher, args)?, args.json),
         What::All(args) => return all(&launcher, &machine, args),
     };
     print(&if is_json { document(&machine, &[report]) } else { text(&machine, &[report]) });
@@ -64,6 +66,7 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         slab::measure(&defaults())?,
         frames::measure(launcher, &defaults())?,
         pools::measure(&defaults())?,
+        codecs::measure(launcher, &defaults())?,
     ];
     print(&text(machine, &reports));
     for path in keep(&args.out, "", machine, &reports).map_err(cannot_keep)? {

@@ -20,6 +20,7 @@ Examples:
   coldpress bench fit --runs 5 --json
   coldpress bench frames --part huge --trace job.frames
   coldpress bench pools --pool zsmalloc-8,zsmalloc-16 --tables t2,t4 --trace job.lz4.u16.zst
+  coldpress bench codecs --pid 4711
   coldpress bench all --out bench/results
 
 Every figure is compared within one run, in turn: without coldpress and with it, or with others. A
@@ -52,6 +53,8 @@ pub(crate) enum What {
     Frames(FramesArgs),
     /// The pools of compressed pages: how densely and how quickly they keep them
     Pools(PoolsArgs),
+    /// The codecs on pages of programs: bytes, times, and what a dictionary brings
+    Codecs(CodecsArgs),
     /// All of them, with their defaults, kept as files
     All(AllArgs),
 }
@@ -224,6 +227,33 @@ pub(crate) struct PoolsArgs {
     pub(crate) json: bool,
 }
 
+/// The options of `coldpress bench codecs`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CodecsArgs {
+    /// Pages to measure: a file of whole pages of 4 KiB, which zstd may have compressed (.zst);
+    /// several are possible. Default: pages of python3, perl and node, as far as they are
+    /// installed, of a program of our own, and text by a model
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) pages: Vec<PathBuf>,
+
+    /// A running process whose pages to measure; several are possible
+    #[arg(long, value_name = "PID", num_args = 1..)]
+    pub(crate) pid: Vec<u32>,
+
+    /// Pages of each program that are measured, and as many for training
+    #[arg(long, value_name = "N", default_value_t = 2048,
+        value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    pub(crate) count: u32,
+
+    /// Little work, to see that everything runs; its times say nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The names of the pools.
 fn pool_parser() -> impl TypedValueParser<Value = Kind> {
     let names = Kind::ALL.iter().map(|kind| kind.name());
@@ -309,6 +339,8 @@ pub(crate) enum Workload {
     Allocate,
     /// Runs a shell script that starts many processes
     Script,
+    /// Builds maps and records, says that it is ready, and waits for the end of its input
+    Heap,
     /// Runs a slab allocator's model with one layout of descriptors
     Descriptors {
         /// Bytes of a descriptor
@@ -366,6 +398,8 @@ mod tests {
         assert!(!accepts(&["pools", "--pool", "zsmalloc-3"]));
         assert!(!accepts(&["pools", "--churn", "third"]));
         assert!(!accepts(&["pools", "--tables", "t6"]));
+        assert!(accepts(&["codecs", "--pages", "a", "b", "--pid", "1", "--count", "16"]));
+        assert!(!accepts(&["codecs", "--count", "15"]));
         assert!(!accepts(&["all"]));
         assert!(!accepts(&[]));
     }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::options::{Workload, WorkloadArgs};
 use crate::say;
+use coldpress_bench::codecs::heap::Heap;
 use coldpress_bench::descriptors::{Descriptor, Plan};
 use coldpress_bench::random::Random;
 use coldpress_bench::statistics::Sample;
@@ -30,6 +31,9 @@ const SLOTS: usize = 1000;
 /// Vectors made: about a second on a processor of 2023.
 const VECTORS: usize = 180_000;
 
+/// Records of the heap: some 40 MB.
+const HEAP_RECORDS: usize = 100_000;
+
 /// Processes that the script starts.
 pub(super) const SCRIPT_PROCESSES: u32 = 35;
 
@@ -45,6 +49,7 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
         Workload::FirstTouch { data } => Some(first_touch(*data)),
         Workload::Descriptors { layout, plan, passes } => descriptors(*layout, plan, *passes),
         Workload::Allocate => Some(allocate()),
+        Workload::Heap => return heap(),
         Workload::Script => script(),
     };
     match found {
@@ -158,6 +163,15 @@ fn allocate() -> Value {
         black_box(&mut slots);
     }
     json!({ "seconds": started.elapsed().as_secs_f64() })
+}
+
+/// Builds a heap and says that it is ready. It stays until the end of input.
+fn heap() -> ExitCode {
+    let heap = Heap::new(HEAP_RECORDS);
+    println!("ready");
+    let waited = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    black_box(heap);
+    if waited.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs a plan on one layout. Nothing when there is no such layout or plan.
