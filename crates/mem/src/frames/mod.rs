@@ -320,18 +320,23 @@ impl FrameAllocator {
 
     fn refill_from(&self, spans: &Spans, name: Mobility) -> Option<u32> {
         let mut zone = self.zone(spans, name);
-        let mut frame = zone.take(0)?.head;
-        for _ in 1..BATCH {
-            // Into the list first: where there is none, not one frame more than needed is taken.
-            if !self.lists.push(name as usize, frame) {
-                break;
-            }
-            match zone.take(0) {
-                Some(chunk) => frame = chunk.head,
-                None => return self.lists.pop(name as usize),
+        // Where there is no list, not one frame more than needed is taken.
+        let mut wanted = if self.lists.is_ready() { BATCH } else { 1 };
+        let mut first = None;
+        while wanted > 0
+            && let Some(chunk) = zone.take_up_to(wanted.ilog2() as u8)
+        {
+            wanted -= chunk.len();
+            for frame in chunk.frames() {
+                if first.is_none() {
+                    first = Some(frame);
+                } else if !self.lists.push(name as usize, frame) {
+                    zone.put(Chunk::frame(frame));
+                    wanted = 0;
+                }
             }
         }
-        Some(frame)
+        first
     }
 
     /// Takes back a frame that this CPU's list has no place for, and others from the list.
@@ -339,11 +344,15 @@ impl FrameAllocator {
     fn spill(&self, spans: &Spans, frame: u32) {
         self.recorder.note(|| Event::Free { id: frame, order: 0 });
         let mut zone = self.zone_of(spans, frame);
-        zone.put(Chunk::frame(frame));
-        for _ in 1..BATCH {
-            let Some(frame) = self.lists.pop(zone.name as usize) else { break };
-            zone.put(Chunk::frame(frame));
+        let mut frames = [frame; BATCH];
+        let mut count = 1;
+        while count < BATCH
+            && let Some(frame) = self.lists.pop(zone.name as usize)
+        {
+            frames[count] = frame;
+            count += 1;
         }
+        zone.put_all(&mut frames[..count]);
     }
 
     #[cold]

@@ -132,6 +132,15 @@ impl Locked<'_> {
         Some(chunk)
     }
 
+    /// Takes the chunk a single frame would be taken from, as in [`Locked::take`], or what is of it
+    /// up to this order.
+    pub(super) fn take_up_to(&mut self, order: u8) -> Option<Chunk> {
+        let chunk = self.pick(0)?;
+        let chunk = self.narrow(chunk, order);
+        self.mark_taken(chunk);
+        Some(chunk)
+    }
+
     /// Takes the first 2^`order` frames, as in [`Locked::take`], of a chunk of order `whole` or as
     /// near to it as there is. Returns the order of that chunk too.
     pub(super) fn take_first(&mut self, order: u8, whole: u8) -> Option<(Chunk, u8)> {
@@ -179,7 +188,12 @@ impl Locked<'_> {
 
     /// Makes a chunk of this order that is in no list, of the best there is.
     fn carve(&mut self, order: u8) -> Option<Chunk> {
-        let mut chunk = self.pick(order)?;
+        let chunk = self.pick(order)?;
+        Some(self.narrow(chunk, order))
+    }
+
+    /// The part of at most this order of a chunk that is in no list. Lists the rest.
+    fn narrow(&mut self, mut chunk: Chunk, order: u8) -> Chunk {
         while chunk.order > order {
             let (low, high) = chunk.halves();
             let prefer_high =
@@ -188,7 +202,7 @@ impl Locked<'_> {
             self.link(rest);
             chunk = kept;
         }
-        Some(chunk)
+        chunk
     }
 
     /// The best chunk of at least `order`, in no list any more.
@@ -245,6 +259,19 @@ impl Locked<'_> {
             self.insert(chunk);
         } else {
             self.zone.aside += chunk.len();
+        }
+    }
+
+    /// Takes single frames back, those that are buddies together. The order of `frames` changes.
+    pub(super) fn put_all(&mut self, frames: &mut [u32]) {
+        frames.sort_unstable();
+        let mut left = &*frames;
+        while let Some(&head) = left.first() {
+            let neighbours = left.iter().zip(head..).take_while(|(frame, next)| *frame == next);
+            let order = neighbours.count().ilog2().min(head.trailing_zeros()) as u8;
+            let chunk = Chunk { head, order: order.min(ORDER_MAX) };
+            self.put(chunk);
+            left = &left[chunk.len()..];
         }
     }
 
