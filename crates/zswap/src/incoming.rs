@@ -51,8 +51,11 @@ pub(crate) enum Progress {
 pub(crate) struct Incoming {
     reads: Vec<Read>,
     used: usize,
-    /// Whether a read has ended since it was last asked.
+    /// Whether a read has ended, or a buffer has become free that somebody wanted, since it was
+    /// last asked.
     any_ended: bool,
+    /// Whether a read could not be begun since a buffer was last given back.
+    wanted: bool,
 }
 
 impl Incoming {
@@ -63,12 +66,14 @@ impl Incoming {
             room::reserve_one(&mut reads)?;
             reads.push(Read::Free(room::table(PAGE_BYTES, || 0)?));
         }
-        Ok(Self { reads, used: 0, any_ended: false })
+        Ok(Self { reads, used: 0, any_ended: false, wanted: false })
     }
 
     /// Begins a read for `id`: its number and its buffer. `None` when all are used.
     pub(crate) fn begin(&mut self, id: EntryId) -> Option<(usize, Box<[u8]>)> {
-        let number = self.reads.iter().position(|read| matches!(read, Read::Free(_)))?;
+        let free = self.reads.iter().position(|read| matches!(read, Read::Free(_)));
+        self.wanted |= free.is_none();
+        let number = free?;
         let Read::Free(buffer) = mem::replace(&mut self.reads[number], Read::UnderWay(Some(id)))
         else {
             return None;
@@ -125,6 +130,7 @@ impl Incoming {
     pub(crate) fn give_back(&mut self, number: usize, buffer: Box<[u8]>) {
         self.reads[number] = Read::Free(buffer);
         self.used -= 1;
+        self.any_ended |= mem::take(&mut self.wanted);
     }
 
     /// The entry leaves its place: nobody waits for its bytes any more.

@@ -43,6 +43,8 @@ impl<P: Pool> Zswap<P> {
             self.counters.reject_kmemcache_fail += 1;
         })?;
         self.index.remove(from);
+        // Nobody may ask for it under its new name.
+        self.incoming.forget(id);
         self.counters.renamed += 1;
         if let Some(id) = replaced {
             self.drop_entry(id);

@@ -82,7 +82,7 @@ impl<P: Pool> Zswap<P> {
         result.map(Loaded::From)
     }
 
-    /// Whether a page that was coming may be here: a read has ended since
+    /// Whether a page that was coming may be here, or may be read now: a read has ended since
     /// [`Zswap::take_arrivals`].
     pub fn has_arrivals(&self) -> bool {
         self.incoming.any_ended()
