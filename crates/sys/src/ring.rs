@@ -17,12 +17,14 @@ use core::mem;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::io_uring::{
-    IoringEnterFlags, IoringFeatureFlags, IoringOp, IoringSetupFlags, IoringSqFlags,
-    IoringSqeFlags, addr_or_splice_off_in_union, io_uring_cqe, io_uring_enter, io_uring_params,
-    io_uring_ptr, io_uring_setup, io_uring_sqe, io_uring_user_data, len_union, off_or_addr2_union,
+    IoringEnterFlags, IoringFeatureFlags, IoringOp, IoringRegisterOp, IoringSetupFlags,
+    IoringSqFlags, IoringSqeFlags, addr_or_splice_off_in_union, io_uring_cqe, io_uring_enter,
+    io_uring_params, io_uring_ptr, io_uring_register, io_uring_setup, io_uring_sqe,
+    io_uring_user_data, len_union, off_or_addr2_union,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -76,6 +78,9 @@ pub struct Ring {
     queues: Mapping,
     entries: Mapping,
     params: io_uring_params,
+    /// Counts ended transfers. epoll does not see them in the ring's own descriptor, as they are
+    /// put there only when asked for.
+    event: OwnedFd,
     fd: OwnedFd,
 }
 
@@ -99,6 +104,15 @@ impl Ring {
         if !params.features.contains(IoringFeatureFlags::SINGLE_MMAP) {
             return Err(SysError { call: "io_uring_setup(one mapping)", errno: 22 });
         }
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(SysError::of("eventfd2"))?;
+        let number = event.as_raw_fd();
+        // SAFETY: the argument is one descriptor, read during the call.
+        unsafe {
+            let argument = (&raw const number).cast::<c_void>();
+            io_uring_register(&fd, IoringRegisterOp::RegisterEventfd, argument, 1)
+        }
+        .map_err(SysError::of("io_uring_register"))?;
         let queues = params.cq_off.cqes as usize + params.cq_entries as usize * COMPLETION_BYTES;
         let entries = params.sq_entries as usize * size_of::<io_uring_sqe>();
         Ok(Self {
@@ -107,6 +121,7 @@ impl Ring {
             queues: Mapping::of(fd.as_fd(), OFFSET_QUEUES, queues)?,
             entries: Mapping::of(fd.as_fd(), OFFSET_ENTRIES, entries)?,
             params,
+            event,
             fd,
         })
     }
@@ -284,9 +299,9 @@ fn entry(file: BorrowedFd<'_>, transfer: &Transfer) -> io_uring_sqe {
 }
 
 impl AsFd for Ring {
-    /// Readable when a transfer has ended.
+    /// Readable since a transfer has ended; each end is an edge of its own to epoll.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.event.as_fd()
     }
 }
 
@@ -295,7 +310,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         while self.count > 0 {
             if self.ended().is_none() && self.wait().is_err() {
-                // The kernel may still use the buffers, so they are given up.
+                // The kernel may use the buffers until this thread ends, so they are given up.
                 self.under_way.iter_mut().for_each(|transfer| mem::forget(transfer.take()));
                 return;
             }
@@ -334,6 +349,8 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     //! Risk: a buffer that comes back with other bytes, or that the kernel uses after its end.
+
+    use rustix::event::epoll;
 
     use super::*;
 
@@ -394,6 +411,28 @@ mod tests {
         let (_, done) = ring.ended().unwrap();
         assert_eq!(done.unwrap_err().to_string(), "io_uring write: EBADF");
         assert!(ring.ended().is_none());
+    }
+
+    #[test]
+    fn who_sleeps_is_woken() {
+        let Some(mut ring) = ring() else { return };
+        let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &ring, epoll::EventData::new_u64(0), edge).unwrap();
+        for number in 0..100 {
+            ring.begin(&file, transfer(Way::Write, number, 7)).unwrap();
+            // What follows a write may wake too, when it ends.
+            while ring.ended().is_none() {
+                let mut events = [const { mem::MaybeUninit::uninit() }; 1];
+                let long = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+                match epoll::wait(&epoll, &mut events, Some(&long)) {
+                    Ok((woken, _)) => assert_eq!(woken.len(), 1, "{number} ended in silence"),
+                    // The kernel has this thread make a thread for it.
+                    Err(errno) => assert_eq!(errno, Errno::INTR),
+                }
+            }
+        }
     }
 
     #[test]
