@@ -5,7 +5,8 @@
 //! everything brought back, nothing taken out until the last hold is gone. The proof that no
 //! eviction slips through: the forker raises `holds`, then reads `stage`; the service thread sets
 //! `stage` to managing, then reads `holds`. All four are sequentially consistent, so at least one
-//! of them sees the other.
+//! of them sees the other. Between the last release and the end of the quiet a new forker goes on
+//! at once, so nothing is taken out before `end_quiet` has said that there is none.
 //!
 //! The *bell* wakes the service thread, which sleeps on its userfaultfd and shares no descriptor
 //! with the program: dropping a page of the bell (madvise) sends an event there, and returns once
@@ -278,6 +279,13 @@ impl Control {
     /// Sleeps until told to stop, at most `timeout_ns`.
     pub fn sleep(&self, timeout_ns: u64) {
         futex::wait(&self.stop, 0, Some(timeout_ns));
+    }
+
+    /// Whether a forker may find everything in place: then nothing may be taken out, also when
+    /// nobody holds any more.
+    pub fn is_quiet(&self) -> bool {
+        // Relaxed: only the service thread, which asks, changes it.
+        self.quiet.load(Ordering::Relaxed) != 0
     }
 
     /// Everything is in place now.

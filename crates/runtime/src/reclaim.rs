@@ -76,7 +76,7 @@ impl Manager {
 
     /// One step.
     pub(crate) fn reclaim_step(&mut self) -> Step {
-        if self.control.is_held() {
+        if self.control.is_held() || self.control.is_quiet() {
             return Step::Nothing;
         }
         if self.stuck_until_ns > 0 {
