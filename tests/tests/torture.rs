@@ -14,6 +14,7 @@ use coldpress_tests::harness::{Job, Live, Run};
 const TORTURE: &str = env!("CARGO_BIN_EXE_torture");
 const FIRST_TOUCH: &str = env!("CARGO_BIN_EXE_first_touch");
 const FORKER: &str = env!("CARGO_BIN_EXE_forker");
+const ALONE: &str = env!("CARGO_BIN_EXE_alone");
 const AGED: &str = env!("CARGO_BIN_EXE_aged");
 /// Written bytes that the torture keeps alive.
 const TORTURE_BYTES: Bytes = Bytes::mib(500);
@@ -149,6 +150,18 @@ fn pages_that_age_while_they_are_taken_are_kept() {
     run.assert_same(&plain);
     assert_evicted(&run, bytes, budget);
     run.assert_within_budget();
+}
+
+/// Calls that end the service thread bring everything back first, whatever is under way.
+#[test]
+fn a_process_can_be_alone_and_managed_again() {
+    let job = Job::new("alone", ALONE).args(["96", "4"]);
+    let plain = job.plain();
+    assert_ok(&plain, "alone");
+    let run = job.options(["--max-pool-percent", "5"]).managed(Bytes::mib(48));
+    println!("{run}\n{}", output(&run));
+    run.assert_same(&plain);
+    run.assert_stored();
 }
 
 /// A child may hold more than the budget, so only the bytes and the statistics are judged.

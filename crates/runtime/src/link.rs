@@ -85,6 +85,12 @@ impl Link {
         net::send(self.socket.as_fd(), &[LEND], &[uffd.as_fd()])
     }
 
+    /// Has the launcher give up what was lent: this process goes on, but not with that descriptor.
+    pub fn take_back(&self) {
+        // A launcher that has ended has nothing of ours.
+        let _ = net::send(self.socket.as_fd(), &[LEND], &[]);
+    }
+
     /// Asks for the file to record frames in; waits for the answer. `None` when the launcher cannot
     /// make one, which it has told the user.
     pub fn ask_for_record(&self) -> SysResult<Option<OwnedFd>> {

@@ -201,6 +201,9 @@ impl Manager {
                 self.bring_all_back();
                 self.write_events();
                 self.control.set_stage(Stage::Watching);
+                // With its last descriptor the userfaultfd goes: whoever waits in its ranges goes
+                // on, and limbo can be unmapped, of which nobody would read the event.
+                self.link.take_back();
                 while let Some((index, ..)) = self.hints.pop() {
                     self.control.finish_hint(index);
                 }
@@ -212,7 +215,7 @@ impl Manager {
             self.take_hints();
             self.take_from_disk();
             // Reclaim of the last turn may have read faults.
-            self.look_around(idle && self.pending.is_empty());
+            self.look_around(idle && self.pending.is_empty() && self.reading.is_empty());
             // Last, so that little is done once a thread has been woken. Reclaim reads messages
             // too, so there may be faults even when idle.
             self.serve_pending();

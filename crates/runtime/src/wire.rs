@@ -15,7 +15,7 @@ pub const SOCKET_PATH_MAX: usize = 108;
 pub const PACKET_MAX: usize = 512;
 
 /// The first byte of a packet that lends the launcher the process's userfaultfd, which comes with
-/// it.
+/// it, or, without one, takes it back.
 pub const LEND: u8 = b'l';
 
 /// The first byte of a packet that asks the launcher for a file to record frames in, and of the

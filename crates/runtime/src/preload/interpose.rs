@@ -13,7 +13,7 @@
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use coldpress_sys::{Bytes, PAGE_BYTES, raw};
+use coldpress_sys::{Bytes, PAGE_BYTES, cpu, raw};
 use linux_raw_sys::general as linux;
 
 use super::{CONTROL, fork, start_again};
@@ -266,18 +266,33 @@ unsafe extern "C" fn syscall(
     libc_result(result)
 }
 
+/// What the kernel answers to a process of several threads.
+const EINVAL: isize = -22;
+/// How often, and how far apart, a call that wants to be alone is repeated: 20 ms.
+const ENDINGS: u32 = 40;
+const ENDING_NS: u64 = 500_000;
+
 /// Held while the service thread is stopped and started: one thread at a time may do that.
 static ALONE: SpinLock<()> = SpinLock::new(());
 
 /// Runs `call` while this process has no service thread, and starts one again if `again` says so of
 /// the result.
-fn alone(call: impl FnOnce() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
+fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
     if !CONTROL.is_owner() {
         return libc_result(call()) as c_int;
     }
     let guard = ALONE.lock();
     CONTROL.stop_service();
-    let result = call();
+    let mut result = call();
+    // The service thread and the kernel's threads that wrote for it end a moment after they have
+    // told.
+    for _ in 0..ENDINGS {
+        if result != EINVAL {
+            break;
+        }
+        cpu::sleep_ns(ENDING_NS);
+        result = call();
+    }
     if again(result) {
         start_again();
     }

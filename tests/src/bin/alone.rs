@@ -1,0 +1,41 @@
+//! Asks again and again for what the kernel grants to a process of one thread only, or what ends
+//! the management of its memory: `alone MEBIBYTES ROUNDS`. Checks every byte after each.
+
+use std::env;
+use std::io::{Error, Result};
+
+fn number(index: usize) -> Result<usize> {
+    let word = env::args().nth(index).ok_or_else(|| Error::other("a number is missing"))?;
+    word.parse().map_err(Error::other)
+}
+
+/// What byte `at` holds in `round`.
+fn byte(at: usize, round: usize) -> u8 {
+    (at as u64).wrapping_add((round as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()
+        [7]
+}
+
+fn check(bytes: &[u8], round: usize, after: &str) {
+    let wrong = bytes.iter().enumerate().find(|&(at, found)| *found != byte(at, round));
+    assert!(wrong.is_none(), "after {after} in round {round}: {wrong:?}");
+}
+
+fn main() -> Result<()> {
+    let (size, rounds) = (number(1)? << 20, number(2)?);
+    let mut bytes = vec![0_u8; size];
+    for round in 0..rounds {
+        bytes.iter_mut().enumerate().for_each(|(at, place)| *place = byte(at, round));
+        // SAFETY: no flag but one that changes nothing in a process of one thread.
+        if unsafe { libc::unshare(libc::CLONE_THREAD) } != 0 {
+            return Err(Error::last_os_error());
+        }
+        check(&bytes, round, "unshare");
+        // SAFETY: without arguments, and nothing is locked.
+        if unsafe { libc::munlockall() } != 0 {
+            return Err(Error::last_os_error());
+        }
+        check(&bytes, round, "munlockall");
+    }
+    println!("alone: OK {rounds} rounds");
+    Ok(())
+}
