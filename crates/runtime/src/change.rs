@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use coldpress_sys::uffd::Event;
 use coldpress_sys::{Bytes, PageCount};
-use coldpress_zswap::{Offset, StoreError};
+use coldpress_zswap::{Offset, Zswap};
 
 use crate::manager::{Fault, Manager, enqueue};
 use crate::pages::{PageNumber, PageState};
@@ -85,19 +85,11 @@ impl Manager {
         self.regions.insert(to..to + length.0);
     }
 
-    /// Stores a page of limbo even beyond the pool's limit: there is nowhere else for it.
+    /// Stores a page of limbo whatever the knobs and the pool's limit say: there is nowhere else
+    /// for it.
     fn store_at_any_cost(&mut self, page: PageNumber) {
-        if let Err(StoreError::PoolFull) = self.store_from_limbo(page) {
-            let (soft, hard) = (self.pool_limits.0, self.pool_limits.1);
-            self.zswap.set_pool_limits(soft, PageCount(usize::MAX / 2));
-            let result = self.store_from_limbo(page);
-            self.zswap.set_pool_limits(soft, hard);
-            if result.is_ok() {
-                return;
-            }
-        }
-        if self.pages.state(page) == PageState::Limbo {
-            self.die(format_args!("no memory to keep a moved page"));
+        if let Err(error) = self.store_from_limbo(page, Zswap::store_anyhow) {
+            self.die(format_args!("a moved page cannot be kept: {error}"));
         }
     }
 }

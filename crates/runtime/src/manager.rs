@@ -25,7 +25,7 @@ use coldpress_sys::wait::Waiter;
 use coldpress_sys::{
     AsFd, Bytes, OwnedFd, PAGE_BYTES, PageBuffer, PageCount, SysError, SysResult, cpu, raw,
 };
-use coldpress_zswap::{Area, Config, Key, Offset, Zswap};
+use coldpress_zswap::{Area, Key, Knobs, Offset, StoreError, Zswap};
 
 use crate::budget::Budget;
 use crate::clock::Clock;
@@ -41,8 +41,6 @@ use crate::service::GAUGE_NS_NEAR;
 
 /// The zswap area of the program's own pages.
 const PROGRAM_AREA: Area = Area(0);
-/// Pages that compress to more are kept raw: the reference's `max_compression_ratio` (zswap v4).
-const COMPRESSION_PERCENT_MAX: u8 = 80;
 /// When nothing can be written back, the pool may grow to this share of the budget.
 const POOL_HARD_PERCENT: usize = 90;
 /// Limbo holds this part of the budget, at least [`LIMBO_MIN`] where there is room and at most
@@ -109,8 +107,9 @@ pub struct Manager {
     pub(crate) served: Vec<PageNumber>,
     /// Pages that came in since reclaim last went along.
     pub(crate) arrivals: usize,
-    /// Pool frames at which writeback begins, and those never exceeded.
-    pub(crate) pool_limits: (PageCount, PageCount),
+    /// Pages in a row that zswap refused, and why it refused the last of all.
+    pub(crate) refused_in_row: usize,
+    pub(crate) last_refusal: Option<StoreError>,
     /// The page last made this process's own by force.
     pub(crate) last_owned: Option<PageNumber>,
     messages: [Message; 16],
@@ -205,7 +204,8 @@ impl Manager {
             stall_ticks: 0,
             arrivals: 0,
             served: Vec::new(),
-            pool_limits: pool_limits(&terms),
+            refused_in_row: 0,
+            last_refusal: None,
             last_owned: None,
         });
         manager.own_held = manager.own_memory();
@@ -214,7 +214,7 @@ impl Manager {
             "process {} is managed: pool {}, codec {}",
             raw::process_id(),
             manager.zswap.pool().kind(),
-            manager.zswap.codec(),
+            manager.zswap.knobs().codec,
         ));
         Ok(manager)
     }
@@ -297,10 +297,10 @@ impl Manager {
         let seat = self.seat();
         let stored = counters.stored_same_filled
             + counters.stored_compressed
-            + counters.reject_compress_poor;
+            + counters.stored_incompressible;
         seat.set(Counter::PagesStored, stored);
         seat.set(Counter::SameFilled, counters.stored_same_filled);
-        let raw_bytes = counters.reject_compress_poor * PAGE_BYTES as u64;
+        let raw_bytes = counters.stored_incompressible * PAGE_BYTES as u64;
         seat.set(Counter::BytesStored, counters.compressed_bytes + raw_bytes);
         seat.set(Counter::PagesWrittenBack, counters.flushed_pages);
         seat.set(Counter::PagesReadBack, counters.loaded_from_backing);
@@ -393,10 +393,6 @@ fn open_uffd(device: Option<&OwnedFd>) -> SysResult<Userfaultfd> {
     Ok(uffd)
 }
 
-fn pool_limits(terms: &Terms) -> (PageCount, PageCount) {
-    (terms.pool_max, PageCount(terms.budget.0 * POOL_HARD_PERCENT / 100).max(terms.pool_max))
-}
-
 /// Not inlined: a pool is some 35 KiB, and the caller's stack is there for ever.
 #[inline(never)]
 fn open_zswap(
@@ -405,17 +401,12 @@ fn open_zswap(
     spill: Option<OwnedFd>,
 ) -> SysResult<Zswap<AnyPool<'static>>> {
     const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
-    let (max_pool, hard_pool) = pool_limits(terms);
-    let config = Config {
-        codec: terms.codec,
-        max_pool,
-        hard_pool,
-        max_compression_percent: COMPRESSION_PERCENT_MAX,
-    };
+    let hard_pool = PageCount(terms.budget.0 * POOL_HARD_PERCENT / 100);
+    let knobs = Knobs { hard_pool, ..Knobs::new(terms.codec, terms.pool_max) };
     let backing = spill.filter(|_| terms.spill_max > Bytes(0)).map(|file| {
         let file = SpillFile::from_fd(file);
         Box::new(FileBacking::new(file, terms.spill_max)) as Box<dyn Backing>
     });
     let pool = AnyPool::new(terms.pool, frames);
-    Zswap::new(config, pool, backing).map_err(|_| NO_MEMORY)
+    Zswap::new(knobs, pool, backing).map_err(|_| NO_MEMORY)
 }

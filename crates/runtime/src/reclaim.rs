@@ -4,9 +4,10 @@
 //! for a burst unless the hard limit is reached. Runs are taken in the order of their last
 //! fault-in; one that was faulted into since it was queued goes round once more.
 
+use coldpress_mem::pools::AnyPool;
 use coldpress_sys::uffd::{Stop, unshare_page};
 use coldpress_sys::{Bytes, Page, PageCount};
-use coldpress_zswap::StoreError;
+use coldpress_zswap::{Key, StoreError, Stored, Zswap};
 
 use crate::ledger::Counter;
 use crate::manager::{FRAMES_KEPT, Manager, enqueue};
@@ -22,6 +23,13 @@ pub(crate) const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
 pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
 /// After nothing could be reclaimed, how long until it is tried again.
 const STUCK_NS: u64 = 20_000_000;
+/// Pages that zswap may refuse in a row, each for what is in it, before reclaim rests: a fault
+/// waits less than a millisecond for such a row, and a program none of whose pages are wanted costs
+/// some 5 % of a processor.
+const REFUSED_IN_ROW_MAX: usize = 64;
+
+/// A verb of zswap that stores.
+type Store = fn(&mut Zswap<AnyPool<'static>>, Key, &Page) -> Result<Stored, StoreError>;
 
 impl Manager {
     /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.
@@ -282,10 +290,9 @@ impl Manager {
                 self.limbo.advance_oldest();
                 continue;
             }
-            if self.store_from_limbo(page).is_err() {
-                // The page goes back; it is not looked at again before everything else was.
-                self.bring_in(page);
-                self.get_stuck();
+            match self.store_from_limbo(page, Zswap::store) {
+                Ok(()) => (self.refused_in_row, self.last_refusal) = (0, None),
+                Err(error) => self.take_back(page, error),
             }
             if self.pages.state(page) == PageState::Limbo {
                 // Its range is being unmapped: the word of it comes, and until then the slot stays.
@@ -296,6 +303,21 @@ impl Manager {
             return true;
         }
         false
+    }
+
+    /// Brings a page back that zswap refused. It is not looked at again before everything else was,
+    /// and when others would fare no better reclaim rests.
+    fn take_back(&mut self, page: PageNumber, error: StoreError) {
+        self.bring_in(page);
+        self.last_refusal = Some(error);
+        self.refused_in_row += 1;
+        if self.pages.state(page) == PageState::Resident {
+            self.pages.pass_over(page);
+        }
+        if !error.is_of_the_page() || self.refused_in_row >= REFUSED_IN_ROW_MAX {
+            self.refused_in_row = 0;
+            self.get_stuck();
+        }
     }
 
     fn finish_slot(&mut self) {
@@ -315,15 +337,19 @@ impl Manager {
         }
     }
 
-    /// Stores a page that is in limbo. On an error it still is.
-    pub(crate) fn store_from_limbo(&mut self, page: PageNumber) -> Result<(), StoreError> {
+    /// Stores a page that is in limbo, by this verb of zswap. On an error it still is.
+    pub(crate) fn store_from_limbo(
+        &mut self,
+        page: PageNumber,
+        store: Store,
+    ) -> Result<(), StoreError> {
         let Some(slot) = self.pages.run(page.run()).and_then(|run| run.slot) else {
             self.die(format_args!("a page in limbo has no slot: {:#x}", page.address()))
         };
         self.drop_served();
         let bytes = self.limbo.address(slot, page) as *const Page;
         // SAFETY: the page was moved there and nobody writes to limbo.
-        let result = self.zswap.store(Self::key(page), unsafe { &*bytes });
+        let result = store(&mut self.zswap, Self::key(page), unsafe { &*bytes });
         while let Some(warning) = self.zswap.take_warning() {
             self.link.warn(format_args!("{warning}"));
         }

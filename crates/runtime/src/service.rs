@@ -10,6 +10,7 @@
 //! can hold, a file table of its own, all signals blocked.
 
 use core::ffi::CStr;
+use core::fmt;
 use core::ops::Range;
 
 use coldpress_backing::SlotCount;
@@ -18,6 +19,7 @@ use coldpress_sys::cpu::RseqArea;
 use coldpress_sys::page::BLOCK_BYTES;
 use coldpress_sys::proc::{self, ResidentGauge};
 use coldpress_sys::{AsRawFd, Bytes, PageCount, SysResult, cpu, raw};
+use coldpress_zswap::StoreError;
 
 use crate::budget::Budget;
 use crate::clock::Clock;
@@ -312,10 +314,11 @@ impl Manager {
             self.told.over_budget = true;
             self.link.warn(format_args!(
                 "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be \
-                 moved ({} MiB locked); raise --memory or lock less",
+                 moved ({} MiB locked{}); raise --memory or lock less",
                 mib(total),
                 mib(used.bytes()),
-                mib(immovable.locked)
+                mib(immovable.locked),
+                Refusal(self.last_refusal)
             ));
         }
         // The ledger is shared memory too, but ours and small.
@@ -330,5 +333,14 @@ impl Manager {
                 mib(used.bytes())
             ));
         }
+    }
+}
+
+/// Why zswap refused pages, as an aside, if it did.
+struct Refusal(Option<StoreError>);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |error| write!(f, "; {error}"))
     }
 }

@@ -18,6 +18,7 @@ use coldpress_backing::SlotId;
 use coldpress_mem::pools::Handle;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
+use crate::codecs::Coding;
 use crate::outgoing::Member;
 use crate::room::{self, NoMemory};
 
@@ -47,11 +48,30 @@ pub(crate) enum Place {
     /// Nowhere: the page is `word` repeated.
     SameFilled { word: u64 },
     /// In the pool. `referenced`: loaded since it was last looked at by writeback.
-    Pool { handle: Handle, checksum: u32, length: u16, referenced: bool },
+    Pool { handle: Handle, checksum: u32, length: u16, coding: Coding, referenced: bool },
     /// In the pool, and being written back as `member` to `offset` of its batch's slot.
-    Leaving { handle: Handle, checksum: u32, offset: u16, length: u16, member: Member },
+    Leaving {
+        handle: Handle,
+        checksum: u32,
+        offset: u16,
+        length: u16,
+        coding: Coding,
+        member: Member,
+    },
     /// Written back: `length` bytes at `offset` of `slot`.
-    Backing { slot: SlotId, checksum: u32, offset: u16, length: u16 },
+    Backing { slot: SlotId, checksum: u32, offset: u16, length: u16, coding: Coding },
+}
+
+impl Place {
+    /// How the bytes are coded; a repeated word is not.
+    pub(crate) fn coding(self) -> Coding {
+        match self {
+            Self::SameFilled { .. } => Coding::Raw,
+            Self::Pool { coding, .. }
+            | Self::Leaving { coding, .. }
+            | Self::Backing { coding, .. } => coding,
+        }
+    }
 }
 
 /// A stored page, or a free entry.

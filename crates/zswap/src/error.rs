@@ -17,11 +17,21 @@ pub enum NewError {
     NoMemory,
 }
 
+/// Why the knobs were not changed: the codec they ask for could not be had. Nothing has changed.
+pub type KnobsError = CodecError;
+
 /// Why a page was not stored. Nothing has changed: the caller keeps the page, and an older one
 /// under the same key is still stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// The pool may not grow, and nothing could be written back to make room.
+    /// The store is switched off.
+    Disabled,
+    /// The page compresses poorly, and such pages are not kept.
+    Incompressible,
+    /// The page compresses worse than the running-mean limit, and so do those stored.
+    AboveMean,
+    /// The pool may not grow, and nothing could be written back to make room; or it had to refuse
+    /// a page for that, and has not shrunk below its accept threshold since.
     PoolFull,
     /// No memory for an entry or its place in the index.
     NoMemory,
@@ -49,6 +59,13 @@ pub enum Warning {
     BackingError(SysError),
     /// A page was refused, for the pool is full and nothing can be written back.
     PoolFull,
+}
+
+impl StoreError {
+    /// Whether it is the page that was refused: another one may well be stored.
+    pub const fn is_of_the_page(self) -> bool {
+        matches!(self, Self::Incompressible | Self::AboveMean)
+    }
 }
 
 impl From<NoMemory> for NewError {
@@ -81,6 +98,9 @@ impl fmt::Display for NewError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Disabled => "the page store is switched off",
+            Self::Incompressible => "the page compresses poorly",
+            Self::AboveMean => "the page compresses worse than the running-mean limit",
             Self::PoolFull => "the pool is full and nothing can be written back",
             Self::NoMemory => "no memory for the tables of the page store",
         })

@@ -67,7 +67,9 @@ impl<P: Pool> Zswap<P> {
 
     /// Drops an entry that no key leads to any more.
     fn drop_entry(&mut self, id: EntryId) {
+        let coding = self.entries[id].place.coding();
         self.vacate(id);
+        self.codecs.note_gone(coding);
         self.entries.free(id);
         self.counters.invalidated += 1;
     }

@@ -31,17 +31,18 @@ extern crate alloc;
 use alloc::boxed::Box;
 
 use coldpress_backing::{Backing, SlotCount, Slots};
-use coldpress_codec::{Codec, CodecId};
 use coldpress_mem::frames::Shrunk;
 use coldpress_mem::pools::{Compacted, Pool};
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
+mod codecs;
 mod entry;
 mod error;
 mod incoming;
 mod index;
 mod invalidate;
 mod key;
+mod knobs;
 mod limits;
 mod load;
 mod lru;
@@ -53,13 +54,14 @@ mod store;
 mod tests;
 mod writeback;
 
-pub use error::{LoadError, NewError, RenameError, StoreError, Warning};
+pub use error::{KnobsError, LoadError, NewError, RenameError, StoreError, Warning};
 pub use key::{Area, Key, Offset};
-pub use limits::Config;
+pub use knobs::Knobs;
 pub use load::{Loaded, Source};
-pub use stats::{Counters, Stats};
+pub use stats::{Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Sizes, Stats};
 pub use store::Stored;
 
+use codecs::Codecs;
 use entry::{Entries, EntryId, Place};
 use error::Warnings;
 use incoming::Incoming;
@@ -71,7 +73,7 @@ use outgoing::Outgoing;
 /// A store of pages, in the pool `P` and behind it in a backing store.
 pub struct Zswap<P> {
     limits: Limits,
-    codec: Codec,
+    codecs: Codecs,
     /// Boxed, for pools are large: tables of 10 to 40 KiB that should not be moved about.
     pool: Box<P>,
     backing: Option<Box<dyn Backing>>,
@@ -81,6 +83,7 @@ pub struct Zswap<P> {
     lru: Lru,
     same_filled: usize,
     counters: Counters,
+    sizes: Sizes,
     warnings: Warnings,
     /// One page, compressed on its way in.
     compressed: Box<[u8]>,
@@ -93,19 +96,15 @@ pub struct Zswap<P> {
 impl<P: Pool> Zswap<P> {
     /// An empty store over an empty pool; `backing` is where the oldest pages go, if anywhere. Its
     /// slots must all be free. Takes the memory that writing back and loading will need.
-    pub fn new(
-        config: Config,
-        pool: P,
-        backing: Option<Box<dyn Backing>>,
-    ) -> Result<Self, NewError> {
+    pub fn new(knobs: Knobs, pool: P, backing: Option<Box<dyn Backing>>) -> Result<Self, NewError> {
         let slots_max = backing.as_ref().map_or(SlotCount(0), |backing| backing.slots_max());
         let (outgoing, incoming) = match backing {
             Some(_) => (Outgoing::new()?, Incoming::new()?),
             None => Default::default(),
         };
         Ok(Self {
-            limits: Limits::of(&config),
-            codec: Codec::new(config.codec).map_err(NewError::Codec)?,
+            limits: Limits::of(knobs),
+            codecs: Codecs::new(knobs.codec).map_err(NewError::Codec)?,
             pool: Box::new(pool),
             backing,
             slots: Slots::new(slots_max),
@@ -114,6 +113,7 @@ impl<P: Pool> Zswap<P> {
             lru: Lru::default(),
             same_filled: 0,
             counters: Counters::default(),
+            sizes: Sizes::default(),
             warnings: Warnings::default(),
             compressed: room::table(PAGE_BYTES, || 0)?,
             outgoing,
@@ -125,11 +125,6 @@ impl<P: Pool> Zswap<P> {
     /// Where compressed pages are kept.
     pub fn pool(&self) -> &P {
         &self.pool
-    }
-
-    /// How pages are compressed.
-    pub fn codec(&self) -> CodecId {
-        self.codec.id()
     }
 
     /// Whether a page is stored under `key`.
@@ -148,13 +143,6 @@ impl<P: Pool> Zswap<P> {
         self.pool.compact(budget)
     }
 
-    /// Changes the limits of the pool, as in [`Config`]. A pool that holds more shrinks as pages
-    /// are stored, or at once by [`Zswap::shrink`].
-    pub fn set_pool_limits(&mut self, max_pool: PageCount, hard_pool: PageCount) {
-        self.limits.max_pool = max_pool;
-        self.limits.hard_pool = hard_pool.max(max_pool);
-    }
-
     /// The next thing the user should hear, each kind at most once.
     pub fn take_warning(&mut self) -> Option<Warning> {
         self.warnings.take()
@@ -165,13 +153,13 @@ impl<P: Pool> Zswap<P> {
         self.pool.stats().frames
     }
 
-    /// All memory held outside the pool's frames: index, entries, slots, buffers, the codec's work
-    /// memory and the pool's own tables.
+    /// All memory held outside the pool's frames: index, entries, slots, buffers, the codecs'
+    /// work memory and the pool's own tables.
     pub fn memory(&self) -> Bytes {
         let tables = self.index.memory() + self.entries.memory() + self.slots.memory();
         let buffers = Bytes(self.compressed.len() + size_of::<Self>());
         let transfers = self.outgoing.memory() + self.incoming.memory();
-        tables + buffers + transfers + self.codec.work_bytes() + self.pool.stats().metadata
+        tables + buffers + transfers + self.codecs.work_bytes() + self.pool.stats().metadata
     }
 
     /// What happened, and what is held.
@@ -180,9 +168,11 @@ impl<P: Pool> Zswap<P> {
         let in_pool = self.lru.length() + self.leaving;
         Stats {
             counters: self.counters,
+            sizes: self.sizes,
             pool_pages: pool.frames,
             pool_bytes: pool.bytes_stored,
             stored_pages: PageCount(self.entries.used()),
+            outstanding_flushes: self.outgoing.under_way().count() as u32,
             same_filled_pages: PageCount(self.same_filled),
             in_pool_pages: PageCount(in_pool),
             written_back_pages: PageCount(self.entries.used() - self.same_filled - in_pool),

@@ -1,52 +1,109 @@
-//! What the store may hold: limits of the pool, of a compressed page, and of trying again.
+//! The limits in force: what the knobs say, and what the store has to remember to keep to it.
+//!
+//! Nothing here changes a page; [`crate::store`] and [`crate::writeback`] ask, and act.
 
-use coldpress_codec::CodecId;
+use coldpress_backing::SLOT_BYTES;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-/// What a store is made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// How pages are compressed.
-    pub codec: CodecId,
-    /// Pool frames at which writeback begins.
-    pub max_pool: PageCount,
-    /// Pool frames that are never exceeded. The pool grows from `max_pool` to this only when
-    /// writeback is impossible; a lower value than `max_pool` means `max_pool`.
-    pub hard_pool: PageCount,
-    /// A page that compresses to more per cent of its size than this, rounded down, is kept raw.
-    /// The reference's `max_compression_ratio` is 80 and refuses such pages; here they stay in the
-    /// order of age.
-    pub max_compression_percent: u8,
-}
+use crate::knobs::Knobs;
 
 /// Attempts at writing back that are skipped after one failed. A full or broken disk would
 /// otherwise be asked once for every page stored, with a batch gathered each time.
 pub(crate) const ATTEMPTS_SKIPPED: u32 = 1024;
 
-/// The limits in force.
+/// The knobs, and the state that goes with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    pub(crate) max_pool: PageCount,
-    pub(crate) hard_pool: PageCount,
-    pub(crate) compressed_max: Bytes,
-    /// Attempts still to be skipped.
+    knobs: Knobs,
+    /// Attempts at writing back still to be skipped.
     pub(crate) skip: u32,
+    /// The pool met its limit and has not been below the threshold since.
+    reached: bool,
+    /// A page was refused for want of room, and the pool has not been below the threshold since.
+    refused: bool,
+    /// Bytes that may still be written back in this period, if that is limited.
+    writeback_left: Bytes,
 }
 
 impl Limits {
-    /// The limits `config` asks for.
-    pub(crate) fn of(config: &Config) -> Self {
-        Self {
-            max_pool: config.max_pool,
-            hard_pool: config.hard_pool.max(config.max_pool),
-            compressed_max: compressed_max(config.max_compression_percent),
-            skip: 0,
-        }
+    /// The limits that `knobs` ask for.
+    pub(crate) fn of(knobs: Knobs) -> Self {
+        let writeback_left = knobs.writeback_limit.unwrap_or(Bytes(0));
+        Self { knobs: sane(knobs), skip: 0, reached: false, refused: false, writeback_left }
+    }
+
+    /// The knobs in force.
+    pub(crate) fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    /// Changes the knobs. What was written back in this period counts against a new limit.
+    pub(crate) fn set_knobs(&mut self, knobs: Knobs) {
+        let before = self.knobs.writeback_limit.unwrap_or(Bytes(0));
+        let spent = Bytes(before.0.saturating_sub(self.writeback_left.0));
+        self.knobs = sane(knobs);
+        self.renew_writeback();
+        self.spend_writeback(spent);
+    }
+
+    /// The longest form a page may be compressed to, and always shorter than a page.
+    pub(crate) fn compressed_max(&self) -> Bytes {
+        compressed_max(self.knobs.max_compression_ratio)
+    }
+
+    /// Whether a pool of `frames` is at the limit where writeback begins.
+    pub(crate) fn is_at_max(&self, frames: PageCount) -> bool {
+        frames >= self.knobs.max_pool
+    }
+
+    /// Whether a pool of `frames` is to shrink: from the limit down to the threshold.
+    pub(crate) fn must_shrink(&mut self, frames: PageCount) -> bool {
+        let threshold = self.threshold_of(self.knobs.max_pool);
+        self.reached = self.is_at_max(frames) || self.reached && frames > threshold;
+        self.reached
+    }
+
+    /// A page was refused for want of room.
+    pub(crate) fn note_refused(&mut self) {
+        self.refused = true;
+    }
+
+    /// Whether a pool of `frames` that refused a page still has to refuse others.
+    pub(crate) fn still_refuses(&mut self, frames: PageCount) -> bool {
+        self.refused = self.refused && frames > self.threshold_of(self.knobs.hard_pool);
+        self.refused
+    }
+
+    /// Whether another batch fits what may be written back in this period.
+    pub(crate) fn may_spend_writeback(&self) -> bool {
+        self.knobs.writeback_limit.is_none() || self.writeback_left >= SLOT_BYTES
+    }
+
+    /// `bytes` are being written back.
+    pub(crate) fn spend_writeback(&mut self, bytes: Bytes) {
+        self.writeback_left = Bytes(self.writeback_left.0.saturating_sub(bytes.0));
+    }
+
+    /// Another period begins.
+    pub(crate) fn renew_writeback(&mut self) {
+        self.writeback_left = self.knobs.writeback_limit.unwrap_or(Bytes(0));
+    }
+
+    /// The accept threshold of a limit, rounded down; the limit itself at 100 per cent.
+    fn threshold_of(&self, limit: PageCount) -> PageCount {
+        let percent = u128::from(self.knobs.accept_threshold_percent.min(100));
+        // At most `limit`.
+        PageCount((limit.0 as u128 * percent / 100) as usize)
     }
 }
 
-/// The longest compressed form that `percent` allows, and always shorter than a page: the largest
-/// `n` with `n * 100 / PAGE_BYTES <= percent` in whole numbers, as the reference computes it.
+/// Knobs that do not contradict each other.
+fn sane(knobs: Knobs) -> Knobs {
+    Knobs { hard_pool: knobs.hard_pool.max(knobs.max_pool), ..knobs }
+}
+
+/// The longest compressed form that `percent` allows: the largest `n` with
+/// `n * 100 / PAGE_BYTES <= percent` in whole numbers, as the reference computes it.
 const fn compressed_max(percent: u8) -> Bytes {
     let longest = ((percent as usize + 1) * PAGE_BYTES - 1) / 100;
     if longest < PAGE_BYTES { Bytes(longest) } else { Bytes(PAGE_BYTES - 1) }

@@ -3,11 +3,12 @@
 //! from a slow disk is asked for twice: the first load begins the read, a later one takes it.
 
 use coldpress_backing::{Request, SlotId, Way};
-use coldpress_codec::{Codec, checksum, fill};
+use coldpress_codec::{checksum, fill};
 use coldpress_mem::pools::{Handle, Pool};
-use coldpress_sys::{Bytes, PAGE_BYTES, Page};
+use coldpress_sys::{Bytes, Page};
 
 use crate::Zswap;
+use crate::codecs::{Codecs, Coding};
 use crate::entry::{EntryId, Place};
 use crate::error::LoadError;
 use crate::incoming::{Arrived, Progress};
@@ -51,22 +52,23 @@ impl<P: Pool> Zswap<P> {
                 fill(page, word);
                 Ok(Source::SameFilled)
             }
-            Place::Pool { handle, checksum, referenced, .. } => {
+            Place::Pool { handle, checksum, coding, referenced, .. } => {
                 *referenced = true;
-                let (handle, checksum) = (*handle, *checksum);
-                self.load_from_pool(handle, checksum, page)
+                let (handle, checksum, coding) = (*handle, *checksum, *coding);
+                self.load_from_pool(handle, checksum, coding, page)
             }
-            &mut Place::Leaving { handle, checksum, .. } => {
-                self.load_from_pool(handle, checksum, page)
+            &mut Place::Leaving { handle, checksum, coding, .. } => {
+                self.load_from_pool(handle, checksum, coding, page)
             }
-            &mut Place::Backing { slot, checksum, offset, length } => {
+            &mut Place::Backing { slot, checksum, offset, length, coding } => {
                 let (offset, length) = (Bytes(offset as usize), Bytes(length as usize));
                 let Some(arrived) = self.read_back(id, slot, offset, length) else {
+                    self.counters.load_coming += 1;
                     return Ok(Loaded::Coming);
                 };
-                let result = arrived.result.map_err(LoadError::Backing).and_then(|()| {
-                    decode(&mut self.codec, &arrived.buffer[..length.0], checksum, page)
-                });
+                let bytes = &arrived.buffer[..length.0];
+                let result = (arrived.result.map_err(LoadError::Backing))
+                    .and_then(|()| decode(&mut self.codecs, bytes, checksum, coding, page));
                 self.incoming.give_back(arrived.number, arrived.buffer);
                 result.map(|()| Source::Backing)
             }
@@ -98,10 +100,13 @@ impl<P: Pool> Zswap<P> {
         &mut self,
         handle: Handle,
         checksum: u32,
+        coding: Coding,
         page: &mut Page,
     ) -> Result<Source, LoadError> {
-        let codec = &mut self.codec;
-        self.pool.read(handle, |bytes| decode(codec, bytes, checksum, page)).map(|()| Source::Pool)
+        let codecs = &mut self.codecs;
+        self.pool
+            .read(handle, |bytes| decode(codecs, bytes, checksum, coding, page))
+            .map(|()| Source::Pool)
     }
 
     /// The bytes of an entry's place in the backing store, if they have come. Otherwise begins the
@@ -136,19 +141,16 @@ impl<P: Pool> Zswap<P> {
     }
 }
 
-/// Makes the page of `bytes`, which are compressed unless they are a whole page.
+/// Makes the page of `bytes`, which are coded so, if they are what was stored.
 fn decode(
-    codec: &mut Codec,
+    codecs: &mut Codecs,
     bytes: &[u8],
     expected: u32,
+    coding: Coding,
     page: &mut Page,
 ) -> Result<(), LoadError> {
     if checksum(bytes) != expected {
         return Err(LoadError::Corrupt);
     }
-    if bytes.len() == PAGE_BYTES {
-        page.copy_from_slice(bytes);
-        return Ok(());
-    }
-    codec.decompress(bytes, page).map_err(|_| LoadError::Corrupt)
+    codecs.decompress(bytes, coding, page).map_err(|_| LoadError::Corrupt)
 }

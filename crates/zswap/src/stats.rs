@@ -1,13 +1,11 @@
 //! What happened, one counter per outcome, and what is held now.
 //!
-//! Eleven of the thirteen figures of the reference (zswap v4) keep their names: nine counters and,
-//! in [`Stats`], `pool_pages` and `stored_pages`. The other two cannot occur:
-//! `reject_tmppage_fail`, for there is one buffer and no per-processor section to leave, and
-//! `outstanding_flushes`, for a write is over when its call returns.
+//! The thirteen figures of the reference (zswap v4) keep their names: ten counters and, in
+//! [`Stats`], `pool_pages`, `stored_pages` and `outstanding_flushes`.
 
-use coldpress_sys::{Bytes, PageCount};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-/// Declares the counters once, as fields and as a list of names and values.
+/// Declares the counters once, as fields and as lists of names and values.
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
         /// What happened since the store was made. All only grow.
@@ -17,9 +15,12 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Each counter with its name, in the order of their declaration.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name)),+].into_iter()
+            /// The names, in the order of their declaration.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),+];
+
+            /// The values, in the order of [`Counters::NAMES`].
+            pub const fn values(&self) -> [u64; Self::NAMES.len()] {
+                [$(self.$name),+]
             }
         }
     };
@@ -32,10 +33,18 @@ counters! {
     stored_compressed,
     /// Bytes of the pages counted in `stored_compressed`, after compression.
     compressed_bytes,
-    /// Pages that compressed poorly. They were stored raw, not refused as the reference does.
-    reject_compress_poor,
+    /// Pages that compressed poorly and were stored as they are.
+    stored_incompressible,
     /// Stores that replaced a page under the same key.
     duplicate_entry,
+    /// Pages refused, for the store is switched off.
+    reject_disabled,
+    /// Pages refused, for they compressed poorly.
+    reject_compress_poor,
+    /// Pages refused by the running-mean limit.
+    reject_mean_poor,
+    /// Pages refused, for the pool had been full and is not below its accept threshold yet.
+    reject_accept_threshold,
     /// Stores that met the pool at the limit where writeback begins.
     pool_limit_hit,
     /// Stores for which the pool had no room, so that writing back was tried.
@@ -46,12 +55,22 @@ counters! {
     reject_zsmalloc_fail,
     /// Pages refused, or renames, for there was no memory for an entry or its place in the index.
     reject_kmemcache_fail,
+    /// Batches not begun, for every buffer to write back through was under way.
+    reject_tmppage_fail,
     /// Pages written back.
     flushed_pages,
     /// Bytes written back.
     flushed_bytes,
     /// Batches that could not be written back. Their pages stayed in the pool.
     reject_flush_fail,
+    /// Batches not begun, for writing back had failed shortly before.
+    flush_skipped,
+    /// Batches not begun, for the backing store has no free slot.
+    reject_backing_full,
+    /// Batches not begun, for writing back is switched off.
+    reject_writeback_off,
+    /// Batches not begun, for the bytes of this period are used up.
+    reject_writeback_limit,
     /// Pages that writeback passed over once, because they had been loaded.
     second_chances,
     /// Slots of the backing store given back, because their last page had gone.
@@ -62,6 +81,8 @@ counters! {
     loaded_from_pool,
     /// Loads served from the backing store.
     loaded_from_backing,
+    /// Loads that did not wait for a page that is being read back.
+    load_coming,
     /// Loads of a key that has no page.
     load_missed,
     /// Loads refused because the bytes were damaged.
@@ -72,6 +93,28 @@ counters! {
     invalidated,
     /// Pages renamed.
     renamed,
+    /// Changes of the codec, or of its level.
+    codec_switched,
+    /// Changes of the knobs refused, for the codec could not be had.
+    reject_codec_fail,
+}
+
+/// Width of a class of [`Sizes`], in bytes.
+pub const SIZE_CLASS_BYTES: usize = 256;
+/// Classes of [`Sizes`]: up to a whole page.
+pub const SIZE_CLASSES: usize = PAGE_BYTES / SIZE_CLASS_BYTES;
+
+/// How large the objects were when they were stored: in class `n`, those of more than
+/// `n * SIZE_CLASS_BYTES` bytes that are in no higher one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes(pub [u64; SIZE_CLASSES]);
+
+impl Sizes {
+    /// Counts an object of `length`, which is 1 byte to a page.
+    pub(crate) fn note(&mut self, length: Bytes) {
+        let class = length.0.saturating_sub(1) / SIZE_CLASS_BYTES;
+        self.0[class.min(SIZE_CLASSES - 1)] += 1;
+    }
 }
 
 /// What happened, and what is held now.
@@ -79,17 +122,21 @@ counters! {
 pub struct Stats {
     /// What happened since the store was made.
     pub counters: Counters,
+    /// How large the objects stored since then were.
+    pub sizes: Sizes,
     /// Frames the pool holds.
     pub pool_pages: PageCount,
     /// Bytes of the objects in the pool.
     pub pool_bytes: Bytes,
     /// Pages stored, wherever they are.
     pub stored_pages: PageCount,
-    /// Pages of these that are a repeated word.
+    /// Batches under way to the backing store.
+    pub outstanding_flushes: u32,
+    /// Stored pages that are a repeated word.
     pub same_filled_pages: PageCount,
-    /// Pages of these that are in the pool.
+    /// Stored pages that are in the pool.
     pub in_pool_pages: PageCount,
-    /// Pages of these that are written back.
+    /// Stored pages that are written back.
     pub written_back_pages: PageCount,
     /// Slots of the backing store that are taken, 64 KiB each.
     pub slots_used: u32,

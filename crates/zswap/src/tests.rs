@@ -4,6 +4,7 @@
 
 mod counters;
 mod failures;
+mod knobs;
 mod oracle;
 mod verbs;
 
@@ -89,8 +90,11 @@ impl<P: Pool> Zswap<P> {
     /// Walks all structures and stops at a broken invariant.
     fn check(&self) {
         self.entries.check();
+
         let all = self.index.check();
         assert_eq!(all.len(), self.entries.used());
+        let codings = || all.iter().map(|&(_, id)| self.entries[id].place.coding());
+        self.codecs.check(|coding| codings().filter(|&one| one == coding).count());
         let (mut ids, mut in_pool, mut same_filled, mut bytes) =
             (HashSet::new(), HashSet::new(), 0, 0);
         let mut slots = BTreeMap::<SlotId, Vec<(u16, u16)>>::new();
@@ -171,14 +175,9 @@ fn word_page(word: u64) -> Page {
     page
 }
 
-/// Limits of `max` and `hard` frames, and the reference's limit of compression.
-fn config(codec: CodecId, max: usize, hard: usize) -> Config {
-    Config {
-        codec,
-        max_pool: PageCount(max),
-        hard_pool: PageCount(hard),
-        max_compression_percent: 80,
-    }
+/// Limits of `max` and `hard` frames; for the rest the defaults.
+fn knobs(codec: CodecId, max: usize, hard: usize) -> Knobs {
+    Knobs { hard_pool: PageCount(hard), ..Knobs::new(codec, PageCount(max)) }
 }
 
 /// The codecs, one level of each.
@@ -211,8 +210,8 @@ struct World<P> {
 
 impl<P: Pool> World<P> {
     /// An empty store that may answer loads with the errors `allowed`.
-    fn new(config: Config, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) -> Self {
-        let zswap = Zswap::new(config, pool, backing).unwrap();
+    fn new(knobs: Knobs, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) -> Self {
+        let zswap = Zswap::new(knobs, pool, backing).unwrap();
         Self { zswap, pages: HashMap::new(), allowed }
     }
 
@@ -302,9 +301,9 @@ impl<P: Pool> World<P> {
             self.zswap.wait();
         }
         self.zswap.check();
-        let counters = self.zswap.counters;
+        let (counters, sizes) = (self.zswap.counters, self.zswap.sizes);
         let left = self.zswap.stats();
-        let nothing = Stats { counters, memory: left.memory, ..Stats::default() };
+        let nothing = Stats { counters, sizes, memory: left.memory, ..Stats::default() };
         assert_eq!(left, nothing);
         assert_eq!(self.zswap.index.memory(), Bytes(0));
     }

@@ -29,16 +29,18 @@ const SLACK_SHARE: usize = 8;
 
 impl<P: Pool> Zswap<P> {
     /// Whether pages can be written back, as far as is known: there is a backing store, it has a
-    /// free slot, and it has not failed lately.
+    /// free slot, it has not failed lately, and the knobs allow it.
     pub fn writeback_possible(&self) -> bool {
-        self.backing.is_some() && !self.slots.is_full() && self.limits.skip == 0
+        let knobs_allow = self.limits.knobs().writeback && self.limits.may_spend_writeback();
+        knobs_allow && self.backing.is_some() && !self.slots.is_full() && self.limits.skip == 0
     }
 
     /// Whether the pool is well above its limit because the backing store does not keep up. A
     /// caller that can wait should, by [`Zswap::wait`] or for [`Zswap::signal`], before it stores
     /// more.
     pub fn is_behind(&self) -> bool {
-        let limit = self.limits.max_pool.0 + self.limits.max_pool.0 / SLACK_SHARE;
+        let max_pool = self.limits.knobs().max_pool.0;
+        let limit = max_pool.saturating_add(max_pool / SLACK_SHARE);
         self.backing.is_some() && self.outgoing.is_busy() && self.pool_frames().0 > limit
     }
 
@@ -110,14 +112,28 @@ impl<P: Pool> Zswap<P> {
 
     /// Begins to write back one batch of the oldest pages. Whether it did.
     pub(crate) fn begin_write_back(&mut self) -> bool {
-        if self.backing.is_none() || self.lru.length() == 0 || self.outgoing.is_busy() {
+        if self.backing.is_none() || self.lru.length() == 0 {
+            return false;
+        }
+        if !self.limits.knobs().writeback {
+            self.counters.reject_writeback_off += 1;
+            return false;
+        }
+        if !self.limits.may_spend_writeback() {
+            self.counters.reject_writeback_limit += 1;
+            return false;
+        }
+        if self.outgoing.is_busy() {
+            self.counters.reject_tmppage_fail += 1;
             return false;
         }
         if self.limits.skip > 0 {
             self.limits.skip -= 1;
+            self.counters.flush_skipped += 1;
             return false;
         }
         if self.slots.is_full() {
+            self.counters.reject_backing_full += 1;
             self.warnings.raise(Warning::BackingFull);
             return false;
         }
@@ -138,6 +154,7 @@ impl<P: Pool> Zswap<P> {
             token: number as u32,
         });
         self.send_off(number, slot, count);
+        self.limits.spend_writeback(Bytes(length));
         true
     }
 
@@ -179,13 +196,15 @@ impl<P: Pool> Zswap<P> {
         let mut filled = 0;
         for index in 0..usize::from(count) {
             let id = self.lru.oldest().expect("gathered entries are the oldest of the list");
-            let Place::Pool { handle, checksum, length, .. } = self.entries[id].place else {
+            let Place::Pool { handle, checksum, length, coding, .. } = self.entries[id].place
+            else {
                 return;
             };
             self.lru.unlink(&mut self.entries, id);
             // Offsets are below SLOT_BYTES, see the assertion in `entry`.
             let (offset, member) = (filled as u16, Member::new(number, index));
-            self.occupy(id, Place::Leaving { handle, checksum, offset, length, member });
+            let place = Place::Leaving { handle, checksum, offset, length, coding, member };
+            self.occupy(id, place);
             self.outgoing.batch(number).members.push(Some(id));
             filled += length as usize;
         }
@@ -218,12 +237,13 @@ impl<P: Pool> Zswap<P> {
             let left = match self.outgoing.batch(number).members[index] {
                 None => self.slots.leave(slot),
                 Some(id) => {
-                    let Place::Leaving { checksum, offset, length, .. } = self.entries[id].place
+                    let Place::Leaving { checksum, offset, length, coding, .. } =
+                        self.entries[id].place
                     else {
                         continue;
                     };
                     self.vacate(id);
-                    self.occupy(id, Place::Backing { slot, checksum, offset, length });
+                    self.occupy(id, Place::Backing { slot, checksum, offset, length, coding });
                     self.counters.flushed_pages += 1;
                     false
                 }
@@ -239,11 +259,13 @@ impl<P: Pool> Zswap<P> {
         let count = self.outgoing.batch(number).members.len();
         for index in (0..count).rev() {
             let Some(id) = self.outgoing.batch(number).members[index] else { continue };
-            let Place::Leaving { handle, checksum, length, .. } = self.entries[id].place else {
+            let Place::Leaving { handle, checksum, length, coding, .. } = self.entries[id].place
+            else {
                 continue;
             };
             self.leaving -= 1;
-            self.entries[id].place = Place::Pool { handle, checksum, length, referenced: false };
+            self.entries[id].place =
+                Place::Pool { handle, checksum, length, coding, referenced: false };
             self.lru.push_oldest(&mut self.entries, id);
         }
         if let Some(users) = u16::try_from(count).ok().and_then(NonZeroU16::new) {

@@ -17,11 +17,9 @@ impl Meter {
     /// Expects exactly the counters in `expected` to have moved, by so much each, in their order.
     fn expect(&mut self, zswap: &Zswap<Naive>, expected: &[(&'static str, u64)]) {
         zswap.check();
-        let added: Vec<_> = zswap
-            .counters
-            .each()
-            .zip(self.before.each())
-            .map(|((name, now), (_, before))| (name, now - before))
+        let grown = zswap.counters.values().into_iter().zip(self.before.values());
+        let added: Vec<_> = (Counters::NAMES.iter().copied())
+            .zip(grown.map(|(now, before)| now - before))
             .filter(|&(_, added)| added > 0)
             .collect();
         assert_eq!(added, expected);
@@ -32,8 +30,8 @@ impl Meter {
     /// A new store in a pool of `frames` frames, with limits of 2 and 3 frames.
     fn start(&mut self, frames: usize, backing: impl Backing + 'static) -> Zswap<Naive> {
         self.before = Counters::default();
-        let config = config(CodecId::Lz4, 2, 3);
-        Zswap::new(config, Naive::new(frames), Some(Box::new(backing))).unwrap()
+        let knobs = knobs(CodecId::Lz4, 2, 3);
+        Zswap::new(knobs, Naive::new(frames), Some(Box::new(backing))).unwrap()
     }
 }
 
@@ -54,7 +52,7 @@ fn verbs(meter: &mut Meter) {
     zswap.store(key(0), &word_page(0)).unwrap();
     meter.expect(&zswap, &[("stored_same_filled", 1)]);
     zswap.store(key(1), &raw(1)).unwrap();
-    meter.expect(&zswap, &[("reject_compress_poor", 1)]);
+    meter.expect(&zswap, &[("stored_incompressible", 1)]);
     let Ok(Stored::Compressed(Bytes(length))) = zswap.store(key(2), &page(2, 3000)) else {
         panic!("the page is compressible")
     };
@@ -69,7 +67,7 @@ fn verbs(meter: &mut Meter) {
     meter.expect(
         &zswap,
         &[
-            ("reject_compress_poor", 1),
+            ("stored_incompressible", 1),
             ("pool_limit_hit", 1),
             ("flushed_pages", 2),
             ("flushed_bytes", (length + PAGE_BYTES) as u64),
@@ -94,12 +92,12 @@ fn verbs(meter: &mut Meter) {
 fn refusals(meter: &mut Meter) {
     let mut zswap = meter.start(1, in_memory(1));
     zswap.store(key(0), &raw(0)).unwrap();
-    meter.expect(&zswap, &[("reject_compress_poor", 1)]);
+    meter.expect(&zswap, &[("stored_incompressible", 1)]);
     zswap.store(key(1), &raw(1)).unwrap();
     meter.expect(
         &zswap,
         &[
-            ("reject_compress_poor", 1),
+            ("stored_incompressible", 1),
             ("reject_flush_attempted", 1),
             ("saved_by_flush", 1),
             ("flushed_pages", 1),
@@ -107,7 +105,10 @@ fn refusals(meter: &mut Meter) {
         ],
     );
     zswap.store(key(2), &raw(2)).unwrap_err();
-    meter.expect(&zswap, &[("reject_flush_attempted", 1), ("reject_zsmalloc_fail", 1)]);
+    meter.expect(
+        &zswap,
+        &[("reject_flush_attempted", 1), ("reject_zsmalloc_fail", 1), ("reject_backing_full", 1)],
+    );
     failing::after(Some(0));
     zswap.store(Key::new(1, 0), &word_page(0)).unwrap_err();
     zswap.rename(key(0), Key::new(1, 0)).unwrap_err();
@@ -121,9 +122,11 @@ fn faults(meter: &mut Meter) {
     // The write is the first operation, the read the second.
     let mut zswap = meter.start(100, FaultyBacking::new(in_memory(1), Fault::Fail, 0..1));
     zswap.store(key(0), &raw(0)).unwrap();
-    meter.expect(&zswap, &[("reject_compress_poor", 1)]);
+    meter.expect(&zswap, &[("stored_incompressible", 1)]);
     zswap.shrink(PageCount(1));
     meter.expect(&zswap, &[("reject_flush_fail", 1)]);
+    zswap.shrink(PageCount(1));
+    meter.expect(&zswap, &[("flush_skipped", 1)]);
     for (fault, counter) in [(Fault::Fail, "load_backing_fail"), (Fault::Corrupt, "load_corrupt")] {
         let mut zswap = meter.start(100, FaultyBacking::new(in_memory(1), fault, 1..2));
         zswap.store(key(0), &raw(0)).unwrap();
@@ -134,12 +137,123 @@ fn faults(meter: &mut Meter) {
     }
 }
 
+/// A backing that takes its time.
+fn slow(meter: &mut Meter) {
+    let mut zswap = meter.start(100, FaultyBacking::new(in_memory(9), Fault::Delay, 0..u64::MAX));
+    zswap.set_knobs(Knobs { hard_pool: PageCount(100), ..*zswap.knobs() }).unwrap();
+    for number in 0..4 {
+        zswap.store(key(number), &raw(number)).unwrap();
+    }
+    meter.expect(&zswap, &[("stored_incompressible", 4), ("pool_limit_hit", 2)]);
+    assert_eq!(zswap.stats().outstanding_flushes, 2);
+    zswap.store(key(4), &raw(4)).unwrap();
+    let busy = [("stored_incompressible", 1), ("pool_limit_hit", 1), ("reject_tmppage_fail", 1)];
+    meter.expect(&zswap, &busy);
+    zswap.finish_writes();
+    let written = 3 * PAGE_BYTES as u64;
+    meter.expect(&zswap, &[("flushed_pages", 3), ("flushed_bytes", written)]);
+    assert_eq!(zswap.stats().outstanding_flushes, 0);
+    assert_eq!(zswap.load(key(0), &mut [0; PAGE_BYTES]), Ok(Loaded::Coming));
+    meter.expect(&zswap, &[("load_coming", 1)]);
+}
+
+/// What the knobs refuse, one after the other.
+fn by_knobs(meter: &mut Meter) {
+    let mut zswap = meter.start(100, in_memory(1));
+    let normal = *zswap.knobs();
+    let set = |zswap: &mut Zswap<Naive>, knobs| zswap.set_knobs(knobs).unwrap();
+    set(&mut zswap, Knobs { enabled: false, ..normal });
+    zswap.store(key(0), &word_page(0)).unwrap_err();
+    meter.expect(&zswap, &[("reject_disabled", 1)]);
+    set(&mut zswap, Knobs { keep_incompressible: false, ..normal });
+    zswap.store(key(0), &raw(0)).unwrap_err();
+    meter.expect(&zswap, &[("reject_compress_poor", 1)]);
+    set(&mut zswap, Knobs { max_mean_zsize: Bytes(2000), ..normal });
+    zswap.store(key(0), &raw(0)).unwrap();
+    meter.expect(&zswap, &[("stored_incompressible", 1)]);
+    zswap.store(key(1), &raw(1)).unwrap_err();
+    meter.expect(&zswap, &[("reject_mean_poor", 1)]);
+    let codec = CodecId::Lzo;
+    set(&mut zswap, Knobs { codec, ..normal });
+    meter.expect(&zswap, &[("codec_switched", 1)]);
+    zswap.set_knobs(Knobs { codec: CodecId::Zstd { level: 99 }, ..normal }).unwrap_err();
+    meter.expect(&zswap, &[("reject_codec_fail", 1)]);
+    set(&mut zswap, Knobs { writeback: false, codec, ..normal });
+    zswap.shrink(PageCount(1));
+    meter.expect(&zswap, &[("reject_writeback_off", 1)]);
+    set(&mut zswap, Knobs { writeback_limit: Some(Bytes(1)), ..normal });
+    meter.expect(&zswap, &[("codec_switched", 1)]);
+    zswap.shrink(PageCount(1));
+    meter.expect(&zswap, &[("reject_writeback_limit", 1)]);
+    set(&mut zswap, normal);
+    zswap.shrink(PageCount(1));
+    meter.expect(&zswap, &[("flushed_pages", 1), ("flushed_bytes", PAGE_BYTES as u64)]);
+    // The only slot is taken, and the limit is 3 frames: two more and no third.
+    set(&mut zswap, Knobs { accept_threshold_percent: 50, ..normal });
+    for number in 1..4 {
+        zswap.store(key(number), &raw(number)).unwrap();
+    }
+    meter.before = zswap.counters;
+    zswap.store(key(4), &raw(4)).unwrap_err();
+    meter.expect(
+        &zswap,
+        &[
+            ("pool_limit_hit", 1),
+            ("reject_flush_attempted", 1),
+            ("reject_zsmalloc_fail", 1),
+            ("reject_backing_full", 2),
+        ],
+    );
+    zswap.store(key(4), &raw(4)).unwrap_err();
+    meter.expect(&zswap, &[("reject_accept_threshold", 1), ("reject_backing_full", 1)]);
+}
+
 #[test]
 fn every_counter_counts_its_outcome() {
     let mut meter = Meter::default();
     verbs(&mut meter);
     refusals(&mut meter);
     faults(&mut meter);
-    let all: HashSet<_> = Counters::default().each().map(|(name, _)| name).collect();
+    slow(&mut meter);
+    by_knobs(&mut meter);
+    let all: HashSet<_> = Counters::NAMES.iter().copied().collect();
     assert_eq!(meter.moved, all, "a counter no outcome has moved");
+}
+
+#[test]
+fn the_figures_of_the_reference_have_their_names() {
+    let stats = Stats::default();
+    let _ = (stats.pool_pages, stats.stored_pages, stats.outstanding_flushes);
+    for name in [
+        "saved_by_flush",
+        "pool_limit_hit",
+        "reject_flush_attempted",
+        "reject_tmppage_fail",
+        "reject_flush_fail",
+        "reject_zsmalloc_fail",
+        "reject_kmemcache_fail",
+        "reject_compress_poor",
+        "flushed_pages",
+        "duplicate_entry",
+    ] {
+        assert!(Counters::NAMES.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn sizes_are_counted_in_their_classes() {
+    let mut sizes = Sizes::default();
+    for length in [1, 256, 257, PAGE_BYTES] {
+        sizes.note(Bytes(length));
+    }
+    assert_eq!((sizes.0[0], sizes.0[1], sizes.0[SIZE_CLASSES - 1]), (2, 1, 1));
+    let mut world = World::new(knobs(CodecId::Lz4, 90, 90), Naive::new(90), None, Allowed::None);
+    for (number, noise) in [0, 1000, 2000, 4000].into_iter().enumerate() {
+        world.store(key(number as u64), &page(number as u64, noise)).unwrap();
+    }
+    world.store(key(9), &word_page(0)).unwrap();
+    let sizes = world.zswap.stats().sizes;
+    assert_eq!(sizes.0.iter().sum::<u64>(), 4, "words take no storage");
+    assert_eq!((sizes.0[0], sizes.0[SIZE_CLASSES - 1]), (1, 1));
+    world.finish();
 }

@@ -30,8 +30,8 @@ fn sequence() -> Vec<Step> {
 /// The operations of the backing, and the pages that could not be loaded the first and the second
 /// time.
 fn run(backing: Box<dyn Backing>, allowed: Allowed) -> (u64, usize, usize) {
-    let config = config(CodecId::Lz4, 16, 40);
-    let mut world = World::new(config, Naive::new(64), Some(backing), allowed);
+    let knobs = knobs(CodecId::Lz4, 16, 40);
+    let mut world = World::new(knobs, Naive::new(64), Some(backing), allowed);
     sequence().into_iter().for_each(|one| step(&mut world, one));
     let failed = (world.load_all(), world.load_all());
     let stats = world.zswap.stats();
@@ -73,7 +73,7 @@ fn memory_fails_at_each_request() {
     let keys = [Key::new(0, 0), Key::new(0, 5000), Key::new(1, 0)];
     for left in 0..20 {
         let mut world =
-            World::new(config(CodecId::Lz4, 90, 90), Naive::new(90), None, Allowed::None);
+            World::new(knobs(CodecId::Lz4, 90, 90), Naive::new(90), None, Allowed::None);
         let mut refused = 0;
         failing::after(Some(left));
         for (number, key) in keys.into_iter().enumerate() {
@@ -108,18 +108,18 @@ fn memory_fails_at_each_request() {
 fn memory_for_slots_and_buffers_may_be_missing() {
     failing::after(Some(0));
     assert_eq!(
-        Zswap::new(config(CodecId::Lz4, 1, 1), Naive::new(1), None).err(),
+        Zswap::new(knobs(CodecId::Lz4, 1, 1), Naive::new(1), None).err(),
         Some(NewError::NoMemory)
     );
     failing::after(None);
-    let bad = config(CodecId::Zstd { level: 99 }, 1, 1);
+    let bad = knobs(CodecId::Zstd { level: 99 }, 1, 1);
     let error = Zswap::new(bad, Naive::new(1), None).err().unwrap();
     assert!(matches!(error, NewError::Codec(_)), "{error}");
 }
 
 #[test]
 fn a_replaced_page_stays_when_its_successor_is_refused() {
-    let mut world = World::new(config(CodecId::Lz4, 1, 1), Naive::new(1), None, Allowed::None);
+    let mut world = World::new(knobs(CodecId::Lz4, 1, 1), Naive::new(1), None, Allowed::None);
     let old = page(1, 100);
     world.store(key(0), &old).unwrap();
     assert_eq!(world.store(key(0), &page(2, 4000)), Err(StoreError::PoolFull));
@@ -131,8 +131,7 @@ fn a_replaced_page_stays_when_its_successor_is_refused() {
 #[test]
 fn a_full_backing_is_tried_again_when_a_slot_is_given_back() {
     let backing = Some(Box::new(in_memory(1)) as Box<dyn Backing>);
-    let mut world =
-        World::new(config(CodecId::Lz4, 16, 64), Naive::new(64), backing, Allowed::None);
+    let mut world = World::new(knobs(CodecId::Lz4, 16, 64), Naive::new(64), backing, Allowed::None);
     // Raw pages: 16 fill the pool to its limit, and 16 fill the only slot.
     for number in 0..40 {
         assert_eq!(world.store(Key::new(0, number), &page(number, 4000)), Ok(Stored::Raw));
@@ -156,8 +155,8 @@ fn a_full_backing_is_tried_again_when_a_slot_is_given_back() {
 #[test]
 fn a_broken_backing_is_left_alone_for_a_while() {
     let broken = FaultyBacking::new(in_memory(8), Fault::Fail, 0..1);
-    let config = config(CodecId::Lz4, 4, 64);
-    let mut world = World::new(config, Naive::new(64), Some(Box::new(broken)), Allowed::None);
+    let knobs = knobs(CodecId::Lz4, 4, 64);
+    let mut world = World::new(knobs, Naive::new(64), Some(Box::new(broken)), Allowed::None);
     for number in 0..20 {
         world.store(Key::new(0, number), &page(number, 4000)).unwrap();
     }
@@ -178,7 +177,7 @@ fn a_broken_backing_is_left_alone_for_a_while() {
 
 #[test]
 fn damage_in_the_pool_is_found() {
-    let mut world = World::new(config(CodecId::Lz4, 9, 9), Naive::new(9), None, Allowed::Corrupt);
+    let mut world = World::new(knobs(CodecId::Lz4, 9, 9), Naive::new(9), None, Allowed::Corrupt);
     world.store(key(0), &page(1, 500)).unwrap();
     world.store(key(1), &page(2, 4000)).unwrap();
     assert_eq!(world.load_all(), 0);
@@ -192,8 +191,8 @@ fn damage_in_the_pool_is_found() {
 #[test]
 fn a_disk_without_room_is_tried_again_when_room_is_given_back() {
     let full = FaultyBacking::new(in_memory(8), Fault::Full, 1..2);
-    let config = config(CodecId::Lz4, 64, 64);
-    let mut world = World::new(config, Naive::new(64), Some(Box::new(full)), Allowed::None);
+    let knobs = knobs(CodecId::Lz4, 64, 64);
+    let mut world = World::new(knobs, Naive::new(64), Some(Box::new(full)), Allowed::None);
     for number in 0..40 {
         world.store(Key::new(0, number), &page(number, 4000)).unwrap();
     }

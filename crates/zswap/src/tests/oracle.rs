@@ -1,5 +1,5 @@
-//! Random verbs on a store and a map, over both pools, all codecs and all backings. Proptest prints
-//! the failing steps and its seed.
+//! Random verbs on a store and a map, over both pools, all codecs and all backings, with the knobs
+//! changed in between. Proptest prints the failing steps and its seed.
 
 use coldpress_backing::{Fault, FaultyBacking};
 use proptest::prelude::*;
@@ -43,16 +43,53 @@ pub(super) enum Step {
     Shrink {
         frames: usize,
     },
-    Limits {
-        max: usize,
-        hard: usize,
+    StoreAnyhow {
+        key: u64,
+        seed: u64,
+        noise: usize,
     },
+    Knobs(Knobs),
+    ShrinkToLimit,
+    RenewWriteback,
     Trim {
         slots: u32,
     },
     Compact {
         bytes: usize,
     },
+}
+
+/// Random knobs; each is off its default now and then.
+fn any_knobs() -> impl Strategy<Value = Knobs> {
+    let codecs = [0, 1, 2, 3].map(|index| match index {
+        3 => CodecId::Zstd { level: -3 },
+        index => CODECS[index],
+    });
+    let often = || prop::bool::weighted(0.8);
+    let limits = (0_usize..60, 0_usize..90, 50_u8..=100, 60_u8..=100, 1000_usize..=6000);
+    let switches = (often(), often(), often(), often());
+    let limit = prop_oneof![
+        2 => Just(None),
+        1 => (0_usize..300_000).prop_map(|bytes| Some(Bytes(bytes))),
+    ];
+    (prop::sample::select(codecs.to_vec()), limits, switches, limit).prop_map(
+        |(codec, (max, hard, accept, ratio, mean), switches, writeback_limit)| {
+            let (enabled, keep_incompressible, same_filled, writeback) = switches;
+            Knobs {
+                enabled,
+                codec,
+                max_pool: PageCount(max),
+                hard_pool: PageCount(hard),
+                accept_threshold_percent: accept,
+                max_compression_ratio: ratio,
+                keep_incompressible,
+                max_mean_zsize: Bytes(mean.min(PAGE_BYTES)),
+                same_filled,
+                writeback,
+                writeback_limit,
+            }
+        },
+    )
 }
 
 /// Random steps; most of them store.
@@ -69,10 +106,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(key, count)| Step::InvalidateRange { key, count }),
         2 => (any::<u64>(), any::<u64>()).prop_map(|(from, to)| Step::Rename { from, to }),
         1 => (0_usize..30).prop_map(|frames| Step::Shrink { frames }),
+        1 => any_knobs().prop_map(Step::Knobs),
+        1 => Just(Step::ShrinkToLimit),
+        1 => (any::<u64>(), any::<u64>(), 0..PAGE_BYTES - 8)
+            .prop_map(|(key, seed, noise)| Step::StoreAnyhow { key, seed, noise }),
     ];
     let rare = prop_oneof![
         (0_u16..2).prop_map(|area| Step::InvalidateArea { area }),
-        (0_usize..60, 0_usize..90).prop_map(|(max, hard)| Step::Limits { max, hard }),
+        Just(Step::RenewWriteback),
         (0_u32..9).prop_map(|slots| Step::Trim { slots }),
         (0_usize..100_000).prop_map(|bytes| Step::Compact { bytes }),
     ];
@@ -90,10 +131,22 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
     match step {
         Step::Store { key: number, seed, noise } => {
             // A refusal is an answer; the map then keeps what it had, and so must the store.
-            let _ = world.store(key(number), &page(seed, noise));
+            let result = world.store(key(number), &page(seed, noise));
+            assert_allowed(world.zswap.knobs(), result);
         }
         Step::StoreWord { key: number, word } => {
-            assert_eq!(world.store(key(number), &word_page(word)), Ok(Stored::SameFilled));
+            let result = world.store(key(number), &word_page(word));
+            let knobs = world.zswap.knobs();
+            assert_allowed(knobs, result);
+            assert_eq!(result == Ok(Stored::SameFilled), knobs.enabled && knobs.same_filled);
+        }
+        Step::StoreAnyhow { key: number, seed, noise } => {
+            let page = page(seed, noise);
+            match world.zswap.store_anyhow(key(number), &page) {
+                Ok(_) => drop(world.pages.insert(key(number), page)),
+                // Only the pool itself may say so.
+                Err(error) => assert_eq!(error, StoreError::PoolFull),
+            }
         }
         Step::Load { key: number } => {
             world.load(key(number));
@@ -140,10 +193,32 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
             // A pool may let go of frames that an earlier call emptied.
             assert!(world.zswap.pool_frames() + freed <= before);
         }
-        Step::Limits { max, hard } => {
-            world.zswap.set_pool_limits(PageCount(max), PageCount(hard));
+        Step::Knobs(knobs) => {
+            world.zswap.set_knobs(knobs).unwrap();
+            let hard_pool = knobs.hard_pool.max(knobs.max_pool);
+            assert_eq!(*world.zswap.knobs(), Knobs { hard_pool, ..knobs });
         }
+        Step::ShrinkToLimit => world.zswap.shrink_to_limit(),
+        Step::RenewWriteback => world.zswap.renew_writeback(),
     }
+}
+
+/// Expects an outcome that `knobs` allow.
+fn assert_allowed(knobs: &Knobs, result: Result<Stored, StoreError>) {
+    let allowed = match result {
+        Err(StoreError::Disabled) => !knobs.enabled,
+        _ if !knobs.enabled => false,
+        Err(StoreError::Incompressible) => !knobs.keep_incompressible,
+        Ok(Stored::Raw) => knobs.keep_incompressible,
+        Err(StoreError::AboveMean) => knobs.max_mean_zsize < Bytes(PAGE_BYTES),
+        Ok(Stored::SameFilled) => knobs.same_filled,
+        Ok(Stored::Compressed(Bytes(length))) => {
+            length * 100 / PAGE_BYTES <= knobs.max_compression_ratio.into()
+        }
+        Err(StoreError::PoolFull) => true,
+        Err(StoreError::NoMemory) => false,
+    };
+    assert!(allowed, "{result:?} in spite of {knobs:?}");
 }
 
 /// Runs all steps and expects nothing to be left.
@@ -162,8 +237,8 @@ proptest! {
 
     #[test]
     fn naive_pool_and_no_backing(steps in steps(), max in 0_usize..90, codec in 0_usize..3) {
-        let config = config(CODECS[codec], max, 90);
-        run(World::new(config, Naive::new(80), None, Allowed::None), &steps);
+        let knobs = knobs(CODECS[codec], max, 90);
+        run(World::new(knobs, Naive::new(80), None, Allowed::None), &steps);
     }
 
     #[test]
@@ -171,8 +246,8 @@ proptest! {
         steps in steps(), max in 0_usize..60, slots in 0_u32..8, codec in 0_usize..3,
     ) {
         let backing = Some(Box::new(in_memory(slots)) as Box<dyn Backing>);
-        let config = config(CODECS[codec], max, 60);
-        run(World::new(config, Naive::new(70), backing, Allowed::None), &steps);
+        let knobs = knobs(CODECS[codec], max, 60);
+        run(World::new(knobs, Naive::new(70), backing, Allowed::None), &steps);
     }
 
     #[test]
@@ -181,8 +256,8 @@ proptest! {
     ) {
         with_zsmalloc(frames, |pool| {
             let backing = Some(Box::new(in_file(6)) as Box<dyn Backing>);
-            let config = config(CODECS[codec], max, 120);
-            run(World::new(config, pool, backing, Allowed::None), &steps);
+            let knobs = knobs(CODECS[codec], max, 120);
+            run(World::new(knobs, pool, backing, Allowed::None), &steps);
         });
     }
 
@@ -200,8 +275,8 @@ proptest! {
         for (fault, allowed) in kinds {
             with_zsmalloc(100, |pool| {
                 let backing = FaultyBacking::new(in_memory(6), fault, at..at + count);
-                let config = config(CODECS[codec], 20, 60);
-                run(World::new(config, pool, Some(Box::new(backing)), allowed), &steps);
+                let knobs = knobs(CODECS[codec], 20, 60);
+                run(World::new(knobs, pool, Some(Box::new(backing)), allowed), &steps);
             });
         }
     }

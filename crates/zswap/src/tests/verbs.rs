@@ -7,7 +7,7 @@ use super::*;
 /// A world of `max` and `hard` frames over `slots` slots in memory.
 fn world(max: usize, hard: usize, slots: u32) -> World<Naive> {
     let backing = Some(Box::new(in_memory(slots)) as Box<dyn Backing>);
-    World::new(config(CodecId::Lz4, max, hard), Naive::new(1000), backing, Allowed::None)
+    World::new(knobs(CodecId::Lz4, max, hard), Naive::new(1000), backing, Allowed::None)
 }
 
 /// Where a page is loaded from.
@@ -59,8 +59,8 @@ fn the_oldest_go_first_and_loaded_ones_get_a_second_chance() {
 #[test]
 fn compaction_gives_frames_back_and_keeps_the_pages() {
     with_zsmalloc(1000, |pool| {
-        let config = config(CodecId::Lz4, 1000, 1000);
-        let mut world = World::new(config, pool, None, Allowed::None);
+        let knobs = knobs(CodecId::Lz4, 1000, 1000);
+        let mut world = World::new(knobs, pool, None, Allowed::None);
         for number in 0..1000 {
             world.store(Key::new(0, number), &page(number, 1000)).unwrap();
         }
@@ -108,13 +108,14 @@ fn the_pool_keeps_its_limits() {
 fn a_lowered_limit_is_reached_by_shrinking() {
     with_zsmalloc(400, |pool| {
         let backing = Some(Box::new(in_file(64)) as Box<dyn Backing>);
-        let config = config(CodecId::Zstd { level: 1 }, 300, 300);
-        let mut world = World::new(config, pool, backing, Allowed::None);
+        let knobs = knobs(CodecId::Zstd { level: 1 }, 300, 300);
+        let mut world = World::new(knobs, pool, backing, Allowed::None);
         for number in 0..300 {
             world.store(Key::new(0, number), &page(number, number as usize * 13)).unwrap();
         }
         let before = world.zswap.pool_frames();
-        world.zswap.set_pool_limits(PageCount(50), PageCount(60));
+        let (max_pool, hard_pool) = (PageCount(50), PageCount(60));
+        world.zswap.set_knobs(Knobs { max_pool, hard_pool, ..knobs }).unwrap();
         let freed = world.zswap.shrink(before.saturating_sub(PageCount(50)));
         assert!(world.zswap.pool_frames() <= PageCount(50), "{freed:?} of {before:?}");
         world.finish();
@@ -127,8 +128,8 @@ fn pages_stay_readable_when_frames_go() {
     let (core, online) = (Some(Bytes::mib(4)), Bytes::mib(16));
     frames.init(Layout { core, ..Layout::one_zone(online) }).unwrap();
     let pool = Zsmalloc::new(&frames, 8);
-    let config = config(CodecId::Lz4, 5000, 5000);
-    let mut world = World::new(config, pool, None, Allowed::None);
+    let knobs = knobs(CodecId::Lz4, 5000, 5000);
+    let mut world = World::new(knobs, pool, None, Allowed::None);
     for number in 0..2000 {
         world.store(Key::new(0, number), &page(number, number as usize % 4000)).unwrap();
     }
@@ -187,8 +188,8 @@ fn a_page_moved_from_nowhere_leaves_nothing() {
 fn a_failed_read_may_be_repeated() {
     // The write is the first operation, the failing read the second.
     let backing = FaultyBacking::new(in_memory(1), Fault::Fail, 1..2);
-    let config = config(CodecId::Lz4, 9, 9);
-    let mut world = World::new(config, Naive::new(9), Some(Box::new(backing)), Allowed::Backing);
+    let knobs = knobs(CodecId::Lz4, 9, 9);
+    let mut world = World::new(knobs, Naive::new(9), Some(Box::new(backing)), Allowed::Backing);
     world.store(Key::new(0, 0), &page(1, 100)).unwrap();
     world.zswap.shrink(PageCount(1));
     let error = world.load(Key::new(0, 0)).unwrap();

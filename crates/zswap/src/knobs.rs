@@ -1,0 +1,109 @@
+//! The knobs: what a store is made with, and what may be changed at any time while it is used.
+//!
+//! A change concerns pages stored from then on. Pages that are stored already stay as they are and
+//! stay readable, whatever the knobs say.
+
+use coldpress_codec::CodecId;
+use coldpress_mem::pools::Pool;
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+
+use crate::Zswap;
+use crate::error::KnobsError;
+
+/// Everything a user may decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knobs {
+    /// Whether pages are taken at all. Off: every store is refused; loads and the rest go on.
+    pub enabled: bool,
+    /// How pages are compressed.
+    pub codec: CodecId,
+    /// Pool frames at which writeback begins.
+    pub max_pool: PageCount,
+    /// Pool frames that are never exceeded. The pool grows from `max_pool` to this only when
+    /// writeback is impossible; a lower value than `max_pool` means `max_pool`.
+    pub hard_pool: PageCount,
+    /// Hysteresis, in per cent of a limit. A pool that met `max_pool` is written back, a batch
+    /// with each store, until it is no larger than this share of it. A pool that had to refuse
+    /// a page takes none until it is no larger than this share of `hard_pool`. 100: no
+    /// hysteresis.
+    pub accept_threshold_percent: u8,
+    /// A page that compresses to more per cent of its size than this, rounded down, is
+    /// incompressible.
+    pub max_compression_ratio: u8,
+    /// Whether incompressible pages are kept as they are, so that the order of age holds (as Linux
+    /// 6.18 does); else they are refused (as zswap v4 does).
+    pub keep_incompressible: bool,
+    /// The running-mean limit (`zv_max_mean_zsize` of zcache): a page that takes more than this is
+    /// refused while the pages in the pool take more on average. A page: no limit.
+    pub max_mean_zsize: Bytes,
+    /// Whether a page of one repeated word is kept as that word; else it is compressed as any
+    /// other.
+    pub same_filled: bool,
+    /// Whether pages may be written back.
+    pub writeback: bool,
+    /// The most bytes sent off to be written back until [`Zswap::renew_writeback`]; `None` for no
+    /// limit. One slot is written at a time or none, so less than a slot is nothing.
+    pub writeback_limit: Option<Bytes>,
+}
+
+impl Knobs {
+    /// The defaults of the reference where it has the knob, and no limit where it has not: pages
+    /// compressed by `codec` in a pool of `max_pool` frames.
+    pub const fn new(codec: CodecId, max_pool: PageCount) -> Self {
+        Self {
+            enabled: true,
+            codec,
+            max_pool,
+            hard_pool: max_pool,
+            accept_threshold_percent: 100,
+            max_compression_ratio: 80,
+            keep_incompressible: true,
+            max_mean_zsize: Bytes(PAGE_BYTES),
+            same_filled: true,
+            writeback: true,
+            writeback_limit: None,
+        }
+    }
+}
+
+impl<P: Pool> Zswap<P> {
+    /// The knobs in force.
+    pub fn knobs(&self) -> &Knobs {
+        self.limits.knobs()
+    }
+
+    /// Puts `knobs` in force. A pool that holds more than they allow shrinks as pages are stored,
+    /// or at once by [`Zswap::shrink`]. On an error, which only a new codec can bring, nothing
+    /// has changed.
+    pub fn set_knobs(&mut self, knobs: Knobs) -> Result<(), KnobsError> {
+        let is_switched = self.codecs.switch(knobs.codec).inspect_err(|_| {
+            self.counters.reject_codec_fail += 1;
+        })?;
+        self.counters.codec_switched += u64::from(is_switched);
+        self.limits.set_knobs(knobs);
+        Ok(())
+    }
+
+    /// Begins to bring a pool that holds more than the knobs allow back to its limit: one batch a
+    /// call. It waits for nothing, and does nothing while that is not possible.
+    pub fn shrink_to_limit(&mut self) {
+        let is_over = self.pool_frames() > self.knobs().max_pool;
+        if is_over && self.writeback_possible() && !self.outgoing.is_busy() {
+            self.begin_to_shrink();
+        }
+    }
+
+    /// Begins to write back a batch, and takes in what is over.
+    pub(crate) fn begin_to_shrink(&mut self) {
+        self.reap();
+        if self.begin_write_back() {
+            // It may be over by now.
+            self.reap();
+        }
+    }
+
+    /// Begins another period of [`Knobs::writeback_limit`].
+    pub fn renew_writeback(&mut self) {
+        self.limits.renew_writeback();
+    }
+}
