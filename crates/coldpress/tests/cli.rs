@@ -87,7 +87,7 @@ fn wrong_options_name_the_text_and_the_choices() {
         (&["--pool", "zbud"], &["zbud", "zsmalloc", "xvmalloc", "xcfmalloc", "segment"]),
         (&["--codec", "zstd:99"], &["zstd:99", "19"]),
         (&["--disk-size", "lots"], &["lots", "512M"]),
-        (&["--max-pool-percent", "91"], &["91", "1..=90"]),
+        (&["--max-pool-percent", "91"], &["91", "1 to 90"]),
         (&["--memroy", "64M"], &["--memroy"]),
     ] {
         let mut all = vec!["run"];

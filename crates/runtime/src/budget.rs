@@ -59,7 +59,7 @@ impl Budget {
     }
 
     /// Reads what is really used, by this process and the others, and publishes it.
-    pub fn read(&mut self, ledger: &Ledger, pool: PageCount) -> SysResult<()> {
+    pub fn read(&mut self, ledger: &Ledger) -> SysResult<()> {
         let now = self.gauge.anonymous()?;
         let grown = now.saturating_sub(self.used);
         let shrunk = self.used.saturating_sub(now);
@@ -68,7 +68,7 @@ impl Budget {
         self.undiscovered = (self.undiscovered + grown).saturating_sub(shrunk);
         self.used = now;
         self.others = ledger.used_by_others(self.seat);
-        ledger.seats[self.seat].publish(now, pool);
+        ledger.seats[self.seat].publish(now);
         ledger.note_peak();
         Ok(())
     }

@@ -12,9 +12,9 @@ use coldpress_sys::uffd::{Progress, Stop};
 use coldpress_sys::{Bytes, PageCount, cpu};
 use coldpress_zswap::{LoadError, Loaded};
 
-use crate::ledger::Counter;
 use crate::manager::{Fault, Manager, ZEROS};
 use crate::pages::{Origin, PageNumber, PageState};
+use crate::tally::{Counter, Group};
 
 const ONE: Bytes = Bytes(PAGE_BYTES);
 /// Entries of served pages that may wait to be dropped: several times what comes between two
@@ -70,7 +70,9 @@ impl Manager {
         }
         self.clock = self.clock.wrapping_add(1);
         self.count(Counter::Faults, 1);
-        self.stall_ticks += cpu::ticks().wrapping_sub(fault.read_at_ticks);
+        let stall = cpu::ticks().wrapping_sub(fault.read_at_ticks);
+        self.stall_ticks += stall;
+        self.tally().note_latency(Group::FaultNs, self.time.span_ns(stall));
         self.placement.follow(fault.thread, self.time.now_ns());
     }
 
@@ -192,8 +194,13 @@ impl Manager {
     }
 
     fn place_from_store(&mut self, page: PageNumber) -> Outcome {
-        match self.zswap.load(Self::key(page), &mut self.page_buffer.0) {
-            Ok(Loaded::From(_)) => {}
+        let begun = cpu::ticks();
+        let result = self.zswap.load(Self::key(page), &mut self.page_buffer.0);
+        match result {
+            Ok(Loaded::From(_)) => {
+                let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));
+                self.tally().note_latency(Group::LoadNs, took);
+            }
             Ok(Loaded::Coming) => return Outcome::Coming,
             Ok(Loaded::Missing) => {
                 self.die(format_args!("a stored page is not in the store: {:#x}", page.address()))

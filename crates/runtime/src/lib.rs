@@ -2,7 +2,8 @@
 //! name.
 //!
 //! As a preload library (feature `preload`) it brings a constructor and a few interposed functions;
-//! as a plain library it gives the launcher the [`ledger`] and the [`wire`] format. House rules:
+//! as a plain library it gives the launcher the [`ledger`] with its [`knobs`] and tallies, and the
+//! [`wire`] format. House rules:
 //! the service thread makes no libc call, allocates only from our own heap, never unwinds, and
 //! waits for nobody.
 //!
@@ -13,7 +14,9 @@
 
 extern crate alloc;
 
+pub mod knobs;
 pub mod ledger;
+pub mod tally;
 pub mod wire;
 
 pub mod budget;
@@ -31,6 +34,7 @@ mod reclaim;
 mod record;
 pub mod regions;
 pub mod service;
+mod tune;
 
 #[cfg(feature = "preload")]
 mod preload;

@@ -25,12 +25,13 @@ use coldpress_sys::wait::Waiter;
 use coldpress_sys::{
     AsFd, Bytes, OwnedFd, PAGE_BYTES, PageBuffer, PageCount, SysError, SysResult, cpu, raw,
 };
-use coldpress_zswap::{Area, Key, Knobs, Offset, StoreError, Zswap};
+use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
-use crate::ledger::{Counter, Ledger, Seat, Terms};
+use crate::knobs::Knobs;
+use crate::ledger::{Ledger, Terms};
 use crate::limbo::Limbo;
 use crate::link::{Joined, Link};
 use crate::pages::{PageNumber, PageTable, RUN_PAGES, RunNumber};
@@ -38,11 +39,11 @@ use crate::placement::Placement;
 use crate::record::Recording;
 use crate::regions::Regions;
 use crate::service::GAUGE_NS_NEAR;
+use crate::tally::{Counter, Tally};
+use crate::tune::Tuning;
 
 /// The zswap area of the program's own pages.
 const PROGRAM_AREA: Area = Area(0);
-/// When nothing can be written back, the pool may grow to this share of the budget.
-const POOL_HARD_PERCENT: usize = 90;
 /// Limbo holds this part of the budget, at least [`LIMBO_MIN`] where there is room and at most
 /// [`LIMBO_MAX`].
 const LIMBO_SHARE: usize = 16;
@@ -110,6 +111,7 @@ pub struct Manager {
     /// Pages in a row that zswap refused, and why it refused the last of all.
     pub(crate) refused_in_row: usize,
     pub(crate) last_refusal: Option<StoreError>,
+    pub(crate) tuning: Tuning,
     /// The page last made this process's own by force.
     pub(crate) last_owned: Option<PageNumber>,
     messages: [Message; 16],
@@ -156,7 +158,8 @@ impl Manager {
         // Before the first of our own allocations, so that it tells of every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
         let limbo_target = limbo_target(&terms);
-        let tools = Tools::open(&terms, frames, control, spill, device)
+        let tuning = Tuning::begin(&ledger, time.now_ns());
+        let tools = Tools::open(&terms, &tuning.knobs, frames, control, spill, device)
             // The launcher keeps it until the process is gone: without it, memory that is being
             // taken down would read as zeros to a system call that is still under way.
             .and_then(|tools| link.lend(&tools.uffd).map(|()| tools));
@@ -206,6 +209,7 @@ impl Manager {
             served: Vec::new(),
             refused_in_row: 0,
             last_refusal: None,
+            tuning,
             last_owned: None,
         });
         manager.own_held = manager.own_memory();
@@ -228,12 +232,12 @@ impl Manager {
         PROGRAM_AREA
     }
 
-    pub(crate) fn seat(&self) -> &Seat {
-        &self.ledger.seats[self.seat]
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.ledger.tallies[self.seat]
     }
 
     pub(crate) fn count(&self, counter: Counter, amount: usize) {
-        self.seat().add(counter, amount as u64);
+        self.tally().add(counter, amount as u64);
     }
 
     /// Reads all messages that are there. Changes of the address space are acted on at once, faults
@@ -290,29 +294,31 @@ impl Manager {
         self.time.adjust();
         self.drop_served();
         self.own_held = self.own_memory();
-        if let Err(error) = self.budget.read(&self.ledger, self.zswap.pool_frames()) {
+        if let Err(error) = self.budget.read(&self.ledger) {
             self.die(format_args!("resident memory cannot be read: {error}"));
         }
-        let counters = self.zswap.stats().counters;
-        let seat = self.seat();
+        let stats = self.zswap.stats();
+        let counters = stats.counters;
+        let tally = self.tally();
+        tally.set_zswap(&stats);
         let stored = counters.stored_same_filled
             + counters.stored_compressed
             + counters.stored_incompressible;
-        seat.set(Counter::PagesStored, stored);
-        seat.set(Counter::SameFilled, counters.stored_same_filled);
+        tally.set(Counter::PagesStored, stored);
+        tally.set(Counter::SameFilled, counters.stored_same_filled);
         let raw_bytes = counters.stored_incompressible * PAGE_BYTES as u64;
-        seat.set(Counter::BytesStored, counters.compressed_bytes + raw_bytes);
-        seat.set(Counter::PagesWrittenBack, counters.flushed_pages);
-        seat.set(Counter::PagesReadBack, counters.loaded_from_backing);
+        tally.set(Counter::BytesStored, counters.compressed_bytes + raw_bytes);
+        tally.set(Counter::PagesWrittenBack, counters.flushed_pages);
+        tally.set(Counter::PagesReadBack, counters.loaded_from_backing);
         let loaded =
             counters.loaded_same_filled + counters.loaded_from_pool + counters.loaded_from_backing;
-        seat.set(Counter::PagesLoaded, loaded);
-        seat.set(Counter::Migrations, self.placement.migrations());
+        tally.set(Counter::PagesLoaded, loaded);
+        tally.set(Counter::Migrations, self.placement.migrations());
         let frames = self.frames.stats();
-        seat.set(Counter::HugeBlocksAvailable, frames.huge_blocks_available() as u64);
+        tally.set(Counter::HugeBlocksAvailable, frames.huge_blocks_available() as u64);
         let returned: u64 = frames.zones.iter().map(|zone| zone.blocks_returned).sum();
-        seat.set(Counter::BlocksReturned, returned);
-        seat.set(Counter::StallNs, self.time.span_ns(self.stall_ticks));
+        tally.set(Counter::BlocksReturned, returned);
+        tally.set(Counter::StallNs, self.time.span_ns(self.stall_ticks));
     }
 
     /// Counts what our own memory grew by since it was last counted.
@@ -364,6 +370,7 @@ struct Tools {
 impl Tools {
     fn open(
         terms: &Terms,
+        knobs: &Knobs,
         frames: &'static FrameAllocator,
         control: &Control,
         spill: Option<OwnedFd>,
@@ -375,7 +382,7 @@ impl Tools {
         let zeros = Span::reserve(ZEROS.bytes(), Bytes(PAGE_BYTES))?;
         zeros.forbid_huge_pages();
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
-        let zswap = open_zswap(terms, frames, spill)?;
+        let zswap = open_zswap(terms, knobs, frames, spill)?;
         let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
         if let Some(signal) = zswap.signal() {
             waiter.also_wake_by(signal)?;
@@ -397,16 +404,15 @@ fn open_uffd(device: Option<&OwnedFd>) -> SysResult<Userfaultfd> {
 #[inline(never)]
 fn open_zswap(
     terms: &Terms,
+    knobs: &Knobs,
     frames: &'static FrameAllocator,
     spill: Option<OwnedFd>,
 ) -> SysResult<Zswap<AnyPool<'static>>> {
     const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
-    let hard_pool = PageCount(terms.budget.0 * POOL_HARD_PERCENT / 100);
-    let knobs = Knobs { hard_pool, ..Knobs::new(terms.codec, terms.pool_max) };
     let backing = spill.filter(|_| terms.spill_max > Bytes(0)).map(|file| {
         let file = SpillFile::from_fd(file);
         Box::new(FileBacking::new(file, terms.spill_max)) as Box<dyn Backing>
     });
     let pool = AnyPool::new(terms.pool, frames);
-    Zswap::new(knobs, pool, backing).map_err(|_| NO_MEMORY)
+    Zswap::new(knobs.for_store(terms.budget), pool, backing).map_err(|_| NO_MEMORY)
 }

@@ -6,12 +6,12 @@
 
 use coldpress_mem::pools::AnyPool;
 use coldpress_sys::uffd::{Stop, unshare_page};
-use coldpress_sys::{Bytes, Page, PageCount};
+use coldpress_sys::{Bytes, Page, PageCount, cpu};
 use coldpress_zswap::{Key, StoreError, Stored, Zswap};
 
-use crate::ledger::Counter;
 use crate::manager::{FRAMES_KEPT, Manager, enqueue};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
+use crate::tally::{Counter, Group};
 
 /// While use is between soft and hard, reclaim goes along with faults, for this many pages at a
 /// time: a fault in eight takes some 40 us longer, and the other seven wait for nothing. One page
@@ -348,8 +348,11 @@ impl Manager {
         };
         self.drop_served();
         let bytes = self.limbo.address(slot, page) as *const Page;
+        let begun = cpu::ticks();
         // SAFETY: the page was moved there and nobody writes to limbo.
         let result = store(&mut self.zswap, Self::key(page), unsafe { &*bytes });
+        let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));
+        self.tally().note_latency(Group::StoreNs, took);
         while let Some(warning) = self.zswap.take_warning() {
             self.link.warn(format_args!("{warning}"));
         }

@@ -24,11 +24,11 @@ use coldpress_zswap::StoreError;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::control::{Control, Stage};
-use crate::ledger::{Counter, Ledger};
 use crate::link::Joined;
 use crate::manager::{Manager, Parts};
 use crate::placement::Placement;
 use crate::reclaim::{Step, TRIM_MAX, TRIM_MAX_IDLE};
+use crate::tally::Counter;
 
 /// A program whose resident size, code included, never passed this is not looked at more closely: a
 /// shell has about 4 MiB.
@@ -137,7 +137,7 @@ fn manage(
     let mut time = Clock::start();
     let mut budget = Budget::new(gauge, &joined.terms, joined.seat);
     loop {
-        budget.read(&joined.ledger, PageCount(0)).ok()?;
+        budget.read(&joined.ledger).ok()?;
         if budget.manage_now() {
             break;
         }
@@ -237,7 +237,8 @@ impl Manager {
         }
     }
 
-    /// What is done every few milliseconds: gauges, new mappings, warnings, recording.
+    /// What is done every few milliseconds: gauges, knobs, new mappings, warnings,
+    /// recording.
     pub(crate) fn look_around(&mut self, nobody_waits: bool) {
         let now = self.time.now_ns();
         if now < self.gauges_at {
@@ -250,6 +251,7 @@ impl Manager {
         // What the program gave up without any reclaim going on.
         self.trim_frames(if nobody_waits { TRIM_MAX_IDLE } else { TRIM_MAX });
         self.write_events();
+        self.tune(nobody_waits);
         self.read_gauges();
         if self.budget.take_undiscovered() {
             self.discover();
@@ -321,8 +323,9 @@ impl Manager {
                 Refusal(self.last_refusal)
             ));
         }
-        // The ledger is shared memory too, but ours and small.
-        let shared = Bytes(immovable.shared.0.saturating_sub(size_of::<Ledger>()));
+        // The seats are shared memory too, but ours and small.
+        let seats = size_of_val(&self.ledger.seats);
+        let shared = Bytes(immovable.shared.0.saturating_sub(seats));
         if shared > SHARED_IGNORED && used.bytes() + shared > total && !self.told.immovable {
             self.told.immovable = true;
             self.link.warn(format_args!(

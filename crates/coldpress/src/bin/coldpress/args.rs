@@ -7,9 +7,11 @@ use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use coldpress_codec::CodecId;
 use coldpress_mem::pools::PoolKind;
+use coldpress_runtime::knobs::Knob;
 use coldpress_sys::Bytes;
 
 use crate::bench::{BenchArgs, WorkloadArgs};
+use crate::knobs::{self, Setting, parse_value};
 use crate::size::{Size, parse_size, parse_size_or_share};
 
 const EXAMPLES: &str = "\
@@ -98,10 +100,20 @@ pub(crate) struct RunArgs {
         long,
         value_name = "N",
         env = "COLDPRESS_MAX_POOL_PERCENT",
-        default_value_t = 50,
-        value_parser = clap::value_parser!(u8).range(1..=90)
+        default_value = "50",
+        value_parser = |text: &str| parse_value(Knob::MaxPoolPercent, text)
     )]
-    pub(crate) max_pool_percent: u8,
+    pub(crate) max_pool_percent: u64,
+
+    /// Turn any knob by name; may be given again
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        env = "COLDPRESS_SET",
+        value_delimiter = ',',
+        value_parser = knobs::parse
+    )]
+    pub(crate) set: Vec<Setting>,
 
     /// Write what happened as JSON to FILE when the program has ended
     #[arg(long, value_name = "FILE", env = "COLDPRESS_STATS")]
@@ -208,6 +220,8 @@ mod tests {
         let args = run_args(&["--disk", "./none", "--max-pool-percent", "90", "ls"]);
         assert_eq!(args.disk, Some(DiskChoice::Directory("./none".into())));
         assert_eq!(args.max_pool_percent, 90);
+        let args = run_args(&["--set", "writeback=off,same_filled=0", "--set=enabled=on", "ls"]);
+        assert_eq!(args.set, [(Knob::Writeback, 0), (Knob::SameFilled, 0), (Knob::Enabled, 1)]);
         for percent in ["0", "91", "x"] {
             let text = format!("--max-pool-percent={percent}");
             assert!(Cli::try_parse_from(["coldpress", "run", &text, "ls"]).is_err(), "{percent}");

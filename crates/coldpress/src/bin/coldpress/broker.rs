@@ -1,6 +1,6 @@
 //! The broker: the launcher's side of a run. It opens what the program may not, keeps the ledger,
-//! gives out seats, prints what processes have to tell, and watches the tree for memory that nobody
-//! manages.
+//! gives out seats, prints what processes have to tell, and watches the
+//! tree for memory that nobody manages.
 //!
 //! One thread does it all, between a socket, the processes that joined, and a clock. A process's
 //! connection is its life: when it closes, its numbers go to the retired ones and its seat is free.
@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::ledger::{Ledger, SEATS, Seat, Terms};
+use coldpress_runtime::knobs::Knobs;
+use coldpress_runtime::ledger::{Ledger, SEATS, Terms};
 use coldpress_runtime::wire::{
     BUDGET_VARIABLE, Hello, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX, SOCKET_VARIABLE,
     Welcome,
@@ -57,6 +58,7 @@ pub(crate) struct Broker {
 struct Retired {
     totals: Totals,
     peak: PageCount,
+    knobs: Knobs,
 }
 
 impl Broker {
@@ -81,8 +83,8 @@ impl Broker {
             Failure::ours(format!("cannot open the socket: {error}"), "free /tmp")
         })?;
         let terms = terms(config);
-        let (ledger_fd, ledger) =
-            Ledger::create(terms).map_err(|error| failed("make the ledger", error))?;
+        let (ledger_fd, ledger) = Ledger::create(terms, &config.knobs)
+            .map_err(|error| failed("make the ledger", error))?;
         let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let (receiver, commands) = io::pipe().map_err(|error| {
             Failure::ours(format!("cannot make a pipe: {error}"), "raise ulimit -n")
@@ -128,15 +130,17 @@ impl Broker {
     /// The program has ended: the sum of what its processes told.
     pub(crate) fn finish(self, program: &str, exit: ExitReport) -> Summary {
         drop(self.commands);
-        let retired = self
-            .thread
-            .join()
-            .unwrap_or_else(|_| Retired { totals: Totals::default(), peak: PageCount(0) });
+        let retired = self.thread.join().unwrap_or_else(|_| Retired {
+            totals: Totals::default(),
+            peak: PageCount(0),
+            knobs: Knobs::default(),
+        });
         Summary {
             program: program.to_owned(),
             budget: self.budget,
             peak: retired.peak.bytes(),
             totals: retired.totals,
+            knobs: retired.knobs,
             exit,
         }
     }
@@ -144,14 +148,11 @@ impl Broker {
 
 /// The terms of a run as its processes read them.
 fn terms(config: &RunConfig) -> Terms {
-    let budget = config.budget.pages_down();
     Terms {
-        budget,
-        pool_max: PageCount(budget.0 / 100 * usize::from(config.max_pool_percent)),
+        budget: config.budget.pages_down(),
         spill_max: config.disk.as_ref().map_or(Bytes(0), |directory| {
             config.disk_size.unwrap_or_else(|| most_of_free_space(directory))
         }),
-        codec: config.codec,
         pool: config.pool,
         verbose: config.verbose,
     }
@@ -222,10 +223,17 @@ impl Serving {
         // What was said before the end is still there to be read.
         while self.wait(None, Duration::ZERO).heard {}
         self.ledger.note_peak();
+        let (peak, knobs) = (self.ledger.peak(), self.ledger.knobs());
+        Retired { totals: self.totals_now(), peak, knobs }
+    }
+
+    /// The numbers of all processes, those that have ended included.
+    fn totals_now(&self) -> Totals {
+        let mut totals = self.totals.clone();
         for member in &self.members {
-            self.totals.add(&self.ledger.seats[member.seat]);
+            totals.add(&self.ledger, member.seat);
         }
-        Retired { totals: self.totals, peak: self.ledger.peak() }
+        totals
     }
 
     /// Waits for a packet, a connection or a command, and deals with the first two.
@@ -267,10 +275,9 @@ impl Serving {
                 let mut member = self.members.swap_remove(index);
                 let until = Instant::now() + OUTLIVING;
                 self.outliving.extend(member.lent.take().map(|fd| (until, fd)));
-                let seat: &Seat = &self.ledger.seats[member.seat];
                 self.ledger.note_peak();
-                self.totals.add(seat);
-                seat.assign(0);
+                self.totals.add_ended(&self.ledger, member.seat);
+                self.ledger.assign(member.seat, 0);
             }
         }
     }
@@ -315,7 +322,7 @@ impl Serving {
             is_recorded: self.records.is_some(),
         };
         if let Some(seat) = seat {
-            self.ledger.seats[seat].assign(process);
+            self.ledger.assign(seat, process);
         }
         let fds: Vec<_> = [Some(&self.ledger_fd), spill.as_ref(), self.device.as_ref()]
             .into_iter()
@@ -325,7 +332,7 @@ impl Serving {
         let sent = net::send(socket.as_fd(), &welcome.encode(), &fds);
         match seat {
             Some(seat) if sent.is_ok() => self.members.push(Member { socket, seat, lent: None }),
-            Some(seat) => self.ledger.seats[seat].assign(0),
+            Some(seat) => self.ledger.assign(seat, 0),
             None => {
                 let warning =
                     format!("process {process} is not managed: all {SEATS} seats are taken");

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use coldpress_codec::CodecId;
 use coldpress_mem::pools::PoolKind;
+use coldpress_runtime::knobs::{Knob, Knobs, encode_codec};
 use coldpress_sys::Bytes;
 
 use crate::args::{DiskChoice, RunArgs};
@@ -26,16 +26,14 @@ pub(crate) struct RunConfig {
     pub(crate) budget: Bytes,
     /// Where the budget comes from.
     pub(crate) budget_origin: BudgetOrigin,
-    /// The codec of the pool.
-    pub(crate) codec: CodecId,
+    /// What may be changed while the run goes on.
+    pub(crate) knobs: Knobs,
     /// The kind of the pool.
     pub(crate) pool: PoolKind,
     /// The directory of the unnamed spill file; `None` for memory only.
     pub(crate) disk: Option<PathBuf>,
     /// The most the spill file may grow to; `None` for the free space but 5 %.
     pub(crate) disk_size: Option<Bytes>,
-    /// The most the pool may take of the budget, 1..=90.
-    pub(crate) max_pool_percent: u8,
     /// No line of ours but errors.
     pub(crate) quiet: bool,
     /// Say what is done and found.
@@ -88,16 +86,27 @@ impl RunConfig {
         Ok(Self {
             budget,
             budget_origin,
-            codec: args.codec,
+            knobs: knobs(args),
             pool: args.pool,
             disk,
             disk_size: args.disk_size,
-            max_pool_percent: args.max_pool_percent,
             quiet: args.quiet,
             verbose: args.verbose && !args.quiet,
             allow_unmanaged: args.allow_unmanaged,
         })
     }
+}
+
+/// The knobs as the options want them; `--set` wins over the options of single knobs.
+fn knobs(args: &RunArgs) -> Knobs {
+    let mut knobs = Knobs::default();
+    let options =
+        [(Knob::Codec, encode_codec(args.codec)), (Knob::MaxPoolPercent, args.max_pool_percent)];
+    for (knob, word) in options.into_iter().chain(args.set.iter().copied()) {
+        let allowed = knobs.set(knob, word);
+        assert!(allowed, "{knob:?} was checked when it was read");
+    }
+    knobs
 }
 
 /// The budget: as asked, where a share is one of the memory there is; else by default 90 % of the

@@ -10,6 +10,7 @@ mod disk;
 mod doctor;
 mod elf;
 mod failure;
+mod knobs;
 mod preload;
 mod program;
 mod record;

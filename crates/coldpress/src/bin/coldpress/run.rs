@@ -8,6 +8,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use coldpress_runtime::knobs::Knob;
+
 use crate::args::RunArgs;
 use crate::broker::Broker;
 use crate::config::{BudgetOrigin, RunConfig};
@@ -151,8 +153,8 @@ fn say_settings(config: &RunConfig, program: &Program) {
         show(config.budget),
         config.budget.0,
         config.budget_origin.words(),
-        config.codec,
+        config.knobs.codec(),
         config.pool,
-        config.max_pool_percent,
+        config.knobs.get(Knob::MaxPoolPercent),
     ));
 }

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use coldpress_runtime::ledger::{Counter, Seat};
+use coldpress_runtime::knobs::Knobs;
+use coldpress_runtime::ledger::Ledger;
+use coldpress_runtime::tally::{Counter, Figures, Group};
 use coldpress_sys::{Bytes, PAGE_BYTES};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::knobs;
 use crate::size::show;
 use crate::supervise::{Ending, ExitReport};
 
@@ -16,24 +19,71 @@ const SCHEMA: u32 = 1;
 /// The sum over all processes of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
-    counters: Vec<u64>,
+    figures: Figures,
     joined: u64,
     managed: u64,
 }
 
 impl Totals {
-    /// Adds the numbers of a process that leaves its seat.
-    pub(crate) fn add(&mut self, seat: &Seat) {
-        self.counters.resize(Counter::ALL.len(), 0);
-        for (sum, counter) in self.counters.iter_mut().zip(Counter::ALL) {
-            *sum += seat.get(*counter);
-        }
+    /// Adds the numbers of the process in `seat`.
+    pub(crate) fn add(&mut self, ledger: &Ledger, seat: usize) {
+        self.figures.add(&ledger.tallies[seat]);
+        self.count_in(ledger, seat);
+    }
+
+    /// Adds the numbers of a process that leaves its `seat`.
+    pub(crate) fn add_ended(&mut self, ledger: &Ledger, seat: usize) {
+        self.figures.add_ended(&ledger.tallies[seat]);
+        self.count_in(ledger, seat);
+    }
+
+    fn count_in(&mut self, ledger: &Ledger, seat: usize) {
         self.joined += 1;
-        self.managed += u64::from(seat.is_managing());
+        self.managed += u64::from(ledger.seats[seat].is_managing());
     }
 
     fn get(&self, counter: Counter) -> u64 {
-        self.counters.get(counter as usize).copied().unwrap_or(0)
+        self.figures.get(counter)
+    }
+
+    /// What is told of a run at any time: its counters, and the groups beside them.
+    fn document(&self, budget: Bytes, peak: Bytes, knobs: &Knobs) -> Map<String, Value> {
+        let mut run = json!({
+            "budget_bytes": budget.0,
+            "peak_bytes": peak.0,
+            "ratio": (self.ratio() * 1000.0).round() / 1000.0,
+            "processes": self.joined,
+            "managed_processes": self.managed,
+        });
+        for counter in Counter::ALL {
+            run[counter.key()] = Value::from(self.get(*counter));
+        }
+        run["knobs"] = Value::from(knobs::document(knobs));
+        run["zswap"] = Value::from(self.named(Group::Zswap));
+        run["histograms"] = json!({
+            "fault_ns": self.classes(Group::FaultNs),
+            "load_ns": self.classes(Group::LoadNs),
+            "store_ns": self.classes(Group::StoreNs),
+            "stored_size": self.classes(Group::Sizes),
+        });
+        match run {
+            Value::Object(map) => map,
+            _ => unreachable!("an object was made above"),
+        }
+    }
+
+    fn named(&self, group: Group) -> Map<String, Value> {
+        let words = self.figures.group(group).iter().map(|word| Value::from(*word));
+        group.names().iter().map(|name| (*name).to_owned()).zip(words).collect()
+    }
+
+    /// A histogram: how many were below each bound, and not below the one before.
+    fn classes(&self, group: Group) -> Vec<Value> {
+        let words = self.figures.group(group).iter().enumerate();
+        words
+            .filter(|(_, count)| **count > 0)
+            .map(|(class, count)| json!({ "below": group.bound(class), "count": count }))
+            .collect()
     }
 
     /// Stored pages' size before compression to after; 0 when nothing was stored.
@@ -51,26 +101,20 @@ pub(crate) struct Summary {
     /// The most that all processes held at a time.
     pub(crate) peak: Bytes,
     pub(crate) totals: Totals,
+    /// The knobs as they stood at the end.
+    pub(crate) knobs: Knobs,
     pub(crate) exit: ExitReport,
 }
 
 impl Summary {
     /// One JSON document. Sizes are bytes, times nanoseconds.
     pub(crate) fn to_json(&self) -> String {
-        let mut document = json!({
-            "schema": SCHEMA,
-            "program": self.program,
-            "exit_status": self.exit.ending.exit_code(),
-            "budget_bytes": self.budget.0,
-            "peak_bytes": self.peak.0,
-            "ratio": (self.totals.ratio() * 1000.0).round() / 1000.0,
-            "processes": self.totals.joined,
-            "managed_processes": self.totals.managed,
-            "wall_ns": u64::try_from(self.exit.wall_time.as_nanos()).unwrap_or(u64::MAX),
-        });
-        for counter in Counter::ALL {
-            document[counter.key()] = Value::from(self.totals.get(*counter));
-        }
+        let mut document = Value::from(self.totals.document(self.budget, self.peak, &self.knobs));
+        document["schema"] = SCHEMA.into();
+        document["program"] = self.program.as_str().into();
+        document["exit_status"] = self.exit.ending.exit_code().into();
+        document["wall_ns"] =
+            u64::try_from(self.exit.wall_time.as_nanos()).unwrap_or(u64::MAX).into();
         format!("{document:#}\n")
     }
 }
@@ -100,32 +144,39 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coldpress_codec::CodecId;
     use coldpress_mem::pools::PoolKind;
-    use coldpress_runtime::ledger::{Ledger, Terms};
+    use coldpress_runtime::ledger::Terms;
     use coldpress_sys::PageCount;
+    use coldpress_sys::shared::Shared;
 
-    fn summary(stored: u64) -> Summary {
+    fn run(stored: u64) -> (Shared<Ledger>, Totals) {
         let terms = Terms {
             budget: PageCount(10_000),
-            pool_max: PageCount(5_000),
             spill_max: Bytes(0),
-            codec: CodecId::Lz4,
             pool: PoolKind::Zsmalloc,
             verbose: false,
         };
-        let (_fd, ledger) = Ledger::create(terms).unwrap();
+        let (_fd, ledger) = Ledger::create(terms, &Knobs::default()).unwrap();
         let mut totals = Totals::default();
-        for seat in &ledger.seats[..2] {
-            seat.assign(7);
-            seat.add(Counter::PagesStored, stored);
-            seat.add(Counter::BytesStored, stored * 1024);
-            seat.add(Counter::StallNs, 1_500_000_000);
-            totals.add(seat);
+        for seat in 0..2 {
+            ledger.assign(seat, 7);
+            let tally = &ledger.tallies[seat];
+            tally.add(Counter::PagesStored, stored);
+            tally.add(Counter::BytesStored, stored * 1024);
+            tally.add(Counter::StallNs, 1_500_000_000);
+            tally.note_latency(Group::LoadNs, 3000);
+            totals.add(&ledger, seat);
         }
+        (ledger, totals)
+    }
+
+    fn summary(stored: u64) -> Summary {
+        let (ledger, totals) = run(stored);
+        assert_eq!(ledger.used(), PageCount(0));
         let exit = ExitReport { ending: Ending::Signaled(9), wall_time: Duration::from_secs(3) };
         let (budget, peak) = (Bytes::mib(150), Bytes::mib(149));
-        Summary { program: "job".to_owned(), budget, peak, totals, exit }
+        let (program, knobs) = ("job".to_owned(), Knobs::default());
+        Summary { program, budget, peak, totals, knobs, exit }
     }
 
     #[test]
@@ -147,5 +198,11 @@ mod tests {
         for counter in Counter::ALL {
             assert!(document[counter.key()].is_u64(), "{}", counter.key());
         }
+        for name in Group::Zswap.names() {
+            assert_eq!(document["zswap"][name], 0, "{name}");
+        }
+        assert_eq!(document["knobs"]["max_pool_percent"], 50);
+        assert_eq!(document["histograms"]["load_ns"], json!([{ "below": 4096, "count": 2 }]));
+        assert_eq!(document["histograms"]["stored_size"], json!([]));
     }
 }

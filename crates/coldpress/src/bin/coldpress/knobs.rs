@@ -1,0 +1,127 @@
+//! The knobs as people write them: `NAME=VALUE`.
+
+use coldpress_codec::CodecId;
+use coldpress_runtime::knobs::{Domain, Knob, Knobs, NO_LIMIT, decode_codec, encode_codec};
+use coldpress_sys::Bytes;
+use serde_json::{Map, Value};
+
+use crate::size::{parse_size, show};
+
+/// A knob and where to turn it.
+pub(crate) type Setting = (Knob, u64);
+
+/// Reads `NAME=VALUE`. The error names the text and what is possible.
+pub(crate) fn parse(text: &str) -> Result<Setting, String> {
+    let Some((name, value)) = text.split_once('=') else {
+        return Err(format!("\"{text}\" is no NAME=VALUE, for example max_pool_percent=30"));
+    };
+    let Some(knob) = Knob::named(name) else {
+        return Err(unknown(name));
+    };
+    parse_value(knob, value).map(|word| (knob, word))
+}
+
+/// What is said of a name that is no knob's.
+fn unknown(name: &str) -> String {
+    let names: Vec<_> = Knob::ALL.iter().map(|knob| knob.name()).collect();
+    format!("there is no knob \"{name}\"; the knobs are {}", names.join(", "))
+}
+
+/// Reads a value of `knob`. The error names the text and what is possible.
+pub(crate) fn parse_value(knob: Knob, text: &str) -> Result<u64, String> {
+    let word = match knob.domain() {
+        Domain::Switch => match text {
+            "on" | "1" | "y" => Some(1),
+            "off" | "0" | "n" => Some(0),
+            _ => None,
+        },
+        Domain::Number(_) => text.parse().ok(),
+        Domain::Limit(_) if text == "none" => Some(NO_LIMIT),
+        Domain::Limit(_) => parse_size(text).ok().map(|Bytes(bytes)| bytes as u64),
+        Domain::Codec => match text.parse::<CodecId>() {
+            Ok(codec) => Some(encode_codec(codec)),
+            Err(error) => return Err(error.to_string()),
+        },
+    };
+    word.filter(|word| knob.allows(*word)).ok_or_else(|| {
+        let (name, values) = (knob.name(), values(knob));
+        format!("{name}={text} is not possible; {name} is {values}")
+    })
+}
+
+/// What `knob` may be, in words.
+fn values(knob: Knob) -> String {
+    match knob.domain() {
+        Domain::Switch => "on or off".to_owned(),
+        Domain::Number(range) => format!("{} to {}", range.start(), range.end()),
+        Domain::Limit(least) => {
+            format!("a size from {} on, for example 512M, or none", show(Bytes(least as usize)))
+        }
+        Domain::Codec => "lz4, lzo or zstd[:LEVEL]".to_owned(),
+    }
+}
+
+/// Where `knob` stands, as a value for JSON.
+fn value(knobs: &Knobs, knob: Knob) -> Value {
+    let word = knobs.get(knob);
+    match knob.domain() {
+        Domain::Switch => Value::from(if word == 0 { "off" } else { "on" }),
+        Domain::Limit(_) if word == NO_LIMIT => Value::from("none"),
+        Domain::Number(_) | Domain::Limit(_) => Value::from(word),
+        Domain::Codec => Value::from(decode_codec(word).to_string()),
+    }
+}
+
+/// Where all knobs stand, as an object for JSON. What is there can be given back to [`parse`].
+pub(crate) fn document(knobs: &Knobs) -> Map<String, Value> {
+    Knob::ALL.iter().map(|knob| (knob.name().to_owned(), value(knobs, *knob))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a user turns a knob and gets another value, or an error that does not help.
+
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_given_back() {
+        let mut knobs = Knobs::default();
+        for setting in ["codec=zstd:-3", "writeback_limit=3M", "enabled=off"] {
+            let (knob, word) = parse(setting).unwrap();
+            assert!(knobs.set(knob, word));
+        }
+        for (name, value) in document(&knobs) {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let (knob, word) = parse(&format!("{name}={value}")).unwrap();
+            assert_eq!((knob.name(), word), (name.as_str(), knobs.get(knob)));
+        }
+        assert_eq!(document(&Knobs::default())["writeback_limit"], "none");
+    }
+
+    #[test]
+    fn switches_are_read_as_the_kernel_reads_them() {
+        for (text, word) in [("on", 1), ("1", 1), ("y", 1), ("off", 0), ("0", 0), ("n", 0)] {
+            assert_eq!(parse(&format!("enabled={text}")), Ok((Knob::Enabled, word)));
+        }
+    }
+
+    #[test]
+    fn errors_name_the_text_and_the_choices() {
+        for (text, parts) in [
+            ("enabled", &["\"enabled\"", "NAME=VALUE"][..]),
+            ("frob=1", &["\"frob\"", "max_pool_percent", "writeback_period"]),
+            ("max_pool_percent=91", &["max_pool_percent=91", "1 to 90"]),
+            ("max_pool_percent=", &["max_pool_percent=", "1 to 90"]),
+            ("max_mean_zsize=1e3", &["1e3", "1 to 4096"]),
+            ("enabled=maybe", &["maybe", "on or off"]),
+            ("codec=gzip", &["gzip", "lz4", "zstd"]),
+            ("writeback_limit=4K", &["4K", "64 KiB", "none"]),
+            ("writeback_limit=-1", &["-1", "64 KiB"]),
+        ] {
+            let error = parse(text).unwrap_err();
+            for part in parts {
+                assert!(error.contains(part), "{part:?} is not in: {error}");
+            }
+        }
+    }
+}

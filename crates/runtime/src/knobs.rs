@@ -1,0 +1,297 @@
+//! The knobs of a run as users know them: by name, each one number, with its range and its default.
+//!
+//! The launcher keeps them in the ledger; each process makes [`coldpress_zswap::Knobs`] of them
+//! for its own store. A knob is one word, so that a reader never sees half of one. Texts are the
+//! launcher's business.
+
+use core::ops::RangeInclusive;
+
+use coldpress_codec::CodecId;
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+
+/// When nothing can be written back, the pool may grow to this share of the budget, in per cent.
+const POOL_HARD_PERCENT: usize = 90;
+/// The least that may be allowed to be written back in a period: one slot.
+const WRITEBACK_LEAST: u64 = coldpress_backing::SLOT_BYTES.0 as u64;
+/// The word of [`Domain::Limit`] that says "no limit".
+pub const NO_LIMIT: u64 = u64::MAX;
+
+/// What a knob may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Domain {
+    /// Off (0) or on (1).
+    Switch,
+    /// A whole number.
+    Number(RangeInclusive<u64>),
+    /// Bytes, at least so many; or [`NO_LIMIT`].
+    Limit(u64),
+    /// A codec, see [`encode_codec`].
+    Codec,
+}
+
+macro_rules! knobs {
+    ($($(#[doc = $doc:literal])+ $name:ident $text:literal $domain:expr, $default:expr;)+) => {
+        /// What a user may decide, also while a run goes on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Knob {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Knob {
+            /// Every knob, in the order of the report.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// Its name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)+
+                }
+            }
+
+            /// What it does, for users.
+            pub const fn help(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+
+            /// What it may be.
+            pub const fn domain(self) -> Domain {
+                match self {
+                    $(Self::$name => $domain,)+
+                }
+            }
+
+            /// What it is unless somebody turns it.
+            const fn default(self) -> u64 {
+                match self {
+                    $(Self::$name => $default,)+
+                }
+            }
+        }
+    };
+}
+
+knobs! {
+    /// Whether cold pages are taken at all; off, they stay in the program
+    Enabled "enabled" Domain::Switch, 1;
+    /// How pages are compressed from now on
+    Codec "codec" Domain::Codec, encode_codec(CodecId::Lz4);
+    /// The pool's share of the budget at which writeback begins
+    MaxPoolPercent "max_pool_percent" Domain::Number(1..=90), 50;
+    /// A pool that met its limit is written back to this share of it; one that had to refuse a page
+    /// takes none until it is no larger. 100: no hysteresis
+    AcceptThresholdPercent "accept_threshold_percent" Domain::Number(1..=100), 100;
+    /// A page that compresses to more of its size than this is incompressible
+    MaxCompressionRatio "max_compression_ratio" Domain::Number(1..=100), 80;
+    /// Whether incompressible pages are kept as they are; off, they stay in the program
+    KeepIncompressible "keep_incompressible" Domain::Switch, 1;
+    /// Bytes: a page that takes more stays in the program while those stored take more on average.
+    /// 4096: no limit
+    MaxMeanZsize "max_mean_zsize" Domain::Number(1..=PAGE_BYTES as u64), PAGE_BYTES as u64;
+    /// Whether a page of one repeated word is kept as that word
+    SameFilled "same_filled" Domain::Switch, 1;
+    /// Whether pages may be written back to disk
+    Writeback "writeback" Domain::Switch, 1;
+    /// The most bytes each process writes back in a period
+    WritebackLimit "writeback_limit" Domain::Limit(WRITEBACK_LEAST), NO_LIMIT;
+    /// That period, in seconds
+    WritebackPeriod "writeback_period" Domain::Number(1..=365 * 86_400), 86_400;
+}
+
+/// Knobs there are.
+pub const KNOBS: usize = Knob::ALL.len();
+
+impl Knob {
+    /// The knob of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|knob| knob.name() == name)
+    }
+
+    /// Whether the knob may be `word`.
+    pub fn allows(self, word: u64) -> bool {
+        match self.domain() {
+            Domain::Switch => word <= 1,
+            Domain::Number(range) => range.contains(&word),
+            Domain::Limit(least) => word >= least,
+            Domain::Codec => encode_codec(decode_codec(word)) == word,
+        }
+    }
+}
+
+/// Where all knobs stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knobs {
+    words: [u64; KNOBS],
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        let mut words = [0; KNOBS];
+        for knob in Knob::ALL {
+            words[*knob as usize] = knob.default();
+        }
+        Self { words }
+    }
+}
+
+impl Knobs {
+    /// Knobs that stand so, in the order of [`Knob::ALL`]. A word that a knob may not be is taken
+    /// for its default.
+    pub(crate) fn from_words(words: [u64; KNOBS]) -> Self {
+        let mut knobs = Self::default();
+        for knob in Knob::ALL {
+            knobs.set(*knob, words[*knob as usize]);
+        }
+        knobs
+    }
+
+    /// Where one stands.
+    pub fn get(&self, knob: Knob) -> u64 {
+        self.words[knob as usize]
+    }
+
+    /// Turns one; false, and nothing has changed, when it may not be `word`.
+    pub fn set(&mut self, knob: Knob, word: u64) -> bool {
+        let allowed = knob.allows(word);
+        if allowed {
+            self.words[knob as usize] = word;
+        }
+        allowed
+    }
+
+    /// How pages are compressed.
+    pub fn codec(&self) -> CodecId {
+        decode_codec(self.get(Knob::Codec))
+    }
+
+    /// The period of the writeback limit, in nanoseconds.
+    pub fn writeback_period_ns(&self) -> u64 {
+        self.get(Knob::WritebackPeriod) * 1_000_000_000
+    }
+
+    /// The knobs of a store in a run of that `budget`.
+    pub fn for_store(&self, budget: PageCount) -> coldpress_zswap::Knobs {
+        let share = |percent: usize| PageCount(budget.0 * percent / 100);
+        let is_on = |knob| self.get(knob) != 0;
+        // Within its domain each fits its type.
+        let percent = |knob| self.get(knob) as u8;
+        let writeback_limit = Some(self.get(Knob::WritebackLimit)).filter(|word| *word != NO_LIMIT);
+        coldpress_zswap::Knobs {
+            enabled: is_on(Knob::Enabled),
+            codec: self.codec(),
+            max_pool: share(self.get(Knob::MaxPoolPercent) as usize),
+            hard_pool: share(POOL_HARD_PERCENT),
+            accept_threshold_percent: percent(Knob::AcceptThresholdPercent),
+            max_compression_ratio: percent(Knob::MaxCompressionRatio),
+            keep_incompressible: is_on(Knob::KeepIncompressible),
+            max_mean_zsize: Bytes(self.get(Knob::MaxMeanZsize) as usize),
+            same_filled: is_on(Knob::SameFilled),
+            writeback: is_on(Knob::Writeback),
+            writeback_limit: writeback_limit.map(|word| Bytes(word as usize)),
+        }
+    }
+}
+
+/// A codec as a word: kind in the low byte, level as i32 above bit 32.
+pub const fn encode_codec(codec: CodecId) -> u64 {
+    match codec {
+        CodecId::Lz4 => 0,
+        CodecId::Lzo => 1,
+        CodecId::Zstd { level } => 2 | (level.cast_unsigned() as u64) << 32,
+    }
+}
+
+/// The codec of a word; what is none means LZ4.
+pub const fn decode_codec(word: u64) -> CodecId {
+    match word & 0xff {
+        1 => CodecId::Lzo,
+        2 => CodecId::Zstd { level: ((word >> 32) as u32).cast_signed() },
+        _ => CodecId::Lz4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a knob that reaches the store as another one, or with a value it must not have.
+
+    use super::*;
+
+    #[test]
+    fn codecs_survive_being_words() {
+        for codec in [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: -7 }] {
+            assert_eq!(decode_codec(encode_codec(codec)), codec);
+            assert!(Knob::Codec.allows(encode_codec(codec)));
+        }
+        assert!(!Knob::Codec.allows(77));
+    }
+
+    #[test]
+    fn defaults_are_allowed_and_names_lead_to_their_knob() {
+        let knobs = Knobs::default();
+        for knob in Knob::ALL {
+            assert!(knob.allows(knobs.get(*knob)), "{knob:?}");
+            assert_eq!(Knob::named(knob.name()), Some(*knob));
+            assert!(!knob.help().is_empty() && !knob.help().ends_with('.'), "{knob:?}");
+        }
+        assert_eq!(Knob::named("pool"), None);
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_store() {
+        let budget = PageCount(1000);
+        let defaults = coldpress_zswap::Knobs {
+            hard_pool: PageCount(900),
+            ..coldpress_zswap::Knobs::new(CodecId::Lz4, PageCount(500))
+        };
+        assert_eq!(Knobs::default().for_store(budget), defaults);
+    }
+
+    #[test]
+    fn every_knob_of_the_store_is_reached_by_its_own_name() {
+        let budget = PageCount(1000);
+        let normal = Knobs::default().for_store(budget);
+        let turned = |knob: Knob, word: u64| {
+            let mut knobs = Knobs::default();
+            assert!(knobs.set(knob, word));
+            knobs.for_store(budget)
+        };
+        type Store = coldpress_zswap::Knobs;
+        assert_eq!(turned(Knob::Enabled, 0), Store { enabled: false, ..normal });
+        let codec = CodecId::Zstd { level: 5 };
+        assert_eq!(turned(Knob::Codec, encode_codec(codec)), Store { codec, ..normal });
+        let max_pool = PageCount(100);
+        assert_eq!(turned(Knob::MaxPoolPercent, 10), Store { max_pool, ..normal });
+        let accept = Store { accept_threshold_percent: 90, ..normal };
+        assert_eq!(turned(Knob::AcceptThresholdPercent, 90), accept);
+        let ratio = Store { max_compression_ratio: 50, ..normal };
+        assert_eq!(turned(Knob::MaxCompressionRatio, 50), ratio);
+        let refuse = Store { keep_incompressible: false, ..normal };
+        assert_eq!(turned(Knob::KeepIncompressible, 0), refuse);
+        let mean = Store { max_mean_zsize: Bytes(2560), ..normal };
+        assert_eq!(turned(Knob::MaxMeanZsize, 2560), mean);
+        assert_eq!(turned(Knob::SameFilled, 0), Store { same_filled: false, ..normal });
+        assert_eq!(turned(Knob::Writeback, 0), Store { writeback: false, ..normal });
+        let limit = Store { writeback_limit: Some(Bytes::mib(1)), ..normal };
+        assert_eq!(turned(Knob::WritebackLimit, 1 << 20), limit);
+        assert_eq!(turned(Knob::WritebackPeriod, 60), normal);
+    }
+
+    #[test]
+    fn what_is_out_of_range_changes_nothing() {
+        let outside = [
+            (Knob::Enabled, 2),
+            (Knob::MaxPoolPercent, 0),
+            (Knob::MaxPoolPercent, 91),
+            (Knob::AcceptThresholdPercent, 101),
+            (Knob::MaxMeanZsize, 4097),
+            (Knob::WritebackLimit, WRITEBACK_LEAST - 1),
+            (Knob::WritebackPeriod, 0),
+        ];
+        for (knob, word) in outside {
+            let mut knobs = Knobs::default();
+            assert!(!knobs.set(knob, word), "{knob:?} {word}");
+            assert_eq!(knobs, Knobs::default());
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The tally of a process: everything it counts, as one row of words that others may read.
+//!
+//! Words come in groups. What zswap counts is copied in now and then; the rest is counted here. The
+//! owner of a tally is the only one to write it, so a load and a store count; all are Relaxed, as a
+//! reader may see numbers a moment old, but never a torn one.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use coldpress_zswap::{Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Stats};
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $name:ident $text:literal,)*) => {
+        /// What a process counts outside of zswap, or sums up for its users.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Counter {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Counter {
+            /// Every counter, in the order of the report.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The key in the JSON report.
+            pub const fn key(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Faults served: touches of a page that was not there.
+    Faults "faults",
+    /// Faults on pages never touched before; each may bring several pages.
+    FirstTouchFaults "first_touch_faults",
+    /// Faults on pages still in limbo.
+    LimboFaults "limbo_faults",
+    /// Pages decompressed from the pool, same-filled ones included.
+    PagesLoaded "pages_loaded",
+    /// Pages read back from disk.
+    PagesReadBack "read_back_pages",
+    /// Pages stored: compressed, same-filled or kept raw.
+    PagesStored "pages_stored",
+    /// Pages stored that held one repeated word and cost no storage.
+    SameFilled "same_filled_pages",
+    /// Bytes that stored pages took, after compression.
+    BytesStored "stored_bytes",
+    /// Pages written back to disk.
+    PagesWrittenBack "written_back_pages",
+    /// Nanoseconds from reading a fault to its page being placed.
+    StallNs "stall_ns",
+    /// Bytes of compressed pages moved closer together.
+    BytesCompacted "compacted_bytes",
+    /// Pages moved out of the program.
+    PagesMoved "moved_pages",
+    /// Pages that could not be brought back and were poisoned.
+    PagesPoisoned "poisoned_pages",
+    /// Pages thought to be in place that were not: given up by the program (MADV_FREE) and dropped
+    /// by the kernel, so they read as zeros; or unmapped a moment before.
+    PagesDropped "dropped_pages",
+    /// Forks for which everything was brought back.
+    Forks "forks",
+    /// Pages brought back for a fork.
+    ForkPages "fork_pages",
+    /// Times the service thread changed its processor to follow the program.
+    Migrations "migrations",
+    /// Blocks of 2 MiB of our own memory that were free as a whole when last looked at.
+    HugeBlocksAvailable "huge_blocks_available",
+    /// Blocks of 2 MiB whose memory went back to the system as a whole.
+    BlocksReturned "blocks_returned",
+}
+
+/// What a store holds now, by name. Values come from `held`.
+const HELD: &[&str] = &[
+    // Frames of the pool, and pages stored anywhere.
+    "pool_pages",
+    "stored_pages",
+    // Writes to disk under way.
+    "outstanding_flushes",
+    // Bytes of the objects in the pool.
+    "pool_bytes",
+    // Stored pages that are in the pool, and on disk.
+    "in_pool_pages",
+    "on_disk_pages",
+    // Slots of the file in use, 64 KiB each.
+    "slots_used",
+    // Bytes of tables, buffers and codecs.
+    "table_bytes",
+];
+
+fn held(stats: &Stats) -> [u64; HELD.len()] {
+    [
+        stats.pool_pages.0 as u64,
+        stats.stored_pages.0 as u64,
+        stats.outstanding_flushes.into(),
+        stats.pool_bytes.0 as u64,
+        stats.in_pool_pages.0 as u64,
+        stats.written_back_pages.0 as u64,
+        stats.slots_used.into(),
+        stats.memory.0 as u64,
+    ]
+}
+
+/// Classes of a latency: the n-th counts what took less than 2^(n+1) ns, and is in no lower one;
+/// the last counts everything longer too (from 2 s).
+pub const LATENCY_CLASSES: usize = 32;
+
+/// Words that belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// [`Counter`]s.
+    Counters,
+    /// What zswap counts, see [`Counters`].
+    Zswap,
+    /// What zswap holds now.
+    Held,
+    /// Latencies of faults, from reading one to its page being placed, in classes of powers of two
+    /// of nanoseconds.
+    FaultNs,
+    /// Latencies of loads from zswap, in the same classes. The time a page takes to come from disk
+    /// is not in them.
+    LoadNs,
+    /// Latencies of stores to zswap, in the same classes.
+    StoreNs,
+    /// Sizes of stored pages, see [`coldpress_zswap::Sizes`].
+    Sizes,
+}
+
+/// The groups, each with where it ends.
+const ENDS: [usize; 7] = {
+    let lengths = [
+        Counter::ALL.len(),
+        Counters::NAMES.len(),
+        HELD.len(),
+        LATENCY_CLASSES,
+        LATENCY_CLASSES,
+        LATENCY_CLASSES,
+        SIZE_CLASSES,
+    ];
+    let mut ends = lengths;
+    let mut index = 1;
+    while index < ends.len() {
+        ends[index] += ends[index - 1];
+        index += 1;
+    }
+    ends
+};
+const WORDS: usize = ENDS[ENDS.len() - 1];
+
+impl Group {
+    /// The names of its words; none for a histogram.
+    pub const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Zswap => Counters::NAMES,
+            Self::Held => HELD,
+            Self::Counters | Self::FaultNs | Self::LoadNs | Self::StoreNs | Self::Sizes => &[],
+        }
+    }
+
+    /// What everything in this class of a histogram is below.
+    pub const fn bound(self, class: usize) -> usize {
+        match self {
+            Self::Sizes => (class + 1) * SIZE_CLASS_BYTES + 1,
+            _ => 2 << class,
+        }
+    }
+
+    /// Where its words lie.
+    const fn range(self) -> Range<usize> {
+        let index = self as usize;
+        let start = if index == 0 { 0 } else { ENDS[index - 1] };
+        start..ENDS[index]
+    }
+}
+
+/// The words of one process.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Tally {
+    words: [AtomicU64; WORDS],
+}
+
+impl Tally {
+    /// Counts. For the owner.
+    pub fn add(&self, counter: Counter, amount: u64) {
+        self.add_to(Group::Counters.range().start + counter as usize, amount);
+    }
+
+    /// Replaces a counter by a total kept elsewhere. For the owner.
+    pub fn set(&self, counter: Counter, total: u64) {
+        self.words[Group::Counters.range().start + counter as usize]
+            .store(total, Ordering::Relaxed);
+    }
+
+    /// Reads a counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.words[Group::Counters.range().start + counter as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts a latency in `group`, which is one of latencies. For the owner.
+    pub fn note_latency(&self, group: Group, ns: u64) {
+        let class = (ns | 1).ilog2() as usize;
+        self.add_to(group.range().start + class.min(LATENCY_CLASSES - 1), 1);
+    }
+
+    /// Copies in what zswap counted and holds. For the owner.
+    pub fn set_zswap(&self, stats: &Stats) {
+        self.set_group(Group::Zswap, &stats.counters.values());
+        self.set_group(Group::Held, &held(stats));
+        self.set_group(Group::Sizes, &stats.sizes.0);
+    }
+
+    /// Sets every word to zero. For the launcher, while there is no owner.
+    pub fn clear(&self) {
+        for word in &self.words {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn add_to(&self, index: usize, amount: u64) {
+        let word = &self.words[index];
+        word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    fn set_group(&self, group: Group, values: &[u64]) {
+        for (word, value) in self.words[group.range()].iter().zip(values) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The sum of tallies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    words: [u64; WORDS],
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self { words: [0; WORDS] }
+    }
+}
+
+impl Figures {
+    /// Adds the words of a process.
+    pub fn add(&mut self, tally: &Tally) {
+        for (sum, word) in self.words.iter_mut().zip(&tally.words) {
+            *sum = sum.wrapping_add(word.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Adds the words of a process that has ended, which holds nothing any more.
+    pub fn add_ended(&mut self, tally: &Tally) {
+        let held: [u64; HELD.len()] = core::array::from_fn(|at| self.group(Group::Held)[at]);
+        self.add(tally);
+        self.words[Group::Held.range()].copy_from_slice(&held);
+    }
+
+    /// A counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.group(Group::Counters)[counter as usize]
+    }
+
+    /// The words of a group.
+    pub fn group(&self, group: Group) -> &[u64] {
+        &self.words[group.range()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a figure reported under another's name.
+
+    use std::boxed::Box;
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn tally() -> Box<Tally> {
+        Box::new(Tally { words: core::array::from_fn(|_| AtomicU64::new(0)) })
+    }
+
+    #[test]
+    fn every_word_has_a_place_of_its_own() {
+        let tally = tally();
+        for (index, counter) in Counter::ALL.iter().enumerate() {
+            tally.add(*counter, 1);
+            tally.set(*counter, tally.get(*counter) + index as u64);
+        }
+        let mut stats = Stats::default();
+        stats.counters.renamed = 5;
+        stats.sizes.0[SIZE_CLASSES - 1] = 6;
+        stats.memory.0 = 7;
+        tally.set_zswap(&stats);
+        tally.note_latency(Group::FaultNs, 5);
+        tally.note_latency(Group::LoadNs, 0);
+        tally.note_latency(Group::LoadNs, 1023);
+        tally.note_latency(Group::StoreNs, 1024);
+        tally.note_latency(Group::StoreNs, u64::MAX);
+        let mut figures = Figures::default();
+        figures.add(&tally);
+        for (index, counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(figures.get(*counter), 1 + index as u64, "{counter:?}");
+        }
+        let renamed = Counters::NAMES.iter().position(|name| *name == "renamed").unwrap();
+        assert_eq!(figures.group(Group::Zswap)[renamed], 5);
+        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(figures.group(Group::Sizes)[SIZE_CLASSES - 1], 6);
+        let classes = |group| -> std::vec::Vec<_> {
+            (0..LATENCY_CLASSES).filter(|class| figures.group(group)[*class] == 1).collect()
+        };
+        assert_eq!(classes(Group::FaultNs), [2]);
+        assert_eq!(classes(Group::LoadNs), [0, 9]);
+        assert_eq!(classes(Group::StoreNs), [10, 31]);
+        let sum: u64 = figures.words.iter().sum();
+        let counters: u64 = (1..=Counter::ALL.len() as u64).sum();
+        assert_eq!(sum, counters + 5 + 6 + 7 + 5);
+        tally.clear();
+        let mut cleared = Figures::default();
+        cleared.add(&tally);
+        assert_eq!(cleared, Figures::default());
+    }
+
+    #[test]
+    fn who_has_ended_holds_nothing() {
+        let tally = tally();
+        let mut stats = Stats::default();
+        (stats.memory.0, stats.counters.renamed) = (7, 1);
+        tally.set_zswap(&stats);
+        let mut figures = Figures::default();
+        figures.add(&tally);
+        figures.add_ended(&tally);
+        assert_eq!(figures.group(Group::Held)[HELD.len() - 1], 7);
+        assert_eq!(figures.group(Group::Zswap).iter().sum::<u64>(), 2);
+    }
+
+    #[test]
+    fn no_two_figures_have_one_name() {
+        let counters = Counter::ALL.iter().map(|counter| counter.key());
+        let knobs = crate::knobs::Knob::ALL.iter().map(|knob| knob.name());
+        let all = || counters.clone().chain(Counters::NAMES.iter().copied());
+        let all = all().chain(HELD.iter().copied()).chain(knobs);
+        assert_eq!(all.clone().collect::<BTreeSet<_>>().len(), all.count());
+    }
+}
