@@ -4,6 +4,9 @@
 //! the spill file and /dev/userfaultfd as far as the flags say. After that only the process speaks:
 //! notes for the user, and at most one [`RECORD`], which is answered. The end of the connection is
 //! the end of the process, or of the program in it.
+//!
+//! `coldpress ctl` comes to the same socket, with packets that begin otherwise and are the
+//! launcher's own business.
 
 /// The environment variable that names the launcher's socket.
 pub const SOCKET_VARIABLE: &str = "COLDPRESS_SOCKET";

@@ -36,10 +36,22 @@ pub fn accept(listener: BorrowedFd<'_>) -> SysResult<OwnedFd> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC).map_err(SysError::of("accept4"))
 }
 
-/// The process at the other end, as this process's PID name space numbers it.
-pub fn peer_process(socket: BorrowedFd<'_>) -> SysResult<u32> {
+/// Who is at the other end of a connection: who connected, or who listened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The process, as this process's PID name space numbers it.
+    pub process: u32,
+    /// Its effective user id then.
+    pub user: u32,
+}
+
+/// Who is at the other end.
+pub fn peer(socket: BorrowedFd<'_>) -> SysResult<Peer> {
     rustix::net::sockopt::socket_peercred(socket)
-        .map(|credentials| credentials.pid.as_raw_nonzero().get() as u32)
+        .map(|credentials| Peer {
+            process: credentials.pid.as_raw_nonzero().get() as u32,
+            user: credentials.uid.as_raw(),
+        })
         .map_err(SysError::of("getsockopt(SO_PEERCRED)"))
 }
 
@@ -106,6 +118,8 @@ mod tests {
         let (mut bytes, mut fds) = ([0; 64], [const { None }; DESCRIPTORS_MAX]);
         assert_eq!(receive(right.as_fd(), &mut bytes, &mut fds).unwrap(), 4);
         assert_eq!(fds.iter().filter(|fd| fd.is_some()).count(), 2);
+        let ours = std::process::id();
+        assert_eq!(peer(left.as_fd()).map(|peer| peer.process), Ok(ours));
         drop((left, fds));
         let mut fds = [const { None }; DESCRIPTORS_MAX];
         assert_eq!(receive(right.as_fd(), &mut bytes, &mut fds).unwrap(), 0);

@@ -36,6 +36,15 @@ impl Stats {
         found.unwrap_or_else(|| panic!("no count {key:?} in the statistics: {}", self.0))
     }
 
+    /// The whole number under `key` of the object `group`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn at(&self, group: &str, key: &str) -> u64 {
+        let found = self.0.get(group).and_then(|group| group.get(key)).and_then(Value::as_u64);
+        found.unwrap_or_else(|| panic!("no count {group}.{key} in the statistics: {}", self.0))
+    }
+
     /// The number under `key`.
     ///
     /// # Panics

@@ -37,6 +37,14 @@ Exit status:
   127  PROGRAM was not found          128+N  PROGRAM was ended by signal N
   else the exit status of PROGRAM";
 
+fn ctl_help() -> String {
+    let examples = "Examples:
+  coldpress ctl 4711 get
+  coldpress ctl 4711 get pool_pages
+  coldpress ctl 4711 set max_pool_percent=30 codec=zstd:3";
+    format!("{examples}\n\n{}", knobs::table())
+}
+
 /// Run programs in less memory than they ask for.
 #[derive(Debug, Parser)]
 #[command(name = "coldpress", version, after_help = EXAMPLES, arg_required_else_help = true)]
@@ -53,6 +61,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Check whether this machine can run programs within a budget, and say what mends it
     Doctor(DoctorArgs),
+    /// See and turn the knobs of a run while it goes on
+    Ctl(CtlArgs),
     /// Measure what coldpress costs on this machine
     Bench(BenchArgs),
     /// What `bench` runs and measures
@@ -105,7 +115,7 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) max_pool_percent: u64,
 
-    /// Turn any knob by name; may be given again
+    /// Turn any knob that `coldpress ctl --help` lists; may be given again
     #[arg(
         long,
         value_name = "NAME=VALUE",
@@ -140,6 +150,43 @@ pub(crate) struct RunArgs {
     /// The program and its arguments; put "--" in front to be safe
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The options of `coldpress ctl`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = ctl_help(),
+    override_usage = "coldpress ctl PID get [NAME] [--json]\n       \
+                      coldpress ctl PID set NAME=VALUE... [--json]"
+)]
+pub(crate) struct CtlArgs {
+    /// The process of `coldpress run`, or of the program, or of any below it
+    #[arg(value_name = "PID")]
+    pub(crate) process: u32,
+
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) verb: CtlVerb,
+
+    /// Print one JSON document on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What `coldpress ctl` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlVerb {
+    /// Print the knobs and all counters, one a line; or one of them
+    Get {
+        /// The knob or counter to print alone
+        name: Option<String>,
+    },
+    /// Turn knobs: all of them, or none when one is wrong
+    Set {
+        /// Where to turn a knob
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        settings: Vec<String>,
+    },
 }
 
 /// The options of `coldpress doctor`.

@@ -1,5 +1,5 @@
 //! The broker: the launcher's side of a run. It opens what the program may not, keeps the ledger,
-//! gives out seats, prints what processes have to tell, and watches the
+//! gives out seats, prints what processes have to tell, answers `coldpress ctl`, and watches the
 //! tree for memory that nobody manages.
 //!
 //! One thread does it all, between a socket, the processes that joined, and a clock. A process's
@@ -21,22 +21,23 @@ use coldpress_runtime::wire::{
     Welcome,
 };
 use coldpress_sys::file::SpillFile;
-use coldpress_sys::net::{self, DESCRIPTORS_MAX};
+use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::shared::Shared;
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::RunConfig;
+use crate::control::{self, REQUEST_MAX};
 use crate::failure::{Failure, Result};
 use crate::preload::Preload;
 use crate::record::Records;
 use crate::say;
-use crate::stats::{Summary, Totals};
+use crate::stats::{self, Summary, Totals};
 use crate::supervise::ExitReport;
 use crate::tree;
 
 /// Name of the socket in the run's directory.
-const SOCKET_NAME: &str = "socket";
+pub(crate) const SOCKET_NAME: &str = "socket";
 /// Between two looks at the tree: a tenth of a percent of a processor at 50 us a look.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a process's userfaultfd is kept after its service thread has gone: its other threads
@@ -98,6 +99,7 @@ impl Broker {
             records,
             members: Vec::new(),
             totals: Totals::default(),
+            budget: config.budget,
             quiet: config.quiet,
             verbose: config.verbose,
             root: None,
@@ -193,6 +195,7 @@ struct Serving {
     records: Option<Records>,
     members: Vec<Member>,
     totals: Totals,
+    budget: Bytes,
     quiet: bool,
     verbose: bool,
     /// The program's process, once it runs.
@@ -306,13 +309,43 @@ impl Serving {
         }
     }
 
-    /// Lets a process join, if it is one of ours and there is a seat.
+    /// Hears what a new connection wants: a process joins, or somebody asks for knobs.
     fn admit(&mut self) {
         let Ok(socket) = net::accept(self.listener.as_fd()) else { return };
-        let Ok(process) = net::peer_process(socket.as_fd()) else { return };
-        if !tree::is_below(process, std::process::id()) || !says_hello(&socket) {
-            return;
+        let Ok(peer) = net::peer(socket.as_fd()) else { return };
+        let is_ours = tree::is_below(peer.process, std::process::id());
+        if !is_ours && !may_control(peer) {
+            return answer(&socket, &control::refusal(&not_permitted(peer)));
         }
+        let Some(packet) = first_packet(&socket) else { return };
+        if let Some(text) = control::of_request(&packet) {
+            self.answer_request(&socket, peer, text);
+        } else if is_ours && Hello::decode(&packet).is_some() {
+            self.welcome(socket, peer.process);
+        }
+    }
+
+    /// Turns knobs as `text` says, and tells how everything stands then.
+    fn answer_request(&self, socket: &OwnedFd, peer: Peer, text: &str) {
+        let turned = if may_control(peer) {
+            control::turn(self.ledger.knobs(), text)
+        } else {
+            Err(not_permitted(peer))
+        };
+        let document = match turned {
+            Ok(knobs) => {
+                if knobs != self.ledger.knobs() {
+                    self.ledger.set_knobs(&knobs);
+                }
+                stats::live(&self.totals_now(), &self.ledger, self.budget)
+            }
+            Err(failure) => control::refusal(&failure),
+        };
+        answer(socket, &document);
+    }
+
+    /// Lets a process join, if there is a seat.
+    fn welcome(&mut self, socket: OwnedFd, process: u32) {
         let seat = (0..SEATS).find(|seat| !self.ledger.seats[*seat].is_taken());
         let spill = self.disk.as_ref().and_then(|directory| make_spill(directory));
         let welcome = Welcome {
@@ -356,16 +389,34 @@ impl Serving {
     }
 }
 
-fn says_hello(socket: &OwnedFd) -> bool {
+/// Whether `peer` may see and turn the knobs: whoever started the run, and root.
+fn may_control(peer: Peer) -> bool {
+    peer.user == 0 || peer.user == rustix::process::geteuid().as_raw()
+}
+
+fn not_permitted(peer: Peer) -> Failure {
+    let ours = rustix::process::geteuid().as_raw();
+    let cause = format!("user {} may not control this run, which is of user {ours}", peer.user);
+    Failure::ours(cause, format!("do it as user {ours} or as root"))
+}
+
+/// Answers a request. Who asked may have gone.
+fn answer(socket: &OwnedFd, document: &serde_json::Value) {
+    let _ = net::send(socket.as_fd(), document.to_string().as_bytes(), &[]);
+}
+
+/// What a new connection says, if it says it at once.
+fn first_packet(socket: &OwnedFd) -> Option<Vec<u8>> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
     let timeout = Timespec::try_from(HELLO_PATIENCE).expect("a patience is short");
     if !poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0) {
-        return false;
+        return None;
     }
-    let mut bytes = [0; PACKET_MAX];
+    let mut bytes = vec![0; REQUEST_MAX];
     let mut received = [const { None }; DESCRIPTORS_MAX];
-    net::receive(socket.as_fd(), &mut bytes, &mut received)
-        .is_ok_and(|length| Hello::decode(&bytes[..length]).is_some())
+    let length = net::receive(socket.as_fd(), &mut bytes, &mut received).ok()?;
+    bytes.truncate(length);
+    Some(bytes)
 }
 
 fn make_spill(directory: &std::path::Path) -> Option<OwnedFd> {

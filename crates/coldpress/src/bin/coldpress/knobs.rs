@@ -1,4 +1,6 @@
-//! The knobs as people write them: `NAME=VALUE`.
+//! The knobs as people write them: `NAME=VALUE`, for `run --set` and for `ctl`.
+
+use std::fmt::Write;
 
 use coldpress_codec::CodecId;
 use coldpress_runtime::knobs::{Domain, Knob, Knobs, NO_LIMIT, decode_codec, encode_codec};
@@ -77,6 +79,22 @@ pub(crate) fn document(knobs: &Knobs) -> Map<String, Value> {
     Knob::ALL.iter().map(|knob| (knob.name().to_owned(), value(knobs, *knob))).collect()
 }
 
+/// All knobs with their values, defaults and meaning, for `--help`.
+pub(crate) fn table() -> String {
+    let defaults = Knobs::default();
+    let mut text = String::from("Knobs:");
+    for knob in Knob::ALL {
+        let default = match value(&defaults, *knob) {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let (name, help, values) = (knob.name(), knob.help(), values(*knob));
+        write!(text, "\n  {name} ({values}; default {default})\n      {help}")
+            .expect("a string takes what is written");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     //! The risk: a user turns a knob and gets another value, or an error that does not help.
@@ -122,6 +140,14 @@ mod tests {
             for part in parts {
                 assert!(error.contains(part), "{part:?} is not in: {error}");
             }
+        }
+    }
+
+    #[test]
+    fn the_table_has_every_knob() {
+        let table = table();
+        for knob in Knob::ALL {
+            assert!(table.contains(&format!("\n  {} (", knob.name())), "{knob:?} in {table}");
         }
     }
 }

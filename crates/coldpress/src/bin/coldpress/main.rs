@@ -6,6 +6,8 @@ mod bench;
 mod broker;
 mod cgroup;
 mod config;
+mod control;
+mod ctl;
 mod disk;
 mod doctor;
 mod elf;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Run(args) }) => run::run(&args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::doctor(&args),
+        Ok(Cli { command: Command::Ctl(args) }) => ctl::ctl(&args),
         Ok(Cli { command: Command::Bench(args) }) => bench::bench(&args),
         Ok(Cli { command: Command::BenchWorkload(args) }) => bench::workload(&args),
         Err(error) => {

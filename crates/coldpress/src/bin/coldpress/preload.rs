@@ -28,11 +28,16 @@ const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
 const LIBRARY_NAME: &str = "libcoldpress.so";
 
 /// Longest place: a socket beside the library must fit into `sun_path`, 108 bytes (unix(7)), behind
-/// the directory's own name of 17 bytes.
+/// the directory's own name of up to 25 bytes.
 const PLACE_BYTES_MAX: usize = 64;
 
 /// Directories tried after the user's own runtime directory.
 const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
+
+/// How the directory of the run that `launcher` leads begins: by it a run is found from outside.
+pub(crate) fn directory_prefix(launcher: u32) -> String {
+    format!("coldpress-{launcher}-")
+}
 
 /// The laid-out library. Dropping it removes the directory.
 #[derive(Debug)]
@@ -59,7 +64,8 @@ impl Preload {
 
     fn lay_out_in(place: &Path) -> io::Result<Self> {
         check_place(place)?;
-        let directory = tempfile::Builder::new().prefix("coldpress-").tempdir_in(place)?;
+        let prefix = directory_prefix(std::process::id());
+        let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in(place)?;
         let library = directory.path().join(LIBRARY_NAME);
         fs::write(&library, LIBRARY)?;
         // After the fact, because the umask would take bits away from a mode given at creation.

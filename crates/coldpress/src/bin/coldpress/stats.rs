@@ -119,6 +119,16 @@ impl Summary {
     }
 }
 
+/// What is told of a run that goes on: as at its end, and what is held now.
+pub(crate) fn live(totals: &Totals, ledger: &Ledger, budget: Bytes) -> Value {
+    let knobs = ledger.knobs();
+    let mut document = Value::from(totals.document(budget, ledger.peak().bytes(), &knobs));
+    document["schema"] = SCHEMA.into();
+    document["used_bytes"] = ledger.used().bytes().0.into();
+    document["held"] = Value::from(totals.named(Group::Held));
+    document
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Ending::Signaled(signal) = self.exit.ending {
@@ -204,5 +214,19 @@ mod tests {
         assert_eq!(document["knobs"]["max_pool_percent"], 50);
         assert_eq!(document["histograms"]["load_ns"], json!([{ "below": 4096, "count": 2 }]));
         assert_eq!(document["histograms"]["stored_size"], json!([]));
+    }
+
+    #[test]
+    fn a_run_that_goes_on_tells_what_it_holds_too() {
+        let (ledger, totals) = run(50);
+        ledger.seats[1].publish(PageCount(25));
+        let document = live(&totals, &ledger, Bytes::mib(150));
+        assert_eq!(
+            (&document["used_bytes"], &document["pages_stored"]),
+            (&json!(102_400), &json!(100))
+        );
+        for name in Group::Held.names() {
+            assert_eq!(document["held"][name], 0, "{name}");
+        }
     }
 }

@@ -9,15 +9,13 @@ const DEPTH_MAX: usize = 1000;
 
 /// Whether `process` descends from `ancestor`.
 pub(crate) fn is_below(process: u32, ancestor: u32) -> bool {
-    let mut at = process;
-    for _ in 0..DEPTH_MAX {
-        match parent(at) {
-            Some(parent) if parent == ancestor => return true,
-            Some(parent) if parent > 1 => at = parent,
-            _ => return false,
-        }
-    }
-    false
+    lineage(process).skip(1).any(|other| other == ancestor)
+}
+
+/// `process`, its parent, the parent of that, and so on, as far as they are there.
+pub(crate) fn lineage(process: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(process), |child| parent(*child).filter(|parent| *parent > 0))
+        .take(DEPTH_MAX)
 }
 
 /// `root` and all that descend from it now. Processes that end meanwhile are left out.

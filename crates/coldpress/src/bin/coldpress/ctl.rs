@@ -1,0 +1,218 @@
+//! `coldpress ctl`: sees and turns the knobs of a run, through the socket of its launcher.
+//!
+//! The socket's path has the launcher's number in it and stands in /proc, so a run is found from
+//! the number of any of its processes; who really listens there is asked of the kernel. Whether the
+//! caller may is decided by the launcher.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use coldpress_sys::net::{self, DESCRIPTORS_MAX};
+use coldpress_sys::{AsFd, OwnedFd, SysError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+
+use crate::args::{CtlArgs, CtlVerb};
+use crate::broker::SOCKET_NAME;
+use crate::control::{self, ANSWER_MAX};
+use crate::failure::{Failure, Result};
+use crate::preload::directory_prefix;
+use crate::{say, tree};
+
+/// Launchers answer within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Does what `args` ask for. Exit status 1 when that fails.
+pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {
+    match try_ctl(args) {
+        Ok(text) => {
+            // Whoever closed standard output does not want to read on.
+            let _ = io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            say(failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is to be printed.
+fn try_ctl(args: &CtlArgs) -> Result<String> {
+    let none = Vec::new();
+    let settings = match &args.verb {
+        CtlVerb::Get { .. } => &none,
+        CtlVerb::Set { settings } => settings,
+    };
+    let launcher = find_launcher(args.process)?;
+    let document = ask(&launcher, settings)?;
+    match &args.verb {
+        CtlVerb::Get { name: Some(name) } => one(&document, name, args.json),
+        CtlVerb::Get { name: None } if args.json => Ok(format!("{document:#}\n")),
+        CtlVerb::Get { name: None } => Ok(lines(&document)),
+        CtlVerb::Set { .. } if args.json => Ok(format!("{:#}\n", document["knobs"])),
+        CtlVerb::Set { settings } => {
+            // The launcher has taken them, so each has a name that it knows.
+            let names = settings.iter().filter_map(|setting| setting.split_once('='));
+            names.map(|(name, _)| Ok(format!("{name} {}", one(&document, name, false)?))).collect()
+        }
+    }
+}
+
+/// A launcher that listens.
+struct Launcher {
+    process: u32,
+    socket: PathBuf,
+}
+
+/// The launcher of the run that `process` belongs to: itself, or the nearest above it.
+fn find_launcher(process: u32) -> Result<Launcher> {
+    let Ok(sockets) = fs::read_to_string(format!("/proc/{process}/net/unix")) else {
+        let cause = format!("there is no process {process}");
+        return Err(Failure::ours(cause, "`pgrep -a coldpress` lists the runs"));
+    };
+    let found = tree::lineage(process).find_map(|candidate| {
+        let socket = socket_of(&sockets, candidate)?;
+        Some(Launcher { process: candidate, socket })
+    });
+    found.ok_or_else(|| {
+        let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        Failure::ours(
+            format!("process {process} ({}) is in no coldpress run", name.trim_end()),
+            "give the number of a `coldpress run`, which `pgrep -a coldpress` lists, or of a \
+             program under one",
+        )
+    })
+}
+
+/// The socket of the run that `launcher` leads, in a /proc/net/unix (its last field, unix(7)).
+fn socket_of(sockets: &str, launcher: u32) -> Option<PathBuf> {
+    let prefix = directory_prefix(launcher);
+    sockets.lines().find_map(|line| {
+        // The names of abstract sockets begin with "@".
+        let path = Path::new(line.get(line.find(" /")? + 1..)?);
+        let directory = path.parent()?.file_name()?.to_str()?;
+        (path.ends_with(SOCKET_NAME) && directory.starts_with(&prefix)).then(|| path.to_owned())
+    })
+}
+
+/// Asks `launcher` to turn knobs as `settings` say; the figures after that.
+fn ask(launcher: &Launcher, settings: &[String]) -> Result<Value> {
+    let process = launcher.process;
+    let failed = |error: SysError| {
+        let cause = format!("cannot talk to the launcher, process {process}: {error}");
+        Failure::ours(cause, "run this as the user who started it, or as root, in its container")
+    };
+    let path = CString::new(launcher.socket.as_os_str().as_encoded_bytes())
+        .expect("a line of text holds no zero");
+    let socket = net::connect(&path).map_err(failed)?;
+    // Anybody could have made a directory of that name.
+    if net::peer(socket.as_fd()).map_err(failed)?.process != process {
+        let cause = format!("{} is not of process {process}", launcher.socket.display());
+        return Err(Failure::ours(cause, "run this where that process sees the same numbers"));
+    }
+    // A launcher that refuses the caller has said so and closed before it read anything.
+    let sent = net::send(socket.as_fd(), &control::request(settings), &[]);
+    let silent = || {
+        let cause = format!("the launcher, process {process}, gives no answer that is understood");
+        Failure::ours(cause, "try again; or it is of another version of coldpress")
+    };
+    wait_for(&socket).ok_or_else(silent)?;
+    let mut answer = vec![0; ANSWER_MAX];
+    let mut fds = [const { None }; DESCRIPTORS_MAX];
+    let mut receive = || net::receive(socket.as_fd(), &mut answer, &mut fds);
+    // Of a closed connection the kernel tells once that it was, then gives what was said.
+    let length = receive().or_else(|_| receive()).and_then(|length| match length {
+        0 => sent.map(|()| 0),
+        _ => Ok(length),
+    });
+    control::of_answer(&answer[..length.map_err(failed)?]).ok_or_else(silent)?
+}
+
+/// Waits for a packet, or for the end of the connection. `None` when neither comes.
+fn wait_for(socket: &OwnedFd) -> Option<()> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    let timeout = Timespec::try_from(PATIENCE).expect("a patience is short");
+    poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0).then_some(())
+}
+
+/// The value of `name` alone.
+fn one(document: &Value, name: &str, is_json: bool) -> Result<String> {
+    let found = flat(document).into_iter().find(|(known, _)| known == name);
+    match found {
+        Some((_, value)) if is_json => Ok(format!("{value}\n")),
+        Some((_, value)) => Ok(format!("{}\n", plain(value))),
+        None => Err(Failure::ours(
+            format!("there is no knob or counter \"{name}\" in this run"),
+            "`coldpress ctl PID get` lists them all",
+        )),
+    }
+}
+
+/// The document as lines.
+fn lines(document: &Value) -> String {
+    flat(document).iter().map(|(name, value)| format!("{name} {}\n", plain(value))).collect()
+}
+
+/// Every figure by name: the knobs, what is held, what the run counts, what zswap counts, and the
+/// classes of the histograms that are not empty.
+fn flat(document: &Value) -> Vec<(String, &Value)> {
+    let members = |name: &str| document.get(name).and_then(Value::as_object).into_iter().flatten();
+    let of_run = document.as_object().into_iter().flatten();
+    let of_run = of_run.filter(|(_, value)| !value.is_object());
+    let named = members("knobs").chain(members("held")).chain(of_run).chain(members("zswap"));
+    let classes = members("histograms").flat_map(|(name, classes)| {
+        let classes = classes.as_array().into_iter().flatten();
+        classes.map(move |class| (format!("{name}_below_{}", class["below"]), &class["count"]))
+    });
+    named.map(|(name, value)| (name.clone(), value)).chain(classes).collect()
+}
+
+/// A value without the quotes of JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_run_is_found_by_the_number_in_its_path() {
+        let sockets = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0000000000000000: 00000002 00000000 00010000 0005 01 11 /run/user/1/x/socket\n\
+            0000000000000000: 00000002 00000000 00010000 0005 01 12 @/coldpress-7-x/socket\n\
+            0000000000000000: 00000002 00000000 00010000 0005 01 13 /tmp/coldpress-77-Ab/socket\n\
+            0000000000000000: 00000002 00000000 00010000 0005 01 14\n\
+            0000000000000000: 00000002 00000000 00010000 0005 01 15 /a b/coldpress-7-Ab/socket\n";
+        assert_eq!(socket_of(sockets, 77), Some("/tmp/coldpress-77-Ab/socket".into()));
+        assert_eq!(socket_of(sockets, 7), Some("/a b/coldpress-7-Ab/socket".into()));
+        assert_eq!(socket_of(sockets, 8), None);
+    }
+
+    #[test]
+    fn values_are_printed_one_a_line_or_alone() {
+        let document = json!({
+            "budget_bytes": 5,
+            "knobs": { "codec": "zstd:3" },
+            "held": { "pool_pages": 9 },
+            "zswap": { "renamed": 4 },
+            "histograms": { "load_ns": [{ "below": 4096, "count": 2 }] },
+        });
+        let text = "codec zstd:3\npool_pages 9\nbudget_bytes 5\nrenamed 4\nload_ns_below_4096 2\n";
+        assert_eq!(lines(&document), text);
+        let some = [("codec", "zstd:3"), ("pool_pages", "9"), ("load_ns_below_4096", "2")];
+        for (name, value) in some {
+            assert_eq!(one(&document, name, false), Ok(format!("{value}\n")), "{name}");
+        }
+        assert_eq!(one(&document, "codec", true), Ok("\"zstd:3\"\n".to_owned()));
+        let failure = one(&document, "absent", false).unwrap_err();
+        assert!(failure.cause.contains("\"absent\""), "{failure}");
+    }
+}

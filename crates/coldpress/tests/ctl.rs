@@ -1,0 +1,245 @@
+//! The risk: `coldpress ctl` turns the knobs of another run, or half of them, or lets in somebody
+//! who has no business there, or leaves a user with an error that does not help.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Uid and gid of nobody on Debian and most others; any that is not ours does.
+const NOBODY: u32 = 65534;
+/// What runs while it is controlled: says its number, and ends with its input.
+const WAITING: &str = "echo $$; read line; exit 7";
+
+/// `coldpress` with `args` and no setting from outside.
+fn coldpress(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("COLDPRESS_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(args);
+    command
+}
+
+/// `coldpress ctl PID` with `args`.
+fn ctl(process: u32, args: &[&str]) -> Output {
+    let process = process.to_string();
+    coldpress(&[&["ctl", &process], args].concat()).output().expect("the command is built")
+}
+
+/// Standard output of a `ctl` that must succeed, without a word on standard error.
+fn told(process: u32, args: &[&str]) -> String {
+    let output = ctl(process, args);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).expect("names and numbers")
+}
+
+/// Asserts an exit status and one line of standard error with all of `parts`.
+fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert!(output.stdout.is_empty());
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
+/// Whether programs can be managed here; says so when not.
+fn can_manage() -> bool {
+    let doctor = coldpress(&["doctor"]).output().expect("the command is built");
+    if !doctor.status.success() {
+        eprintln!("skipped: this machine cannot run coldpress");
+    }
+    doctor.status.success()
+}
+
+/// A run that waits.
+struct Waiting {
+    launcher: Child,
+    input: Option<ChildStdin>,
+    program: u32,
+}
+
+impl Waiting {
+    /// Starts `coldpress run` with `options` and a shell that runs `script`, which says the number
+    /// of the program first.
+    fn start(options: &[&str], script: &str) -> Self {
+        let words = [&["run", "-q", "-m", "64M"], options, &["--", "sh", "-c", script]].concat();
+        let mut command = coldpress(&words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut launcher = command.spawn().expect("the command is built");
+        let output = launcher.stdout.as_mut().expect("it is piped");
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line).expect("the shell prints text");
+        let program = line.trim().parse().expect("the shell's number");
+        let input = launcher.stdin.take();
+        Self { launcher, input, program }
+    }
+
+    fn launcher(&self) -> u32 {
+        self.launcher.id()
+    }
+
+    /// Lets the program end, which must not have noticed anything.
+    fn finish(mut self) {
+        drop(self.input.take());
+        assert_eq!(self.launcher.wait().expect("it is our child").code(), Some(7));
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // The program ends with its input, and the launcher with the program.
+        drop(self.input.take());
+        let _ = self.launcher.wait();
+    }
+}
+
+#[test]
+fn knobs_are_seen_and_turned_by_either_number() {
+    if !can_manage() {
+        return;
+    }
+    let run = Waiting::start(&[], WAITING);
+    for process in [run.launcher(), run.program] {
+        let text = told(process, &["get"]);
+        for name in ["codec", "max_pool_percent", "pool_pages", "stored_pages", "budget_bytes"] {
+            assert_eq!(
+                text.lines().filter(|line| line.starts_with(&format!("{name} "))).count(),
+                1
+            );
+        }
+    }
+    assert_eq!(told(run.program, &["get", "codec"]), "lz4\n");
+    let turned = told(run.program, &["set", "codec=zstd:3", "max_pool_percent=30"]);
+    assert_eq!(turned, "codec zstd:3\nmax_pool_percent 30\n");
+    assert_eq!(told(run.launcher(), &["get", "codec"]), "zstd:3\n");
+    assert_eq!(told(run.launcher(), &["get", "max_pool_percent", "--json"]), "30\n");
+    let document: Value = serde_json::from_str(&told(run.program, &["--json", "get"])).unwrap();
+    assert_eq!(document["knobs"]["codec"], "zstd:3");
+    assert_eq!(document["zswap"]["reject_compress_poor"], 0);
+    assert_eq!(document["held"]["outstanding_flushes"], 0);
+    assert_eq!(document["budget_bytes"], 64 << 20);
+    run.finish();
+}
+
+#[test]
+fn a_wrong_setting_turns_nothing_and_says_what_is_possible() {
+    if !can_manage() {
+        return;
+    }
+    let run = Waiting::start(&[], WAITING);
+    let before = told(run.program, &["get"]);
+    for (setting, parts) in [
+        ("max_pool_percent=91", &["max_pool_percent=91", "1 to 90", "nothing was changed"][..]),
+        ("frob=1", &["\"frob\"", "max_pool_percent", "same_filled"]),
+        ("codec=gzip", &["gzip", "lz4, lzo"]),
+        ("codec", &["\"codec\"", "NAME=VALUE"]),
+        ("", &["NAME=VALUE"]),
+        ("writeback_limit=1", &["64 KiB", "none"]),
+    ] {
+        let output = ctl(run.program, &["set", "enabled=off", setting]);
+        assert_fails(&output, 1, parts);
+    }
+    assert_fails(&ctl(run.program, &["get", "frob"]), 1, &["\"frob\"", "ctl PID get"]);
+    let knobs = |text: &str| text.lines().take(11).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(knobs(&told(run.program, &["get"])), knobs(&before));
+    run.finish();
+}
+
+#[test]
+fn what_is_no_run_is_named() {
+    // The test itself is in no run, and the number below is above what Linux gives out.
+    assert_fails(&ctl(std::process::id(), &["get"]), 1, &["is in no coldpress run", "pgrep"]);
+    assert_fails(&ctl(5_000_000, &["get"]), 1, &["no process 5000000", "pgrep"]);
+    let usage = coldpress(&["ctl", "x", "get"]).output().unwrap();
+    assert_eq!(usage.status.code(), Some(2));
+    for args in [&["ctl"][..], &["ctl", "1"], &["ctl", "1", "set"], &["ctl", "1", "frob"]] {
+        assert_eq!(coldpress(args).output().unwrap().status.code(), Some(2), "{args:?}");
+    }
+    let help = coldpress(&["ctl", "--help"]).output().unwrap();
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    for part in ["max_pool_percent (1 to 90; default 50)", "Examples:", "coldpress ctl 4711 get"] {
+        assert!(help.contains(part), "{part:?} is not in: {help}");
+    }
+    if !can_manage() {
+        return;
+    }
+    // A program that outlives its launcher has no run any more.
+    let output = coldpress(&["run", "-q", "-m", "64M", "--", "sh", "-c"])
+        .arg("sleep 20 >&- 2>&- & echo $!")
+        .output()
+        .unwrap();
+    let orphan: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+    assert_fails(&ctl(orphan, &["get"]), 1, &["is in no coldpress run"]);
+    Command::new("kill").arg(orphan.to_string()).status().unwrap();
+}
+
+#[test]
+fn a_run_within_a_run_is_told_apart() {
+    if !can_manage() {
+        return;
+    }
+    let ours = env!("CARGO_BIN_EXE_coldpress");
+    let inner = format!("exec {ours} run -q -m 32M --set codec=lzo -- sh -c '{WAITING}'");
+    let run = Waiting::start(&[], &inner);
+    assert_eq!(told(run.program, &["get", "budget_bytes"]), format!("{}\n", 32 << 20));
+    assert_eq!(told(run.launcher(), &["get", "budget_bytes"]), format!("{}\n", 64 << 20));
+    told(run.launcher(), &["set", "codec=zstd:5"]);
+    assert_eq!(told(run.program, &["get", "codec"]), "lzo\n");
+    run.finish();
+}
+
+#[test]
+fn knobs_can_be_set_at_the_start_and_are_in_the_statistics() {
+    if !can_manage() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let stats = directory.path().join("stats.json");
+    let path = stats.to_str().expect("temporary directories have plain names");
+    let options = ["--max-pool-percent", "40", "--set", "codec=lzo,writeback=off", "--stats", path];
+    let run = Waiting::start(&options, WAITING);
+    for (name, value) in [("codec", "lzo"), ("writeback", "off"), ("max_pool_percent", "40")] {
+        assert_eq!(told(run.program, &["get", name]), format!("{value}\n"));
+    }
+    told(run.program, &["set", "writeback_limit=1G"]);
+    run.finish();
+    let document: Value = serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap();
+    assert_eq!(document["knobs"]["codec"], "lzo");
+    assert_eq!(document["knobs"]["writeback_limit"], 1 << 30);
+    for (setting, part) in [("max_pool_percent=0", "1 to 90"), ("frob=1", "there is no knob")] {
+        let output = coldpress(&["run", "--set", setting, "true"]).output().unwrap();
+        assert_fails(&output, 125, &[setting.split_once('=').unwrap().0, part]);
+    }
+}
+
+#[test]
+fn strangers_are_refused() {
+    if !fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0) {
+        return eprintln!("skipped: only root can be somebody else");
+    }
+    if !can_manage() {
+        return;
+    }
+    let run = Waiting::start(&[], WAITING);
+    // The command itself may lie where nobody may look.
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = directory.path().join("coldpress");
+    fs::copy(env!("CARGO_BIN_EXE_coldpress"), &copy).unwrap();
+    for verb in [&["get"][..], &["set", "enabled=off"]] {
+        let mut command = Command::new(&copy);
+        command.args(["ctl", &run.program.to_string()]).args(verb);
+        let output = command.uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();
+        assert_fails(&output, 1, &["user 65534", "user 0"]);
+    }
+    assert_eq!(told(run.program, &["get", "enabled"]), "on\n");
+    run.finish();
+}

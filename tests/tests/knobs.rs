@@ -1,0 +1,143 @@
+//! Risk: a knob that is turned while pages are stored loses one, stops the program, or does
+//! nothing.
+//!
+//! Programs hold memory that does not fit their budget and go over it again and again, while knobs
+//! are turned from outside. Their output must be that of a plain run, and the statistics must show
+//! what was asked for.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Live, Run};
+use coldpress_tests::machine::{self, fixture, require};
+
+/// A program must reach its "ready" within this, on a busy machine.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// A program that is not done by then hangs.
+const HANG: Duration = Duration::from_secs(120);
+const BUDGET: Bytes = Bytes::mib(32);
+
+/// `hold.py` on 64 MiB.
+fn hold(rounds: &str) -> Option<Job> {
+    let job = Job::new("hold", require("python3")?).arg(fixture("hold.py"));
+    Some(job.args(["private", "64", rounds]))
+}
+
+/// Turns knobs of a run, which must be possible.
+fn set(live: &Live, settings: &[&str]) {
+    let (launcher, root) = (machine::coldpress(), live.root().to_string());
+    let output = Command::new(launcher).args(["ctl", &root, "set"]).args(settings).output();
+    let output = output.expect("the command is built");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs `job` within [`BUDGET`] and lets `turn` turn knobs when it is ready; asserts the output of
+/// a plain run.
+fn turned(job: &Job, turn: impl FnOnce(&Live)) -> Run {
+    let plain = job.plain();
+    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    let live = Live::start(job, Some(BUDGET));
+    live.wait_for_output("ready\n", READY_MAX);
+    turn(&live);
+    let run = live.finish(HANG);
+    println!("{run}");
+    run.assert_same(&plain);
+    run
+}
+
+#[test]
+fn a_smaller_pool_and_another_codec_are_in_force_at_once() {
+    let Some(job) = hold("6") else { return };
+    let run = turned(&job, |live| set(live, &["max_pool_percent=10", "codec=zstd:1"]));
+    let stats = run.stats();
+    assert_eq!(stats.at("knobs", "max_pool_percent"), 10);
+    assert_eq!(stats.at("zswap", "codec_switched"), 1);
+    // Half of the budget would have held them all.
+    assert!(stats.at("zswap", "flushed_pages") > 0, "the pool was not made smaller");
+    run.assert_within_budget();
+}
+
+#[test]
+fn codecs_switched_under_load_lose_nothing() {
+    let Some(job) = hold("12") else { return };
+    let codecs = ["zstd:1", "lzo", "zstd:9", "lz4", "zstd:-5", "lzo", "lz4"];
+    let run = turned(&job, |live| {
+        for codec in codecs {
+            set(live, &[&format!("codec={codec}")]);
+            thread::sleep(Duration::from_millis(100));
+        }
+    });
+    assert!(run.stats().at("zswap", "codec_switched") >= 6);
+    run.assert_stored();
+    run.assert_within_budget();
+}
+
+/// Pages that are refused stay in the program: it goes on, above its budget, and comes back below
+/// when they are wanted again.
+#[test]
+fn pages_that_are_refused_stay_in_the_program() {
+    let Some(job) = hold("12") else { return };
+    let run = turned(&job, |live| {
+        for (off, on) in [
+            ("enabled=off", "enabled=on"),
+            // Every page but those of one word, as a quarter of each is noise.
+            ("max_compression_ratio=1", "max_compression_ratio=80"),
+        ] {
+            set(live, &[off, "keep_incompressible=off"]);
+            thread::sleep(Duration::from_millis(400));
+            set(live, &[on, "keep_incompressible=on"]);
+            thread::sleep(Duration::from_millis(400));
+        }
+    });
+    let stats = run.stats();
+    for counter in ["reject_disabled", "reject_compress_poor"] {
+        assert!(stats.at("zswap", counter) > 0, "{counter}");
+    }
+    // Refusing costs a moment of a service thread, not all of it.
+    assert!(run.wall < Duration::from_secs(60), "{:?}", run.wall);
+    run.assert_stored();
+}
+
+#[test]
+fn no_more_is_written_than_the_limit_of_a_period() {
+    let Some(job) = hold("4") else { return };
+    let options = ["--set", "max_pool_percent=10,writeback_limit=1M"];
+    let run = turned(&job.options(options), |_| {});
+    let written = run.stats().at("zswap", "flushed_bytes");
+    assert!(written > 0 && written <= 1 << 20, "{written}");
+    assert!(run.stats().at("zswap", "reject_writeback_limit") > 0);
+    run.assert_within_budget();
+}
+
+/// Memory that is moved while its pages are refused has to be kept all the same.
+#[test]
+fn every_byte_survives_torture_while_knobs_are_turned() {
+    const TURNS: [&[&str]; 8] = [
+        &["enabled=off"],
+        &["enabled=on", "keep_incompressible=off", "max_compression_ratio=40"],
+        &["codec=zstd:1", "max_mean_zsize=600"],
+        &["max_pool_percent=5", "accept_threshold_percent=60"],
+        &["writeback=off", "same_filled=off"],
+        &["codec=lzo", "max_compression_ratio=80", "writeback=on", "writeback_limit=3M"],
+        &["writeback_limit=none", "max_mean_zsize=4096", "keep_incompressible=on"],
+        &["codec=lz4", "max_pool_percent=50", "accept_threshold_percent=100", "same_filled=on"],
+    ];
+    const TORTURE: [&str; 8] =
+        ["--seconds", "12", "--seed", "5", "--bytes", "160000000", "--threads", "2"];
+    let job = Job::new("torture", env!("CARGO_BIN_EXE_torture")).args(TORTURE);
+    let live = Live::start(&job, Some(Bytes::mib(64)));
+    for turn in TURNS.iter().cycle().take(48) {
+        thread::sleep(Duration::from_millis(200));
+        set(&live, turn);
+    }
+    let run = live.finish(HANG);
+    println!("{run}");
+    let output = String::from_utf8_lossy(&run.stdout);
+    let last = output.lines().last().unwrap_or_default();
+    assert!(run.code == 0 && last.starts_with("torture: OK "), "{output}\n{}", run.stderr);
+    for counter in ["reject_disabled", "reject_compress_poor", "reject_mean_poor"] {
+        assert!(run.stats().at("zswap", counter) > 0, "{counter}; {}", run.stderr);
+    }
+}
