@@ -263,12 +263,11 @@ impl Segments<'_> {
         }
     }
 
-    /// Empties the segment of frame `from`, and makes a segment of frame `to`; `from` is left to
-    /// the caller. `false`, and nothing taken, when its objects find no place.
+    /// Empties `segment`, of which `from` is a frame, and makes a segment of frame `to`; `from` is
+    /// left to the caller. `false`, and nothing taken, when its objects find no place.
     ///
     /// # Safety
-    /// `from` is a frame of a segment, and `owner` and `order` were set with it. `to` is handed out
-    /// and nobody uses it.
+    /// `to` is handed out and nobody uses it.
     pub(super) unsafe fn exchange(&mut self, from: FrameId, to: FrameId, segment: Segment) -> bool {
         self.stop_draining();
         self.begin_with(segment);

@@ -310,7 +310,7 @@ impl Pool for Segments<'_> {
 
 impl Migrate for Segments<'_> {
     unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, _: u8) -> bool {
-        // SAFETY: `from` is ours and `to` is handed out to us.
+        // SAFETY: `to` is handed out to us.
         unsafe { self.exchange(from, to, Segment(owner)) }
     }
 }
