@@ -5,6 +5,7 @@
 
 mod any;
 mod bitmap;
+mod descriptor_ref;
 mod handles;
 #[cfg(test)]
 mod naive;

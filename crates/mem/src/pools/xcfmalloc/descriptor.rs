@@ -12,8 +12,9 @@ use core::mem::size_of;
 use core::ptr::NonNull;
 use core::slice;
 
-use coldpress_sys::{Bytes, PAGE_BYTES};
+use coldpress_sys::PAGE_BYTES;
 
+use super::super::descriptor_ref::DescriptorRef;
 use super::blocks::Blocks;
 use crate::frames::FrameId;
 
@@ -23,33 +24,10 @@ pub(super) const GRANULE_MIN: usize = 16;
 pub(super) const HEADER: usize = size_of::<BlockRef>();
 /// The most one block holds.
 pub(super) const PAYLOAD_MAX: usize = PAGE_BYTES - HEADER;
-/// Slab objects lie at multiples of this.
-const REF_UNIT: usize = 16;
 const DESCRIPTOR: Layout = Layout::new::<Block>();
 
-/// Names a block: where its descriptor lies in the span of frames, in units of 16 bytes. Zero is
-/// none, as no slab object lies at the start of the span.
-#[repr(transparent)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BlockRef(u32);
-
-impl BlockRef {
-    pub(super) const NONE: Self = Self(0);
-
-    pub(super) fn is_some(self) -> bool {
-        self != Self::NONE
-    }
-
-    /// The number that stands for the ref in a handle word.
-    pub(super) fn to_word(self) -> u32 {
-        self.0
-    }
-
-    /// The ref a handle word keeps.
-    pub(super) fn from_word(word: u32) -> Self {
-        Self(word)
-    }
-}
+/// Names a block, by its descriptor.
+pub(super) type BlockRef = DescriptorRef;
 
 /// Where a block lies: its frame in the upper 24 bits, its first granule below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +102,7 @@ impl Blocks<'_> {
         // SAFETY: the slab object has this layout, and nobody knows it yet.
         unsafe { descriptor.cast::<Block>().write(block) };
         self.descriptors += 1;
-        let offset = self.frames.offset_of(descriptor);
-        let name = BlockRef((offset.0 / REF_UNIT) as u32);
+        let name = BlockRef::of(descriptor, self.frames);
         self.set_header(block.place, name);
         Some(name)
     }
@@ -193,7 +170,6 @@ impl Blocks<'_> {
     }
 
     fn address(&self, block: BlockRef) -> NonNull<Block> {
-        assert!(block.is_some(), "no block");
-        self.frames.address_at(Bytes(block.0 as usize * REF_UNIT)).cast()
+        block.address(self.frames).cast()
     }
 }

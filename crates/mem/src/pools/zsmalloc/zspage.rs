@@ -21,39 +21,17 @@ use core::mem::size_of;
 use core::ptr::NonNull;
 use core::slice;
 
-use coldpress_sys::{Bytes, PageCount};
+use coldpress_sys::PageCount;
 
+use super::super::descriptor_ref::{DescriptorRef, REF_UNIT};
 use super::held::{HeldFrames, Owner};
 use super::size_class::SizeClass;
 use super::slots::{self, NO_FRAME, Slots};
 use crate::frames::{FrameAllocator, FrameId};
 use crate::slab::Heap;
 
-/// Slab objects lie at multiples of this.
-const REF_UNIT: usize = 16;
-
-/// Names a zspage: where its descriptor lies in the span of frames, in units of 16 bytes. Zero is
-/// none, as no slab object lies at the start of the span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ZspageRef(u32);
-
-impl ZspageRef {
-    pub(super) const NONE: Self = Self(0);
-
-    pub(super) fn is_some(self) -> bool {
-        self != Self::NONE
-    }
-
-    /// The number that stands for the ref in a handle word.
-    pub(super) fn to_word(self) -> u32 {
-        self.0
-    }
-
-    /// The ref a handle word keeps.
-    pub(super) fn from_word(word: u32) -> Self {
-        Self(word)
-    }
-}
+/// Names a zspage, by its descriptor.
+pub(super) type ZspageRef = DescriptorRef;
 
 /// The head of a descriptor; the frames, four bytes each, and the words of [`Slots`] follow it.
 #[repr(C)]
@@ -96,8 +74,7 @@ impl<'f> Zspages<'f> {
             (0..class.chain.into()).for_each(|index| tail.add(index).write(NO_FRAME));
             tail.add(class.chain.into()).write_bytes(0, Slots::words(class));
         }
-        let offset = self.held.allocator.offset_of(descriptor.cast());
-        Some(ZspageRef((offset.0 / REF_UNIT) as u32))
+        Some(ZspageRef::of(descriptor.cast(), self.held.allocator))
     }
 
     /// Gives a zspage's frames and descriptor back. No ref to it may be left, nor any object of it.
@@ -268,8 +245,7 @@ impl<'f> Zspages<'f> {
     }
 
     fn address(&self, zspage: ZspageRef) -> NonNull<Zspage> {
-        assert!(zspage.is_some(), "no zspage");
-        self.held.allocator.address_at(Bytes(zspage.0 as usize * REF_UNIT)).cast()
+        zspage.address(self.held.allocator).cast()
     }
 
     /// Checks the heap of descriptors.
