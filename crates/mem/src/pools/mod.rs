@@ -149,6 +149,14 @@ pub trait Pool {
     fn check(&mut self);
 }
 
+/// Refuses a size that no pool takes.
+fn check_size(size: Bytes) -> Result<(), AllocError> {
+    if size.0 == 0 || size > OBJECT_MAX {
+        return Err(AllocError::BadSize { size });
+    }
+    Ok(())
+}
+
 /// Moves nothing, for a pool whose frames cannot be moved.
 struct Nobody;
 

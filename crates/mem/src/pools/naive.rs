@@ -13,9 +13,7 @@ pub(super) struct Naive {
 
 impl Pool for Naive {
     fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
-        if size.0 == 0 || size > OBJECT_MAX {
-            return Err(AllocError::BadSize { size });
-        }
+        check_size(size)?;
         self.names += 1;
         self.objects.insert(self.names, vec![0; size.0]);
         Ok(Handle(self.names))

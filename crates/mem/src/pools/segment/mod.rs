@@ -29,7 +29,9 @@ mod tests;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::handles::HandleTable;
-use super::{AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats};
+use super::{
+    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, check_size,
+};
 use crate::frames::{FrameAllocator, FrameId, Migrate, MoveClaim, Shrunk};
 use drain::Drain;
 use holes::Holes;
@@ -215,9 +217,7 @@ impl<'f> Segments<'f> {
 
 impl Pool for Segments<'_> {
     fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
-        if size.0 == 0 || size > OBJECT_MAX {
-            return Err(AllocError::BadSize { size });
-        }
+        check_size(size)?;
         let wanted = block_of(size.0);
         let hole = self.hole(wanted).ok_or(AllocError::NoFrame)?;
         let location = Location { at: hole.at, order: hole.order, size: size.0 };

@@ -34,7 +34,9 @@ mod tests;
 use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 
 use super::handles::HandleTable;
-use super::{AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats};
+use super::{
+    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, check_size,
+};
 use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 use blocks::Blocks;
 use descriptor::{BlockRef, GRANULE_MIN};
@@ -139,9 +141,7 @@ impl<'f> Xcfmalloc<'f> {
 
 impl Pool for Xcfmalloc<'_> {
     fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
-        if size.0 == 0 || size > OBJECT_MAX {
-            return Err(AllocError::BadSize { size });
-        }
+        check_size(size)?;
         let Some(handle) = self.alloc_chain(size) else {
             self.blocks.release_if_unused();
             return Err(AllocError::NoFrame);

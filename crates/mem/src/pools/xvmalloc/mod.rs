@@ -30,7 +30,9 @@ mod tests;
 use coldpress_sys::Bytes;
 
 use super::handles::HandleTable;
-use super::{AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats};
+use super::{
+    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, check_size,
+};
 use crate::frames::{FrameAllocator, Shrunk};
 use blocks::{Blocks, PAYLOAD_MAX, Place};
 
@@ -99,9 +101,7 @@ impl<'f> Xvmalloc<'f> {
 
 impl Pool for Xvmalloc<'_> {
     fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
-        if size.0 == 0 || size > OBJECT_MAX {
-            return Err(AllocError::BadSize { size });
-        }
+        check_size(size)?;
         let place = self.blocks.take(size.0).ok_or(AllocError::NoFrame)?;
         let word = Location { place, size: size.0 as u16 }.to_word();
         let Some(handle) = self.handles.insert(word) else {

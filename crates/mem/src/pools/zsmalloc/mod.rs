@@ -29,7 +29,7 @@ mod zspage;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::handles::HandleTable;
-use super::{AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats};
+use super::{AllocError, ClassStats, Compacted, Handle, Nobody, Pool, PoolStats, check_size};
 use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 use held::{Held, Owner};
 use lists::Lists;
@@ -126,9 +126,7 @@ const HUGE: usize = 0;
 
 impl Pool for Zsmalloc<'_> {
     fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
-        if size.0 == 0 || size > OBJECT_MAX {
-            return Err(AllocError::BadSize { size });
-        }
+        check_size(size)?;
         let number = self.classes.class_of(size);
         let place = self.take_place(number).ok_or(AllocError::NoFrame)?;
         let location = Location { place, size: size.0 as u16 };
