@@ -138,7 +138,10 @@ impl FrameSource for Zones {
         let online = self.frames.online();
         // SAFETY: the caller's `migrate` knows every owner, and nobody uses the frames meanwhile.
         let shrunk = unsafe {
-            self.frames.shrink_to(Bytes(kept * BLOCK_FRAMES * PAGE_BYTES), &mut Mover(migrate))
+            self.frames.shrink_to(
+                Bytes(kept * BLOCK_FRAMES * PAGE_BYTES),
+                &mut Mover(&self.frames, migrate),
+            )
         };
         let gone = online - shrunk.online;
         if gone > Bytes(0) {
@@ -156,10 +159,18 @@ impl FrameSource for Zones {
 }
 
 /// Moves frames that nobody has written to.
-struct Mover<'a, 'm>(&'a mut crate::frames::Migrate<'m>);
+struct Mover<'a, 'm>(&'a FrameAllocator, &'a mut crate::frames::Migrate<'m>);
 
 impl Migrate for Mover<'_, '_> {
-    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, _: u8) -> bool {
-        (self.0)(from.index(), to.index(), owner)
+    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
+        let moved = (self.1)(from.index(), to.index(), owner);
+        if moved {
+            // SAFETY: who moved uses the one frame from now on, and the other no more.
+            unsafe {
+                self.0.set_owner(to, owner, index);
+                self.0.free(from);
+            }
+        }
+        moved
     }
 }

@@ -20,14 +20,13 @@ const BATCH_BLOCKS: usize = 64;
 
 /// Who can move frames.
 pub trait Migrate {
-    /// Copies the bytes of `from` to `to`, or what is in them anywhere, and makes the owner use
-    /// `to` and no more `from`. It may take other frames, and free others of its own. `false`:
-    /// `from` cannot be left now, and `to` is not used. `to` has the owner and index of `from`
-    /// already; the mover may set others.
+    /// Copies the bytes of `from` to `to`, or what is in them anywhere, makes the owner use `to`
+    /// and names it there ([`FrameAllocator::set_owner`]), and frees `from`. It may take other
+    /// frames, and free others of its own. `false`: `from` cannot be left now, or was freed by
+    /// another thread, and `to` is not used.
     ///
     /// # Safety
-    /// `from` is handed out with this `owner` and `index` ([`FrameAllocator::set_owner`]); `to` is
-    /// handed out and nobody uses it.
+    /// `from` had this `owner` and `index` a moment ago; `to` is handed out and nobody uses it.
     unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool;
 }
 
@@ -78,7 +77,8 @@ impl FrameAllocator {
     ///
     /// # Safety
     /// `mover` moves for every owner that was set in this allocator ([`FrameAllocator::set_owner`])
-    /// and whose frame is not freed, and nobody else uses or frees such frames meanwhile.
+    /// and whose frame is not freed. If others use or free such frames meanwhile, it knows how to
+    /// wait for them, or to leave a frame alone.
     pub unsafe fn shrink_to(&self, bytes: Bytes, mover: &mut dyn Migrate) -> Shrunk {
         let target = Bytes(bytes.0.div_ceil(BLOCK_BYTES) * BLOCK_BYTES);
         let mut held_back = HeldBack::default();
@@ -148,20 +148,15 @@ impl Shrink<'_> {
         for frame in Chunk::block(block).frames() {
             let Descriptor::Movable { owner, index } = tables.get(frame) else { continue };
             let Some(to) = self.target() else { return };
-            // Before the move, so that the mover may name another owner.
-            tables.set(to.0, Descriptor::Movable { owner, index });
-            // SAFETY: the descriptor was set by `set_owner`, and the frame is not freed meanwhile,
-            // by the promise of `shrink_to`; `to` was just handed to us.
-            let moved = unsafe { mover.migrate(FrameId(frame), to, owner, index) };
-            let left = if moved {
+            // SAFETY: the descriptor was set by `set_owner`; `to` was just handed to us.
+            if unsafe { mover.migrate(FrameId(frame), to, owner, index) } {
                 self.lock().zone.migrations += 1;
-                FrameId(frame)
-            } else {
-                to
-            };
-            // SAFETY: of the two frames this is the one nobody uses: `migrate` says which.
-            unsafe { self.frames.free(left) };
-            if !moved {
+                continue;
+            }
+            // SAFETY: the mover did not use it.
+            unsafe { self.frames.free(to) };
+            // Its owner may have freed it meanwhile. No other has it: the block is isolated.
+            if tables.get(frame).is_handed_out() {
                 return;
             }
         }

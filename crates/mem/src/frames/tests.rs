@@ -118,9 +118,12 @@ impl Migrate for Owners<'_> {
         let moved = !self.stubborn.contains(&owner);
         self.asked.push((from, to, moved));
         if moved {
-            // SAFETY: both frames are handed out, and nobody else uses them.
+            // SAFETY: both frames are handed out, and nobody else uses them. The one is moved for
+            // this owner as the other was, which is used no more.
             unsafe {
                 frames.address(to).copy_from_nonoverlapping(frames.address(from), PAGE_BYTES);
+                frames.set_owner(to, owner, index);
+                frames.free(from);
             }
             self.places.insert(owner, to);
         }

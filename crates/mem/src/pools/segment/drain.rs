@@ -263,12 +263,12 @@ impl Segments<'_> {
         }
     }
 
-    /// Empties `segment`, of which `from` is a frame, and makes a segment of frame `to`; `from` is
-    /// left to the caller. `false`, and nothing taken, when its objects find no place.
+    /// Empties a segment and frees it, and makes a segment of frame `to`. `false`, and nothing
+    /// taken, when its objects find no place.
     ///
     /// # Safety
     /// `to` is handed out and nobody uses it.
-    pub(super) unsafe fn exchange(&mut self, from: FrameId, to: FrameId, segment: Segment) -> bool {
+    pub(super) unsafe fn exchange(&mut self, segment: Segment, to: FrameId) -> bool {
         self.stop_draining();
         self.begin_with(segment);
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));
@@ -281,11 +281,7 @@ impl Segments<'_> {
         }
         // SAFETY: `to` is ours. It is empty, and listed until `shrink_frames` ends.
         unsafe { self.found(to, 0, 0) };
-        let head = self.forget(segment);
-        for frame in head.frames(segment).filter(|frame| *frame != from.index()) {
-            // SAFETY: the frame is the segment's own, which is gone.
-            unsafe { self.space.frames.free(FrameId::from_index(frame)) };
-        }
+        self.drop_segment(segment);
         true
     }
 }

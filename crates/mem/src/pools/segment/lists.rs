@@ -5,20 +5,8 @@ use super::{BUCKETS, Segments};
 use crate::frames::FrameId;
 
 impl Segments<'_> {
-    /// Gives an empty segment's frames back.
+    /// Takes an empty segment out of all lists, and gives its frames back.
     pub(super) fn drop_segment(&mut self, segment: Segment) {
-        let head = self.forget(segment);
-        for frame in head.frames(segment) {
-            // SAFETY: the frame is the segment's; no handle, list or hole refers to it any more.
-            unsafe { self.space.frames.free(FrameId::from_index(frame)) };
-        }
-        if self.frames_held == 0 {
-            self.claim = None;
-        }
-    }
-
-    /// Takes an empty segment out of all lists, and returns its head. Its frames are the caller's.
-    pub(super) fn forget(&mut self, segment: Segment) -> Head {
         assert_eq!(self.space.head(segment).live, 0, "a segment in use is not given back");
         if self.space.head(segment).draining {
             if let Some(drain) = self.drain.take_if(|drain| drain.segment == segment) {
@@ -37,7 +25,13 @@ impl Segments<'_> {
         let head = *self.space.head(segment);
         self.frames_held -= head.frame_count();
         self.segments -= 1;
-        head
+        for frame in head.frames(segment) {
+            // SAFETY: the frame is the segment's; no handle, list or hole refers to it any more.
+            unsafe { self.space.frames.free(FrameId::from_index(frame)) };
+        }
+        if self.frames_held == 0 {
+            self.claim = None;
+        }
     }
 
     /// Counts bytes of blocks that came or went, and moves the segment to the list it belongs on.

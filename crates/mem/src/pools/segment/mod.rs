@@ -309,8 +309,8 @@ impl Pool for Segments<'_> {
 }
 
 impl Migrate for Segments<'_> {
-    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, _: u8) -> bool {
+    unsafe fn migrate(&mut self, _: FrameId, to: FrameId, owner: u32, _: u8) -> bool {
         // SAFETY: `to` is handed out to us.
-        unsafe { self.exchange(from, to, Segment(owner)) }
+        unsafe { self.exchange(Segment(owner), to) }
     }
 }

@@ -244,7 +244,7 @@ impl Blocks<'_> {
         }
     }
 
-    /// Copies a frame to `to` and makes its blocks lie there.
+    /// Copies a frame to `to`, makes its blocks lie there, and frees it.
     ///
     /// # Safety
     /// `from` is a frame of this pool; `to` is handed out and nobody uses it.
@@ -260,5 +260,10 @@ impl Blocks<'_> {
             *place = Place::new(to.index(), place.granule());
         }
         self.compaction.renamed(from.index(), to.index());
+        // SAFETY: as in `add_frame`: `to` is ours now. `from` is not any more.
+        unsafe {
+            self.frames.set_owner(to, 0, 0);
+            self.frames.free(from);
+        }
     }
 }

@@ -116,13 +116,20 @@ impl<'f> HeldFrames<'f> {
         }
     }
 
-    /// Copies a frame's bytes to another frame.
+    /// Takes the frame `to` in place of `from`, with its bytes, for the same owner, who must use it
+    /// from now on.
     ///
     /// # Safety
-    /// `from` was taken here; `to` is handed out and nobody uses it. The pool is borrowed mutably.
-    pub(super) unsafe fn copy(&self, from: FrameId, to: FrameId) {
+    /// `from` was taken here and is this owner's; `to` is handed out and nobody uses it. The pool
+    /// is borrowed mutably.
+    pub(super) unsafe fn replace(&self, from: FrameId, to: FrameId, owner: Owner) {
         let (source, target) = (self.allocator.address(from), self.allocator.address(to));
         // SAFETY: the two differ, as one is used and one is not; nobody else reaches their bytes.
-        unsafe { target.copy_from_nonoverlapping(source, PAGE_BYTES) };
+        // Of `from` none are used any more.
+        unsafe {
+            target.copy_from_nonoverlapping(source, PAGE_BYTES);
+            self.set_owner(to, owner);
+            self.allocator.free(from);
+        }
     }
 }

@@ -249,7 +249,7 @@ impl Migrate for Zsmalloc<'_> {
                     return false;
                 }
                 // SAFETY: `from` is the object's; `to` is handed out to us.
-                unsafe { self.zspages.held.copy(from, to) };
+                unsafe { self.zspages.held.replace(from, to, Owner::Huge(handle)) };
                 let moved = Location { place: Place::Frame(to), ..location };
                 self.handles.set(handle, moved.to_word());
                 true

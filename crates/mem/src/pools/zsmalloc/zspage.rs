@@ -188,8 +188,8 @@ impl<'f> Zspages<'f> {
         }
     }
 
-    /// Copies the frame at `index` of a zspage to `to`, and makes the zspage use `to`. `false`, and
-    /// nothing done, when the frame there is not `from`.
+    /// Moves the frame at `index` of a zspage to `to`. `false`, and nothing done, when the frame
+    /// there is not `from`.
     ///
     /// # Safety
     /// The zspage is live; `to` is handed out and nobody uses it.
@@ -203,7 +203,7 @@ impl<'f> Zspages<'f> {
             return false;
         }
         // SAFETY: `from` is the zspage's own; of `to` the caller promises it.
-        unsafe { self.held.copy(from, to) };
+        unsafe { self.held.replace(from, to, Owner::Zspage(zspage, index)) };
         self.tail_mut(zspage, class).0[index] = to.index();
         true
     }
