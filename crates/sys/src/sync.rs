@@ -4,9 +4,9 @@
 //! tried in every number of turns.
 
 #[cfg(not(loom))]
-pub use spinning::{SpinGuard, SpinLock};
+pub use spinning::{Backoff, SpinGuard, SpinLock};
 #[cfg(loom)]
-pub use under_loom::{SpinGuard, SpinLock};
+pub use under_loom::{Backoff, SpinGuard, SpinLock};
 
 #[cfg(not(loom))]
 mod spinning {
@@ -35,7 +35,7 @@ mod spinning {
 
         /// Waits for the lock and takes it.
         pub fn lock(&self) -> SpinGuard<'_, T> {
-            let mut spins = 0_u32;
+            let mut backoff = Backoff::default();
             // Acquire pairs with the Release in `SpinGuard::drop`: we see all that the last holder
             // wrote.
             while self
@@ -43,11 +43,7 @@ mod spinning {
                 .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
                 .is_err()
             {
-                spins += 1;
-                if cfg!(miri) || spins.is_multiple_of(128) {
-                    yield_now();
-                }
-                core::hint::spin_loop();
+                backoff.wait();
             }
             SpinGuard { lock: self }
         }
@@ -64,6 +60,22 @@ mod spinning {
         /// The value, by the proof that nobody else can hold the lock.
         pub fn get_mut(&mut self) -> &mut T {
             self.value.get_mut()
+        }
+    }
+
+    /// How to wait for somebody who will be done in a moment: spins, and lets others run now and
+    /// then.
+    #[derive(Debug, Default)]
+    pub struct Backoff(u32);
+
+    impl Backoff {
+        /// Waits for a moment.
+        pub fn wait(&mut self) {
+            self.0 = self.0.wrapping_add(1);
+            if cfg!(miri) || self.0.is_multiple_of(128) {
+                yield_now();
+            }
+            core::hint::spin_loop();
         }
     }
 
@@ -108,6 +120,17 @@ mod spinning {
 mod under_loom {
     use core::ops::{Deref, DerefMut};
 
+    /// Lets the other threads of the model run.
+    #[derive(Debug, Default)]
+    pub struct Backoff;
+
+    impl Backoff {
+        /// Waits for a moment.
+        pub fn wait(&mut self) {
+            loom::thread::yield_now();
+        }
+    }
+
     /// A lock of the model checker.
     #[derive(Debug)]
     pub struct SpinLock<T>(loom::sync::Mutex<T>);
@@ -125,6 +148,11 @@ mod under_loom {
         /// Waits for the lock and takes it.
         pub fn lock(&self) -> SpinGuard<'_, T> {
             SpinGuard(self.0.lock().expect("no holder panics"))
+        }
+
+        /// Takes the lock if nobody has it.
+        pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+            self.0.try_lock().ok().map(SpinGuard)
         }
     }
 
