@@ -2,21 +2,30 @@
 //!
 //! Idea: 510 words and a small head fill a frame, a *leaf*; directory frames turn the leaf's number
 //! into its frame. A handle is the leaf's number and the slot in it. Leaves with room are listed,
-//! empty leaves go back at once and leave their number to the next one.
+//! empty leaves go back at once and leave their number to the next one. Names are given and taken
+//! under one lock; words are found and pinned beside it (`pin`), so that using an object waits
+//! for nobody but its other users.
 //!
 //! Invariants:
 //! 1. A directory entry is the frame of a live leaf, or `FREE_NUMBER` with the next free leaf
 //!    number, or `NONE` at the end of that chain. Entries from `numbers` on are undefined.
 //! 2. A leaf is listed exactly when it has room. It is live exactly when it holds a used word.
-//! 3. A word is used when its low 16 bits are not zero. Slots below a leaf's `carved` are used or
-//!    chained from its `free`, each once; the rest is undefined.
+//! 3. The low 15 bits of a word are the size of its object; it is used when they are not zero.
+//!    Slots below a leaf's `carved` are used or chained from its `free`, each once; the rest is
+//!    undefined.
+//! 4. Directories, entries, heads of leaves and unused words change under the lock of the names
+//!    only. Relaxed loads and stores of them are made by who has it; those who look a handle up see
+//!    what was stored by the Release that let them in, or by the lock of the leaf that was passed.
 
 use core::mem::{self, size_of};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use coldpress_sys::{PAGE_BYTES, PageCount};
+use coldpress_sys::sync::SpinLock;
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-use super::Handle;
+use super::pin::{LOCKS, PIN, Pinned, Pins, SIZE_MASK};
+use super::{Handle, PoolStats};
 use crate::frames::{FrameAllocator, FrameId, Mobility};
 
 const SLOT_BITS: u32 = 9;
@@ -37,18 +46,22 @@ const NONE: u32 = u32::MAX;
 const END: u16 = u16::MAX;
 /// Marks a directory entry that holds a free leaf number; frame numbers stay below 2^24.
 const FREE_NUMBER: u32 = 1 << 31;
-/// The bits of a word that tell used from free.
-const USED_MASK: u64 = 0xffff;
+
+/// What the names of a leaf need.
+#[repr(C)]
+struct Head {
+    used: u16,
+    free: u16,
+    next: u32,
+    prev: u32,
+}
 
 #[repr(C)]
 struct Leaf {
-    used: u16,
-    free: u16,
-    carved: u16,
-    _pad: u16,
-    next: u32,
-    prev: u32,
-    words: [u64; SLOTS],
+    head: Head,
+    /// Slots ever used.
+    carved: AtomicU16,
+    words: [AtomicU64; SLOTS],
 }
 
 const _: () = assert!(size_of::<Leaf>() == PAGE_BYTES && SLOTS < 1 << SLOT_BITS);
@@ -56,57 +69,86 @@ const _: () = assert!(size_of::<Leaf>() == PAGE_BYTES && SLOTS < 1 << SLOT_BITS)
 /// A table of words with a name each.
 pub(super) struct HandleTable<'f> {
     frames: &'f FrameAllocator,
+    pins: Pins,
     /// The directory frames, filled in order.
-    root: [u32; DIRECTORIES],
-    directories: usize,
+    root: [AtomicU32; DIRECTORIES],
     /// Leaf numbers ever used since the table was empty.
-    numbers: u32,
+    numbers: AtomicU32,
+    names: SpinLock<Names>,
+}
+
+/// What is needed to give and take names.
+struct Names {
+    directories: usize,
     /// The head of the chain of free leaf numbers, as an entry.
     free_number: u32,
     with_room: u32,
     leaves: usize,
+    /// Words in use, and the sum of their sizes.
+    objects: usize,
+    bytes: Bytes,
 }
 
 impl<'f> HandleTable<'f> {
     pub(super) const fn new(frames: &'f FrameAllocator) -> Self {
         Self {
             frames,
-            root: [NONE; DIRECTORIES],
-            directories: 0,
-            numbers: 0,
-            free_number: NONE,
-            with_room: NONE,
-            leaves: 0,
+            pins: Pins::new(),
+            root: [const { AtomicU32::new(NONE) }; DIRECTORIES],
+            numbers: AtomicU32::new(0),
+            names: SpinLock::new(Names {
+                directories: 0,
+                free_number: NONE,
+                with_room: NONE,
+                leaves: 0,
+                objects: 0,
+                bytes: Bytes(0),
+            }),
         }
     }
 
-    /// Frames the table takes.
-    pub(super) fn frames(&self) -> PageCount {
-        PageCount(self.leaves + self.directories)
+    /// What a pool of type `P` holds by its names; the frames of its objects are missing, and other
+    /// tables than this one.
+    pub(super) fn stats<P>(&self) -> PoolStats {
+        let names = self.names.lock();
+        PoolStats {
+            objects: names.objects,
+            bytes_stored: names.bytes,
+            frames: PageCount(0),
+            metadata: PageCount(names.leaves + names.directories).bytes() + Bytes(size_of::<P>()),
+        }
     }
 
-    /// Stores a word, whose low 16 bits must not be zero. `None` when there is no frame, or no
-    /// name.
-    pub(super) fn insert(&mut self, word: u64) -> Option<Handle> {
-        assert!(word & USED_MASK != 0);
-        if self.with_room == NONE {
-            self.add_leaf()?;
+    /// Stores a word of an object. `None` when there is no frame, or no name.
+    pub(super) fn insert(&self, word: u64) -> Option<Handle> {
+        assert!(word & SIZE_MASK != 0 && word & PIN == 0);
+        let names = &mut *self.names.lock();
+        if names.with_room == NONE {
+            self.add_leaf(names)?;
         }
-        let number = self.with_room;
-        let leaf = self.leaf_mut(number);
-        let slot = if leaf.free == END {
-            leaf.carved += 1;
-            leaf.carved - 1
-        } else {
-            let slot = leaf.free;
-            leaf.free = (leaf.words[usize::from(slot)] >> 16) as u16;
+        let number = names.with_room;
+        let head = self.head(names, number);
+        head.used += 1;
+        let (free, is_full) = (head.free, usize::from(head.used) == SLOTS);
+        let slot = if free == END {
+            // Relaxed, here and below: changed under the lock of the names.
+            let slot = self.carved(names, number).load(Ordering::Relaxed);
+            // Release, here and below, pairs with the Acquire of who looks the handle up.
+            self.word(names, number, slot).store(word, Ordering::Release);
+            self.carved(names, number).store(slot + 1, Ordering::Release);
             slot
+        } else {
+            let place = self.word(names, number, free);
+            let next = (place.load(Ordering::Relaxed) >> 16) as u16;
+            place.store(word, Ordering::Release);
+            self.head(names, number).free = next;
+            free
         };
-        leaf.words[usize::from(slot)] = word;
-        leaf.used += 1;
-        if usize::from(leaf.used) == SLOTS {
-            self.unlist(number);
+        if is_full {
+            self.unlist(names, number);
         }
+        names.objects += 1;
+        names.bytes += size_of_word(word);
         // One is added so that no handle is zero; slots stop short of their last value.
         Some(Handle(number << SLOT_BITS | (u32::from(slot) + 1)))
     }
@@ -114,209 +156,306 @@ impl<'f> HandleTable<'f> {
     /// The word of a handle. `None` for a name that is not in use.
     #[inline]
     pub(super) fn get(&self, handle: Handle) -> Option<u64> {
-        let (number, slot) = (handle.0 >> SLOT_BITS, slot_of(handle)?);
-        if number >= self.numbers {
-            return None;
-        }
-        let entry = *self.entry(number);
-        if entry & FREE_NUMBER != 0 {
-            return None;
-        }
-        let leaf = self.leaf(number);
-        if slot >= usize::from(leaf.carved) {
-            return None;
-        }
-        Some(leaf.words[slot]).filter(|word| word & USED_MASK != 0)
+        let (number, slot) = parts_of(handle)?;
+        // SAFETY: the word is found and read under the lock of its leaf.
+        self.pins.get(number, || unsafe { self.find(number, slot) })
     }
 
-    /// Replaces the word of a handle in use, by one whose low 16 bits are not zero.
-    pub(super) fn set(&mut self, handle: Handle, word: u64) {
-        assert!(word & USED_MASK != 0 && self.get(handle).is_some());
-        let slot = slot_of(handle).expect("it is in use");
-        self.leaf_mut(handle.0 >> SLOT_BITS).words[slot] = word;
+    /// Waits until nobody uses the object of a handle, and uses it. `None` for a name that is not
+    /// in use.
+    #[inline]
+    pub(super) fn pin(&self, handle: Handle) -> Option<Pinned<'_>> {
+        let (number, slot) = parts_of(handle)?;
+        // SAFETY: the word is found under the lock of its leaf, and then pinned.
+        self.pins.pin(number, || unsafe { self.find(number, slot) })
     }
 
-    /// Drops a word. `None` for a name that is not in use.
-    pub(super) fn remove(&mut self, handle: Handle) -> Option<u64> {
-        let word = self.get(handle)?;
-        let (number, slot) = (handle.0 >> SLOT_BITS, slot_of(handle)?);
-        let leaf = self.leaf_mut(number);
-        leaf.words[slot] = u64::from(mem::replace(&mut leaf.free, slot as u16)) << 16;
-        leaf.used -= 1;
-        let used = usize::from(leaf.used);
+    /// As [`HandleTable::pin`], but `None` too when somebody uses the object.
+    #[inline]
+    pub(super) fn try_pin(&self, handle: Handle) -> Option<Pinned<'_>> {
+        let (number, slot) = parts_of(handle)?;
+        // SAFETY: as in `pin`: found under the lock of its leaf, and then pinned.
+        self.pins.try_pin(number, || unsafe { self.find(number, slot) })
+    }
+
+    /// Drops the word of a handle, which was pinned.
+    pub(super) fn remove(&self, handle: Handle, pinned: Pinned<'_>) {
+        let (number, slot) = parts_of(handle).expect("it is in use");
+        let names = &mut *self.names.lock();
+        names.objects -= 1;
+        names.bytes -= size_of_word(pinned.word());
+        let head = self.head(names, number);
+        head.used -= 1;
+        let used = usize::from(head.used);
+        let next = mem::replace(&mut head.free, slot);
+        // Relaxed: it is unused from here on.
+        pinned.into_word().store(u64::from(next) << 16, Ordering::Relaxed);
         if used == SLOTS - 1 {
-            self.list(number);
+            self.list(names, number);
         }
         if used == 0 {
-            self.unlist(number);
-            self.drop_leaf(number);
+            self.unlist(names, number);
+            self.drop_leaf(names, number);
         }
+    }
+
+    /// Drops the word of a handle and returns it. `None` for a name that is not in use.
+    pub(super) fn take(&self, handle: Handle) -> Option<u64> {
+        let pinned = self.pin(handle)?;
+        let word = pinned.word();
+        self.remove(handle, pinned);
         Some(word)
     }
 
+    /// Replaces the word of a handle in use.
+    pub(super) fn set(&self, handle: Handle, word: u64) {
+        self.pin(handle).expect("it is in use").set(word);
+    }
+
+    /// The word of a slot of leaf `number`. `None` when there is none, or it was never used.
+    ///
+    /// # Safety
+    /// The caller holds the lock of the leaf in `pins`, and uses the word only while it holds that,
+    /// or while the word is pinned.
+    #[inline]
+    unsafe fn find(&self, number: u32, slot: u16) -> Option<&AtomicU64> {
+        // Acquire pairs with the Release in `add_leaf`: directory and entry are there.
+        if number >= self.numbers.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the number is below `numbers`. Directories are given back after the lock of the
+        // leaf was passed.
+        let entry = unsafe { self.entry_address(number).as_ref() };
+        // Acquire pairs with the Release in `add_leaf`: the leaf is seen without a carved slot.
+        let entry = entry.load(Ordering::Acquire);
+        if entry & FREE_NUMBER != 0 {
+            return None;
+        }
+        let leaf = self.leaf_in(entry).as_ptr();
+        // SAFETY: a leaf lies there (invariant 1), which is given back after its lock was passed,
+        // and not with a used word in it. These fields are atomic, and no others are looked at.
+        let (carved, words) = unsafe { (&(*leaf).carved, &(*leaf).words) };
+        // Acquire pairs with the Release in `insert`: the word is there.
+        (slot < carved.load(Ordering::Acquire)).then(|| &words[usize::from(slot)])
+    }
+
     /// Makes a leaf with all slots free and lists it.
-    fn add_leaf(&mut self) -> Option<()> {
+    fn add_leaf(&self, names: &mut Names) -> Option<()> {
         let frame = self.frames.alloc(Mobility::Core).ok()?;
-        let Some(number) = self.take_number() else {
+        let Some(number) = self.free_number(names) else {
             // SAFETY: the frame was just handed to us and nothing refers to it.
             unsafe { self.frames.free(frame) };
             return None;
         };
-        *self.entry_mut(number) = frame.index();
-        self.leaves += 1;
-        let leaf = self.leaf_mut(number);
-        (leaf.used, leaf.free, leaf.carved) = (0, END, 0);
-        self.list(number);
+        let leaf = self.leaf_in(frame.index()).as_ptr();
+        // SAFETY: the frame was just handed to us. Any bytes are valid words.
+        unsafe {
+            (&raw mut (*leaf).head).write(Head { used: 0, free: END, next: NONE, prev: NONE });
+            (&raw mut (*leaf).carved).write(AtomicU16::new(0));
+        }
+        // Release, here and below, pairs with the Acquire in `find`.
+        self.entry(names, number).store(frame.index(), Ordering::Release);
+        if number == self.numbers.load(Ordering::Relaxed) {
+            self.numbers.store(number + 1, Ordering::Release);
+        }
+        names.leaves += 1;
+        self.list(names, number);
         Some(())
     }
 
-    /// A leaf number nobody uses, with an entry in a directory.
-    fn take_number(&mut self) -> Option<u32> {
-        if self.free_number != NONE {
-            let number = self.free_number & !FREE_NUMBER;
-            self.free_number = *self.entry(number);
+    /// A leaf number nobody uses, with a place in a directory: one that was used before, or the
+    /// next.
+    fn free_number(&self, names: &mut Names) -> Option<u32> {
+        if names.free_number != NONE {
+            let number = names.free_number & !FREE_NUMBER;
+            names.free_number = self.entry(names, number).load(Ordering::Relaxed);
             return Some(number);
         }
-        if self.numbers as usize == self.directories * ENTRIES {
-            let directory = self.root.get_mut(self.directories)?;
-            *directory = self.frames.alloc(Mobility::Core).ok()?.index();
-            self.directories += 1;
+        let number = self.numbers.load(Ordering::Relaxed);
+        if number as usize == names.directories * ENTRIES {
+            let directory = self.root.get(names.directories)?;
+            let frame = self.frames.alloc(Mobility::Core).ok()?;
+            directory.store(frame.index(), Ordering::Relaxed);
+            names.directories += 1;
         }
-        self.numbers += 1;
-        Some(self.numbers - 1)
+        Some(number)
     }
 
     /// Gives back an empty leaf that is not listed, and the directories with the last leaf: there
     /// is one for 522240 handles, so they stay until then.
-    fn drop_leaf(&mut self, number: u32) {
-        let frame = FrameId::from_index(*self.entry(number));
-        *self.entry_mut(number) = self.free_number;
-        self.free_number = number | FREE_NUMBER;
-        self.leaves -= 1;
-        // SAFETY: the frame is ours (invariant 1), and its directory entry is gone.
+    fn drop_leaf(&self, names: &mut Names, number: u32) {
+        let entry = self.entry(names, number);
+        let frame = FrameId::from_index(entry.load(Ordering::Relaxed));
+        entry.store(names.free_number, Ordering::Relaxed);
+        names.free_number = number | FREE_NUMBER;
+        names.leaves -= 1;
+        self.pins.pass(number);
+        // SAFETY: the frame is ours (invariant 1), its directory entry is gone, and whoever has
+        // found it before is done.
         unsafe { self.frames.free(frame) };
-        if self.leaves > 0 {
-            return;
+        if names.leaves == 0 {
+            self.drop_directories(names);
         }
-        for directory in &mut self.root[..self.directories] {
-            let frame = FrameId::from_index(mem::replace(directory, NONE));
-            // SAFETY: the frame is ours, and the table forgets all its entries below.
+    }
+
+    /// Gives back the directories, which no leaf needs.
+    fn drop_directories(&self, names: &mut Names) {
+        let numbers = self.numbers.load(Ordering::Relaxed);
+        self.numbers.store(0, Ordering::Relaxed);
+        // Whoever still looks at a directory has the lock of a leaf with one of these numbers.
+        (0..numbers.min(LOCKS as u32)).for_each(|number| self.pins.pass(number));
+        for directory in &self.root[..names.directories] {
+            let frame = FrameId::from_index(directory.load(Ordering::Relaxed));
+            directory.store(NONE, Ordering::Relaxed);
+            // SAFETY: the frame is ours, no number leads to it, and whoever has looked at it before
+            // is done.
             unsafe { self.frames.free(frame) };
         }
-        (self.directories, self.numbers, self.free_number) = (0, 0, NONE);
+        (names.directories, names.free_number) = (0, NONE);
     }
 
-    fn list(&mut self, number: u32) {
-        let head = mem::replace(&mut self.with_room, number);
-        if head != NONE {
-            self.leaf_mut(head).prev = number;
-        }
-        let leaf = self.leaf_mut(number);
-        (leaf.next, leaf.prev) = (head, NONE);
-    }
-
-    fn unlist(&mut self, number: u32) {
-        let leaf = self.leaf_mut(number);
-        let (next, prev) = (leaf.next, leaf.prev);
+    fn list(&self, names: &mut Names, number: u32) {
+        let next = mem::replace(&mut names.with_room, number);
         if next != NONE {
-            self.leaf_mut(next).prev = prev;
+            self.head(names, next).prev = number;
+        }
+        let head = self.head(names, number);
+        (head.next, head.prev) = (next, NONE);
+    }
+
+    fn unlist(&self, names: &mut Names, number: u32) {
+        let Head { next, prev, .. } = *self.head(names, number);
+        if next != NONE {
+            self.head(names, next).prev = prev;
         }
         if prev != NONE {
-            self.leaf_mut(prev).next = next;
+            self.head(names, prev).next = next;
         } else {
-            self.with_room = next;
+            names.with_room = next;
         }
     }
 
-    /// The address of a directory entry of a number below `directories * ENTRIES`.
-    fn entry_address(&self, number: u32) -> NonNull<u32> {
-        let directory = self.root[number as usize / ENTRIES];
+    /// The address of the directory entry of a number that has a directory.
+    fn entry_address(&self, number: u32) -> NonNull<AtomicU32> {
+        let directory = self.root[number as usize / ENTRIES].load(Ordering::Relaxed);
         assert!(directory != NONE, "a leaf number has a directory");
-        let base = self.frames.address(FrameId::from_index(directory)).cast::<u32>();
+        let base = self.frames.address(FrameId::from_index(directory)).cast::<AtomicU32>();
         // SAFETY: the offset is below the number of entries in a frame.
         unsafe { base.add(number as usize % ENTRIES) }
     }
 
-    fn entry(&self, number: u32) -> &u32 {
-        // SAFETY: the directory frame is ours while it is in the root; it changes by `&mut self`
-        // only.
+    fn entry<'n>(&self, _: &'n Names, number: u32) -> &'n AtomicU32 {
+        // SAFETY: the directory frame is ours while it is in the root, which changes by `&mut
+        // Names` only.
         unsafe { self.entry_address(number).as_ref() }
     }
 
-    fn entry_mut(&mut self, number: u32) -> &mut u32 {
-        // SAFETY: the directory frame is ours while it is in the root, and we are borrowed mutably.
-        unsafe { self.entry_address(number).as_mut() }
+    fn leaf_in(&self, frame: u32) -> NonNull<Leaf> {
+        self.frames.address(FrameId::from_index(frame)).cast()
     }
 
-    fn leaf_address(&self, number: u32) -> NonNull<Leaf> {
-        let entry = *self.entry(number);
+    fn leaf(&self, names: &Names, number: u32) -> NonNull<Leaf> {
+        let entry = self.entry(names, number).load(Ordering::Relaxed);
         assert!(entry & FREE_NUMBER == 0, "a leaf in use has a frame");
-        self.frames.address(FrameId::from_index(entry)).cast()
+        self.leaf_in(entry)
     }
 
-    fn leaf(&self, number: u32) -> &Leaf {
-        // SAFETY: the entry names a frame of ours (invariant 1); it changes by `&mut self` only.
-        // Any bytes are a valid leaf.
-        unsafe { self.leaf_address(number).as_ref() }
+    fn head<'n>(&self, names: &'n mut Names, number: u32) -> &'n mut Head {
+        // SAFETY: the frame is a leaf of ours (invariant 1) as long as `names` is not changed;
+        // heads are reached with `names` only, which is borrowed mutably. Any bytes are a head.
+        unsafe { &mut (*self.leaf(names, number).as_ptr()).head }
     }
 
-    fn leaf_mut(&mut self, number: u32) -> &mut Leaf {
-        // SAFETY: as in `leaf`, and we are borrowed mutably.
-        unsafe { self.leaf_address(number).as_mut() }
+    fn carved<'n>(&self, names: &'n Names, number: u32) -> &'n AtomicU16 {
+        // SAFETY: as in `head`; nobody has a mutable reference to this field.
+        unsafe { &(*self.leaf(names, number).as_ptr()).carved }
     }
 
-    /// Calls `f` with every handle in use and its word.
+    fn word<'n>(&self, names: &'n Names, number: u32, slot: u16) -> &'n AtomicU64 {
+        // SAFETY: as in `head`; nobody has a mutable reference to the words.
+        let words = unsafe { &(*self.leaf(names, number).as_ptr()).words };
+        &words[usize::from(slot)]
+    }
+
+    /// The numbers of all live leaves.
+    fn live<'n>(&self, names: &'n Names) -> impl Iterator<Item = u32> + use<'_, 'n, 'f> {
+        let numbers = 0..self.numbers.load(Ordering::Relaxed);
+        numbers
+            .filter(|number| self.entry(names, *number).load(Ordering::Relaxed) & FREE_NUMBER == 0)
+    }
+
+    /// Calls `f` with every handle in use and its word. No name is given or taken meanwhile.
     pub(super) fn for_each(&self, mut f: impl FnMut(Handle, u64)) {
-        for number in 0..self.numbers {
-            for slot in 1..=SLOTS as u32 {
-                let handle = Handle(number << SLOT_BITS | slot);
-                if let Some(word) = self.get(handle) {
-                    f(handle, word);
+        let names = &*self.names.lock();
+        for number in self.live(names) {
+            for slot in 0..self.carved(names, number).load(Ordering::Relaxed) {
+                // Acquire pairs with the Release in `insert` and in the drop of the last pin.
+                let word = self.word(names, number, slot).load(Ordering::Acquire) & !PIN;
+                if word & SIZE_MASK != 0 {
+                    f(Handle(number << SLOT_BITS | (u32::from(slot) + 1)), word);
                 }
             }
         }
     }
 
-    /// Walks the whole table. Panics when an invariant is broken.
-    pub(super) fn check(&self) {
+    /// Walks the whole table, of which nothing is in use. Panics when an invariant is broken.
+    pub(super) fn check(&mut self) {
+        let (mut objects, mut bytes) = (0, Bytes(0));
+        self.for_each(|handle, word| {
+            let pin = self.try_pin(handle).expect("no pin was left behind");
+            assert_eq!(pin.word(), word);
+            (objects, bytes) = (objects + 1, bytes + size_of_word(word));
+        });
+        let names = &mut *self.names.lock();
+        assert_eq!((objects, bytes), (names.objects, names.bytes), "objects stored");
         let (mut leaves, mut with_room) = (0, 0);
-        for number in (0..self.numbers).filter(|number| self.entry(*number) & FREE_NUMBER == 0) {
-            let leaf = self.leaf(number);
-            let chained = self.check_chain(leaf);
-            assert!(leaf.used > 0, "leaf {number} is empty and was not given back");
-            assert_eq!(leaf.used + chained, leaf.carved, "leaf {number} lost slots");
+        for number in 0..self.numbers.load(Ordering::Relaxed) {
+            if self.entry(names, number).load(Ordering::Relaxed) & FREE_NUMBER != 0 {
+                continue;
+            }
+            let (chained, used) = (self.check_chain(names, number), self.head(names, number).used);
+            assert!(used > 0, "leaf {number} is empty and was not given back");
+            let carved = self.carved(names, number).load(Ordering::Relaxed);
+            assert_eq!(used + chained, carved, "leaf {number} lost slots");
             leaves += 1;
-            with_room += usize::from(usize::from(leaf.used) < SLOTS);
+            with_room += usize::from(usize::from(used) < SLOTS);
         }
-        assert_eq!(leaves, self.leaves);
-        let (mut number, mut prev) = (self.with_room, NONE);
+        assert_eq!(leaves, names.leaves);
+        let (mut number, mut prev) = (names.with_room, NONE);
         while number != NONE {
-            let leaf = self.leaf(number);
+            let leaf = self.head(names, number);
             assert!(usize::from(leaf.used) < SLOTS, "leaf {number} has no room but is listed");
             assert_eq!(leaf.prev, prev, "the list is broken at leaf {number}");
             (number, prev) = (leaf.next, number);
             with_room = with_room.checked_sub(1).expect("the list is a ring");
         }
         assert_eq!(with_room, 0, "a leaf with room is not listed");
-        let (mut entry, mut free_numbers) = (self.free_number, 0);
+        self.check_numbers(names);
+    }
+
+    /// Follows the chain of free leaf numbers.
+    fn check_numbers(&self, names: &Names) {
+        let numbers = self.numbers.load(Ordering::Relaxed) as usize;
+        let (mut entry, mut free) = (names.free_number, 0);
         while entry != NONE {
             assert!(entry & FREE_NUMBER != 0, "a leaf in use is chained as free");
-            free_numbers += 1;
-            assert!(free_numbers + self.leaves <= self.numbers as usize, "the chain is a ring");
-            entry = *self.entry(entry & !FREE_NUMBER);
+            free += 1;
+            assert!(free + names.leaves <= numbers, "the chain is a ring");
+            entry = self.entry(names, entry & !FREE_NUMBER).load(Ordering::Relaxed);
         }
-        assert_eq!(free_numbers + self.leaves, self.numbers as usize, "leaf numbers lost");
+        assert_eq!(free + names.leaves, numbers, "leaf numbers lost");
     }
 
     /// Follows the chain of free slots of a leaf and returns its length.
-    fn check_chain(&self, leaf: &Leaf) -> u16 {
-        let (mut slot, mut count) = (leaf.free, 0);
+    fn check_chain(&self, names: &mut Names, number: u32) -> u16 {
+        let (mut slot, mut count) = (self.head(names, number).free, 0);
+        let carved = self.carved(names, number).load(Ordering::Relaxed);
         while slot != END {
-            assert!(slot < leaf.carved, "the chain leaves the carved slots");
-            let word = leaf.words[usize::from(slot)];
-            assert!(word & USED_MASK == 0, "a chained slot is in use");
+            assert!(slot < carved, "the chain leaves the carved slots");
+            let word = self.word(names, number, slot).load(Ordering::Relaxed);
+            assert!(word & SIZE_MASK == 0, "a chained slot is in use");
             count += 1;
-            assert!(count <= leaf.carved, "the chain is a ring");
+            assert!(count <= carved, "the chain is a ring");
             slot = (word >> 16) as u16;
         }
         count
@@ -325,17 +464,26 @@ impl<'f> HandleTable<'f> {
 
 impl Drop for HandleTable<'_> {
     fn drop(&mut self) {
-        for number in 0..self.numbers {
+        let names = &mut *self.names.lock();
+        for number in 0..self.numbers.load(Ordering::Relaxed) {
             // The directories go with the last leaf, before the last number perhaps.
-            if self.leaves > 0 && *self.entry(number) & FREE_NUMBER == 0 {
-                self.drop_leaf(number);
+            if names.leaves > 0
+                && self.entry(names, number).load(Ordering::Relaxed) & FREE_NUMBER == 0
+            {
+                self.drop_leaf(names, number);
             }
         }
     }
 }
 
-/// The slot a handle names. `None` when no leaf has such a slot.
-fn slot_of(handle: Handle) -> Option<usize> {
-    let slot = (handle.0 as usize & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
-    (slot < SLOTS).then_some(slot)
+/// The leaf and the slot a handle names. `None` when no leaf has such a slot.
+#[inline]
+fn parts_of(handle: Handle) -> Option<(u32, u16)> {
+    let slot = (handle.0 & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
+    ((slot as usize) < SLOTS).then_some((handle.0 >> SLOT_BITS, slot as u16))
+}
+
+/// The size of the object of a word.
+fn size_of_word(word: u64) -> Bytes {
+    Bytes((word & SIZE_MASK) as usize)
 }

@@ -9,6 +9,7 @@ mod descriptor_ref;
 mod handles;
 #[cfg(test)]
 mod naive;
+mod pin;
 pub mod segment;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,8 @@
 //! The walk over all structures of a pool of segments.
 
-use coldpress_sys::Bytes;
-
-use super::Segments;
 use super::lists::bucket_of;
 use super::space::{BLOCK_MIN, Segment, Tag};
+use super::{Pool, Segments};
 
 /// What a walk has seen.
 #[derive(Default)]
@@ -18,7 +16,7 @@ struct Seen {
 
 impl Segments<'_> {
     /// Checks all invariants. Panics when one is broken.
-    pub(super) fn check_all(&self) {
+    pub(super) fn check_all(&mut self) {
         let mut seen = Seen::default();
         for (bucket, first) in self.buckets.iter().enumerate() {
             let (mut segment, mut prev) = (*first, Segment::NONE);
@@ -38,13 +36,10 @@ impl Segments<'_> {
         }
         assert_eq!((seen.segments, seen.frames), (self.segments, self.frames_held));
         assert_eq!(seen.live, self.live, "bytes of blocks");
-        assert_eq!(seen.blocks, self.objects, "blocks and objects");
         assert_eq!(seen.listed, self.holes.check(&self.space), "holes in lists");
-        let (mut objects, mut bytes) = (0, 0);
-        self.handles.for_each(|handle, _| {
-            (objects, bytes) = (objects + 1, bytes + self.locate(handle).size);
-        });
-        assert_eq!((objects, Bytes(bytes)), (self.objects, self.bytes_stored), "objects stored");
+        let stats = self.stats();
+        assert_eq!(seen.blocks, stats.objects, "blocks and objects");
+        assert_eq!(self.bytes_stored, stats.bytes_stored, "bytes stored");
         self.handles.check();
     }
 

@@ -96,7 +96,7 @@ pub struct Segments<'f> {
     /// First segment of each share of holes, the fullest first.
     buckets: [Segment; BUCKETS],
     handles: HandleTable<'f>,
-    objects: usize,
+    /// The sum of the sizes of all objects.
     bytes_stored: Bytes,
     frames_held: usize,
     segments: usize,
@@ -131,7 +131,6 @@ impl<'f> Segments<'f> {
             holes: Holes::new(),
             buckets: [Segment::NONE; BUCKETS],
             handles: HandleTable::new(frames),
-            objects: 0,
             bytes_stored: Bytes(0),
             frames_held: 0,
             segments: 0,
@@ -226,7 +225,6 @@ impl Pool for Segments<'_> {
             return Err(AllocError::NoFrame);
         };
         self.take(hole, wanted, handle);
-        self.objects += 1;
         self.bytes_stored += size;
         self.touched = true;
         self.clean();
@@ -234,10 +232,9 @@ impl Pool for Segments<'_> {
     }
 
     fn free(&mut self, handle: Handle) {
-        let word = self.handles.remove(handle).expect("the handle is allocated");
+        let word = self.handles.take(handle).expect("the handle is allocated");
         let location = Location::from_word(word);
         self.release(location);
-        self.objects -= 1;
         self.bytes_stored -= Bytes(location.size);
         self.touched = true;
         self.clean();
@@ -259,23 +256,19 @@ impl Pool for Segments<'_> {
     }
 
     fn stats(&self) -> PoolStats {
-        PoolStats {
-            objects: self.objects,
-            bytes_stored: self.bytes_stored,
-            frames: PageCount(self.frames_held),
-            metadata: self.handles.frames().bytes() + Bytes(size_of::<Self>()),
-        }
+        PoolStats { frames: PageCount(self.frames_held), ..self.handles.stats::<Self>() }
     }
 
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
         if self.segments == 0 {
             return;
         }
+        let objects = self.stats().objects;
         let mut class = ClassStats {
             size: OBJECT_MAX,
             // Room for more objects of the mean size.
-            obj_allocated: self.objects + self.hole_bytes() * self.objects / self.live.max(1),
-            obj_used: self.objects,
+            obj_allocated: objects + self.hole_bytes() * objects / self.live.max(1),
+            obj_used: objects,
             pages_used: PageCount(self.frames_held),
             pages_per_zspage: self.frames_held / self.segments,
             freeable: PageCount(self.hole_bytes() / PAGE_BYTES),

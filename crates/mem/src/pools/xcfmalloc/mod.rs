@@ -93,8 +93,6 @@ impl Location {
 pub struct Xcfmalloc<'f> {
     blocks: Blocks<'f>,
     handles: HandleTable<'f>,
-    objects: usize,
-    bytes_stored: Bytes,
     /// Where an object of several blocks is put together to be read or moved.
     bounce: Page,
 }
@@ -111,8 +109,6 @@ impl<'f> Xcfmalloc<'f> {
         Self {
             blocks: Blocks::new(frames, config),
             handles: HandleTable::new(frames),
-            objects: 0,
-            bytes_stored: Bytes(0),
             bounce: [0; PAGE_BYTES],
         }
     }
@@ -146,19 +142,15 @@ impl Pool for Xcfmalloc<'_> {
             self.blocks.release_if_unused();
             return Err(AllocError::NoFrame);
         };
-        self.objects += 1;
-        self.bytes_stored += size;
         Ok(handle)
     }
 
     fn free(&mut self, handle: Handle) {
-        let word = self.handles.remove(handle).expect("the handle is allocated");
+        let word = self.handles.take(handle).expect("the handle is allocated");
         let location = Location::from_word(word);
         self.blocks.give_chain(location.first);
         self.blocks.release_if_unused();
         self.blocks.compaction.wake();
-        self.objects -= 1;
-        self.bytes_stored -= Bytes(location.size());
     }
 
     fn size(&self, handle: Handle) -> Bytes {
@@ -181,24 +173,21 @@ impl Pool for Xcfmalloc<'_> {
     }
 
     fn stats(&self) -> PoolStats {
-        let tables = self.handles.frames() + self.blocks.descriptor_frames();
-        PoolStats {
-            objects: self.objects,
-            bytes_stored: self.bytes_stored,
-            frames: PageCount(self.blocks.frames_held),
-            metadata: tables.bytes() + Bytes(size_of::<Self>()),
-        }
+        let names = self.handles.stats::<Self>();
+        let metadata = names.metadata + self.blocks.descriptor_frames().bytes();
+        PoolStats { frames: PageCount(self.blocks.frames_held), metadata, ..names }
     }
 
     /// All objects are of one class; a free block counts as one more.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
-        if self.objects == 0 {
+        let objects = self.stats().objects;
+        if objects == 0 {
             return;
         }
         let mut class = ClassStats {
             size: OBJECT_MAX,
-            obj_allocated: self.objects + self.blocks.empty,
-            obj_used: self.objects,
+            obj_allocated: objects + self.blocks.empty,
+            obj_used: objects,
             almost_empty: self.blocks.empty,
             pages_used: PageCount(self.blocks.frames_held),
             pages_per_zspage: 1,

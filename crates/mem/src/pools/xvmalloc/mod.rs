@@ -64,19 +64,12 @@ impl Location {
 pub struct Xvmalloc<'f> {
     blocks: Blocks<'f>,
     handles: HandleTable<'f>,
-    objects: usize,
-    bytes_stored: Bytes,
 }
 
 impl<'f> Xvmalloc<'f> {
     /// An empty pool; it holds no frame yet. The structure is about 5 KiB: make it in place.
     pub const fn new(frames: &'f FrameAllocator) -> Self {
-        Self {
-            blocks: Blocks::new(frames),
-            handles: HandleTable::new(frames),
-            objects: 0,
-            bytes_stored: Bytes(0),
-        }
+        Self { blocks: Blocks::new(frames), handles: HandleTable::new(frames) }
     }
 
     fn locate(&self, handle: Handle) -> Location {
@@ -108,17 +101,13 @@ impl Pool for Xvmalloc<'_> {
             self.blocks.give(place, size.0);
             return Err(AllocError::NoFrame);
         };
-        self.objects += 1;
-        self.bytes_stored += size;
         Ok(handle)
     }
 
     fn free(&mut self, handle: Handle) {
-        let word = self.handles.remove(handle).expect("the handle is allocated");
+        let word = self.handles.take(handle).expect("the handle is allocated");
         let location = Location::from_word(word);
         self.blocks.give(location.place, location.size());
-        self.objects -= 1;
-        self.bytes_stored -= Bytes(location.size());
     }
 
     fn size(&self, handle: Handle) -> Bytes {
@@ -137,23 +126,19 @@ impl Pool for Xvmalloc<'_> {
     }
 
     fn stats(&self) -> PoolStats {
-        PoolStats {
-            objects: self.objects,
-            bytes_stored: self.bytes_stored,
-            frames: self.blocks.frames_held(),
-            metadata: self.handles.frames().bytes() + Bytes(size_of::<Self>()),
-        }
+        PoolStats { frames: self.blocks.frames_held(), ..self.handles.stats::<Self>() }
     }
 
     /// All objects are of one class; a free block counts as one more.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
-        if self.objects == 0 {
+        let objects = self.stats().objects;
+        if objects == 0 {
             return;
         }
         let mut class = ClassStats {
             size: OBJECT_MAX,
-            obj_allocated: self.objects,
-            obj_used: self.objects,
+            obj_allocated: objects,
+            obj_used: objects,
             pages_used: self.blocks.frames_held(),
             pages_per_zspage: 1,
             ..ClassStats::default()
@@ -183,10 +168,10 @@ impl Pool for Xvmalloc<'_> {
     }
 
     fn check(&mut self) {
-        let (mut objects, mut bytes, mut frames) = (0, 0, 0);
+        let (mut objects, mut frames) = (0, 0);
         self.handles.for_each(|handle, word| {
             let location = Location::from_word(word);
-            (objects, bytes) = (objects + 1, bytes + location.size());
+            objects += 1;
             if location.size() > PAYLOAD_MAX {
                 frames += 1;
                 return;
@@ -195,7 +180,6 @@ impl Pool for Xvmalloc<'_> {
             let fits = usize::from(header.size) == location.size().next_multiple_of(4);
             assert!(!header.is_free() && fits, "{handle:?} lies in no block of its size");
         });
-        assert_eq!((objects, Bytes(bytes)), (self.objects, self.bytes_stored), "objects stored");
         let (mut used, mut listed) = (frames, 0);
         self.for_each_frame(|frame| {
             frames += 1;
@@ -203,7 +187,7 @@ impl Pool for Xvmalloc<'_> {
             used += self.blocks.blocks_of(frame).filter(|(_, header)| !header.is_free()).count();
         });
         assert_eq!(frames, self.blocks.frames_held().0, "frames with objects");
-        assert_eq!(used, self.objects, "blocks and handles differ");
+        assert_eq!(used, objects, "blocks and handles differ");
         assert_eq!(listed, self.blocks.check_lists(), "free blocks and lists differ");
         self.handles.check();
     }

@@ -44,8 +44,6 @@ pub struct Zsmalloc<'f> {
     lists: Lists,
     zspages: Zspages<'f>,
     handles: HandleTable<'f>,
-    objects: usize,
-    bytes_stored: Bytes,
     /// Frames that compaction took to move objects into, and has not made up for.
     owed: PageCount,
     /// Where an object that crosses a seam is put together.
@@ -63,8 +61,6 @@ impl<'f> Zsmalloc<'f> {
             lists: Lists::EMPTY,
             zspages: Zspages::new(frames),
             handles: HandleTable::new(frames),
-            objects: 0,
-            bytes_stored: Bytes(0),
             owed: PageCount(0),
             bounce: [0; PAGE_BYTES],
         }
@@ -135,17 +131,13 @@ impl Pool for Zsmalloc<'_> {
             return Err(AllocError::NoFrame);
         };
         self.zspages.set_handle(place, self.classes.class(number), handle);
-        self.objects += 1;
-        self.bytes_stored += size;
         Ok(handle)
     }
 
     fn free(&mut self, handle: Handle) {
-        let word = self.handles.remove(handle).expect("the handle is allocated");
+        let word = self.handles.take(handle).expect("the handle is allocated");
         let location = Location::from_word(word);
         self.put_place(location.place);
-        self.objects -= 1;
-        self.bytes_stored -= location.bytes();
     }
 
     fn size(&self, handle: Handle) -> Bytes {
@@ -166,13 +158,9 @@ impl Pool for Zsmalloc<'_> {
     }
 
     fn stats(&self) -> PoolStats {
-        let tables = self.handles.frames() + self.zspages.descriptor_frames();
-        PoolStats {
-            objects: self.objects,
-            bytes_stored: self.bytes_stored,
-            frames: self.zspages.held.count(),
-            metadata: tables.bytes() + Bytes(size_of::<Self>()),
-        }
+        let names = self.handles.stats::<Self>();
+        let metadata = names.metadata + self.zspages.descriptor_frames().bytes();
+        PoolStats { frames: self.zspages.held.count(), metadata, ..names }
     }
 
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
@@ -206,7 +194,7 @@ impl Pool for Zsmalloc<'_> {
             let frames = zspages.slots(zspage, class).check(in_use);
             held[usize::from(number)].add(in_use.into(), frames);
         });
-        let (mut objects, mut bytes) = (0, Bytes(0));
+        let mut objects = 0;
         self.handles.for_each(|handle, word| {
             let location = Location::from_word(word);
             let number = self.number_of(location.place);
@@ -217,10 +205,9 @@ impl Pool for Zsmalloc<'_> {
             if class.is_huge() {
                 held[number].add(1, 1);
             }
-            (objects, bytes) = (objects + 1, bytes + location.bytes());
+            objects += 1;
         });
         // Every object knows its own handle, so no two words name the same one.
-        assert_eq!((objects, bytes), (self.objects, self.bytes_stored), "objects stored");
         assert_eq!(held, self.zspages.held.classes, "objects and frames of the classes");
         let all = held.iter().fold(Held::default(), |mut all, held| {
             all.add(held.objects, held.frames);

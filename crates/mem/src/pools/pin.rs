@@ -1,0 +1,160 @@
+//! Pins: who uses the bytes of an object holds a bit of its word, and nobody else moves or frees
+//! it.
+//!
+//! Idea (`HANDLE_PIN_BIT` of Linux mm/zsmalloc.c, until 5.16): readers wait for no lock of a pool,
+//! and movers leave alone what is being read. The bit is set under a lock that is held for a few
+//! instructions, one of [`LOCKS`] by the leaf that the word lies in: so the leaf cannot go away
+//! between finding the word and pinning it. It is cleared by its holder, without a lock.
+//!
+//! Invariants:
+//! 1. A word is found under the lock of its leaf. What is looked at on the way is given back only
+//!    after nothing leads there any more and the lock was passed ([`Pins::pass`]).
+//! 2. A word in use is written by its holder alone. A leaf with such a word is not given back.
+
+#[cfg(not(loom))]
+use core::sync::atomic::AtomicU64;
+
+use core::mem::ManuallyDrop;
+use core::sync::atomic::Ordering;
+
+use coldpress_sys::sync::{Backoff, SpinLock};
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
+
+/// The bit of a word whose object is being used.
+pub(super) const PIN: u64 = 1 << 15;
+/// The bits of a word that hold the size of its object, 1 to 4096; zero when it is not in use.
+pub(super) const SIZE_MASK: u64 = PIN - 1;
+/// Locks of a table. Those who look up words of different leaves seldom share one.
+pub(super) const LOCKS: usize = 16;
+
+/// On a line of its own, as different processors use different ones.
+#[repr(align(64))]
+struct Lock(SpinLock<()>);
+
+/// The locks under which words are found.
+pub(super) struct Pins([Lock; LOCKS]);
+
+/// The right to use an object, and to write its word; given up on drop.
+pub(super) struct Pinned<'w>(&'w AtomicU64);
+
+/// What came of an attempt to pin a word.
+enum Attempt<'w> {
+    Pinned(Pinned<'w>),
+    /// Another holds it.
+    Busy,
+    /// It is not in use.
+    Unused,
+}
+
+impl Pins {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        Self([const { Lock(SpinLock::new(())) }; LOCKS])
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Self(core::array::from_fn(|_| Lock(SpinLock::new(()))))
+    }
+
+    /// Pins the word of leaf `leaf` that `find` finds, and waits for who holds it. `None` when it
+    /// is not in use. `find` is called under the lock of the leaf.
+    #[inline]
+    pub(super) fn pin<'w>(
+        &self,
+        leaf: u32,
+        find: impl Fn() -> Option<&'w AtomicU64>,
+    ) -> Option<Pinned<'w>> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.attempt(leaf, &find) {
+                Attempt::Pinned(pinned) => return Some(pinned),
+                Attempt::Busy => backoff.wait(),
+                Attempt::Unused => return None,
+            }
+        }
+    }
+
+    /// As [`Pins::pin`], but `None` too when another holds the word.
+    #[inline]
+    pub(super) fn try_pin<'w>(
+        &self,
+        leaf: u32,
+        find: impl Fn() -> Option<&'w AtomicU64>,
+    ) -> Option<Pinned<'w>> {
+        match self.attempt(leaf, &find) {
+            Attempt::Pinned(pinned) => Some(pinned),
+            Attempt::Busy | Attempt::Unused => None,
+        }
+    }
+
+    #[inline]
+    fn attempt<'w>(&self, leaf: u32, find: &impl Fn() -> Option<&'w AtomicU64>) -> Attempt<'w> {
+        let _lock = self.lock(leaf).lock();
+        let Some(word) = find() else { return Attempt::Unused };
+        // Acquire pairs with the Release in the drop of the last pin and in `HandleTable::insert`:
+        // the object is seen as they left it.
+        let value = word.load(Ordering::Acquire);
+        if value & SIZE_MASK == 0 {
+            return Attempt::Unused;
+        }
+        if value & PIN != 0 {
+            return Attempt::Busy;
+        }
+        // Relaxed: whoever wants to pin it takes the lock.
+        word.store(value | PIN, Ordering::Relaxed);
+        Attempt::Pinned(Pinned(word))
+    }
+
+    /// The word that `find` finds, pinned or not, without the pin. `None` when it is not in use.
+    #[inline]
+    pub(super) fn get<'w>(
+        &self,
+        leaf: u32,
+        find: impl FnOnce() -> Option<&'w AtomicU64>,
+    ) -> Option<u64> {
+        let _lock = self.lock(leaf).lock();
+        // Acquire: as in `attempt`.
+        let value = find()?.load(Ordering::Acquire) & !PIN;
+        (value & SIZE_MASK != 0).then_some(value)
+    }
+
+    /// Waits for those who are looking for a word of a leaf right now.
+    pub(super) fn pass(&self, leaf: u32) {
+        drop(self.lock(leaf).lock());
+    }
+
+    fn lock(&self, leaf: u32) -> &SpinLock<()> {
+        &self.0[leaf as usize % LOCKS].0
+    }
+}
+
+impl<'w> Pinned<'w> {
+    /// The word, without the pin.
+    #[inline]
+    pub(super) fn word(&self) -> u64 {
+        // Relaxed: it is ours.
+        self.0.load(Ordering::Relaxed) & !PIN
+    }
+
+    /// Replaces the word by another one in use.
+    pub(super) fn set(&mut self, word: u64) {
+        debug_assert!(word & SIZE_MASK != 0 && word & PIN == 0);
+        // Relaxed: others use it when the pin is gone.
+        self.0.store(word | PIN, Ordering::Relaxed);
+    }
+
+    /// Ends the use of the word. It is the caller's to write.
+    pub(super) fn into_word(self) -> &'w AtomicU64 {
+        ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Pinned<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release pairs with the Acquire of who pins it next.
+        self.0.store(self.word(), Ordering::Release);
+    }
+}
