@@ -68,6 +68,27 @@ impl Place {
     fn at(self, offset: u16) -> Self {
         Self { offset, ..self }
     }
+
+    fn address(self, frames: &FrameAllocator) -> NonNull<u8> {
+        let frame = frames.address(FrameId::from_index(self.frame));
+        assert!(usize::from(self.offset) < PAGE_BYTES);
+        // SAFETY: the offset is inside the frame.
+        unsafe { frame.add(self.offset.into()) }
+    }
+
+    /// What a block here holds, if that is `size` bytes.
+    ///
+    /// # Safety
+    /// The block lies in these frames, holds an object of this size, and the caller has it pinned
+    /// for as long as the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
+    pub(super) unsafe fn bytes(self, frames: &FrameAllocator, size: usize) -> &mut [u8] {
+        let header = if size > PAYLOAD_MAX { 0 } else { HEADER };
+        assert!(usize::from(self.offset) + header + size <= PAGE_BYTES);
+        // SAFETY: the bytes are inside a frame, behind the header if there is one. Only who has the
+        // object pinned reaches them, by the caller's promise.
+        unsafe { slice::from_raw_parts_mut(self.address(frames).add(header).as_ptr(), size) }
+    }
 }
 
 /// Stands in a free block that is on a list.
@@ -91,11 +112,6 @@ pub(super) struct Blocks<'f> {
 impl<'f> Blocks<'f> {
     pub(super) const fn new(frames: &'f FrameAllocator) -> Self {
         Self { frames, heads: [Place::NONE; LISTS], lists: Bitmap::new(), frames_held: 0 }
-    }
-
-    /// Where the frames come from.
-    pub(super) fn frames(&self) -> &'f FrameAllocator {
-        self.frames
     }
 
     /// Frames that hold objects.
@@ -159,26 +175,6 @@ impl<'f> Blocks<'f> {
             self.set_header(next, Header { size, before: place.offset | BEFORE_FREE });
         }
         self.list_if_large(place, header);
-    }
-
-    /// The first `size` bytes of a block in use.
-    pub(super) fn bytes(&self, place: Place, size: usize) -> &[u8] {
-        // SAFETY: the bytes are inside a frame of ours, behind the header if there is one, and
-        // change by `&mut self` only.
-        unsafe { slice::from_raw_parts(self.start(place, size).as_ptr(), size) }
-    }
-
-    /// As [`Blocks::bytes`], to change them.
-    pub(super) fn bytes_mut(&mut self, place: Place, size: usize) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and we are borrowed mutably.
-        unsafe { slice::from_raw_parts_mut(self.start(place, size).as_ptr(), size) }
-    }
-
-    fn start(&self, place: Place, size: usize) -> NonNull<u8> {
-        let header = if size > PAYLOAD_MAX { 0 } else { HEADER };
-        assert!(usize::from(place.offset) + header + size <= PAGE_BYTES);
-        // SAFETY: the offset is inside the frame.
-        unsafe { self.address(place).add(header) }
     }
 
     /// The blocks of a frame, which is no object of its own, in order.
@@ -271,10 +267,7 @@ impl<'f> Blocks<'f> {
     }
 
     fn address(&self, place: Place) -> NonNull<u8> {
-        let frame = self.frames.address(FrameId::from_index(place.frame));
-        assert!(usize::from(place.offset) < PAGE_BYTES);
-        // SAFETY: the offset is inside the frame.
-        unsafe { frame.add(place.offset.into()) }
+        place.address(self.frames)
     }
 
     /// The header of a block. Only places of blocks are passed in.

@@ -19,8 +19,8 @@
 //! refuses, take a frame without a header.
 //!
 //! Invariants:
-//! 1. Every used handle word names a block in use that holds the object, or a frame of its own; no
-//!    two words name the same.
+//! 1. While nobody has the lock of the blocks, every used handle word names a block in use that
+//!    holds the object, or a frame of its own; no two words name the same.
 //! 2. After a failed allocation nothing has changed.
 
 mod blocks;
@@ -28,6 +28,7 @@ mod blocks;
 mod tests;
 
 use coldpress_sys::Bytes;
+use coldpress_sys::sync::SpinLock;
 
 use super::handles::HandleTable;
 use super::{
@@ -62,29 +63,39 @@ impl Location {
 
 /// A pool of blocks that never cross a frame.
 pub struct Xvmalloc<'f> {
-    blocks: Blocks<'f>,
+    frames: &'f FrameAllocator,
     handles: HandleTable<'f>,
+    blocks: SpinLock<Blocks<'f>>,
 }
 
 impl<'f> Xvmalloc<'f> {
     /// An empty pool; it holds no frame yet. The structure is about 5 KiB: make it in place.
     pub const fn new(frames: &'f FrameAllocator) -> Self {
-        Self { blocks: Blocks::new(frames), handles: HandleTable::new(frames) }
+        Self {
+            frames,
+            handles: HandleTable::new(frames),
+            blocks: SpinLock::new(Blocks::new(frames)),
+        }
     }
 
-    fn locate(&self, handle: Handle) -> Location {
-        Location::from_word(self.handles.get(handle).expect("the handle is allocated"))
+    /// Calls `f` with the object's bytes, which nobody else uses meanwhile.
+    fn with_bytes<R>(&self, handle: Handle, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+        let Location { place, size } = Location::from_word(pinned.word());
+        // SAFETY: the word names a block of this size (invariant 1), which is pinned until `f`
+        // returns.
+        f(unsafe { place.bytes(self.frames, size.into()) })
     }
 
     /// Calls `f` with each frame that is cut into blocks, once.
-    fn for_each_frame(&self, mut f: impl FnMut(u32)) {
+    fn for_each_frame(&self, blocks: &Blocks<'_>, mut f: impl FnMut(u32)) {
         self.handles.for_each(|_, word| {
             let Location { place, size } = Location::from_word(word);
             if usize::from(size) > PAYLOAD_MAX {
                 return;
             }
             // A frame is seen with the first object in it.
-            let first = self.blocks.blocks_of(place.frame).find(|(_, header)| !header.is_free());
+            let first = blocks.blocks_of(place.frame).find(|(_, header)| !header.is_free());
             if first.is_some_and(|(first, _)| first == place) {
                 f(place.frame);
             }
@@ -95,43 +106,48 @@ impl<'f> Xvmalloc<'f> {
 impl Pool for Xvmalloc<'_> {
     fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
-        let place = self.blocks.take(size.0).ok_or(AllocError::NoFrame)?;
+        let mut blocks = self.blocks.lock();
+        let place = blocks.take(size.0).ok_or(AllocError::NoFrame)?;
         let word = Location { place, size: size.0 as u16 }.to_word();
-        let Some(handle) = self.handles.insert(word) else {
-            self.blocks.give(place, size.0);
-            return Err(AllocError::NoFrame);
-        };
-        Ok(handle)
+        let handle = self.handles.insert(word);
+        if handle.is_none() {
+            blocks.give(place, size.0);
+        }
+        handle.ok_or(AllocError::NoFrame)
     }
 
     fn free(&mut self, handle: Handle) {
-        let word = self.handles.take(handle).expect("the handle is allocated");
-        let location = Location::from_word(word);
-        self.blocks.give(location.place, location.size());
+        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+        let location = Location::from_word(pinned.word());
+        let mut blocks = self.blocks.lock();
+        self.handles.remove(handle, pinned);
+        blocks.give(location.place, location.size());
     }
 
     fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.locate(handle).size())
+        let word = self.handles.get(handle).expect("the handle is allocated");
+        Bytes(Location::from_word(word).size())
     }
 
     fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        let location = self.locate(handle);
-        assert_eq!(bytes.len(), location.size(), "an object is written whole");
-        self.blocks.bytes_mut(location.place, bytes.len()).copy_from_slice(bytes);
+        self.with_bytes(handle, |object| {
+            assert_eq!(bytes.len(), object.len(), "an object is written whole");
+            object.copy_from_slice(bytes);
+        });
     }
 
     fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        let location = self.locate(handle);
-        f(self.blocks.bytes(location.place, location.size()))
+        self.with_bytes(handle, |object| f(object))
     }
 
     fn stats(&self) -> PoolStats {
-        PoolStats { frames: self.blocks.frames_held(), ..self.handles.stats::<Self>() }
+        PoolStats { frames: self.blocks.lock().frames_held(), ..self.handles.stats::<Self>() }
     }
 
     /// All objects are of one class; a free block counts as one more.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
-        let objects = self.stats().objects;
+        let blocks = self.blocks.lock();
+        let objects = self.handles.stats::<Self>().objects;
         if objects == 0 {
             return;
         }
@@ -139,21 +155,22 @@ impl Pool for Xvmalloc<'_> {
             size: OBJECT_MAX,
             obj_allocated: objects,
             obj_used: objects,
-            pages_used: self.blocks.frames_held(),
+            pages_used: blocks.frames_held(),
             pages_per_zspage: 1,
             ..ClassStats::default()
         };
-        self.for_each_frame(|frame| {
-            let free = self.blocks.blocks_of(frame).filter(|(_, header)| header.is_free());
-            let (mut blocks, mut bytes) = (0, 0);
+        self.for_each_frame(&blocks, |frame| {
+            let free = blocks.blocks_of(frame).filter(|(_, header)| header.is_free());
+            let (mut count, mut bytes) = (0, 0);
             for (_, header) in free {
-                (blocks, bytes) = (blocks + 1, bytes + usize::from(header.size));
+                (count, bytes) = (count + 1, bytes + usize::from(header.size));
             }
-            class.obj_allocated += blocks;
+            class.obj_allocated += count;
             let nearly_empty = bytes >= PAYLOAD_MAX * 3 / 4;
             class.almost_empty += usize::from(nearly_empty);
-            class.almost_full += usize::from(blocks > 0 && !nearly_empty);
+            class.almost_full += usize::from(count > 0 && !nearly_empty);
         });
+        drop(blocks);
         visit(class);
     }
 
@@ -164,10 +181,11 @@ impl Pool for Xvmalloc<'_> {
 
     fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
         // SAFETY: `Nobody` moves no frame, so `shrink_to` touches only what is free.
-        unsafe { self.blocks.frames().shrink_to(online, &mut Nobody) }
+        unsafe { self.frames.shrink_to(online, &mut Nobody) }
     }
 
     fn check(&mut self) {
+        let mut blocks = self.blocks.lock();
         let (mut objects, mut frames) = (0, 0);
         self.handles.for_each(|handle, word| {
             let location = Location::from_word(word);
@@ -176,19 +194,20 @@ impl Pool for Xvmalloc<'_> {
                 frames += 1;
                 return;
             }
-            let header = self.blocks.header(location.place);
+            let header = blocks.header(location.place);
             let fits = usize::from(header.size) == location.size().next_multiple_of(4);
             assert!(!header.is_free() && fits, "{handle:?} lies in no block of its size");
         });
         let (mut used, mut listed) = (frames, 0);
-        self.for_each_frame(|frame| {
+        self.for_each_frame(&blocks, |frame| {
             frames += 1;
-            listed += self.blocks.check_frame(frame);
-            used += self.blocks.blocks_of(frame).filter(|(_, header)| !header.is_free()).count();
+            listed += blocks.check_frame(frame);
+            used += blocks.blocks_of(frame).filter(|(_, header)| !header.is_free()).count();
         });
-        assert_eq!(frames, self.blocks.frames_held().0, "frames with objects");
+        assert_eq!(frames, blocks.frames_held().0, "frames with objects");
         assert_eq!(used, objects, "blocks and handles differ");
-        assert_eq!(listed, self.blocks.check_lists(), "free blocks and lists differ");
+        assert_eq!(listed, blocks.check_lists(), "free blocks and lists differ");
+        drop(blocks);
         self.handles.check();
     }
 }
@@ -198,7 +217,7 @@ impl Drop for Xvmalloc<'_> {
         let Self { handles, blocks, .. } = self;
         handles.for_each(|_, word| {
             let location = Location::from_word(word);
-            blocks.give(location.place, location.size());
+            blocks.get_mut().give(location.place, location.size());
         });
     }
 }

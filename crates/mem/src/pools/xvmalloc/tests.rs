@@ -8,6 +8,10 @@ use proptest::prelude::*;
 use super::super::tests::{Blocks as Kind, Pair, sixteen_mib};
 use super::*;
 
+fn locate(pool: &Xvmalloc<'_>, handle: Handle) -> Location {
+    Location::from_word(pool.handles.get(handle).unwrap())
+}
+
 /// The oracle: free bytes by frame and offset, headers included, merged by looking at all of them.
 #[derive(Default)]
 struct Holes(BTreeMap<(u32, usize), usize>);
@@ -61,7 +65,7 @@ proptest! {
             let size = if which % 4 == 0 { size } else { size % 300 + 1 };
             if free && !held.is_empty() {
                 let handle = held.swap_remove(which % held.len());
-                let Location { place, size } = pool.locate(handle);
+                let Location { place, size } = locate(&pool, handle);
                 pool.free(handle);
                 let bytes = usize::from(size).next_multiple_of(4) + 4;
                 holes.add(place.frame, place.offset.into(), bytes);
@@ -70,7 +74,7 @@ proptest! {
                 let (fits, before) = (holes.must_fit(payload), pool.stats().frames);
                 let handle = pool.alloc(Bytes(size)).unwrap();
                 prop_assert!(!fits || pool.stats().frames == before, "a hole was overlooked");
-                let Place { frame, offset } = pool.locate(handle).place;
+                let Place { frame, offset } = locate(&pool, handle).place;
                 holes.cut(frame, offset.into(), payload + 4);
                 held.push(handle);
             }
