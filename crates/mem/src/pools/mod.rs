@@ -5,6 +5,7 @@
 
 mod any;
 mod bitmap;
+mod bounce;
 mod descriptor_ref;
 mod handles;
 #[cfg(test)]
@@ -76,6 +77,10 @@ pub struct PoolStats {
 /// What moving an object costs beside its bytes, in bytes that could be copied meanwhile: 60 to 200
 /// ns, measured with objects of 20 bytes.
 const MOVE_COST: Bytes = Bytes(256);
+
+/// Work that is done at a time while others wait for a lock of the pool, in bytes of objects moved,
+/// [`MOVE_COST`] counted for each.
+const STEP: Bytes = Bytes(16 << 10);
 
 /// What one call of [`Pool::compact`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,7 +30,8 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::handles::HandleTable;
 use super::{
-    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, check_size,
+    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, STEP,
+    check_size,
 };
 use crate::frames::{FrameAllocator, FrameId, Migrate, MoveClaim, Shrunk};
 use drain::Drain;
@@ -46,10 +47,6 @@ const WASTE: usize = 27;
 /// Holes may be this many thousandths of the pool in any case, where small objects make tags
 /// costly.
 const HOLES: usize = 10;
-/// Bytes of objects that a call of `alloc` or `free` moves at most, [`MOVE_COST`] counted for each,
-/// and one object more.
-const STEP: Bytes = Bytes(16 << 10);
-
 /// Where an object lies, as kept in its handle word. The low 16 bits are never zero.
 #[derive(Clone, Copy)]
 struct Location {

@@ -13,6 +13,7 @@
 //!    descriptor.
 //! 4. While no block is in use, no frame is held.
 
+use core::cell::Cell;
 use core::mem::replace;
 
 use coldpress_sys::{PAGE_BYTES, PageCount};
@@ -20,7 +21,7 @@ use coldpress_sys::{PAGE_BYTES, PageCount};
 use super::super::bitmap::Bitmap;
 use super::Config;
 use super::compact::Progress;
-use super::descriptor::{Block, BlockRef, GRANULE_MIN, HEADER, PAYLOAD_MAX, Place};
+use super::descriptor::{Block, BlockRef, GRANULE_MIN, HEADER, PAYLOAD_MAX, Place, Role, Space};
 use crate::frames::{FrameAllocator, FrameId, Mobility, MoveClaim};
 use crate::slab::Heap;
 
@@ -31,7 +32,7 @@ pub(super) const NO_FRAME: u32 = u32::MAX;
 
 /// All blocks of a pool.
 pub(super) struct Blocks<'f> {
-    pub(super) frames: &'f FrameAllocator,
+    pub(super) space: Space<'f>,
     pub(super) slab: Heap<'f>,
     /// First free block of each number of granules, less one.
     heads: [BlockRef; LISTS],
@@ -51,7 +52,7 @@ pub(super) struct Blocks<'f> {
 impl<'f> Blocks<'f> {
     pub(super) const fn new(frames: &'f FrameAllocator, config: Config) -> Self {
         Self {
-            frames,
+            space: Space { frames, granularity: config.granularity },
             slab: Heap::new(frames),
             heads: [BlockRef::NONE; LISTS],
             lists: Bitmap::new(),
@@ -98,7 +99,7 @@ impl<'f> Blocks<'f> {
             let Some(block) = self.take_block(left, turn == most) else { break };
             let bytes = left.min(self.capacity(block));
             let descriptor = self.get_mut(block);
-            descriptor.is_free = false;
+            descriptor.role = if first.is_some() { Role::Later } else { Role::First };
             descriptor.length = bytes as u16;
             (descriptor.prev, descriptor.next) = (last, BlockRef::NONE);
             self.used += self.granules_for(bytes);
@@ -130,7 +131,7 @@ impl<'f> Blocks<'f> {
 
     /// Bytes that fit into a free block.
     fn capacity(&self, block: BlockRef) -> usize {
-        usize::from(self.get(block).length) * self.config.granularity.0 - HEADER
+        usize::from(self.get(block).length) * self.space.granularity.0 - HEADER
     }
 
     /// Takes a free block off its list for `bytes` bytes, or as many of them as fit if more blocks
@@ -177,8 +178,8 @@ impl<'f> Blocks<'f> {
             next: BlockRef::NONE,
             prev: BlockRef::NONE,
             length: length - need as u16,
-            before: need as u8,
-            is_free: true,
+            before: Cell::new(need as u8),
+            role: Role::Free,
         };
         let rest = self.add_descriptor(rest)?;
         self.get_mut(block).length = need as u16;
@@ -192,12 +193,12 @@ impl<'f> Blocks<'f> {
         let granules = self.granules_of(self.get(block));
         self.used -= granules;
         let descriptor = self.get_mut(block);
-        assert!(!descriptor.is_free, "a block is freed once");
-        (descriptor.is_free, descriptor.length) = (true, granules as u16);
-        if let Some(next) = self.after(block).filter(|next| self.get(*next).is_free) {
+        assert!(!descriptor.is_free(), "a block is freed once");
+        (descriptor.role, descriptor.length) = (Role::Free, granules as u16);
+        if let Some(next) = self.after(block).filter(|next| self.get(*next).is_free()) {
             self.absorb(block, next);
         }
-        if let Some(prev) = self.before(block).filter(|prev| self.get(*prev).is_free) {
+        if let Some(prev) = self.before(block).filter(|prev| self.get(*prev).is_free()) {
             if !self.is_isolated(prev) {
                 self.unlist(prev);
             }
@@ -236,33 +237,33 @@ impl<'f> Blocks<'f> {
     /// Notes the length of a block in the one behind it.
     fn tell_next(&mut self, block: BlockRef) {
         if let Some(next) = self.after(block) {
-            self.get_mut(next).before = self.granules_of(self.get(block)) as u8;
+            self.get(next).before.set(self.granules_of(self.get(block)) as u8);
         }
     }
 
     /// Takes one more frame and lists it as one free block.
     fn add_frame(&mut self) -> Option<()> {
         if self.frames_held == 0 && self.claim.is_none() {
-            self.claim = self.frames.claim_moves();
+            self.claim = self.space.frames.claim_moves();
         }
-        let frame = self.frames.alloc(Mobility::EasyReclaim).ok()?;
+        let frame = self.space.frames.alloc(Mobility::EasyReclaim).ok()?;
         let block = Block {
             place: Place::new(frame.index(), 0),
             next: BlockRef::NONE,
             prev: BlockRef::NONE,
             length: self.granules() as u16,
-            before: 0,
-            is_free: true,
+            before: Cell::new(0),
+            role: Role::Free,
         };
         let Some(block) = self.add_descriptor(block) else {
             // SAFETY: the frame was just handed to us and nothing refers to it.
-            unsafe { self.frames.free(frame) };
+            unsafe { self.space.frames.free(frame) };
             return None;
         };
         if self.claim.is_some() {
-            // SAFETY: the frame was just handed to us, and `move_frame` moves any frame of ours as
+            // SAFETY: the frame was just handed to us, and `migrate` moves any frame of ours as
             // long as it is ours.
-            unsafe { self.frames.set_owner(frame, 0, 0) };
+            unsafe { self.space.frames.set_owner(frame, 0, 0) };
         }
         self.frames_held += 1;
         self.list(block);
@@ -275,7 +276,7 @@ impl<'f> Blocks<'f> {
         self.drop_descriptor(block);
         self.frames_held -= 1;
         // SAFETY: the frame is ours, and the descriptor of its only block is gone.
-        unsafe { self.frames.free(FrameId::from_index(frame)) };
+        unsafe { self.space.frames.free(FrameId::from_index(frame)) };
     }
 
     /// The first block of a list, off the list.

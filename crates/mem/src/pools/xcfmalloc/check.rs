@@ -1,7 +1,7 @@
 //! The checks of a pool's structures, from the handles down to the bytes of headers.
 
 use super::blocks::{Blocks, NO_FRAME};
-use super::descriptor::{Block, BlockRef, Place};
+use super::descriptor::{Block, BlockRef, Place, Role};
 use super::{Location, Xcfmalloc};
 
 /// Blocks seen on one way, to compare with those seen on another.
@@ -23,14 +23,13 @@ impl Census {
 
 impl Xcfmalloc<'_> {
     /// Calls `f` with each frame that has objects, once.
-    pub(super) fn for_each_frame(&self, mut f: impl FnMut(u32)) {
-        let blocks = &self.blocks;
+    pub(super) fn for_each_frame(&self, blocks: &Blocks<'_>, mut f: impl FnMut(u32)) {
         self.handles.for_each(|_, word| {
-            for block in blocks.chain(Location::from_word(word).first) {
+            for block in blocks.space.chain(Location::from_word(word).first) {
                 // A frame is seen with the first used block in it.
                 let frame = blocks.get(block).place.frame();
-                if blocks.blocks_of(frame).find(|block| !blocks.get(*block).is_free) == Some(block)
-                {
+                let mut used = blocks.blocks_of(frame).filter(|it| !blocks.get(*it).is_free());
+                if used.next() == Some(block) {
                     f(frame);
                 }
             }
@@ -39,15 +38,17 @@ impl Xcfmalloc<'_> {
 
     /// Panics when an invariant is broken.
     pub(super) fn check_all(&mut self) {
-        let blocks = &self.blocks;
+        let blocks = &*self.blocks.lock();
         assert_eq!(blocks.compaction.isolated, NO_FRAME, "a frame was left isolated");
         let (mut objects, mut in_chains) = (0, Census::default());
         self.handles.for_each(|handle, word| {
             let Location { first, size } = Location::from_word(word);
-            let (mut length, mut prev) = (0, BlockRef::NONE);
-            for block in blocks.chain(first) {
+            assert_eq!(blocks.get(first).handle(), handle, "the first block knows another");
+            let (mut length, mut prev) = (0, blocks.get(first).prev);
+            for block in blocks.space.chain(first) {
                 let descriptor = blocks.get(block);
-                assert!(!descriptor.is_free, "{handle:?} has a free block");
+                let role = if block == first { Role::First } else { Role::Later };
+                assert_eq!(descriptor.role, role, "a block of {handle:?}");
                 assert_eq!(descriptor.prev, prev, "the chain of {handle:?} is broken");
                 (length, prev) = (length + usize::from(descriptor.length), block);
                 in_chains.add(blocks, block);
@@ -56,11 +57,11 @@ impl Xcfmalloc<'_> {
             objects += 1;
         });
         let (mut used, mut free, mut frames) = (Census::default(), Census::default(), 0);
-        self.for_each_frame(|frame| {
+        self.for_each_frame(blocks, |frame| {
             frames += 1;
             blocks.check_frame(frame);
             for block in blocks.blocks_of(frame) {
-                if blocks.get(block).is_free { &mut free } else { &mut used }.add(blocks, block);
+                if blocks.get(block).is_free() { &mut free } else { &mut used }.add(blocks, block);
             }
         });
         assert_eq!(used, in_chains, "blocks and handles differ");
@@ -70,28 +71,24 @@ impl Xcfmalloc<'_> {
         assert_eq!(empty, blocks.empty, "empty frames");
         assert_eq!(blocks.descriptors, used.blocks + free.blocks + empty, "descriptors");
         assert!(objects > 0 || blocks.frames_held == 0, "an empty pool holds frames");
-        self.handles.check();
     }
 }
 
 impl Blocks<'_> {
-    /// The blocks of an object.
-    fn chain(&self, first: BlockRef) -> impl Iterator<Item = BlockRef> {
-        core::iter::successors(Some(first), |block| {
-            Some(self.get(*block).next).filter(|next| next.is_some())
-        })
-    }
-
     /// Checks invariant 1 and that free neighbours were merged.
     fn check_frame(&self, frame: u32) {
         let (mut start, mut before, mut after_free) = (0, 0, false);
         for block in self.blocks_of(frame) {
             let descriptor = self.get(block);
             assert_eq!(descriptor.place, Place::new(frame, start), "the header names another");
-            assert_eq!(usize::from(descriptor.before), before, "the length of the block before");
-            assert!(!(after_free && descriptor.is_free), "free neighbours were not merged");
+            assert_eq!(
+                usize::from(descriptor.before.get()),
+                before,
+                "the length of the block before"
+            );
+            assert!(!(after_free && descriptor.is_free()), "free neighbours were not merged");
             before = self.granules_of(descriptor);
-            (start, after_free) = (start + before, descriptor.is_free);
+            (start, after_free) = (start + before, descriptor.is_free());
         }
         assert_eq!(start, self.granules(), "the blocks do not fill their frame");
     }
@@ -103,9 +100,12 @@ impl Blocks<'_> {
         while let Some(first) = self.largest_below(last_list) {
             last_list = self.get(first).length.into();
             let mut prev = BlockRef::NONE;
-            for block in self.chain(first) {
-                let Block { prev: named, length, is_free, place, .. } = *self.get(block);
-                assert!(is_free && usize::from(length) == last_list, "on the wrong list");
+            for block in self.space.chain(first) {
+                let Block { prev: named, length, role, place, .. } = *self.get(block);
+                assert!(
+                    role == Role::Free && usize::from(length) == last_list,
+                    "on the wrong list"
+                );
                 assert_eq!(named, prev, "broken list");
                 prev = block;
                 if last_list == self.granules() {

@@ -3,8 +3,8 @@
 //! Idea: the free blocks of one frame are taken off the lists, so that nothing new goes there, and
 //! the objects in it are stored again like new ones: first into holes, then into an empty frame of
 //! the reserve. The new blocks then trade places with the old ones, descriptor by descriptor, so
-//! the object keeps its first descriptor and its handle. An object moves whole, as its blocks
-//! elsewhere may well fill a hole together with this one.
+//! the object keeps its first descriptor and its handle word. An object moves whole, as its blocks
+//! elsewhere may well fill a hole together with this one. Objects in use stay.
 //!
 //! An emptied frame costs an opened one now and then, so compaction goes by the balance of both,
 //! and gives up when it has moved far more than a frame should cost.
@@ -13,12 +13,15 @@
 //! 1. No frame is isolated but inside [`Blocks::compact`].
 //! 2. Compaction takes no frame from the allocator for objects.
 
-use coldpress_sys::{Bytes, PAGE_BYTES, Page};
+use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use super::super::MOVE_COST;
+use super::super::bounce::Bounce;
+use super::super::handles::HandleTable;
+use super::super::pin::Pinned;
 use super::blocks::{Blocks, NO_FRAME};
-use super::descriptor::{Block, BlockRef, Place};
-use crate::frames::FrameId;
+use super::descriptor::{Block, BlockRef, GRANULE_MIN, Place};
+use crate::frames::{Descriptor, FrameId};
 
 /// Compaction begins when one of so many frames could be spared. To spare it, about as many are
 /// emptied into each other, less what the emptiest lack.
@@ -96,9 +99,9 @@ impl Blocks<'_> {
         self.occupied() - self.used.div_ceil(self.granules())
     }
 
-    /// Moves objects out of the emptiest frames until the work comes to `budget`, and returns how
-    /// many bytes were moved.
-    pub(super) fn compact(&mut self, budget: Bytes, bounce: &mut Page) -> Bytes {
+    /// Moves objects out of the emptiest frames until the work comes to `budget`. How many bytes
+    /// were moved, and the work.
+    pub(super) fn compact(&mut self, handles: &HandleTable<'_>, budget: Bytes) -> (Bytes, Bytes) {
         let (mut moved, mut work) = (Bytes(0), Bytes(0));
         while work < budget && !self.compaction.settled {
             let Some(frame) = self.victim() else {
@@ -107,22 +110,25 @@ impl Blocks<'_> {
                 break;
             };
             self.isolate(frame);
-            let mut has_room = true;
-            while work < budget && has_room && self.compaction.isolated == frame {
+            let mut stopped = false;
+            while work < budget && !stopped && self.compaction.isolated == frame {
                 let before = self.occupied();
-                let size = self.relocate_one_of(frame, bounce);
-                has_room = size > 0;
-                self.compaction.moved(size, before, self.occupied());
-                (moved, work) = (moved + Bytes(size), work + Bytes(size) + MOVE_COST);
+                match self.relocate_one_of(frame, handles) {
+                    Relocated::Bytes(size) => {
+                        self.compaction.moved(size, before, self.occupied());
+                        (moved, work) = (moved + Bytes(size), work + Bytes(size) + MOVE_COST);
+                    }
+                    // Until something is freed.
+                    Relocated::NoRoom => (self.compaction.settled, stopped) = (true, true),
+                    Relocated::InUse => stopped = true,
+                }
             }
             self.rejoin();
-            if !has_room {
-                // Until something is freed.
-                self.compaction.settled = true;
+            if stopped {
                 break;
             }
         }
-        moved
+        (moved, work)
     }
 
     /// The frame to be emptied: the one begun, else the emptiest of some with large holes. `None`
@@ -168,7 +174,7 @@ impl Blocks<'_> {
     /// Granules of a frame that are in use.
     pub(super) fn used_in(&self, frame: u32) -> usize {
         let blocks = self.blocks_of(frame).map(|block| self.get(block));
-        blocks.filter(|block| !block.is_free).map(|block| self.granules_of(block)).sum()
+        blocks.filter(|block| !block.is_free()).map(|block| self.granules_of(block)).sum()
     }
 
     /// Takes the free blocks of a frame off their lists.
@@ -189,69 +195,74 @@ impl Blocks<'_> {
         let mut next = Some(self.block_at(Place::new(frame, 0)));
         while let Some(block) = next {
             next = self.after(block);
-            if self.get(block).is_free {
+            if self.get(block).is_free() {
                 f(self, block);
             }
         }
     }
 
-    /// Stores an object of a frame elsewhere and returns its size; zero when there is no room.
-    fn relocate_one_of(&mut self, frame: u32, bounce: &mut Page) -> usize {
-        let used = self.blocks_of(frame).find(|block| !self.get(*block).is_free);
-        let mut first = used.expect("a frame that is not empty has an object");
-        while self.get(first).prev.is_some() {
-            first = self.get(first).prev;
-        }
-        let size = self.gather(first, bounce);
-        let Some(new) = self.take_chain(size) else { return 0 };
-        self.scatter(new, &bounce[..size]);
+    /// Stores an object of a frame elsewhere, one that nobody uses.
+    fn relocate_one_of(&mut self, frame: u32, handles: &HandleTable<'_>) -> Relocated {
+        let pin = |block| {
+            let first = self.first_of(block);
+            Some((first, handles.try_pin(self.get(first).handle())?))
+        };
+        let found = {
+            let mut used = self.blocks_of(frame).filter(|block| !self.get(*block).is_free());
+            used.find_map(pin)
+        };
+        let Some((first, _pinned)) = found else { return Relocated::InUse };
+        let mut bounce = Bounce::new();
+        // SAFETY: the object is pinned until we return.
+        unsafe { self.space.gather(first, &mut bounce) };
+        let size = bounce.bytes().len();
+        let Some(new) = self.take_chain(size) else { return Relocated::NoRoom };
+        // SAFETY: the chain is new, so nobody else uses it.
+        unsafe { self.space.scatter(new, bounce.bytes()) };
         self.exchange(first, new);
         self.give_chain(new);
-        size
+        Relocated::Bytes(size)
     }
 
-    /// Copies an object to the start of `bytes`, and returns its size.
-    pub(super) fn gather(&self, first: BlockRef, bytes: &mut Page) -> usize {
-        let (mut block, mut end) = (first, 0);
-        while block.is_some() {
-            let part = self.bytes(block);
-            bytes[end..end + part.len()].copy_from_slice(part);
-            (end, block) = (end + part.len(), self.get(block).next);
-        }
-        end
-    }
-
-    /// Fills an object of this size.
-    pub(super) fn scatter(&mut self, first: BlockRef, mut bytes: &[u8]) {
-        let mut block = first;
-        while block.is_some() {
-            let part = self.bytes_mut(block);
-            let here = bytes.split_off(..part.len()).expect("an object is as long as its blocks");
-            part.copy_from_slice(here);
-            block = self.get(block).next;
-        }
-    }
-
-    /// Makes the first descriptors of two chains trade blocks and the rest of their chains.
-    fn exchange(&mut self, one: BlockRef, other: BlockRef) {
-        let (of_one, of_other) = (*self.get(one), *self.get(other));
-        for (name, block) in [(one, of_other), (other, of_one)] {
-            *self.get_mut(name) = block;
+    /// Makes the first descriptors of an object and of a new chain trade blocks and the rest of
+    /// their chains.
+    fn exchange(&mut self, object: BlockRef, new: BlockRef) {
+        let handle = self.get(object).handle();
+        let (of_object, of_new) = (self.get(object).clone(), self.get(new).clone());
+        for (name, block) in [(object, of_new), (new, of_object)] {
             self.set_header(block.place, name);
             if block.next.is_some() {
                 self.get_mut(block.next).prev = name;
             }
+            *self.get_mut(name) = block;
         }
+        self.set_handle(object, handle);
     }
 
-    /// Copies a frame to `to`, makes its blocks lie there, and frees it.
+    /// Moves a frame's blocks to `to`, and frees it. `false`, and nothing done, when it is none of
+    /// ours, or an object in it is in use.
     ///
     /// # Safety
-    /// `from` is a frame of this pool; `to` is handed out and nobody uses it.
-    pub(super) unsafe fn move_frame(&mut self, from: FrameId, to: FrameId) {
-        let (source, target) = (self.frames.address(from), self.frames.address(to));
-        // SAFETY: `from` is ours and `to` is free for us, so they differ and nobody else reaches
-        // their bytes.
+    /// `from` had an owner a moment ago; `to` is handed out and nobody uses it.
+    pub(super) unsafe fn move_frame(
+        &mut self,
+        handles: &HandleTable<'_>,
+        from: FrameId,
+        to: FrameId,
+    ) -> bool {
+        let frames = self.space.frames;
+        // With the claim, all frames with an owner are ours, and keep it while we have the lock.
+        let has_owner = matches!(frames.descriptor(from), Descriptor::Movable { .. });
+        if self.claim.is_none() || !has_owner {
+            return false;
+        }
+        let mut pins = [const { None }; PAGE_BYTES / GRANULE_MIN];
+        if !self.pin_all(handles, from.index(), &mut pins) {
+            return false;
+        }
+        let (source, target) = (frames.address(from), frames.address(to));
+        // SAFETY: `from` is ours and `to` is free for us, so they differ. Nobody else reaches their
+        // bytes: all objects are pinned.
         unsafe { target.copy_from_nonoverlapping(source, PAGE_BYTES) };
         let mut next = Some(self.block_at(Place::new(from.index(), 0)));
         while let Some(block) = next {
@@ -262,8 +273,39 @@ impl Blocks<'_> {
         self.compaction.renamed(from.index(), to.index());
         // SAFETY: as in `add_frame`: `to` is ours now. `from` is not any more.
         unsafe {
-            self.frames.set_owner(to, 0, 0);
-            self.frames.free(from);
+            frames.set_owner(to, 0, 0);
+            frames.free(from);
         }
+        true
     }
+
+    /// Pins every object that has a block in a frame. `false` when one is in use.
+    fn pin_all<'h>(
+        &self,
+        handles: &'h HandleTable<'_>,
+        frame: u32,
+        pins: &mut [Option<Pinned<'h>>],
+    ) -> bool {
+        let is_here = |block: &BlockRef| self.get(*block).place.frame() == frame;
+        let used = self.blocks_of(frame).filter(|block| !self.get(*block).is_free());
+        used.zip(pins).all(|(block, pin)| {
+            // An object is pinned with the first of its blocks here.
+            let first = self.first_of(block);
+            if self.space.chain(first).find(is_here) == Some(block) {
+                *pin = handles.try_pin(self.get(first).handle());
+                return pin.is_some();
+            }
+            true
+        })
+    }
+}
+
+/// What came of moving an object.
+enum Relocated {
+    /// It lies elsewhere; so many bytes were copied.
+    Bytes(usize),
+    /// There is no room for it.
+    NoRoom,
+    /// All that could be moved are in use.
+    InUse,
 }

@@ -8,15 +8,18 @@
 //! Everything that reaches the memory of a descriptor, or of a block, is here.
 
 use core::alloc::{GlobalAlloc, Layout};
+use core::cell::Cell;
 use core::mem::size_of;
 use core::ptr::NonNull;
 use core::slice;
 
-use coldpress_sys::PAGE_BYTES;
+use coldpress_sys::{Bytes, PAGE_BYTES};
 
+use super::super::Handle;
+use super::super::bounce::Bounce;
 use super::super::descriptor_ref::DescriptorRef;
 use super::blocks::Blocks;
-use crate::frames::FrameId;
+use crate::frames::{FrameAllocator, FrameId};
 
 /// The smallest granule a pool can be made with.
 pub(super) const GRANULE_MIN: usize = 16;
@@ -47,38 +50,136 @@ impl Place {
     }
 }
 
-/// The descriptor of a block.
+/// What a block is there for.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Free,
+    /// It holds the beginning of an object.
+    First,
+    /// It holds more of an object.
+    Later,
+}
+
+/// The descriptor of a block. Those who read an object look at its blocks without the lock, but not
+/// at `before`: all else is changed only for a block whose object the changer has pinned, or that
+/// has none.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Block {
     pub(super) place: Place,
     /// The neighbours on the list of free blocks, or in the chain of an object.
     pub(super) next: BlockRef,
+    /// In the first block of an object, the number of its handle.
     pub(super) prev: BlockRef,
     /// Bytes of the object in the block, if it is used; granules of the block, if it is free.
     pub(super) length: u16,
     /// Granules of the block before this one in the frame; zero for the first.
-    pub(super) before: u8,
-    pub(super) is_free: bool,
+    pub(super) before: Cell<u8>,
+    pub(super) role: Role,
+}
+
+impl Block {
+    pub(super) fn is_free(&self) -> bool {
+        self.role == Role::Free
+    }
+
+    /// The handle of the object that begins here.
+    pub(super) fn handle(&self) -> Handle {
+        assert_eq!(self.role, Role::First, "the first block knows the handle");
+        Handle(self.prev.to_word())
+    }
 }
 
 const _: () = assert!(size_of::<Block>() == 16 && PAGE_BYTES / GRANULE_MIN <= 256);
 
+/// The memory of blocks and descriptors.
+#[derive(Clone, Copy)]
+pub(super) struct Space<'f> {
+    pub(super) frames: &'f FrameAllocator,
+    pub(super) granularity: Bytes,
+}
+
+impl Space<'_> {
+    /// The descriptor of a block.
+    pub(super) fn get(&self, block: BlockRef) -> &Block {
+        // SAFETY: the ref names a live descriptor (invariant 3 of `blocks`). Its cell is used under
+        // the lock of the blocks; all else is not changed while somebody else may look at it.
+        unsafe { block.address(self.frames).cast().as_ref() }
+    }
+
+    /// Copies an object to the end of `bounce`.
+    ///
+    /// # Safety
+    /// `first` is the first block of an object that the caller has pinned.
+    pub(super) unsafe fn gather(&self, first: BlockRef, bounce: &mut Bounce) {
+        for block in self.chain(first) {
+            // SAFETY: the caller's promise.
+            bounce.push(unsafe { self.bytes(block) });
+        }
+    }
+
+    /// Fills an object of this size.
+    ///
+    /// # Safety
+    /// As for [`Space::gather`].
+    pub(super) unsafe fn scatter(&self, first: BlockRef, mut bytes: &[u8]) {
+        for block in self.chain(first) {
+            // SAFETY: the caller's promise.
+            let part = unsafe { self.bytes(block) };
+            let here = bytes.split_off(..part.len()).expect("an object is as long as its blocks");
+            part.copy_from_slice(here);
+        }
+    }
+
+    /// A block and those behind it in its chain, or on its list.
+    pub(super) fn chain(&self, first: BlockRef) -> impl Iterator<Item = BlockRef> {
+        core::iter::successors(Some(first), |block| {
+            Some(self.get(*block).next).filter(|next| next.is_some())
+        })
+    }
+
+    /// The part of an object that lies in this block.
+    ///
+    /// # Safety
+    /// The caller has the object pinned for as long as the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
+    pub(super) unsafe fn bytes(&self, block: BlockRef) -> &mut [u8] {
+        let block = self.get(block);
+        let (offset, length) = (self.offset(block.place), usize::from(block.length));
+        assert!(!block.is_free() && offset + HEADER + length <= PAGE_BYTES, "an object's block");
+        // SAFETY: a block and its header end in the frame. Only who has the object pinned reaches
+        // its bytes.
+        unsafe { slice::from_raw_parts_mut(self.start(block.place).add(HEADER).as_ptr(), length) }
+    }
+
+    fn offset(&self, place: Place) -> usize {
+        place.granule() * self.granularity.0
+    }
+
+    fn start(&self, place: Place) -> NonNull<u8> {
+        let offset = self.offset(place);
+        assert!(offset < PAGE_BYTES);
+        // SAFETY: the offset is inside the frame.
+        unsafe { self.frames.address(FrameId::from_index(place.frame())).add(offset) }
+    }
+}
+
 impl Blocks<'_> {
     /// Granules of a frame.
     pub(super) fn granules(&self) -> usize {
-        PAGE_BYTES / self.config.granularity.0
+        PAGE_BYTES / self.space.granularity.0
     }
 
     /// Granules of a block that holds so many bytes.
     pub(super) fn granules_for(&self, bytes: usize) -> usize {
-        (HEADER + bytes).div_ceil(self.config.granularity.0)
+        (HEADER + bytes).div_ceil(self.space.granularity.0)
     }
 
     /// Granules of a block.
     pub(super) fn granules_of(&self, block: &Block) -> usize {
         let length = usize::from(block.length);
-        if block.is_free { length } else { self.granules_for(length) }
+        if block.is_free() { length } else { self.granules_for(length) }
     }
 
     /// The block behind one, in the same frame.
@@ -90,8 +191,8 @@ impl Blocks<'_> {
 
     /// The block before one, in the same frame.
     pub(super) fn before(&self, block: BlockRef) -> Option<BlockRef> {
-        let Block { place, before, .. } = *self.get(block);
-        let before = usize::from(before);
+        let Block { place, before, .. } = self.get(block);
+        let before = usize::from(before.get());
         (before > 0).then(|| self.block_at(Place::new(place.frame(), place.granule() - before)))
     }
 
@@ -99,11 +200,11 @@ impl Blocks<'_> {
     pub(super) fn add_descriptor(&mut self, block: Block) -> Option<BlockRef> {
         // SAFETY: the layout is not empty.
         let descriptor = NonNull::new(unsafe { self.slab.alloc(DESCRIPTOR) })?;
+        let name = BlockRef::of(descriptor, self.space.frames);
+        self.set_header(block.place, name);
         // SAFETY: the slab object has this layout, and nobody knows it yet.
         unsafe { descriptor.cast::<Block>().write(block) };
         self.descriptors += 1;
-        let name = BlockRef::of(descriptor, self.frames);
-        self.set_header(block.place, name);
         Some(name)
     }
 
@@ -119,57 +220,42 @@ impl Blocks<'_> {
     /// The block that begins at a place.
     pub(super) fn block_at(&self, place: Place) -> BlockRef {
         // SAFETY: a header is four aligned bytes at the start of a granule, in a frame of ours.
-        unsafe { self.start(place).cast().read() }
+        unsafe { self.space.start(place).cast().read() }
     }
 
     /// Names the block that begins at a place.
     pub(super) fn set_header(&mut self, place: Place, block: BlockRef) {
         // SAFETY: as in `block_at`, and we are borrowed mutably.
-        unsafe { self.start(place).cast().write(block) }
-    }
-
-    /// The part of an object that lies in this block.
-    pub(super) fn bytes(&self, block: BlockRef) -> &[u8] {
-        let (start, length) = self.payload(block);
-        // SAFETY: the bytes are in a frame of ours (see `payload`) and change by `&mut self` only.
-        unsafe { slice::from_raw_parts(start.as_ptr(), length) }
-    }
-
-    /// As [`Blocks::bytes`], to change it.
-    pub(super) fn bytes_mut(&mut self, block: BlockRef) -> &mut [u8] {
-        let (start, length) = self.payload(block);
-        // SAFETY: as in `bytes`, and we are borrowed mutably.
-        unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) }
-    }
-
-    fn payload(&self, block: BlockRef) -> (NonNull<u8>, usize) {
-        let Block { place, length, is_free, .. } = *self.get(block);
-        let (offset, length) = (place.granule() * self.config.granularity.0, usize::from(length));
-        assert!(!is_free && offset + HEADER + length <= PAGE_BYTES, "an object's block");
-        // SAFETY: a block and its header end in the frame.
-        (unsafe { self.start(place).add(HEADER) }, length)
-    }
-
-    fn start(&self, place: Place) -> NonNull<u8> {
-        let offset = place.granule() * self.config.granularity.0;
-        assert!(offset < PAGE_BYTES);
-        // SAFETY: the offset is inside the frame.
-        unsafe { self.frames.address(FrameId::from_index(place.frame())).add(offset) }
+        unsafe { self.space.start(place).cast().write(block) }
     }
 
     /// The descriptor of a block.
     pub(super) fn get(&self, block: BlockRef) -> &Block {
-        // SAFETY: the ref names a live descriptor (invariant 3); it changes by `&mut self` only.
-        unsafe { self.address(block).as_ref() }
+        self.space.get(block)
     }
 
-    /// The descriptor of a block, to change it.
+    /// The descriptor of a block that is free, new, or of an object that the caller has pinned: to
+    /// change it.
     pub(super) fn get_mut(&mut self, block: BlockRef) -> &mut Block {
-        // SAFETY: as in `get`, and we are borrowed mutably.
+        // SAFETY: the ref names a live descriptor (invariant 3). We are borrowed mutably, and those
+        // who read objects do not look at such a one.
         unsafe { self.address(block).as_mut() }
     }
 
+    /// The first block of the object that a block is part of.
+    pub(super) fn first_of(&self, mut block: BlockRef) -> BlockRef {
+        while self.get(block).role != Role::First {
+            block = self.get(block).prev;
+        }
+        block
+    }
+
+    /// Notes the handle of a new object.
+    pub(super) fn set_handle(&mut self, first: BlockRef, handle: Handle) {
+        self.get_mut(first).prev = BlockRef::from_word(handle.0);
+    }
+
     fn address(&self, block: BlockRef) -> NonNull<Block> {
-        block.address(self.frames).cast()
+        block.address(self.space.frames).cast()
     }
 }

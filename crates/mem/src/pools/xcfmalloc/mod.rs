@@ -20,8 +20,8 @@
 //! and go with its last object.
 //!
 //! Invariants:
-//! 1. Every used handle word names the first block of a chain in use, which holds as many bytes as
-//!    it says; no two words name the same.
+//! 1. While nobody has the lock of the blocks, every used handle word names the first block of a
+//!    chain in use, which holds as many bytes as it says and knows the handle.
 //! 2. After a failed allocation nothing has changed but the reserve.
 
 mod blocks;
@@ -31,15 +31,18 @@ mod descriptor;
 #[cfg(test)]
 mod tests;
 
-use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
+use coldpress_sys::sync::SpinLock;
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
+use super::bounce::Bounce;
 use super::handles::HandleTable;
+use super::pin::Pinned;
 use super::{
-    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, check_size,
+    AllocError, ClassStats, Compacted, Handle, OBJECT_MAX, Pool, PoolStats, STEP, check_size,
 };
 use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 use blocks::Blocks;
-use descriptor::{BlockRef, GRANULE_MIN};
+use descriptor::{BlockRef, GRANULE_MIN, Space};
 
 /// What space is traded against what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,150 +94,171 @@ impl Location {
 
 /// A pool of chains of blocks.
 pub struct Xcfmalloc<'f> {
-    blocks: Blocks<'f>,
+    space: Space<'f>,
     handles: HandleTable<'f>,
-    /// Where an object of several blocks is put together to be read or moved.
-    bounce: Page,
+    blocks: SpinLock<Blocks<'f>>,
 }
 
 impl<'f> Xcfmalloc<'f> {
     /// An empty pool; it holds no frame yet. Panics on a `config` out of the bounds given there.
     ///
-    /// The structure is about 8 KiB: make it in place, for example in a `static`.
+    /// The structure is about 4 KiB: make it in place, for example in a `static`.
     pub const fn new(frames: &'f FrameAllocator, config: Config) -> Self {
         let granularity = config.granularity.0;
         assert!(granularity.is_power_of_two());
         assert!(granularity >= GRANULE_MIN && granularity <= PAGE_BYTES / 2);
         assert!(config.max_blocks >= 1 && config.reserve.0 >= 1);
+        let blocks = Blocks::new(frames, config);
         Self {
-            blocks: Blocks::new(frames, config),
+            space: blocks.space,
             handles: HandleTable::new(frames),
-            bounce: [0; PAGE_BYTES],
+            blocks: SpinLock::new(blocks),
         }
     }
 
     /// Blocks, free ones too: each has a descriptor.
     pub fn descriptors(&self) -> usize {
-        self.blocks.descriptors
-    }
-
-    fn locate(&self, handle: Handle) -> Location {
-        Location::from_word(self.handles.get(handle).expect("the handle is allocated"))
+        self.blocks.lock().descriptors
     }
 
     /// As [`Pool::alloc`], leaving the reserve of an empty pool to the caller.
-    fn alloc_chain(&mut self, size: Bytes) -> Option<Handle> {
-        self.blocks.refill();
-        let first = self.blocks.take_chain(size.0)?;
+    fn alloc_chain(&self, blocks: &mut Blocks<'f>, size: Bytes) -> Option<Handle> {
+        blocks.refill();
+        let first = blocks.take_chain(size.0)?;
         let word = Location { first, size: size.0 as u16 }.to_word();
         let handle = self.handles.insert(word);
-        if handle.is_none() {
-            self.blocks.give_chain(first);
+        match handle {
+            Some(handle) => blocks.set_handle(first, handle),
+            None => blocks.give_chain(first),
         }
         handle
+    }
+
+    /// Waits until nobody uses an object, and where it lies.
+    fn pin(&self, handle: Handle) -> (Pinned<'_>, Location) {
+        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+        let location = Location::from_word(pinned.word());
+        (pinned, location)
     }
 }
 
 impl Pool for Xcfmalloc<'_> {
     fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
-        let Some(handle) = self.alloc_chain(size) else {
-            self.blocks.release_if_unused();
-            return Err(AllocError::NoFrame);
-        };
-        Ok(handle)
+        let mut blocks = self.blocks.lock();
+        let handle = self.alloc_chain(&mut blocks, size);
+        if handle.is_none() {
+            blocks.release_if_unused();
+        }
+        handle.ok_or(AllocError::NoFrame)
     }
 
     fn free(&mut self, handle: Handle) {
-        let word = self.handles.take(handle).expect("the handle is allocated");
-        let location = Location::from_word(word);
-        self.blocks.give_chain(location.first);
-        self.blocks.release_if_unused();
-        self.blocks.compaction.wake();
+        let (pinned, location) = self.pin(handle);
+        let mut blocks = self.blocks.lock();
+        self.handles.remove(handle, pinned);
+        blocks.give_chain(location.first);
+        blocks.release_if_unused();
+        blocks.compaction.wake();
     }
 
     fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.locate(handle).size())
+        let word = self.handles.get(handle).expect("the handle is allocated");
+        Bytes(Location::from_word(word).size())
     }
 
     fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        let location = self.locate(handle);
+        let (_pinned, location) = self.pin(handle);
         assert_eq!(bytes.len(), location.size(), "an object is written whole");
-        self.blocks.scatter(location.first, bytes);
+        // SAFETY: the object is pinned until we return.
+        unsafe { self.space.scatter(location.first, bytes) };
     }
 
     fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        let Location { first, size } = self.locate(handle);
-        if !self.blocks.get(first).next.is_some() {
-            return f(self.blocks.bytes(first));
+        let (_pinned, Location { first, .. }) = self.pin(handle);
+        if !self.space.get(first).next.is_some() {
+            // SAFETY: the object is pinned until we return.
+            return f(unsafe { self.space.bytes(first) });
         }
-        self.blocks.gather(first, &mut self.bounce);
-        f(&self.bounce[..usize::from(size)])
+        let mut bounce = Bounce::new();
+        // SAFETY: the object is pinned until we return.
+        unsafe { self.space.gather(first, &mut bounce) };
+        f(bounce.bytes())
     }
 
     fn stats(&self) -> PoolStats {
         let names = self.handles.stats::<Self>();
-        let metadata = names.metadata + self.blocks.descriptor_frames().bytes();
-        PoolStats { frames: PageCount(self.blocks.frames_held), metadata, ..names }
+        let blocks = self.blocks.lock();
+        let metadata = names.metadata + blocks.descriptor_frames().bytes();
+        PoolStats { frames: PageCount(blocks.frames_held), metadata, ..names }
     }
 
     /// All objects are of one class; a free block counts as one more.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
-        let objects = self.stats().objects;
+        let blocks = self.blocks.lock();
+        let objects = self.handles.stats::<Self>().objects;
         if objects == 0 {
             return;
         }
         let mut class = ClassStats {
             size: OBJECT_MAX,
-            obj_allocated: objects + self.blocks.empty,
+            obj_allocated: objects + blocks.empty,
             obj_used: objects,
-            almost_empty: self.blocks.empty,
-            pages_used: PageCount(self.blocks.frames_held),
+            almost_empty: blocks.empty,
+            pages_used: PageCount(blocks.frames_held),
             pages_per_zspage: 1,
-            freeable: PageCount(self.blocks.freeable() + self.blocks.empty),
+            freeable: PageCount(blocks.freeable() + blocks.empty),
             ..ClassStats::default()
         };
-        self.for_each_frame(|frame| {
-            let is_free = |block: &BlockRef| self.blocks.get(*block).is_free;
-            let free = self.blocks.blocks_of(frame).filter(is_free).count();
+        self.for_each_frame(&blocks, |frame| {
+            let is_free = |block: &BlockRef| blocks.get(*block).is_free();
+            let free = blocks.blocks_of(frame).filter(is_free).count();
             class.obj_allocated += free;
-            let nearly_empty = self.blocks.used_in(frame) * 4 <= self.blocks.granules();
+            let nearly_empty = blocks.used_in(frame) * 4 <= blocks.granules();
             class.almost_empty += usize::from(nearly_empty);
             class.almost_full += usize::from(free > 0 && !nearly_empty);
         });
+        drop(blocks);
         visit(class);
     }
 
     fn compact(&mut self, budget: Bytes) -> Compacted {
-        let before = self.blocks.frames_held;
-        let moved = self.blocks.compact(budget, &mut self.bounce);
-        Compacted { moved, freed: PageCount(before - self.blocks.frames_held) }
+        let (mut done, mut left) = (Compacted::default(), budget);
+        loop {
+            let mut blocks = self.blocks.lock();
+            let before = blocks.frames_held;
+            let (moved, work) = blocks.compact(&self.handles, left.min(STEP));
+            done.moved += moved;
+            done.freed += PageCount(before - blocks.frames_held);
+            left = Bytes(left.0.saturating_sub(work.0));
+            if left == Bytes(0) || moved == Bytes(0) {
+                return done;
+            }
+        }
     }
 
     fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
-        let frames = self.blocks.frames;
-        let mover: &mut dyn Migrate = if self.blocks.claim.is_some() { self } else { &mut Nobody };
-        // SAFETY: with the claim, the movable frames of the allocator are all ours, and we are
-        // borrowed mutably, so nobody else uses them; without it, nothing is moved.
-        unsafe { frames.shrink_to(online, mover) }
+        // SAFETY: `migrate` moves for every owner while we have the claim, and nothing without it.
+        unsafe { self.space.frames.shrink_to(online, &mut &*self) }
     }
 
     fn check(&mut self) {
         self.check_all();
+        self.handles.check();
     }
 }
 
-impl Migrate for Xcfmalloc<'_> {
+impl Migrate for &Xcfmalloc<'_> {
     unsafe fn migrate(&mut self, from: FrameId, to: FrameId, _: u32, _: u8) -> bool {
-        // SAFETY: with the claim, all frames with an owner are ours; `to` is handed out to us.
-        unsafe { self.blocks.move_frame(from, to) };
-        true
+        // SAFETY: `from` had an owner, and `to` is handed out to us.
+        unsafe { self.blocks.lock().move_frame(&self.handles, from, to) }
     }
 }
 
 impl Drop for Xcfmalloc<'_> {
     fn drop(&mut self) {
         let Self { handles, blocks, .. } = self;
+        let blocks = blocks.get_mut();
         handles.for_each(|_, word| blocks.give_chain(Location::from_word(word).first));
         blocks.release_if_unused();
     }

@@ -14,24 +14,18 @@ type Reference = Scattered<2, 64, 32>;
 
 /// The lengths of an object's blocks.
 fn pieces(pool: &Xcfmalloc<'_>, handle: Handle) -> Vec<usize> {
-    let (mut block, mut lengths) = (pool.locate(handle).first, Vec::new());
-    while block.is_some() {
-        let descriptor = pool.blocks.get(block);
-        lengths.push(descriptor.length.into());
-        block = descriptor.next;
-    }
-    lengths
+    let blocks = pool.blocks.lock();
+    let first = Location::from_word(pool.handles.get(handle).unwrap()).first;
+    blocks.space.chain(first).map(|block| blocks.get(block).length.into()).collect()
 }
 
 /// The granules of all free blocks, smallest first.
 fn holes(pool: &Xcfmalloc<'_>) -> Vec<usize> {
-    let (mut end, mut holes) = (pool.blocks.granules() + 1, Vec::new());
-    while let Some(mut block) = pool.blocks.largest_below(end) {
-        end = pool.blocks.get(block).length.into();
-        while block.is_some() {
-            holes.insert(0, end);
-            block = pool.blocks.get(block).next;
-        }
+    let blocks = pool.blocks.lock();
+    let (mut end, mut holes) = (blocks.granules() + 1, Vec::new());
+    while let Some(first) = blocks.largest_below(end) {
+        end = blocks.get(first).length.into();
+        holes.splice(0..0, blocks.space.chain(first).map(|_| end));
     }
     holes
 }
@@ -146,7 +140,7 @@ fn the_reserve_is_kept_while_there_are_objects() {
     let mut pair = Pair::<Reference>::new(&frames);
     (0..100).for_each(|_| assert!(pair.store(Bytes(4000))));
     // The last one was begun after the reserve was filled.
-    assert_eq!(pair.pool.blocks.empty, 31);
+    assert_eq!(pair.pool.blocks.lock().empty, 31);
     (0..99).for_each(|_| pair.free(0));
     let pieces = pieces(&pair.pool, pair.held[0].0).len();
     assert_eq!(pair.pool.stats().frames, PageCount(32 + pieces));
@@ -197,8 +191,8 @@ fn compaction_leaves_no_more_than_it_is_worth() {
     pair.check();
     let after = pair.pool.stats();
     assert_eq!(before.frames - after.frames, done.freed);
-    let occupied = pair.pool.blocks.occupied();
-    assert!(pair.pool.blocks.freeable() * 64 <= occupied + 64, "{done:?} {after:?}");
+    let occupied = pair.pool.blocks.lock().occupied();
+    assert!(pair.pool.blocks.lock().freeable() * 64 <= occupied + 64, "{done:?} {after:?}");
     assert!(done.moved.0 < 3 * after.bytes_stored.0, "{done:?} {after:?}");
     // Freed again, there is something to gain again.
     (0..500).for_each(|_| pair.free(0));
@@ -225,7 +219,7 @@ fn one_frame_of_many_is_not_worth_it() {
     let mut pair = Pair::<Reference>::new(&frames);
     (0..1000).for_each(|_| assert!(pair.store(Bytes(3000))));
     (0..2).for_each(|index| pair.free(index * 300));
-    assert!(pair.pool.blocks.freeable() > 0);
+    assert!(pair.pool.blocks.lock().freeable() > 0);
     assert_eq!(pair.pool.compact(Bytes(usize::MAX)), Compacted::default());
     pair.finish();
 }
@@ -240,7 +234,7 @@ fn compaction_needs_no_frame_of_the_allocator() {
         index += 1;
     }
     // No frame is left, in the allocator or in the reserve.
-    assert_eq!(pair.pool.blocks.empty, 0);
+    assert_eq!(pair.pool.blocks.lock().empty, 0);
     (0..index / 2).for_each(|turn| pair.free((turn * 7919) % (index - turn)));
     pair.hog.leave(0);
     let full = pair.pool.stats();
