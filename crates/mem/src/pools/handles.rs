@@ -18,7 +18,7 @@
 //!    what was stored by the Release that let them in, or by the lock of the leaf that was passed.
 
 use core::mem::{self, size_of};
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use coldpress_sys::sync::SpinLock;
@@ -119,9 +119,9 @@ impl<'f> HandleTable<'f> {
         }
     }
 
-    /// Stores a word of an object. `None` when there is no frame, or no name.
-    pub(super) fn insert(&self, word: u64) -> Option<Handle> {
-        assert!(word & SIZE_MASK != 0 && word & PIN == 0);
+    /// Stores a word of an object, pinned until the object is complete. `None` when there is no
+    /// frame, or no name.
+    pub(super) fn insert(&self, word: u64) -> Option<(Handle, Pinned<'_>)> {
         let names = &mut *self.names.lock();
         if names.with_room == NONE {
             self.add_leaf(names)?;
@@ -130,27 +130,26 @@ impl<'f> HandleTable<'f> {
         let head = self.head(names, number);
         head.used += 1;
         let (free, is_full) = (head.free, usize::from(head.used) == SLOTS);
-        let slot = if free == END {
-            // Relaxed, here and below: changed under the lock of the names.
-            let slot = self.carved(names, number).load(Ordering::Relaxed);
-            // Release, here and below, pairs with the Acquire of who looks the handle up.
-            self.word(names, number, slot).store(word, Ordering::Release);
+        // Relaxed, here and below: changed under the lock of the names.
+        let is_new = free == END;
+        let slot = if is_new { self.carved(names, number).load(Ordering::Relaxed) } else { free };
+        // SAFETY: the word is used from here on, and its leaf is not given back before.
+        let place = unsafe { &*ptr::from_ref(self.word(names, number, slot)) };
+        if !is_new {
+            self.head(names, number).free = (place.load(Ordering::Relaxed) >> 16) as u16;
+        }
+        let pinned = Pinned::begin(place, word);
+        if is_new {
+            // Release pairs with the Acquire in `find`: the word is there.
             self.carved(names, number).store(slot + 1, Ordering::Release);
-            slot
-        } else {
-            let place = self.word(names, number, free);
-            let next = (place.load(Ordering::Relaxed) >> 16) as u16;
-            place.store(word, Ordering::Release);
-            self.head(names, number).free = next;
-            free
-        };
+        }
         if is_full {
             self.unlist(names, number);
         }
         names.objects += 1;
         names.bytes += size_of_word(word);
         // One is added so that no handle is zero; slots stop short of their last value.
-        Some(Handle(number << SLOT_BITS | (u32::from(slot) + 1)))
+        Some((Handle(number << SLOT_BITS | (u32::from(slot) + 1)), pinned))
     }
 
     /// The word of a handle. `None` for a name that is not in use.

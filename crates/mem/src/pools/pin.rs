@@ -93,8 +93,8 @@ impl Pins {
     fn attempt<'w>(&self, leaf: u32, find: &impl Fn() -> Option<&'w AtomicU64>) -> Attempt<'w> {
         let _lock = self.lock(leaf).lock();
         let Some(word) = find() else { return Attempt::Unused };
-        // Acquire pairs with the Release in the drop of the last pin and in `HandleTable::insert`:
-        // the object is seen as they left it.
+        // Acquire pairs with the Release in the drop of the last pin: the object is seen as its
+        // holder left it.
         let value = word.load(Ordering::Acquire);
         if value & SIZE_MASK == 0 {
             return Attempt::Unused;
@@ -131,6 +131,15 @@ impl Pins {
 }
 
 impl<'w> Pinned<'w> {
+    /// Begins the use of a word that is not in use.
+    #[inline]
+    pub(super) fn begin(word: &'w AtomicU64, value: u64) -> Self {
+        assert!(value & SIZE_MASK != 0 && value & PIN == 0);
+        // Relaxed: others use it when the pin is gone.
+        word.store(value | PIN, Ordering::Relaxed);
+        Self(word)
+    }
+
     /// The word, without the pin.
     #[inline]
     pub(super) fn word(&self) -> u64 {

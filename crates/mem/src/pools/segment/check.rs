@@ -2,7 +2,7 @@
 
 use super::lists::bucket_of;
 use super::space::{BLOCK_MIN, Segment, Tag};
-use super::{Pool, Segments};
+use super::{HandleTable, Layout, Location, PoolStats};
 
 /// What a walk has seen.
 #[derive(Default)]
@@ -14,9 +14,9 @@ struct Seen {
     listed: usize,
 }
 
-impl Segments<'_> {
+impl Layout<'_> {
     /// Checks all invariants. Panics when one is broken.
-    pub(super) fn check_all(&mut self) {
+    pub(super) fn check(&self, handles: &HandleTable<'_>, stats: PoolStats) {
         let mut seen = Seen::default();
         for (bucket, first) in self.buckets.iter().enumerate() {
             let (mut segment, mut prev) = (*first, Segment::NONE);
@@ -25,26 +25,24 @@ impl Segments<'_> {
                 assert_eq!(head.prev, prev, "broken list");
                 assert_eq!((bucket_of(head), usize::from(head.bucket)), (bucket, bucket));
                 assert!(!head.draining && head.live > 0, "{segment:?} {head:?}");
-                self.check_segment(segment, &mut seen);
+                self.check_segment(handles, segment, &mut seen);
                 (prev, segment) = (segment, head.next);
             }
         }
         if let Some(drain) = self.drain {
             let head = self.space.head(drain.segment);
             assert!(head.draining && head.live > 0, "{head:?}");
-            self.check_segment(drain.segment, &mut seen);
+            self.check_segment(handles, drain.segment, &mut seen);
         }
         assert_eq!((seen.segments, seen.frames), (self.segments, self.frames_held));
         assert_eq!(seen.live, self.live, "bytes of blocks");
         assert_eq!(seen.listed, self.holes.check(&self.space), "holes in lists");
-        let stats = self.stats();
         assert_eq!(seen.blocks, stats.objects, "blocks and objects");
         assert_eq!(self.bytes_stored, stats.bytes_stored, "bytes stored");
-        self.handles.check();
     }
 
     /// Checks what lies in a segment.
-    fn check_segment(&self, segment: Segment, seen: &mut Seen) {
+    fn check_segment(&self, handles: &HandleTable<'_>, segment: Segment, seen: &mut Seen) {
         let head = *self.space.head(segment);
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));
         let (mut live, mut before) = (0, None);
@@ -58,7 +56,7 @@ impl Segments<'_> {
                     (at, before) = (hole.end(), Some(hole));
                 }
                 Tag::Block { handle, slack, after_hole } => {
-                    let location = self.locate(handle);
+                    let location = Location::of(handles, handle);
                     assert_eq!((location.at, location.order), (at, head.order), "{handle:?}");
                     if !head.draining {
                         assert_eq!(after_hole, before.is_some(), "{handle:?}");

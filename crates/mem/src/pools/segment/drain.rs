@@ -16,8 +16,9 @@
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::super::MOVE_COST;
-use super::space::{Hole, Place, Segment, TAG, Tag};
-use super::{BUCKETS, Compacted, HOLES, Location, STEP, Segments, WASTE, block_of};
+use super::super::handles::HandleTable;
+use super::space::{Hole, Place, Segment, Tag};
+use super::{BUCKETS, Compacted, HOLES, Layout, Location, STEP, WASTE, block_of};
 use crate::frames::FrameId;
 
 /// Holes that [`crate::pools::Pool::compact`] leaves alone, in thousandths.
@@ -33,8 +34,17 @@ pub(super) struct Drain {
     cursor: Place,
 }
 
+/// What came of moving what lies at a place.
+enum Moved {
+    /// The next block or hole lies there.
+    Next(Place),
+    /// There is no place for the object.
+    NoPlace,
+    /// The object is in use.
+    InUse,
+}
+
 /// How far a piece of draining came.
-#[derive(PartialEq, Eq)]
 enum Step {
     /// The budget is spent.
     Paused,
@@ -42,11 +52,13 @@ enum Step {
     Done,
     /// An object finds no place.
     Stuck,
+    /// An object is in use.
+    InUse,
 }
 
-impl Segments<'_> {
+impl Layout<'_> {
     /// Drains a little when there are too many holes. Called at the end of each change.
-    pub(super) fn clean(&mut self) {
+    pub(super) fn clean(&mut self, handles: &HandleTable<'_>) {
         if !self.is_wasteful() {
             return;
         }
@@ -59,44 +71,58 @@ impl Segments<'_> {
             if self.drain.is_none() && !self.begin(|_, _| true) {
                 return;
             }
-            if self.drain_until(end) == Step::Stuck {
-                self.stop_draining();
-                self.wait = WAIT;
-                return;
+            match self.drain_until(handles, end) {
+                Step::Paused | Step::Done => {}
+                Step::InUse => return,
+                Step::Stuck => {
+                    self.stop_draining(handles);
+                    self.wait = WAIT;
+                    return;
+                }
             }
         }
     }
 
-    /// [`crate::pools::Pool::compact`].
-    pub(super) fn compact_round(&mut self, budget: Bytes) -> Compacted {
+    /// Begins a round of [`crate::pools::Pool::compact`], if objects came or went since the last.
+    pub(super) fn begin_round(&mut self) {
         if core::mem::take(&mut self.touched) {
             self.round = self.round.wrapping_add(1);
             (self.owed, self.settled) = (0, false);
         }
-        if self.settled {
-            return Compacted::default();
-        }
-        let (moved, frames) = (self.moved, self.frames_held);
-        let end = Bytes(self.work.0.saturating_add(budget.0));
-        while self.work < end {
+    }
+
+    /// A piece of a round, until the work comes to `budget`, and the work it was.
+    pub(super) fn compact(
+        &mut self,
+        handles: &HandleTable<'_>,
+        budget: Bytes,
+    ) -> (Compacted, Bytes) {
+        let (moved, frames, work) = (self.moved, self.frames_held, self.work);
+        let end = work + budget;
+        while !self.settled && self.work < end {
             let older = |pool: &Self, segment| pool.is_older(segment);
             if self.drain.is_none() && !(self.is_loose() && self.begin(older)) {
                 self.settled = true;
                 break;
             }
-            if self.drain_until(end) == Step::Stuck
-                && let Some(Drain { segment, .. }) = self.drain
-            {
-                self.stop_draining();
-                self.space.head_mut(segment).round = self.round;
-                // Others would hardly find more room, and each costs a walk to put it back.
-                break;
+            match self.drain_until(handles, end) {
+                Step::Paused | Step::Done => {}
+                Step::InUse => break,
+                Step::Stuck => {
+                    if let Some(Drain { segment, .. }) = self.drain {
+                        self.stop_draining(handles);
+                        self.space.head_mut(segment).round = self.round;
+                    }
+                    // Others would hardly find more room, and each costs a walk to put it back.
+                    break;
+                }
             }
         }
         // New segments made on the way count against frames given back later.
         let (before, after) = (frames, self.frames_held + self.owed);
         self.owed = after.saturating_sub(before);
-        Compacted { moved: self.moved - moved, freed: PageCount(before.saturating_sub(after)) }
+        let freed = PageCount(before.saturating_sub(after));
+        (Compacted { moved: self.moved - moved, freed }, self.work - work)
     }
 
     /// Whether holes cost so much that segments are drained unasked.
@@ -154,12 +180,16 @@ impl Segments<'_> {
     }
 
     /// Moves objects out of the segment that is drained, until the work comes to `end` in all.
-    fn drain_until(&mut self, end: Bytes) -> Step {
+    fn drain_until(&mut self, handles: &HandleTable<'_>, end: Bytes) -> Step {
         while let Some(Drain { segment, cursor }) = self.drain {
             if self.work >= end {
                 return Step::Paused;
             }
-            let Some(next) = self.move_out(cursor) else { return Step::Stuck };
+            let next = match self.move_out(handles, cursor) {
+                Moved::Next(next) => next,
+                Moved::NoPlace => return Step::Stuck,
+                Moved::InUse => return Step::InUse,
+            };
             self.drain = Some(Drain { segment, cursor: next });
             self.drop_frames(segment, next);
             if self.space.head(segment).live == 0 {
@@ -184,32 +214,36 @@ impl Segments<'_> {
         self.frames_held -= count;
     }
 
-    /// Moves what lies at `at`, in a segment that is drained, if it is an object, and returns where
-    /// the next block or hole lies. `None`, and nothing done, when there is no place for it.
-    fn move_out(&mut self, at: Place) -> Option<Place> {
+    /// Moves what lies at `at`, in a segment that is drained, if it is an object.
+    fn move_out(&mut self, handles: &HandleTable<'_>, at: Place) -> Moved {
         let (handle, slack) = match self.space.tag(at) {
             Tag::Hole { hole, parked } => {
                 if !parked {
                     self.holes.remove(&mut self.space, hole);
                 }
-                return Some(hole.end());
+                return Moved::Next(hole.end());
             }
             Tag::Block { handle, slack, .. } => (handle, slack),
         };
-        let from = self.locate(handle);
-        debug_assert_eq!(from.at, at, "a block is named by its handle");
+        let Some(mut pinned) = handles.try_pin(handle) else { return Moved::InUse };
+        let from = Location::from_word(pinned.word());
+        assert_eq!(from.at, at, "a block is named by its handle");
         let wanted = block_of(from.size);
-        let hole = self.find_or_grow(wanted)?;
+        let Some(hole) = self.find_or_grow(wanted) else { return Moved::NoPlace };
         let to = Location { at: hole.at, order: hole.order, size: from.size };
         self.take(hole, wanted, handle);
-        self.space.copy(at + TAG as u64, to.at + TAG as u64, from.size);
-        self.handles.set(handle, to.to_word());
+        // SAFETY: the object is pinned. Its new block is named by nobody yet.
+        unsafe {
+            self.space.object(to.at, to.size).copy_from_slice(self.space.object(at, to.size))
+        };
+        pinned.set(to.to_word());
+        drop(pinned);
         let left = Hole { at, length: from.block(slack), order: from.order };
         self.space.park(left);
         self.add_live(from.segment(), -(left.length as isize));
         self.moved += Bytes(from.size);
         self.work += Bytes(from.size) + MOVE_COST;
-        Some(left.end())
+        Moved::Next(left.end())
     }
 
     /// Takes the holes of an empty segment out of their lists, from the cursor on.
@@ -217,19 +251,25 @@ impl Segments<'_> {
         let (mut at, segment) = (drain.cursor, drain.segment);
         let end = self.space.end(segment);
         while at < end {
-            at = self.move_out(at).expect("holes need no place");
+            let Tag::Hole { hole, parked } = self.space.tag(at) else {
+                panic!("a block at {at:#x} of an empty segment");
+            };
+            if !parked {
+                self.holes.remove(&mut self.space, hole);
+            }
+            at = hole.end();
         }
     }
 
     /// Puts a segment that is drained back to use, with what is left in it.
-    pub(super) fn stop_draining(&mut self) {
+    pub(super) fn stop_draining(&mut self, handles: &HandleTable<'_>) {
         if let Some(Drain { segment, .. }) = self.drain.take() {
-            self.reopen(segment);
+            self.reopen(handles, segment);
         }
     }
 
     /// Merges and lists the holes of a segment that was drained, and lists it.
-    fn reopen(&mut self, segment: Segment) {
+    fn reopen(&mut self, handles: &HandleTable<'_>, segment: Segment) {
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));
         let mut open: Option<Hole> = None;
         while at < end {
@@ -245,7 +285,7 @@ impl Segments<'_> {
                 Tag::Block { handle, slack, .. } => {
                     self.space.set_block(at, handle, slack, open.is_some());
                     self.close(open.take());
-                    at += self.locate(handle).block(slack) as u64;
+                    at += Location::of(handles, handle).block(slack) as u64;
                 }
             }
         }
@@ -264,17 +304,22 @@ impl Segments<'_> {
     }
 
     /// Empties a segment and frees it, and makes a segment of frame `to`. `false`, and nothing
-    /// taken, when its objects find no place.
+    /// taken, when its objects find no place or are in use.
     ///
     /// # Safety
     /// `to` is handed out and nobody uses it.
-    pub(super) unsafe fn exchange(&mut self, segment: Segment, to: FrameId) -> bool {
-        self.stop_draining();
+    pub(super) unsafe fn exchange(
+        &mut self,
+        handles: &HandleTable<'_>,
+        segment: Segment,
+        to: FrameId,
+    ) -> bool {
+        self.stop_draining(handles);
         self.begin_with(segment);
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));
         while at < end {
-            let Some(next) = self.move_out(at) else {
-                self.reopen(segment);
+            let Moved::Next(next) = self.move_out(handles, at) else {
+                self.reopen(handles, segment);
                 return false;
             };
             at = next;

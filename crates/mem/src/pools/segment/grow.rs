@@ -5,7 +5,8 @@
 
 use coldpress_sys::PAGE_BYTES;
 
-use super::Segments;
+use super::super::handles::HandleTable;
+use super::Layout;
 use super::drain::WAIT;
 use super::space::{HEAD, Hole, Segment};
 use crate::frames::{FrameId, Mobility, ORDER_MAX};
@@ -18,7 +19,7 @@ const SEGMENT_SHARE: usize = 16;
 /// Frames that any segment may have: the last object that finds no room in it costs little there.
 const SEGMENT_FRAMES: usize = 16;
 
-impl Segments<'_> {
+impl Layout<'_> {
     /// log2 of the frames a segment grows by.
     pub(super) fn step_order(&self) -> u8 {
         (self.frames_held / STEP_SHARE).checked_ilog2().unwrap_or(0).min(ORDER_MAX.into()) as u8
@@ -26,12 +27,12 @@ impl Segments<'_> {
 
     /// A hole of at least `length` bytes, in its list: the best fit there is, else that of a new
     /// segment. The last resort is what is left of a segment being drained.
-    pub(super) fn hole(&mut self, length: usize) -> Option<Hole> {
+    pub(super) fn hole(&mut self, handles: &HandleTable<'_>, length: usize) -> Option<Hole> {
         if let Some(hole) = self.find_or_grow(length) {
             return Some(hole);
         }
         if self.drain.is_some() {
-            self.stop_draining();
+            self.stop_draining(handles);
             self.wait = WAIT;
         }
         self.find(length)

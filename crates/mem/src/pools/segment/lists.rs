@@ -1,10 +1,10 @@
 //! Segments by the share of holes in them, and their end.
 
 use super::space::{Head, Segment, Tag};
-use super::{BUCKETS, Segments};
+use super::{BUCKETS, Layout};
 use crate::frames::FrameId;
 
-impl Segments<'_> {
+impl Layout<'_> {
     /// Takes an empty segment out of all lists, and gives its frames back.
     pub(super) fn drop_segment(&mut self, segment: Segment) {
         assert_eq!(self.space.head(segment).live, 0, "a segment in use is not given back");
@@ -106,7 +106,7 @@ pub(super) fn bucket_of(head: &Head) -> usize {
     (capacity - head.live as usize) * (BUCKETS - 1) / capacity
 }
 
-impl Drop for Segments<'_> {
+impl Drop for Layout<'_> {
     fn drop(&mut self) {
         let drained = self.drain.map(|drain| drain.segment);
         for first in self.buckets.into_iter().chain(drained) {

@@ -9,7 +9,10 @@
 //! about 20 at this density.) `space` lays out a segment, `grow` and `holes` find
 //! room, `lists` orders segments, `drain` empties them.
 //!
-//! Invariants:
+//! Readers know an object's place from its pinned word. Everything else is done under one lock, a
+//! little at a time, and what is being read stays where it is.
+//!
+//! Invariants, while nobody has the lock of the layout:
 //! 1. Blocks and holes cover a segment without gaps. No two holes are side by side, and a hole is
 //!    in its list, but in a segment that is drained.
 //! 2. A handle word names a block with that handle in its tag, and each block is named by one.
@@ -26,14 +29,14 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::handles::HandleTable;
 use super::{
-    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, STEP,
-    check_size,
+    AllocError, ClassStats, Compacted, Handle, OBJECT_MAX, Pool, PoolStats, STEP, check_size,
 };
-use crate::frames::{FrameAllocator, FrameId, Migrate, MoveClaim, Shrunk};
+use crate::frames::{Descriptor, FrameAllocator, FrameId, Migrate, MoveClaim, Shrunk};
 use drain::Drain;
 use holes::Holes;
 use lists::bucket_of;
@@ -75,6 +78,11 @@ impl Location {
         Segment::of(self.at, self.order)
     }
 
+    /// That of a handle in use.
+    fn of(handles: &HandleTable<'_>, handle: Handle) -> Self {
+        Self::from_word(handles.get(handle).expect("the handle is allocated"))
+    }
+
     /// The length of its block, with so much slack.
     fn block(self, slack: usize) -> usize {
         block_of(self.size) + slack
@@ -89,10 +97,16 @@ fn block_of(size: usize) -> usize {
 /// A pool of segments.
 pub struct Segments<'f> {
     space: Space<'f>,
+    handles: HandleTable<'f>,
+    layout: SpinLock<Layout<'f>>,
+}
+
+/// What lies where.
+struct Layout<'f> {
+    space: Space<'f>,
     holes: Holes,
     /// First segment of each share of holes, the fullest first.
     buckets: [Segment; BUCKETS],
-    handles: HandleTable<'f>,
     /// The sum of the sizes of all objects.
     bytes_stored: Bytes,
     frames_held: usize,
@@ -121,13 +135,12 @@ pub struct Segments<'f> {
 impl<'f> Segments<'f> {
     /// An empty pool; it holds no frame yet.
     ///
-    /// The structure is about 34 KiB: make it in place, for example in a `static`.
+    /// The structure is about 36 KiB: make it in place, for example in a `static`.
     pub const fn new(frames: &'f FrameAllocator) -> Self {
-        Self {
+        let layout = Layout {
             space: Space { frames },
             holes: Holes::new(),
             buckets: [Segment::NONE; BUCKETS],
-            handles: HandleTable::new(frames),
             bytes_stored: Bytes(0),
             frames_held: 0,
             segments: 0,
@@ -142,14 +155,30 @@ impl<'f> Segments<'f> {
             work: Bytes(0),
             settled: false,
             claim: None,
+        };
+        Self {
+            space: Space { frames },
+            handles: HandleTable::new(frames),
+            layout: SpinLock::new(layout),
         }
     }
 
     /// Bytes of objects that were moved, by [`Pool::compact`] and unasked.
     pub fn bytes_moved(&self) -> Bytes {
-        self.moved
+        self.layout.lock().moved
     }
 
+    /// Calls `f` with the object's bytes, which nobody else uses meanwhile.
+    fn with_bytes<R>(&self, handle: Handle, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+        let Location { at, size, .. } = Location::from_word(pinned.word());
+        // SAFETY: the word names a block of this size (invariant 2), which is pinned until `f`
+        // returns.
+        f(unsafe { self.space.object(at, size) })
+    }
+}
+
+impl Layout<'_> {
     /// Bytes that no block takes.
     fn hole_bytes(&self) -> usize {
         self.frames_held * PAGE_BYTES - self.segments * HEAD - self.live
@@ -206,61 +235,8 @@ impl<'f> Segments<'f> {
         }
     }
 
-    fn locate(&self, handle: Handle) -> Location {
-        Location::from_word(self.handles.get(handle).expect("the handle is allocated"))
-    }
-}
-
-impl Pool for Segments<'_> {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
-        check_size(size)?;
-        let wanted = block_of(size.0);
-        let hole = self.hole(wanted).ok_or(AllocError::NoFrame)?;
-        let location = Location { at: hole.at, order: hole.order, size: size.0 };
-        let Some(handle) = self.handles.insert(location.to_word()) else {
-            self.drop_empty();
-            return Err(AllocError::NoFrame);
-        };
-        self.take(hole, wanted, handle);
-        self.bytes_stored += size;
-        self.touched = true;
-        self.clean();
-        Ok(handle)
-    }
-
-    fn free(&mut self, handle: Handle) {
-        let word = self.handles.take(handle).expect("the handle is allocated");
-        let location = Location::from_word(word);
-        self.release(location);
-        self.bytes_stored -= Bytes(location.size);
-        self.touched = true;
-        self.clean();
-    }
-
-    fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.locate(handle).size)
-    }
-
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        let Location { at, size, .. } = self.locate(handle);
-        assert_eq!(bytes.len(), size, "an object is written whole");
-        self.space.bytes_mut(at + TAG as u64, size).copy_from_slice(bytes);
-    }
-
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        let Location { at, size, .. } = self.locate(handle);
-        f(self.space.bytes(at + TAG as u64, size))
-    }
-
-    fn stats(&self) -> PoolStats {
-        PoolStats { frames: PageCount(self.frames_held), ..self.handles.stats::<Self>() }
-    }
-
-    fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
-        if self.segments == 0 {
-            return;
-        }
-        let objects = self.stats().objects;
+    /// How full the pool is with so many objects.
+    fn class_stats(&self, objects: usize) -> ClassStats {
         let mut class = ClassStats {
             size: OBJECT_MAX,
             // Room for more objects of the mean size.
@@ -276,31 +252,105 @@ impl Pool for Segments<'_> {
             bucket if bucket < BUCKETS * 3 / 4 => class.almost_full += 1,
             _ => class.almost_empty += 1,
         });
-        visit(class);
+        class
+    }
+}
+
+impl Pool for Segments<'_> {
+    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+        check_size(size)?;
+        let wanted = block_of(size.0);
+        let layout = &mut *self.layout.lock();
+        let hole = layout.hole(&self.handles, wanted).ok_or(AllocError::NoFrame)?;
+        let location = Location { at: hole.at, order: hole.order, size: size.0 };
+        let Some((handle, pinned)) = self.handles.insert(location.to_word()) else {
+            layout.drop_empty();
+            return Err(AllocError::NoFrame);
+        };
+        layout.take(hole, wanted, handle);
+        drop(pinned);
+        layout.bytes_stored += size;
+        layout.touched = true;
+        layout.clean(&self.handles);
+        Ok(handle)
+    }
+
+    fn free(&mut self, handle: Handle) {
+        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+        let location = Location::from_word(pinned.word());
+        let layout = &mut *self.layout.lock();
+        self.handles.remove(handle, pinned);
+        layout.release(location);
+        layout.bytes_stored -= Bytes(location.size);
+        layout.touched = true;
+        layout.clean(&self.handles);
+    }
+
+    fn size(&self, handle: Handle) -> Bytes {
+        Bytes(Location::of(&self.handles, handle).size)
+    }
+
+    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+        self.with_bytes(handle, |object| {
+            assert_eq!(bytes.len(), object.len(), "an object is written whole");
+            object.copy_from_slice(bytes);
+        });
+    }
+
+    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+        self.with_bytes(handle, |object| f(object))
+    }
+
+    fn stats(&self) -> PoolStats {
+        let frames = PageCount(self.layout.lock().frames_held);
+        PoolStats { frames, ..self.handles.stats::<Self>() }
+    }
+
+    fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
+        let class = {
+            let layout = self.layout.lock();
+            let objects = self.handles.stats::<Self>().objects;
+            (layout.segments > 0).then(|| layout.class_stats(objects))
+        };
+        class.into_iter().for_each(visit);
     }
 
     fn compact(&mut self, budget: Bytes) -> Compacted {
-        self.compact_round(budget)
+        self.layout.lock().begin_round();
+        let (mut done, mut left) = (Compacted::default(), budget);
+        loop {
+            let asked = left.min(STEP);
+            let (step, work) = self.layout.lock().compact(&self.handles, asked);
+            (done.moved, done.freed) = (done.moved + step.moved, done.freed + step.freed);
+            left = Bytes(left.0.saturating_sub(work.0));
+            if work < asked || left == Bytes(0) {
+                return done;
+            }
+        }
     }
 
     fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
-        let frames = self.space.frames;
-        let mover: &mut dyn Migrate = if self.claim.is_some() { self } else { &mut Nobody };
-        // SAFETY: with the claim, the movable frames of the allocator are all ours, and we are
-        // borrowed mutably, so nobody else uses them; without it, nothing is moved.
-        let shrunk = unsafe { frames.shrink_to(online, mover) };
-        self.drop_empty();
+        // SAFETY: `migrate` moves for every owner while we have the claim, and nothing without it.
+        let shrunk = unsafe { self.space.frames.shrink_to(online, &mut &*self) };
+        self.layout.lock().drop_empty();
         shrunk
     }
 
     fn check(&mut self) {
-        self.check_all();
+        let stats = self.stats();
+        self.layout.lock().check(&self.handles, stats);
+        self.handles.check();
     }
 }
 
-impl Migrate for Segments<'_> {
-    unsafe fn migrate(&mut self, _: FrameId, to: FrameId, owner: u32, _: u8) -> bool {
+impl Migrate for &Segments<'_> {
+    unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
+        let mut layout = self.layout.lock();
+        // With the claim, all frames with an owner are ours, and keep it while we have the lock.
+        let is_ours = self.space.frames.descriptor(from) == Descriptor::Movable { owner, index };
         // SAFETY: `to` is handed out to us.
-        unsafe { self.exchange(Segment(owner), to) }
+        layout.claim.is_some()
+            && is_ours
+            && unsafe { layout.exchange(&self.handles, Segment(owner), to) }
     }
 }

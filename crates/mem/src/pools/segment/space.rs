@@ -146,7 +146,9 @@ pub(super) enum Tag {
     Hole { hole: Hole, parked: bool },
 }
 
-/// The bytes of all segments of a pool.
+/// The bytes of all segments of a pool. Heads, tags and holes are reached through the one in
+/// [`super::Layout`], under its lock; objects by who has them pinned.
+#[derive(Clone, Copy)]
 pub(super) struct Space<'f> {
     pub(super) frames: &'f FrameAllocator,
 }
@@ -228,32 +230,23 @@ impl Space<'_> {
     }
 
     pub(super) fn set_next(&mut self, at: Place, next: Place) {
-        self.bytes_mut(at + TAG as u64, 8).copy_from_slice(&next.to_ne_bytes());
+        self.set_double(at + TAG as u64, next);
     }
 
     pub(super) fn set_prev(&mut self, at: Place, prev: Place) {
-        self.bytes_mut(at + TAG as u64 + 8, 8).copy_from_slice(&prev.to_ne_bytes());
+        self.set_double(at + TAG as u64 + 8, prev);
     }
 
-    /// Copies `length` bytes from a block to another, which do not overlap.
-    pub(super) fn copy(&mut self, from: Place, to: Place, length: usize) {
-        let (source, target) = (self.address(from, length), self.address(to, length));
-        assert!(from.abs_diff(to) >= length as u64, "blocks do not overlap");
-        // SAFETY: both are bytes of segments of ours (invariant 1), which do not overlap, and we
-        // are borrowed mutably.
-        unsafe { target.copy_from_nonoverlapping(source, length) };
-    }
-
-    /// `length` bytes from `at` on, inside a block or hole.
-    pub(super) fn bytes(&self, at: Place, length: usize) -> &[u8] {
-        // SAFETY: bytes of a segment of ours (invariant 1), which change by `&mut self` only.
-        unsafe { slice::from_raw_parts(self.address(at, length).as_ptr(), length) }
-    }
-
-    /// As [`Space::bytes`], to change them.
-    pub(super) fn bytes_mut(&mut self, at: Place, length: usize) -> &mut [u8] {
-        // SAFETY: as in `bytes`, and we are borrowed mutably.
-        unsafe { slice::from_raw_parts_mut(self.address(at, length).as_ptr(), length) }
+    /// The object in the block at `at`, if it is `size` bytes.
+    ///
+    /// # Safety
+    /// There is such a block in these frames, and the caller has its object pinned for as long as
+    /// the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
+    pub(super) unsafe fn object(&self, at: Place, size: usize) -> &mut [u8] {
+        let start = self.address(at + TAG as u64, size).as_ptr();
+        // SAFETY: bytes of a block behind its tag. Only who has the object pinned reaches them.
+        unsafe { slice::from_raw_parts_mut(start, size) }
     }
 
     pub(super) fn head(&self, segment: Segment) -> &Head {
@@ -331,6 +324,11 @@ impl Space<'_> {
     fn double(&self, at: Place) -> u64 {
         // SAFETY: bytes of a segment of ours (invariant 1), which change by `&mut self` only.
         unsafe { self.address(at, 8).cast::<u64>().read_unaligned() }
+    }
+
+    fn set_double(&mut self, at: Place, double: u64) {
+        // SAFETY: bytes of a segment of ours (invariant 1), and we are borrowed mutably.
+        unsafe { self.address(at, 8).cast::<u64>().write_unaligned(double) };
     }
 
     fn address(&self, at: Place, length: usize) -> NonNull<u8> {

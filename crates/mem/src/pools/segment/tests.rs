@@ -108,7 +108,7 @@ fn a_pool_dropped_while_a_segment_is_drained_returns_every_frame() {
         let (mut pool, mut held) = (Segments::new(&frames), Vec::new());
         fill(&mut pool, &mut held, 5_000);
         (0..freed * 400).for_each(|turn| drop_one(&mut pool, &mut held, turn));
-        while pool.drain.is_none() {
+        while pool.layout.lock().drain.is_none() {
             drop_one(&mut pool, &mut held, 5);
         }
         pool.check();
@@ -122,8 +122,9 @@ fn half_drained<'f>(frames: &'f FrameAllocator) -> (Pair<'f, Packed>, Segment) {
     let mut pair = Pair::<Packed>::new(frames);
     (0..3000).for_each(|index| assert!(pair.store(size(index))));
     for turn in 0.. {
-        if let Some(drain) = pair.pool.drain
-            && pair.pool.space.head(drain.segment).start > 20_000
+        let layout = pair.pool.layout.get_mut();
+        if let Some(drain) = layout.drain
+            && layout.space.head(drain.segment).start > 20_000
         {
             pair.check();
             return (pair, drain.segment);
@@ -139,8 +140,8 @@ fn what_is_left_of_a_drained_segment_is_used_when_frames_run_out() {
     let (mut pair, segment) = half_drained(&frames);
     pair.hog.leave(0);
     while pair.store(Bytes(3000)) {}
-    assert!(pair.pool.drain.is_none());
-    let head = *pair.pool.space.head(segment);
+    assert!(pair.pool.layout.lock().drain.is_none());
+    let head = *pair.pool.layout.lock().space.head(segment);
     assert!(!head.draining && head.start as usize > HEAD, "{head:?}");
     pair.check();
     // It is drained again with all that is in it.
@@ -156,14 +157,14 @@ fn the_last_object_of_a_drained_segment_takes_it_along() {
     let frames = sixteen_mib();
     let (mut pair, segment) = half_drained(&frames);
     // Nothing is moved, so that the objects are freed where they are.
-    pair.pool.wait = u32::MAX;
+    pair.pool.layout.get_mut().wait = u32::MAX;
     let inside: Vec<_> = (0..pair.held.len())
-        .filter(|which| pair.pool.locate(pair.held[*which].0).segment() == segment)
+        .filter(|which| Location::of(&pair.pool.handles, pair.held[*which].0).segment() == segment)
         .collect();
     assert!(inside.len() > 3);
     inside.into_iter().rev().for_each(|which| pair.free(which));
-    assert!(pair.pool.drain.is_none());
-    pair.pool.wait = 0;
+    assert!(pair.pool.layout.lock().drain.is_none());
+    pair.pool.layout.get_mut().wait = 0;
     pair.check();
     pair.finish();
 }
@@ -228,7 +229,7 @@ proptest! {
     ) {
         let frames = sixteen_mib();
         let mut pool = Segments::new(&frames);
-        pool.wait = u32::MAX;
+        pool.layout.get_mut().wait = u32::MAX;
         // Every second object goes, so that the others keep the holes apart.
         let handles: Vec<_> = lengths
             .iter()
@@ -240,10 +241,12 @@ proptest! {
         for size in wanted {
             let wanted = block_of(size);
             let mut best = usize::MAX;
+            let layout = pool.layout.lock();
+            let space = layout.space;
             let mut visit = |first: Segment, head: &Head| {
-                let mut at = pool.space.start(first);
-                while at < pool.space.end(first) {
-                    at = match pool.space.tag(at) {
+                let mut at = space.start(first);
+                while at < space.end(first) {
+                    at = match space.tag(at) {
                         Tag::Hole { hole, .. } => {
                             if hole.length >= wanted {
                                 best = best.min(hole.length);
@@ -251,14 +254,15 @@ proptest! {
                             hole.end()
                         }
                         Tag::Block { handle, slack, .. } => {
-                            at + pool.locate(handle).block(slack) as u64
+                            at + Location::of(&pool.handles, handle).block(slack) as u64
                         }
                     };
                 }
                 assert!(!head.draining);
             };
-            pool.for_each_listed(&mut visit);
-            let found = pool.holes.find(&pool.space, wanted).map_or(usize::MAX, |hole| hole.length);
+            layout.for_each_listed(&mut visit);
+            let found = layout.holes.find(&space, wanted).map_or(usize::MAX, |hole| hole.length);
+            drop(layout);
             let long = 4160..usize::MAX;
             prop_assert!(found == best || (long.contains(&best) && long.contains(&found)));
             pool.alloc(Bytes(size)).unwrap();

@@ -126,12 +126,12 @@ impl<'f> Xcfmalloc<'f> {
         blocks.refill();
         let first = blocks.take_chain(size.0)?;
         let word = Location { first, size: size.0 as u16 }.to_word();
-        let handle = self.handles.insert(word);
-        match handle {
-            Some(handle) => blocks.set_handle(first, handle),
-            None => blocks.give_chain(first),
-        }
-        handle
+        let Some((handle, _pinned)) = self.handles.insert(word) else {
+            blocks.give_chain(first);
+            return None;
+        };
+        blocks.set_handle(first, handle);
+        Some(handle)
     }
 
     /// Waits until nobody uses an object, and where it lies.

@@ -109,11 +109,11 @@ impl Pool for Xvmalloc<'_> {
         let mut blocks = self.blocks.lock();
         let place = blocks.take(size.0).ok_or(AllocError::NoFrame)?;
         let word = Location { place, size: size.0 as u16 }.to_word();
-        let handle = self.handles.insert(word);
-        if handle.is_none() {
+        let Some((handle, _pinned)) = self.handles.insert(word) else {
             blocks.give(place, size.0);
-        }
-        handle.ok_or(AllocError::NoFrame)
+            return Err(AllocError::NoFrame);
+        };
+        Ok(handle)
     }
 
     fn free(&mut self, handle: Handle) {

@@ -126,7 +126,7 @@ impl Pool for Zsmalloc<'_> {
         let number = self.classes.class_of(size);
         let place = self.take_place(number).ok_or(AllocError::NoFrame)?;
         let location = Location { place, size: size.0 as u16 };
-        let Some(handle) = self.handles.insert(location.to_word()) else {
+        let Some(handle) = self.handles.insert(location.to_word()).map(|(handle, _)| handle) else {
             self.put_place(place);
             return Err(AllocError::NoFrame);
         };
