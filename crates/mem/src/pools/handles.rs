@@ -198,19 +198,6 @@ impl<'f> HandleTable<'f> {
         }
     }
 
-    /// Drops the word of a handle and returns it. `None` for a name that is not in use.
-    pub(super) fn take(&self, handle: Handle) -> Option<u64> {
-        let pinned = self.pin(handle)?;
-        let word = pinned.word();
-        self.remove(handle, pinned);
-        Some(word)
-    }
-
-    /// Replaces the word of a handle in use.
-    pub(super) fn set(&self, handle: Handle, word: u64) {
-        self.pin(handle).expect("it is in use").set(word);
-    }
-
     /// The word of a slot of leaf `number`. `None` when there is none, or it was never used.
     ///
     /// # Safety

@@ -1,14 +1,15 @@
-//! The frames that hold a pool's objects: taken, given back, counted by class, and moved.
+//! The frames that hold a pool's objects: taken, given back, counted, and moved.
 //!
 //! Invariant: while the pool has the claim, every frame it holds names its [`Owner`], but for a
-//! huge object's between its allocation and its first handle.
+//! huge object's between its allocation and its first handle. No frame names an owner that has not
+//! got it, but for one that is being taken or moved under the lock of its class.
 
+use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{PAGE_BYTES, PageCount};
 
 use super::super::Handle;
-use super::size_class::CLASSES;
 use super::zspage::ZspageRef;
-use crate::frames::{FrameAllocator, FrameId, Mobility, MoveClaim};
+use crate::frames::{Descriptor, FrameAllocator, FrameId, Mobility, MoveClaim};
 
 /// The index in a frame's descriptor that says the owner is the handle of a huge object.
 const HUGE_INDEX: u8 = u8::MAX;
@@ -54,10 +55,13 @@ impl Held {
     }
 }
 
-/// The frames of a pool, by the numbers of its classes.
+/// The frames of a pool.
 pub(super) struct HeldFrames<'f> {
     pub(super) allocator: &'f FrameAllocator,
-    pub(super) classes: [Held; CLASSES],
+    state: SpinLock<State<'f>>,
+}
+
+struct State<'f> {
     count: usize,
     /// While the pool holds frames and was the first in their allocator to do so.
     claim: Option<MoveClaim<'f>>,
@@ -65,42 +69,40 @@ pub(super) struct HeldFrames<'f> {
 
 impl<'f> HeldFrames<'f> {
     pub(super) const fn new(allocator: &'f FrameAllocator) -> Self {
-        let classes = [Held { objects: 0, frames: 0 }; CLASSES];
-        Self { allocator, classes, count: 0, claim: None }
+        Self { allocator, state: SpinLock::new(State { count: 0, claim: None }) }
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> PageCount {
-        PageCount(self.count)
+        PageCount(self.state.lock().count)
     }
 
-    /// Whether the frames can be moved: another pool's in the same allocator may be.
-    pub(super) fn are_movable(&self) -> bool {
-        self.claim.is_some()
-    }
-
-    /// A frame for a class. `None` when there is none.
-    pub(super) fn take(&mut self, number: usize) -> Option<FrameId> {
+    /// A frame, with its owner if that is known. `None` when there is none.
+    pub(super) fn take(&self, owner: Option<Owner>) -> Option<FrameId> {
         let frame = self.allocator.alloc(Mobility::EasyReclaim).ok()?;
-        if self.count == 0 {
-            self.claim = self.allocator.claim_moves();
+        let mut state = self.state.lock();
+        if state.count == 0 {
+            state.claim = self.allocator.claim_moves();
         }
-        self.count += 1;
-        self.classes[number].frames += 1;
+        state.count += 1;
+        if let Some(owner) = owner {
+            // SAFETY: the frame was just handed to us for this owner.
+            unsafe { self.name_owner(&state, frame, owner) };
+        }
         Some(frame)
     }
 
-    /// Gives back a frame of a class.
+    /// Gives a frame back.
     ///
     /// # Safety
     /// The frame was taken here, and nothing refers to it any more.
-    pub(super) unsafe fn put(&mut self, number: usize, frame: FrameId) {
+    pub(super) unsafe fn put(&self, frame: FrameId) {
+        let mut state = self.state.lock();
         // SAFETY: the caller's promise.
         unsafe { self.allocator.free(frame) };
-        self.count -= 1;
-        self.classes[number].frames -= 1;
-        if self.count == 0 {
-            self.claim = None;
+        state.count -= 1;
+        if state.count == 0 {
+            state.claim = None;
         }
     }
 
@@ -109,26 +111,48 @@ impl<'f> HeldFrames<'f> {
     /// # Safety
     /// The frame was taken here, and it is its owner's until it is put back.
     pub(super) unsafe fn set_owner(&self, frame: FrameId, owner: Owner) {
-        if self.claim.is_some() {
+        // SAFETY: the caller's promise.
+        unsafe { self.name_owner(&self.state.lock(), frame, owner) };
+    }
+
+    /// # Safety
+    /// As for [`HeldFrames::set_owner`].
+    unsafe fn name_owner(&self, state: &State<'_>, frame: FrameId, owner: Owner) {
+        if state.claim.is_some() {
             let (owner, index) = owner.encode();
             // SAFETY: the frame is the pool's, and with the claim the pool moves it for its owner.
             unsafe { self.allocator.set_owner(frame, owner, index) };
         }
     }
 
+    /// Calls `f` if a frame is this pool's and its owner's; it stays so until `f` returns.
+    pub(super) fn if_owned<R>(
+        &self,
+        frame: FrameId,
+        owner: Owner,
+        f: impl FnOnce() -> Option<R>,
+    ) -> Option<R> {
+        let state = self.state.lock();
+        let (owner, index) = owner.encode();
+        // With the claim, all frames with an owner are ours; they are given back under the lock.
+        let has_owner = self.allocator.descriptor(frame) == Descriptor::Movable { owner, index };
+        (state.claim.is_some() && has_owner).then(f)?
+    }
+
     /// Takes the frame `to` in place of `from`, with its bytes, for the same owner, who must use it
     /// from now on.
     ///
     /// # Safety
-    /// `from` was taken here and is this owner's; `to` is handed out and nobody uses it. The pool
-    /// is borrowed mutably.
+    /// `from` was taken here and is this owner's; `to` is handed out and nobody uses it. All
+    /// objects in `from` are pinned by the caller, and their slots keep their state meanwhile.
     pub(super) unsafe fn replace(&self, from: FrameId, to: FrameId, owner: Owner) {
         let (source, target) = (self.allocator.address(from), self.allocator.address(to));
         // SAFETY: the two differ, as one is used and one is not; nobody else reaches their bytes.
-        // Of `from` none are used any more.
+        unsafe { target.copy_from_nonoverlapping(source, PAGE_BYTES) };
+        let state = self.state.lock();
+        // SAFETY: `to` is the owner's from now on, and `from` is not any more.
         unsafe {
-            target.copy_from_nonoverlapping(source, PAGE_BYTES);
-            self.set_owner(to, owner);
+            self.name_owner(&state, to, owner);
             self.allocator.free(from);
         }
     }

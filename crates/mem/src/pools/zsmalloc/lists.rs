@@ -1,85 +1,82 @@
-//! The lists of zspages, by class and fullness.
+//! The lists of zspages: for each class one list of each fullness.
 
 #![forbid(unsafe_code)]
 
 use core::mem;
 
-use super::size_class::{CLASSES, SizeClass, SizeClasses};
-use super::zspage::{Zspage, ZspageRef, Zspages};
+use super::held::Held;
+use super::size_class::SizeClass;
+use super::zspage::{Locked, ZspageRef};
 
 /// Groups of fullness: quarters, and the full ones. The kernel has twelve; more than these do not
 /// pack denser.
 const GROUPS: usize = 5;
 const FULL: usize = GROUPS - 1;
 
-/// The first zspage of each class and group.
-pub(super) struct Lists([[ZspageRef; GROUPS]; CLASSES]);
+/// The first zspage of each group of a class, and what the class holds.
+pub(super) struct Lists {
+    heads: [ZspageRef; GROUPS],
+    pub(super) held: Held,
+}
 
 impl Lists {
-    pub(super) const EMPTY: Self = Self([[ZspageRef::NONE; GROUPS]; CLASSES]);
+    pub(super) const EMPTY: Self =
+        Self { heads: [ZspageRef::NONE; GROUPS], held: Held { objects: 0, frames: 0 } };
+}
 
+impl Locked<'_, '_> {
     /// Puts a zspage that is on no list on the one it belongs on.
-    pub(super) fn insert(
-        &mut self,
-        zspages: &mut Zspages<'_>,
-        zspage: ZspageRef,
-        class: SizeClass,
-    ) {
-        let Zspage { class: number, in_use, .. } = *zspages.get(zspage);
-        let group = group_of(in_use, class);
-        let next = mem::replace(&mut self.0[usize::from(number)][group], zspage);
+    pub(super) fn list(&mut self, zspage: ZspageRef) {
+        let head = self.get(zspage);
+        let group = group_of(head.in_use.get(), self.class);
+        head.group.set(group as u8);
+        let next = mem::replace(&mut self.lists.heads[group], zspage);
         if next.is_some() {
-            zspages.get_mut(next).prev = zspage;
+            self.get(next).prev.set(zspage);
         }
-        let head = zspages.get_mut(zspage);
-        (head.next, head.prev, head.group) = (next, ZspageRef::NONE, group as u8);
+        let head = self.get(zspage);
+        head.next.set(next);
+        head.prev.set(ZspageRef::NONE);
     }
 
     /// Takes a zspage off its list.
-    pub(super) fn remove(&mut self, zspages: &mut Zspages<'_>, zspage: ZspageRef) {
-        let Zspage { next, prev, class, group, .. } = *zspages.get(zspage);
+    pub(super) fn unlist(&mut self, zspage: ZspageRef) {
+        let head = self.get(zspage);
+        let (next, prev, group) = (head.next.get(), head.prev.get(), head.group.get());
         if next.is_some() {
-            zspages.get_mut(next).prev = prev;
+            self.get(next).prev.set(prev);
         }
         if prev.is_some() {
-            zspages.get_mut(prev).next = next;
+            self.get(prev).next.set(next);
         } else {
-            self.0[usize::from(class)][usize::from(group)] = next;
+            self.lists.heads[usize::from(group)] = next;
         }
     }
 
     /// Moves a zspage to the list of its fullness.
-    pub(super) fn update(
-        &mut self,
-        zspages: &mut Zspages<'_>,
-        zspage: ZspageRef,
-        class: SizeClass,
-    ) {
-        let Zspage { in_use, group, .. } = *zspages.get(zspage);
-        if group_of(in_use, class) != usize::from(group) {
-            self.remove(zspages, zspage);
-            self.insert(zspages, zspage, class);
+    pub(super) fn relist(&mut self, zspage: ZspageRef) {
+        let head = self.get(zspage);
+        if group_of(head.in_use.get(), self.class) != usize::from(head.group.get()) {
+            self.unlist(zspage);
+            self.list(zspage);
         }
     }
 
-    /// Takes a slot of a zspage of the class, but not of `except`: of the fullest that has one in
-    /// the frames it holds, or else of the fullest that can have one with more frames. Looks at one
-    /// zspage of each group only, so there may be a slot when it finds none.
-    pub(super) fn take_slot(
-        &mut self,
-        zspages: &mut Zspages<'_>,
-        number: usize,
-        class: SizeClass,
-        except: ZspageRef,
-    ) -> Option<(ZspageRef, u16)> {
+    /// Takes a slot of a zspage, but not of `except`: of the fullest that has one in the frames it
+    /// holds, or else of the fullest that can have one with more frames. Looks at one zspage of
+    /// each group only, so there may be a slot when it finds none.
+    pub(super) fn take_listed_slot(&mut self, except: ZspageRef) -> Option<(ZspageRef, u16)> {
         for grow in [false, true] {
-            for head in self.0[number][..FULL].iter().rev().filter(|head| head.is_some()) {
-                let next = || zspages.get(*head).next;
-                let zspage = if *head == except { next() } else { *head };
+            for group in (0..FULL).rev() {
+                let head = self.lists.heads[group];
+                if !head.is_some() {
+                    continue;
+                }
+                let zspage = if head == except { self.get(head).next.get() } else { head };
                 if zspage.is_some()
-                    && let Some(slot) = zspages.take_slot(zspage, class, class.objects, grow)
+                    && let Some(slot) = self.take_slot(zspage, self.class.objects, grow)
                 {
-                    self.update(zspages, zspage, class);
+                    self.relist(zspage);
                     return Some((zspage, slot));
                 }
             }
@@ -87,64 +84,52 @@ impl Lists {
         None
     }
 
-    /// A zspage of the emptiest group of the class, if one is not full: of the first two, that with
-    /// fewer objects. So no other that [`Lists::take_slot`] looks at has fewer.
-    pub(super) fn emptiest(&self, zspages: &Zspages<'_>, number: usize) -> Option<ZspageRef> {
-        let first = *self.0[number][..FULL].iter().find(|head| head.is_some())?;
-        let second = zspages.get(first).next;
-        let in_use = |zspage| zspages.get(zspage).in_use;
+    /// A zspage of the emptiest group, if one is not full: of the first two, that with fewer
+    /// objects. So no other that [`Locked::take_listed_slot`] looks at has fewer.
+    pub(super) fn emptiest(&self) -> Option<ZspageRef> {
+        let first = *self.lists.heads[..FULL].iter().find(|head| head.is_some())?;
+        let second = self.get(first).next.get();
+        let in_use = |zspage| self.get(zspage).in_use.get();
         let is_emptier = second.is_some() && in_use(second) < in_use(first);
         Some(if is_emptier { second } else { first })
     }
 
-    /// Calls `f` with every zspage of a class that is not full.
-    pub(super) fn for_each_not_full(
-        &self,
-        zspages: &Zspages<'_>,
-        number: usize,
-        mut f: impl FnMut(ZspageRef),
-    ) {
-        for head in &self.0[number][..FULL] {
+    /// Calls `f` with every zspage that is not full.
+    pub(super) fn for_each_not_full(&self, mut f: impl FnMut(ZspageRef)) {
+        for head in &self.lists.heads[..FULL] {
             let mut zspage = *head;
             while zspage.is_some() {
                 f(zspage);
-                zspage = zspages.get(zspage).next;
+                zspage = self.get(zspage).next.get();
             }
         }
     }
 
     /// Calls `f` with every zspage; it may destroy it.
-    pub(super) fn for_each<'f>(
-        &self,
-        zspages: &mut Zspages<'f>,
-        classes: &SizeClasses,
-        mut f: impl FnMut(&mut Zspages<'f>, ZspageRef, SizeClass),
-    ) {
-        for (number, groups) in self.0[..classes.count()].iter().enumerate() {
-            for head in groups {
-                let mut next = *head;
-                while next.is_some() {
-                    let zspage = next;
-                    next = zspages.get(zspage).next;
-                    f(zspages, zspage, classes.class(number));
-                }
+    pub(super) fn for_each(&mut self, mut f: impl FnMut(&mut Self, ZspageRef)) {
+        for head in self.lists.heads {
+            let mut next = head;
+            while next.is_some() {
+                let zspage = next;
+                next = self.get(zspage).next.get();
+                f(self, zspage);
             }
         }
     }
 
     /// Panics when a zspage is on the wrong list, or a list is broken.
-    pub(super) fn check(&self, zspages: &Zspages<'_>, classes: &SizeClasses) {
-        for (number, groups) in self.0.iter().enumerate() {
-            for (group, list) in groups.iter().enumerate() {
-                let (mut zspage, mut prev) = (*list, ZspageRef::NONE);
-                while zspage.is_some() {
-                    let head = zspages.get(zspage);
-                    assert_eq!(head.prev, prev, "broken list");
-                    assert_eq!((head.class.into(), head.group.into()), (number, group));
-                    let fullness = group_of(head.in_use, classes.class(number));
-                    assert!(fullness == group && head.in_use > 0, "on the wrong list");
-                    (prev, zspage) = (zspage, head.next);
-                }
+    pub(super) fn check_lists(&self) {
+        for (group, list) in self.lists.heads.iter().enumerate() {
+            let (mut zspage, mut prev) = (*list, ZspageRef::NONE);
+            while zspage.is_some() {
+                let head = self.get(zspage);
+                assert_eq!(head.prev.get(), prev, "broken list");
+                let place = (head.class.into(), head.group.get().into());
+                assert_eq!(place, (self.number, group));
+                let in_use = head.in_use.get();
+                let fullness = group_of(in_use, self.class);
+                assert!(fullness == group && in_use > 0, "on the wrong list");
+                (prev, zspage) = (zspage, head.next.get());
             }
         }
     }

@@ -10,7 +10,10 @@
 //! little does not pay for long chains, and compaction ends with less than a frame to spare in each
 //! class, not less than a zspage.
 //!
-//! Invariants:
+//! A class has a lock of its own. Readers take none: a pinned word leads to a zspage that stays, in
+//! frames that stay.
+//!
+//! Invariants, of a class while nobody has its lock:
 //! 1. A zspage is on exactly one list: that of its class and its fullness. None is empty.
 //! 2. Every used handle word names a live zspage of the class of its size, and a used slot of it
 //!    that holds the handle; or a frame, whose owner is the handle if frames can move.
@@ -26,93 +29,105 @@ mod slots;
 mod tests;
 mod zspage;
 
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+use coldpress_sys::sync::{SpinGuard, SpinLock};
+use coldpress_sys::{Bytes, PageCount};
 
+use super::bounce::Bounce;
 use super::handles::HandleTable;
-use super::{AllocError, ClassStats, Compacted, Handle, Nobody, Pool, PoolStats, check_size};
+use super::pin::Pinned;
+use super::{AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, check_size};
 use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 use held::{Held, Owner};
 use lists::Lists;
 use object::{Location, Place};
 pub use size_class::CHAIN_MAX;
-use size_class::{CLASSES, SizeClass, SizeClasses};
-use zspage::{Zspage, ZspageRef, Zspages};
+use size_class::{CLASSES, SizeClasses};
+use zspage::{Locked, ZspageRef, Zspages};
 
 /// A pool of zspages.
 pub struct Zsmalloc<'f> {
-    classes: SizeClasses,
-    lists: Lists,
+    sizes: SizeClasses,
+    classes: [SpinLock<Lists>; CLASSES],
     zspages: Zspages<'f>,
     handles: HandleTable<'f>,
-    /// Frames that compaction took to move objects into, and has not made up for.
-    owed: PageCount,
-    /// Where an object that crosses a seam is put together.
-    bounce: [u8; PAGE_BYTES],
+    /// Frames that compaction took to move objects into, and has not made up for. Whoever compacts
+    /// has the lock.
+    owed: SpinLock<PageCount>,
 }
 
 impl<'f> Zsmalloc<'f> {
     /// An empty pool with zspages of up to `chain_max` frames, 1 to [`CHAIN_MAX`]; it holds no
     /// frame yet. Longer chains pack denser.
     ///
-    /// The structure is about 14 KiB: make it in place, for example in a `static`.
+    /// The structure is about 12 KiB: make it in place, for example in a `static`.
     pub const fn new(frames: &'f FrameAllocator, chain_max: usize) -> Self {
         Self {
-            classes: SizeClasses::new(chain_max),
-            lists: Lists::EMPTY,
+            sizes: SizeClasses::new(chain_max),
+            classes: [const { SpinLock::new(Lists::EMPTY) }; CLASSES],
             zspages: Zspages::new(frames),
             handles: HandleTable::new(frames),
-            owed: PageCount(0),
-            bounce: [0; PAGE_BYTES],
+            owed: SpinLock::new(PageCount(0)),
         }
     }
 
-    /// Room for an object of a class.
-    fn take_place(&mut self, number: usize) -> Option<Place> {
-        let class = self.classes.class(number);
-        if class.is_huge() {
-            return self.zspages.take_huge(number).map(Place::Frame);
+    /// The class of a number, for us alone.
+    fn lock(&self, number: usize) -> Locked<'_, 'f> {
+        self.locked(number, self.classes[number].lock())
+    }
+
+    fn locked<'a>(&'a self, number: usize, lists: SpinGuard<'a, Lists>) -> Locked<'a, 'f> {
+        Locked { zspages: &self.zspages, lists, number, class: self.sizes.class(number) }
+    }
+
+    /// Waits until nobody uses an object, and where it lies.
+    fn pin(&self, handle: Handle) -> (Pinned<'_>, Location) {
+        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+        let location = Location::from_word(pinned.word());
+        (pinned, location)
+    }
+
+    /// The bytes of an object: what lies in its first frame, and what lies in the next.
+    ///
+    /// # Safety
+    /// The caller has the object pinned for as long as the slices live.
+    #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
+    unsafe fn object(&self, location: Location) -> (&mut [u8], &mut [u8]) {
+        let class = self.sizes.class(self.sizes.class_of(location.bytes()));
+        // SAFETY: the caller's promise.
+        unsafe { self.zspages.object(location.place, class, location.size.into()) }
+    }
+}
+
+impl Locked<'_, '_> {
+    /// Room for an object of the class.
+    fn take_place(&mut self) -> Option<Place> {
+        if self.class.is_huge() {
+            return self.take_huge().map(Place::Frame);
         }
-        let Self { lists, zspages, .. } = self;
-        if let Some((zspage, slot)) = lists.take_slot(zspages, number, class, ZspageRef::NONE) {
+        if let Some((zspage, slot)) = self.take_listed_slot(ZspageRef::NONE) {
             return Some(Place::Slot(zspage, slot));
         }
-        let zspage = zspages.create(number, class)?;
-        let Some(slot) = zspages.take_slot(zspage, class, class.objects, true) else {
-            zspages.destroy(zspage, class);
+        let zspage = self.create()?;
+        let Some(slot) = self.take_slot(zspage, self.class.objects, true) else {
+            self.destroy(zspage);
             return None;
         };
-        lists.insert(zspages, zspage, class);
+        self.list(zspage);
         Some(Place::Slot(zspage, slot))
     }
 
     /// Takes the room of an object back, and the frames that are not needed without it.
     fn put_place(&mut self, place: Place) {
-        let Self { lists, zspages, .. } = self;
         let (zspage, slot) = match place {
-            Place::Frame(frame) => return zspages.put_huge(HUGE, frame),
+            Place::Frame(frame) => return self.put_huge(frame),
             Place::Slot(zspage, slot) => (zspage, slot),
         };
-        let class = self.classes.class(zspages.get(zspage).class.into());
-        zspages.put_slot(zspage, class, slot);
-        if zspages.get(zspage).in_use == 0 {
-            lists.remove(zspages, zspage);
-            zspages.destroy(zspage, class);
+        self.put_slot(zspage, slot);
+        if self.get(zspage).in_use.get() == 0 {
+            self.unlist(zspage);
+            self.destroy(zspage);
         } else {
-            lists.update(zspages, zspage, class);
-        }
-    }
-
-    fn locate(&self, handle: Handle) -> (Location, SizeClass) {
-        let word = self.handles.get(handle).expect("the handle is allocated");
-        let location = Location::from_word(word);
-        (location, self.classes.class(self.number_of(location.place)))
-    }
-
-    /// The number of the class of an object.
-    fn number_of(&self, place: Place) -> usize {
-        match place {
-            Place::Frame(_) => HUGE,
-            Place::Slot(zspage, _) => self.zspages.get(zspage).class.into(),
+            self.relist(zspage);
         }
     }
 }
@@ -123,21 +138,22 @@ const HUGE: usize = 0;
 impl Pool for Zsmalloc<'_> {
     fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
-        let number = self.classes.class_of(size);
-        let place = self.take_place(number).ok_or(AllocError::NoFrame)?;
+        let mut class = self.lock(self.sizes.class_of(size));
+        let place = class.take_place().ok_or(AllocError::NoFrame)?;
         let location = Location { place, size: size.0 as u16 };
-        let Some(handle) = self.handles.insert(location.to_word()).map(|(handle, _)| handle) else {
-            self.put_place(place);
+        let Some((handle, _pinned)) = self.handles.insert(location.to_word()) else {
+            class.put_place(place);
             return Err(AllocError::NoFrame);
         };
-        self.zspages.set_handle(place, self.classes.class(number), handle);
+        class.set_handle(place, handle);
         Ok(handle)
     }
 
     fn free(&mut self, handle: Handle) {
-        let word = self.handles.take(handle).expect("the handle is allocated");
-        let location = Location::from_word(word);
-        self.put_place(location.place);
+        let (pinned, location) = self.pin(handle);
+        let mut class = self.lock(self.sizes.class_of(location.bytes()));
+        self.handles.remove(handle, pinned);
+        class.put_place(location.place);
     }
 
     fn size(&self, handle: Handle) -> Bytes {
@@ -146,15 +162,23 @@ impl Pool for Zsmalloc<'_> {
     }
 
     fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        let (location, class) = self.locate(handle);
+        let (_pinned, location) = self.pin(handle);
         assert_eq!(Bytes(bytes.len()), location.bytes(), "an object is written whole");
-        object::split(bytes, self.zspages.object_mut(location.place, class, bytes.len()));
+        // SAFETY: the object is pinned until we return.
+        object::fill(unsafe { self.object(location) }, bytes);
     }
 
     fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        let (location, class) = self.locate(handle);
-        let parts = self.zspages.object(location.place, class, location.size.into());
-        if parts.1.is_empty() { f(parts.0) } else { f(object::join(&mut self.bounce, parts)) }
+        let (_pinned, location) = self.pin(handle);
+        // SAFETY: the object is pinned until we return.
+        let (first, second) = unsafe { self.object(location) };
+        if second.is_empty() {
+            return f(first);
+        }
+        let mut bounce = Bounce::new();
+        bounce.push(first);
+        bounce.push(second);
+        f(bounce.bytes())
     }
 
     fn stats(&self) -> PoolStats {
@@ -164,55 +188,50 @@ impl Pool for Zsmalloc<'_> {
     }
 
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
-        (0..self.classes.count()).filter_map(|number| self.class_stats(number)).for_each(visit);
+        (0..self.sizes.count()).filter_map(|number| self.lock(number).stats()).for_each(visit);
     }
 
+    /// While another thread compacts, nothing is done.
     fn compact(&mut self, budget: Bytes) -> Compacted {
-        let before = self.zspages.held.count();
-        let (moved, is_done) = self.move_objects(budget);
+        let Some(mut owed) = self.owed.try_lock() else { return Compacted::default() };
+        let moves = self.move_objects(budget);
         // Frames are reported when what was taken for the moves is made up for.
-        let due = self.zspages.held.count() + self.owed;
-        self.owed = if is_done { PageCount(0) } else { due.saturating_sub(before) };
-        Compacted { moved, freed: before.saturating_sub(due) }
+        let due = owed.0 as isize + moves.frames;
+        *owed = PageCount(if moves.is_all { 0 } else { due.max(0) as usize });
+        Compacted { moved: moves.bytes, freed: PageCount((-due).max(0) as usize) }
     }
 
     fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
-        let frames = self.zspages.held.allocator;
-        let is_ours = self.zspages.held.are_movable();
-        let mover: &mut dyn Migrate = if is_ours { self } else { &mut Nobody };
-        // SAFETY: with the claim, the movable frames of the allocator are all ours, and we are
-        // borrowed mutably, so nobody else uses them; without it, nothing is moved.
-        unsafe { frames.shrink_to(online, mover) }
+        // SAFETY: `migrate` moves for every owner while we have the claim, and nothing without it.
+        unsafe { self.zspages.held.allocator.shrink_to(online, &mut &*self) }
     }
 
     fn check(&mut self) {
-        let mut held = [Held::default(); CLASSES];
-        let Self { lists, zspages, classes, .. } = self;
-        lists.check(zspages, classes);
-        lists.for_each(zspages, classes, |zspages, zspage, class| {
-            let Zspage { class: number, in_use, .. } = *zspages.get(zspage);
-            let frames = zspages.slots(zspage, class).check(in_use);
-            held[usize::from(number)].add(in_use.into(), frames);
-        });
-        let mut objects = 0;
+        let (mut held, mut all, mut objects) = ([Held::default(); CLASSES], Held::default(), 0);
+        for (number, held) in held[..self.sizes.count()].iter_mut().enumerate() {
+            let mut class = self.lock(number);
+            class.check_lists();
+            class.for_each(|class, zspage| {
+                let in_use = class.get(zspage).in_use.get();
+                held.add(in_use.into(), class.slots(zspage).check(in_use));
+            });
+        }
         self.handles.for_each(|handle, word| {
             let location = Location::from_word(word);
-            let number = self.number_of(location.place);
-            assert_eq!(number, self.classes.class_of(location.bytes()), "{handle:?} in its class");
-            let class = self.classes.class(number);
-            let known = self.zspages.handle_of(location.place, class);
-            assert!(known.is_none_or(|known| known == handle), "{handle:?} is not {known:?}");
-            if class.is_huge() {
-                held[number].add(1, 1);
+            let number = self.sizes.class_of(location.bytes());
+            match location.place {
+                Place::Slot(zspage, _) => assert_eq!(self.zspages.class_of(zspage), number),
+                Place::Frame(_) => held[number].add(1, 1),
             }
+            let known = self.lock(number).handle_of(location.place);
+            assert!(known.is_none_or(|known| known == handle), "{handle:?} is not {known:?}");
             objects += 1;
         });
-        // Every object knows its own handle, so no two words name the same one.
-        assert_eq!(held, self.zspages.held.classes, "objects and frames of the classes");
-        let all = held.iter().fold(Held::default(), |mut all, held| {
+        for (number, held) in held[..self.sizes.count()].iter().enumerate() {
+            assert_eq!(*held, self.lock(number).lists.held, "objects and frames of the class");
             all.add(held.objects, held.frames);
-            all
-        });
+        }
+        // Every object knows its own handle, so no two words name the same one.
         assert_eq!(all.objects as usize, objects, "objects without a handle");
         assert_eq!(PageCount(all.frames as usize), self.zspages.held.count(), "frames held");
         self.handles.check();
@@ -220,25 +239,31 @@ impl Pool for Zsmalloc<'_> {
     }
 }
 
-impl Migrate for Zsmalloc<'_> {
+impl Migrate for &Zsmalloc<'_> {
     unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
-        match Owner::decode(owner, index) {
+        let owner = Owner::decode(owner, index);
+        match owner {
             Owner::Zspage(zspage, index) => {
-                let class = self.classes.class(self.zspages.get(zspage).class.into());
-                // SAFETY: the zspage became the frame's owner when it took it, and lives as long as
-                // it has it; `to` is handed out to us.
-                unsafe { self.zspages.move_frame((zspage, index), class, (from, to)) }
+                // The zspage lives while it has the frame, and then while we have its class. That
+                // is only tried: who has it may be waiting to give the frame back.
+                let locked = self.zspages.held.if_owned(from, owner, || {
+                    let number = self.zspages.class_of(zspage);
+                    self.classes[number].try_lock().map(|lists| self.locked(number, lists))
+                });
+                locked.is_some_and(|mut class| {
+                    // SAFETY: `to` is handed out to us.
+                    unsafe { class.move_frame(&self.handles, (zspage, index), (from, to)) }
+                })
             }
             Owner::Huge(handle) => {
-                let Some(word) = self.handles.get(handle) else { return false };
-                let location = Location::from_word(word);
+                let Some(mut pinned) = self.handles.try_pin(handle) else { return false };
+                let location = Location::from_word(pinned.word());
                 if location.place != Place::Frame(from) {
                     return false;
                 }
-                // SAFETY: `from` is the object's; `to` is handed out to us.
-                unsafe { self.zspages.held.replace(from, to, Owner::Huge(handle)) };
-                let moved = Location { place: Place::Frame(to), ..location };
-                self.handles.set(handle, moved.to_word());
+                // SAFETY: `from` is the object's, which is pinned; `to` is handed out to us.
+                unsafe { self.zspages.held.replace(from, to, owner) };
+                pinned.set(Location { place: Place::Frame(to), ..location }.to_word());
                 true
             }
         }
@@ -247,12 +272,15 @@ impl Migrate for Zsmalloc<'_> {
 
 impl Drop for Zsmalloc<'_> {
     fn drop(&mut self) {
-        let Self { lists, zspages, classes, handles, .. } = self;
-        handles.for_each(|_, word| {
+        let mut huge = self.lock(HUGE);
+        self.handles.for_each(|_, word| {
             if let Place::Frame(frame) = Location::from_word(word).place {
-                zspages.put_huge(HUGE, frame);
+                huge.put_huge(frame);
             }
         });
-        lists.for_each(zspages, classes, |zspages, zspage, class| zspages.destroy(zspage, class));
+        drop(huge);
+        for number in 0..self.sizes.count() {
+            self.lock(number).for_each(|class, zspage| class.destroy(zspage));
+        }
     }
 }

@@ -16,8 +16,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 use super::super::Handle;
 use super::held::Owner;
 use super::size_class::{CLASS_STEP, HANDLE_BYTES, SizeClass};
-use super::slots::NO_FRAME;
-use super::zspage::{ZspageRef, Zspages};
+use super::zspage::{Locked, ZspageRef, Zspages};
 use crate::frames::{Descriptor, FrameId};
 
 /// In place of a slot's number in a handle word: the object is huge.
@@ -63,20 +62,8 @@ impl Location {
     }
 }
 
-/// Puts the two parts of an object together.
-pub(super) fn join<'b>(
-    bounce: &'b mut [u8; PAGE_BYTES],
-    (first, second): (&[u8], &[u8]),
-) -> &'b [u8] {
-    let whole = &mut bounce[..first.len() + second.len()];
-    let (start, end) = whole.split_at_mut(first.len());
-    start.copy_from_slice(first);
-    end.copy_from_slice(second);
-    whole
-}
-
 /// Writes the two parts of an object, which are as long as `bytes`.
-pub(super) fn split(bytes: &[u8], (first, second): (&mut [u8], &mut [u8])) {
+pub(super) fn fill((first, second): (&mut [u8], &mut [u8]), bytes: &[u8]) {
     let (start, end) = bytes.split_at(first.len());
     first.copy_from_slice(start);
     second.copy_from_slice(end);
@@ -88,78 +75,26 @@ type Part = (NonNull<u8>, usize);
 impl Zspages<'_> {
     /// The first `length` bytes of an object: what lies in its first frame, and what lies in the
     /// next.
-    pub(super) fn object(&self, place: Place, class: SizeClass, length: usize) -> (&[u8], &[u8]) {
-        let ((first, first_length), (second, second_length)) = self.parts(place, class, length);
-        // SAFETY: both parts are bytes of frames of the pool (see `parts`), which change by `&mut
-        // self` only.
-        unsafe {
-            (
-                slice::from_raw_parts(first.as_ptr(), first_length),
-                slice::from_raw_parts(second.as_ptr(), second_length),
-            )
-        }
-    }
-
-    /// As [`Zspages::object`], to change the bytes.
-    pub(super) fn object_mut(
-        &mut self,
+    ///
+    /// # Safety
+    /// The caller has the object pinned for as long as the slices live, or has just taken its
+    /// place.
+    #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
+    pub(super) unsafe fn object(
+        &self,
         place: Place,
         class: SizeClass,
         length: usize,
     ) -> (&mut [u8], &mut [u8]) {
         let ((first, first_length), (second, second_length)) = self.parts(place, class, length);
-        // SAFETY: both parts are bytes of frames of the pool (see `parts`), the frames differ, and
-        // we are borrowed mutably.
+        // SAFETY: both parts are bytes of frames of the pool (see `parts`), and the frames differ.
+        // Only who has the object pinned reaches them.
         unsafe {
             (
                 slice::from_raw_parts_mut(first.as_ptr(), first_length),
                 slice::from_raw_parts_mut(second.as_ptr(), second_length),
             )
         }
-    }
-
-    /// Notes the handle of an object.
-    pub(super) fn set_handle(&mut self, place: Place, class: SizeClass, handle: Handle) {
-        match place {
-            // SAFETY: the frame is the huge object's own until that is freed.
-            Place::Frame(frame) => unsafe { self.held.set_owner(frame, Owner::Huge(handle)) },
-            Place::Slot(zspage, slot) => {
-                let address = self.handle_address(zspage, slot, class);
-                // SAFETY: bytes of the slot, which are borrowed mutably with `self`.
-                unsafe { address.write(handle.0) };
-            }
-        }
-    }
-
-    /// The handle of the object in a slot.
-    pub(super) fn handle(&self, zspage: ZspageRef, slot: u16, class: SizeClass) -> Handle {
-        // SAFETY: bytes of the slot, which change by `&mut self` only. `set_handle` wrote them when
-        // the object was placed.
-        Handle(unsafe { self.handle_address(zspage, slot, class).read() })
-    }
-
-    /// The handle that an object knows. `None` when it is huge and its frame does not move.
-    pub(super) fn handle_of(&self, place: Place, class: SizeClass) -> Option<Handle> {
-        let frame = match place {
-            Place::Slot(zspage, slot) => return Some(self.handle(zspage, slot, class)),
-            Place::Frame(frame) => frame,
-        };
-        let Descriptor::Movable { owner, index } = self.held.allocator.descriptor(frame) else {
-            return None;
-        };
-        match Owner::decode(owner, index) {
-            Owner::Huge(handle) => Some(handle),
-            Owner::Zspage(zspage, _) => panic!("{frame:?} is that of {zspage:?}"),
-        }
-    }
-
-    /// The last bytes of a slot that is used.
-    fn handle_address(&self, zspage: ZspageRef, slot: u16, class: SizeClass) -> NonNull<u32> {
-        let start = (usize::from(slot) + 1) * usize::from(class.size) - HANDLE_BYTES;
-        let frame = self.frame(zspage, class, start / PAGE_BYTES);
-        // SAFETY: the offset is below the size of a frame. Slots and frames end at multiples of 16,
-        // so all four bytes are in it, and aligned.
-        unsafe { frame.add(start % PAGE_BYTES).cast() }
     }
 
     /// The two parts of an object.
@@ -176,19 +111,61 @@ impl Zspages<'_> {
         let (index, inside) = (start / PAGE_BYTES, start % PAGE_BYTES);
         let first_length = length.min(PAGE_BYTES - inside);
         // SAFETY: `inside` is below the size of a frame.
-        let first = unsafe { self.frame(zspage, class, index).add(inside) };
+        let first = unsafe { self.frame(zspage, index).add(inside) };
         if first_length == length {
             return ((first, length), nothing);
         }
-        let second = self.frame(zspage, class, index + 1);
+        let second = self.frame(zspage, index + 1);
         ((first, first_length), (second, length - first_length))
     }
+}
 
-    /// The first byte of a frame that a used slot lies in.
-    fn frame(&self, zspage: ZspageRef, class: SizeClass, index: usize) -> NonNull<u8> {
-        let frame = self.slots(zspage, class).frames[index];
-        assert!(frame != NO_FRAME, "a used slot has its frames");
-        self.held.allocator.address(FrameId::from_index(frame))
+impl Locked<'_, '_> {
+    /// Notes the handle of an object.
+    pub(super) fn set_handle(&mut self, place: Place, handle: Handle) {
+        match place {
+            // SAFETY: the frame is the huge object's own until that is freed.
+            Place::Frame(frame) => unsafe {
+                self.zspages.held.set_owner(frame, Owner::Huge(handle));
+            },
+            Place::Slot(zspage, slot) => {
+                let address = self.handle_address(zspage, slot);
+                // SAFETY: bytes of the slot, which are reached under the lock of the class only.
+                unsafe { address.write(handle.0) };
+            }
+        }
+    }
+
+    /// The handle of the object in a slot.
+    pub(super) fn handle(&self, zspage: ZspageRef, slot: u16) -> Handle {
+        // SAFETY: bytes of the slot, which change by `&mut self` only. `set_handle` wrote them when
+        // the object was placed.
+        Handle(unsafe { self.handle_address(zspage, slot).read() })
+    }
+
+    /// The handle that an object knows. `None` when it is huge and its frame does not move.
+    pub(super) fn handle_of(&self, place: Place) -> Option<Handle> {
+        let frame = match place {
+            Place::Slot(zspage, slot) => return Some(self.handle(zspage, slot)),
+            Place::Frame(frame) => frame,
+        };
+        let Descriptor::Movable { owner, index } = self.zspages.held.allocator.descriptor(frame)
+        else {
+            return None;
+        };
+        match Owner::decode(owner, index) {
+            Owner::Huge(handle) => Some(handle),
+            Owner::Zspage(zspage, _) => panic!("{frame:?} is that of {zspage:?}"),
+        }
+    }
+
+    /// The last bytes of a slot that is used.
+    fn handle_address(&self, zspage: ZspageRef, slot: u16) -> NonNull<u32> {
+        let start = (usize::from(slot) + 1) * usize::from(self.class.size) - HANDLE_BYTES;
+        let frame = self.zspages.frame(zspage, start / PAGE_BYTES);
+        // SAFETY: the offset is below the size of a frame. Slots and frames end at multiples of 16,
+        // so all four bytes are in it, and aligned.
+        unsafe { frame.add(start % PAGE_BYTES).cast() }
     }
 }
 

@@ -14,7 +14,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 /// Sizes of classes are multiples of this.
 pub(super) const CLASS_STEP: usize = 16;
 /// The smallest class.
-const CLASS_MIN: usize = 32;
+pub(super) const CLASS_MIN: usize = 32;
 /// Sizes before merging.
 const SIZES: usize = (PAGE_BYTES - CLASS_MIN) / CLASS_STEP + 1;
 /// The longest chain of frames.

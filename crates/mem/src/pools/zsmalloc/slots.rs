@@ -66,10 +66,20 @@ impl Slots<'_> {
         self.frames[first..=last].iter().filter(|frame| **frame == NO_FRAME).count()
     }
 
-    /// The last slot that is used.
-    pub(super) fn last_used(&self) -> Option<u16> {
-        let word = self.used.iter().rposition(|word| *word != 0)?;
-        Some((word as u32 * u32::BITS + self.used[word].ilog2()) as u16)
+    /// The last slot before `end` that is used.
+    pub(super) fn last_used(&self, end: u16) -> Option<u16> {
+        (0..self.used.len()).rev().find_map(|word| {
+            let first = word as u32 * u32::BITS;
+            let before = u32::from(end).saturating_sub(first);
+            let mask = !u32::MAX.checked_shl(before).unwrap_or(0);
+            Some((first + (self.used[word] & mask).checked_ilog2()?) as u16)
+        })
+    }
+
+    /// Whether a slot is used.
+    pub(super) fn is_used(&self, slot: usize) -> bool {
+        let (word, bit) = place(slot as u16);
+        self.used.get(word).is_some_and(|word| word & bit != 0)
     }
 
     /// Whether a used slot lies in a frame, or partly.
@@ -83,7 +93,7 @@ impl Slots<'_> {
     pub(super) fn check(&self, in_use: u16) -> u32 {
         let used: u32 = self.used.iter().map(|word| word.count_ones()).sum();
         assert_eq!(used, in_use.into(), "slots in use");
-        assert!(self.last_used().is_none_or(|slot| slot < self.class.objects));
+        assert!(self.last_used(u16::MAX).is_none_or(|slot| slot < self.class.objects));
         let is_held = |index: usize| self.frames[index] != NO_FRAME;
         let frames = 0..self.frames.len();
         frames.clone().for_each(|index| assert_eq!(is_held(index), self.needs(index)));
@@ -159,8 +169,8 @@ mod tests {
             prop_assert_eq!(found, best);
             let holes = free.iter().filter(|slot| missing(**slot) == 0).count();
             prop_assert_eq!(slots.holes(), holes);
-            let last = (0..objects).rev().find(|slot| used[*slot]);
-            prop_assert_eq!(slots.last_used().map(usize::from), last);
+            let last = (0..objects.min(end.into())).rev().find(|slot| used[*slot]);
+            prop_assert_eq!(slots.last_used(end).map(usize::from), last);
             for frame in 0..held.len() {
                 let needed = (0..objects).any(|slot| used[slot] && {
                     let (first, last) = class.frames_of(slot as u16);

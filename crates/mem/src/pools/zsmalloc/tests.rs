@@ -1,6 +1,7 @@
 //! Risk guarded: frames kept that no object needs, and compaction that loses an object, does not
 //! end, or leaves something to be gained.
 
+use coldpress_sys::PAGE_BYTES;
 use coldpress_sys::page::BLOCK_BYTES;
 
 use super::super::tests::{Chains, Kind, Pair, sixteen_mib, two_zones};
@@ -264,7 +265,7 @@ fn classes_say_how_full_they_are() {
         ..ClassStats::default()
     };
     let small = ClassStats {
-        class: pair.pool.classes.class_of(Bytes(60)),
+        class: pair.pool.sizes.class_of(Bytes(60)),
         size: Bytes(64),
         almost_full: 2,
         almost_empty: 1,

@@ -10,25 +10,36 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A [`ZspageRef`] is made by [`Zspages::create`] only and forgotten at [`Zspages::destroy`];
-//!    whoever keeps refs (class lists, handle words) drops them before.
-//! 2. A zspage owns its frames, and nobody else reaches their bytes: they are borrowed with
-//!    `Zspages`.
-//! 3. A zspage is passed together with its own class.
+//! 1. A [`ZspageRef`] is made by [`Locked::create`] only and forgotten at [`Locked::destroy`];
+//!    whoever keeps refs (class lists, handle words) drops them before. It is used with its own
+//!    class.
+//! 2. A zspage owns its frames. What lies in a used slot is reached by who has the object pinned;
+//!    its handle, and what lies in a free slot, by who has the class.
+//! 3. A descriptor is looked at and changed by who has the class ([`Locked`]). Others look at two
+//!    things: its class, which stays as long as the zspage, and those frames of which they have an
+//!    object pinned, which stay as long as that.
 
 use core::alloc::{GlobalAlloc, Layout};
+use core::cell::Cell;
 use core::mem::size_of;
 use core::ptr::NonNull;
 use core::slice;
 
-use coldpress_sys::PageCount;
+use coldpress_sys::sync::SpinGuard;
+use coldpress_sys::{PAGE_BYTES, PageCount};
 
 use super::super::descriptor_ref::{DescriptorRef, REF_UNIT};
+use super::super::handles::HandleTable;
+use super::super::pin::Pinned;
 use super::held::{HeldFrames, Owner};
-use super::size_class::SizeClass;
+use super::lists::Lists;
+use super::size_class::{CLASS_MIN, SizeClass};
 use super::slots::{self, NO_FRAME, Slots};
 use crate::frames::{FrameAllocator, FrameId};
 use crate::slab::Heap;
+
+/// Most objects that lie in a frame, or partly.
+const FRAME_OBJECTS: usize = PAGE_BYTES / CLASS_MIN + 1;
 
 /// Names a zspage, by its descriptor.
 pub(super) type ZspageRef = DescriptorRef;
@@ -37,17 +48,25 @@ pub(super) type ZspageRef = DescriptorRef;
 #[repr(C)]
 pub(super) struct Zspage {
     /// The neighbours on the list of the zspage's class and fullness.
-    pub(super) next: ZspageRef,
-    pub(super) prev: ZspageRef,
+    pub(super) next: Cell<ZspageRef>,
+    pub(super) prev: Cell<ZspageRef>,
     pub(super) class: u8,
-    pub(super) group: u8,
-    pub(super) in_use: u16,
+    pub(super) group: Cell<u8>,
+    pub(super) in_use: Cell<u16>,
 }
 
 /// All zspages of a pool: their descriptors and their bytes.
 pub(super) struct Zspages<'f> {
     pub(super) held: HeldFrames<'f>,
     descriptors: Heap<'f>,
+}
+
+/// A class under its lock: its zspages may be changed.
+pub(super) struct Locked<'a, 'f> {
+    pub(super) zspages: &'a Zspages<'f>,
+    pub(super) lists: SpinGuard<'a, Lists>,
+    pub(super) number: usize,
+    pub(super) class: SizeClass,
 }
 
 impl<'f> Zspages<'f> {
@@ -60,50 +79,6 @@ impl<'f> Zspages<'f> {
         self.descriptors.frames_held()
     }
 
-    /// Makes an empty zspage without frames, on no list. `None` when a frame for descriptors is
-    /// missing.
-    pub(super) fn create(&mut self, number: usize, class: SizeClass) -> Option<ZspageRef> {
-        // SAFETY: the layout is not empty.
-        let descriptor = unsafe { self.descriptors.alloc(descriptor_layout(class)) };
-        let descriptor = NonNull::new(descriptor)?.cast::<Zspage>();
-        let (next, prev) = (ZspageRef::NONE, ZspageRef::NONE);
-        // SAFETY: the layout has room for the head, `chain` frame numbers and the bits behind it.
-        unsafe {
-            descriptor.write(Zspage { next, prev, class: number as u8, group: 0, in_use: 0 });
-            let tail = descriptor.add(1).cast::<u32>();
-            (0..class.chain.into()).for_each(|index| tail.add(index).write(NO_FRAME));
-            tail.add(class.chain.into()).write_bytes(0, Slots::words(class));
-        }
-        Some(ZspageRef::of(descriptor.cast(), self.held.allocator))
-    }
-
-    /// Gives a zspage's frames and descriptor back. No ref to it may be left, nor any object of it.
-    pub(super) fn destroy(&mut self, zspage: ZspageRef, class: SizeClass) {
-        let number = usize::from(self.get(zspage).class);
-        for index in 0..class.chain.into() {
-            self.drop_frame(zspage, class, number, index);
-        }
-        let descriptor = self.address(zspage).cast::<u8>().as_ptr();
-        // SAFETY: `create` allocated the descriptor with this layout, and the ref to it is dropped.
-        unsafe { self.descriptors.dealloc(descriptor, descriptor_layout(class)) };
-        self.trim_if_empty();
-    }
-
-    /// Takes a frame for a huge object, of the class of that number.
-    pub(super) fn take_huge(&mut self, number: usize) -> Option<FrameId> {
-        let frame = self.held.take(number)?;
-        self.held.classes[number].objects += 1;
-        Some(frame)
-    }
-
-    /// Takes the frame of a huge object back.
-    pub(super) fn put_huge(&mut self, number: usize, frame: FrameId) {
-        self.held.classes[number].objects -= 1;
-        // SAFETY: the frame was the object's own, and who puts it drops its place.
-        unsafe { self.held.put(number, frame) };
-        self.trim_if_empty();
-    }
-
     /// An empty pool keeps no descriptors ready.
     fn trim_if_empty(&self) {
         if self.held.count() == PageCount(0) {
@@ -111,137 +86,19 @@ impl<'f> Zspages<'f> {
         }
     }
 
-    /// Takes a free slot before `end`, and the frames it lacks if `grow`. `None`, and nothing
-    /// changed, when there is no slot, or a frame is missing. The caller moves the zspage to the
-    /// list of its new fullness.
-    pub(super) fn take_slot(
-        &mut self,
-        zspage: ZspageRef,
-        class: SizeClass,
-        end: u16,
-        grow: bool,
-    ) -> Option<u16> {
-        let (slot, missing) = self.slots(zspage, class).best_free(end)?;
-        if missing > 0 && !(grow && self.add_frames(zspage, class, slot)) {
-            return None;
-        }
-        let (word, bit) = slots::place(slot);
-        self.tail_mut(zspage, class).1[word] |= bit;
-        let head = self.get_mut(zspage);
-        head.in_use += 1;
-        let number = usize::from(head.class);
-        self.held.classes[number].objects += 1;
-        Some(slot)
+    /// The number of the class of a zspage.
+    pub(super) fn class_of(&self, zspage: ZspageRef) -> usize {
+        // SAFETY: the ref names a live descriptor (invariant 1), of which this is never changed.
+        unsafe { (*self.address(zspage).as_ptr()).class }.into()
     }
 
-    /// Takes a slot back, and the frames that are not needed without it.
-    pub(super) fn put_slot(&mut self, zspage: ZspageRef, class: SizeClass, slot: u16) {
-        let (word, bit) = slots::place(slot);
-        let used = &mut self.tail_mut(zspage, class).1[word];
-        assert!(*used & bit != 0, "the slot is used");
-        *used &= !bit;
-        let head = self.get_mut(zspage);
-        head.in_use -= 1;
-        let number = usize::from(head.class);
-        self.held.classes[number].objects -= 1;
-        self.drop_frames(zspage, class, slot);
-    }
-
-    /// Takes the frames that a slot lacks. `false`, and nothing changed, when one is missing.
-    fn add_frames(&mut self, zspage: ZspageRef, class: SizeClass, slot: u16) -> bool {
-        let number = usize::from(self.get(zspage).class);
-        let (first, last) = class.frames_of(slot);
-        for index in first..=last {
-            if self.slots(zspage, class).frames[index] != NO_FRAME {
-                continue;
-            }
-            let Some(frame) = self.held.take(number) else {
-                self.drop_frames(zspage, class, slot);
-                return false;
-            };
-            self.tail_mut(zspage, class).0[index] = frame.index();
-            // SAFETY: the frame was just taken for the zspage, which keeps it until it is put.
-            unsafe { self.held.set_owner(frame, Owner::Zspage(zspage, index)) };
-        }
-        true
-    }
-
-    /// Gives back the frames of a free slot that no used one needs.
-    fn drop_frames(&mut self, zspage: ZspageRef, class: SizeClass, slot: u16) {
-        let number = usize::from(self.get(zspage).class);
-        let (first, last) = class.frames_of(slot);
-        for index in first..=last {
-            if !self.slots(zspage, class).needs(index) {
-                self.drop_frame(zspage, class, number, index);
-            }
-        }
-    }
-
-    /// Gives back the frame at `index` of a zspage, if there is one. No object may be left in it.
-    fn drop_frame(&mut self, zspage: ZspageRef, class: SizeClass, number: usize, index: usize) {
-        let place = &mut self.tail_mut(zspage, class).0[index];
-        let frame = core::mem::replace(place, NO_FRAME);
-        if frame != NO_FRAME {
-            // SAFETY: the frame was the zspage's own, its number is gone from the chain, and its
-            // bytes are borrowed only with `self`.
-            unsafe { self.held.put(number, FrameId::from_index(frame)) };
-        }
-    }
-
-    /// Moves the frame at `index` of a zspage to `to`. `false`, and nothing done, when the frame
-    /// there is not `from`.
-    ///
-    /// # Safety
-    /// The zspage is live; `to` is handed out and nobody uses it.
-    pub(super) unsafe fn move_frame(
-        &mut self,
-        (zspage, index): (ZspageRef, usize),
-        class: SizeClass,
-        (from, to): (FrameId, FrameId),
-    ) -> bool {
-        if self.slots(zspage, class).frames.get(index) != Some(&from.index()) {
-            return false;
-        }
-        // SAFETY: `from` is the zspage's own; of `to` the caller promises it.
-        unsafe { self.held.replace(from, to, Owner::Zspage(zspage, index)) };
-        self.tail_mut(zspage, class).0[index] = to.index();
-        true
-    }
-
-    /// The descriptor of a zspage.
-    pub(super) fn get(&self, zspage: ZspageRef) -> &Zspage {
-        // SAFETY: the ref names a live descriptor (invariant 1); it changes by `&mut self` only.
-        unsafe { self.address(zspage).as_ref() }
-    }
-
-    /// The descriptor of a zspage, to change it.
-    pub(super) fn get_mut(&mut self, zspage: ZspageRef) -> &mut Zspage {
-        // SAFETY: as in `get`, and we are borrowed mutably.
-        unsafe { self.address(zspage).as_mut() }
-    }
-
-    /// The frames and used slots of a zspage.
-    pub(super) fn slots(&self, zspage: ZspageRef, class: SizeClass) -> Slots<'_> {
-        let chain = usize::from(class.chain);
-        // SAFETY: the tail of a live descriptor of this class (invariants 1 and 3), which `create`
-        // filled; it changes by `&mut self` only.
-        let tail = unsafe {
-            let tail = self.address(zspage).add(1).cast::<u32>();
-            slice::from_raw_parts(tail.as_ptr(), chain + Slots::words(class))
-        };
-        let (frames, used) = tail.split_at(chain);
-        Slots { class, frames, used }
-    }
-
-    /// The frames and the words of [`Slots`], to change them.
-    fn tail_mut(&mut self, zspage: ZspageRef, class: SizeClass) -> (&mut [u32], &mut [u32]) {
-        let chain = usize::from(class.chain);
-        // SAFETY: as in `slots`, and we are borrowed mutably.
-        let tail = unsafe {
-            let tail = self.address(zspage).add(1).cast::<u32>();
-            slice::from_raw_parts_mut(tail.as_ptr(), chain + Slots::words(class))
-        };
-        tail.split_at_mut(chain)
+    /// The first byte of a frame that a used slot lies in.
+    pub(super) fn frame(&self, zspage: ZspageRef, index: usize) -> NonNull<u8> {
+        // SAFETY: the ref names a live descriptor (invariant 1), which has a frame at this index,
+        // as a used slot lies in it; it does not change meanwhile (invariant 3).
+        let frame = unsafe { self.address(zspage).add(1).cast::<u32>().add(index).read() };
+        assert!(frame != NO_FRAME, "a used slot has its frames");
+        self.held.allocator.address(FrameId::from_index(frame))
     }
 
     fn address(&self, zspage: ZspageRef) -> NonNull<Zspage> {
@@ -251,6 +108,200 @@ impl<'f> Zspages<'f> {
     /// Checks the heap of descriptors.
     pub(super) fn check_descriptors(&self) {
         self.descriptors.check();
+    }
+}
+
+impl Locked<'_, '_> {
+    /// Makes an empty zspage without frames, on no list. `None` when a frame for descriptors is
+    /// missing.
+    pub(super) fn create(&mut self) -> Option<ZspageRef> {
+        // SAFETY: the layout is not empty.
+        let descriptor = unsafe { self.zspages.descriptors.alloc(descriptor_layout(self.class)) };
+        let descriptor = NonNull::new(descriptor)?.cast::<Zspage>();
+        let (next, prev) = (Cell::new(ZspageRef::NONE), Cell::new(ZspageRef::NONE));
+        let (class, group, in_use) = (self.number as u8, Cell::new(0), Cell::new(0));
+        let chain = usize::from(self.class.chain);
+        // SAFETY: the layout has room for the head, `chain` frame numbers and the bits behind it.
+        unsafe {
+            descriptor.write(Zspage { next, prev, class, group, in_use });
+            let tail = descriptor.add(1).cast::<u32>();
+            (0..chain).for_each(|index| tail.add(index).write(NO_FRAME));
+            tail.add(chain).write_bytes(0, Slots::words(self.class));
+        }
+        Some(ZspageRef::of(descriptor.cast(), self.zspages.held.allocator))
+    }
+
+    /// Gives a zspage's frames and descriptor back. No ref to it may be left, nor any object of it.
+    pub(super) fn destroy(&mut self, zspage: ZspageRef) {
+        (0..self.class.chain.into()).for_each(|index| self.drop_frame(zspage, index));
+        let descriptor = self.zspages.address(zspage).cast::<u8>().as_ptr();
+        let layout = descriptor_layout(self.class);
+        // SAFETY: `create` allocated the descriptor with this layout, and the ref to it is dropped.
+        unsafe { self.zspages.descriptors.dealloc(descriptor, layout) };
+        self.zspages.trim_if_empty();
+    }
+
+    /// Takes a frame for a huge object, of this class.
+    pub(super) fn take_huge(&mut self) -> Option<FrameId> {
+        let frame = self.zspages.held.take(None)?;
+        self.lists.held.add(1, 1);
+        Some(frame)
+    }
+
+    /// Takes the frame of a huge object back.
+    pub(super) fn put_huge(&mut self, frame: FrameId) {
+        self.lists.held.objects -= 1;
+        self.lists.held.frames -= 1;
+        // SAFETY: the frame was the object's own, and who puts it drops its place.
+        unsafe { self.zspages.held.put(frame) };
+        self.zspages.trim_if_empty();
+    }
+
+    /// Takes a free slot before `end`, and the frames it lacks if `grow`. `None`, and nothing
+    /// changed, when there is no slot, or a frame is missing. The caller moves the zspage to the
+    /// list of its new fullness.
+    pub(super) fn take_slot(&mut self, zspage: ZspageRef, end: u16, grow: bool) -> Option<u16> {
+        let (slot, missing) = self.slots(zspage).best_free(end)?;
+        if missing > 0 && !(grow && self.add_frames(zspage, slot)) {
+            return None;
+        }
+        let (word, bit) = slots::place(slot);
+        self.used_mut(zspage)[word] |= bit;
+        let in_use = &self.get(zspage).in_use;
+        in_use.set(in_use.get() + 1);
+        self.lists.held.objects += 1;
+        Some(slot)
+    }
+
+    /// Takes a slot back, and the frames that are not needed without it.
+    pub(super) fn put_slot(&mut self, zspage: ZspageRef, slot: u16) {
+        let (word, bit) = slots::place(slot);
+        let used = &mut self.used_mut(zspage)[word];
+        assert!(*used & bit != 0, "the slot is used");
+        *used &= !bit;
+        let in_use = &self.get(zspage).in_use;
+        in_use.set(in_use.get() - 1);
+        self.lists.held.objects -= 1;
+        self.drop_frames(zspage, slot);
+    }
+
+    /// Takes the frames that a slot lacks. `false`, and nothing changed, when one is missing.
+    fn add_frames(&mut self, zspage: ZspageRef, slot: u16) -> bool {
+        let (first, last) = self.class.frames_of(slot);
+        for index in first..=last {
+            if self.slots(zspage).frames[index] != NO_FRAME {
+                continue;
+            }
+            let owner = Owner::Zspage(zspage, index);
+            let Some(frame) = self.zspages.held.take(Some(owner)) else {
+                self.drop_frames(zspage, slot);
+                return false;
+            };
+            self.lists.held.frames += 1;
+            self.set_frame(zspage, index, frame.index());
+        }
+        true
+    }
+
+    /// Gives back the frames of a free slot that no used one needs.
+    fn drop_frames(&mut self, zspage: ZspageRef, slot: u16) {
+        let (first, last) = self.class.frames_of(slot);
+        for index in first..=last {
+            if !self.slots(zspage).needs(index) {
+                self.drop_frame(zspage, index);
+            }
+        }
+    }
+
+    /// Gives back the frame at `index` of a zspage, if there is one. No object may be left in it.
+    fn drop_frame(&mut self, zspage: ZspageRef, index: usize) {
+        let frame = self.slots(zspage).frames[index];
+        if frame != NO_FRAME {
+            self.set_frame(zspage, index, NO_FRAME);
+            self.lists.held.frames -= 1;
+            // SAFETY: the frame was the zspage's own, its number is gone from the chain, and there
+            // is no object in it that somebody could have pinned.
+            unsafe { self.zspages.held.put(FrameId::from_index(frame)) };
+        }
+    }
+
+    /// Moves the frame at `index` of a zspage to `to`. `false`, and nothing done, when the frame
+    /// there is not `from`, or an object in it is in use.
+    ///
+    /// # Safety
+    /// `to` is handed out and nobody uses it.
+    pub(super) unsafe fn move_frame(
+        &mut self,
+        handles: &HandleTable<'_>,
+        (zspage, index): (ZspageRef, usize),
+        (from, to): (FrameId, FrameId),
+    ) -> bool {
+        if self.slots(zspage).frames.get(index) != Some(&from.index()) {
+            return false;
+        }
+        let mut pins = [const { None }; FRAME_OBJECTS];
+        if !self.pin_all(handles, zspage, index, &mut pins) {
+            return false;
+        }
+        // SAFETY: `from` is the zspage's own, all its objects are pinned, and its slots change
+        // under the lock only; of `to` the caller promises it.
+        unsafe { self.zspages.held.replace(from, to, Owner::Zspage(zspage, index)) };
+        self.set_frame(zspage, index, to.index());
+        true
+    }
+
+    /// Pins every object that lies in a frame, or partly. `false` when one is in use.
+    fn pin_all<'h>(
+        &self,
+        handles: &'h HandleTable<'_>,
+        zspage: ZspageRef,
+        index: usize,
+        pins: &mut [Option<Pinned<'h>>],
+    ) -> bool {
+        let slots = self.slots(zspage);
+        let used = self.class.slots_in(index).filter(|slot| slots.is_used(*slot));
+        used.zip(pins).all(|(slot, pin)| {
+            *pin = handles.try_pin(self.handle(zspage, slot as u16));
+            pin.is_some()
+        })
+    }
+
+    /// The descriptor of a zspage.
+    pub(super) fn get(&self, zspage: ZspageRef) -> &Zspage {
+        debug_assert_eq!(self.zspages.class_of(zspage), self.number, "another class");
+        // SAFETY: the ref names a live descriptor (invariant 1), whose cells nobody else looks at
+        // (invariant 3).
+        unsafe { self.zspages.address(zspage).as_ref() }
+    }
+
+    /// The frames and used slots of a zspage.
+    pub(super) fn slots(&self, zspage: ZspageRef) -> Slots<'_> {
+        let chain = usize::from(self.class.chain);
+        // SAFETY: the tail of a live descriptor of this class (invariant 1), which `create` filled;
+        // it changes by `&mut self` only, as we have the class.
+        let tail = unsafe {
+            let tail = self.zspages.address(zspage).add(1).cast::<u32>();
+            slice::from_raw_parts(tail.as_ptr(), chain + Slots::words(self.class))
+        };
+        let (frames, used) = tail.split_at(chain);
+        Slots { class: self.class, frames, used }
+    }
+
+    /// The words of [`Slots`], to change them.
+    fn used_mut(&mut self, zspage: ZspageRef) -> &mut [u32] {
+        let chain = usize::from(self.class.chain);
+        // SAFETY: as in `slots`, we are borrowed mutably, and nobody else looks at these words.
+        unsafe {
+            let used = self.zspages.address(zspage).add(1).cast::<u32>().add(chain);
+            slice::from_raw_parts_mut(used.as_ptr(), Slots::words(self.class))
+        }
+    }
+
+    /// Changes the frame at `index`, in which no object lies, or none that others can use.
+    fn set_frame(&mut self, zspage: ZspageRef, index: usize, frame: u32) {
+        assert!(index < self.class.chain.into());
+        // SAFETY: as in `slots`, and we are borrowed mutably; nobody else looks at this frame now.
+        unsafe { self.zspages.address(zspage).add(1).cast::<u32>().add(index).write(frame) };
     }
 }
 
