@@ -9,6 +9,7 @@ mod oracle;
 mod verbs;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard};
 
 use coldpress_backing::{FileBacking, MemoryBacking, SlotId};
 use coldpress_codec::CodecId;
@@ -23,10 +24,15 @@ use coldpress_backing::SLOT_BYTES;
 /// A pool without any idea: its objects lie one behind the other, and it may have so many frames.
 #[derive(Default)]
 struct Naive {
+    held: Mutex<Held>,
+    frames_max: usize,
+}
+
+#[derive(Default)]
+struct Held {
     objects: HashMap<u32, Vec<u8>>,
     names: u32,
     bytes: usize,
-    frames_max: usize,
 }
 
 impl Naive {
@@ -34,52 +40,60 @@ impl Naive {
     fn new(frames_max: usize) -> Self {
         Self { frames_max, ..Self::default() }
     }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap()
+    }
 }
 
 impl Pool for Naive {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         assert!((1..=PAGE_BYTES).contains(&size.0));
-        if (self.bytes + size.0).div_ceil(PAGE_BYTES) > self.frames_max {
+        let mut held = self.held();
+        if (held.bytes + size.0).div_ceil(PAGE_BYTES) > self.frames_max {
             return Err(AllocError::NoFrame);
         }
-        self.names += 1;
-        self.bytes += size.0;
-        self.objects.insert(self.names, vec![0xEE; size.0]);
-        Ok(Handle(self.names))
+        held.names += 1;
+        held.bytes += size.0;
+        let name = held.names;
+        held.objects.insert(name, vec![0xEE; size.0]);
+        Ok(Handle(name))
     }
 
-    fn free(&mut self, handle: Handle) {
-        self.bytes -= self.objects.remove(&handle.0).unwrap().len();
+    fn free(&self, handle: Handle) {
+        let mut held = self.held();
+        held.bytes -= held.objects.remove(&handle.0).unwrap().len();
     }
 
     fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.objects[&handle.0].len())
+        Bytes(self.held().objects[&handle.0].len())
     }
 
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        self.objects.get_mut(&handle.0).unwrap().copy_from_slice(bytes);
+    fn write(&self, handle: Handle, bytes: &[u8]) {
+        self.held().objects.get_mut(&handle.0).unwrap().copy_from_slice(bytes);
     }
 
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(&self.objects[&handle.0])
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&self.held().objects[&handle.0])
     }
 
     fn stats(&self) -> PoolStats {
+        let held = self.held();
         PoolStats {
-            objects: self.objects.len(),
-            bytes_stored: Bytes(self.bytes),
-            frames: Bytes(self.bytes).pages_up(),
+            objects: held.objects.len(),
+            bytes_stored: Bytes(held.bytes),
+            frames: Bytes(held.bytes).pages_up(),
             metadata: Bytes(0),
         }
     }
 
     fn classes(&self, _: &mut dyn FnMut(ClassStats)) {}
 
-    fn compact(&mut self, _: Bytes) -> Compacted {
+    fn compact(&self, _: Bytes) -> Compacted {
         Compacted::default()
     }
 
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    fn shrink_frames(&self, online: Bytes) -> Shrunk {
         Shrunk { online, held_back_by: None }
     }
 

@@ -53,18 +53,18 @@ impl Sweep {
 impl Work for Sweep {
     type Found = Vec<Swept>;
 
-    fn run<P: Pool>(self, mut pool: P) -> Vec<Swept> {
-        self.pass(&mut pool);
-        let mut swept = self.pass(&mut pool);
+    fn run<P: Pool>(self, pool: P) -> Vec<Swept> {
+        self.pass(&pool);
+        let mut swept = self.pass(&pool);
         for row in &mut swept {
-            row.alone_ns = self.pairs(&mut pool, Bytes(row.size));
+            row.alone_ns = self.pairs(&pool, Bytes(row.size));
         }
         swept
     }
 }
 
 impl Sweep {
-    fn pass<P: Pool>(self, pool: &mut P) -> Vec<Swept> {
+    fn pass<P: Pool>(self, pool: &P) -> Vec<Swept> {
         let each = self.each.max(1);
         let per_object = 1.0 / each as f64;
         let mut handles = Vec::with_capacity(each * self.sizes().count());
@@ -90,7 +90,7 @@ impl Sweep {
         swept
     }
 
-    fn pairs<P: Pool>(self, pool: &mut P, size: Bytes) -> f64 {
+    fn pairs<P: Pool>(self, pool: &P, size: Bytes) -> f64 {
         let each = self.each.max(1);
         let started = Instant::now();
         for _ in 0..each {

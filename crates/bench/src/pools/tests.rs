@@ -1,8 +1,8 @@
 //! The risk: a comparison in which pools do not get the same calls, or a table whose figures are
 //! not those of the pool. The method: a pool that keeps its objects one by one and counts.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
 
 use coldpress_mem::frames::Shrunk;
 use coldpress_mem::pools::{AllocError, ClassStats, Compacted, Handle, Pool, PoolStats};
@@ -16,73 +16,90 @@ use super::store::{density, footprint, metadata_each};
 use super::sweep::Sweep;
 use crate::ticks::Stopwatch;
 
+/// Calls with the sizes of their objects.
+type Calls = Mutex<Vec<(char, usize)>>;
+
 /// A page an object; compaction gives back what was freed since.
 #[derive(Default)]
 struct Counting<'c> {
+    held: Mutex<Held>,
+    calls: Option<&'c Calls>,
+}
+
+#[derive(Default)]
+struct Held {
     objects: HashMap<u32, Vec<u8>>,
     next: u32,
     gone: usize,
-    calls: Option<&'c RefCell<Vec<(char, usize)>>>,
 }
 
 impl Counting<'_> {
     fn note(&self, call: char, size: usize) {
         if let Some(calls) = self.calls {
-            calls.borrow_mut().push((call, size));
+            calls.lock().unwrap().push((call, size));
         }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap()
     }
 }
 
 impl Pool for Counting<'_> {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         self.note('a', size.0);
-        self.next += 1;
-        self.objects.insert(self.next, vec![0; size.0]);
-        Ok(Handle(self.next))
+        let mut held = self.held();
+        held.next += 1;
+        let name = held.next;
+        held.objects.insert(name, vec![0; size.0]);
+        Ok(Handle(name))
     }
 
-    fn free(&mut self, handle: Handle) {
-        let object = self.objects.remove(&handle.0).expect("allocated");
+    fn free(&self, handle: Handle) {
+        let mut held = self.held();
+        let object = held.objects.remove(&handle.0).expect("allocated");
         self.note('f', object.len());
-        self.gone += 1;
+        held.gone += 1;
     }
 
     fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.objects[&handle.0].len())
+        Bytes(self.held().objects[&handle.0].len())
     }
 
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        self.objects.get_mut(&handle.0).expect("allocated").copy_from_slice(bytes);
+    fn write(&self, handle: Handle, bytes: &[u8]) {
+        self.held().objects.get_mut(&handle.0).expect("allocated").copy_from_slice(bytes);
     }
 
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
         self.note('r', 0);
-        f(&self.objects[&handle.0])
+        f(&self.held().objects[&handle.0])
     }
 
     fn stats(&self) -> PoolStats {
+        let held = self.held();
         PoolStats {
-            objects: self.objects.len(),
-            bytes_stored: Bytes(self.objects.values().map(Vec::len).sum()),
-            frames: PageCount(self.objects.len() + self.gone),
-            metadata: Bytes(8 * self.objects.len()),
+            objects: held.objects.len(),
+            bytes_stored: Bytes(held.objects.values().map(Vec::len).sum()),
+            frames: PageCount(held.objects.len() + held.gone),
+            metadata: Bytes(8 * held.objects.len()),
         }
     }
 
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
         for size in [4096, 32] {
-            let (obj_used, size) = (self.objects.len() / 2, Bytes(size));
+            let (obj_used, size) = (self.held().objects.len() / 2, Bytes(size));
             visit(ClassStats { size, obj_used, pages_used: PageCount(3), ..Default::default() });
         }
     }
 
-    fn compact(&mut self, _: Bytes) -> Compacted {
-        let freed = PageCount(self.gone.min(7));
-        self.gone -= freed.0;
+    fn compact(&self, _: Bytes) -> Compacted {
+        let mut held = self.held();
+        let freed = PageCount(held.gone.min(7));
+        held.gone -= freed.0;
         Compacted { moved: Bytes(0), freed }
     }
 
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    fn shrink_frames(&self, online: Bytes) -> Shrunk {
         Shrunk { online, held_back_by: None }
     }
 
@@ -95,11 +112,11 @@ const SIZES: [u16; 20] =
 #[test]
 fn churn_leaves_what_it_says_and_compaction_is_measured_behind_it() {
     for churn in Churn::ALL {
-        let calls = RefCell::new(Vec::new());
+        let calls = Calls::default();
         let run = || {
-            calls.borrow_mut().clear();
+            calls.lock().unwrap().clear();
             let pool = Counting { calls: Some(&calls), ..Counting::default() };
-            (Density { sizes: &SIZES, churn }.run(pool), calls.borrow().clone())
+            (Density { sizes: &SIZES, churn }.run(pool), calls.lock().unwrap().clone())
         };
         let ((held, first), (_, second)) = (run(), run());
         assert_eq!(first, second, "{churn:?} makes other calls in another run");
@@ -119,11 +136,11 @@ fn churn_leaves_what_it_says_and_compaction_is_measured_behind_it() {
 
 #[test]
 fn filling_keeps_the_order_and_classes_start_with_the_smallest() {
-    let calls = RefCell::new(Vec::new());
+    let calls = Calls::default();
     let pool = Counting { calls: Some(&calls), ..Counting::default() };
     let filled = Fill { sizes: &SIZES, with_classes: true }.run(pool);
     let sizes = SIZES.map(|size| ('a', usize::from(size)));
-    assert_eq!(*calls.borrow(), sizes);
+    assert_eq!(*calls.lock().unwrap(), sizes);
     assert_eq!(filled.stats.objects, SIZES.len());
     let classes: Vec<_> = filled.classes.iter().map(|class| class.size.0).collect();
     assert_eq!(classes, [32, 4096]);
@@ -135,9 +152,9 @@ fn filling_keeps_the_order_and_classes_start_with_the_smallest() {
 fn a_sweep_allocates_all_then_frees_all_then_takes_one_at_a_time() {
     let sweep = Sweep { step: 1000, each: 2 };
     assert_eq!(sweep.sizes().collect::<Vec<_>>(), [32, 1032, 2032, 3032, 4032, 4096]);
-    let calls = RefCell::new(Vec::new());
+    let calls = Calls::default();
     let swept = sweep.run(Counting { calls: Some(&calls), ..Counting::default() });
-    let calls = calls.into_inner();
+    let calls = calls.into_inner().unwrap();
     let word = |calls: &[(char, usize)]| calls.iter().map(|call| call.0).collect::<String>();
     let pass = "a".repeat(12) + &"af".repeat(12) + &"f".repeat(12);
     assert_eq!(word(&calls), pass.clone() + &pass + &"af".repeat(12));
@@ -153,10 +170,10 @@ fn a_sweep_allocates_all_then_frees_all_then_takes_one_at_a_time() {
 #[test]
 fn speed_reads_every_object_and_frees_half() {
     let watch = Stopwatch::learn();
-    let calls = RefCell::new(Vec::new());
+    let calls = Calls::default();
     let pool = Counting { calls: Some(&calls), ..Counting::default() };
     let times = Speed { sizes: &SIZES, watch: &watch }.run(pool).expect("there are objects");
-    let count = |call| calls.borrow().iter().filter(|(other, _)| *other == call).count();
+    let count = |call| calls.lock().unwrap().iter().filter(|(other, _)| *other == call).count();
     // The first round warms up.
     assert_eq!((count('a'), count('r'), count('f')), (40, 20, 30));
     assert!(times.compact.is_some() && times.read.most() > 0.0);

@@ -109,11 +109,11 @@ impl FromStr for PoolKind {
 }
 
 impl Pool for AnyPool<'_> {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         inside!(self, pool => pool.alloc(size))
     }
 
-    fn free(&mut self, handle: Handle) {
+    fn free(&self, handle: Handle) {
         inside!(self, pool => pool.free(handle));
     }
 
@@ -121,11 +121,11 @@ impl Pool for AnyPool<'_> {
         inside!(self, pool => pool.size(handle))
     }
 
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+    fn write(&self, handle: Handle, bytes: &[u8]) {
         inside!(self, pool => pool.write(handle, bytes));
     }
 
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
         inside!(self, pool => pool.read(handle, f))
     }
 
@@ -139,11 +139,11 @@ impl Pool for AnyPool<'_> {
         inside!(self, pool => pool.classes(visit));
     }
 
-    fn compact(&mut self, budget: Bytes) -> Compacted {
+    fn compact(&self, budget: Bytes) -> Compacted {
         inside!(self, pool => pool.compact(budget))
     }
 
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    fn shrink_frames(&self, online: Bytes) -> Shrunk {
         inside!(self, pool => pool.shrink_frames(online))
     }
 

@@ -116,42 +116,49 @@ pub struct ClassStats {
     pub freeable: PageCount,
 }
 
-/// A store of objects of 1 to 4096 bytes.
+/// A store of objects of 1 to 4096 bytes, for any number of threads at once.
 ///
 /// A handle that is not allocated is a bug of the caller: the methods taking one panic on it.
-pub trait Pool {
+///
+/// Whoever reads, writes or frees an object waits for who does so already, and for who moves it: a
+/// copy of a page. Compaction and the moving of frames leave alone what is in use.
+pub trait Pool: Sync {
     /// Makes room for an object of exactly `size` bytes, with undefined contents.
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError>;
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError>;
 
     /// Drops an object.
-    fn free(&mut self, handle: Handle);
+    fn free(&self, handle: Handle);
 
     /// The size the object was allocated with.
     fn size(&self, handle: Handle) -> Bytes;
 
     /// Fills the object with `bytes`, which must be as many as its size.
-    fn write(&mut self, handle: Handle, bytes: &[u8]);
+    fn write(&self, handle: Handle, bytes: &[u8]);
 
-    /// Lends the object's bytes, in one piece.
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R;
+    /// Lends the object's bytes, in one piece. `f` must not use an object of this pool, or wait for
+    /// who does: it may be this one.
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R;
 
     /// What the pool holds now; takes constant time.
     fn stats(&self) -> PoolStats;
 
-    /// Calls `visit` for each class that has frames, the largest size first.
+    /// Calls `visit` for each class that has frames, the largest size first. Others may have to
+    /// wait meanwhile.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats));
 
     /// Moves objects closer together until `budget` bytes of them were moved (the last one may go
     /// beyond; each counts 256 bytes more, for the work), or nothing is left to be gained. Handles
-    /// stay. Without frames for it, it does what it can.
-    fn compact(&mut self, budget: Bytes) -> Compacted;
+    /// stay. Without frames for it, it does what it can. Others may have to wait for the work of
+    /// 16 KiB.
+    fn compact(&self, budget: Bytes) -> Compacted;
 
     /// Takes frames offline until at most `online` bytes are, by moving the pool's frames out of
     /// their blocks: [`crate::frames::FrameAllocator::shrink_to`]. Of pools on one allocator only
-    /// the first moves; a pool that cannot move its frames takes them from core.
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk;
+    /// the first moves; a pool that cannot move its frames takes them from core. A frame with an
+    /// object in use stays.
+    fn shrink_frames(&self, online: Bytes) -> Shrunk;
 
-    /// Walks all structures. Panics when an invariant is broken; for tests.
+    /// Walks all structures, which nobody else uses. Panics when an invariant is broken; for tests.
     fn check(&mut self);
 }
 

@@ -1,53 +1,67 @@
 //! The oracle every pool is held to: a map from names to bytes.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
 
 use super::*;
 
 /// A pool without any idea.
 #[derive(Default)]
-pub(super) struct Naive {
-    objects: HashMap<u32, Vec<u8>>,
+pub(super) struct Naive(Mutex<Objects>);
+
+#[derive(Default)]
+struct Objects {
+    by_name: HashMap<u32, Vec<u8>>,
     names: u32,
 }
 
+impl Naive {
+    fn lock(&self) -> MutexGuard<'_, Objects> {
+        self.0.lock().unwrap()
+    }
+}
+
 impl Pool for Naive {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
-        self.names += 1;
-        self.objects.insert(self.names, vec![0; size.0]);
-        Ok(Handle(self.names))
+        let mut objects = self.lock();
+        objects.names += 1;
+        let name = objects.names;
+        objects.by_name.insert(name, vec![0; size.0]);
+        Ok(Handle(name))
     }
 
-    fn free(&mut self, handle: Handle) {
-        self.objects.remove(&handle.0).expect("the handle is allocated");
+    fn free(&self, handle: Handle) {
+        self.lock().by_name.remove(&handle.0).expect("the handle is allocated");
     }
 
     fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.objects[&handle.0].len())
+        Bytes(self.lock().by_name[&handle.0].len())
     }
 
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        self.objects.get_mut(&handle.0).expect("the handle is allocated").copy_from_slice(bytes);
+    fn write(&self, handle: Handle, bytes: &[u8]) {
+        let mut objects = self.lock();
+        objects.by_name.get_mut(&handle.0).expect("the handle is allocated").copy_from_slice(bytes);
     }
 
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(&self.objects[&handle.0])
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(&self.lock().by_name[&handle.0])
     }
 
     fn stats(&self) -> PoolStats {
-        let bytes = self.objects.values().map(Vec::len).sum();
-        let (objects, bytes_stored) = (self.objects.len(), Bytes(bytes));
+        let objects = self.lock();
+        let bytes = objects.by_name.values().map(Vec::len).sum();
+        let (objects, bytes_stored) = (objects.by_name.len(), Bytes(bytes));
         PoolStats { objects, bytes_stored, ..PoolStats::default() }
     }
 
     fn classes(&self, _: &mut dyn FnMut(ClassStats)) {}
 
-    fn compact(&mut self, _: Bytes) -> Compacted {
+    fn compact(&self, _: Bytes) -> Compacted {
         Compacted::default()
     }
 
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    fn shrink_frames(&self, online: Bytes) -> Shrunk {
         Shrunk { online, held_back_by: None }
     }
 

@@ -4,6 +4,8 @@
 //! Every pool goes through the same suite ([`suite!`]), beside a map from names to bytes; what only
 //! one of them promises is tested beside it.
 
+mod threads;
+
 use std::collections::HashSet;
 
 use coldpress_sys::page::BLOCK_BYTES;
@@ -134,6 +136,16 @@ macro_rules! suite {
             #[test]
             fn classes_add_up_to_the_whole() {
                 classes_add_up::<$kind>();
+            }
+
+            #[test]
+            fn threads_keep_what_is_theirs() {
+                threads::several_threads::<$kind>();
+            }
+
+            #[test]
+            fn what_is_read_stays_where_it_is() {
+                threads::reading::<$kind>();
             }
         }
     )+ };
@@ -332,7 +344,7 @@ fn every_size<K: Kind>() {
 
 fn bad_sizes<K: Kind>() {
     let frames = sixteen_mib();
-    let mut pool = K::make(&frames);
+    let pool = K::make(&frames);
     for size in [Bytes(0), Bytes(4097), Bytes(usize::MAX)] {
         assert_eq!(pool.alloc(size), Err(AllocError::BadSize { size }));
     }
@@ -385,7 +397,7 @@ fn dropping<K: Kind>() {
 
 fn bad_names<K: Kind>() {
     let frames = sixteen_mib();
-    let mut pool = K::make(&frames);
+    let pool = K::make(&frames);
     let handle = pool.alloc(Bytes(77)).unwrap();
     let other = pool.alloc(Bytes(77)).unwrap();
     pool.free(handle);

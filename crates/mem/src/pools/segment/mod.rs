@@ -257,7 +257,7 @@ impl Layout<'_> {
 }
 
 impl Pool for Segments<'_> {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
         let wanted = block_of(size.0);
         let layout = &mut *self.layout.lock();
@@ -275,7 +275,7 @@ impl Pool for Segments<'_> {
         Ok(handle)
     }
 
-    fn free(&mut self, handle: Handle) {
+    fn free(&self, handle: Handle) {
         let pinned = self.handles.pin(handle).expect("the handle is allocated");
         let location = Location::from_word(pinned.word());
         let layout = &mut *self.layout.lock();
@@ -290,14 +290,14 @@ impl Pool for Segments<'_> {
         Bytes(Location::of(&self.handles, handle).size)
     }
 
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+    fn write(&self, handle: Handle, bytes: &[u8]) {
         self.with_bytes(handle, |object| {
             assert_eq!(bytes.len(), object.len(), "an object is written whole");
             object.copy_from_slice(bytes);
         });
     }
 
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
         self.with_bytes(handle, |object| f(object))
     }
 
@@ -315,7 +315,7 @@ impl Pool for Segments<'_> {
         class.into_iter().for_each(visit);
     }
 
-    fn compact(&mut self, budget: Bytes) -> Compacted {
+    fn compact(&self, budget: Bytes) -> Compacted {
         self.layout.lock().begin_round();
         let (mut done, mut left) = (Compacted::default(), budget);
         loop {
@@ -329,9 +329,10 @@ impl Pool for Segments<'_> {
         }
     }
 
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    fn shrink_frames(&self, online: Bytes) -> Shrunk {
+        let mut mover = self;
         // SAFETY: `migrate` moves for every owner while we have the claim, and nothing without it.
-        let shrunk = unsafe { self.space.frames.shrink_to(online, &mut &*self) };
+        let shrunk = unsafe { self.space.frames.shrink_to(online, &mut mover) };
         self.layout.lock().drop_empty();
         shrunk
     }

@@ -143,7 +143,7 @@ impl<'f> Xcfmalloc<'f> {
 }
 
 impl Pool for Xcfmalloc<'_> {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
         let mut blocks = self.blocks.lock();
         let handle = self.alloc_chain(&mut blocks, size);
@@ -153,7 +153,7 @@ impl Pool for Xcfmalloc<'_> {
         handle.ok_or(AllocError::NoFrame)
     }
 
-    fn free(&mut self, handle: Handle) {
+    fn free(&self, handle: Handle) {
         let (pinned, location) = self.pin(handle);
         let mut blocks = self.blocks.lock();
         self.handles.remove(handle, pinned);
@@ -167,14 +167,14 @@ impl Pool for Xcfmalloc<'_> {
         Bytes(Location::from_word(word).size())
     }
 
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+    fn write(&self, handle: Handle, bytes: &[u8]) {
         let (_pinned, location) = self.pin(handle);
         assert_eq!(bytes.len(), location.size(), "an object is written whole");
         // SAFETY: the object is pinned until we return.
         unsafe { self.space.scatter(location.first, bytes) };
     }
 
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
         let (_pinned, Location { first, .. }) = self.pin(handle);
         if !self.space.get(first).next.is_some() {
             // SAFETY: the object is pinned until we return.
@@ -222,7 +222,7 @@ impl Pool for Xcfmalloc<'_> {
         visit(class);
     }
 
-    fn compact(&mut self, budget: Bytes) -> Compacted {
+    fn compact(&self, budget: Bytes) -> Compacted {
         let (mut done, mut left) = (Compacted::default(), budget);
         loop {
             let mut blocks = self.blocks.lock();
@@ -237,9 +237,10 @@ impl Pool for Xcfmalloc<'_> {
         }
     }
 
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    fn shrink_frames(&self, online: Bytes) -> Shrunk {
+        let mut mover = self;
         // SAFETY: `migrate` moves for every owner while we have the claim, and nothing without it.
-        unsafe { self.space.frames.shrink_to(online, &mut &*self) }
+        unsafe { self.space.frames.shrink_to(online, &mut mover) }
     }
 
     fn check(&mut self) {

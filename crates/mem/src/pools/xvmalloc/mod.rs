@@ -104,7 +104,7 @@ impl<'f> Xvmalloc<'f> {
 }
 
 impl Pool for Xvmalloc<'_> {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
         let mut blocks = self.blocks.lock();
         let place = blocks.take(size.0).ok_or(AllocError::NoFrame)?;
@@ -116,7 +116,7 @@ impl Pool for Xvmalloc<'_> {
         Ok(handle)
     }
 
-    fn free(&mut self, handle: Handle) {
+    fn free(&self, handle: Handle) {
         let pinned = self.handles.pin(handle).expect("the handle is allocated");
         let location = Location::from_word(pinned.word());
         let mut blocks = self.blocks.lock();
@@ -129,14 +129,14 @@ impl Pool for Xvmalloc<'_> {
         Bytes(Location::from_word(word).size())
     }
 
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+    fn write(&self, handle: Handle, bytes: &[u8]) {
         self.with_bytes(handle, |object| {
             assert_eq!(bytes.len(), object.len(), "an object is written whole");
             object.copy_from_slice(bytes);
         });
     }
 
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
         self.with_bytes(handle, |object| f(object))
     }
 
@@ -175,11 +175,11 @@ impl Pool for Xvmalloc<'_> {
     }
 
     /// Does nothing: the objects never move.
-    fn compact(&mut self, _: Bytes) -> Compacted {
+    fn compact(&self, _: Bytes) -> Compacted {
         Compacted::default()
     }
 
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    fn shrink_frames(&self, online: Bytes) -> Shrunk {
         // SAFETY: `Nobody` moves no frame, so `shrink_to` touches only what is free.
         unsafe { self.frames.shrink_to(online, &mut Nobody) }
     }

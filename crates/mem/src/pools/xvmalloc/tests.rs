@@ -121,7 +121,7 @@ fn an_object_of_a_whole_frame_has_no_header() {
 #[test]
 fn an_incomplete_object_is_never_written() {
     let frames = sixteen_mib();
-    let mut pool = Xvmalloc::new(&frames);
+    let pool = Xvmalloc::new(&frames);
     let handle = pool.alloc(Bytes(100)).unwrap();
     let write = || pool.write(handle, &[0; 99]);
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).is_err());

@@ -136,7 +136,7 @@ impl Locked<'_, '_> {
 const HUGE: usize = 0;
 
 impl Pool for Zsmalloc<'_> {
-    fn alloc(&mut self, size: Bytes) -> Result<Handle, AllocError> {
+    fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
         let mut class = self.lock(self.sizes.class_of(size));
         let place = class.take_place().ok_or(AllocError::NoFrame)?;
@@ -149,7 +149,7 @@ impl Pool for Zsmalloc<'_> {
         Ok(handle)
     }
 
-    fn free(&mut self, handle: Handle) {
+    fn free(&self, handle: Handle) {
         let (pinned, location) = self.pin(handle);
         let mut class = self.lock(self.sizes.class_of(location.bytes()));
         self.handles.remove(handle, pinned);
@@ -161,14 +161,14 @@ impl Pool for Zsmalloc<'_> {
         Location::from_word(word).bytes()
     }
 
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+    fn write(&self, handle: Handle, bytes: &[u8]) {
         let (_pinned, location) = self.pin(handle);
         assert_eq!(Bytes(bytes.len()), location.bytes(), "an object is written whole");
         // SAFETY: the object is pinned until we return.
         object::fill(unsafe { self.object(location) }, bytes);
     }
 
-    fn read<R>(&mut self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
         let (_pinned, location) = self.pin(handle);
         // SAFETY: the object is pinned until we return.
         let (first, second) = unsafe { self.object(location) };
@@ -192,7 +192,7 @@ impl Pool for Zsmalloc<'_> {
     }
 
     /// While another thread compacts, nothing is done.
-    fn compact(&mut self, budget: Bytes) -> Compacted {
+    fn compact(&self, budget: Bytes) -> Compacted {
         let Some(mut owed) = self.owed.try_lock() else { return Compacted::default() };
         let moves = self.move_objects(budget);
         // Frames are reported when what was taken for the moves is made up for.
@@ -201,9 +201,10 @@ impl Pool for Zsmalloc<'_> {
         Compacted { moved: moves.bytes, freed: PageCount((-due).max(0) as usize) }
     }
 
-    fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    fn shrink_frames(&self, online: Bytes) -> Shrunk {
+        let mut mover = self;
         // SAFETY: `migrate` moves for every owner while we have the claim, and nothing without it.
-        unsafe { self.zspages.held.allocator.shrink_to(online, &mut &*self) }
+        unsafe { self.zspages.held.allocator.shrink_to(online, &mut mover) }
     }
 
     fn check(&mut self) {

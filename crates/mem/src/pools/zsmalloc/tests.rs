@@ -137,7 +137,7 @@ fn long_chains_take_no_more_frames_than_short_ones_at_thirty_thousand_objects() 
     let frames_with = |chain_max| {
         let frames = FrameAllocator::new();
         frames.init(Config::one_zone(Bytes(64 * BLOCK_BYTES))).unwrap();
-        let mut pool = Zsmalloc::new(&frames, chain_max);
+        let pool = Zsmalloc::new(&frames, chain_max);
         for size in &sizes {
             pool.alloc(*size).unwrap();
         }
@@ -175,7 +175,7 @@ fn churned<'f, K: Kind>(frames: &'f FrameAllocator, seed: &mut u32) -> Pair<'f, 
 /// What a pool of its own takes for the objects of another.
 fn fresh_frames(pair: &Pair<'_, Chains<16>>) -> PageCount {
     let frames = sixteen_mib();
-    let mut pool = Zsmalloc::new(&frames, 16);
+    let pool = Zsmalloc::new(&frames, 16);
     for (handle, _) in &pair.held {
         pool.alloc(pair.pool.size(*handle)).unwrap();
     }
