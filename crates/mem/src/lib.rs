@@ -16,6 +16,10 @@ mod percpu;
 mod percpu_loom_model;
 #[cfg(not(loom))]
 pub mod pools;
+#[cfg(test)]
+#[cfg(loom)]
+#[path = "pools/loom_model.rs"]
+mod pools_loom_model;
 #[cfg(not(loom))]
 pub mod slab;
 #[cfg(test)]
