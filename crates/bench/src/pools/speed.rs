@@ -1,12 +1,13 @@
-//! How long single calls of a pool take: storing, reading and freeing objects in any order, and
-//! short steps of compaction.
+//! How long single calls of a pool take: storing, reading and freeing objects in any order, by one
+//! thread and by two at once, and short steps of compaction.
 //!
 //! What a read adds to the work of its reader is found by comparison: the reader passes over all
 //! bytes of an object in an allocation of its own, then over those of one the pool lends, in turn.
 
 use std::hint::black_box;
+use std::sync::Barrier;
 
-use coldpress_mem::pools::{Compacted, Pool};
+use coldpress_mem::pools::{Compacted, Handle, Pool};
 use coldpress_sys::Bytes;
 
 use super::kind::Work;
@@ -29,7 +30,7 @@ pub struct Speed<'s> {
 
 /// Nanoseconds of single calls.
 #[derive(Clone, Debug)]
-pub struct Times {
+pub struct Calls {
     /// Storing an object: allocation and write.
     pub store: Sample,
     /// Reading one, with a pass over its bytes.
@@ -38,8 +39,48 @@ pub struct Times {
     pub plain_read: Sample,
     /// Freeing one.
     pub free: Sample,
-    /// Steps of compaction after half of the objects were freed; nothing when there was none.
+}
+
+/// What the work came to.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// Calls of one thread.
+    pub alone: Calls,
+    /// Calls of two threads at once, each with half of the objects.
+    pub together: Calls,
+    /// Nanoseconds of steps of compaction by one thread, after half of the objects were freed;
+    /// nothing when there was none.
     pub compact: Option<Sample>,
+}
+
+/// The calls of some threads, and what they did not free.
+#[derive(Default)]
+struct Taken {
+    stores: Vec<f64>,
+    reads: Vec<f64>,
+    plain_reads: Vec<f64>,
+    frees: Vec<f64>,
+    left: Vec<Handle>,
+}
+
+impl Taken {
+    fn join(mut self, mut other: Self) -> Self {
+        self.stores.append(&mut other.stores);
+        self.reads.append(&mut other.reads);
+        self.plain_reads.append(&mut other.plain_reads);
+        self.frees.append(&mut other.frees);
+        self.left.append(&mut other.left);
+        self
+    }
+
+    fn into_calls(self) -> Option<Calls> {
+        Some(Calls {
+            store: Sample::new(self.stores)?,
+            read: Sample::new(self.reads)?,
+            plain_read: Sample::new(self.plain_reads)?,
+            free: Sample::new(self.frees)?,
+        })
+    }
 }
 
 impl Work for Speed<'_> {
@@ -51,32 +92,57 @@ impl Work for Speed<'_> {
         // The frames come into memory before anything is measured.
         store.fill(self.sizes);
         store.free_down_to(0, &mut random);
-        let (mut stores, mut objects) = (Vec::new(), Vec::new());
-        for size in self.sizes {
-            let (ns, handle) = self.watch.time(|| store.put(*size));
-            stores.push(ns);
-            objects.push((handle, vec![1; usize::from(*size)].into_boxed_slice()));
-        }
-        random.shuffle(&mut objects);
-        let pool = &mut store.pool;
-        let (mut reads, mut plain_reads) = (Vec::new(), Vec::new());
-        for (handle, plain) in &objects {
-            plain_reads.push(self.watch.time(|| pass_over(plain)).0);
-            reads.push(self.watch.time(|| pool.read(*handle, pass_over)).0);
-        }
-        let gone = &objects[objects.len() / 2..];
-        let frees = gone.iter().map(|(handle, _)| self.watch.time(|| pool.free(*handle)).0);
-        let frees = Sample::new(frees);
+        let mut alone = self.measure(&store, self.sizes, &Barrier::new(1), random);
         // What moves ten times as much as there is finds no end.
+        let pool = &store.pool;
         let steps_max = 10 * (pool.stats().bytes_stored.0 / STEP.0 + 1);
         let steps = std::iter::from_fn(|| {
             let (ns, step) = self.watch.time(|| pool.compact(STEP));
             (step != Compacted::default()).then_some(ns)
         });
         let compact = Sample::new(steps.take(steps_max));
-        let (store, read, plain_read) =
-            (Sample::new(stores)?, Sample::new(reads)?, Sample::new(plain_reads)?);
-        Some(Times { store, read, plain_read, free: frees?, compact })
+        alone.left.drain(..).for_each(|handle| pool.free(handle));
+        let (first, second) = self.sizes.split_at(self.sizes.len() / 2);
+        let barrier = Barrier::new(2);
+        let together = std::thread::scope(|scope| {
+            let other = scope.spawn(|| self.measure(&store, second, &barrier, Random::new(7)));
+            let mine = self.measure(&store, first, &barrier, Random::new(8));
+            mine.join(other.join().expect("what one thread can do, another can"))
+        });
+        Some(Times { alone: alone.into_calls()?, together: together.into_calls()?, compact })
+    }
+}
+
+impl Speed<'_> {
+    /// Stores objects, reads them all and frees half of them. The threads of `barrier` do the same
+    /// at the same time.
+    fn measure<P: Pool>(
+        self,
+        store: &Store<P>,
+        sizes: &[u16],
+        barrier: &Barrier,
+        mut random: Random,
+    ) -> Taken {
+        let (mut taken, mut objects) = (Taken::default(), Vec::new());
+        barrier.wait();
+        for size in sizes {
+            let (ns, handle) = self.watch.time(|| store.put(*size));
+            taken.stores.push(ns);
+            objects.push((handle, vec![1; usize::from(*size)].into_boxed_slice()));
+        }
+        random.shuffle(&mut objects);
+        barrier.wait();
+        for (handle, plain) in &objects {
+            taken.plain_reads.push(self.watch.time(|| pass_over(plain)).0);
+            taken.reads.push(self.watch.time(|| store.pool.read(*handle, pass_over)).0);
+        }
+        barrier.wait();
+        let (left, gone) = objects.split_at(objects.len() / 2);
+        for (handle, _) in gone {
+            taken.frees.push(self.watch.time(|| store.pool.free(*handle)).0);
+        }
+        taken.left.extend(left.iter().map(|(handle, _)| *handle));
+        taken
     }
 }
 

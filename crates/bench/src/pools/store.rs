@@ -41,7 +41,7 @@ impl<P: Pool> Store<P> {
 
     /// Stores an object with its contents; the caller keeps the handle.
     #[inline]
-    pub fn put(&mut self, size: u16) -> Handle {
+    pub fn put(&self, size: u16) -> Handle {
         let size = usize::from(size);
         let handle = self.pool.alloc(Bytes(size));
         let handle = handle.expect("the span has room for more objects than a work stores");
