@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::thread;
 use std::time::Instant;
 
 use coldpress_bench::frames::FrameSource;
@@ -13,6 +14,7 @@ use coldpress_bench::frames::trace::Trace;
 use coldpress_bench::ours;
 use coldpress_bench::report::{Goal, Table};
 use coldpress_bench::statistics::{Paired, Side, alternate};
+use coldpress_sys::cpu;
 use serde_json::{Value, json};
 
 use super::Found;
@@ -48,8 +50,18 @@ const TIMES: [Time; 3] = [
     ("at rest, after the sweep", |course| course.after),
 ];
 
-/// Measures.
+/// Measures, on one processor: the frames kept ready are those of a processor, so counts would
+/// depend on where the scheduler has the thread run.
 pub(super) fn measure(args: &FramesArgs) -> Result<Found> {
+    let on_one_processor = || {
+        cpu::run_on(cpu::current()).map_err(|error| failed(error.to_string()))?;
+        measure_here(args)
+    };
+    thread::scope(|scope| scope.spawn(on_one_processor).join())
+        .map_err(|_| failed("the replay panicked".to_owned()))?
+}
+
+fn measure_here(args: &FramesArgs) -> Result<Found> {
     let traces = traces(args)?;
     let programs: Vec<&Trace> = traces.iter().cycle().take(PROGRAMS).collect();
     let mix = Mix::new(&programs, 1);
