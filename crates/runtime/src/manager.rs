@@ -92,7 +92,7 @@ pub struct Manager {
     pub(crate) clock: u32,
     /// The clock when it was last looked whether anybody faults.
     pub(crate) clock_at_look: u32,
-    pub(crate) stuck_until_ns: u64,
+    pub(crate) stuck: Stuck,
     /// When to read the gauges again, and when to look again at what cannot be moved.
     pub(crate) gauges_at: u64,
     pub(crate) gauge_interval_ns: u64,
@@ -119,6 +119,15 @@ pub struct Manager {
     pub(crate) maps_buffer: Vec<u8>,
     pub(crate) own: Vec<Range<usize>>,
     pub(crate) recording: Option<Recording>,
+}
+
+/// Nothing can be reclaimed.
+#[derive(Default)]
+pub(crate) struct Stuck {
+    /// When to try again; 0 when something can.
+    pub(crate) until_ns: u64,
+    /// Whether it was so since what cannot be moved was last looked at.
+    pub(crate) since_look: bool,
 }
 
 /// What the user has been told once.
@@ -191,7 +200,7 @@ impl Manager {
             zeros,
             clock: 0,
             clock_at_look: 0,
-            stuck_until_ns: 0,
+            stuck: Stuck::default(),
             gauges_at: 0,
             gauge_interval_ns: GAUGE_NS_NEAR,
             waiter,

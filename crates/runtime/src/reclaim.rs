@@ -87,11 +87,11 @@ impl Manager {
         if self.control.is_held() || self.control.is_quiet() {
             return Step::Nothing;
         }
-        if self.stuck_until_ns > 0 {
-            if self.time.now_ns() < self.stuck_until_ns {
+        if self.stuck.until_ns > 0 {
+            if self.time.now_ns() < self.stuck.until_ns {
                 return Step::Nothing;
             }
-            self.stuck_until_ns = 0;
+            self.stuck.until_ns = 0;
         }
         let limbo_has_room = self.limbo_pages < self.limbo_target && !self.limbo.is_full();
         if limbo_has_room && self.evict_run() {
@@ -108,7 +108,8 @@ impl Manager {
     }
 
     fn get_stuck(&mut self) {
-        self.stuck_until_ns = self.time.now_ns() + STUCK_NS;
+        self.stuck.until_ns = self.time.now_ns() + STUCK_NS;
+        self.stuck.since_look = true;
     }
 
     /// Moves the pages of the next cold run into limbo. False when there is none.

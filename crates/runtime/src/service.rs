@@ -308,7 +308,7 @@ impl Manager {
     /// Tells the user once when the budget cannot be kept, and why.
     fn look_at_immovable(&mut self) {
         let used = self.budget.used_by_all();
-        let stuck = self.stuck_until_ns > 0;
+        let stuck = core::mem::take(&mut self.stuck.since_look);
         let immovable = proc::immovable().unwrap_or_default();
         let mib = |bytes: Bytes| bytes.0.div_ceil(1 << 20);
         let total = self.budget.total().bytes();

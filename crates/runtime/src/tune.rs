@@ -46,7 +46,7 @@ impl Manager {
         let knobs = self.ledger.knobs();
         self.tuning.knobs = knobs;
         // What was refused may be wanted now.
-        self.stuck_until_ns = 0;
+        self.stuck.until_ns = 0;
         let mut wanted = knobs.for_store(self.budget.total());
         let Err(error) = self.zswap.set_knobs(wanted) else { return };
         let (refused, codec) = (wanted.codec, self.zswap.knobs().codec);
