@@ -28,17 +28,28 @@ pub const GENERATIONS: usize = 4;
 /// Which dictionary of a [`DictionaryCodec`] a page was compressed with. The number of one that was
 /// retired is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Generation(u8);
+pub struct Generation(Number);
+
+/// The numbers by name, so that what has a generation or none takes a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Number {
+    First,
+    Second,
+    Third,
+    Fourth,
+}
+
+// Beside it there is room for other ways to compress.
+const _: () = assert!(size_of::<Option<Generation>>() == 1);
 
 impl Generation {
-    /// The one of this number, if it is below [`GENERATIONS`].
-    pub fn of(number: u8) -> Option<Self> {
-        (usize::from(number) < GENERATIONS).then_some(Self(number))
-    }
+    /// All of them, by their numbers.
+    pub const ALL: [Self; GENERATIONS] =
+        [Self(Number::First), Self(Number::Second), Self(Number::Third), Self(Number::Fourth)];
 
     /// Its number, below [`GENERATIONS`]: an index for who counts pages.
     pub fn number(self) -> usize {
-        usize::from(self.0)
+        self.0 as usize
     }
 }
 
@@ -78,7 +89,7 @@ impl DictionaryCodec {
         encoder.set_dictionary(first.content())?;
         let mut dictionaries = [const { None }; GENERATIONS];
         dictionaries[0] = Some(Adopted { dictionary: first, mark: 0 });
-        let newest = Generation(0);
+        let newest = Generation::ALL[0];
         Ok(Self { encoder, decoder: ZstdDecoder::new()?, dictionaries, newest })
     }
 
@@ -108,7 +119,7 @@ impl DictionaryCodec {
         self.encoder.set_dictionary(dictionary.content())?;
         let mark = self.next_mark();
         self.dictionaries[number] = Some(Adopted { dictionary, mark });
-        self.newest = Generation(number as u8);
+        self.newest = Generation::ALL[number];
         Ok(self.newest)
     }
 
