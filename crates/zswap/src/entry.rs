@@ -47,8 +47,16 @@ impl EntryId {
 pub(crate) enum Place {
     /// Nowhere: the page is `word` repeated.
     SameFilled { word: u64 },
-    /// In the pool. `referenced`: loaded since it was last looked at by writeback.
-    Pool { handle: Handle, checksum: u32, length: u16, coding: Coding, referenced: bool },
+    /// In the pool. `referenced`: loaded since it was last looked at by writeback. `aged`: looked
+    /// at by ageing.
+    Pool {
+        handle: Handle,
+        checksum: u32,
+        length: u16,
+        coding: Coding,
+        referenced: bool,
+        aged: bool,
+    },
     /// In the pool, and being written back as `member` to `offset` of its batch's slot.
     Leaving {
         handle: Handle,
@@ -63,6 +71,11 @@ pub(crate) enum Place {
 }
 
 impl Place {
+    /// A page that has just come to the pool.
+    pub(crate) fn new_in_pool(handle: Handle, checksum: u32, length: u16, coding: Coding) -> Self {
+        Self::Pool { handle, checksum, length, coding, referenced: false, aged: false }
+    }
+
     /// How the bytes are coded; a repeated word is not.
     pub(crate) fn coding(self) -> Coding {
         match self {
@@ -94,6 +107,18 @@ impl Entry {
     fn new(place: Place) -> Self {
         Self { place, older: None, younger: None }
     }
+
+    /// Whether ageing has looked at it.
+    pub(crate) fn is_aged(&self) -> bool {
+        matches!(self.place, Place::Pool { aged: true, .. })
+    }
+
+    /// Notes whether ageing has looked at it; for one in the pool.
+    pub(crate) fn set_aged(&mut self, is_aged: bool) {
+        if let Place::Pool { aged, .. } = &mut self.place {
+            *aged = is_aged;
+        }
+    }
 }
 
 /// Consecutive entries. `entries` is empty while the chunk's memory is given back.
@@ -124,6 +149,18 @@ impl Entries {
     /// The number of entries handed out.
     pub(crate) fn used(&self) -> usize {
         self.used
+    }
+
+    /// One more than the highest position an entry may have.
+    pub(crate) fn positions(&self) -> usize {
+        self.chunks.len() * CHUNK_ENTRIES
+    }
+
+    /// Where the page at `position` is. `None` when there is no entry; what is said of a free one
+    /// is that it is nowhere.
+    pub(crate) fn place_at(&self, position: usize) -> Option<Place> {
+        let chunk = self.chunks.get(position / CHUNK_ENTRIES)?;
+        chunk.entries.get(position % CHUNK_ENTRIES).map(|entry| entry.place)
     }
 
     /// The memory of all chunks.

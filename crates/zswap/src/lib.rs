@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! store -> same-filled? -> codec -> pool -> lru, oldest first -> writeback -> backing
+//! age   ->  the oldest of the pool -> codec -> page -> dense codec -> pool
 //! load  -> index -> a word | pool | backing -> checksum -> codec -> page
 //! ```
 //!
@@ -12,8 +13,9 @@
 //!
 //! It knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one file
 //! each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
-//! [`Zswap::rename`], and [`Zswap::shrink`] in `writeback`. Below them `index` (key to entry),
-//! `entry` (what is known of a page) and `lru` (the order of age).
+//! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, and [`Zswap::age`] in `tiers`. Below them
+//! `index` (key to entry), `entry` (what is known of a page), `lru` (the order of age), `codecs` and
+//! `dense` (the codecs of young pages, and of those that stay).
 //!
 //! Invariants (`check` in `tests.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.
@@ -36,6 +38,7 @@ use coldpress_mem::pools::{Compacted, Pool};
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 mod codecs;
+mod dense;
 mod entry;
 mod error;
 mod incoming;
@@ -52,6 +55,7 @@ mod stats;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tiers;
 mod writeback;
 
 pub use error::{KnobsError, LoadError, NewError, RenameError, StoreError, Warning};
@@ -69,11 +73,13 @@ use index::Index;
 use limits::Limits;
 use lru::Lru;
 use outgoing::Outgoing;
+use tiers::Tiers;
 
 /// A store of pages, in the pool `P` and behind it in a backing store.
 pub struct Zswap<P> {
     limits: Limits,
     codecs: Codecs,
+    tiers: Tiers,
     /// Boxed, for pools are large: tables of 10 to 40 KiB that should not be moved about.
     pool: Box<P>,
     backing: Option<Box<dyn Backing>>,
@@ -105,6 +111,7 @@ impl<P: Pool> Zswap<P> {
         Ok(Self {
             limits: Limits::of(knobs),
             codecs: Codecs::new(knobs.codec).map_err(NewError::Codec)?,
+            tiers: Tiers::new()?,
             pool: Box::new(pool),
             backing,
             slots: Slots::new(slots_max),
@@ -159,7 +166,8 @@ impl<P: Pool> Zswap<P> {
         let tables = self.index.memory() + self.entries.memory() + self.slots.memory();
         let buffers = Bytes(self.compressed.len() + size_of::<Self>());
         let transfers = self.outgoing.memory() + self.incoming.memory();
-        tables + buffers + transfers + self.codecs.work_bytes() + self.pool.stats().metadata
+        let codecs = self.codecs.work_bytes() + self.tiers.memory();
+        tables + buffers + transfers + codecs + self.pool.stats().metadata
     }
 
     /// What happened, and what is held.
@@ -176,6 +184,8 @@ impl<P: Pool> Zswap<P> {
             same_filled_pages: PageCount(self.same_filled),
             in_pool_pages: PageCount(in_pool),
             written_back_pages: PageCount(self.entries.used() - self.same_filled - in_pool),
+            dense_pages: PageCount(self.codecs.dense.pages()),
+            young_pages: PageCount(self.lru.young()),
             slots_used: self.slots.used().0,
             index_leaves: self.index.leaves(),
             memory: self.memory(),

@@ -104,9 +104,9 @@ impl<P: Pool> Zswap<P> {
         page: &mut Page,
     ) -> Result<Source, LoadError> {
         let codecs = &mut self.codecs;
-        self.pool
-            .read(handle, |bytes| decode(codecs, bytes, checksum, coding, page))
-            .map(|()| Source::Pool)
+        self.pool.read(handle, |bytes| decode(codecs, bytes, checksum, coding, page))?;
+        self.counters.loaded_dense += u64::from(coding.is_dense());
+        Ok(Source::Pool)
     }
 
     /// The bytes of an entry's place in the backing store, if they have come. Otherwise begins the
@@ -142,7 +142,7 @@ impl<P: Pool> Zswap<P> {
 }
 
 /// Makes the page of `bytes`, which are coded so, if they are what was stored.
-fn decode(
+pub(crate) fn decode(
     codecs: &mut Codecs,
     bytes: &[u8],
     expected: u32,

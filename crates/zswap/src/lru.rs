@@ -2,15 +2,30 @@
 //!
 //! Only pages in the pool are in it, for only they can be written back. A load does not move its
 //! entry; it marks it, and writeback gives a marked one a second chance at the young end.
+//!
+//! Ageing goes through the list from its old end. What it has looked at is `aged`, what lies
+//! beyond is young:
+//!
+//! ```text
+//! oldest <-> aged <-> aged <-> young <-> young <-> youngest
+//!                                ^ next_to_age
+//! ```
+//!
+//! Invariants (`check` walks them):
+//! 1. Everything older than `next_to_age` is aged, and it and everything younger is not. Without
+//!    one, all are aged.
+//! 2. `aged` is the number of aged entries.
 
 use crate::entry::{Entries, EntryId};
 
-/// The ends of the list, and its length.
+/// The ends of the list, its length, and how far ageing has come.
 #[derive(Debug, Default)]
 pub(crate) struct Lru {
     oldest: Option<EntryId>,
     youngest: Option<EntryId>,
+    next_to_age: Option<EntryId>,
     length: usize,
+    aged: usize,
 }
 
 impl Lru {
@@ -24,24 +39,56 @@ impl Lru {
         self.length
     }
 
+    /// The oldest entry that ageing has not looked at.
+    pub(crate) fn next_to_age(&self) -> Option<EntryId> {
+        self.next_to_age
+    }
+
+    /// The number of entries that ageing has looked at.
+    pub(crate) fn aged(&self) -> usize {
+        self.aged
+    }
+
+    /// The number of entries that it has not.
+    pub(crate) fn young(&self) -> usize {
+        self.length - self.aged
+    }
+
+    /// Ageing has looked at the entry that was next.
+    pub(crate) fn note_aged(&mut self, entries: &mut Entries) {
+        if let Some(id) = self.next_to_age {
+            entries[id].set_aged(true);
+            self.aged += 1;
+            self.next_to_age = entries[id].younger;
+        }
+    }
+
     /// Puts an entry that is in no list at the young end.
     pub(crate) fn push_youngest(&mut self, entries: &mut Entries, id: EntryId) {
+        entries[id].set_aged(false);
         entries[id].older = self.youngest;
         entries[id].younger = None;
         match self.youngest.replace(id) {
             Some(before) => entries[before].younger = Some(id),
             None => self.oldest = Some(id),
         }
+        self.next_to_age = self.next_to_age.or(Some(id));
         self.length += 1;
     }
 
     /// Puts an entry that is in no list at the old end.
     pub(crate) fn push_oldest(&mut self, entries: &mut Entries, id: EntryId) {
+        entries[id].set_aged(self.aged > 0);
         entries[id].younger = self.oldest;
         entries[id].older = None;
         match self.oldest.replace(id) {
             Some(before) => entries[before].older = Some(id),
             None => self.youngest = Some(id),
+        }
+        if self.aged > 0 {
+            self.aged += 1;
+        } else {
+            self.next_to_age = Some(id);
         }
         self.length += 1;
     }
@@ -57,6 +104,10 @@ impl Lru {
             Some(younger) => entries[younger].older = older,
             None => self.youngest = older,
         }
+        if self.next_to_age == Some(id) {
+            self.next_to_age = younger;
+        }
+        self.aged -= usize::from(entries[id].is_aged());
         self.length -= 1;
     }
 
@@ -71,6 +122,10 @@ impl Lru {
         from_youngest.reverse();
         assert!(walk(self.oldest, |entry| entry.younger).eq(from_youngest.iter().copied()));
         assert_eq!(from_youngest.len(), self.length);
+        for (number, id) in from_youngest.iter().enumerate() {
+            assert_eq!(entries[*id].is_aged(), number < self.aged, "{number} of {}", self.length);
+        }
+        assert_eq!(self.next_to_age, from_youngest.get(self.aged).copied());
         from_youngest
     }
 }

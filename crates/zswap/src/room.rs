@@ -7,6 +7,13 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
 
+/// Whether memory that others ask for is to be had, as far as is known.
+pub(crate) fn allowed() -> Result<(), NoMemory> {
+    #[cfg(test)]
+    failing::step()?;
+    Ok(())
+}
+
 /// A table of `length` values made by `make`, in memory that has been touched.
 pub(crate) fn table<T>(length: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory> {
     #[cfg(test)]

@@ -79,6 +79,8 @@ counters! {
     loaded_same_filled,
     /// Loads served from the pool.
     loaded_from_pool,
+    /// Loads of these, from the pool, of dense pages.
+    loaded_dense,
     /// Loads served from the backing store.
     loaded_from_backing,
     /// Loads that did not wait for a page that is being read back.
@@ -97,6 +99,22 @@ counters! {
     codec_switched,
     /// Changes of the knobs refused, for the codec could not be had.
     reject_codec_fail,
+    /// Dictionaries made of stored pages.
+    dictionaries,
+    /// Dictionaries not made, for there was no memory for it.
+    reject_dictionary_fail,
+    /// Pages compressed again, densely.
+    aged_pages,
+    /// Bytes by which the pages counted in `aged_pages` became smaller.
+    aged_saved_bytes,
+    /// Pages left as they are, for dense ones would hardly be smaller.
+    reject_age_poor,
+    /// Pages left as they are, for they had been loaded since writeback last looked at them.
+    reject_age_loaded,
+    /// Pages not made denser yet, for the pool had no room for another object.
+    reject_age_full,
+    /// Pages left as they are, for they are damaged. Their loads will say so.
+    reject_age_corrupt,
 }
 
 /// Width of a class of [`Sizes`], in bytes.
@@ -138,6 +156,10 @@ pub struct Stats {
     pub in_pool_pages: PageCount,
     /// Stored pages that are written back.
     pub written_back_pages: PageCount,
+    /// Stored pages, in the pool or written back, that are dense.
+    pub dense_pages: PageCount,
+    /// Pages of the pool that ageing has not looked at.
+    pub young_pages: PageCount,
     /// Slots of the backing store that are taken, 64 KiB each.
     pub slots_used: u32,
     /// Leaves of the index.

@@ -130,7 +130,7 @@ impl<P: Pool> Zswap<P> {
         self.pool.write(handle, bytes);
         // Lengths are at most PAGE_BYTES.
         let length = bytes.len() as u16;
-        let place = Place::Pool { handle, checksum, length, coding, referenced: false };
+        let place = Place::new_in_pool(handle, checksum, length, coding);
         if let Err(error) = self.put(key, place) {
             self.pool.free(handle);
             return Err(error);

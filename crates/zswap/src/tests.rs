@@ -6,6 +6,7 @@ mod counters;
 mod failures;
 mod knobs;
 mod oracle;
+mod tiers;
 mod verbs;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -182,6 +183,19 @@ fn page(seed: u64, noise: usize) -> Page {
     page
 }
 
+/// A page of records that other pages have, too, in another order and with other numbers: what a
+/// dictionary is good for.
+fn record_page(seed: u64) -> Page {
+    let mut next = random(seed);
+    let mut page = [0; PAGE_BYTES];
+    for record in page.chunks_mut(32) {
+        let (kind, number) = (next() % 64, next() % 10_000);
+        let text = format!("{:016x} kind {kind:02} no {number:04}\n", random(kind)());
+        record.copy_from_slice(&text.as_bytes()[..record.len()]);
+    }
+    page
+}
+
 /// A page that is a repeated word.
 fn word_page(word: u64) -> Page {
     let mut page = [0; PAGE_BYTES];
@@ -225,7 +239,8 @@ struct World<P> {
 impl<P: Pool> World<P> {
     /// An empty store that may answer loads with the errors `allowed`.
     fn new(knobs: Knobs, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) -> Self {
-        let zswap = Zswap::new(knobs, pool, backing).unwrap();
+        let mut zswap = Zswap::new(knobs, pool, backing).unwrap();
+        zswap.tiers.pool_min = Bytes(2);
         Self { zswap, pages: HashMap::new(), allowed }
     }
 
@@ -315,6 +330,9 @@ impl<P: Pool> World<P> {
             self.zswap.wait();
         }
         self.zswap.check();
+        // Gives the memory of dense pages back.
+        while self.zswap.age() {}
+        assert!(self.zswap.tiers.skip > 0 || !self.zswap.codecs.dense.is_made());
         let (counters, sizes) = (self.zswap.counters, self.zswap.sizes);
         let left = self.zswap.stats();
         let nothing = Stats { counters, sizes, memory: left.memory, ..Stats::default() };

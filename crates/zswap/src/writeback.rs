@@ -264,8 +264,7 @@ impl<P: Pool> Zswap<P> {
                 continue;
             };
             self.leaving -= 1;
-            self.entries[id].place =
-                Place::Pool { handle, checksum, length, coding, referenced: false };
+            self.entries[id].place = Place::new_in_pool(handle, checksum, length, coding);
             self.lru.push_oldest(&mut self.entries, id);
         }
         if let Some(users) = u16::try_from(count).ok().and_then(NonZeroU16::new) {

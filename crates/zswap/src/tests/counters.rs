@@ -208,6 +208,51 @@ fn by_knobs(meter: &mut Meter) {
     meter.expect(&zswap, &[("reject_accept_threshold", 1), ("reject_backing_full", 1)]);
 }
 
+/// Pages that grow old.
+fn ageing(meter: &mut Meter) {
+    let mut zswap = meter.start(100, in_memory(1));
+    let mut out = [0; PAGE_BYTES];
+    zswap.set_knobs(Knobs::new(CodecId::Lz4, PageCount(90))).unwrap();
+    zswap.tiers.pool_min = Bytes(1);
+    zswap.tiers.young_parts = 0;
+    let store = |zswap: &mut Zswap<Naive>, number, page: &Page| {
+        zswap.store(key(number), page).unwrap();
+        zswap.counters
+    };
+    meter.before = store(&mut zswap, 0, &record_page(0));
+    failing::after(Some(0));
+    assert!(!zswap.age());
+    failing::after(None);
+    meter.expect(&zswap, &[("reject_dictionary_fail", 1)]);
+    while !zswap.codecs.dense.is_made() {
+        zswap.age();
+    }
+    meter.expect(&zswap, &[("dictionaries", 1)]);
+    let before = zswap.stats().pool_bytes;
+    zswap.age();
+    let saved = before.0 - zswap.stats().pool_bytes.0;
+    meter.expect(&zswap, &[("aged_pages", 1), ("aged_saved_bytes", saved as u64)]);
+    zswap.load(key(0), &mut out).unwrap();
+    meter.expect(&zswap, &[("loaded_from_pool", 1), ("loaded_dense", 1)]);
+    meter.before = store(&mut zswap, 1, &raw(1));
+    zswap.age();
+    meter.expect(&zswap, &[("reject_age_poor", 1)]);
+    store(&mut zswap, 2, &record_page(2));
+    zswap.load(key(2), &mut out).unwrap();
+    meter.before = zswap.counters;
+    zswap.age();
+    meter.expect(&zswap, &[("reject_age_loaded", 1)]);
+    meter.before = store(&mut zswap, 3, &record_page(3));
+    zswap.pool.frames_max = 0;
+    zswap.age();
+    meter.expect(&zswap, &[("reject_age_full", 1)]);
+    for object in zswap.pool.held().objects.values_mut() {
+        object[0] ^= 1;
+    }
+    zswap.age();
+    meter.expect(&zswap, &[("reject_age_corrupt", 1)]);
+}
+
 #[test]
 fn every_counter_counts_its_outcome() {
     let mut meter = Meter::default();
@@ -216,6 +261,7 @@ fn every_counter_counts_its_outcome() {
     faults(&mut meter);
     slow(&mut meter);
     by_knobs(&mut meter);
+    ageing(&mut meter);
     let all: HashSet<_> = Counters::NAMES.iter().copied().collect();
     assert_eq!(meter.moved, all, "a counter no outcome has moved");
 }

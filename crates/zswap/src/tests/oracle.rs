@@ -14,6 +14,10 @@ pub(super) enum Step {
         seed: u64,
         noise: usize,
     },
+    StoreRecords {
+        key: u64,
+        seed: u64,
+    },
     StoreWord {
         key: u64,
         word: u64,
@@ -57,6 +61,11 @@ pub(super) enum Step {
     Compact {
         bytes: usize,
     },
+    Age {
+        calls: usize,
+    },
+    /// Another dictionary is made as soon as there is room for it.
+    Outdate,
 }
 
 /// Random knobs; each is off its default now and then.
@@ -95,8 +104,10 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
 /// Random steps; most of them store.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        12 => (any::<u64>(), any::<u64>(), 0..PAGE_BYTES - 8)
+        6 => (any::<u64>(), any::<u64>(), 0..PAGE_BYTES - 8)
             .prop_map(|(key, seed, noise)| Step::Store { key, seed, noise }),
+        6 => (any::<u64>(), any::<u64>()).prop_map(|(key, seed)| Step::StoreRecords { key, seed }),
+        2 => (0_usize..100).prop_map(|calls| Step::Age { calls }),
         2 => (any::<u64>(), 0_u64..3).prop_map(|(key, word)| Step::StoreWord { key, word }),
         4 => any::<u64>().prop_map(|key| Step::Load { key }),
         4 => any::<u64>().prop_map(|key| Step::AskFor { key }),
@@ -116,6 +127,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(Step::RenewWriteback),
         (0_u32..9).prop_map(|slots| Step::Trim { slots }),
         (0_usize..100_000).prop_map(|bytes| Step::Compact { bytes }),
+        Just(Step::Outdate),
     ];
     prop::collection::vec(prop_oneof![99 => step, 1 => rare], 0..400)
 }
@@ -134,6 +146,18 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
             let result = world.store(key(number), &page(seed, noise));
             assert_allowed(world.zswap.knobs(), result);
         }
+        Step::StoreRecords { key: number, seed } => {
+            let _ = world.store(key(number), &record_page(seed));
+        }
+        Step::Age { calls } => {
+            let before = world.zswap.stats();
+            let done = (0..calls).take_while(|_| world.zswap.age()).count();
+            let after = world.zswap.stats();
+            let saved = after.counters.aged_saved_bytes - before.counters.aged_saved_bytes;
+            assert_eq!(after.pool_bytes + Bytes(saved as usize), before.pool_bytes);
+            assert!(after.counters.aged_pages - before.counters.aged_pages <= done as u64);
+        }
+        Step::Outdate => world.zswap.tiers.is_outdated = true,
         Step::StoreWord { key: number, word } => {
             let result = world.store(key(number), &word_page(word));
             let knobs = world.zswap.knobs();
