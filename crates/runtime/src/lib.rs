@@ -9,7 +9,8 @@
 //!
 //! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`budget`] how
 //! much, [`placement`] where to run, [`link`] and [`control`] who to talk to, then the [`manager`]
-//! with its faults, changes, reclaim and recording, and the [`service`] thread that runs it.
+//! with its faults, changes, reclaim, ageing and recording, and the [`service`] thread that runs
+//! it.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
@@ -19,6 +20,7 @@ pub mod ledger;
 pub mod tally;
 pub mod wire;
 
+mod ageing;
 pub mod budget;
 mod change;
 pub mod clock;

@@ -27,6 +27,7 @@ use coldpress_sys::{
 };
 use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 
+use crate::ageing::Rest;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
@@ -101,6 +102,7 @@ pub struct Manager {
     /// Ranges just mapped whose threads wait: number, start, length.
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
     pub(crate) told: Told,
+    pub(crate) rest: Rest,
     pub(crate) time: Clock,
     pub(crate) stall_ticks: u64,
     /// Pages that came in from zswap and whose entries are still to be dropped: nobody waits for
@@ -135,6 +137,7 @@ pub(crate) struct Stuck {
 pub(crate) struct Told {
     pub(crate) over_budget: bool,
     pub(crate) immovable: bool,
+    pub(crate) ageing: bool,
 }
 
 /// What the manager needs from the outside.
@@ -207,6 +210,7 @@ impl Manager {
             immovable_at: 0,
             hints: Vec::new(),
             told: Told::default(),
+            rest: Rest::default(),
             messages: [const { Message::EMPTY }; 16],
             pagemap,
             maps_buffer: alloc::vec![0; MAPS_BUFFER.0],
@@ -223,11 +227,10 @@ impl Manager {
         });
         manager.own_held = manager.own_memory();
         manager.ledger.seats[manager.seat].set_managing();
+        let (pool, codec) = (manager.zswap.pool().kind(), manager.zswap.knobs().codec);
         manager.link.tell(format_args!(
-            "process {} is managed: pool {}, codec {}",
+            "process {} is managed: pool {pool}, codec {codec}",
             raw::process_id(),
-            manager.zswap.pool().kind(),
-            manager.zswap.knobs().codec,
         ));
         Ok(manager)
     }

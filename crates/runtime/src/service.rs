@@ -225,6 +225,8 @@ impl Manager {
             let ahead = idle
                 && self.budget.used() > self.budget.soft()
                 && self.reclaim_step() == Step::Done;
+            // With nothing else to do, stored pages are made denser.
+            let ahead = ahead || (idle && self.age_step());
             let result = if ahead || self.zswap.has_arrivals() {
                 self.waiter.has_come()
             } else {
@@ -237,13 +239,14 @@ impl Manager {
         }
     }
 
-    /// What is done every few milliseconds: gauges, knobs, new mappings, warnings,
-    /// recording.
+    /// What is done every few milliseconds: gauges, knobs, new mappings, warnings, recording,
+    /// whether the program rests.
     pub(crate) fn look_around(&mut self, nobody_waits: bool) {
         let now = self.time.now_ns();
         if now < self.gauges_at {
             return;
         }
+        self.look_whether_it_rests(now);
         if nobody_waits {
             let moved = self.zswap.compact(COMPACTED).moved;
             self.count(Counter::BytesCompacted, moved.0);

@@ -85,6 +85,9 @@ const HELD: &[&str] = &[
     // Stored pages that are in the pool, and on disk.
     "in_pool_pages",
     "on_disk_pages",
+    // Stored pages that are dense, and those of the pool that ageing has not looked at.
+    "dense_pages",
+    "young_pages",
     // Slots of the file in use, 64 KiB each.
     "slots_used",
     // Bytes of tables, buffers and codecs.
@@ -99,6 +102,8 @@ fn held(stats: &Stats) -> [u64; HELD.len()] {
         stats.pool_bytes.0 as u64,
         stats.in_pool_pages.0 as u64,
         stats.written_back_pages.0 as u64,
+        stats.dense_pages.0 as u64,
+        stats.young_pages.0 as u64,
         stats.slots_used.into(),
         stats.memory.0 as u64,
     ]
@@ -307,7 +312,7 @@ mod tests {
         }
         let renamed = Counters::NAMES.iter().position(|name| *name == "renamed").unwrap();
         assert_eq!(figures.group(Group::Zswap)[renamed], 5);
-        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
         assert_eq!(figures.group(Group::Sizes)[SIZE_CLASSES - 1], 6);
         let classes = |group| -> std::vec::Vec<_> {
             (0..LATENCY_CLASSES).filter(|class| figures.group(group)[*class] == 1).collect()

@@ -14,8 +14,8 @@
 //! It knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one file
 //! each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
 //! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, and [`Zswap::age`] in `tiers`. Below them
-//! `index` (key to entry), `entry` (what is known of a page), `lru` (the order of age), `codecs` and
-//! `dense` (the codecs of young pages, and of those that stay).
+//! `index` (key to entry), `entry` (what is known of a page), `lru` (the order of age), `codecs`
+//! and `dense` (the codecs of young pages, and of those that stay).
 //!
 //! Invariants (`check` in `tests.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.

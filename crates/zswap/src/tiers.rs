@@ -208,7 +208,8 @@ impl<P: Pool> Zswap<P> {
             self.train();
             return true;
         }
-        if !self.codecs.dense.is_made() || (self.tiers.is_outdated && self.codecs.dense.has_room()) {
+        if !self.codecs.dense.is_made() || (self.tiers.is_outdated && self.codecs.dense.has_room())
+        {
             return self.begin_training();
         }
         let is_more = self.age_next().is_some();

@@ -1,0 +1,33 @@
+//! Risk: pages that are made denser while a program rests come back wrong, or rest is never found
+//! and the room they take is wasted.
+//!
+//! A program fills memory with text, rests, and reads all of it, in half of what it needs. Stored
+//! pages must have become smaller by a quarter meanwhile, and many be loaded as they are then.
+
+use coldpress_tests::harness::{Fraction, Job};
+use coldpress_tests::machine::{fixture, require};
+
+const DATA: &str = "96";
+/// Long enough for a busy machine: each of some 10000 pages takes 60 us.
+const REST_SECONDS: &str = "5";
+/// What LZ4 makes of a page of that text, at least.
+const YOUNG_BYTES: u64 = 1200;
+
+#[test]
+fn pages_become_denser_while_a_program_rests() {
+    let Some(python) = require("python3") else { return };
+    let job = Job::new("rest", python).arg(fixture("rest.py")).arg(DATA).arg(REST_SECONDS);
+    let plain = job.plain();
+    let budget = Fraction::Half.of(plain.memory.peak_total);
+    let run = job.managed(budget);
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_stored();
+    run.assert_within_budget();
+    let count = |key| run.stats().at("zswap", key);
+    let (aged, saved) = (count("aged_pages"), count("aged_saved_bytes"));
+    println!("{aged} pages denser by {saved} bytes, {} loaded", count("loaded_dense"));
+    assert!(aged > 2000, "{aged} pages of {}", run.stats().count("pages_stored"));
+    assert!(saved > aged * YOUNG_BYTES / 4, "{saved} bytes of {aged} pages");
+    assert!(count("loaded_dense") > 0);
+}
