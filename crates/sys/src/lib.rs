@@ -6,7 +6,7 @@
 //! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls and threads,
 //! [`cpu`] processors and clocks, [`proc`] what the kernel says of this process, [`net`] packets
 //! with descriptors, [`ring`] transfers that nobody waits for, [`rseq`] lists of one processor
-//! each, [`uffd`] faults, [`wait`] waiting for them.
+//! each, [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
@@ -28,6 +28,7 @@ pub mod proc;
 pub mod raw;
 pub mod ring;
 pub mod rseq;
+pub mod secret;
 pub mod shared;
 pub mod sync;
 pub mod uffd;

@@ -6,7 +6,8 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{
-    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock, munmap,
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mlock, mmap_anonymous, mprotect, munlock,
+    munmap,
 };
 
 use crate::error::{SysError, SysResult};
@@ -219,6 +220,19 @@ impl Span {
         // SAFETY: the advice changes no contents.
         let _ =
             unsafe { madvise(self.base.as_ptr().cast(), self.length.0, Advice::LinuxNoHugepage) };
+    }
+
+    /// Keeps the span out of core files and, where the limit of locked memory (`RLIMIT_MEMLOCK`)
+    /// allows, off swap devices. Fails with the kernel's number when it would be dumped.
+    pub fn keep_secret(&self) -> SysResult<()> {
+        let start = self.base.as_ptr().cast();
+        // SAFETY: the range is the span; neither call changes its contents.
+        unsafe {
+            madvise(start, self.length.0, Advice::LinuxDontDump)
+                .map_err(SysError::of("madvise"))?;
+            let _ = mlock(start, self.length.0);
+        }
+        Ok(())
     }
 }
 
