@@ -9,7 +9,7 @@
 //! a slot that is written again without one is written faster.
 //!
 //! Nothing is synced, for nothing has to outlive the process. A block the disk loses after it was
-//! taken is found by the owner's checksum.
+//! taken is found by its owner, by the seal of what was read.
 
 use alloc::vec::Vec;
 

@@ -2,7 +2,7 @@
 //!
 //! A *slot* is one sequential batch of [`SLOT_BYTES`]; its owner writes it once, reads pieces of it
 //! and discards it whole. This crate knows slots and bytes, and nothing of what the bytes mean:
-//! lengths and checksums are the owner's. Transfers are begun with [`Backing::begin`], which takes
+//! lengths and seals are the owner's. Transfers are begun with [`Backing::begin`], which takes
 //! the buffer, and given back by [`Backing::ended`]. Modules: [`slots`] which slots are taken,
 //! [`mod@file`] on disk, [`memory`] the specification, [`faulty`] a sibling that fails on request.
 //!

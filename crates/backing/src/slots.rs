@@ -2,8 +2,8 @@
 //! short.
 //!
 //! A slot is taken with a number of users (the compressed pages in it), each user leaves once, and
-//! the slot is free again when the last one has left. Two bytes a slot, in chunks that come as
-//! slots are first needed.
+//! the slot is free again when the last one has left. It also keeps a word of its owner's, its
+//! *stamp*. Ten bytes a slot, in chunks that come as slots are first needed.
 //!
 //! Invariants:
 //! 1. A slot is free exactly when its count of users is zero.
@@ -19,13 +19,14 @@ use coldpress_sys::Bytes;
 
 use crate::{SlotCount, SlotId};
 
-/// Slots counted in one chunk: 2 KiB of counts for 64 MiB of store.
+/// Slots counted in one chunk: 10 KiB for 64 MiB of store.
 const CHUNK_SLOTS: usize = 1024;
 
-/// The counts of consecutive slots.
+/// Counts and stamps of consecutive slots.
 #[derive(Debug)]
 struct Chunk {
     users: Box<[u16]>,
+    stamps: Box<[u64]>,
     free: usize,
 }
 
@@ -54,15 +55,16 @@ impl Slots {
         self.used == self.slots_max
     }
 
-    /// The memory of the counts.
+    /// The memory of counts and stamps.
     pub fn memory(&self) -> Bytes {
-        let counts: usize = self.chunks.iter().map(|chunk| size_of_val(&*chunk.users)).sum();
-        Bytes(counts + self.chunks.capacity() * size_of::<Chunk>())
+        let of = |chunk: &Chunk| size_of_val(&*chunk.users) + size_of_val(&*chunk.stamps);
+        let tables: usize = self.chunks.iter().map(of).sum();
+        Bytes(tables + self.chunks.capacity() * size_of::<Chunk>())
     }
 
-    /// Takes the lowest free slot for `users` users. `None` when all are taken, or no memory is
-    /// left to count one more chunk.
-    pub fn take(&mut self, users: NonZeroU16) -> Option<SlotId> {
+    /// Takes the lowest free slot for `users` users, and stamps it. `None` when all are taken, or
+    /// no memory is left to count one more chunk.
+    pub fn take(&mut self, users: NonZeroU16, stamp: u64) -> Option<SlotId> {
         if self.is_full() {
             return None;
         }
@@ -75,6 +77,7 @@ impl Slots {
         let chunk = &mut self.chunks[self.first_free];
         let index = chunk.users.iter().position(|&users| users == 0)?;
         chunk.users[index] = users.get();
+        chunk.stamps[index] = stamp;
         chunk.free -= 1;
         self.used.0 += 1;
         // The chunks together cover at most `slots_max` slots, and that is a u32.
@@ -110,17 +113,30 @@ impl Slots {
         users.copied().unwrap_or(0)
     }
 
-    /// Adds the counts of the next slots. `None` without memory.
+    /// The stamp `slot` was taken with; zero for one that never was.
+    pub fn stamp(&self, slot: SlotId) -> u64 {
+        let chunk = self.chunks.get(slot.0 as usize / CHUNK_SLOTS);
+        let stamp = chunk.and_then(|chunk| chunk.stamps.get(slot.0 as usize % CHUNK_SLOTS));
+        stamp.copied().unwrap_or(0)
+    }
+
+    /// Adds the tables of the next slots. `None` without memory.
     fn add_chunk(&mut self) -> Option<()> {
         let covered = self.chunks.len() * CHUNK_SLOTS;
         let count = CHUNK_SLOTS.min(self.slots_max.0 as usize - covered);
-        let mut users = Vec::new();
-        users.try_reserve_exact(count).ok()?;
-        users.resize(count, 0);
+        let (users, stamps) = (zeros(count)?, zeros(count)?);
         self.chunks.try_reserve(1).ok()?;
-        self.chunks.push(Chunk { users: users.into_boxed_slice(), free: count });
+        self.chunks.push(Chunk { users, stamps, free: count });
         Some(())
     }
+}
+
+/// A table of `count` zeros. `None` without memory.
+fn zeros<T: Clone + Default>(count: usize) -> Option<Box<[T]>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).ok()?;
+    values.resize(count, T::default());
+    Some(values.into_boxed_slice())
 }
 
 #[cfg(test)]
@@ -141,24 +157,30 @@ mod tests {
             steps in prop::collection::vec((0_u8..5, any::<u16>(), 1_u16..5), 1..3000),
         ) {
             let mut slots = Slots::new(SlotCount(slots_max));
-            let mut map = BTreeMap::<u32, u16>::new();
-            for (verb, pick, users) in steps {
+            let mut map = BTreeMap::<u32, (u16, u64)>::new();
+            for (stamp, (verb, pick, users)) in (1_u64..).zip(steps) {
                 if verb < 4 {
                     let lowest = (0..slots_max).find(|slot| !map.contains_key(slot));
                     let users = NonZeroU16::new(users).unwrap();
-                    prop_assert_eq!(slots.take(users), lowest.map(SlotId));
-                    lowest.map(|slot| map.insert(slot, users.get()));
+                    prop_assert_eq!(slots.take(users, stamp), lowest.map(SlotId));
+                    lowest.map(|slot| map.insert(slot, (users.get(), stamp)));
                 } else if !map.is_empty() {
-                    let (&slot, &users) = map.iter().nth(pick as usize % map.len()).unwrap();
+                    let nth = pick as usize % map.len();
+                    let (&slot, &(users, stamp)) = map.iter().nth(nth).unwrap();
                     prop_assert_eq!(slots.leave(SlotId(slot)), users == 1);
-                    map.insert(slot, users - 1);
-                    map.retain(|_, users| *users > 0);
+                    prop_assert_eq!(slots.stamp(SlotId(slot)), stamp);
+                    map.insert(slot, (users - 1, stamp));
+                    map.retain(|_, (users, _)| *users > 0);
                 }
                 prop_assert_eq!(slots.used().0 as usize, map.len());
                 prop_assert_eq!(slots.is_full(), map.len() == slots_max as usize);
             }
             for slot in 0..slots_max {
-                prop_assert_eq!(slots.users(SlotId(slot)), map.get(&slot).copied().unwrap_or(0));
+                let found = map.get(&slot).copied();
+                prop_assert_eq!(slots.users(SlotId(slot)), found.map_or(0, |(users, _)| users));
+                if let Some((_, stamp)) = found {
+                    prop_assert_eq!(slots.stamp(SlotId(slot)), stamp);
+                }
             }
         }
     }

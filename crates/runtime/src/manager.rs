@@ -25,6 +25,7 @@ use coldpress_sys::wait::Waiter;
 use coldpress_sys::{
     AsFd, Bytes, OwnedFd, PAGE_BYTES, PageBuffer, PageCount, SysError, SysResult, cpu, raw,
 };
+use coldpress_zswap::seal::Sealer;
 use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 
 use crate::ageing::Rest;
@@ -171,7 +172,7 @@ impl Manager {
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
         let limbo_target = limbo_target(&terms);
         let tuning = Tuning::begin(&ledger, time.now_ns());
-        let tools = Tools::open(&terms, &tuning.knobs, frames, control, spill, device)
+        let tools = Tools::open(&link, &terms, &tuning.knobs, frames, control, spill, device)
             // The launcher keeps it until the process is gone: without it, memory that is being
             // taken down would read as zeros to a system call that is still under way.
             .and_then(|tools| link.lend(&tools.uffd).map(|()| tools));
@@ -381,6 +382,7 @@ struct Tools {
 
 impl Tools {
     fn open(
+        link: &Link,
         terms: &Terms,
         knobs: &Knobs,
         frames: &'static FrameAllocator,
@@ -394,7 +396,8 @@ impl Tools {
         let zeros = Span::reserve(ZEROS.bytes(), Bytes(PAGE_BYTES))?;
         zeros.forbid_huge_pages();
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
-        let zswap = open_zswap(terms, knobs, frames, spill)?;
+        let disk = spill.and_then(|file| open_disk(link, terms, file));
+        let zswap = open_zswap(terms, knobs, frames, disk)?;
         let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
         if let Some(signal) = zswap.signal() {
             waiter.also_wake_by(signal)?;
@@ -412,19 +415,39 @@ fn open_uffd(device: Option<&OwnedFd>) -> SysResult<Userfaultfd> {
     Ok(uffd)
 }
 
+/// Where the coldest pages go, and what seals them.
+type Disk = (Box<dyn Backing>, Sealer);
+
+/// Slots in `file`, with a key of this process's own. What cannot be encrypted is not written: then
+/// the user is told, and there is no disk.
+fn open_disk(link: &Link, terms: &Terms, file: OwnedFd) -> Option<Disk> {
+    if terms.spill_max == Bytes(0) {
+        return None;
+    }
+    match Sealer::random() {
+        Ok(sealer) => {
+            let file = SpillFile::from_fd(file);
+            Some((Box::new(FileBacking::new(file, terms.spill_max)), sealer))
+        }
+        Err(error) => {
+            link.warn(format_args!(
+                "process {} writes nothing to the disk, as it cannot encrypt: {error}",
+                raw::process_id()
+            ));
+            None
+        }
+    }
+}
+
 /// Not inlined: a pool is some 35 KiB, and the caller's stack is there for ever.
 #[inline(never)]
 fn open_zswap(
     terms: &Terms,
     knobs: &Knobs,
     frames: &'static FrameAllocator,
-    spill: Option<OwnedFd>,
+    disk: Option<Disk>,
 ) -> SysResult<Zswap<AnyPool<'static>>> {
     const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
-    let backing = spill.filter(|_| terms.spill_max > Bytes(0)).map(|file| {
-        let file = SpillFile::from_fd(file);
-        Box::new(FileBacking::new(file, terms.spill_max)) as Box<dyn Backing>
-    });
     let pool = AnyPool::new(terms.pool, frames);
-    Zswap::new(knobs.for_store(terms.budget), pool, backing).map_err(|_| NO_MEMORY)
+    Zswap::new(knobs.for_store(terms.budget), pool, disk).map_err(|_| NO_MEMORY)
 }

@@ -66,7 +66,7 @@ pub(crate) enum Place {
         coding: Coding,
         member: Member,
     },
-    /// Written back: `length` bytes at `offset` of `slot`.
+    /// Written back: `length` bytes at `offset` of `slot`, sealed, their tag behind them.
     Backing { slot: SlotId, checksum: u32, offset: u16, length: u16, coding: Coding },
 }
 

@@ -14,9 +14,13 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use crate::entry::EntryId;
 use crate::room::{self, NoMemory};
+use crate::seal::TAG_BYTES;
 
 /// Reads under way at a time. More pages wait for one of them.
 pub(crate) const READS: usize = 8;
+
+/// A raw page, sealed, is the most that is read.
+const BUFFER_BYTES: usize = PAGE_BYTES + TAG_BYTES;
 
 /// A buffer, and what it is used for.
 #[derive(Debug)]
@@ -64,7 +68,7 @@ impl Incoming {
         let mut reads = Vec::new();
         for _ in 0..READS {
             room::reserve_one(&mut reads)?;
-            reads.push(Read::Free(room::table(PAGE_BYTES, || 0)?));
+            reads.push(Read::Free(room::table(BUFFER_BYTES, || 0)?));
         }
         Ok(Self { reads, used: 0, any_ended: false, wanted: false })
     }
@@ -152,7 +156,7 @@ impl Incoming {
     }
 
     pub(crate) fn memory(&self) -> Bytes {
-        Bytes(self.reads.len() * (PAGE_BYTES + size_of::<Read>()))
+        Bytes(self.reads.len() * (BUFFER_BYTES + size_of::<Read>()))
     }
 
     /// Reads that are not free.

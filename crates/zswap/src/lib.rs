@@ -2,9 +2,9 @@
 //! pool; the oldest are written, still compressed, to a backing store.
 //!
 //! ```text
-//! store -> same-filled? -> codec -> pool -> lru, oldest first -> writeback -> backing
+//! store -> same-filled? -> codec -> pool -> lru, oldest first -> writeback -> seal -> backing
 //! age   ->  the oldest of the pool -> codec -> page -> dense codec -> pool
-//! load  -> index -> a word | pool | backing -> checksum -> codec -> page
+//! load  -> index -> a word | pool | backing -> seal opened -> checksum -> codec -> page
 //! ```
 //!
 //! What goes to the backing store or comes from it takes its time: `outgoing` and `incoming` hold
@@ -25,6 +25,7 @@
 //!    written to it; a slot without users is free and discarded.
 //! 4. A verb that fails has changed nothing that a later load could see.
 //! 5. Bytes are given back only when their checksum is that of the bytes stored.
+//! 6. No byte of a page goes to the backing store but sealed.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -51,6 +52,7 @@ mod load;
 mod lru;
 mod outgoing;
 mod room;
+pub mod seal;
 mod stats;
 mod store;
 #[cfg(test)]
@@ -73,6 +75,7 @@ use index::Index;
 use limits::Limits;
 use lru::Lru;
 use outgoing::Outgoing;
+use seal::Sealer;
 use tiers::Tiers;
 
 /// A store of pages, in the pool `P` and behind it in a backing store.
@@ -83,6 +86,9 @@ pub struct Zswap<P> {
     /// Boxed, for pools are large: tables of 10 to 40 KiB that should not be moved about.
     pool: Box<P>,
     backing: Option<Box<dyn Backing>>,
+    /// There is one where there is a backing store.
+    sealer: Option<Sealer>,
+    /// Each stamped with the number of the batch that lies in it.
     slots: Slots,
     index: Index,
     entries: Entries,
@@ -100,9 +106,15 @@ pub struct Zswap<P> {
 }
 
 impl<P: Pool> Zswap<P> {
-    /// An empty store over an empty pool; `backing` is where the oldest pages go, if anywhere. Its
-    /// slots must all be free. Takes the memory that writing back and loading will need.
-    pub fn new(knobs: Knobs, pool: P, backing: Option<Box<dyn Backing>>) -> Result<Self, NewError> {
+    /// An empty store over an empty pool; `backing` is where the oldest pages go, if anywhere, and
+    /// what seals them. Its slots must all be free. Takes the memory that writing back and loading
+    /// will need.
+    pub fn new(
+        knobs: Knobs,
+        pool: P,
+        backing: Option<(Box<dyn Backing>, Sealer)>,
+    ) -> Result<Self, NewError> {
+        let (backing, sealer) = backing.unzip();
         let slots_max = backing.as_ref().map_or(SlotCount(0), |backing| backing.slots_max());
         let (outgoing, incoming) = match backing {
             Some(_) => (Outgoing::new()?, Incoming::new()?),
@@ -114,6 +126,7 @@ impl<P: Pool> Zswap<P> {
             tiers: Tiers::new()?,
             pool: Box::new(pool),
             backing,
+            sealer,
             slots: Slots::new(slots_max),
             index: Index::default(),
             entries: Entries::default(),
@@ -160,11 +173,12 @@ impl<P: Pool> Zswap<P> {
         self.pool.stats().frames
     }
 
-    /// All memory held outside the pool's frames: index, entries, slots, buffers, the codecs'
-    /// work memory and the pool's own tables.
+    /// All memory held outside the pool's frames: index, entries, slots, buffers, the key, the
+    /// codecs' work memory and the pool's own tables.
     pub fn memory(&self) -> Bytes {
         let tables = self.index.memory() + self.entries.memory() + self.slots.memory();
-        let buffers = Bytes(self.compressed.len() + size_of::<Self>());
+        let key = self.sealer.as_ref().map_or(Bytes(0), Sealer::memory);
+        let buffers = Bytes(self.compressed.len() + size_of::<Self>()) + key;
         let transfers = self.outgoing.memory() + self.incoming.memory();
         let codecs = self.codecs.work_bytes() + self.tiers.memory();
         tables + buffers + transfers + codecs + self.pool.stats().metadata

@@ -14,6 +14,7 @@ use crate::error::LoadError;
 use crate::incoming::{Arrived, Progress};
 use crate::key::Key;
 use crate::outgoing::BATCHES;
+use crate::seal::{Broken, Position, sealed_length};
 
 /// Where a page came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +62,18 @@ impl<P: Pool> Zswap<P> {
                 self.load_from_pool(handle, checksum, coding, page)
             }
             &mut Place::Backing { slot, checksum, offset, length, coding } => {
-                let (offset, length) = (Bytes(offset as usize), Bytes(length as usize));
-                let Some(arrived) = self.read_back(id, slot, offset, length) else {
+                let (begin, length) = (Bytes(offset as usize), sealed_length(length));
+                let Some(mut arrived) = self.read_back(id, slot, begin, length) else {
                     self.counters.load_coming += 1;
                     return Ok(Loaded::Coming);
                 };
-                let bytes = &arrived.buffer[..length.0];
-                let result = (arrived.result.map_err(LoadError::Backing))
-                    .and_then(|()| decode(&mut self.codecs, bytes, checksum, coding, page));
+                let position = Position { batch: self.slots.stamp(slot), offset };
+                let result = arrived.result.map_err(LoadError::Backing).and_then(|()| {
+                    let sealer = self.sealer.as_ref().ok_or(LoadError::Corrupt)?;
+                    let opened = sealer.open(position, &mut arrived.buffer[..length.0]);
+                    let bytes = opened.map_err(|Broken| LoadError::Corrupt)?;
+                    decode(&mut self.codecs, bytes, checksum, coding, page)
+                });
                 self.incoming.give_back(arrived.number, arrived.buffer);
                 result.map(|()| Source::Backing)
             }

@@ -59,7 +59,7 @@ counters! {
     reject_tmppage_fail,
     /// Pages written back.
     flushed_pages,
-    /// Bytes written back.
+    /// Bytes written back, with the tags of their seals.
     flushed_bytes,
     /// Batches that could not be written back. Their pages stayed in the pool.
     reject_flush_fail,

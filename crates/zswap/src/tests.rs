@@ -6,6 +6,7 @@ mod counters;
 mod failures;
 mod knobs;
 mod oracle;
+mod sealing;
 mod tiers;
 mod verbs;
 
@@ -20,6 +21,7 @@ use coldpress_sys::Page;
 use coldpress_sys::file::SpillFile;
 
 use super::*;
+use crate::seal::{KEY_BYTES, TAG_BYTES, sealed_length};
 use coldpress_backing::SLOT_BYTES;
 
 /// A pool without any idea: its objects lie one behind the other, and it may have so many frames.
@@ -155,7 +157,8 @@ impl<P: Pool> Zswap<P> {
         for (slot, mut pieces) in slots {
             assert_eq!(self.slots.users(slot) as usize, pieces.len());
             pieces.sort_unstable();
-            let ends = pieces.iter().map(|&(offset, length)| offset as usize + length as usize);
+            let end = |&(offset, length): &(u16, u16)| offset as usize + sealed_length(length).0;
+            let ends = pieces.iter().map(end);
             let nexts = pieces.iter().skip(1).map(|&(offset, _)| offset as usize);
             assert!(ends.zip(nexts.chain([SLOT_BYTES.0])).all(|(end, next)| end <= next));
         }
@@ -239,7 +242,7 @@ struct World<P> {
 impl<P: Pool> World<P> {
     /// An empty store that may answer loads with the errors `allowed`.
     fn new(knobs: Knobs, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) -> Self {
-        let mut zswap = Zswap::new(knobs, pool, backing).unwrap();
+        let mut zswap = Zswap::new(knobs, pool, backing.map(sealed)).unwrap();
         zswap.tiers.pool_min = Bytes(2);
         Self { zswap, pages: HashMap::new(), allowed }
     }
@@ -340,6 +343,14 @@ impl<P: Pool> World<P> {
         assert_eq!(self.zswap.index.memory(), Bytes(0));
     }
 }
+
+/// A backing, and a sealer with a key of no secret.
+fn sealed(backing: Box<dyn Backing>) -> (Box<dyn Backing>, Sealer) {
+    (backing, Sealer::new(&[3; KEY_BYTES]).unwrap())
+}
+
+/// Raw pages that a slot holds.
+const RAW_IN_SLOT: usize = SLOT_BYTES.0 / (PAGE_BYTES + TAG_BYTES);
 
 /// A backing of `slots` slots in memory.
 fn in_memory(slots: u32) -> MemoryBacking {

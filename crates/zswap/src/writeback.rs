@@ -1,15 +1,15 @@
-//! Writeback: the oldest pages of the pool go to the backing store, compressed as they are, a slot
-//! at a time.
+//! Writeback: the oldest pages of the pool go to the backing store, compressed as they are and
+//! sealed, a slot at a time.
 //!
 //! ```text
-//! gather: copy the oldest objects into a batch, passing over those loaded since the last look
+//! gather: seal the oldest objects into a batch, passing over those loaded since the last look
 //! begin:  one sequential write of the batch into a free slot; its pages are leaving
 //! end:    only now each entry's place becomes the slot, and its object is freed
 //! ```
 //!
 //! A slot has no header; each entry knows its bytes' place, length and checksum. While a page is
 //! leaving it is loaded and dropped like any page of the pool. A failed write therefore leaves
-//! everything where it was.
+//! everything where it was, and what is written again is sealed again, in another batch.
 
 use core::num::NonZeroU16;
 
@@ -22,6 +22,7 @@ use crate::entry::Place;
 use crate::error::Warning;
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::outgoing::{BATCHES, MEMBERS_MAX, Member};
+use crate::seal::{Position, sealed_length};
 
 /// A pool may be above its limit by this part of it while batches are on their way: that is what
 /// keeps a slow disk from holding up every page that is stored.
@@ -138,8 +139,8 @@ impl<P: Pool> Zswap<P> {
             return false;
         }
         let Some((number, mut buffer)) = self.outgoing.take() else { return false };
-        let (count, length) = self.gather(&mut buffer);
-        let slot = NonZeroU16::new(count).and_then(|users| self.slots.take(users));
+        let (count, length, stamp) = self.gather(&mut buffer);
+        let slot = NonZeroU16::new(count).and_then(|users| self.slots.take(users, stamp));
         let (Some(slot), Some(backing)) = (slot, &mut self.backing) else {
             // No memory to count one more slot.
             self.outgoing.give_back(number, buffer);
@@ -158,10 +159,13 @@ impl<P: Pool> Zswap<P> {
         true
     }
 
-    /// Copies the oldest objects into the batch, as many as fit: their number and the bytes they
-    /// take. Afterwards they are the first in the LRU list, in the order of the batch.
-    fn gather(&mut self, batch: &mut [u8]) -> (u16, usize) {
+    /// Seals the oldest objects into the buffer, as many as fit: their number, the bytes they take
+    /// and the number of the batch. Afterwards they are the first in the LRU list, in the order of
+    /// the batch.
+    fn gather(&mut self, buffer: &mut [u8]) -> (u16, usize, u64) {
         let (mut count, mut filled) = (0, 0);
+        let Some(sealer) = &mut self.sealer else { return (0, 0, 0) };
+        let batch = sealer.next_batch();
         let mut next = self.lru.oldest();
         while let Some(id) = next {
             let entry = &mut self.entries[id];
@@ -176,16 +180,18 @@ impl<P: Pool> Zswap<P> {
                 next = younger.or(Some(id));
                 continue;
             }
-            let end = filled + *length as usize;
+            let end = filled + sealed_length(*length).0;
             if end > SLOT_BYTES.0 || usize::from(count) == MEMBERS_MAX {
                 break;
             }
-            let place = &mut batch[filled..end];
-            self.pool.read(*handle, |bytes| place.copy_from_slice(bytes));
+            let sealed = &mut buffer[filled..end];
+            // Offsets are below SLOT_BYTES, see the assertion in `entry`.
+            let position = Position { batch, offset: filled as u16 };
+            self.pool.read(*handle, |bytes| sealer.seal(position, bytes, sealed));
             (count, filled) = (count + 1, end);
             next = younger;
         }
-        (count, filled)
+        (count, filled, batch)
     }
 
     /// Makes the `count` oldest entries, which are in a batch, leave.
@@ -201,12 +207,11 @@ impl<P: Pool> Zswap<P> {
                 return;
             };
             self.lru.unlink(&mut self.entries, id);
-            // Offsets are below SLOT_BYTES, see the assertion in `entry`.
             let (offset, member) = (filled as u16, Member::new(number, index));
             let place = Place::Leaving { handle, checksum, offset, length, coding, member };
             self.occupy(id, place);
             self.outgoing.batch(number).members.push(Some(id));
-            filled += length as usize;
+            filled += sealed_length(length).0;
         }
     }
 

@@ -31,7 +31,7 @@ impl Meter {
     fn start(&mut self, frames: usize, backing: impl Backing + 'static) -> Zswap<Naive> {
         self.before = Counters::default();
         let knobs = knobs(CodecId::Lz4, 2, 3);
-        Zswap::new(knobs, Naive::new(frames), Some(Box::new(backing))).unwrap()
+        Zswap::new(knobs, Naive::new(frames), Some(sealed(Box::new(backing)))).unwrap()
     }
 }
 
@@ -70,7 +70,7 @@ fn verbs(meter: &mut Meter) {
             ("stored_incompressible", 1),
             ("pool_limit_hit", 1),
             ("flushed_pages", 2),
-            ("flushed_bytes", (length + PAGE_BYTES) as u64),
+            ("flushed_bytes", (length + PAGE_BYTES + 2 * TAG_BYTES) as u64),
             ("second_chances", 1),
         ],
     );
@@ -101,7 +101,7 @@ fn refusals(meter: &mut Meter) {
             ("reject_flush_attempted", 1),
             ("saved_by_flush", 1),
             ("flushed_pages", 1),
-            ("flushed_bytes", PAGE_BYTES as u64),
+            ("flushed_bytes", (PAGE_BYTES + TAG_BYTES) as u64),
         ],
     );
     zswap.store(key(2), &raw(2)).unwrap_err();
@@ -150,7 +150,7 @@ fn slow(meter: &mut Meter) {
     let busy = [("stored_incompressible", 1), ("pool_limit_hit", 1), ("reject_tmppage_fail", 1)];
     meter.expect(&zswap, &busy);
     zswap.finish_writes();
-    let written = 3 * PAGE_BYTES as u64;
+    let written = 3 * (PAGE_BYTES + TAG_BYTES) as u64;
     meter.expect(&zswap, &[("flushed_pages", 3), ("flushed_bytes", written)]);
     assert_eq!(zswap.stats().outstanding_flushes, 0);
     assert_eq!(zswap.load(key(0), &mut [0; PAGE_BYTES]), Ok(Loaded::Coming));
@@ -187,7 +187,10 @@ fn by_knobs(meter: &mut Meter) {
     meter.expect(&zswap, &[("reject_writeback_limit", 1)]);
     set(&mut zswap, normal);
     zswap.shrink(PageCount(1));
-    meter.expect(&zswap, &[("flushed_pages", 1), ("flushed_bytes", PAGE_BYTES as u64)]);
+    meter.expect(
+        &zswap,
+        &[("flushed_pages", 1), ("flushed_bytes", (PAGE_BYTES + TAG_BYTES) as u64)],
+    );
     // The only slot is taken, and the limit is 3 frames: two more and no third.
     set(&mut zswap, Knobs { accept_threshold_percent: 50, ..normal });
     for number in 1..4 {

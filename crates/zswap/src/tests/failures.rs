@@ -132,23 +132,23 @@ fn a_replaced_page_stays_when_its_successor_is_refused() {
 fn a_full_backing_is_tried_again_when_a_slot_is_given_back() {
     let backing = Some(Box::new(in_memory(1)) as Box<dyn Backing>);
     let mut world = World::new(knobs(CodecId::Lz4, 16, 64), Naive::new(64), backing, Allowed::None);
-    // Raw pages: 16 fill the pool to its limit, and 16 fill the only slot.
+    // Raw pages: 16 fill the pool to its limit, and 15 fill the only slot.
     for number in 0..40 {
         assert_eq!(world.store(Key::new(0, number), &page(number, 4000)), Ok(Stored::Raw));
     }
     assert_eq!(world.zswap.take_warning(), Some(Warning::BackingFull));
     assert_eq!(world.zswap.take_warning(), None);
     assert!(!world.zswap.writeback_possible());
-    assert_eq!(world.zswap.pool_frames(), PageCount(24));
+    assert_eq!(world.zswap.pool_frames(), PageCount(40 - RAW_IN_SLOT));
     // The oldest are the ones written back.
-    for number in 0..16 {
+    for number in 0..RAW_IN_SLOT as u64 {
         let mut loaded = [0; PAGE_BYTES];
         let source = load(&mut world.zswap, Key::new(0, number), &mut loaded);
         assert_eq!(source, Ok(Loaded::From(Source::Backing)));
         world.invalidate(Key::new(0, number));
     }
     assert!(world.zswap.writeback_possible());
-    assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(16));
+    assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(RAW_IN_SLOT));
     world.finish();
 }
 
@@ -170,7 +170,7 @@ fn a_broken_backing_is_left_alone_for_a_while() {
     while !world.zswap.writeback_possible() {
         world.zswap.shrink(PageCount(1));
     }
-    assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(16));
+    assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(RAW_IN_SLOT));
     assert_eq!(world.zswap.take_warning(), None);
     world.finish();
 }
@@ -196,13 +196,13 @@ fn a_disk_without_room_is_tried_again_when_room_is_given_back() {
     for number in 0..40 {
         world.store(Key::new(0, number), &page(number, 4000)).unwrap();
     }
-    assert_eq!(world.zswap.shrink(PageCount(32)), PageCount(16));
+    assert_eq!(world.zswap.shrink(PageCount(32)), PageCount(RAW_IN_SLOT));
     assert_eq!(world.zswap.take_warning(), Some(Warning::BackingFull));
     assert!(!world.zswap.writeback_possible());
-    for number in 0..16 {
+    for number in 0..RAW_IN_SLOT as u64 {
         world.invalidate(Key::new(0, number));
     }
     assert!(world.zswap.writeback_possible());
-    assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(16));
+    assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(RAW_IN_SLOT));
     world.finish();
 }

@@ -135,12 +135,12 @@ fn store_raw(world: &mut World<Naive>, numbers: core::ops::Range<u64>) -> usize 
 
 #[test]
 fn a_pool_at_its_limit_is_written_back_down_to_the_threshold() {
-    for (percent, left) in [(100, 85), (80, 70), (50, 40)] {
+    for (percent, left) in [(100, 86), (80, 72), (50, 44)] {
         let mut world = world(100, 100, 64);
         turn(&mut world, |knobs| knobs.accept_threshold_percent = percent);
         assert_eq!(store_raw(&mut world, 0..100), 0);
         assert_eq!(world.zswap.pool_frames(), PageCount(100));
-        // Each store writes 16 back and adds one, until the threshold.
+        // Each store writes 15 back and adds one, until the threshold.
         let mut lowest = 100;
         for number in 100..110 {
             world.store(key(number), &page(number, 4000)).unwrap();
@@ -187,7 +187,7 @@ fn writeback_is_off_when_it_is_switched_off_and_on_again() {
 
 #[test]
 fn no_period_writes_back_more_than_its_limit() {
-    let slot = SLOT_BYTES.0 as u64;
+    let slot = (RAW_IN_SLOT * sealed_length(PAGE_BYTES as u16).0) as u64;
     let mut world = world(20, 1000, 64);
     turn(&mut world, |knobs| knobs.writeback_limit = Some(Bytes(2 * SLOT_BYTES.0 + 100)));
     let written = |world: &World<Naive>| world.zswap.counters.flushed_bytes;
@@ -197,7 +197,7 @@ fn no_period_writes_back_more_than_its_limit() {
     // Turning another knob is no new period, and a higher limit counts what was written.
     turn(&mut world, |knobs| knobs.max_compression_ratio = 70);
     turn(&mut world, |knobs| knobs.writeback_limit = Some(Bytes(3 * SLOT_BYTES.0)));
-    assert_eq!(world.zswap.shrink(PageCount(1000)), PageCount(16));
+    assert_eq!(world.zswap.shrink(PageCount(1000)), PageCount(RAW_IN_SLOT));
     assert_eq!(written(&world), 3 * slot);
     world.zswap.renew_writeback();
     world.zswap.shrink(PageCount(1000));

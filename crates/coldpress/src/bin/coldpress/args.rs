@@ -96,8 +96,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "POOL", env = "COLDPRESS_POOL", default_value = "zsmalloc")]
     pub(crate) pool: PoolKind,
 
-    /// Directory for the unnamed file of the coldest pages, or "none" to stay in memory.
-    /// Default: /var/tmp
+    /// Directory for the unnamed, encrypted file of the coldest pages, or "none" to stay in
+    /// memory. Default: /var/tmp
     #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
     pub(crate) disk: Option<DiskChoice>,
 

@@ -1,0 +1,298 @@
+//! Seals: what makes an object unreadable and unforgeable while it lies in the backing store.
+//!
+//! AES-256 in Galois/counter mode (NIST SP 800-38D), by the crate `aes-gcm`; behind each object
+//! lies its tag. The key is made when the store is, and is nowhere but in memory. A nonce is the
+//! number of a batch and the object's offset in it. Slots are stamped with the number of their
+//! batch, so an object is opened only at its own place and as it was written last.
+//!
+//! ```text
+//! nonce, 12 bytes:  batch, 8 | offset, 4        slot:  object tag object tag ... unused
+//! ```
+//!
+//! Invariants:
+//! 1. No two objects are sealed with one key and one nonce: a batch has a number of its own, and
+//!    its objects different offsets.
+//! 2. There is a [`Sealer`] only where the cipher has given the right answers here.
+
+use aes_gcm::aead::inout::InOutBuf;
+use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
+use core::fmt;
+
+use coldpress_sys::secret::{Secret, fill_random};
+use coldpress_sys::{Bytes, PAGE_BYTES, SysError};
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+/// Bytes of the tag behind each object. A full one: each bit less doubles a forger's chances.
+pub const TAG_BYTES: usize = 16;
+
+/// Bytes an object of `length` bytes takes in a slot.
+pub(crate) const fn sealed_length(length: u16) -> Bytes {
+    Bytes(length as usize + TAG_BYTES)
+}
+
+/// Bytes of a nonce: the mode's own length, of which no part is hashed.
+const NONCE_BYTES: usize = 12;
+type Nonce = [u8; NONCE_BYTES];
+
+/// Why there is no sealer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SealError {
+    /// The system refused a key, or memory to keep it in.
+    Sys(SysError),
+    /// The cipher gives wrong answers on this machine.
+    SelfTest,
+}
+
+impl fmt::Display for SealError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sys(error) => write!(f, "no key: {error}"),
+            Self::SelfTest => f.write_str("the cipher gives wrong answers on this machine"),
+        }
+    }
+}
+
+impl core::error::Error for SealError {}
+
+/// The bytes are not those that were sealed there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// Where an object lies, and when it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The number of its batch.
+    pub batch: u64,
+    /// Its offset in the slot.
+    pub offset: u16,
+}
+
+impl Position {
+    fn nonce(self) -> Nonce {
+        let mut nonce = [0; NONCE_BYTES];
+        nonce[..8].copy_from_slice(&self.batch.to_le_bytes());
+        nonce[8..].copy_from_slice(&u32::from(self.offset).to_le_bytes());
+        nonce
+    }
+}
+
+/// Seals objects and opens them. Neither allocates.
+#[derive(Debug)]
+pub struct Sealer {
+    /// The expanded key.
+    cipher: Secret<Aes256Gcm>,
+    batches: u64,
+}
+
+impl Sealer {
+    /// Seals with a new key of the kernel's, which nobody else ever has.
+    pub fn random() -> Result<Self, SealError> {
+        let mut key = Secret::new(|| [0; KEY_BYTES]).map_err(SealError::Sys)?;
+        fill_random(&mut *key).map_err(SealError::Sys)?;
+        Self::new(&key)
+    }
+
+    /// Seals with `key`, which must have sealed nothing before.
+    pub fn new(key: &[u8; KEY_BYTES]) -> Result<Self, SealError> {
+        test_cipher(&ANSWERS)?;
+        Self::untested(key).map_err(SealError::Sys)
+    }
+
+    fn untested(key: &[u8; KEY_BYTES]) -> Result<Self, SysError> {
+        Ok(Self { cipher: Secret::new(|| Aes256Gcm::new(key.into()))?, batches: 0 })
+    }
+
+    /// A number no batch has had. They last for longer than any machine.
+    pub fn next_batch(&mut self) -> u64 {
+        self.batches += 1;
+        self.batches
+    }
+
+    /// Writes `object` and its tag to `sealed`, which is longer by [`TAG_BYTES`]. Nothing may have
+    /// been sealed at `position` before.
+    pub fn seal(&self, position: Position, object: &[u8], sealed: &mut [u8]) {
+        self.encrypt(&position.nonce(), object, sealed);
+    }
+
+    /// What was sealed at `position`, in place of `sealed`. Bytes that were not sealed there, with
+    /// this key, stay as they are.
+    pub fn open<'s>(&self, position: Position, sealed: &'s mut [u8]) -> Result<&'s [u8], Broken> {
+        self.decrypt(&position.nonce(), sealed)
+    }
+
+    fn encrypt(&self, nonce: &Nonce, object: &[u8], sealed: &mut [u8]) {
+        let (out, tag) = sealed.split_at_mut(object.len());
+        let both = InOutBuf::new(object, out).expect("split at the object's length");
+        let made = self.cipher.encrypt_inout_detached(nonce.into(), &[], both);
+        tag.copy_from_slice(&made.expect("an object is not too long, which begins at 64 GiB"));
+    }
+
+    fn decrypt<'s>(&self, nonce: &Nonce, sealed: &'s mut [u8]) -> Result<&'s [u8], Broken> {
+        let (object, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>().ok_or(Broken)?;
+        let both = InOutBuf::from(&mut *object);
+        let opened = self.cipher.decrypt_inout_detached(nonce.into(), &[], both, (&*tag).into());
+        opened.map_or(Err(Broken), |()| Ok(object))
+    }
+
+    /// The memory of the expanded key.
+    pub(crate) fn memory(&self) -> Bytes {
+        self.cipher.memory()
+    }
+}
+
+/// A question to the cipher, and the right answer.
+#[derive(Clone, Copy)]
+struct Answer {
+    /// Byte `i` of the object.
+    object: fn(usize) -> u8,
+    length: usize,
+    /// The first bytes of the sealed object, and its tag.
+    begin: u128,
+    tag: u128,
+}
+
+/// Key and nonce of the [`ANSWERS`].
+const ANSWERS_KEY: u128 = 0xfeffe992_8665731c_6d6a8f94_67308308;
+const ANSWERS_NONCE: u128 = 0xcafebabe_facedbad_decaf888;
+
+/// Key, nonce and first question are test case 15 of McGrew and Viega, The Galois/Counter Mode of
+/// Operation, 2004. The second question is a page long, so that the cipher takes its way of many
+/// blocks at a time; its answer is that of OpenSSL 4.0.0.
+const ANSWERS: [Answer; 2] = [
+    Answer {
+        object: |index| CASE_15[index / 16].to_be_bytes()[index % 16],
+        length: 64,
+        begin: 0x522dc1f0_99567d07_f47f37a3_2a84427d,
+        tag: 0xb094dac5_d93471bd_ec1a5022_70e3cc6c,
+    },
+    Answer {
+        object: |index| index as u8,
+        length: PAGE_BYTES,
+        begin: 0x8b1df1d6_65d77de5_592f346d_897c6ae8,
+        tag: 0xf42c8978_cf7847a7_af148d85_00571562,
+    },
+];
+const CASE_15: [u128; 4] = [
+    0xd9313225_f88406e5_a55909c5_aff5269a,
+    0x86a7a953_1534f7da_2e4c303d_8a318a72,
+    0x1c3c0c95_95680953_2fcf0e24_49a6b525,
+    0xb16aedf5_aa0de657_ba637b39_1aafd255,
+];
+
+/// Whether the cipher gives the right `answers` here, and tells a forgery.
+fn test_cipher(answers: &[Answer]) -> Result<(), SealError> {
+    let mut key = [0; KEY_BYTES];
+    key.chunks_exact_mut(16).for_each(|half| half.copy_from_slice(&ANSWERS_KEY.to_be_bytes()));
+    let sealer = Sealer::untested(&key).map_err(SealError::Sys)?;
+    if answers.iter().all(|answer| answer.is_given_by(&sealer)) {
+        Ok(())
+    } else {
+        Err(SealError::SelfTest)
+    }
+}
+
+impl Answer {
+    fn is_given_by(&self, sealer: &Sealer) -> bool {
+        let (mut object, mut sealed) = ([0; PAGE_BYTES], [0; PAGE_BYTES + TAG_BYTES]);
+        let (object, sealed) = (&mut object[..self.length], &mut sealed[..self.length + TAG_BYTES]);
+        object.iter_mut().enumerate().for_each(|(index, byte)| *byte = (self.object)(index));
+        let mut nonce = [0; NONCE_BYTES];
+        nonce.copy_from_slice(&ANSWERS_NONCE.to_be_bytes()[16 - NONCE_BYTES..]);
+        sealer.encrypt(&nonce, object, sealed);
+        let is_right = sealed.starts_with(&self.begin.to_be_bytes())
+            && sealed.ends_with(&self.tag.to_be_bytes());
+        sealed[self.length] ^= 1;
+        let is_forgery_told = sealer.decrypt(&nonce, sealed).is_err();
+        sealed[self.length] ^= 1;
+        is_right
+            && is_forgery_told
+            && sealer.decrypt(&nonce, sealed).is_ok_and(|back| back == object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Risk: bytes that can be read on the disk, a nonce used twice, damage or a forgery that is
+    //! taken for a page, or a cipher that is wrong on this machine and used.
+
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sealer(number: u8) -> Sealer {
+        Sealer::new(&[number; KEY_BYTES]).unwrap()
+    }
+
+    #[test]
+    fn a_wrong_answer_is_no_sealer() {
+        assert_eq!(test_cipher(&ANSWERS), Ok(()));
+        for number in 0..ANSWERS.len() {
+            for bit in [0, 77, 127] {
+                let (mut begin, mut tag, mut object) = (ANSWERS, ANSWERS, ANSWERS);
+                begin[number].begin ^= 1 << bit;
+                tag[number].tag ^= 1 << bit;
+                object[number].object = |index| !(index as u8);
+                for wrong in [begin, tag, object] {
+                    assert_eq!(test_cipher(&wrong), Err(SealError::SelfTest));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_and_batches_are_never_the_same_twice() {
+        let (mut one, other) = (Sealer::random().unwrap(), Sealer::random().unwrap());
+        let position = Position { batch: one.next_batch(), offset: 0 };
+        let (mut by_one, mut by_other) = ([0; 48], [0; 48]);
+        one.seal(position, &[7; 32], &mut by_one);
+        other.seal(position, &[7; 32], &mut by_other);
+        assert_ne!(by_one, by_other);
+        assert_eq!(other.open(position, &mut by_one), Err(Broken));
+        let numbers: HashSet<_> = (0..1000).map(|_| one.next_batch()).collect();
+        assert!(numbers.len() == 1000 && !numbers.contains(&position.batch));
+    }
+
+    #[test]
+    fn nonces_differ_where_positions_do() {
+        let of = |(batch, offset)| Position { batch, offset }.nonce();
+        let batches = [0, 1, 255, 256, u64::from(u32::MAX), 1 << 32, u64::MAX];
+        let all = batches.iter().flat_map(|&batch| (0..=u16::MAX).map(move |at| (batch, at)));
+        let nonces: HashSet<_> = all.clone().map(of).collect();
+        assert_eq!(nonces.len(), all.count());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// The whole of it: what was sealed is opened at its own place with its own key, and
+        /// nothing else is: no bit may differ, no byte be missing.
+        #[test]
+        fn only_what_was_sealed_is_opened(
+            object in prop::collection::vec(any::<u8>(), 1..=PAGE_BYTES),
+            batch in any::<u64>(), offset in any::<u16>(), bit in any::<usize>(),
+        ) {
+            let (sealer, other) = (sealer(1), sealer(2));
+            let position = Position { batch, offset };
+            let mut sealed = vec![0; object.len() + TAG_BYTES];
+            sealer.seal(position, &object, &mut sealed);
+            prop_assert!(object.len() < 8 || !sealed.windows(8).any(|some| some == &object[..8]));
+            let mut opened = sealed.clone();
+            prop_assert_eq!(sealer.open(position, &mut opened), Ok(&object[..]));
+            let is_broken = |sealer: &Sealer, position, sealed: &[u8]| {
+                sealer.open(position, &mut sealed.to_vec()) == Err(Broken)
+            };
+            prop_assert!(is_broken(&other, position, &sealed));
+            let later = Position { batch: batch ^ 1 << (bit % 64), offset };
+            prop_assert!(is_broken(&sealer, later, &sealed));
+            let elsewhere = Position { batch, offset: offset ^ 1 << (bit % 16) };
+            prop_assert!(is_broken(&sealer, elsewhere, &sealed));
+            let shorter = bit % sealed.len();
+            prop_assert!(is_broken(&sealer, position, &sealed[..shorter]));
+            sealed[bit / 8 % (object.len() + TAG_BYTES)] ^= 1 << (bit % 8);
+            prop_assert!(is_broken(&sealer, position, &sealed));
+        }
+    }
+}
