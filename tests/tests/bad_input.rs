@@ -78,6 +78,20 @@ fn a_full_disk_loses_nothing() {
     check_full(job.options(["--disk".into(), disk.path().to_owned()]));
 }
 
+/// What cannot be encrypted is not written.
+#[test]
+fn without_a_key_nothing_goes_to_the_disk() {
+    let Some(job) = hold("no key", &["private", "112"]) else { return };
+    let plain = job.plain();
+    let job = job.before([env!("CARGO_BIN_EXE_without"), "getrandom"]);
+    let run = job.options(["--max-pool-percent", "10"]).managed(Bytes::mib(64));
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_stored();
+    assert_told_once(&run, &["warning", "encrypt", "no key", "getrandom"]);
+    assert_eq!(run.stats().count("written_back_pages"), 0, "{}", run.stderr);
+}
+
 #[test]
 fn locked_memory_over_the_budget_is_told_once() {
     let Some(job) = hold("locked", &["locked", "56"]) else { return };

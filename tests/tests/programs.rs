@@ -260,9 +260,9 @@ fn pages_on_disk_come_back_the_same() {
     let job = job.options(["--max-pool-percent", "5"]);
     let plain = job.plain();
     let budget = Fraction::Half.of(plain.memory.peak_total);
-    let forbidding = env!("CARGO_BIN_EXE_no_io_uring");
-    for (name, before) in [("io_uring", None), ("plain calls", Some(forbidding))] {
-        let run = job.clone().before(before).managed(budget);
+    let without = [env!("CARGO_BIN_EXE_without"), "io_uring_setup"];
+    for (name, before) in [("io_uring", None), ("plain calls", Some(without))] {
+        let run = job.clone().before(before.into_iter().flatten()).managed(budget);
         println!("{name}: {run}");
         run.assert_same(&plain);
         run.assert_within_budget();

@@ -1,6 +1,8 @@
-//! Runs a program where io_uring is forbidden, as in many containers: `no_io_uring PROGRAM ARGS`.
+//! Runs a program where a system call is forbidden, as in many containers:
+//! `without io_uring_setup|getrandom PROGRAM ARGS`.
 
 use std::env;
+use std::ffi::OsStr;
 use std::io::{Error, Result};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -14,11 +16,11 @@ fn statement(code: u16, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// Lets every call but io_uring_setup(2) pass, for this process and what it executes.
-fn forbid() -> Result<()> {
+/// Lets every system call but the one of that number pass, for this process and what it executes.
+fn forbid(call: libc::c_long) -> Result<()> {
     let mut filter = [
         statement(LOAD, 0),
-        libc::sock_filter { jf: 1, ..statement(JUMP_IF_EQUAL, libc::SYS_io_uring_setup as u32) },
+        libc::sock_filter { jf: 1, ..statement(JUMP_IF_EQUAL, call as u32) },
         statement(RETURN, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         statement(RETURN, libc::SECCOMP_RET_ALLOW),
     ];
@@ -33,7 +35,12 @@ fn forbid() -> Result<()> {
 
 fn main() -> Result<()> {
     let mut words = env::args_os().skip(1);
+    let call = match words.next().as_deref().and_then(OsStr::to_str) {
+        Some("io_uring_setup") => libc::SYS_io_uring_setup,
+        Some("getrandom") => libc::SYS_getrandom,
+        _ => return Err(Error::other("no call was named that can be forbidden")),
+    };
     let program = words.next().ok_or_else(|| Error::other("no program was named"))?;
-    forbid()?;
+    forbid(call)?;
     Err(Command::new(program).args(words).exec())
 }
