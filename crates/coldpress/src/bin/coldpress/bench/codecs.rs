@@ -11,6 +11,7 @@ use std::path::Path;
 use coldpress_bench::codecs::contest::{Figures, measure as contest};
 use coldpress_bench::codecs::pages::{Pages, read};
 use coldpress_bench::codecs::process::pages_of;
+use coldpress_bench::codecs::sealing::{self, Sealing};
 use coldpress_bench::codecs::subject::{Grouped, Subject};
 use coldpress_bench::codecs::training::{Training, train};
 use coldpress_bench::random::Random;
@@ -18,7 +19,7 @@ use coldpress_bench::report::{Goal, Report, Table};
 use coldpress_bench::statistics::Sample;
 use coldpress_bench::ticks::Stopwatch;
 use coldpress_codec::{Codec, CodecId, DEFAULT_DICTIONARY_LEVEL, DictionaryCodec};
-use coldpress_sys::Page;
+use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 use serde_json::{Value, json};
 
 use super::launch::{Launcher, failed};
@@ -32,6 +33,9 @@ const LEVELS: [i32; 5] = [1, 3, DEFAULT_DICTIONARY_LEVEL, 9, 19];
 const GROUPS: [usize; 2] = [4, 16];
 /// Levels of groups: that of young pages and that of pages that stay.
 const GROUP_LEVELS: [i32; 2] = [1, DEFAULT_DICTIONARY_LEVEL];
+
+/// Objects that are encrypted: what lz4 often makes of a page, and a page as it is.
+const SEALED: [Bytes; 2] = [Bytes(1400), Bytes(PAGE_BYTES)];
 
 /// Goals for pages that stay: bytes by those of LZ4 and of LZO. The kernel's lzo-rle, which the
 /// goal is about, makes as many bytes as lzo or up to 3.5 % more.
@@ -129,6 +133,8 @@ pub(super) fn measure(launcher: &Launcher, args: &CodecsArgs) -> Result<Report> 
     let mut tables: Vec<Table> = cases.iter().map(to_table).collect();
     tables.push(frontier(&cases));
     tables.push(trainings(&cases));
+    let sealings = sealings(&watch)?;
+    tables.push(table_of_sealings(&sealings));
     let goals = goals(&cases);
     let about = format!(
         "Pages of programs, {most} at most of each to train a dictionary on and as many others to\n\
@@ -141,6 +147,7 @@ pub(super) fn measure(launcher: &Launcher, args: &CodecsArgs) -> Result<Report> 
     let numbers = json!({
         "pages_max": most,
         "programs": cases.iter().map(to_json).collect::<Vec<_>>(),
+        "sealing": sealings.iter().map(sealing_to_json).collect::<Vec<_>>(),
     });
     Ok(Report { name: "codecs", about, tables, goals, numbers })
 }
@@ -297,6 +304,38 @@ fn trainings(cases: &[Case]) -> Table {
         ]);
     }
     table
+}
+
+/// What encryption costs.
+fn sealings(watch: &Stopwatch) -> Result<Vec<Sealing>> {
+    let measure = |length| match sealing::measure(length, watch) {
+        Ok(Some(sealing)) => Ok(sealing),
+        Ok(None) => Err(failed("an encrypted object came back wrong".to_owned())),
+        Err(error) => Err(failed(format!("nothing can be encrypted: {error}"))),
+    };
+    SEALED.into_iter().map(measure).collect()
+}
+
+fn table_of_sealings(sealings: &[Sealing]) -> Table {
+    let mut table =
+        Table::new(&["encryption for the disk, bytes", "seal p50 ns", "p99", "open p50 ns", "p99"]);
+    for Sealing { length, seal_ns, open_ns } in sealings {
+        let ns = |sample: &Sample, percent| format!("{:.0}", sample.percentile(percent));
+        table.row(vec![
+            length.0.to_string(),
+            ns(seal_ns, 50.0),
+            ns(seal_ns, 99.0),
+            ns(open_ns, 50.0),
+            ns(open_ns, 99.0),
+        ]);
+    }
+    table
+}
+
+fn sealing_to_json(sealing: &Sealing) -> Value {
+    let Sealing { length, seal_ns, open_ns } = sealing;
+    let ns = |sample: &Sample| json!({ "p50": sample.median(), "p99": sample.percentile(99.0) });
+    json!({ "bytes": length.0, "seal_ns": ns(seal_ns), "open_ns": ns(open_ns) })
 }
 
 fn goals(cases: &[Case]) -> Vec<Goal> {

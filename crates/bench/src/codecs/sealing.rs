@@ -1,0 +1,55 @@
+//! What encryption costs a page on its way to the disk and back.
+
+use coldpress_sys::Bytes;
+use coldpress_zswap::seal::{Position, SealError, Sealer, TAG_BYTES};
+
+use crate::statistics::Sample;
+use crate::ticks::Stopwatch;
+
+/// Objects measured of each length; more than the nearest caches hold.
+const OBJECTS: u16 = 2000;
+
+/// Times for objects of one length.
+#[derive(Clone, Debug)]
+pub struct Sealing {
+    /// The length, without the tag.
+    pub length: Bytes,
+    /// Nanoseconds to seal one.
+    pub seal_ns: Sample,
+    /// Nanoseconds to open one.
+    pub open_ns: Sample,
+}
+
+/// Seals objects of `length`, then opens them all. Nothing when one did not come back.
+pub fn measure(length: Bytes, watch: &Stopwatch) -> Result<Option<Sealing>, SealError> {
+    let mut sealer = Sealer::random()?;
+    let batch = sealer.next_batch();
+    let positions = || (0..OBJECTS).map(|offset| Position { batch, offset });
+    let object = vec![0x5A; length.0];
+    // Not of zeros: such memory would come on its first touch, which is measured here.
+    let mut sealed = vec![1; (length.0 + TAG_BYTES) * usize::from(OBJECTS)];
+    let places = sealed.chunks_exact_mut(length.0 + TAG_BYTES);
+    let seal = |(at, place)| watch.time(|| sealer.seal(at, &object, place)).0;
+    let seal_ns = Sample::new(positions().zip(places).map(seal));
+    let mut is_same = true;
+    let places = sealed.chunks_exact_mut(length.0 + TAG_BYTES);
+    let open = |(at, place)| {
+        let (ns, opened) = watch.time(|| sealer.open(at, place));
+        is_same &= opened == Ok(&object[..]);
+        ns
+    };
+    let open_ns = Sample::new(positions().zip(places).map(open));
+    let both = seal_ns.zip(open_ns).filter(|_| is_same);
+    Ok(both.map(|(seal_ns, open_ns)| Sealing { length, seal_ns, open_ns }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_object_is_timed_both_ways() {
+        let sealing = measure(Bytes(100), &Stopwatch::learn()).unwrap().unwrap();
+        assert!(sealing.seal_ns.least() > 0.0 && sealing.open_ns.least() > 0.0);
+    }
+}
