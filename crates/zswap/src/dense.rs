@@ -36,9 +36,12 @@ impl Dense {
     }
 
     /// Whether [`Dense::adopt`] has room for a dictionary: a generation that no page needs, or that
-    /// was never used.
+    /// was never used. The newest is kept for what comes.
     pub(crate) fn has_room(&self) -> bool {
-        self.pages.contains(&0)
+        let newest = self.codec.as_ref().map(DictionaryCodec::newest);
+        let is_free =
+            |generation| Some(generation) != newest && self.pages[generation.number()] == 0;
+        Generation::ALL.into_iter().any(is_free)
     }
 
     /// Compresses with `dictionary` from now on. Dictionaries that no page needs are dropped.

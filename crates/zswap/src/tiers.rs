@@ -94,7 +94,7 @@ pub(crate) struct Tiers {
     gain: Gain,
     /// Whether the newest dictionary does not fit any more.
     pub(crate) is_outdated: bool,
-    /// Calls to be skipped, after memory was refused.
+    /// Calls to be skipped, after memory or room in the pool was refused.
     pub(crate) skip: u32,
     pub(crate) pool_min: Bytes,
 }
@@ -317,6 +317,7 @@ impl<P: Pool> Zswap<P> {
         let (new_length, checksum) = (bytes.len(), checksum(bytes));
         let Some(handle) = self.alloc_denser(Bytes(new_length)) else {
             self.counters.reject_age_full += 1;
+            self.tiers.skip = ATTEMPTS_SKIPPED;
             return None;
         };
         self.pool.write(handle, &self.compressed[..new_length]);

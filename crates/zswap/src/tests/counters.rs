@@ -1,6 +1,8 @@
 //! A counter that nobody increments tells users that all is well. Each is driven here, by its own
 //! outcome and exactly as often as that happened.
 
+use std::mem;
+
 use coldpress_backing::{Fault, FaultyBacking};
 
 use super::*;
@@ -249,6 +251,7 @@ fn ageing(meter: &mut Meter) {
     zswap.pool.frames_max = 0;
     zswap.age();
     meter.expect(&zswap, &[("reject_age_full", 1)]);
+    assert!(mem::take(&mut zswap.tiers.skip) > 0, "a full pool is asked again at once");
     for object in zswap.pool.held().objects.values_mut() {
         object[0] ^= 1;
     }
