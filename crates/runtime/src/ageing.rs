@@ -1,9 +1,9 @@
 //! Ageing: while the program rests, its stored pages are made denser ([`Zswap::age`]).
 //!
 //! The service thread runs on the processor of the thread it serves, so what it does without being
-//! asked is taken from the program. It ages pages only when no fault has come for a tick and the
-//! program's threads together hardly used the processors lately; then without pause, looking for
-//! faults after each page: who touches a page waits 60 us longer at most.
+//! asked is taken from the program. It ages pages only when the program hardly faulted and its
+//! threads together hardly used the processors lately; then without pause, looking for faults after
+//! each page: who touches a page waits 60 us longer at most.
 //!
 //! [`Zswap::age`]: coldpress_zswap::Zswap::age
 
@@ -21,6 +21,9 @@ const QUIET_TIMES: u32 = 10;
 /// A program hardly runs when it uses at most this part of one processor: less than what a busy
 /// thread gets beside 14 others.
 const RESTING_PART: u64 = 16;
+/// Faults in [`WATCHED_NS`] of a program at rest: one that waits for its pages, on a slow disk or
+/// in small steps, uses no processor either.
+const RESTING_FAULTS: u32 = 1;
 /// Compressed bytes moved after each page, so that the room it made is not scattered over the pool:
 /// more than a page saves.
 const COMPACTED: Bytes = Bytes::kib(4);
@@ -31,19 +34,23 @@ pub(crate) struct Rest {
     /// When it was last looked at, and what it had run for by then.
     looked_at_ns: u64,
     ran_ns: u64,
+    /// Faults it had by then.
+    faults: u32,
     /// Times in a row in which it hardly ran.
     quiet_times: u32,
 }
 
 impl Rest {
-    /// It is `now_ns`; `ran_ns` says what the program has run for, ever.
-    fn note(&mut self, now_ns: u64, ran_ns: impl FnOnce() -> u64) {
+    /// It is `now_ns`; the program has had `faults`, counted around, and `ran_ns` says what it has
+    /// run for, ever.
+    fn note(&mut self, now_ns: u64, faults: u32, ran_ns: impl FnOnce() -> u64) {
         let watched = now_ns.saturating_sub(self.looked_at_ns);
         if watched >= WATCHED_NS {
             let ran = ran_ns();
-            let is_quiet = ran.saturating_sub(self.ran_ns) * RESTING_PART <= watched;
+            let is_quiet = ran.saturating_sub(self.ran_ns) * RESTING_PART <= watched
+                && faults.wrapping_sub(self.faults) <= RESTING_FAULTS;
             self.quiet_times = if is_quiet { self.quiet_times.saturating_add(1) } else { 0 };
-            (self.looked_at_ns, self.ran_ns) = (now_ns, ran);
+            (self.looked_at_ns, self.ran_ns, self.faults) = (now_ns, ran, faults);
         }
     }
 
@@ -55,7 +62,7 @@ impl Rest {
 impl Manager {
     /// Notes whether the program rests. For a call every few milliseconds.
     pub(crate) fn look_whether_it_rests(&mut self, now_ns: u64) {
-        self.rest.note(now_ns, cpu::others_ran_ns);
+        self.rest.note(now_ns, self.clock, cpu::others_ran_ns);
     }
 
     /// Makes a page denser, if the program rests. Whether there is more to do at once.
@@ -91,20 +98,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_program_that_waits_for_its_pages_does_not_rest() {
+        let mut rest = Rest::default();
+        for time in 0..100 {
+            rest.note(time * WATCHED_NS, 2 * time as u32, || 0);
+            assert!(!rest.is_resting());
+        }
+    }
+
+    #[test]
     fn a_program_rests_when_it_hardly_ran_for_half_a_second() {
         let mut rest = Rest::default();
-        let mut note = |now_ms: u64, ran_ms: u64| {
-            rest.note(now_ms * 1_000_000, || ran_ms * 1_000_000);
+        let mut faults = 0;
+        let mut note = |now_ms: u64, ran_ms: u64, new_faults: u32| {
+            faults += new_faults;
+            rest.note(now_ms * 1_000_000, faults, || ran_ms * 1_000_000);
             rest.is_resting()
         };
         // The first look knows nothing, and it had run for more.
-        assert!(!note(1000, 700));
+        assert!(!note(1000, 700, 9));
         for time in 1..10 {
-            assert!(!note(1000 + 160 * time, 700 + 10 * time));
+            assert!(!note(1000 + 160 * time, 700 + 10 * time, 1));
         }
-        assert!(note(2600, 800));
-        assert!(note(2601, 801), "too early to say");
-        assert!(!note(2650, 804));
-        assert!(!note(2700, 804));
+        assert!(note(2600, 800, 1));
+        assert!(note(2601, 801, 9), "too early to say");
+        assert!(!note(2650, 804, 0));
+        assert!(!note(2700, 804, 0));
     }
 }
