@@ -1,12 +1,14 @@
 //! The risk: `coldpress ctl` turns the knobs of another run, or half of them, or lets in somebody
 //! who has no business there, or leaves a user with an error that does not help.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
+use coldpress_sys::net;
 use serde_json::Value;
 
 /// Uid and gid of nobody on Debian and most others; any that is not ours does.
@@ -148,8 +150,29 @@ fn a_wrong_setting_turns_nothing_and_says_what_is_possible() {
         assert_fails(&output, 1, parts);
     }
     assert_fails(&ctl(run.program, &["get", "frob"]), 1, &["\"frob\"", "ctl PID get"]);
+    let mut often = vec!["set"];
+    often.extend(["max_pool_percent=90"; 300]);
+    assert_fails(&ctl(run.program, &often), 1, &["6004 bytes", "4096", "once"]);
     let knobs = |text: &str| text.lines().take(11).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(knobs(&told(run.program, &["get"])), knobs(&before));
+    run.finish();
+}
+
+/// Whoever connects and says nothing must not keep others waiting: each for half a second, these
+/// would for longer than `ctl` waits.
+#[test]
+fn silent_connections_hold_nobody_up() {
+    if !can_manage() {
+        return;
+    }
+    let run = Waiting::start(&[], WAITING);
+    let sockets = fs::read_to_string("/proc/self/net/unix").expect("/proc is there");
+    let prefix = format!("coldpress-{}-", run.launcher.id());
+    let path = sockets.lines().find(|line| line.contains(&prefix)).expect("it listens");
+    let path = path.rsplit(' ').next().map(CString::new).expect("a field").expect("no zero");
+    let silent: Vec<_> = (0..100).map(|_| net::connect(&path).expect("it accepts")).collect();
+    assert!(told(run.program, &["get", "max_pool_percent"]).contains("50"));
+    drop(silent);
     run.finish();
 }
 

@@ -47,6 +47,7 @@ impl fmt::Display for SysError {
             25 => "ENOTTY",
             28 => "ENOSPC",
             38 => "ENOSYS",
+            90 => "EMSGSIZE",
             95 => "EOPNOTSUPP",
             _ => return write!(f, "{}: error {}", self.call, self.errno),
         };

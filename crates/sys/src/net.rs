@@ -5,8 +5,8 @@ use core::mem::MaybeUninit;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
 use crate::error::{SysError, SysResult};
@@ -77,7 +77,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Sys
 }
 
 /// Receives one packet into `bytes`, its descriptors into `fds` in order. 0 bytes: the other end
-/// has closed.
+/// has closed. `EMSGSIZE` for a packet that is longer, which is dropped.
 pub fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -88,6 +88,9 @@ pub fn receive(
     let flags = RecvFlags::CMSG_CLOEXEC;
     let result = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)
         .map_err(SysError::of("recvmsg"))?;
+    if result.flags.contains(ReturnFlags::TRUNC) {
+        return Err(SysError { call: "recvmsg", errno: 90 });
+    }
     let mut places = fds.iter_mut();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {
@@ -109,6 +112,17 @@ pub fn pair() -> SysResult<(OwnedFd, OwnedFd)> {
 mod tests {
     use super::*;
     use rustix::fd::AsFd;
+
+    #[test]
+    fn a_packet_that_does_not_fit_is_an_error() {
+        let (left, right) = pair().unwrap();
+        send(left.as_fd(), b"four", &[]).unwrap();
+        send(left.as_fd(), b"four", &[]).unwrap();
+        let mut fds = [const { None }; DESCRIPTORS_MAX];
+        let error = receive(right.as_fd(), &mut [0; 3], &mut fds).unwrap_err();
+        assert_eq!(error.to_string(), "recvmsg: EMSGSIZE");
+        assert_eq!(receive(right.as_fd(), &mut [0; 4], &mut fds), Ok(4));
+    }
 
     #[test]
     fn descriptors_travel_with_their_packet() {

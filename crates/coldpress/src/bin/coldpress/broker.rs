@@ -46,6 +46,9 @@ const OUTLIVING: Duration = Duration::from_secs(2);
 /// How long a new process may take to say hello: it does so at once.
 const HELLO_PATIENCE: Duration = Duration::from_millis(500);
 
+/// Connections that have said nothing yet; more push the oldest out.
+const NEWCOMERS_MAX: usize = 64;
+
 /// The launcher's side of a run.
 pub(crate) struct Broker {
     thread: JoinHandle<Retired>,
@@ -98,6 +101,7 @@ impl Broker {
             disk: config.disk.clone().filter(|_| terms.spill_max > Bytes(0)),
             records,
             members: Vec::new(),
+            newcomers: Vec::new(),
             totals: Totals::default(),
             budget: config.budget,
             quiet: config.quiet,
@@ -177,6 +181,15 @@ struct Member {
     lent: Option<OwnedFd>,
 }
 
+/// A connection that has not said yet what it wants.
+struct Newcomer {
+    socket: OwnedFd,
+    peer: Peer,
+    is_ours: bool,
+    /// When it is closed if it has said nothing.
+    until: Instant,
+}
+
 /// What a wait ended with, beside connections.
 struct Woken {
     /// The launcher has a command, or is done.
@@ -194,6 +207,7 @@ struct Serving {
     disk: Option<PathBuf>,
     records: Option<Records>,
     members: Vec<Member>,
+    newcomers: Vec<Newcomer>,
     totals: Totals,
     budget: Bytes,
     quiet: bool,
@@ -243,6 +257,8 @@ impl Serving {
     fn wait(&mut self, commands: Option<&PipeReader>, patience: Duration) -> Woken {
         let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
         fds.extend(self.members.iter().map(|member| PollFd::new(&member.socket, PollFlags::IN)));
+        let newcomers = self.newcomers.iter();
+        fds.extend(newcomers.map(|newcomer| PollFd::new(&newcomer.socket, PollFlags::IN)));
         fds.extend(commands.map(|commands| PollFd::new(commands, PollFlags::IN)));
         let timeout = Timespec::try_from(patience).expect("a patience is short");
         // An interrupted wait is as good as one that timed out.
@@ -252,14 +268,22 @@ impl Serving {
         let members = 1..=self.members.len();
         let commanded = commands.is_some() && ready.last() == Some(&true);
         let heard = ready[members.clone()].contains(&true);
-        // From the back, as members may leave.
+        let newcomers = members.end() + 1;
+        // From the back, as newcomers and members leave.
+        for index in (0..self.newcomers.len()).rev() {
+            if ready[newcomers + index] {
+                let newcomer = self.newcomers.swap_remove(index);
+                self.admit(newcomer);
+            }
+        }
+        self.newcomers.retain(|newcomer| Instant::now() < newcomer.until);
         for index in members.rev() {
             if ready[index] {
                 self.hear(index - 1);
             }
         }
         if ready[0] {
-            self.admit();
+            self.accept();
         }
         Woken { commanded, heard }
     }
@@ -309,14 +333,24 @@ impl Serving {
         }
     }
 
-    /// Hears what a new connection wants: a process joins, or somebody asks for knobs.
-    fn admit(&mut self) {
+    /// Takes a new connection, unless it is a stranger's. It has a moment to say what it wants.
+    fn accept(&mut self) {
         let Ok(socket) = net::accept(self.listener.as_fd()) else { return };
         let Ok(peer) = net::peer(socket.as_fd()) else { return };
         let is_ours = tree::is_below(peer.process, std::process::id());
         if !is_ours && !may_control(peer) {
             return answer(&socket, &control::refusal(&not_permitted(peer)));
         }
+        if self.newcomers.len() == NEWCOMERS_MAX {
+            self.newcomers.remove(0);
+        }
+        let until = Instant::now() + HELLO_PATIENCE;
+        self.newcomers.push(Newcomer { socket, peer, is_ours, until });
+    }
+
+    /// Hears what a new connection wants: a process joins, or somebody asks for knobs.
+    fn admit(&mut self, newcomer: Newcomer) {
+        let Newcomer { socket, peer, is_ours, .. } = newcomer;
         let Some(packet) = first_packet(&socket) else { return };
         if let Some(text) = control::of_request(&packet) {
             self.answer_request(&socket, peer, text);
@@ -405,13 +439,8 @@ fn answer(socket: &OwnedFd, document: &serde_json::Value) {
     let _ = net::send(socket.as_fd(), document.to_string().as_bytes(), &[]);
 }
 
-/// What a new connection says, if it says it at once.
+/// What a new connection says, which is there to be read. `None` when it is too long.
 fn first_packet(socket: &OwnedFd) -> Option<Vec<u8>> {
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    let timeout = Timespec::try_from(HELLO_PATIENCE).expect("a patience is short");
-    if !poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0) {
-        return None;
-    }
     let mut bytes = vec![0; REQUEST_MAX];
     let mut received = [const { None }; DESCRIPTORS_MAX];
     let length = net::receive(socket.as_fd(), &mut bytes, &mut received).ok()?;

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::args::{CtlArgs, CtlVerb};
 use crate::broker::SOCKET_NAME;
-use crate::control::{self, ANSWER_MAX};
+use crate::control::{self, ANSWER_MAX, REQUEST_MAX};
 use crate::failure::{Failure, Result};
 use crate::preload::directory_prefix;
 use crate::{say, tree};
@@ -107,6 +107,11 @@ fn ask(launcher: &Launcher, settings: &[String]) -> Result<Value> {
         let cause = format!("cannot talk to the launcher, process {process}: {error}");
         Failure::ours(cause, "run this as the user who started it, or as root, in its container")
     };
+    let request = control::request(settings);
+    if request.len() > REQUEST_MAX {
+        let cause = format!("{} bytes of settings, {REQUEST_MAX} are possible", request.len());
+        return Err(Failure::ours(cause, "name each knob once"));
+    }
     let path = CString::new(launcher.socket.as_os_str().as_encoded_bytes())
         .expect("a line of text holds no zero");
     let socket = net::connect(&path).map_err(failed)?;
@@ -116,7 +121,7 @@ fn ask(launcher: &Launcher, settings: &[String]) -> Result<Value> {
         return Err(Failure::ours(cause, "run this where that process sees the same numbers"));
     }
     // A launcher that refuses the caller has said so and closed before it read anything.
-    let sent = net::send(socket.as_fd(), &control::request(settings), &[]);
+    let sent = net::send(socket.as_fd(), &request, &[]);
     let silent = || {
         let cause = format!("the launcher, process {process}, gives no answer that is understood");
         Failure::ours(cause, "try again; or it is of another version of coldpress")
