@@ -44,7 +44,7 @@ unit: bootstrap ## unit and property tests
 
 system: build ## real programs within a budget
 	@scripts/bootstrap-tests
-	cargo test --locked --release --package $(SYSTEM_TESTS) -- --test-threads=1
+	cargo test --locked --profile system --package $(SYSTEM_TESTS) -- --test-threads=1
 
 loom: bootstrap ## all orders of what is lock-free, by loom (a minute)
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom \
