@@ -4,9 +4,12 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
+
+mod common;
+
+use common::coldpress;
 
 /// The JSON of `coldpress bench` with `args`.
 fn bench(args: &[&str]) -> Value {
@@ -19,9 +22,8 @@ fn pools(args: &[&str]) -> Value {
 }
 
 fn document(args: &[&str]) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
-    command.arg("bench").args(args).arg("--json");
-    let output = command.output().expect("the command is built");
+    let command = [&["bench"], args, &["--json"]].concat();
+    let output = coldpress(&command).output().expect("the command is built");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("one document")
 }
@@ -78,8 +80,8 @@ fn recorded_traces_are_replayed_and_others_refused() {
     let found = bench(&["frames", "--part", "huge", "--trace", path]);
     assert_eq!(found["frames"]["huge"]["events"], 21);
     fs::write(&file, b"cpframes\x02\0\0\0\0\0\0\0").expect("a file");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
-    let output = command.args(["bench", "frames", "--part", "huge", "--trace", path]).output();
+    let args = ["bench", "frames", "--part", "huge", "--trace", path];
+    let output = coldpress(&args).output();
     let output = output.expect("the command is built");
     let words = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{words}");
@@ -155,8 +157,8 @@ fn what_is_no_trace_of_sizes_is_refused_by_name() {
         ("four.lz4.u16.zst", &[100], "four.lz4.u16.zst"),
     ] {
         let path = sizes(folder.path(), name, numbers);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
-        let output = command.args(["bench", "pools", "--quick", "--trace", &path]).output();
+        let args = ["bench", "pools", "--quick", "--trace", &path];
+        let output = coldpress(&args).output();
         let output = output.expect("the command is built");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
@@ -203,8 +205,8 @@ fn bytes_of_pages_that_were_kept_are_the_same_in_every_run() {
     assert_eq!(bytes_of(&one), bytes_of(&two));
     fs::write(&file, &bytes[1..]).expect("a file");
     for args in [["--pages", path], ["--pid", "4000000000"]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
-        let output = command.args(["bench", "codecs"]).args(args).output().expect("it is built");
+        let command = [&["bench", "codecs"][..], &args].concat();
+        let output = coldpress(&command).output().expect("it is built");
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         assert!(!output.stderr.is_empty());
     }

@@ -9,53 +9,15 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Uid and gid of nobody on Debian and most others; any that is not ours does.
-const NOBODY: u32 = 65534;
+mod common;
 
-/// `coldpress` with `args` and no setting from outside.
-fn coldpress(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("COLDPRESS_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(args);
-    command
-}
+use common::{COLDPRESS, NOBODY, assert_fails, can_manage, coldpress, stderr, stdout};
 
 /// Runs `coldpress run --memory 64M` with `args`.
 fn run(args: &[&str]) -> Output {
     let mut all = vec!["run", "--memory", "64M"];
     all.extend(args);
     coldpress(&all).output().expect("the command is built")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Asserts an exit status and that standard error holds all of `parts`.
-fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
-    let text = stderr(output);
-    assert_eq!(output.status.code(), Some(code), "{text}");
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in: {text}");
-    }
-}
-
-/// Whether programs can be managed here; says so when not.
-fn can_manage() -> bool {
-    let doctor = coldpress(&["doctor"]).output().expect("the command is built");
-    let works = doctor.status.success();
-    if !works {
-        eprintln!("skipped: this machine cannot run coldpress:\n{}", stdout(&doctor));
-    }
-    works
 }
 
 fn is_root() -> bool {
@@ -217,7 +179,7 @@ fn a_user_without_access_is_told_what_opens_it() {
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("coldpress");
-    fs::copy(env!("CARGO_BIN_EXE_coldpress"), &copy).unwrap();
+    fs::copy(COLDPRESS, &copy).unwrap();
     let as_nobody = |args: &[&str]| {
         let mut command = Command::new(&copy);
         command.args(args).uid(NOBODY).gid(NOBODY).current_dir("/");
@@ -347,7 +309,7 @@ fn an_ignored_signal_stays_ignored() {
         return;
     }
     // `trap ''` ignores before coldpress starts, as nohup does; the program must inherit that.
-    let coldpress_path = env!("CARGO_BIN_EXE_coldpress");
+    let coldpress_path = COLDPRESS;
     let script = format!(
         "trap '' HUP; exec {coldpress_path} run -q -m 64M -- sh -c 'kill -HUP $PPID $$; echo alive'"
     );

@@ -11,22 +11,12 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use coldpress_sys::net;
 use serde_json::Value;
 
-/// Uid and gid of nobody on Debian and most others; any that is not ours does.
-const NOBODY: u32 = 65534;
+mod common;
+
+use common::{COLDPRESS, NOBODY, can_manage, coldpress};
+
 /// What runs while it is controlled: says its number, and ends with its input.
 const WAITING: &str = "echo $$; read line; exit 7";
-
-/// `coldpress` with `args` and no setting from outside.
-fn coldpress(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_coldpress"));
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("COLDPRESS_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(args);
-    command
-}
 
 /// `coldpress ctl PID` with `args`.
 fn ctl(process: u32, args: &[&str]) -> Output {
@@ -44,21 +34,8 @@ fn told(process: u32, args: &[&str]) -> String {
 
 /// Asserts an exit status and one line of standard error with all of `parts`.
 fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{text}");
+    common::assert_fails(output, code, parts);
     assert!(output.stdout.is_empty());
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in: {text}");
-    }
-}
-
-/// Whether programs can be managed here; says so when not.
-fn can_manage() -> bool {
-    let doctor = coldpress(&["doctor"]).output().expect("the command is built");
-    if !doctor.status.success() {
-        eprintln!("skipped: this machine cannot run coldpress");
-    }
-    doctor.status.success()
 }
 
 /// A run that waits.
@@ -209,8 +186,7 @@ fn a_run_within_a_run_is_told_apart() {
     if !can_manage() {
         return;
     }
-    let ours = env!("CARGO_BIN_EXE_coldpress");
-    let inner = format!("exec {ours} run -q -m 32M --set codec=lzo -- sh -c '{WAITING}'");
+    let inner = format!("exec {COLDPRESS} run -q -m 32M --set codec=lzo -- sh -c '{WAITING}'");
     let run = Waiting::start(&[], &inner);
     assert_eq!(told(run.program, &["get", "budget_bytes"]), format!("{}\n", 32 << 20));
     assert_eq!(told(run.launcher(), &["get", "budget_bytes"]), format!("{}\n", 64 << 20));
@@ -256,7 +232,7 @@ fn strangers_are_refused() {
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("coldpress");
-    fs::copy(env!("CARGO_BIN_EXE_coldpress"), &copy).unwrap();
+    fs::copy(COLDPRESS, &copy).unwrap();
     for verb in [&["get"][..], &["set", "enabled=off"]] {
         let mut command = Command::new(&copy);
         command.args(["ctl", &run.program.to_string()]).args(verb);

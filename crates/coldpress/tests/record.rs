@@ -4,41 +4,25 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use coldpress_bench::frames::Mobility;
 use coldpress_bench::frames::replay::{Mix, Replay};
 use coldpress_bench::frames::trace::{Event, Trace};
 use coldpress_bench::ours;
 
-const COLDPRESS: &str = env!("CARGO_BIN_EXE_coldpress");
+mod common;
+
+use common::{COLDPRESS, can_manage, coldpress, stderr};
 
 /// `coldpress run --memory 32M --disk none --record PATH -- sh -c SCRIPT`, where `$job` fills 48
 /// MiB and touches pages at random.
 fn record(path: &Path, script: &str) -> Output {
-    let mut command = Command::new(COLDPRESS);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("COLDPRESS_") {
-            command.env_remove(name);
-        }
-    }
-    command.args(["run", "--memory", "32M", "--disk", "none", "--record"]).arg(path);
+    let mut command = coldpress(&["run", "--memory", "32M", "--disk", "none", "--record"]);
+    command.arg(path);
     command.args(["--", "sh", "-c", script]);
     let job = format!("{COLDPRESS} bench-workload fault --data 48M --accesses 3000");
     command.env("job", job).output().expect("the command is built")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Whether programs can be managed here; says so when not.
-fn can_manage() -> bool {
-    let doctor = Command::new(COLDPRESS).arg("doctor").output().expect("the command is built");
-    if !doctor.status.success() {
-        eprintln!("skipped: this machine cannot run coldpress");
-    }
-    doctor.status.success()
 }
 
 /// Asserts that the job ran to its right end.
