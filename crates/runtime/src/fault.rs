@@ -13,7 +13,7 @@ use coldpress_sys::{Bytes, PageCount, cpu};
 use coldpress_zswap::{LoadError, Loaded};
 
 use crate::manager::{Fault, Manager, ZEROS};
-use crate::pages::{Origin, PageNumber, PageState};
+use crate::pages::{Origin, PageNumber, PageState, RUN_PAGES};
 use crate::tally::{Counter, Group};
 
 const ONE: Bytes = Bytes(PAGE_BYTES);
@@ -154,18 +154,23 @@ impl Manager {
     fn place_zeros(&mut self, page: PageNumber) -> Outcome {
         let window = self.streams.window(page);
         let room = self.budget.hard().saturating_sub(self.budget.used()).0;
-        let region_end = self.regions.holding(page.address()).map_or(0, |range| range.end);
-        let within = PageNumber::of(region_end).0.saturating_sub(page.0);
+        // It is registered; how far is not known where a mapping has grown since.
+        let region_end = self
+            .regions
+            .holding(page.address())
+            .map_or_else(|| page.run().first().plus(RUN_PAGES), |range| PageNumber::of(range.end));
+        let within = region_end.0.saturating_sub(page.0);
         let limit = window.min(room).min(within).max(1);
-        let count = 1
+        let mut count = 1
             + (1..limit)
                 .take_while(|ahead| self.pages.state(page.plus(*ahead)) == PageState::None)
                 .count();
         let mut progress = self.copy_zeros(page, PageCount(count));
         // Neighbouring regions are one to us, but may be two mappings of the kernel's, and COPY
-        // takes no two.
-        if progress.stop == Some(Stop::Gone) && count > 1 {
-            progress = self.copy_zeros(page, PageCount(1));
+        // takes no two. Arenas grow by some pages at a time.
+        while progress.stop == Some(Stop::Gone) && count > 1 {
+            count /= 2;
+            progress = self.copy_zeros(page, PageCount(count));
         }
         let placed = progress.done.pages_down();
         for index in 0..placed.0 {

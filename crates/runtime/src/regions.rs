@@ -17,6 +17,10 @@ pub const REGION_BYTES_MIN: Bytes = crate::pages::RUN_BYTES;
 /// stack with its guard (pthread_attr_setguardsize(3): one page by default; Java asks for more) and
 /// left alone.
 const GUARD_BYTES_MAX: Bytes = Bytes(16 * PAGE_BYTES);
+/// glibc's malloc keeps such an aligned range for each arena of a thread and makes more and more of
+/// it accessible (`HEAP_MAX_SIZE` of malloc/arena.c, glibc 2.26 to 2.41). Growth there is seen only
+/// when it is managed beforehand.
+const ARENA_BYTES: Bytes = Bytes::mib(64);
 
 /// A set of address ranges.
 #[derive(Debug, Default)]
@@ -95,16 +99,24 @@ impl Discovery {
     /// Whether `mapping` may be managed, given the ones before it.
     ///
     /// Private anonymous memory of at least [`REGION_BYTES_MIN`], not a stack: see [`MappingKind`]
-    /// for what is never one.
+    /// for what is never one; and what an arena will grow into.
     pub fn accepts(&mut self, mapping: Mapping) -> bool {
-        let below = self.previous.replace(mapping);
-        let length = Bytes(mapping.end - mapping.start);
-        let guarded = below.is_some_and(|guard| {
-            guard.kind == MappingKind::Inaccessible
-                && guard.end == mapping.start
-                && guard.end - guard.start <= GUARD_BYTES_MAX.0
-        });
-        mapping.kind == MappingKind::PrivateAnonymous && length >= REGION_BYTES_MIN && !guarded
+        let below = self.previous.replace(mapping).filter(|below| below.end == mapping.start);
+        match mapping.kind {
+            MappingKind::PrivateAnonymous => {
+                let guarded = below.is_some_and(|guard| {
+                    guard.kind == MappingKind::Inaccessible
+                        && guard.end - guard.start <= GUARD_BYTES_MAX.0
+                });
+                mapping.end - mapping.start >= REGION_BYTES_MIN.0 && !guarded
+            }
+            MappingKind::Inaccessible => below.is_some_and(|used| {
+                used.kind == MappingKind::PrivateAnonymous
+                    && used.start % ARENA_BYTES.0 == 0
+                    && mapping.end == used.start + ARENA_BYTES.0
+            }),
+            MappingKind::Other => false,
+        }
     }
 }
 
@@ -135,6 +147,27 @@ mod tests {
         assert_eq!(accepted(&reserve), [false, true]);
         let apart = [mapping(0, 1, Inaccessible), mapping(1 << 20, 64, PrivateAnonymous)];
         assert_eq!(accepted(&apart), [false, true]);
+    }
+
+    #[test]
+    fn arenas_are_managed_to_their_ends() {
+        const PAGES: usize = ARENA_BYTES.0 / PAGE_BYTES;
+        let accepted = |start: usize, used: usize, gap: usize, rest: usize| {
+            let used_end = start + used * PAGE_BYTES;
+            let above = used_end + gap * PAGE_BYTES;
+            let mut discovery = Discovery::default();
+            let arena = Mapping { start, end: used_end, kind: MappingKind::PrivateAnonymous };
+            let (end, kind) = (above + rest * PAGE_BYTES, MappingKind::Inaccessible);
+            discovery.accepts(arena);
+            discovery.accepts(Mapping { start: above, end, kind })
+        };
+        let start = 7 * ARENA_BYTES.0;
+        assert!(accepted(start, 33, 0, PAGES - 33));
+        // Not aligned, not as long, longer, with something between.
+        assert!(!accepted(start + PAGE_BYTES, 33, 0, PAGES - 33));
+        assert!(!accepted(start, 33, 0, PAGES - 34));
+        assert!(!accepted(start, 33, 0, PAGES));
+        assert!(!accepted(start, 33, 1, PAGES - 34));
     }
 
     proptest! {

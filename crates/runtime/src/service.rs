@@ -82,6 +82,8 @@ pub struct Start {
 /// The life of the service thread. Returns when told to stop, or when there is nothing to do.
 pub fn run(start: &Start) {
     raw::name_thread(c"coldpress");
+    // At once: who comes late to a busy processor finds the budget passed.
+    cpu::prefer_thread();
     if !watch(start) {
         return;
     }
@@ -89,7 +91,6 @@ pub fn run(start: &Start) {
     let Ok(()) = raw::private_empty_files() else { return };
     let Ok(gauge) = ResidentGauge::open() else { return };
     let Some(joined) = join(start, &gauge) else { return };
-    cpu::prefer_thread();
     (start.note_link)(joined.link.socket().as_raw_fd());
     let Some(mut manager) = manage(start, gauge, joined) else { return };
     manager.serve();

@@ -23,7 +23,7 @@ use coldpress_runtime::wire::{
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::shared::Shared;
-use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysError};
+use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysError, cpu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::RunConfig;
@@ -221,6 +221,8 @@ struct Serving {
 impl Serving {
     /// Serves until the other end of `commands` is closed.
     fn run(mut self, mut commands: PipeReader) -> Retired {
+        // A process that grows waits for its welcome.
+        cpu::prefer_thread();
         let mut look_at = Instant::now();
         loop {
             let patience = look_at.saturating_duration_since(Instant::now());
