@@ -61,7 +61,8 @@ fn first_touch_of_many_mappings_keeps_the_budget() {
 
 #[test]
 fn first_touch_of_the_heap_keeps_the_budget() {
-    check(&first_touch("first touch, heap", "2", "heap"), HALF_AND_QUARTER);
+    check(&first_touch("first touch, heap", "1", "heap"), QUARTER);
+    check(&first_touch("first touch, heap, two threads", "2", "heap"), HALF_AND_QUARTER);
 }
 
 /// Tables grow with the program, not with the budget: at more than fifty times the budget they

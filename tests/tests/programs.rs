@@ -163,9 +163,9 @@ fn java(name: &'static str, collector: &[&str]) -> Option<Case> {
 fn stress() -> Option<Case> {
     require("stress-ng")?;
     let script = "for method in flip rand-set mscan zero-one; do \
-                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method $method --vm-ops 10000 \
+                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method $method --vm-ops 6000 \
                   --verify || exit; done; \
-                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method all --vm-ops 15000 --verify";
+                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method all --vm-ops 9000 --verify";
     let job = shell("stress-ng", script, []).proof(Proof::Stored);
     Case::new(job, HALF_AND_QUARTER, Scratch::new("stress"))
 }
