@@ -4,7 +4,7 @@
 //! [`slab`] cuts them into small objects and is the runtime's global allocator, [`pools`] keep
 //! compressed pages in them. Nothing here calls malloc. The model checker (`--cfg loom`) sees only
 //! what its tests run.
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, fuzzing)), no_std)]
 
 #[cfg(not(loom))]
 pub mod frames;

@@ -1,4 +1,5 @@
-//! Entries: what is known of each stored page, 24 bytes, in chunks that never move.
+//! Entries: what is known of each stored page, 24 bytes, in chunks that never move. Where handles
+//! are checked they are 32.
 //!
 //! An entry holds no key: the index leads to it, and writeback changes its place without asking who
 //! it is. Entries are named by 32-bit numbers, and free ones of a chunk are linked through `older`.
@@ -15,7 +16,7 @@ use core::num::NonZeroU32;
 use core::ops::{Index, IndexMut};
 
 use coldpress_backing::SlotId;
-use coldpress_mem::pools::Handle;
+use coldpress_mem::pools::{CHECKS_HANDLES, Handle};
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use crate::codecs::Coding;
@@ -98,7 +99,8 @@ pub(crate) struct Entry {
 }
 
 // Beside 4 bytes in the index this is all a stored page costs outside the pool.
-const _: () = assert!(size_of::<Entry>() == 24 && size_of::<Option<EntryId>>() == 4);
+const _: () = assert!(size_of::<Entry>() == if CHECKS_HANDLES { 32 } else { 24 });
+const _: () = assert!(size_of::<Option<EntryId>>() == 4);
 // Positions in a slot and lengths of objects fit the 16 bits they have.
 const _: () = assert!(coldpress_backing::SLOT_BYTES.0 - 1 <= u16::MAX as usize);
 

@@ -78,6 +78,9 @@ use outgoing::Outgoing;
 use seal::Sealer;
 use tiers::Tiers;
 
+/// Why the pool knows the handle of an entry, or of what has just been allocated.
+const HELD: &str = "an object stays until its entry lets go of it";
+
 /// A store of pages, in the pool `P` and behind it in a backing store.
 pub struct Zswap<P> {
     limits: Limits,
@@ -224,12 +227,12 @@ impl<P: Pool> Zswap<P> {
             Place::SameFilled { .. } => self.same_filled -= 1,
             Place::Pool { handle, .. } => {
                 self.lru.unlink(&mut self.entries, id);
-                self.pool.free(handle);
+                self.pool.free(handle).expect(HELD);
             }
             Place::Leaving { handle, member, .. } => {
                 self.leaving -= 1;
                 self.outgoing.forget(member);
-                self.pool.free(handle);
+                self.pool.free(handle).expect(HELD);
             }
             Place::Backing { slot, .. } => {
                 self.incoming.forget(id);

@@ -7,7 +7,6 @@ use coldpress_codec::{checksum, fill};
 use coldpress_mem::pools::{Handle, Pool};
 use coldpress_sys::{Bytes, Page};
 
-use crate::Zswap;
 use crate::codecs::{Codecs, Coding};
 use crate::entry::{EntryId, Place};
 use crate::error::LoadError;
@@ -15,6 +14,7 @@ use crate::incoming::{Arrived, Progress};
 use crate::key::Key;
 use crate::outgoing::BATCHES;
 use crate::seal::{Broken, Position, sealed_length};
+use crate::{HELD, Zswap};
 
 /// Where a page came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,8 @@ impl<P: Pool> Zswap<P> {
         page: &mut Page,
     ) -> Result<Source, LoadError> {
         let codecs = &mut self.codecs;
-        self.pool.read(handle, |bytes| decode(codecs, bytes, checksum, coding, page))?;
+        let read = |bytes: &[u8]| decode(codecs, bytes, checksum, coding, page);
+        self.pool.read(handle, read).expect(HELD)?;
         self.counters.loaded_dense += u64::from(coding.is_dense());
         Ok(Source::Pool)
     }

@@ -10,7 +10,7 @@ use crate::entry::Place;
 use crate::error::{StoreError, Warning};
 use crate::key::Key;
 use crate::room::NoMemory;
-use crate::{Zswap, entry::EntryId};
+use crate::{HELD, Zswap, entry::EntryId};
 
 /// How a page was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,12 +127,12 @@ impl<P: Pool> Zswap<P> {
             None => (&page[..], Coding::Raw),
         };
         let checksum = checksum(bytes);
-        self.pool.write(handle, bytes);
+        self.pool.write(handle, bytes).expect(HELD);
         // Lengths are at most PAGE_BYTES.
         let length = bytes.len() as u16;
         let place = Place::new_in_pool(handle, checksum, length, coding);
         if let Err(error) = self.put(key, place) {
-            self.pool.free(handle);
+            self.pool.free(handle).expect(HELD);
             return Err(error);
         }
         self.sizes.note(Bytes(length.into()));
@@ -176,7 +176,7 @@ impl<P: Pool> Zswap<P> {
         let handle = self.pool.alloc(size).ok()?;
         let frames = self.pool_frames();
         if frames > self.knobs().hard_pool && frames > frames_before {
-            self.pool.free(handle);
+            self.pool.free(handle).expect(HELD);
             return None;
         }
         Some(handle)

@@ -16,7 +16,9 @@ use std::sync::{Mutex, MutexGuard};
 use coldpress_backing::{FileBacking, MemoryBacking, SlotId};
 use coldpress_codec::CodecId;
 use coldpress_mem::frames::{Config as Layout, FrameAllocator, Mobility};
-use coldpress_mem::pools::{AllocError, ClassStats, Compacted, Handle, PoolStats, Zsmalloc};
+use coldpress_mem::pools::{
+    AllocError, ClassStats, Compacted, Handle, PoolStats, UnknownHandle, Zsmalloc,
+};
 use coldpress_sys::Page;
 use coldpress_sys::file::SpillFile;
 
@@ -33,7 +35,7 @@ struct Naive {
 
 #[derive(Default)]
 struct Held {
-    objects: HashMap<u32, Vec<u8>>,
+    objects: HashMap<Handle, Vec<u8>>,
     names: u32,
     bytes: usize,
 }
@@ -58,26 +60,29 @@ impl Pool for Naive {
         }
         held.names += 1;
         held.bytes += size.0;
-        let name = held.names;
-        held.objects.insert(name, vec![0xEE; size.0]);
-        Ok(Handle(name))
+        let handle = Handle::new(held.names);
+        held.objects.insert(handle, vec![0xEE; size.0]);
+        Ok(handle)
     }
 
-    fn free(&self, handle: Handle) {
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
         let mut held = self.held();
-        held.bytes -= held.objects.remove(&handle.0).unwrap().len();
+        held.bytes -= held.objects.remove(&handle).ok_or(UnknownHandle)?.len();
+        Ok(())
     }
 
-    fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.held().objects[&handle.0].len())
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle> {
+        self.held().objects.get(&handle).map(|bytes| Bytes(bytes.len())).ok_or(UnknownHandle)
     }
 
-    fn write(&self, handle: Handle, bytes: &[u8]) {
-        self.held().objects.get_mut(&handle.0).unwrap().copy_from_slice(bytes);
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
+        let mut held = self.held();
+        held.objects.get_mut(&handle).ok_or(UnknownHandle)?.copy_from_slice(bytes);
+        Ok(())
     }
 
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(&self.held().objects[&handle.0])
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle> {
+        self.held().objects.get(&handle).map(|bytes| f(bytes)).ok_or(UnknownHandle)
     }
 
     fn stats(&self) -> PoolStats {
@@ -122,12 +127,12 @@ impl<P: Pool> Zswap<P> {
                 Place::SameFilled { .. } => same_filled += 1,
                 Place::Pool { handle, length, .. } => {
                     in_pool.insert(id);
-                    assert_eq!(self.pool.size(handle), Bytes(length as usize));
+                    assert_eq!(self.pool.size(handle), Ok(Bytes(length as usize)));
                     bytes += length as usize;
                 }
                 Place::Leaving { handle, length, .. } => {
                     leaving.insert(id);
-                    assert_eq!(self.pool.size(handle), Bytes(length as usize));
+                    assert_eq!(self.pool.size(handle), Ok(Bytes(length as usize)));
                     bytes += length as usize;
                 }
                 Place::Backing { slot, offset, length, .. } => {

@@ -38,12 +38,12 @@ use coldpress_codec::{Dictionary, Trainer, checksum};
 use coldpress_mem::pools::{Handle, Pool};
 use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 
-use crate::Zswap;
 use crate::entry::Place;
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::load::decode;
 use crate::room::{self, NoMemory};
 use crate::stats::Counters;
+use crate::{HELD, Zswap};
 
 /// Bytes of objects in the pool at which ageing begins: a quarter of them is twice the memory of
 /// the dense codec (356 KiB) and of a trainer (195 KiB). At half of them it ends, and without dense
@@ -320,8 +320,8 @@ impl<P: Pool> Zswap<P> {
             self.tiers.skip = ATTEMPTS_SKIPPED;
             return None;
         };
-        self.pool.write(handle, &self.compressed[..new_length]);
-        self.pool.free(old);
+        self.pool.write(handle, &self.compressed[..new_length]).expect(HELD);
+        self.pool.free(old).expect(HELD);
         self.codecs.note_gone(old_coding);
         self.codecs.note_come(coding);
         let saved = length - new_length;
@@ -338,7 +338,7 @@ impl<P: Pool> Zswap<P> {
         let handle = self.pool.alloc(size).ok()?;
         let frames = self.pool_frames();
         if frames > self.knobs().hard_pool + FRAMES_BEYOND && frames > frames_before {
-            self.pool.free(handle);
+            self.pool.free(handle).expect(HELD);
             return None;
         }
         Some(handle)
@@ -348,6 +348,7 @@ impl<P: Pool> Zswap<P> {
     fn read_for_ageing(&mut self, place: Place) -> bool {
         let Place::Pool { handle, checksum, coding, .. } = place else { return false };
         let (codecs, page) = (&mut self.codecs, &mut self.tiers.page[0]);
-        self.pool.read(handle, |bytes| decode(codecs, bytes, checksum, coding, page)).is_ok()
+        let read = |bytes: &[u8]| decode(codecs, bytes, checksum, coding, page);
+        self.pool.read(handle, read).expect(HELD).is_ok()
     }
 }

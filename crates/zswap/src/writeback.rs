@@ -17,12 +17,12 @@ use coldpress_backing::{BackingError, Ended, Request, SLOT_BYTES, SlotCount, Slo
 use coldpress_mem::pools::Pool;
 use coldpress_sys::{BorrowedFd, Bytes, PageCount};
 
-use crate::Zswap;
 use crate::entry::Place;
 use crate::error::Warning;
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::outgoing::{BATCHES, MEMBERS_MAX, Member};
 use crate::seal::{Position, sealed_length};
+use crate::{HELD, Zswap};
 
 /// A pool may be above its limit by this part of it while batches are on their way: that is what
 /// keeps a slow disk from holding up every page that is stored.
@@ -187,7 +187,8 @@ impl<P: Pool> Zswap<P> {
             let sealed = &mut buffer[filled..end];
             // Offsets are below SLOT_BYTES, see the assertion in `entry`.
             let position = Position { batch, offset: filled as u16 };
-            self.pool.read(*handle, |bytes| sealer.seal(position, bytes, sealed));
+            let seal = |bytes: &[u8]| sealer.seal(position, bytes, sealed);
+            self.pool.read(*handle, seal).expect(HELD);
             (count, filled) = (count + 1, end);
             next = younger;
         }

@@ -4,7 +4,7 @@
 use coldpress_mem::pools::{Pool, PoolStats};
 
 use super::kind::Work;
-use super::store::{Compaction, Store};
+use super::store::{Compaction, HELD, Store};
 use crate::random::Random;
 
 /// How often every object is replaced in the steady state.
@@ -103,7 +103,7 @@ impl Density<'_> {
                     for place in 0..count {
                         let handle = store.put(self.sizes[random.below(count)]);
                         let old = std::mem::replace(&mut store.held[place], handle);
-                        store.pool.free(old);
+                        store.pool.free(old).expect(HELD);
                     }
                 }
             }

@@ -11,7 +11,7 @@ use coldpress_mem::pools::{Compacted, Handle, Pool};
 use coldpress_sys::Bytes;
 
 use super::kind::Work;
-use super::store::Store;
+use super::store::{HELD, Store};
 use crate::random::Random;
 use crate::statistics::Sample;
 use crate::ticks::Stopwatch;
@@ -101,7 +101,7 @@ impl Work for Speed<'_> {
             (step != Compacted::default()).then_some(ns)
         });
         let compact = Sample::new(steps.take(steps_max));
-        alone.left.drain(..).for_each(|handle| pool.free(handle));
+        alone.left.drain(..).for_each(|handle| pool.free(handle).expect(HELD));
         let (first, second) = self.sizes.split_at(self.sizes.len() / 2);
         let barrier = Barrier::new(2);
         let together = std::thread::scope(|scope| {
@@ -134,12 +134,16 @@ impl Speed<'_> {
         barrier.wait();
         for (handle, plain) in &objects {
             taken.plain_reads.push(self.watch.time(|| pass_over(plain)).0);
-            taken.reads.push(self.watch.time(|| store.pool.read(*handle, pass_over)).0);
+            let (ns, found) = self.watch.time(|| store.pool.read(*handle, pass_over));
+            found.expect(HELD);
+            taken.reads.push(ns);
         }
         barrier.wait();
         let (left, gone) = objects.split_at(objects.len() / 2);
         for (handle, _) in gone {
-            taken.frees.push(self.watch.time(|| store.pool.free(*handle)).0);
+            let (ns, found) = self.watch.time(|| store.pool.free(*handle));
+            found.expect(HELD);
+            taken.frees.push(ns);
         }
         taken.left.extend(left.iter().map(|(handle, _)| *handle));
         taken

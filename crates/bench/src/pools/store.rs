@@ -10,6 +10,8 @@ use crate::random::Random;
 
 /// Bytes one step of compaction may move, as a service thread would do between other work.
 const STEP: Bytes = Bytes::kib(256);
+/// Why a pool knows a handle.
+pub(super) const HELD: &str = "what was stored and not freed is there";
 /// One object in this many is checked.
 const CHECKED: usize = 16;
 
@@ -45,7 +47,7 @@ impl<P: Pool> Store<P> {
         let size = usize::from(size);
         let handle = self.pool.alloc(Bytes(size));
         let handle = handle.expect("the span has room for more objects than a work stores");
-        self.pool.write(handle, contents_of(&self.contents, handle, size));
+        self.pool.write(handle, contents_of(&self.contents, handle, size)).expect(HELD);
         handle
     }
 
@@ -61,7 +63,7 @@ impl<P: Pool> Store<P> {
     /// Frees an object of `held`; the last one takes its place.
     #[inline]
     pub fn free(&mut self, place: usize) {
-        self.pool.free(self.held.swap_remove(place));
+        self.pool.free(self.held.swap_remove(place)).expect(HELD);
     }
 
     /// Frees any objects until `count` are left.
@@ -90,10 +92,10 @@ impl<P: Pool> Store<P> {
     pub fn verify(&mut self) {
         for place in (0..self.held.len()).step_by(CHECKED) {
             let handle = self.held[place];
-            let size = self.pool.size(handle).0;
+            let size = self.pool.size(handle).expect(HELD).0;
             let expected = contents_of(&self.contents, handle, size);
             let is_same = self.pool.read(handle, |bytes| bytes == expected);
-            assert!(is_same, "{handle:?} of {size} bytes changed");
+            assert!(is_same.expect(HELD), "{handle:?} of {size} bytes changed");
         }
     }
 }
@@ -102,7 +104,7 @@ impl<P: Pool> Store<P> {
 /// 6.4).
 #[inline]
 fn contents_of(contents: &[u8], handle: Handle, size: usize) -> &[u8] {
-    let start = (handle.0.wrapping_mul(0x9e37_79b1) >> 16) as usize % PAGE_BYTES;
+    let start = (handle.name().wrapping_mul(0x9e37_79b1) >> 16) as usize % PAGE_BYTES;
     &contents[start..start + size]
 }
 

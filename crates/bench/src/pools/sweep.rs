@@ -12,7 +12,7 @@ use coldpress_mem::pools::Pool;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use super::kind::Work;
-use super::store::footprint;
+use super::store::{HELD, footprint};
 
 /// The smallest size of the sweep.
 const LEAST: usize = 32;
@@ -84,7 +84,7 @@ impl Sweep {
         }
         for (row, handles) in swept.iter_mut().zip(handles.chunks(each)) {
             let started = Instant::now();
-            handles.iter().for_each(|handle| pool.free(*handle));
+            handles.iter().for_each(|handle| pool.free(*handle).expect(HELD));
             row.free_ns = started.elapsed().as_nanos() as f64 * per_object;
         }
         swept
@@ -95,7 +95,7 @@ impl Sweep {
         let started = Instant::now();
         for _ in 0..each {
             let handle = pool.alloc(size).expect("the span has room for one more");
-            pool.free(black_box(handle));
+            pool.free(black_box(handle)).expect(HELD);
         }
         started.elapsed().as_nanos() as f64 / each as f64
     }

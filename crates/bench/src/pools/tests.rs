@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use coldpress_mem::frames::Shrunk;
-use coldpress_mem::pools::{AllocError, ClassStats, Compacted, Handle, Pool, PoolStats};
+use coldpress_mem::pools::{
+    AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, UnknownHandle,
+};
 use coldpress_sys::{Bytes, PageCount};
 
 use super::density::{Churn, Density};
@@ -28,7 +30,7 @@ struct Counting<'c> {
 
 #[derive(Default)]
 struct Held {
-    objects: HashMap<u32, Vec<u8>>,
+    objects: HashMap<Handle, Vec<u8>>,
     next: u32,
     gone: usize,
 }
@@ -50,29 +52,32 @@ impl Pool for Counting<'_> {
         self.note('a', size.0);
         let mut held = self.held();
         held.next += 1;
-        let name = held.next;
-        held.objects.insert(name, vec![0; size.0]);
-        Ok(Handle(name))
+        let handle = Handle::new(held.next);
+        held.objects.insert(handle, vec![0; size.0]);
+        Ok(handle)
     }
 
-    fn free(&self, handle: Handle) {
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
         let mut held = self.held();
-        let object = held.objects.remove(&handle.0).expect("allocated");
+        let object = held.objects.remove(&handle).ok_or(UnknownHandle)?;
         self.note('f', object.len());
         held.gone += 1;
+        Ok(())
     }
 
-    fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.held().objects[&handle.0].len())
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle> {
+        self.held().objects.get(&handle).map(|bytes| Bytes(bytes.len())).ok_or(UnknownHandle)
     }
 
-    fn write(&self, handle: Handle, bytes: &[u8]) {
-        self.held().objects.get_mut(&handle.0).expect("allocated").copy_from_slice(bytes);
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
+        let mut held = self.held();
+        held.objects.get_mut(&handle).ok_or(UnknownHandle)?.copy_from_slice(bytes);
+        Ok(())
     }
 
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle> {
         self.note('r', 0);
-        f(&self.held().objects[&handle.0])
+        self.held().objects.get(&handle).map(|bytes| f(bytes)).ok_or(UnknownHandle)
     }
 
     fn stats(&self) -> PoolStats {

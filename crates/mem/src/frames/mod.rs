@@ -17,7 +17,7 @@ mod check;
 mod config;
 mod descriptor;
 mod grow;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod hog;
 mod record;
 mod run;

@@ -7,8 +7,8 @@ use coldpress_sys::Bytes;
 
 use super::zsmalloc::CHAIN_MAX;
 use super::{
-    AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, Segments, Xcfmalloc, Xvmalloc,
-    Zsmalloc, xcfmalloc,
+    AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, Segments, UnknownHandle, Xcfmalloc,
+    Xvmalloc, Zsmalloc, xcfmalloc,
 };
 use crate::frames::{FrameAllocator, Shrunk};
 
@@ -113,19 +113,19 @@ impl Pool for AnyPool<'_> {
         inside!(self, pool => pool.alloc(size))
     }
 
-    fn free(&self, handle: Handle) {
-        inside!(self, pool => pool.free(handle));
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
+        inside!(self, pool => pool.free(handle))
     }
 
-    fn size(&self, handle: Handle) -> Bytes {
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle> {
         inside!(self, pool => pool.size(handle))
     }
 
-    fn write(&self, handle: Handle, bytes: &[u8]) {
-        inside!(self, pool => pool.write(handle, bytes));
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
+        inside!(self, pool => pool.write(handle, bytes))
     }
 
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle> {
         inside!(self, pool => pool.read(handle, f))
     }
 

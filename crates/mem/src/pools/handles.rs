@@ -1,7 +1,8 @@
 //! The handle table: from the stable name of an object to the word that says where it lies.
 //!
 //! Idea: 510 words and a small head fill a frame, a *leaf*; directory frames turn the leaf's number
-//! into its frame. A handle is the leaf's number and the slot in it. Leaves with room are listed,
+//! into its frame. A name is the leaf's number and the slot in it. Where stamps are checked
+//! (`handle`), a leaf has 340 words, and a stamp beside each. Leaves with room are listed,
 //! empty leaves go back at once and leave their number to the next one. Names are given and taken
 //! under one lock; words are found and pinned beside it (`pin`), so that using an object waits
 //! for nobody but its other users.
@@ -17,28 +18,31 @@
 //!    only. Relaxed loads and stores of them are made by who has it; those who look a handle up see
 //!    what was stored by the Release that let them in, or by the lock of the leaf that was passed.
 
-use core::mem::{self, size_of};
+mod check;
+
+use core::mem::{self, offset_of, size_of};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-use super::pin::{LOCKS, PIN, Pinned, Pins, SIZE_MASK};
-use super::{Handle, PoolStats};
+use super::PoolStats;
+use super::handle::{CHECKS_HANDLES, Handle, Name, Stamp, UnknownHandle};
+use super::pin::{self, LOCKS, PIN, Pinned, Pins, SIZE_MASK};
 use crate::frames::{FrameAllocator, FrameId, Mobility};
 
 const SLOT_BITS: u32 = 9;
 /// Words of a leaf: a frame without the head.
-const SLOTS: usize = PAGE_BYTES / size_of::<u64>() - HEAD_WORDS;
-const HEAD_WORDS: usize = 2;
+const SLOTS: usize = (PAGE_BYTES - HEAD_BYTES) / (size_of::<AtomicU64>() + size_of::<Stamp>());
+const HEAD_BYTES: usize = 16;
 /// Entries of a directory frame.
 const ENTRIES: usize = PAGE_BYTES / size_of::<u32>();
-/// Directory frames: enough for 2^25 handles, the pages of a 128 GiB program.
+/// Directory frames: enough for 2^25 names without stamps, the pages of a 128 GiB program.
 const DIRECTORIES: usize = 64;
 
-/// Bits of a handle that are ever set.
-pub(super) const HANDLE_BITS: u32 = SLOT_BITS + (DIRECTORIES * ENTRIES).ilog2();
+/// Bits of a name that are ever set.
+pub(super) const NAME_BITS: u32 = SLOT_BITS + (DIRECTORIES * ENTRIES).ilog2();
 
 /// No leaf, in a link or in the chain of free numbers; no frame, in the root.
 const NONE: u32 = u32::MAX;
@@ -62,9 +66,11 @@ struct Leaf {
     /// Slots ever used.
     carved: AtomicU16,
     words: [AtomicU64; SLOTS],
+    stamps: [Stamp; SLOTS],
 }
 
 const _: () = assert!(size_of::<Leaf>() == PAGE_BYTES && SLOTS < 1 << SLOT_BITS);
+const _: () = assert!(offset_of!(Leaf, words) == HEAD_BYTES);
 
 /// A table of words with a name each.
 pub(super) struct HandleTable<'f> {
@@ -133,8 +139,10 @@ impl<'f> HandleTable<'f> {
         // Relaxed, here and below: changed under the lock of the names.
         let is_new = free == END;
         let slot = if is_new { self.carved(names, number).load(Ordering::Relaxed) } else { free };
+        let (place, stamp) = self.place(names, number, slot);
         // SAFETY: the word is used from here on, and its leaf is not given back before.
-        let place = unsafe { &*ptr::from_ref(self.word(names, number, slot)) };
+        let place = unsafe { &*ptr::from_ref(place) };
+        let handle = stamp.give(name_of(number, slot));
         if !is_new {
             self.head(names, number).free = (place.load(Ordering::Relaxed) >> 16) as u16;
         }
@@ -148,38 +156,62 @@ impl<'f> HandleTable<'f> {
         }
         names.objects += 1;
         names.bytes += size_of_word(word);
-        // One is added so that no handle is zero; slots stop short of their last value.
-        Some((Handle(number << SLOT_BITS | (u32::from(slot) + 1)), pinned))
+        Some((handle, pinned))
     }
 
-    /// The word of a handle. `None` for a name that is not in use.
+    /// The word of a handle.
     #[inline]
-    pub(super) fn get(&self, handle: Handle) -> Option<u64> {
-        let (number, slot) = parts_of(handle)?;
-        // SAFETY: the word is found and read under the lock of its leaf.
-        self.pins.get(number, || unsafe { self.find(number, slot) })
+    pub(super) fn get(&self, handle: Handle) -> Result<u64, UnknownHandle> {
+        let is_it = |stamp: &Stamp| stamp.handle(handle.name) == handle;
+        self.look_up(handle.name, is_it).ok_or(UnknownHandle)
     }
 
-    /// Waits until nobody uses the object of a handle, and uses it. `None` for a name that is not
-    /// in use.
+    /// The word of a name, for the pool itself. `None` when the name is not in use.
     #[inline]
-    pub(super) fn pin(&self, handle: Handle) -> Option<Pinned<'_>> {
-        let (number, slot) = parts_of(handle)?;
+    pub(super) fn get_named(&self, name: Name) -> Option<u64> {
+        self.look_up(name, |_| true)
+    }
+
+    #[inline]
+    fn look_up(&self, name: Name, is_it: impl Fn(&Stamp) -> bool) -> Option<u64> {
+        let (number, slot) = parts_of(name)?;
+        self.pins.get(number, || {
+            // SAFETY: word and stamp are found and read under the lock of the leaf.
+            let (word, stamp) = unsafe { self.find(number, slot) }?;
+            pin::value_of(word).filter(|_| is_it(stamp))
+        })
+    }
+
+    /// Waits until nobody uses the object of a handle, and uses it.
+    #[inline]
+    pub(super) fn pin(&self, handle: Handle) -> Result<Pinned<'_>, UnknownHandle> {
+        let (number, slot) = parts_of(handle.name).ok_or(UnknownHandle)?;
         // SAFETY: the word is found under the lock of its leaf, and then pinned.
-        self.pins.pin(number, || unsafe { self.find(number, slot) })
+        let find = || Some(unsafe { self.find(number, slot) }?.0);
+        let pinned = self.pins.pin(number, find).ok_or(UnknownHandle)?;
+        if CHECKS_HANDLES {
+            // Looked at now: while it is pinned, the name is that of one object.
+            // SAFETY: the word is pinned.
+            let (_, stamp) = unsafe { self.find(number, slot) }.expect("it was found");
+            if stamp.handle(handle.name) != handle {
+                return Err(UnknownHandle);
+            }
+        }
+        Ok(pinned)
     }
 
-    /// As [`HandleTable::pin`], but `None` too when somebody uses the object.
+    /// Uses the object of a name, for the pool itself. `None` when the name is not in use, or
+    /// somebody uses the object.
     #[inline]
-    pub(super) fn try_pin(&self, handle: Handle) -> Option<Pinned<'_>> {
-        let (number, slot) = parts_of(handle)?;
+    pub(super) fn try_pin(&self, name: Name) -> Option<Pinned<'_>> {
+        let (number, slot) = parts_of(name)?;
         // SAFETY: as in `pin`: found under the lock of its leaf, and then pinned.
-        self.pins.try_pin(number, || unsafe { self.find(number, slot) })
+        self.pins.try_pin(number, || Some(unsafe { self.find(number, slot) }?.0))
     }
 
-    /// Drops the word of a handle, which was pinned.
-    pub(super) fn remove(&self, handle: Handle, pinned: Pinned<'_>) {
-        let (number, slot) = parts_of(handle).expect("it is in use");
+    /// Drops the word of a name, which was pinned.
+    pub(super) fn remove(&self, name: Name, pinned: Pinned<'_>) {
+        let (number, slot) = parts_of(name).expect("it is in use");
         let names = &mut *self.names.lock();
         names.objects -= 1;
         names.bytes -= size_of_word(pinned.word());
@@ -198,13 +230,13 @@ impl<'f> HandleTable<'f> {
         }
     }
 
-    /// The word of a slot of leaf `number`. `None` when there is none, or it was never used.
+    /// Word and stamp of a slot of leaf `number`. `None` when there is none, or it was never used.
     ///
     /// # Safety
-    /// The caller holds the lock of the leaf in `pins`, and uses the word only while it holds that,
-    /// or while the word is pinned.
+    /// The caller holds the lock of the leaf in `pins`, or has the word pinned, and uses word and
+    /// stamp only while it holds the lock, or while the word is pinned.
     #[inline]
-    unsafe fn find(&self, number: u32, slot: u16) -> Option<&AtomicU64> {
+    unsafe fn find(&self, number: u32, slot: u16) -> Option<(&AtomicU64, &Stamp)> {
         // Acquire pairs with the Release in `add_leaf`: directory and entry are there.
         if number >= self.numbers.load(Ordering::Acquire) {
             return None;
@@ -220,9 +252,10 @@ impl<'f> HandleTable<'f> {
         let leaf = self.leaf_in(entry).as_ptr();
         // SAFETY: a leaf lies there (invariant 1), which is given back after its lock was passed,
         // and not with a used word in it. These fields are atomic, and no others are looked at.
-        let (carved, words) = unsafe { (&(*leaf).carved, &(*leaf).words) };
+        let (carved, words, stamps) = unsafe { (&(*leaf).carved, &(*leaf).words, &(*leaf).stamps) };
+        let index = usize::from(slot);
         // Acquire pairs with the Release in `insert`: the word is there.
-        (slot < carved.load(Ordering::Acquire)).then(|| &words[usize::from(slot)])
+        (slot < carved.load(Ordering::Acquire)).then(|| (&words[index], &stamps[index]))
     }
 
     /// Makes a leaf with all slots free and lists it.
@@ -268,7 +301,7 @@ impl<'f> HandleTable<'f> {
     }
 
     /// Gives back an empty leaf that is not listed, and the directories with the last leaf: there
-    /// is one for 522240 handles, so they stay until then.
+    /// is one for 522240 names, so they stay until then.
     fn drop_leaf(&self, names: &mut Names, number: u32) {
         let entry = self.entry(names, number);
         let frame = FrameId::from_index(entry.load(Ordering::Relaxed));
@@ -357,10 +390,15 @@ impl<'f> HandleTable<'f> {
         unsafe { &(*self.leaf(names, number).as_ptr()).carved }
     }
 
+    fn place<'n>(&self, names: &'n Names, number: u32, slot: u16) -> (&'n AtomicU64, &'n Stamp) {
+        let leaf = self.leaf(names, number).as_ptr();
+        // SAFETY: as in `head`; nobody has a mutable reference to words and stamps.
+        let (words, stamps) = unsafe { (&(*leaf).words, &(*leaf).stamps) };
+        (&words[usize::from(slot)], &stamps[usize::from(slot)])
+    }
+
     fn word<'n>(&self, names: &'n Names, number: u32, slot: u16) -> &'n AtomicU64 {
-        // SAFETY: as in `head`; nobody has a mutable reference to the words.
-        let words = unsafe { &(*self.leaf(names, number).as_ptr()).words };
-        &words[usize::from(slot)]
+        self.place(names, number, slot).0
     }
 
     /// The numbers of all live leaves.
@@ -370,81 +408,18 @@ impl<'f> HandleTable<'f> {
             .filter(|number| self.entry(names, *number).load(Ordering::Relaxed) & FREE_NUMBER == 0)
     }
 
-    /// Calls `f` with every handle in use and its word. No name is given or taken meanwhile.
-    pub(super) fn for_each(&self, mut f: impl FnMut(Handle, u64)) {
+    /// Calls `f` with every name in use and its word. No name is given or taken meanwhile.
+    pub(super) fn for_each(&self, mut f: impl FnMut(Name, u64)) {
         let names = &*self.names.lock();
         for number in self.live(names) {
             for slot in 0..self.carved(names, number).load(Ordering::Relaxed) {
                 // Acquire pairs with the Release in `insert` and in the drop of the last pin.
                 let word = self.word(names, number, slot).load(Ordering::Acquire) & !PIN;
                 if word & SIZE_MASK != 0 {
-                    f(Handle(number << SLOT_BITS | (u32::from(slot) + 1)), word);
+                    f(name_of(number, slot), word);
                 }
             }
         }
-    }
-
-    /// Walks the whole table, of which nothing is in use. Panics when an invariant is broken.
-    pub(super) fn check(&mut self) {
-        let (mut objects, mut bytes) = (0, Bytes(0));
-        self.for_each(|handle, word| {
-            let pin = self.try_pin(handle).expect("no pin was left behind");
-            assert_eq!(pin.word(), word);
-            (objects, bytes) = (objects + 1, bytes + size_of_word(word));
-        });
-        let names = &mut *self.names.lock();
-        assert_eq!((objects, bytes), (names.objects, names.bytes), "objects stored");
-        let (mut leaves, mut with_room) = (0, 0);
-        for number in 0..self.numbers.load(Ordering::Relaxed) {
-            if self.entry(names, number).load(Ordering::Relaxed) & FREE_NUMBER != 0 {
-                continue;
-            }
-            let (chained, used) = (self.check_chain(names, number), self.head(names, number).used);
-            assert!(used > 0, "leaf {number} is empty and was not given back");
-            let carved = self.carved(names, number).load(Ordering::Relaxed);
-            assert_eq!(used + chained, carved, "leaf {number} lost slots");
-            leaves += 1;
-            with_room += usize::from(usize::from(used) < SLOTS);
-        }
-        assert_eq!(leaves, names.leaves);
-        let (mut number, mut prev) = (names.with_room, NONE);
-        while number != NONE {
-            let leaf = self.head(names, number);
-            assert!(usize::from(leaf.used) < SLOTS, "leaf {number} has no room but is listed");
-            assert_eq!(leaf.prev, prev, "the list is broken at leaf {number}");
-            (number, prev) = (leaf.next, number);
-            with_room = with_room.checked_sub(1).expect("the list is a ring");
-        }
-        assert_eq!(with_room, 0, "a leaf with room is not listed");
-        self.check_numbers(names);
-    }
-
-    /// Follows the chain of free leaf numbers.
-    fn check_numbers(&self, names: &Names) {
-        let numbers = self.numbers.load(Ordering::Relaxed) as usize;
-        let (mut entry, mut free) = (names.free_number, 0);
-        while entry != NONE {
-            assert!(entry & FREE_NUMBER != 0, "a leaf in use is chained as free");
-            free += 1;
-            assert!(free + names.leaves <= numbers, "the chain is a ring");
-            entry = self.entry(names, entry & !FREE_NUMBER).load(Ordering::Relaxed);
-        }
-        assert_eq!(free + names.leaves, numbers, "leaf numbers lost");
-    }
-
-    /// Follows the chain of free slots of a leaf and returns its length.
-    fn check_chain(&self, names: &mut Names, number: u32) -> u16 {
-        let (mut slot, mut count) = (self.head(names, number).free, 0);
-        let carved = self.carved(names, number).load(Ordering::Relaxed);
-        while slot != END {
-            assert!(slot < carved, "the chain leaves the carved slots");
-            let word = self.word(names, number, slot).load(Ordering::Relaxed);
-            assert!(word & SIZE_MASK == 0, "a chained slot is in use");
-            count += 1;
-            assert!(count <= carved, "the chain is a ring");
-            slot = (word >> 16) as u16;
-        }
-        count
     }
 }
 
@@ -462,11 +437,17 @@ impl Drop for HandleTable<'_> {
     }
 }
 
-/// The leaf and the slot a handle names. `None` when no leaf has such a slot.
+/// The name of a slot of a leaf. One is added so that none is zero; slots stop short of their last
+/// value.
+fn name_of(number: u32, slot: u16) -> Name {
+    Name(number << SLOT_BITS | (u32::from(slot) + 1))
+}
+
+/// The leaf and the slot of a name. `None` when no leaf has such a slot.
 #[inline]
-fn parts_of(handle: Handle) -> Option<(u32, u16)> {
-    let slot = (handle.0 & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
-    ((slot as usize) < SLOTS).then_some((handle.0 >> SLOT_BITS, slot as u16))
+fn parts_of(name: Name) -> Option<(u32, u16)> {
+    let slot = (name.0 & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
+    ((slot as usize) < SLOTS).then_some((name.0 >> SLOT_BITS, slot as u16))
 }
 
 /// The size of the object of a word.

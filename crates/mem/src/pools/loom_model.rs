@@ -178,7 +178,7 @@ fn reads_any(pool: &Pool) {
 }
 
 fn asks(pool: &Pool) {
-    let word = pool.pins.get(LEAF, || pool.find());
+    let word = pool.pins.get(LEAF, || pin::value_of(pool.find()?));
     assert!(word.is_none_or(|word| word & pin::SIZE_MASK == 1));
 }
 

@@ -7,9 +7,14 @@ mod any;
 mod bitmap;
 mod bounce;
 mod descriptor_ref;
+mod handle;
 mod handles;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod naive;
+#[cfg(any(test, fuzzing))]
+pub mod operations;
+#[cfg(any(test, fuzzing))]
+mod pair;
 mod pin;
 pub mod segment;
 #[cfg(test)]
@@ -24,6 +29,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::frames::{FrameId, Migrate, Shrunk};
 pub use any::{AnyPool, PoolKind, UnknownPool};
+pub use handle::{CHECKS_HANDLES, Handle, UnknownHandle};
 pub use segment::Segments;
 pub use xcfmalloc::Xcfmalloc;
 pub use xvmalloc::Xvmalloc;
@@ -31,10 +37,6 @@ pub use zsmalloc::Zsmalloc;
 
 /// The largest object: an incompressible page.
 pub const OBJECT_MAX: Bytes = Bytes(PAGE_BYTES);
-
-/// The name of an object in its pool. Never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle(pub u32);
 
 /// Why an object was not allocated. The pool is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +120,8 @@ pub struct ClassStats {
 
 /// A store of objects of 1 to 4096 bytes, for any number of threads at once.
 ///
-/// A handle that is not allocated is a bug of the caller: the methods taking one panic on it.
+/// A handle that is not one of the pool's objects is a bug of the caller. Methods that take one
+/// fail with [`UnknownHandle`] and have done nothing; see there for what is noticed in which build.
 ///
 /// Whoever reads, writes or frees an object waits for who does so already, and for who moves it: a
 /// copy of a page. Compaction and the moving of frames leave alone what is in use.
@@ -127,17 +130,17 @@ pub trait Pool: Sync {
     fn alloc(&self, size: Bytes) -> Result<Handle, AllocError>;
 
     /// Drops an object.
-    fn free(&self, handle: Handle);
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle>;
 
     /// The size the object was allocated with.
-    fn size(&self, handle: Handle) -> Bytes;
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle>;
 
-    /// Fills the object with `bytes`, which must be as many as its size.
-    fn write(&self, handle: Handle, bytes: &[u8]);
+    /// Fills the object with `bytes`. Panics when they are not as many as its size.
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle>;
 
     /// Lends the object's bytes, in one piece. `f` must not use an object of this pool, or wait for
     /// who does: it may be this one.
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R;
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle>;
 
     /// What the pool holds now; takes constant time.
     fn stats(&self) -> PoolStats;

@@ -11,13 +11,13 @@ pub(super) struct Naive(Mutex<Objects>);
 
 #[derive(Default)]
 struct Objects {
-    by_name: HashMap<u32, Vec<u8>>,
+    by_handle: HashMap<Handle, Vec<u8>>,
     names: u32,
 }
 
 impl Naive {
     fn lock(&self) -> MutexGuard<'_, Objects> {
-        self.0.lock().unwrap()
+        self.0.lock().expect("who has it does not panic")
     }
 }
 
@@ -26,32 +26,34 @@ impl Pool for Naive {
         check_size(size)?;
         let mut objects = self.lock();
         objects.names += 1;
-        let name = objects.names;
-        objects.by_name.insert(name, vec![0; size.0]);
-        Ok(Handle(name))
+        let handle = Handle::new(objects.names);
+        objects.by_handle.insert(handle, vec![0; size.0]);
+        Ok(handle)
     }
 
-    fn free(&self, handle: Handle) {
-        self.lock().by_name.remove(&handle.0).expect("the handle is allocated");
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
+        self.lock().by_handle.remove(&handle).map(drop).ok_or(UnknownHandle)
     }
 
-    fn size(&self, handle: Handle) -> Bytes {
-        Bytes(self.lock().by_name[&handle.0].len())
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle> {
+        self.read(handle, |bytes| Bytes(bytes.len()))
     }
 
-    fn write(&self, handle: Handle, bytes: &[u8]) {
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
         let mut objects = self.lock();
-        objects.by_name.get_mut(&handle.0).expect("the handle is allocated").copy_from_slice(bytes);
+        let object = objects.by_handle.get_mut(&handle).ok_or(UnknownHandle)?;
+        object.copy_from_slice(bytes);
+        Ok(())
     }
 
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(&self.lock().by_name[&handle.0])
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle> {
+        self.lock().by_handle.get(&handle).map(|bytes| f(bytes)).ok_or(UnknownHandle)
     }
 
     fn stats(&self) -> PoolStats {
         let objects = self.lock();
-        let bytes = objects.by_name.values().map(Vec::len).sum();
-        let (objects, bytes_stored) = (objects.by_name.len(), Bytes(bytes));
+        let bytes = objects.by_handle.values().map(Vec::len).sum();
+        let (objects, bytes_stored) = (objects.by_handle.len(), Bytes(bytes));
         PoolStats { objects, bytes_stored, ..PoolStats::default() }
     }
 

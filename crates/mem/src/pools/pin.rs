@@ -107,17 +107,11 @@ impl Pins {
         Attempt::Pinned(Pinned(word))
     }
 
-    /// The word that `find` finds, pinned or not, without the pin. `None` when it is not in use.
+    /// What `look` sees under the lock of a leaf.
     #[inline]
-    pub(super) fn get<'w>(
-        &self,
-        leaf: u32,
-        find: impl FnOnce() -> Option<&'w AtomicU64>,
-    ) -> Option<u64> {
+    pub(super) fn get<R>(&self, leaf: u32, look: impl FnOnce() -> R) -> R {
         let _lock = self.lock(leaf).lock();
-        // Acquire: as in `attempt`.
-        let value = find()?.load(Ordering::Acquire) & !PIN;
-        (value & SIZE_MASK != 0).then_some(value)
+        look()
     }
 
     /// Waits for those who are looking for a word of a leaf right now.
@@ -130,13 +124,21 @@ impl Pins {
     }
 }
 
+/// What a word is, pinned or not, without the pin. `None` when it is not in use.
+#[inline]
+pub(super) fn value_of(word: &AtomicU64) -> Option<u64> {
+    // Acquire pairs with the Release of who began its use, or has dropped a pin.
+    let value = word.load(Ordering::Acquire) & !PIN;
+    (value & SIZE_MASK != 0).then_some(value)
+}
+
 impl<'w> Pinned<'w> {
     /// Begins the use of a word that is not in use.
     #[inline]
     pub(super) fn begin(word: &'w AtomicU64, value: u64) -> Self {
         assert!(value & SIZE_MASK != 0 && value & PIN == 0);
-        // Relaxed: others use it when the pin is gone.
-        word.store(value | PIN, Ordering::Relaxed);
+        // Release pairs with the Acquire in `value_of`: what was noted beside the word is there.
+        word.store(value | PIN, Ordering::Release);
         Self(word)
     }
 

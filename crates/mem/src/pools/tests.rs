@@ -6,77 +6,12 @@
 
 mod threads;
 
-use std::collections::HashSet;
-
 use coldpress_sys::page::BLOCK_BYTES;
 use proptest::prelude::*;
 
-use super::naive::Naive;
+pub(super) use super::pair::*;
 use super::*;
-use crate::frames::hog::Hog;
-use crate::frames::{Config, FrameAllocator, Mobility, Shrunk};
-
-/// A pool that can be made; a type of its own, as a pool's type names the life of its frames.
-pub(super) trait Kind {
-    type Pool<'f>: Pool;
-
-    /// Whether its frames can be moved.
-    const MOVES: bool;
-
-    fn make(frames: &FrameAllocator) -> Self::Pool<'_>;
-}
-
-pub(super) struct Chains<const MAX: usize>;
-
-impl<const MAX: usize> Kind for Chains<MAX> {
-    type Pool<'f> = Zsmalloc<'f>;
-
-    const MOVES: bool = true;
-
-    fn make(frames: &FrameAllocator) -> Zsmalloc<'_> {
-        Zsmalloc::new(frames, MAX)
-    }
-}
-
-pub(super) struct Blocks;
-
-impl Kind for Blocks {
-    type Pool<'f> = Xvmalloc<'f>;
-
-    const MOVES: bool = false;
-
-    fn make(frames: &FrameAllocator) -> Xvmalloc<'_> {
-        Xvmalloc::new(frames)
-    }
-}
-
-pub(super) struct Scattered<const BLOCKS: usize, const GRANULARITY: usize, const RESERVE: usize>;
-
-impl<const BLOCKS: usize, const GRANULARITY: usize, const RESERVE: usize> Kind
-    for Scattered<BLOCKS, GRANULARITY, RESERVE>
-{
-    type Pool<'f> = Xcfmalloc<'f>;
-
-    const MOVES: bool = true;
-
-    fn make(frames: &FrameAllocator) -> Xcfmalloc<'_> {
-        let (granularity, reserve) = (Bytes(GRANULARITY), PageCount(RESERVE));
-        let config = xcfmalloc::Config { max_blocks: BLOCKS, granularity, reserve };
-        Xcfmalloc::new(frames, config)
-    }
-}
-
-pub(super) struct Packed;
-
-impl Kind for Packed {
-    type Pool<'f> = Segments<'f>;
-
-    const MOVES: bool = true;
-
-    fn make(frames: &FrameAllocator) -> Segments<'_> {
-        Segments::new(frames)
-    }
-}
+use crate::frames::{FrameAllocator, Mobility, Shrunk};
 
 /// The tests that every pool must pass.
 macro_rules! suite {
@@ -88,8 +23,8 @@ macro_rules! suite {
                 #![proptest_config(ProptestConfig::with_cases(32))]
 
                 #[test]
-                fn agrees_with_a_map(steps in prop::collection::vec(step(), 1..40)) {
-                    run_steps::<$kind>(steps);
+                fn agrees_with_a_map(steps in steps()) {
+                    operations::run::<$kind>(steps);
                 }
             }
 
@@ -114,8 +49,8 @@ macro_rules! suite {
             }
 
             #[test]
-            fn names_that_are_not_in_use_are_noticed() {
-                bad_names::<$kind>();
+            fn handles_of_no_object_are_refused() {
+                bad_handles::<$kind>();
             }
 
             #[test]
@@ -151,6 +86,11 @@ macro_rules! suite {
     )+ };
 }
 
+/// Operations that any bytes stand for.
+fn steps() -> impl Strategy<Value = Vec<operations::Step>> {
+    prop::collection::vec(any::<u8>(), 1..150).prop_map(|bytes| operations::steps(&bytes).collect())
+}
+
 suite! {
     zsmalloc_of_1: Chains<1>;
     zsmalloc_of_4: Chains<4>;
@@ -160,176 +100,6 @@ suite! {
     xcfmalloc_of_2: Scattered<2, 64, 1>;
     xcfmalloc_of_4: Scattered<4, 16, 1>;
     segment: Packed;
-}
-
-pub(super) fn sixteen_mib() -> FrameAllocator {
-    let frames = FrameAllocator::new();
-    frames.init(Config::one_zone(Bytes(8 * BLOCK_BYTES))).unwrap();
-    frames
-}
-
-/// Twelve blocks, of which two are core and three more can be added.
-pub(super) fn two_zones() -> FrameAllocator {
-    let frames = FrameAllocator::new();
-    let blocks = |count| Bytes(count * BLOCK_BYTES);
-    let (span, online) = (blocks(12), blocks(9));
-    frames.init(Config { core: Some(blocks(2)), online, ..Config::one_zone(span) }).unwrap();
-    frames
-}
-
-/// Room for a few thousand objects of a pool, in both zones if it can move them.
-fn room_for<K: Kind>() -> FrameAllocator {
-    if K::MOVES { two_zones() } else { sixteen_mib() }
-}
-
-/// Bytes that differ between objects and along each object.
-fn contents(seed: u32, size: Bytes) -> Vec<u8> {
-    let words = (0..).map(|index: u32| (seed ^ index).wrapping_mul(0x9e37_79b1).rotate_left(11));
-    words.flat_map(u32::to_ne_bytes).take(size.0).collect()
-}
-
-/// A pool beside its oracle, with the names of what both hold.
-pub(super) struct Pair<'f, K: Kind> {
-    pub(super) pool: K::Pool<'f>,
-    naive: Naive,
-    pub(super) held: Vec<(Handle, Handle)>,
-    frames: &'f FrameAllocator,
-    pub(super) hog: Hog<'f>,
-    seed: u32,
-}
-
-impl<'f, K: Kind> Pair<'f, K> {
-    pub(super) fn new(frames: &'f FrameAllocator) -> Self {
-        let pool = K::make(frames);
-        let hog = Hog::new(frames);
-        Self { pool, naive: Naive::default(), held: Vec::new(), frames, hog, seed: 0 }
-    }
-
-    /// Allocates and writes in both. `false` when the pool has no frame.
-    pub(super) fn store(&mut self, size: Bytes) -> bool {
-        self.seed += 1;
-        match self.pool.alloc(size) {
-            Ok(handle) => {
-                let oracle = self.naive.alloc(size).unwrap();
-                self.held.push((handle, oracle));
-                self.write(self.held.len() - 1);
-                true
-            }
-            Err(AllocError::NoFrame) => false,
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    pub(super) fn write(&mut self, which: usize) {
-        let (handle, oracle) = self.held[which];
-        self.seed += 1;
-        let bytes = contents(self.seed, self.naive.size(oracle));
-        self.pool.write(handle, &bytes);
-        self.naive.write(oracle, &bytes);
-    }
-
-    pub(super) fn verify(&mut self, which: usize) {
-        let (handle, oracle) = self.held[which];
-        assert_eq!(self.pool.size(handle), self.naive.size(oracle));
-        let expected = self.naive.read(oracle, <[u8]>::to_vec);
-        self.pool.read(handle, |bytes| assert!(bytes == expected, "{handle:?} changed"));
-    }
-
-    pub(super) fn free(&mut self, which: usize) {
-        self.verify(which);
-        let (handle, oracle) = self.held.swap_remove(which);
-        self.pool.free(handle);
-        self.naive.free(oracle);
-    }
-
-    /// Compares everything, and holds the pool's figures to the frames really taken.
-    pub(super) fn check(&mut self) {
-        self.pool.check();
-        self.frames.check();
-        (0..self.held.len()).for_each(|which| self.verify(which));
-        let names: HashSet<_> = self.held.iter().map(|(handle, _)| handle.0).collect();
-        assert!(names.len() == self.held.len() && !names.contains(&0), "a name was given twice");
-        let (stats, expected) = (self.pool.stats(), self.naive.stats());
-        assert_eq!(stats.objects, expected.objects);
-        assert_eq!(stats.bytes_stored, expected.bytes_stored);
-        let tables = stats.metadata - Bytes(size_of::<K::Pool<'f>>());
-        assert_eq!(stats.frames + tables.pages_up() + self.hog.held(), self.frames.frames_used());
-    }
-
-    /// Frees what is left and expects every frame back.
-    pub(super) fn finish(mut self) {
-        (0..self.held.len()).rev().for_each(|which| self.free(which));
-        self.hog.leave(usize::MAX);
-        self.check();
-        assert_eq!(self.frames.frames_used(), PageCount(0));
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    /// Objects of sizes from the first on, this far apart.
-    Store {
-        size: usize,
-        step: usize,
-        count: usize,
-    },
-    Free {
-        first: usize,
-        count: usize,
-    },
-    Write(usize),
-    /// Takes frames away until so many are free.
-    Leave(usize),
-    /// Blocks to shrink to, and to add.
-    Shrink(usize),
-    Grow(usize),
-    /// Bytes to move.
-    Compact(usize),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        5 => (1_usize..=4096, prop_oneof![Just(0_usize), 1_usize..40], 1_usize..120)
-            .prop_map(|(size, step, count)| Step::Store { size, step, count }),
-        4 => (any::<usize>(), 1_usize..150).prop_map(|(first, count)| Step::Free { first, count }),
-        2 => any::<usize>().prop_map(Step::Write),
-        1 => prop_oneof![Just(usize::MAX), 0_usize..300].prop_map(Step::Leave),
-        1 => (0_usize..12).prop_map(Step::Shrink),
-        1 => (1_usize..6).prop_map(Step::Grow),
-        2 => prop_oneof![Just(usize::MAX), 0_usize..40_000].prop_map(Step::Compact),
-    ]
-}
-
-fn run_steps<K: Kind>(steps: Vec<Step>) {
-    let frames = two_zones();
-    let mut pair = Pair::<K>::new(&frames);
-    for step in steps {
-        match step {
-            Step::Store { size, step, count } => {
-                for index in 0..count {
-                    if !pair.store(Bytes((size + index * step - 1) % 4096 + 1)) {
-                        break;
-                    }
-                }
-            }
-            Step::Free { first, count } => {
-                for turn in 0..count.min(pair.held.len()) {
-                    pair.free(first.wrapping_add(turn * 13) % pair.held.len());
-                }
-            }
-            Step::Write(which) if !pair.held.is_empty() => pair.write(which % pair.held.len()),
-            Step::Write(_) => {}
-            Step::Leave(free) => pair.hog.leave(free),
-            Step::Shrink(blocks) => {
-                let shrunk = pair.pool.shrink_frames(Bytes(blocks * BLOCK_BYTES));
-                assert_eq!(shrunk.online, frames.online());
-            }
-            Step::Grow(blocks) => drop(frames.grow(Bytes(blocks * BLOCK_BYTES))),
-            Step::Compact(budget) => drop(pair.pool.compact(Bytes(budget))),
-        }
-        pair.check();
-    }
-    pair.finish();
 }
 
 fn every_size<K: Kind>() {
@@ -395,17 +165,44 @@ fn dropping<K: Kind>() {
     assert_eq!(frames.frames_used(), PageCount(0));
 }
 
-fn bad_names<K: Kind>() {
-    let frames = sixteen_mib();
-    let pool = K::make(&frames);
+fn bad_handles<K: Kind>() {
+    let (frames, others) = (sixteen_mib(), sixteen_mib());
+    let (pool, other) = (K::make(&frames), K::make(&others));
     let handle = pool.alloc(Bytes(77)).unwrap();
-    let other = pool.alloc(Bytes(77)).unwrap();
-    pool.free(handle);
-    for name in [handle, Handle(0), Handle(511), Handle(512), Handle(u32::MAX)] {
-        let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pool.size(name)));
-        assert!(attempt.is_err(), "{name:?} passed");
+    // A foreign one, of a name that is in use here.
+    let foreign = other.alloc(Bytes(77)).unwrap();
+    assert_eq!(foreign.name(), handle.name());
+    let kept = pool.alloc(Bytes(77)).unwrap();
+    pool.write(kept, &[7; 77]).unwrap();
+    if CHECKS_HANDLES {
+        refuses(&pool, foreign);
     }
-    assert_eq!(pool.size(other), Bytes(77));
+    pool.free(handle).unwrap();
+    for name in [handle.name(), 0, 341, 511, 512, u32::MAX] {
+        refuses(&pool, Handle::new(name));
+    }
+    refuses(&pool, handle);
+    refuses(&pool, foreign);
+    // The name is given again, many times: the old handle must not reach the new object.
+    for _ in 0..600 {
+        let again = pool.alloc(Bytes(77)).unwrap();
+        assert_eq!(again.name(), handle.name());
+        if CHECKS_HANDLES {
+            assert_ne!(again, handle);
+            refuses(&pool, handle);
+        }
+        pool.free(again).unwrap();
+    }
+    pool.read(kept, |bytes| assert_eq!(bytes, [7; 77])).unwrap();
+    // The table went with the last object, and comes again.
+    pool.free(kept).unwrap();
+    assert_eq!(frames.frames_used(), PageCount(0));
+    refuses(&pool, handle);
+    let again = pool.alloc(Bytes(77)).unwrap();
+    assert_eq!(again.name(), handle.name());
+    if CHECKS_HANDLES {
+        refuses(&pool, handle);
+    }
 }
 
 fn moving_frames<K: Kind>() {
@@ -498,4 +295,14 @@ fn classes_add_up<K: Kind>() {
     });
     assert_eq!((used, pages), (stats.objects, stats.frames));
     pair.finish();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// What the fuzzer runs.
+    #[test]
+    fn any_bytes_are_operations(bytes in prop::collection::vec(any::<u8>(), 0..150)) {
+        operations::run_bytes(&bytes);
+    }
 }

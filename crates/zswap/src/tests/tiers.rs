@@ -126,7 +126,7 @@ fn a_damaged_page_is_left_for_its_load_to_report() {
     store_records(&mut world, 0..100);
     let oldest = world.zswap.index.get(Key::new(0, 0)).unwrap();
     let Place::Pool { handle, .. } = world.zswap.entries[oldest].place else { unreachable!() };
-    world.zswap.pool.held().objects.get_mut(&handle.0).unwrap()[9] ^= 1;
+    world.zswap.pool.held().objects.get_mut(&handle).unwrap()[9] ^= 1;
     age(&mut world.zswap);
     assert!(!is_dense(&world, 0) && is_dense(&world, 1));
     assert_eq!(world.zswap.counters.reject_age_corrupt, 1);

@@ -55,11 +55,11 @@ impl Layout<'_> {
                     seen.listed += usize::from(!parked);
                     (at, before) = (hole.end(), Some(hole));
                 }
-                Tag::Block { handle, slack, after_hole } => {
-                    let location = Location::of(handles, handle);
-                    assert_eq!((location.at, location.order), (at, head.order), "{handle:?}");
+                Tag::Block { name, slack, after_hole } => {
+                    let location = Location::of(handles, name);
+                    assert_eq!((location.at, location.order), (at, head.order), "{name:?}");
                     if !head.draining {
-                        assert_eq!(after_hole, before.is_some(), "{handle:?}");
+                        assert_eq!(after_hole, before.is_some(), "{name:?}");
                         assert!(!after_hole || before == Some(self.space.hole_before(at)));
                     }
                     let length = location.block(slack);

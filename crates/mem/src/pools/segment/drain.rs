@@ -216,22 +216,22 @@ impl Layout<'_> {
 
     /// Moves what lies at `at`, in a segment that is drained, if it is an object.
     fn move_out(&mut self, handles: &HandleTable<'_>, at: Place) -> Moved {
-        let (handle, slack) = match self.space.tag(at) {
+        let (name, slack) = match self.space.tag(at) {
             Tag::Hole { hole, parked } => {
                 if !parked {
                     self.holes.remove(&mut self.space, hole);
                 }
                 return Moved::Next(hole.end());
             }
-            Tag::Block { handle, slack, .. } => (handle, slack),
+            Tag::Block { name, slack, .. } => (name, slack),
         };
-        let Some(mut pinned) = handles.try_pin(handle) else { return Moved::InUse };
+        let Some(mut pinned) = handles.try_pin(name) else { return Moved::InUse };
         let from = Location::from_word(pinned.word());
-        assert_eq!(from.at, at, "a block is named by its handle");
+        assert_eq!(from.at, at, "a block is named by its name");
         let wanted = block_of(from.size);
         let Some(hole) = self.find_or_grow(wanted) else { return Moved::NoPlace };
         let to = Location { at: hole.at, order: hole.order, size: from.size };
-        self.take(hole, wanted, handle);
+        self.take(hole, wanted, name);
         // SAFETY: the object is pinned. Its new block is named by nobody yet.
         unsafe {
             self.space.object(to.at, to.size).copy_from_slice(self.space.object(at, to.size))
@@ -282,10 +282,10 @@ impl Layout<'_> {
                     open = Some(Hole { length: before.length + hole.length, ..before });
                     at = hole.end();
                 }
-                Tag::Block { handle, slack, .. } => {
-                    self.space.set_block(at, handle, slack, open.is_some());
+                Tag::Block { name, slack, .. } => {
+                    self.space.set_block(at, name, slack, open.is_some());
                     self.close(open.take());
-                    at += Location::of(handles, handle).block(slack) as u64;
+                    at += Location::of(handles, name).block(slack) as u64;
                 }
             }
         }

@@ -15,7 +15,7 @@
 //! Invariants, while nobody has the lock of the layout:
 //! 1. Blocks and holes cover a segment without gaps. No two holes are side by side, and a hole is
 //!    in its list, but in a segment that is drained.
-//! 2. A handle word names a block with that handle in its tag, and each block is named by one.
+//! 2. A handle word names a block with its name in the tag, and each block is named by one.
 //! 3. A segment that is not drained is in the list of its fullness; `live` is the sum of its
 //!    blocks. None is empty.
 //! 4. After a failed allocation the objects and their bytes are as they were.
@@ -32,9 +32,11 @@ mod tests;
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
+use super::handle::Name;
 use super::handles::HandleTable;
 use super::{
-    AllocError, ClassStats, Compacted, Handle, OBJECT_MAX, Pool, PoolStats, STEP, check_size,
+    AllocError, ClassStats, Compacted, Handle, OBJECT_MAX, Pool, PoolStats, STEP, UnknownHandle,
+    check_size,
 };
 use crate::frames::{Descriptor, FrameAllocator, FrameId, Migrate, MoveClaim, Shrunk};
 use drain::Drain;
@@ -78,9 +80,9 @@ impl Location {
         Segment::of(self.at, self.order)
     }
 
-    /// That of a handle in use.
-    fn of(handles: &HandleTable<'_>, handle: Handle) -> Self {
-        Self::from_word(handles.get(handle).expect("the handle is allocated"))
+    /// That of a name in use.
+    fn of(handles: &HandleTable<'_>, name: Name) -> Self {
+        Self::from_word(handles.get_named(name).expect("the name is in use"))
     }
 
     /// The length of its block, with so much slack.
@@ -169,12 +171,16 @@ impl<'f> Segments<'f> {
     }
 
     /// Calls `f` with the object's bytes, which nobody else uses meanwhile.
-    fn with_bytes<R>(&self, handle: Handle, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+    fn with_bytes<R>(
+        &self,
+        handle: Handle,
+        f: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, UnknownHandle> {
+        let pinned = self.handles.pin(handle)?;
         let Location { at, size, .. } = Location::from_word(pinned.word());
         // SAFETY: the word names a block of this size (invariant 2), which is pinned until `f`
         // returns.
-        f(unsafe { self.space.object(at, size) })
+        Ok(f(unsafe { self.space.object(at, size) }))
     }
 }
 
@@ -185,7 +191,7 @@ impl Layout<'_> {
     }
 
     /// Makes a block in a hole that is in its list: the tag is all that is written.
-    fn take(&mut self, hole: Hole, wanted: usize, handle: Handle) {
+    fn take(&mut self, hole: Hole, wanted: usize, name: Name) {
         self.holes.remove(&mut self.space, hole);
         let rest = hole.length - wanted;
         let slack = if rest >= BLOCK_MIN {
@@ -198,7 +204,7 @@ impl Layout<'_> {
             self.space.set_after_hole(hole, false);
             rest
         };
-        self.space.set_block(hole.at, handle, slack, false);
+        self.space.set_block(hole.at, name, slack, false);
         self.add_live(hole.segment(), (wanted + slack) as isize);
     }
 
@@ -267,7 +273,7 @@ impl Pool for Segments<'_> {
             layout.drop_empty();
             return Err(AllocError::NoFrame);
         };
-        layout.take(hole, wanted, handle);
+        layout.take(hole, wanted, handle.name);
         drop(pinned);
         layout.bytes_stored += size;
         layout.touched = true;
@@ -275,29 +281,31 @@ impl Pool for Segments<'_> {
         Ok(handle)
     }
 
-    fn free(&self, handle: Handle) {
-        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
+        let pinned = self.handles.pin(handle)?;
         let location = Location::from_word(pinned.word());
         let layout = &mut *self.layout.lock();
-        self.handles.remove(handle, pinned);
+        self.handles.remove(handle.name, pinned);
         layout.release(location);
         layout.bytes_stored -= Bytes(location.size);
         layout.touched = true;
         layout.clean(&self.handles);
+        Ok(())
     }
 
-    fn size(&self, handle: Handle) -> Bytes {
-        Bytes(Location::of(&self.handles, handle).size)
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle> {
+        let word = self.handles.get(handle)?;
+        Ok(Bytes(Location::from_word(word).size))
     }
 
-    fn write(&self, handle: Handle, bytes: &[u8]) {
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
         self.with_bytes(handle, |object| {
             assert_eq!(bytes.len(), object.len(), "an object is written whole");
             object.copy_from_slice(bytes);
-        });
+        })
     }
 
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle> {
         self.with_bytes(handle, |object| f(object))
     }
 

@@ -5,7 +5,7 @@
 //! that was partly drained, the frames between head and first block may be gone.
 //!
 //! ```text
-//! block: tag | object | slack       tag:  handle 25 bits, slack 5 bits, AFTER_HOLE
+//! block: tag | object | slack       tag:  name 25 bits, slack 5 bits, AFTER_HOLE
 //! hole:  tag | next | prev | .. | length     tag: length 21 bits, order 4 bits, PARKED, HOLE
 //! ```
 //!
@@ -23,8 +23,8 @@ use core::slice;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use crate::frames::{FrameAllocator, FrameId, ORDER_MAX};
-use crate::pools::Handle;
-use crate::pools::handles::HANDLE_BITS;
+use crate::pools::handle::Name;
+use crate::pools::handles::NAME_BITS;
 
 /// Bytes of a tag: what a block costs beside its object.
 pub(super) const TAG: usize = size_of::<u32>();
@@ -38,13 +38,13 @@ const PARKED: u32 = 1 << 30;
 /// Of a block: a hole ends where it starts. Not kept up while the segment is drained.
 const AFTER_HOLE: u32 = 1 << 30;
 const SLACK_SHIFT: u32 = 25;
-const HANDLE_MASK: u32 = (1 << SLACK_SHIFT) - 1;
+const NAME_MASK: u32 = (1 << SLACK_SHIFT) - 1;
 const SLACK_MASK: u32 = 31;
 const ORDER_SHIFT: u32 = 21;
 const ORDER_MASK: u32 = 15;
 const LENGTH_MASK: u32 = (1 << ORDER_SHIFT) - 1;
 
-const _: () = assert!(HANDLE_BITS <= SLACK_SHIFT);
+const _: () = assert!(NAME_BITS <= SLACK_SHIFT);
 const _: () = assert!(BLOCK_MIN - 1 <= SLACK_MASK as usize);
 const _: () = assert!(PAGE_BYTES << ORDER_MAX <= 1 << ORDER_SHIFT);
 
@@ -142,7 +142,7 @@ impl Hole {
 /// What lies at a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tag {
-    Block { handle: Handle, slack: usize, after_hole: bool },
+    Block { name: Name, slack: usize, after_hole: bool },
     Hole { hole: Hole, parked: bool },
 }
 
@@ -162,15 +162,15 @@ impl Space<'_> {
             return Tag::Hole { hole: Hole { at, length, order }, parked: tag & PARKED != 0 };
         }
         let slack = (tag >> SLACK_SHIFT & SLACK_MASK) as usize;
-        let handle = Handle(tag & HANDLE_MASK);
-        Tag::Block { handle, slack, after_hole: tag & AFTER_HOLE != 0 }
+        let name = Name(tag & NAME_MASK);
+        Tag::Block { name, slack, after_hole: tag & AFTER_HOLE != 0 }
     }
 
     /// Writes the tag of a block.
-    pub(super) fn set_block(&mut self, at: Place, handle: Handle, slack: usize, after_hole: bool) {
-        debug_assert!(handle.0 <= HANDLE_MASK && slack <= SLACK_MASK as usize);
+    pub(super) fn set_block(&mut self, at: Place, name: Name, slack: usize, after_hole: bool) {
+        debug_assert!(name.0 <= NAME_MASK && slack <= SLACK_MASK as usize);
         let flag = if after_hole { AFTER_HOLE } else { 0 };
-        self.set_word(at, handle.0 | (slack as u32) << SLACK_SHIFT | flag);
+        self.set_word(at, name.0 | (slack as u32) << SLACK_SHIFT | flag);
     }
 
     /// Says to what lies at the end of a hole, a block or the end of the segment, whether the hole
@@ -179,8 +179,8 @@ impl Space<'_> {
         let segment = hole.segment();
         if hole.end() == self.end(segment) {
             self.head_mut(segment).ends_in_hole = after_hole;
-        } else if let Tag::Block { handle, slack, .. } = self.tag(hole.end()) {
-            self.set_block(hole.end(), handle, slack, after_hole);
+        } else if let Tag::Block { name, slack, .. } = self.tag(hole.end()) {
+            self.set_block(hole.end(), name, slack, after_hole);
         }
     }
 

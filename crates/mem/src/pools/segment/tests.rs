@@ -26,12 +26,12 @@ fn density(pool: &Segments<'_>) -> usize {
     stats.frames.bytes().0 * 1000 / stats.bytes_stored.0
 }
 
-/// Objects until `count` are there, each with the number of its handle in it.
+/// Objects until `count` are there, each with its name in it.
 fn fill(pool: &mut Segments<'_>, held: &mut Vec<Handle>, count: usize) {
     while held.len() < count {
         let handle = pool.alloc(size(held.len())).unwrap();
-        let bytes = vec![handle.0 as u8; pool.size(handle).0];
-        pool.write(handle, &bytes);
+        let bytes = vec![handle.name() as u8; pool.size(handle).unwrap().0];
+        pool.write(handle, &bytes).unwrap();
         held.push(handle);
     }
 }
@@ -40,8 +40,9 @@ fn fill(pool: &mut Segments<'_>, held: &mut Vec<Handle>, count: usize) {
 fn drop_one(pool: &mut Segments<'_>, held: &mut Vec<Handle>, turn: usize) {
     let which = turn.wrapping_mul(0x9e37_79b1) % held.len();
     let handle = held.swap_remove(which);
-    pool.read(handle, |bytes| assert!(bytes.iter().all(|byte| *byte == handle.0 as u8)));
-    pool.free(handle);
+    let is_its = |bytes: &[u8]| bytes.iter().all(|byte| *byte == handle.name() as u8);
+    assert!(pool.read(handle, is_its).unwrap());
+    pool.free(handle).unwrap();
 }
 
 #[test]
@@ -77,8 +78,8 @@ fn a_steady_state_stays_dense_and_hardly_copies() {
     for turn in 0..30_000 {
         drop_one(&mut pool, &mut held, turn);
         let handle = pool.alloc(size(turn * 7)).unwrap();
-        let bytes = vec![handle.0 as u8; pool.size(handle).0];
-        pool.write(handle, &bytes);
+        let bytes = vec![handle.name() as u8; pool.size(handle).unwrap().0];
+        pool.write(handle, &bytes).unwrap();
         held.push(handle);
     }
     pool.check();
@@ -159,7 +160,9 @@ fn the_last_object_of_a_drained_segment_takes_it_along() {
     // Nothing is moved, so that the objects are freed where they are.
     pair.pool.layout.get_mut().wait = u32::MAX;
     let inside: Vec<_> = (0..pair.held.len())
-        .filter(|which| Location::of(&pair.pool.handles, pair.held[*which].0).segment() == segment)
+        .filter(|which| {
+            Location::of(&pair.pool.handles, pair.held[*which].0.name).segment() == segment
+        })
         .collect();
     assert!(inside.len() > 3);
     inside.into_iter().rev().for_each(|which| pair.free(which));
@@ -236,7 +239,7 @@ proptest! {
             .flat_map(|length| [(*length).min(4096), 1])
             .map(|length| pool.alloc(Bytes(length)).unwrap())
             .collect();
-        handles.iter().step_by(2).for_each(|handle| pool.free(*handle));
+        handles.iter().step_by(2).for_each(|handle| pool.free(*handle).unwrap());
         pool.check();
         for size in wanted {
             let wanted = block_of(size);
@@ -253,8 +256,8 @@ proptest! {
                             }
                             hole.end()
                         }
-                        Tag::Block { handle, slack, .. } => {
-                            at + Location::of(&pool.handles, handle).block(slack) as u64
+                        Tag::Block { name, slack, .. } => {
+                            at + Location::of(&pool.handles, name).block(slack) as u64
                         }
                     };
                 }

@@ -49,15 +49,15 @@ fn store(pool: &impl Pool, random: &mut Random) -> Option<Object> {
     let size = Bytes(1 + random.below(size));
     let handle = pool.alloc(size).ok()?;
     let object = Object { handle, seed: random.0, size };
-    pool.write(handle, &contents(object.seed, size));
+    pool.write(handle, &contents(object.seed, size)).unwrap();
     Some(object)
 }
 
 fn verify(pool: &impl Pool, object: Object, seed: u32) {
-    assert_eq!(pool.size(object.handle), object.size, "seed {seed}");
+    assert_eq!(pool.size(object.handle), Ok(object.size), "seed {seed}");
     let expected = contents(object.seed, object.size);
     let is_same = pool.read(object.handle, |bytes| bytes == expected);
-    assert!(is_same, "seed {seed}: {:?} changed", object.handle);
+    assert!(is_same.unwrap(), "seed {seed}: {:?} changed", object.handle);
 }
 
 /// Stores, reads, writes, frees, gives away and takes; returns what it still has.
@@ -72,12 +72,12 @@ fn work<K: Kind>(world: &World<'_, '_, K>, seed: u32) -> Vec<Object> {
         verify(world.pool, *object, seed);
         match random.below(6) {
             0 | 1 => {
-                world.pool.free(object.handle);
+                world.pool.free(object.handle).unwrap();
                 held.swap_remove(which);
             }
             2 => {
                 object.seed = random.0;
-                world.pool.write(object.handle, &contents(object.seed, object.size));
+                world.pool.write(object.handle, &contents(object.seed, object.size)).unwrap();
             }
             3 => {
                 let mut given = world.given.lock().unwrap();
@@ -144,7 +144,7 @@ pub(super) fn several_threads<K: Kind>() {
         assert_eq!(pool.stats().objects, left.len(), "seed {seed}");
         for object in left {
             verify(&pool, object, seed);
-            pool.free(object.handle);
+            pool.free(object.handle).unwrap();
         }
         pool.check();
         assert_eq!(frames.frames_used(), PageCount(0), "seed {seed}");
@@ -159,8 +159,8 @@ pub(super) fn reading<K: Kind>() {
     let mut pair = with_holes::<K>(&frames, 1000);
     for which in (0..pair.held.len()).step_by(30) {
         let (handle, _) = pair.held[which];
-        let expected = pair.pool.read(handle, <[u8]>::to_vec);
-        pair.pool.read(handle, |bytes| {
+        let expected = pair.pool.read(handle, <[u8]>::to_vec).unwrap();
+        let stir = |bytes: &[u8]| {
             for budget in [1, 3000, usize::MAX] {
                 pair.pool.compact(Bytes(budget));
             }
@@ -169,11 +169,13 @@ pub(super) fn reading<K: Kind>() {
             let new = (0..).map_while(|size| pair.pool.alloc(Bytes(size * 19 % 4096 + 1)).ok());
             let new: Vec<_> = new.collect();
             for handle in &new {
-                pair.pool.write(*handle, &vec![0xee; pair.pool.size(*handle).0]);
+                let size = pair.pool.size(*handle).unwrap().0;
+                pair.pool.write(*handle, &vec![0xee; size]).unwrap();
             }
             assert!(bytes == expected, "{handle:?} changed under its reader");
-            new.into_iter().for_each(|handle| pair.pool.free(handle));
-        });
+            new.into_iter().for_each(|handle| pair.pool.free(handle).unwrap());
+        };
+        pair.pool.read(handle, stir).unwrap();
         let _ = frames.grow(Bytes(BLOCK_BYTES));
         pair.check();
     }

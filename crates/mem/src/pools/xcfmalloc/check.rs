@@ -41,19 +41,19 @@ impl Xcfmalloc<'_> {
         let blocks = &*self.blocks.lock();
         assert_eq!(blocks.compaction.isolated, NO_FRAME, "a frame was left isolated");
         let (mut objects, mut in_chains) = (0, Census::default());
-        self.handles.for_each(|handle, word| {
+        self.handles.for_each(|name, word| {
             let Location { first, size } = Location::from_word(word);
-            assert_eq!(blocks.get(first).handle(), handle, "the first block knows another");
+            assert_eq!(blocks.get(first).name(), name, "the first block knows another");
             let (mut length, mut prev) = (0, blocks.get(first).prev);
             for block in blocks.space.chain(first) {
                 let descriptor = blocks.get(block);
                 let role = if block == first { Role::First } else { Role::Later };
-                assert_eq!(descriptor.role, role, "a block of {handle:?}");
-                assert_eq!(descriptor.prev, prev, "the chain of {handle:?} is broken");
+                assert_eq!(descriptor.role, role, "a block of {name:?}");
+                assert_eq!(descriptor.prev, prev, "the chain of {name:?} is broken");
                 (length, prev) = (length + usize::from(descriptor.length), block);
                 in_chains.add(blocks, block);
             }
-            assert_eq!(length, usize::from(size), "the length of {handle:?}");
+            assert_eq!(length, usize::from(size), "the length of {name:?}");
             objects += 1;
         });
         let (mut used, mut free, mut frames) = (Census::default(), Census::default(), 0);
@@ -64,7 +64,7 @@ impl Xcfmalloc<'_> {
                 if blocks.get(block).is_free() { &mut free } else { &mut used }.add(blocks, block);
             }
         });
-        assert_eq!(used, in_chains, "blocks and handles differ");
+        assert_eq!(used, in_chains, "blocks and names differ");
         assert_eq!((frames, used.granules), (blocks.occupied(), blocks.used), "frames or granules");
         let (listed, empty) = blocks.check_lists();
         assert_eq!(listed, free, "free blocks and lists differ");

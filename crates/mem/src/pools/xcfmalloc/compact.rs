@@ -205,7 +205,7 @@ impl Blocks<'_> {
     fn relocate_one_of(&mut self, frame: u32, handles: &HandleTable<'_>) -> Relocated {
         let pin = |block| {
             let first = self.first_of(block);
-            Some((first, handles.try_pin(self.get(first).handle())?))
+            Some((first, handles.try_pin(self.get(first).name())?))
         };
         let found = {
             let mut used = self.blocks_of(frame).filter(|block| !self.get(*block).is_free());
@@ -227,7 +227,7 @@ impl Blocks<'_> {
     /// Makes the first descriptors of an object and of a new chain trade blocks and the rest of
     /// their chains.
     fn exchange(&mut self, object: BlockRef, new: BlockRef) {
-        let handle = self.get(object).handle();
+        let name = self.get(object).name();
         let (of_object, of_new) = (self.get(object).clone(), self.get(new).clone());
         for (name, block) in [(object, of_new), (new, of_object)] {
             self.set_header(block.place, name);
@@ -236,7 +236,7 @@ impl Blocks<'_> {
             }
             *self.get_mut(name) = block;
         }
-        self.set_handle(object, handle);
+        self.set_name(object, name);
     }
 
     /// Moves a frame's blocks to `to`, and frees it. `false`, and nothing done, when it is none of
@@ -292,7 +292,7 @@ impl Blocks<'_> {
             // An object is pinned with the first of its blocks here.
             let first = self.first_of(block);
             if self.space.chain(first).find(is_here) == Some(block) {
-                *pin = handles.try_pin(self.get(first).handle());
+                *pin = handles.try_pin(self.get(first).name());
                 return pin.is_some();
             }
             true

@@ -15,9 +15,9 @@ use core::slice;
 
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
-use super::super::Handle;
 use super::super::bounce::Bounce;
 use super::super::descriptor_ref::DescriptorRef;
+use super::super::handle::Name;
 use super::blocks::Blocks;
 use crate::frames::{FrameAllocator, FrameId};
 
@@ -70,7 +70,7 @@ pub(super) struct Block {
     pub(super) place: Place,
     /// The neighbours on the list of free blocks, or in the chain of an object.
     pub(super) next: BlockRef,
-    /// In the first block of an object, the number of its handle.
+    /// In the first block of an object, its name.
     pub(super) prev: BlockRef,
     /// Bytes of the object in the block, if it is used; granules of the block, if it is free.
     pub(super) length: u16,
@@ -84,10 +84,10 @@ impl Block {
         self.role == Role::Free
     }
 
-    /// The handle of the object that begins here.
-    pub(super) fn handle(&self) -> Handle {
-        assert_eq!(self.role, Role::First, "the first block knows the handle");
-        Handle(self.prev.to_word())
+    /// The name of the object that begins here.
+    pub(super) fn name(&self) -> Name {
+        assert_eq!(self.role, Role::First, "the first block knows the name");
+        Name(self.prev.to_word())
     }
 }
 
@@ -250,9 +250,9 @@ impl Blocks<'_> {
         block
     }
 
-    /// Notes the handle of a new object.
-    pub(super) fn set_handle(&mut self, first: BlockRef, handle: Handle) {
-        self.get_mut(first).prev = BlockRef::from_word(handle.0);
+    /// Notes the name of a new object.
+    pub(super) fn set_name(&mut self, first: BlockRef, name: Name) {
+        self.get_mut(first).prev = BlockRef::from_word(name.0);
     }
 
     fn address(&self, block: BlockRef) -> NonNull<Block> {

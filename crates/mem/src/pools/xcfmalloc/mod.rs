@@ -21,7 +21,7 @@
 //!
 //! Invariants:
 //! 1. While nobody has the lock of the blocks, every used handle word names the first block of a
-//!    chain in use, which holds as many bytes as it says and knows the handle.
+//!    chain in use, which holds as many bytes as it says and knows the name.
 //! 2. After a failed allocation nothing has changed but the reserve.
 
 mod blocks;
@@ -38,7 +38,8 @@ use super::bounce::Bounce;
 use super::handles::HandleTable;
 use super::pin::Pinned;
 use super::{
-    AllocError, ClassStats, Compacted, Handle, OBJECT_MAX, Pool, PoolStats, STEP, check_size,
+    AllocError, ClassStats, Compacted, Handle, OBJECT_MAX, Pool, PoolStats, STEP, UnknownHandle,
+    check_size,
 };
 use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 use blocks::Blocks;
@@ -130,15 +131,15 @@ impl<'f> Xcfmalloc<'f> {
             blocks.give_chain(first);
             return None;
         };
-        blocks.set_handle(first, handle);
+        blocks.set_name(first, handle.name);
         Some(handle)
     }
 
     /// Waits until nobody uses an object, and where it lies.
-    fn pin(&self, handle: Handle) -> (Pinned<'_>, Location) {
-        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+    fn pin(&self, handle: Handle) -> Result<(Pinned<'_>, Location), UnknownHandle> {
+        let pinned = self.handles.pin(handle)?;
         let location = Location::from_word(pinned.word());
-        (pinned, location)
+        Ok((pinned, location))
     }
 }
 
@@ -153,37 +154,39 @@ impl Pool for Xcfmalloc<'_> {
         handle.ok_or(AllocError::NoFrame)
     }
 
-    fn free(&self, handle: Handle) {
-        let (pinned, location) = self.pin(handle);
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
+        let (pinned, location) = self.pin(handle)?;
         let mut blocks = self.blocks.lock();
-        self.handles.remove(handle, pinned);
+        self.handles.remove(handle.name, pinned);
         blocks.give_chain(location.first);
         blocks.release_if_unused();
         blocks.compaction.wake();
+        Ok(())
     }
 
-    fn size(&self, handle: Handle) -> Bytes {
-        let word = self.handles.get(handle).expect("the handle is allocated");
-        Bytes(Location::from_word(word).size())
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle> {
+        let word = self.handles.get(handle)?;
+        Ok(Bytes(Location::from_word(word).size()))
     }
 
-    fn write(&self, handle: Handle, bytes: &[u8]) {
-        let (_pinned, location) = self.pin(handle);
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
+        let (_pinned, location) = self.pin(handle)?;
         assert_eq!(bytes.len(), location.size(), "an object is written whole");
         // SAFETY: the object is pinned until we return.
         unsafe { self.space.scatter(location.first, bytes) };
+        Ok(())
     }
 
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        let (_pinned, Location { first, .. }) = self.pin(handle);
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle> {
+        let (_pinned, Location { first, .. }) = self.pin(handle)?;
         if !self.space.get(first).next.is_some() {
             // SAFETY: the object is pinned until we return.
-            return f(unsafe { self.space.bytes(first) });
+            return Ok(f(unsafe { self.space.bytes(first) }));
         }
         let mut bounce = Bounce::new();
         // SAFETY: the object is pinned until we return.
         unsafe { self.space.gather(first, &mut bounce) };
-        f(bounce.bytes())
+        Ok(f(bounce.bytes()))
     }
 
     fn stats(&self) -> PoolStats {

@@ -32,7 +32,8 @@ use coldpress_sys::sync::SpinLock;
 
 use super::handles::HandleTable;
 use super::{
-    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, check_size,
+    AllocError, ClassStats, Compacted, Handle, Nobody, OBJECT_MAX, Pool, PoolStats, UnknownHandle,
+    check_size,
 };
 use crate::frames::{FrameAllocator, Shrunk};
 use blocks::{Blocks, PAYLOAD_MAX, Place};
@@ -79,12 +80,16 @@ impl<'f> Xvmalloc<'f> {
     }
 
     /// Calls `f` with the object's bytes, which nobody else uses meanwhile.
-    fn with_bytes<R>(&self, handle: Handle, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+    fn with_bytes<R>(
+        &self,
+        handle: Handle,
+        f: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, UnknownHandle> {
+        let pinned = self.handles.pin(handle)?;
         let Location { place, size } = Location::from_word(pinned.word());
         // SAFETY: the word names a block of this size (invariant 1), which is pinned until `f`
         // returns.
-        f(unsafe { place.bytes(self.frames, size.into()) })
+        Ok(f(unsafe { place.bytes(self.frames, size.into()) }))
     }
 
     /// Calls `f` with each frame that is cut into blocks, once.
@@ -116,27 +121,28 @@ impl Pool for Xvmalloc<'_> {
         Ok(handle)
     }
 
-    fn free(&self, handle: Handle) {
-        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
+        let pinned = self.handles.pin(handle)?;
         let location = Location::from_word(pinned.word());
         let mut blocks = self.blocks.lock();
-        self.handles.remove(handle, pinned);
+        self.handles.remove(handle.name, pinned);
         blocks.give(location.place, location.size());
+        Ok(())
     }
 
-    fn size(&self, handle: Handle) -> Bytes {
-        let word = self.handles.get(handle).expect("the handle is allocated");
-        Bytes(Location::from_word(word).size())
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle> {
+        let word = self.handles.get(handle)?;
+        Ok(Bytes(Location::from_word(word).size()))
     }
 
-    fn write(&self, handle: Handle, bytes: &[u8]) {
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
         self.with_bytes(handle, |object| {
             assert_eq!(bytes.len(), object.len(), "an object is written whole");
             object.copy_from_slice(bytes);
-        });
+        })
     }
 
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle> {
         self.with_bytes(handle, |object| f(object))
     }
 
@@ -187,7 +193,7 @@ impl Pool for Xvmalloc<'_> {
     fn check(&mut self) {
         let mut blocks = self.blocks.lock();
         let (mut objects, mut frames) = (0, 0);
-        self.handles.for_each(|handle, word| {
+        self.handles.for_each(|name, word| {
             let location = Location::from_word(word);
             objects += 1;
             if location.size() > PAYLOAD_MAX {
@@ -196,7 +202,7 @@ impl Pool for Xvmalloc<'_> {
             }
             let header = blocks.header(location.place);
             let fits = usize::from(header.size) == location.size().next_multiple_of(4);
-            assert!(!header.is_free() && fits, "{handle:?} lies in no block of its size");
+            assert!(!header.is_free() && fits, "{name:?} lies in no block of its size");
         });
         let (mut used, mut listed) = (frames, 0);
         self.for_each_frame(&blocks, |frame| {
@@ -205,7 +211,7 @@ impl Pool for Xvmalloc<'_> {
             used += blocks.blocks_of(frame).filter(|(_, header)| !header.is_free()).count();
         });
         assert_eq!(frames, blocks.frames_held().0, "frames with objects");
-        assert_eq!(used, objects, "blocks and handles differ");
+        assert_eq!(used, objects, "blocks and names differ");
         assert_eq!(listed, blocks.check_lists(), "free blocks and lists differ");
         drop(blocks);
         self.handles.check();

@@ -66,7 +66,7 @@ proptest! {
             if free && !held.is_empty() {
                 let handle = held.swap_remove(which % held.len());
                 let Location { place, size } = locate(&pool, handle);
-                pool.free(handle);
+                pool.free(handle).unwrap();
                 let bytes = usize::from(size).next_multiple_of(4) + 4;
                 holes.add(place.frame, place.offset.into(), bytes);
             } else {
@@ -80,7 +80,7 @@ proptest! {
             }
             pool.check();
         }
-        held.drain(..).for_each(|handle| pool.free(handle));
+        held.drain(..).for_each(|handle| pool.free(handle).unwrap());
         prop_assert_eq!(frames.frames_used().0, 0);
     }
 }

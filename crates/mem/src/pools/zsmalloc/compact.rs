@@ -80,7 +80,7 @@ impl Locked<'_, '_> {
     ) -> Option<(u16, Pinned<'h>)> {
         let mut end = self.class.objects;
         while let Some(slot) = self.slots(zspage).last_used(end) {
-            if let Some(pinned) = handles.try_pin(self.handle(zspage, slot)) {
+            if let Some(pinned) = handles.try_pin(self.name(zspage, slot)) {
                 return Some((slot, pinned));
             }
             end = slot;
@@ -88,7 +88,7 @@ impl Locked<'_, '_> {
         None
     }
 
-    /// Copies an object to another slot of its class, and makes its handle name that.
+    /// Copies an object to another slot of its class, and makes its name lead there.
     fn move_object(
         &mut self,
         mut pinned: Pinned<'_>,
@@ -97,17 +97,17 @@ impl Locked<'_, '_> {
     ) -> Bytes {
         let location = Location::from_word(pinned.word());
         let (source, target) = (Place::Slot(from, from_slot), Place::Slot(to, to_slot));
-        assert_eq!(location.place, source, "an object is named by its handle");
+        assert_eq!(location.place, source, "an object's name leads to it");
         let length = usize::from(location.size);
         let mut bounce = Bounce::new();
-        // SAFETY: the object is pinned, and no handle names its new slot yet.
+        // SAFETY: the object is pinned, and no name leads to its new slot yet.
         unsafe {
             let (first, second) = self.zspages.object(source, self.class, length);
             bounce.push(first);
             bounce.push(second);
             object::fill(self.zspages.object(target, self.class, length), bounce.bytes());
         }
-        self.set_handle(target, self.handle(from, from_slot));
+        self.set_name(target, self.name(from, from_slot));
         pinned.set(Location { place: target, ..location }.to_word());
         location.bytes()
     }

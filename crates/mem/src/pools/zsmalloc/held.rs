@@ -1,17 +1,17 @@
 //! The frames that hold a pool's objects: taken, given back, counted, and moved.
 //!
 //! Invariant: while the pool has the claim, every frame it holds names its [`Owner`], but for a
-//! huge object's between its allocation and its first handle. No frame names an owner that has not
+//! huge object's between its allocation and its first name. No frame names an owner that has not
 //! got it, but for one that is being taken or moved under the lock of its class.
 
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{PAGE_BYTES, PageCount};
 
-use super::super::Handle;
+use super::super::handle::Name;
 use super::zspage::ZspageRef;
 use crate::frames::{Descriptor, FrameAllocator, FrameId, Mobility, MoveClaim};
 
-/// The index in a frame's descriptor that says the owner is the handle of a huge object.
+/// The index in a frame's descriptor that says the owner is the name of a huge object.
 const HUGE_INDEX: u8 = u8::MAX;
 
 /// What the descriptor of a frame of the pool names.
@@ -20,7 +20,7 @@ pub(super) enum Owner {
     /// The zspage, and the frame's place in its chain.
     Zspage(ZspageRef, usize),
     /// The huge object.
-    Huge(Handle),
+    Huge(Name),
 }
 
 impl Owner {
@@ -28,14 +28,14 @@ impl Owner {
     pub(super) fn encode(self) -> (u32, u8) {
         match self {
             Self::Zspage(zspage, index) => (zspage.to_word(), index as u8),
-            Self::Huge(handle) => (handle.0, HUGE_INDEX),
+            Self::Huge(name) => (name.0, HUGE_INDEX),
         }
     }
 
     /// The reverse of [`Owner::encode`].
     pub(super) fn decode(owner: u32, index: u8) -> Self {
         match index {
-            HUGE_INDEX => Self::Huge(Handle(owner)),
+            HUGE_INDEX => Self::Huge(Name(owner)),
             _ => Self::Zspage(ZspageRef::from_word(owner), index.into()),
         }
     }

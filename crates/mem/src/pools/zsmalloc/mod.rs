@@ -4,7 +4,7 @@
 //! chosen so that next to nothing is left over at the end. A new object goes into the fullest
 //! zspage that has room; compaction moves objects from the emptiest to the fullest. An object is
 //! named by a handle, whose word in the handle table says which zspage it lies in, where, and how
-//! long it is; the handle is kept with the object, so that it can move.
+//! long it is; its name is kept with the object, so that it can move.
 //!
 //! Unlike the kernel's, a zspage holds only the frames that its objects need. So a class that holds
 //! little does not pay for long chains, and compaction ends with less than a frame to spare in each
@@ -16,7 +16,7 @@
 //! Invariants, of a class while nobody has its lock:
 //! 1. A zspage is on exactly one list: that of its class and its fullness. None is empty.
 //! 2. Every used handle word names a live zspage of the class of its size, and a used slot of it
-//!    that holds the handle; or a frame, whose owner is the handle if frames can move.
+//!    that holds the name; or a frame, whose owner is the name if frames can move.
 //! 3. After a failed allocation nothing has changed.
 
 mod compact;
@@ -35,7 +35,9 @@ use coldpress_sys::{Bytes, PageCount};
 use super::bounce::Bounce;
 use super::handles::HandleTable;
 use super::pin::Pinned;
-use super::{AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, check_size};
+use super::{
+    AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, UnknownHandle, check_size,
+};
 use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 use held::{Held, Owner};
 use lists::Lists;
@@ -80,10 +82,10 @@ impl<'f> Zsmalloc<'f> {
     }
 
     /// Waits until nobody uses an object, and where it lies.
-    fn pin(&self, handle: Handle) -> (Pinned<'_>, Location) {
-        let pinned = self.handles.pin(handle).expect("the handle is allocated");
+    fn pin(&self, handle: Handle) -> Result<(Pinned<'_>, Location), UnknownHandle> {
+        let pinned = self.handles.pin(handle)?;
         let location = Location::from_word(pinned.word());
-        (pinned, location)
+        Ok((pinned, location))
     }
 
     /// The bytes of an object: what lies in its first frame, and what lies in the next.
@@ -145,40 +147,42 @@ impl Pool for Zsmalloc<'_> {
             class.put_place(place);
             return Err(AllocError::NoFrame);
         };
-        class.set_handle(place, handle);
+        class.set_name(place, handle.name);
         Ok(handle)
     }
 
-    fn free(&self, handle: Handle) {
-        let (pinned, location) = self.pin(handle);
+    fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
+        let (pinned, location) = self.pin(handle)?;
         let mut class = self.lock(self.sizes.class_of(location.bytes()));
-        self.handles.remove(handle, pinned);
+        self.handles.remove(handle.name, pinned);
         class.put_place(location.place);
+        Ok(())
     }
 
-    fn size(&self, handle: Handle) -> Bytes {
-        let word = self.handles.get(handle).expect("the handle is allocated");
-        Location::from_word(word).bytes()
+    fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle> {
+        let word = self.handles.get(handle)?;
+        Ok(Location::from_word(word).bytes())
     }
 
-    fn write(&self, handle: Handle, bytes: &[u8]) {
-        let (_pinned, location) = self.pin(handle);
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
+        let (_pinned, location) = self.pin(handle)?;
         assert_eq!(Bytes(bytes.len()), location.bytes(), "an object is written whole");
         // SAFETY: the object is pinned until we return.
         object::fill(unsafe { self.object(location) }, bytes);
+        Ok(())
     }
 
-    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> R {
-        let (_pinned, location) = self.pin(handle);
+    fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle> {
+        let (_pinned, location) = self.pin(handle)?;
         // SAFETY: the object is pinned until we return.
         let (first, second) = unsafe { self.object(location) };
         if second.is_empty() {
-            return f(first);
+            return Ok(f(first));
         }
         let mut bounce = Bounce::new();
         bounce.push(first);
         bounce.push(second);
-        f(bounce.bytes())
+        Ok(f(bounce.bytes()))
     }
 
     fn stats(&self) -> PoolStats {
@@ -217,23 +221,23 @@ impl Pool for Zsmalloc<'_> {
                 held.add(in_use.into(), class.slots(zspage).check(in_use));
             });
         }
-        self.handles.for_each(|handle, word| {
+        self.handles.for_each(|name, word| {
             let location = Location::from_word(word);
             let number = self.sizes.class_of(location.bytes());
             match location.place {
                 Place::Slot(zspage, _) => assert_eq!(self.zspages.class_of(zspage), number),
                 Place::Frame(_) => held[number].add(1, 1),
             }
-            let known = self.lock(number).handle_of(location.place);
-            assert!(known.is_none_or(|known| known == handle), "{handle:?} is not {known:?}");
+            let known = self.lock(number).name_of(location.place);
+            assert!(known.is_none_or(|known| known == name), "{name:?} is not {known:?}");
             objects += 1;
         });
         for (number, held) in held[..self.sizes.count()].iter().enumerate() {
             assert_eq!(*held, self.lock(number).lists.held, "objects and frames of the class");
             all.add(held.objects, held.frames);
         }
-        // Every object knows its own handle, so no two words name the same one.
-        assert_eq!(all.objects as usize, objects, "objects without a handle");
+        // Every object knows its own name, so no two words name the same one.
+        assert_eq!(all.objects as usize, objects, "objects without a name");
         assert_eq!(PageCount(all.frames as usize), self.zspages.held.count(), "frames held");
         self.handles.check();
         self.zspages.check_descriptors();
@@ -256,8 +260,8 @@ impl Migrate for &Zsmalloc<'_> {
                     unsafe { class.move_frame(&self.handles, (zspage, index), (from, to)) }
                 })
             }
-            Owner::Huge(handle) => {
-                let Some(mut pinned) = self.handles.try_pin(handle) else { return false };
+            Owner::Huge(name) => {
+                let Some(mut pinned) = self.handles.try_pin(name) else { return false };
                 let location = Location::from_word(pinned.word());
                 if location.place != Place::Frame(from) {
                     return false;

@@ -1,9 +1,9 @@
 //! Where objects lie, and their bytes.
 //!
-//! A slot holds the object and, in its last four bytes, the object's handle. Sizes of slots are
-//! multiples of 16: an object may cross a seam between two frames, at most one, and its handle
+//! A slot holds the object and, in its last four bytes, the object's name. Sizes of slots are
+//! multiples of 16: an object may cross a seam between two frames, at most one, and its name
 //! never does. A huge object is a frame alone, without a descriptor; the frame's owner is its
-//! handle.
+//! name.
 //!
 //! Invariant: a [`Place`] is made by `take_place` of the pool only and forgotten at `put_place`;
 //! who keeps places (handle words) drops them before. It is passed with its own class.
@@ -13,9 +13,9 @@ use core::slice;
 
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
-use super::super::Handle;
+use super::super::handle::Name;
 use super::held::Owner;
-use super::size_class::{CLASS_STEP, HANDLE_BYTES, SizeClass};
+use super::size_class::{CLASS_STEP, NAME_BYTES, SizeClass};
 use super::zspage::{Locked, ZspageRef, Zspages};
 use crate::frames::{Descriptor, FrameId};
 
@@ -121,32 +121,32 @@ impl Zspages<'_> {
 }
 
 impl Locked<'_, '_> {
-    /// Notes the handle of an object.
-    pub(super) fn set_handle(&mut self, place: Place, handle: Handle) {
+    /// Notes the name of an object.
+    pub(super) fn set_name(&mut self, place: Place, name: Name) {
         match place {
             // SAFETY: the frame is the huge object's own until that is freed.
             Place::Frame(frame) => unsafe {
-                self.zspages.held.set_owner(frame, Owner::Huge(handle));
+                self.zspages.held.set_owner(frame, Owner::Huge(name));
             },
             Place::Slot(zspage, slot) => {
-                let address = self.handle_address(zspage, slot);
+                let address = self.name_address(zspage, slot);
                 // SAFETY: bytes of the slot, which are reached under the lock of the class only.
-                unsafe { address.write(handle.0) };
+                unsafe { address.write(name.0) };
             }
         }
     }
 
-    /// The handle of the object in a slot.
-    pub(super) fn handle(&self, zspage: ZspageRef, slot: u16) -> Handle {
-        // SAFETY: bytes of the slot, which change by `&mut self` only. `set_handle` wrote them when
+    /// The name of the object in a slot.
+    pub(super) fn name(&self, zspage: ZspageRef, slot: u16) -> Name {
+        // SAFETY: bytes of the slot, which change by `&mut self` only. `set_name` wrote them when
         // the object was placed.
-        Handle(unsafe { self.handle_address(zspage, slot).read() })
+        Name(unsafe { self.name_address(zspage, slot).read() })
     }
 
-    /// The handle that an object knows. `None` when it is huge and its frame does not move.
-    pub(super) fn handle_of(&self, place: Place) -> Option<Handle> {
+    /// The name that an object knows. `None` when it is huge and its frame does not move.
+    pub(super) fn name_of(&self, place: Place) -> Option<Name> {
         let frame = match place {
-            Place::Slot(zspage, slot) => return Some(self.handle(zspage, slot)),
+            Place::Slot(zspage, slot) => return Some(self.name(zspage, slot)),
             Place::Frame(frame) => frame,
         };
         let Descriptor::Movable { owner, index } = self.zspages.held.allocator.descriptor(frame)
@@ -154,14 +154,14 @@ impl Locked<'_, '_> {
             return None;
         };
         match Owner::decode(owner, index) {
-            Owner::Huge(handle) => Some(handle),
+            Owner::Huge(name) => Some(name),
             Owner::Zspage(zspage, _) => panic!("{frame:?} is that of {zspage:?}"),
         }
     }
 
     /// The last bytes of a slot that is used.
-    fn handle_address(&self, zspage: ZspageRef, slot: u16) -> NonNull<u32> {
-        let start = (usize::from(slot) + 1) * usize::from(self.class.size) - HANDLE_BYTES;
+    fn name_address(&self, zspage: ZspageRef, slot: u16) -> NonNull<u32> {
+        let start = (usize::from(slot) + 1) * usize::from(self.class.size) - NAME_BYTES;
         let frame = self.zspages.frame(zspage, start / PAGE_BYTES);
         // SAFETY: the offset is below the size of a frame. Slots and frames end at multiples of 16,
         // so all four bytes are in it, and aligned.
@@ -169,4 +169,4 @@ impl Locked<'_, '_> {
     }
 }
 
-const _: () = assert!(CLASS_STEP.is_multiple_of(HANDLE_BYTES) && CLASS_STEP > HANDLE_BYTES);
+const _: () = assert!(CLASS_STEP.is_multiple_of(NAME_BYTES) && CLASS_STEP > NAME_BYTES);

@@ -21,8 +21,8 @@ const SIZES: usize = (PAGE_BYTES - CLASS_MIN) / CLASS_STEP + 1;
 pub const CHAIN_MAX: usize = 16;
 /// Classes after merging, at most: reached with chains of up to [`CHAIN_MAX`].
 pub(super) const CLASSES: usize = 192;
-/// Bytes at the end of a slot that hold the handle of its object. The kernel's handles take eight.
-pub(super) const HANDLE_BYTES: usize = size_of::<u32>();
+/// Bytes at the end of a slot that hold the name of its object. The kernel's handles take eight.
+pub(super) const NAME_BYTES: usize = size_of::<u32>();
 /// Objects of a zspage, at most: 48 bytes in three frames already are so many.
 const OBJECTS_MAX: usize = 256;
 
@@ -141,10 +141,10 @@ impl SizeClasses {
         self.classes[number]
     }
 
-    /// The number of the class for objects of `size`, which must be 1 to 4096. The handle lies in
+    /// The number of the class for objects of `size`, which must be 1 to 4096. The name lies in
     /// the slot with the object, unless the class is huge.
     pub(super) fn class_of(&self, size: Bytes) -> usize {
-        self.class_of_slot((size.0 + HANDLE_BYTES).min(PAGE_BYTES))
+        self.class_of_slot((size.0 + NAME_BYTES).min(PAGE_BYTES))
     }
 
     /// The number of the class for slots of `size`, which must be 1 to 4096.
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn an_object_wastes_four_bytes_less_than_in_the_reference() {
         for (chain_max, reference) in [(4, 154.9), (6, 92.4), (8, 63.8), (12, 40.5), (16, 31.4)] {
-            let (theirs, ours) = (mean_waste(chain_max, 8), mean_waste(chain_max, HANDLE_BYTES));
+            let (theirs, ours) = (mean_waste(chain_max, 8), mean_waste(chain_max, NAME_BYTES));
             assert!((theirs - reference).abs() < 0.06, "{theirs} in chains of up to {chain_max}");
             assert!((theirs - ours - 3.95).abs() < 0.06, "{ours} in chains of up to {chain_max}");
         }

@@ -32,14 +32,14 @@ fn the_tables_shrink_with_the_pool() {
     // More handles than four leaves hold.
     let handles: Vec<_> = (0..2100).map(|_| pair.pool.alloc(Bytes(32)).unwrap()).collect();
     let full = pair.pool.stats().metadata;
-    handles[30..].iter().for_each(|handle| pair.pool.free(*handle));
+    handles[30..].iter().for_each(|handle| pair.pool.free(*handle).unwrap());
     pair.pool.check();
     assert!(pair.pool.stats().metadata.0 <= full.0 - 4 * PAGE_BYTES);
     // Numbers of leaves given back are used again.
     let again: Vec<_> = (0..2070).map(|_| pair.pool.alloc(Bytes(32)).unwrap()).collect();
     pair.pool.check();
     assert_eq!(pair.pool.stats().metadata, full);
-    handles[..30].iter().chain(&again).for_each(|handle| pair.pool.free(*handle));
+    handles[..30].iter().chain(&again).for_each(|handle| pair.pool.free(*handle).unwrap());
     pair.finish();
 }
 
@@ -54,7 +54,7 @@ fn new_objects_go_into_the_fullest_zspage() {
     for (index, handle) in handles.iter().enumerate() {
         let zspage = index / 64;
         if (zspage == 1 && index % 64 == 0) || (zspage != 1 && index % 64 > 4) {
-            pool.free(*handle);
+            pool.free(*handle).unwrap();
         }
     }
     pool.check();
@@ -62,11 +62,11 @@ fn new_objects_go_into_the_fullest_zspage() {
     // The second is full now; freeing the others' objects leaves exactly one frame.
     for (index, handle) in handles.iter().enumerate() {
         if index / 64 != 1 && index % 64 <= 4 {
-            pool.free(*handle);
+            pool.free(*handle).unwrap();
         }
     }
     assert_eq!(pool.stats().frames, PageCount(1));
-    assert_eq!(pool.size(object), Bytes(60));
+    assert_eq!(pool.size(object), Ok(Bytes(60)));
     pool.check();
 }
 
@@ -177,7 +177,7 @@ fn fresh_frames(pair: &Pair<'_, Chains<16>>) -> PageCount {
     let frames = sixteen_mib();
     let pool = Zsmalloc::new(&frames, 16);
     for (handle, _) in &pair.held {
-        pool.alloc(pair.pool.size(*handle)).unwrap();
+        pool.alloc(pair.pool.size(*handle).unwrap()).unwrap();
     }
     assert_eq!(freeable(&pool), PageCount(0), "a fresh pool has nothing to give");
     pool.stats().frames

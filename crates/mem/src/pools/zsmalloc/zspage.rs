@@ -14,7 +14,7 @@
 //!    whoever keeps refs (class lists, handle words) drops them before. It is used with its own
 //!    class.
 //! 2. A zspage owns its frames. What lies in a used slot is reached by who has the object pinned;
-//!    its handle, and what lies in a free slot, by who has the class.
+//!    its name, and what lies in a free slot, by who has the class.
 //! 3. A descriptor is looked at and changed by who has the class ([`Locked`]). Others look at two
 //!    things: its class, which stays as long as the zspage, and those frames of which they have an
 //!    object pinned, which stay as long as that.
@@ -261,7 +261,7 @@ impl Locked<'_, '_> {
         let slots = self.slots(zspage);
         let used = self.class.slots_in(index).filter(|slot| slots.is_used(*slot));
         used.zip(pins).all(|(slot, pin)| {
-            *pin = handles.try_pin(self.handle(zspage, slot as u16));
+            *pin = handles.try_pin(self.name(zspage, slot as u16));
             pin.is_some()
         })
     }

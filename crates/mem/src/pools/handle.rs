@@ -1,0 +1,90 @@
+//! What an object is called: by its user a handle, inside its pool a name.
+//!
+//! Idea: a name is a place in the handle table, and is given again after its object was freed. To
+//! tell an object from those that had its name before, or have it in another pool, a handle has a
+//! stamp too: a number that no other handle of the process has. The table keeps the stamps of the
+//! names in use. Stamps exist where mistakes are looked for, see [`CHECKS_HANDLES`]; elsewhere they
+//! are arrays of no numbers, and cost nothing.
+
+#![forbid(unsafe_code)]
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Whether a pool refuses every handle that is not one of its objects, and not only those whose
+/// name is not in use: in debug builds, and with the feature `verify`. It costs four bytes in each
+/// handle and in each place of the handle table.
+pub const CHECKS_HANDLES: bool = cfg!(any(debug_assertions, feature = "verify"));
+
+/// Numbers of a stamp.
+const STAMP_NUMBERS: usize = CHECKS_HANDLES as usize;
+type Number = [u32; STAMP_NUMBERS];
+
+/// What an object is called by who uses it, in the pool that allocated it and until it is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle {
+    pub(super) name: Name,
+    stamp: Number,
+}
+
+const _: () = assert!(CHECKS_HANDLES || size_of::<Handle>() == size_of::<u32>());
+
+impl Handle {
+    /// A handle without a stamp, for a [`super::Pool`] that is implemented elsewhere. The pools
+    /// here have no object of that handle.
+    pub const fn new(name: u32) -> Self {
+        Self { name: Name(name), stamp: [0; STAMP_NUMBERS] }
+    }
+
+    /// The name: of all objects in a pool at a time, each has another. Never zero in the pools
+    /// here.
+    pub const fn name(self) -> u32 {
+        self.name.0
+    }
+}
+
+/// A pool has no object of this handle: it was freed, or it is that of another pool.
+///
+/// Where [`CHECKS_HANDLES`] is false, this is only found when the name is not in use; a handle
+/// whose name was given again reaches the new object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownHandle;
+
+impl fmt::Display for UnknownHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the pool has no object of this handle")
+    }
+}
+
+impl core::error::Error for UnknownHandle {}
+
+/// What a pool calls an object. As long as it is in use, its handle without the stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name(pub(super) u32);
+
+/// The stamp of a name in use. Zero bytes are one, and so are any others.
+#[repr(transparent)]
+pub(super) struct Stamp([AtomicU32; STAMP_NUMBERS]);
+
+/// Stamps given. Zero is that of [`Handle::new`]; after 2^32 - 1 more they repeat.
+static GIVEN: AtomicU32 = AtomicU32::new(0);
+
+impl Stamp {
+    /// A handle of `name` that no other is equal to. The name has this stamp from now on.
+    pub(super) fn give(&self, name: Name) -> Handle {
+        let stamp = self.0.each_ref().map(|kept| {
+            // Relaxed: only that no two get the same matters.
+            let number = GIVEN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            // Relaxed: who looks at it has seen the word of the name, stored later by a Release.
+            kept.store(number, Ordering::Relaxed);
+            number
+        });
+        Handle { name, stamp }
+    }
+
+    /// The handle with this stamp. The caller has seen the word of the name in use.
+    pub(super) fn handle(&self, name: Name) -> Handle {
+        // Relaxed: stored before the word that the caller has seen.
+        Handle { name, stamp: self.0.each_ref().map(|kept| kept.load(Ordering::Relaxed)) }
+    }
+}

@@ -1,0 +1,128 @@
+//! For tests: any bytes as operations on a pool beside its oracle.
+//!
+//! A fuzzer finds bytes that lead where random ones do not; the suite runs random ones. Both go
+//! through here, so that what a fuzzer finds is a test at once.
+
+use coldpress_sys::page::BLOCK_BYTES;
+
+use super::pair::{Blocks, Chains, Kind, Packed, Pair, Scattered, two_zones};
+use super::*;
+use crate::frames::FrameAllocator;
+
+/// One operation. Objects are named by numbers that wrap around.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// Objects of sizes from the first on, this far apart.
+    Store {
+        size: usize,
+        step: usize,
+        count: usize,
+    },
+    Free {
+        first: usize,
+        count: usize,
+    },
+    Write(usize),
+    /// Uses an object that is gone.
+    UseGone(usize),
+    /// Takes frames away until so many are free.
+    Leave(usize),
+    /// Blocks to shrink to.
+    Shrink(usize),
+    /// Blocks to add.
+    Grow(usize),
+    /// Bytes to move.
+    Compact(usize),
+}
+
+/// The operations that bytes stand for, up to the last whole one.
+pub(super) fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> {
+    let mut left = bytes;
+    core::iter::from_fn(move || step(&mut left))
+}
+
+/// Takes the first operation off.
+fn step(bytes: &mut &[u8]) -> Option<Step> {
+    let verb = byte(bytes)?;
+    Some(match verb % 16 {
+        0..5 => Step::Store {
+            size: number(bytes)? % 4096 + 1,
+            // Every second time all of one size.
+            step: (byte(bytes)? % 80).saturating_sub(40),
+            count: byte(bytes)? % 120 + 1,
+        },
+        5..9 => Step::Free { first: number(bytes)?, count: byte(bytes)? % 150 + 1 },
+        9 => Step::Write(number(bytes)?),
+        10 => Step::UseGone(byte(bytes)?),
+        11 => Step::Leave(byte(bytes)?.checked_sub(100).map_or(usize::MAX, |free| free * 2)),
+        12 => Step::Shrink(byte(bytes)? % 12),
+        13 => Step::Grow(byte(bytes)? % 5 + 1),
+        _ => Step::Compact(match number(bytes)? {
+            budget if budget < 40_000 => budget,
+            _ => usize::MAX,
+        }),
+    })
+}
+
+fn byte(bytes: &mut &[u8]) -> Option<usize> {
+    bytes.split_off_first().map(|byte| usize::from(*byte))
+}
+
+fn number(bytes: &mut &[u8]) -> Option<usize> {
+    Some(byte(bytes)? << 8 | byte(bytes)?)
+}
+
+/// Takes the steps, and compares everything with the oracle after each.
+pub(super) fn run<K: Kind>(steps: impl IntoIterator<Item = Step>) {
+    let frames = two_zones();
+    let mut pair = Pair::<K>::new(&frames);
+    for step in steps {
+        take(&frames, &mut pair, step);
+        pair.check();
+    }
+    pair.finish();
+}
+
+fn take<K: Kind>(frames: &FrameAllocator, pair: &mut Pair<'_, K>, step: Step) {
+    match step {
+        Step::Store { size, step, count } => {
+            for index in 0..count {
+                if !pair.store(Bytes((size + index * step - 1) % 4096 + 1)) {
+                    break;
+                }
+            }
+        }
+        Step::Free { first, count } => {
+            for turn in 0..count.min(pair.held.len()) {
+                pair.free(first.wrapping_add(turn * 13) % pair.held.len());
+            }
+        }
+        Step::Write(which) if !pair.held.is_empty() => pair.write(which % pair.held.len()),
+        Step::Write(_) => {}
+        Step::UseGone(which) => pair.use_gone(which),
+        Step::Leave(free) => pair.hog.leave(free),
+        Step::Shrink(blocks) => {
+            let shrunk = pair.pool.shrink_frames(Bytes(blocks * BLOCK_BYTES));
+            assert_eq!(shrunk.online, frames.online());
+        }
+        Step::Grow(blocks) => drop(frames.grow(Bytes(blocks * BLOCK_BYTES))),
+        Step::Compact(budget) => drop(pair.pool.compact(Bytes(budget))),
+    }
+}
+
+/// Takes the steps that bytes stand for, on the pool that the first byte stands for. Panics when
+/// the pool does anything that its oracle does not.
+pub fn run_bytes(bytes: &[u8]) {
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    let steps = steps(bytes);
+    match kind % 8 {
+        0 => run::<Chains<1>>(steps),
+        1 => run::<Chains<4>>(steps),
+        2 => run::<Chains<16>>(steps),
+        3 => run::<Blocks>(steps),
+        4 => run::<Scattered<1, 256, 2>>(steps),
+        5 => run::<Scattered<2, 64, 1>>(steps),
+        6 => run::<Scattered<4, 16, 1>>(steps),
+        _ => run::<Packed>(steps),
+    }
+}
