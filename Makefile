@@ -13,9 +13,12 @@ SYSTEM_TESTS := coldpress-tests
 # In the names of system tests that may run beside others: a program and its service thread share
 # one processor, so two programs take no longer than one.
 BESIDE := gives_the_same
+# What `make fuzz` runs, each for so long.
+FUZZ_TARGETS := pools
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system loom miri bench install clean
+.PHONY: help bootstrap build demo test check unit system loom miri fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -62,6 +65,18 @@ miri: bootstrap ## the slab and the double word under miri (many minutes); needs
 		cargo +nightly miri test --locked --package coldpress-mem --lib slab::; \
 	else \
 		echo "skipped: no miri; rustup +nightly component add miri rust-src"; \
+	fi
+
+# Without the address sanitizer: the objects do not come from malloc.
+fuzz: bootstrap ## FUZZ_SECONDS of each fuzz target (default: 60); needs a nightly and cargo-fuzz
+	@if cargo +nightly fuzz --version >/dev/null 2>&1; then \
+		cd fuzz && for target in $(FUZZ_TARGETS); do \
+			CARGO_TARGET_DIR=$(TARGET)/fuzz cargo +nightly fuzz run --sanitizer none $$target -- \
+				-max_total_time=$(FUZZ_SECONDS) -max_len=1024 -timeout=30 || exit 1; \
+		done; \
+	else \
+		echo "skipped: no cargo-fuzz; rustup toolchain install nightly && cargo install --locked" \
+			"cargo-fuzz"; \
 	fi
 
 bench: build ## measure, and print the figures
