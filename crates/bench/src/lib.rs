@@ -4,15 +4,16 @@
 //! allocators beside them; no other allocator is linked here. Nothing here runs inside a program of
 //! a user. Modules: [`allocators`] the same work for every allocator, [`codecs`] what codecs make
 //! of the pages of programs, [`descriptors`] what the size of a frame's descriptor costs,
-//! [`frames`] how whole huge pages stay whole, [`pools`] how densely and how quickly compressed
-//! pages are kept, [`ours`] the parts of coldpress that are measured, [`statistics`], [`ticks`],
-//! [`report`] and [`machine`] the figures and where they come from, [`random`] the same numbers in
-//! every run.
+//! [`frames`] how whole huge pages stay whole, [`kernel`] the kernel's own swap beside us,
+//! [`pools`] how densely and how quickly compressed pages are kept, [`ours`] the parts of coldpress
+//! that are measured, [`statistics`], [`ticks`], [`report`] and [`machine`] the figures and where
+//! they come from, [`random`] the same numbers in every run.
 
 pub mod allocators;
 pub mod codecs;
 pub mod descriptors;
 pub mod frames;
+pub mod kernel;
 pub mod machine;
 pub mod ours;
 pub mod pools;

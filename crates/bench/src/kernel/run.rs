@@ -1,0 +1,146 @@
+//! Runs a program to its end, watches its cgroup and pool meanwhile, and minds signals.
+
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use coldpress_sys::Bytes;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::{Group, Swap};
+
+/// How often cgroup and pool are looked at. Without a reader of its `memory.stat` the kernel of
+/// 6.18 ends programs in groups of version 1 while swap is nearly empty.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Marks that handlers leave; the process has them until it ends.
+struct Marks {
+    /// One of the signals has come.
+    stop: Arc<AtomicBool>,
+    /// Nobody minds signals: they do what they do by default.
+    is_default: Arc<AtomicBool>,
+}
+
+static MARKS: OnceLock<Marks> = OnceLock::new();
+
+/// While it lives, SIGHUP, SIGINT and SIGTERM end the program that runs, and [`run`] fails, so that
+/// everything is put back. There is one at a time.
+pub struct Signals(&'static Marks);
+
+impl Signals {
+    /// Minds signals from now on.
+    pub fn keep() -> io::Result<Self> {
+        if MARKS.get().is_none() {
+            let marks = Marks {
+                stop: Arc::new(AtomicBool::new(false)),
+                is_default: Arc::new(AtomicBool::new(false)),
+            };
+            for signal in [SIGHUP, SIGINT, SIGTERM] {
+                flag::register_conditional_default(signal, Arc::clone(&marks.is_default))?;
+                flag::register(signal, Arc::clone(&marks.stop))?;
+            }
+            // Whoever was first has the same handlers.
+            let _ = MARKS.set(marks);
+        }
+        let marks = MARKS.get().ok_or_else(|| io::Error::other("no marks"))?;
+        // SeqCst pairs with the handlers', which are so too.
+        marks.is_default.store(false, Ordering::SeqCst);
+        marks.stop.store(false, Ordering::SeqCst);
+        Ok(Self(marks))
+    }
+
+    fn has_come(&self) -> bool {
+        // SeqCst pairs with the handlers' store.
+        self.0.stop.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SeqCst pairs with the handlers' load.
+        self.0.is_default.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What a program came to.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to its standard output.
+    pub output: Vec<u8>,
+    /// From before its start to its end.
+    pub time: Duration,
+    /// The most that the pool of its swap held.
+    pub pool: Bytes,
+    /// How many of its processes the kernel killed for want of memory.
+    pub kills: u64,
+}
+
+/// Runs a program to its end, in a cgroup with swap or without both. What it leaves running in the
+/// group ends with it. Fails when it cannot be started, and when a signal came.
+pub fn run(plain: Command, place: Option<(&Group, &Swap)>, signals: &Signals) -> io::Result<Ran> {
+    let mut command = match place {
+        Some((group, _)) => group.command(&plain),
+        None => plain,
+    };
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let started = Instant::now();
+    let child = command.spawn()?;
+    let (ended, has_ended) = channel::<()>();
+    let watched = watcher(&child, place, signals, has_ended)?;
+    let (output, time, pool) = thread::scope(|scope| {
+        let pool = scope.spawn(watched);
+        let output = child.wait_with_output();
+        let time = started.elapsed();
+        drop(ended);
+        let pool = pool.join().unwrap_or(Ok(Bytes(0)));
+        (output, time, pool)
+    });
+    let (output, pool) = (output?, pool?);
+    if signals.has_come() {
+        return Err(io::Error::new(io::ErrorKind::Interrupted, "ended by a signal"));
+    }
+    let kills = match place {
+        Some((group, _)) => {
+            group.end()?;
+            group.kills()?
+        }
+        None => 0,
+    };
+    Ok(Ran { status: output.status, output: output.stdout, time, pool, kills })
+}
+
+/// Looks at cgroup and pool until the other end of `has_ended` is gone: the most the pool held.
+fn watcher<'a>(
+    child: &Child,
+    place: Option<(&'a Group, &'a Swap)>,
+    signals: &'a Signals,
+    has_ended: Receiver<()>,
+) -> io::Result<impl FnOnce() -> io::Result<Bytes> + Send + use<'a>> {
+    // The child is not reaped yet, so the number is still its own; the descriptor stays its own.
+    let pidfd: OwnedFd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    Ok(move || {
+        let mut most = Bytes(0);
+        loop {
+            if signals.has_come() {
+                // One that has ended meanwhile needs no signal.
+                let _ = pidfd_send_signal(&pidfd, Signal::TERM);
+            }
+            if let Some((group, swap)) = place {
+                group.sum_up()?;
+                most = most.max(swap.pool()?);
+            }
+            match has_ended.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                _ => return Ok(most),
+            }
+        }
+    })
+}
