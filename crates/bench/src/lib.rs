@@ -6,8 +6,9 @@
 //! of the pages of programs, [`descriptors`] what the size of a frame's descriptor costs,
 //! [`frames`] how whole huge pages stay whole, [`kernel`] the kernel's own swap beside us,
 //! [`pools`] how densely and how quickly compressed pages are kept, [`ours`] the parts of coldpress
-//! that are measured, [`statistics`], [`ticks`], [`report`] and [`machine`] the figures and where
-//! they come from, [`random`] the same numbers in every run.
+//! that are measured, [`touch`] orders of touches and their times, [`statistics`], [`ticks`],
+//! [`report`], [`svg`] and [`machine`] the figures and where they come from, [`random`] the same
+//! numbers in every run.
 
 pub mod allocators;
 pub mod codecs;
@@ -20,4 +21,6 @@ pub mod pools;
 pub mod random;
 pub mod report;
 pub mod statistics;
+pub mod svg;
 pub mod ticks;
+pub mod touch;

@@ -3,13 +3,15 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 mod common;
 
-use common::coldpress;
+use common::{can_manage, coldpress};
 
 /// The JSON of `coldpress bench` with `args`.
 fn bench(args: &[&str]) -> Value {
@@ -210,4 +212,61 @@ fn bytes_of_pages_that_were_kept_are_the_same_in_every_run() {
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         assert!(!output.stderr.is_empty());
     }
+}
+
+/// What the kernel swaps to, and its zram devices.
+fn swap_state() -> (String, usize) {
+    let devices = fs::read_dir("/sys/block").expect("a folder").flatten();
+    let devices = devices.filter(|device| device.file_name().to_string_lossy().starts_with("zram"));
+    (fs::read_to_string("/proc/swaps").expect("a file"), devices.count())
+}
+
+/// Both in one test: they would find each other's swap.
+#[test]
+fn swap_measures_whom_it_may_and_leaves_nothing_behind() {
+    if !can_manage() {
+        return;
+    }
+    let before = swap_state();
+    let folder = tempfile::tempdir().expect("a folder");
+    let picture = folder.path().join("swap.svg");
+    let svg = picture.to_str().expect("plain names");
+    let found =
+        document(&["swap", "--quick", "--share", "total-50", "--threads", "1", "--svg", svg]);
+    let found = &found["swap"];
+    let lines = found["blocks"][0]["lines"].as_array().expect("a list");
+    assert_eq!(lines[0]["contestant"], "coldpress");
+    let missing = found["missing"].as_array().expect("a list");
+    assert_eq!(lines.len() - 1 + missing.len(), 4, "{missing:?}");
+    for line in lines {
+        let turn = &line["turns"][0];
+        assert!(turn["held_bytes"].as_u64() > Some(0), "{line}");
+        if turn["kills"] == 0 {
+            assert_eq!(length(&turn["seen"]["works"]), 10, "{line}");
+        }
+    }
+    assert_eq!(length(&found["goals"]), 11);
+    assert!(fs::read_to_string(&picture).expect("a file").contains("uniform, reads"));
+    assert_eq!(swap_state(), before);
+    interrupted_swap();
+    assert_eq!(swap_state(), before);
+}
+
+/// Has `coldpress bench swap` ended by SIGTERM while it runs a program.
+fn interrupted_swap() {
+    let args = ["bench", "swap", "--share", "total-50", "--threads", "1", "--data", "64M"];
+    let mut command = coldpress(&args);
+    command.stderr(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().expect("the command is built");
+    let words = BufReader::new(child.stderr.take().expect("a pipe"));
+    for line in words.lines() {
+        let line = line.expect("text");
+        // Behind it comes a run of the kernel's, or of ours where there is no right to one.
+        if line.contains("finding limits") {
+            let term = Command::new("kill").arg(child.id().to_string()).status();
+            assert!(term.expect("there is a kill").success());
+        }
+        assert!(!line.contains("put it back"), "{line}");
+    }
+    assert_eq!(child.wait().expect("a child").code(), Some(1));
 }

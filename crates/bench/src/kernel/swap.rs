@@ -33,13 +33,22 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Its name in tables.
+    /// Those that benchmarks compare with.
+    pub const ALL: [Self; 4] =
+        [Self::Zram("lz4"), Self::Zram("lzo-rle"), Self::Zswap("lzo"), Self::File];
+
+    /// Its name.
     pub fn name(self) -> String {
         match self {
             Self::Zram(codec) => format!("zram-{codec}"),
             Self::Zswap(codec) => format!("zswap-{codec}"),
-            Self::File => "swap file".to_owned(),
+            Self::File => "swapfile".to_owned(),
         }
+    }
+
+    /// Whether pages stay in memory, compressed, in a pool beside the memory of the cgroup.
+    pub fn has_pool(self) -> bool {
+        self != Self::File
     }
 }
 
@@ -277,7 +286,7 @@ mod tests {
     fn each_kind_takes_pages_and_all_is_put_back() {
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
         let signals = Signals::keep().unwrap();
-        for peer in [Peer::Zram("lz4"), Peer::Zram("lzo-rle"), Peer::Zswap("lzo"), Peer::File] {
+        for peer in Peer::ALL {
             let before = state();
             let swap = match Swap::on(peer, Bytes::mib(64), directory.path()) {
                 Ok(swap) => swap,

@@ -12,6 +12,7 @@ mod options;
 mod pools;
 mod slab;
 mod start;
+mod swap;
 mod workload;
 
 use std::io::{self, Write as _};
@@ -49,6 +50,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Frames(args) => (frames::measure(&launcher, args)?, args.json),
         What::Pools(args) => (pools::measure(args)?, args.json),
         What::Codecs(args) => (codecs::measure(&launcher, args)?, args.json),
+        What::Swap(args) => (swap::measure(&launcher, args)?, args.json),
         What::All(args) => return all(&launcher, &machine, args),
     };
     print(&if is_json { document(&machine, &[report]) } else { text(&machine, &[report]) });
@@ -67,6 +69,7 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         frames::measure(launcher, &defaults())?,
         pools::measure(&defaults())?,
         codecs::measure(launcher, &defaults())?,
+        swap::measure(launcher, &swap::modest())?,
     ];
     print(&text(machine, &reports));
     for path in keep(&args.out, "", machine, &reports).map_err(cannot_keep)? {

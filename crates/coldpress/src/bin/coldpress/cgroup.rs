@@ -41,6 +41,27 @@ pub(crate) fn own_limit() -> Option<Limit> {
     smallest_limit(Path::new("/"), &cgroup, &String::from_utf8_lossy(&mountinfo))
 }
 
+/// The directory below which a cgroup with a limit of its own may be made. In version 1 it is the
+/// own one. In version 2 that one has processes, so that no group below it may have limits: it is
+/// the mount point.
+pub(crate) fn parent_of_new() -> Option<PathBuf> {
+    let cgroup = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mountinfo = fs::read("/proc/self/mountinfo").ok()?;
+    parent_in(&cgroup, &String::from_utf8_lossy(&mountinfo))
+}
+
+/// As [`parent_of_new`], for the texts of the two proc files. Where both versions are mounted,
+/// version 1 has the memory.
+fn parent_in(cgroup: &str, mountinfo: &str) -> Option<PathBuf> {
+    let hierarchies = mountinfo.lines().filter_map(parse_mount);
+    let hierarchy = hierarchies.min_by_key(|hierarchy| hierarchy.is_unified)?;
+    if hierarchy.is_unified {
+        return Some(hierarchy.mount_point);
+    }
+    let own = cgroup.lines().find_map(|line| own_path(line, false))?;
+    Some(hierarchy.mount_point.join(below_mount(own, &hierarchy.root)))
+}
+
 /// The machine's memory: `MemTotal` of `/proc/meminfo`.
 pub(crate) fn machine_memory() -> io::Result<Bytes> {
     let text = fs::read_to_string("/proc/meminfo")?;
@@ -212,6 +233,18 @@ mod tests {
         for cgroup in ["4:memory:/docker/abc\n", "4:memory:/elsewhere\n", "4:memory:/../..\n"] {
             assert_eq!(limit(&files, cgroup, mountinfo), Some((5000, file.clone())), "{cgroup}");
         }
+    }
+
+    #[test]
+    fn new_groups_go_where_memory_can_be_limited() {
+        let first = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let both = format!("41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n{first}");
+        let own = "4:memory:/api/one\n0::/a.slice\n";
+        let wanted = Some(PathBuf::from("/sys/fs/cgroup/memory/api/one"));
+        assert_eq!(parent_in(own, &both), wanted);
+        assert_eq!(parent_in(own, V2_MOUNT), Some(PathBuf::from("/sys/fs/cgroup")));
+        assert_eq!(parent_in("0::/a.slice\n", first), None);
+        assert_eq!(parent_in(own, ""), None);
     }
 
     #[test]

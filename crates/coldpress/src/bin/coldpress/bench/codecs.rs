@@ -4,7 +4,7 @@
 //! of the program's own pages. Beside it everything it could do instead, groups of neighbouring
 //! pages among them.
 
-mod programs;
+pub(super) mod programs;
 
 use std::path::Path;
 

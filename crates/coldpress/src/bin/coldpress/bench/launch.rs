@@ -75,14 +75,18 @@ impl Launcher {
     }
 }
 
-/// Runs a program to its end. Its errors go to ours.
-pub(super) fn run(command: &mut Command) -> Result<Outcome> {
-    // What the user set for other runs would change what is measured.
+/// Keeps from a program what the user set for other runs: it would change what is measured.
+pub(super) fn forget_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("COLDPRESS_") {
             command.env_remove(name);
         }
     }
+}
+
+/// Runs a program to its end. Its errors go to ours.
+pub(super) fn run(command: &mut Command) -> Result<Outcome> {
+    forget_settings(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let started = Instant::now();
     let output = command.output();

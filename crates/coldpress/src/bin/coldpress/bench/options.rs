@@ -8,6 +8,7 @@ use coldpress_bench::pools::Kind;
 use coldpress_bench::pools::density::Churn;
 use coldpress_sys::Bytes;
 
+use super::swap::options::{SwapArgs, TouchArgs};
 use crate::config::BUDGET_FLOOR;
 use crate::size::{parse_size, show};
 
@@ -21,6 +22,7 @@ Examples:
   coldpress bench frames --part huge --trace job.frames
   coldpress bench pools --pool zsmalloc-8,zsmalloc-16 --tables t2,t4 --trace job.lz4.u16.zst
   coldpress bench codecs --pid 4711
+  coldpress bench swap --peer zram-lz4 --share total-50 --svg swap.svg
   coldpress bench all --out bench/results
 
 Every figure is compared within one run, in turn: without coldpress and with it, or with others. A
@@ -55,6 +57,9 @@ pub(crate) enum What {
     Pools(PoolsArgs),
     /// The codecs on pages of programs: bytes, times, and what a dictionary brings
     Codecs(CodecsArgs),
+    /// Programs over the kernel's zram, zswap and swap file, and over coldpress, with the same
+    /// memory in all
+    Swap(SwapArgs),
     /// All of them, with their defaults, kept as files
     All(AllArgs),
 }
@@ -335,6 +340,8 @@ pub(crate) enum Workload {
         #[arg(long, value_parser = parse_size)]
         data: Bytes,
     },
+    /// Fills memory with pages of a program, then touches them in many orders
+    Touch(TouchArgs),
     /// Allocates and frees for about a second
     Allocate,
     /// Runs a shell script that starts many processes
@@ -400,6 +407,10 @@ mod tests {
         assert!(!accepts(&["pools", "--tables", "t6"]));
         assert!(accepts(&["codecs", "--pages", "a", "b", "--pid", "1", "--count", "16"]));
         assert!(!accepts(&["codecs", "--count", "15"]));
+        assert!(accepts(&["swap", "--peer", "zram-lz4,swapfile", "--share", "total-50,total-25"]));
+        assert!(accepts(&["swap", "--threads", "1,8", "--data", "1G", "--svg", "a"]));
+        assert!(!accepts(&["swap", "--peer", "zram"]));
+        assert!(!accepts(&["swap", "--threads", "0"]));
         assert!(!accepts(&["all"]));
         assert!(!accepts(&[]));
     }

@@ -12,6 +12,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page, cpu};
 use serde_json::{Value, json};
 
 use super::options::{Workload, WorkloadArgs};
+use super::swap;
 use crate::say;
 use coldpress_bench::codecs::heap::Heap;
 use coldpress_bench::descriptors::{Descriptor, Plan};
@@ -47,6 +48,7 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
             fault(*data, *accesses)
         }
         Workload::FirstTouch { data } => Some(first_touch(*data)),
+        Workload::Touch(args) => swap::touch(args),
         Workload::Descriptors { layout, plan, passes } => descriptors(*layout, plan, *passes),
         Workload::Allocate => Some(allocate()),
         Workload::Heap => return heap(),
@@ -82,13 +84,13 @@ fn make_page(page: &mut Page, number: usize) {
 }
 
 /// The whole pages in fresh memory that holds `data` and one page more.
-fn pages_of(memory: &mut [u8], data: Bytes) -> &mut [Page] {
+pub(super) fn pages_of(memory: &mut [u8], data: Bytes) -> &mut [Page] {
     let start = memory.as_ptr().align_offset(PAGE_BYTES);
     memory[start..start + data.pages_down().bytes().0].as_chunks_mut().0
 }
 
 /// Fresh memory for [`pages_of`]; the kernel gives no page before it is touched.
-fn fresh(data: Bytes) -> Vec<u8> {
+pub(super) fn fresh(data: Bytes) -> Vec<u8> {
     vec![0; data.0 + PAGE_BYTES]
 }
 

@@ -108,13 +108,18 @@ pub(super) fn each(
     most: usize,
     mut found: impl FnMut(&str, Result<Vec<Page>, String>),
 ) {
-    found("rust", pages(&mut launcher.workload(&["heap"]), most));
+    found("rust", own(launcher, most));
     for (name, command, flag, script) in SCRIPTS {
         let mut command = Command::new(command);
         // Their hashes would be others in each run.
         command.env("PYTHONHASHSEED", "0").env("PERL_HASH_SEED", "0").args([flag, script]);
         found(name, pages(&mut command, most));
     }
+}
+
+/// At most `most` pages of a program of our own, which every machine has; or why there are none.
+pub(in crate::bench) fn own(launcher: &Launcher, most: usize) -> Result<Vec<Page>, String> {
+    pages(&mut launcher.workload(&["heap"]), most)
 }
 
 /// Starts a program, waits until it is ready, and reads its pages.

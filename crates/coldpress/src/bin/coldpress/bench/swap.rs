@@ -1,0 +1,83 @@
+//! `coldpress bench swap`: the same program over coldpress and over the kernel's swap, with the
+//! same memory in all.
+//!
+//! A cgroup's limit says nothing of the compressed pages: the pool of zram or of zswap lies beside
+//! it. So the limit is set such that limit and pool are together what coldpress gets, for all; or
+//! coldpress gets what limit and pool of zram come to. What a turn really held is told.
+//!
+//! 1. Contestants take turns, and another one starts each round.
+//! 2. A run that the kernel killed has no figures but is counted.
+//! 3. What the machine lacks is named, and left out.
+
+mod contest;
+mod figures;
+mod goals;
+pub(super) mod options;
+mod tables;
+mod workload;
+
+use std::fs;
+
+use coldpress_bench::report::Report;
+use serde_json::json;
+
+use super::launch::{Launcher, failed};
+use super::options::defaults;
+use crate::failure::Result;
+use crate::size::show;
+use contest::Contest;
+use options::{Share, SwapArgs};
+pub(super) use workload::touch;
+
+/// What a run of all benchmarks has time for.
+pub(super) fn modest() -> SwapArgs {
+    SwapArgs { share: vec![Share::Total50], ..defaults() }
+}
+
+/// Measures.
+pub(super) fn measure(launcher: &Launcher, args: &SwapArgs) -> Result<Report> {
+    let draw = |text: &str| match &args.svg {
+        Some(file) => fs::write(file, text)
+            .map_err(|error| failed(format!("cannot write {}: {error}", file.display()))),
+        None => Ok(()),
+    };
+    // Written to before minutes of work, so that a name nobody may write to is known at once.
+    draw("")?;
+    let contest = Contest::new(launcher, args)?;
+    let (blocks, missing) = contest.hold()?;
+    draw(&tables::picture(&blocks))?;
+    let goals = goals::all(&blocks);
+    let mut about = format!(
+        "Touches of {} of pages of a heap, each order for {} ms a turn, {} rounds; medians of\n\
+         rounds. `total`: limit and pool of the kernel are together what coldpress gets.\n\
+         `resident`: the limit is that share, and coldpress gets limit and pool of zram-lz4.\n\
+         Something reads memory.stat beside the kernel's programs: else it kills more of them.\n\
+         What it keeps of slots and objects, some 1.5 % of the pages, is not in its sum. CPU: all\n\
+         of the process, with the kernel's work for it and our thread in it.\n\
+         us per fault: the mean of touches that took more than 2 us.",
+        show(contest.plan.data),
+        contest.plan.measure_ms,
+        contest.plan.rounds
+    );
+    for text in &missing {
+        about.push_str("\nLeft out: ");
+        about.push_str(text);
+    }
+    let busy = goals::busy(&blocks);
+    if let Some(text) = &busy {
+        about.push('\n');
+        about.push_str(text);
+    }
+    let numbers = json!({
+        "busy": busy,
+        "data_bytes": contest.plan.data.0,
+        "rounds": contest.plan.rounds,
+        "millis": contest.plan.measure_ms,
+        "missing": missing,
+        "goals": goals.iter().map(goals::Row::json).collect::<Vec<_>>(),
+        "blocks": blocks.iter().map(figures::Block::json).collect::<Vec<_>>(),
+    });
+    let mut tables = vec![goals::table(&goals)];
+    tables.extend(blocks.iter().flat_map(tables::of_block));
+    Ok(Report { name: "swap", about, tables, goals: Vec::new(), numbers })
+}

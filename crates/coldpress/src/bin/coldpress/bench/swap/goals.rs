@@ -1,0 +1,225 @@
+//! What should be reached against the kernel's zram with lz4, and was.
+
+use coldpress_bench::kernel::Peer;
+use coldpress_bench::report::Table;
+use coldpress_bench::touch::pattern::Pattern;
+use serde_json::{Value, json};
+
+use super::contest::threads_text;
+use super::figures::{Block, Contestant, Line, Work};
+
+/// Who the ratios are to.
+pub(super) const JUDGE: Contestant = Contestant::Kernel(Peer::Zram("lz4"));
+
+/// A goal and what was found.
+pub(super) struct Row {
+    text: &'static str,
+    /// The bound, and whether more is better.
+    wanted: (f64, bool),
+    found: Option<f64>,
+    /// Of what, or where it is measured instead.
+    note: String,
+}
+
+impl Row {
+    fn new(text: &'static str, wanted: (f64, bool), found: Option<f64>) -> Self {
+        Self { text, wanted, found, note: String::new() }
+    }
+
+    fn note(self, note: impl Into<String>) -> Self {
+        Self { note: note.into(), ..self }
+    }
+
+    fn is_met(&self) -> Option<bool> {
+        let (bound, is_more) = self.wanted;
+        self.found.map(|found| if is_more { found >= bound } else { found <= bound })
+    }
+
+    /// For programs.
+    pub(super) fn json(&self) -> Value {
+        let (bound, is_more) = self.wanted;
+        json!({
+            "goal": self.text,
+            "wanted": bound,
+            "is_least": is_more,
+            "found": self.found,
+            "is_met": self.is_met(),
+            "note": self.note,
+        })
+    }
+}
+
+/// The goals of the benchmark.
+pub(super) fn all(blocks: &[Block]) -> Vec<Row> {
+    let alone = blocks.iter().find(|block| block.threads == 1);
+    let single = |of: &dyn Fn(&Line) -> Option<f64>| alone?.ratio(JUDGE, of);
+    let speeds: Vec<(f64, String)> = blocks
+        .iter()
+        .flat_map(|block| Work::all().map(move |work| (block, work)))
+        .filter_map(|(block, work)| {
+            let ratio = block.ratio(JUDGE, |line| line.speed(work))?;
+            let threads = threads_text(block.threads);
+            let name = format!("{}, {}, {threads}", work.name(), block.share.name());
+            Some((ratio, name))
+        })
+        .collect();
+    let worst = speeds.iter().min_by(|one, two| one.0.total_cmp(&two.0));
+    let scans = blocks.iter().filter_map(|block| {
+        let work = Work { pattern: Pattern::Sequential, is_writing: false };
+        block.ratio(JUDGE, |line| line.speed(work))
+    });
+    let per_cpu = blocks.iter().flat_map(|block| {
+        Work::all().filter_map(|work| Some(1.0 / block.ratio(JUDGE, |line| line.cpu_us(work))?))
+    });
+    let elsewhere = |text, wanted, place: &str| Row::new(text, wanted, None).note(place);
+    let of_block = alone.map_or("", |block| block.share.name());
+    vec![
+        Row::new(
+            "mean cost of a fault, uniform reads, 1 thread",
+            (0.65, false),
+            single(&|line| line.per_fault_us(Work::UNIFORM, "slow_ns")),
+        )
+        .note(of_block),
+        Row::new("touches/s, all works", (1.5, true), mean(speeds.iter().map(|speed| speed.0)))
+            .note(format!("geometric mean of {}", speeds.len())),
+        Row::new("touches/s, worst work", (1.0, true), worst.map(|(ratio, _)| *ratio))
+            .note(worst.map_or("", |(_, name)| name)),
+        Row::new(
+            "p99 of a touch, uniform reads, 1 thread",
+            (0.3, false),
+            single(&|line| line.time_us(Work::UNIFORM, "p99_ns")),
+        )
+        .note(of_block),
+        Row::new("touches/s, sequential reads", (2.5, true), mean(scans)).note("geometric mean"),
+        Row::new("first touch while evicting", (1.5, true), single(&Line::fill_speed))
+            .note(of_block),
+        Row::new("2 threads against 1, ours", (1.6, true), scaling(blocks))
+            .note("uniform reads, touches/s"),
+        elsewhere("a program that fits its budget", (0.99, true), "see bench fit"),
+        elsewhere("faults against Belady's optimum", (1.6, false), "nowhere yet"),
+        elsewhere("real programs at 50 %, time", (0.85, false), "nowhere yet"),
+        // No goal by itself, but it also holds where others have the processors.
+        Row::new("touches for a second of CPU, all works", (1.0, true), mean(per_cpu))
+            .note("geometric mean"),
+    ]
+}
+
+/// A program of one thread over zram waits for nobody: what it has less than this, in processors,
+/// others had.
+const PROCESSORS_MIN: f64 = 0.9;
+
+/// What to know when others had the processors: nothing when they had not.
+pub(super) fn busy(blocks: &[Block]) -> Option<String> {
+    let alone = blocks.iter().filter(|block| block.threads == 1);
+    let had = alone.filter_map(|block| block.line(JUDGE)?.processors(Work::UNIFORM));
+    let least = had.min_by(f64::total_cmp).filter(|least| *least < PROCESSORS_MIN)?;
+    Some(format!(
+        "THE MACHINE WAS BUSY: {} had {least:.2} of a processor. Touches/s and times favour\n\
+         whoever has more threads, which is us; CPU does not.",
+        JUDGE.name()
+    ))
+}
+
+/// Our speed with two threads by that with one, with the first share that has both.
+fn scaling(blocks: &[Block]) -> Option<f64> {
+    let speed = |block: &Block| block.line(Contestant::Ours)?.speed(Work::UNIFORM);
+    blocks.iter().filter(|block| block.threads == 1).find_map(|one| {
+        let two = blocks.iter().find(|block| block.threads == 2 && block.share == one.share)?;
+        Some(speed(two)? / speed(one)?)
+    })
+}
+
+/// The geometric mean; nothing of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let logarithms: Vec<f64> = values.map(f64::ln).collect();
+    let count = logarithms.len() as f64;
+    (count > 0.0).then(|| (logarithms.iter().sum::<f64>() / count).exp())
+}
+
+/// The goals for people.
+pub(super) fn table(rows: &[Row]) -> Table {
+    let mut table =
+        Table::new(&["goal, coldpress by zram-lz4", "wanted", "found", "verdict", "of"]);
+    for row in rows {
+        let (bound, is_more) = row.wanted;
+        table.row(vec![
+            row.text.to_owned(),
+            format!("{} {bound}", if is_more { ">=" } else { "<=" }),
+            row.found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2}")),
+            row.is_met().map_or("", |is_met| if is_met { "met" } else { "MISSED" }).to_owned(),
+            row.note.clone(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Turn;
+    use super::super::options::Share;
+    use super::*;
+    use coldpress_sys::Bytes;
+
+    /// A line whose every work has this speed, twice as much when it scans.
+    fn line(contestant: Contestant, speed: f64) -> Line {
+        let works: Vec<Value> = Work::all()
+            .map(|work| {
+                let is_scan = work.pattern == Pattern::Sequential;
+                json!({
+                    "pattern": work.pattern.name(), "writing": work.is_writing,
+                    "accesses_per_second": if is_scan { 2.0 * speed } else { speed },
+                    "accesses": 1000, "cpu_seconds": 800.0 / speed,
+                    "slow": 10, "slow_ns": 1e6 / speed, "p99_ns": 5e6 / speed,
+                })
+            })
+            .collect();
+        let printed = json!({ "works": works, "fill": { "pages": speed, "seconds": 2.0 } });
+        let (pool, held) = (Bytes(0), Bytes(0));
+        let killed = Turn { printed: Value::Null, pool, held, kills: 1, stats: Value::Null };
+        let turn = Turn { printed, pool, held, kills: 0, stats: Value::Null };
+        Line { contestant, limit: Bytes(0), turns: vec![killed, turn] }
+    }
+
+    fn block(threads: u32, ours: f64, judge: f64) -> Block {
+        let lines = vec![line(Contestant::Ours, ours), line(JUDGE, judge)];
+        Block { share: Share::Total50, threads, lines }
+    }
+
+    #[test]
+    fn ratios_are_those_of_medians_and_of_turns_that_were_not_killed() {
+        let rows = all(&[block(1, 300.0, 100.0), block(2, 450.0, 500.0)]);
+        let found: Vec<Option<f64>> = rows.iter().map(|row| row.found).collect();
+        let mean = 2.7_f64.sqrt();
+        let wanted = [1.0 / 3.0, mean, 0.9, 1.0 / 3.0, mean, 3.0, 1.5];
+        for (found, wanted) in found.iter().zip(wanted) {
+            assert!((found.unwrap() - wanted).abs() < 1e-9, "{found:?} {wanted}");
+        }
+        assert_eq!(found[7..10], [None; 3]);
+        assert!((found[10].unwrap() - mean).abs() < 1e-9, "{found:?}");
+        let met: Vec<Option<bool>> = rows.iter().map(Row::is_met).collect();
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(met[..7], [yes, yes, no, no, no, yes, no]);
+        assert!(rows[2].note.contains("2 threads"), "{}", rows[2].note);
+        let table = table(&rows).to_string();
+        assert_eq!(
+            (table.matches("MISSED").count(), table.matches("not measured").count()),
+            (4, 3)
+        );
+    }
+
+    #[test]
+    fn a_busy_machine_is_told() {
+        // 0.8 of a processor each.
+        let blocks = [block(1, 300.0, 100.0)];
+        assert!(busy(&blocks).unwrap().contains("zram-lz4 had 0.80"));
+        assert!(busy(&[block(2, 300.0, 100.0)]).is_none());
+    }
+
+    #[test]
+    fn without_the_kernel_our_own_figures_are_left() {
+        let mut blocks = [block(1, 300.0, 100.0), block(2, 450.0, 500.0)];
+        blocks.iter_mut().for_each(|block| block.lines.truncate(1));
+        let rows = all(&blocks);
+        assert_eq!(rows.iter().filter(|row| row.found.is_some()).count(), 1);
+    }
+}
