@@ -1,12 +1,17 @@
-//! Locks and atomics for code that may use neither libc nor thread-local memory.
+//! Locks and atomics for code that may use neither libc nor thread-local memory: a [`SpinLock`] for
+//! sections of a few lines, a [`SleepLock`] for those that may wait for a disk.
 //!
-//! Under a model checker (`--cfg loom`) the lock is the checker's own: who waits for it is not
+//! Under a model checker (`--cfg loom`) the locks are the checker's own: who waits for one is not
 //! tried in every number of turns.
 
 #[cfg(not(loom))]
+pub use sleeping::{SleepGuard, SleepLock};
+#[cfg(not(loom))]
 pub use spinning::{Backoff, SpinGuard, SpinLock};
 #[cfg(loom)]
-pub use under_loom::{Backoff, SpinGuard, SpinLock};
+pub use under_loom::{
+    Backoff, SpinGuard as SleepGuard, SpinGuard, SpinLock as SleepLock, SpinLock,
+};
 
 #[cfg(not(loom))]
 mod spinning {
@@ -116,6 +121,93 @@ mod spinning {
     }
 }
 
+#[cfg(not(loom))]
+mod sleeping {
+    use core::cell::UnsafeCell;
+    use core::ops::{Deref, DerefMut};
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    use crate::futex;
+
+    const FREE: u32 = 0;
+    const HELD: u32 = 1;
+    /// Held, and perhaps somebody sleeps until it is not.
+    const AWAITED: u32 = 2;
+
+    /// A lock whose waiters sleep (the second mutex of Drepper, Futexes Are Tricky, 2011).
+    #[derive(Debug, Default)]
+    pub struct SleepLock<T> {
+        state: AtomicU32,
+        value: UnsafeCell<T>,
+    }
+
+    // SAFETY: the value is reached only through a guard, and at most one guard exists.
+    unsafe impl<T: Send> Sync for SleepLock<T> {}
+
+    impl<T> SleepLock<T> {
+        /// An unlocked lock around `value`.
+        pub const fn new(value: T) -> Self {
+            Self { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        }
+
+        /// Waits for the lock and takes it.
+        pub fn lock(&self) -> SleepGuard<'_, T> {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            // Acquire pairs with the Release in `SleepGuard::drop`.
+            while self.state.swap(AWAITED, Ordering::Acquire) != FREE {
+                futex::wait(&self.state, AWAITED, None);
+            }
+            SleepGuard { lock: self }
+        }
+
+        /// Takes the lock if nobody has it.
+        pub fn try_lock(&self) -> Option<SleepGuard<'_, T>> {
+            // Acquire pairs with the Release in `SleepGuard::drop`.
+            self.state
+                .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+                .then(|| SleepGuard { lock: self })
+        }
+
+        /// The value, by the proof that nobody else can hold the lock.
+        pub fn get_mut(&mut self) -> &mut T {
+            self.value.get_mut()
+        }
+    }
+
+    /// Access to the value of a [`SleepLock`]; dropping it unlocks.
+    #[derive(Debug)]
+    pub struct SleepGuard<'a, T> {
+        lock: &'a SleepLock<T>,
+    }
+
+    impl<T> Deref for SleepGuard<'_, T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            // SAFETY: this guard is the only one (see `lock`), so no `&mut` exists beside it.
+            unsafe { &*self.lock.value.get() }
+        }
+    }
+
+    impl<T> DerefMut for SleepGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            // SAFETY: this guard is the only one (see `lock`), and it is borrowed mutably.
+            unsafe { &mut *self.lock.value.get() }
+        }
+    }
+
+    impl<T> Drop for SleepGuard<'_, T> {
+        fn drop(&mut self) {
+            // Release pairs with the Acquire in `SleepLock::lock` and `try_lock`.
+            if self.lock.state.swap(FREE, Ordering::Release) == AWAITED {
+                futex::wake_all(&self.lock.state);
+            }
+        }
+    }
+}
+
 #[cfg(loom)]
 mod under_loom {
     use core::ops::{Deref, DerefMut};
@@ -154,6 +246,17 @@ mod under_loom {
         pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
             self.0.try_lock().ok().map(SpinGuard)
         }
+
+        /// The value, by the proof that nobody else can hold the lock.
+        pub fn get_mut(&mut self) -> &mut T {
+            self.0.get_mut().expect("no holder panics")
+        }
+    }
+
+    impl<T: Default> Default for SpinLock<T> {
+        fn default() -> Self {
+            Self::new(T::default())
+        }
     }
 
     impl<T> Deref for SpinGuard<'_, T> {
@@ -173,29 +276,49 @@ mod under_loom {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    //! Risk: two holders at a time, or a waiter that is never woken.
+
     use super::*;
 
-    #[test]
-    fn a_lock_that_is_held_is_not_taken_and_stays_held() {
-        let lock = SpinLock::new(0);
-        let guard = lock.lock();
-        assert!(lock.try_lock().is_none() && lock.try_lock().is_none());
-        drop(guard);
-        assert!(lock.try_lock().is_some() && lock.try_lock().is_some());
+    /// Stamps the tests out for a kind of lock.
+    macro_rules! suite {
+        ($name:ident, $lock:ident) => {
+            mod $name {
+                use super::*;
+
+                #[test]
+                fn a_lock_that_is_held_is_not_taken_and_stays_held() {
+                    let mut lock = $lock::new(0);
+                    let guard = lock.lock();
+                    assert!(lock.try_lock().is_none() && lock.try_lock().is_none());
+                    drop(guard);
+                    assert!(lock.try_lock().is_some() && lock.try_lock().is_some());
+                    *lock.get_mut() += 1;
+                    assert_eq!(*lock.lock(), 1);
+                }
+
+                #[test]
+                fn increments_of_many_threads_all_count() {
+                    let lock = $lock::new(0_u64);
+                    std::thread::scope(|scope| {
+                        for _ in 0..4 {
+                            scope.spawn(|| {
+                                for number in 0..10_000 {
+                                    let mut value = lock.lock();
+                                    if number % 1000 == 0 {
+                                        std::thread::yield_now();
+                                    }
+                                    *value += 1;
+                                }
+                            });
+                        }
+                    });
+                    assert_eq!(*lock.lock(), 40_000);
+                }
+            }
+        };
     }
 
-    #[test]
-    fn increments_of_many_threads_all_count() {
-        let lock = SpinLock::new(0_u64);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..10_000 {
-                        *lock.lock() += 1;
-                    }
-                });
-            }
-        });
-        assert_eq!(*lock.lock(), 40_000);
-    }
+    suite!(of_spinning, SpinLock);
+    suite!(of_sleeping, SleepLock);
 }
