@@ -11,6 +11,8 @@ use core::fmt;
 
 use coldpress_sys::Bytes;
 
+use crate::error::CodecError;
+
 /// The most a dictionary holds. Measured on pages of programs: 4 KiB save half as much where a
 /// dictionary helps most; 64 KiB save 0 to 2.5 % more, and need four times the memory for tables.
 pub const DICTIONARY_BYTES: Bytes = Bytes::kib(16);
@@ -47,6 +49,18 @@ impl Dictionary {
     /// What pages are compressed with.
     pub fn content(&self) -> &[u8] {
         self.content.get(self.start..).unwrap_or_default()
+    }
+
+    /// An equal one.
+    ///
+    /// # Errors
+    /// [`CodecError::NoMemory`] when the allocator has none for the content.
+    pub fn try_clone(&self) -> Result<Self, CodecError> {
+        let mut content = Vec::new();
+        let refused = |_| CodecError::NoMemory(Bytes(self.content.len()));
+        content.try_reserve_exact(self.content.len()).map_err(refused)?;
+        content.extend_from_slice(&self.content);
+        Ok(Self { content, start: self.start })
     }
 
     /// The memory held, without this structure itself.

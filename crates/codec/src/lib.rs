@@ -16,7 +16,7 @@
 //! Invariants:
 //! 1. `decompress(compress(page)) == page`, for each codec and each page.
 //! 2. No byte is written outside of the buffers the caller gave, whatever the input.
-//! 3. Only [`Codec::new`], [`DictionaryCodec::new`] and [`Trainer::new`] allocate; C is only called
+//! 3. Only what makes a codec, a part or a copy of one, or a trainer allocates; C is only called
 //!    with caller-owned state (see `ffi`).
 //! 4. The output depends on the page, the dictionary and the output limit alone, not on pages seen
 //!    before.
@@ -43,7 +43,9 @@ use core::fmt;
 
 pub use checksum::checksum;
 pub use dictionary::{DICTIONARY_BYTES, Dictionary};
-pub use dictionary_codec::{DictionaryCodec, GENERATIONS, Generation};
+pub use dictionary_codec::{
+    DictionaryCodec, DictionaryDecoder, DictionaryEncoder, GENERATIONS, Generation, Mark,
+};
 pub use error::{CodecError, DecodeError};
 pub use id::{CodecId, DEFAULT_DICTIONARY_LEVEL, DEFAULT_ZSTD_LEVEL, ParseCodecError, ZSTD_LEVELS};
 pub use same_filled::{fill, same_filled};
@@ -123,12 +125,35 @@ impl Codec {
     /// `page` are then unspecified. Damage that still decodes to a page is not found here: that is
     /// what [`checksum()`] is for.
     pub fn decompress(&mut self, data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
-        let length = match &mut self.engine {
-            Engine::Lz4(_) => Lz4::decompress(data, page),
-            Engine::Lzo(_) => Lzo::decompress(data, page),
-            Engine::Zstd(zstd) => zstd.decompress(data, page),
+        match &mut self.engine {
+            Engine::Lz4(_) => decompress_lz4(data, page),
+            Engine::Lzo(_) => decompress_lzo(data, page),
+            Engine::Zstd(zstd) => whole_page(zstd.decompress(data, page)),
         }
-        .ok_or(DecodeError::Corrupt)?;
-        if length == PAGE_BYTES { Ok(()) } else { Err(DecodeError::Short(Bytes(length))) }
+    }
+}
+
+/// As [`Codec::decompress`] of LZ4, which needs no work memory.
+///
+/// # Errors
+/// Those of [`Codec::decompress`].
+pub fn decompress_lz4(data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+    whole_page(Lz4::decompress(data, page))
+}
+
+/// As [`Codec::decompress`] of LZO, which needs no work memory.
+///
+/// # Errors
+/// Those of [`Codec::decompress`].
+pub fn decompress_lzo(data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+    whole_page(Lzo::decompress(data, page))
+}
+
+/// Whether a decoder made a page of well-formed data: its answer is the bytes it made.
+fn whole_page(length: Option<usize>) -> Result<(), DecodeError> {
+    match length {
+        Some(PAGE_BYTES) => Ok(()),
+        Some(length) => Err(DecodeError::Short(Bytes(length))),
+        None => Err(DecodeError::Corrupt),
     }
 }
