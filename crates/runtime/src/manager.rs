@@ -397,7 +397,7 @@ impl Tools {
         zeros.forbid_huge_pages();
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         let disk = spill.and_then(|file| open_disk(link, terms, file));
-        let zswap = open_zswap(terms, knobs, frames, disk)?;
+        let mut zswap = open_zswap(terms, knobs, frames, disk)?;
         let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
         if let Some(signal) = zswap.signal() {
             waiter.also_wake_by(signal)?;

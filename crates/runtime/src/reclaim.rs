@@ -29,7 +29,7 @@ const STUCK_NS: u64 = 20_000_000;
 const REFUSED_IN_ROW_MAX: usize = 64;
 
 /// A verb of zswap that stores.
-type Store = fn(&mut Zswap<AnyPool<'static>>, Key, &Page) -> Result<Stored, StoreError>;
+type Store = fn(&Zswap<AnyPool<'static>>, Key, &Page) -> Result<Stored, StoreError>;
 
 impl Manager {
     /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.
@@ -351,7 +351,7 @@ impl Manager {
         let bytes = self.limbo.address(slot, page) as *const Page;
         let begun = cpu::ticks();
         // SAFETY: the page was moved there and nobody writes to limbo.
-        let result = store(&mut self.zswap, Self::key(page), unsafe { &*bytes });
+        let result = store(&self.zswap, Self::key(page), unsafe { &*bytes });
         let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));
         self.tally().note_latency(Group::StoreNs, took);
         while let Some(warning) = self.zswap.take_warning() {

@@ -1,18 +1,19 @@
-//! The codecs in use: the one that compresses, and those that stored pages still need.
+//! How stored pages are coded, and what one caller needs to code and decode them.
 //!
-//! Every entry says how its bytes are coded, so the codec may be switched at any time: a new one is
-//! made when it is asked for, an old one is dropped with the last page it compressed. Any zstd
-//! reads what every level of it wrote, so there is one of each kind. Pages that have grown old have
-//! a codec of their own, see `dense`.
-//!
-//! Invariants (`Zswap::check` walks them):
-//! 1. There is a codec of the current kind and of each kind that an entry has, and no other.
-//! 2. `pages` counts the entries of its kind that are in the pool or written back.
+//! Every entry says how its bytes are coded, so the codec may be switched at any time. Any zstd
+//! reads what every level of it wrote, so there is one of each kind. Pages that have grown old are
+//! coded with a dictionary of the program's own pages: dense, see [`crate::tiers`].
 
-use coldpress_codec::{Codec, CodecError, CodecId, DecodeError, Generation};
-use coldpress_sys::{Bytes, Page};
+use alloc::boxed::Box;
 
-use crate::dense::Dense;
+use coldpress_codec::{
+    Codec, CodecError, CodecId, DecodeError, DictionaryDecoder, Generation, checksum,
+    decompress_lz4, decompress_lzo,
+};
+use coldpress_sys::{Bytes, PAGE_BYTES, Page};
+
+use crate::error::{LoadError, NewError};
+use crate::room;
 
 /// How the bytes of a stored page are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +30,12 @@ pub(crate) enum Coding {
     Dense(Generation),
 }
 
+/// Kinds of codecs.
+pub(crate) const KINDS: usize = 3;
+
 impl Coding {
     /// What a codec of `id` makes.
-    fn of(id: CodecId) -> Self {
+    pub(crate) fn of(id: CodecId) -> Self {
         match id {
             CodecId::Lz4 => Self::Lz4,
             CodecId::Lzo => Self::Lzo,
@@ -39,8 +43,8 @@ impl Coding {
         }
     }
 
-    /// Its place in [`Codecs::kinds`], if it has one.
-    fn kind(self) -> Option<usize> {
+    /// Its place among the kinds, if it has one.
+    pub(crate) fn kind(self) -> Option<usize> {
         match self {
             Self::Lz4 => Some(0),
             Self::Lzo => Some(1),
@@ -58,134 +62,142 @@ impl Coding {
     pub(crate) fn is_dense(self) -> bool {
         matches!(self, Self::Dense(_))
     }
+
+    /// Whether to decode it takes work memory.
+    pub(crate) fn needs_work(self) -> bool {
+        matches!(self, Self::Zstd | Self::Dense(_))
+    }
 }
 
-/// Kinds of codecs.
-const KINDS: usize = 3;
-
-/// A codec, and how many pages need it.
-#[derive(Debug, Default)]
-struct Kind {
-    codec: Option<Codec>,
-    pages: usize,
-}
-
-/// All codecs of a store.
+/// The work memory of one caller at a time.
 #[derive(Debug)]
-pub(crate) struct Codecs {
+pub(crate) struct Work {
     /// By [`Coding::kind`].
-    kinds: [Kind; KINDS],
+    kinds: [Option<Codec>; KINDS],
     current: Coding,
-    /// That of pages that have grown old.
-    pub(crate) dense: Dense,
+    /// For pages that have grown old; there is one while they may be made.
+    pub(crate) dense: Option<DictionaryDecoder>,
+    /// One page, compressed.
+    pub(crate) compressed: Box<[u8]>,
 }
 
-impl Codecs {
-    /// The codec `id` alone.
-    pub(crate) fn new(id: CodecId) -> Result<Self, CodecError> {
+impl Work {
+    /// With the codec `id` alone.
+    pub(crate) fn new(id: CodecId) -> Result<Self, NewError> {
         let current = Coding::of(id);
-        let codec = Some(Codec::new(id)?);
-        let mut codecs = Self { kinds: Default::default(), current, dense: Dense::default() };
-        if let Some(kind) = codecs.kind_mut(current) {
-            kind.codec = codec;
+        let compressed = room::table(PAGE_BYTES, || 0)?;
+        let mut work = Self { kinds: Default::default(), current, dense: None, compressed };
+        work.make(id).map_err(NewError::Codec)?;
+        Ok(work)
+    }
+
+    /// Another one that does the same. `None` without memory.
+    pub(crate) fn try_clone(&self) -> Option<Self> {
+        let compressed = room::table(PAGE_BYTES, || 0).ok()?;
+        let mut clone =
+            Self { kinds: Default::default(), current: self.current, dense: None, compressed };
+        for codec in self.kinds.iter().flatten() {
+            clone.make(codec.id()).ok()?;
         }
-        Ok(codecs)
-    }
-
-    /// Compresses with `id` from now on; whether that is a change. On an error nothing has changed.
-    pub(crate) fn switch(&mut self, id: CodecId) -> Result<bool, CodecError> {
-        let coding = Coding::of(id);
-        let is_current = coding == self.current;
-        if let Some(kind) = self.kind_mut(coding) {
-            let is_made = kind.codec.as_ref().is_some_and(|codec| codec.id() == id);
-            if is_made && is_current {
-                return Ok(false);
-            }
-            if !is_made {
-                kind.codec = Some(Codec::new(id)?);
-            }
+        if let Some(dense) = &self.dense {
+            clone.dense = Some(dense.try_clone().ok()?);
         }
-        let before = core::mem::replace(&mut self.current, coding);
-        self.drop_unneeded(before);
-        Ok(true)
+        Some(clone)
     }
 
-    /// Compresses `page` into the front of `out`: the part that was filled, and how. `None` when it
-    /// does not fit.
-    pub(crate) fn compress<'o>(
-        &mut self,
-        page: &Page,
-        out: &'o mut [u8],
-    ) -> Option<(&'o [u8], Coding)> {
-        let current = self.current;
-        let codec = self.kind_mut(current)?.codec.as_mut()?;
-        codec.compress(page, out).map(|bytes| (bytes, current))
+    /// What new pages are coded by.
+    pub(crate) fn current(&self) -> Coding {
+        self.current
     }
 
-    /// Makes the page of `bytes`, which are coded so.
-    pub(crate) fn decompress(
-        &mut self,
-        bytes: &[u8],
-        coding: Coding,
-        page: &mut Page,
-    ) -> Result<(), DecodeError> {
-        if let Coding::Dense(generation) = coding {
-            return self.dense.decompress(generation, bytes, page);
-        }
-        let Some(kind) = self.kind_mut(coding) else {
-            *page = bytes.try_into().map_err(|_| DecodeError::Short(Bytes(bytes.len())))?;
-            return Ok(());
-        };
-        // An entry's codec is there (invariant 1).
-        kind.codec.as_mut().ok_or(DecodeError::Corrupt)?.decompress(bytes, page)
+    /// Whether new pages are coded by just this codec.
+    pub(crate) fn is_current(&self, id: CodecId) -> bool {
+        let current = self.current.kind().and_then(|kind| self.kinds[kind].as_ref());
+        current.is_some_and(|codec| codec.id() == id)
     }
 
-    /// An entry has come to be coded so.
-    pub(crate) fn note_come(&mut self, coding: Coding) {
-        if let Some(kind) = self.kind_mut(coding) {
-            kind.pages += 1;
-        }
-        self.dense.note_come(coding);
+    /// Codes new pages by `id` from now on. On an error nothing has changed.
+    pub(crate) fn switch(&mut self, id: CodecId) -> Result<(), CodecError> {
+        self.make(id)?;
+        self.current = Coding::of(id);
+        Ok(())
     }
 
-    /// An entry that was coded so has gone.
-    pub(crate) fn note_gone(&mut self, coding: Coding) {
-        if let Some(kind) = self.kind_mut(coding) {
-            kind.pages -= 1;
-            self.drop_unneeded(coding);
-        }
-        self.dense.note_gone(coding);
-    }
-
-    /// The work memory of all codecs.
-    pub(crate) fn work_bytes(&self) -> Bytes {
-        let codecs = self.kinds.iter().filter_map(|kind| kind.codec.as_ref());
-        codecs.fold(self.dense.work_bytes(), |sum, codec| sum + codec.work_bytes())
-    }
-
-    fn kind_mut(&mut self, coding: Coding) -> Option<&mut Kind> {
-        self.kinds.get_mut(coding.kind()?)
-    }
-
-    /// Drops a codec that neither compresses nor has pages.
-    fn drop_unneeded(&mut self, coding: Coding) {
-        if coding != self.current
-            && let Some(kind) = self.kind_mut(coding)
-            && kind.pages == 0
+    /// Makes the codec `id`, unless it is there.
+    fn make(&mut self, id: CodecId) -> Result<(), CodecError> {
+        let kind = Coding::of(id).kind().map(|kind| &mut self.kinds[kind]);
+        if let Some(place) = kind
+            && place.as_ref().is_none_or(|codec| codec.id() != id)
         {
-            kind.codec = None;
+            *place = Some(Codec::new(id)?);
+        }
+        Ok(())
+    }
+
+    /// Drops the codec of a coding that new pages do not have.
+    pub(crate) fn drop_codec(&mut self, coding: Coding) {
+        if coding != self.current
+            && let Some(kind) = coding.kind()
+        {
+            self.kinds[kind] = None;
         }
     }
 
-    /// Stops at a broken invariant; `pages` says how many entries have a coding.
+    /// Compresses `page` into the buffer, to at most `longest` bytes: to how many, and how. `None`
+    /// when it does not fit.
+    pub(crate) fn compress(&mut self, page: &Page, longest: Bytes) -> Option<(Bytes, Coding)> {
+        let codec = self.kinds[self.current.kind()?].as_mut()?;
+        let bytes = codec.compress(page, &mut self.compressed[..longest.0])?;
+        Some((Bytes(bytes.len()), self.current))
+    }
+
+    /// The memory it takes beside its structure.
+    pub(crate) fn memory(&self) -> Bytes {
+        let dense = self.dense.as_ref().map_or(Bytes(0), DictionaryDecoder::work_bytes);
+        let codecs = self.kinds.iter().flatten();
+        codecs.fold(dense + Bytes(PAGE_BYTES), |sum, codec| sum + codec.work_bytes())
+    }
+
+    /// Stops when a kind that is needed is missing, or one that is not is there.
     #[cfg(test)]
     pub(crate) fn check(&self, pages: impl Fn(Coding) -> usize) {
-        self.dense.check(&pages);
-        for (coding, kind) in [Coding::Lz4, Coding::Lzo, Coding::Zstd].into_iter().zip(&self.kinds)
-        {
-            assert_eq!(kind.pages, pages(coding), "{coding:?}");
-            assert_eq!(kind.codec.is_some(), kind.pages > 0 || coding == self.current);
-            assert!(kind.codec.as_ref().is_none_or(|codec| Coding::of(codec.id()) == coding));
+        for coding in [Coding::Lz4, Coding::Lzo, Coding::Zstd] {
+            let codec = coding.kind().and_then(|kind| self.kinds[kind].as_ref());
+            assert_eq!(codec.is_some(), pages(coding) > 0 || coding == self.current);
+            assert!(codec.is_none_or(|codec| Coding::of(codec.id()) == coding));
         }
     }
+}
+
+/// Makes the page of `bytes`, which are coded so, if their checksum is the one `expected`. `work`
+/// is there if the coding needs it.
+pub(crate) fn decode(
+    work: Option<&mut Work>,
+    bytes: &[u8],
+    expected: u32,
+    coding: Coding,
+    page: &mut Page,
+) -> Result<(), LoadError> {
+    if checksum(bytes) != expected {
+        return Err(LoadError::Corrupt);
+    }
+    let decoded = match coding {
+        Coding::Lz4 => decompress_lz4(bytes, page),
+        Coding::Lzo => decompress_lzo(bytes, page),
+        Coding::Raw => bytes
+            .try_into()
+            .map(|bytes: &Page| page.copy_from_slice(bytes))
+            .map_err(|_| DecodeError::Short(Bytes(bytes.len()))),
+        Coding::Zstd => match work.zip(coding.kind()) {
+            Some((Work { kinds, .. }, kind)) => kinds[kind]
+                .as_mut()
+                .map_or(Err(DecodeError::Corrupt), |codec| codec.decompress(bytes, page)),
+            None => Err(DecodeError::Corrupt),
+        },
+        Coding::Dense(generation) => match work.and_then(|work| work.dense.as_mut()) {
+            Some(decoder) => decoder.decompress(generation, bytes, page),
+            None => Err(DecodeError::Dictionary),
+        },
+    };
+    decoded.map_err(|_| LoadError::Corrupt)
 }

@@ -2,7 +2,8 @@
 //! are checked they are 32.
 //!
 //! An entry holds no key: the index leads to it, and writeback changes its place without asking who
-//! it is. Entries are named by 32-bit numbers, and free ones of a chunk are linked through `older`.
+//! it is. Entries of a shard are named by 29-bit numbers, so that 32 bits name one of any shard.
+//! Free ones of a chunk are linked through `older`.
 //!
 //! Invariants (`check` walks them):
 //! 1. `chunk.used` counts the entries handed out of it; the others are on its free list.
@@ -15,13 +16,14 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::ops::{Index, IndexMut};
 
+use crate::pool::{CHECKS_HANDLES, Handle};
 use coldpress_backing::SlotId;
-use coldpress_mem::pools::{CHECKS_HANDLES, Handle};
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use crate::codecs::Coding;
 use crate::outgoing::Member;
 use crate::room::{self, NoMemory};
+use crate::shard::SHARDS;
 
 /// Entries in a chunk: as many as fit one frame, so that the allocator below need not find more.
 const CHUNK_ENTRIES: usize = PAGE_BYTES / size_of::<Entry>();
@@ -31,9 +33,10 @@ const CHUNK_ENTRIES: usize = PAGE_BYTES / size_of::<Entry>();
 pub(crate) struct EntryId(NonZeroU32);
 
 impl EntryId {
-    /// The entry at `position`, or nothing when 32 bits cannot name it.
+    /// The entry at `position`, or nothing when it cannot be named.
     fn at(position: usize) -> Option<Self> {
-        u32::try_from(position + 1).ok().and_then(NonZeroU32::new).map(Self)
+        let number = u32::try_from(position + 1).ok().filter(|number| *number <= NUMBER_MAX)?;
+        NonZeroU32::new(number).map(Self)
     }
 
     /// The chunk and the place in it.
@@ -43,13 +46,37 @@ impl EntryId {
     }
 }
 
+/// The highest number of an entry in its shard.
+const NUMBER_MAX: u32 = u32::MAX / SHARDS as u32 - 1;
+
+/// The name of an entry of any shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PageId(NonZeroU32);
+
+impl PageId {
+    /// That entry of that shard.
+    pub(crate) fn new(shard: usize, EntryId(number): EntryId) -> Self {
+        // Below 2^32, as the number is at most NUMBER_MAX and the shard below SHARDS.
+        Self(number.saturating_mul(SHARDS_NONZERO).saturating_add(shard as u32))
+    }
+
+    /// The shard, and the entry in it.
+    pub(crate) fn parts(self) -> (usize, EntryId) {
+        let (shard, number) = (self.0.get() % SHARDS as u32, self.0.get() / SHARDS as u32);
+        // Not zero, as `new` began with a number that is not.
+        (shard as usize, EntryId(NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)))
+    }
+}
+
+const SHARDS_NONZERO: NonZeroU32 = NonZeroU32::new(SHARDS as u32).expect("there are shards");
+
 /// Where the bytes of a page are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Nowhere: the page is `word` repeated.
     SameFilled { word: u64 },
     /// In the pool. `referenced`: loaded since it was last looked at by writeback. `aged`: looked
-    /// at by ageing.
+    /// at by ageing. `era`: when it came there, see `lru`.
     Pool {
         handle: Handle,
         checksum: u32,
@@ -57,6 +84,7 @@ pub(crate) enum Place {
         coding: Coding,
         referenced: bool,
         aged: bool,
+        era: u16,
     },
     /// In the pool, and being written back as `member` to `offset` of its batch's slot.
     Leaving {
@@ -74,7 +102,12 @@ pub(crate) enum Place {
 impl Place {
     /// A page that has just come to the pool.
     pub(crate) fn new_in_pool(handle: Handle, checksum: u32, length: u16, coding: Coding) -> Self {
-        Self::Pool { handle, checksum, length, coding, referenced: false, aged: false }
+        Self::Pool { handle, checksum, length, coding, referenced: false, aged: false, era: 0 }
+    }
+
+    /// Whether the transfers take part in it: it is made and left with them in hand.
+    pub(crate) fn is_transferred(self) -> bool {
+        matches!(self, Self::Leaving { .. } | Self::Backing { .. })
     }
 
     /// How the bytes are coded; a repeated word is not.
@@ -113,6 +146,11 @@ impl Entry {
     /// Whether ageing has looked at it.
     pub(crate) fn is_aged(&self) -> bool {
         matches!(self.place, Place::Pool { aged: true, .. })
+    }
+
+    /// When it came to the pool; for one that is there.
+    pub(crate) fn era(&self) -> u16 {
+        if let Place::Pool { era, .. } = self.place { era } else { 0 }
     }
 
     /// Notes whether ageing has looked at it; for one in the pool.

@@ -12,7 +12,7 @@ use core::mem;
 use coldpress_backing::BackingError;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
-use crate::entry::EntryId;
+use crate::entry::PageId;
 use crate::room::{self, NoMemory};
 use crate::seal::TAG_BYTES;
 
@@ -27,8 +27,8 @@ const BUFFER_BYTES: usize = PAGE_BYTES + TAG_BYTES;
 enum Read {
     Free(Box<[u8]>),
     /// For an entry, unless that was dropped meanwhile.
-    UnderWay(Option<EntryId>),
-    Ready(EntryId, Box<[u8]>, Result<(), BackingError>),
+    UnderWay(Option<PageId>),
+    Ready(PageId, Box<[u8]>, Result<(), BackingError>),
 }
 
 /// A read that has ended. Its buffer must be given back.
@@ -74,7 +74,7 @@ impl Incoming {
     }
 
     /// Begins a read for `id`: its number and its buffer. `None` when all are used.
-    pub(crate) fn begin(&mut self, id: EntryId) -> Option<(usize, Box<[u8]>)> {
+    pub(crate) fn begin(&mut self, id: PageId) -> Option<(usize, Box<[u8]>)> {
         let free = self.reads.iter().position(|read| matches!(read, Read::Free(_)));
         self.wanted |= free.is_none();
         let number = free?;
@@ -111,7 +111,7 @@ impl Incoming {
     }
 
     /// How far the read for `id` is; what is ready is handed over.
-    pub(crate) fn progress(&mut self, id: EntryId) -> Progress {
+    pub(crate) fn progress(&mut self, id: PageId) -> Progress {
         if self.used == 0 {
             return Progress::None;
         }
@@ -138,7 +138,7 @@ impl Incoming {
     }
 
     /// The entry leaves its place: nobody waits for its bytes any more.
-    pub(crate) fn forget(&mut self, id: EntryId) {
+    pub(crate) fn forget(&mut self, id: PageId) {
         if self.used == 0 {
             return;
         }
@@ -167,7 +167,7 @@ impl Incoming {
 
     /// The entries there are reads for, after a look at each read.
     #[cfg(test)]
-    pub(crate) fn check(&self) -> Vec<EntryId> {
+    pub(crate) fn check(&self) -> Vec<PageId> {
         let free = self.reads.iter().filter(|read| matches!(read, Read::Free(_))).count();
         assert_eq!(self.used + free, self.reads.len());
         let of = |read: &Read| match read {

@@ -1,13 +1,14 @@
 //! The index: from key to entry. A radix of three levels that holds only what is in use.
 //!
 //! ```text
-//! roots: sorted by (area, offset / 2^18) > 256 leaves > 1024 entry numbers
-//!        1 GiB of pages each               4 MiB of pages each
+//! roots: sorted by (area, offset / 2^15) > 32 leaves > 1024 entry numbers
+//!        128 MiB of pages each            4 MiB of pages each
 //! ```
 //!
-//! The places of a root's leaves fill one frame, and so does a leaf. Programs keep their pages in a
-//! few dense stretches, so roots are few and a lookup is a short binary search and two steps.
-//! Ranges skip what is not there by whole leaves and roots.
+//! There is one for each shard, in which the leaves of the others are left out: so a root stands
+//! for 1 GiB of pages of the store. A leaf fills one frame, and so do the roots of all shards for
+//! the same GiB. Programs keep their pages in a few dense stretches, so roots are few and a lookup
+//! is a short binary search and two steps. Ranges skip what is not there by whole leaves and roots.
 //!
 //! Invariants (`check` walks them):
 //! 1. Roots are sorted, and no two have the same area and number.
@@ -21,14 +22,14 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 use crate::entry::EntryId;
 use crate::key::{Area, Key, Offset};
 use crate::room::{self, NoMemory};
+use crate::shard::SHARDS;
 
 /// Entries in a leaf: they fill one frame.
-const LEAF_ENTRIES: usize = 1024;
-/// Leaves in a root: their places fill one frame.
-const ROOT_LEAVES: usize = 256;
+pub(crate) const LEAF_ENTRIES: usize = 1024;
+/// Leaves in a root: their places fill a frame together with those of the other shards.
+const ROOT_LEAVES: usize = PAGE_BYTES / size_of::<LeafPlace>() / SHARDS;
 
 const _: () = assert!(size_of::<Leaf>() == PAGE_BYTES);
-const _: () = assert!(size_of::<LeafPlace>() * ROOT_LEAVES == PAGE_BYTES);
 
 /// The entries of consecutive pages.
 type Leaf = [Option<EntryId>; LEAF_ENTRIES];
@@ -248,6 +249,7 @@ mod tests {
         prop_oneof![
             0_u64..4,
             1022_u64..1026,
+            (1_u64 << 15) - 2..(1 << 15) + 2,
             (1_u64 << 18) - 2..(1 << 18) + 2,
             (1_u64 << 40) - 1..(1 << 40) + 1100,
             u64::MAX - 3..=u64::MAX,

@@ -1,76 +1,191 @@
 //! Invalidate: pages are no longer wanted, or are wanted under another name.
 
-use coldpress_mem::pools::Pool;
+use crate::pool::Pool;
 use coldpress_sys::PageCount;
 
 use crate::Zswap;
-use crate::entry::EntryId;
+use crate::disk::Transfers;
+use crate::entry::{EntryId, PageId, Place};
 use crate::error::RenameError;
 use crate::key::{Area, Key, Offset};
+use crate::shard::{Remains, SHARDS, Spot, Tables};
 
 impl<P: Pool> Zswap<P> {
     /// Drops the page stored under `key`. Whether there was one.
-    pub fn invalidate(&mut self, key: Key) -> bool {
-        let Some(id) = self.index.remove(key) else { return false };
-        self.drop_entry(id);
-        true
+    pub fn invalidate(&self, key: Key) -> bool {
+        self.invalidate_at(Spot::of(key))
     }
 
     /// Drops the pages of `count` offsets from `start`; how many there were. What is not stored
-    /// costs nothing but a step per leaf of the index.
-    pub fn invalidate_range(&mut self, area: Area, start: Offset, count: PageCount) -> PageCount {
+    /// costs nothing but a step per leaf of the index. Of pages stored meanwhile some may be left.
+    pub fn invalidate_range(&self, area: Area, start: Offset, count: PageCount) -> PageCount {
         let Some(behind) = count.0.checked_sub(1) else { return PageCount(0) };
         self.invalidate_between(area, start, Offset(start.0.saturating_add(behind as u64)))
     }
 
-    /// Drops all pages of `area`; how many there were.
-    pub fn invalidate_area(&mut self, area: Area) -> PageCount {
+    /// Drops all pages of `area`; how many there were. Of pages stored meanwhile some may be left.
+    pub fn invalidate_area(&self, area: Area) -> PageCount {
         self.invalidate_between(area, Offset(0), Offset(u64::MAX))
     }
 
     /// Makes `to` name what `from` names, and `from` nothing; whether that is a page. Like a page
     /// that is moved by mremap: what was stored under `to` is dropped, also when there is nothing
     /// under `from`. On an error nothing has changed.
-    pub fn rename(&mut self, from: Key, to: Key) -> Result<bool, RenameError> {
+    ///
+    /// A page that comes to another shard by it is as young as one just stored.
+    pub fn rename(&self, from: Key, to: Key) -> Result<bool, RenameError> {
         if from == to {
             return Ok(self.contains(from));
         }
-        let Some(id) = self.index.get(from) else {
-            self.invalidate(to);
-            return Ok(false);
+        let (from, to) = (Spot::of(from), Spot::of(to));
+        let mut transfers = None;
+        let renamed = loop {
+            let taken = transfers.as_deref_mut();
+            let attempt = if from.shard == to.shard {
+                let tables = &mut *self.shards[from.shard].tables.lock();
+                self.rename_inside(from, to, tables, taken)
+            } else {
+                // In the order of their numbers, as any who has two.
+                let (low, high) = (from.shard.min(to.shard), from.shard.max(to.shard));
+                let mut low = self.shards[low].tables.lock();
+                let mut high = self.shards[high].tables.lock();
+                let (source, target) = if from.shard < to.shard {
+                    (&mut *low, &mut *high)
+                } else {
+                    (&mut *high, &mut *low)
+                };
+                self.rename_across(from, to, source, target, taken)
+            };
+            match attempt {
+                Attempt::Done(renamed) => break renamed,
+                // There is no page of the kind without a disk.
+                Attempt::NeedsTransfers => {
+                    transfers = self.disk.as_ref().map(|disk| disk.transfers.lock());
+                }
+            }
         };
-        let replaced = self.index.set(to, id).inspect_err(|_| {
-            self.counters.reject_kmemcache_fail += 1;
-        })?;
-        self.index.remove(from);
-        // Nobody may ask for it under its new name.
-        self.incoming.forget(id);
-        self.counters.renamed += 1;
-        if let Some(id) = replaced {
-            self.drop_entry(id);
+        drop(transfers);
+        let counted = &self.shards[from.shard].counted;
+        let Ok((found, replaced)) = renamed else {
+            counted.reject_kmemcache_fail.add(1);
+            return Err(RenameError);
+        };
+        counted.renamed.add(u64::from(found));
+        replaced.into_iter().for_each(|remains| self.give_up(remains));
+        Ok(found)
+    }
+
+    /// Renames a page inside of a shard, if the transfers are not needed or in hand.
+    fn rename_inside(
+        &self,
+        from: Spot,
+        to: Spot,
+        tables: &mut Tables,
+        mut transfers: Option<&mut Transfers>,
+    ) -> Attempt {
+        let (id, replaced) = (tables.index.get(from.key), tables.index.get(to.key));
+        let is_transferred =
+            |id: Option<EntryId>| id.is_some_and(|id| tables.entries[id].place.is_transferred());
+        if transfers.is_none() && (is_transferred(id) || is_transferred(replaced)) {
+            return Attempt::NeedsTransfers;
         }
-        Ok(true)
+        if let Some(id) = id {
+            if tables.index.set(to.key, id).is_err() {
+                return Attempt::Done(Err(RenameError));
+            }
+            tables.index.remove(from.key);
+            if let Some(transfers) = &mut transfers {
+                // Nobody may ask for it under its new name.
+                transfers.incoming.forget(PageId::new(from.shard, id));
+            }
+        } else {
+            tables.index.remove(to.key);
+        }
+        let drop = |replaced| self.drop_entry(to.shard, tables, transfers, replaced);
+        Attempt::Done(Ok((id.is_some(), replaced.map(drop))))
+    }
+
+    /// Renames a page into another shard, if the transfers are not needed or in hand.
+    fn rename_across(
+        &self,
+        from: Spot,
+        to: Spot,
+        source: &mut Tables,
+        target: &mut Tables,
+        mut transfers: Option<&mut Transfers>,
+    ) -> Attempt {
+        let (id, replaced) = (source.index.get(from.key), target.index.get(to.key));
+        let is_transferred = |tables: &Tables, id: Option<EntryId>| {
+            id.is_some_and(|id| tables.entries[id].place.is_transferred())
+        };
+        let is_needed = is_transferred(source, id) || is_transferred(target, replaced);
+        if transfers.is_none() && is_needed {
+            return Attempt::NeedsTransfers;
+        }
+        if let Some(id) = id {
+            let place = source.entries[id].place;
+            let Ok(new) = target.entries.alloc(place) else {
+                return Attempt::Done(Err(RenameError));
+            };
+            if target.index.set(to.key, new).is_err() {
+                target.entries.free(new);
+                return Attempt::Done(Err(RenameError));
+            }
+            source.index.remove(from.key);
+            source.leave(id);
+            source.entries.free(id);
+            self.occupy(target, new, place);
+            if let Some(transfers) = &mut transfers {
+                transfers.incoming.forget(PageId::new(from.shard, id));
+                if let Place::Leaving { member, .. } = place {
+                    transfers.outgoing.rename(member, PageId::new(to.shard, new));
+                }
+            }
+        } else {
+            target.index.remove(to.key);
+        }
+        let drop = |replaced| self.drop_entry(to.shard, target, transfers, replaced);
+        Attempt::Done(Ok((id.is_some(), replaced.map(drop))))
+    }
+
+    /// Drops what lies there; whether there was something.
+    fn invalidate_at(&self, spot: Spot) -> bool {
+        let mut held = self.hold(spot);
+        let Some(id) = held.id else { return false };
+        held.tables.index.remove(spot.key);
+        let transfers = held.transfers.as_deref_mut();
+        let remains = self.drop_entry(spot.shard, &mut held.tables, transfers, id);
+        drop(held);
+        self.give_up(remains);
+        true
     }
 
     /// Drops the pages at `first..=last`.
-    fn invalidate_between(&mut self, area: Area, first: Offset, last: Offset) -> PageCount {
+    fn invalidate_between(&self, area: Area, first: Offset, last: Offset) -> PageCount {
         let mut count = PageCount(0);
-        let mut next = Some(first);
-        while let Some(first) = next
-            && let Some(offset) = self.index.first_in(area, first, last)
-        {
-            count.0 += usize::from(self.invalidate(Key { area, offset }));
-            next = offset.0.checked_add(1).map(Offset);
+        for shard in 0..SHARDS {
+            let Some((first, last)) = Spot::range(shard, first, last) else { continue };
+            let mut next = Some(first);
+            while let Some(first) = next
+                && let Some(offset) = self.first_in(shard, area, first, last)
+            {
+                let spot = Spot { shard, key: Key { area, offset } };
+                count.0 += usize::from(self.invalidate_at(spot));
+                next = offset.0.checked_add(1).map(Offset);
+            }
         }
         count
     }
 
-    /// Drops an entry that no key leads to any more.
-    fn drop_entry(&mut self, id: EntryId) {
-        let coding = self.entries[id].place.coding();
-        self.vacate(id);
-        self.codecs.note_gone(coding);
-        self.entries.free(id);
-        self.counters.invalidated += 1;
+    /// The first name in `first..=last` of a shard that has a page.
+    fn first_in(&self, shard: usize, area: Area, first: Offset, last: Offset) -> Option<Offset> {
+        self.shards[shard].tables.lock().index.first_in(area, first, last)
     }
+}
+
+/// An attempt at renaming: whether there was a page, and what it replaced.
+enum Attempt {
+    Done(Result<(bool, Option<Remains>), RenameError>),
+    /// Nothing has changed; the transfers must be in hand.
+    NeedsTransfers,
 }

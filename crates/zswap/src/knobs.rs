@@ -3,8 +3,8 @@
 //! A change concerns pages stored from then on. Pages that are stored already stay as they are and
 //! stay readable, whatever the knobs say.
 
+use crate::pool::Pool;
 use coldpress_codec::CodecId;
-use coldpress_mem::pools::Pool;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::Zswap;
@@ -68,42 +68,43 @@ impl Knobs {
 
 impl<P: Pool> Zswap<P> {
     /// The knobs in force.
-    pub fn knobs(&self) -> &Knobs {
-        self.limits.knobs()
+    pub fn knobs(&self) -> Knobs {
+        *self.limits.lock().knobs()
     }
 
     /// Puts `knobs` in force. A pool that holds more than they allow shrinks as pages are stored,
     /// or at once by [`Zswap::shrink`]. On an error, which only a new codec can bring, nothing
     /// has changed.
-    pub fn set_knobs(&mut self, knobs: Knobs) -> Result<(), KnobsError> {
-        let is_switched = self.codecs.switch(knobs.codec).inspect_err(|_| {
-            self.counters.reject_codec_fail += 1;
+    pub fn set_knobs(&self, knobs: Knobs) -> Result<(), KnobsError> {
+        let done = || self.limits.lock().set_knobs(knobs);
+        let is_switched = self.contexts.switch(knobs.codec, done).inspect_err(|_| {
+            self.counted().reject_codec_fail.add(1);
         })?;
-        self.counters.codec_switched += u64::from(is_switched);
-        self.limits.set_knobs(knobs);
+        self.counted().codec_switched.add(u64::from(is_switched));
         Ok(())
     }
 
     /// Begins to bring a pool that holds more than the knobs allow back to its limit: one batch a
     /// call. It waits for nothing, and does nothing while that is not possible.
-    pub fn shrink_to_limit(&mut self) {
+    pub fn shrink_to_limit(&self) {
+        let Some(disk) = &self.disk else { return };
         let is_over = self.pool_frames() > self.knobs().max_pool;
-        if is_over && self.writeback_possible() && !self.outgoing.is_busy() {
+        if is_over && self.writeback_possible() && !disk.transfers.lock().outgoing.is_busy() {
             self.begin_to_shrink();
         }
     }
 
     /// Begins to write back a batch, and takes in what is over.
-    pub(crate) fn begin_to_shrink(&mut self) {
+    pub(crate) fn begin_to_shrink(&self) {
         self.reap();
-        if self.begin_write_back() {
+        if self.begin_write_back().is_some() {
             // It may be over by now.
             self.reap();
         }
     }
 
     /// Begins another period of [`Knobs::writeback_limit`].
-    pub fn renew_writeback(&mut self) {
-        self.limits.renew_writeback();
+    pub fn renew_writeback(&self) {
+        self.limits.lock().renew_writeback();
     }
 }

@@ -11,35 +11,47 @@
 //! what is under way, and [`Zswap::reap`] takes in what has ended. Until a page is written it stays
 //! in the pool.
 //!
+//! Any number of threads may use a store. Its tables lie in shards with a lock each (`shard`, which
+//! also says in what order locks are taken), codecs in contexts of which each caller takes one
+//! (`contexts`), and what concerns the disk is behind a lock of its own (`disk`). Pages are coded
+//! with no lock in hand: an object that is read is pinned in its pool.
+//!
 //! It knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one file
 //! each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
 //! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, and [`Zswap::age`] in `tiers`. Below them
-//! `index` (key to entry), `entry` (what is known of a page), `lru` (the order of age), `codecs`
-//! and `dense` (the codecs of young pages, and of those that stay).
+//! `index` (key to entry), `entry` (what is known of a page), `lru` (the order of age) and `codecs`
+//! (how pages are coded).
 //!
 //! Invariants (`check` in `tests.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.
-//! 2. The LRU list holds exactly the entries whose page is in the pool and not on its way out; an
+//! 2. The LRU lists hold exactly the entries whose page is in the pool and not on its way out; an
 //!    entry owns its handle.
 //! 3. A slot has as many users as entries lie in it, and one for each page of a batch that is being
 //!    written to it; a slot without users is free and discarded.
 //! 4. A verb that fails has changed nothing that a later load could see.
 //! 5. Bytes are given back only when their checksum is that of the bytes stored.
 //! 6. No byte of a page goes to the backing store but sealed.
+//! 7. A load gives what was stored under its key at some time between its call and its return.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
 use alloc::boxed::Box;
+use core::sync::atomic::AtomicU16;
 
-use coldpress_backing::{Backing, SlotCount, Slots};
+use coldpress_backing::Backing;
+#[cfg(not(loom))]
 use coldpress_mem::frames::Shrunk;
-use coldpress_mem::pools::{Compacted, Pool};
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+#[cfg(not(loom))]
+use coldpress_mem::pools::Compacted;
+use coldpress_sys::sync::{SleepLock, SpinLock};
+use coldpress_sys::{Bytes, PageCount};
 
 mod codecs;
+mod contexts;
 mod dense;
+mod disk;
 mod entry;
 mod error;
 mod incoming;
@@ -51,11 +63,14 @@ mod limits;
 mod load;
 mod lru;
 mod outgoing;
+mod pool;
 mod room;
 pub mod seal;
+mod shard;
 mod stats;
 mod store;
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 mod tiers;
 mod writeback;
@@ -67,45 +82,38 @@ pub use load::{Loaded, Source};
 pub use stats::{Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Sizes, Stats};
 pub use store::Stored;
 
-use codecs::Codecs;
-use entry::{Entries, EntryId, Place};
+use contexts::Contexts;
+use disk::Disk;
 use error::Warnings;
-use incoming::Incoming;
-use index::Index;
 use limits::Limits;
-use lru::Lru;
-use outgoing::Outgoing;
+use pool::Pool;
 use seal::Sealer;
+use shard::{SHARDS, Shard, Spot};
+use stats::Counted;
 use tiers::Tiers;
 
 /// Why the pool knows the handle of an entry, or of what has just been allocated.
 const HELD: &str = "an object stays until its entry lets go of it";
 
-/// A store of pages, in the pool `P` and behind it in a backing store.
+/// A store of pages, in the pool `P` and behind it in a backing store. Any thread may call any verb
+/// at any time; a backing whose transfers are one thread's own, such as
+/// [`coldpress_backing::FileBacking::new`] makes, wants the verbs that wait for the disk from that
+/// thread.
 pub struct Zswap<P> {
-    limits: Limits,
-    codecs: Codecs,
-    tiers: Tiers,
+    limits: SpinLock<Limits>,
+    contexts: Contexts,
+    /// Held by who makes pages denser: up to milliseconds.
+    tiers: SleepLock<Tiers>,
     /// Boxed, for pools are large: tables of 10 to 40 KiB that should not be moved about.
     pool: Box<P>,
-    backing: Option<Box<dyn Backing>>,
-    /// There is one where there is a backing store.
-    sealer: Option<Sealer>,
-    /// Each stamped with the number of the batch that lies in it.
-    slots: Slots,
-    index: Index,
-    entries: Entries,
-    lru: Lru,
-    same_filled: usize,
-    counters: Counters,
-    sizes: Sizes,
-    warnings: Warnings,
-    /// One page, compressed on its way in.
-    compressed: Box<[u8]>,
-    outgoing: Outgoing,
-    incoming: Incoming,
-    /// Pages of the pool that are on their way out.
-    leaving: usize,
+    disk: Option<Disk>,
+    /// [`SHARDS`] of them, boxed for the same reason.
+    shards: Box<[Shard]>,
+    /// The era of pages that come to the pool now, see `lru`.
+    era: AtomicU16,
+    /// Held by who has the pool grow, if it may.
+    growth: SpinLock<()>,
+    warnings: SpinLock<Warnings>,
 }
 
 impl<P: Pool> Zswap<P> {
@@ -117,31 +125,17 @@ impl<P: Pool> Zswap<P> {
         pool: P,
         backing: Option<(Box<dyn Backing>, Sealer)>,
     ) -> Result<Self, NewError> {
-        let (backing, sealer) = backing.unzip();
-        let slots_max = backing.as_ref().map_or(SlotCount(0), |backing| backing.slots_max());
-        let (outgoing, incoming) = match backing {
-            Some(_) => (Outgoing::new()?, Incoming::new()?),
-            None => Default::default(),
-        };
+        let disk = backing.map(|(backing, sealer)| Disk::new(backing, sealer)).transpose()?;
         Ok(Self {
-            limits: Limits::of(knobs),
-            codecs: Codecs::new(knobs.codec).map_err(NewError::Codec)?,
-            tiers: Tiers::new()?,
+            limits: SpinLock::new(Limits::of(knobs)),
+            contexts: Contexts::new(knobs.codec)?,
+            tiers: SleepLock::new(Tiers::new()?),
             pool: Box::new(pool),
-            backing,
-            sealer,
-            slots: Slots::new(slots_max),
-            index: Index::default(),
-            entries: Entries::default(),
-            lru: Lru::default(),
-            same_filled: 0,
-            counters: Counters::default(),
-            sizes: Sizes::default(),
-            warnings: Warnings::default(),
-            compressed: room::table(PAGE_BYTES, || 0)?,
-            outgoing,
-            incoming,
-            leaving: 0,
+            disk,
+            shards: room::table(SHARDS, Shard::default)?,
+            era: AtomicU16::new(0),
+            growth: SpinLock::new(()),
+            warnings: SpinLock::new(Warnings::default()),
         })
     }
 
@@ -152,23 +146,26 @@ impl<P: Pool> Zswap<P> {
 
     /// Whether a page is stored under `key`.
     pub fn contains(&self, key: Key) -> bool {
-        self.index.get(key).is_some()
+        let spot = Spot::of(key);
+        self.shards[spot.shard].tables.lock().index.get(spot.key).is_some()
     }
 
     /// Takes frames offline until at most `online` bytes of them are, by moving stored pages
     /// together; nothing is written back for it.
-    pub fn shrink_frames(&mut self, online: Bytes) -> Shrunk {
+    #[cfg(not(loom))]
+    pub fn shrink_frames(&self, online: Bytes) -> Shrunk {
         self.pool.shrink_frames(online)
     }
 
     /// Moves pages of the pool closer together: [`Pool::compact`]. A small budget is a short time.
-    pub fn compact(&mut self, budget: Bytes) -> Compacted {
+    #[cfg(not(loom))]
+    pub fn compact(&self, budget: Bytes) -> Compacted {
         self.pool.compact(budget)
     }
 
     /// The next thing the user should hear, each kind at most once.
-    pub fn take_warning(&mut self) -> Option<Warning> {
-        self.warnings.take()
+    pub fn take_warning(&self) -> Option<Warning> {
+        self.warnings.lock().take()
     }
 
     /// Frames the pool holds.
@@ -179,67 +176,59 @@ impl<P: Pool> Zswap<P> {
     /// All memory held outside the pool's frames: index, entries, slots, buffers, the key, the
     /// codecs' work memory and the pool's own tables.
     pub fn memory(&self) -> Bytes {
-        let tables = self.index.memory() + self.entries.memory() + self.slots.memory();
-        let key = self.sealer.as_ref().map_or(Bytes(0), Sealer::memory);
-        let buffers = Bytes(self.compressed.len() + size_of::<Self>()) + key;
-        let transfers = self.outgoing.memory() + self.incoming.memory();
-        let codecs = self.codecs.work_bytes() + self.tiers.memory();
-        tables + buffers + transfers + codecs + self.pool.stats().metadata
+        let tables = self.shards.iter().fold(Bytes(0), |sum, shard| {
+            let tables = shard.tables.lock();
+            sum + tables.index.memory() + tables.entries.memory() + Bytes(size_of::<Shard>())
+        });
+        let disk = self.disk.as_ref().map_or(Bytes(0), |disk| {
+            let transfers = disk.transfers.lock();
+            let under_way = transfers.outgoing.memory() + transfers.incoming.memory();
+            under_way + transfers.slots.memory() + disk.sealer.memory()
+        });
+        let work = self.contexts.memory() + self.tiers.lock().memory();
+        tables + disk + work + self.pool.stats().metadata + Bytes(size_of::<Self>())
     }
 
-    /// What happened, and what is held.
+    /// What happened, and what is held. While others use the store, each figure is of a moment of
+    /// its own.
     pub fn stats(&self) -> Stats {
         let pool = self.pool.stats();
-        let in_pool = self.lru.length() + self.leaving;
-        Stats {
-            counters: self.counters,
-            sizes: self.sizes,
+        let mut stats = Stats {
             pool_pages: pool.frames,
             pool_bytes: pool.bytes_stored,
-            stored_pages: PageCount(self.entries.used()),
-            outstanding_flushes: self.outgoing.under_way().count() as u32,
-            same_filled_pages: PageCount(self.same_filled),
-            in_pool_pages: PageCount(in_pool),
-            written_back_pages: PageCount(self.entries.used() - self.same_filled - in_pool),
-            dense_pages: PageCount(self.codecs.dense.pages()),
-            young_pages: PageCount(self.lru.young()),
-            slots_used: self.slots.used().0,
-            index_leaves: self.index.leaves(),
+            dense_pages: PageCount(self.contexts.dense_pages()),
             memory: self.memory(),
+            ..Stats::default()
+        };
+        for shard in &self.shards {
+            shard.counted.add_to(&mut stats.counters, &mut stats.sizes);
+            let tables = shard.tables.lock();
+            let (stored, same_filled) = (tables.entries.used(), tables.same_filled);
+            let in_pool = tables.lru.length() + tables.leaving;
+            stats.stored_pages.0 += stored;
+            stats.same_filled_pages.0 += same_filled;
+            stats.in_pool_pages.0 += in_pool;
+            stats.written_back_pages.0 += stored - same_filled - in_pool;
+            stats.young_pages.0 += tables.lru.young();
+            stats.index_leaves += tables.index.leaves();
         }
+        if let Some(disk) = &self.disk {
+            let transfers = disk.transfers.lock();
+            stats.outstanding_flushes = transfers.outgoing.under_way().count() as u32;
+            stats.slots_used = transfers.slots.used().0;
+        }
+        stats
     }
 
-    /// Makes an entry's place `place`: counts it, and links it when it is in the pool.
-    fn occupy(&mut self, id: EntryId, place: Place) {
-        self.entries[id].place = place;
-        match place {
-            Place::SameFilled { .. } => self.same_filled += 1,
-            Place::Pool { .. } => self.lru.push_youngest(&mut self.entries, id),
-            Place::Leaving { .. } => self.leaving += 1,
-            Place::Backing { .. } => {}
-        }
+    /// What happened.
+    pub fn counters(&self) -> Counters {
+        let (mut counters, mut sizes) = (Counters::default(), Sizes::default());
+        self.shards.iter().for_each(|shard| shard.counted.add_to(&mut counters, &mut sizes));
+        counters
     }
 
-    /// Gives back what an entry's place holds. The caller then occupies another place, or frees the
-    /// entry.
-    fn vacate(&mut self, id: EntryId) {
-        match self.entries[id].place {
-            Place::SameFilled { .. } => self.same_filled -= 1,
-            Place::Pool { handle, .. } => {
-                self.lru.unlink(&mut self.entries, id);
-                self.pool.free(handle).expect(HELD);
-            }
-            Place::Leaving { handle, member, .. } => {
-                self.leaving -= 1;
-                self.outgoing.forget(member);
-                self.pool.free(handle).expect(HELD);
-            }
-            Place::Backing { slot, .. } => {
-                self.incoming.forget(id);
-                if self.slots.leave(slot) {
-                    self.discard(slot);
-                }
-            }
-        }
+    /// Where what concerns no shard is counted.
+    fn counted(&self) -> &Counted {
+        &self.shards[0].counted
     }
 }

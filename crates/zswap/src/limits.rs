@@ -25,6 +25,18 @@ pub(crate) struct Limits {
     writeback_left: Bytes,
 }
 
+/// What a page that is to be stored finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admission {
+    pub(crate) knobs: Knobs,
+    /// The pool, which had to refuse a page, has to go on with that.
+    pub(crate) refuses: bool,
+    /// The pool is at the limit where writeback begins.
+    pub(crate) is_at_max: bool,
+    /// The pool is to shrink.
+    pub(crate) must_shrink: bool,
+}
+
 impl Limits {
     /// The limits that `knobs` ask for.
     pub(crate) fn of(knobs: Knobs) -> Self {
@@ -46,18 +58,23 @@ impl Limits {
         self.spend_writeback(spent);
     }
 
-    /// The longest form a page may be compressed to, and always shorter than a page.
-    pub(crate) fn compressed_max(&self) -> Bytes {
-        compressed_max(self.knobs.max_compression_ratio)
+    /// What a page finds while the pool has so many frames.
+    pub(crate) fn admit(&mut self, frames: PageCount) -> Admission {
+        Admission {
+            knobs: self.knobs,
+            refuses: self.still_refuses(frames),
+            is_at_max: self.is_at_max(frames),
+            must_shrink: self.must_shrink(frames),
+        }
     }
 
     /// Whether a pool of `frames` is at the limit where writeback begins.
-    pub(crate) fn is_at_max(&self, frames: PageCount) -> bool {
+    fn is_at_max(&self, frames: PageCount) -> bool {
         frames >= self.knobs.max_pool
     }
 
     /// Whether a pool of `frames` is to shrink: from the limit down to the threshold.
-    pub(crate) fn must_shrink(&mut self, frames: PageCount) -> bool {
+    fn must_shrink(&mut self, frames: PageCount) -> bool {
         let threshold = self.threshold_of(self.knobs.max_pool);
         self.reached = self.is_at_max(frames) || self.reached && frames > threshold;
         self.reached
@@ -69,7 +86,7 @@ impl Limits {
     }
 
     /// Whether a pool of `frames` that refused a page still has to refuse others.
-    pub(crate) fn still_refuses(&mut self, frames: PageCount) -> bool {
+    fn still_refuses(&mut self, frames: PageCount) -> bool {
         self.refused = self.refused && frames > self.threshold_of(self.knobs.hard_pool);
         self.refused
     }
@@ -82,6 +99,12 @@ impl Limits {
     /// `bytes` are being written back.
     pub(crate) fn spend_writeback(&mut self, bytes: Bytes) {
         self.writeback_left = Bytes(self.writeback_left.0.saturating_sub(bytes.0));
+    }
+
+    /// `bytes` of those are not written back.
+    pub(crate) fn refund_writeback(&mut self, bytes: Bytes) {
+        let limit = self.knobs.writeback_limit.unwrap_or(Bytes(0));
+        self.writeback_left = (self.writeback_left + bytes).min(limit);
     }
 
     /// Another period begins.
@@ -104,7 +127,7 @@ fn sane(knobs: Knobs) -> Knobs {
 
 /// The longest compressed form that `percent` allows: the largest `n` with
 /// `n * 100 / PAGE_BYTES <= percent` in whole numbers, as the reference computes it.
-const fn compressed_max(percent: u8) -> Bytes {
+pub(crate) const fn compressed_max(percent: u8) -> Bytes {
     let longest = ((percent as usize + 1) * PAGE_BYTES - 1) / 100;
     if longest < PAGE_BYTES { Bytes(longest) } else { Bytes(PAGE_BYTES - 1) }
 }

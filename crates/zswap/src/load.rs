@@ -1,19 +1,26 @@
 //! Load: a page comes back. The copy stays stored until the caller invalidates it, so that a page
 //! that cannot be placed, or is not changed, need not be stored again. A page that is read back
 //! from a slow disk is asked for twice: the first load begins the read, a later one takes it.
+//!
+//! Bytes are decoded with no lock in hand: those of an object under its pin, those from the disk
+//! when they lie in a buffer. Who drops the page meanwhile waits for the pin before the object is
+//! freed; the load then was first.
 
+use crate::pool::Pool;
 use coldpress_backing::{Request, SlotId, Way};
-use coldpress_codec::{checksum, fill};
-use coldpress_mem::pools::{Handle, Pool};
+use coldpress_codec::fill;
 use coldpress_sys::{Bytes, Page};
 
-use crate::codecs::{Codecs, Coding};
-use crate::entry::{EntryId, Place};
+use crate::codecs::decode;
+use crate::contexts::WorkGuard;
+use crate::disk::{Disk, Transfers};
+use crate::entry::{PageId, Place};
 use crate::error::LoadError;
 use crate::incoming::{Arrived, Progress};
 use crate::key::Key;
 use crate::outgoing::BATCHES;
 use crate::seal::{Broken, Position, sealed_length};
+use crate::shard::Spot;
 use crate::{HELD, Zswap};
 
 /// Where a page came from.
@@ -43,92 +50,133 @@ pub enum Loaded {
 impl<P: Pool> Zswap<P> {
     /// Copies the page stored under `key` into `page`. After an error `page` is unspecified, and
     /// the page is still stored.
-    pub fn load(&mut self, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
-        let Some(id) = self.index.get(key) else {
-            self.counters.load_missed += 1;
-            return Ok(Loaded::Missing);
-        };
-        let result = match &mut self.entries[id].place {
-            &mut Place::SameFilled { word } => {
-                fill(page, word);
-                Ok(Source::SameFilled)
+    pub fn load(&self, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
+        let spot = Spot::of(key);
+        let shard = &self.shards[spot.shard];
+        let mut work = None;
+        let result = loop {
+            let mut guard = shard.tables.lock();
+            let tables = &mut *guard;
+            let Some(id) = tables.index.get(spot.key) else {
+                shard.counted.load_missed.add(1);
+                return Ok(Loaded::Missing);
+            };
+            let place = &mut tables.entries[id].place;
+            if place.coding().needs_work() && work.is_none() {
+                work = self.contexts.try_take();
+                if work.is_none() {
+                    drop(guard);
+                    work = Some(self.contexts.take());
+                    continue;
+                }
             }
-            Place::Pool { handle, checksum, coding, referenced, .. } => {
+            if let Place::Pool { referenced, .. } = place {
                 *referenced = true;
-                let (handle, checksum, coding) = (*handle, *checksum, *coding);
-                self.load_from_pool(handle, checksum, coding, page)
             }
-            &mut Place::Leaving { handle, checksum, coding, .. } => {
-                self.load_from_pool(handle, checksum, coding, page)
-            }
-            &mut Place::Backing { slot, checksum, offset, length, coding } => {
-                let (begin, length) = (Bytes(offset as usize), sealed_length(length));
-                let Some(mut arrived) = self.read_back(id, slot, begin, length) else {
-                    self.counters.load_coming += 1;
-                    return Ok(Loaded::Coming);
-                };
-                let position = Position { batch: self.slots.stamp(slot), offset };
-                let result = arrived.result.map_err(LoadError::Backing).and_then(|()| {
-                    let sealer = self.sealer.as_ref().ok_or(LoadError::Corrupt)?;
-                    let opened = sealer.open(position, &mut arrived.buffer[..length.0]);
-                    let bytes = opened.map_err(|Broken| LoadError::Corrupt)?;
-                    decode(&mut self.codecs, bytes, checksum, coding, page)
-                });
-                self.incoming.give_back(arrived.number, arrived.buffer);
-                result.map(|()| Source::Backing)
+            match *place {
+                Place::SameFilled { word } => {
+                    drop(guard);
+                    fill(page, word);
+                    break Ok(Source::SameFilled);
+                }
+                Place::Pool { handle, checksum, coding, .. }
+                | Place::Leaving { handle, checksum, coding, .. } => {
+                    let work = work.as_mut().map(WorkGuard::get);
+                    let read = |bytes: &[u8]| {
+                        drop(guard);
+                        decode(work, bytes, checksum, coding, page)
+                    };
+                    let read = self.pool.read(handle, read).expect(HELD);
+                    shard.counted.loaded_dense.add(u64::from(read.is_ok() && coding.is_dense()));
+                    break read.map(|()| Source::Pool);
+                }
+                Place::Backing { .. } => {
+                    drop(guard);
+                    match self.load_from_disk(spot, &mut work, page) {
+                        Found::Moved => {}
+                        Found::Coming => {
+                            shard.counted.load_coming.add(1);
+                            return Ok(Loaded::Coming);
+                        }
+                        Found::Here(result) => break result.map(|()| Source::Backing),
+                    }
+                }
             }
         };
-        let counters = &mut self.counters;
-        *match result {
-            Ok(Source::SameFilled) => &mut counters.loaded_same_filled,
-            Ok(Source::Pool) => &mut counters.loaded_from_pool,
-            Ok(Source::Backing) => &mut counters.loaded_from_backing,
-            Err(LoadError::Corrupt) => &mut counters.load_corrupt,
-            Err(LoadError::Backing(_)) => &mut counters.load_backing_fail,
-        } += 1;
+        let counted = match result {
+            Ok(Source::SameFilled) => &shard.counted.loaded_same_filled,
+            Ok(Source::Pool) => &shard.counted.loaded_from_pool,
+            Ok(Source::Backing) => &shard.counted.loaded_from_backing,
+            Err(LoadError::Corrupt) => &shard.counted.load_corrupt,
+            Err(LoadError::Backing(_)) => &shard.counted.load_backing_fail,
+        };
+        counted.add(1);
         result.map(Loaded::From)
     }
 
     /// Whether a page that was coming may be here, or may be read now: a read has ended since
     /// [`Zswap::take_arrivals`].
     pub fn has_arrivals(&self) -> bool {
-        self.incoming.any_ended()
+        self.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.any_ended())
     }
 
     /// Whether a read has ended since this was last asked: then every page that was coming is worth
     /// another load.
-    pub fn take_arrivals(&mut self) -> bool {
-        self.incoming.take_any_ended()
+    pub fn take_arrivals(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.take_any_ended())
     }
 
-    fn load_from_pool(
-        &mut self,
-        handle: Handle,
-        checksum: u32,
-        coding: Coding,
+    /// Loads a page that was in the backing store a moment ago.
+    fn load_from_disk(
+        &self,
+        spot: Spot,
+        work: &mut Option<WorkGuard<'_>>,
         page: &mut Page,
-    ) -> Result<Source, LoadError> {
-        let codecs = &mut self.codecs;
-        let read = |bytes: &[u8]| decode(codecs, bytes, checksum, coding, page);
-        self.pool.read(handle, read).expect(HELD)?;
-        self.counters.loaded_dense += u64::from(coding.is_dense());
-        Ok(Source::Pool)
+    ) -> Found {
+        let Some(Disk { sealer, transfers }) = &self.disk else {
+            return Found::Here(Err(LoadError::Corrupt));
+        };
+        let mut transfers_guard = transfers.lock();
+        let tables = self.shards[spot.shard].tables.lock();
+        let Some(id) = tables.index.get(spot.key) else { return Found::Moved };
+        let Place::Backing { slot, checksum, offset, length, coding } = tables.entries[id].place
+        else {
+            return Found::Moved;
+        };
+        if coding.needs_work() && work.is_none() {
+            return Found::Moved;
+        }
+        // It stays there as long as the transfers are in hand.
+        drop(tables);
+        let id = PageId::new(spot.shard, id);
+        let (begin, length) = (Bytes(offset as usize), sealed_length(length));
+        let arrived = self.read_back(&mut transfers_guard, id, slot, begin, length);
+        let position = Position { batch: transfers_guard.slots.stamp(slot), offset };
+        drop(transfers_guard);
+        let Some(mut arrived) = arrived else { return Found::Coming };
+        let result = arrived.result.map_err(LoadError::Backing).and_then(|()| {
+            let opened = sealer.open(position, &mut arrived.buffer[..length.0]);
+            let bytes = opened.map_err(|Broken| LoadError::Corrupt)?;
+            decode(work.as_mut().map(WorkGuard::get), bytes, checksum, coding, page)
+        });
+        transfers.lock().incoming.give_back(arrived.number, arrived.buffer);
+        Found::Here(result)
     }
 
     /// The bytes of an entry's place in the backing store, if they have come. Otherwise begins the
     /// read, unless it is under way or there is no buffer.
     fn read_back(
-        &mut self,
-        id: EntryId,
+        &self,
+        transfers: &mut Transfers,
+        id: PageId,
         slot: SlotId,
         offset: Bytes,
         length: Bytes,
     ) -> Option<Arrived> {
-        let mut progress = self.incoming.progress(id);
+        let mut progress = transfers.incoming.progress(id);
         if matches!(progress, Progress::None) {
-            let (number, buffer) = self.incoming.begin(id)?;
-            // A place in a backing store is only made with a backing store.
-            self.backing.as_mut()?.begin(Request {
+            let (number, buffer) = transfers.incoming.begin(id)?;
+            transfers.backing.begin(Request {
                 way: Way::Read,
                 slot,
                 offset,
@@ -137,8 +185,8 @@ impl<P: Pool> Zswap<P> {
                 token: (BATCHES + number) as u32,
             });
             // What lies in the page cache is here at once.
-            self.reap();
-            progress = self.incoming.progress(id);
+            self.take_in(transfers);
+            progress = transfers.incoming.progress(id);
         }
         match progress {
             Progress::Ready(arrived) => Some(arrived),
@@ -147,16 +195,12 @@ impl<P: Pool> Zswap<P> {
     }
 }
 
-/// Makes the page of `bytes`, which are coded so, if they are what was stored.
-pub(crate) fn decode(
-    codecs: &mut Codecs,
-    bytes: &[u8],
-    expected: u32,
-    coding: Coding,
-    page: &mut Page,
-) -> Result<(), LoadError> {
-    if checksum(bytes) != expected {
-        return Err(LoadError::Corrupt);
-    }
-    codecs.decompress(bytes, coding, page).map_err(|_| LoadError::Corrupt)
+/// How a load from the backing store went.
+enum Found {
+    /// The page is elsewhere by now, or needs a context: look again.
+    Moved,
+    /// It is being read back.
+    Coming,
+    /// It is here, or cannot be had.
+    Here(Result<(), LoadError>),
 }

@@ -3,6 +3,11 @@
 //! Only pages in the pool are in it, for only they can be written back. A load does not move its
 //! entry; it marks it, and writeback gives a marked one a second chance at the young end.
 //!
+//! Each shard has a list. Which of their oldest pages is the oldest of all is told by their *era*,
+//! a number of 16 bits that grows with the pages put into lists: some 64 of them are of one era,
+//! and within it the order of different shards is not known. A page older than 2^16 eras, or about
+//! 4 million pages, is taken for a young one, and so its shard's turn comes later than it should.
+//!
 //! Ageing goes through the list from its old end. What it has looked at is `aged`, what lies
 //! beyond is young:
 //!
@@ -17,6 +22,25 @@
 //! 2. `aged` is the number of aged entries.
 
 use crate::entry::{Entries, EntryId};
+use crate::shard::SHARDS;
+
+/// The era of a page of each shard that has one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heads(pub(crate) [Option<u16>; SHARDS]);
+
+impl Heads {
+    /// The shard whose page is of the oldest era, if it is era `now`.
+    pub(crate) fn oldest(&self, now: u16) -> Option<usize> {
+        let mut oldest = None;
+        for (shard, era) in self.0.iter().enumerate() {
+            let age = era.map(|era| now.wrapping_sub(era));
+            if age > oldest.map(|(age, _)| age) {
+                oldest = age.map(|age| (age, shard));
+            }
+        }
+        oldest.map(|(_, shard)| shard)
+    }
+}
 
 /// The ends of the list, its length, and how far ageing has come.
 #[derive(Debug, Default)]
@@ -32,6 +56,16 @@ impl Lru {
     /// The entry to be written back first.
     pub(crate) fn oldest(&self) -> Option<EntryId> {
         self.oldest
+    }
+
+    /// The era of that entry.
+    pub(crate) fn oldest_era(&self, entries: &Entries) -> Option<u16> {
+        self.oldest.map(|id| entries[id].era())
+    }
+
+    /// The era of the oldest entry that ageing has not looked at.
+    pub(crate) fn next_to_age_era(&self, entries: &Entries) -> Option<u16> {
+        self.next_to_age.map(|id| entries[id].era())
     }
 
     /// The number of entries in the list.

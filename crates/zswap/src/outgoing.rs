@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use coldpress_backing::{SLOT_BYTES, SlotId};
 use coldpress_sys::Bytes;
 
-use crate::entry::EntryId;
+use crate::entry::PageId;
 use crate::room::{self, NoMemory};
 
 /// Batches that may be under way at a time: one is gathered while another is written. A disk that
@@ -27,7 +27,7 @@ const _: () = assert!(BATCHES * MEMBERS_MAX <= 1 << u16::BITS);
 pub(crate) struct Member(u16);
 
 impl Member {
-    /// Page `index` of `batch`; the index is below [`MEMBERS_MAX`].
+    /// Page `index` of the batch in that place; the index is below [`MEMBERS_MAX`].
     pub(crate) fn new(batch: usize, index: usize) -> Self {
         Self((batch * MEMBERS_MAX + index) as u16)
     }
@@ -40,7 +40,10 @@ pub(crate) struct Batch {
     /// Where they are written to, while under way.
     pub(crate) slot: SlotId,
     /// In the order of their bytes.
-    pub(crate) members: Vec<Option<EntryId>>,
+    pub(crate) members: Vec<Option<PageId>>,
+    /// The number of the batch; and that of the last one written from here.
+    pub(crate) number: u64,
+    pub(crate) written: u64,
 }
 
 /// All batches; none without a backing store.
@@ -57,25 +60,29 @@ impl Outgoing {
             let buffer = Some(room::table(SLOT_BYTES.0, || 0)?);
             let members = room::reserved(MEMBERS_MAX)?;
             room::reserve_one(&mut batches)?;
-            batches.push(Batch { buffer, slot: SlotId(0), members });
+            batches.push(Batch { buffer, slot: SlotId(0), members, number: 0, written: 0 });
         }
         Ok(Self { batches })
     }
 
-    /// Takes the buffer of a batch that is not under way. Give it back or send it off.
-    pub(crate) fn take(&mut self) -> Option<(usize, Box<[u8]>)> {
+    /// Takes the buffer of a batch that is not under way, for the batch of that number. Give it
+    /// back or send it off.
+    pub(crate) fn take(&mut self, batch_number: u64) -> Option<(usize, Box<[u8]>)> {
         let mut batches = self.batches.iter_mut().enumerate();
-        batches.find_map(|(number, batch)| Some((number, batch.buffer.take()?)))
+        let (place, batch) = batches.find(|(_, batch)| batch.buffer.is_some())?;
+        batch.number = batch_number;
+        batch.members.clear();
+        Some((place, batch.buffer.take()?))
     }
 
     /// Gives a buffer back: its batch is over, or was not begun.
-    pub(crate) fn give_back(&mut self, number: usize, buffer: Box<[u8]>) {
-        self.batches[number].buffer = Some(buffer);
+    pub(crate) fn give_back(&mut self, place: usize, buffer: Box<[u8]>) {
+        self.batches[place].buffer = Some(buffer);
     }
 
-    /// The batch of that number.
-    pub(crate) fn batch(&mut self, number: usize) -> &mut Batch {
-        &mut self.batches[number]
+    /// The batch in that place.
+    pub(crate) fn batch(&mut self, place: usize) -> &mut Batch {
+        &mut self.batches[place]
     }
 
     /// A page of a batch under way is dropped.
@@ -84,9 +91,21 @@ impl Outgoing {
         self.batches[batch].members[index] = None;
     }
 
+    /// A page of a batch under way has another name.
+    pub(crate) fn rename(&mut self, Member(number): Member, page: PageId) {
+        let (batch, index) = (number as usize / MEMBERS_MAX, number as usize % MEMBERS_MAX);
+        self.batches[batch].members[index] = Some(page);
+    }
+
     /// Batches under way.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = &Batch> {
         self.batches.iter().filter(|batch| batch.buffer.is_none())
+    }
+
+    /// Whether the batch of that number, in that place, is under way.
+    pub(crate) fn is_under_way(&self, place: usize, batch_number: u64) -> bool {
+        let batch = &self.batches[place];
+        batch.buffer.is_none() && batch.number == batch_number
     }
 
     /// Whether no batch can be begun until one has ended.
@@ -95,7 +114,7 @@ impl Outgoing {
     }
 
     pub(crate) fn memory(&self) -> Bytes {
-        let one = SLOT_BYTES.0 + MEMBERS_MAX * size_of::<Option<EntryId>>() + size_of::<Batch>();
+        let one = SLOT_BYTES.0 + MEMBERS_MAX * size_of::<Option<PageId>>() + size_of::<Batch>();
         Bytes(self.batches.len() * one)
     }
 }

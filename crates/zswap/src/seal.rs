@@ -17,6 +17,7 @@
 use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use coldpress_sys::secret::{Secret, fill_random};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError};
@@ -82,7 +83,7 @@ impl Position {
 pub struct Sealer {
     /// The expanded key.
     cipher: Secret<Aes256Gcm>,
-    batches: u64,
+    batches: AtomicU64,
 }
 
 impl Sealer {
@@ -100,13 +101,13 @@ impl Sealer {
     }
 
     fn untested(key: &[u8; KEY_BYTES]) -> Result<Self, SysError> {
-        Ok(Self { cipher: Secret::new(|| Aes256Gcm::new(key.into()))?, batches: 0 })
+        Ok(Self { cipher: Secret::new(|| Aes256Gcm::new(key.into()))?, batches: AtomicU64::new(0) })
     }
 
     /// A number no batch has had. They last for longer than any machine.
-    pub fn next_batch(&mut self) -> u64 {
-        self.batches += 1;
-        self.batches
+    pub fn next_batch(&self) -> u64 {
+        // Relaxed: all that counts is that no two are the same.
+        self.batches.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Writes `object` and its tag to `sealed`, which is longer by [`TAG_BYTES`]. Nothing may have
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn keys_and_batches_are_never_the_same_twice() {
-        let (mut one, other) = (Sealer::random().unwrap(), Sealer::random().unwrap());
+        let (one, other) = (Sealer::random().unwrap(), Sealer::random().unwrap());
         let position = Position { batch: one.next_batch(), offset: 0 };
         let (mut by_one, mut by_other) = ([0; 48], [0; 48]);
         one.seal(position, &[7; 32], &mut by_one);

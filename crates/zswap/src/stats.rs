@@ -3,6 +3,8 @@
 //! The thirteen figures of the reference (zswap v4) keep their names: ten counters and, in
 //! [`Stats`], `pool_pages`, `stored_pages` and `outstanding_flushes`.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 /// Declares the counters once, as fields and as lists of names and values.
@@ -21,6 +23,24 @@ macro_rules! counters {
             /// The values, in the order of [`Counters::NAMES`].
             pub const fn values(&self) -> [u64; Self::NAMES.len()] {
                 [$(self.$name),+]
+            }
+        }
+
+        /// What a shard counts, for any number of threads; its sum over all shards is
+        /// [`Counters`] and [`Sizes`].
+        #[derive(Debug, Default)]
+        pub(crate) struct Counted {
+            $(pub(crate) $name: Count,)+
+            sizes: [Count; SIZE_CLASSES],
+        }
+
+        impl Counted {
+            /// Adds what was counted to the sums.
+            pub(crate) fn add_to(&self, counters: &mut Counters, sizes: &mut Sizes) {
+                $(counters.$name += self.$name.get();)+
+                for (sum, count) in sizes.0.iter_mut().zip(&self.sizes) {
+                    *sum += count.get();
+                }
             }
         }
     };
@@ -117,6 +137,24 @@ counters! {
     reject_age_corrupt,
 }
 
+/// A count that any thread may raise.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Raises it.
+    pub(crate) fn add(&self, more: u64) {
+        if more > 0 {
+            // Relaxed, here and below: nothing else is known by a count.
+            self.0.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Width of a class of [`Sizes`], in bytes.
 pub const SIZE_CLASS_BYTES: usize = 256;
 /// Classes of [`Sizes`]: up to a whole page.
@@ -127,11 +165,11 @@ pub const SIZE_CLASSES: usize = PAGE_BYTES / SIZE_CLASS_BYTES;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes(pub [u64; SIZE_CLASSES]);
 
-impl Sizes {
+impl Counted {
     /// Counts an object of `length`, which is 1 byte to a page.
-    pub(crate) fn note(&mut self, length: Bytes) {
+    pub(crate) fn note_size(&self, length: Bytes) {
         let class = length.0.saturating_sub(1) / SIZE_CLASS_BYTES;
-        self.0[class.min(SIZE_CLASSES - 1)] += 1;
+        self.sizes[class.min(SIZE_CLASSES - 1)].add(1);
     }
 }
 

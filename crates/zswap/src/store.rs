@@ -1,16 +1,20 @@
 //! Store: a page goes in. Same-filled, compressed or raw, in this order of preference, unless the
-//! knobs say otherwise.
+//! knobs say otherwise. The page is coded and lies in the pool before its shard is asked for.
 
+use crate::pool::{Handle, Pool};
 use coldpress_codec::{checksum, same_filled};
-use coldpress_mem::pools::{Handle, Pool};
-use coldpress_sys::{Bytes, PAGE_BYTES, Page};
+use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 
 use crate::codecs::Coding;
+use crate::contexts::WorkGuard;
 use crate::entry::Place;
 use crate::error::{StoreError, Warning};
 use crate::key::Key;
-use crate::room::NoMemory;
-use crate::{HELD, Zswap, entry::EntryId};
+use crate::knobs::Knobs;
+use crate::limits::{Admission, compressed_max};
+use crate::shard::Spot;
+use crate::stats::Counted;
+use crate::{HELD, Zswap};
 
 /// How a page was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,82 +27,120 @@ pub enum Stored {
     Raw,
 }
 
+/// How far a store has come that looks for room in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    /// It has asked the pool alone.
+    Asked,
+    /// It has waited for what was being written back, or had more written back.
+    Waited,
+}
+
 impl<P: Pool> Zswap<P> {
     /// Stores a copy of `page` under `key`, in place of what was stored there.
     ///
     /// A pool at its limit first begins to write back a batch of its oldest pages, and one at its
     /// hard limit waits for it. On an error nothing has changed: what was stored under `key` before
     /// is still there, so a caller whose page is newer should invalidate it.
-    pub fn store(&mut self, key: Key, page: &Page) -> Result<Stored, StoreError> {
-        if !self.knobs().enabled {
-            self.counters.reject_disabled += 1;
+    pub fn store(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
+        let spot = Spot::of(key);
+        let counted = &self.shards[spot.shard].counted;
+        let word = same_filled(page);
+        let mut admission = match word {
+            Some(word) => {
+                let knobs = self.knobs();
+                if knobs.enabled && knobs.same_filled {
+                    return self.store_word(spot, word);
+                }
+                self.admit()
+            }
+            None => self.admit(),
+        };
+        if !admission.knobs.enabled {
+            counted.reject_disabled.add(1);
             return Err(StoreError::Disabled);
         }
-        if let Some(stored) = self.store_word(key, page)? {
-            return Ok(stored);
-        }
-        if self.still_refuses() {
-            self.counters.reject_accept_threshold += 1;
-            return Err(StoreError::PoolFull);
-        }
-        let compressed = self.compress(page);
-        self.judge(compressed.map(|(length, _)| length))?;
-        let frames = self.pool_frames();
-        self.counters.pool_limit_hit += u64::from(self.limits.is_at_max(frames));
-        if self.limits.must_shrink(frames) {
+        if admission.refuses {
+            // The pool is written back as far as that is possible.
             self.begin_to_shrink();
+            admission = self.admit();
+            if admission.refuses {
+                counted.reject_accept_threshold.add(1);
+                return Err(StoreError::PoolFull);
+            }
         }
-        let length = compressed.map_or(Bytes(PAGE_BYTES), |(length, _)| length);
-        let handle = self.alloc_object(length)?;
-        self.fill_object(key, page, handle, compressed)
+        self.store_object(spot, page, &admission)
     }
 
     /// As [`Zswap::store`], for a page that has nowhere else to be: no knob refuses it, and the
     /// pool has no limit.
-    pub fn store_anyhow(&mut self, key: Key, page: &Page) -> Result<Stored, StoreError> {
-        if let Some(stored) = self.store_word(key, page)? {
-            return Ok(stored);
+    pub fn store_anyhow(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
+        let spot = Spot::of(key);
+        let knobs = self.knobs();
+        if let Some(word) = same_filled(page).filter(|_| knobs.same_filled) {
+            return self.store_word(spot, word);
         }
-        let compressed = self.compress(page);
-        let length = compressed.map_or(Bytes(PAGE_BYTES), |(length, _)| length);
-        let handle = self.pool.alloc(length).map_err(|_| StoreError::PoolFull)?;
-        self.fill_object(key, page, handle, compressed)
+        let mut work = self.contexts.take();
+        let compressed = work.get().compress(page, compressed_max(knobs.max_compression_ratio));
+        let handle = self.alloc(length_of(compressed), None).ok_or(StoreError::PoolFull)?;
+        self.fill_object(spot, page, handle, compressed, work)
     }
 
-    /// Stores a page that is a repeated word, if it is one and the knobs want it so.
-    fn store_word(&mut self, key: Key, page: &Page) -> Result<Option<Stored>, StoreError> {
-        let Some(word) = same_filled(page).filter(|_| self.knobs().same_filled) else {
-            return Ok(None);
+    /// Stores a page that is a repeated word.
+    fn store_word(&self, spot: Spot, word: u64) -> Result<Stored, StoreError> {
+        self.put(spot, Place::SameFilled { word })?;
+        self.shards[spot.shard].counted.stored_same_filled.add(1);
+        Ok(Stored::SameFilled)
+    }
+
+    /// What a page finds that is to be stored now.
+    fn admit(&self) -> Admission {
+        let frames = self.pool_frames();
+        self.limits.lock().admit(frames)
+    }
+
+    /// Stores a page compressed or raw, as the knobs want it.
+    fn store_object(
+        &self,
+        spot: Spot,
+        page: &Page,
+        admission: &Admission,
+    ) -> Result<Stored, StoreError> {
+        let counted = &self.shards[spot.shard].counted;
+        let knobs = &admission.knobs;
+        let longest = compressed_max(knobs.max_compression_ratio);
+        let mut work = self.contexts.take();
+        let mut compressed = work.get().compress(page, longest);
+        self.judge(knobs, counted, compressed.map(|(length, _)| length))?;
+        counted.pool_limit_hit.add(u64::from(admission.is_at_max));
+        if admission.must_shrink {
+            self.begin_to_shrink();
+        }
+        let mut search = Search::Asked;
+        let handle = loop {
+            if let Some(handle) = self.alloc(length_of(compressed), Some(knobs.hard_pool)) {
+                break handle;
+            }
+            // Others want a context more than who waits for the disk, and to compress again takes
+            // less than to wait.
+            drop(work);
+            self.make_room(&mut search, counted)?;
+            work = self.contexts.take();
+            compressed = work.get().compress(page, longest);
         };
-        self.put(key, Place::SameFilled { word })?;
-        self.counters.stored_same_filled += 1;
-        Ok(Some(Stored::SameFilled))
-    }
-
-    /// Whether the pool, which had to refuse a page, has to go on with that. If so, it is written
-    /// back as far as that is possible.
-    fn still_refuses(&mut self) -> bool {
-        let frames = self.pool_frames();
-        if !self.limits.still_refuses(frames) {
-            return false;
-        }
-        self.begin_to_shrink();
-        let frames = self.pool_frames();
-        self.limits.still_refuses(frames)
-    }
-
-    /// Compresses `page` into the buffer: to how much, and how. `None` when it is incompressible.
-    fn compress(&mut self, page: &Page) -> Option<(Bytes, Coding)> {
-        let longest = self.limits.compressed_max().0;
-        let (bytes, coding) = self.codecs.compress(page, &mut self.compressed[..longest])?;
-        Some((Bytes(bytes.len()), coding))
+        counted.saved_by_flush.add(u64::from(search == Search::Waited));
+        self.fill_object(spot, page, handle, compressed, work)
     }
 
     /// Whether the knobs take a page of this length; `None` for an incompressible one.
-    fn judge(&mut self, compressed: Option<Bytes>) -> Result<(), StoreError> {
-        let knobs = self.limits.knobs();
+    fn judge(
+        &self,
+        knobs: &Knobs,
+        counted: &Counted,
+        compressed: Option<Bytes>,
+    ) -> Result<(), StoreError> {
         if compressed.is_none() && !knobs.keep_incompressible {
-            self.counters.reject_compress_poor += 1;
+            counted.reject_compress_poor.add(1);
             return Err(StoreError::Incompressible);
         }
         let limit = knobs.max_mean_zsize;
@@ -106,110 +148,106 @@ impl<P: Pool> Zswap<P> {
             let pool = self.pool.stats();
             // As zcache has it: by the mean of those stored, which an empty pool has not.
             if pool.bytes_stored.0 > limit.0.saturating_mul(pool.objects) {
-                self.counters.reject_mean_poor += 1;
+                counted.reject_mean_poor.add(1);
                 return Err(StoreError::AboveMean);
             }
         }
         Ok(())
     }
 
-    /// Writes the page into its object, from the buffer if it was compressed, and puts it under
-    /// `key`. On an error the object is given back.
+    /// Writes the page into its object, from the context if it was compressed there, and puts it
+    /// under its key. On an error the object is given back.
     fn fill_object(
-        &mut self,
-        key: Key,
+        &self,
+        spot: Spot,
         page: &Page,
         handle: Handle,
         compressed: Option<(Bytes, Coding)>,
+        mut work: WorkGuard<'_>,
     ) -> Result<Stored, StoreError> {
         let (bytes, coding) = match compressed {
-            Some((length, coding)) => (&self.compressed[..length.0], coding),
+            Some((length, coding)) => (&work.get().compressed[..length.0], coding),
             None => (&page[..], Coding::Raw),
         };
         let checksum = checksum(bytes);
         self.pool.write(handle, bytes).expect(HELD);
         // Lengths are at most PAGE_BYTES.
         let length = bytes.len() as u16;
-        let place = Place::new_in_pool(handle, checksum, length, coding);
-        if let Err(error) = self.put(key, place) {
+        self.contexts.come(coding);
+        drop(work);
+        if let Err(error) = self.put(spot, Place::new_in_pool(handle, checksum, length, coding)) {
             self.pool.free(handle).expect(HELD);
+            self.contexts.gone(coding);
             return Err(error);
         }
-        self.sizes.note(Bytes(length.into()));
+        let counted = &self.shards[spot.shard].counted;
+        counted.note_size(Bytes(length.into()));
         Ok(match compressed {
             Some((length, _)) => {
-                self.counters.stored_compressed += 1;
-                self.counters.compressed_bytes += length.0 as u64;
+                counted.stored_compressed.add(1);
+                counted.compressed_bytes.add(length.0 as u64);
                 Stored::Compressed(length)
             }
             None => {
-                self.counters.stored_incompressible += 1;
+                counted.stored_incompressible.add(1);
                 Stored::Raw
             }
         })
     }
 
-    /// Room in the pool, after writing back as much as it takes.
-    fn alloc_object(&mut self, size: Bytes) -> Result<Handle, StoreError> {
-        if let Some(handle) = self.alloc_within_limit(size) {
-            return Ok(handle);
-        }
-        self.counters.reject_flush_attempted += 1;
-        let mut under_way = self.finish_writes();
-        while under_way || self.write_back_batch() {
-            under_way = false;
-            if let Some(handle) = self.alloc_within_limit(size) {
-                self.counters.saved_by_flush += 1;
-                return Ok(handle);
-            }
-        }
-        self.counters.reject_zsmalloc_fail += 1;
-        self.limits.note_refused();
-        self.warnings.raise(Warning::PoolFull);
-        Err(StoreError::PoolFull)
-    }
-
-    /// Room in the pool, if the pool has it without exceeding its hard limit. Only the pool knows
-    /// whether an object needs new frames, so it is asked first and taken at its word.
-    fn alloc_within_limit(&mut self, size: Bytes) -> Option<Handle> {
+    /// Room for an object, if the pool has it without exceeding `limit`. Only the pool knows
+    /// whether an object needs new frames, so it is asked first and taken at its word: by one
+    /// caller at a time, as frames that another took would count.
+    pub(crate) fn alloc(&self, size: Bytes, limit: Option<PageCount>) -> Option<Handle> {
+        let _growth = self.growth.lock();
         let frames_before = self.pool_frames();
         let handle = self.pool.alloc(size).ok()?;
         let frames = self.pool_frames();
-        if frames > self.knobs().hard_pool && frames > frames_before {
+        if limit.is_some_and(|limit| frames > limit) && frames > frames_before {
             self.pool.free(handle).expect(HELD);
             return None;
         }
         Some(handle)
     }
 
-    /// Puts a page that lies in `place` under `key`. On an error nothing has changed, and `place`
-    /// is still the caller's.
-    fn put(&mut self, key: Key, place: Place) -> Result<(), StoreError> {
-        let mut replaced = Coding::Raw;
-        let id = match self.index.get(key) {
-            Some(id) => {
-                self.counters.duplicate_entry += 1;
-                replaced = self.entries[id].place.coding();
-                self.vacate(id);
-                id
-            }
-            None => self.new_entry(key, place).inspect_err(|_| {
-                self.counters.reject_kmemcache_fail += 1;
-            })?,
-        };
-        self.occupy(id, place);
-        self.codecs.note_come(place.coding());
-        self.codecs.note_gone(replaced);
-        Ok(())
+    /// Has pages written back, and waits for it, so that the pool may be asked for room again. The
+    /// caller has no lock and no context.
+    fn make_room(&self, search: &mut Search, counted: &Counted) -> Result<(), StoreError> {
+        let is_first = *search == Search::Asked;
+        counted.reject_flush_attempted.add(u64::from(is_first));
+        *search = Search::Waited;
+        if is_first && self.finish_writes() || self.write_back_batch() {
+            return Ok(());
+        }
+        counted.reject_zsmalloc_fail.add(1);
+        self.limits.lock().note_refused();
+        self.warnings.lock().raise(Warning::PoolFull);
+        Err(StoreError::PoolFull)
     }
 
-    /// A new entry under `key`, which has none.
-    fn new_entry(&mut self, key: Key, place: Place) -> Result<EntryId, NoMemory> {
-        let id = self.entries.alloc(place)?;
-        if let Err(error) = self.index.set(key, id) {
-            self.entries.free(id);
-            return Err(error);
-        }
-        Ok(id)
+    /// Puts a page that lies in `place` under its key. On an error nothing has changed, and `place`
+    /// is still the caller's.
+    fn put(&self, spot: Spot, place: Place) -> Result<(), StoreError> {
+        let counted = &self.shards[spot.shard].counted;
+        let mut held = self.hold(spot);
+        let (tables, transfers) = (&mut *held.tables, held.transfers.as_deref_mut());
+        let Some(id) = held.id else {
+            let id = tables.new_entry(spot.key, place).inspect_err(|_| {
+                counted.reject_kmemcache_fail.add(1);
+            })?;
+            self.occupy(tables, id, place);
+            return Ok(());
+        };
+        counted.duplicate_entry.add(1);
+        let remains = self.vacate(spot.shard, tables, transfers, id);
+        self.occupy(tables, id, place);
+        drop(held);
+        self.give_up(remains);
+        Ok(())
     }
+}
+
+/// Bytes of the object of a page.
+fn length_of(compressed: Option<(Bytes, Coding)>) -> Bytes {
+    compressed.map_or(Bytes(PAGE_BYTES), |(length, _)| length)
 }

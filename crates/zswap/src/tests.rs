@@ -2,6 +2,7 @@
 //! beside a plain map of pages ([`World`]), compares whatever is loaded, walks all structures, and
 //! at the end drops every page and expects nothing to be left.
 
+mod check;
 mod counters;
 mod failures;
 mod knobs;
@@ -13,14 +14,14 @@ mod verbs;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
-use coldpress_backing::{FileBacking, MemoryBacking, SlotId};
+use coldpress_backing::{FileBacking, MemoryBacking, SlotCount, SlotId};
 use coldpress_codec::CodecId;
 use coldpress_mem::frames::{Config as Layout, FrameAllocator, Mobility};
 use coldpress_mem::pools::{
     AllocError, ClassStats, Compacted, Handle, PoolStats, UnknownHandle, Zsmalloc,
 };
-use coldpress_sys::Page;
 use coldpress_sys::file::SpillFile;
+use coldpress_sys::{PAGE_BYTES, Page};
 
 use super::*;
 use crate::seal::{KEY_BYTES, TAG_BYTES, sealed_length};
@@ -108,68 +109,6 @@ impl Pool for Naive {
     fn check(&mut self) {}
 }
 
-impl<P: Pool> Zswap<P> {
-    /// Walks all structures and stops at a broken invariant.
-    fn check(&self) {
-        self.entries.check();
-
-        let all = self.index.check();
-        assert_eq!(all.len(), self.entries.used());
-        let codings = || all.iter().map(|&(_, id)| self.entries[id].place.coding());
-        self.codecs.check(|coding| codings().filter(|&one| one == coding).count());
-        let (mut ids, mut in_pool, mut same_filled, mut bytes) =
-            (HashSet::new(), HashSet::new(), 0, 0);
-        let mut slots = BTreeMap::<SlotId, Vec<(u16, u16)>>::new();
-        let mut leaving = HashSet::new();
-        for (key, id) in all {
-            assert!(ids.insert(id), "{key:?} shares its entry");
-            match self.entries[id].place {
-                Place::SameFilled { .. } => same_filled += 1,
-                Place::Pool { handle, length, .. } => {
-                    in_pool.insert(id);
-                    assert_eq!(self.pool.size(handle), Ok(Bytes(length as usize)));
-                    bytes += length as usize;
-                }
-                Place::Leaving { handle, length, .. } => {
-                    leaving.insert(id);
-                    assert_eq!(self.pool.size(handle), Ok(Bytes(length as usize)));
-                    bytes += length as usize;
-                }
-                Place::Backing { slot, offset, length, .. } => {
-                    slots.entry(slot).or_default().push((offset, length));
-                }
-            }
-        }
-        assert_eq!(same_filled, self.same_filled);
-        assert_eq!(self.lru.check(&self.entries).into_iter().collect::<HashSet<_>>(), in_pool);
-        let pool = self.pool.stats();
-        assert_eq!((pool.objects, pool.bytes_stored.0), (in_pool.len() + leaving.len(), bytes));
-        assert_eq!(self.leaving, leaving.len());
-        let mut written = 0;
-        for batch in self.outgoing.under_way() {
-            written += 1;
-            assert_eq!(self.slots.users(batch.slot) as usize, batch.members.len());
-            assert!(!slots.contains_key(&batch.slot));
-            for id in batch.members.iter().flatten() {
-                assert!(leaving.remove(id), "not on its way, or twice");
-            }
-        }
-        assert!(leaving.is_empty(), "on their way in no batch");
-        for id in self.incoming.check() {
-            assert!(matches!(self.entries[id].place, Place::Backing { .. }), "read for nobody");
-        }
-        assert_eq!(self.slots.used().0 as usize, slots.len() + written);
-        for (slot, mut pieces) in slots {
-            assert_eq!(self.slots.users(slot) as usize, pieces.len());
-            pieces.sort_unstable();
-            let end = |&(offset, length): &(u16, u16)| offset as usize + sealed_length(length).0;
-            let ends = pieces.iter().map(end);
-            let nexts = pieces.iter().skip(1).map(|&(offset, _)| offset as usize);
-            assert!(ends.zip(nexts.chain([SLOT_BYTES.0])).all(|(end, next)| end <= next));
-        }
-    }
-}
-
 /// Numbers that look random (splitmix64, Steele and others 2014), the same for the same seed.
 fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed;
@@ -228,7 +167,7 @@ enum Allowed {
 }
 
 /// Loads a page, and waits for it if it must be read back.
-fn load<P: Pool>(zswap: &mut Zswap<P>, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
+fn load<P: Pool>(zswap: &Zswap<P>, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
     loop {
         match zswap.load(key, page) {
             Ok(Loaded::Coming) => zswap.wait(),
@@ -248,7 +187,7 @@ impl<P: Pool> World<P> {
     /// An empty store that may answer loads with the errors `allowed`.
     fn new(knobs: Knobs, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) -> Self {
         let mut zswap = Zswap::new(knobs, pool, backing.map(sealed)).unwrap();
-        zswap.tiers.pool_min = Bytes(2);
+        zswap.tiers.get_mut().pool_min = Bytes(2);
         Self { zswap, pages: HashMap::new(), allowed }
     }
 
@@ -264,7 +203,7 @@ impl<P: Pool> World<P> {
     /// Loads a page and compares it. The error, if there is one and it is allowed.
     fn load(&mut self, key: Key) -> Option<LoadError> {
         let mut loaded = [0xAB; PAGE_BYTES];
-        let result = load(&mut self.zswap, key, &mut loaded);
+        let result = load(&self.zswap, key, &mut loaded);
         self.judge(key, result, &loaded)
     }
 
@@ -334,18 +273,17 @@ impl<P: Pool> World<P> {
         for key in std::mem::take(&mut self.pages).into_keys() {
             assert!(self.zswap.invalidate(key));
         }
-        while self.zswap.incoming.used() > 0 {
+        while self.zswap.reads() > 0 {
             self.zswap.wait();
         }
         self.zswap.check();
         // Gives the memory of dense pages back.
         while self.zswap.age() {}
-        assert!(self.zswap.tiers.skip > 0 || !self.zswap.codecs.dense.is_made());
-        let (counters, sizes) = (self.zswap.counters, self.zswap.sizes);
+        assert!(self.zswap.tiers.get_mut().skip > 0 || !self.zswap.has_encoder());
         let left = self.zswap.stats();
-        let nothing = Stats { counters, sizes, memory: left.memory, ..Stats::default() };
-        assert_eq!(left, nothing);
-        assert_eq!(self.zswap.index.memory(), Bytes(0));
+        let Stats { counters, sizes, memory, .. } = left;
+        assert_eq!(left, Stats { counters, sizes, memory, ..Stats::default() });
+        assert_eq!(self.zswap.index_memory(), Bytes(0));
     }
 }
 

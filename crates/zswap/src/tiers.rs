@@ -29,19 +29,25 @@
 //! 50 pages, and one of four generations; pages on disk hold theirs, too.
 //!
 //! A page that is damaged, or hardly smaller, stays as it is; and so does one that was loaded since
-//! writeback last looked at it. A new object is made before the old one is dropped.
+//! writeback last looked at it. A new object is made before the old one is dropped. One caller ages
+//! at a time. Others may use the page meanwhile: if it was dropped, stored anew or written back,
+//! the new object is dropped instead (`Tables::ageing`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::array;
 
-use coldpress_codec::{Dictionary, Trainer, checksum};
-use coldpress_mem::pools::{Handle, Pool};
+use crate::pool::Pool;
+use coldpress_codec::{Dictionary, DictionaryEncoder, Trainer, checksum};
+use coldpress_sys::sync::SpinGuard;
 use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 
-use crate::entry::Place;
+use crate::codecs::{Coding, decode};
+use crate::contexts::WorkGuard;
+use crate::entry::{EntryId, Place};
 use crate::limits::ATTEMPTS_SKIPPED;
-use crate::load::decode;
 use crate::room::{self, NoMemory};
+use crate::shard::{Remains, SHARDS, Tables};
 use crate::stats::Counters;
 use crate::{HELD, Zswap};
 
@@ -82,6 +88,8 @@ const MISSES_MAX: usize = 8192;
 pub(crate) struct Tiers {
     /// One page that is being compressed again.
     page: Box<[Page]>,
+    /// There is one while old pages are made dense.
+    pub(crate) encoder: Option<DictionaryEncoder>,
     training: Option<Training>,
     /// Entries looked at for samples, ever.
     drawn: u32,
@@ -137,6 +145,7 @@ impl Tiers {
     pub(crate) fn new() -> Result<Self, NoMemory> {
         Ok(Self {
             page: room::table(1, || [0; PAGE_BYTES])?,
+            encoder: None,
             training: None,
             drawn: 0,
             young_parts: PARTS / 2,
@@ -149,10 +158,11 @@ impl Tiers {
         })
     }
 
-    /// The page's buffer, and a trainer while there is one.
+    /// The page's buffer, and encoder and trainer while there are some.
     pub(crate) fn memory(&self) -> Bytes {
         let trainer = self.training.as_ref().map(|training| training.trainer.work_bytes());
-        Bytes(PAGE_BYTES) + trainer.unwrap_or_default()
+        let encoder = self.encoder.as_ref().map(DictionaryEncoder::work_bytes);
+        Bytes(PAGE_BYTES) + trainer.unwrap_or_default() + encoder.unwrap_or_default()
     }
 
     /// A position below `positions`, each time another, spread evenly (multiples of the golden
@@ -187,86 +197,121 @@ impl Tiers {
     }
 }
 
+/// A page in the pool that is to be made denser.
+struct Candidate<'z> {
+    shard: usize,
+    id: EntryId,
+    place: Place,
+    /// Its shard, until the object is pinned.
+    tables: SpinGuard<'z, Tables>,
+    work: WorkGuard<'z>,
+}
+
 impl<P: Pool> Zswap<P> {
     /// Makes old pages of the pool denser: one small step of it, for a time when nobody waits. It
     /// takes as long as compressing a page, some 60 us; once for each dictionary, up to a
-    /// millisecond. Whether there is more to do; if not, ask again in some milliseconds.
-    pub fn age(&mut self) -> bool {
-        if self.tiers.skip > 0 {
-            self.tiers.skip -= 1;
+    /// millisecond. Whether there is more to do; if not, ask again in some milliseconds. Nothing is
+    /// done while another caller is at it.
+    pub fn age(&self) -> bool {
+        let Some(mut tiers) = self.tiers.try_lock() else { return false };
+        let tiers = &mut *tiers;
+        if tiers.skip > 0 {
+            tiers.skip -= 1;
             return false;
         }
         let pool = self.pool.stats().bytes_stored;
-        let least = self.tiers.pool_min.0;
-        if pool < if self.codecs.dense.is_made() { Bytes(least / 2) } else { Bytes(least) } {
-            self.tiers.training = None;
-            self.codecs.dense.drop_unneeded();
+        let least = tiers.pool_min.0;
+        if pool < if tiers.encoder.is_some() { Bytes(least / 2) } else { Bytes(least) } {
+            tiers.training = None;
+            self.drop_encoder_if_unneeded(tiers);
             return false;
         }
-        self.tiers.judge(&self.counters, self.lru.aged(), self.lru.length());
-        if self.tiers.training.is_some() {
-            self.train();
+        let (aged, length) = self.lengths();
+        tiers.judge(&self.counters(), aged, length);
+        if tiers.training.is_some() {
+            self.train(tiers);
             return true;
         }
-        if !self.codecs.dense.is_made() || (self.tiers.is_outdated && self.codecs.dense.has_room())
-        {
-            return self.begin_training();
+        let wants_dictionary = match &tiers.encoder {
+            Some(encoder) => tiers.is_outdated && self.has_room_for_dictionary(encoder),
+            None => true,
+        };
+        if wants_dictionary {
+            return self.begin_training(tiers);
         }
-        let is_more = self.age_next().is_some();
-        self.tiers.vain += u32::from(!is_more);
+        let is_more = self.age_next(tiers, length - aged, length).is_some();
+        tiers.vain += u32::from(!is_more);
         is_more
     }
 
     /// The youngest pages of the pool that ageing leaves alone now, in per cent.
     pub fn young_percent(&self) -> usize {
-        self.tiers.young_parts * 100 / PARTS
+        self.tiers.lock().young_parts * 100 / PARTS
     }
 
-    fn begin_training(&mut self) -> bool {
+    /// The pages of the lists that ageing has looked at, and all.
+    fn lengths(&self) -> (usize, usize) {
+        let of = |tables: &Tables| (tables.lru.aged(), tables.lru.length());
+        self.shards
+            .iter()
+            .map(|shard| of(&shard.tables.lock()))
+            .fold((0, 0), |(aged, length), (more_aged, more)| (aged + more_aged, length + more))
+    }
+
+    fn begin_training(&self, tiers: &mut Tiers) -> bool {
         let trainer = room::allowed().ok().and_then(|()| Trainer::new().ok());
-        self.tiers.training = trainer.map(|trainer| Training { trainer, misses: 0 });
-        if self.tiers.training.is_none() {
-            self.give_up_training();
+        tiers.training = trainer.map(|trainer| Training { trainer, misses: 0 });
+        if tiers.training.is_none() {
+            self.give_up_training(tiers);
         }
-        self.tiers.training.is_some()
+        tiers.training.is_some()
     }
 
-    fn give_up_training(&mut self) {
-        self.counters.reject_dictionary_fail += 1;
-        self.tiers.skip = ATTEMPTS_SKIPPED;
+    fn give_up_training(&self, tiers: &mut Tiers) {
+        self.counted().reject_dictionary_fail.add(1);
+        tiers.skip = ATTEMPTS_SKIPPED;
     }
 
     /// A step towards a dictionary: a sample more, or a segment of the dictionary, or its use.
-    fn train(&mut self) {
-        let Some(mut training) = self.tiers.training.take() else { return };
+    fn train(&self, tiers: &mut Tiers) {
+        let Some(mut training) = tiers.training.take() else { return };
         if training.trainer.wants_page() && training.misses < MISSES_MAX {
-            self.sample(&mut training);
+            self.sample(tiers, &mut training);
         } else if !training.trainer.step() {
             // Without anything in common, pages are still denser than by the fast codec.
             let dictionary =
                 training.trainer.finish().unwrap_or_else(|| Dictionary::new(Vec::new()));
-            self.tiers.is_outdated = false;
-            self.tiers.gain = Gain::default();
-            if room::allowed().is_ok() && self.codecs.dense.adopt(dictionary).is_ok() {
-                self.counters.dictionaries += 1;
+            tiers.is_outdated = false;
+            tiers.gain = Gain::default();
+            if room::allowed().is_ok() && self.adopt_dictionary(tiers, dictionary).is_ok() {
+                self.counted().dictionaries.add(1);
             } else {
-                self.give_up_training();
+                self.give_up_training(tiers);
             }
             return;
         }
-        self.tiers.training = Some(training);
+        tiers.training = Some(training);
     }
 
     /// Offers a young page for a sample.
-    fn sample(&mut self, training: &mut Training) {
-        let positions = self.entries.positions();
+    fn sample(&self, tiers: &mut Tiers, training: &mut Training) {
+        let positions: [usize; SHARDS] =
+            array::from_fn(|shard| self.shards[shard].tables.lock().entries.positions());
+        let all = positions.iter().sum();
         for _ in 0..LOOKS {
-            let position = self.tiers.draw(positions);
-            if let Some(place) = self.entries.place_at(position)
+            let mut position = tiers.draw(all);
+            let mut shard = 0;
+            while shard + 1 < SHARDS && position >= positions[shard] {
+                position -= positions[shard];
+                shard += 1;
+            }
+            let work = self.contexts.take();
+            let tables = self.shards[shard].tables.lock();
+            if let Some(place) = tables.entries.place_at(position)
                 && place.coding().is_fast()
-                && self.read_for_ageing(place)
+                && self.read_for_ageing(place, tables, work, &mut tiers.page[0]).is_some()
             {
-                training.trainer.offer(&self.tiers.page[0]);
+                training.trainer.offer(&tiers.page[0]);
                 return;
             }
             training.misses += 1;
@@ -274,81 +319,123 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Looks at the next page and makes it denser, if that is possible. `None` when there is no
-    /// such page, or no room for its object.
-    fn age_next(&mut self) -> Option<()> {
-        let left_alone = self.lru.length() * self.tiers.young_parts / PARTS;
+    /// such page, or no room for its object. `young` of the `length` pages in the lists have not
+    /// been looked at.
+    fn age_next(&self, tiers: &mut Tiers, mut young: usize, length: usize) -> Option<()> {
+        let left_alone = length * tiers.young_parts / PARTS;
+        let mut heads = self.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
         for _ in 0..LOOKS {
-            let id = self.lru.next_to_age().filter(|_| self.lru.young() > left_alone)?;
-            let place = self.entries[id].place;
+            let shard = heads.oldest(self.era()).filter(|_| young > left_alone)?;
+            let work = self.contexts.take();
+            let mut guard = self.shards[shard].tables.lock();
+            let tables = &mut *guard;
+            let Some(id) = tables.lru.next_to_age() else {
+                // Others have taken it.
+                heads.0[shard] = None;
+                continue;
+            };
+            let place = tables.entries[id].place;
             let Place::Pool { coding, referenced, .. } = place else { return None };
             // Dense already: writeback gave it a second chance.
-            let is_tried = !referenced && !coding.is_dense();
-            if is_tried {
-                self.entries[id].place = self.make_denser(place)?;
+            if !referenced && !coding.is_dense() {
+                tables.ageing = Some(id);
+                let candidate = Candidate { shard, id, place, tables: guard, work };
+                return self.make_denser(tiers, candidate);
             }
-            self.counters.reject_age_loaded += u64::from(referenced);
-            self.lru.note_aged(&mut self.entries);
-            if is_tried {
-                return Some(());
-            }
+            self.counted().reject_age_loaded.add(u64::from(referenced));
+            tables.lru.note_aged(&mut tables.entries);
+            heads.0[shard] = tables.lru.next_to_age_era(&tables.entries);
+            young -= 1;
         }
         Some(())
     }
 
-    /// Compresses a page of the pool again. Where it is then, which is where it was if it is no
-    /// smaller. `None` when there is no room for another object.
-    fn make_denser(&mut self, place: Place) -> Option<Place> {
+    /// Compresses a page of the pool again, if it is smaller then. `None` when there is no room for
+    /// another object.
+    fn make_denser(&self, tiers: &mut Tiers, candidate: Candidate<'_>) -> Option<()> {
+        let Candidate { shard, id, place, tables, work } = candidate;
         let Place::Pool { handle: old, length, coding: old_coding, .. } = place else {
-            return Some(place);
+            return Some(());
         };
-        if !self.read_for_ageing(place) {
-            self.counters.reject_age_corrupt += 1;
-            return Some(place);
-        }
+        let page = &mut tiers.page[0];
+        let Some(mut work) = self.read_for_ageing(place, tables, work, page) else {
+            self.counted().reject_age_corrupt.add(1);
+            self.end_ageing(shard, id, None);
+            return Some(());
+        };
         let length = usize::from(length);
         let longest = length.saturating_sub(SAVED_MIN.0);
-        let room = &mut self.compressed[..(longest + ZSTD_SPARE.0).min(PAGE_BYTES)];
-        let denser = self.codecs.dense.compress(&self.tiers.page[0], room);
-        let Some((bytes, coding)) = denser.filter(|(bytes, _)| bytes.len() <= longest) else {
-            self.counters.reject_age_poor += 1;
-            self.tiers.is_outdated |= self.tiers.gain.note(Bytes(length), Bytes(0));
-            return Some(place);
+        let room = &mut work.get().compressed[..(longest + ZSTD_SPARE.0).min(PAGE_BYTES)];
+        let coding = tiers.encoder.as_ref().map(|it| Coding::Dense(it.newest()));
+        let denser = tiers.encoder.as_mut().and_then(|it| it.compress(&tiers.page[0], room));
+        let denser = denser.filter(|bytes| bytes.len() <= longest).zip(coding);
+        let Some((bytes, coding)) = denser else {
+            self.counted().reject_age_poor.add(1);
+            tiers.is_outdated |= tiers.gain.note(Bytes(length), Bytes(0));
+            self.end_ageing(shard, id, None);
+            return Some(());
         };
         let (new_length, checksum) = (bytes.len(), checksum(bytes));
-        let Some(handle) = self.alloc_denser(Bytes(new_length)) else {
-            self.counters.reject_age_full += 1;
-            self.tiers.skip = ATTEMPTS_SKIPPED;
+        let limit = self.knobs().hard_pool + FRAMES_BEYOND;
+        let Some(handle) = self.alloc(Bytes(new_length), Some(limit)) else {
+            self.counted().reject_age_full.add(1);
+            tiers.skip = ATTEMPTS_SKIPPED;
+            self.shards[shard].tables.lock().ageing = None;
             return None;
         };
-        self.pool.write(handle, &self.compressed[..new_length]).expect(HELD);
-        self.pool.free(old).expect(HELD);
-        self.codecs.note_gone(old_coding);
-        self.codecs.note_come(coding);
-        let saved = length - new_length;
-        self.counters.aged_pages += 1;
-        self.counters.aged_saved_bytes += saved as u64;
-        self.tiers.is_outdated |= self.tiers.gain.note(Bytes(length), Bytes(saved));
+        self.pool.write(handle, bytes).expect(HELD);
+        self.contexts.come(coding);
+        drop(work);
         // No longer than it was.
-        Some(Place::new_in_pool(handle, checksum, new_length as u16, coding))
+        let place = Place::new_in_pool(handle, checksum, new_length as u16, coding);
+        let unused = if self.end_ageing(shard, id, Some(place)) {
+            let saved = length - new_length;
+            self.counted().aged_pages.add(1);
+            self.counted().aged_saved_bytes.add(saved as u64);
+            tiers.is_outdated |= tiers.gain.note(Bytes(length), Bytes(saved));
+            Remains { handle: Some(old), coding: old_coding }
+        } else {
+            Remains { handle: Some(handle), coding }
+        };
+        self.give_up(unused);
+        Some(())
     }
 
-    /// Room in the pool for a dense object.
-    fn alloc_denser(&mut self, size: Bytes) -> Option<Handle> {
-        let frames_before = self.pool_frames();
-        let handle = self.pool.alloc(size).ok()?;
-        let frames = self.pool_frames();
-        if frames > self.knobs().hard_pool + FRAMES_BEYOND && frames > frames_before {
-            self.pool.free(handle).expect(HELD);
-            return None;
+    /// A page was looked at, and its object is that of `denser` from now on, if there is one.
+    /// Whether the page still lies where it lay; if not, nothing has changed.
+    fn end_ageing(&self, shard: usize, id: EntryId, denser: Option<Place>) -> bool {
+        let tables = &mut *self.shards[shard].tables.lock();
+        if tables.ageing.take() != Some(id) {
+            return false;
         }
-        Some(handle)
+        if let Some(Place::Pool { handle, checksum, length, coding, .. }) = denser
+            && let Place::Pool { referenced, aged, era, .. } = tables.entries[id].place
+        {
+            tables.entries[id].place =
+                Place::Pool { handle, checksum, length, coding, referenced, aged, era };
+        }
+        // What came back from a write that failed may be next instead.
+        if tables.lru.next_to_age() == Some(id) {
+            tables.lru.note_aged(&mut tables.entries);
+        }
+        true
     }
 
-    /// Reads a page of the pool into the buffer. Whether it is there and undamaged.
-    fn read_for_ageing(&mut self, place: Place) -> bool {
-        let Place::Pool { handle, checksum, coding, .. } = place else { return false };
-        let (codecs, page) = (&mut self.codecs, &mut self.tiers.page[0]);
-        let read = |bytes: &[u8]| decode(codecs, bytes, checksum, coding, page);
-        self.pool.read(handle, read).expect(HELD).is_ok()
+    /// Reads a page of the pool into `page`, and lets go of its shard meanwhile. `None` when it is
+    /// not there or damaged.
+    fn read_for_ageing<'z>(
+        &self,
+        place: Place,
+        tables: SpinGuard<'_, Tables>,
+        mut work: WorkGuard<'z>,
+        page: &mut Page,
+    ) -> Option<WorkGuard<'z>> {
+        let Place::Pool { handle, checksum, coding, .. } = place else { return None };
+        let read = |bytes: &[u8]| {
+            drop(tables);
+            decode(Some(work.get()), bytes, checksum, coding, page)
+        };
+        let is_read = self.pool.read(handle, read).expect(HELD).is_ok();
+        is_read.then_some(work)
     }
 }

@@ -2,25 +2,33 @@
 //! sealed, a slot at a time.
 //!
 //! ```text
-//! gather: seal the oldest objects into a batch, passing over those loaded since the last look
-//! begin:  one sequential write of the batch into a free slot; its pages are leaving
+//! gather: seal the oldest objects into a batch, passing over those loaded since the last look;
+//!         each page is leaving from then on
+//! begin:  one sequential write of the batch into a free slot
 //! end:    only now each entry's place becomes the slot, and its object is freed
 //! ```
 //!
 //! A slot has no header; each entry knows its bytes' place, length and checksum. While a page is
 //! leaving it is loaded and dropped like any page of the pool. A failed write therefore leaves
 //! everything where it was, and what is written again is sealed again, in another batch.
+//!
+//! Objects are sealed under their pins, with no lock in hand. Several callers may write back at a
+//! time, each its own batch.
 
+use alloc::boxed::Box;
 use core::num::NonZeroU16;
 
-use coldpress_backing::{BackingError, Ended, Request, SLOT_BYTES, SlotCount, SlotId, Way};
-use coldpress_mem::pools::Pool;
+use crate::pool::Pool;
+use coldpress_backing::{BackingError, Request, SLOT_BYTES, SlotCount, SlotId, Way};
+use coldpress_sys::sync::Backoff;
 use coldpress_sys::{BorrowedFd, Bytes, PageCount};
 
-use crate::entry::Place;
+use crate::disk::{Disk, Transfers};
+use crate::entry::{PageId, Place};
 use crate::error::Warning;
 use crate::limits::ATTEMPTS_SKIPPED;
-use crate::outgoing::{BATCHES, MEMBERS_MAX, Member};
+use crate::lru::Heads;
+use crate::outgoing::{MEMBERS_MAX, Member};
 use crate::seal::{Position, sealed_length};
 use crate::{HELD, Zswap};
 
@@ -28,56 +36,61 @@ use crate::{HELD, Zswap};
 /// keeps a slow disk from holding up every page that is stored.
 const SLACK_SHARE: usize = 8;
 
+/// Pages that were not written are of an era so long ago: older than those that stayed behind.
+const TAKEN_BACK_ERAS: u16 = 1 << 15;
+
+/// A batch that was begun: where, and its number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    place: usize,
+    number: u64,
+}
+
 impl<P: Pool> Zswap<P> {
     /// Whether pages can be written back, as far as is known: there is a backing store, it has a
     /// free slot, it has not failed lately, and the knobs allow it.
     pub fn writeback_possible(&self) -> bool {
-        let knobs_allow = self.limits.knobs().writeback && self.limits.may_spend_writeback();
-        knobs_allow && self.backing.is_some() && !self.slots.is_full() && self.limits.skip == 0
+        let Some(disk) = &self.disk else { return false };
+        let is_full = disk.transfers.lock().slots.is_full();
+        let limits = self.limits.lock();
+        let knobs_allow = limits.knobs().writeback && limits.may_spend_writeback();
+        knobs_allow && !is_full && limits.skip == 0
     }
 
     /// Whether the pool is well above its limit because the backing store does not keep up. A
     /// caller that can wait should, by [`Zswap::wait`] or for [`Zswap::signal`], before it stores
     /// more.
     pub fn is_behind(&self) -> bool {
-        let max_pool = self.limits.knobs().max_pool.0;
+        let Some(disk) = &self.disk else { return false };
+        let max_pool = self.limits.lock().knobs().max_pool.0;
         let limit = max_pool.saturating_add(max_pool / SLACK_SHARE);
-        self.backing.is_some() && self.outgoing.is_busy() && self.pool_frames().0 > limit
+        self.pool_frames().0 > limit && disk.transfers.lock().outgoing.is_busy()
     }
 
     /// What becomes readable when [`Zswap::reap`] has something to take in. `None` when nothing
-    /// outlasts the call that began it.
-    pub fn signal(&self) -> Option<BorrowedFd<'_>> {
-        self.backing.as_ref().and_then(|backing| backing.signal())
+    /// outlasts the call that began it. For who sets the store up, before others use it.
+    pub fn signal(&mut self) -> Option<BorrowedFd<'_>> {
+        self.disk.as_mut().and_then(|disk| disk.transfers.get_mut().backing.signal())
     }
 
     /// Takes in what the backing store has finished; whether there was anything.
-    pub fn reap(&mut self) -> bool {
-        let mut any = false;
-        while let Some(Ended { request, result }) =
-            self.backing.as_mut().and_then(|backing| backing.ended())
-        {
-            any = true;
-            match (request.token as usize).checked_sub(BATCHES) {
-                Some(number) => self.incoming.end(number, request.buffer, result),
-                None => self.end_write(request, result),
-            }
-        }
-        any
+    pub fn reap(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| self.take_in(&mut disk.transfers.lock()))
     }
 
     /// Waits until the backing store has finished something, if anything is under way, and takes it
-    /// in.
-    pub fn wait(&mut self) {
-        if let Some(backing) = &mut self.backing {
-            backing.wait();
+    /// in. Others who need the disk wait meanwhile.
+    pub fn wait(&self) {
+        if let Some(disk) = &self.disk {
+            let transfers = &mut *disk.transfers.lock();
+            transfers.backing.wait();
+            self.take_in(transfers);
         }
-        self.reap();
     }
 
     /// Writes back the oldest pages, and waits for it, until the pool has let go of `frames_wanted`
     /// frames, or no more can be written. The number of frames it let go of.
-    pub fn shrink(&mut self, frames_wanted: PageCount) -> PageCount {
+    pub fn shrink(&self, frames_wanted: PageCount) -> PageCount {
         let before = self.pool_frames();
         self.finish_writes();
         while before.saturating_sub(self.pool_frames()) < frames_wanted && self.write_back_batch() {
@@ -86,208 +99,245 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Gives disk blocks of up to `most` free slots back to the system; of how many it did. It may
-    /// take milliseconds for each, and waits for writes under way: for a time when nobody waits.
-    pub fn trim_backing(&mut self, most: SlotCount) -> SlotCount {
-        self.backing.as_mut().map_or(SlotCount(0), |backing| backing.trim(most))
+    /// take milliseconds for each, and waits for writes under way: for a time when nobody waits for
+    /// the disk.
+    pub fn trim_backing(&self, most: SlotCount) -> SlotCount {
+        self.disk.as_ref().map_or(SlotCount(0), |disk| disk.transfers.lock().backing.trim(most))
     }
 
     /// Writes back one batch of the oldest pages and waits for it. Whether it was written; if not,
     /// nothing has changed.
-    pub(crate) fn write_back_batch(&mut self) -> bool {
+    pub(crate) fn write_back_batch(&self) -> bool {
         self.finish_writes();
-        let failed = self.counters.reject_flush_fail;
-        let begun = self.begin_write_back();
-        self.finish_writes();
-        begun && self.counters.reject_flush_fail == failed
+        self.begin_write_back().is_some_and(|begun| self.wait_for(begun))
     }
 
-    /// Waits for all batches under way; whether there was one.
-    pub(crate) fn finish_writes(&mut self) -> bool {
+    /// Waits for all batches that are under way now; whether there was one.
+    pub(crate) fn finish_writes(&self) -> bool {
+        let Some(disk) = &self.disk else { return false };
         let mut any = false;
-        while self.outgoing.under_way().next().is_some() {
-            any = true;
-            self.wait();
+        for place in 0..crate::outgoing::BATCHES {
+            let number = disk.transfers.lock().outgoing.batch(place).number;
+            let begun = Begun { place, number };
+            if disk.transfers.lock().outgoing.is_under_way(place, number) {
+                any = true;
+                self.wait_for(begun);
+            }
         }
         any
     }
 
-    /// Begins to write back one batch of the oldest pages. Whether it did.
-    pub(crate) fn begin_write_back(&mut self) -> bool {
-        if self.backing.is_none() || self.lru.length() == 0 {
-            return false;
+    /// Waits for a batch. Whether it, or another of its place since, was written.
+    fn wait_for(&self, begun: Begun) -> bool {
+        let Some(disk) = &self.disk else { return false };
+        let mut backoff = Backoff::default();
+        loop {
+            let mut guard = disk.transfers.lock();
+            let transfers = &mut *guard;
+            if !transfers.outgoing.is_under_way(begun.place, begun.number) {
+                return transfers.outgoing.batch(begun.place).written >= begun.number;
+            }
+            transfers.backing.wait();
+            if !self.take_in(transfers) {
+                drop(guard);
+                // Another caller gathers it.
+                backoff.wait();
+            }
         }
-        if !self.limits.knobs().writeback {
-            self.counters.reject_writeback_off += 1;
-            return false;
-        }
-        if !self.limits.may_spend_writeback() {
-            self.counters.reject_writeback_limit += 1;
-            return false;
-        }
-        if self.outgoing.is_busy() {
-            self.counters.reject_tmppage_fail += 1;
-            return false;
-        }
-        if self.limits.skip > 0 {
-            self.limits.skip -= 1;
-            self.counters.flush_skipped += 1;
-            return false;
-        }
-        if self.slots.is_full() {
-            self.counters.reject_backing_full += 1;
-            self.warnings.raise(Warning::BackingFull);
-            return false;
-        }
-        let Some((number, mut buffer)) = self.outgoing.take() else { return false };
-        let (count, length, stamp) = self.gather(&mut buffer);
-        let slot = NonZeroU16::new(count).and_then(|users| self.slots.take(users, stamp));
-        let (Some(slot), Some(backing)) = (slot, &mut self.backing) else {
-            // No memory to count one more slot.
-            self.outgoing.give_back(number, buffer);
-            return false;
+    }
+
+    /// Begins to write back one batch of the oldest pages: which, if it did.
+    pub(crate) fn begin_write_back(&self) -> Option<Begun> {
+        let disk = self.disk.as_ref()?;
+        let mut heads = self.heads(|tables| tables.lru.oldest_era(&tables.entries));
+        heads.oldest(self.era())?;
+        let (begun, mut buffer) = self.take_batch(disk)?;
+        let length = self.gather(disk, begun, &mut buffer, &mut heads);
+        let transfers = &mut *disk.transfers.lock();
+        let count = transfers.outgoing.batch(begun.place).members.len();
+        let users = u16::try_from(count).ok().and_then(NonZeroU16::new);
+        let slot = users.and_then(|users| transfers.slots.take(users, begun.number));
+        let Some(slot) = slot else {
+            // Others have taken the last slot, or all pages; or there is no memory to count one
+            // more slot.
+            self.take_back(transfers, begun.place);
+            transfers.outgoing.give_back(begun.place, buffer);
+            self.limits.lock().refund_writeback(SLOT_BYTES);
+            return None;
         };
-        backing.begin(Request {
+        transfers.outgoing.batch(begun.place).slot = slot;
+        transfers.backing.begin(Request {
             way: Way::Write,
             slot,
             offset: Bytes(0),
-            length: Bytes(length),
+            length,
             buffer,
-            token: number as u32,
+            token: begun.place as u32,
         });
-        self.send_off(number, slot, count);
-        self.limits.spend_writeback(Bytes(length));
-        true
+        self.limits.lock().refund_writeback(SLOT_BYTES - length);
+        Some(begun)
     }
 
-    /// Seals the oldest objects into the buffer, as many as fit: their number, the bytes they take
-    /// and the number of the batch. Afterwards they are the first in the LRU list, in the order of
-    /// the batch.
-    fn gather(&mut self, buffer: &mut [u8]) -> (u16, usize, u64) {
+    /// Takes the buffer of a new batch, if one may be written back, and what it may take of this
+    /// period's bytes.
+    fn take_batch(&self, disk: &Disk) -> Option<(Begun, Box<[u8]>)> {
+        let counted = self.counted();
+        let transfers = &mut *disk.transfers.lock();
+        let limits = &mut *self.limits.lock();
+        if !limits.knobs().writeback {
+            counted.reject_writeback_off.add(1);
+            return None;
+        }
+        if !limits.may_spend_writeback() {
+            counted.reject_writeback_limit.add(1);
+            return None;
+        }
+        if transfers.outgoing.is_busy() {
+            counted.reject_tmppage_fail.add(1);
+            return None;
+        }
+        if limits.skip > 0 {
+            limits.skip -= 1;
+            counted.flush_skipped.add(1);
+            return None;
+        }
+        if transfers.slots.is_full() {
+            counted.reject_backing_full.add(1);
+            self.warnings.lock().raise(Warning::BackingFull);
+            return None;
+        }
+        let number = disk.sealer.next_batch();
+        let (place, buffer) = transfers.outgoing.take(number)?;
+        limits.spend_writeback(SLOT_BYTES);
+        Some((Begun { place, number }, buffer))
+    }
+
+    /// Seals the oldest objects into the buffer, as many as fit, and makes their pages leave: the
+    /// bytes they take. `heads` are the eras of the oldest.
+    fn gather(&self, disk: &Disk, begun: Begun, buffer: &mut [u8], heads: &mut Heads) -> Bytes {
         let (mut count, mut filled) = (0, 0);
-        let Some(sealer) = &mut self.sealer else { return (0, 0, 0) };
-        let batch = sealer.next_batch();
-        let mut next = self.lru.oldest();
-        while let Some(id) = next {
-            let entry = &mut self.entries[id];
-            let younger = entry.younger;
-            let Place::Pool { handle, length, referenced, .. } = &mut entry.place else { break };
-            if *referenced {
-                *referenced = false;
-                self.counters.second_chances += 1;
-                self.lru.unlink(&mut self.entries, id);
-                self.lru.push_youngest(&mut self.entries, id);
-                // The youngest, passed over, is still the last to look at.
-                next = younger.or(Some(id));
+        while count < MEMBERS_MAX
+            && let Some(shard) = heads.oldest(self.era())
+        {
+            let mut transfers = disk.transfers.lock();
+            let mut guard = self.shards[shard].tables.lock();
+            let tables = &mut *guard;
+            let oldest = tables.lru.oldest().map(|id| (id, tables.entries[id].place));
+            let Some((id, place)) = oldest else {
+                // Others have taken it.
+                heads.0[shard] = None;
                 continue;
-            }
-            let end = filled + sealed_length(*length).0;
-            if end > SLOT_BYTES.0 || usize::from(count) == MEMBERS_MAX {
+            };
+            let Place::Pool { handle, checksum, length, coding, referenced, aged, era } = place
+            else {
+                break;
+            };
+            let end = filled + sealed_length(length).0;
+            if !referenced && end > SLOT_BYTES.0 {
                 break;
             }
-            let sealed = &mut buffer[filled..end];
+            tables.leave(id);
+            if referenced {
+                let referenced = false;
+                let again = Place::Pool { handle, checksum, length, coding, referenced, aged, era };
+                self.occupy(tables, id, again);
+                heads.0[shard] = tables.lru.oldest_era(&tables.entries);
+                self.counted().second_chances.add(1);
+                continue;
+            }
             // Offsets are below SLOT_BYTES, see the assertion in `entry`.
-            let position = Position { batch, offset: filled as u16 };
-            let seal = |bytes: &[u8]| sealer.seal(position, bytes, sealed);
-            self.pool.read(*handle, seal).expect(HELD);
-            (count, filled) = (count + 1, end);
-            next = younger;
-        }
-        (count, filled, batch)
-    }
-
-    /// Makes the `count` oldest entries, which are in a batch, leave.
-    fn send_off(&mut self, number: usize, slot: SlotId, count: u16) {
-        let batch = self.outgoing.batch(number);
-        batch.slot = slot;
-        batch.members.clear();
-        let mut filled = 0;
-        for index in 0..usize::from(count) {
-            let id = self.lru.oldest().expect("gathered entries are the oldest of the list");
-            let Place::Pool { handle, checksum, length, coding, .. } = self.entries[id].place
-            else {
-                return;
+            let (offset, member) = (filled as u16, Member::new(begun.place, count));
+            let leaving = Place::Leaving { handle, checksum, offset, length, coding, member };
+            self.occupy(tables, id, leaving);
+            heads.0[shard] = tables.lru.oldest_era(&tables.entries);
+            transfers.outgoing.batch(begun.place).members.push(Some(PageId::new(shard, id)));
+            drop(transfers);
+            let position = Position { batch: begun.number, offset };
+            let sealed = &mut buffer[filled..end];
+            let seal = |bytes: &[u8]| {
+                drop(guard);
+                disk.sealer.seal(position, bytes, sealed);
             };
-            self.lru.unlink(&mut self.entries, id);
-            let (offset, member) = (filled as u16, Member::new(number, index));
-            let place = Place::Leaving { handle, checksum, offset, length, coding, member };
-            self.occupy(id, place);
-            self.outgoing.batch(number).members.push(Some(id));
-            filled += sealed_length(length).0;
+            self.pool.read(handle, seal).expect(HELD);
+            (count, filled) = (count + 1, end);
         }
+        Bytes(filled)
     }
 
     /// A batch is over: its pages lie in the slot, or stay in the pool.
-    fn end_write(&mut self, request: Request, result: Result<(), BackingError>) {
+    pub(crate) fn end_write(
+        &self,
+        transfers: &mut Transfers,
+        request: Request,
+        result: Result<(), BackingError>,
+    ) {
         let Request { slot, length, buffer, token, .. } = request;
+        let place = token as usize;
         match result {
             Ok(()) => {
-                self.counters.flushed_bytes += length.0 as u64;
-                self.commit(token as usize, slot);
+                self.counted().flushed_bytes.add(length.0 as u64);
+                self.commit(transfers, place, slot);
             }
             Err(error) => {
-                self.counters.reject_flush_fail += 1;
-                self.limits.skip = ATTEMPTS_SKIPPED;
-                self.warnings.raise(match error {
+                self.counted().reject_flush_fail.add(1);
+                self.limits.lock().skip = ATTEMPTS_SKIPPED;
+                self.warnings.lock().raise(match error {
                     BackingError::Sys(error) => Warning::BackingError(error),
                     BackingError::Full | BackingError::OutOfRange => Warning::BackingFull,
                 });
-                self.take_back(token as usize, slot);
+                let count = self.take_back(transfers, place);
+                if let Some(users) = u16::try_from(count).ok().and_then(NonZeroU16::new) {
+                    transfers.slots.leave_many(slot, users);
+                }
+                transfers.backing.discard(slot);
             }
         }
-        self.outgoing.give_back(token as usize, buffer);
+        transfers.outgoing.give_back(place, buffer);
     }
 
     /// The pages of a batch are written: their objects are freed.
-    fn commit(&mut self, number: usize, slot: SlotId) {
-        for index in 0..self.outgoing.batch(number).members.len() {
-            let left = match self.outgoing.batch(number).members[index] {
-                None => self.slots.leave(slot),
-                Some(id) => {
-                    let Place::Leaving { checksum, offset, length, coding, .. } =
-                        self.entries[id].place
-                    else {
-                        continue;
-                    };
-                    self.vacate(id);
-                    self.occupy(id, Place::Backing { slot, checksum, offset, length, coding });
-                    self.counters.flushed_pages += 1;
-                    false
-                }
+    fn commit(&self, transfers: &mut Transfers, place: usize, slot: SlotId) {
+        let batch = transfers.outgoing.batch(place);
+        batch.written = batch.number;
+        for index in 0..batch.members.len() {
+            let Some(page) = transfers.outgoing.batch(place).members[index] else {
+                self.leave_slot(transfers, slot);
+                continue;
             };
-            if left {
-                self.discard(slot);
+            let (shard, id) = page.parts();
+            let mut guard = self.shards[shard].tables.lock();
+            let tables = &mut *guard;
+            if let Place::Leaving { handle, checksum, offset, length, coding, .. } =
+                tables.entries[id].place
+            {
+                tables.leave(id);
+                let backing = Place::Backing { slot, checksum, offset, length, coding };
+                self.occupy(tables, id, backing);
+                drop(guard);
+                // Who loads it right now has pinned it, and is waited for.
+                self.pool.free(handle).expect(HELD);
+                self.counted().flushed_pages.add(1);
             }
         }
     }
 
-    /// The pages of a batch were not written: they are the oldest of the pool again.
-    fn take_back(&mut self, number: usize, slot: SlotId) {
-        let count = self.outgoing.batch(number).members.len();
-        for index in (0..count).rev() {
-            let Some(id) = self.outgoing.batch(number).members[index] else { continue };
-            let Place::Leaving { handle, checksum, length, coding, .. } = self.entries[id].place
-            else {
-                continue;
-            };
-            self.leaving -= 1;
-            self.entries[id].place = Place::new_in_pool(handle, checksum, length, coding);
-            self.lru.push_oldest(&mut self.entries, id);
+    /// The pages of a batch were not written: they are the oldest of the pool again. The number of
+    /// pages it had.
+    fn take_back(&self, transfers: &mut Transfers, place: usize) -> usize {
+        let members = &transfers.outgoing.batch(place).members;
+        for page in members.iter().rev().flatten() {
+            let (shard, id) = page.parts();
+            let tables = &mut *self.shards[shard].tables.lock();
+            if let Place::Leaving { handle, checksum, length, coding, .. } =
+                tables.entries[id].place
+            {
+                tables.leave(id);
+                let era = self.era().wrapping_sub(TAKEN_BACK_ERAS);
+                let (referenced, aged) = (false, false);
+                let place = Place::Pool { handle, checksum, length, coding, referenced, aged, era };
+                tables.occupy_as_oldest(id, place);
+            }
         }
-        if let Some(users) = u16::try_from(count).ok().and_then(NonZeroU16::new) {
-            self.slots.leave_many(slot, users);
-        }
-        if let Some(backing) = &mut self.backing {
-            backing.discard(slot);
-        }
-    }
-
-    /// Gives a slot back that nobody uses any more. There is room again, so writing back is tried
-    /// again.
-    pub(crate) fn discard(&mut self, slot: SlotId) {
-        if let Some(backing) = &mut self.backing {
-            backing.discard(slot);
-            self.counters.slots_discarded += 1;
-            self.limits.skip = 0;
-        }
+        members.len()
     }
 }

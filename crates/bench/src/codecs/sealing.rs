@@ -22,7 +22,7 @@ pub struct Sealing {
 
 /// Seals objects of `length`, then opens them all. Nothing when one did not come back.
 pub fn measure(length: Bytes, watch: &Stopwatch) -> Result<Option<Sealing>, SealError> {
-    let mut sealer = Sealer::random()?;
+    let sealer = Sealer::random()?;
     let batch = sealer.next_batch();
     let positions = || (0..OBJECTS).map(|offset| Position { batch, offset });
     let object = vec![0x5A; length.0];

@@ -19,13 +19,13 @@ impl Meter {
     /// Expects exactly the counters in `expected` to have moved, by so much each, in their order.
     fn expect(&mut self, zswap: &Zswap<Naive>, expected: &[(&'static str, u64)]) {
         zswap.check();
-        let grown = zswap.counters.values().into_iter().zip(self.before.values());
+        let grown = zswap.counters().values().into_iter().zip(self.before.values());
         let added: Vec<_> = (Counters::NAMES.iter().copied())
             .zip(grown.map(|(now, before)| now - before))
             .filter(|&(_, added)| added > 0)
             .collect();
         assert_eq!(added, expected);
-        self.before = zswap.counters;
+        self.before = zswap.counters();
         self.moved.extend(added.iter().map(|&(name, _)| name));
     }
 
@@ -49,7 +49,7 @@ fn raw(seed: u64) -> Page {
 
 /// The verbs, when all goes well.
 fn verbs(meter: &mut Meter) {
-    let mut zswap = meter.start(100, in_memory(2));
+    let zswap = meter.start(100, in_memory(2));
     let mut out = [0; PAGE_BYTES];
     zswap.store(key(0), &word_page(0)).unwrap();
     meter.expect(&zswap, &[("stored_same_filled", 1)]);
@@ -92,7 +92,7 @@ fn verbs(meter: &mut Meter) {
 
 /// A pool without room, and memory without room.
 fn refusals(meter: &mut Meter) {
-    let mut zswap = meter.start(1, in_memory(1));
+    let zswap = meter.start(1, in_memory(1));
     zswap.store(key(0), &raw(0)).unwrap();
     meter.expect(&zswap, &[("stored_incompressible", 1)]);
     zswap.store(key(1), &raw(1)).unwrap();
@@ -122,7 +122,7 @@ fn refusals(meter: &mut Meter) {
 fn faults(meter: &mut Meter) {
     let mut out = [0; PAGE_BYTES];
     // The write is the first operation, the read the second.
-    let mut zswap = meter.start(100, FaultyBacking::new(in_memory(1), Fault::Fail, 0..1));
+    let zswap = meter.start(100, FaultyBacking::new(in_memory(1), Fault::Fail, 0..1));
     zswap.store(key(0), &raw(0)).unwrap();
     meter.expect(&zswap, &[("stored_incompressible", 1)]);
     zswap.shrink(PageCount(1));
@@ -130,10 +130,10 @@ fn faults(meter: &mut Meter) {
     zswap.shrink(PageCount(1));
     meter.expect(&zswap, &[("flush_skipped", 1)]);
     for (fault, counter) in [(Fault::Fail, "load_backing_fail"), (Fault::Corrupt, "load_corrupt")] {
-        let mut zswap = meter.start(100, FaultyBacking::new(in_memory(1), fault, 1..2));
+        let zswap = meter.start(100, FaultyBacking::new(in_memory(1), fault, 1..2));
         zswap.store(key(0), &raw(0)).unwrap();
         zswap.shrink(PageCount(1));
-        meter.before = zswap.counters;
+        meter.before = zswap.counters();
         zswap.load(key(0), &mut out).unwrap_err();
         meter.expect(&zswap, &[(counter, 1)]);
     }
@@ -141,8 +141,8 @@ fn faults(meter: &mut Meter) {
 
 /// A backing that takes its time.
 fn slow(meter: &mut Meter) {
-    let mut zswap = meter.start(100, FaultyBacking::new(in_memory(9), Fault::Delay, 0..u64::MAX));
-    zswap.set_knobs(Knobs { hard_pool: PageCount(100), ..*zswap.knobs() }).unwrap();
+    let zswap = meter.start(100, FaultyBacking::new(in_memory(9), Fault::Delay, 0..u64::MAX));
+    zswap.set_knobs(Knobs { hard_pool: PageCount(100), ..zswap.knobs() }).unwrap();
     for number in 0..4 {
         zswap.store(key(number), &raw(number)).unwrap();
     }
@@ -162,7 +162,7 @@ fn slow(meter: &mut Meter) {
 /// What the knobs refuse, one after the other.
 fn by_knobs(meter: &mut Meter) {
     let mut zswap = meter.start(100, in_memory(1));
-    let normal = *zswap.knobs();
+    let normal = zswap.knobs();
     let set = |zswap: &mut Zswap<Naive>, knobs| zswap.set_knobs(knobs).unwrap();
     set(&mut zswap, Knobs { enabled: false, ..normal });
     zswap.store(key(0), &word_page(0)).unwrap_err();
@@ -198,7 +198,7 @@ fn by_knobs(meter: &mut Meter) {
     for number in 1..4 {
         zswap.store(key(number), &raw(number)).unwrap();
     }
-    meter.before = zswap.counters;
+    meter.before = zswap.counters();
     zswap.store(key(4), &raw(4)).unwrap_err();
     meter.expect(
         &zswap,
@@ -218,18 +218,18 @@ fn ageing(meter: &mut Meter) {
     let mut zswap = meter.start(100, in_memory(1));
     let mut out = [0; PAGE_BYTES];
     zswap.set_knobs(Knobs::new(CodecId::Lz4, PageCount(90))).unwrap();
-    zswap.tiers.pool_min = Bytes(1);
-    zswap.tiers.young_parts = 0;
+    zswap.tiers.get_mut().pool_min = Bytes(1);
+    zswap.tiers.get_mut().young_parts = 0;
     let store = |zswap: &mut Zswap<Naive>, number, page: &Page| {
         zswap.store(key(number), page).unwrap();
-        zswap.counters
+        zswap.counters()
     };
     meter.before = store(&mut zswap, 0, &record_page(0));
     failing::after(Some(0));
     assert!(!zswap.age());
     failing::after(None);
     meter.expect(&zswap, &[("reject_dictionary_fail", 1)]);
-    while !zswap.codecs.dense.is_made() {
+    while !zswap.has_encoder() {
         zswap.age();
     }
     meter.expect(&zswap, &[("dictionaries", 1)]);
@@ -244,14 +244,14 @@ fn ageing(meter: &mut Meter) {
     meter.expect(&zswap, &[("reject_age_poor", 1)]);
     store(&mut zswap, 2, &record_page(2));
     zswap.load(key(2), &mut out).unwrap();
-    meter.before = zswap.counters;
+    meter.before = zswap.counters();
     zswap.age();
     meter.expect(&zswap, &[("reject_age_loaded", 1)]);
     meter.before = store(&mut zswap, 3, &record_page(3));
     zswap.pool.frames_max = 0;
     zswap.age();
     meter.expect(&zswap, &[("reject_age_full", 1)]);
-    assert!(mem::take(&mut zswap.tiers.skip) > 0, "a full pool is asked again at once");
+    assert!(mem::take(&mut zswap.tiers.get_mut().skip) > 0, "a full pool is asked again at once");
     for object in zswap.pool.held().objects.values_mut() {
         object[0] ^= 1;
     }
@@ -294,10 +294,12 @@ fn the_figures_of_the_reference_have_their_names() {
 
 #[test]
 fn sizes_are_counted_in_their_classes() {
-    let mut sizes = Sizes::default();
+    let (counted, mut counters, mut sizes) =
+        (Counted::default(), Counters::default(), Sizes::default());
     for length in [1, 256, 257, PAGE_BYTES] {
-        sizes.note(Bytes(length));
+        counted.note_size(Bytes(length));
     }
+    counted.add_to(&mut counters, &mut sizes);
     assert_eq!((sizes.0[0], sizes.0[1], sizes.0[SIZE_CLASSES - 1]), (2, 1, 1));
     let mut world = World::new(knobs(CodecId::Lz4, 90, 90), Naive::new(90), None, Allowed::None);
     for (number, noise) in [0, 1000, 2000, 4000].into_iter().enumerate() {

@@ -98,7 +98,7 @@ fn memory_fails_at_each_request() {
             Err(RenameError) => refused += 1,
         }
         failing::after(None);
-        assert_eq!(world.zswap.counters.reject_kmemcache_fail, refused);
+        assert_eq!(world.zswap.counters().reject_kmemcache_fail, refused);
         assert!(refused > 0 || left > 8);
         world.finish();
     }
@@ -143,7 +143,7 @@ fn a_full_backing_is_tried_again_when_a_slot_is_given_back() {
     // The oldest are the ones written back.
     for number in 0..RAW_IN_SLOT as u64 {
         let mut loaded = [0; PAGE_BYTES];
-        let source = load(&mut world.zswap, Key::new(0, number), &mut loaded);
+        let source = load(&world.zswap, Key::new(0, number), &mut loaded);
         assert_eq!(source, Ok(Loaded::From(Source::Backing)));
         world.invalidate(Key::new(0, number));
     }
@@ -160,7 +160,7 @@ fn a_broken_backing_is_left_alone_for_a_while() {
     for number in 0..20 {
         world.store(Key::new(0, number), &page(number, 4000)).unwrap();
     }
-    let counters = world.zswap.counters;
+    let counters = world.zswap.counters();
     assert_eq!((counters.reject_flush_fail, counters.flushed_pages), (1, 0));
     let Some(Warning::BackingError(error)) = world.zswap.take_warning() else {
         panic!("no warning")

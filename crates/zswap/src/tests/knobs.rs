@@ -15,7 +15,7 @@ fn world(max: usize, hard: usize, slots: u32) -> World<Naive> {
 
 /// Changes one or some knobs.
 fn turn(world: &mut World<Naive>, change: impl FnOnce(&mut Knobs)) {
-    let mut knobs = *world.zswap.knobs();
+    let mut knobs = world.zswap.knobs();
     change(&mut knobs);
     world.zswap.set_knobs(knobs).unwrap();
 }
@@ -42,13 +42,13 @@ fn pages_of_every_codec_stay_readable_and_a_codec_goes_with_its_last_page() {
         world.zswap.shrink(PageCount(3));
         world.load_all();
     }
-    assert_eq!(world.zswap.counters.codec_switched, 5);
+    assert_eq!(world.zswap.counters().codec_switched, 5);
     let zstd = coldpress_codec::Codec::new(CodecId::Zstd { level: 1 }).unwrap().work_bytes();
     assert!(world.zswap.memory() > alone + zstd, "all three are kept and counted");
     for number in 0..100 {
         world.invalidate(key(number));
     }
-    let tables = world.zswap.index.memory() + world.zswap.entries.memory();
+    let tables = world.zswap.tables_memory();
     assert!(world.zswap.memory() < alone + tables + Bytes::kib(8), "the unused are dropped");
     world.finish();
 }
@@ -57,11 +57,11 @@ fn pages_of_every_codec_stay_readable_and_a_codec_goes_with_its_last_page() {
 fn a_codec_that_cannot_be_had_changes_nothing() {
     let mut world = world(10, 10, 1);
     world.store(key(0), &page(0, 100)).unwrap();
-    let before = *world.zswap.knobs();
+    let before = world.zswap.knobs();
     let codec = CodecId::Zstd { level: 99 };
     let error = world.zswap.set_knobs(Knobs { codec, enabled: false, ..before }).unwrap_err();
     assert!(error.to_string().contains("99"), "{error}");
-    assert_eq!(*world.zswap.knobs(), before);
+    assert_eq!(world.zswap.knobs(), before);
     world.store(key(1), &page(1, 100)).unwrap();
     world.finish();
 }
@@ -190,7 +190,7 @@ fn no_period_writes_back_more_than_its_limit() {
     let slot = (RAW_IN_SLOT * sealed_length(PAGE_BYTES as u16).0) as u64;
     let mut world = world(20, 1000, 64);
     turn(&mut world, |knobs| knobs.writeback_limit = Some(Bytes(2 * SLOT_BYTES.0 + 100)));
-    let written = |world: &World<Naive>| world.zswap.counters.flushed_bytes;
+    let written = |world: &World<Naive>| world.zswap.counters().flushed_bytes;
     store_raw(&mut world, 0..100);
     assert_eq!(written(&world), 2 * slot);
     assert!(!world.zswap.writeback_possible());

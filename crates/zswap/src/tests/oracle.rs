@@ -144,7 +144,7 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
         Step::Store { key: number, seed, noise } => {
             // A refusal is an answer; the map then keeps what it had, and so must the store.
             let result = world.store(key(number), &page(seed, noise));
-            assert_allowed(world.zswap.knobs(), result);
+            assert_allowed(&world.zswap.knobs(), result);
         }
         Step::StoreRecords { key: number, seed } => {
             let _ = world.store(key(number), &record_page(seed));
@@ -157,11 +157,11 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
             assert_eq!(after.pool_bytes + Bytes(saved as usize), before.pool_bytes);
             assert!(after.counters.aged_pages - before.counters.aged_pages <= done as u64);
         }
-        Step::Outdate => world.zswap.tiers.is_outdated = true,
+        Step::Outdate => world.zswap.tiers.get_mut().is_outdated = true,
         Step::StoreWord { key: number, word } => {
             let result = world.store(key(number), &word_page(word));
             let knobs = world.zswap.knobs();
-            assert_allowed(knobs, result);
+            assert_allowed(&knobs, result);
             assert_eq!(result == Ok(Stored::SameFilled), knobs.enabled && knobs.same_filled);
         }
         Step::StoreAnyhow { key: number, seed, noise } => {
@@ -220,7 +220,7 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
         Step::Knobs(knobs) => {
             world.zswap.set_knobs(knobs).unwrap();
             let hard_pool = knobs.hard_pool.max(knobs.max_pool);
-            assert_eq!(*world.zswap.knobs(), Knobs { hard_pool, ..knobs });
+            assert_eq!(world.zswap.knobs(), Knobs { hard_pool, ..knobs });
         }
         Step::ShrinkToLimit => world.zswap.shrink_to_limit(),
         Step::RenewWriteback => world.zswap.renew_writeback(),

@@ -101,7 +101,7 @@ fn nothing_of_a_page_can_be_read_behind_the_store() {
     let objects: Vec<u8> = world.zswap.pool.held().objects.values().flatten().copied().collect();
     assert!(found(&objects) >= plain.len(), "the search finds nothing");
     world.zswap.shrink(PageCount(64));
-    assert_eq!(world.zswap.counters.flushed_pages, 20);
+    assert_eq!(world.zswap.counters().flushed_pages, 20);
     for batch in &*seen.lock().unwrap() {
         assert_eq!(found(batch), 0, "a page as it was");
     }
@@ -116,7 +116,7 @@ fn no_write_is_like_another() {
     let same = page(1, 4000);
     world.store(key(0), &same).unwrap();
     for _ in 0..4 {
-        world.zswap.limits.skip = 0;
+        world.zswap.limits.get_mut().skip = 0;
         world.zswap.shrink(PageCount(1));
     }
     for _ in 0..4 {

@@ -6,6 +6,7 @@ use coldpress_codec::GENERATIONS;
 use super::oracle::key;
 use super::*;
 use crate::codecs::Coding;
+use crate::entry::Place;
 use crate::room::failing;
 
 /// A world without limits over `slots` slots in memory.
@@ -34,8 +35,7 @@ fn store_records(world: &mut World<Naive>, numbers: core::ops::Range<u64>) {
 
 /// How the page of that number is coded.
 fn coding(world: &World<Naive>, number: u64) -> Coding {
-    let id = world.zswap.index.get(Key::new(0, number)).unwrap();
-    world.zswap.entries[id].place.coding()
+    world.zswap.place(Key::new(0, number)).coding()
 }
 
 fn is_dense(world: &World<Naive>, number: u64) -> bool {
@@ -112,7 +112,7 @@ fn what_was_loaded_or_is_hardly_smaller_stays_as_it_is() {
     age(&mut world.zswap);
     assert!(!is_dense(&world, 3) && is_dense(&world, 2) && is_dense(&world, 4));
     assert_eq!((coding(&world, 100), coding(&world, 101)), (Coding::Raw, Coding::Lz4));
-    let counters = world.zswap.counters;
+    let counters = world.zswap.counters();
     assert_eq!((counters.reject_age_poor, counters.reject_age_loaded), (2, 1));
     // Looked at once and not again.
     assert_eq!(age(&mut world.zswap), 0);
@@ -124,12 +124,11 @@ fn a_damaged_page_is_left_for_its_load_to_report() {
     let mut world = world(1);
     world.allowed = Allowed::Corrupt;
     store_records(&mut world, 0..100);
-    let oldest = world.zswap.index.get(Key::new(0, 0)).unwrap();
-    let Place::Pool { handle, .. } = world.zswap.entries[oldest].place else { unreachable!() };
+    let Place::Pool { handle, .. } = world.zswap.place(Key::new(0, 0)) else { unreachable!() };
     world.zswap.pool.held().objects.get_mut(&handle).unwrap()[9] ^= 1;
     age(&mut world.zswap);
     assert!(!is_dense(&world, 0) && is_dense(&world, 1));
-    assert_eq!(world.zswap.counters.reject_age_corrupt, 1);
+    assert_eq!(world.zswap.counters().reject_age_corrupt, 1);
     assert_eq!(world.load_all(), 1);
     // Damage done since is found as well.
     for object in world.zswap.pool.held().objects.values_mut() {
@@ -151,7 +150,7 @@ fn a_full_pool_is_left_as_it_is() {
     assert_eq!((after.pool_bytes, after.dense_pages), (before.pool_bytes, PageCount(0)));
     assert_eq!(after.counters.reject_age_full, 1);
     world.zswap.pool.frames_max = 5000;
-    world.zswap.tiers.skip = 0;
+    world.zswap.tiers.get_mut().skip = 0;
     // A pool far above its limit does not grow for it either, but there is room in its last frame.
     let one = Knobs::new(CodecId::Lz4, PageCount(1));
     world.zswap.set_knobs(one).unwrap();
@@ -159,7 +158,7 @@ fn a_full_pool_is_left_as_it_is() {
         assert!(world.zswap.pool_frames() <= frames);
     }
     // At its limit it may grow a little.
-    world.zswap.tiers.skip = 0;
+    world.zswap.tiers.get_mut().skip = 0;
     world.zswap.set_knobs(Knobs::new(CodecId::Lz4, frames)).unwrap();
     age(&mut world.zswap);
     assert_eq!(world.zswap.stats().dense_pages, PageCount(100));
@@ -174,17 +173,17 @@ fn ageing_does_without_memory() {
         failing::after(Some(left));
         age(&mut world.zswap);
         failing::after(None);
-        let counters = world.zswap.counters;
+        let counters = world.zswap.counters();
         assert_eq!(counters.reject_dictionary_fail, u64::from(left < 2), "{left}");
         assert_eq!(counters.aged_pages > 0, left >= 2, "{left}");
         assert_eq!(world.load_all(), 0);
         // It is tried again, but not at once.
-        assert_eq!(left < 2, !world.zswap.age() && world.zswap.tiers.skip > 0, "{left}");
+        assert_eq!(left < 2, !world.zswap.age() && world.zswap.tiers.get_mut().skip > 0, "{left}");
         for _ in 0..1024 {
             world.zswap.age();
         }
         age(&mut world.zswap);
-        assert!(world.zswap.codecs.dense.is_made());
+        assert!(world.zswap.has_encoder());
         world.finish();
     }
 }
@@ -193,10 +192,10 @@ fn ageing_does_without_memory() {
 fn a_dictionary_stays_while_pages_on_disk_need_it() {
     let mut world = world(64);
     for round in 0..GENERATIONS as u64 {
-        world.zswap.tiers.is_outdated = true;
+        world.zswap.tiers.get_mut().is_outdated = true;
         store_records(&mut world, 200 * round..200 * (round + 1));
         age(&mut world.zswap);
-        assert_eq!(world.zswap.counters.dictionaries, round + 1);
+        assert_eq!(world.zswap.counters().dictionaries, round + 1);
         world.zswap.shrink(PageCount(5000));
         assert!(is_dense(&world, 200 * round));
     }
@@ -204,10 +203,10 @@ fn a_dictionary_stays_while_pages_on_disk_need_it() {
         (0..4).map(|it| format!("{:?}", coding(&world, 200 * it))).collect();
     assert_eq!(generations.len(), GENERATIONS);
     // All are needed, so there is no room for another.
-    world.zswap.tiers.is_outdated = true;
+    world.zswap.tiers.get_mut().is_outdated = true;
     store_records(&mut world, 800..1000);
     age(&mut world.zswap);
-    assert_eq!(world.zswap.counters.dictionaries, 4);
+    assert_eq!(world.zswap.counters().dictionaries, 4);
     assert_eq!(world.zswap.stats().dense_pages, PageCount(500));
     assert_eq!(world.load_all(), 0);
     // The last page of one goes: from disk, by another that replaces it.
@@ -218,7 +217,7 @@ fn a_dictionary_stays_while_pages_on_disk_need_it() {
     world.store(Key::new(0, 399), &page(1, 100)).unwrap();
     store_records(&mut world, 1000..1400);
     age(&mut world.zswap);
-    assert_eq!(world.zswap.counters.dictionaries, 5);
+    assert_eq!(world.zswap.counters().dictionaries, 5);
     assert_eq!(world.load_all(), 0);
     world.finish();
 }
@@ -226,7 +225,7 @@ fn a_dictionary_stays_while_pages_on_disk_need_it() {
 #[test]
 fn memory_comes_for_large_pools_only_and_goes_again() {
     let mut world = world(1);
-    world.zswap.tiers.pool_min = Bytes::kib(200);
+    world.zswap.tiers.get_mut().pool_min = Bytes::kib(200);
     store_records(&mut world, 0..50);
     let small = world.zswap.memory();
     assert_eq!(age(&mut world.zswap), 0);
@@ -257,11 +256,11 @@ fn another_dictionary_is_made_when_pages_save_less() {
             // One page each time the last one is old enough: all that is in the pool would be much.
             world.zswap.store(key(number % 160), &kind(number)).unwrap();
             number += 1;
-            world.zswap.tiers.young_parts = 0;
+            world.zswap.tiers.get_mut().young_parts = 0;
             while world.zswap.age() {}
         }
     }
-    assert!(world.zswap.counters.dictionaries >= 2);
+    assert!(world.zswap.counters().dictionaries >= 2);
     for number in 0..160 {
         world.zswap.invalidate(key(number));
     }

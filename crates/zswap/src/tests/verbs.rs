@@ -13,7 +13,7 @@ fn world(max: usize, hard: usize, slots: u32) -> World<Naive> {
 
 /// Where a page is loaded from.
 fn source(world: &mut World<Naive>, number: u64) -> Option<Source> {
-    match load(&mut world.zswap, Key::new(0, number), &mut [0; PAGE_BYTES]).unwrap() {
+    match load(&world.zswap, Key::new(0, number), &mut [0; PAGE_BYTES]).unwrap() {
         Loaded::From(source) => Some(source),
         Loaded::Missing | Loaded::Coming => None,
     }
@@ -201,23 +201,24 @@ fn a_failed_read_may_be_repeated() {
 
 #[test]
 fn memory_is_counted_per_page() {
-    let mut world = world(1000, 1000, 1);
+    let world = world(1000, 1000, 1);
     let empty = world.zswap.memory();
-    for number in 0..20_000 {
-        world.store(Key::new(0, number), &word_page(number)).unwrap();
+    for number in 0..200_000 {
+        world.zswap.store(Key::new(0, number), &word_page(number)).unwrap();
     }
-    let per_page = (world.zswap.memory() - empty).0 as f64 / 20_000.0;
-    // 24 bytes of entry, or with checked handles 32, 4 of index, and what the last chunk and leaf
-    // leave empty.
+    let per_page = (world.zswap.memory() - empty).0 as f64 / 200_000.0;
+    // 24 bytes of entry, or with checked handles 32, 4 of index, and what the last chunk of each
+    // shard and the last leaf leave empty.
     let expected = if CHECKS_HANDLES { 36.0 } else { 28.0 };
     assert!((expected..expected + 1.0).contains(&per_page), "{per_page}");
+    assert_eq!(world.zswap.invalidate_area(Area(0)), PageCount(200_000));
     world.finish();
 }
 
 #[test]
-fn a_store_may_be_handed_to_another_thread() {
-    fn is_send<T: Send>() {}
-    is_send::<Zswap<Zsmalloc<'_>>>();
+fn a_store_may_be_used_by_any_thread() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Zswap<Zsmalloc<'_>>>();
 }
 
 #[test]
@@ -226,6 +227,6 @@ fn a_lone_page_that_was_loaded_can_be_written_back() {
     world.store(Key::new(0, 0), &page(0, 4000)).unwrap();
     assert_eq!(source(&mut world, 0), Some(Source::Pool));
     assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(1));
-    assert_eq!(world.zswap.counters.reject_flush_fail, 0);
+    assert_eq!(world.zswap.counters().reject_flush_fail, 0);
     world.finish();
 }

@@ -1,0 +1,304 @@
+//! Contexts: the work memory of as many callers as there are at a time, and which codings pages
+//! have.
+//!
+//! A caller takes any context that is free. The first is made with the store; another is made when
+//! somebody had to wait, as long as there is memory for it. So a program of one thread has one.
+//! What all contexts can do is changed with all of them in hand.
+//!
+//! Invariants (`Zswap::check` walks them):
+//! 1. Every context that is made has the codec of the current kind, that of each kind that an entry
+//!    has, and the dictionary of each generation that an entry has. None has another codec.
+//! 2. An entry is counted, by its coding, from before it can be found until after it cannot. Who
+//!    counts a new one has had the context that coded its page all the time, so whoever has all
+//!    contexts in hand and counts no page of a coding may drop what decodes it.
+
+use core::array;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use coldpress_codec::{
+    CodecError, CodecId, Dictionary, DictionaryDecoder, GENERATIONS, Generation, Mark,
+};
+use coldpress_sys::Bytes;
+use coldpress_sys::sync::{Backoff, SpinGuard, SpinLock};
+
+use crate::codecs::{Coding, KINDS, Work};
+use crate::error::NewError;
+
+/// Contexts there may be: callers that compress or decompress at a time. More of them wait for one
+/// another, some microseconds each.
+const CONTEXTS: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// One that may be made. On a line of its own, as different processors use different ones.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Context(SpinLock<Option<Work>>);
+
+/// All contexts.
+#[derive(Debug)]
+pub(crate) struct Contexts {
+    contexts: [Context; CONTEXTS],
+    /// Contexts, the first ones, that were ever made.
+    made: AtomicUsize,
+    /// The memory of all, in bytes.
+    memory: AtomicUsize,
+    /// The kind of new pages.
+    current: AtomicUsize,
+    /// Entries of each kind, and of each generation of dense pages.
+    kinds: [AtomicUsize; KINDS],
+    dense: [AtomicUsize; GENERATIONS],
+}
+
+/// All contexts in hand.
+type All<'c> = [SpinGuard<'c, Option<Work>>; CONTEXTS];
+
+/// The use of a context; given up on drop.
+pub(crate) struct WorkGuard<'c>(SpinGuard<'c, Option<Work>>);
+
+impl WorkGuard<'_> {
+    /// The context.
+    pub(crate) fn get(&mut self) -> &mut Work {
+        self.0.as_mut().expect("contexts that are not made are not handed out")
+    }
+}
+
+impl Contexts {
+    /// One context with the codec `id`.
+    pub(crate) fn new(id: CodecId) -> Result<Self, NewError> {
+        let work = Work::new(id)?;
+        let memory = AtomicUsize::new(work.memory().0);
+        let current = AtomicUsize::new(work.current().kind().unwrap_or(KINDS));
+        let mut first = Some(work);
+        Ok(Self {
+            contexts: array::from_fn(|_| Context(SpinLock::new(first.take()))),
+            made: AtomicUsize::new(1),
+            memory,
+            current,
+            kinds: Default::default(),
+            dense: Default::default(),
+        })
+    }
+
+    /// A context that nobody uses. Waits for one; the caller must have none, and no lock that who
+    /// has one may wait for.
+    pub(crate) fn take(&self) -> WorkGuard<'_> {
+        if let Some((_, guard)) = self.look() {
+            return guard;
+        }
+        let mut backoff = Backoff::default();
+        loop {
+            backoff.wait();
+            if let Some((number, mut guard)) = self.look() {
+                if number == 0 {
+                    self.make_another(guard.get());
+                }
+                return guard;
+            }
+        }
+    }
+
+    /// As [`Contexts::take`], but does not wait.
+    pub(crate) fn try_take(&self) -> Option<WorkGuard<'_>> {
+        self.look().map(|(_, guard)| guard)
+    }
+
+    fn look(&self) -> Option<(usize, WorkGuard<'_>)> {
+        // Relaxed: a hint; what is made is seen by its lock.
+        let made = self.made.load(Ordering::Relaxed);
+        let mut made = self.contexts.iter().take(made).enumerate();
+        made.find_map(|(number, Context(context))| {
+            let guard = context.try_lock().filter(|guard| guard.is_some())?;
+            Some((number, WorkGuard(guard)))
+        })
+    }
+
+    /// Makes a context like the first one, which the caller has, if there is memory.
+    fn make_another(&self, first: &Work) {
+        for (number, Context(context)) in self.contexts.iter().enumerate().skip(1) {
+            let Some(mut place) = context.try_lock().filter(|place| place.is_none()) else {
+                continue;
+            };
+            *place = first.try_clone();
+            if let Some(work) = &*place {
+                // Relaxed: changed by who has the first context only.
+                self.memory.fetch_add(work.memory().0, Ordering::Relaxed);
+                self.made.fetch_max(number + 1, Ordering::Relaxed);
+            }
+            return;
+        }
+    }
+
+    /// All contexts at once.
+    fn all(&self) -> All<'_> {
+        self.contexts.each_ref().map(|Context(context)| context.lock())
+    }
+
+    /// Changes what all contexts can do. On an error of the first nothing has changed; another
+    /// that cannot follow is given up.
+    fn change(
+        &self,
+        all: &mut All<'_>,
+        mut change: impl FnMut(&mut Work) -> Result<(), CodecError>,
+    ) -> Result<(), CodecError> {
+        let mut result = Ok(());
+        for (number, place) in all.iter_mut().enumerate() {
+            if let Some(work) = &mut **place
+                && let Err(error) = change(work)
+            {
+                if number == 0 {
+                    result = Err(error);
+                    break;
+                }
+                **place = None;
+            }
+        }
+        self.count_memory(all);
+        result
+    }
+
+    fn count_memory(&self, all: &All<'_>) {
+        let works = all.iter().filter_map(|place| place.as_ref());
+        // Relaxed: changed by who has all contexts, or the first.
+        self.memory.store(works.map(|work| work.memory().0).sum(), Ordering::Relaxed);
+    }
+
+    /// Codes new pages by `id` from now on; whether that is a change. Then calls `done`, before
+    /// anybody codes a page. On an error nothing has changed.
+    pub(crate) fn switch(&self, id: CodecId, done: impl FnOnce()) -> Result<bool, CodecError> {
+        let mut before = None;
+        let mut all = self.all();
+        self.change(&mut all, |work| {
+            if !work.is_current(id) {
+                let former = work.current();
+                work.switch(id)?;
+                before = Some(former);
+                // SeqCst, here and in `pages`, with those in `gone`: who takes the last page away
+                // sees that its kind is not current any more, or this sees that it has gone.
+                self.current.store(Coding::of(id).kind().unwrap_or(KINDS), Ordering::SeqCst);
+                if self.pages(former) == 0 {
+                    work.drop_codec(former);
+                }
+            }
+            Ok(())
+        })?;
+        done();
+        Ok(before.is_some())
+    }
+
+    /// Has all contexts decode pages of `generation`, marked so, by `dictionary`.
+    pub(crate) fn adopt(
+        &self,
+        generation: Generation,
+        mark: Mark,
+        dictionary: Dictionary,
+    ) -> Result<(), CodecError> {
+        let mut all = self.all();
+        let [first, others @ ..] = &mut all;
+        // The first is always made.
+        let Some(first) = &mut **first else { return Ok(()) };
+        let mut decoder = match first.dense.take() {
+            Some(decoder) => decoder,
+            None => DictionaryDecoder::new()?,
+        };
+        decoder.adopt(generation, mark, dictionary);
+        for place in others {
+            let Some(work) = &mut **place else { continue };
+            work.dense = decoder.try_clone().ok();
+            if work.dense.is_none() {
+                **place = None;
+            }
+        }
+        first.dense = Some(decoder);
+        self.count_memory(&all);
+        Ok(())
+    }
+
+    /// Has no context decode pages of `generation` any more: there are none, and will be none.
+    pub(crate) fn retire(&self, generation: Generation) {
+        // It cannot fail.
+        let _ = self.change(&mut self.all(), |work| {
+            if let Some(dense) = &mut work.dense {
+                dense.retire(generation);
+            }
+            Ok(())
+        });
+    }
+
+    /// Has no context decode dense pages any more: there are none, and will be none.
+    pub(crate) fn drop_dense(&self) {
+        // It cannot fail.
+        let _ = self.change(&mut self.all(), |work| {
+            work.dense = None;
+            Ok(())
+        });
+    }
+
+    /// The entries of a coding.
+    fn count(&self, coding: Coding) -> Option<&AtomicUsize> {
+        match coding {
+            Coding::Dense(generation) => Some(&self.dense[generation.number()]),
+            coding => coding.kind().map(|kind| &self.kinds[kind]),
+        }
+    }
+
+    /// The number of entries of a coding; raw ones are not counted.
+    pub(crate) fn pages(&self, coding: Coding) -> usize {
+        // SeqCst pairs with that in `gone`, see `switch`.
+        self.count(coding).map_or(0, |count| count.load(Ordering::SeqCst))
+    }
+
+    /// The number of entries that are dense.
+    pub(crate) fn dense_pages(&self) -> usize {
+        Generation::ALL.into_iter().map(|it| self.pages(Coding::Dense(it))).sum()
+    }
+
+    /// An entry will come to be coded so. The caller has the context that coded it.
+    pub(crate) fn come(&self, coding: Coding) {
+        if let Some(count) = self.count(coding) {
+            // Relaxed: seen by who takes the caller's context next.
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// An entry that was coded so has gone. The caller has no context.
+    pub(crate) fn gone(&self, coding: Coding) {
+        let Some(count) = self.count(coding) else { return };
+        // SeqCst pairs with that in `pages`, see `switch`.
+        let is_last = count.fetch_sub(1, Ordering::SeqCst) == 1;
+        // SeqCst pairs with that in `switch`.
+        let is_current = coding.kind() == Some(self.current.load(Ordering::SeqCst));
+        if is_last && coding.is_fast() && !is_current {
+            // It cannot fail.
+            let _ = self.change(&mut self.all(), |work| {
+                if self.pages(coding) == 0 {
+                    work.drop_codec(coding);
+                }
+                Ok(())
+            });
+        }
+    }
+
+    /// The work memory of all contexts.
+    pub(crate) fn memory(&self) -> Bytes {
+        // Relaxed: a figure, by which nothing else is known.
+        Bytes(self.memory.load(Ordering::Relaxed))
+    }
+
+    /// Stops at a broken invariant; `pages` says how many entries have a coding. Nobody else uses
+    /// the store.
+    #[cfg(test)]
+    pub(crate) fn check(&self, pages: impl Fn(Coding) -> usize) {
+        let dense = Generation::ALL.map(Coding::Dense);
+        for coding in [Coding::Lz4, Coding::Lzo, Coding::Zstd].into_iter().chain(dense) {
+            assert_eq!(self.pages(coding), pages(coding), "{coding:?}");
+        }
+        let all = self.all();
+        let works: alloc::vec::Vec<_> = all.iter().filter_map(|place| place.as_ref()).collect();
+        for work in &works {
+            work.check(&pages);
+            assert!(work.dense.is_some() || self.dense_pages() == 0);
+        }
+        assert!(!works.is_empty() && all[0].is_some());
+        let memory: usize = works.iter().map(|work| work.memory().0).sum();
+        assert_eq!(self.memory(), Bytes(memory));
+    }
+}

@@ -1,0 +1,58 @@
+//! Dense pages: the encoder of those who age, and the dictionaries that all contexts know.
+//!
+//! Every entry says how its bytes are coded, in the pool, on their way out and on disk. The encoder
+//! is made for the first dictionary and given back when no page needs its dictionaries and nobody
+//! is about to use it. Who ages has it, so nobody else makes a dense page.
+//!
+//! Invariant: a generation that the encoder knows has its dictionary in every context.
+
+use crate::pool::Pool;
+use coldpress_codec::{
+    CodecError, DEFAULT_DICTIONARY_LEVEL, Dictionary, DictionaryEncoder, Generation,
+};
+
+use crate::Zswap;
+use crate::codecs::Coding;
+use crate::tiers::Tiers;
+
+impl<P: Pool> Zswap<P> {
+    /// Whether there is room for a dictionary: a generation that no page needs, or that was never
+    /// used. The newest is kept for what comes.
+    pub(crate) fn has_room_for_dictionary(&self, encoder: &DictionaryEncoder) -> bool {
+        let is_free = |generation| {
+            generation != encoder.newest() && self.contexts.pages(Coding::Dense(generation)) == 0
+        };
+        Generation::ALL.into_iter().any(is_free)
+    }
+
+    /// Compresses old pages with `dictionary` from now on. Dictionaries that no page needs are
+    /// dropped.
+    pub(crate) fn adopt_dictionary(
+        &self,
+        tiers: &mut Tiers,
+        dictionary: Dictionary,
+    ) -> Result<(), CodecError> {
+        let Some(encoder) = &mut tiers.encoder else {
+            let encoder = DictionaryEncoder::new(DEFAULT_DICTIONARY_LEVEL, &dictionary)?;
+            self.contexts.adopt(encoder.newest(), encoder.newest_mark(), dictionary)?;
+            tiers.encoder = Some(encoder);
+            return Ok(());
+        };
+        for generation in Generation::ALL {
+            let is_unneeded = self.contexts.pages(Coding::Dense(generation)) == 0;
+            if is_unneeded && encoder.retire(generation) {
+                self.contexts.retire(generation);
+            }
+        }
+        let generation = encoder.adopt(&dictionary)?;
+        self.contexts.adopt(generation, encoder.newest_mark(), dictionary)
+    }
+
+    /// Gives encoder and dictionaries back if no page needs them.
+    pub(crate) fn drop_encoder_if_unneeded(&self, tiers: &mut Tiers) {
+        if tiers.encoder.is_some() && self.contexts.dense_pages() == 0 {
+            tiers.encoder = None;
+            self.contexts.drop_dense();
+        }
+    }
+}

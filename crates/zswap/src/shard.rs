@@ -1,0 +1,318 @@
+//! Shards: the tables of pages, in parts of which each has a lock of its own.
+//!
+//! A stretch of 4 MiB of pages, a leaf of the index, lies in one shard, and the next stretch in the
+//! next. So callers seldom meet, and ranges need not ask every shard. A lock is held for some
+//! lookups and links, never while a page is coded: who reads an object pins it under the lock
+//! (`Pool::read`) and lets go of the lock before it looks at the bytes.
+//!
+//! The order in which locks are taken: ageing, a context, the transfers, shards by their numbers,
+//! and then what is held for a few lines and takes no other: limits, growth of the pool, warnings,
+//! and the pool's own. Who waits for an object's pin may hold any of them, as who has a pin takes
+//! none.
+//!
+//! Invariants:
+//! 1. The places `Leaving` and `Backing` are made, and left, with the transfers in hand.
+//! 2. Whoever takes an entry out of its place owns what it held: nobody else frees the object.
+
+use core::array;
+use core::sync::atomic::Ordering;
+
+use crate::pool::{Handle, Pool};
+use coldpress_backing::SlotId;
+use coldpress_sys::sync::{SleepGuard, SpinGuard, SpinLock};
+
+use crate::codecs::Coding;
+use crate::disk::Transfers;
+use crate::entry::{Entries, EntryId, PageId, Place};
+use crate::index::{Index, LEAF_ENTRIES};
+use crate::key::{Key, Offset};
+use crate::lru::{Heads, Lru};
+use crate::room::NoMemory;
+use crate::stats::Counted;
+use crate::{HELD, Zswap};
+
+/// Shards of a store; a power of two. Callers that look up pages at the same time meet as seldom as
+/// there are many, and a small store wastes a chunk of entries in each.
+pub(crate) const SHARDS: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// Pages put into the list of a shard in an era of the store.
+const ERA_PAGES: u32 = 64;
+
+/// The number of the leaf of a key, over all shards.
+const fn leaf_of(offset: Offset) -> u64 {
+    offset.0 / LEAF_ENTRIES as u64
+}
+
+/// Where a key lies: the number of its shard, and its name there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) shard: usize,
+    pub(crate) key: Key,
+}
+
+impl Spot {
+    /// The place of `key`.
+    pub(crate) const fn of(key: Key) -> Self {
+        let leaf = leaf_of(key.offset);
+        let offset =
+            leaf / SHARDS as u64 * LEAF_ENTRIES as u64 + key.offset.0 % LEAF_ENTRIES as u64;
+        let key = Key { area: key.area, offset: Offset(offset) };
+        Self { shard: (leaf % SHARDS as u64) as usize, key }
+    }
+
+    /// The key that lies there.
+    #[cfg(test)]
+    pub(crate) const fn key(self) -> Key {
+        let Self { shard, key: Key { area, offset: Offset(offset) } } = self;
+        let leaf = offset / LEAF_ENTRIES as u64 * SHARDS as u64 + shard as u64;
+        let offset = leaf * LEAF_ENTRIES as u64 + offset % LEAF_ENTRIES as u64;
+        Key { area, offset: Offset(offset) }
+    }
+
+    /// The names in `shard` of what lies in `first..=last`: their first and last. `None` when there
+    /// are none.
+    pub(crate) fn range(shard: usize, first: Offset, last: Offset) -> Option<(Offset, Offset)> {
+        let lane = |leaf: u64| (leaf % SHARDS as u64) as usize;
+        let ahead = (shard + SHARDS - lane(leaf_of(first))) % SHARDS;
+        let behind = (lane(leaf_of(last)) + SHARDS - shard) % SHARDS;
+        let first_leaf = leaf_of(first) + ahead as u64;
+        let last_leaf = leaf_of(last).checked_sub(behind as u64)?;
+        if first_leaf > last_leaf {
+            return None;
+        }
+        let inside = LEAF_ENTRIES as u64;
+        let begin = if ahead == 0 { first.0 % inside } else { 0 };
+        let end = if behind == 0 { last.0 % inside } else { inside - 1 };
+        let name = |leaf: u64, entry| Offset(leaf / SHARDS as u64 * inside + entry);
+        Some((name(first_leaf, begin), name(last_leaf, end)))
+    }
+}
+
+/// A part of the store. On lines of its own, as different processors use different ones.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Shard {
+    pub(crate) tables: SpinLock<Tables>,
+    pub(crate) counted: Counted,
+}
+
+/// The pages of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) index: Index,
+    pub(crate) entries: Entries,
+    pub(crate) lru: Lru,
+    pub(crate) same_filled: usize,
+    /// Pages of the pool that are on their way out.
+    pub(crate) leaving: usize,
+    /// Pages ever put into the list.
+    pushes: u32,
+    /// What is being made denser, if it still lies where it lay.
+    pub(crate) ageing: Option<EntryId>,
+}
+
+impl Tables {
+    /// A new entry under `key`, which has none, for a page in `place`. It occupies nothing yet.
+    pub(crate) fn new_entry(&mut self, key: Key, place: Place) -> Result<EntryId, NoMemory> {
+        let id = self.entries.alloc(place)?;
+        if let Err(error) = self.index.set(key, id) {
+            self.entries.free(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// Takes an entry out of its place, in lists and counts alone: what it held is the caller's.
+    pub(crate) fn leave(&mut self, id: EntryId) -> Place {
+        let place = self.entries[id].place;
+        match place {
+            Place::SameFilled { .. } => self.same_filled -= 1,
+            Place::Pool { .. } => {
+                self.lru.unlink(&mut self.entries, id);
+                if self.ageing == Some(id) {
+                    self.ageing = None;
+                }
+            }
+            Place::Leaving { .. } => self.leaving -= 1,
+            Place::Backing { .. } => {}
+        }
+        place
+    }
+
+    /// Puts an entry that has no place back into the pool, as the oldest of the shard.
+    pub(crate) fn occupy_as_oldest(&mut self, id: EntryId, place: Place) {
+        self.entries[id].place = place;
+        self.lru.push_oldest(&mut self.entries, id);
+    }
+
+    /// Puts an entry that has no place into one; in the pool it is the youngest.
+    fn occupy(&mut self, id: EntryId, place: Place) {
+        self.entries[id].place = place;
+        match place {
+            Place::SameFilled { .. } => self.same_filled += 1,
+            Place::Pool { .. } => self.lru.push_youngest(&mut self.entries, id),
+            Place::Leaving { .. } => self.leaving += 1,
+            Place::Backing { .. } => {}
+        }
+    }
+}
+
+/// A shard in hand, and what is under a key.
+pub(crate) struct Held<'z> {
+    pub(crate) tables: SpinGuard<'z, Tables>,
+    /// In hand too if they take part in what is under the key.
+    pub(crate) transfers: Option<SleepGuard<'z, Transfers>>,
+    pub(crate) id: Option<EntryId>,
+}
+
+/// What an entry held when it was taken out of its place, or dropped. For when no lock is in hand.
+#[must_use]
+pub(crate) struct Remains {
+    pub(crate) handle: Option<Handle>,
+    pub(crate) coding: Coding,
+}
+
+impl<P: Pool> Zswap<P> {
+    /// Takes the shard of `spot` in hand, and the transfers if they take part in what is there.
+    pub(crate) fn hold(&self, spot: Spot) -> Held<'_> {
+        let shard = &self.shards[spot.shard];
+        let tables = shard.tables.lock();
+        let id = tables.index.get(spot.key);
+        if id.is_none_or(|id| !tables.entries[id].place.is_transferred()) {
+            return Held { tables, transfers: None, id };
+        }
+        drop(tables);
+        let transfers = self.disk.as_ref().map(|disk| disk.transfers.lock());
+        let tables = shard.tables.lock();
+        // It may be another by now, or none; with both in hand each will do.
+        let id = tables.index.get(spot.key);
+        Held { tables, transfers, id }
+    }
+
+    /// The era of what comes to the pool now.
+    pub(crate) fn era(&self) -> u16 {
+        // Relaxed, here and below: it orders pages, nothing else.
+        self.era.load(Ordering::Relaxed)
+    }
+
+    /// For each shard the era of the page that `of` finds there.
+    pub(crate) fn heads(&self, mut of: impl FnMut(&Tables) -> Option<u16>) -> Heads {
+        Heads(array::from_fn(|shard| of(&self.shards[shard].tables.lock())))
+    }
+
+    /// Puts an entry that has no place into one; in the pool it is the youngest of its shard.
+    pub(crate) fn occupy(&self, tables: &mut Tables, id: EntryId, place: Place) {
+        let place = match place {
+            Place::Pool { handle, checksum, length, coding, referenced, aged, .. } => {
+                tables.pushes = tables.pushes.wrapping_add(1);
+                if tables.pushes.is_multiple_of(ERA_PAGES) {
+                    // Relaxed: as in `era`.
+                    self.era.fetch_add(1, Ordering::Relaxed);
+                }
+                let era = self.era();
+                Place::Pool { handle, checksum, length, coding, referenced, aged, era }
+            }
+            place => place,
+        };
+        tables.occupy(id, place);
+    }
+
+    /// Takes an entry out of its place: what it held. Its transfers are in hand if it has some.
+    pub(crate) fn vacate(
+        &self,
+        shard: usize,
+        tables: &mut Tables,
+        transfers: Option<&mut Transfers>,
+        id: EntryId,
+    ) -> Remains {
+        let place = tables.leave(id);
+        debug_assert!(transfers.is_some() || !place.is_transferred(), "transfers not in hand");
+        let handle = match place {
+            Place::SameFilled { .. } => None,
+            Place::Pool { handle, .. } => Some(handle),
+            Place::Leaving { handle, member, .. } => {
+                if let Some(transfers) = transfers {
+                    transfers.outgoing.forget(member);
+                }
+                Some(handle)
+            }
+            Place::Backing { slot, .. } => {
+                if let Some(transfers) = transfers {
+                    transfers.incoming.forget(PageId::new(shard, id));
+                    self.leave_slot(transfers, slot);
+                }
+                None
+            }
+        };
+        Remains { handle, coding: place.coding() }
+    }
+
+    /// Drops an entry that no key leads to any more.
+    pub(crate) fn drop_entry(
+        &self,
+        shard: usize,
+        tables: &mut Tables,
+        transfers: Option<&mut Transfers>,
+        id: EntryId,
+    ) -> Remains {
+        let remains = self.vacate(shard, tables, transfers, id);
+        tables.entries.free(id);
+        self.shards[shard].counted.invalidated.add(1);
+        remains
+    }
+
+    /// Gives up what an entry held. The caller has no lock and no context.
+    pub(crate) fn give_up(&self, remains: Remains) {
+        if let Some(handle) = remains.handle {
+            self.pool.free(handle).expect(HELD);
+        }
+        self.contexts.gone(remains.coding);
+    }
+
+    /// A page leaves a slot, which is given back after the last.
+    pub(crate) fn leave_slot(&self, transfers: &mut Transfers, slot: SlotId) {
+        if transfers.slots.leave(slot) {
+            self.discard(transfers, slot);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: two keys with one name, or a range that misses a page.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn offset() -> impl Strategy<Value = u64> {
+        let near = |border: u64| border.saturating_sub(3)..border.saturating_add(3);
+        prop_oneof![near(1024), near(8 << 10), near(1 << 40), Just(u64::MAX), any::<u64>()]
+    }
+
+    proptest! {
+        #[test]
+        fn a_spot_is_one_keys_and_keeps_the_order(one in offset(), other in offset()) {
+            let [one, other] = [one, other].map(|offset| Key::new(1, offset));
+            prop_assert_eq!(Spot::of(one).key(), one);
+            if Spot::of(one).shard == Spot::of(other).shard {
+                let order = Spot::of(one).key.cmp(&Spot::of(other).key);
+                prop_assert_eq!(order, one.cmp(&other));
+            }
+        }
+
+        #[test]
+        fn ranges_of_shards_are_the_range(
+            first in offset(), last in offset(), at in offset(),
+        ) {
+            let (first, last) = (first.min(last), first.max(last));
+            let Spot { shard, key } = Spot::of(Key::new(0, at));
+            let range = Spot::range(shard, Offset(first), Offset(last));
+            let is_in = range.is_some_and(|(first, last)| (first..=last).contains(&key.offset));
+            prop_assert_eq!(is_in, (first..=last).contains(&at));
+            if let Some((first, last)) = range {
+                prop_assert!(first <= last);
+            }
+        }
+    }
+}
