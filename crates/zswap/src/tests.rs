@@ -8,6 +8,7 @@ mod failures;
 mod knobs;
 mod oracle;
 mod sealing;
+mod threads;
 mod tiers;
 mod verbs;
 
