@@ -54,9 +54,9 @@ system: build ## real programs within a budget
 	cargo test --locked --profile system --package $(SYSTEM_TESTS) -- --test-threads=1 \
 		--skip $(BESIDE)
 
-loom: bootstrap ## all orders of what is lock-free, by loom (a minute)
+loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom \
-		cargo test --locked --release --package coldpress-mem --lib loom
+		cargo test --locked --release --package coldpress-mem --package coldpress-zswap --lib loom
 
 miri: bootstrap ## the slab and the double word under miri (many minutes); needs a nightly with it
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \

@@ -160,6 +160,7 @@ impl Work {
 
     /// Stops when a kind that is needed is missing, or one that is not is there.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn check(&self, pages: impl Fn(Coding) -> usize) {
         for coding in [Coding::Lz4, Coding::Lzo, Coding::Zstd] {
             let codec = coding.kind().and_then(|kind| self.kinds[kind].as_ref());

@@ -286,6 +286,7 @@ impl Contexts {
     /// Stops at a broken invariant; `pages` says how many entries have a coding. Nobody else uses
     /// the store.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn check(&self, pages: impl Fn(Coding) -> usize) {
         let dense = Generation::ALL.map(Coding::Dense);
         for coding in [Coding::Lz4, Coding::Lzo, Coding::Zstd].into_iter().chain(dense) {

@@ -161,12 +161,14 @@ impl Incoming {
 
     /// Reads that are not free.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
     /// The entries there are reads for, after a look at each read.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn check(&self) -> Vec<PageId> {
         let free = self.reads.iter().filter(|read| matches!(read, Read::Free(_))).count();
         assert_eq!(self.used + free, self.reads.len());

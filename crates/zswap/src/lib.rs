@@ -61,6 +61,9 @@ mod key;
 mod knobs;
 mod limits;
 mod load;
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_model;
 mod lru;
 mod outgoing;
 mod pool;

@@ -147,6 +147,7 @@ impl Lru {
 
     /// The whole list, oldest first, after a walk from both ends.
     #[cfg(test)]
+    #[cfg(not(loom))]
     pub(crate) fn check(&self, entries: &Entries) -> alloc::vec::Vec<EntryId> {
         let walk = |start, next: fn(&crate::entry::Entry) -> Option<EntryId>| {
             core::iter::successors(start, move |&id| next(&entries[id])).take(self.length + 1)
