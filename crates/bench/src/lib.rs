@@ -5,10 +5,10 @@
 //! a user. Modules: [`allocators`] the same work for every allocator, [`codecs`] what codecs make
 //! of the pages of programs, [`descriptors`] what the size of a frame's descriptor costs,
 //! [`frames`] how whole huge pages stay whole, [`kernel`] the kernel's own swap beside us,
-//! [`pools`] how densely and how quickly compressed pages are kept, [`ours`] the parts of coldpress
-//! that are measured, [`touch`] orders of touches and their times, [`statistics`], [`ticks`],
-//! [`report`], [`svg`] and [`machine`] the figures and where they come from, [`random`] the same
-//! numbers in every run.
+//! [`pools`] how densely and how quickly compressed pages are kept, [`zswap`] what a page costs
+//! beside its codec, [`ours`] the parts of coldpress that are measured, [`touch`] orders of touches
+//! and their times, [`statistics`], [`ticks`], [`report`], [`svg`] and [`machine`] the figures and
+//! where they come from, [`random`] the same numbers in every run.
 
 pub mod allocators;
 pub mod codecs;
@@ -24,3 +24,4 @@ pub mod statistics;
 pub mod svg;
 pub mod ticks;
 pub mod touch;
+pub mod zswap;
