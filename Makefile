@@ -14,7 +14,7 @@ SYSTEM_TESTS := coldpress-tests
 # one processor, so two programs take no longer than one.
 BESIDE := gives_the_same
 # What `make fuzz` runs, each for so long.
-FUZZ_TARGETS := pools
+FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
