@@ -16,6 +16,7 @@ pub use under_loom::{
 #[cfg(not(loom))]
 mod spinning {
     use core::cell::UnsafeCell;
+    use core::marker::PhantomData;
     use core::ops::{Deref, DerefMut};
     use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,7 +51,7 @@ mod spinning {
             {
                 backoff.wait();
             }
-            SpinGuard { lock: self }
+            SpinGuard { lock: self, _of_this_thread: PhantomData }
         }
 
         /// Takes the lock if nobody has it.
@@ -59,7 +60,7 @@ mod spinning {
             self.locked
                 .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
-                .then(|| SpinGuard { lock: self })
+                .then(|| SpinGuard { lock: self, _of_this_thread: PhantomData })
         }
 
         /// The value, by the proof that nobody else can hold the lock.
@@ -96,7 +97,12 @@ mod spinning {
     #[derive(Debug)]
     pub struct SpinGuard<'a, T> {
         lock: &'a SpinLock<T>,
+        /// Shared with other threads only as the value is.
+        _of_this_thread: PhantomData<*const ()>,
     }
+
+    // SAFETY: a shared guard gives a shared value.
+    unsafe impl<T: Sync> Sync for SpinGuard<'_, T> {}
 
     impl<T> Deref for SpinGuard<'_, T> {
         type Target = T;
@@ -124,6 +130,7 @@ mod spinning {
 #[cfg(not(loom))]
 mod sleeping {
     use core::cell::UnsafeCell;
+    use core::marker::PhantomData;
     use core::ops::{Deref, DerefMut};
     use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -159,7 +166,7 @@ mod sleeping {
             while self.state.swap(AWAITED, Ordering::Acquire) != FREE {
                 futex::wait(&self.state, AWAITED, None);
             }
-            SleepGuard { lock: self }
+            SleepGuard { lock: self, _of_this_thread: PhantomData }
         }
 
         /// Takes the lock if nobody has it.
@@ -168,7 +175,7 @@ mod sleeping {
             self.state
                 .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
-                .then(|| SleepGuard { lock: self })
+                .then(|| SleepGuard { lock: self, _of_this_thread: PhantomData })
         }
 
         /// The value, by the proof that nobody else can hold the lock.
@@ -181,7 +188,12 @@ mod sleeping {
     #[derive(Debug)]
     pub struct SleepGuard<'a, T> {
         lock: &'a SleepLock<T>,
+        /// Shared with other threads only as the value is.
+        _of_this_thread: PhantomData<*const ()>,
     }
+
+    // SAFETY: a shared guard gives a shared value.
+    unsafe impl<T: Sync> Sync for SleepGuard<'_, T> {}
 
     impl<T> Deref for SleepGuard<'_, T> {
         type Target = T;

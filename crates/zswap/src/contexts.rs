@@ -19,7 +19,7 @@ use coldpress_codec::{
     CodecError, CodecId, Dictionary, DictionaryDecoder, GENERATIONS, Generation, Mark,
 };
 use coldpress_sys::Bytes;
-use coldpress_sys::sync::{Backoff, SpinGuard, SpinLock};
+use coldpress_sys::sync::{Backoff, SleepGuard, SleepLock};
 
 use crate::codecs::{Coding, KINDS, Work};
 use crate::error::NewError;
@@ -28,10 +28,11 @@ use crate::error::NewError;
 /// another, some microseconds each.
 const CONTEXTS: usize = if cfg!(loom) { 2 } else { 8 };
 
-/// One that may be made. On a line of its own, as different processors use different ones.
+/// One that may be made; its user may wait for the disk. On a line of its own, as different
+/// processors use different ones.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Context(SpinLock<Option<Work>>);
+struct Context(SleepLock<Option<Work>>);
 
 /// All contexts.
 #[derive(Debug)]
@@ -49,10 +50,10 @@ pub(crate) struct Contexts {
 }
 
 /// All contexts in hand.
-type All<'c> = [SpinGuard<'c, Option<Work>>; CONTEXTS];
+type All<'c> = [SleepGuard<'c, Option<Work>>; CONTEXTS];
 
 /// The use of a context; given up on drop.
-pub(crate) struct WorkGuard<'c>(SpinGuard<'c, Option<Work>>);
+pub(crate) struct WorkGuard<'c>(SleepGuard<'c, Option<Work>>);
 
 impl WorkGuard<'_> {
     /// The context.
@@ -69,7 +70,7 @@ impl Contexts {
         let current = AtomicUsize::new(work.current().kind().unwrap_or(KINDS));
         let mut first = Some(work);
         Ok(Self {
-            contexts: array::from_fn(|_| Context(SpinLock::new(first.take()))),
+            contexts: array::from_fn(|_| Context(SleepLock::new(first.take()))),
             made: AtomicUsize::new(1),
             memory,
             current,

@@ -145,12 +145,14 @@ impl Count {
     /// Raises it.
     pub(crate) fn add(&self, more: u64) {
         if more > 0 {
-            // Relaxed, here and below: nothing else is known by a count.
+            // Relaxed: nothing else is known by a count.
             self.0.fetch_add(more, Ordering::Relaxed);
         }
     }
 
-    fn get(&self) -> u64 {
+    /// How far it has come.
+    pub(crate) fn get(&self) -> u64 {
+        // Relaxed: as above.
         self.0.load(Ordering::Relaxed)
     }
 }

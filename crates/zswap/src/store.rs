@@ -118,15 +118,18 @@ impl<P: Pool> Zswap<P> {
         }
         let mut search = Search::Asked;
         let handle = loop {
+            let flushed = self.flushed_bytes();
             if let Some(handle) = self.alloc(length_of(compressed), Some(knobs.hard_pool)) {
                 break handle;
             }
             // Others want a context more than who waits for the disk, and to compress again takes
             // less than to wait.
             drop(work);
-            self.make_room(&mut search, counted)?;
+            self.make_room(&mut search, flushed, counted)?;
             work = self.contexts.take();
             compressed = work.get().compress(page, longest);
+            // The codec may be another by now.
+            self.judge(knobs, counted, compressed.map(|(length, _)| length))?;
         };
         counted.saved_by_flush.add(u64::from(search == Search::Waited));
         self.fill_object(spot, page, handle, compressed, work)
@@ -210,13 +213,20 @@ impl<P: Pool> Zswap<P> {
         Some(handle)
     }
 
-    /// Has pages written back, and waits for it, so that the pool may be asked for room again. The
-    /// caller has no lock and no context.
-    fn make_room(&self, search: &mut Search, counted: &Counted) -> Result<(), StoreError> {
+    /// Has pages written back, and waits for it, so that the pool may be asked for room again: it
+    /// was full when so many bytes had been `flushed`. The caller has no lock and no context.
+    fn make_room(
+        &self,
+        search: &mut Search,
+        flushed: u64,
+        counted: &Counted,
+    ) -> Result<(), StoreError> {
         let is_first = *search == Search::Asked;
         counted.reject_flush_attempted.add(u64::from(is_first));
         *search = Search::Waited;
-        if is_first && self.finish_writes() || self.write_back_batch() {
+        let has_waited = is_first && self.finish_writes() || self.write_back_batch();
+        // Or others have: then what they wrote has left the pool since it was asked.
+        if has_waited || self.flushed_bytes() != flushed {
             return Ok(());
         }
         counted.reject_zsmalloc_fail.add(1);

@@ -105,11 +105,19 @@ impl<P: Pool> Zswap<P> {
         self.disk.as_ref().map_or(SlotCount(0), |disk| disk.transfers.lock().backing.trim(most))
     }
 
-    /// Writes back one batch of the oldest pages and waits for it. Whether it was written; if not,
-    /// nothing has changed.
+    /// Writes back one batch of the oldest pages and waits for it, or for those of others when they
+    /// have all there is to write. Whether the pool may have changed.
     pub(crate) fn write_back_batch(&self) -> bool {
         self.finish_writes();
-        self.begin_write_back().is_some_and(|begun| self.wait_for(begun))
+        match self.begin_write_back() {
+            Some(begun) => self.wait_for(begun),
+            None => self.finish_writes(),
+        }
+    }
+
+    /// Bytes that have gone to the disk so far.
+    pub(crate) fn flushed_bytes(&self) -> u64 {
+        self.counted().flushed_bytes.get()
     }
 
     /// Waits for all batches that are under way now; whether there was one.
@@ -216,6 +224,8 @@ impl<P: Pool> Zswap<P> {
     /// bytes they take. `heads` are the eras of the oldest.
     fn gather(&self, disk: &Disk, begun: Begun, buffer: &mut [u8], heads: &mut Heads) -> Bytes {
         let (mut count, mut filled) = (0, 0);
+        // One for each page, or a few pages that are loaded all the time would keep us here.
+        let mut chances = self.pool.stats().objects;
         while count < MEMBERS_MAX
             && let Some(shard) = heads.oldest(self.era())
         {
@@ -233,11 +243,13 @@ impl<P: Pool> Zswap<P> {
                 break;
             };
             let end = filled + sealed_length(length).0;
-            if !referenced && end > SLOT_BYTES.0 {
+            let has_chance = referenced && chances > 0;
+            if !has_chance && end > SLOT_BYTES.0 {
                 break;
             }
             tables.leave(id);
-            if referenced {
+            if has_chance {
+                chances -= 1;
                 let referenced = false;
                 let again = Place::Pool { handle, checksum, length, coding, referenced, aged, era };
                 self.occupy(tables, id, again);

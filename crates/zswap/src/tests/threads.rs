@@ -230,3 +230,28 @@ proptest! {
         });
     }
 }
+
+/// A pool that is full only because others are still writing back is waited for.
+#[test]
+fn nobody_is_refused_while_pages_are_written_back() {
+    for (percent, fault) in [(100, None), (50, None), (100, Some(Fault::Delay))] {
+        let backing: Box<dyn Backing> = match fault {
+            Some(fault) => Box::new(FaultyBacking::new(in_memory(2000), fault, 0..u64::MAX)),
+            None => Box::new(in_memory(2000)),
+        };
+        let knobs = Knobs { accept_threshold_percent: percent, ..knobs(CodecId::Lz4, 40, 40) };
+        let world = World::new(knobs, Naive::new(200), Some(backing), Allowed::None);
+        std::thread::scope(|scope| {
+            for owner in 0..12 {
+                let zswap = &world.zswap;
+                scope.spawn(move || {
+                    for number in (owner..3000).step_by(12) {
+                        let stored = zswap.store(Key::new(0, number * 97), &page(number, 4000));
+                        assert!(stored.is_ok(), "page {number}: {stored:?}; {percent} %");
+                    }
+                });
+            }
+        });
+        assert_eq!(world.zswap.counters().reject_zsmalloc_fail, 0);
+    }
+}
