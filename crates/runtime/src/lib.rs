@@ -21,6 +21,7 @@ pub mod tally;
 pub mod wire;
 
 mod ageing;
+mod away;
 pub mod budget;
 mod change;
 pub mod clock;
@@ -37,6 +38,7 @@ mod record;
 pub mod regions;
 pub mod service;
 mod tune;
+mod walks;
 
 #[cfg(feature = "preload")]
 mod preload;

@@ -22,16 +22,16 @@ use coldpress_sys::map::Span;
 use coldpress_sys::proc::Pagemap;
 use coldpress_sys::uffd::{FEATURES_NEEDED, Message, Mode, Userfaultfd};
 use coldpress_sys::wait::Waiter;
-use coldpress_sys::{
-    AsFd, Bytes, OwnedFd, PAGE_BYTES, PageBuffer, PageCount, SysError, SysResult, cpu, raw,
-};
+use coldpress_sys::{AsFd, Bytes, OwnedFd, PAGE_BYTES, PageCount, SysError, SysResult, cpu, raw};
 use coldpress_zswap::seal::Sealer;
 use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 
 use crate::ageing::Rest;
+use crate::away::Away;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
+use crate::fault::TOUCHES;
 use crate::knobs::Knobs;
 use crate::ledger::{Ledger, Terms};
 use crate::limbo::Limbo;
@@ -43,6 +43,7 @@ use crate::regions::Regions;
 use crate::service::GAUGE_NS_NEAR;
 use crate::tally::{Counter, Tally};
 use crate::tune::Tuning;
+use crate::walks::Walks;
 
 /// The zswap area of the program's own pages.
 const PROGRAM_AREA: Area = Area(0);
@@ -87,9 +88,10 @@ pub struct Manager {
     pub(crate) pending: VecDeque<Fault>,
     /// Faults whose pages are being read back.
     pub(crate) reading: Vec<Fault>,
-    pub(crate) streams: crate::fault::Streams,
+    /// Walks of first touches.
+    pub(crate) touches: Walks,
+    pub(crate) away: Away,
     pub(crate) placement: Placement,
-    pub(crate) page_buffer: Box<PageBuffer>,
     pub(crate) zeros: Span,
     pub(crate) clock: u32,
     /// The clock when it was last looked whether anybody faults.
@@ -198,9 +200,9 @@ impl Manager {
             queue: VecDeque::new(),
             pending: VecDeque::with_capacity(64),
             reading: Vec::with_capacity(64),
-            streams: crate::fault::Streams::default(),
+            touches: Walks::new(TOUCHES),
+            away: Away::new(),
             placement,
-            page_buffer: Box::new(PageBuffer::ZERO),
             zeros,
             clock: 0,
             clock_at_look: 0,

@@ -94,6 +94,8 @@ pub enum Origin {
     Limbo,
     /// The pool or the disk.
     Store,
+    /// Wherever it was, nobody asked for it.
+    Ahead,
 }
 
 /// A page's word.
@@ -215,6 +217,8 @@ impl PageTable {
             }
             // It was cold indeed.
             Origin::Store => (word.backoff() / 2, 0),
+            // Nothing is known of it.
+            Origin::Ahead => (word.backoff(), 0),
         };
         *word = word.with_state(PageState::Resident).with_wait(backoff, sweeps);
         let run = &mut leaf.runs[page.0 % LEAF_PAGES / RUN_PAGES];

@@ -338,17 +338,22 @@ impl Manager {
         }
     }
 
+    /// Where a page is that is in limbo.
+    pub(crate) fn limbo_address(&self, page: PageNumber) -> usize {
+        let Some(slot) = self.pages.run(page.run()).and_then(|run| run.slot) else {
+            self.die(format_args!("a page in limbo has no slot: {:#x}", page.address()))
+        };
+        self.limbo.address(slot, page)
+    }
+
     /// Stores a page that is in limbo, by this verb of zswap. On an error it still is.
     pub(crate) fn store_from_limbo(
         &mut self,
         page: PageNumber,
         store: Store,
     ) -> Result<(), StoreError> {
-        let Some(slot) = self.pages.run(page.run()).and_then(|run| run.slot) else {
-            self.die(format_args!("a page in limbo has no slot: {:#x}", page.address()))
-        };
         self.drop_served();
-        let bytes = self.limbo.address(slot, page) as *const Page;
+        let bytes = self.limbo_address(page) as *const Page;
         let begun = cpu::ticks();
         // SAFETY: the page was moved there and nobody writes to limbo.
         let result = store(&self.zswap, Self::key(page), unsafe { &*bytes });

@@ -38,6 +38,8 @@ counters! {
     FirstTouchFaults "first_touch_faults",
     /// Faults on pages still in limbo.
     LimboFaults "limbo_faults",
+    /// Pages brought back before anybody asked for them, as a walk was coming their way.
+    PagesReadAhead "readahead_pages",
     /// Pages decompressed from the pool, same-filled ones included.
     PagesLoaded "pages_loaded",
     /// Pages read back from disk.

@@ -1,0 +1,296 @@
+//! Pages that are away: bringing one back from limbo, the pool or the disk, and with it those that
+//! its walk will want next.
+//!
+//! A fault costs 7 us beside what its page costs, and one COPY of many pages is cheaper than many
+//! of one (far-memory.md 3.1), so walks are served a window at a time. The pages are fetched into a
+//! buffer, in the order of their addresses, and from there each stretch of neighbours goes by one
+//! COPY.
+//!
+//! Invariants:
+//! 1. Whatever happens to another page of the window, the one asked for is served as if it were
+//!    alone, and the other stays where it is.
+//! 2. A page that is read back from disk though nobody asked for it is in `ahead` until it has been
+//!    taken: one that nobody took would keep its buffer in zswap for ever.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use coldpress_sys::uffd::{Progress, Stop};
+use coldpress_sys::{Page, PageBuffer, PageCount, cpu};
+use coldpress_zswap::{LoadError, Loaded};
+
+use crate::fault::Outcome;
+use crate::manager::Manager;
+use crate::pages::{Origin, PageNumber, PageState};
+use crate::tally::{Counter, Group};
+use crate::walks::{Pace, Walks, Window};
+
+/// Widest window of pages that are away. Wider ones gain little, as 16 pages share the 7 us of a
+/// fault, and who waits for one page of a window waits for all, and for the room they take.
+const AWAY_MAX: usize = 16;
+/// Walks over pages that are away. A page brought in for nothing costs as much as the fault it
+/// should have saved, so windows begin late and small: with two faults and windows of 4, 16, a
+/// Python program with scattered pages used 54 % of what it was brought, with these 77 %.
+const LOADS: Pace = Pace { faults: 3, step_max: 4, growth: 2, widest: AWAY_MAX };
+/// Reads from disk begun ahead at a time: half of what zswap has, so that others find a buffer.
+const AHEAD_MAX: usize = 4;
+/// Entries of pages that came back which may wait to be dropped: several times what comes between
+/// two reclaims.
+const SERVED_MAX: usize = 64;
+
+/// What it takes to bring pages back.
+pub(crate) struct Away {
+    /// Walks over pages that are away.
+    walks: Walks,
+    /// Pages being read from disk that nobody has asked for.
+    ahead: Vec<PageNumber>,
+    /// Pages on their way back.
+    buffer: Box<[PageBuffer]>,
+}
+
+impl Away {
+    /// Nothing is on its way.
+    pub(crate) fn new() -> Self {
+        let buffer = alloc::vec![PageBuffer::ZERO; AWAY_MAX].into_boxed_slice();
+        Self { walks: Walks::new(LOADS), ahead: Vec::with_capacity(AHEAD_MAX), buffer }
+    }
+}
+
+/// What became of a page that was to be fetched.
+enum Fetched {
+    Here,
+    /// It is being read back from disk.
+    Coming,
+    NotAway,
+    Lost(LoadError),
+}
+
+/// The pages of a window in the buffer, lowest address first.
+struct Batch {
+    lowest: PageNumber,
+    /// From one to the next.
+    step: usize,
+    /// A bit for each place whose page is in the buffer.
+    here: u32,
+    /// The place of the page asked for.
+    asked: Option<usize>,
+}
+
+const _: () = assert!(AWAY_MAX <= u32::BITS as usize);
+
+impl Batch {
+    /// One page that nobody asked for.
+    fn of(page: PageNumber) -> Self {
+        Self { lowest: page, step: 1, here: 1, asked: None }
+    }
+
+    fn page(&self, place: usize) -> PageNumber {
+        self.lowest.plus(place * self.step)
+    }
+
+    fn has(&self, place: usize) -> bool {
+        place < AWAY_MAX && self.here & 1 << place != 0
+    }
+
+    /// The places from `start` on that one COPY can take.
+    fn stretch(&self, start: usize) -> Range<usize> {
+        let longest = if self.step == 1 { AWAY_MAX } else { 1 };
+        start..start + (start..).take(longest).take_while(|place| self.has(*place)).count()
+    }
+}
+
+impl Manager {
+    /// What to bring in for a fault on `page`.
+    pub(crate) fn window_of(&self, page: PageNumber) -> Window {
+        let is_there = |page| self.pages.state(page) == PageState::Resident;
+        match self.pages.state(page) {
+            PageState::Limbo | PageState::Stored if !self.away.ahead.contains(&page) => {
+                self.away.walks.window(page, is_there)
+            }
+            _ => Window::ONE,
+        }
+    }
+
+    /// Brings `page` back, which is away, and as much of its window as there is room for.
+    pub(crate) fn place_away(&mut self, page: PageNumber, window: Window) -> Outcome {
+        let room = self.budget.hard().saturating_sub(self.budget.used());
+        let window = window.at_most(room.0.min(AWAY_MAX));
+        let far = window.page(page, window.count - 1);
+        let (window, far) = far.map_or((Window::ONE, page), |far| (window, far));
+        let place = |index| if far < page { window.count - 1 - index } else { index };
+        let asked = place(0);
+        let mut batch = Batch {
+            lowest: page.min(far),
+            step: window.step.unsigned_abs(),
+            here: 0,
+            asked: Some(asked),
+        };
+        match self.fetch(page, asked) {
+            Fetched::Here => batch.here |= 1 << asked,
+            Fetched::Coming => {}
+            Fetched::NotAway => return Outcome::Again,
+            Fetched::Lost(error) => return self.poison(page, error),
+        }
+        for place in (1..window.count).map(place) {
+            self.fetch_ahead(&mut batch, place);
+        }
+        let (asked_stretch, is_here) = (self.place_others(&batch), batch.has(asked));
+        if !is_here {
+            return Outcome::Coming;
+        }
+        let was_expected = self.away.ahead.contains(&page);
+        // Last, as it lets the thread go on.
+        let outcome = self.place_asked(&batch, asked_stretch);
+        if outcome == Outcome::Placed && !was_expected {
+            self.away.walks.advance(page, window);
+        }
+        outcome
+    }
+
+    /// Fetches a page that nobody asked for, if it is away and well.
+    fn fetch_ahead(&mut self, batch: &mut Batch, place: usize) {
+        let page = batch.page(place);
+        if self.away.ahead.len() >= AHEAD_MAX {
+            let pages = &self.pages;
+            self.away.ahead.retain(|page| pages.state(*page) == PageState::Stored);
+        }
+        // Any page may turn out to be on disk.
+        if self.away.ahead.len() >= AHEAD_MAX || self.away.ahead.contains(&page) {
+            return;
+        }
+        match self.fetch(page, place) {
+            Fetched::Here => batch.here |= 1 << place,
+            Fetched::Coming => self.away.ahead.push(page),
+            // Who touches a page that is lost will be told.
+            Fetched::NotAway | Fetched::Lost(_) => {}
+        }
+    }
+
+    /// Makes room for what is read ahead.
+    pub(crate) fn make_room_ahead(&mut self) {
+        self.make_room(PageCount(self.away.ahead.len()));
+    }
+
+    /// Takes in what was read ahead and has come from the disk, while there is room.
+    pub(crate) fn take_read_ahead(&mut self) {
+        for _ in 0..self.away.ahead.len() {
+            let page = self.away.ahead.remove(0);
+            if self.pages.state(page) != PageState::Stored {
+                continue;
+            }
+            // Who asked for it meanwhile takes it.
+            if self.pending.iter().any(|fault| fault.page == page) {
+                self.away.ahead.push(page);
+                continue;
+            }
+            match self.fetch(page, 0) {
+                Fetched::Here if self.budget.used() < self.budget.hard() => {
+                    self.place_stretch(&Batch::of(page), 0..1);
+                }
+                Fetched::Coming => self.away.ahead.push(page),
+                Fetched::Here | Fetched::NotAway | Fetched::Lost(_) => {}
+            }
+        }
+    }
+
+    /// Copies the bytes of a page that is away into a place of the buffer.
+    fn fetch(&mut self, page: PageNumber, place: usize) -> Fetched {
+        match self.pages.state(page) {
+            PageState::Limbo => {
+                let source = self.limbo_address(page) as *const Page;
+                // SAFETY: the page was moved there and nobody writes to limbo.
+                self.away.buffer[place].0.copy_from_slice(unsafe { &*source });
+                Fetched::Here
+            }
+            PageState::Stored => self.load(page, place),
+            PageState::None | PageState::Resident => Fetched::NotAway,
+        }
+    }
+
+    fn load(&mut self, page: PageNumber, place: usize) -> Fetched {
+        let begun = cpu::ticks();
+        match self.zswap.load(Self::key(page), &mut self.away.buffer[place].0) {
+            Ok(Loaded::From(_)) => {
+                let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));
+                self.tally().note_latency(Group::LoadNs, took);
+                Fetched::Here
+            }
+            Ok(Loaded::Coming) => Fetched::Coming,
+            Ok(Loaded::Missing) => {
+                self.die(format_args!("a stored page is not in the store: {:#x}", page.address()))
+            }
+            Err(error) => Fetched::Lost(error),
+        }
+    }
+
+    /// Places what is in the buffer but for the stretch of the page asked for, which is returned.
+    fn place_others(&mut self, batch: &Batch) -> Range<usize> {
+        let mut asked_stretch = 0..0;
+        let mut at = 0;
+        while at < AWAY_MAX {
+            let stretch = batch.stretch(at);
+            at = stretch.end.max(at + 1);
+            if batch.asked.is_some_and(|asked| stretch.contains(&asked)) {
+                asked_stretch = stretch;
+            } else if !stretch.is_empty() {
+                self.place_stretch(batch, stretch);
+            }
+        }
+        asked_stretch
+    }
+
+    /// Places the page asked for, with its neighbours if they can be.
+    fn place_asked(&mut self, batch: &Batch, stretch: Range<usize>) -> Outcome {
+        let Some(asked) = batch.asked else { return Outcome::Moot };
+        let is_alone = stretch.len() == 1;
+        let mut progress = self.place_stretch(batch, stretch);
+        let is_placed = self.pages.state(batch.page(asked)) == PageState::Resident;
+        match progress.stop {
+            _ if is_placed => return Outcome::Placed,
+            Some(Stop::Changing) => return Outcome::Again,
+            _ if is_alone => {}
+            // Neighbouring regions are one to us, but may be two mappings of the kernel's, and COPY
+            // takes no two; or a page below the one asked for was in the way.
+            _ => progress = self.place_stretch(batch, asked..asked + 1),
+        }
+        self.outcome(progress)
+    }
+
+    /// One COPY of neighbours from the buffer.
+    fn place_stretch(&mut self, batch: &Batch, stretch: Range<usize>) -> Progress {
+        let target = batch.page(stretch.start).address();
+        let source = self.away.buffer[stretch.start].0.as_ptr();
+        let length = PageCount(stretch.len()).bytes();
+        // SAFETY: the buffer is memory of ours, which is never registered, and has all places.
+        let progress = unsafe { self.uffd.copy(target, source, length) };
+        for place in stretch.take(progress.done.pages_down().0) {
+            self.note_back(batch.page(place), batch.asked == Some(place));
+        }
+        progress
+    }
+
+    /// A page that was away has been placed.
+    fn note_back(&mut self, page: PageNumber, is_asked: bool) {
+        let was = self.pages.state(page);
+        if was == PageState::Limbo {
+            self.limbo_pages -= PageCount(1);
+        } else {
+            if self.served.len() == SERVED_MAX {
+                self.drop_served();
+            }
+            self.served.push(page);
+        }
+        let from = match was {
+            _ if !is_asked => Origin::Ahead,
+            PageState::Limbo => Origin::Limbo,
+            _ => Origin::Store,
+        };
+        self.note_arrival(page, from);
+        match from {
+            Origin::Ahead => self.count(Counter::PagesReadAhead, 1),
+            Origin::Limbo => self.count(Counter::LimboFaults, 1),
+            Origin::Store | Origin::FirstTouch => {}
+        }
+    }
+}
