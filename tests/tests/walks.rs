@@ -1,6 +1,8 @@
 //! Risk: pages that are brought back before anybody asks for them are wrong, are kept after they
 //! were given up, or take the program over its budget.
 //!
+//! So is the risk that a page which has changed is taken for its copy on disk.
+//!
 //! Programs walk over memory that does not fit, in all directions and with threads, and check every
 //! byte. Most pages must have come back without a fault of their own.
 
@@ -58,4 +60,22 @@ fn walks_over_pages_on_disk_are_served_ahead() {
         assert!(run.stats().count("read_back_pages") > 0);
         assert_ahead(&run, 30);
     }
+}
+
+/// Most pages come from disk and are not changed: they need not be written again.
+#[test]
+fn unchanged_pages_are_not_written_again() {
+    let run = walk("look", &["--max-pool-percent", "5"]);
+    let count = |key| run.stats().count(key);
+    let (unchanged, read) = (count("unchanged_pages"), count("read_back_pages"));
+    println!("{unchanged} of {read} unchanged, {} written", count("written_back_pages"));
+    assert!(unchanged > read / 2, "{unchanged} of {read} pages");
+    assert!(count("written_back_pages") < read, "{} written", count("written_back_pages"));
+}
+
+/// Copies must not fill a disk that is hardly large enough.
+#[test]
+fn copies_make_room_on_a_small_disk() {
+    let run = walk("look", &["--max-pool-percent", "5", "--disk-size", "26M"]);
+    assert!(run.complaints(&["full"]).is_empty(), "{}", run.stderr);
 }

@@ -41,7 +41,7 @@ mod zstd;
 
 use core::fmt;
 
-pub use checksum::checksum;
+pub use checksum::{checksum, fingerprint};
 pub use dictionary::{DICTIONARY_BYTES, Dictionary};
 pub use dictionary_codec::{
     DictionaryCodec, DictionaryDecoder, DictionaryEncoder, GENERATIONS, Generation, Mark,

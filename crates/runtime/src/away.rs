@@ -16,11 +16,14 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use coldpress_backing::SlotCount;
+use coldpress_codec::fingerprint;
 use coldpress_sys::uffd::{Progress, Stop};
 use coldpress_sys::{Page, PageBuffer, PageCount, cpu};
-use coldpress_zswap::{LoadError, Loaded};
+use coldpress_zswap::{LoadError, Loaded, Source};
 
 use crate::fault::Outcome;
+use crate::kept::Kept;
 use crate::manager::Manager;
 use crate::pages::{Origin, PageNumber, PageState};
 use crate::tally::{Counter, Group};
@@ -47,19 +50,26 @@ pub(crate) struct Away {
     ahead: Vec<PageNumber>,
     /// Pages on their way back.
     buffer: Box<[PageBuffer]>,
+    /// Pages that have come back whose copies are kept.
+    pub(crate) kept: Kept,
 }
 
 impl Away {
-    /// Nothing is on its way.
-    pub(crate) fn new() -> Self {
-        let buffer = alloc::vec![PageBuffer::ZERO; AWAY_MAX].into_boxed_slice();
-        Self { walks: Walks::new(LOADS), ahead: Vec::with_capacity(AHEAD_MAX), buffer }
+    /// Nothing is on its way; the disk, if there is one, has `slots_max`.
+    pub(crate) fn new(slots_max: SlotCount) -> Self {
+        Self {
+            walks: Walks::new(LOADS),
+            ahead: Vec::with_capacity(AHEAD_MAX),
+            buffer: alloc::vec![PageBuffer::ZERO; AWAY_MAX].into_boxed_slice(),
+            kept: Kept::new(slots_max),
+        }
     }
 }
 
 /// What became of a page that was to be fetched.
 enum Fetched {
-    Here,
+    /// From disk, or not.
+    Here(bool),
     /// It is being read back from disk.
     Coming,
     NotAway,
@@ -71,8 +81,11 @@ struct Batch {
     lowest: PageNumber,
     /// From one to the next.
     step: usize,
-    /// A bit for each place whose page is in the buffer.
+    /// A bit for each place whose page is in the buffer, and for those that came from disk.
     here: u32,
+    from_disk: u32,
+    /// Whether they are pages of a walk.
+    is_walk: bool,
     /// The place of the page asked for.
     asked: Option<usize>,
 }
@@ -82,7 +95,12 @@ const _: () = assert!(AWAY_MAX <= u32::BITS as usize);
 impl Batch {
     /// One page that nobody asked for.
     fn of(page: PageNumber) -> Self {
-        Self { lowest: page, step: 1, here: 1, asked: None }
+        Self { lowest: page, step: 1, here: 0, from_disk: 0, is_walk: true, asked: None }
+    }
+
+    fn put(&mut self, place: usize, from_disk: bool) {
+        self.here |= 1 << place;
+        self.from_disk |= u32::from(from_disk) << place;
     }
 
     fn page(&self, place: usize) -> PageNumber {
@@ -120,14 +138,17 @@ impl Manager {
         let (window, far) = far.map_or((Window::ONE, page), |far| (window, far));
         let place = |index| if far < page { window.count - 1 - index } else { index };
         let asked = place(0);
+        let was_expected = self.away.ahead.contains(&page);
         let mut batch = Batch {
             lowest: page.min(far),
             step: window.step.unsigned_abs(),
             here: 0,
+            from_disk: 0,
+            is_walk: window.count > 1 || was_expected,
             asked: Some(asked),
         };
         match self.fetch(page, asked) {
-            Fetched::Here => batch.here |= 1 << asked,
+            Fetched::Here(from_disk) => batch.put(asked, from_disk),
             Fetched::Coming => {}
             Fetched::NotAway => return Outcome::Again,
             Fetched::Lost(error) => return self.poison(page, error),
@@ -139,7 +160,6 @@ impl Manager {
         if !is_here {
             return Outcome::Coming;
         }
-        let was_expected = self.away.ahead.contains(&page);
         // Last, as it lets the thread go on.
         let outcome = self.place_asked(&batch, asked_stretch);
         if outcome == Outcome::Placed && !was_expected {
@@ -160,7 +180,7 @@ impl Manager {
             return;
         }
         match self.fetch(page, place) {
-            Fetched::Here => batch.here |= 1 << place,
+            Fetched::Here(from_disk) => batch.put(place, from_disk),
             Fetched::Coming => self.away.ahead.push(page),
             // Who touches a page that is lost will be told.
             Fetched::NotAway | Fetched::Lost(_) => {}
@@ -185,11 +205,13 @@ impl Manager {
                 continue;
             }
             match self.fetch(page, 0) {
-                Fetched::Here if self.budget.used() < self.budget.hard() => {
-                    self.place_stretch(&Batch::of(page), 0..1);
+                Fetched::Here(from_disk) if self.budget.used() < self.budget.hard() => {
+                    let mut batch = Batch::of(page);
+                    batch.put(0, from_disk);
+                    self.place_stretch(&batch, 0..1);
                 }
                 Fetched::Coming => self.away.ahead.push(page),
-                Fetched::Here | Fetched::NotAway | Fetched::Lost(_) => {}
+                Fetched::Here(_) | Fetched::NotAway | Fetched::Lost(_) => {}
             }
         }
     }
@@ -201,7 +223,7 @@ impl Manager {
                 let source = self.limbo_address(page) as *const Page;
                 // SAFETY: the page was moved there and nobody writes to limbo.
                 self.away.buffer[place].0.copy_from_slice(unsafe { &*source });
-                Fetched::Here
+                Fetched::Here(false)
             }
             PageState::Stored => self.load(page, place),
             PageState::None | PageState::Resident => Fetched::NotAway,
@@ -211,10 +233,10 @@ impl Manager {
     fn load(&mut self, page: PageNumber, place: usize) -> Fetched {
         let begun = cpu::ticks();
         match self.zswap.load(Self::key(page), &mut self.away.buffer[place].0) {
-            Ok(Loaded::From(_)) => {
+            Ok(Loaded::From(source)) => {
                 let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));
                 self.tally().note_latency(Group::LoadNs, took);
-                Fetched::Here
+                Fetched::Here(source == Source::Backing)
             }
             Ok(Loaded::Coming) => Fetched::Coming,
             Ok(Loaded::Missing) => {
@@ -265,24 +287,26 @@ impl Manager {
         // SAFETY: the buffer is memory of ours, which is never registered, and has all places.
         let progress = unsafe { self.uffd.copy(target, source, length) };
         for place in stretch.take(progress.done.pages_down().0) {
-            self.note_back(batch.page(place), batch.asked == Some(place));
+            self.note_back(batch, place);
         }
         progress
     }
 
     /// A page that was away has been placed.
-    fn note_back(&mut self, page: PageNumber, is_asked: bool) {
+    fn note_back(&mut self, batch: &Batch, place: usize) {
+        let page = batch.page(place);
         let was = self.pages.state(page);
+        let may_keep = batch.is_walk && batch.from_disk & 1 << place != 0;
         if was == PageState::Limbo {
             self.limbo_pages -= PageCount(1);
-        } else {
+        } else if !may_keep || !self.keep_copy(page, fingerprint(&self.away.buffer[place].0)) {
             if self.served.len() == SERVED_MAX {
                 self.drop_served();
             }
             self.served.push(page);
         }
         let from = match was {
-            _ if !is_asked => Origin::Ahead,
+            _ if batch.asked != Some(place) => Origin::Ahead,
             PageState::Limbo => Origin::Limbo,
             _ => Origin::Store,
         };

@@ -46,6 +46,7 @@ impl Manager {
             PageState::Resident | PageState::None => {}
         });
         self.limbo_pages -= in_limbo;
+        self.drop_kept(pages.clone());
         if any_stored {
             let count = PageCount(pages.end.0 - pages.start.0);
             let start = Offset(pages.start.0 as u64);
@@ -57,6 +58,7 @@ impl Manager {
     fn follow_move(&mut self, from: usize, to: usize, length: Bytes) {
         let old = PageNumber::of(from)..PageNumber::of(from + length.0);
         self.drop_served();
+        self.drop_kept(old.clone());
         self.forget(to..to + length.0);
         let mut at = old.start;
         while let Some((page, _)) = self.pages.next_known(at..old.end) {

@@ -28,6 +28,7 @@ pub mod clock;
 pub mod control;
 mod discover;
 mod fault;
+mod kept;
 pub mod limbo;
 pub mod link;
 pub mod manager;

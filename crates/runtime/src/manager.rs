@@ -4,7 +4,8 @@
 //! of the address space, `fault` brings pages in, `reclaim` takes them out.
 //!
 //! Invariants:
-//! 1. A page is `Stored`, or waits in `served`, exactly when zswap has an entry under its key.
+//! 1. A page is `Stored`, or waits in `served`, or its copy is kept, exactly when zswap has an
+//!    entry under its key.
 //! 2. A page is `Limbo` exactly when its run has a slot and its bytes lie there.
 //! 3. Whatever a call to the kernel was refused for because the address space was changing is
 //!    looked at afresh after `Manager::settle`: no state read before may be used after.
@@ -14,7 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use coldpress_backing::{Backing, FileBacking};
+use coldpress_backing::{Backing, FileBacking, SlotCount};
 use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::pools::AnyPool;
 use coldpress_sys::file::SpillFile;
@@ -201,7 +202,7 @@ impl Manager {
             pending: VecDeque::with_capacity(64),
             reading: Vec::with_capacity(64),
             touches: Walks::new(TOUCHES),
-            away: Away::new(),
+            away: Away::new(SlotCount::inside(terms.spill_max)),
             placement,
             zeros,
             clock: 0,
@@ -313,6 +314,7 @@ impl Manager {
             self.die(format_args!("resident memory cannot be read: {error}"));
         }
         let stats = self.zswap.stats();
+        self.look_at_kept(SlotCount(stats.slots_used));
         let counters = stats.counters;
         let tally = self.tally();
         tally.set_zswap(&stats);

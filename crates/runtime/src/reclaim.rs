@@ -354,15 +354,18 @@ impl Manager {
     ) -> Result<(), StoreError> {
         self.drop_served();
         let bytes = self.limbo_address(page) as *const Page;
-        let begun = cpu::ticks();
         // SAFETY: the page was moved there and nobody writes to limbo.
-        let result = store(&self.zswap, Self::key(page), unsafe { &*bytes });
-        let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));
-        self.tally().note_latency(Group::StoreNs, took);
-        while let Some(warning) = self.zswap.take_warning() {
-            self.link.warn(format_args!("{warning}"));
+        let bytes = unsafe { &*bytes };
+        if !self.is_kept(page, bytes) {
+            let begun = cpu::ticks();
+            let result = store(&self.zswap, Self::key(page), bytes);
+            let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));
+            self.tally().note_latency(Group::StoreNs, took);
+            while let Some(warning) = self.zswap.take_warning() {
+                self.link.warn(format_args!("{warning}"));
+            }
+            result?;
         }
-        result?;
         self.pages.set_state(page, PageState::Stored);
         self.limbo_pages -= PageCount(1);
         self.charge_own_growth();

@@ -48,6 +48,8 @@ counters! {
     PagesStored "pages_stored",
     /// Pages stored that held one repeated word and cost no storage.
     SameFilled "same_filled_pages",
+    /// Pages of walks that were as their copy on disk when they were taken out again.
+    PagesUnchanged "unchanged_pages",
     /// Bytes that stored pages took, after compression.
     BytesStored "stored_bytes",
     /// Pages written back to disk.

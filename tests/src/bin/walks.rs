@@ -1,11 +1,12 @@
-//! `walks`: goes over its memory in steps of all kinds, and checks and changes each page it meets.
+//! `walks`: goes over its memory in steps of all kinds, and checks and changes pages.
 //!
-//!     walks [--bytes TOTAL] [--mode steps|zip|holes]
+//!     walks [--bytes TOTAL] [--mode steps|zip|holes|look]
 //!
 //! `steps` are walks forward, backward and over some pages, one after the other; `zip` are two of
 //! them from both ends at once, each in a thread, while a third maps and unmaps memory; `holes`
-//! gives pages up beside and ahead of a walk while it goes on. Each page holds its number, and how
-//! often it was met.
+//! gives pages up beside and ahead of a walk while it goes on; `look` are walks that change one
+//! page in ten, and the memory moves once. Each page holds its number, and how often it was
+//! changed.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each thread goes over pages of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -24,10 +25,10 @@ const RANDOM_WORDS: usize = 160;
 /// Bytes mapped and unmapped beside walks.
 const CHURN: usize = 1 << 20;
 
-/// Pages in a mapping, and how often each was met; 0 for one given up, which is zeros.
+/// Pages in a mapping, and how often each was changed; 0 for one given up, which is zeros.
 struct Pages {
     start: usize,
-    met: Vec<u64>,
+    changed: Vec<u64>,
 }
 
 impl Pages {
@@ -35,24 +36,29 @@ impl Pages {
         raw::pointer(self.start + page * PAGE).cast()
     }
 
-    /// Checks a page and changes it. The message of a mismatch ends the program.
-    fn meet(&mut self, page: usize) {
-        let words = unsafe { &mut *self.words(page) };
-        for (index, word) in words.iter_mut().enumerate() {
-            let expected = word_of(page, index, self.met[page]);
-            if *word != expected {
-                let times = self.met[page];
-                eprintln!("walks: page {page}, met {times} times, word {index}: {word:#x}");
+    /// Checks a page. The message of a mismatch ends the program.
+    fn check(&self, page: usize) {
+        let times = self.changed[page];
+        for (index, word) in unsafe { &*self.words(page) }.iter().enumerate() {
+            if *word != word_of(page, index, times) {
+                eprintln!("walks: page {page}, changed {times} times, word {index}: {word:#x}");
                 std::process::exit(1);
             }
-            *word = word_of(page, index, self.met[page] + 1);
         }
-        self.met[page] += 1;
+    }
+
+    /// Checks a page and changes it.
+    fn meet(&mut self, page: usize) {
+        self.check(page);
+        self.changed[page] += 1;
+        for (index, word) in unsafe { &mut *self.words(page) }.iter_mut().enumerate() {
+            *word = word_of(page, index, self.changed[page]);
+        }
     }
 
     /// Every page, `step` apart, from the start or from the end.
     fn walk(&mut self, step: usize, backward: bool) {
-        let count = self.met.len();
+        let count = self.changed.len();
         for first in 0..step {
             for index in (first..count).step_by(step) {
                 self.meet(if backward { count - 1 - index } else { index });
@@ -60,18 +66,33 @@ impl Pages {
         }
     }
 
+    /// Every page; one in ten is changed, another each time.
+    fn look(&mut self, time: usize) {
+        for page in 0..self.changed.len() {
+            if page % 10 == time % 10 { self.meet(page) } else { self.check(page) }
+        }
+    }
+
+    /// Moves all to another address.
+    fn move_away(&mut self) {
+        let bytes = self.changed.len() * PAGE;
+        let to = raw::map(bytes).expect("cannot map");
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        self.start = unsafe { raw::remap(self.start, bytes, bytes, flags, to) }.expect("no move");
+    }
+
     /// Gives up some pages near those that the walk has come to, and ahead of them.
     fn walk_with_holes(&mut self, random: &mut Random) {
-        for page in 0..self.met.len() {
+        for page in 0..self.changed.len() {
             self.meet(page);
             if random.percent(6) {
                 let near = (page + random.below(40)).saturating_sub(8);
-                let first = near.min(self.met.len() - 1);
-                let end = (first + 1 + random.below(3)).min(self.met.len());
+                let first = near.min(self.changed.len() - 1);
+                let end = (first + 1 + random.below(3)).min(self.changed.len());
                 let (address, bytes) = (self.start + first * PAGE, (end - first) * PAGE);
                 unsafe { raw::advise(address, bytes, libc::MADV_DONTNEED) }
                     .expect("cannot give up");
-                self.met[first..end].fill(0);
+                self.changed[first..end].fill(0);
             }
         }
     }
@@ -94,11 +115,11 @@ fn map_and_unmap(done: &AtomicBool) {
     }
 }
 
-/// What a page holds that was met so often.
-const fn word_of(page: usize, index: usize, met: u64) -> u64 {
-    match met {
+/// What a page holds that was changed so often.
+const fn word_of(page: usize, index: usize, times: u64) -> u64 {
+    match times {
         0 => 0,
-        _ if index < RANDOM_WORDS => mix(page as u64 * 1000 + index as u64) ^ met,
+        _ if index < RANDOM_WORDS => mix(page as u64 * 1000 + index as u64) ^ times,
         _ => page as u64,
     }
 }
@@ -109,14 +130,20 @@ fn main() -> ExitCode {
     let mode = args.text("mode").unwrap_or("steps");
     let start = raw::map(count * PAGE).expect("cannot map");
     let half = count / 2;
-    let mut low = Pages { start, met: vec![0; half] };
-    let mut high = Pages { start: start + half * PAGE, met: vec![0; count - half] };
-    let mut both = Pages { start, met: vec![0; count] };
+    let mut low = Pages { start, changed: vec![0; half] };
+    let mut high = Pages { start: start + half * PAGE, changed: vec![0; count - half] };
+    let mut both = Pages { start, changed: vec![0; count] };
     match mode {
         "steps" => {
             for (step, backward) in [(1, false), (1, false), (1, true), (3, false), (4, true)] {
                 both.walk(step, backward);
             }
+        }
+        "look" => {
+            both.walk(1, false);
+            (0..3).for_each(|time| both.look(time));
+            both.move_away();
+            (3..6).for_each(|time| both.look(time));
         }
         "holes" => {
             let mut random = Random::new(1, 0);
