@@ -270,3 +270,35 @@ fn interrupted_swap() {
     }
     assert_eq!(child.wait().expect("a child").code(), Some(1));
 }
+
+/// Without the kernel's swap, which the test above turns on and off meanwhile.
+#[test]
+fn zswap_measures_every_pressure() {
+    if !can_manage() {
+        return;
+    }
+    for threads in [&[][..], &["--threads"]] {
+        let args = ["zswap", "--quick", "--contestant", "coldpress-raw,coldpress"];
+        let found = document(&[&args, threads].concat());
+        let found = &found["zswap"];
+        assert_eq!(found["missing"], serde_json::json!([]));
+        assert!(found["encryption"]["seal_ns"].as_f64() > Some(0.0), "{found}");
+        let blocks = found["blocks"].as_array().expect("a list");
+        assert_eq!(blocks.iter().map(|block| &block["jobs"]).collect::<Vec<_>>(), [2, 4]);
+        for block in blocks {
+            let names = ["coldpress-raw", "coldpress"];
+            for (index, name) in names.into_iter().enumerate() {
+                let line = &block["contestants"][index];
+                assert_eq!(line["contestant"], name);
+                let turn = &line["turns"][0];
+                assert!(turn["figures"]["seconds"].as_f64() > Some(0.0), "{line}");
+                assert!(turn["held_bytes"].as_u64() <= Some(16 << 20), "{line}");
+            }
+        }
+        // Four jobs at a time need more than they have, and raw pages find no room but the disk.
+        let raw = &blocks[1]["contestants"][0]["turns"][0]["figures"];
+        assert!(raw["pages_out"].as_u64() > Some(0), "{raw}");
+    }
+    let refused = coldpress(&["bench", "zswap", "--contestant", "zram"]).output();
+    assert_eq!(refused.expect("the command is built").status.code(), Some(2));
+}

@@ -14,6 +14,7 @@ mod slab;
 mod start;
 mod swap;
 mod workload;
+mod zswap;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Pools(args) => (pools::measure(args)?, args.json),
         What::Codecs(args) => (codecs::measure(&launcher, args)?, args.json),
         What::Swap(args) => (swap::measure(&launcher, args)?, args.json),
+        What::Zswap(args) => (zswap::measure(&launcher, args)?, args.json),
         What::All(args) => return all(&launcher, &machine, args),
     };
     print(&if is_json { document(&machine, &[report]) } else { text(&machine, &[report]) });
@@ -70,6 +72,7 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         pools::measure(&defaults())?,
         codecs::measure(launcher, &defaults())?,
         swap::measure(launcher, &swap::modest())?,
+        zswap::measure(launcher, &zswap::modest())?,
     ];
     print(&text(machine, &reports));
     for path in keep(&args.out, "", machine, &reports).map_err(cannot_keep)? {

@@ -9,6 +9,7 @@ use coldpress_bench::pools::density::Churn;
 use coldpress_sys::Bytes;
 
 use super::swap::options::{SwapArgs, TouchArgs};
+use super::zswap::options::{BuildArgs, JobArgs, ZswapArgs};
 use crate::config::BUDGET_FLOOR;
 use crate::size::{parse_size, show};
 
@@ -23,6 +24,7 @@ Examples:
   coldpress bench pools --pool zsmalloc-8,zsmalloc-16 --tables t2,t4 --trace job.lz4.u16.zst
   coldpress bench codecs --pid 4711
   coldpress bench swap --peer zram-lz4 --share total-50 --svg swap.svg
+  coldpress bench zswap --jobs 8,24 --contestant swap-file,coldpress
   coldpress bench all --out bench/results
 
 Every figure is compared within one run, in turn: without coldpress and with it, or with others. A
@@ -60,6 +62,9 @@ pub(crate) enum What {
     /// Programs over the kernel's zram, zswap and swap file, and over coldpress, with the same
     /// memory in all
     Swap(SwapArgs),
+    /// Jobs like those of a compiler under growing pressure: over a swap file, over the kernel's
+    /// zswap, and over coldpress, with compression and without
+    Zswap(ZswapArgs),
     /// All of them, with their defaults, kept as files
     All(AllArgs),
 }
@@ -342,6 +347,10 @@ pub(crate) enum Workload {
     },
     /// Fills memory with pages of a program, then touches them in many orders
     Touch(TouchArgs),
+    /// Runs jobs like those of a compiler, so many at a time
+    Build(BuildArgs),
+    /// Runs one of them
+    Job(JobArgs),
     /// Allocates and frees for about a second
     Allocate,
     /// Runs a shell script that starts many processes
@@ -373,7 +382,7 @@ pub(super) fn defaults<T: Args>() -> T {
 }
 
 /// A size that `coldpress run --memory` takes.
-fn parse_budget(text: &str) -> Result<Bytes, String> {
+pub(super) fn parse_budget(text: &str) -> Result<Bytes, String> {
     let size = parse_size(text)?;
     if size < BUDGET_FLOOR {
         return Err(format!("a budget is at least {}", show(BUDGET_FLOOR)));
@@ -411,6 +420,9 @@ mod tests {
         assert!(accepts(&["swap", "--threads", "1,8", "--data", "1G", "--svg", "a"]));
         assert!(!accepts(&["swap", "--peer", "zram"]));
         assert!(!accepts(&["swap", "--threads", "0"]));
+        assert!(accepts(&["zswap", "--jobs", "1,64", "--contestant", "coldpress,swap-file"]));
+        assert!(!accepts(&["zswap", "--jobs", "0"]));
+        assert!(!accepts(&["zswap", "--memory", "15M"]));
         assert!(!accepts(&["all"]));
         assert!(!accepts(&[]));
     }

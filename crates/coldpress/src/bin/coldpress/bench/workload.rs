@@ -12,7 +12,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page, cpu};
 use serde_json::{Value, json};
 
 use super::options::{Workload, WorkloadArgs};
-use super::swap;
+use super::{swap, zswap};
 use crate::say;
 use coldpress_bench::codecs::heap::Heap;
 use coldpress_bench::descriptors::{Descriptor, Plan};
@@ -49,6 +49,8 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
         }
         Workload::FirstTouch { data } => Some(first_touch(*data)),
         Workload::Touch(args) => swap::touch(args),
+        Workload::Build(args) => zswap::build(args),
+        Workload::Job(args) => Some(zswap::job(args)),
         Workload::Descriptors { layout, plan, passes } => descriptors(*layout, plan, *passes),
         Workload::Allocate => Some(allocate()),
         Workload::Heap => return heap(),
@@ -72,7 +74,7 @@ fn page_random(number: usize) -> Random {
 }
 
 /// Makes page `number`: unlike any other, and compressible about 2.5 to 1.
-fn make_page(page: &mut Page, number: usize) {
+pub(super) fn make_page(page: &mut Page, number: usize) {
     let (noise, text) = page.split_at_mut(RANDOM_BYTES);
     let mut random = page_random(number);
     for word in noise.as_chunks_mut::<8>().0 {

@@ -1,0 +1,110 @@
+//! What programs that have ended took, as the kernel counted: processors, major faults, and pages
+//! and bytes that came from disks and went there. Sources: proc_pid_stat(5), proc_pid_io(5), and
+//! Linux, mm/vmstat.c and mm/page_io.c.
+
+use std::ops::Sub;
+use std::path::Path;
+use std::{fs, io};
+
+/// Of `/proc/PID/stat`, behind the name: major faults, user and system time of the children that
+/// were waited for, and of theirs.
+const CMAJFLT: usize = 10;
+const CUTIME: usize = 13;
+const CSTIME: usize = 14;
+/// Ticks of those times in a second: USER_HZ, the same on every x86-64.
+const TICKS: f64 = 100.0;
+
+/// Counts since the start of this process, or of the machine; or between two looks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usage {
+    /// Seconds that children ran, with the kernel's work for them.
+    pub cpu_seconds: f64,
+    /// Their faults that waited for a page.
+    pub major_faults: u64,
+    /// Bytes fetched from disks for this process and its children.
+    pub read_bytes: u64,
+    /// Pages that came from swap on a disk, whoever's.
+    pub swapped_in: u64,
+    /// Pages that went there. What zswap keeps is not among them, what it writes back is.
+    pub swapped_out: u64,
+}
+
+impl Usage {
+    /// Looks. Fails when the kernel does not tell.
+    pub fn now() -> io::Result<Self> {
+        let [stat, io, vmstat] =
+            ["/proc/self/stat", "/proc/self/io", "/proc/vmstat"].map(Path::new);
+        let stat_text = fs::read_to_string(stat)?;
+        let of_stat = |field| field_of(&stat_text, field).ok_or_else(|| untold(stat));
+        let named = |file: &Path, name: &str| {
+            let text = fs::read_to_string(file)?;
+            named_in(&text, name).ok_or_else(|| untold(file))
+        };
+        Ok(Self {
+            cpu_seconds: (of_stat(CUTIME)? + of_stat(CSTIME)?) as f64 / TICKS,
+            major_faults: of_stat(CMAJFLT)?,
+            read_bytes: named(io, "read_bytes:")?,
+            swapped_in: named(vmstat, "pswpin")?,
+            swapped_out: named(vmstat, "pswpout")?,
+        })
+    }
+}
+
+impl Sub for Usage {
+    type Output = Self;
+
+    /// What came since the look `before`.
+    fn sub(self, before: Self) -> Self {
+        Self {
+            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            major_faults: self.major_faults - before.major_faults,
+            read_bytes: self.read_bytes - before.read_bytes,
+            swapped_in: self.swapped_in - before.swapped_in,
+            swapped_out: self.swapped_out - before.swapped_out,
+        }
+    }
+}
+
+fn untold(file: &Path) -> io::Error {
+    io::Error::other(format!("{} does not tell what was expected", file.display()))
+}
+
+/// A field of a text like `/proc/PID/stat`, behind the name, which may hold anything.
+fn field_of(text: &str, field: usize) -> Option<u64> {
+    let (_, fields) = text.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(field)?.parse().ok()
+}
+
+/// The number behind a name at the start of a line.
+fn named_in(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (first, number) = line.split_once(' ')?;
+        if first == name { number.trim().parse().ok() } else { None }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a figure that is another one.
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn fields_are_told_apart() {
+        let text = "7 (a) b) S 1 7 7 0 -1 4194560 900 800 11 22 30 31 32 33 20";
+        assert_eq!([CMAJFLT, CUTIME, CSTIME].map(|it| field_of(text, it)), [22, 32, 33].map(Some));
+        assert_eq!(field_of("7 (a)", CMAJFLT), None);
+        let text = "zswpin 4\npswpin 12\npswpout 13\nread_bytes: 9\n";
+        assert_eq!(named_in(text, "pswpin"), Some(12));
+        assert_eq!(named_in(text, "read_bytes:"), Some(9));
+        assert_eq!(named_in(text, "swpin"), None);
+    }
+
+    #[test]
+    fn a_child_that_has_ended_counts() {
+        let before = Usage::now().unwrap();
+        let text = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done";
+        assert!(Command::new("sh").args(["-c", text]).status().unwrap().success());
+        assert!((Usage::now().unwrap() - before).cpu_seconds > 0.0);
+    }
+}

@@ -1,0 +1,126 @@
+//! The command lines of `coldpress bench zswap` and of its workloads.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use coldpress_sys::Bytes;
+
+use crate::bench::options::parse_budget;
+use crate::size::parse_size;
+
+/// The options of `coldpress bench zswap`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ZswapArgs {
+    /// Jobs at a time; each number is measured
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "8,12,16,20,24",
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) jobs: Vec<u32>,
+
+    /// Jobs in all
+    #[arg(long, value_name = "N", default_value_t = 48,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) total: u32,
+
+    /// Memory of the largest job; the smallest takes a quarter of it
+    #[arg(long, value_name = "SIZE", default_value = "40M", value_parser = parse_size)]
+    pub(crate) largest: Bytes,
+
+    /// The memory of all, compressed pages included
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_budget)]
+    pub(crate) memory: Bytes,
+
+    /// Jobs are threads of one process; else each is a process, as of make
+    #[arg(long)]
+    pub(crate) threads: bool,
+
+    /// Who is measured; everybody is the default. The kernel's swap takes root, and a machine that
+    /// does not swap
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_enum)]
+    pub(crate) contestant: Vec<Contestant>,
+
+    /// Directory for swap files and ours, on a disk
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub(crate) directory: PathBuf,
+
+    /// Rounds; each contestant has a turn in each
+    #[arg(long, value_name = "N", default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+
+    /// Little work, to see that everything runs; its times say nothing
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Who runs the jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Contestant {
+    /// The kernel with a swap file alone
+    SwapFile,
+    /// The kernel with zswap before it, with lzo
+    KernelZswap,
+    /// Coldpress with everything raw on disk: nothing is compressed, and the pool is small
+    ColdpressRaw,
+    /// Coldpress as it is
+    Coldpress,
+}
+
+impl Contestant {
+    /// All of them, in the order of the tables.
+    pub(super) const ALL: [Self; 4] =
+        [Self::SwapFile, Self::KernelZswap, Self::ColdpressRaw, Self::Coldpress];
+
+    /// Its name on the command line and in tables.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::SwapFile => "swap-file",
+            Self::KernelZswap => "kernel-zswap",
+            Self::ColdpressRaw => "coldpress-raw",
+            Self::Coldpress => "coldpress",
+        }
+    }
+}
+
+/// The options of the workload `build`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BuildArgs {
+    /// Jobs at a time
+    #[arg(long)]
+    pub(crate) jobs: u32,
+    /// Jobs in all
+    #[arg(long)]
+    pub(crate) total: u32,
+    /// Memory of the largest job
+    #[arg(long, value_parser = parse_size)]
+    pub(crate) largest: Bytes,
+    /// Jobs are threads of this process
+    #[arg(long)]
+    pub(crate) threads: bool,
+}
+
+/// The options of the workload `job`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobArgs {
+    /// Which one
+    #[arg(long)]
+    pub(crate) number: u32,
+    /// Memory of the largest job
+    #[arg(long, value_parser = parse_size)]
+    pub(crate) largest: Bytes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contestants_are_named_as_on_the_command_line() {
+        for contestant in Contestant::ALL {
+            assert_eq!(Contestant::from_str(contestant.name(), false), Ok(contestant));
+        }
+    }
+}
