@@ -7,8 +7,9 @@
 //! [`frames`] how whole huge pages stay whole, [`kernel`] the kernel's own swap beside us,
 //! [`pools`] how densely and how quickly compressed pages are kept, [`zswap`] what a page costs
 //! beside its codec, [`ours`] the parts of coldpress that are measured, [`touch`] orders of touches
-//! and their times, [`usage`] what programs took, [`statistics`], [`ticks`], [`report`], [`svg`]
-//! and [`machine`] the figures and where they come from, [`random`] the same numbers in every run.
+//! and their times, [`usage`] what programs took, [`statistics`], [`ticks`], [`report`], [`svg`],
+//! [`plot`] and [`machine`] the figures and where they come from, [`random`] the same numbers in
+//! every run.
 
 pub mod allocators;
 pub mod codecs;
@@ -17,6 +18,7 @@ pub mod frames;
 pub mod kernel;
 pub mod machine;
 pub mod ours;
+pub mod plot;
 pub mod pools;
 pub mod random;
 pub mod report;

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 /// Colours that people with any kind of colour vision tell apart (Okabe and Ito 2008).
-const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
+pub(crate) const COLOURS: [&str; 6] =
+    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 
 const WIDTH: usize = 840;
 const LABEL: usize = 210;
@@ -78,7 +79,8 @@ fn bar(svg: &mut String, [x, y, length]: [usize; 3], colour: &str) {
     .expect("a string takes all");
 }
 
-fn text(svg: &mut String, x: usize, y: usize, text: &str) {
+/// Words from `x`, on the line `y`.
+pub(crate) fn text(svg: &mut String, x: usize, y: usize, text: &str) {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     writeln!(svg, "<text x=\"{x}\" y=\"{y}\" fill=\"#222\">{text}</text>")
         .expect("a string takes all");

@@ -198,7 +198,11 @@ fn bytes_of_pages_that_were_kept_are_the_same_in_every_run() {
     let bytes: Vec<u8> = (0..).flat_map(line).take(64 * 4096).collect();
     fs::write(&file, &bytes).expect("a file");
     let path = file.to_str().expect("plain names");
-    let [one, two] = [(); 2].map(|()| codecs(&["--pages", path]));
+    let picture = folder.path().join("codecs.svg");
+    let svg = picture.to_str().expect("plain names");
+    let [one, two] = [(); 2].map(|()| codecs(&["--pages", path, "--svg", svg]));
+    // Each codec is a point.
+    assert_eq!(fs::read_to_string(&picture).expect("a file").matches("<circle").count(), 20);
     assert_eq!(one["programs"][0]["program"], "kept");
     let bytes_of = |found: &Value| -> Vec<Value> {
         let codecs = found["programs"][0]["codecs"].as_array().expect("a list");

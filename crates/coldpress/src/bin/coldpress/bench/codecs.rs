@@ -6,6 +6,7 @@
 
 pub(super) mod programs;
 
+use std::fs;
 use std::path::Path;
 
 use coldpress_bench::codecs::contest::{Figures, measure as contest};
@@ -14,6 +15,7 @@ use coldpress_bench::codecs::process::pages_of;
 use coldpress_bench::codecs::sealing::{self, Sealing};
 use coldpress_bench::codecs::subject::{Grouped, Subject};
 use coldpress_bench::codecs::training::{Training, train};
+use coldpress_bench::plot::{Point, svg};
 use coldpress_bench::random::Random;
 use coldpress_bench::report::{Goal, Report, Table};
 use coldpress_bench::statistics::Sample;
@@ -123,6 +125,13 @@ impl Case {
 /// Measures.
 pub(super) fn measure(launcher: &Launcher, args: &CodecsArgs) -> Result<Report> {
     let most = if args.quick { 32 } else { args.count as usize };
+    let draw = |text: &str| match &args.svg {
+        Some(file) => fs::write(file, text)
+            .map_err(|error| failed(format!("cannot write {}: {error}", file.display()))),
+        None => Ok(()),
+    };
+    // Written to before minutes of work, so that a name nobody may write to is known at once.
+    draw("")?;
     let (kinds, left_out) = collect(launcher, args, most)?;
     let watch = Stopwatch::learn();
     let mut cases = Vec::new();
@@ -131,7 +140,9 @@ pub(super) fn measure(launcher: &Launcher, args: &CodecsArgs) -> Result<Report> 
         cases.push(case(pages, &watch)?);
     }
     let mut tables: Vec<Table> = cases.iter().map(to_table).collect();
-    tables.push(frontier(&cases));
+    let all = overall(&cases);
+    draw(&picture(&all))?;
+    tables.push(frontier(&all));
     tables.push(trainings(&cases));
     let sealings = sealings(&watch)?;
     tables.push(table_of_sealings(&sealings));
@@ -244,32 +255,72 @@ fn to_table(case: &Case) -> Table {
     table
 }
 
-/// All programs together: means over them, and which codecs are worth a thought.
-fn frontier(cases: &[Case]) -> Table {
-    let mut table =
-        Table::new(&["all programs", "of lz4", "of lzo", "store p50", "load p50", "frontier"]);
+/// A codec over all programs: means of ratios and times.
+struct Overall {
+    which: Which,
+    of_lz4: f64,
+    of_lzo: f64,
+    store_us: f64,
+    load_us: f64,
+    /// Whether no other beats it in both bytes and load time.
+    is_frontier: bool,
+}
+
+/// All programs together.
+fn overall(cases: &[Case]) -> Vec<Overall> {
     let mean = |figure: &dyn Fn(&Case) -> Option<f64>| {
         let logs: Vec<f64> = cases.iter().filter_map(figure).map(f64::ln).collect();
         (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
     };
-    let size = |which| mean(&|case| case.ratio(which, LZ4));
-    let load = |which| mean(&|case| Some(case.figures(which)?.load_us.median()));
-    let all: Vec<(Which, f64, f64)> =
-        Which::all().into_iter().map(|which| (which, size(which), load(which))).collect();
-    for (which, size, load) in &all {
-        let is_beaten = all.iter().any(|(other, other_size, other_load)| {
-            other != which && other_size <= size && other_load <= load
+    let mut all: Vec<Overall> = Which::all()
+        .into_iter()
+        .map(|which| Overall {
+            which,
+            of_lz4: mean(&|case| case.ratio(which, LZ4)),
+            of_lzo: mean(&|case| case.ratio(which, LZO)),
+            store_us: mean(&|case| Some(case.figures(which)?.store_us.median())),
+            load_us: mean(&|case| Some(case.figures(which)?.load_us.median())),
+            is_frontier: false,
+        })
+        .collect();
+    let figures: Vec<[f64; 2]> = all.iter().map(|one| [one.of_lz4, one.load_us]).collect();
+    for (index, one) in all.iter_mut().enumerate() {
+        let is_beaten = figures.iter().enumerate().any(|(other, [size, load])| {
+            other != index && *size <= one.of_lz4 && *load <= one.load_us
         });
+        one.is_frontier = !is_beaten;
+    }
+    all
+}
+
+/// Which codecs are worth a thought.
+fn frontier(all: &[Overall]) -> Table {
+    let mut table =
+        Table::new(&["all programs", "of lz4", "of lzo", "store p50", "load p50", "frontier"]);
+    for one in all {
         table.row(vec![
-            which.name(),
-            format!("{size:.3}"),
-            format!("{:.3}", mean(&|case| case.ratio(*which, LZO))),
-            format!("{:.1}", mean(&|case| Some(case.figures(*which)?.store_us.median()))),
-            format!("{load:.1}"),
-            if is_beaten { "" } else { "*" }.to_owned(),
+            one.which.name(),
+            format!("{:.3}", one.of_lz4),
+            format!("{:.3}", one.of_lzo),
+            format!("{:.1}", one.store_us),
+            format!("{:.1}", one.load_us),
+            if one.is_frontier { "*" } else { "" }.to_owned(),
         ]);
     }
     table
+}
+
+/// The same as a picture: those of the frontier have names.
+fn picture(all: &[Overall]) -> String {
+    let point = |one: &Overall| Point {
+        name: if one.is_frontier { one.which.name() } else { String::new() },
+        x: one.load_us,
+        y: one.of_lz4,
+        is_marked: one.is_frontier,
+    };
+    let points: Vec<Point> = all.iter().map(point).collect();
+    let axes = ["us to load one page, p50, mean of programs", "bytes, by those of lz4"];
+    svg("Codecs: bytes and the time of a load; none beats those in red in both", axes, &points)
 }
 
 fn trainings(cases: &[Case]) -> Table {

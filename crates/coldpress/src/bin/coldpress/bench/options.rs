@@ -22,7 +22,7 @@ Examples:
   coldpress bench fit --runs 5 --json
   coldpress bench frames --part huge --trace job.frames
   coldpress bench pools --pool zsmalloc-8,zsmalloc-16 --tables t2,t4 --trace job.lz4.u16.zst
-  coldpress bench codecs --pid 4711
+  coldpress bench codecs --pid 4711 --svg codecs.svg
   coldpress bench swap --peer zram-lz4 --share total-50 --svg swap.svg
   coldpress bench zswap --jobs 8,24 --contestant swap-file,coldpress
   coldpress bench all --out bench/results
@@ -254,6 +254,10 @@ pub(crate) struct CodecsArgs {
     #[arg(long, value_name = "N", default_value_t = 2048,
         value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
     pub(crate) count: u32,
+
+    /// Draw bytes and load times of all codecs into FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
 
     /// Little work, to see that everything runs; its times say nothing
     #[arg(long)]
