@@ -17,11 +17,17 @@ const FULL: usize = GROUPS - 1;
 pub(super) struct Lists {
     heads: [ZspageRef; GROUPS],
     pub(super) held: Held,
+    /// Objects that began in another class, up to [`super::size_class::BEGINNERS`], since this one
+    /// held none.
+    pub(super) given_away: u8,
 }
 
 impl Lists {
-    pub(super) const EMPTY: Self =
-        Self { heads: [ZspageRef::NONE; GROUPS], held: Held { objects: 0, frames: 0 } };
+    pub(super) const EMPTY: Self = Self {
+        heads: [ZspageRef::NONE; GROUPS],
+        held: Held { objects: 0, frames: 0 },
+        given_away: 0,
+    };
 }
 
 impl Locked<'_, '_> {

@@ -15,9 +15,10 @@
 //!
 //! Invariants, of a class while nobody has its lock:
 //! 1. A zspage is on exactly one list: that of its class and its fullness. None is empty.
-//! 2. Every used handle word names a live zspage of the class of its size, and a used slot of it
-//!    that holds the name; or a frame, whose owner is the name if frames can move.
-//! 3. After a failed allocation nothing has changed.
+//! 2. Every used handle word names a live zspage of the class of its size, or of the base of that
+//!    class, and a used slot of it that holds the name; or a frame, whose owner is the name if
+//!    frames can move.
+//! 3. After a failed allocation nothing has changed, but perhaps that a class may begin.
 
 mod compact;
 mod held;
@@ -43,7 +44,7 @@ use held::{Held, Owner};
 use lists::Lists;
 use object::{Location, Place};
 pub use size_class::CHAIN_MAX;
-use size_class::{CLASSES, SizeClasses};
+use size_class::{BEGINNERS, CLASSES, SizeClasses};
 use zspage::{Locked, ZspageRef, Zspages};
 
 /// A pool of zspages.
@@ -81,6 +82,28 @@ impl<'f> Zsmalloc<'f> {
         Locked { zspages: &self.zspages, lists, number, class: self.sizes.class(number) }
     }
 
+    /// The class that a new object goes to.
+    fn lock_for(&self, size: Bytes) -> Locked<'_, 'f> {
+        let number = self.sizes.class_of(size);
+        let mut class = self.lock(number);
+        match self.sizes.base_of(number) {
+            Some(base) if class.lists.given_away < BEGINNERS => {
+                class.lists.given_away += 1;
+                drop(class);
+                self.lock(base)
+            }
+            _ => class,
+        }
+    }
+
+    /// The number of the class that an object lies in, which who knows the place has pinned.
+    fn class_at(&self, place: Place) -> usize {
+        match place {
+            Place::Slot(zspage, _) => self.zspages.class_of(zspage),
+            Place::Frame(_) => HUGE,
+        }
+    }
+
     /// Waits until nobody uses an object, and where it lies.
     fn pin(&self, handle: Handle) -> Result<(Pinned<'_>, Location), UnknownHandle> {
         let pinned = self.handles.pin(handle)?;
@@ -94,7 +117,7 @@ impl<'f> Zsmalloc<'f> {
     /// The caller has the object pinned for as long as the slices live.
     #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
     unsafe fn object(&self, location: Location) -> (&mut [u8], &mut [u8]) {
-        let class = self.sizes.class(self.sizes.class_of(location.bytes()));
+        let class = self.sizes.class(self.class_at(location.place));
         // SAFETY: the caller's promise.
         unsafe { self.zspages.object(location.place, class, location.size.into()) }
     }
@@ -140,7 +163,7 @@ const HUGE: usize = 0;
 impl Pool for Zsmalloc<'_> {
     fn alloc(&self, size: Bytes) -> Result<Handle, AllocError> {
         check_size(size)?;
-        let mut class = self.lock(self.sizes.class_of(size));
+        let mut class = self.lock_for(size);
         let place = class.take_place().ok_or(AllocError::NoFrame)?;
         let location = Location { place, size: size.0 as u16 };
         let Some((handle, _pinned)) = self.handles.insert(location.to_word()) else {
@@ -153,7 +176,7 @@ impl Pool for Zsmalloc<'_> {
 
     fn free(&self, handle: Handle) -> Result<(), UnknownHandle> {
         let (pinned, location) = self.pin(handle)?;
-        let mut class = self.lock(self.sizes.class_of(location.bytes()));
+        let mut class = self.lock(self.class_at(location.place));
         self.handles.remove(handle.name, pinned);
         class.put_place(location.place);
         Ok(())
@@ -223,10 +246,11 @@ impl Pool for Zsmalloc<'_> {
         }
         self.handles.for_each(|name, word| {
             let location = Location::from_word(word);
-            let number = self.sizes.class_of(location.bytes());
-            match location.place {
-                Place::Slot(zspage, _) => assert_eq!(self.zspages.class_of(zspage), number),
-                Place::Frame(_) => held[number].add(1, 1),
+            let (own, number) =
+                (self.sizes.class_of(location.bytes()), self.class_at(location.place));
+            assert!(number == own || Some(number) == self.sizes.base_of(own), "{location:?}");
+            if number == HUGE {
+                held[HUGE].add(1, 1);
             }
             let known = self.lock(number).name_of(location.place);
             assert!(known.is_none_or(|known| known == name), "{name:?} is not {known:?}");

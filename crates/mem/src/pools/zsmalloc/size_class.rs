@@ -6,6 +6,10 @@
 //!
 //! Unlike the kernel's, a zspage is as many such chains in a row as may be: as its frames are taken
 //! one by one, that costs no frame, and there are fewer descriptors.
+//!
+//! Long chains make more classes, each with a frame that is not full, which small pools would feel.
+//! So a class that chains of up to [`BASE_CHAIN`] would not have begins as a part of the next one
+//! that they would: its first [`BEGINNERS`] objects go there.
 
 use core::ops::RangeInclusive;
 
@@ -19,6 +23,12 @@ pub(super) const CLASS_MIN: usize = 32;
 const SIZES: usize = (PAGE_BYTES - CLASS_MIN) / CLASS_STEP + 1;
 /// The longest chain of frames.
 pub const CHAIN_MAX: usize = 16;
+/// The chains that small pools begin with.
+const BASE_CHAIN: usize = 8;
+/// Objects that a class of longer chains gives away before it holds any. Between 12 and 32 the
+/// sizes of real heaps take no more frames than in chains of up to [`BASE_CHAIN`], at 30,000
+/// objects as at a million; with fewer, classes that hold little cost more than they save.
+pub(super) const BEGINNERS: u8 = 24;
 /// Classes after merging, at most: reached with chains of up to [`CHAIN_MAX`].
 pub(super) const CLASSES: usize = 192;
 /// Bytes at the end of a slot that hold the name of its object. The kernel's handles take eight.
@@ -55,6 +65,11 @@ impl SizeClass {
     const fn of(size: usize, chain: usize) -> Self {
         let objects = chain * PAGE_BYTES / size;
         Self { size: size as u16, objects: objects as u16, chain: chain as u8 }
+    }
+
+    /// Whether a class and the next larger one are one.
+    const fn merges_with(self, larger: Self) -> bool {
+        larger.chain == self.chain && larger.objects == self.objects
     }
 
     /// The same slots, in as many chains in a row as frames and slots allow.
@@ -101,6 +116,8 @@ pub(super) struct SizeClasses {
     count: usize,
     /// The class of each size before merging.
     class_of: [u8; SIZES],
+    /// Where the first objects of each class go; the class itself if they stay.
+    base: [u8; CLASSES],
 }
 
 impl SizeClasses {
@@ -108,17 +125,23 @@ impl SizeClasses {
     pub(super) const fn new(chain_max: usize) -> Self {
         assert!(chain_max >= 1 && chain_max <= CHAIN_MAX);
         let none = SizeClass { size: 0, objects: 0, chain: 0 };
-        let mut all = Self { classes: [none; CLASSES], count: 0, class_of: [0; SIZES] };
+        let mut all =
+            Self { classes: [none; CLASSES], count: 0, class_of: [0; SIZES], base: [0; CLASSES] };
+        let base_chain = if chain_max < BASE_CHAIN { chain_max } else { BASE_CHAIN };
+        let (mut last, mut last_base) = (none, none);
         let mut index = SIZES;
         while index > 0 {
             index -= 1;
-            let class = SizeClass::new(CLASS_MIN + index * CLASS_STEP, chain_max);
-            let merges = all.count > 0 && {
-                let larger = all.classes[all.count - 1];
-                larger.chain == class.chain && larger.objects == class.objects
-            };
-            if !merges {
-                all.classes[all.count] = class;
+            let size = CLASS_MIN + index * CLASS_STEP;
+            let (class, base) = (SizeClass::new(size, chain_max), SizeClass::new(size, base_chain));
+            let (is_new, is_base) = (!class.merges_with(last), !base.merges_with(last_base));
+            (last, last_base) = (class, base);
+            if is_new {
+                let number = all.count;
+                // Next to the huge class, whose slots are frames, a class begins by itself.
+                let is_alone = is_base || number == 0 || all.base[number - 1] == 0;
+                all.base[number] = if is_alone { number as u8 } else { all.base[number - 1] };
+                all.classes[number] = class;
                 all.count += 1;
             }
             all.class_of[index] = (all.count - 1) as u8;
@@ -141,6 +164,12 @@ impl SizeClasses {
         self.classes[number]
     }
 
+    /// Where the first [`BEGINNERS`] objects of a class go. `None` when they stay.
+    pub(super) fn base_of(&self, number: usize) -> Option<usize> {
+        let base = usize::from(self.base[number]);
+        (base != number).then_some(base)
+    }
+
     /// The number of the class for objects of `size`, which must be 1 to 4096. The name lies in
     /// the slot with the object, unless the class is huge.
     pub(super) fn class_of(&self, size: Bytes) -> usize {
@@ -156,6 +185,7 @@ impl SizeClasses {
 
 #[cfg(test)]
 mod tests {
+    use super::super::HUGE;
     use super::*;
 
     fn all_classes(chain_max: usize) -> Vec<SizeClass> {
@@ -169,6 +199,25 @@ mod tests {
         let reference = [(4, 69), (6, 94), (8, 119), (10, 141), (12, 159), (16, 192)];
         for (chain_max, distinct) in reference {
             assert_eq!(all_classes(chain_max).len(), distinct, "chains of up to {chain_max}");
+        }
+    }
+
+    #[test]
+    fn classes_of_longer_chains_begin_in_those_of_the_base() {
+        let base = all_classes(BASE_CHAIN).into_iter().map(|class| class.size);
+        let base: std::collections::HashSet<_> = base.collect();
+        for chain_max in 1..=CHAIN_MAX {
+            let classes = SizeClasses::new(chain_max);
+            let mut begun = 0;
+            for number in 0..classes.count() {
+                let size = classes.class(number).size;
+                let Some(first) = classes.base_of(number) else { continue };
+                assert!(!base.contains(&size) && first > HUGE && first < number, "{size}");
+                assert_eq!(classes.base_of(first), None, "{size}");
+                assert!(classes.class(first).size - size < 200, "{size}");
+                begun += 1;
+            }
+            assert_eq!(begun > 0, chain_max > BASE_CHAIN, "chains of up to {chain_max}");
         }
     }
 

@@ -149,8 +149,34 @@ fn long_chains_take_no_more_frames_than_short_ones_at_thirty_thousand_objects() 
     assert!(sixteen.0 < eight.0 && sixteen.1 < 1.025, "{eight:?} {sixteen:?}");
 }
 
-/// Sizes of a few classes: two slots across seams in a chain, many in a frame, and huge ones.
-const SIZES: [usize; 5] = [3836, 2700, 2196, 60, 4096];
+#[test]
+fn the_first_objects_of_a_class_of_long_chains_go_to_the_next_larger() {
+    let frames = sixteen_mib();
+    let mut pair = Pair::<Chains<16>>::new(&frames);
+    let counts = |pair: &Pair<'_, Chains<16>>| {
+        let mut counts = Vec::new();
+        pair.pool.classes(&mut |class| counts.push((class.size.0, class.obj_used)));
+        counts
+    };
+    for turn in 0..2 {
+        let first = usize::from(BEGINNERS);
+        for stored in 1..=2 * first {
+            assert!(pair.store(Bytes(2196)));
+            let own = [(2224, first), (2208, stored.saturating_sub(first))];
+            let expected = if stored > first { &own[..] } else { &[(2224, stored)] };
+            assert_eq!(counts(&pair), expected, "turn {turn}");
+        }
+        pair.check();
+        // The class begins again when it holds nothing.
+        (0..2 * first).for_each(|_| pair.free(0));
+        pair.check();
+    }
+    pair.finish();
+}
+
+/// Sizes of a few classes that begin by themselves: two slots across seams in a chain, many in a
+/// frame, and huge ones.
+const SIZES: [usize; 5] = [3836, 2700, 2268, 60, 4096];
 
 /// Stores objects and frees some of them, by chance.
 fn churned<'f, K: Kind>(frames: &'f FrameAllocator, seed: &mut u32) -> Pair<'f, K> {

@@ -182,6 +182,9 @@ impl Locked<'_, '_> {
         let in_use = &self.get(zspage).in_use;
         in_use.set(in_use.get() - 1);
         self.lists.held.objects -= 1;
+        if self.lists.held.objects == 0 {
+            self.lists.given_away = 0;
+        }
         self.drop_frames(zspage, slot);
     }
 
