@@ -13,6 +13,9 @@ SYSTEM_TESTS := coldpress-tests
 # In the names of system tests that may run beside others: a program and its service thread share
 # one processor, so two programs take no longer than one.
 BESIDE := gives_the_same
+# What of `mem` runs under miri: the slab, and one pool of each kind.
+MIRI_TESTS := slab:: \
+	$(addprefix pools::tests::,segment xvmalloc_alone xcfmalloc_of_2 zsmalloc_of_16)
 # What `make fuzz` runs, each for so long.
 FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
@@ -55,14 +58,15 @@ system: build ## real programs within a budget
 		--skip $(BESIDE)
 
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom \
-		cargo test --locked --release --package coldpress-mem --package coldpress-zswap --lib loom
+	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \
+		cargo test --locked --release --package coldpress-mem --features verify --lib loom && \
+		cargo test --locked --release --package coldpress-zswap --lib loom
 
-miri: bootstrap ## the slab and the double word under miri (many minutes); needs a nightly with it
+miri: bootstrap ## slab, pools and the double word under miri (many minutes); needs a nightly
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
 		export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri; \
 		cargo +nightly miri test --locked --package coldpress-sys --lib pair && \
-		cargo +nightly miri test --locked --package coldpress-mem --lib slab::; \
+		cargo +nightly miri test --locked --package coldpress-mem --lib -- $(MIRI_TESTS); \
 	else \
 		echo "skipped: no miri; rustup +nightly component add miri rust-src"; \
 	fi

@@ -145,19 +145,21 @@ impl Tables {
     /// The block of a frame.
     #[inline]
     pub(super) fn block_of(&self, frame: u32) -> &Block {
-        &self.blocks()[frame as usize / FRAMES_PER_BLOCK]
+        let index = frame as usize / FRAMES_PER_BLOCK;
+        assert!(index < self.blocks, "frame {frame} is in the span");
+        // SAFETY: as in `blocks`, of which this is one.
+        unsafe { self.span.base().cast::<Block>().add(index).as_ref() }
     }
 
     #[inline]
     fn word(&self, frame: u32) -> &AtomicU64 {
-        let count = self.blocks * FRAMES_PER_BLOCK;
-        // SAFETY: behind the blocks, from a page boundary on, the span has this many words; they
-        // are zero or what was stored there, and atomic.
-        let words: &[AtomicU64] = unsafe {
-            let start = self.span.base().add(self.descriptors.0);
-            slice::from_raw_parts(start.as_ptr().cast(), count)
-        };
-        &words[frame as usize]
+        assert!((frame as usize) < self.blocks * FRAMES_PER_BLOCK, "frame {frame} is in the span");
+        // SAFETY: behind the blocks, from a page boundary on, the span has a word for each frame;
+        // it is zero or what was stored there, and atomic.
+        unsafe {
+            let start = self.span.base().add(self.descriptors.0).cast::<AtomicU64>();
+            start.add(frame as usize).as_ref()
+        }
     }
 
     /// A frame's descriptor.

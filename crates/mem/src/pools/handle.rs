@@ -9,7 +9,12 @@
 #![forbid(unsafe_code)]
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32 as Counter, Ordering};
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU32;
 
 /// Whether a pool refuses every handle that is not one of its objects, and not only those whose
 /// name is not in use: in debug builds, and with the feature `verify`. It costs four bytes in each
@@ -67,9 +72,14 @@ pub(super) struct Name(pub(super) u32);
 pub(super) struct Stamp([AtomicU32; STAMP_NUMBERS]);
 
 /// Stamps given. Zero is that of [`Handle::new`]; after 2^32 - 1 more they repeat.
-static GIVEN: AtomicU32 = AtomicU32::new(0);
+static GIVEN: Counter = Counter::new(0);
 
 impl Stamp {
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Self(core::array::from_fn(|_| AtomicU32::new(0)))
+    }
+
     /// A handle of `name` that no other is equal to. The name has this stamp from now on.
     pub(super) fn give(&self, name: Name) -> Handle {
         let stamp = self.0.each_ref().map(|kept| {

@@ -252,10 +252,9 @@ impl<'f> HandleTable<'f> {
         let leaf = self.leaf_in(entry).as_ptr();
         // SAFETY: a leaf lies there (invariant 1), which is given back after its lock was passed,
         // and not with a used word in it. These fields are atomic, and no others are looked at.
-        let (carved, words, stamps) = unsafe { (&(*leaf).carved, &(*leaf).words, &(*leaf).stamps) };
-        let index = usize::from(slot);
+        let (carved, place) = unsafe { (&(*leaf).carved, place_in(leaf, slot)) };
         // Acquire pairs with the Release in `insert`: the word is there.
-        (slot < carved.load(Ordering::Acquire)).then(|| (&words[index], &stamps[index]))
+        (slot < carved.load(Ordering::Acquire)).then_some(place)
     }
 
     /// Makes a leaf with all slots free and lists it.
@@ -391,10 +390,8 @@ impl<'f> HandleTable<'f> {
     }
 
     fn place<'n>(&self, names: &'n Names, number: u32, slot: u16) -> (&'n AtomicU64, &'n Stamp) {
-        let leaf = self.leaf(names, number).as_ptr();
         // SAFETY: as in `head`; nobody has a mutable reference to words and stamps.
-        let (words, stamps) = unsafe { (&(*leaf).words, &(*leaf).stamps) };
-        (&words[usize::from(slot)], &stamps[usize::from(slot)])
+        unsafe { place_in(self.leaf(names, number).as_ptr(), slot) }
     }
 
     fn word<'n>(&self, names: &'n Names, number: u32, slot: u16) -> &'n AtomicU64 {
@@ -435,6 +432,17 @@ impl Drop for HandleTable<'_> {
             }
         }
     }
+}
+
+/// Word and stamp of a slot.
+///
+/// # Safety
+/// A leaf lies there as long as the references live.
+#[inline]
+unsafe fn place_in<'n>(leaf: *const Leaf, slot: u16) -> (&'n AtomicU64, &'n Stamp) {
+    let slot = usize::from(slot);
+    // SAFETY: the caller's promise; words and stamps are atomic, and any bytes are one.
+    unsafe { (&(*leaf).words[slot], &(*leaf).stamps[slot]) }
 }
 
 /// The name of a slot of a leaf. One is added so that none is zero; slots stop short of their last

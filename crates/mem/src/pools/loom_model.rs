@@ -1,12 +1,16 @@
-//! Risk guarded: an object read while another thread moves or frees it, or found in a leaf that is
-//! gone, in some order of their loads and stores.
+//! Risk guarded: an object read while another thread moves or frees it, found in a leaf that is
+//! gone, or reached by the handle of the one before it, in some order of their loads and stores.
 //!
-//! The code under test is that of pins; the rest of a pool is the model's, as small as may be: a
-//! leaf with one word, an object, two places for it, and the lock that movers and freers take.
+//! The code under test is that of pins and stamps; the rest of a pool is the model's, as small as
+//! may be: a leaf with one word, an object, two places for it, and the lock that movers and freers
+//! take.
 //! Whatever a pool does to bytes is done to cells, which the checker watches. Only readers wait for
 //! a pin: of several that wait the checker tries every number of turns. Whoever else finds one set
 //! gives up, as one would who comes later.
 
+#[path = "handle.rs"]
+#[expect(dead_code, unreachable_pub, reason = "the model uses a part")]
+mod handle;
 #[path = "pin.rs"]
 mod pin;
 
@@ -18,6 +22,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64};
 use loom::thread;
 
+use handle::{Handle, Name, Stamp};
 use pin::{Pinned, Pins};
 
 /// The contents of the object, of what is written to it, and of what others put into its place.
@@ -25,8 +30,9 @@ const OLD: u32 = 1;
 const NEW: u32 = 2;
 const FOREIGN: u32 = 3;
 
-/// The number of the leaf.
+/// The number of the leaf, and the name of its only word.
 const LEAF: u32 = 0;
+const NAME: Name = Name(1);
 
 struct Pool {
     pins: Pins,
@@ -35,6 +41,9 @@ struct Pool {
     /// The memory of the leaf, beside its word: others write to it when it was given back.
     leaf: UnsafeCell<()>,
     word: AtomicU64,
+    stamp: Stamp,
+    /// The handle of the first object.
+    first: Handle,
     places: [UnsafeCell<u32>; 2],
     structure: SpinLock<()>,
 }
@@ -53,7 +62,11 @@ fn place_of(pinned: &Pinned<'_>) -> usize {
 
 impl Pool {
     fn new() -> Arc<Self> {
+        let stamp = Stamp::new();
+        let first = stamp.give(NAME);
         Arc::new(Self {
+            stamp,
+            first,
             pins: Pins::new(),
             entry: AtomicBool::new(true),
             leaf: UnsafeCell::new(()),
@@ -95,6 +108,18 @@ impl Pool {
         Some(self.get(place_of(&pinned)))
     }
 
+    /// The word of a handle, as in the table.
+    fn get_of(&self, handle: Handle) -> Option<u64> {
+        self.pins
+            .get(LEAF, || pin::value_of(self.find()?).filter(|_| self.stamp.handle(NAME) == handle))
+    }
+
+    /// What the object of a handle is, as in the table.
+    fn read_of(&self, handle: Handle) -> Option<u32> {
+        let pinned = self.pins.pin(LEAF, || self.find())?;
+        (self.stamp.handle(NAME) == handle).then(|| self.get(place_of(&pinned)))
+    }
+
     fn write(&self) {
         if let Some(pinned) = self.try_pin() {
             self.put(place_of(&pinned), NEW);
@@ -134,11 +159,16 @@ impl Pool {
         });
     }
 
-    /// Frees the object, and gives its name to another one.
+    /// Frees the object, and gives its name to another one, in another place.
     fn replace(&self) {
         self.free_with(|pool, place| {
-            let _pinned = Pinned::begin(&pool.word, word_of(1 - place));
+            let handle = pool.stamp.give(NAME);
+            assert_ne!(handle, pool.first);
+            let pinned = Pinned::begin(&pool.word, word_of(1 - place));
             pool.put(1 - place, NEW);
+            drop(pinned);
+            let word = pool.get_of(handle);
+            assert!(word.is_some_and(|word| word >> 32 == 1 - place as u64));
         });
     }
 }
@@ -205,6 +235,21 @@ fn a_reader_meets_a_writer_and_a_mover() {
 #[test]
 fn a_reader_meets_a_mover_and_who_gives_the_name_away() {
     check([reads_any, Pool::relocate, Pool::replace]);
+}
+
+fn reads_the_first(pool: &Pool) {
+    assert!(matches!(pool.read_of(pool.first), None | Some(OLD)));
+}
+
+fn asks_the_first(pool: &Pool) {
+    // The first lies in the first place.
+    assert!(pool.get_of(pool.first).is_none_or(|word| word == word_of(0)));
+}
+
+#[test]
+fn a_handle_outlives_its_object() {
+    assert!(handle::CHECKS_HANDLES, "the model is of a table with stamps");
+    check([reads_the_first, asks_the_first, Pool::replace]);
 }
 
 #[test]

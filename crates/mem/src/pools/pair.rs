@@ -77,6 +77,11 @@ pub(super) fn sixteen_mib() -> FrameAllocator {
     frames
 }
 
+/// So many of something, or a few: miri takes a millisecond for what else takes a microsecond.
+pub(super) const fn many(count: usize) -> usize {
+    if cfg!(miri) { count.div_ceil(50) } else { count }
+}
+
 /// Twelve blocks, of which two are core and three more can be added.
 pub(super) fn two_zones() -> FrameAllocator {
     let frames = FrameAllocator::new();
@@ -92,10 +97,17 @@ pub(super) fn room_for<K: Kind>() -> FrameAllocator {
     if K::MOVES { two_zones() } else { sixteen_mib() }
 }
 
+/// Contents repeat after so many bytes. Under miri, where making them takes long, that is a prime:
+/// what lies a block or a frame aside is seen to be something else.
+const CONTENTS: usize = if cfg!(miri) { 61 } else { PAGE_BYTES };
+
 /// Bytes that differ between objects and along each object.
 pub(super) fn contents(seed: u32, size: Bytes) -> Vec<u8> {
     let words = (0..).map(|index: u32| (seed ^ index).wrapping_mul(0x9e37_79b1).rotate_left(11));
-    words.flat_map(u32::to_ne_bytes).take(size.0).collect()
+    let turn: Vec<_> = words.flat_map(u32::to_ne_bytes).take(size.0.min(CONTENTS)).collect();
+    let mut bytes = turn.repeat(size.0.div_ceil(CONTENTS));
+    bytes.truncate(size.0);
+    bytes
 }
 
 /// Expects that a pool knows nothing of a handle, and is left as it was.

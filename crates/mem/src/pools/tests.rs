@@ -20,7 +20,7 @@ macro_rules! suite {
             use super::*;
 
             proptest! {
-                #![proptest_config(ProptestConfig::with_cases(32))]
+                #![proptest_config(ProptestConfig::with_cases(many(32) as u32))]
 
                 #[test]
                 fn agrees_with_a_map(steps in steps()) {
@@ -39,6 +39,7 @@ macro_rules! suite {
             }
 
             #[test]
+            #[cfg_attr(miri, ignore = "fills all frames many times")]
             fn running_out_of_frames_at_any_point_loses_and_leaks_nothing() {
                 running_out::<$kind>();
             }
@@ -54,6 +55,7 @@ macro_rules! suite {
             }
 
             #[test]
+            #[cfg_attr(miri, ignore = "needs thousands of objects")]
             fn objects_survive_the_way_to_other_blocks() {
                 moving_frames::<$kind>();
             }
@@ -64,6 +66,7 @@ macro_rules! suite {
             }
 
             #[test]
+            #[cfg_attr(miri, ignore = "fills all frames many times")]
             fn compacting_without_frames_at_any_point_loses_nothing() {
                 compacting_without_frames::<$kind>();
             }
@@ -86,9 +89,13 @@ macro_rules! suite {
     )+ };
 }
 
+/// Bytes that stand for operations.
+const LENGTH: usize = if cfg!(miri) { 30 } else { 150 };
+
 /// Operations that any bytes stand for.
 fn steps() -> impl Strategy<Value = Vec<operations::Step>> {
-    prop::collection::vec(any::<u8>(), 1..150).prop_map(|bytes| operations::steps(&bytes).collect())
+    prop::collection::vec(any::<u8>(), 1..LENGTH)
+        .prop_map(|bytes| operations::steps(&bytes).collect())
 }
 
 suite! {
@@ -105,7 +112,8 @@ suite! {
 fn every_size<K: Kind>() {
     let frames = sixteen_mib();
     let mut pair = Pair::<K>::new(&frames);
-    for size in (1..=4096).step_by(3).chain(1..50).chain(4080..=4096) {
+    let sizes = (1..=4096).step_by(3).chain(1..50).chain(4080..=4096);
+    for size in sizes.step_by(if cfg!(miri) { 97 } else { 1 }) {
         assert!(pair.store(Bytes(size)));
     }
     pair.check();
@@ -158,9 +166,9 @@ fn running_out<K: Kind>() {
 fn dropping<K: Kind>() {
     let frames = sixteen_mib();
     let mut pair = Pair::<K>::new(&frames);
-    (1..1000).for_each(|index| assert!(pair.store(Bytes(index * 4))));
+    (1..many(1000)).for_each(|index| assert!(pair.store(Bytes(index * 4))));
     // The first leaf goes, so that its number is free while a later one is in use.
-    (0..600).for_each(|_| pair.free(0));
+    (0..many(600)).for_each(|_| pair.free(0));
     drop(pair.pool);
     assert_eq!(frames.frames_used(), PageCount(0));
 }
@@ -184,7 +192,7 @@ fn bad_handles<K: Kind>() {
     refuses(&pool, handle);
     refuses(&pool, foreign);
     // The name is given again, many times: the old handle must not reach the new object.
-    for _ in 0..600 {
+    for _ in 0..many(600) {
         let again = pool.alloc(Bytes(77)).unwrap();
         assert_eq!(again.name(), handle.name());
         if CHECKS_HANDLES {
@@ -249,7 +257,7 @@ fn with_holes<'f, K: Kind>(frames: &'f FrameAllocator, count: usize) -> Pair<'f,
 
 fn compacting<K: Kind>() {
     let frames = room_for::<K>();
-    let mut pair = with_holes::<K>(&frames, 4000);
+    let mut pair = with_holes::<K>(&frames, if cfg!(miri) { 20 } else { 4000 });
     let before = pair.pool.stats();
     let mut done = Compacted::default();
     for _ in 0..10_000 {
@@ -263,7 +271,7 @@ fn compacting<K: Kind>() {
     pair.check();
     let after = pair.pool.stats();
     assert_eq!(before.frames - after.frames, done.freed);
-    if K::MOVES {
+    if K::MOVES && !cfg!(miri) {
         // A quarter of the objects is left, in not much more than a quarter of the frames. Zspages
         // of one frame take 1.31 when full: objects above half a frame have one each.
         assert!(after.frames.bytes().0 * 10 < after.bytes_stored.0 * 14, "{before:?} {after:?}");
@@ -285,7 +293,7 @@ fn compacting_without_frames<K: Kind>() {
 
 fn classes_add_up<K: Kind>() {
     let frames = room_for::<K>();
-    let pair = with_holes::<K>(&frames, 1000);
+    let pair = with_holes::<K>(&frames, many(1000));
     let stats = pair.pool.stats();
     let (mut used, mut pages, mut last) = (0, PageCount(0), Bytes(usize::MAX));
     pair.pool.classes(&mut |class| {
@@ -298,11 +306,11 @@ fn classes_add_up<K: Kind>() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(many(64) as u32))]
 
     /// What the fuzzer runs.
     #[test]
-    fn any_bytes_are_operations(bytes in prop::collection::vec(any::<u8>(), 0..150)) {
+    fn any_bytes_are_operations(bytes in prop::collection::vec(any::<u8>(), 0..LENGTH)) {
         operations::run_bytes(&bytes);
     }
 }

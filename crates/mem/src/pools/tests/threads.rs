@@ -12,7 +12,7 @@ use coldpress_sys::page::BLOCK_BYTES;
 use super::*;
 
 const THREADS: u32 = 3;
-const STEPS: usize = 1000;
+const STEPS: usize = many(1000);
 
 /// An object, and what its contents follow from.
 #[derive(Clone, Copy)]
@@ -119,11 +119,11 @@ fn stir<K: Kind>(world: &World<'_, '_, K>, seed: u32) {
 /// Several threads in one pool; everything is there afterwards, and everything goes.
 pub(super) fn several_threads<K: Kind>() {
     let mut migrations = 0;
-    for seed in (1..=3).map(|turn| turn * 1000) {
+    for seed in (1..=many(3) as u32).map(|turn| turn * 1000) {
         let frames = room_for::<K>();
         let mut pool = K::make(&frames);
         let mut random = Random(seed);
-        let common = (0..50).map(|_| store(&pool, &mut random).unwrap()).collect();
+        let common = (0..many(50)).map(|_| store(&pool, &mut random).unwrap()).collect();
         let working = AtomicUsize::new(THREADS as usize);
         let world =
             World::<K> { pool: &pool, frames: &frames, given: Mutex::default(), common, working };
@@ -150,13 +150,14 @@ pub(super) fn several_threads<K: Kind>() {
         assert_eq!(frames.frames_used(), PageCount(0), "seed {seed}");
         migrations += frames.stats().zone(Mobility::EasyReclaim).migrations;
     }
-    assert_eq!(migrations > 0, K::MOVES);
+    // How many depends on who runs when; that frames are moved at all, `moving_frames` expects.
+    assert!(K::MOVES || migrations == 0);
 }
 
 /// Objects are stored, moved and freed all around one that is being read.
 pub(super) fn reading<K: Kind>() {
     let frames = room_for::<K>();
-    let mut pair = with_holes::<K>(&frames, 1000);
+    let mut pair = with_holes::<K>(&frames, many(1000));
     for which in (0..pair.held.len()).step_by(30) {
         let (handle, _) = pair.held[which];
         let expected = pair.pool.read(handle, <[u8]>::to_vec).unwrap();
@@ -167,7 +168,7 @@ pub(super) fn reading<K: Kind>() {
             pair.pool.shrink_frames(Bytes(frames.online().0 - BLOCK_BYTES));
             // What was let go of is written over.
             let new = (0..).map_while(|size| pair.pool.alloc(Bytes(size * 19 % 4096 + 1)).ok());
-            let new: Vec<_> = new.collect();
+            let new: Vec<_> = new.take(if cfg!(miri) { 20 } else { usize::MAX }).collect();
             for handle in &new {
                 let size = pair.pool.size(*handle).unwrap().0;
                 pair.pool.write(*handle, &vec![0xee; size]).unwrap();
