@@ -12,8 +12,9 @@
 //!    number, or `NONE` at the end of that chain. Entries from `numbers` on are undefined.
 //! 2. A leaf is listed exactly when it has room. It is live exactly when it holds a used word.
 //! 3. The low 15 bits of a word are the size of its object; it is used when they are not zero.
-//!    Slots below a leaf's `carved` are used or chained from its `free`, each once; the rest is
-//!    undefined.
+//!    Slots that are not used are chained from a leaf's `free`, each once: above its low 16 bits a
+//!    word holds the distance to the next slot of the chain, less one. So a leaf of zeros is a
+//!    chain of all slots.
 //! 4. Directories, entries, heads of leaves and unused words change under the lock of the names
 //!    only. Relaxed loads and stores of them are made by who has it; those who look a handle up see
 //!    what was stored by the Release that let them in, or by the lock of the leaf that was passed.
@@ -22,7 +23,7 @@ mod check;
 
 use core::mem::{self, offset_of, size_of};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
@@ -47,7 +48,7 @@ pub(super) const NAME_BITS: u32 = SLOT_BITS + (DIRECTORIES * ENTRIES).ilog2();
 /// No leaf, in a link or in the chain of free numbers; no frame, in the root.
 const NONE: u32 = u32::MAX;
 /// No slot, in a chain.
-const END: u16 = u16::MAX;
+const END: u16 = SLOTS as u16;
 /// Marks a directory entry that holds a free leaf number; frame numbers stay below 2^24.
 const FREE_NUMBER: u32 = 1 << 31;
 
@@ -63,8 +64,6 @@ struct Head {
 #[repr(C)]
 struct Leaf {
     head: Head,
-    /// Slots ever used.
-    carved: AtomicU16,
     words: [AtomicU64; SLOTS],
     stamps: [Stamp; SLOTS],
 }
@@ -133,25 +132,17 @@ impl<'f> HandleTable<'f> {
             self.add_leaf(names)?;
         }
         let number = names.with_room;
-        let head = self.head(names, number);
-        head.used += 1;
-        let (free, is_full) = (head.free, usize::from(head.used) == SLOTS);
-        // Relaxed, here and below: changed under the lock of the names.
-        let is_new = free == END;
-        let slot = if is_new { self.carved(names, number).load(Ordering::Relaxed) } else { free };
+        let slot = self.head(names, number).free;
         let (place, stamp) = self.place(names, number, slot);
         // SAFETY: the word is used from here on, and its leaf is not given back before.
         let place = unsafe { &*ptr::from_ref(place) };
         let handle = stamp.give(name_of(number, slot));
-        if !is_new {
-            self.head(names, number).free = (place.load(Ordering::Relaxed) >> 16) as u16;
-        }
+        // Relaxed: changed under the lock of the names.
+        let free = next_slot(slot, place.load(Ordering::Relaxed));
+        let head = self.head(names, number);
+        (head.used, head.free) = (head.used + 1, free);
         let pinned = Pinned::begin(place, word);
-        if is_new {
-            // Release pairs with the Acquire in `find`: the word is there.
-            self.carved(names, number).store(slot + 1, Ordering::Release);
-        }
-        if is_full {
+        if free == END {
             self.unlist(names, number);
         }
         names.objects += 1;
@@ -220,7 +211,7 @@ impl<'f> HandleTable<'f> {
         let used = usize::from(head.used);
         let next = mem::replace(&mut head.free, slot);
         // Relaxed: it is unused from here on.
-        pinned.into_word().store(u64::from(next) << 16, Ordering::Relaxed);
+        pinned.into_word().store(link_to(slot, next), Ordering::Relaxed);
         if used == SLOTS - 1 {
             self.list(names, number);
         }
@@ -230,7 +221,7 @@ impl<'f> HandleTable<'f> {
         }
     }
 
-    /// Word and stamp of a slot of leaf `number`. `None` when there is none, or it was never used.
+    /// Word and stamp of a slot of leaf `number`. `None` when there is no such leaf.
     ///
     /// # Safety
     /// The caller holds the lock of the leaf in `pins`, or has the word pinned, and uses word and
@@ -244,33 +235,28 @@ impl<'f> HandleTable<'f> {
         // SAFETY: the number is below `numbers`. Directories are given back after the lock of the
         // leaf was passed.
         let entry = unsafe { self.entry_address(number).as_ref() };
-        // Acquire pairs with the Release in `add_leaf`: the leaf is seen without a carved slot.
+        // Acquire pairs with the Release in `add_leaf`: the leaf is seen with no word in use.
         let entry = entry.load(Ordering::Acquire);
         if entry & FREE_NUMBER != 0 {
             return None;
         }
         let leaf = self.leaf_in(entry).as_ptr();
         // SAFETY: a leaf lies there (invariant 1), which is given back after its lock was passed,
-        // and not with a used word in it. These fields are atomic, and no others are looked at.
-        let (carved, place) = unsafe { (&(*leaf).carved, place_in(leaf, slot)) };
-        // Acquire pairs with the Release in `insert`: the word is there.
-        (slot < carved.load(Ordering::Acquire)).then_some(place)
+        // and not with a used word in it.
+        Some(unsafe { place_in(leaf, slot) })
     }
 
     /// Makes a leaf with all slots free and lists it.
     fn add_leaf(&self, names: &mut Names) -> Option<()> {
-        let frame = self.frames.alloc(Mobility::Core).ok()?;
+        let frame = self.frames.alloc_zeroed(Mobility::Core).ok()?;
         let Some(number) = self.free_number(names) else {
             // SAFETY: the frame was just handed to us and nothing refers to it.
             unsafe { self.frames.free(frame) };
             return None;
         };
         let leaf = self.leaf_in(frame.index()).as_ptr();
-        // SAFETY: the frame was just handed to us. Any bytes are valid words.
-        unsafe {
-            (&raw mut (*leaf).head).write(Head { used: 0, free: END, next: NONE, prev: NONE });
-            (&raw mut (*leaf).carved).write(AtomicU16::new(0));
-        }
+        // SAFETY: the frame was just handed to us. Zeros are a chain of all slots.
+        unsafe { (&raw mut (*leaf).head).write(Head { used: 0, free: 0, next: NONE, prev: NONE }) };
         // Release, here and below, pairs with the Acquire in `find`.
         self.entry(names, number).store(frame.index(), Ordering::Release);
         if number == self.numbers.load(Ordering::Relaxed) {
@@ -384,11 +370,6 @@ impl<'f> HandleTable<'f> {
         unsafe { &mut (*self.leaf(names, number).as_ptr()).head }
     }
 
-    fn carved<'n>(&self, names: &'n Names, number: u32) -> &'n AtomicU16 {
-        // SAFETY: as in `head`; nobody has a mutable reference to this field.
-        unsafe { &(*self.leaf(names, number).as_ptr()).carved }
-    }
-
     fn place<'n>(&self, names: &'n Names, number: u32, slot: u16) -> (&'n AtomicU64, &'n Stamp) {
         // SAFETY: as in `head`; nobody has a mutable reference to words and stamps.
         unsafe { place_in(self.leaf(names, number).as_ptr(), slot) }
@@ -409,8 +390,8 @@ impl<'f> HandleTable<'f> {
     pub(super) fn for_each(&self, mut f: impl FnMut(Name, u64)) {
         let names = &*self.names.lock();
         for number in self.live(names) {
-            for slot in 0..self.carved(names, number).load(Ordering::Relaxed) {
-                // Acquire pairs with the Release in `insert` and in the drop of the last pin.
+            for slot in 0..END {
+                // Acquire pairs with the Release in the begin of a pin and in the drop of the last.
                 let word = self.word(names, number, slot).load(Ordering::Acquire) & !PIN;
                 if word & SIZE_MASK != 0 {
                     f(name_of(number, slot), word);
@@ -456,6 +437,16 @@ fn name_of(number: u32, slot: u16) -> Name {
 fn parts_of(name: Name) -> Option<(u32, u16)> {
     let slot = (name.0 & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
     ((slot as usize) < SLOTS).then_some((name.0 >> SLOT_BITS, slot as u16))
+}
+
+/// The slot behind another one in the chain, by the word of that one.
+fn next_slot(slot: u16, word: u64) -> u16 {
+    slot.wrapping_add((word >> 16) as u16).wrapping_add(1)
+}
+
+/// The word of a slot that is not used and has another one behind it in the chain.
+fn link_to(slot: u16, next: u16) -> u64 {
+    u64::from(next.wrapping_sub(slot).wrapping_sub(1)) << 16
 }
 
 /// The size of the object of a word.

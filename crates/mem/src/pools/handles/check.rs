@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use coldpress_sys::Bytes;
 
-use super::{END, FREE_NUMBER, HandleTable, NONE, Names, SLOTS, size_of_word};
+use super::{END, FREE_NUMBER, HandleTable, NONE, Names, SLOTS, next_slot, size_of_word};
 use crate::pools::pin::SIZE_MASK;
 
 impl HandleTable<'_> {
@@ -29,8 +29,7 @@ impl HandleTable<'_> {
             }
             let (chained, used) = (self.check_chain(names, number), self.head(names, number).used);
             assert!(used > 0, "leaf {number} is empty and was not given back");
-            let carved = self.carved(names, number).load(Ordering::Relaxed);
-            assert_eq!(used + chained, carved, "leaf {number} lost slots");
+            assert_eq!(used + chained, END, "leaf {number} lost slots");
             leaves += 1;
             with_room += usize::from(usize::from(used) < SLOTS);
         }
@@ -63,14 +62,13 @@ impl HandleTable<'_> {
     /// Follows the chain of free slots of a leaf and returns its length.
     fn check_chain(&self, names: &mut Names, number: u32) -> u16 {
         let (mut slot, mut count) = (self.head(names, number).free, 0);
-        let carved = self.carved(names, number).load(Ordering::Relaxed);
         while slot != END {
-            assert!(slot < carved, "the chain leaves the carved slots");
+            assert!(slot < END, "the chain leaves the leaf");
             let word = self.word(names, number, slot).load(Ordering::Relaxed);
             assert!(word & SIZE_MASK == 0, "a chained slot is in use");
             count += 1;
-            assert!(count <= carved, "the chain is a ring");
-            slot = (word >> 16) as u16;
+            assert!(count <= END, "the chain is a ring");
+            slot = next_slot(slot, word);
         }
         count
     }
