@@ -1,6 +1,7 @@
 //! `coldpress bench zswap`: the table of the reference again. Jobs like those of a compiler, so
 //! many at a time, need more and more memory and have the same: over a swap file, over the kernel's
-//! zswap, and over coldpress, with compression and without.
+//! zswap, and over coldpress, with compression and without. Then what zswap and its pool add to
+//! what the codec takes for a page.
 //!
 //! 1. All have the same memory in all: of zswap, the limit of its cgroup and its pool together.
 //! 2. Contestants take turns, and another one starts each round.
@@ -13,9 +14,13 @@ mod figures;
 pub(super) mod options;
 mod tables;
 
+use coldpress_bench::codecs::pages::Pages;
 use coldpress_bench::codecs::sealing;
+use coldpress_bench::pools::Kind;
 use coldpress_bench::report::Report;
 use coldpress_bench::ticks::Stopwatch;
+use coldpress_bench::zswap;
+use coldpress_codec::CodecId;
 use coldpress_sys::Bytes;
 use serde_json::json;
 
@@ -29,6 +34,9 @@ use options::ZswapArgs;
 
 /// What LZ4 makes of a page of a job.
 const SEALED: Bytes = Bytes(1640);
+/// Pages of text that zswap and the codec alone store and load, and how often.
+const PAGES: usize = 8192;
+const ROUNDS: usize = 5;
 
 /// What a run of all benchmarks has time for.
 pub(super) fn modest() -> ZswapArgs {
@@ -39,11 +47,17 @@ pub(super) fn modest() -> ZswapArgs {
 pub(super) fn measure(launcher: &Launcher, args: &ZswapArgs) -> Result<Report> {
     let contest = Contest::new(launcher, args)?;
     let (blocks, missing) = contest.hold()?;
-    let sealing = sealing::measure(SEALED, &Stopwatch::learn())
+    let watch = Stopwatch::learn();
+    let pages = Pages::text(if args.quick { PAGES / 64 } else { PAGES }).test;
+    let beside =
+        zswap::measure(&pages, CodecId::Lz4, Kind::Zsmalloc16, ROUNDS, &watch).map_err(failed)?;
+    let (beside_table, beside_goals) = zswap::table(&beside);
+    let sealing = sealing::measure(SEALED, &watch)
         .map_err(|error| failed(format!("nothing can be encrypted: {error}")))?
         .ok_or_else(|| failed("an encrypted object came back wrong".to_owned()))?;
     let share = tables::Share::new(&blocks, &sealing);
-    let goals = tables::goals(&blocks, &share);
+    let mut goals = tables::goals(&blocks, &share);
+    goals.extend(beside_goals);
     let plan = &contest.plan;
     let mut about = about(plan);
     for text in &missing {
@@ -58,9 +72,10 @@ pub(super) fn measure(launcher: &Launcher, args: &ZswapArgs) -> Result<Report> {
         "rounds": plan.rounds,
         "missing": missing,
         "encryption": share.json(),
+        "beside_codec": beside.iter().map(zswap::Found::numbers).collect::<Vec<_>>(),
         "blocks": blocks.iter().map(figures::Block::json).collect::<Vec<_>>(),
     });
-    let tables = vec![tables::table(&blocks)];
+    let tables = vec![tables::table(&blocks), beside_table];
     Ok(Report { name: "zswap", about, tables, goals, numbers })
 }
 
