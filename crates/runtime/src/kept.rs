@@ -26,6 +26,8 @@ use crate::tally::Counter;
 /// Copies are kept while no more than this part of the slots is used, in per cent: the disk should
 /// not be full of them.
 const SLOTS_USED_MAX_PERCENT: usize = 75;
+/// Copies dropped at a time when there are too many, as a fault may be waiting: some six slots.
+const DROPPED_TOGETHER: usize = 256;
 
 /// Fingerprints of pages whose copies are kept.
 #[derive(Debug)]
@@ -80,12 +82,16 @@ impl Manager {
         }
     }
 
-    /// Drops all copies when many slots are used, and keeps no more until some are free again.
+    /// Drops some copies when many slots are used, and keeps no more until some are free again.
     pub(crate) fn look_at_kept(&mut self, slots_used: SlotCount) {
         let most = self.away.kept.slots_max.0 as usize * SLOTS_USED_MAX_PERCENT / 100;
         self.away.kept.is_full = slots_used.0 as usize > most;
         if self.away.kept.is_full {
-            self.drop_kept(PageNumber(0)..PageNumber(usize::MAX));
+            for _ in 0..DROPPED_TOGETHER {
+                let first = self.away.kept.fingerprints.first_key_value();
+                let Some(page) = first.map(|(page, _)| *page) else { return };
+                self.drop_kept(page..page.plus(1));
+            }
         }
     }
 }
