@@ -1,6 +1,7 @@
 //! Risk: a system call that meets a page which is away comes back short, with EFAULT, or having
 //! eaten a message, a count or a tick; and the thread that brings pages back sits on another CPU
-//! than the program, which makes each fault several times as dear.
+//! than the program, which makes each fault several times as dear; or what the program starts is
+//! bound to the processor that a thread of it was kept on.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +10,7 @@ use coldpress_tests::harness::{Job, Run};
 
 const SYSCALLS: &str = env!("CARGO_BIN_EXE_syscalls");
 const THREADS_CPU: &str = env!("CARGO_BIN_EXE_threads_cpu");
+const STARTERS: &str = env!("CARGO_BIN_EXE_starters");
 
 /// The text of a run's output.
 fn output(run: &Run) -> String {
@@ -61,4 +63,26 @@ fn the_service_thread_follows_the_faulting_thread() {
         .collect();
     assert!(!shares.is_empty(), "no task named coldpress was seen: {text}");
     assert!(shares.iter().all(|share| *share >= 0.8), "shares by CPU: {shares:?}\n{text}");
+}
+
+/// How often the thread was kept on one processor, of how many storms.
+fn kept(text: &str) -> Option<(u32, u32)> {
+    let line = text.lines().find_map(|line| line.strip_prefix("kept "))?;
+    let (kept, storms) = line.strip_suffix(" storms")?.split_once(" of ")?;
+    Some((kept.parse().ok()?, storms.parse().ok()?))
+}
+
+#[test]
+fn what_a_stormy_thread_starts_may_run_anywhere() {
+    let job = Job::new("starters", STARTERS);
+    let plain = job.plain();
+    assert_eq!(plain.code, 0, "without coldpress: {}{}", output(&plain), plain.stderr);
+    let run = job.managed(Bytes::mib(32));
+    let text = output(&run);
+    assert_eq!(run.code, 0, "{text}\n{}", run.stderr);
+    run.assert_stored();
+    let (kept, storms) = kept(&text).expect("the program prints it");
+    let many = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    // On one processor nobody is kept, and on a busy machine a storm may be a breeze.
+    assert!(!many || kept * 2 > storms, "{kept} of {storms}: nothing was tested\n{text}");
 }

@@ -18,6 +18,8 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use coldpress_sys::map::Span;
 use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, futex, raw};
 
+use crate::stay::Stay;
+
 /// How far the service thread has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -67,6 +69,8 @@ pub struct Control {
     /// Address of the bell's page, 0 before there is one.
     bell: AtomicUsize,
     hints: [Hint; HINTS],
+    /// The threads that are kept on their processor.
+    pub stay: Stay,
 }
 
 impl Control {
@@ -87,6 +91,7 @@ impl Control {
                     length: AtomicUsize::new(0),
                 }
             }; HINTS],
+            stay: Stay::new(),
         }
     }
 
@@ -101,6 +106,7 @@ impl Control {
             // Relaxed: there is no other thread.
             hint.state.store(HINT_FREE, Ordering::Relaxed);
         }
+        self.stay.reset();
     }
 
     /// The word that tells whether the service thread lives.

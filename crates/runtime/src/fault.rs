@@ -69,6 +69,11 @@ impl Manager {
 
     /// Serves one fault, or leaves it in `reading`.
     fn serve_fault(&mut self, fault: Fault, window: Window) {
+        // Before the wake-up, which moves who may be moved. A forker may wait to be followed by a
+        // child.
+        if !self.control.is_held() {
+            self.placement.attend(fault.thread, self.time.now_ns());
+        }
         if !self.try_bring_in(fault.page, window) {
             self.reading.push(fault);
             return;

@@ -8,9 +8,9 @@
 //! waits for nobody.
 //!
 //! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`budget`] how
-//! much, [`placement`] where to run, [`link`] and [`control`] who to talk to, then the [`manager`]
-//! with its faults, changes, reclaim, ageing and recording, and the [`service`] thread that runs
-//! it.
+//! much, [`placement`] where to run, [`stay`] who runs there too, [`link`] and [`control`] who to
+//! talk to, then the [`manager`] with its faults, changes, reclaim, ageing and recording, and the
+//! [`service`] thread that runs it.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
@@ -38,6 +38,7 @@ mod reclaim;
 mod record;
 pub mod regions;
 pub mod service;
+pub mod stay;
 mod tune;
 mod walks;
 

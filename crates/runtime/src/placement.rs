@@ -1,54 +1,176 @@
-//! Placement: the service thread stays on the processor of the thread it serves.
+//! Placement: the service thread and the threads that fault often share a processor.
 //!
-//! On the same processor a fault costs a switch of threads (7 to 10 us in all); woken on an idle
-//! one, the wake-up alone costs 40 to 60 us. So after each fault the service thread goes where the
-//! fault came from. The main thread's processor is read from its rseq area; that of others from
-//! /proc, which is slow (10 us), so no more often than once in `LOOK_INTERVAL_NS`.
+//! On the same processor a fault costs a switch of threads (13 us in all); across two, idle ones
+//! have to be woken, which alone takes 40 to 60 us each way. So the service thread goes where
+//! faults come from, and a thread that faults often is kept from being moved away (`stay`). Where
+//! several do, they are gathered on the processor of the first: the service thread can be on one
+//! only.
+//!
+//! The main thread's processor is read from its rseq area; that of others from /proc, which is slow
+//! (10 us), so no more often than once in `LOOK_NS`.
 
 use coldpress_sys::cpu::{self, RseqArea};
 use coldpress_sys::proc;
 
+use crate::stay::{PLACES, Stay};
+
 /// Between two looks at /proc: 3 % of the time, where a fault across processors costs five times
 /// one on the same.
-const LOOK_INTERVAL_NS: u64 = 300_000;
+const LOOK_NS: u64 = 300_000;
+/// A thread is kept once it has faulted `OFTEN` times within `OFTEN_NS`: being moved at each of
+/// them would take a third of its time.
+const OFTEN: u32 = 8;
+const OFTEN_NS: u64 = 2_000_000;
+/// One that would have to leave its processor for that of others: as often as it can fault across
+/// processors. It shares one processor from then on, so less would not pay.
+const OFTEN_TO_GATHER: u32 = 16;
+/// A thread that has not faulted for this long is let go.
+const REST_NS: u64 = 2_000_000;
+/// A thread that is kept is let go for one fault this often, so that it can leave a processor that
+/// others have come to use: 0.3 % of its time when it is moved in vain.
+const BREATH_NS: u64 = 100_000_000;
 
-/// Follows the faulting thread.
+/// What is known of a thread that faulted lately.
+#[derive(Clone, Copy, Default)]
+struct Thread {
+    id: u32,
+    /// Faults since `since_ns`.
+    faults: u32,
+    since_ns: u64,
+    last_ns: u64,
+    /// When it was last kept.
+    kept_ns: u64,
+}
+
+/// Follows the faulting threads.
 pub struct Placement {
     main_thread: u32,
     main_area: Option<RseqArea>,
     current: Option<usize>,
     looked_at_ns: u64,
     migrations: u64,
+    /// In the places of `stay`.
+    threads: [Thread; PLACES],
+    stay: &'static Stay,
 }
 
 impl Placement {
     /// Follows from now on. `main_area` is that of the thread whose id is `main_thread`.
-    pub fn new(main_thread: u32, main_area: Option<RseqArea>) -> Self {
-        Self { main_thread, main_area, current: None, looked_at_ns: 0, migrations: 0 }
+    pub fn new(main_thread: u32, main_area: Option<RseqArea>, stay: &'static Stay) -> Self {
+        Self {
+            main_thread,
+            main_area,
+            current: None,
+            looked_at_ns: 0,
+            migrations: 0,
+            threads: [Thread::default(); PLACES],
+            stay,
+        }
     }
 
-    /// Goes to the processor of `thread`, which has just faulted. `now_ns` is the monotonic clock.
-    pub fn follow(&mut self, thread: u32, now_ns: u64) {
-        let area = self.main_area.filter(|_| thread == self.main_thread);
-        let cpu = match area.and_then(RseqArea::cpu) {
-            Some(cpu) => cpu,
-            None if now_ns < self.looked_at_ns + LOOK_INTERVAL_NS => return,
-            None => {
-                self.looked_at_ns = now_ns;
-                match proc::cpu_of_thread(thread) {
-                    Ok(cpu) => cpu,
-                    Err(_) => return,
-                }
+    /// Before `thread` is woken, which has faulted: keeps it on its processor if it does so often.
+    /// `now_ns` is the monotonic clock.
+    pub fn attend(&mut self, thread: u32, now_ns: u64) {
+        let index = self.note(thread, now_ns);
+        let noted = self.threads[index];
+        if self.stay.is_kept(index, thread) {
+            if now_ns > noted.kept_ns + BREATH_NS {
+                self.stay.let_go(index);
+                // To be kept again at its next fault, where it is then, if it is alone.
+                let thread = &mut self.threads[index];
+                (thread.faults, thread.since_ns) = (OFTEN, now_ns);
             }
-        };
-        if self.current != Some(cpu) && cpu::run_on(cpu).is_ok() {
-            self.current = Some(cpu);
-            self.migrations += 1;
+            return;
+        }
+        let gather = self.anybody_kept();
+        if noted.faults < if gather { OFTEN_TO_GATHER } else { OFTEN } {
+            return;
+        }
+        let place = if gather { self.current } else { self.processor_of(thread) };
+        if let Some(processor) = place
+            && self.stay.keep(index, thread, processor)
+        {
+            self.threads[index].kept_ns = now_ns;
+            self.go_to(processor);
+        }
+    }
+
+    /// After `thread` has been woken: goes to its processor, unless others are kept here.
+    pub fn follow(&mut self, thread: u32, now_ns: u64) {
+        if self.anybody_kept() {
+            return;
+        }
+        if !self.has_area(thread) {
+            if now_ns < self.looked_at_ns + LOOK_NS {
+                return;
+            }
+            self.looked_at_ns = now_ns;
+        }
+        if let Some(processor) = self.processor_of(thread) {
+            self.go_to(processor);
+        }
+    }
+
+    /// Lets threads go that fault no longer.
+    pub fn let_rest(&mut self, now_ns: u64) {
+        for (index, thread) in self.threads.iter().enumerate() {
+            if now_ns > thread.last_ns + REST_NS {
+                self.stay.let_go(index);
+            }
+        }
+    }
+
+    /// Lets all threads go.
+    pub fn let_all_go(&mut self) {
+        for index in 0..PLACES {
+            self.stay.let_go(index);
         }
     }
 
     /// How often the processor changed.
     pub fn migrations(&self) -> u64 {
         self.migrations
+    }
+
+    /// Counts a fault of `thread`; its place.
+    fn note(&mut self, id: u32, now_ns: u64) -> usize {
+        let known = self.threads.iter().position(|thread| thread.id == id);
+        let index = known.unwrap_or_else(|| {
+            let oldest = (0..PLACES).min_by_key(|index| self.threads[*index].last_ns).unwrap_or(0);
+            self.stay.let_go(oldest);
+            self.threads[oldest] = Thread { id, since_ns: now_ns, ..Thread::default() };
+            oldest
+        });
+        let thread = &mut self.threads[index];
+        if now_ns > thread.since_ns + OFTEN_NS {
+            (thread.since_ns, thread.faults) = (now_ns, 0);
+        }
+        thread.faults += 1;
+        thread.last_ns = now_ns;
+        index
+    }
+
+    fn anybody_kept(&self) -> bool {
+        let mut threads = self.threads.iter().enumerate();
+        threads.any(|(index, thread)| thread.id != 0 && self.stay.is_kept(index, thread.id))
+    }
+
+    fn has_area(&self, thread: u32) -> bool {
+        thread == self.main_thread && self.main_area.is_some()
+    }
+
+    fn processor_of(&self, thread: u32) -> Option<usize> {
+        let area = self.main_area.filter(|_| thread == self.main_thread);
+        match area.and_then(RseqArea::cpu) {
+            Some(cpu) => Some(cpu),
+            None => proc::cpu_of_thread(thread).ok(),
+        }
+    }
+
+    fn go_to(&mut self, processor: usize) {
+        if self.current != Some(processor) && cpu::run_on(processor).is_ok() {
+            self.current = Some(processor);
+            self.migrations += 1;
+        }
     }
 }

@@ -163,7 +163,7 @@ fn manage(
         frames: start.frames,
         heap_bytes: start.heap_bytes,
         control: start.control,
-        placement: Placement::new(main_thread, area),
+        placement: Placement::new(main_thread, area, &start.control.stay),
         own: start.own.clone(),
         budget,
         time,
@@ -202,6 +202,7 @@ impl Manager {
             }
             if self.control.is_stopped() {
                 self.bring_all_back();
+                self.placement.let_all_go();
                 self.write_events();
                 self.control.set_stage(Stage::Watching);
                 // With its last descriptor the userfaultfd goes: whoever waits in its ranges goes
@@ -248,6 +249,7 @@ impl Manager {
             return;
         }
         self.look_whether_it_rests(now);
+        self.placement.let_rest(now);
         if nobody_waits {
             let moved = self.zswap.compact(COMPACTED).moved;
             self.count(Counter::BytesCompacted, moved.0);

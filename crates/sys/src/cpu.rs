@@ -13,6 +13,54 @@ pub fn run_on(cpu: usize) -> SysResult<()> {
     rustix::thread::sched_setaffinity(None, &set).map_err(SysError::of("sched_setaffinity"))
 }
 
+/// Processors that a thread may run on, a bit for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed(pub [u64; Allowed::WORDS]);
+
+impl Allowed {
+    /// Words of 64 processors: as many as glibc's `cpu_set_t` has.
+    pub const WORDS: usize = 16;
+
+    /// What `thread` is allowed. An error when it has ended, or where there are more processors.
+    pub fn of(thread: u32) -> SysResult<Self> {
+        let mut allowed = Self([0; Self::WORDS]);
+        let words = allowed.0.as_mut_ptr() as usize;
+        let arguments = [thread as usize, size_of::<Self>(), words, 0, 0, 0];
+        // SAFETY: the kernel writes no more than the length given.
+        let result = unsafe {
+            crate::raw::syscall(linux_raw_sys::general::__NR_sched_getaffinity, arguments)
+        };
+        crate::raw::checked("sched_getaffinity", result).map(|_| allowed)
+    }
+
+    /// This processor and no other.
+    pub fn only(processor: usize) -> Self {
+        let bit = |index| if index == processor / 64 { 1 << (processor % 64) } else { 0 };
+        Self(core::array::from_fn(bit))
+    }
+
+    /// Allows `thread` these, of those that its cpuset has.
+    pub fn give_to(&self, thread: u32) -> SysResult<()> {
+        let words = self.0.as_ptr() as usize;
+        let arguments = [thread as usize, size_of::<Self>(), words, 0, 0, 0];
+        // SAFETY: the kernel reads as many bytes as it is told.
+        let result = unsafe {
+            crate::raw::syscall(linux_raw_sys::general::__NR_sched_setaffinity, arguments)
+        };
+        crate::raw::checked("sched_setaffinity", result).map(|_| ())
+    }
+
+    /// Whether `processor` is among them.
+    pub fn has(&self, processor: usize) -> bool {
+        self.0.get(processor / 64).is_some_and(|word| word >> (processor % 64) & 1 == 1)
+    }
+
+    /// Whether it is one processor.
+    pub fn is_one(&self) -> bool {
+        self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
+    }
+}
+
 /// The processor the calling thread runs on.
 pub fn current() -> usize {
     rustix::thread::sched_getcpu()

@@ -194,6 +194,13 @@ pub fn process_id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
+/// Whether `thread` is one of the calling process.
+pub fn is_own_thread(thread: u32) -> bool {
+    let arguments = [process_id() as usize, thread as usize, 0, 0, 0, 0];
+    // SAFETY: the arguments are numbers, and signal 0 is none.
+    unsafe { syscall(linux_raw_sys::general::__NR_tgkill, arguments) == 0 }
+}
+
 /// The largest resident size this process ever had: files and anonymous memory together, exec
 /// included.
 pub fn resident_peak() -> crate::Bytes {

@@ -8,7 +8,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::{CONTROL, start_in_child};
+use super::{CONTROL, start_in_child, starters};
 
 unsafe extern "C" {
     /// What pthread_atfork(3) calls.
@@ -32,6 +32,7 @@ pub(super) fn register() {
 
 pub(super) extern "C" fn prepare() {
     CONTROL.hold();
+    starters::loosen();
 }
 
 pub(super) extern "C" fn parent() {

@@ -6,6 +6,8 @@
 //! - `mmap` and `sbrk`, so that fresh memory is known at once.
 //! - `madvise`, for the two kinds of advice that change contents without telling us.
 //!
+//! `starters` has those before which a thread that is kept on its processor is let go.
+//!
 //! Each does what libc's does: by the same system call, or by libc's own function where libc keeps
 //! something beside it (`_Fork`, `sbrk`). libc's own calls do not come here: memory that it maps is
 //! found when it has grown.
@@ -16,7 +18,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use coldpress_sys::{Bytes, PAGE_BYTES, cpu, raw};
 use linux_raw_sys::general as linux;
 
-use super::{CONTROL, fork, start_again};
+use super::{CONTROL, fork, start_again, starters};
 use crate::regions::REGION_BYTES_MIN;
 use coldpress_sys::sync::SpinLock;
 
@@ -44,18 +46,21 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
+/// The function of this name in the objects loaded after this one.
+pub(super) fn next(name: &CStr) -> *mut c_void {
+    const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
+    // SAFETY: a lookup by name.
+    unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
+}
+
 /// Finds libc's `_Fork` (glibc 2.34), while it is still safe to ask.
 pub(super) fn resolve() {
-    const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
-    let name: &CStr = c"_Fork";
-    // SAFETY: a lookup by name in the objects loaded after this one.
-    let real = unsafe { dlsym(RTLD_NEXT, name.as_ptr()) };
     // Relaxed: set before the program's first thread.
-    REAL_FORK.store(real, Ordering::Relaxed);
+    REAL_FORK.store(next(c"_Fork"), Ordering::Relaxed);
 }
 
 /// The result as libc gives it: -1 and errno on failure.
-fn libc_result(result: isize) -> c_long {
+pub(super) fn libc_result(result: isize) -> c_long {
     if (-4095..0).contains(&result) {
         // SAFETY: glibc gives each thread its own errno; this is a thread of the program.
         unsafe { *__errno_location() = -result as c_int };
@@ -223,6 +228,8 @@ fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
     let copies = flags & u64::from(linux::CLONE_VM) == 0;
     if copies {
         fork::prepare();
+    } else {
+        starters::loosen();
     }
     let result = call();
     if copies {
@@ -258,6 +265,14 @@ unsafe extern "C" fn syscall(
             // refuse.
             let flags = if a == 0 { 0 } else { unsafe { *(a as *const u64) } };
             with_copy(flags, call)
+        }
+        linux::__NR_execve | linux::__NR_execveat => {
+            starters::loosen();
+            call()
+        }
+        linux::__NR_sched_getaffinity | linux::__NR_sched_setaffinity => {
+            starters::loosen_all();
+            call()
         }
         linux::__NR_madvise => advise(a, b, c as c_int),
         linux::__NR_futex if CONTROL.is_managing() => futex_on_away_pages(call, [a, e]),

@@ -7,6 +7,7 @@
 mod fork;
 mod interpose;
 mod panic;
+mod starters;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -103,6 +104,7 @@ extern "C" fn constructor(
     if found {
         fork::register();
         interpose::resolve();
+        starters::resolve();
         start_service();
     }
 }

@@ -1,0 +1,159 @@
+//! The functions of libc that start a thread or a program, or that tell or change which processors
+//! are allowed. What is started inherits those of the calling thread, so a thread that we keep on
+//! one (`stay`) is let go first.
+//!
+//! A starter is entered by a jump from here, with its arguments and its caller's frame as they
+//! came: some have variable arguments, and `vfork` returns twice.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_int, c_ulong, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use coldpress_sys::cpu::Allowed;
+use coldpress_sys::raw;
+use linux_raw_sys::general as linux;
+
+use super::CONTROL;
+use super::interpose::{libc_result, next};
+
+/// Lets the calling thread go, which is about to start something. Nobody is kept in a process that
+/// is not managed, nor by one without a service thread, as a child by `vfork` is.
+pub(super) fn loosen() {
+    if CONTROL.is_managing() && CONTROL.is_owner() {
+        CONTROL.stay.loosen(raw::thread_id());
+    }
+}
+
+/// Lets all threads go: one may be asked about, or be told what it is allowed.
+pub(super) fn loosen_all() {
+    if CONTROL.is_managing() && CONTROL.is_owner() {
+        CONTROL.stay.loosen_all();
+    }
+}
+
+/// libc's function, and what is to be done before it.
+struct Wrapped {
+    name: &'static CStr,
+    before: fn(),
+    real: AtomicPtr<c_void>,
+}
+
+/// Does what comes before function `index`, and finds it.
+extern "C" fn enter(index: usize) -> *const c_void {
+    let wrapped = &WRAPPED[index];
+    (wrapped.before)();
+    // Relaxed: whoever finds it finds the same.
+    let mut real = wrapped.real.load(Ordering::Relaxed);
+    if real.is_null() {
+        real = next(wrapped.name);
+        // Relaxed: as above.
+        wrapped.real.store(real, Ordering::Relaxed);
+    }
+    real
+}
+
+/// Finds all of them, while it is still safe to ask.
+pub(super) fn resolve() {
+    for wrapped in &WRAPPED {
+        // Relaxed: whoever finds it finds the same.
+        wrapped.real.store(next(wrapped.name), Ordering::Relaxed);
+    }
+}
+
+macro_rules! wrapped {
+    ($($index:literal $name:ident $before:ident,)*) => {
+        static WRAPPED: [Wrapped; [$($index),*].len()] = [$({
+            // The name as a C string.
+            const NAME: &CStr = match CStr::from_bytes_with_nul(
+                concat!(stringify!($name), "\0").as_bytes()
+            ) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zero inside"),
+            };
+            Wrapped {
+                name: NAME,
+                before: $before,
+                real: AtomicPtr::new(core::ptr::null_mut()),
+            }
+        }),*];
+
+        $(
+            /// As libc's.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C" fn $name() {
+                naked_asm!(
+                    // All that may hold arguments; rax counts the variable ones that are floating.
+                    // Seven pushes align the stack for the call.
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    "push rax",
+                    "mov edi, {index}",
+                    "call {enter}",
+                    "mov r11, rax",
+                    "pop rax",
+                    "pop r9",
+                    "pop r8",
+                    "pop rcx",
+                    "pop rdx",
+                    "pop rsi",
+                    "pop rdi",
+                    "jmp r11",
+                    index = const $index,
+                    enter = sym enter,
+                )
+            }
+        )*
+    };
+}
+
+wrapped! {
+    0 pthread_create loosen,
+    1 thrd_create loosen,
+    2 posix_spawn loosen,
+    3 posix_spawnp loosen,
+    4 system loosen,
+    5 popen loosen,
+    6 vfork loosen,
+    7 execve loosen,
+    8 execv loosen,
+    9 execvp loosen,
+    10 execvpe loosen,
+    11 execveat loosen,
+    12 fexecve loosen,
+    13 execl loosen,
+    14 execlp loosen,
+    15 execle loosen,
+    16 sched_setaffinity loosen_all,
+    17 pthread_setaffinity_np loosen_all,
+    18 pthread_getaffinity_np loosen_all,
+}
+
+/// `sched_getaffinity(2)`, which programs ask for the number of processors: a thread that is kept
+/// is answered without letting it go.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sched_getaffinity(process: c_int, length: usize, set: *mut c_ulong) -> c_int {
+    let arguments = [process as usize, length, set.addr(), 0, 0, 0];
+    // SAFETY: the program's own call, handed on.
+    let result = unsafe { raw::syscall(linux::__NR_sched_getaffinity, arguments) };
+    if result <= 0 {
+        return libc_result(result) as c_int;
+    }
+    // SAFETY: the kernel has written `result` bytes of the set of `length`.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(set.cast::<u8>(), length) };
+    let (told, rest) = bytes.split_at_mut(result as usize);
+    rest.fill(0);
+    let thread = if process == 0 { raw::thread_id() } else { process as u32 };
+    if let Some(Allowed(words)) = CONTROL.stay.allowed(thread) {
+        let truth = words.iter().flat_map(|word| word.to_le_bytes());
+        told.iter_mut().zip(truth).for_each(|(byte, true_byte)| *byte = true_byte);
+    }
+    0
+}
