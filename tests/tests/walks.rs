@@ -1,7 +1,7 @@
 //! Risk: pages that are brought back before anybody asks for them are wrong, are kept after they
 //! were given up, or take the program over its budget.
 //!
-//! So is the risk that a page which has changed is taken for its copy on disk.
+//! So is the risk that a page which has changed is taken for its copy.
 //!
 //! Programs walk over memory that does not fit, in all directions and with threads, and check every
 //! byte. Most pages must have come back without a fault of their own.
@@ -71,6 +71,17 @@ fn unchanged_pages_are_not_written_again() {
     println!("{unchanged} of {read} unchanged, {} written", count("written_back_pages"));
     assert!(unchanged > read / 2, "{unchanged} of {read} pages");
     assert!(count("written_back_pages") < read, "{} written", count("written_back_pages"));
+}
+
+/// Pages come from the pool, and a pass over them changes none: they need not be compressed again.
+#[test]
+fn unchanged_pages_are_not_compressed_again() {
+    let run = walk("look", &["--disk", "none"]);
+    let count = |key| run.stats().count(key);
+    let (unchanged, loaded) = (count("unchanged_pages"), count("pages_loaded"));
+    println!("{unchanged} of {loaded} unchanged, {} stored", count("pages_stored"));
+    assert!(unchanged > loaded / 2, "{unchanged} of {loaded} pages");
+    assert!(count("pages_stored") < loaded, "{} stored", count("pages_stored"));
 }
 
 /// Copies must not fill a disk that is hardly large enough.

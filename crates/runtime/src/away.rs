@@ -296,10 +296,12 @@ impl Manager {
     fn note_back(&mut self, batch: &Batch, place: usize) {
         let page = batch.page(place);
         let was = self.pages.state(page);
-        let may_keep = batch.is_walk && batch.from_disk & 1 << place != 0;
+        let from_disk = batch.from_disk & 1 << place != 0;
         if was == PageState::Limbo {
             self.limbo_pages -= PageCount(1);
-        } else if !may_keep || !self.keep_copy(page, fingerprint(&self.away.buffer[place].0)) {
+        } else if !batch.is_walk
+            || !self.keep_copy(page, fingerprint(&self.away.buffer[place].0), from_disk)
+        {
             if self.served.len() == SERVED_MAX {
                 self.drop_served();
             }

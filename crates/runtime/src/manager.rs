@@ -314,7 +314,7 @@ impl Manager {
             self.die(format_args!("resident memory cannot be read: {error}"));
         }
         let stats = self.zswap.stats();
-        self.look_at_kept(SlotCount(stats.slots_used));
+        self.look_at_kept(SlotCount(stats.slots_used), stats.pool_pages);
         let counters = stats.counters;
         let tally = self.tally();
         tally.set_zswap(&stats);

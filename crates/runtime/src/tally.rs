@@ -48,7 +48,7 @@ counters! {
     PagesStored "pages_stored",
     /// Pages stored that held one repeated word and cost no storage.
     SameFilled "same_filled_pages",
-    /// Pages of walks that were as their copy on disk when they were taken out again.
+    /// Pages of walks that were as their kept copy when they were taken out again.
     PagesUnchanged "unchanged_pages",
     /// Bytes that stored pages took, after compression.
     BytesStored "stored_bytes",
