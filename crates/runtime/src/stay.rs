@@ -7,7 +7,7 @@
 //! it starts inherit it:
 //!
 //! 1. A thread that is about to start a thread or a process, or to ask for or change what
-//!    processors are allowed, is let go first, and nobody is kept for [`LOOSE_NS`] (`loosen`).
+//!    processors are allowed, is let go first, and nobody is kept for `LOOSE_NS` (`loosen`).
 //! 2. Whoever lets go restores the set that was allowed before; what the program sets meanwhile
 //!    stays. Only system calls made around libc can come in between.
 //!
