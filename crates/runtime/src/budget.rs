@@ -29,6 +29,9 @@ const MANAGE_AT_PERCENT: usize = 70;
 /// Management begins at least this much below the budget, whatever the share: at 3 GB/s of first
 /// touches it is 11 ms, time for a reading, the set-up and the first eviction.
 const MANAGE_ROOM: PageCount = Bytes::mib(32).pages_down();
+/// A process's share of the budget is at least this, or an eighth of a small budget: whoever comes
+/// when others hold everything needs a pool to begin with.
+const SHARE_MIN: PageCount = Bytes::mib(4).pages_down();
 
 /// What a process may hold and holds.
 pub struct Budget {
@@ -101,6 +104,12 @@ impl Budget {
         self.total
     }
 
+    /// This process's share of the budget: what the others leave of it, but never less than a
+    /// newcomer needs. What it holds itself does not change it.
+    pub fn share(&self) -> PageCount {
+        share_of(self.total, self.others)
+    }
+
     /// Used by all processes.
     pub fn used_by_all(&self) -> PageCount {
         self.used + self.others
@@ -141,5 +150,37 @@ impl Budget {
             self.undiscovered = PageCount(0);
         }
         found
+    }
+}
+
+/// What `others` leave of a budget of `total`, but never less than a newcomer needs.
+fn share_of(total: PageCount, others: PageCount) -> PageCount {
+    total.saturating_sub(others).max(SHARE_MIN.min(PageCount(total.0 / 8)))
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a process whose pool may hold nothing, or more than the budget.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_share_is_what_others_leave() {
+        let share = |total, others| share_of(PageCount(total), PageCount(others)).0;
+        assert_eq!((share(100_000, 0), share(100_000, 30_000)), (100_000, 70_000));
+        assert_eq!((share(100_000, 99_000), share(100_000, 200_000)), (1024, 1024));
+        assert_eq!(share(4096, 4096), 512);
+    }
+
+    proptest! {
+        #[test]
+        fn a_share_is_never_nothing_and_never_more_than_all(
+            total in 4096_usize..1 << 40, others in any::<usize>(),
+        ) {
+            let share = share_of(PageCount(total), PageCount(others));
+            prop_assert!(share.0 >= 512 && share.0 <= total);
+        }
     }
 }

@@ -9,7 +9,8 @@ use core::ops::RangeInclusive;
 use coldpress_codec::CodecId;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-/// When nothing can be written back, the pool may grow to this share of the budget, in per cent.
+/// When nothing can be written back, the pool may grow to this part of the whole budget, in per
+/// cent, whatever others hold: a page that is refused would take more room in the program.
 const POOL_HARD_PERCENT: usize = 90;
 /// The least that may be allowed to be written back in a period: one slot.
 const WRITEBACK_LEAST: u64 = coldpress_backing::SLOT_BYTES.0 as u64;
@@ -77,7 +78,8 @@ knobs! {
     Enabled "enabled" Domain::Switch, 1;
     /// How pages are compressed from now on
     Codec "codec" Domain::Codec, encode_codec(CodecId::Lz4);
-    /// The pool's share of the budget at which writeback begins
+    /// The pool's part, in per cent, of what other processes leave of the budget, at which
+    /// writeback begins
     MaxPoolPercent "max_pool_percent" Domain::Number(1..=90), 50;
     /// A pool that met its limit is written back to this share of it; one that had to refuse a page
     /// takes none until it is no larger. 100: no hysteresis
@@ -170,9 +172,9 @@ impl Knobs {
         self.get(Knob::WritebackPeriod) * 1_000_000_000
     }
 
-    /// The knobs of a store in a run of that `budget`.
-    pub fn for_store(&self, budget: PageCount) -> coldpress_zswap::Knobs {
-        let share = |percent: usize| PageCount(budget.0 * percent / 100);
+    /// The knobs of a store in a run of that `budget`, of which its process has that `share`.
+    pub fn for_store(&self, budget: PageCount, share: PageCount) -> coldpress_zswap::Knobs {
+        let part = |of: PageCount, percent: usize| PageCount(of.0 * percent / 100);
         let is_on = |knob| self.get(knob) != 0;
         // Within its domain each fits its type.
         let percent = |knob| self.get(knob) as u8;
@@ -180,8 +182,8 @@ impl Knobs {
         coldpress_zswap::Knobs {
             enabled: is_on(Knob::Enabled),
             codec: self.codec(),
-            max_pool: share(self.get(Knob::MaxPoolPercent) as usize),
-            hard_pool: share(POOL_HARD_PERCENT),
+            max_pool: part(share, self.get(Knob::MaxPoolPercent) as usize),
+            hard_pool: part(budget, POOL_HARD_PERCENT),
             accept_threshold_percent: percent(Knob::AcceptThresholdPercent),
             max_compression_ratio: percent(Knob::MaxCompressionRatio),
             keep_incompressible: is_on(Knob::KeepIncompressible),
@@ -244,17 +246,24 @@ mod tests {
             hard_pool: PageCount(900),
             ..coldpress_zswap::Knobs::new(CodecId::Lz4, PageCount(500))
         };
-        assert_eq!(Knobs::default().for_store(budget), defaults);
+        assert_eq!(Knobs::default().for_store(budget, budget), defaults);
+    }
+
+    #[test]
+    fn a_small_share_makes_the_pool_small_and_not_the_last_resort() {
+        let (budget, share) = (PageCount(1000), PageCount(100));
+        let knobs = Knobs::default().for_store(budget, share);
+        assert_eq!((knobs.max_pool, knobs.hard_pool), (PageCount(50), PageCount(900)));
     }
 
     #[test]
     fn every_knob_of_the_store_is_reached_by_its_own_name() {
         let budget = PageCount(1000);
-        let normal = Knobs::default().for_store(budget);
+        let normal = Knobs::default().for_store(budget, budget);
         let turned = |knob: Knob, word: u64| {
             let mut knobs = Knobs::default();
             assert!(knobs.set(knob, word));
-            knobs.for_store(budget)
+            knobs.for_store(budget, budget)
         };
         type Store = coldpress_zswap::Knobs;
         assert_eq!(turned(Knob::Enabled, 0), Store { enabled: false, ..normal });

@@ -33,7 +33,6 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
 use crate::fault::TOUCHES;
-use crate::knobs::Knobs;
 use crate::ledger::{Ledger, Terms};
 use crate::limbo::Limbo;
 use crate::link::{Joined, Link};
@@ -174,8 +173,8 @@ impl Manager {
         // Before the first of our own allocations, so that it tells of every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
         let limbo_target = limbo_target(&terms);
-        let tuning = Tuning::begin(&ledger, time.now_ns());
-        let tools = Tools::open(&link, &terms, &tuning.knobs, frames, control, spill, device)
+        let tuning = Tuning::begin(&ledger, budget.share(), time.now_ns());
+        let tools = Tools::open(&link, &terms, &tuning, frames, control, spill, device)
             // The launcher keeps it until the process is gone: without it, memory that is being
             // taken down would read as zeros to a system call that is still under way.
             .and_then(|tools| link.lend(&tools.uffd).map(|()| tools));
@@ -388,7 +387,7 @@ impl Tools {
     fn open(
         link: &Link,
         terms: &Terms,
-        knobs: &Knobs,
+        tuning: &Tuning,
         frames: &'static FrameAllocator,
         control: &Control,
         spill: Option<OwnedFd>,
@@ -401,7 +400,7 @@ impl Tools {
         zeros.forbid_huge_pages();
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         let disk = spill.and_then(|file| open_disk(link, terms, file));
-        let mut zswap = open_zswap(terms, knobs, frames, disk)?;
+        let mut zswap = open_zswap(terms, tuning, frames, disk)?;
         let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
         if let Some(signal) = zswap.signal() {
             waiter.also_wake_by(signal)?;
@@ -447,11 +446,11 @@ fn open_disk(link: &Link, terms: &Terms, file: OwnedFd) -> Option<Disk> {
 #[inline(never)]
 fn open_zswap(
     terms: &Terms,
-    knobs: &Knobs,
+    tuning: &Tuning,
     frames: &'static FrameAllocator,
     disk: Option<Disk>,
 ) -> SysResult<Zswap<AnyPool<'static>>> {
     const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
     let pool = AnyPool::new(terms.pool, frames);
-    Zswap::new(knobs.for_store(terms.budget), pool, disk).map_err(|_| NO_MEMORY)
+    Zswap::new(tuning.for_store(terms.budget), pool, disk).map_err(|_| NO_MEMORY)
 }

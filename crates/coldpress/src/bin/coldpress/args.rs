@@ -105,7 +105,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", env = "COLDPRESS_DISK_SIZE", value_parser = parse_size)]
     pub(crate) disk_size: Option<Bytes>,
 
-    /// The most compressed pages may take of the budget, 1 to 90
+    /// The most compressed pages of a process may take of what others leave of the budget, 1 to 90
     #[arg(
         long,
         value_name = "N",

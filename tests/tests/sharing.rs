@@ -1,0 +1,55 @@
+//! Risk: many processes in one budget, each with a limit of its pool that none of them can reach:
+//! nothing is ever written back, and pages crowd out what is in use. Or a process that stops when
+//! others take its share.
+//!
+//! Two programs hold memory in one run and go over it again and again. Half of the budget would
+//! hold the pool of either, so neither writes anything back by a limit of the whole budget.
+
+use std::path::PathBuf;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::Job;
+use coldpress_tests::machine::{fixture, require};
+
+const BUDGET: Bytes = Bytes::mib(56);
+/// What each program holds, in MiB, and how often it goes over it. Compressed it is some 17 MiB.
+const HELD: &str = "64";
+const ROUNDS: &str = "4";
+/// Begins `$1` with the arguments behind it twice, and fails if either does.
+const TWICE: &str = r#""$@" > /dev/null & first=$!; "$@" || exit; wait $first"#;
+
+/// `hold.py`, as often as `script` says.
+fn hold(name: &'static str, python: PathBuf, script: &str) -> Job {
+    let job = Job::new(name, "/bin/sh").args(["-c", script, "sh"]).arg(python);
+    job.arg(fixture("hold.py")).args(["private", HELD, ROUNDS])
+}
+
+#[test]
+fn pools_of_two_programs_that_exceed_the_limit_together_are_written_back() {
+    let Some(python) = require("python3") else { return };
+    let plain = hold("one", python.clone(), r#"exec "$@""#).plain();
+    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    let run = hold("two", python.clone(), TWICE).managed(BUDGET);
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_stored();
+    run.assert_within_budget();
+    let written = run.stats().at("zswap", "flushed_pages");
+    assert!(written > 1000, "{written} pages written back");
+    // One alone has all of the budget, and writes nothing.
+    let alone = hold("one", python, r#"exec "$@""#).managed(BUDGET);
+    println!("{alone}");
+    alone.assert_same(&plain);
+    assert_eq!(alone.stats().at("zswap", "flushed_pages"), 0);
+}
+
+/// Without a disk there is nowhere else for pages, whatever others hold.
+#[test]
+fn without_a_disk_two_programs_come_to_their_ends() {
+    let Some(python) = require("python3") else { return };
+    let plain = hold("one", python.clone(), r#"exec "$@""#).plain();
+    let run = hold("two", python, TWICE).options(["--disk", "none"]).managed(BUDGET);
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_within_budget();
+}
