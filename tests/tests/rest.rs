@@ -30,4 +30,7 @@ fn pages_become_denser_while_a_program_rests() {
     assert!(aged > 2000, "{aged} pages of {}", run.stats().count("pages_stored"));
     assert!(saved > aged * YOUNG_BYTES / 4, "{saved} bytes of {aged} pages");
     assert!(count("loaded_dense") > 0);
+    // What was stored before the rest is loaded after it.
+    let old = run.stats().at_least("loaded_age_ms", 2048);
+    assert!(old >= count("loaded_dense") / 2, "{old} pages loaded after seconds");
 }

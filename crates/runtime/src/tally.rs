@@ -7,7 +7,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use coldpress_zswap::{Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Stats};
+use coldpress_zswap::{AGE_CLASS_MS, AGE_CLASSES, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Stats};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident $text:literal,)*) => {
@@ -136,10 +136,14 @@ pub enum Group {
     StoreNs,
     /// Sizes of stored pages, see [`coldpress_zswap::Sizes`].
     Sizes,
+    /// How long pages loaded from the pool had been there, see [`coldpress_zswap::Ages`].
+    LoadedAges,
+    /// How long pages sent off to be written back had been in the pool.
+    FlushedAges,
 }
 
 /// The groups, each with where it ends.
-const ENDS: [usize; 7] = {
+const ENDS: [usize; 9] = {
     let lengths = [
         Counter::ALL.len(),
         Counters::NAMES.len(),
@@ -148,6 +152,8 @@ const ENDS: [usize; 7] = {
         LATENCY_CLASSES,
         LATENCY_CLASSES,
         SIZE_CLASSES,
+        AGE_CLASSES,
+        AGE_CLASSES,
     ];
     let mut ends = lengths;
     let mut index = 1;
@@ -165,7 +171,7 @@ impl Group {
         match self {
             Self::Zswap => Counters::NAMES,
             Self::Held => HELD,
-            Self::Counters | Self::FaultNs | Self::LoadNs | Self::StoreNs | Self::Sizes => &[],
+            _ => &[],
         }
     }
 
@@ -173,6 +179,7 @@ impl Group {
     pub const fn bound(self, class: usize) -> usize {
         match self {
             Self::Sizes => (class + 1) * SIZE_CLASS_BYTES + 1,
+            Self::LoadedAges | Self::FlushedAges => (AGE_CLASS_MS as usize) << class,
             _ => 2 << class,
         }
     }
@@ -220,6 +227,8 @@ impl Tally {
         self.set_group(Group::Zswap, &stats.counters.values());
         self.set_group(Group::Held, &held(stats));
         self.set_group(Group::Sizes, &stats.sizes.0);
+        self.set_group(Group::LoadedAges, &stats.loaded_ages.0);
+        self.set_group(Group::FlushedAges, &stats.flushed_ages.0);
     }
 
     /// Sets every word to zero. For the launcher, while there is no owner.
@@ -303,6 +312,7 @@ mod tests {
         stats.counters.renamed = 5;
         stats.sizes.0[SIZE_CLASSES - 1] = 6;
         stats.memory.0 = 7;
+        (stats.loaded_ages.0[0], stats.flushed_ages.0[AGE_CLASSES - 1]) = (8, 9);
         tally.set_zswap(&stats);
         tally.note_latency(Group::FaultNs, 5);
         tally.note_latency(Group::LoadNs, 0);
@@ -318,6 +328,8 @@ mod tests {
         assert_eq!(figures.group(Group::Zswap)[renamed], 5);
         assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
         assert_eq!(figures.group(Group::Sizes)[SIZE_CLASSES - 1], 6);
+        assert_eq!(figures.group(Group::LoadedAges)[0], 8);
+        assert_eq!(figures.group(Group::FlushedAges)[AGE_CLASSES - 1], 9);
         let classes = |group| -> std::vec::Vec<_> {
             (0..LATENCY_CLASSES).filter(|class| figures.group(group)[*class] == 1).collect()
         };
@@ -326,7 +338,7 @@ mod tests {
         assert_eq!(classes(Group::StoreNs), [10, 31]);
         let sum: u64 = figures.words.iter().sum();
         let counters: u64 = (1..=Counter::ALL.len() as u64).sum();
-        assert_eq!(sum, counters + 5 + 6 + 7 + 5);
+        assert_eq!(sum, counters + 5 + 6 + 7 + 8 + 9 + 5);
         tally.clear();
         let mut cleared = Figures::default();
         cleared.add(&tally);

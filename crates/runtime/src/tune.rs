@@ -47,10 +47,12 @@ impl Tuning {
 }
 
 impl Manager {
-    /// Takes over new knobs and a new share of the budget, begins a new period of writeback when
-    /// the last is over, and shrinks a pool that holds more than it should, while nobody waits.
+    /// Tells zswap the time, takes over new knobs and a new share of the budget, begins a new
+    /// period of writeback when the last is over, and shrinks a pool that holds more than it
+    /// should, while nobody waits.
     pub(crate) fn tune(&mut self, nobody_waits: bool) {
         let now = self.time.now_ns();
+        self.zswap.note_time(now / 1_000_000);
         let generation = self.ledger.generation();
         let has_other_share = self.tuning.take_share(self.budget.share());
         if generation != self.tuning.generation {

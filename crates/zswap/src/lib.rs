@@ -38,7 +38,6 @@
 extern crate alloc;
 
 use alloc::boxed::Box;
-use core::sync::atomic::AtomicU16;
 
 use coldpress_backing::Backing;
 #[cfg(not(loom))]
@@ -53,6 +52,7 @@ mod contexts;
 mod dense;
 mod disk;
 mod entry;
+mod eras;
 mod error;
 mod incoming;
 mod index;
@@ -82,11 +82,14 @@ pub use error::{KnobsError, LoadError, NewError, RenameError, StoreError, Warnin
 pub use key::{Area, Key, Offset};
 pub use knobs::Knobs;
 pub use load::{Loaded, Source};
-pub use stats::{Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Sizes, Stats};
+pub use stats::{
+    AGE_CLASS_MS, AGE_CLASSES, Ages, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Sizes, Stats,
+};
 pub use store::Stored;
 
 use contexts::Contexts;
 use disk::Disk;
+use eras::Eras;
 use error::Warnings;
 use limits::Limits;
 use pool::Pool;
@@ -112,8 +115,7 @@ pub struct Zswap<P> {
     disk: Option<Disk>,
     /// [`SHARDS`] of them, boxed for the same reason.
     shards: Box<[Shard]>,
-    /// The era of pages that come to the pool now, see `lru`.
-    era: AtomicU16,
+    eras: Eras,
     /// Held by who has the pool grow, if it may.
     growth: SpinLock<()>,
     warnings: SpinLock<Warnings>,
@@ -136,7 +138,7 @@ impl<P: Pool> Zswap<P> {
             pool: Box::new(pool),
             disk,
             shards: room::table(SHARDS, Shard::default)?,
-            era: AtomicU16::new(0),
+            eras: Eras::default(),
             growth: SpinLock::new(()),
             warnings: SpinLock::new(Warnings::default()),
         })
@@ -204,7 +206,8 @@ impl<P: Pool> Zswap<P> {
             ..Stats::default()
         };
         for shard in &self.shards {
-            shard.counted.add_to(&mut stats.counters, &mut stats.sizes);
+            shard.counted.add_to(&mut stats.counters);
+            shard.counted.add_classes(&mut stats);
             let tables = shard.tables.lock();
             let (stored, same_filled) = (tables.entries.used(), tables.same_filled);
             let in_pool = tables.lru.length() + tables.leaving;
@@ -225,8 +228,8 @@ impl<P: Pool> Zswap<P> {
 
     /// What happened.
     pub fn counters(&self) -> Counters {
-        let (mut counters, mut sizes) = (Counters::default(), Sizes::default());
-        self.shards.iter().for_each(|shard| shard.counted.add_to(&mut counters, &mut sizes));
+        let mut counters = Counters::default();
+        self.shards.iter().for_each(|shard| shard.counted.add_to(&mut counters));
         counters
     }
 

@@ -70,8 +70,10 @@ impl<P: Pool> Zswap<P> {
                     continue;
                 }
             }
-            if let Place::Pool { referenced, .. } = place {
+            let mut came_in = None;
+            if let Place::Pool { referenced, era, .. } = place {
                 *referenced = true;
+                came_in = Some(*era);
             }
             match *place {
                 Place::SameFilled { word } => {
@@ -87,6 +89,9 @@ impl<P: Pool> Zswap<P> {
                         decode(work, bytes, checksum, coding, page)
                     };
                     let read = self.pool.read(handle, read).expect(HELD);
+                    if let Some(era) = came_in.filter(|_| read.is_ok()) {
+                        shard.counted.note_loaded_age(self.eras.class(era));
+                    }
                     shard.counted.loaded_dense.add(u64::from(read.is_ok() && coding.is_dense()));
                     break read.map(|()| Source::Pool);
                 }

@@ -4,9 +4,10 @@
 //! entry; it marks it, and writeback gives a marked one a second chance at the young end.
 //!
 //! Each shard has a list. Which of their oldest pages is the oldest of all is told by their *era*,
-//! a number of 16 bits that grows with the pages put into lists: some 64 of them are of one era,
-//! and within it the order of different shards is not known. A page older than 2^16 eras, or about
-//! 4 million pages, is taken for a young one, and so its shard's turn comes later than it should.
+//! a number of 16 bits that grows with the pages put into lists (`eras`): some 64 of them, or those
+//! of a second, are of one era, and within it the order of different shards is not known. A page
+//! older than 2^16 eras, or about 4 million pages, is taken for a young one, and so its shard's
+//! turn comes later than it should.
 //!
 //! Ageing goes through the list from its old end. What it has looked at is `aged`, what lies
 //! beyond is young:

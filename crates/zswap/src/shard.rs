@@ -15,7 +15,6 @@
 //! 2. Whoever takes an entry out of its place owns what it held: nobody else frees the object.
 
 use core::array;
-use core::sync::atomic::Ordering;
 
 use crate::pool::{Handle, Pool};
 use coldpress_backing::SlotId;
@@ -105,8 +104,8 @@ pub(crate) struct Tables {
     pub(crate) same_filled: usize,
     /// Pages of the pool that are on their way out.
     pub(crate) leaving: usize,
-    /// Pages ever put into the list.
-    pushes: u32,
+    /// Pages ever put into the list, counted around.
+    pub(crate) pushes: u32,
     /// What is being made denser, if it still lies where it lay.
     pub(crate) ageing: Option<EntryId>,
 }
@@ -189,12 +188,6 @@ impl<P: Pool> Zswap<P> {
         Held { tables, transfers, id }
     }
 
-    /// The era of what comes to the pool now.
-    pub(crate) fn era(&self) -> u16 {
-        // Relaxed, here and below: it orders pages, nothing else.
-        self.era.load(Ordering::Relaxed)
-    }
-
     /// For each shard the era of the page that `of` finds there.
     pub(crate) fn heads(&self, mut of: impl FnMut(&Tables) -> Option<u16>) -> Heads {
         Heads(array::from_fn(|shard| of(&self.shards[shard].tables.lock())))
@@ -206,8 +199,7 @@ impl<P: Pool> Zswap<P> {
             Place::Pool { handle, checksum, length, coding, referenced, aged, .. } => {
                 tables.pushes = tables.pushes.wrapping_add(1);
                 if tables.pushes.is_multiple_of(ERA_PAGES) {
-                    // Relaxed: as in `era`.
-                    self.era.fetch_add(1, Ordering::Relaxed);
+                    self.eras.begin();
                 }
                 let era = self.era();
                 Place::Pool { handle, checksum, length, coding, referenced, aged, era }

@@ -27,20 +27,19 @@ macro_rules! counters {
         }
 
         /// What a shard counts, for any number of threads; its sum over all shards is
-        /// [`Counters`] and [`Sizes`].
+        /// [`Counters`], [`Sizes`] and [`Ages`].
         #[derive(Debug, Default)]
         pub(crate) struct Counted {
             $(pub(crate) $name: Count,)+
             sizes: [Count; SIZE_CLASSES],
+            loaded_ages: [Count; AGE_CLASSES],
+            flushed_ages: [Count; AGE_CLASSES],
         }
 
         impl Counted {
-            /// Adds what was counted to the sums.
-            pub(crate) fn add_to(&self, counters: &mut Counters, sizes: &mut Sizes) {
+            /// Adds what was counted, without classes, to the sums.
+            pub(crate) fn add_to(&self, counters: &mut Counters) {
                 $(counters.$name += self.$name.get();)+
-                for (sum, count) in sizes.0.iter_mut().zip(&self.sizes) {
-                    *sum += count.get();
-                }
             }
         }
     };
@@ -167,7 +166,39 @@ pub const SIZE_CLASSES: usize = PAGE_BYTES / SIZE_CLASS_BYTES;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes(pub [u64; SIZE_CLASSES]);
 
+/// The first class of [`Ages`] is below this, in milliseconds.
+pub const AGE_CLASS_MS: u64 = 16;
+/// Classes of [`Ages`]: up to 70 minutes, and longer.
+pub const AGE_CLASSES: usize = 20;
+
+/// How long pages had been in the pool: in class `n`, those that had for less than
+/// `AGE_CLASS_MS << n` milliseconds and are in no lower one; in the last, all others. A page that
+/// writeback passed over has come anew. How exact that is depends on who tells the time, see
+/// [`crate::Zswap::note_time`]; a class is missed by a quarter or a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ages(pub [u64; AGE_CLASSES]);
+
 impl Counted {
+    /// Counts a page of a class of ages that is loaded from the pool.
+    pub(crate) fn note_loaded_age(&self, class: usize) {
+        self.loaded_ages[class].add(1);
+    }
+
+    /// Counts a page of a class of ages that is about to be written back.
+    pub(crate) fn note_flushed_age(&self, class: usize) {
+        self.flushed_ages[class].add(1);
+    }
+
+    /// Adds what was counted in classes to the sums.
+    pub(crate) fn add_classes(&self, stats: &mut Stats) {
+        let add = |sums: &mut [u64], counts: &[Count]| {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.get());
+        };
+        add(&mut stats.sizes.0, &self.sizes);
+        add(&mut stats.loaded_ages.0, &self.loaded_ages);
+        add(&mut stats.flushed_ages.0, &self.flushed_ages);
+    }
+
     /// Counts an object of `length`, which is 1 byte to a page.
     pub(crate) fn note_size(&self, length: Bytes) {
         let class = length.0.saturating_sub(1) / SIZE_CLASS_BYTES;
@@ -182,6 +213,11 @@ pub struct Stats {
     pub counters: Counters,
     /// How large the objects stored since then were.
     pub sizes: Sizes,
+    /// How long the pages loaded from the pool had been there.
+    pub loaded_ages: Ages,
+    /// How long the pages sent off to be written back had been in the pool. Those of a write that
+    /// fails are the oldest of the pool from then on, and will be counted again.
+    pub flushed_ages: Ages,
     /// Frames the pool holds.
     pub pool_pages: PageCount,
     /// Bytes of the objects in the pool.

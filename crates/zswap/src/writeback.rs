@@ -271,6 +271,7 @@ impl<P: Pool> Zswap<P> {
                 disk.sealer.seal(position, bytes, sealed);
             };
             self.pool.read(handle, seal).expect(HELD);
+            self.counted().note_flushed_age(self.eras.class(era));
             (count, filled) = (count + 1, end);
         }
         Bytes(filled)

@@ -45,6 +45,19 @@ impl Stats {
         found.unwrap_or_else(|| panic!("no count {group}.{key} in the statistics: {}", self.0))
     }
 
+    /// How many of the histogram `name`, one of times, are in classes that begin at `least` or
+    /// above.
+    ///
+    /// # Panics
+    /// When there is no such histogram.
+    pub fn at_least(&self, name: &str, least: u64) -> u64 {
+        let classes = self.0["histograms"][name].as_array();
+        let classes = classes.unwrap_or_else(|| panic!("no histogram {name:?}: {}", self.0));
+        // Each class ends at twice what it begins with.
+        let is_in = |class: &&Value| class["below"].as_u64().is_some_and(|end| end >= 2 * least);
+        classes.iter().filter(is_in).filter_map(|class| class["count"].as_u64()).sum()
+    }
+
     /// The number under `key`.
     ///
     /// # Panics

@@ -294,12 +294,12 @@ fn the_figures_of_the_reference_have_their_names() {
 
 #[test]
 fn sizes_are_counted_in_their_classes() {
-    let (counted, mut counters, mut sizes) =
-        (Counted::default(), Counters::default(), Sizes::default());
+    let (counted, mut stats) = (Counted::default(), Stats::default());
     for length in [1, 256, 257, PAGE_BYTES] {
         counted.note_size(Bytes(length));
     }
-    counted.add_to(&mut counters, &mut sizes);
+    counted.add_classes(&mut stats);
+    let sizes = stats.sizes;
     assert_eq!((sizes.0[0], sizes.0[1], sizes.0[SIZE_CLASSES - 1]), (2, 1, 1));
     let mut world = World::new(knobs(CodecId::Lz4, 90, 90), Naive::new(90), None, Allowed::None);
     for (number, noise) in [0, 1000, 2000, 4000].into_iter().enumerate() {
@@ -309,5 +309,46 @@ fn sizes_are_counted_in_their_classes() {
     let sizes = world.zswap.stats().sizes;
     assert_eq!(sizes.0.iter().sum::<u64>(), 4, "words take no storage");
     assert_eq!((sizes.0[0], sizes.0[SIZE_CLASSES - 1]), (1, 1));
+    world.finish();
+}
+
+#[test]
+fn ages_are_counted_when_pages_leave_the_pool() {
+    let mut world = World::new(
+        knobs(CodecId::Lz4, 90, 90),
+        Naive::new(90),
+        Some(Box::new(in_memory(4))),
+        Allowed::None,
+    );
+    let old = RAW_IN_SLOT as u64;
+    world.zswap.note_time(1_000);
+    for number in 0..old {
+        world.store(key(number), &page(number, 4000)).unwrap();
+    }
+    // A second later they are of another era.
+    world.zswap.note_time(2_000);
+    world.store(key(old), &page(old, 100)).unwrap();
+    for now in 2_000..6_000 {
+        world.zswap.note_time(now);
+    }
+    // 5 and 4 seconds: below 8 and 4, as three quarters of a class may be taken for all of it.
+    for (number, class) in [(0, 9), (old, 8)] {
+        let before = world.zswap.stats().loaded_ages;
+        world.load(key(number));
+        let mut after = before;
+        after.0[class] += 1;
+        assert_eq!(world.zswap.stats().loaded_ages, after, "{number}");
+    }
+    assert_eq!(world.zswap.stats().flushed_ages, Ages::default());
+    world.zswap.shrink(PageCount(1));
+    let ages = world.zswap.stats().flushed_ages;
+    assert_eq!(ages.0.iter().sum::<u64>(), world.zswap.counters().flushed_pages);
+    assert!(ages.0[9] > 0, "{ages:?}");
+    // What comes from disk has no age, nor has a word.
+    world.store(key(99), &word_page(1)).unwrap();
+    let before = world.zswap.stats().loaded_ages;
+    world.load(key(1));
+    world.load(key(99));
+    assert_eq!(world.zswap.stats().loaded_ages, before);
     world.finish();
 }

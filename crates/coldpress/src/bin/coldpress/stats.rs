@@ -65,6 +65,8 @@ impl Totals {
             "load_ns": self.classes(Group::LoadNs),
             "store_ns": self.classes(Group::StoreNs),
             "stored_size": self.classes(Group::Sizes),
+            "loaded_age_ms": self.classes(Group::LoadedAges),
+            "flushed_age_ms": self.classes(Group::FlushedAges),
         });
         match run {
             Value::Object(map) => map,
@@ -213,7 +215,9 @@ mod tests {
         }
         assert_eq!(document["knobs"]["max_pool_percent"], 50);
         assert_eq!(document["histograms"]["load_ns"], json!([{ "below": 4096, "count": 2 }]));
-        assert_eq!(document["histograms"]["stored_size"], json!([]));
+        for name in ["stored_size", "loaded_age_ms", "flushed_age_ms"] {
+            assert_eq!(document["histograms"][name], json!([]), "{name}");
+        }
     }
 
     #[test]
