@@ -119,10 +119,16 @@ fn every_byte_survives_torture_while_knobs_are_turned() {
         &["enabled=on", "keep_incompressible=off", "max_compression_ratio=40"],
         &["codec=zstd:1", "max_mean_zsize=600"],
         &["max_pool_percent=5", "accept_threshold_percent=60"],
-        &["writeback=off", "same_filled=off"],
+        &["writeback=off", "same_filled=off", "ageing=off"],
         &["codec=lzo", "max_compression_ratio=80", "writeback=on", "writeback_limit=3M"],
         &["writeback_limit=none", "max_mean_zsize=4096", "keep_incompressible=on"],
-        &["codec=lz4", "max_pool_percent=50", "accept_threshold_percent=100", "same_filled=on"],
+        &[
+            "codec=lz4",
+            "max_pool_percent=50",
+            "accept_threshold_percent=100",
+            "same_filled=on",
+            "ageing=on",
+        ],
     ];
     const TORTURE: [&str; 8] =
         ["--seconds", "12", "--seed", "5", "--bytes", "160000000", "--threads", "2"];

@@ -13,10 +13,15 @@ const REST_SECONDS: &str = "5";
 /// What LZ4 makes of a page of that text, at least.
 const YOUNG_BYTES: u64 = 1200;
 
+/// The program.
+fn rest() -> Option<Job> {
+    let job = Job::new("rest", require("python3")?).arg(fixture("rest.py"));
+    Some(job.args([DATA, REST_SECONDS]))
+}
+
 #[test]
 fn pages_become_denser_while_a_program_rests() {
-    let Some(python) = require("python3") else { return };
-    let job = Job::new("rest", python).arg(fixture("rest.py")).arg(DATA).arg(REST_SECONDS);
+    let Some(job) = rest() else { return };
     let plain = job.plain();
     let budget = Fraction::Half.of(plain.memory.peak_total);
     let run = job.managed(budget);
@@ -33,4 +38,18 @@ fn pages_become_denser_while_a_program_rests() {
     // What was stored before the rest is loaded after it.
     let old = run.stats().at_least("loaded_age_ms", 2048);
     assert!(old >= count("loaded_dense") / 2, "{old} pages loaded after seconds");
+}
+
+#[test]
+fn pages_stay_as_they_are_when_ageing_is_off() {
+    let Some(job) = rest() else { return };
+    let plain = job.plain();
+    let run =
+        job.options(["--set", "ageing=off"]).managed(Fraction::Half.of(plain.memory.peak_total));
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_stored();
+    for counter in ["aged_pages", "dictionaries", "loaded_dense"] {
+        assert_eq!(run.stats().at("zswap", counter), 0, "{counter}");
+    }
 }

@@ -93,6 +93,8 @@ knobs! {
     MaxMeanZsize "max_mean_zsize" Domain::Number(1..=PAGE_BYTES as u64), PAGE_BYTES as u64;
     /// Whether a page of one repeated word is kept as that word
     SameFilled "same_filled" Domain::Switch, 1;
+    /// Whether stored pages that stay are made denser while the program needs no pages
+    Ageing "ageing" Domain::Switch, 1;
     /// Whether pages may be written back to disk
     Writeback "writeback" Domain::Switch, 1;
     /// The most bytes each process writes back in a period
@@ -189,6 +191,7 @@ impl Knobs {
             keep_incompressible: is_on(Knob::KeepIncompressible),
             max_mean_zsize: Bytes(self.get(Knob::MaxMeanZsize) as usize),
             same_filled: is_on(Knob::SameFilled),
+            ageing: is_on(Knob::Ageing),
             writeback: is_on(Knob::Writeback),
             writeback_limit: writeback_limit.map(|word| Bytes(word as usize)),
         }
@@ -280,6 +283,7 @@ mod tests {
         let mean = Store { max_mean_zsize: Bytes(2560), ..normal };
         assert_eq!(turned(Knob::MaxMeanZsize, 2560), mean);
         assert_eq!(turned(Knob::SameFilled, 0), Store { same_filled: false, ..normal });
+        assert_eq!(turned(Knob::Ageing, 0), Store { ageing: false, ..normal });
         assert_eq!(turned(Knob::Writeback, 0), Store { writeback: false, ..normal });
         let limit = Store { writeback_limit: Some(Bytes::mib(1)), ..normal };
         assert_eq!(turned(Knob::WritebackLimit, 1 << 20), limit);

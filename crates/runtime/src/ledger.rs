@@ -23,7 +23,7 @@ use crate::tally::Tally;
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 5;
+pub const LEDGER_VERSION: u32 = 6;
 
 /// The terms of a run and the seats of its processes.
 #[repr(C)]

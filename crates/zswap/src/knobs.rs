@@ -39,6 +39,9 @@ pub struct Knobs {
     /// Whether a page of one repeated word is kept as that word; else it is compressed as any
     /// other.
     pub same_filled: bool,
+    /// Whether [`Zswap::age`] makes old pages denser. Off, those that are dense stay so until they
+    /// are stored anew.
+    pub ageing: bool,
     /// Whether pages may be written back.
     pub writeback: bool,
     /// The most bytes sent off to be written back until [`Zswap::renew_writeback`]; `None` for no
@@ -60,6 +63,7 @@ impl Knobs {
             keep_incompressible: true,
             max_mean_zsize: Bytes(PAGE_BYTES),
             same_filled: true,
+            ageing: true,
             writeback: true,
             writeback_limit: None,
         }

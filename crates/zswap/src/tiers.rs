@@ -211,7 +211,7 @@ impl<P: Pool> Zswap<P> {
     /// Makes old pages of the pool denser: one small step of it, for a time when nobody waits. It
     /// takes as long as compressing a page, some 60 us; once for each dictionary, up to a
     /// millisecond. Whether there is more to do; if not, ask again in some milliseconds. Nothing is
-    /// done while another caller is at it.
+    /// done while another caller is at it, or [`crate::Knobs::ageing`] is off.
     pub fn age(&self) -> bool {
         let Some(mut tiers) = self.tiers.try_lock() else { return false };
         let tiers = &mut *tiers;
@@ -221,7 +221,8 @@ impl<P: Pool> Zswap<P> {
         }
         let pool = self.pool.stats().bytes_stored;
         let least = tiers.pool_min.0;
-        if pool < if tiers.encoder.is_some() { Bytes(least / 2) } else { Bytes(least) } {
+        let least = if tiers.encoder.is_some() { Bytes(least / 2) } else { Bytes(least) };
+        if pool < least || !self.knobs().ageing {
             tiers.training = None;
             self.drop_encoder_if_unneeded(tiers);
             return false;

@@ -222,6 +222,29 @@ fn a_limit_below_what_is_stored_loses_nothing() {
 }
 
 #[test]
+fn pages_become_no_denser_when_ageing_is_switched_off() {
+    let mut world = world(1000, 1000, 1);
+    turn(&mut world, |knobs| knobs.ageing = false);
+    for number in 0..200 {
+        world.store(key(number), &record_page(number)).unwrap();
+    }
+    assert!(!world.zswap.age());
+    turn(&mut world, |knobs| knobs.ageing = true);
+    while world.zswap.age() {}
+    assert_eq!(world.zswap.stats().dense_pages, PageCount(100));
+    // What is dense stays so, and what makes pages dense goes with the last of them.
+    turn(&mut world, |knobs| knobs.ageing = false);
+    assert!(!world.zswap.age() && world.zswap.has_encoder());
+    assert_eq!(world.zswap.stats().dense_pages, PageCount(100));
+    assert_eq!(world.load_all(), 0);
+    for number in 0..200 {
+        world.store(key(number), &record_page(number + 1)).unwrap();
+    }
+    assert!(!world.zswap.age() && !world.zswap.has_encoder());
+    world.finish();
+}
+
+#[test]
 fn what_has_nowhere_else_to_be_is_stored_whatever_the_knobs_say() {
     let mut world = world(2, 2, 0);
     turn(&mut world, |knobs| {

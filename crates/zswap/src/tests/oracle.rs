@@ -76,14 +76,14 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
     });
     let often = || prop::bool::weighted(0.8);
     let limits = (0_usize..60, 0_usize..90, 50_u8..=100, 60_u8..=100, 1000_usize..=6000);
-    let switches = (often(), often(), often(), often());
+    let switches = (often(), often(), often(), often(), often());
     let limit = prop_oneof![
         2 => Just(None),
         1 => (0_usize..300_000).prop_map(|bytes| Some(Bytes(bytes))),
     ];
     (prop::sample::select(codecs.to_vec()), limits, switches, limit).prop_map(
         |(codec, (max, hard, accept, ratio, mean), switches, writeback_limit)| {
-            let (enabled, keep_incompressible, same_filled, writeback) = switches;
+            let (enabled, keep_incompressible, same_filled, ageing, writeback) = switches;
             Knobs {
                 enabled,
                 codec,
@@ -94,6 +94,7 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
                 keep_incompressible,
                 max_mean_zsize: Bytes(mean.min(PAGE_BYTES)),
                 same_filled,
+                ageing,
                 writeback,
                 writeback_limit,
             }

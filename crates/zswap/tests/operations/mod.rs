@@ -138,6 +138,7 @@ impl World<'_> {
             max_compression_ratio: 50 + bits % 51,
             keep_incompressible: bits & 8 == 0,
             same_filled: bits & 16 == 0,
+            ageing: bits & 192 != 192,
             writeback: bits & 96 != 0,
             ..Knobs::new(codec, max_pool)
         };
