@@ -1,9 +1,14 @@
-//! Ageing: while the program rests, its stored pages are made denser ([`Zswap::age`]).
+//! Ageing: while the program needs no pages, those that are stored are made denser
+//! ([`Zswap::age`]).
 //!
 //! The service thread runs on the processor of the thread it serves, so what it does without being
-//! asked is taken from the program. It ages pages only when the program hardly faulted and its
-//! threads together hardly used the processors lately; then without pause, looking for faults after
-//! each page: who touches a page waits 60 us longer at most.
+//! asked is taken from the program. It ages pages only when the program hardly faulted lately, and
+//! looks for faults after each page: who touches a page waits 60 us longer at most.
+//!
+//! - A program whose threads together hardly used the processors *rests*: pages are aged without
+//!   pause.
+//! - One that computes, with the pages it has, gives a fiftieth of the time: what is aged is paid
+//!   for by waiting 49 times as long.
 //!
 //! [`Zswap::age`]: coldpress_zswap::Zswap::age
 
@@ -15,20 +20,37 @@ use crate::tally::Counter;
 /// How long a program is watched at a time, in nanoseconds. A thread that has to share its
 /// processor does not run for some milliseconds either.
 const WATCHED_NS: u64 = 50_000_000;
-/// Times in a row in which it must hardly have run: half a second. A shorter pause is no rest, it
-/// waits for a child or a file and goes on with the same pages.
+/// Times in a row in which it must hardly have run, or hardly have faulted: half a second. A
+/// shorter pause is no rest, it waits for a child or a file and goes on with the same pages.
 const QUIET_TIMES: u32 = 10;
 /// A program hardly runs when it uses at most this part of one processor: less than what a busy
 /// thread gets beside 14 others.
 const RESTING_PART: u64 = 16;
-/// Faults in [`WATCHED_NS`] of a program at rest: one that waits for its pages, on a slow disk or
-/// in small steps, uses no processor either.
+/// Faults in [`WATCHED_NS`] of a program that needs no pages: one that waits for its pages, on a
+/// slow disk or in small steps, uses no processor either.
 const RESTING_FAULTS: u32 = 1;
+/// Of the time of a program that computes, ageing takes this part: at 60 us each, 330 pages a
+/// second.
+const TAKEN_PART: u64 = 50;
+/// Time that was not taken is kept for later, so far: the steps of two readings of the gauges, as
+/// nothing is done between them.
+const KEPT_NS: u64 = 10_000_000;
 /// Compressed bytes moved after each page, so that the room it made is not scattered over the pool:
 /// more than a page saves.
 const COMPACTED: Bytes = Bytes::kib(4);
 
-/// Whether the program rests.
+/// What the program leaves to ageing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leisure {
+    /// Nothing: it needs pages.
+    None,
+    /// A part of its time: it computes.
+    Part,
+    /// All: it rests.
+    All,
+}
+
+/// How much the program needs its processor and its pages.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
     /// When it was last looked at, and what it had run for by then.
@@ -36,8 +58,12 @@ pub(crate) struct Rest {
     ran_ns: u64,
     /// Faults it had by then.
     faults: u32,
-    /// Times in a row in which it hardly ran.
+    /// Times in a row in which it hardly faulted.
+    calm_times: u32,
+    /// Times in a row in which it hardly ran either.
     quiet_times: u32,
+    /// When what was taken of a program that computes is paid for.
+    paid_at_ns: u64,
 }
 
 impl Rest {
@@ -47,62 +73,99 @@ impl Rest {
         let watched = now_ns.saturating_sub(self.looked_at_ns);
         if watched >= WATCHED_NS {
             let ran = ran_ns();
-            let is_quiet = ran.saturating_sub(self.ran_ns) * RESTING_PART <= watched
-                && faults.wrapping_sub(self.faults) <= RESTING_FAULTS;
-            self.quiet_times = if is_quiet { self.quiet_times.saturating_add(1) } else { 0 };
+            let is_calm = faults.wrapping_sub(self.faults) <= RESTING_FAULTS;
+            let is_quiet = ran.saturating_sub(self.ran_ns) * RESTING_PART <= watched && is_calm;
+            let counted =
+                |times: u32, goes_on: bool| if goes_on { times.saturating_add(1) } else { 0 };
+            self.calm_times = counted(self.calm_times, is_calm);
+            self.quiet_times = counted(self.quiet_times, is_quiet);
             (self.looked_at_ns, self.ran_ns, self.faults) = (now_ns, ran, faults);
         }
     }
 
-    fn is_resting(&self) -> bool {
-        self.quiet_times >= QUIET_TIMES
+    fn leisure(&self) -> Leisure {
+        if self.quiet_times >= QUIET_TIMES {
+            Leisure::All
+        } else if self.calm_times >= QUIET_TIMES {
+            Leisure::Part
+        } else {
+            Leisure::None
+        }
+    }
+
+    /// Whether a step of ageing may begin.
+    fn allows_step(&self, now_ns: u64) -> bool {
+        match self.leisure() {
+            Leisure::None => false,
+            Leisure::Part => now_ns >= self.paid_at_ns,
+            Leisure::All => true,
+        }
+    }
+
+    /// A step of ageing took from `begun_ns` to `now_ns`.
+    fn note_step(&mut self, begun_ns: u64, now_ns: u64) {
+        if self.leisure() == Leisure::Part {
+            let since = self.paid_at_ns.max(begun_ns.saturating_sub(KEPT_NS));
+            self.paid_at_ns = since + now_ns.saturating_sub(begun_ns) * TAKEN_PART;
+        }
     }
 }
 
 impl Manager {
-    /// Notes whether the program rests. For a call every few milliseconds.
+    /// Notes whether the program rests or computes. For a call every few milliseconds.
     pub(crate) fn look_whether_it_rests(&mut self, now_ns: u64) {
         self.rest.note(now_ns, self.clock, cpu::others_ran_ns);
     }
 
-    /// Makes a page denser, if the program rests. Whether there is more to do at once.
+    /// Makes a page denser, if the program leaves time for it. Whether there is more to do at once,
+    /// perhaps.
     pub(crate) fn age_step(&mut self) -> bool {
         let somebody_waits = !self.pending.is_empty() || !self.reading.is_empty();
-        if somebody_waits || self.control.is_held() || !self.rest.is_resting() {
+        let begun = self.time.now_ns();
+        if somebody_waits || self.control.is_held() || !self.rest.allows_step(begun) {
             return false;
         }
-        if !self.zswap.age() {
-            return false;
+        let is_more = self.zswap.age();
+        if is_more {
+            let moved = self.zswap.compact(COMPACTED).moved;
+            self.count(Counter::BytesCompacted, moved.0);
+            self.charge_own_growth();
+            self.tell_of_ageing();
         }
-        let moved = self.zswap.compact(COMPACTED).moved;
-        self.count(Counter::BytesCompacted, moved.0);
-        self.charge_own_growth();
+        self.rest.note_step(begun, self.time.now_ns());
+        is_more
+    }
+
+    /// Tells the user once that pages become denser.
+    fn tell_of_ageing(&mut self) {
         if !self.told.ageing {
             self.told.ageing = true;
+            let does = if self.rest.leisure() == Leisure::All { "rests" } else { "only computes" };
             self.link.tell(format_args!(
-                "process {} rests: stored pages become denser, but for the youngest {} % of the \
+                "process {} {does}: stored pages become denser, but for the youngest {} % of the \
                  {} MiB in the pool; this part grows and shrinks with what their loads cost",
                 raw::process_id(),
                 self.zswap.young_percent(),
                 self.zswap.pool_frames().bytes().0 >> 20,
             ));
         }
-        true
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Risk: time taken from a program that does not rest.
+    //! Risk: time taken from a program that needs it.
+
+    use proptest::prelude::*;
 
     use super::*;
 
     #[test]
-    fn a_program_that_waits_for_its_pages_does_not_rest() {
+    fn a_program_that_waits_for_its_pages_leaves_nothing() {
         let mut rest = Rest::default();
         for time in 0..100 {
             rest.note(time * WATCHED_NS, 2 * time as u32, || 0);
-            assert!(!rest.is_resting());
+            assert_eq!(rest.leisure(), Leisure::None);
         }
     }
 
@@ -113,7 +176,7 @@ mod tests {
         let mut note = |now_ms: u64, ran_ms: u64, new_faults: u32| {
             faults += new_faults;
             rest.note(now_ms * 1_000_000, faults, || ran_ms * 1_000_000);
-            rest.is_resting()
+            rest.leisure() == Leisure::All
         };
         // The first look knows nothing, and it had run for more.
         assert!(!note(1000, 700, 9));
@@ -124,5 +187,58 @@ mod tests {
         assert!(note(2601, 801, 9), "too early to say");
         assert!(!note(2650, 804, 0));
         assert!(!note(2700, 804, 0));
+    }
+
+    /// A program that uses two processors, and no pages, for so many times.
+    fn computing(times: u64) -> Rest {
+        let mut rest = Rest::default();
+        for time in 1..=times {
+            rest.note(time * WATCHED_NS, 7, || 2 * time * WATCHED_NS);
+        }
+        rest
+    }
+
+    #[test]
+    fn a_program_that_computes_leaves_a_part_after_half_a_second() {
+        // The faults before the first look were many.
+        assert_eq!(computing(10).leisure(), Leisure::None);
+        let mut rest = computing(11);
+        assert_eq!(rest.leisure(), Leisure::Part);
+        let now = 11 * WATCHED_NS;
+        assert!(rest.allows_step(now));
+        rest.note_step(now, now + 1_000_000);
+        assert!(!rest.allows_step(now + 39_999_999) && rest.allows_step(now + 40_000_000));
+        rest.note(now + WATCHED_NS, 9, || 3 * now);
+        assert_eq!(rest.leisure(), Leisure::None);
+    }
+
+    #[test]
+    fn a_program_that_rests_pays_for_nothing() {
+        let mut rest = Rest::default();
+        (1..12).for_each(|time| rest.note(time * WATCHED_NS, 7, || 0));
+        let now = 12 * WATCHED_NS;
+        rest.note_step(now, now + 1_000_000_000);
+        assert!(rest.allows_step(now + 1_000_000_000));
+    }
+
+    proptest! {
+        /// However long steps take and whenever they are tried.
+        #[test]
+        fn never_more_is_taken_than_the_part(
+            tries in prop::collection::vec((0_u64..20_000_000, 1_000_u64..2_000_000), 1..400),
+        ) {
+            let mut rest = computing(11);
+            let start = 11 * WATCHED_NS;
+            let (mut now, mut taken) = (start, 0);
+            for (waited, took) in tries {
+                now += waited;
+                if rest.allows_step(now) {
+                    // What was taken until now is paid for.
+                    prop_assert!(taken * TAKEN_PART <= now - start + KEPT_NS);
+                    rest.note_step(now, now + took);
+                    (now, taken) = (now + took, taken + took);
+                }
+            }
+        }
     }
 }
