@@ -5,17 +5,18 @@
 //! someone who changes bytes on purpose.
 
 use coldpress_sys::Page;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 /// The low 32 bits of XXH3-64 of `data` with seed 0. The same on each machine.
 pub fn checksum(data: &[u8]) -> u32 {
     xxh3_64(data) as u32
 }
 
-/// XXH3-128 of a page with seed 0: pages that differ by chance have the same one once in 2^128
-/// pairs, so it may stand for the page. It is no defence against someone who looks for such a pair.
-pub fn fingerprint(page: &Page) -> u128 {
-    xxh3_128(page)
+/// XXH3-128 of a page: pages that differ by chance have the same one once in 2^128 pairs, so it may
+/// stand for the page. With a random seed, nobody can prepare such a pair for all seeds that is
+/// known of; but XXH3 is no cipher.
+pub fn fingerprint(page: &Page, seed: u64) -> u128 {
+    xxh3_128_with_seed(page, seed)
 }
 
 #[cfg(test)]
@@ -32,11 +33,11 @@ mod tests {
     fn each_bit_of_a_page_matters() {
         let mut page = [0x5a_u8; 4096];
         let clean = checksum(&page);
-        let mut fingerprints = std::collections::HashSet::from([fingerprint(&page)]);
+        let mut fingerprints = std::collections::HashSet::from([fingerprint(&page, 7)]);
         for bit in 0..4096 * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             assert_ne!(checksum(&page), clean, "bit {bit}");
-            assert!(fingerprints.insert(fingerprint(&page)), "bit {bit}");
+            assert!(fingerprints.insert(fingerprint(&page, 7)), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);
         }
         assert_ne!(checksum(&page[..4095]), clean);

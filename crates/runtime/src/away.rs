@@ -17,7 +17,6 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use coldpress_backing::SlotCount;
-use coldpress_codec::fingerprint;
 use coldpress_sys::uffd::{Progress, Stop};
 use coldpress_sys::{Page, PageBuffer, PageCount, cpu};
 use coldpress_zswap::{LoadError, Loaded, Source};
@@ -49,7 +48,7 @@ pub(crate) struct Away {
     /// Pages being read from disk that nobody has asked for.
     ahead: Vec<PageNumber>,
     /// Pages on their way back.
-    buffer: Box<[PageBuffer]>,
+    pub(crate) buffer: Box<[PageBuffer]>,
     /// Pages that have come back whose copies are kept.
     pub(crate) kept: Kept,
 }
@@ -299,9 +298,11 @@ impl Manager {
         let from_disk = batch.from_disk & 1 << place != 0;
         if was == PageState::Limbo {
             self.limbo_pages -= PageCount(1);
-        } else if !batch.is_walk
-            || !self.keep_copy(page, fingerprint(&self.away.buffer[place].0), from_disk)
-        {
+            // It is in use, so its room is better used for others.
+            if !batch.is_walk {
+                self.drop_kept(page..page.plus(1));
+            }
+        } else if !batch.is_walk || !self.keep_copy(page, place, from_disk) {
             if self.served.len() == SERVED_MAX {
                 self.drop_served();
             }

@@ -13,8 +13,7 @@
 //! Invariants:
 //! 1. For each fingerprint, zswap has bytes of that fingerprint under the page's key. So a copy
 //!    that outlives its page does no harm: whoever comes to the address is compared with it, and
-//!    128 bits are equal by chance once in 2^128 comparisons. (A program may make two pages of one
-//!    fingerprint on purpose: it would deceive itself alone.)
+//!    128 bits are equal by chance once in 2^128 comparisons. Each process has a seed of its own.
 //! 2. A page has one copy at most.
 
 use alloc::collections::BTreeMap;
@@ -22,7 +21,8 @@ use core::ops::Range;
 
 use coldpress_backing::SlotCount;
 use coldpress_codec::fingerprint;
-use coldpress_sys::{Page, PageCount};
+use coldpress_sys::secret::fill_random;
+use coldpress_sys::{Page, PageCount, cpu};
 
 use crate::manager::Manager;
 use crate::pages::PageNumber;
@@ -51,12 +51,20 @@ pub(crate) struct Kept {
     on_disk: Copies,
     in_pool: Copies,
     slots_max: SlotCount,
+    /// Of the fingerprints.
+    seed: u64,
 }
 
 impl Kept {
     /// None yet, in a store of `slots_max`.
     pub(crate) fn new(slots_max: SlotCount) -> Self {
-        Self { on_disk: Copies::default(), in_pool: Copies::default(), slots_max }
+        let mut seed = [0; 8];
+        // Where a sandbox forbids it, the clock is better than nothing.
+        if fill_random(&mut seed).is_err() {
+            seed = cpu::ticks().to_ne_bytes();
+        }
+        let seed = u64::from_ne_bytes(seed);
+        Self { on_disk: Copies::default(), in_pool: Copies::default(), slots_max, seed }
     }
 
     fn both(&mut self) -> [&mut Copies; 2] {
@@ -65,18 +73,15 @@ impl Kept {
 }
 
 impl Manager {
-    /// Keeps the copy of a page that has come back with bytes of this fingerprint, from disk or the
-    /// pool. Whether there is room for it.
-    pub(crate) fn keep_copy(
-        &mut self,
-        page: PageNumber,
-        fingerprint: u128,
-        from_disk: bool,
-    ) -> bool {
+    /// Keeps the copy of a page that has come back, from disk or the pool, and whose bytes are in
+    /// this place of the buffer. Whether there is room for it.
+    pub(crate) fn keep_copy(&mut self, page: PageNumber, place: usize, from_disk: bool) -> bool {
         let kept = &mut self.away.kept;
+        let seed = kept.seed;
         let copies = if from_disk { &mut kept.on_disk } else { &mut kept.in_pool };
         if !copies.is_full {
-            copies.fingerprints.insert(page, fingerprint);
+            let bytes = &self.away.buffer[place].0;
+            copies.fingerprints.insert(page, fingerprint(bytes, seed));
         }
         !copies.is_full
     }
@@ -90,7 +95,7 @@ impl Manager {
         }
         let found = kept.iter_mut().find_map(|copies| copies.fingerprints.remove(&page));
         let Some(expected) = found else { return false };
-        let is_same = expected == fingerprint(bytes);
+        let is_same = expected == fingerprint(bytes, self.away.kept.seed);
         if is_same {
             self.count(Counter::PagesUnchanged, 1);
         } else {
@@ -125,5 +130,16 @@ impl Manager {
                 self.zswap.invalidate(Self::key(page));
             }
         }
+    }
+
+    /// Drops some copies in the pool, for which a page was refused; whether there were any.
+    pub(crate) fn drop_copies_in_pool(&mut self) -> bool {
+        let copies = &mut self.away.kept.in_pool.fingerprints;
+        let any = !copies.is_empty();
+        for _ in 0..DROPPED_TOGETHER {
+            let Some((page, _)) = copies.pop_first() else { break };
+            self.zswap.invalidate(Self::key(page));
+        }
+        any
     }
 }

@@ -293,6 +293,8 @@ impl Manager {
             }
             match self.store_from_limbo(page, Zswap::store) {
                 Ok(()) => (self.refused_in_row, self.last_refusal) = (0, None),
+                // Once more, when there is room.
+                Err(StoreError::PoolFull) if self.drop_copies_in_pool() => return true,
                 Err(error) => self.take_back(page, error),
             }
             if self.pages.state(page) == PageState::Limbo {
