@@ -9,10 +9,10 @@
 //! The main thread's processor is read from its rseq area; that of others from /proc, which is slow
 //! (10 us), so no more often than once in `LOOK_NS`.
 
-use coldpress_sys::cpu::{self, RseqArea};
+use coldpress_sys::cpu::{self, Allowed, RseqArea};
 use coldpress_sys::proc;
 
-use crate::stay::{PLACES, Stay};
+use crate::stay::{LOOSE_NS, PLACES, Stay};
 
 /// Between two looks at /proc: 3 % of the time, where a fault across processors costs five times
 /// one on the same.
@@ -24,10 +24,12 @@ const OFTEN_NS: u64 = 2_000_000;
 /// One that would have to leave its processor for that of others: as often as it can fault across
 /// processors. It shares one processor from then on, so less would not pay.
 const OFTEN_TO_GATHER: u32 = 16;
+/// Most processors with which threads are gathered.
+const GATHER_MAX: u32 = 2;
 /// A thread that has not faulted for this long is let go.
 const REST_NS: u64 = 2_000_000;
-/// A thread that is kept is let go for one fault this often, so that it can leave a processor that
-/// others have come to use: 0.3 % of its time when it is moved in vain.
+/// Threads that are kept are let go for a fault this often, so that they can leave a processor that
+/// others have come to use: 0.3 % of their time when they are moved in vain.
 const BREATH_NS: u64 = 100_000_000;
 
 /// What is known of a thread that faulted lately.
@@ -40,6 +42,8 @@ struct Thread {
     last_ns: u64,
     /// When it was last kept.
     kept_ns: u64,
+    /// It could not be kept, and is not asked again before.
+    refused_until_ns: u64,
 }
 
 /// Follows the faulting threads.
@@ -52,11 +56,18 @@ pub struct Placement {
     /// In the places of `stay`.
     threads: [Thread; PLACES],
     stay: &'static Stay,
+    /// What a thread is allowed that may run anywhere.
+    unrestricted: Option<Allowed>,
+    /// Whether threads are gathered on one processor.
+    gathers: bool,
 }
 
 impl Placement {
     /// Follows from now on. `main_area` is that of the thread whose id is `main_thread`.
     pub fn new(main_thread: u32, main_area: Option<RseqArea>, stay: &'static Stay) -> Self {
+        // This thread has inherited what the main thread was allowed, and goes nowhere before now.
+        let unrestricted = Allowed::unrestricted();
+        let processors = Allowed::of(0).map_or(1, |allowed| allowed.count());
         Self {
             main_thread,
             main_area,
@@ -65,6 +76,8 @@ impl Placement {
             migrations: 0,
             threads: [Thread::default(); PLACES],
             stay,
+            unrestricted,
+            gathers: processors <= GATHER_MAX,
         }
     }
 
@@ -75,23 +88,31 @@ impl Placement {
         let noted = self.threads[index];
         if self.stay.is_kept(index, thread) {
             if now_ns > noted.kept_ns + BREATH_NS {
-                self.stay.let_go(index);
-                // To be kept again at its next fault, where it is then, if it is alone.
+                self.let_all_go();
+                // To be kept again at its next fault, where it is then.
                 let thread = &mut self.threads[index];
                 (thread.faults, thread.since_ns) = (OFTEN, now_ns);
             }
             return;
         }
-        let gather = self.anybody_kept();
-        if noted.faults < if gather { OFTEN_TO_GATHER } else { OFTEN } {
+        let others = self.anybody_kept();
+        let enough = if others { OFTEN_TO_GATHER } else { OFTEN };
+        if noted.faults < enough || others && !self.gathers || now_ns < noted.refused_until_ns {
             return;
         }
-        let place = if gather { self.current } else { self.processor_of(thread) };
-        if let Some(processor) = place
-            && self.stay.keep(index, thread, processor)
-        {
-            self.threads[index].kept_ns = now_ns;
-            self.go_to(processor);
+        let place = if others { self.current } else { self.processor_of(thread) };
+        let kept = place.is_some_and(|processor| {
+            let kept = self.stay.keep(index, thread, processor, self.unrestricted);
+            if kept {
+                self.go_to(processor);
+            }
+            kept
+        });
+        let thread = &mut self.threads[index];
+        if kept {
+            thread.kept_ns = now_ns;
+        } else {
+            thread.refused_until_ns = now_ns + LOOSE_NS;
         }
     }
 

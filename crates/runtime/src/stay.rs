@@ -8,14 +8,15 @@
 //!
 //! 1. A thread that is about to start a thread or a process, or to ask for or change what
 //!    processors are allowed, is let go first, and nobody is kept for `LOOSE_NS` (`loosen`).
-//! 2. Whoever lets go restores the set that was allowed before; what the program sets meanwhile
-//!    stays. Only system calls made around libc can come in between.
+//! 2. Who lets a thread go claims its place first, and restores the set that was allowed before, if
+//!    the one in force is still ours: what the program sets meanwhile stays.
 //!
 //! The proof of 1: the service thread marks a place as busy, then reads `loose_until`; who loosens
 //! writes `loose_until`, then looks at the places and waits for a busy one. All four are
-//! sequentially consistent, so at least one of them sees the other.
+//! sequentially consistent, so at least one of them sees the other. What remains are system calls
+//! that are made around libc.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use coldpress_sys::cpu::{self, Allowed};
 use coldpress_sys::raw;
@@ -23,12 +24,15 @@ use coldpress_sys::raw;
 /// Threads that can be kept at a time; more stay where the kernel puts them.
 pub const PLACES: usize = 16;
 /// How long nobody is kept after a thread has loosened: time for it to start what it wants.
-const LOOSE_NS: u64 = 20_000_000;
+pub const LOOSE_NS: u64 = 20_000_000;
 
 /// No thread.
 const FREE: u32 = 0;
-/// Beside the thread's id: the service thread is changing what it is allowed. Ids have 22 bits.
+/// Beside the thread's id: somebody is changing what it is allowed. Ids have 22 bits.
 const BUSY: u32 = 1 << 31;
+/// Who waits for a busy place yields so often, then sleeps: a real-time thread yields to no other.
+const YIELDS: u32 = 16;
+const WAIT_NS: u64 = 50_000;
 
 /// The threads that are kept, and what they were allowed before.
 pub struct Stay {
@@ -36,26 +40,49 @@ pub struct Stay {
     places: [Place; PLACES],
 }
 
+/// Only who has set `BUSY` uses what lies beside the state.
 struct Place {
     /// `FREE`, a thread's id, or that and `BUSY`.
     state: AtomicU32,
+    /// Where it is kept.
+    processor: AtomicU32,
+    /// What it was allowed before.
     allowed: [AtomicU64; Allowed::WORDS],
 }
 
 impl Place {
     const fn new() -> Self {
-        Self { state: AtomicU32::new(FREE), allowed: [const { AtomicU64::new(0) }; Allowed::WORDS] }
+        Self {
+            state: AtomicU32::new(FREE),
+            processor: AtomicU32::new(0),
+            allowed: [const { AtomicU64::new(0) }; Allowed::WORDS],
+        }
     }
 
-    /// What the thread was allowed, if the state was this all the while.
-    fn allowed(&self, state: u32) -> Option<Allowed> {
-        // Relaxed: between two looks at the state, of which the caller has had the first.
+    /// Claims the place from `state`; false when it is in another one.
+    fn claim(&self, state: u32, thread: u32) -> bool {
+        // SeqCst: see the proof at the head of this file; pairs with `loosen`, and with the store
+        // in `leave`, which releases what lies in the place.
+        self.state
+            .compare_exchange(state, thread | BUSY, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Ends a claim.
+    fn leave(&self, state: u32) {
+        // SeqCst pairs with `claim`.
+        self.state.store(state, Ordering::SeqCst);
+    }
+
+    /// Restores what the thread was allowed, if nobody else has changed it. The place is claimed.
+    fn restore(&self, thread: u32) {
+        // Relaxed, both: the claim orders them.
+        let kept = Allowed::only(self.processor.load(Ordering::Relaxed) as usize);
         let word = |index: usize| self.allowed[index].load(Ordering::Relaxed);
-        let allowed = Allowed(core::array::from_fn(word));
-        // Acquire pairs with the Release fence in `narrow`: who reads a word of the next thread
-        // finds the place busy.
-        fence(Ordering::Acquire);
-        (self.state.load(Ordering::Relaxed) == state).then_some(allowed)
+        if Allowed::of(thread) == Ok(kept) {
+            // It may have ended meanwhile.
+            let _ = Allowed(core::array::from_fn(word)).give_to(thread);
+        }
     }
 }
 
@@ -77,81 +104,74 @@ impl Stay {
 
     /// Lets `thread` go, and keeps nobody for a while. May be called in a signal handler.
     pub fn loosen(&self, thread: u32) {
-        self.stop_keeping();
-        for place in &self.places {
-            Self::free(place, |kept| kept == thread);
-        }
+        self.loosen_those(|kept| kept == thread);
     }
 
     /// Lets everybody go, and keeps nobody for a while.
     pub fn loosen_all(&self) {
-        self.stop_keeping();
-        for place in &self.places {
-            Self::free(place, |_| true);
-        }
+        self.loosen_those(|_| true);
     }
 
-    fn stop_keeping(&self) {
+    fn loosen_those(&self, wanted: impl Fn(u32) -> bool) {
         // SeqCst: see the proof at the head of this file; pairs with `keep`.
         self.loose_until.fetch_max(cpu::monotonic_ns() + LOOSE_NS, Ordering::SeqCst);
-    }
-
-    /// Frees the place of a thread that is `wanted`. The same may be done by others at once, as
-    /// all of them restore the same.
-    fn free(place: &Place, wanted: impl Fn(u32) -> bool) {
-        loop {
-            // SeqCst: see the proof at the head of this file; pairs with `keep`.
-            let state = place.state.load(Ordering::SeqCst);
-            let thread = state & !BUSY;
-            if thread == FREE || !wanted(thread) {
-                return;
-            }
-            if state & BUSY == 0 {
-                let Some(allowed) = place.allowed(state) else { continue };
-                // A thread that has ended needs nothing.
-                let _ = allowed.give_to(thread);
-                // SeqCst pairs with `let_go`. A failure is looked at again: the service thread is
-                // at it, or has been.
-                let _ =
-                    place.state.compare_exchange(thread, FREE, Ordering::SeqCst, Ordering::SeqCst);
-            } else {
-                // The service thread may wait for this processor.
-                cpu::yield_now();
+        for place in &self.places {
+            let mut waits = 0_u32;
+            loop {
+                // SeqCst: see the proof at the head of this file; pairs with `claim`.
+                let state = place.state.load(Ordering::SeqCst);
+                let thread = state & !BUSY;
+                if thread == FREE || !wanted(thread) {
+                    break;
+                }
+                if state & BUSY == 0 {
+                    // A handler that ran meanwhile would wait for its own thread.
+                    let mask = raw::block_signals();
+                    if place.claim(thread, thread) {
+                        place.restore(thread);
+                        place.leave(FREE);
+                    }
+                    raw::set_signal_mask(mask);
+                    continue;
+                }
+                waits += 1;
+                if waits < YIELDS { cpu::yield_now() } else { cpu::sleep_ns(WAIT_NS) }
             }
         }
-    }
-
-    /// What `thread` is allowed in truth, if it is kept.
-    pub fn allowed(&self, thread: u32) -> Option<Allowed> {
-        // Acquire pairs with the last store in `keep`.
-        let kept = |place: &&Place| place.state.load(Ordering::Acquire) == thread;
-        self.places.iter().find(kept)?.allowed(thread)
     }
 
     // For the service thread.
 
-    /// Keeps `thread` on `processor` from now on, in a free place. False when it may not be kept
-    /// there, or not now.
-    pub fn keep(&self, index: usize, thread: u32, processor: usize) -> bool {
+    /// Keeps `thread` on `processor` from now on, in a free place. `unrestricted` is what a thread
+    /// is allowed that may run anywhere: it is given all processors back, those too that come
+    /// later. False when it may not be kept there, or not now.
+    pub fn keep(
+        &self,
+        index: usize,
+        thread: u32,
+        processor: usize,
+        unrestricted: Option<Allowed>,
+    ) -> bool {
         let place = &self.places[index];
-        // SeqCst here and below: see the proof at the head of this file; pairs with `loosen`.
-        place.state.store(thread | BUSY, Ordering::SeqCst);
+        if !place.claim(FREE, thread) {
+            return false;
+        }
+        // SeqCst: see the proof at the head of this file; pairs with `loosen_those`.
         let may = self.loose_until.load(Ordering::SeqCst) <= cpu::monotonic_ns();
-        let kept = may && Self::narrow(place, thread, processor);
-        // Releases what `narrow` has written to those who find the thread here.
-        place.state.store(if kept { thread } else { FREE }, Ordering::SeqCst);
+        let kept = may && Self::narrow(place, thread, processor, unrestricted);
+        place.leave(if kept { thread } else { FREE });
         kept
     }
 
-    fn narrow(place: &Place, thread: u32, processor: usize) -> bool {
+    fn narrow(place: &Place, thread: u32, processor: usize, unrestricted: Option<Allowed>) -> bool {
         let Ok(allowed) = Allowed::of(thread) else { return false };
         if !allowed.has(processor) || allowed.is_one() {
             return false;
         }
-        // Release pairs with the Acquire fence in `Place::allowed`.
-        fence(Ordering::Release);
-        for (word, bits) in place.allowed.iter().zip(allowed.0) {
-            // Relaxed: published by the state.
+        let before = if unrestricted == Some(allowed) { Allowed::ALL } else { allowed };
+        // Relaxed, both: the claim orders them.
+        place.processor.store(processor as u32, Ordering::Relaxed);
+        for (word, bits) in place.allowed.iter().zip(before.0) {
             word.store(bits, Ordering::Relaxed);
         }
         // A child by `vfork` faults in our memory too.
@@ -167,22 +187,11 @@ impl Stay {
     /// Lets the thread in this place go, if there is one.
     pub fn let_go(&self, index: usize) {
         let place = &self.places[index];
-        // Relaxed: looked at again below.
+        // Relaxed: looked at again by the claim, which fails when somebody else lets it go.
         let thread = place.state.load(Ordering::Relaxed);
-        if thread == FREE {
-            return;
-        }
-        // SeqCst pairs with `free`: who loosens waits until the set is restored. On failure the
-        // thread has been let go.
-        let busy =
-            place.state.compare_exchange(thread, thread | BUSY, Ordering::SeqCst, Ordering::SeqCst);
-        if busy.is_ok() {
-            if let Some(allowed) = place.allowed(thread | BUSY) {
-                // A thread that has ended needs nothing.
-                let _ = allowed.give_to(thread);
-            }
-            // SeqCst pairs with `free`.
-            place.state.store(FREE, Ordering::SeqCst);
+        if thread & BUSY == 0 && thread != FREE && place.claim(thread, thread) {
+            place.restore(thread);
+            place.leave(FREE);
         }
     }
 }
@@ -219,13 +228,12 @@ mod tests {
     fn a_thread_that_is_let_go_may_run_where_it_might_before() {
         let Some(all) = all() else { return };
         let (stay, thread) = (Stay::new(), raw::thread_id());
-        assert!(stay.keep(3, thread, cpu::current()));
+        assert!(stay.keep(3, thread, cpu::current(), None));
         assert!(stay.is_kept(3, thread) && is_kept(thread));
-        assert_eq!(stay.allowed(thread), Some(all));
+        assert!(!stay.keep(3, 1 + thread, cpu::current(), None), "the place is taken");
         stay.let_go(3);
         assert_eq!(Allowed::of(thread), Ok(all));
-        assert_eq!(stay.allowed(thread), None);
-        assert!(stay.keep(3, thread, cpu::current()));
+        assert!(stay.keep(3, thread, cpu::current(), Some(all)));
         stay.loosen(thread);
         assert_eq!(Allowed::of(thread), Ok(all));
         assert!(!stay.is_kept(3, thread));
@@ -236,9 +244,9 @@ mod tests {
         let Some(all) = all() else { return };
         let (stay, thread) = (Stay::new(), raw::thread_id());
         let outside = (0..1024).find(|processor| !all.has(*processor));
-        assert!(outside.is_none_or(|outside| !stay.keep(0, thread, outside)));
+        assert!(outside.is_none_or(|outside| !stay.keep(0, thread, outside, None)));
         // The first process is no thread of ours.
-        assert!(!stay.keep(0, 1, cpu::current()));
+        assert!(!stay.keep(0, 1, cpu::current(), None));
         assert!(!stay.is_kept(0, 1) && !stay.is_kept(0, thread));
         assert_eq!(Allowed::of(thread), Ok(all));
     }
@@ -247,13 +255,21 @@ mod tests {
     fn what_the_program_sets_is_not_undone() {
         let Some(all) = all() else { return };
         let (stay, thread) = (Stay::new(), raw::thread_id());
-        assert!(stay.keep(0, thread, cpu::current()));
+        let mut processors = (0..1024).filter(|one| all.has(*one));
+        let [first, second] = [0, 1].map(|_| processors.next().expect("it may run on two"));
+        assert!(stay.keep(0, thread, first, None));
         stay.loosen_all();
-        let chosen = Allowed::only((0..1024).find(|one| all.has(*one)).expect("it runs"));
-        chosen.give_to(thread).expect("it may");
+        Allowed::only(first).give_to(thread).expect("it may");
         stay.let_go(0);
-        assert!(!stay.keep(0, thread, cpu::current()));
-        assert_eq!(Allowed::of(thread), Ok(chosen));
+        assert!(!stay.keep(0, thread, first, None), "not so soon");
+        assert_eq!(Allowed::of(thread), Ok(Allowed::only(first)));
+        // By a call around libc, while it is kept.
+        let stay = Stay::new();
+        all.give_to(thread).expect("it may");
+        assert!(stay.keep(0, thread, first, None));
+        Allowed::only(second).give_to(thread).expect("it may");
+        stay.let_go(0);
+        assert_eq!(Allowed::of(thread), Ok(Allowed::only(second)));
     }
 
     #[test]
@@ -265,7 +281,8 @@ mod tests {
             scope.spawn(|| {
                 // Relaxed: a flag of its own.
                 while !done.load(Ordering::Relaxed) {
-                    let kept = stay.is_kept(2, thread) || stay.keep(2, thread, cpu::current());
+                    let kept =
+                        stay.is_kept(2, thread) || stay.keep(2, thread, cpu::current(), None);
                     // Now and then, so that both let go at once.
                     if kept && cpu::ticks().is_multiple_of(4) {
                         stay.let_go(2);
@@ -274,7 +291,7 @@ mod tests {
                 }
             });
             for _ in 0..20 {
-                while stay.allowed(thread).is_none() {
+                while !stay.is_kept(2, thread) {
                     cpu::yield_now();
                 }
                 stay.loosen(thread);

@@ -21,6 +21,23 @@ impl Allowed {
     /// Words of 64 processors: as many as glibc's `cpu_set_t` has.
     pub const WORDS: usize = 16;
 
+    /// All there may ever be.
+    pub const ALL: Self = Self([u64::MAX; Self::WORDS]);
+
+    /// What a thread of this process is allowed that nothing but its cpuset restricts, if the
+    /// calling thread is such a one.
+    pub fn unrestricted() -> Option<Self> {
+        let own = Self::of(0).ok()?;
+        Self::ALL.give_to(0).ok()?;
+        let most = Self::of(0).ok()?;
+        if own == most {
+            return Some(own);
+        }
+        // It was allowed before.
+        let _ = own.give_to(0);
+        None
+    }
+
     /// What `thread` is allowed. An error when it has ended, or where there are more processors.
     pub fn of(thread: u32) -> SysResult<Self> {
         let mut allowed = Self([0; Self::WORDS]);
@@ -55,9 +72,14 @@ impl Allowed {
         self.0.get(processor / 64).is_some_and(|word| word >> (processor % 64) & 1 == 1)
     }
 
+    /// How many they are.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
     /// Whether it is one processor.
     pub fn is_one(&self) -> bool {
-        self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
+        self.count() == 1
     }
 }
 

@@ -26,7 +26,7 @@ use coldpress_sys::sync::SpinLock;
 const MADV_GUARD_INSTALL: c_int = 102;
 
 /// The error number of a call that does not exist.
-const ENOSYS: isize = 38;
+pub(super) const ENOSYS: isize = 38;
 
 static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -270,7 +270,9 @@ unsafe extern "C" fn syscall(
             starters::loosen();
             call()
         }
-        linux::__NR_sched_getaffinity | linux::__NR_sched_setaffinity => {
+        linux::__NR_sched_getaffinity
+        | linux::__NR_sched_setaffinity
+        | linux::__NR_sched_setattr => {
             starters::loosen_all();
             call()
         }

@@ -101,10 +101,10 @@ extern "C" fn constructor(
     let run = unsafe { &mut *RUN.0.get() };
     // SAFETY: glibc passes the environment as a list of strings that ends with a null.
     let found = unsafe { read_environment(environment, run) };
+    starters::resolve();
     if found {
         fork::register();
         interpose::resolve();
-        starters::resolve();
         start_service();
     }
 }

@@ -1,20 +1,18 @@
-//! The functions of libc that start a thread or a program, or that tell or change which processors
-//! are allowed. What is started inherits those of the calling thread, so a thread that we keep on
-//! one (`stay`) is let go first.
+//! The functions of libc that start a thread or a program, themselves or at some time later, and
+//! those that tell or change which processors are allowed. What is started inherits those of the
+//! calling thread, so a thread that we keep on one (`stay`) is let go first.
 //!
 //! A starter is entered by a jump from here, with its arguments and its caller's frame as they
 //! came: some have variable arguments, and `vfork` returns twice.
 
 use core::arch::naked_asm;
-use core::ffi::{CStr, c_int, c_ulong, c_void};
+use core::ffi::{CStr, c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use coldpress_sys::cpu::Allowed;
 use coldpress_sys::raw;
-use linux_raw_sys::general as linux;
 
 use super::CONTROL;
-use super::interpose::{libc_result, next};
+use super::interpose::{ENOSYS, libc_result, next};
 
 /// Lets the calling thread go, which is about to start something. Nobody is kept in a process that
 /// is not managed, nor by one without a service thread, as a child by `vfork` is.
@@ -46,10 +44,18 @@ extern "C" fn enter(index: usize) -> *const c_void {
     let mut real = wrapped.real.load(Ordering::Relaxed);
     if real.is_null() {
         real = next(wrapped.name);
+        if real.is_null() {
+            return missing as *const c_void;
+        }
         // Relaxed: as above.
         wrapped.real.store(real, Ordering::Relaxed);
     }
     real
+}
+
+/// In place of a function that this libc does not have.
+extern "C" fn missing() -> c_long {
+    libc_result(-ENOSYS)
 }
 
 /// Finds all of them, while it is still safe to ask.
@@ -128,32 +134,17 @@ wrapped! {
     13 execl loosen,
     14 execlp loosen,
     15 execle loosen,
-    16 sched_setaffinity loosen_all,
-    17 pthread_setaffinity_np loosen_all,
-    18 pthread_getaffinity_np loosen_all,
-}
-
-/// `sched_getaffinity(2)`, which programs ask for the number of processors: a thread that is kept
-/// is answered without letting it go.
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sched_getaffinity(process: c_int, length: usize, set: *mut c_ulong) -> c_int {
-    let arguments = [process as usize, length, set.addr(), 0, 0, 0];
-    // SAFETY: the program's own call, handed on.
-    let result = unsafe { raw::syscall(linux::__NR_sched_getaffinity, arguments) };
-    if result <= 0 {
-        return libc_result(result) as c_int;
-    }
-    // SAFETY: the kernel has written `result` bytes of the set of `length`.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(set.cast::<u8>(), length) };
-    let (told, rest) = bytes.split_at_mut(result as usize);
-    rest.fill(0);
-    let thread = if process == 0 { raw::thread_id() } else { process as u32 };
-    if let Some(Allowed(words)) = CONTROL.stay.allowed(thread) {
-        let truth = words.iter().flat_map(|word| word.to_le_bytes());
-        told.iter_mut().zip(truth).for_each(|(byte, true_byte)| *byte = true_byte);
-    }
-    0
+    16 timer_create loosen,
+    17 mq_notify loosen,
+    18 aio_read loosen,
+    19 aio_read64 loosen,
+    20 aio_write loosen,
+    21 aio_write64 loosen,
+    22 lio_listio loosen,
+    23 lio_listio64 loosen,
+    24 sched_getaffinity loosen_all,
+    25 sched_setaffinity loosen_all,
+    26 pthread_getaffinity_np loosen_all,
+    27 pthread_setaffinity_np loosen_all,
+    28 pthread_getattr_np loosen_all,
 }
