@@ -21,6 +21,9 @@ use loom::sync::atomic::AtomicU32;
 /// handle and in each place of the handle table.
 pub const CHECKS_HANDLES: bool = cfg!(any(debug_assertions, feature = "verify"));
 
+/// The highest bit of a name, which no handle table sets.
+pub(super) const SIDE_SHIFT: u32 = 31;
+
 /// Numbers of a stamp.
 const STAMP_NUMBERS: usize = CHECKS_HANDLES as usize;
 type Number = [u32; STAMP_NUMBERS];
@@ -45,6 +48,17 @@ impl Handle {
     /// here.
     pub const fn name(self) -> u32 {
         self.name.0
+    }
+
+    /// What a [`super::Switch`] calls an object that its pool on `side` calls `self`.
+    pub(super) const fn on_side(self, side: bool) -> Self {
+        Self { name: Name(self.name.0 | (side as u32) << SIDE_SHIFT), ..self }
+    }
+
+    /// The reverse of [`Handle::on_side`].
+    pub(super) const fn side(self) -> (bool, Self) {
+        let name = Name(self.name.0 & !(1 << SIDE_SHIFT));
+        (self.name.0 >> SIDE_SHIFT != 0, Self { name, ..self })
     }
 }
 

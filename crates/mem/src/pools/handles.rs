@@ -29,7 +29,7 @@ use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::PoolStats;
-use super::handle::{CHECKS_HANDLES, Handle, Name, Stamp, UnknownHandle};
+use super::handle::{CHECKS_HANDLES, Handle, Name, SIDE_SHIFT, Stamp, UnknownHandle};
 use super::pin::{self, LOCKS, PIN, Pinned, Pins, SIZE_MASK};
 use crate::frames::{FrameAllocator, FrameId, Mobility};
 
@@ -44,6 +44,7 @@ const DIRECTORIES: usize = 64;
 
 /// Bits of a name that are ever set.
 pub(super) const NAME_BITS: u32 = SLOT_BITS + (DIRECTORIES * ENTRIES).ilog2();
+const _: () = assert!(NAME_BITS <= SIDE_SHIFT);
 
 /// No leaf, in a link or in the chain of free numbers; no frame, in the root.
 const NONE: u32 = u32::MAX;

@@ -17,6 +17,7 @@ pub mod operations;
 mod pair;
 mod pin;
 pub mod segment;
+mod switch;
 #[cfg(test)]
 mod tests;
 pub mod xcfmalloc;
@@ -31,6 +32,7 @@ use crate::frames::{FrameId, Migrate, Shrunk};
 pub use any::{AnyPool, PoolKind, UnknownPool};
 pub use handle::{CHECKS_HANDLES, Handle, UnknownHandle};
 pub use segment::Segments;
+pub use switch::{StillDraining, Switch};
 pub use xcfmalloc::Xcfmalloc;
 pub use xvmalloc::Xvmalloc;
 pub use zsmalloc::Zsmalloc;

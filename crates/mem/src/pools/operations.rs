@@ -5,7 +5,7 @@
 
 use coldpress_sys::page::BLOCK_BYTES;
 
-use super::pair::{Blocks, Chains, Kind, Packed, Pair, Scattered, many, two_zones};
+use super::pair::{Blocks, Chains, Kind, Packed, Pair, Scattered, Switched, many, two_zones};
 use super::*;
 use crate::frames::FrameAllocator;
 
@@ -33,6 +33,10 @@ pub(super) enum Step {
     Grow(usize),
     /// Bytes to move.
     Compact(usize),
+    /// Switches to a pool of this kind.
+    Switch(PoolKind),
+    /// Objects of the former pool to allocate anew.
+    Renew(usize),
 }
 
 /// The operations that bytes stand for, up to the last whole one.
@@ -44,7 +48,7 @@ pub(super) fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> {
 /// Takes the first operation off.
 fn step(bytes: &mut &[u8]) -> Option<Step> {
     let verb = byte(bytes)?;
-    Some(match verb % 16 {
+    Some(match verb % 18 {
         0..5 => Step::Store {
             size: number(bytes)? % 4096 + 1,
             // Every second time all of one size.
@@ -60,10 +64,12 @@ fn step(bytes: &mut &[u8]) -> Option<Step> {
         }),
         12 => Step::Shrink(byte(bytes)? % 12),
         13 => Step::Grow(byte(bytes)? % 5 + 1),
-        _ => Step::Compact(match number(bytes)? {
+        14 | 15 => Step::Compact(match number(bytes)? {
             budget if budget < 40_000 => budget,
             _ => usize::MAX,
         }),
+        16 => Step::Switch(PoolKind::ALL[byte(bytes)? % PoolKind::ALL.len()]),
+        _ => Step::Renew(number(bytes)? % many(1000)),
     })
 }
 
@@ -110,6 +116,8 @@ fn take<K: Kind>(frames: &FrameAllocator, pair: &mut Pair<'_, K>, step: Step) {
         }
         Step::Grow(blocks) => drop(frames.grow(Bytes(blocks * BLOCK_BYTES))),
         Step::Compact(budget) => drop(pair.pool.compact(Bytes(budget))),
+        Step::Switch(kind) => pair.switch(kind),
+        Step::Renew(count) => pair.renew(count),
     }
 }
 
@@ -118,7 +126,7 @@ fn take<K: Kind>(frames: &FrameAllocator, pair: &mut Pair<'_, K>, step: Step) {
 pub fn run_bytes(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let steps = steps(bytes);
-    match kind % 8 {
+    match kind % 9 {
         0 => run::<Chains<1>>(steps),
         1 => run::<Chains<4>>(steps),
         2 => run::<Chains<16>>(steps),
@@ -126,6 +134,7 @@ pub fn run_bytes(bytes: &[u8]) {
         4 => run::<Scattered<1, 256, 2>>(steps),
         5 => run::<Scattered<2, 64, 1>>(steps),
         6 => run::<Scattered<4, 16, 1>>(steps),
-        _ => run::<Packed>(steps),
+        7 => run::<Packed>(steps),
+        _ => run::<Switched>(steps),
     }
 }

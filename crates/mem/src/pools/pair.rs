@@ -17,6 +17,19 @@ pub(super) trait Kind {
     const MOVES: bool;
 
     fn make(frames: &FrameAllocator) -> Self::Pool<'_>;
+
+    /// What the pool takes beside frames.
+    fn own_bytes(pool: &Self::Pool<'_>) -> Bytes {
+        Bytes(size_of_val(pool))
+    }
+
+    /// Switches to a pool of another kind, if it can be switched.
+    fn switch<'f>(_: &mut Self::Pool<'f>, _: &'f FrameAllocator, _: PoolKind) {}
+
+    /// Whether an object should be allocated anew.
+    fn is_former(_: &Self::Pool<'_>, _: Handle) -> bool {
+        false
+    }
 }
 
 pub(super) struct Chains<const MAX: usize>;
@@ -68,6 +81,40 @@ impl Kind for Packed {
 
     fn make(frames: &FrameAllocator) -> Segments<'_> {
         Segments::new(frames)
+    }
+}
+
+/// Any pool after any other.
+pub(super) struct Switched;
+
+impl Kind for Switched {
+    type Pool<'f> = Switch<Box<AnyPool<'f>>>;
+
+    const MOVES: bool = true;
+
+    fn make(frames: &FrameAllocator) -> Self::Pool<'_> {
+        Switch::new(Box::new(AnyPool::new(PoolKind::Zsmalloc, frames)))
+    }
+
+    fn own_bytes(pool: &Self::Pool<'_>) -> Bytes {
+        let pools = 1 + usize::from(pool.former().is_some());
+        Bytes(size_of_val(pool) + pools * size_of::<AnyPool<'_>>())
+    }
+
+    fn switch<'f>(pool: &mut Self::Pool<'f>, frames: &'f FrameAllocator, kind: PoolKind) {
+        let (before, was_left) = (pool.current().kind(), pool.former().map(|it| it.stats()));
+        let result = pool.switch(Box::new(AnyPool::new(kind, frames)));
+        if was_left.is_some_and(|left| left.objects > 0) {
+            assert_eq!((result, pool.current().kind()), (Err(StillDraining), before));
+            assert_eq!(pool.former().map(|it| it.stats()), was_left);
+        } else {
+            assert_eq!((result, pool.current().kind()), (Ok(()), kind));
+            assert_eq!(pool.former().map(AnyPool::kind), Some(before));
+        }
+    }
+
+    fn is_former(pool: &Self::Pool<'_>, handle: Handle) -> bool {
+        pool.is_former(handle)
     }
 }
 
@@ -168,6 +215,27 @@ impl<'f, K: Kind> Pair<'f, K> {
         self.naive.write(oracle, &bytes).expect(HELD);
     }
 
+    /// Switches to an empty pool, if it can be switched.
+    pub(super) fn switch(&mut self, kind: PoolKind) {
+        K::switch(&mut self.pool, self.frames, kind);
+    }
+
+    /// Allocates up to `count` objects of the former pool anew.
+    pub(super) fn renew(&mut self, count: usize) {
+        let old = |(_, (handle, _)): &(usize, &(Handle, Handle))| K::is_former(&self.pool, *handle);
+        let old: Vec<_> = self.held.iter().enumerate().filter(old).map(|(at, _)| at).collect();
+        for which in old.into_iter().take(count) {
+            let (handle, _) = self.held[which];
+            let bytes = self.pool.read(handle, <[u8]>::to_vec).expect(HELD);
+            let Ok(new) = self.pool.alloc(Bytes(bytes.len())) else { return };
+            assert!(!K::is_former(&self.pool, new), "a new object lies in the former pool");
+            self.pool.write(new, &bytes).expect(HELD);
+            self.pool.free(handle).expect(HELD);
+            self.held[which].0 = new;
+            self.note_gone(handle);
+        }
+    }
+
     pub(super) fn verify(&mut self, which: usize) {
         let (handle, oracle) = self.held[which];
         assert_eq!(self.pool.size(handle), self.naive.size(oracle));
@@ -181,6 +249,10 @@ impl<'f, K: Kind> Pair<'f, K> {
         let (handle, oracle) = self.held.swap_remove(which);
         self.pool.free(handle).expect(HELD);
         self.naive.free(oracle).expect(HELD);
+        self.note_gone(handle);
+    }
+
+    fn note_gone(&mut self, handle: Handle) {
         if self.gone.len() == GONE_MAX {
             self.gone.pop_front();
         }
@@ -207,7 +279,7 @@ impl<'f, K: Kind> Pair<'f, K> {
         let (stats, expected) = (self.pool.stats(), self.naive.stats());
         assert_eq!(stats.objects, expected.objects);
         assert_eq!(stats.bytes_stored, expected.bytes_stored);
-        let tables = stats.metadata - Bytes(size_of::<K::Pool<'f>>());
+        let tables = stats.metadata - K::own_bytes(&self.pool);
         assert_eq!(stats.frames + tables.pages_up() + self.hog.held(), self.frames.frames_used());
     }
 

@@ -107,6 +107,7 @@ suite! {
     xcfmalloc_of_2: Scattered<2, 64, 1>;
     xcfmalloc_of_4: Scattered<4, 16, 1>;
     segment: Packed;
+    switched: Switched;
 }
 
 fn every_size<K: Kind>() {
