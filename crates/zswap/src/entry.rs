@@ -34,7 +34,7 @@ pub(crate) struct EntryId(NonZeroU32);
 
 impl EntryId {
     /// The entry at `position`, or nothing when it cannot be named.
-    fn at(position: usize) -> Option<Self> {
+    pub(crate) fn at(position: usize) -> Option<Self> {
         let number = u32::try_from(position + 1).ok().filter(|number| *number <= NUMBER_MAX)?;
         NonZeroU32::new(number).map(Self)
     }

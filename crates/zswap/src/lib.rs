@@ -18,9 +18,9 @@
 //!
 //! It knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one file
 //! each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
-//! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, and [`Zswap::age`] in `tiers`. Below them
-//! `index` (key to entry), `entry` (what is known of a page), `lru` (the order of age) and `codecs`
-//! (how pages are coded).
+//! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, [`Zswap::age`] in `tiers` and
+//! [`Zswap::drain`]. Below them `index` (key to entry), `entry` (what is known of a page), `lru`
+//! (the order of age) and `codecs` (how pages are coded).
 //!
 //! Invariants (`check` in `tests.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.
@@ -51,6 +51,7 @@ mod codecs;
 mod contexts;
 mod dense;
 mod disk;
+mod drain;
 mod entry;
 mod eras;
 mod error;
@@ -108,7 +109,7 @@ const HELD: &str = "an object stays until its entry lets go of it";
 pub struct Zswap<P> {
     limits: SpinLock<Limits>,
     contexts: Contexts,
-    /// Held by who makes pages denser: up to milliseconds.
+    /// Held by who makes pages denser, or moves them to another pool: up to milliseconds.
     tiers: SleepLock<Tiers>,
     /// Boxed, for pools are large: tables of 10 to 40 KiB that should not be moved about.
     pool: Box<P>,
@@ -147,6 +148,11 @@ impl<P: Pool> Zswap<P> {
     /// Where compressed pages are kept.
     pub fn pool(&self) -> &P {
         &self.pool
+    }
+
+    /// The same, for who sets the pool up or switches it; what is stored must stay there.
+    pub fn pool_mut(&mut self) -> &mut P {
+        &mut self.pool
     }
 
     /// Whether a page is stored under `key`.

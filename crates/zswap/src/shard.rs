@@ -106,7 +106,7 @@ pub(crate) struct Tables {
     pub(crate) leaving: usize,
     /// Pages ever put into the list, counted around.
     pub(crate) pushes: u32,
-    /// What is being made denser, if it still lies where it lay.
+    /// What is being made denser, or moved (`drain`), if it still lies where it lay.
     pub(crate) ageing: Option<EntryId>,
 }
 

@@ -134,6 +134,10 @@ counters! {
     reject_age_full,
     /// Pages left as they are, for they are damaged. Their loads will say so.
     reject_age_corrupt,
+    /// Pages moved to the pool that is in use now.
+    drained_pages,
+    /// Pages not moved to that pool yet, for it had no room for another object.
+    reject_drain_full,
 }
 
 /// A count that any thread may raise.

@@ -4,6 +4,7 @@
 
 mod check;
 mod counters;
+mod drain;
 mod failures;
 mod knobs;
 mod oracle;

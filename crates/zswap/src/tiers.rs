@@ -44,6 +44,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 
 use crate::codecs::{Coding, decode};
 use crate::contexts::WorkGuard;
+use crate::drain::Cursor;
 use crate::entry::{EntryId, Place};
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::room::{self, NoMemory};
@@ -75,9 +76,10 @@ const LOADS_JUDGED: u64 = 256;
 const VAIN_JUDGED: u32 = 1024;
 /// Pages whose gain is compared to that of the first ones.
 const GAIN_PAGES: u32 = 2048;
-/// Frames that a pool at its hard limit may take beyond it for dense objects. They are of other
-/// sizes than those they replace, so they may need frames before any is empty.
-const FRAMES_BEYOND: PageCount = PageCount(64);
+/// Frames that a pool at its hard limit may take beyond it for dense objects, or those of another
+/// pool. They do not fit where those lie that they replace, so they may need frames before any is
+/// empty.
+pub(crate) const FRAMES_BEYOND: PageCount = PageCount(64);
 /// Entries looked at in one call, if nothing is to be done for them: some microseconds.
 const LOOKS: usize = 64;
 /// Entries looked at for samples in vain, before those there are must do.
@@ -86,8 +88,8 @@ const MISSES_MAX: usize = 8192;
 /// What is known for ageing.
 #[derive(Debug)]
 pub(crate) struct Tiers {
-    /// One page that is being compressed again.
-    page: Box<[Page]>,
+    /// One page that is being compressed again, or an object that is being moved.
+    pub(crate) page: Box<[Page]>,
     /// There is one while old pages are made dense.
     pub(crate) encoder: Option<DictionaryEncoder>,
     training: Option<Training>,
@@ -105,6 +107,8 @@ pub(crate) struct Tiers {
     /// Calls to be skipped, after memory or room in the pool was refused.
     pub(crate) skip: u32,
     pub(crate) pool_min: Bytes,
+    /// How far draining has come: one caller at a time drains or ages, in the same buffer.
+    pub(crate) drained: Cursor,
 }
 
 /// A dictionary in the making.
@@ -155,6 +159,7 @@ impl Tiers {
             is_outdated: false,
             skip: 0,
             pool_min: POOL_MIN,
+            drained: Cursor::default(),
         })
     }
 

@@ -259,6 +259,21 @@ fn ageing(meter: &mut Meter) {
     meter.expect(&zswap, &[("reject_age_corrupt", 1)]);
 }
 
+/// Pages that move within the pool.
+fn draining(meter: &mut Meter) {
+    let mut zswap = meter.start(100, in_memory(1));
+    zswap.store(key(0), &raw(0)).unwrap();
+    meter.before = zswap.counters();
+    // More than all entries there are, a few times.
+    let budget = Bytes::kib(64);
+    let old = zswap.pool.held().objects.keys().copied().next();
+    assert_eq!(zswap.drain(budget, |_, handle| Some(handle) == old), Bytes(PAGE_BYTES));
+    meter.expect(&zswap, &[("drained_pages", 1)]);
+    zswap.pool.frames_max = 0;
+    assert_eq!(zswap.drain(budget, |_, _| true), Bytes(0));
+    meter.expect(&zswap, &[("reject_drain_full", 1)]);
+}
+
 #[test]
 fn every_counter_counts_its_outcome() {
     let mut meter = Meter::default();
@@ -268,6 +283,7 @@ fn every_counter_counts_its_outcome() {
     slow(&mut meter);
     by_knobs(&mut meter);
     ageing(&mut meter);
+    draining(&mut meter);
     let all: HashSet<_> = Counters::NAMES.iter().copied().collect();
     assert_eq!(meter.moved, all, "a counter no outcome has moved");
 }

@@ -137,7 +137,7 @@ impl<P: Pool> Shared<'_, P> {
         let zswap = self.zswap;
         while !self.is_over.load(Ordering::SeqCst) {
             let amount = next() as usize % 5;
-            match next() % 16 {
+            match next() % 18 {
                 0..6 => drop((0..20 * amount).take_while(|_| zswap.age()).count()),
                 6 => drop(zswap.shrink(PageCount(amount))),
                 7 => drop(zswap.reap()),
@@ -157,6 +157,8 @@ impl<P: Pool> Shared<'_, P> {
                     assert!(stats.memory > Bytes(0) && zswap.young_percent() <= 100);
                 }
                 14 => drop((zswap.take_warning(), zswap.take_arrivals(), zswap.is_behind())),
+                // Every third object moves, in the same pool.
+                15 | 16 => drop(zswap.drain(Bytes(amount << 14), |_, it| it.name() % 3 == 0)),
                 _ => zswap.tiers.lock().is_outdated = true,
             }
         }

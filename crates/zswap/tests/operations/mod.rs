@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use coldpress_backing::{Backing, Fault, FaultyBacking, MemoryBacking, SlotCount};
 use coldpress_codec::CodecId;
 use coldpress_mem::frames::{Config, FrameAllocator};
-use coldpress_mem::pools::{AnyPool, PoolKind};
+use coldpress_mem::pools::{AnyPool, PoolKind, Switch};
 use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 use coldpress_zswap::seal::{KEY_BYTES, Sealer};
 use coldpress_zswap::{Area, Key, Knobs, LoadError, Loaded, Offset, StoreError, Stored, Zswap};
@@ -74,7 +74,8 @@ impl Input<'_> {
 
 /// A store, and what must be in it.
 struct World<'f> {
-    zswap: Zswap<AnyPool<'f>>,
+    zswap: Zswap<Switch<Box<AnyPool<'f>>>>,
+    frames: &'f FrameAllocator,
     pages: BTreeMap<Key, Page>,
     /// Whether loads may fail, for the backing does.
     may_fail: bool,
@@ -147,7 +148,7 @@ impl World<'_> {
 
     /// Does the next verb.
     fn step(&mut self, input: &mut Input<'_>) {
-        match input.byte() % 20 {
+        match input.byte() % 22 {
             0..6 => {
                 let (key, page) = (input.key(), input.page());
                 self.store(key, page, self.zswap.store(key, &page));
@@ -186,6 +187,16 @@ impl World<'_> {
             16 => drop((0..input.byte()).take_while(|_| self.zswap.age()).count()),
             17 => drop(self.zswap.compact(Bytes(usize::from(input.byte()) << 8))),
             18 => drop((self.zswap.reap(), self.zswap.trim_backing(SlotCount(1)))),
+            19 => {
+                // Refused while the one before is not empty.
+                let kind = PoolKind::ALL[usize::from(input.byte()) % PoolKind::ALL.len()];
+                let pool = Box::new(AnyPool::new(kind, self.frames));
+                let _ = self.zswap.pool_mut().switch(pool);
+            }
+            20 => {
+                self.zswap.drain(Bytes(usize::from(input.byte()) << 8), Switch::is_former);
+                self.zswap.pool_mut().finish();
+            }
             _ => self.zswap.shrink_to_limit(),
         }
     }
@@ -233,9 +244,10 @@ pub(crate) fn run(bytes: &[u8]) {
     };
     let sealer = Sealer::new(&[7; KEY_BYTES]).expect("the cipher works");
     let knobs = Knobs { hard_pool: PageCount(60), ..Knobs::new(input.codec(), input.frames()) };
-    let zswap = Zswap::new(knobs, AnyPool::new(kind, &frames), Some((backing, sealer)));
+    let pool = Switch::new(Box::new(AnyPool::new(kind, &frames)));
+    let zswap = Zswap::new(knobs, pool, Some((backing, sealer)));
     let zswap = zswap.unwrap_or_else(|error| panic!("{error}"));
-    let mut world = World { zswap, pages: BTreeMap::new(), may_fail };
+    let mut world = World { zswap, frames: &frames, pages: BTreeMap::new(), may_fail };
     while !input.0.is_empty() {
         world.step(&mut input);
     }
