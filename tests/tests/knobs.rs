@@ -74,6 +74,52 @@ fn codecs_switched_under_load_lose_nothing() {
     run.assert_within_budget();
 }
 
+/// What `coldpress ctl PID get NAME` says of a run.
+fn get(live: &Live, name: &str) -> String {
+    let (launcher, root) = (machine::coldpress(), live.root().to_string());
+    let output = Command::new(launcher).args(["ctl", &root, "get", name]).output();
+    let output = output.expect("the command is built");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("a name or a number").trim().to_owned()
+}
+
+/// While a program rests, the former pool becomes empty and goes; what it held is read where it is
+/// then.
+#[test]
+fn a_pool_that_is_left_is_empty_soon() {
+    let Some(python) = require("python3") else { return };
+    let job = Job::new("rest", python).arg(fixture("rest.py")).args(["64", "8"]);
+    let plain = job.plain();
+    let job = job.options(["--set", "writeback=off", "--pool", "zsmalloc"]);
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("full\n", READY_MAX);
+    set(&live, &["pool=segment"]);
+    let number = |name| get(&live, name).parse::<u64>().expect("a number");
+    while number("drained_pages") == 0 || number("draining_pages") > 0 {
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(number("in_pool_pages") > 1000, "there is nothing in the pool");
+    let run = live.finish(HANG);
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_within_budget();
+}
+
+#[test]
+fn pools_switched_under_load_lose_nothing() {
+    let Some(job) = hold("12") else { return };
+    let run = turned(&job.options(["--set", "writeback=off"]), |live| {
+        for pool in ["segment", "xvmalloc", "xcfmalloc", "zsmalloc"] {
+            set(live, &[&format!("pool={pool}")]);
+            assert_eq!(get(live, "pool"), pool);
+            thread::sleep(Duration::from_millis(300));
+        }
+    });
+    assert!(run.stats().at("zswap", "drained_pages") > 0, "no page moved");
+    run.assert_stored();
+    run.assert_within_budget();
+}
+
 /// Pages that are refused stay in the program: it goes on, above its budget, and comes back below
 /// when they are wanted again.
 #[test]
@@ -117,11 +163,16 @@ fn every_byte_survives_torture_while_knobs_are_turned() {
     const TURNS: [&[&str]; 8] = [
         &["enabled=off"],
         &["enabled=on", "keep_incompressible=off", "max_compression_ratio=40"],
-        &["codec=zstd:1", "max_mean_zsize=600"],
+        &["codec=zstd:1", "max_mean_zsize=600", "pool=segment"],
         &["max_pool_percent=5", "accept_threshold_percent=60"],
-        &["writeback=off", "same_filled=off", "ageing=off"],
+        &["writeback=off", "same_filled=off", "ageing=off", "pool=xvmalloc"],
         &["codec=lzo", "max_compression_ratio=80", "writeback=on", "writeback_limit=3M"],
-        &["writeback_limit=none", "max_mean_zsize=4096", "keep_incompressible=on"],
+        &[
+            "writeback_limit=none",
+            "max_mean_zsize=4096",
+            "keep_incompressible=on",
+            "pool=xcfmalloc",
+        ],
         &[
             "codec=lz4",
             "max_pool_percent=50",

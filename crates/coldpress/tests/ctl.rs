@@ -119,6 +119,7 @@ fn a_wrong_setting_turns_nothing_and_says_what_is_possible() {
         ("max_pool_percent=91", &["max_pool_percent=91", "1 to 90", "nothing was changed"][..]),
         ("frob=1", &["\"frob\"", "max_pool_percent", "same_filled"]),
         ("codec=gzip", &["gzip", "lz4, lzo"]),
+        ("pool=zbud", &["zbud", "xcfmalloc, segment"]),
         ("codec", &["\"codec\"", "NAME=VALUE"]),
         ("", &["NAME=VALUE"]),
         ("writeback_limit=1", &["64 KiB", "none"]),
@@ -130,7 +131,7 @@ fn a_wrong_setting_turns_nothing_and_says_what_is_possible() {
     let mut often = vec!["set"];
     often.extend(["max_pool_percent=90"; 300]);
     assert_fails(&ctl(run.program, &often), 1, &["6004 bytes", "4096", "once"]);
-    let knobs = |text: &str| text.lines().take(11).map(str::to_owned).collect::<Vec<_>>();
+    let knobs = |text: &str| text.lines().take(13).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(knobs(&told(run.program, &["get"])), knobs(&before));
     run.finish();
 }
@@ -203,16 +204,21 @@ fn knobs_can_be_set_at_the_start_and_are_in_the_statistics() {
     let directory = tempfile::tempdir().unwrap();
     let stats = directory.path().join("stats.json");
     let path = stats.to_str().expect("temporary directories have plain names");
-    let options = ["--max-pool-percent", "40", "--set", "codec=lzo,writeback=off", "--stats", path];
+    let settings = ["--set", "codec=lzo,writeback=off", "--stats", path];
+    let options = [&["--max-pool-percent", "40", "--pool", "xvmalloc"], &settings[..]].concat();
     let run = Waiting::start(&options, WAITING);
-    for (name, value) in [("codec", "lzo"), ("writeback", "off"), ("max_pool_percent", "40")] {
+    let expected =
+        [("codec", "lzo"), ("writeback", "off"), ("max_pool_percent", "40"), ("pool", "xvmalloc")];
+    for (name, value) in expected {
         assert_eq!(told(run.program, &["get", name]), format!("{value}\n"));
     }
+    assert_eq!(told(run.program, &["set", "pool=segment"]), "pool segment\n");
     told(run.program, &["set", "writeback_limit=1G"]);
     run.finish();
     let document: Value = serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap();
     assert_eq!(document["knobs"]["codec"], "lzo");
     assert_eq!(document["knobs"]["writeback_limit"], 1 << 30);
+    assert_eq!(document["knobs"]["pool"], "segment");
     for (setting, part) in [("max_pool_percent=0", "1 to 90"), ("frob=1", "there is no knob")] {
         let output = coldpress(&["run", "--set", setting, "true"]).output().unwrap();
         assert_fails(&output, 125, &[setting.split_once('=').unwrap().0, part]);

@@ -117,14 +117,21 @@ impl Manager {
         self.rest.note(now_ns, self.clock, cpu::others_ran_ns);
     }
 
-    /// Makes a page denser, if the program leaves time for it. Whether there is more to do at once,
-    /// perhaps.
+    /// Moves some pages out of a former pool, or else makes a page denser, if the program leaves
+    /// time for it. Whether there is more to do at once, perhaps.
     pub(crate) fn age_step(&mut self) -> bool {
         let somebody_waits = !self.pending.is_empty() || !self.reading.is_empty();
         let begun = self.time.now_ns();
         if somebody_waits || self.control.is_held() || !self.rest.allows_step(begun) {
             return false;
         }
+        let is_more = self.empty_former_pool() || self.make_denser();
+        self.rest.note_step(begun, self.time.now_ns());
+        is_more
+    }
+
+    /// Makes a page denser. Whether there is more to do at once, perhaps.
+    fn make_denser(&mut self) -> bool {
         let is_more = self.zswap.age();
         if is_more {
             let moved = self.zswap.compact(COMPACTED).moved;
@@ -132,7 +139,6 @@ impl Manager {
             self.charge_own_growth();
             self.tell_of_ageing();
         }
-        self.rest.note_step(begun, self.time.now_ns());
         is_more
     }
 

@@ -7,6 +7,7 @@
 use core::ops::RangeInclusive;
 
 use coldpress_codec::CodecId;
+use coldpress_mem::pools::PoolKind;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 /// When nothing can be written back, the pool may grow to this part of the whole budget, in per
@@ -28,6 +29,8 @@ pub enum Domain {
     Limit(u64),
     /// A codec, see [`encode_codec`].
     Codec,
+    /// A pool, see [`encode_pool`].
+    Pool,
 }
 
 macro_rules! knobs {
@@ -78,6 +81,9 @@ knobs! {
     Enabled "enabled" Domain::Switch, 1;
     /// How pages are compressed from now on
     Codec "codec" Domain::Codec, encode_codec(CodecId::Lz4);
+    /// Where compressed pages are kept from now on; those in another pool move over while nobody
+    /// waits
+    Pool "pool" Domain::Pool, encode_pool(PoolKind::Zsmalloc);
     /// The pool's part, in per cent, of what other processes leave of the budget, at which
     /// writeback begins
     MaxPoolPercent "max_pool_percent" Domain::Number(1..=90), 50;
@@ -119,6 +125,7 @@ impl Knob {
             Domain::Number(range) => range.contains(&word),
             Domain::Limit(least) => word >= least,
             Domain::Codec => encode_codec(decode_codec(word)) == word,
+            Domain::Pool => encode_pool(decode_pool(word)) == word,
         }
     }
 }
@@ -169,6 +176,11 @@ impl Knobs {
         decode_codec(self.get(Knob::Codec))
     }
 
+    /// Where compressed pages are kept.
+    pub fn pool(&self) -> PoolKind {
+        decode_pool(self.get(Knob::Pool))
+    }
+
     /// The period of the writeback limit, in nanoseconds.
     pub fn writeback_period_ns(&self) -> u64 {
         self.get(Knob::WritebackPeriod) * 1_000_000_000
@@ -216,6 +228,17 @@ pub const fn decode_codec(word: u64) -> CodecId {
     }
 }
 
+/// A pool as a word: its place in [`PoolKind::ALL`].
+pub const fn encode_pool(kind: PoolKind) -> u64 {
+    kind as u64
+}
+
+/// The pool of a word; what is none means zsmalloc.
+pub fn decode_pool(word: u64) -> PoolKind {
+    let kind = usize::try_from(word).ok().and_then(|place| PoolKind::ALL.get(place));
+    kind.copied().unwrap_or(PoolKind::Zsmalloc)
+}
+
 #[cfg(test)]
 mod tests {
     //! The risk: a knob that reaches the store as another one, or with a value it must not have.
@@ -232,6 +255,18 @@ mod tests {
     }
 
     #[test]
+    fn pools_survive_being_words() {
+        let mut knobs = Knobs::default();
+        for kind in PoolKind::ALL {
+            assert!(knobs.set(Knob::Pool, encode_pool(*kind)));
+            assert_eq!(knobs.pool(), *kind);
+        }
+        for word in [PoolKind::ALL.len() as u64, u64::MAX] {
+            assert!(!Knob::Pool.allows(word));
+        }
+    }
+
+    #[test]
     fn defaults_are_allowed_and_names_lead_to_their_knob() {
         let knobs = Knobs::default();
         for knob in Knob::ALL {
@@ -239,7 +274,7 @@ mod tests {
             assert_eq!(Knob::named(knob.name()), Some(*knob));
             assert!(!knob.help().is_empty() && !knob.help().ends_with('.'), "{knob:?}");
         }
-        assert_eq!(Knob::named("pool"), None);
+        assert_eq!(Knob::named("frob"), None);
     }
 
     #[test]
@@ -288,6 +323,7 @@ mod tests {
         let limit = Store { writeback_limit: Some(Bytes::mib(1)), ..normal };
         assert_eq!(turned(Knob::WritebackLimit, 1 << 20), limit);
         assert_eq!(turned(Knob::WritebackPeriod, 60), normal);
+        assert_eq!(turned(Knob::Pool, encode_pool(PoolKind::Segment)), normal);
     }
 
     #[test]

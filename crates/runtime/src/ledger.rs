@@ -13,7 +13,6 @@
 use core::array;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use coldpress_mem::pools::PoolKind;
 use coldpress_sys::shared::{self, Shared};
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysResult};
 
@@ -23,7 +22,7 @@ use crate::tally::Tally;
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 6;
+pub const LEDGER_VERSION: u32 = 7;
 
 /// The terms of a run and the seats of its processes.
 #[repr(C)]
@@ -31,8 +30,6 @@ pub const LEDGER_VERSION: u32 = 6;
 pub struct Ledger {
     version: AtomicU32,
     verbose: AtomicU32,
-    /// The place of the pool's kind in [`PoolKind::ALL`].
-    pool: AtomicU32,
     budget_pages: AtomicU64,
     spill_bytes_max: AtomicU64,
     /// How often the knobs were written.
@@ -54,8 +51,6 @@ pub struct Terms {
     pub budget: PageCount,
     /// Most bytes on disk; 0 when there is no disk.
     pub spill_max: Bytes,
-    /// Where compressed pages are kept.
-    pub pool: PoolKind,
     /// Whether to tell what costs time.
     pub verbose: bool,
 }
@@ -86,7 +81,6 @@ impl Ledger {
         self.verbose.store(u32::from(terms.verbose), Ordering::Relaxed);
         self.budget_pages.store(terms.budget.0 as u64, Ordering::Relaxed);
         self.spill_bytes_max.store(terms.spill_max.0 as u64, Ordering::Relaxed);
-        self.pool.store(encode_pool(terms.pool), Ordering::Relaxed);
         // Release pairs with the Acquire in `terms`.
         self.version.store(LEDGER_VERSION, Ordering::Release);
     }
@@ -100,7 +94,6 @@ impl Ledger {
         Some(Terms {
             budget: PageCount(self.budget_pages.load(Ordering::Relaxed) as usize),
             spill_max: Bytes(self.spill_bytes_max.load(Ordering::Relaxed) as usize),
-            pool: decode_pool(self.pool.load(Ordering::Relaxed))?,
             verbose: self.verbose.load(Ordering::Relaxed) != 0,
         })
     }
@@ -203,44 +196,29 @@ impl Seat {
     }
 }
 
-fn encode_pool(kind: PoolKind) -> u32 {
-    PoolKind::ALL.iter().take_while(|other| **other != kind).count() as u32
-}
-
-fn decode_pool(word: u32) -> Option<PoolKind> {
-    PoolKind::ALL.get(word as usize).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TERMS: Terms = Terms {
-        budget: PageCount(40_000),
-        spill_max: Bytes::mib(77),
-        pool: PoolKind::Zsmalloc,
-        verbose: true,
-    };
+    const TERMS: Terms =
+        Terms { budget: PageCount(40_000), spill_max: Bytes::mib(77), verbose: true };
 
     #[test]
     fn terms_and_knobs_come_back_as_they_were_set() {
-        for pool in PoolKind::ALL {
-            let terms = Terms { pool: *pool, ..TERMS };
-            let mut knobs = Knobs::default();
-            let (fd, first) = Ledger::create(terms, &knobs).unwrap();
-            // SAFETY: the descriptor is of a ledger, made a line above.
-            let second: Shared<Ledger> = unsafe { Shared::map(fd.as_fd()).unwrap() };
-            assert_eq!((second.terms(), second.knobs()), (Some(terms), knobs));
-            let generation = second.generation();
-            for knob in Knob::ALL {
-                let word = knobs.get(*knob);
-                let near = [word.wrapping_sub(1), word.wrapping_add(1)];
-                assert!(near.into_iter().any(|word| knobs.set(*knob, word)), "{knob:?}");
-            }
-            first.set_knobs(&knobs);
-            assert_eq!(second.knobs(), knobs);
-            assert_ne!(second.generation(), generation);
+        let mut knobs = Knobs::default();
+        let (fd, first) = Ledger::create(TERMS, &knobs).unwrap();
+        // SAFETY: the descriptor is of a ledger, made a line above.
+        let second: Shared<Ledger> = unsafe { Shared::map(fd.as_fd()).unwrap() };
+        assert_eq!((second.terms(), second.knobs()), (Some(TERMS), knobs));
+        let generation = second.generation();
+        for knob in Knob::ALL {
+            let word = knobs.get(*knob);
+            let near = [word.wrapping_sub(1), word.wrapping_add(1)];
+            assert!(near.into_iter().any(|word| knobs.set(*knob, word)), "{knob:?}");
         }
+        first.set_knobs(&knobs);
+        assert_eq!(second.knobs(), knobs);
+        assert_ne!(second.generation(), generation);
         let empty = shared::create(c"empty", Bytes(size_of::<Ledger>())).unwrap();
         // SAFETY: zeroed memory is an empty ledger, which is made of atomics.
         let empty: Shared<Ledger> = unsafe { Shared::map(empty.as_fd()).unwrap() };

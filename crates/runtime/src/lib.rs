@@ -34,6 +34,7 @@ pub mod link;
 pub mod manager;
 pub mod pages;
 pub mod placement;
+mod pools;
 mod reclaim;
 mod record;
 pub mod regions;

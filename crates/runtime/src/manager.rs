@@ -17,7 +17,7 @@ use core::ops::Range;
 
 use coldpress_backing::{Backing, FileBacking, SlotCount};
 use coldpress_mem::frames::FrameAllocator;
-use coldpress_mem::pools::AnyPool;
+use coldpress_mem::pools::Switch;
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::map::Span;
 use coldpress_sys::proc::Pagemap;
@@ -38,6 +38,7 @@ use crate::limbo::Limbo;
 use crate::link::{Joined, Link};
 use crate::pages::{PageNumber, PageTable, RUN_PAGES, RunNumber};
 use crate::placement::Placement;
+use crate::pools::{self, Pools};
 use crate::record::Recording;
 use crate::regions::Regions;
 use crate::service::GAUGE_NS_NEAR;
@@ -75,7 +76,7 @@ pub struct Manager {
     pub(crate) limbo: Limbo,
     pub(crate) limbo_pages: PageCount,
     pub(crate) limbo_target: PageCount,
-    pub(crate) zswap: Zswap<AnyPool<'static>>,
+    pub(crate) zswap: Zswap<Pools>,
     pub(crate) frames: &'static FrameAllocator,
     pub(crate) heap_bytes: fn() -> Bytes,
     pub(crate) own_held: PageCount,
@@ -230,7 +231,7 @@ impl Manager {
         });
         manager.own_held = manager.own_memory();
         manager.ledger.seats[manager.seat].set_managing();
-        let (pool, codec) = (manager.zswap.pool().kind(), manager.zswap.knobs().codec);
+        let (pool, codec) = (manager.zswap.pool().current().kind(), manager.zswap.knobs().codec);
         manager.link.tell(format_args!(
             "process {} is managed: pool {pool}, codec {codec}",
             raw::process_id(),
@@ -316,7 +317,7 @@ impl Manager {
         self.look_at_kept(SlotCount(stats.slots_used), stats.pool_pages);
         let counters = stats.counters;
         let tally = self.tally();
-        tally.set_zswap(&stats);
+        tally.set_zswap(&stats, self.draining_pages());
         let stored = counters.stored_same_filled
             + counters.stored_compressed
             + counters.stored_incompressible;
@@ -378,7 +379,7 @@ struct Tools {
     uffd: Userfaultfd,
     limbo: Limbo,
     zeros: Span,
-    zswap: Zswap<AnyPool<'static>>,
+    zswap: Zswap<Pools>,
     pagemap: Pagemap,
     waiter: Waiter,
 }
@@ -442,15 +443,13 @@ fn open_disk(link: &Link, terms: &Terms, file: OwnedFd) -> Option<Disk> {
     }
 }
 
-/// Not inlined: a pool is some 35 KiB, and the caller's stack is there for ever.
-#[inline(never)]
 fn open_zswap(
     terms: &Terms,
     tuning: &Tuning,
     frames: &'static FrameAllocator,
     disk: Option<Disk>,
-) -> SysResult<Zswap<AnyPool<'static>>> {
+) -> SysResult<Zswap<Pools>> {
     const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
-    let pool = AnyPool::new(terms.pool, frames);
+    let pool = Switch::new(pools::make(tuning.knobs.pool(), frames));
     Zswap::new(tuning.for_store(terms.budget), pool, disk).map_err(|_| NO_MEMORY)
 }

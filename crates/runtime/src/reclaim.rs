@@ -4,13 +4,13 @@
 //! for a burst unless the hard limit is reached. Runs are taken in the order of their last
 //! fault-in; one that was faulted into since it was queued goes round once more.
 
-use coldpress_mem::pools::AnyPool;
 use coldpress_sys::uffd::{Stop, unshare_page};
 use coldpress_sys::{Bytes, Page, PageCount, cpu};
 use coldpress_zswap::{Key, StoreError, Stored, Zswap};
 
 use crate::manager::{FRAMES_KEPT, Manager, enqueue};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
+use crate::pools::Pools;
 use crate::tally::{Counter, Group};
 
 /// While use is between soft and hard, reclaim goes along with faults, for this many pages at a
@@ -29,7 +29,7 @@ const STUCK_NS: u64 = 20_000_000;
 const REFUSED_IN_ROW_MAX: usize = 64;
 
 /// A verb of zswap that stores.
-type Store = fn(&Zswap<AnyPool<'static>>, Key, &Page) -> Result<Stored, StoreError>;
+type Store = fn(&Zswap<Pools>, Key, &Page) -> Result<Stored, StoreError>;
 
 impl Manager {
     /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.

@@ -7,6 +7,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use coldpress_sys::PageCount;
 use coldpress_zswap::{AGE_CLASS_MS, AGE_CLASSES, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Stats};
 
 macro_rules! counters {
@@ -86,8 +87,9 @@ const HELD: &[&str] = &[
     "outstanding_flushes",
     // Bytes of the objects in the pool.
     "pool_bytes",
-    // Stored pages that are in the pool, and on disk.
+    // Stored pages that are in the pool, those of them in a former pool, and pages on disk.
     "in_pool_pages",
+    "draining_pages",
     "on_disk_pages",
     // Stored pages that are dense, and those of the pool that ageing has not looked at.
     "dense_pages",
@@ -98,13 +100,14 @@ const HELD: &[&str] = &[
     "table_bytes",
 ];
 
-fn held(stats: &Stats) -> [u64; HELD.len()] {
+fn held(stats: &Stats, draining: PageCount) -> [u64; HELD.len()] {
     [
         stats.pool_pages.0 as u64,
         stats.stored_pages.0 as u64,
         stats.outstanding_flushes.into(),
         stats.pool_bytes.0 as u64,
         stats.in_pool_pages.0 as u64,
+        draining.0 as u64,
         stats.written_back_pages.0 as u64,
         stats.dense_pages.0 as u64,
         stats.young_pages.0 as u64,
@@ -222,10 +225,11 @@ impl Tally {
         self.add_to(group.range().start + class.min(LATENCY_CLASSES - 1), 1);
     }
 
-    /// Copies in what zswap counted and holds. For the owner.
-    pub fn set_zswap(&self, stats: &Stats) {
+    /// Copies in what zswap counted and holds, and how many of its pages are in a former pool. For
+    /// the owner.
+    pub fn set_zswap(&self, stats: &Stats, draining: PageCount) {
         self.set_group(Group::Zswap, &stats.counters.values());
-        self.set_group(Group::Held, &held(stats));
+        self.set_group(Group::Held, &held(stats, draining));
         self.set_group(Group::Sizes, &stats.sizes.0);
         self.set_group(Group::LoadedAges, &stats.loaded_ages.0);
         self.set_group(Group::FlushedAges, &stats.flushed_ages.0);
@@ -313,7 +317,7 @@ mod tests {
         stats.sizes.0[SIZE_CLASSES - 1] = 6;
         stats.memory.0 = 7;
         (stats.loaded_ages.0[0], stats.flushed_ages.0[AGE_CLASSES - 1]) = (8, 9);
-        tally.set_zswap(&stats);
+        tally.set_zswap(&stats, PageCount(10));
         tally.note_latency(Group::FaultNs, 5);
         tally.note_latency(Group::LoadNs, 0);
         tally.note_latency(Group::LoadNs, 1023);
@@ -326,7 +330,7 @@ mod tests {
         }
         let renamed = Counters::NAMES.iter().position(|name| *name == "renamed").unwrap();
         assert_eq!(figures.group(Group::Zswap)[renamed], 5);
-        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 7]);
         assert_eq!(figures.group(Group::Sizes)[SIZE_CLASSES - 1], 6);
         assert_eq!(figures.group(Group::LoadedAges)[0], 8);
         assert_eq!(figures.group(Group::FlushedAges)[AGE_CLASSES - 1], 9);
@@ -338,7 +342,7 @@ mod tests {
         assert_eq!(classes(Group::StoreNs), [10, 31]);
         let sum: u64 = figures.words.iter().sum();
         let counters: u64 = (1..=Counter::ALL.len() as u64).sum();
-        assert_eq!(sum, counters + 5 + 6 + 7 + 8 + 9 + 5);
+        assert_eq!(sum, counters + 5 + 6 + 7 + 8 + 9 + 10 + 5);
         tally.clear();
         let mut cleared = Figures::default();
         cleared.add(&tally);
@@ -350,7 +354,7 @@ mod tests {
         let tally = tally();
         let mut stats = Stats::default();
         (stats.memory.0, stats.counters.renamed) = (7, 1);
-        tally.set_zswap(&stats);
+        tally.set_zswap(&stats, PageCount(0));
         let mut figures = Figures::default();
         figures.add(&tally);
         figures.add_ended(&tally);

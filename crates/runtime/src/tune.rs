@@ -48,8 +48,8 @@ impl Tuning {
 
 impl Manager {
     /// Tells zswap the time, takes over new knobs and a new share of the budget, begins a new
-    /// period of writeback when the last is over, and shrinks a pool that holds more than it
-    /// should, while nobody waits.
+    /// period of writeback when the last is over, and, while nobody waits, empties a pool that is
+    /// left and shrinks one that holds more than it should.
     pub(crate) fn tune(&mut self, nobody_waits: bool) {
         let now = self.time.now_ns();
         self.zswap.note_time(now / 1_000_000);
@@ -68,6 +68,7 @@ impl Manager {
             self.tuning.renewed_at = now;
             self.zswap.renew_writeback();
         }
+        self.tend_pools(nobody_waits);
         if nobody_waits {
             self.zswap.shrink_to_limit();
         }

@@ -159,7 +159,6 @@ fn terms(config: &RunConfig) -> Terms {
         spill_max: config.disk.as_ref().map_or(Bytes(0), |directory| {
             config.disk_size.unwrap_or_else(|| most_of_free_space(directory))
         }),
-        pool: config.pool,
         verbose: config.verbose,
     }
 }

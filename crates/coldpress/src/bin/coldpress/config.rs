@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use coldpress_mem::pools::PoolKind;
-use coldpress_runtime::knobs::{Knob, Knobs, encode_codec};
+use coldpress_runtime::knobs::{Knob, Knobs, encode_codec, encode_pool};
 use coldpress_sys::Bytes;
 
 use crate::args::{DiskChoice, RunArgs};
@@ -28,8 +27,6 @@ pub(crate) struct RunConfig {
     pub(crate) budget_origin: BudgetOrigin,
     /// What may be changed while the run goes on.
     pub(crate) knobs: Knobs,
-    /// The kind of the pool.
-    pub(crate) pool: PoolKind,
     /// The directory of the unnamed spill file; `None` for memory only.
     pub(crate) disk: Option<PathBuf>,
     /// The most the spill file may grow to; `None` for the free space but 5 %.
@@ -87,7 +84,6 @@ impl RunConfig {
             budget,
             budget_origin,
             knobs: knobs(args),
-            pool: args.pool,
             disk,
             disk_size: args.disk_size,
             quiet: args.quiet,
@@ -100,8 +96,11 @@ impl RunConfig {
 /// The knobs as the options want them; `--set` wins over the options of single knobs.
 fn knobs(args: &RunArgs) -> Knobs {
     let mut knobs = Knobs::default();
-    let options =
-        [(Knob::Codec, encode_codec(args.codec)), (Knob::MaxPoolPercent, args.max_pool_percent)];
+    let options = [
+        (Knob::Codec, encode_codec(args.codec)),
+        (Knob::Pool, encode_pool(args.pool)),
+        (Knob::MaxPoolPercent, args.max_pool_percent),
+    ];
     for (knob, word) in options.into_iter().chain(args.set.iter().copied()) {
         let allowed = knobs.set(knob, word);
         assert!(allowed, "{knob:?} was checked when it was read");

@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use coldpress_codec::CodecId;
-use coldpress_runtime::knobs::{Domain, Knob, Knobs, NO_LIMIT, decode_codec, encode_codec};
+use coldpress_mem::pools::PoolKind;
+use coldpress_runtime::knobs::{
+    Domain, Knob, Knobs, NO_LIMIT, decode_codec, decode_pool, encode_codec, encode_pool,
+};
 use coldpress_sys::Bytes;
 use serde_json::{Map, Value};
 
@@ -44,6 +47,10 @@ pub(crate) fn parse_value(knob: Knob, text: &str) -> Result<u64, String> {
             Ok(codec) => Some(encode_codec(codec)),
             Err(error) => return Err(error.to_string()),
         },
+        Domain::Pool => match text.parse::<PoolKind>() {
+            Ok(kind) => Some(encode_pool(kind)),
+            Err(error) => return Err(format!("pool={text}: {error}")),
+        },
     };
     word.filter(|word| knob.allows(*word)).ok_or_else(|| {
         let (name, values) = (knob.name(), values(knob));
@@ -60,6 +67,7 @@ fn values(knob: Knob) -> String {
             format!("a size from {} on, for example 512M, or none", show(Bytes(least as usize)))
         }
         Domain::Codec => "lz4, lzo or zstd[:LEVEL]".to_owned(),
+        Domain::Pool => "zsmalloc, xvmalloc, xcfmalloc or segment".to_owned(),
     }
 }
 
@@ -71,6 +79,7 @@ fn value(knobs: &Knobs, knob: Knob) -> Value {
         Domain::Limit(_) if word == NO_LIMIT => Value::from("none"),
         Domain::Number(_) | Domain::Limit(_) => Value::from(word),
         Domain::Codec => Value::from(decode_codec(word).to_string()),
+        Domain::Pool => Value::from(decode_pool(word).name()),
     }
 }
 
@@ -104,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_given_back() {
         let mut knobs = Knobs::default();
-        for setting in ["codec=zstd:-3", "writeback_limit=3M", "enabled=off"] {
+        for setting in ["codec=zstd:-3", "writeback_limit=3M", "enabled=off", "pool=segment"] {
             let (knob, word) = parse(setting).unwrap();
             assert!(knobs.set(knob, word));
         }
@@ -133,6 +142,7 @@ mod tests {
             ("max_mean_zsize=1e3", &["1e3", "1 to 4096"]),
             ("enabled=maybe", &["maybe", "on or off"]),
             ("codec=gzip", &["gzip", "lz4", "zstd"]),
+            ("pool=zbud", &["zbud", "zsmalloc", "segment"]),
             ("writeback_limit=4K", &["4K", "64 KiB", "none"]),
             ("writeback_limit=-1", &["-1", "64 KiB"]),
         ] {

@@ -154,7 +154,7 @@ fn say_settings(config: &RunConfig, program: &Program) {
         config.budget.0,
         config.budget_origin.words(),
         config.knobs.codec(),
-        config.pool,
+        config.knobs.pool(),
         config.knobs.get(Knob::MaxPoolPercent),
     ));
 }

@@ -156,18 +156,12 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coldpress_mem::pools::PoolKind;
     use coldpress_runtime::ledger::Terms;
     use coldpress_sys::PageCount;
     use coldpress_sys::shared::Shared;
 
     fn run(stored: u64) -> (Shared<Ledger>, Totals) {
-        let terms = Terms {
-            budget: PageCount(10_000),
-            spill_max: Bytes(0),
-            pool: PoolKind::Zsmalloc,
-            verbose: false,
-        };
+        let terms = Terms { budget: PageCount(10_000), spill_max: Bytes(0), verbose: false };
         let (_fd, ledger) = Ledger::create(terms, &Knobs::default()).unwrap();
         let mut totals = Totals::default();
         for seat in 0..2 {

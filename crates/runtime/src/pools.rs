@@ -1,0 +1,72 @@
+//! The pool of a process, and how another one is taken in use while the program runs.
+//!
+//! A process has one area, so it has one pool, and while it is switched two: what is stored from
+//! then on goes to the pool that the knob names. The objects of the former one move over, a few at
+//! a time while nobody waits and without pause while the program rests, and when none is left its
+//! memory goes back ([`coldpress_mem::pools::Switch`], [`coldpress_zswap::Zswap::drain`]). If the
+//! knob is turned meanwhile, that is done when the former pool is empty.
+
+use alloc::boxed::Box;
+
+use coldpress_mem::frames::FrameAllocator;
+use coldpress_mem::pools::{AnyPool, Pool, PoolKind, Switch};
+use coldpress_sys::{Bytes, PageCount, raw};
+
+use crate::manager::Manager;
+
+/// The pool in use, and the one before it.
+pub(crate) type Pools = Switch<Box<AnyPool<'static>>>;
+
+/// Bytes of objects moved at a time, with what else that costs: 7 to 16 us, seldom up to 50.
+const DRAINED: Bytes = Bytes::kib(16);
+
+/// An empty pool. Not inlined: it is some 35 KiB, and the caller's stack is there for ever.
+#[inline(never)]
+pub(crate) fn make(kind: PoolKind, frames: &'static FrameAllocator) -> Box<AnyPool<'static>> {
+    Box::new(AnyPool::new(kind, frames))
+}
+
+impl Manager {
+    /// Takes the pool in use that the knobs ask for, and empties the one before it while nobody
+    /// waits.
+    pub(crate) fn tend_pools(&mut self, nobody_waits: bool) {
+        if nobody_waits {
+            self.empty_former_pool();
+        }
+        let process = raw::process_id();
+        let former = self.zswap.pool().former().map(AnyPool::kind);
+        if let Some(former) = former
+            && self.zswap.pool_mut().finish()
+        {
+            self.charge_own_growth();
+            self.link.tell(format_args!("process {process}: pool {former} is empty and gone"));
+        }
+        let (wanted, kind) = (self.tuning.knobs.pool(), self.zswap.pool().current().kind());
+        if wanted == kind || self.zswap.pool().former().is_some() {
+            return;
+        }
+        let pool = make(wanted, self.frames);
+        self.zswap.pool_mut().switch(pool).expect("there is no former pool");
+        self.charge_own_growth();
+        self.link.tell(format_args!(
+            "process {process}: pool {wanted} from now on; {} MiB in {kind} move over",
+            self.zswap.pool_frames().bytes().0 >> 20
+        ));
+    }
+
+    /// Moves some objects of the former pool, if there is one. Whether it moved any.
+    pub(crate) fn empty_former_pool(&mut self) -> bool {
+        if self.zswap.pool().former().is_none() {
+            return false;
+        }
+        let moved = self.zswap.drain(DRAINED, Pools::is_former);
+        self.charge_own_growth();
+        moved > Bytes(0)
+    }
+
+    /// Pages that still lie in the former pool.
+    pub(crate) fn draining_pages(&self) -> PageCount {
+        let former = self.zswap.pool().former();
+        PageCount(former.map_or(0, |former| former.stats().objects))
+    }
+}
