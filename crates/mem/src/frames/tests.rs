@@ -514,6 +514,24 @@ fn one_claim_on_moving_at_a_time() {
 }
 
 #[test]
+fn frames_stay_when_their_claim_is_given_up() {
+    let frames = zones(None, 2, 2);
+    let mut owners = Owners::new(&frames);
+    let claim = frames.claim_moves().unwrap();
+    assert!((0..600).all(|owner| owners.take(owner)));
+    (0..600).filter(|owner| *owner != 599).for_each(|owner| owners.free(owner));
+    // SAFETY: this thread alone uses the frames.
+    unsafe { claim.disown() };
+    assert!(frames.claim_moves().is_some());
+    let Shrunk { held_back_by, .. } = owners.shrink(Bytes(0));
+    let held = held_back_by.unwrap();
+    assert_eq!((held.core, held.movable), (PageCount(1), PageCount(0)));
+    owners.free(599);
+    frames.check();
+    assert_eq!(owners.shrink(Bytes(0)).online, Bytes(0));
+}
+
+#[test]
 fn frames_in_use_keep_their_bytes_while_others_trim_and_shrink() {
     let frames = zones(Some(1), 6, 6);
     let done = AtomicBool::new(false);

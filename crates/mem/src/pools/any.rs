@@ -147,6 +147,10 @@ impl Pool for AnyPool<'_> {
         inside!(self, pool => pool.shrink_frames(online))
     }
 
+    fn give_up_moves(&mut self) {
+        inside!(self, pool => pool.give_up_moves());
+    }
+
     fn check(&mut self) {
         inside!(self, pool => pool.check());
     }

@@ -163,6 +163,10 @@ pub trait Pool: Sync {
     /// object in use stays.
     fn shrink_frames(&self, online: Bytes) -> Shrunk;
 
+    /// Leaves its frames where they are from now on, so that another pool on the allocator can move
+    /// its own. For a pool that moves frames.
+    fn give_up_moves(&mut self) {}
+
     /// Walks all structures, which nobody else uses. Panics when an invariant is broken; for tests.
     fn check(&mut self);
 }

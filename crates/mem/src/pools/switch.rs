@@ -72,13 +72,15 @@ impl<B: DerefMut<Target: Pool>> Switch<B> {
         self.former.is_some() && handle.side().0 != self.side
     }
 
-    /// Takes `pool`, which is empty, in use; the one that was is the former pool then. Fails, and
-    /// changes nothing, while the former pool holds objects.
+    /// Takes `pool`, which is empty, in use; the one that was is the former pool then, whose frames
+    /// stay where they are. Fails, and changes nothing, while the former pool holds objects.
     pub fn switch(&mut self, pool: B) -> Result<(), StillDraining> {
         self.finish();
         if self.former.is_some() {
             return Err(StillDraining);
         }
+        // Before the first frame of the other.
+        self.current.give_up_moves();
         self.former = Some(mem::replace(&mut self.current, pool));
         self.side = !self.side;
         Ok(())
@@ -161,12 +163,13 @@ impl<B: DerefMut<Target: Pool> + Sync> Pool for Switch<B> {
         })
     }
 
-    /// The former pool goes first: it was the first on the allocator, so it is the one that moves.
+    /// Frames of the former pool stay until its objects are gone.
     fn shrink_frames(&self, online: Bytes) -> Shrunk {
-        if let Some(former) = &self.former {
-            former.shrink_frames(online);
-        }
         self.current.shrink_frames(online)
+    }
+
+    fn give_up_moves(&mut self) {
+        self.current.give_up_moves();
     }
 
     fn check(&mut self) {

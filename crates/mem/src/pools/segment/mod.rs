@@ -345,6 +345,13 @@ impl Pool for Segments<'_> {
         shrunk
     }
 
+    fn give_up_moves(&mut self) {
+        if let Some(claim) = self.layout.get_mut().claim.take() {
+            // SAFETY: only frames of the pool with the claim have an owner, and we have it alone.
+            unsafe { claim.disown() };
+        }
+    }
+
     fn check(&mut self) {
         let stats = self.stats();
         self.layout.lock().check(&self.handles, stats);

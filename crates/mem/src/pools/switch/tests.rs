@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::vec::Vec;
 
 use coldpress_sys::PageCount;
+use coldpress_sys::page::BLOCK_BYTES;
 
 use super::super::pair::{Pair, Switched, contents, many, refuses, two_zones};
 use super::super::{AnyPool, PoolKind};
 use super::*;
+use crate::frames::FrameAllocator;
 
 /// Every kind after every other, and after itself.
 fn pairs() -> impl Iterator<Item = (PoolKind, PoolKind)> {
@@ -44,6 +46,36 @@ fn a_drained_pool_gives_all_it_has_back() {
         assert_eq!((pair.pool.current().kind(), pair.pool.former().is_none()), (to, true));
         // `check` holds what is left against the frames really taken.
         pair.check();
+        pair.finish();
+    }
+}
+
+/// The right to move frames passes on with the switch.
+#[test]
+#[cfg_attr(miri, ignore = "needs thousands of objects")]
+fn the_frames_of_the_pool_in_use_can_be_moved() {
+    let migrations = |frames: &FrameAllocator| {
+        frames.stats().zones.iter().map(|zone| zone.migrations).sum::<u64>()
+    };
+    for (from, to) in pairs().filter(|(_, to)| *to != PoolKind::Xvmalloc) {
+        let frames = two_zones();
+        let mut pair = Pair::<Switched>::new(&frames);
+        pair.switch(from);
+        assert!((0..1000).all(|index| pair.store(size(index))));
+        pair.switch(to);
+        assert!((0..3000).all(|index| pair.store(size(index))));
+        // Objects of both go, all over the blocks.
+        (0..2500).for_each(|turn| pair.free(turn * 7 % (4000 - turn)));
+        pair.pool.shrink_frames(Bytes(4 * BLOCK_BYTES));
+        pair.check();
+        pair.renew(4000);
+        assert!(pair.pool.finish());
+        pair.pool.compact(Bytes(usize::MAX));
+        let target = Bytes(3 * BLOCK_BYTES);
+        let shrunk = pair.pool.shrink_frames(target);
+        pair.check();
+        assert_eq!(shrunk, Shrunk { online: target, held_back_by: None }, "{from} to {to}");
+        assert!(migrations(&frames) > 0, "{from} to {to}");
         pair.finish();
     }
 }

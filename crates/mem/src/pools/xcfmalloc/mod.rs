@@ -246,6 +246,13 @@ impl Pool for Xcfmalloc<'_> {
         unsafe { self.space.frames.shrink_to(online, &mut mover) }
     }
 
+    fn give_up_moves(&mut self) {
+        if let Some(claim) = self.blocks.get_mut().claim.take() {
+            // SAFETY: only frames of the pool with the claim have an owner, and we have it alone.
+            unsafe { claim.disown() };
+        }
+    }
+
     fn check(&mut self) {
         self.check_all();
         self.handles.check();

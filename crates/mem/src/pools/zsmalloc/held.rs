@@ -125,6 +125,14 @@ impl<'f> HeldFrames<'f> {
         }
     }
 
+    /// Leaves the frames where they are from now on.
+    pub(super) fn give_up_moves(&mut self) {
+        if let Some(claim) = self.state.get_mut().claim.take() {
+            // SAFETY: only frames of the pool with the claim have an owner, and we have it alone.
+            unsafe { claim.disown() };
+        }
+    }
+
     /// Calls `f` if a frame is this pool's and its owner's; it stays so until `f` returns.
     pub(super) fn if_owned<R>(
         &self,

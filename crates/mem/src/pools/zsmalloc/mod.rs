@@ -234,6 +234,10 @@ impl Pool for Zsmalloc<'_> {
         unsafe { self.zspages.held.allocator.shrink_to(online, &mut mover) }
     }
 
+    fn give_up_moves(&mut self) {
+        self.zspages.held.give_up_moves();
+    }
+
     fn check(&mut self) {
         let (mut held, mut all, mut objects) = ([Held::default(); CLASSES], Held::default(), 0);
         for (number, held) in held[..self.sizes.count()].iter_mut().enumerate() {
