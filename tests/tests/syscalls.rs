@@ -11,6 +11,7 @@ use coldpress_tests::harness::{Job, Run};
 const SYSCALLS: &str = env!("CARGO_BIN_EXE_syscalls");
 const THREADS_CPU: &str = env!("CARGO_BIN_EXE_threads_cpu");
 const STARTERS: &str = env!("CARGO_BIN_EXE_starters");
+const MOVES: &str = env!("CARGO_BIN_EXE_moves");
 
 /// The text of a run's output.
 fn output(run: &Run) -> String {
@@ -63,6 +64,17 @@ fn the_service_thread_follows_the_faulting_thread() {
         .collect();
     assert!(!shares.is_empty(), "no task named coldpress was seen: {text}");
     assert!(shares.iter().all(|share| *share >= 0.8), "shares by CPU: {shares:?}\n{text}");
+}
+
+/// Linux gives a move of several mappings up halfway when it meets one that is watched.
+#[test]
+fn several_mappings_are_moved_together_or_not_at_all() {
+    let job = Job::new("moves", MOVES);
+    let plain = job.plain();
+    assert_eq!(plain.code, 0, "without coldpress: {}{}", output(&plain), plain.stderr);
+    let run = job.managed(Bytes::mib(32));
+    run.assert_same(&plain);
+    run.assert_stored();
 }
 
 /// How often the thread was kept on one processor, of how many storms.

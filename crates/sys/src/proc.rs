@@ -6,12 +6,13 @@ use core::ffi::CStr;
 use core::ops::Range;
 
 use linux_raw_sys::general as linux;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
 
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PageCount};
+use crate::raw;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`, Linux 6.7.
 const PAGEMAP_SCAN: Opcode = ioctl::opcode::read_write::<linux::pm_scan_arg>(b'f', 16);
@@ -141,6 +142,47 @@ fn parse_mapping(line: &[u8]) -> Option<Mapping> {
     };
     Some(Mapping { start: start as usize, end: end as usize, kind })
 }
+
+/// The mappings of this process, asked for one at a time.
+#[derive(Debug)]
+pub struct Mappings {
+    maps: OwnedFd,
+}
+
+/// `struct procmap_query` (linux/fs.h), of which the first words are of interest.
+#[repr(C)]
+struct MapQuery {
+    size: u64,
+    flags: u64,
+    address: u64,
+    start: u64,
+    end: u64,
+    others: [u64; 8],
+}
+
+impl Mappings {
+    /// Opens /proc/self/maps.
+    pub fn open() -> SysResult<Self> {
+        open_read(c"/proc/self/maps").map(|maps| Self { maps })
+    }
+
+    /// Where the mapping ends that has `address`. `ENOENT` when there is none; `ENOTTY` where the
+    /// kernel has no PROCMAP_QUERY (before Linux 6.11).
+    pub fn end_at(&self, address: usize) -> SysResult<usize> {
+        // _IOWR('f', 17, struct procmap_query)
+        const PROCMAP_QUERY: usize = 0xc068_6611;
+        let size = size_of::<MapQuery>() as u64;
+        let mut query =
+            MapQuery { size, flags: 0, address: address as u64, start: 0, end: 0, others: [0; 8] };
+        let arguments =
+            [self.maps.as_raw_fd() as usize, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0];
+        // SAFETY: the structure has the size it tells and asks for no name to be written.
+        let result = unsafe { raw::syscall(linux::__NR_ioctl, arguments) };
+        raw::checked("ioctl(PROCMAP_QUERY)", result).map(|_| query.end as usize)
+    }
+}
+
+const _: () = assert!(size_of::<MapQuery>() == 104);
 
 /// Which pages of a range are in memory.
 #[derive(Debug)]
