@@ -3,11 +3,12 @@
 //! On the same processor a fault costs a switch of threads (13 us in all); across two, idle ones
 //! have to be woken, which alone takes 40 to 60 us each way. So the service thread goes where
 //! faults come from, and a thread that faults often is kept from being moved away (`stay`). Where
-//! several do, they are gathered on the processor of the first: the service thread can be on one
-//! only.
+//! several do and there are two processors, they are gathered on that of the first, as the service
+//! thread can be on one only. With more processors they would share too little, so the others are
+//! left alone.
 //!
 //! The main thread's processor is read from its rseq area; that of others from /proc, which is slow
-//! (10 us), so no more often than once in `LOOK_NS`.
+//! (10 us): when one is to be kept, and else no more often than once in `LOOK_NS`.
 
 use coldpress_sys::cpu::{self, Allowed, RseqArea};
 use coldpress_sys::proc;
@@ -18,7 +19,7 @@ use crate::stay::{LOOSE_NS, PLACES, Stay};
 /// one on the same.
 const LOOK_NS: u64 = 300_000;
 /// A thread is kept once it has faulted `OFTEN` times within `OFTEN_NS`: being moved at each of
-/// them would take a third of its time.
+/// them would take 40 % of its time.
 const OFTEN: u32 = 8;
 const OFTEN_NS: u64 = 2_000_000;
 /// One that would have to leave its processor for that of others: as often as it can fault across
@@ -29,7 +30,7 @@ const GATHER_MAX: u32 = 2;
 /// A thread that has not faulted for this long is let go.
 const REST_NS: u64 = 2_000_000;
 /// Threads that are kept are let go for a fault this often, so that they can leave a processor that
-/// others have come to use: 0.3 % of their time when they are moved in vain.
+/// others have come to use. When they are moved in vain, that is a fault or two across processors.
 const BREATH_NS: u64 = 100_000_000;
 
 /// What is known of a thread that faulted lately.
