@@ -23,9 +23,11 @@ use coldpress_backing::SlotCount;
 use coldpress_codec::fingerprint;
 use coldpress_sys::secret::fill_random;
 use coldpress_sys::{Page, PageCount, cpu};
+use coldpress_zswap::Zswap;
 
 use crate::manager::Manager;
 use crate::pages::PageNumber;
+use crate::pools::Pools;
 use crate::tally::Counter;
 
 /// Copies on disk are kept while no more than this part of the slots is used, in per cent: the disk
@@ -43,6 +45,18 @@ struct Copies {
     fingerprints: BTreeMap<PageNumber, u128>,
     /// Whether there is no room for more.
     is_full: bool,
+}
+
+impl Copies {
+    /// Drops some of them; whether there were any.
+    fn drop_some(&mut self, zswap: &Zswap<Pools>) -> bool {
+        let any = !self.fingerprints.is_empty();
+        for _ in 0..DROPPED_TOGETHER {
+            let Some((page, _)) = self.fingerprints.pop_first() else { break };
+            zswap.invalidate(Manager::key(page));
+        }
+        any
+    }
 }
 
 /// Pages whose copies are kept.
@@ -125,21 +139,12 @@ impl Manager {
         let limit = if self.zswap.writeback_possible() { knobs.max_pool } else { knobs.hard_pool };
         kept.in_pool.is_full = pool.0 > limit.0 / 100 * POOL_USED_MAX_PERCENT;
         for copies in kept.both().into_iter().filter(|copies| copies.is_full) {
-            for _ in 0..DROPPED_TOGETHER {
-                let Some((page, _)) = copies.fingerprints.pop_first() else { break };
-                self.zswap.invalidate(Self::key(page));
-            }
+            copies.drop_some(&self.zswap);
         }
     }
 
     /// Drops some copies in the pool, for which a page was refused; whether there were any.
     pub(crate) fn drop_copies_in_pool(&mut self) -> bool {
-        let copies = &mut self.away.kept.in_pool.fingerprints;
-        let any = !copies.is_empty();
-        for _ in 0..DROPPED_TOGETHER {
-            let Some((page, _)) = copies.pop_first() else { break };
-            self.zswap.invalidate(Self::key(page));
-        }
-        any
+        self.away.kept.in_pool.drop_some(&self.zswap)
     }
 }

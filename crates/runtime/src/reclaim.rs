@@ -376,6 +376,8 @@ impl Manager {
 
     /// Brings every page back into the program, whatever the budget says.
     pub(crate) fn bring_all_back(&mut self) -> PageCount {
+        // Everything takes its room in the program now.
+        while self.drop_copies_in_pool() {}
         let mut total = PageCount(0);
         loop {
             // Pages may move behind the cursor (mremap), so only a pass that finds none is the

@@ -286,8 +286,6 @@ impl Manager {
     /// Brings everything back and leaves it there while a thread of the program forks.
     fn keep_quiet(&mut self) {
         let from = self.time.now_ns();
-        // Everything takes its room in the program now.
-        while self.drop_copies_in_pool() {}
         let pages = self.bring_all_back();
         self.control.set_quiet();
         if pages > PageCount(0) {
