@@ -1,6 +1,7 @@
 //! Risk: many processes in one budget, each with a limit of its pool that none of them can reach:
 //! nothing is ever written back, and pages crowd out what is in use. Or a process that stops when
-//! others take its share.
+//! others take its share. Or memory that two processes share by `vfork` and that counts twice: the
+//! parent is pressed for room that nobody takes.
 //!
 //! Two programs hold memory in one run and go over it again and again. Half of the budget would
 //! hold the pool of either, so neither writes anything back by a limit of the whole budget.
@@ -52,4 +53,18 @@ fn without_a_disk_two_programs_come_to_their_ends() {
     println!("{run}");
     run.assert_same(&plain);
     run.assert_within_budget();
+}
+
+#[test]
+fn memory_that_a_child_of_vfork_borrows_counts_once() {
+    let own = std::process::id();
+    if coldpress_sys::proc::share_memory(own, own).is_err() {
+        return eprintln!("skipped: kcmp is forbidden here");
+    }
+    let job = Job::new("vforks", env!("CARGO_BIN_EXE_vforks")).args(["48", "3"]);
+    let run = job.managed(Bytes::mib(256));
+    println!("{run}");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let peak = Bytes(run.stats().count("peak_bytes") as usize);
+    assert!((Bytes::mib(48)..Bytes::mib(72)).contains(&peak), "{peak:?}");
 }

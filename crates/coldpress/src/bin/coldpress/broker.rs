@@ -5,6 +5,7 @@
 //! One thread does it all, between a socket, the processes that joined, and a clock. A process's
 //! connection is its life: when it closes, its numbers go to the retired ones and its seat is free.
 
+use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -102,6 +103,7 @@ impl Broker {
             records,
             members: Vec::new(),
             newcomers: Vec::new(),
+            unseated: HashMap::new(),
             totals: Totals::default(),
             budget: config.budget,
             quiet: config.quiet,
@@ -207,6 +209,8 @@ struct Serving {
     records: Option<Records>,
     members: Vec<Member>,
     newcomers: Vec<Newcomer>,
+    /// What processes without a seat held at the last look.
+    unseated: HashMap<u32, PageCount>,
     totals: Totals,
     budget: Bytes,
     quiet: bool,
@@ -390,6 +394,9 @@ impl Serving {
             is_recorded: self.records.is_some(),
         };
         if let Some(seat) = seat {
+            // It counts for itself from now on.
+            self.unseated.remove(&process);
+            self.tell_unseated();
             self.ledger.assign(seat, process);
         }
         let fds: Vec<_> = [Some(&self.ledger_fd), spill.as_ref(), self.device.as_ref()]
@@ -415,12 +422,17 @@ impl Serving {
         let seated = |process| {
             self.members.iter().any(|member| self.ledger.seats[member.seat].process() == process)
         };
-        let unseated = tree::processes_below(root)
+        let unseated = tree::holders_below(root)
             .filter(|process| !seated(*process))
-            .filter_map(tree::anonymous)
-            .fold(PageCount(0), |sum, pages| sum + pages);
-        self.ledger.set_unseated(unseated);
+            .filter_map(|process| Some((process, tree::anonymous(process)?)));
+        self.unseated = unseated.collect();
+        self.tell_unseated();
         self.ledger.note_peak();
+    }
+
+    fn tell_unseated(&self) {
+        let pages = self.unseated.values().copied();
+        self.ledger.set_unseated(pages.fold(PageCount(0), |sum, pages| sum + pages));
     }
 }
 
