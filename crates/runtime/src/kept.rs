@@ -7,6 +7,10 @@
 //! are asked for one by one are not kept so: with random touches the room costs about what is saved
 //! (uniform reads gained a fifth, 80/20 with writes lost as much).
 //!
+//! A program that changes what it walks over has nothing of such copies. So those in the pool are
+//! kept while as many pages go unchanged as changed, and else only of every sixteenth page, to see
+//! when that ends.
+//!
 //! Whether a page is unchanged is told by its fingerprint alone, made when it came: reading the
 //! copy would cost more than it saves.
 //!
@@ -39,6 +43,37 @@ const POOL_USED_MAX_PERCENT: usize = 95;
 /// Copies dropped at a time when there are too many, as a fault may be waiting: some six slots.
 const DROPPED_TOGETHER: usize = 256;
 
+/// Of so many pages that come back, one is kept while kept copies are of no use.
+const TRIED_ONE_IN: u32 = 16;
+/// What `Use` says at most, either way: so many pages of the one kind make up for all before.
+const USE_MAX: i32 = 32;
+
+/// Whether copies in the pool are of use: pages that went unchanged lately, less those that had
+/// changed.
+#[derive(Debug, Default)]
+struct Use {
+    balance: i32,
+    /// Pages that came back while copies were of no use.
+    passed: u32,
+}
+
+impl Use {
+    /// A page with a copy went.
+    fn note(&mut self, is_same: bool) {
+        let step = if is_same { 1 } else { -1 };
+        self.balance = (self.balance + step).clamp(-USE_MAX, USE_MAX);
+    }
+
+    /// Whether the copy of a page that comes back is worth its room.
+    fn is_worth_room(&mut self) -> bool {
+        if self.balance >= 0 {
+            return true;
+        }
+        self.passed = (self.passed + 1) % TRIED_ONE_IN;
+        self.passed == 0
+    }
+}
+
 /// The copies of one place.
 #[derive(Debug, Default)]
 struct Copies {
@@ -64,6 +99,8 @@ impl Copies {
 pub(crate) struct Kept {
     on_disk: Copies,
     in_pool: Copies,
+    /// Of those in the pool.
+    uses: Use,
     slots_max: SlotCount,
     /// Of the fingerprints.
     seed: u64,
@@ -78,7 +115,8 @@ impl Kept {
             seed = cpu::ticks().to_ne_bytes();
         }
         let seed = u64::from_ne_bytes(seed);
-        Self { on_disk: Copies::default(), in_pool: Copies::default(), slots_max, seed }
+        let (on_disk, in_pool) = (Copies::default(), Copies::default());
+        Self { on_disk, in_pool, uses: Use::default(), slots_max, seed }
     }
 
     fn both(&mut self) -> [&mut Copies; 2] {
@@ -88,28 +126,35 @@ impl Kept {
 
 impl Manager {
     /// Keeps the copy of a page that has come back, from disk or the pool, and whose bytes are in
-    /// this place of the buffer. Whether there is room for it.
+    /// this place of the buffer. Whether it is kept: there is room for it, and it may be of use.
     pub(crate) fn keep_copy(&mut self, page: PageNumber, place: usize, from_disk: bool) -> bool {
         let kept = &mut self.away.kept;
         let seed = kept.seed;
         let copies = if from_disk { &mut kept.on_disk } else { &mut kept.in_pool };
-        if !copies.is_full {
+        let is_kept = !copies.is_full && (from_disk || kept.uses.is_worth_room());
+        if is_kept {
             let bytes = &self.away.buffer[place].0;
             copies.fingerprints.insert(page, fingerprint(bytes, seed));
         }
-        !copies.is_full
+        is_kept
     }
 
     /// Whether a page of these bytes has a kept copy that is the same: then it is stored. Another
     /// copy is dropped.
     pub(crate) fn is_kept(&mut self, page: PageNumber, bytes: &Page) -> bool {
-        let mut kept = self.away.kept.both();
-        if kept.iter().all(|copies| copies.fingerprints.is_empty()) || !self.zswap.knobs().enabled {
+        let kept = &mut self.away.kept;
+        let are_none = kept.both().iter().all(|copies| copies.fingerprints.is_empty());
+        if are_none || !self.zswap.knobs().enabled {
             return false;
         }
-        let found = kept.iter_mut().find_map(|copies| copies.fingerprints.remove(&page));
+        let seed = kept.seed;
+        let in_pool = kept.in_pool.fingerprints.remove(&page);
+        let found = in_pool.or_else(|| kept.on_disk.fingerprints.remove(&page));
         let Some(expected) = found else { return false };
-        let is_same = expected == fingerprint(bytes, self.away.kept.seed);
+        let is_same = expected == fingerprint(bytes, seed);
+        if in_pool.is_some() {
+            kept.uses.note(is_same);
+        }
         if is_same {
             self.count(Counter::PagesUnchanged, 1);
         } else {
@@ -146,5 +191,36 @@ impl Manager {
     /// Drops some copies in the pool, for which a page was refused; whether there were any.
     pub(crate) fn drop_copies_in_pool(&mut self) -> bool {
         self.away.kept.in_pool.drop_some(&self.zswap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: room for copies that are of no use, or none for those that are.
+    use super::*;
+
+    /// Pages of `count` whose copies are kept, when all that are go as `is_same` says.
+    fn kept_of(uses: &mut Use, count: usize, is_same: bool) -> usize {
+        let kept = (0..count).filter(|_| {
+            let is_kept = uses.is_worth_room();
+            if is_kept {
+                uses.note(is_same);
+            }
+            is_kept
+        });
+        kept.count()
+    }
+
+    #[test]
+    fn copies_are_kept_while_they_are_of_use_and_tried_again_when_not() {
+        let mut uses = Use::default();
+        assert_eq!(kept_of(&mut uses, 1000, true), 1000);
+        let kept = kept_of(&mut uses, 1000, false);
+        assert!(kept < USE_MAX as usize + 2 + 1000 / TRIED_ONE_IN as usize, "{kept}");
+        let turn = USE_MAX as usize * TRIED_ONE_IN as usize;
+        let kept = kept_of(&mut uses, turn, true);
+        let tried = USE_MAX as usize;
+        assert!((tried..tried + TRIED_ONE_IN as usize).contains(&kept), "{kept}");
+        assert_eq!(kept_of(&mut uses, 1000, true), 1000);
     }
 }
