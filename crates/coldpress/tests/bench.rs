@@ -254,6 +254,27 @@ fn swap_measures_whom_it_may_and_leaves_nothing_behind() {
     assert_eq!(swap_state(), before);
     interrupted_swap();
     assert_eq!(swap_state(), before);
+    programs();
+    assert_eq!(swap_state(), before);
+}
+
+/// A real program beside zram, where there is the right to it.
+fn programs() {
+    let only = ["--program", "python", "--peer", "zram-lz4", "--share", "total-50"];
+    let found = document(&[&["programs", "--rounds", "1"][..], &only].concat());
+    let found = &found["programs"];
+    let Some(block) = found["programs"].as_array().expect("a list").first() else {
+        assert_ne!(length(&found["missing"]), 0);
+        return;
+    };
+    assert!(block["plain"][0]["seconds"].as_f64() > Some(0.0), "{block}");
+    let lines = block["contestants"].as_array().expect("a list");
+    assert_eq!(lines[0]["contestant"], "coldpress");
+    let (limit, held) = (&lines[0]["limit_bytes"], &lines[0]["turns"][0]["held_bytes"]);
+    assert!(held.as_u64() > Some(16 << 20) && limit.as_u64() < block["peak_bytes"].as_u64());
+    let is_told = lines.len() == 2 && lines[1]["turns"][0]["kills"] == 0;
+    assert_eq!(found["time_ratio"].is_f64(), is_told, "{found}");
+    assert_eq!(lines.len() + length(&found["missing"]), 2);
 }
 
 /// Has `coldpress bench swap` ended by SIGTERM while it runs a program.

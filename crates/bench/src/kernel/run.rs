@@ -1,6 +1,6 @@
 //! Runs a program to its end, watches its cgroup and pool meanwhile, and minds signals.
 
-use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use coldpress_sys::Bytes;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -18,6 +18,8 @@ use super::{Group, Swap};
 /// How often cgroup and pool are looked at. Without a reader of its `memory.stat` the kernel of
 /// 6.18 ends programs in groups of version 1 while swap is nearly empty.
 const LOOK: Duration = Duration::from_millis(100);
+/// Looks at a program that was told to end, before it is made to.
+const PATIENCE: u32 = 10;
 
 /// Marks that handlers leave; the process has them until it ends.
 struct Marks {
@@ -91,10 +93,12 @@ pub fn run(plain: Command, place: Option<(&Group, &Swap)>, signals: &Signals) ->
         None => plain,
     };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    // So that a signal reaches what it has started, too.
+    command.process_group(0);
     let started = Instant::now();
     let child = command.spawn()?;
     let (ended, has_ended) = channel::<()>();
-    let watched = watcher(&child, place, signals, has_ended)?;
+    let watched = watcher(&child, place, signals, has_ended);
     let (output, time, pool) = thread::scope(|scope| {
         let pool = scope.spawn(watched);
         let output = child.wait_with_output();
@@ -118,29 +122,43 @@ pub fn run(plain: Command, place: Option<(&Group, &Swap)>, signals: &Signals) ->
 }
 
 /// Looks at cgroup and pool until the other end of `has_ended` is gone: the most the pool held.
+/// What cannot be looked at is told at the end: signals are minded all the time.
 fn watcher<'a>(
     child: &Child,
     place: Option<(&'a Group, &'a Swap)>,
     signals: &'a Signals,
     has_ended: Receiver<()>,
-) -> io::Result<impl FnOnce() -> io::Result<Bytes> + Send + use<'a>> {
-    // The child is not reaped yet, so the number is still its own; the descriptor stays its own.
-    let pidfd: OwnedFd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    Ok(move || {
-        let mut most = Bytes(0);
+) -> impl FnOnce() -> io::Result<Bytes> + Send + use<'a> {
+    let program = Pid::from_child(child);
+    move || {
+        let mut most = Ok(Bytes(0));
+        let mut told = 0;
         loop {
             if signals.has_come() {
-                // One that has ended meanwhile needs no signal.
-                let _ = pidfd_send_signal(&pidfd, Signal::TERM);
+                told += 1;
+                // The child is reaped when nobody writes any more, and this is over then: until
+                // then the number is its own. What has ended meanwhile needs no signal.
+                let signal = if told > PATIENCE { Signal::KILL } else { Signal::TERM };
+                let _ = kill_process_group(program, signal);
             }
             if let Some((group, swap)) = place {
-                group.sum_up()?;
-                most = most.max(swap.pool()?);
+                let found = look(group, swap, told > PATIENCE);
+                most = most.and_then(|most| Ok(most.max(found?)));
             }
             match has_ended.recv_timeout(LOOK) {
                 Err(RecvTimeoutError::Timeout) => {}
-                _ => return Ok(most),
+                _ => return most,
             }
         }
-    })
+    }
+}
+
+/// What the pool holds. Ends what runs in the group when that is wanted, or the kernel has killed
+/// something of it: the rest may wait for that for ever.
+fn look(group: &Group, swap: &Swap, is_ending: bool) -> io::Result<Bytes> {
+    if is_ending || group.kills()? > 0 {
+        group.end()?;
+    }
+    group.sum_up()?;
+    swap.pool()
 }

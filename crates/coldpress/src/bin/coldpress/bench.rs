@@ -10,6 +10,8 @@ mod frames;
 mod launch;
 mod options;
 mod pools;
+mod programs;
+mod sides;
 mod slab;
 mod start;
 mod swap;
@@ -27,6 +29,7 @@ use crate::say;
 use launch::{Launcher, failed};
 use options::{AllArgs, What, defaults};
 pub(crate) use options::{BenchArgs, WorkloadArgs};
+use swap::goals::Elsewhere;
 pub(crate) use workload::workload;
 
 /// Measures and prints. Exit status 1 when something could not be measured.
@@ -51,7 +54,8 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Frames(args) => (frames::measure(&launcher, args)?, args.json),
         What::Pools(args) => (pools::measure(args)?, args.json),
         What::Codecs(args) => (codecs::measure(&launcher, args)?, args.json),
-        What::Swap(args) => (swap::measure(&launcher, args)?, args.json),
+        What::Swap(args) => (swap::measure(&launcher, args, &Elsewhere::default())?, args.json),
+        What::Programs(args) => (programs::measure(&launcher, args)?, args.json),
         What::Zswap(args) => (zswap::measure(&launcher, args)?, args.json),
         What::All(args) => return all(&launcher, &machine, args),
     };
@@ -63,7 +67,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
 fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
     // Made before minutes of work, so that a directory nobody may write to is known at once.
     folder(&args.out, machine).map_err(cannot_keep)?;
-    let reports = [
+    let mut reports = vec![
         fault::measure(launcher, &defaults())?,
         fit::measure(launcher, &defaults())?,
         start::measure(launcher, &defaults())?,
@@ -71,9 +75,10 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         frames::measure(launcher, &defaults())?,
         pools::measure(&defaults())?,
         codecs::measure(launcher, &defaults())?,
-        swap::measure(launcher, &swap::modest())?,
         zswap::measure(launcher, &zswap::modest())?,
+        programs::measure(launcher, &programs::modest())?,
     ];
+    reports.push(swap::measure(launcher, &swap::modest(), &Elsewhere::of(&reports))?);
     print(&text(machine, &reports));
     for path in keep(&args.out, "", machine, &reports).map_err(cannot_keep)? {
         say(format!("wrote {}", path.display()));

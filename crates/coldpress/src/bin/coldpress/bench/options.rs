@@ -8,6 +8,7 @@ use coldpress_bench::pools::Kind;
 use coldpress_bench::pools::density::Churn;
 use coldpress_sys::Bytes;
 
+use super::programs::options::ProgramsArgs;
 use super::swap::options::{SwapArgs, TouchArgs};
 use super::zswap::options::{BuildArgs, JobArgs, ZswapArgs};
 use crate::config::BUDGET_FLOOR;
@@ -24,6 +25,7 @@ Examples:
   coldpress bench pools --pool zsmalloc-8,zsmalloc-16 --tables t2,t4 --trace job.lz4.u16.zst
   coldpress bench codecs --pid 4711 --svg codecs.svg
   coldpress bench swap --peer zram-lz4 --share total-50 --svg swap.svg
+  coldpress bench programs --program sqlite,sort --peer zram-lz4
   coldpress bench zswap --jobs 8,24 --contestant swap-file,coldpress
   coldpress bench all --out bench/results
 
@@ -62,6 +64,8 @@ pub(crate) enum What {
     /// Programs over the kernel's zram, zswap and swap file, and over coldpress, with the same
     /// memory in all
     Swap(SwapArgs),
+    /// Real programs over the same, with half of the memory that they hold
+    Programs(ProgramsArgs),
     /// Jobs like those of a compiler under growing pressure: over a swap file, over the kernel's
     /// zswap, and over coldpress, with compression and without
     Zswap(ZswapArgs),
@@ -424,6 +428,9 @@ mod tests {
         assert!(accepts(&["swap", "--threads", "1,8", "--data", "1G", "--svg", "a"]));
         assert!(!accepts(&["swap", "--peer", "zram"]));
         assert!(!accepts(&["swap", "--threads", "0"]));
+        assert!(accepts(&["programs", "--program", "sort,java", "--share", "resident-25"]));
+        assert!(!accepts(&["programs", "--program", "cat"]));
+        assert!(!accepts(&["programs", "--rounds", "0"]));
         assert!(accepts(&["zswap", "--jobs", "1,64", "--contestant", "coldpress,swap-file"]));
         assert!(!accepts(&["zswap", "--jobs", "0"]));
         assert!(!accepts(&["zswap", "--memory", "15M"]));

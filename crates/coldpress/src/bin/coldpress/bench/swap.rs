@@ -10,8 +10,8 @@
 //! 3. What the machine lacks is named, and left out.
 
 mod contest;
-mod figures;
-mod goals;
+pub(super) mod figures;
+pub(super) mod goals;
 pub(super) mod options;
 mod tables;
 mod workload;
@@ -26,6 +26,7 @@ use super::options::defaults;
 use crate::failure::Result;
 use crate::size::show;
 use contest::Contest;
+use goals::Elsewhere;
 use options::{Share, SwapArgs};
 pub(super) use workload::touch;
 
@@ -34,8 +35,12 @@ pub(super) fn modest() -> SwapArgs {
     SwapArgs { share: vec![Share::Total50], ..defaults() }
 }
 
-/// Measures.
-pub(super) fn measure(launcher: &Launcher, args: &SwapArgs) -> Result<Report> {
+/// Measures. What was found `elsewhere` is told with its goals.
+pub(super) fn measure(
+    launcher: &Launcher,
+    args: &SwapArgs,
+    elsewhere: &Elsewhere,
+) -> Result<Report> {
     let draw = |text: &str| match &args.svg {
         Some(file) => fs::write(file, text)
             .map_err(|error| failed(format!("cannot write {}: {error}", file.display()))),
@@ -46,7 +51,7 @@ pub(super) fn measure(launcher: &Launcher, args: &SwapArgs) -> Result<Report> {
     let contest = Contest::new(launcher, args)?;
     let (blocks, missing) = contest.hold()?;
     draw(&tables::picture(&blocks))?;
-    let goals = goals::all(&blocks);
+    let goals = goals::all(&blocks, elsewhere);
     let mut about = format!(
         "Touches of {} of pages of a heap, each order for {} ms a turn, {} rounds; medians of\n\
          rounds. `total`: limit and pool of the kernel are together what coldpress gets.\n\

@@ -1,12 +1,10 @@
 //! Who runs when, and with how much memory.
 
-use std::ffi::OsString;
-use std::fs;
+use std::ffi::OsStr;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::Command;
 
-use coldpress_bench::kernel::{self, Group, Peer, Signals, Swap};
+use coldpress_bench::kernel::{Peer, Ran};
 use coldpress_codec::same_filled;
 use coldpress_sys::Bytes;
 use serde_json::Value;
@@ -15,8 +13,8 @@ use tempfile::NamedTempFile;
 use super::figures::{Block, Contestant, Line, Turn};
 use super::options::{Share, SwapArgs};
 use crate::bench::codecs::programs;
-use crate::bench::launch::{Launcher, failed, forget_settings, number};
-use crate::cgroup;
+use crate::bench::launch::{Launcher, failed, number};
+use crate::bench::sides::{Limit, Sides, limit_for};
 use crate::failure::Result;
 use crate::say;
 
@@ -28,10 +26,6 @@ const KEPT_BYTES: usize = 3072;
 /// The share of the budget that our pool may take, in percent: the rest is limbo and pages in
 /// place.
 const POOL_PERCENT: &str = "80";
-/// A cgroup of less, as a share of the data, cannot run the program.
-const LIMIT_SHARE_MIN: usize = 16;
-/// How often a limit is corrected by what limit and pool came to.
-const CORRECTIONS: u32 = 2;
 /// How often a run that finds a limit is tried, when the kernel kills it.
 const TRIES: u32 = 3;
 /// Milliseconds of the runs that find a limit.
@@ -69,17 +63,11 @@ impl Plan {
     }
 }
 
-/// A limit, or why there is none.
-type Limit = std::result::Result<Bytes, String>;
-
 /// All that runs have in common.
 pub(super) struct Contest<'a> {
     pub(super) plan: Plan,
-    launcher: &'a Launcher,
-    directory: PathBuf,
-    signals: Signals,
+    sides: Sides<'a>,
     pages: NamedTempFile,
-    parent: Option<PathBuf>,
 }
 
 impl<'a> Contest<'a> {
@@ -99,10 +87,8 @@ impl<'a> Contest<'a> {
             Ok(file)
         };
         let pages = file().map_err(|error| failed(format!("no file for pages: {error}")))?;
-        let signals =
-            Signals::keep().map_err(|error| failed(format!("cannot mind signals: {error}")))?;
-        let (plan, directory) = (Plan::new(args), args.directory.clone());
-        Ok(Self { plan, launcher, directory, signals, pages, parent: cgroup::parent_of_new() })
+        let sides = Sides::new(launcher, &args.directory)?;
+        Ok(Self { plan: Plan::new(args), sides, pages })
     }
 
     /// Measures everything; and what is missing.
@@ -110,14 +96,9 @@ impl<'a> Contest<'a> {
         let mut missing = Vec::new();
         let peers = self.plan.peers.iter().copied();
         let peers: Vec<Peer> = peers
-            .filter(|peer| match self.turn_on(*peer) {
-                Ok(()) => true,
-                Err(error) => {
-                    let text = format!("{}: {error}", peer.name());
-                    say(format!("bench swap: left out: {text}"));
-                    missing.push(text);
-                    false
-                }
+            .filter(|peer| {
+                let name = peer.name();
+                self.sides.is_here("swap", (&name, *peer), self.swap_size(), &mut missing)
             })
             .collect();
         let mut blocks = Vec::new();
@@ -127,13 +108,6 @@ impl<'a> Contest<'a> {
             }
         }
         Ok((blocks, missing))
-    }
-
-    /// Whether this machine has what a peer needs.
-    fn turn_on(&self, peer: Peer) -> std::io::Result<()> {
-        let _swap = Swap::on(peer, Bytes::mib(16), &self.directory)?;
-        let no_group = || std::io::Error::other("no memory cgroup is mounted");
-        Group::new(self.parent.as_deref().ok_or_else(no_group)?, Bytes::mib(16)).map(drop)
     }
 
     /// One share with one number of threads; nothing when its size cannot be told.
@@ -189,20 +163,7 @@ impl<'a> Contest<'a> {
         if !peer.has_pool() {
             return Ok(Ok(size));
         }
-        let data = self.plan.data.0 as f64;
-        let mut limit = Bytes(size.0 / 2);
-        for _ in 0..CORRECTIONS {
-            let pool = self.short_run(peer, limit, threads)?.pool.0 as f64;
-            // The pool grows as pages go out: limit + rate * (data - limit) is to be the size.
-            let rate = pool / (data - limit.0 as f64);
-            let wanted = (size.0 as f64 - rate * data) / (1.0 - rate);
-            if wanted < data / LIMIT_SHARE_MIN as f64 {
-                let percent = 100.0 * rate;
-                return Ok(Err(format!("its pool alone would hold {percent:.0} % of the data")));
-            }
-            limit = Bytes(wanted as usize).pages_down().bytes();
-        }
-        Ok(Ok(limit))
+        limit_for(size, self.plan.data, |limit| Ok(self.short_run(peer, limit, threads)?.pool))
     }
 
     /// Fills the data and touches them for a moment; tries again when the kernel kills it.
@@ -226,53 +187,43 @@ impl<'a> Contest<'a> {
         let (data, threads) = (self.plan.data.0.to_string(), threads.to_string());
         let (warm, measure) = (warm_ms.to_string(), measure_ms.to_string());
         let arguments = ["touch", "--data", &data, "--threads", &threads, "--warm-ms", &warm];
-        let mut command = self.launcher.workload(&arguments);
+        let mut command = self.sides.launcher.workload(&arguments);
         command.args(["--measure-ms", &measure]).args(more).arg("--pages").arg(self.pages.path());
-        forget_settings(&mut command);
         command
     }
 
+    /// Swap that no run fills.
+    fn swap_size(&self) -> Bytes {
+        Bytes(2 * self.plan.data.0)
+    }
+
     fn kernel_turn(&self, peer: Peer, limit: Bytes, work: Command) -> Result<Turn> {
-        let turn = || -> std::io::Result<kernel::Ran> {
-            let swap = Swap::on(peer, Bytes(2 * self.plan.data.0), &self.directory)?;
-            let parent = self.parent.as_deref().unwrap_or("/".as_ref());
-            let group = Group::new(parent, limit)?;
-            kernel::run(work, Some((&group, &swap)), &self.signals)
-        };
-        let ran = turn().map_err(|error| failed(format!("{}: {error}", peer.name())))?;
+        let name = peer.name();
+        let (ran, _) = self.sides.kernel((&name, peer), self.swap_size(), limit, work)?;
         let (pool, kills) = (ran.pool, ran.kills);
-        let printed = if kills == 0 { checked(&peer.name(), &ran)? } else { Value::Null };
-        Ok(Turn { printed, pool, held: Bytes(limit.0 + pool.0), kills, stats: Value::Null })
+        let printed = if kills == 0 { checked(&name, &ran)? } else { Value::Null };
+        Ok(Turn { printed, pool, held: limit + pool, kills, stats: Value::Null })
     }
 
     fn our_turn(&self, budget: Bytes, share: Share, threads: u32) -> Result<Turn> {
-        let file = NamedTempFile::new()
-            .map_err(|error| failed(format!("no file for statistics: {error}")))?;
         let memory = budget.0.to_string();
-        let mut options: Vec<OsString> =
-            ["--memory", &memory, "--max-pool-percent", POOL_PERCENT, "--disk"]
-                .map(OsString::from)
-                .to_vec();
         // What does not fit even when it is compressed goes to the disk.
-        options.push(match share {
-            Share::Total25 => self.directory.clone().into_os_string(),
-            _ => "none".into(),
-        });
-        options.extend(["--stats".into(), file.path().as_os_str().to_owned()]);
-        let mut command = self.launcher.managed(&options, &self.work(threads));
-        forget_settings(&mut command);
-        let ran = kernel::run(command, None, &self.signals)
-            .map_err(|error| failed(format!("cannot run within a budget: {error}")))?;
-        let printed = checked(Contestant::Ours.name().as_str(), &ran)?;
-        let stats = fs::read(file.path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let stats: Value = stats.ok_or_else(|| failed("a run left no statistics".to_owned()))?;
+        let disk = match share {
+            Share::Total25 => self.sides.directory.as_os_str(),
+            _ => "none".as_ref(),
+        };
+        let options = ["--memory", &memory, "--max-pool-percent", POOL_PERCENT, "--disk"];
+        let options: Vec<&OsStr> = options.into_iter().map(OsStr::new).chain([disk]).collect();
+        let name = Contestant::Ours.name();
+        let (ran, _, stats) = self.sides.ours(&name, &options, &self.work(threads))?;
+        let printed = checked(&name, &ran)?;
         let held = Bytes(number(&stats, "peak_bytes")? as usize);
         Ok(Turn { printed, pool: Bytes(0), held, kills: 0, stats })
     }
 }
 
 /// What a program that was not killed printed; its pages must have been right.
-fn checked(name: &str, ran: &kernel::Ran) -> Result<Value> {
+fn checked(name: &str, ran: &Ran) -> Result<Value> {
     if !ran.status.success() {
         return Err(failed(format!("{name}: the program ended with {}", ran.status)));
     }

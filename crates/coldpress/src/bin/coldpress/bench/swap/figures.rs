@@ -10,14 +10,14 @@ use super::options::Share;
 
 /// Who runs the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contestant {
+pub(in crate::bench) enum Contestant {
     Ours,
     Kernel(Peer),
 }
 
 impl Contestant {
     /// Its name in tables.
-    pub(super) fn name(self) -> String {
+    pub(in crate::bench) fn name(self) -> String {
         match self {
             Self::Ours => "coldpress".to_owned(),
             Self::Kernel(peer) => peer.name(),

@@ -56,7 +56,7 @@ pub(crate) struct SwapArgs {
     pub(crate) json: bool,
 }
 
-/// How much memory a program gets in `coldpress bench swap`.
+/// How much memory a program gets in `coldpress bench swap` and `coldpress bench programs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Share {
     /// Half of the data, compressed pages included
@@ -79,7 +79,7 @@ impl Share {
         [Self::Total50, Self::Total25, Self::Resident50, Self::Resident25];
 
     /// Its name on the command line.
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::bench) fn name(self) -> &'static str {
         match self {
             Self::Total50 => "total-50",
             Self::Total25 => "total-25",
@@ -89,12 +89,12 @@ impl Share {
     }
 
     /// Whether compressed pages are part of it.
-    pub(super) fn has_pool(self) -> bool {
+    pub(in crate::bench) fn has_pool(self) -> bool {
         matches!(self, Self::Total50 | Self::Total25)
     }
 
     /// It, of `data`.
-    pub(super) fn of(self, data: Bytes) -> Bytes {
+    pub(in crate::bench) fn of(self, data: Bytes) -> Bytes {
         match self {
             Self::Total50 | Self::Resident50 => Bytes(data.0 / 2),
             Self::Total25 | Self::Resident25 => Bytes(data.0 / 4),
@@ -103,7 +103,7 @@ impl Share {
 }
 
 /// Reads the name of a kind of swap. The error has them all.
-fn parse_peer(name: &str) -> Result<Peer, String> {
+pub(in crate::bench) fn parse_peer(name: &str) -> Result<Peer, String> {
     let peer = Peer::ALL.into_iter().find(|peer| peer.name() == name);
     peer.ok_or_else(|| format!("it is one of {}", Peer::ALL.map(Peer::name).join(", ")))
 }

@@ -1,20 +1,16 @@
 //! Who runs the jobs when, and with how much memory.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
 use std::process::Command;
-use std::{fs, io};
 
-use coldpress_bench::kernel::{Group, Peer, Ran, Signals, Swap, run};
-use coldpress_bench::usage::Usage;
+use coldpress_bench::kernel::{Peer, Ran};
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::Value;
-use tempfile::NamedTempFile;
 
 use super::figures::{Block, Figures, Line, Turn};
 use super::options::{Contestant, ZswapArgs};
-use crate::bench::launch::{Launcher, failed, forget_settings, number};
-use crate::cgroup;
+use crate::bench::launch::{Launcher, failed, number};
+use crate::bench::sides::Sides;
 use crate::failure::Result;
 use crate::say;
 
@@ -66,32 +62,24 @@ impl Plan {
 /// All that runs have in common.
 pub(super) struct Contest<'a> {
     pub(super) plan: Plan,
-    launcher: &'a Launcher,
-    directory: PathBuf,
-    signals: Signals,
-    parent: Option<PathBuf>,
+    sides: Sides<'a>,
 }
 
 impl<'a> Contest<'a> {
     /// Gets ready.
     pub(super) fn new(launcher: &'a Launcher, args: &ZswapArgs) -> Result<Self> {
-        let signals =
-            Signals::keep().map_err(|error| failed(format!("cannot mind signals: {error}")))?;
-        let (plan, directory) = (Plan::new(args), args.directory.clone());
-        Ok(Self { plan, launcher, directory, signals, parent: cgroup::parent_of_new() })
+        Ok(Self { plan: Plan::new(args), sides: Sides::new(launcher, &args.directory)? })
     }
 
     /// Measures everything; and what is missing.
     pub(super) fn hold(&self) -> Result<(Vec<Block>, Vec<String>)> {
         let mut missing = Vec::new();
-        let mut is_here = |contestant: &Contestant| match self.turn_on(*contestant) {
-            Ok(()) => true,
-            Err(error) => {
-                let text = format!("{}: {error}", contestant.name());
-                say(format!("bench zswap: left out: {text}"));
-                missing.push(text);
-                false
+        let mut is_here = |contestant: &Contestant| match peer(*contestant) {
+            Some(peer) => {
+                let size = self.swap_size(self.plan.jobs.iter().copied().max().unwrap_or(0));
+                self.sides.is_here("zswap", (contestant.name(), peer), size, &mut missing)
             }
+            None => true,
         };
         let contestants: Vec<Contestant> =
             self.plan.contestants.iter().copied().filter(|it| is_here(it)).collect();
@@ -100,14 +88,6 @@ impl<'a> Contest<'a> {
         }
         let blocks = self.plan.jobs.iter().map(|jobs| self.block(*jobs, &contestants));
         Ok((blocks.collect::<Result<_>>()?, missing))
-    }
-
-    /// Whether this machine has what a contestant needs.
-    fn turn_on(&self, contestant: Contestant) -> io::Result<()> {
-        let Some(peer) = peer(contestant) else { return Ok(()) };
-        let _swap = Swap::on(peer, Bytes::mib(16), &self.directory)?;
-        let no_group = || io::Error::other("no memory cgroup is mounted");
-        Group::new(self.parent.as_deref().ok_or_else(no_group)?, Bytes::mib(16)).map(drop)
     }
 
     /// One number of jobs at a time.
@@ -173,10 +153,14 @@ impl<'a> Contest<'a> {
         let (jobs, total) = (jobs.to_string(), self.plan.total.to_string());
         let largest = self.plan.largest.0.to_string();
         let arguments = ["build", "--jobs", &jobs, "--total", &total, "--largest", &largest];
-        let mut command = self.launcher.workload(&arguments);
+        let mut command = self.sides.launcher.workload(&arguments);
         command.args(self.plan.is_threads.then_some("--threads"));
-        forget_settings(&mut command);
         command
+    }
+
+    /// Room for all that jobs could ever hold at a time.
+    fn swap_size(&self, jobs: u32) -> Bytes {
+        Bytes(self.plan.largest.0 * jobs as usize) + self.plan.memory
     }
 
     fn kernel_turn(
@@ -186,18 +170,9 @@ impl<'a> Contest<'a> {
         limit: Bytes,
         jobs: u32,
     ) -> Result<Turn> {
-        // Room for all that jobs could ever hold at a time.
-        let size = Bytes(self.plan.largest.0 * jobs as usize) + self.plan.memory;
-        let turn = || -> io::Result<(Ran, Usage)> {
-            let swap = Swap::on(peer, size, &self.directory)?;
-            let parent = self.parent.as_deref().unwrap_or("/".as_ref());
-            let group = Group::new(parent, limit)?;
-            let before = Usage::now()?;
-            let ran = run(self.workload(jobs), Some((&group, &swap)), &self.signals)?;
-            Ok((ran, Usage::now()? - before))
-        };
+        let size = self.swap_size(jobs);
         let name = contestant.name();
-        let (ran, usage) = turn().map_err(|error| failed(format!("{name}: {error}")))?;
+        let (ran, usage) = self.sides.kernel((name, peer), size, limit, self.workload(jobs))?;
         let (pool, kills) = (ran.pool, ran.kills);
         let figures = match kills {
             0 => {
@@ -217,27 +192,15 @@ impl<'a> Contest<'a> {
     }
 
     fn our_turn(&self, contestant: Contestant, budget: Bytes, jobs: u32) -> Result<Turn> {
-        let file = NamedTempFile::new()
-            .map_err(|error| failed(format!("no file for statistics: {error}")))?;
         let memory = budget.0.to_string();
         let mut options = vec!["--memory".as_ref(), memory.as_ref()];
-        options.extend(["--disk".as_ref(), self.directory.as_os_str()]);
-        options.extend(["--stats".as_ref(), file.path().as_os_str()]);
+        options.extend(["--disk".as_ref(), self.sides.directory.as_os_str()]);
         if contestant == Contestant::ColdpressRaw {
             options.extend(RAW.map(OsStr::new));
         }
-        let mut command = self.launcher.managed(&options, &self.workload(jobs));
-        forget_settings(&mut command);
-        let turn = || -> io::Result<(Ran, Usage)> {
-            let before = Usage::now()?;
-            let ran = run(command, None, &self.signals)?;
-            Ok((ran, Usage::now()? - before))
-        };
         let name = contestant.name();
-        let (ran, usage) = turn().map_err(|error| failed(format!("{name}: {error}")))?;
+        let (ran, usage, stats) = self.sides.ours(name, &options, &self.workload(jobs))?;
         check(name, &ran)?;
-        let stats = fs::read(file.path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let stats: Value = stats.ok_or_else(|| failed("a run left no statistics".to_owned()))?;
         let count = |object: &Value, key| number(object, key).map(|value| value as u64);
         let store = &stats["zswap"];
         let figures = Figures {
