@@ -7,6 +7,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_long, c_void};
+use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use coldpress_sys::raw;
@@ -58,9 +59,14 @@ extern "C" fn missing() -> c_long {
     libc_result(-ENOSYS)
 }
 
-/// Finds all of them, while it is still safe to ask.
+/// Those that a signal handler may call, or a child of a process with many threads, where it is too
+/// late to look for them: `vfork` and all of `exec`. A look takes a microsecond in every process,
+/// so the others are found when they are called.
+const ANYWHERE: Range<usize> = 6..16;
+
+/// Finds them, while it is still safe to ask.
 pub(super) fn resolve() {
-    for wrapped in &WRAPPED {
+    for wrapped in &WRAPPED[ANYWHERE] {
         // Relaxed: whoever finds it finds the same.
         wrapped.real.store(next(wrapped.name), Ordering::Relaxed);
     }
@@ -124,6 +130,7 @@ wrapped! {
     3 posix_spawnp loosen,
     4 system loosen,
     5 popen loosen,
+    // From here to `execle`: `ANYWHERE`.
     6 vfork loosen,
     7 execve loosen,
     8 execv loosen,
