@@ -26,15 +26,8 @@ use crate::kept::Kept;
 use crate::manager::Manager;
 use crate::pages::{Origin, PageNumber, PageState};
 use crate::tally::{Counter, Group};
-use crate::walks::{Pace, Walks, Window};
+use crate::walks::{AWAY_MAX, LOADS, Walks, Window};
 
-/// Widest window of pages that are away. Wider ones gain little, as 16 pages share the 7 us of a
-/// fault, and who waits for one page of a window waits for all, and for the room they take.
-const AWAY_MAX: usize = 16;
-/// Walks over pages that are away. A page brought in for nothing costs as much as the fault it
-/// should have saved, so windows begin late and small: with two faults and windows of 4, 16, a
-/// Python program with scattered pages used 54 % of what it was brought, with these 77 %.
-const LOADS: Pace = Pace { faults: 3, step_max: 4, growth: 2, widest: AWAY_MAX };
 /// Reads from disk begun ahead at a time: half of what zswap has, so that others find a buffer.
 const AHEAD_MAX: usize = 4;
 /// Entries of pages that came back which may wait to be dropped: several times what comes between

@@ -10,7 +10,7 @@ use coldpress_sys::uffd::Event;
 use coldpress_sys::{Bytes, PageCount};
 use coldpress_zswap::{Offset, Zswap};
 
-use crate::manager::{Fault, Manager, enqueue};
+use crate::manager::{Fault, Manager};
 use crate::pages::{PageNumber, PageState};
 
 impl Manager {
@@ -79,7 +79,7 @@ impl Manager {
             }
             self.pages.set_state(page, PageState::None);
             self.pages.set_state(target, state);
-            enqueue(&mut self.pages, &mut self.queue, target.run(), self.clock);
+            self.queue.enqueue(&mut self.pages, target.run(), self.clock);
             at = page.plus(1);
         }
         self.pages.forget(old, |_| {});

@@ -13,7 +13,7 @@ use coldpress_sys::map::for_each_span;
 use coldpress_sys::proc;
 use coldpress_sys::uffd::Mode;
 
-use crate::manager::{Manager, enqueue};
+use crate::manager::Manager;
 use crate::pages::{PageNumber, PageState};
 use crate::regions::Discovery;
 
@@ -101,7 +101,7 @@ impl Manager {
                 let known = regions.holding(page.address()).is_some();
                 if known && pages.state(page) == PageState::None {
                     pages.set_state(page, PageState::Resident);
-                    enqueue(pages, queue, page.run(), now);
+                    queue.enqueue(pages, page.run(), now);
                 }
             }
         });

@@ -214,8 +214,6 @@ impl Manager {
     pub(crate) fn note_arrival(&mut self, page: PageNumber, from: Origin) {
         self.budget.add(PageCount(1));
         self.arrivals += 1;
-        if self.pages.arrive(page, from, self.clock) {
-            self.queue.push_back(page.run());
-        }
+        self.queue.arrive(&mut self.pages, page, from, self.clock);
     }
 }

@@ -7,10 +7,10 @@
 //! the service thread makes no libc call, allocates only from our own heap, never unwinds, and
 //! waits for nobody.
 //!
-//! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`budget`] how
-//! much, [`placement`] where to run, [`stay`] who runs there too, [`link`] and [`control`] who to
-//! talk to, then the [`manager`] with its faults, changes, reclaim, ageing and recording, and the
-//! [`service`] thread that runs it.
+//! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`queue`] who
+//! is next, [`walks`] what to bring in, [`budget`] how much, [`placement`] where to run, [`stay`]
+//! who runs there too, [`link`] and [`control`] who to talk to, then the [`manager`] with its
+//! faults, changes, reclaim, ageing and recording, and the [`service`] thread that runs it.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
@@ -35,13 +35,14 @@ pub mod manager;
 pub mod pages;
 pub mod placement;
 mod pools;
+pub mod queue;
 mod reclaim;
 mod record;
 pub mod regions;
 pub mod service;
 pub mod stay;
 mod tune;
-mod walks;
+pub mod walks;
 
 #[cfg(feature = "preload")]
 mod preload;

@@ -34,11 +34,12 @@ use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
 use crate::fault::TOUCHES;
 use crate::ledger::{Ledger, Terms};
-use crate::limbo::Limbo;
+use crate::limbo::{self, Limbo};
 use crate::link::{Joined, Link};
-use crate::pages::{PageNumber, PageTable, RUN_PAGES, RunNumber};
+use crate::pages::{PageNumber, PageTable};
 use crate::placement::Placement;
 use crate::pools::{self, Pools};
+use crate::queue::RunQueue;
 use crate::record::Recording;
 use crate::regions::Regions;
 use crate::service::GAUGE_NS_NEAR;
@@ -48,11 +49,6 @@ use crate::walks::Walks;
 
 /// The zswap area of the program's own pages.
 const PROGRAM_AREA: Area = Area(0);
-/// Limbo holds this part of the budget, at least [`LIMBO_MIN`] where there is room and at most
-/// [`LIMBO_MAX`].
-const LIMBO_SHARE: usize = 16;
-const LIMBO_MIN: PageCount = Bytes::mib(2).pages_down();
-const LIMBO_MAX: PageCount = Bytes::mib(128).pages_down();
 /// Zeros for first touches in runs: never written, so it takes no memory.
 pub(crate) const ZEROS: PageCount = PageCount(64);
 /// Free frames of the pool that may keep their memory.
@@ -85,7 +81,7 @@ pub struct Manager {
     pub(crate) seat: usize,
     pub(crate) link: Link,
     pub(crate) control: &'static Control,
-    pub(crate) queue: VecDeque<RunNumber>,
+    pub(crate) queue: RunQueue,
     pub(crate) pending: VecDeque<Fault>,
     /// Faults whose pages are being read back.
     pub(crate) reading: Vec<Fault>,
@@ -173,7 +169,7 @@ impl Manager {
         let Joined { link, ledger, seat, terms, spill, device, is_recorded } = joined;
         // Before the first of our own allocations, so that it tells of every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
-        let limbo_target = limbo_target(&terms);
+        let limbo_target = limbo::target(terms.budget);
         let tuning = Tuning::begin(&ledger, budget.share(), time.now_ns());
         let tools = Tools::open(&link, &terms, &tuning, frames, control, spill, device)
             // The launcher keeps it until the process is gone: without it, memory that is being
@@ -198,7 +194,7 @@ impl Manager {
             seat,
             link,
             control,
-            queue: VecDeque::new(),
+            queue: RunQueue::default(),
             pending: VecDeque::with_capacity(64),
             reading: Vec::with_capacity(64),
             touches: Walks::new(TOUCHES),
@@ -357,23 +353,6 @@ impl Manager {
     }
 }
 
-/// Puts a run into the reclaim queue unless it is there.
-pub(crate) fn enqueue(
-    pages: &mut PageTable,
-    queue: &mut VecDeque<RunNumber>,
-    number: RunNumber,
-    now: u32,
-) {
-    if pages.note_queued(number, now) {
-        queue.push_back(number);
-    }
-}
-
-fn limbo_target(terms: &Terms) -> PageCount {
-    let least = LIMBO_MIN.min(PageCount(terms.budget.0 / 8));
-    PageCount(terms.budget.0 / LIMBO_SHARE).max(least).min(LIMBO_MAX)
-}
-
 /// What can fail to be had.
 struct Tools {
     uffd: Userfaultfd,
@@ -395,8 +374,7 @@ impl Tools {
         device: Option<OwnedFd>,
     ) -> SysResult<Self> {
         let uffd = open_uffd(device.as_ref())?;
-        // Runs often come with holes, so twice the slots that full ones would take.
-        let limbo = Limbo::new(&uffd, 2 * limbo_target(terms).0 / RUN_PAGES)?;
+        let limbo = Limbo::new(&uffd, limbo::target(terms.budget))?;
         let zeros = Span::reserve(ZEROS.bytes(), Bytes(PAGE_BYTES))?;
         zeros.forbid_huge_pages();
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;

@@ -1,22 +1,18 @@
 //! Reclaim: taking cold pages out of the program, in small steps.
 //!
 //! A step either moves one run into limbo or compresses one page out of it, so a fault never waits
-//! for a burst unless the hard limit is reached. Runs are taken in the order of their last
-//! fault-in; one that was faulted into since it was queued goes round once more.
+//! for a burst unless the hard limit is reached. Which run is next says the queue.
 
 use coldpress_sys::uffd::{Stop, unshare_page};
 use coldpress_sys::{Bytes, Page, PageCount, cpu};
 use coldpress_zswap::{Key, StoreError, Stored, Zswap};
 
-use crate::manager::{FRAMES_KEPT, Manager, enqueue};
+use crate::budget::PAGES_TOGETHER;
+use crate::manager::{FRAMES_KEPT, Manager};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 use crate::pools::Pools;
 use crate::tally::{Counter, Group};
 
-/// While use is between soft and hard, reclaim goes along with faults, for this many pages at a
-/// time: a fault in eight takes some 40 us longer, and the other seven wait for nothing. One page
-/// at a time would make each fault wait for a compression, as both threads share a processor.
-const PAGES_TOGETHER: usize = 8;
 /// Most free frames whose memory is given back at a time: single ones take 3 to 6 us each, so that
 /// faults wait a millisecond or so. When nobody waits, more.
 pub(crate) const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
@@ -93,7 +89,7 @@ impl Manager {
             }
             self.stuck.until_ns = 0;
         }
-        let limbo_has_room = self.limbo_pages < self.limbo_target && !self.limbo.is_full();
+        let limbo_has_room = self.limbo_pages < self.limbo_target && !self.limbo.ring().is_full();
         if limbo_has_room && self.evict_run() {
             return Step::Done;
         }
@@ -114,38 +110,18 @@ impl Manager {
 
     /// Moves the pages of the next cold run into limbo. False when there is none.
     fn evict_run(&mut self) -> bool {
-        for _ in 0..self.queue.len() {
-            let Some(number) = self.queue.pop_front() else { return false };
-            if !self.is_cold(number) {
-                continue;
-            }
-            self.pages.run_mut(number).queued = false;
+        for _ in 0..self.queue.length() {
+            let next = self.queue.next_if_cold(&mut self.pages, self.clock);
+            let Some(number) = next else { continue };
             let moved = self.move_run(number);
             if self.pages.run_has(number, PageState::Resident) {
-                enqueue(&mut self.pages, &mut self.queue, number, self.clock);
+                self.queue.enqueue(&mut self.pages, number, self.clock);
             }
             if moved > PageCount(0) {
                 return true;
             }
         }
         false
-    }
-
-    /// Whether a run just taken from the queue may be moved; if not, it is queued again or dropped.
-    fn is_cold(&mut self, number: RunNumber) -> bool {
-        let now = self.clock;
-        if !self.pages.run(number).is_some_and(|run| run.queued) {
-            return false;
-        }
-        let run = self.pages.run_mut(number);
-        let touched_since = run.stamp.wrapping_sub(run.queued_at).cast_signed() > 0;
-        let waits = touched_since || run.unfit_sweeps > 0 || run.slot.is_some();
-        if waits {
-            run.queued_at = now;
-            run.unfit_sweeps = run.unfit_sweeps.saturating_sub(1);
-            self.queue.push_back(number);
-        }
-        !waits
     }
 
     /// Moves what may be moved of a run into a limbo slot.
@@ -158,7 +134,7 @@ impl Manager {
         if !wanted.contains(&true) {
             return PageCount(0);
         }
-        let slot = self.limbo.take_slot(number);
+        let slot = self.limbo.ring().take_slot(number);
         self.pages.run_mut(number).slot = Some(slot);
         let mut moved = PageCount(0);
         let (mut at, mut length_max, mut unfit) = (0, RUN_PAGES, false);
@@ -200,7 +176,7 @@ impl Manager {
                 run.unfit_times = (run.unfit_times + 1).min(7);
                 run.unfit_sweeps = 1 << run.unfit_times;
             }
-            self.limbo.return_slot();
+            self.limbo.ring().return_slot();
             if self.pages.run(number).is_some_and(|run| run.slot == Some(slot)) {
                 self.pages.run_mut(number).slot = None;
             }
@@ -227,7 +203,7 @@ impl Manager {
             self.pages.set_state(page.plus(index), PageState::Limbo);
         }
         self.limbo_pages += moved;
-        self.limbo.note_moved(slot, moved);
+        self.limbo.ring().note_moved(slot, moved);
         let stopped_at = page.plus(moved.0);
         let next = match progress.stop {
             None => Next::Go,
@@ -277,7 +253,7 @@ impl Manager {
 
     /// Compresses one page of limbo's oldest slot, or ends the slot. False when limbo is empty.
     fn drain_step(&mut self) -> bool {
-        while let Some((slot, number, next)) = self.limbo.oldest() {
+        while let Some((slot, number, next)) = self.limbo.ring().oldest() {
             let ours = self.pages.run(number).is_some_and(|run| run.slot == Some(slot));
             let Some(index) = next.filter(|_| ours) else {
                 if ours {
@@ -288,7 +264,7 @@ impl Manager {
             };
             let page = number.first().plus(index);
             if self.pages.state(page) != PageState::Limbo {
-                self.limbo.advance_oldest();
+                self.limbo.ring().advance_oldest();
                 continue;
             }
             match self.store_from_limbo(page, Zswap::store) {
@@ -301,7 +277,7 @@ impl Manager {
                 // Its range is being unmapped: the word of it comes, and until then the slot stays.
                 self.settle();
             } else {
-                self.limbo.advance_oldest();
+                self.limbo.ring().advance_oldest();
             }
             return true;
         }

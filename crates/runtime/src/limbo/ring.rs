@@ -1,0 +1,193 @@
+//! The order of limbo's slots: a ring, without the memory it stands for.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use coldpress_sys::{Bytes, PageCount};
+
+use crate::pages::{RUN_PAGES, RunNumber};
+
+/// Limbo holds this part of the budget, at least [`LIMBO_MIN`] where there is room and at most
+/// [`LIMBO_MAX`].
+const LIMBO_SHARE: usize = 16;
+const LIMBO_MIN: PageCount = Bytes::mib(2).pages_down();
+const LIMBO_MAX: PageCount = Bytes::mib(128).pages_down();
+/// Fewest slots dropped together.
+const CHUNK_SLOTS_MIN: usize = 4;
+/// Most chunks: each is a mapping and a guard, of the 65,530 that a process may have.
+const CHUNKS_MAX: usize = 256;
+/// Slots have 16-bit numbers.
+const SLOTS_MAX: usize = 1 << 15;
+
+/// Pages that limbo may hold in a budget.
+pub fn target(budget: PageCount) -> PageCount {
+    let least = LIMBO_MIN.min(PageCount(budget.0 / 8));
+    PageCount(budget.0 / LIMBO_SHARE).max(least).min(LIMBO_MAX)
+}
+
+/// Slots in the order in which they are filled and drained.
+#[derive(Debug)]
+pub struct Ring {
+    slots: Vec<Slot>,
+    /// Pages that each chunk took in since its memory was last dropped.
+    chunk_pages: Vec<usize>,
+    /// Slots in a chunk.
+    chunk_slots: usize,
+    /// Slots ever taken and slots ever drained; their difference is the length of the queue.
+    taken: usize,
+    drained: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    run: RunNumber,
+    /// Pages of the run before this index have been dealt with.
+    next: u8,
+}
+
+const EMPTY_SLOT: Slot = Slot { run: RunNumber(0), next: RUN_PAGES as u8 };
+
+impl Ring {
+    /// Slots for at least `pages`. Runs often come with holes, so twice the slots that full ones
+    /// would take.
+    pub fn new(pages: PageCount) -> Self {
+        let slots = (2 * pages.0 / RUN_PAGES).clamp(2 * CHUNK_SLOTS_MIN, SLOTS_MAX);
+        let chunk_slots = slots.div_ceil(CHUNKS_MAX).max(CHUNK_SLOTS_MIN);
+        let chunks = slots.div_ceil(chunk_slots);
+        Self {
+            slots: vec![EMPTY_SLOT; chunks * chunk_slots],
+            chunk_pages: vec![0; chunks],
+            chunk_slots,
+            taken: 0,
+            drained: 0,
+        }
+    }
+
+    /// How many chunks there are.
+    pub fn chunks(&self) -> usize {
+        self.chunk_pages.len()
+    }
+
+    /// How many slots a chunk has.
+    pub fn chunk_slots(&self) -> usize {
+        self.chunk_slots
+    }
+
+    /// Whether [`Ring::take_slot`] must wait for [`Ring::finish_oldest`].
+    pub fn is_full(&self) -> bool {
+        // The chunk of the oldest slot is dropped only after its last slot, so a whole one stays
+        // between.
+        self.taken - self.drained + self.chunk_slots > self.slots.len()
+    }
+
+    /// Whether no slot waits to be drained.
+    pub fn is_empty(&self) -> bool {
+        self.taken == self.drained
+    }
+
+    /// Takes the next slot for pages of `run`.
+    pub fn take_slot(&mut self, run: RunNumber) -> u16 {
+        assert!(!self.is_full(), "the caller asks first");
+        let index = self.taken % self.slots.len();
+        self.slots[index] = Slot { run, next: 0 };
+        self.taken += 1;
+        index as u16
+    }
+
+    /// Gives the slot that was taken last back: nothing was moved into it.
+    pub fn return_slot(&mut self) {
+        self.taken -= 1;
+        let index = self.taken % self.slots.len();
+        self.slots[index] = EMPTY_SLOT;
+    }
+
+    /// Counts pages moved into a slot.
+    pub fn note_moved(&mut self, slot: u16, count: PageCount) {
+        self.chunk_pages[slot as usize / self.chunk_slots] += count.0;
+    }
+
+    /// The slot that was taken first, with its run, and the index of the next page to look at, if
+    /// any.
+    pub fn oldest(&self) -> Option<(u16, RunNumber, Option<usize>)> {
+        if self.is_empty() {
+            return None;
+        }
+        let index = self.drained % self.slots.len();
+        let slot = self.slots[index];
+        let next = (slot.next as usize) < RUN_PAGES;
+        Some((index as u16, slot.run, next.then_some(slot.next as usize)))
+    }
+
+    /// The page at the oldest slot's index has been dealt with.
+    pub fn advance_oldest(&mut self) {
+        let index = self.drained % self.slots.len();
+        self.slots[index].next += 1;
+    }
+
+    /// Gives the oldest slot up. When it was the last of its chunk: the chunk, whose memory can be
+    /// dropped now, and the pages that this frees.
+    pub fn finish_oldest(&mut self) -> Option<(usize, PageCount)> {
+        let index = self.drained % self.slots.len();
+        self.slots[index] = EMPTY_SLOT;
+        self.drained += 1;
+        let chunk = index / self.chunk_slots;
+        let is_last = (index + 1).is_multiple_of(self.chunk_slots);
+        is_last.then(|| (chunk, PageCount(core::mem::take(&mut self.chunk_pages[chunk]))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: slots that are drained out of order, or memory that is counted as freed while
+    //! pages lie in it.
+
+    use super::*;
+    use alloc::collections::VecDeque;
+    use proptest::prelude::*;
+
+    #[test]
+    fn limbo_is_a_sixteenth_or_two_mebibytes() {
+        let found = [1000, 8192, 1 << 20, 1 << 30].map(|budget| target(PageCount(budget)).0);
+        assert_eq!(found, [125, 512, 1 << 16 >> 1, 1 << 15]);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_queue_that_frees_what_its_chunks_took(
+            pages in 0_usize..20_000,
+            steps in prop::collection::vec((any::<bool>(), 0_usize..=RUN_PAGES), 1..2000),
+        ) {
+            let mut ring = Ring::new(PageCount(pages));
+            let (mut queue, mut in_chunks, mut run) = (VecDeque::new(), 0, 0);
+            for (takes, count) in steps {
+                if takes && !ring.is_full() {
+                    let slot = ring.take_slot(RunNumber(run));
+                    if count == 0 {
+                        ring.return_slot();
+                    } else {
+                        ring.note_moved(slot, PageCount(count));
+                        queue.push_back((slot, RunNumber(run)));
+                        in_chunks += count;
+                    }
+                    run += 1;
+                } else if let Some((slot, number)) = queue.pop_front() {
+                    for index in 0..RUN_PAGES {
+                        prop_assert_eq!(ring.oldest(), Some((slot, number, Some(index))));
+                        ring.advance_oldest();
+                    }
+                    prop_assert_eq!(ring.oldest(), Some((slot, number, None)));
+                    if let Some((chunk, freed)) = ring.finish_oldest() {
+                        prop_assert!(chunk == slot as usize / ring.chunk_slots());
+                        prop_assert!(freed.0 <= in_chunks);
+                        in_chunks -= freed.0;
+                    }
+                } else {
+                    prop_assert!(ring.is_empty() && ring.oldest().is_none());
+                }
+                // At most a chunk that is being filled and one that is being drained keep more.
+                let most = (queue.len() + 2 * ring.chunk_slots()) * RUN_PAGES;
+                prop_assert!(in_chunks <= most, "{in_chunks} of {most}");
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The reclaim queue: which run of the program is taken next.
+//!
+//! Runs are taken in the order of their last fault-in. One that was faulted into since it was
+//! queued goes round once more, as does one of which pages still wait in limbo.
+//!
+//! Invariant: a run that is marked as queued in the [`PageTable`] is in the queue once.
+
+use alloc::collections::VecDeque;
+
+use crate::pages::{Origin, PageNumber, PageTable, RunNumber};
+
+/// Runs that have resident pages, as far as they are known.
+#[derive(Debug, Default)]
+pub struct RunQueue {
+    order: VecDeque<RunNumber>,
+}
+
+impl RunQueue {
+    /// Puts a run at the end unless it is in the queue.
+    pub fn enqueue(&mut self, pages: &mut PageTable, number: RunNumber, now: u32) {
+        if pages.note_queued(number, now) {
+            self.order.push_back(number);
+        }
+    }
+
+    /// A page has been brought in at the time `now`.
+    pub fn arrive(&mut self, pages: &mut PageTable, page: PageNumber, from: Origin, now: u32) {
+        if pages.arrive(page, from, now) {
+            self.order.push_back(page.run());
+        }
+    }
+
+    /// How many wait.
+    pub fn length(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Takes the first run from the queue. Gives it back if it may be moved now; if not, it is at
+    /// the end again, or nothing is known of it any more.
+    pub fn next_if_cold(&mut self, pages: &mut PageTable, now: u32) -> Option<RunNumber> {
+        let number = self.order.pop_front()?;
+        if !pages.run(number).is_some_and(|run| run.queued) {
+            return None;
+        }
+        let run = pages.run_mut(number);
+        let touched_since = run.stamp.wrapping_sub(run.queued_at).cast_signed() > 0;
+        if touched_since || run.unfit_sweeps > 0 || run.slot.is_some() {
+            run.queued_at = now;
+            run.unfit_sweeps = run.unfit_sweeps.saturating_sub(1);
+            self.order.push_back(number);
+            return None;
+        }
+        run.queued = false;
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a run that is taken while it is in use, or never.
+
+    use super::*;
+    use crate::pages::PageState;
+
+    fn page(run: usize) -> PageNumber {
+        RunNumber(run).first()
+    }
+
+    /// A queue of these runs, each touched first at the time of its place.
+    fn queued(runs: &[usize]) -> (RunQueue, PageTable) {
+        let (mut queue, mut pages) = (RunQueue::default(), PageTable::default());
+        for (time, run) in runs.iter().enumerate() {
+            queue.arrive(&mut pages, page(*run), Origin::FirstTouch, time as u32);
+        }
+        (queue, pages)
+    }
+
+    #[test]
+    fn runs_come_in_the_order_of_their_last_fault_and_once_each() {
+        let (mut queue, mut pages) = queued(&[5, 9, 2, 5]);
+        queue.enqueue(&mut pages, RunNumber(9), 4);
+        assert_eq!(queue.length(), 3);
+        // 5 was touched again since it was queued, so it goes round.
+        let order: Vec<_> = (0..4).map(|_| queue.next_if_cold(&mut pages, 5)).collect();
+        assert_eq!(order, [None, Some(RunNumber(9)), Some(RunNumber(2)), Some(RunNumber(5))]);
+        assert_eq!((queue.length(), queue.next_if_cold(&mut pages, 6)), (0, None));
+        // What was taken can be queued again.
+        queue.enqueue(&mut pages, RunNumber(2), 7);
+        assert_eq!(queue.next_if_cold(&mut pages, 8), Some(RunNumber(2)));
+    }
+
+    #[test]
+    fn a_run_with_pages_in_limbo_waits_and_an_unknown_one_is_dropped() {
+        let (mut queue, mut pages) = queued(&[3, 4, 200]);
+        pages.run_mut(RunNumber(3)).slot = Some(1);
+        pages.run_mut(RunNumber(4)).unfit_sweeps = 2;
+        pages.forget(page(192)..page(256), |state| assert_eq!(state, PageState::Resident));
+        assert_eq!([(); 3].map(|()| queue.next_if_cold(&mut pages, 9)), [None; 3]);
+        assert_eq!(queue.length(), 2);
+        pages.run_mut(RunNumber(3)).slot = None;
+        let order = [(); 3].map(|()| queue.next_if_cold(&mut pages, 9));
+        assert_eq!(order, [Some(RunNumber(3)), None, Some(RunNumber(4))]);
+    }
+}
