@@ -5,11 +5,11 @@
 //! a user. Modules: [`allocators`] the same work for every allocator, [`codecs`] what codecs make
 //! of the pages of programs, [`descriptors`] what the size of a frame's descriptor costs,
 //! [`frames`] how whole huge pages stay whole, [`kernel`] the kernel's own swap beside us,
-//! [`pools`] how densely and how quickly compressed pages are kept, [`zswap`] what a page costs
-//! beside its codec, [`ours`] the parts of coldpress that are measured, [`touch`] orders of touches
-//! and their times, [`usage`] what programs took, [`statistics`], [`ticks`], [`report`], [`svg`],
-//! [`plot`] and [`machine`] the figures and where they come from, [`random`] the same numbers in
-//! every run.
+//! [`policy`] which page to give up, [`pools`] how densely and how quickly compressed pages are
+//! kept, [`zswap`] what a page costs beside its codec, [`ours`] the parts of coldpress that are
+//! measured, [`touch`] orders of touches and their times, [`usage`] what programs took,
+//! [`statistics`], [`ticks`], [`report`], [`svg`], [`plot`] and [`machine`] the figures and where
+//! they come from, [`random`] the same numbers in every run.
 
 pub mod allocators;
 pub mod codecs;
@@ -19,6 +19,7 @@ pub mod kernel;
 pub mod machine;
 pub mod ours;
 pub mod plot;
+pub mod policy;
 pub mod pools;
 pub mod random;
 pub mod report;

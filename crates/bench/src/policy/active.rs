@@ -1,0 +1,130 @@
+//! Two lists, as Linux has them for anonymous memory where the multi-generational LRU is off:
+//! mm/vmscan.c and mm/workingset.c of 6.12.
+//!
+//! ```text
+//! fault -> [ inactive ... ] -> given up          accessed at the tail once:  again to its head
+//!               ^      |                         accessed at the tail twice: to active
+//!               |      v
+//!          [ active ... ]                        its tail goes down whenever it is the longer one
+//! ```
+//!
+//! A page that comes back before as many others were given up or made active as active holds goes
+//! to active at once (its refault distance). Two deviations: pages are looked at one by one, not in
+//! batches of 32; and both lists are kept equal, as Linux does below 1 GiB (`inactive_is_low`).
+
+use std::collections::VecDeque;
+
+use super::{Found, Policy};
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    is_here: bool,
+    /// The bit of the page table, set by hardware.
+    is_accessed: bool,
+    /// Whether the bit was found set before (PG_referenced).
+    is_referenced: bool,
+    /// The age at which it was given up.
+    left_at: Option<u64>,
+}
+
+/// Linux's active and inactive list.
+#[derive(Debug)]
+pub struct ActiveInactive {
+    pages: Vec<Page>,
+    /// Heads are at the back.
+    active: VecDeque<usize>,
+    inactive: VecDeque<usize>,
+    /// Pages given up or made active so far (`nonresident_age`).
+    age: u64,
+    room: usize,
+}
+
+impl ActiveInactive {
+    /// For ranks below `pages`.
+    pub fn new(pages: usize, room: usize) -> Self {
+        Self {
+            pages: vec![Page::default(); pages],
+            active: VecDeque::new(),
+            inactive: VecDeque::new(),
+            age: 0,
+            room,
+        }
+    }
+
+    fn give_up(&mut self) {
+        loop {
+            while self.inactive.len() < self.active.len() {
+                let Some(rank) = self.active.pop_front() else { break };
+                // It is not asked whether it was accessed, but the bit is cleared.
+                self.pages[rank].is_accessed = false;
+                self.inactive.push_back(rank);
+            }
+            let Some(rank) = self.inactive.pop_front() else { return };
+            let page = &mut self.pages[rank];
+            if !page.is_accessed {
+                *page = Page { left_at: Some(self.age), ..Page::default() };
+                self.age += 1;
+                return;
+            }
+            page.is_accessed = false;
+            if page.is_referenced {
+                page.is_referenced = false;
+                self.age += 1;
+                self.active.push_back(rank);
+            } else {
+                page.is_referenced = true;
+                self.inactive.push_back(rank);
+            }
+        }
+    }
+}
+
+impl Policy for ActiveInactive {
+    fn touch(&mut self, rank: usize) -> Found {
+        if self.pages[rank].is_here {
+            self.pages[rank].is_accessed = true;
+            return Found::Here;
+        }
+        if self.active.len() + self.inactive.len() == self.room {
+            self.give_up();
+        }
+        let page = &mut self.pages[rank];
+        let distance = page.left_at.map(|left_at| self.age - left_at);
+        *page = Page { is_here: true, is_accessed: true, ..Page::default() };
+        if distance.is_some_and(|distance| distance <= self.active.len() as u64) {
+            self.age += 1;
+            self.active.push_back(rank);
+        } else {
+            self.inactive.push_back(rank);
+        }
+        Found::Away
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::course;
+    use super::*;
+
+    #[test]
+    fn a_page_is_active_when_it_was_found_accessed_twice() {
+        let mut two = ActiveInactive::new(20, 8);
+        // All eight go round once with their bits set; then 0 is given up.
+        assert_eq!(course(&mut two, &[0, 1, 2, 3, 4, 5, 6, 7, 8]), "XXXXXXXXX");
+        assert!(two.pages[1].is_referenced && two.active.is_empty());
+        // Three are accessed again: found so a second time, they are active, and 4 is given up.
+        assert_eq!(course(&mut two, &[1, 2, 3, 9]), "...X");
+        assert_eq!(two.active, [1, 2, 3]);
+        // Only 5 leaves between 4 and its return: it was given up too early, so it is active.
+        assert_eq!(course(&mut two, &[4]), "X");
+        assert_eq!(two.active, [1, 2, 3, 4]);
+        // More have left since 0 did than active holds.
+        assert_eq!(course(&mut two, &[0]), "X");
+        assert_eq!(two.active, [1, 2, 3, 4]);
+        // When active is the longer one, its oldest goes down.
+        let one = two.inactive.pop_front().expect("there are four");
+        two.active.push_back(one);
+        two.touch(15);
+        assert_eq!(two.active, [2, 3, 4, one]);
+    }
+}

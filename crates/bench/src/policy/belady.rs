@@ -1,0 +1,63 @@
+//! Belady's optimum: the page is given up whose next touch is farthest.
+
+use std::collections::BinaryHeap;
+
+use super::trace::Trace;
+use super::{Found, Policy};
+
+/// A touch that never comes.
+const NEVER: usize = usize::MAX;
+
+/// Belady's optimum for one trace.
+#[derive(Debug)]
+pub struct Belady {
+    /// For each touch of the trace, when its page is touched next.
+    next: Vec<usize>,
+    /// When each page in memory is touched next.
+    coming: Vec<Option<usize>>,
+    /// Pages by their next touch, latest first; those that were touched since are stale.
+    latest: BinaryHeap<(usize, usize)>,
+    now: usize,
+    held: usize,
+    room: usize,
+}
+
+impl Belady {
+    /// For the touches of `trace`, from the first to the last.
+    pub fn new(trace: &Trace, room: usize) -> Self {
+        let mut next = vec![NEVER; trace.count()];
+        let mut seen = vec![NEVER; trace.distinct()];
+        for (at, (rank, _)) in trace.touches().enumerate().rev() {
+            next[at] = std::mem::replace(&mut seen[rank], at);
+        }
+        let coming = vec![None; trace.distinct()];
+        Self { next, coming, latest: BinaryHeap::new(), now: 0, held: 0, room }
+    }
+
+    fn give_up(&mut self) {
+        while let Some((next, rank)) = self.latest.pop() {
+            if self.coming[rank] == Some(next) {
+                self.coming[rank] = None;
+                self.held -= 1;
+                return;
+            }
+        }
+    }
+}
+
+impl Policy for Belady {
+    fn touch(&mut self, rank: usize) -> Found {
+        let was_here = self.coming[rank].is_some();
+        if !was_here {
+            if self.held == self.room {
+                self.give_up();
+            }
+            self.held += 1;
+        }
+        let next = self.next[self.now];
+        self.now += 1;
+        self.coming[rank] = Some(next);
+        self.latest.push((next, rank));
+        if was_here { Found::Here } else { Found::Away }
+    }
+}

@@ -1,0 +1,146 @@
+//! S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm
+//! 1): three queues and two bits a page.
+//!
+//! ```text
+//! fault ---> [ small, a tenth ] --touched twice--> [ main ] --not touched--> given up
+//!                   '--else--> given up, kept in [ ghost ]     ^   '--touched--'
+//! fault of a page in ghost ------------------------------------'
+//! ```
+
+use std::collections::VecDeque;
+
+use super::{Found, Policy};
+
+/// The small queue's part of the room.
+const SMALL: usize = 10;
+const FREQUENCY_MAX: u8 = 3;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Away,
+    Small,
+    Main,
+    /// Away too, but it is known when it left.
+    Ghost(u64),
+}
+
+/// S3-FIFO.
+#[derive(Debug)]
+pub struct S3Fifo {
+    places: Vec<Place>,
+    /// Touches of a page in memory, to at most three.
+    frequency: Vec<u8>,
+    small: VecDeque<usize>,
+    main: VecDeque<usize>,
+    /// Pages that went from small to ghost so far: who went before the last `room` is forgotten.
+    left: u64,
+    room: usize,
+}
+
+impl S3Fifo {
+    /// For ranks below `pages`.
+    pub fn new(pages: usize, room: usize) -> Self {
+        Self {
+            places: vec![Place::Away; pages],
+            frequency: vec![0; pages],
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            left: 0,
+            room,
+        }
+    }
+
+    fn give_up(&mut self) {
+        let is_small_full = self.small.len() >= (self.room / SMALL).max(1);
+        let is_done = is_small_full && self.shrink_small() || self.shrink_main();
+        if !is_done {
+            self.shrink_small();
+        }
+    }
+
+    /// Gives one up of small; those touched twice go to main before. False when there is none.
+    fn shrink_small(&mut self) -> bool {
+        while let Some(rank) = self.small.pop_front() {
+            if self.frequency[rank] <= 1 {
+                self.places[rank] = Place::Ghost(self.left);
+                self.left += 1;
+                return true;
+            }
+            self.enter(rank, Place::Main);
+        }
+        false
+    }
+
+    /// Gives one up of main; those touched go round. False when there is none.
+    fn shrink_main(&mut self) -> bool {
+        while let Some(rank) = self.main.pop_front() {
+            if self.frequency[rank] == 0 {
+                self.places[rank] = Place::Away;
+                return true;
+            }
+            self.frequency[rank] -= 1;
+            self.main.push_back(rank);
+        }
+        false
+    }
+
+    fn enter(&mut self, rank: usize, place: Place) {
+        self.places[rank] = place;
+        self.frequency[rank] = 0;
+        if place == Place::Main { &mut self.main } else { &mut self.small }.push_back(rank);
+    }
+}
+
+impl Policy for S3Fifo {
+    fn touch(&mut self, rank: usize) -> Found {
+        if let Place::Small | Place::Main = self.places[rank] {
+            self.frequency[rank] = (self.frequency[rank] + 1).min(FREQUENCY_MAX);
+            return Found::Here;
+        }
+        if self.small.len() + self.main.len() == self.room {
+            self.give_up();
+        }
+        let ghosts = (self.room - self.room / SMALL) as u64;
+        match self.places[rank] {
+            Place::Ghost(at) if self.left - at <= ghosts => self.enter(rank, Place::Main),
+            _ => self.enter(rank, Place::Small),
+        }
+        Found::Away
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::course;
+    use super::*;
+
+    #[test]
+    fn s3_fifo_keeps_what_was_touched_twice_and_knows_who_left() {
+        let mut fifo = S3Fifo::new(40, 10);
+        (0..10).for_each(|rank| assert_eq!(fifo.touch(rank), Found::Away));
+        // 0 twice, 1 once: 0 goes to main, 1 is a ghost.
+        assert_eq!(course(&mut fifo, &[0, 0, 1, 10]), "...X");
+        assert_eq!((fifo.places[0], fifo.places[1]), (Place::Main, Place::Ghost(0)));
+        // A ghost comes back into main, for which 2 leaves.
+        assert_eq!(course(&mut fifo, &[1]), "X");
+        assert_eq!((fifo.places[1], fifo.places[2]), (Place::Main, Place::Ghost(1)));
+        // A scan passes through small and leaves main alone; of nine ghosts the oldest is
+        // forgotten.
+        (11..31).for_each(|rank| assert_eq!(fifo.touch(rank), Found::Away));
+        assert_eq!(course(&mut fifo, &[0, 1]), "..");
+        assert_eq!(course(&mut fifo, &[2]), "X");
+        assert_eq!(fifo.places[2], Place::Small);
+    }
+
+    #[test]
+    fn main_gives_its_pages_as_many_rounds_as_they_were_touched() {
+        let mut fifo = S3Fifo::new(10, 2);
+        fifo.enter(0, Place::Main);
+        fifo.enter(1, Place::Main);
+        assert_eq!(course(&mut fifo, &[0, 0, 1, 2]), "...X");
+        // 0 went round twice and 1 once; then 1 was in front with none left.
+        assert_eq!((fifo.places[0], fifo.frequency[0]), (Place::Main, 0));
+        assert_eq!(fifo.places[1], Place::Away);
+    }
+}
