@@ -90,6 +90,84 @@ fn recorded_traces_are_replayed_and_others_refused() {
     assert!(words.contains("one.frames") && words.contains("no trace of frames"), "{words}");
 }
 
+/// A trace of touches of 4000 pages, three times through.
+fn touches() -> Vec<u8> {
+    let mut bytes = b"cptouchs\x01\0\0\0\0\0\0\0".to_vec();
+    bytes.extend(12_000_u64.to_le_bytes());
+    // Forward by one page, reading; and back to the first, by 3999.
+    let step = [4_u8];
+    let back = [&[0xfa_u8, 0x7c][..], &step.repeat(3999)].concat();
+    bytes.extend(step.repeat(4000));
+    bytes.extend(back.repeat(2));
+    bytes
+}
+
+#[test]
+fn policies_are_held_against_the_optimum_on_files_and_models() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("loop.touches");
+    let path = file.to_str().expect("plain names");
+    fs::write(&file, touches()).expect("a file");
+    let found = document(&["policy", "--trace", path, "--budget", "50"]);
+    let rows = found["policy"]["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 1);
+    assert_eq!((&rows[0]["trace"], &rows[0]["pages"]), (&"loop".into(), &4000.into()));
+    // Twice through 4000 pages with room for 2000: LRU has none of them, the optimum half.
+    assert_eq!(rows[0]["lru"]["major"], 8000);
+    assert_eq!(rows[0]["belady"]["major"], 4000);
+    assert!(found["policy"]["by_optimum"].as_f64() >= Some(1.0));
+    assert_eq!(length(&document(&["policy", "--small"])["policy"]["rows"]), 18);
+    for (bytes, words) in
+        [(&b"cptouchs\x02"[..], "no trace of touches"), (&touches()[..100], "before its last")]
+    {
+        fs::write(&file, bytes).expect("a file");
+        let output = coldpress(&["bench", "policy", "--trace", path]).output();
+        let output = output.expect("the command is built");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains(words) && told.contains("loop.touches"), "{told}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+/// The touches of sqlite3: a table of 20 MB with an index, grouped, looked up, changed, and joined
+/// with itself.
+const SQLITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sqlite.touches.zst");
+
+#[test]
+fn our_policy_is_not_far_from_linux_on_a_recorded_program() {
+    let found = document(&["policy", "--trace", SQLITE, "--budget", "25,50"]);
+    let rows = found["policy"]["rows"].as_array().expect("a list");
+    assert_eq!((&rows[0]["pages"], &rows[0]["touches"]), (&6425.into(), &113_707.into()));
+    for row in rows {
+        let major = |name: &str| row[name]["major"].as_f64().expect("a number");
+        assert!(major("belady") <= major("coldpress"), "{row}");
+        assert!(major("coldpress") < 1.2 * major("active/inactive"), "{row}");
+        assert!(major("coldpress_ahead") < 0.5 * major("coldpress"), "{row}");
+        assert!(row["coldpress"]["minor"].as_f64() < Some(0.2 * major("coldpress")), "{row}");
+    }
+    assert!(found["policy"]["ahead_by_optimum"].as_f64() < Some(1.0));
+}
+
+#[test]
+fn a_program_is_recorded_where_valgrind_is_and_refused_elsewhere() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("true.touches");
+    let path = file.to_str().expect("plain names");
+    let record = |program| coldpress(&["bench", "policy", "--record", path, "--", program]);
+    let output = record("true").output().expect("the command is built");
+    let told = String::from_utf8_lossy(&output.stderr);
+    let has_valgrind = Command::new("valgrind").arg("--version").output().is_ok();
+    assert_eq!(output.status.success(), has_valgrind, "{told}");
+    if has_valgrind {
+        let bytes = fs::read(&file).expect("it was written");
+        let count = bytes[16..24].try_into().map(u64::from_le_bytes).expect("eight bytes");
+        assert!(bytes.starts_with(b"cptouchs") && count > 10, "{count}");
+        assert!(!record("/nonexistent").output().expect("the command is built").status.success());
+    } else {
+        assert!(told.contains("valgrind"), "{told}");
+    }
+}
+
 /// Writes a trace of compressed sizes and gives its path.
 fn sizes(folder: &Path, name: &str, numbers: &[u16]) -> String {
     let path = folder.join(name);
@@ -249,7 +327,7 @@ fn swap_measures_whom_it_may_and_leaves_nothing_behind() {
             assert_eq!(length(&turn["seen"]["works"]), 10, "{line}");
         }
     }
-    assert_eq!(length(&found["goals"]), 11);
+    assert_eq!(length(&found["goals"]), 12);
     assert!(fs::read_to_string(&picture).expect("a file").contains("uniform, reads"));
     assert_eq!(swap_state(), before);
     interrupted_swap();

@@ -9,6 +9,7 @@ mod fit;
 mod frames;
 mod launch;
 mod options;
+mod policy;
 mod pools;
 mod programs;
 mod sides;
@@ -54,6 +55,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Frames(args) => (frames::measure(&launcher, args)?, args.json),
         What::Pools(args) => (pools::measure(args)?, args.json),
         What::Codecs(args) => (codecs::measure(&launcher, args)?, args.json),
+        What::Policy(args) => (policy::measure(args)?, args.json),
         What::Swap(args) => (swap::measure(&launcher, args, &Elsewhere::default())?, args.json),
         What::Programs(args) => (programs::measure(&launcher, args)?, args.json),
         What::Zswap(args) => (zswap::measure(&launcher, args)?, args.json),
@@ -75,6 +77,7 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         frames::measure(launcher, &defaults())?,
         pools::measure(&defaults())?,
         codecs::measure(launcher, &defaults())?,
+        policy::measure(&defaults())?,
         zswap::measure(launcher, &zswap::modest())?,
         programs::measure(launcher, &programs::modest())?,
     ];

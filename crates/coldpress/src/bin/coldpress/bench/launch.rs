@@ -75,6 +75,13 @@ impl Launcher {
     }
 }
 
+/// Whether valgrind is installed.
+pub(super) fn is_valgrind_here() -> bool {
+    let mut version = Command::new("valgrind");
+    version.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
 /// Keeps from a program what the user set for other runs: it would change what is measured.
 pub(super) fn forget_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {

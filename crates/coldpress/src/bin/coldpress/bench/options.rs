@@ -8,6 +8,7 @@ use coldpress_bench::pools::Kind;
 use coldpress_bench::pools::density::Churn;
 use coldpress_sys::Bytes;
 
+use super::policy::PolicyArgs;
 use super::programs::options::ProgramsArgs;
 use super::swap::options::{SwapArgs, TouchArgs};
 use super::zswap::options::{BuildArgs, JobArgs, ZswapArgs};
@@ -24,6 +25,8 @@ Examples:
   coldpress bench frames --part huge --trace job.frames
   coldpress bench pools --pool zsmalloc-8,zsmalloc-16 --tables t2,t4 --trace job.lz4.u16.zst
   coldpress bench codecs --pid 4711 --svg codecs.svg
+  coldpress bench policy --record job.touches -- python3 job.py
+  coldpress bench policy --trace job.touches --budget 50
   coldpress bench swap --peer zram-lz4 --share total-50 --svg swap.svg
   coldpress bench programs --program sqlite,sort --peer zram-lz4
   coldpress bench zswap --jobs 8,24 --contestant swap-file,coldpress
@@ -61,6 +64,9 @@ pub(crate) enum What {
     Pools(PoolsArgs),
     /// The codecs on pages of programs: bytes, times, and what a dictionary brings
     Codecs(CodecsArgs),
+    /// Which page to give up: faults of our policy, of others and of the optimum, on recorded
+    /// touches of real programs
+    Policy(PolicyArgs),
     /// Programs over the kernel's zram, zswap and swap file, and over coldpress, with the same
     /// memory in all
     Swap(SwapArgs),
@@ -434,6 +440,11 @@ mod tests {
         assert!(accepts(&["zswap", "--jobs", "1,64", "--contestant", "coldpress,swap-file"]));
         assert!(!accepts(&["zswap", "--jobs", "0"]));
         assert!(!accepts(&["zswap", "--memory", "15M"]));
+        assert!(accepts(&["policy", "--trace", "a", "b", "--budget", "25,100"]));
+        assert!(accepts(&["policy", "--record", "a", "--", "true", "--json"]));
+        assert!(!accepts(&["policy", "--record", "a"]));
+        assert!(!accepts(&["policy", "--", "true"]));
+        assert!(!accepts(&["policy", "--budget", "24"]));
         assert!(!accepts(&["all"]));
         assert!(!accepts(&[]));
     }

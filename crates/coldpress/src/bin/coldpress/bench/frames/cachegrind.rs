@@ -32,13 +32,6 @@ impl Misses {
     }
 }
 
-/// Whether valgrind is installed.
-pub(super) fn is_here() -> bool {
-    let mut version = Command::new("valgrind");
-    version.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    version.status().is_ok_and(|status| status.success())
-}
-
 /// Runs a program to its end and counts.
 pub(super) fn count(program: &Command) -> Result<Misses> {
     let file = tempfile::NamedTempFile::new()

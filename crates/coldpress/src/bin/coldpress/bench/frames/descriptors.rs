@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Found;
 use super::cachegrind::{self, Misses};
-use crate::bench::launch::{Launcher, failed};
+use crate::bench::launch::{Launcher, failed, is_valgrind_here};
 use crate::bench::options::{DESCRIPTORS, FramesArgs};
 use crate::failure::Result;
 use crate::say;
@@ -33,7 +33,7 @@ pub(super) fn measure(launcher: &Launcher, args: &FramesArgs) -> Result<Found> {
     numbers["reserved_bytes_for_1_tib"] =
         Descriptor::ALL.map(|layout| layout.bytes() * FRAMES_OF_A_TIB).into();
     let mut goals = vec![reserved_goal()];
-    let counted = if cachegrind::is_here() {
+    let counted = if is_valgrind_here() {
         let counts = counts(launcher, args)?;
         tables.extend(miss_tables(&counts));
         goals.extend(miss_goals(&counts));

@@ -54,6 +54,9 @@ impl Row {
 pub(in crate::bench) struct Elsewhere {
     /// Time without coldpress by that with it, of a program that fits its budget.
     fit: Option<f64>,
+    /// Faults on recorded traces by those of Belady's optimum, and by those of two lists.
+    by_optimum: Option<f64>,
+    by_active: Option<f64>,
     /// Time of real programs by that over the judge.
     programs: Option<f64>,
 }
@@ -66,9 +69,12 @@ impl Elsewhere {
             let ratios = numbers["jobs"].as_array()?.iter();
             ratios.filter_map(|job| job["paired_ratio"].as_f64()).max_by(f64::total_cmp)
         });
+        let number = |name, key: &str| numbers(name)?[key].as_f64();
         Self {
             fit: fit.map(f64::recip),
-            programs: numbers("programs").and_then(|numbers| numbers["time_ratio"].as_f64()),
+            by_optimum: number("policy", "by_optimum"),
+            by_active: number("policy", "by_active"),
+            programs: number("programs", "time_ratio"),
         }
     }
 }
@@ -120,7 +126,10 @@ pub(super) fn all(blocks: &[Block], elsewhere: &Elsewhere) -> Vec<Row> {
             .note("uniform reads, touches/s"),
         Row::new("a program that fits its budget, speed", (0.99, true), elsewhere.fit)
             .note("bench fit: the slowest, by itself without"),
-        Row::new("faults against Belady's optimum", (1.6, false), None).note("nowhere yet"),
+        Row::new("faults against Belady's optimum", (1.6, false), elsewhere.by_optimum)
+            .note("bench policy: one page at a time"),
+        Row::new("faults against active/inactive lists", (1.0, false), elsewhere.by_active)
+            .note("bench policy: one page at a time"),
         Row::new("real programs at 50 %, time", (0.85, false), elsewhere.programs)
             .note("bench programs: geometric mean"),
         // No goal by itself, but it also holds where others have the processors.
@@ -219,8 +228,8 @@ mod tests {
         for (found, wanted) in found.iter().zip(wanted) {
             assert!((found.unwrap() - wanted).abs() < 1e-9, "{found:?} {wanted}");
         }
-        assert_eq!(found[7..10], [None; 3]);
-        assert!((found[10].unwrap() - mean).abs() < 1e-9, "{found:?}");
+        assert_eq!(found[7..11], [None; 4]);
+        assert!((found[11].unwrap() - mean).abs() < 1e-9, "{found:?}");
         let met: Vec<Option<bool>> = rows.iter().map(Row::is_met).collect();
         let (yes, no) = (Some(true), Some(false));
         assert_eq!(met[..7], [yes, yes, no, no, no, yes, no]);
@@ -228,7 +237,7 @@ mod tests {
         let table = table(&rows).to_string();
         assert_eq!(
             (table.matches("MISSED").count(), table.matches("not measured").count()),
-            (4, 3)
+            (4, 4)
         );
     }
 
@@ -244,12 +253,13 @@ mod tests {
         let jobs = json!([{ "paired_ratio": 1.25 }, { "paired_ratio": 1.0 }]);
         let reports = [
             report("fit", json!({ "jobs": jobs })),
+            report("policy", json!({ "by_optimum": 2.5, "by_active": 1.0 })),
             report("programs", json!({ "time_ratio": 0.5 })),
         ];
         let rows = all(&[], &Elsewhere::of(&reports));
         let found: Vec<_> =
             rows.iter().filter_map(|row| Some((row.found?, row.is_met()?))).collect();
-        assert_eq!(found, [(0.8, false), (0.5, true)]);
+        assert_eq!(found, [(0.8, false), (2.5, false), (1.0, true), (0.5, true)]);
     }
 
     #[test]
