@@ -77,8 +77,7 @@ impl Manager {
                     length.0
                 ));
             }
-            self.pages.set_state(page, PageState::None);
-            self.pages.set_state(target, state);
+            self.pages.move_page(page, target);
             self.queue.enqueue(&mut self.pages, target.run(), self.clock);
             at = page.plus(1);
         }

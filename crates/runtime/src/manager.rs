@@ -180,7 +180,7 @@ impl Manager {
         })?;
         let mut manager = Box::new(Self {
             uffd,
-            pages: PageTable::default(),
+            pages: PageTable::new(budget.share()),
             regions: Regions::default(),
             limbo,
             limbo_pages: PageCount(0),

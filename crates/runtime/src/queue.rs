@@ -13,7 +13,24 @@ use crate::pages::{Origin, PageNumber, PageTable, RunNumber};
 #[derive(Debug, Default)]
 pub struct RunQueue {
     order: VecDeque<RunNumber>,
+    /// Runs looked at since pages of one were moved.
+    looked_at: usize,
 }
+
+/// What came of looking for a cold run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evicted {
+    /// Pages of one have been moved.
+    Run,
+    /// Those looked at have to wait; there are others.
+    NothingYet,
+    /// All have to wait.
+    Nothing,
+}
+
+/// Runs looked at in one step: 0.1 ms. Most of a queue may have to wait, and a fault waits for
+/// whoever looks.
+const LOOKED_AT_MAX: usize = 256;
 
 impl RunQueue {
     /// Puts a run at the end unless it is in the queue.
@@ -30,15 +47,31 @@ impl RunQueue {
         }
     }
 
-    /// How many wait.
-    pub fn length(&self) -> usize {
-        self.order.len()
+    /// How many runs to look at in one step.
+    pub fn step(&self) -> usize {
+        self.order.len().min(LOOKED_AT_MAX)
+    }
+
+    /// Pages of a run were moved.
+    pub fn note_moved(&mut self) -> Evicted {
+        self.looked_at = 0;
+        Evicted::Run
+    }
+
+    /// A step is over, and nothing was moved.
+    pub fn note_nothing_moved(&mut self) -> Evicted {
+        if self.looked_at < self.order.len() {
+            return Evicted::NothingYet;
+        }
+        self.looked_at = 0;
+        Evicted::Nothing
     }
 
     /// Takes the first run from the queue. Gives it back if it may be moved now; if not, it is at
     /// the end again, or nothing is known of it any more.
     pub fn next_if_cold(&mut self, pages: &mut PageTable, now: u32) -> Option<RunNumber> {
         let number = self.order.pop_front()?;
+        self.looked_at += 1;
         if !pages.run(number).is_some_and(|run| run.queued) {
             return None;
         }
@@ -59,6 +92,10 @@ impl RunQueue {
 mod tests {
     //! The risk: a run that is taken while it is in use, or never.
 
+    use coldpress_sys::PageCount;
+
+    use std::vec::Vec;
+
     use super::*;
     use crate::pages::PageState;
 
@@ -68,7 +105,7 @@ mod tests {
 
     /// A queue of these runs, each touched first at the time of its place.
     fn queued(runs: &[usize]) -> (RunQueue, PageTable) {
-        let (mut queue, mut pages) = (RunQueue::default(), PageTable::default());
+        let (mut queue, mut pages) = (RunQueue::default(), PageTable::new(PageCount(1000)));
         for (time, run) in runs.iter().enumerate() {
             queue.arrive(&mut pages, page(*run), Origin::FirstTouch, time as u32);
         }
@@ -79,14 +116,36 @@ mod tests {
     fn runs_come_in_the_order_of_their_last_fault_and_once_each() {
         let (mut queue, mut pages) = queued(&[5, 9, 2, 5]);
         queue.enqueue(&mut pages, RunNumber(9), 4);
-        assert_eq!(queue.length(), 3);
+        assert_eq!(queue.step(), 3);
         // 5 was touched again since it was queued, so it goes round.
         let order: Vec<_> = (0..4).map(|_| queue.next_if_cold(&mut pages, 5)).collect();
         assert_eq!(order, [None, Some(RunNumber(9)), Some(RunNumber(2)), Some(RunNumber(5))]);
-        assert_eq!((queue.length(), queue.next_if_cold(&mut pages, 6)), (0, None));
+        assert_eq!((queue.step(), queue.next_if_cold(&mut pages, 6)), (0, None));
         // What was taken can be queued again.
         queue.enqueue(&mut pages, RunNumber(2), 7);
         assert_eq!(queue.next_if_cold(&mut pages, 8), Some(RunNumber(2)));
+    }
+
+    #[test]
+    fn nothing_can_be_moved_once_all_were_looked_at() {
+        let runs: Vec<usize> = (0..LOOKED_AT_MAX + 9).collect();
+        let (mut queue, mut pages) = queued(&runs);
+        let mut step = |queue: &mut RunQueue| {
+            for _ in 0..queue.step() {
+                let number = queue.next_if_cold(&mut pages, 1000);
+                number.into_iter().for_each(|number| queue.enqueue(&mut pages, number, 1000));
+            }
+        };
+        for _ in 0..2 {
+            step(&mut queue);
+            assert_eq!(queue.note_nothing_moved(), Evicted::NothingYet);
+            step(&mut queue);
+            assert_eq!(queue.note_nothing_moved(), Evicted::Nothing);
+        }
+        step(&mut queue);
+        assert_eq!(queue.note_moved(), Evicted::Run);
+        step(&mut queue);
+        assert_eq!(queue.note_nothing_moved(), Evicted::NothingYet);
     }
 
     #[test]
@@ -96,7 +155,7 @@ mod tests {
         pages.run_mut(RunNumber(4)).unfit_sweeps = 2;
         pages.forget(page(192)..page(256), |state| assert_eq!(state, PageState::Resident));
         assert_eq!([(); 3].map(|()| queue.next_if_cold(&mut pages, 9)), [None; 3]);
-        assert_eq!(queue.length(), 2);
+        assert_eq!(queue.step(), 2);
         pages.run_mut(RunNumber(3)).slot = None;
         let order = [(); 3].map(|()| queue.next_if_cold(&mut pages, 9));
         assert_eq!(order, [Some(RunNumber(3)), None, Some(RunNumber(4))]);

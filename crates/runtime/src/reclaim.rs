@@ -11,6 +11,7 @@ use crate::budget::PAGES_TOGETHER;
 use crate::manager::{FRAMES_KEPT, Manager};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 use crate::pools::Pools;
+use crate::queue::Evicted;
 use crate::tally::{Counter, Group};
 
 /// Most free frames whose memory is given back at a time: single ones take 3 to 6 us each, so that
@@ -90,13 +91,14 @@ impl Manager {
             self.stuck.until_ns = 0;
         }
         let limbo_has_room = self.limbo_pages < self.limbo_target && !self.limbo.ring().is_full();
-        if limbo_has_room && self.evict_run() {
+        let evicted = if limbo_has_room { self.evict_run() } else { Evicted::Nothing };
+        if evicted == Evicted::Run {
             return Step::Done;
         }
         if self.zswap.is_behind() {
             return Step::Disk;
         }
-        if self.drain_step() {
+        if self.drain_step() || evicted == Evicted::NothingYet {
             return Step::Done;
         }
         self.get_stuck();
@@ -108,9 +110,9 @@ impl Manager {
         self.stuck.since_look = true;
     }
 
-    /// Moves the pages of the next cold run into limbo. False when there is none.
-    fn evict_run(&mut self) -> bool {
-        for _ in 0..self.queue.length() {
+    /// Moves the pages of the next cold run into limbo, if there is one among the next few.
+    fn evict_run(&mut self) -> Evicted {
+        for _ in 0..self.queue.step() {
             let next = self.queue.next_if_cold(&mut self.pages, self.clock);
             let Some(number) = next else { continue };
             let moved = self.move_run(number);
@@ -118,10 +120,10 @@ impl Manager {
                 self.queue.enqueue(&mut self.pages, number, self.clock);
             }
             if moved > PageCount(0) {
-                return true;
+                return self.queue.note_moved();
             }
         }
-        false
+        self.queue.note_nothing_moved()
     }
 
     /// Moves what may be moved of a run into a limbo slot.
@@ -344,7 +346,7 @@ impl Manager {
             }
             result?;
         }
-        self.pages.set_state(page, PageState::Stored);
+        self.pages.note_stored(page);
         self.limbo_pages -= PageCount(1);
         self.charge_own_growth();
         Ok(())

@@ -55,6 +55,9 @@ impl Manager {
         self.zswap.note_time(now / 1_000_000);
         let generation = self.ledger.generation();
         let has_other_share = self.tuning.take_share(self.budget.share());
+        if has_other_share {
+            self.pages.set_share(self.tuning.share);
+        }
         if generation != self.tuning.generation {
             self.tuning.generation = generation;
             self.take_knobs();

@@ -13,7 +13,7 @@ use coldpress_bench::policy::{Found, Policy};
 use coldpress_runtime::budget::{PAGES_TOGETHER, band};
 use coldpress_runtime::limbo::{Ring, target};
 use coldpress_runtime::pages::{Origin, PageNumber, PageState, PageTable, RunNumber};
-use coldpress_runtime::queue::RunQueue;
+use coldpress_runtime::queue::{Evicted, RunQueue};
 use coldpress_runtime::walks::{LOADS, Walks, Window};
 use coldpress_sys::PageCount;
 
@@ -42,7 +42,7 @@ impl<'a> Ours<'a> {
         let budget = PageCount(room);
         Self {
             trace,
-            pages: PageTable::default(),
+            pages: PageTable::new(budget),
             queue: RunQueue::default(),
             ring: Ring::new(target(budget)),
             limbo_pages: 0,
@@ -80,12 +80,13 @@ impl<'a> Ours<'a> {
     /// As `Manager::reclaim_step`.
     fn reclaim_step(&mut self) -> bool {
         let limbo_has_room = self.limbo_pages < self.limbo_target && !self.ring.is_full();
-        limbo_has_room && self.evict_run() || self.drain_step()
+        let evicted = if limbo_has_room { self.evict_run() } else { Evicted::Nothing };
+        evicted == Evicted::Run || self.drain_step() || evicted == Evicted::NothingYet
     }
 
     /// As `Manager::evict_run`.
-    fn evict_run(&mut self) -> bool {
-        for _ in 0..self.queue.length() {
+    fn evict_run(&mut self) -> Evicted {
+        for _ in 0..self.queue.step() {
             let next = self.queue.next_if_cold(&mut self.pages, self.clock);
             let Some(number) = next else { continue };
             let moved = self.move_run(number);
@@ -93,10 +94,10 @@ impl<'a> Ours<'a> {
                 self.queue.enqueue(&mut self.pages, number, self.clock);
             }
             if moved > 0 {
-                return true;
+                return self.queue.note_moved();
             }
         }
-        false
+        self.queue.note_nothing_moved()
     }
 
     /// As `Manager::move_run`, where the kernel refuses nothing.
@@ -124,7 +125,7 @@ impl<'a> Ours<'a> {
             self.ring.advance_oldest();
             let page = number.first().plus(index);
             if self.pages.state(page) == PageState::Limbo {
-                self.pages.set_state(page, PageState::Stored);
+                self.pages.note_stored(page);
                 self.limbo_pages -= 1;
                 return true;
             }
