@@ -3,9 +3,8 @@
 //! than the program, which makes each fault several times as dear; or what the program starts is
 //! bound to the processor that a thread of it was kept on.
 
-use std::collections::BTreeSet;
-
 use coldpress_sys::Bytes;
+use coldpress_tests::cases::{Evicted, check};
 use coldpress_tests::harness::{Job, Run};
 
 const SYSCALLS: &str = env!("CARGO_BIN_EXE_syscalls");
@@ -18,36 +17,11 @@ fn output(run: &Run) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// The cases with their layouts that were found right.
-fn passed(text: &str) -> BTreeSet<&str> {
-    let lines = text.lines().filter_map(|line| line.strip_prefix("ok "));
-    lines.map(|line| line.split(" evicted=").next().unwrap_or(line)).collect()
-}
-
-/// The pages that were away when the calls began, and all pages they were given.
-fn evicted(text: &str) -> Option<(u64, u64)> {
-    let line = text.lines().find_map(|line| line.strip_prefix("evicted_pages="))?;
-    let (away, all) = line.split_once(" of ")?;
-    Some((away.parse().ok()?, all.parse().ok()?))
-}
-
 #[test]
 fn system_calls_are_exact_within_a_quarter() {
     let job = Job::new("syscalls", SYSCALLS).args(["--arena", "64M", "--pressure", "192M"]);
-    let plain = job.plain();
-    let wanted = output(&plain);
-    assert_eq!(plain.code, 0, "without coldpress: {wanted}\n{}", plain.stderr);
-    let run = job.managed(Bytes::mib(64));
-    let text = output(&run);
-    println!("{run}");
-    let bad: Vec<_> = text.lines().filter(|line| line.starts_with("FAIL")).collect();
-    assert!(run.code == 0 && bad.is_empty(), "{}: {bad:#?}\n{}", run.code, run.stderr);
-    let missing: Vec<_> = passed(&wanted).difference(&passed(&text)).copied().collect();
-    assert!(missing.is_empty(), "passed without coldpress only: {missing:?}\n{}", run.stderr);
-    run.assert_stored();
-    // Most slots are all cold or all but one page of each half: a third is far below that.
-    let (away, all) = evicted(&text).expect("the program prints it");
-    assert!(away * 3 >= all, "only {away} of {all} pages were away when the calls began");
+    // Most slots are all cold or all but one page of each half: far more than a third.
+    check(&job, Bytes::mib(64), Evicted::AThird);
 }
 
 #[test]

@@ -7,7 +7,9 @@
 #![allow(dead_code, reason = "each program uses a part of it")]
 
 pub mod args;
+pub mod outcome;
 pub mod pattern;
+pub mod pressure;
 pub mod random;
 pub mod raw;
 

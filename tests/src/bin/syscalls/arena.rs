@@ -1,14 +1,11 @@
-//! The arena of slots, what they hold, and the memory that is walked to push them out.
-
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+//! The arena of slots, and what they hold.
 
 use crate::program::pattern::{Kind, PageImage, Tag};
 use crate::program::random::mix;
 use crate::program::{PAGE, raw};
 use crate::{Outcome, Stop};
+
+pub use crate::program::outcome::{exactly, failed, fails, wrong};
 
 /// Pages of a slot.
 pub const SLOT_PAGES: usize = 32;
@@ -187,37 +184,6 @@ pub fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(from, size_of::<T>()) }.to_vec()
 }
 
-/// The call failed: says so with `errno`.
-pub fn failed(call: &str) -> Stop {
-    Stop::Fail(format!("{call}: {}", io::Error::last_os_error()))
-}
-
-/// A wrong answer.
-pub fn wrong<T>(text: impl Into<String>) -> Result<T, Stop> {
-    Err(Stop::Fail(text.into()))
-}
-
-/// The call must give exactly this.
-pub fn exactly(call: &str, got: impl TryInto<i64>, wanted: usize) -> Outcome {
-    match got.try_into() {
-        Ok(-1) => Err(failed(call)),
-        Ok(got) if got == wanted as i64 => Ok(()),
-        Ok(got) => wrong(format!("{call} gave {got}, not {wanted}")),
-        Err(_) => wrong(format!("{call} gave no number")),
-    }
-}
-
-/// The call must fail with this `errno`.
-pub fn fails(call: &str, got: impl TryInto<i64>, errno: i32) -> Outcome {
-    let error = io::Error::last_os_error();
-    match got.try_into() {
-        Ok(-1) if error.raw_os_error() == Some(errno) => Ok(()),
-        Ok(-1) => wrong(format!("{call}: {error}")),
-        Ok(got) => wrong(format!("{call} gave {got}, should have failed with {errno}")),
-        Err(_) => wrong(format!("{call} gave no number")),
-    }
-}
-
 /// Bytes that arrived elsewhere must be these.
 pub fn same(what: &str, got: &[u8], wanted: &[u8]) -> Outcome {
     if got == wanted {
@@ -239,83 +205,5 @@ impl Fd {
 impl Drop for Fd {
     fn drop(&mut self) {
         unsafe { libc::close(self.0) };
-    }
-}
-
-/// Memory that is walked to push the slots out.
-#[derive(Clone)]
-pub struct Pressure {
-    addr: usize,
-    pages: usize,
-    /// The last pass that was written; held while walking.
-    pass: Arc<Mutex<u32>>,
-}
-
-impl Pressure {
-    pub fn new(bytes: usize) -> Self {
-        let pages = (bytes / PAGE).max(1);
-        let addr = raw::map(pages * PAGE).expect("cannot map");
-        Self { addr, pages, pass: Arc::new(Mutex::new(0)) }
-    }
-
-    /// Writes every page, then reads all of them back.
-    pub fn walk(&self) {
-        let stop = AtomicBool::new(false);
-        self.walk_until(&stop);
-    }
-
-    fn walk_until(&self, stop: &AtomicBool) {
-        let mut pass = self.pass.lock().expect("no thread panics");
-        *pass += 1;
-        let mut image = PageImage::zero();
-        let mut written = 0;
-        // Relaxed: nothing but the flag itself is handed over.
-        while written < self.pages && !stop.load(Ordering::Relaxed) {
-            self.expected(written, *pass, &mut image);
-            let to = unsafe { raw::bytes_mut(self.addr + written * PAGE, PAGE) };
-            to.copy_from_slice(image.bytes());
-            written += 1;
-        }
-        for page in 0..written {
-            self.expected(page, *pass, &mut image);
-            let got = unsafe { raw::bytes(self.addr + page * PAGE, PAGE) };
-            assert!(got == image.bytes(), "walked page {page} of pass {} is wrong", *pass);
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-        }
-    }
-
-    fn expected(&self, page: usize, pass: u32, image: &mut PageImage) {
-        let kind = [Kind::Text, Kind::Sparse, Kind::Same, Kind::Noise][page % 8 / 2];
-        let tag = Tag { owner: u32::MAX, index: page as u32, version: pass, kind, patches: 0 };
-        tag.expected(SEED, image);
-    }
-}
-
-/// A thread that walks until it is dropped.
-pub struct Busy {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Busy {
-    pub fn start(pressure: &Pressure) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (flag, pressure) = (Arc::clone(&stop), pressure.clone());
-        let thread = std::thread::spawn(move || {
-            while !flag.load(Ordering::Relaxed) {
-                pressure.walk_until(&flag);
-            }
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(!matches!(ended, Some(Err(_))), "the walking thread found wrong bytes");
     }
 }

@@ -25,19 +25,10 @@ mod uring;
 
 use std::process::ExitCode;
 
-use arena::{Arena, Busy, Layout, Pressure, Slot};
+use arena::{Arena, Layout, Slot};
 use program::args::Args;
-
-/// Why a case ended early.
-pub enum Stop {
-    /// Something was wrong.
-    Fail(String),
-    /// This machine forbids the call.
-    Skip(String),
-}
-
-/// What a case gives.
-pub type Outcome = Result<(), Stop>;
+pub use program::outcome::{Outcome, Stop};
+use program::pressure::{Busy, Pressure};
 
 /// One system call, or a few that belong together.
 pub struct Case {
