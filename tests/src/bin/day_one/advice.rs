@@ -1,0 +1,129 @@
+//! Advice that changes contents, or what a child gets, or whose memory a page is.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::ground::{Ground, fail};
+use crate::processes::in_child;
+use crate::program::outcome::{Outcome, exactly, failed, wrong};
+use crate::program::pressure::Pressure;
+use crate::program::{PAGE, raw};
+use crate::{Case, Stop};
+
+pub const CASES: &[Case] = &[
+    Case { name: "dont-need", lay: ground, run: dont_need },
+    Case { name: "free", lay: ground, run: free },
+    Case { name: "dont-fork", lay: ground, run: dont_fork },
+    Case { name: "wipe-on-fork", lay: ground, run: wipe_on_fork },
+    Case { name: "merge-alike", lay: alike, run: merge },
+];
+
+/// 2 MiB.
+const PAGES: usize = 512;
+const HALF: usize = PAGES / 2;
+/// The samepage merger looks at 100 pages each 20 ms (its defaults), thrice before it merges.
+const MERGED_WITHIN: Duration = Duration::from_secs(5);
+
+fn ground(owner: u32) -> Result<Ground, Stop> {
+    Ground::map(owner, PAGES)
+}
+
+fn advise(ground: &Ground, first: usize, pages: usize, advice: i32) -> Outcome {
+    exactly("madvise", unsafe { libc::madvise(ground.page(first), pages * PAGE, advice) }, 0)
+}
+
+/// Pages that are away are dropped, and found empty; then they are used anew.
+fn dont_need(ground: &mut Ground, pressure: &Pressure) -> Outcome {
+    advise(ground, 64, HALF, libc::MADV_DONTNEED)?;
+    ground.expect_zeros(64..64 + HALF);
+    ground.compare()?;
+    ground.fill(100..200);
+    pressure.walk();
+    ground.compare()
+}
+
+/// Each page keeps its bytes or becomes empty, as the kernel likes; what is written later stays.
+fn free(ground: &mut Ground, _: &Pressure) -> Outcome {
+    ground.fill(0..32);
+    advise(ground, 0, HALF, libc::MADV_FREE)?;
+    for page in 0..HALF {
+        let bytes = unsafe { raw::bytes(ground.base + page * PAGE, PAGE) };
+        if !ground.is_right(page) && bytes.iter().any(|byte| *byte != 0) {
+            return wrong(format!("page {page} is neither as it was nor empty"));
+        }
+    }
+    ground.compare_part(HALF..PAGES)?;
+    ground.expect_anything(0..HALF);
+    ground.fill(0..HALF / 2);
+    Ok(())
+}
+
+/// The child has no such range; the parent's is as before, also when children get it again.
+fn dont_fork(ground: &mut Ground, _: &Pressure) -> Outcome {
+    advise(ground, 0, HALF, libc::MADV_DONTFORK)?;
+    in_child("fork without a range", || {
+        if unsafe { raw::resident_pages(ground.base, PAGE) }.is_ok() {
+            return wrong("the child has the range");
+        }
+        ground.compare_part(HALF..PAGES)
+    })?;
+    ground.compare()?;
+    advise(ground, 0, HALF, libc::MADV_DOFORK)?;
+    in_child("fork with the range", || ground.compare())
+}
+
+/// The child finds the range empty, and uses it; the parent's is as before.
+fn wipe_on_fork(ground: &mut Ground, pressure: &Pressure) -> Outcome {
+    advise(ground, 0, HALF, libc::MADV_WIPEONFORK)?;
+    let mut childs = Ground::at(u32::MAX, ground.base, HALF);
+    in_child("fork with an empty range", || {
+        childs.compare()?;
+        ground.compare_part(HALF..PAGES)?;
+        childs.fill(0..HALF);
+        pressure.walk();
+        childs.compare()?;
+        ground.compare_part(HALF..PAGES)
+    })?;
+    ground.compare()
+}
+
+fn alike(owner: u32) -> Result<Ground, Stop> {
+    let mut ground = Ground::map(owner, PAGES)?;
+    ground.fill_alike(0..PAGES);
+    unsafe { raw::advise(ground.base, ground.length(), libc::MADV_MERGEABLE) }.map_err(
+        |error| match error.raw_os_error() {
+            Some(libc::EINVAL) => Stop::Skip("this kernel merges no pages".to_owned()),
+            _ => fail("madvise", &error),
+        },
+    )?;
+    let until = Instant::now() + MERGED_WITHIN;
+    while merged() == Some(0) && merger_runs() && Instant::now() < until {
+        sleep(Duration::from_millis(20));
+    }
+    eprintln!("merged_pages={}", merged().unwrap_or(0));
+    Ok(ground)
+}
+
+/// Whether somebody has switched the merger of this machine on.
+fn merger_runs() -> bool {
+    std::fs::read_to_string("/sys/kernel/mm/ksm/run").is_ok_and(|text| text.trim() == "1")
+}
+
+/// Pages of this process that are merged with others; `None` where the kernel does not tell.
+fn merged() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/ksm_merging_pages").ok()?;
+    text.trim().parse().ok()
+}
+
+/// Alike pages are one to the kernel, and to be taken away all the same; then they are changed.
+fn merge(ground: &mut Ground, pressure: &Pressure) -> Outcome {
+    ground.compare()?;
+    ground.fill(0..HALF);
+    pressure.walk();
+    ground.compare()?;
+    let base = ground.page(0);
+    if unsafe { libc::madvise(base, ground.length(), libc::MADV_UNMERGEABLE) } != 0 {
+        return Err(failed("madvise"));
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Risk: what programs do to memory every day, done to memory that is away: it is dropped, moved,
+//! handed to children, merged, made huge, locked; its address finds another owner before the end
+//! of the last one was told; it is a stack. And all of it while the kernel refuses what the service
+//! thread asks for, because the address space is changing.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use coldpress_sys::Bytes;
+use coldpress_tests::cases::{Evicted, check};
+use coldpress_tests::harness::Job;
+use coldpress_tests::machine::{Scratch, Setting};
+
+const DAY_ONE: &str = env!("CARGO_BIN_EXE_day_one");
+const AGAIN: &str = env!("CARGO_BIN_EXE_again");
+const TORTURE: &str = env!("CARGO_BIN_EXE_torture");
+/// Less than half of what is walked.
+const BUDGET: Bytes = Bytes::mib(20);
+/// How long after the end of a run its helper may take to say what it did.
+const SAID_WITHIN: Duration = Duration::from_secs(10);
+
+/// The samepage merger is switched on where this is allowed; else there is nothing to be merged.
+#[test]
+fn all_that_is_done_to_cold_memory_gives_the_same() {
+    let merger = Setting::set("/sys/kernel/mm/ksm/run", "1");
+    let run = check(&Job::new("day one", DAY_ONE), BUDGET, Evicted::MostOf);
+    println!("{}", run.stderr);
+    drop(merger);
+}
+
+#[test]
+fn without_huge_pages_gives_the_same() {
+    let job = Job::new("huge never", DAY_ONE).args(["--only", "huge", "--huge", "never"]);
+    check(&job, BUDGET, Evicted::MostOf);
+}
+
+/// libc's own memory too: a setting of glibc, which others ignore.
+#[test]
+fn with_huge_pages_everywhere_gives_the_same() {
+    let job = Job::new("huge always", DAY_ONE).args(["--huge", "always"]);
+    let job = job.environment("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+    check(&job, BUDGET, Evicted::MostOf);
+}
+
+/// Refused as if the address space were changing, though it may not be: nothing may be lost, given
+/// up, or waited for in vain.
+#[test]
+fn every_byte_survives_torture_while_a_third_of_all_moves_is_refused() {
+    let scratch = Scratch::new("again");
+    let file = scratch.path("refused");
+    let words = ["--seconds", "6", "--seed", "11", "--bytes", "100000000", "--threads", "2"];
+    let job = Job::new("torture, refused", TORTURE).args(words);
+    let job = job.before([AGAIN.into(), file.clone().into_os_string()]);
+    let run = job.managed(Bytes::mib(32));
+    println!("{run}");
+    let output = String::from_utf8_lossy(&run.stdout);
+    let last = output.lines().last().unwrap_or_default();
+    assert!(run.code == 0 && last.starts_with("torture: OK "), "{output}\n{}", run.stderr);
+    run.assert_stored();
+    let until = Instant::now() + SAID_WITHIN;
+    let refused = loop {
+        let said = fs::read_to_string(&file).ok().and_then(|text| text.parse::<u64>().ok());
+        if said.is_some() || Instant::now() > until {
+            break said.expect("the helper says how many it refused");
+        }
+        sleep(Duration::from_millis(10));
+    };
+    println!("{refused} refused");
+    assert!(refused > 1000, "{refused} were refused");
+}
