@@ -13,6 +13,8 @@ SYSTEM_TESTS := coldpress-tests
 # In the names of system tests that may run beside others: a program and its service thread share
 # one processor, so two programs take no longer than one.
 BESIDE := gives_the_same
+# How long `make stress` lasts, about; two methods run at a time.
+STRESS_SECONDS ?= 3600
 # What of `mem` runs under miri: the slab, and one pool of each kind.
 MIRI_TESTS := slab:: \
 	$(addprefix pools::tests::,segment xvmalloc_alone xcfmalloc_of_2 zsmalloc_of_16)
@@ -21,7 +23,7 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system loom miri fuzz bench install clean
+.PHONY: help bootstrap build demo test check unit system stress loom miri fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -56,6 +58,12 @@ system: build ## real programs within a budget
 	cargo test --locked --profile system --package $(SYSTEM_TESTS) -- --test-threads=2 $(BESIDE)
 	cargo test --locked --profile system --package $(SYSTEM_TESTS) -- --test-threads=1 \
 		--skip $(BESIDE)
+
+# `make system` runs the same methods for four seconds each.
+stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)
+	@scripts/bootstrap-tests stress-ng
+	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) cargo test --locked --profile system \
+		--package $(SYSTEM_TESTS) --test stress -- --test-threads=2
 
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use coldpress_tests::harness::{Fraction, Job, Proof, check};
+use coldpress_tests::harness::{Fraction, Job, check};
 use coldpress_tests::machine::{Scratch, fixture, require};
 
 /// Programs whose floor is small beside their data.
@@ -158,18 +158,6 @@ fn java(name: &'static str, collector: &[&str]) -> Option<Case> {
     Case::new(job, HALF, Scratch::new("java"))
 }
 
-/// Workers of stress-ng are forked children without exec, which are not managed when a fork leaves
-/// its child alone: nothing but the verified outcome can be asked.
-fn stress() -> Option<Case> {
-    require("stress-ng")?;
-    let script = "for method in flip rand-set mscan zero-one; do \
-                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method $method --vm-ops 6000 \
-                  --verify || exit; done; \
-                  stress-ng --quiet --vm 2 --vm-bytes 128m --vm-method all --vm-ops 9000 --verify";
-    let job = shell("stress-ng", script, []).proof(Proof::Stored);
-    Case::new(job, HALF_AND_QUARTER, Scratch::new("stress"))
-}
-
 /// The interpreter and the words of the mixed job at three fifths of its size.
 fn small_python(seed: &str) -> Option<Vec<OsString>> {
     let script: PathBuf = fixture("job.py");
@@ -225,7 +213,6 @@ cases! {
     node_gives_the_same: node();
     java_serial_gives_the_same: java("java, serial", &["-XX:+UseSerialGC"]);
     java_default_collector_gives_the_same: java("java", &[]);
-    stress_ng_verifies: stress();
     a_program_through_a_shell_is_managed: through_a_shell();
     a_program_through_env_is_managed: through_env();
     a_program_through_shims_is_managed: through_a_shim();
