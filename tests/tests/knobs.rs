@@ -160,8 +160,9 @@ fn no_more_is_written_than_the_limit_of_a_period() {
 /// Memory that is moved while its pages are refused has to be kept all the same.
 #[test]
 fn every_byte_survives_torture_while_knobs_are_turned() {
-    const TURNS: [&[&str]; 8] = [
-        &["enabled=off"],
+    const TURNS: [&[&str]; 9] = [
+        &["thawed=on"],
+        &["thawed=off", "enabled=off"],
         &["enabled=on", "keep_incompressible=off", "max_compression_ratio=40"],
         &["codec=zstd:1", "max_mean_zsize=600", "pool=segment"],
         &["max_pool_percent=5", "accept_threshold_percent=60"],

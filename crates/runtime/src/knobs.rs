@@ -107,6 +107,8 @@ knobs! {
     WritebackLimit "writeback_limit" Domain::Limit(WRITEBACK_LEAST), NO_LIMIT;
     /// That period, in seconds
     WritebackPeriod "writeback_period" Domain::Number(1..=365 * 86_400), 86_400;
+    /// Whether all pages are brought back, and stay in the program whatever the budget says
+    Thawed "thawed" Domain::Switch, 0;
 }
 
 /// Knobs there are.
@@ -323,6 +325,7 @@ mod tests {
         let limit = Store { writeback_limit: Some(Bytes::mib(1)), ..normal };
         assert_eq!(turned(Knob::WritebackLimit, 1 << 20), limit);
         assert_eq!(turned(Knob::WritebackPeriod, 60), normal);
+        assert_eq!(turned(Knob::Thawed, 1), normal);
         assert_eq!(turned(Knob::Pool, encode_pool(PoolKind::Segment)), normal);
     }
 

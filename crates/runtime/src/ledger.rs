@@ -22,7 +22,7 @@ use crate::tally::Tally;
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 7;
+pub const LEDGER_VERSION: u32 = 8;
 
 /// The terms of a run and the seats of its processes.
 #[repr(C)]
@@ -61,6 +61,7 @@ pub struct Terms {
 pub struct Seat {
     process: AtomicU32,
     managing: AtomicU32,
+    thawed: AtomicU32,
     used_pages: AtomicU64,
 }
 
@@ -144,6 +145,12 @@ impl Ledger {
         self.unseated_pages.store(pages.0 as u64, Ordering::Relaxed);
     }
 
+    /// Processes that are managed and have pages away, or may have.
+    pub fn not_thawed(&self) -> usize {
+        let managed = self.seats.iter().filter(|seat| seat.is_taken() && seat.is_managing());
+        managed.filter(|seat| !seat.is_thawed()).count()
+    }
+
     /// Raises the peak to what is used now.
     pub fn note_peak(&self) {
         self.peak_pages.fetch_max(self.used().0 as u64, Ordering::Relaxed);
@@ -170,6 +177,7 @@ impl Seat {
     /// Gives the seat to `process` and clears its numbers.
     fn assign(&self, process: u32) {
         self.managing.store(0, Ordering::Relaxed);
+        self.thawed.store(0, Ordering::Relaxed);
         self.used_pages.store(0, Ordering::Relaxed);
         // Release pairs with the Acquire in `process`.
         self.process.store(process, Ordering::Release);
@@ -188,6 +196,16 @@ impl Seat {
     /// Says that its pages are managed now.
     pub fn set_managing(&self) {
         self.managing.store(1, Ordering::Relaxed);
+    }
+
+    /// Says whether all its pages are in the program, to stay there.
+    pub fn set_thawed(&self, is_thawed: bool) {
+        self.thawed.store(u32::from(is_thawed), Ordering::Relaxed);
+    }
+
+    /// Whether all its pages are in the program, to stay there.
+    pub fn is_thawed(&self) -> bool {
+        self.thawed.load(Ordering::Relaxed) != 0
     }
 
     /// Whether its pages were ever managed.
@@ -236,7 +254,12 @@ mod tests {
         assert_eq!(ledger.used(), PageCount(130));
         assert_eq!(ledger.used_by_others(0), PageCount(30));
         ledger.note_peak();
+        ledger.seats[0].set_managing();
+        ledger.seats[3].set_managing();
+        ledger.seats[3].set_thawed(true);
+        assert_eq!(ledger.not_thawed(), 1);
         ledger.assign(0, 0);
+        assert_eq!(ledger.not_thawed(), 0);
         assert_eq!(ledger.used(), PageCount(30));
         assert_eq!(ledger.peak(), PageCount(130));
     }

@@ -10,7 +10,8 @@
 //! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`queue`] who
 //! is next, [`walks`] what to bring in, [`budget`] how much, [`placement`] where to run, [`stay`]
 //! who runs there too, [`link`] and [`control`] who to talk to, then the [`manager`] with its
-//! faults, changes, reclaim, ageing and recording, and the [`service`] thread that runs it.
+//! faults, changes, reclaim, ageing, thawing and recording, and the [`service`] thread that runs
+//! it.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
@@ -41,6 +42,7 @@ mod record;
 pub mod regions;
 pub mod service;
 pub mod stay;
+mod thaw;
 mod tune;
 pub mod walks;
 

@@ -81,7 +81,7 @@ impl Manager {
 
     /// One step.
     pub(crate) fn reclaim_step(&mut self) -> Step {
-        if self.control.is_held() || self.control.is_quiet() {
+        if self.control.is_held() || self.control.is_quiet() || self.shall_thaw() {
             return Step::Nothing;
         }
         if self.stuck.until_ns > 0 {
@@ -360,7 +360,7 @@ impl Manager {
         loop {
             // Pages may move behind the cursor (mremap), so only a pass that finds none is the
             // last.
-            let count = self.bring_back_once();
+            let (_, count) = self.bring_back_some(PageNumber(0), usize::MAX);
             total += count;
             if count == PageCount(0) {
                 return total;
@@ -368,11 +368,17 @@ impl Manager {
         }
     }
 
-    fn bring_back_once(&mut self) -> PageCount {
-        let mut count = PageCount(0);
-        let everything = PageNumber(0)..PageNumber(usize::MAX / 2);
-        let mut at = everything.start;
-        while let Some((page, state)) = self.pages.next_known(at..everything.end) {
+    /// Brings back what is away of the next `most` pages that are known, from `from` on. Where to
+    /// go on, if that were not all, and how many came.
+    pub(crate) fn bring_back_some(
+        &mut self,
+        from: PageNumber,
+        most: usize,
+    ) -> (Option<PageNumber>, PageCount) {
+        let end = PageNumber(usize::MAX / 2);
+        let (mut at, mut count) = (from, PageCount(0));
+        for _ in 0..most {
+            let Some((page, state)) = self.pages.next_known(at..end) else { return (None, count) };
             if matches!(state, PageState::Limbo | PageState::Stored) {
                 self.bring_in(page);
                 count += PageCount(1);
@@ -383,7 +389,7 @@ impl Manager {
             }
             at = page.plus(1);
         }
-        count
+        (Some(at), count)
     }
 }
 

@@ -216,6 +216,7 @@ impl Manager {
             if self.control.is_held() {
                 self.keep_quiet();
             }
+            let is_thawing = self.thaw_step();
             self.take_hints();
             self.take_from_disk();
             // Reclaim of the last turn may have read faults.
@@ -229,7 +230,7 @@ impl Manager {
                 && self.reclaim_step() == Step::Done;
             // With nothing else to do, stored pages are made denser.
             let ahead = ahead || (idle && self.age_step());
-            let result = if ahead || self.zswap.has_arrivals() {
+            let result = if ahead || is_thawing || self.zswap.has_arrivals() {
                 self.waiter.has_come()
             } else {
                 self.waiter.wait()

@@ -6,6 +6,7 @@ use coldpress_sys::PageCount;
 use crate::knobs::Knobs;
 use crate::ledger::Ledger;
 use crate::manager::Manager;
+use crate::thaw::Thaw;
 
 /// A share of the budget counts as another when it differs by more than this part of the one in
 /// force: what others hold changes a little all the time.
@@ -21,6 +22,8 @@ pub(crate) struct Tuning {
     share: PageCount,
     /// When the period began that the writeback limit holds for.
     renewed_at: u64,
+    /// How far thawing has come.
+    pub(crate) thaw: Thaw,
 }
 
 impl Tuning {
@@ -28,7 +31,8 @@ impl Tuning {
     pub(crate) fn begin(ledger: &Ledger, share: PageCount, now_ns: u64) -> Self {
         // Before the knobs are read: a change in between is seen again.
         let generation = ledger.generation();
-        Self { knobs: ledger.knobs(), generation, share, renewed_at: now_ns }
+        let thaw = Thaw::default();
+        Self { knobs: ledger.knobs(), generation, share, renewed_at: now_ns, thaw }
     }
 
     /// What they are for a store in a run of that `budget`.
@@ -79,6 +83,9 @@ impl Manager {
 
     fn take_knobs(&mut self) {
         self.tuning.knobs = self.ledger.knobs();
+        if !self.shall_thaw() {
+            self.end_thaw();
+        }
         // What was refused may be wanted now.
         self.stuck.until_ns = 0;
         let mut wanted = self.tuning.for_store(self.budget.total());
@@ -103,7 +110,8 @@ mod tests {
     fn a_share_is_taken_over_when_it_is_clearly_another() {
         let share = PageCount(1600);
         let knobs = Knobs::default();
-        let mut tuning = Tuning { knobs, generation: 0, share, renewed_at: 0 };
+        let thaw = Thaw::default();
+        let mut tuning = Tuning { knobs, generation: 0, share, renewed_at: 0, thaw };
         for near in [1500, 1700, 1600] {
             assert!(!tuning.take_share(PageCount(near)), "{near}");
         }

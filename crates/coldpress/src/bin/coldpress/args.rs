@@ -41,7 +41,8 @@ fn ctl_help() -> String {
     let examples = "Examples:
   coldpress ctl 4711 get
   coldpress ctl 4711 get pool_pages
-  coldpress ctl 4711 set max_pool_percent=30 codec=zstd:3";
+  coldpress ctl 4711 set max_pool_percent=30 codec=zstd:3
+  coldpress ctl 4711 thaw && gcore 4711";
     format!("{examples}\n\n{}", knobs::table())
 }
 
@@ -157,7 +158,8 @@ pub(crate) struct RunArgs {
 #[command(
     after_help = ctl_help(),
     override_usage = "coldpress ctl PID get [NAME] [--json]\n       \
-                      coldpress ctl PID set NAME=VALUE... [--json]"
+                      coldpress ctl PID set NAME=VALUE... [--json]\n       \
+                      coldpress ctl PID thaw [--force] [--json]"
 )]
 pub(crate) struct CtlArgs {
     /// The process of `coldpress run`, or of the program, or of any below it
@@ -186,6 +188,13 @@ pub(crate) enum CtlVerb {
         /// Where to turn a knob
         #[arg(required = true, value_name = "NAME=VALUE")]
         settings: Vec<String>,
+    },
+    /// Bring every page back, to stay: before a debugger attaches, or a core is dumped. `set
+    /// thawed=off` ends it
+    Thaw {
+        /// Do it whatever memory is free
+        #[arg(long)]
+        force: bool,
     },
 }
 

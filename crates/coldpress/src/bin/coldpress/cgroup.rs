@@ -41,6 +41,27 @@ pub(crate) fn own_limit() -> Option<Limit> {
     smallest_limit(Path::new("/"), &cgroup, &String::from_utf8_lossy(&mountinfo))
 }
 
+/// Memory that `process` can still get: what its machine has available, and what the smallest limit
+/// of its cgroups leaves. Caches that would be dropped first count as used there.
+pub(crate) fn room_of(process: u32) -> io::Result<Bytes> {
+    let available = meminfo("MemAvailable:")?;
+    let cgroup = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
+    let mountinfo = fs::read("/proc/self/mountinfo")?;
+    let base = Path::new("/");
+    let limit = smallest_limit(base, &cgroup, &String::from_utf8_lossy(&mountinfo));
+    let left = limit.and_then(|limit| left_of(base, &limit));
+    Ok(left.map_or(available, |left| left.min(available)))
+}
+
+/// What the cgroup with `limit` leaves of it, for the file tree under `base`.
+fn left_of(base: &Path, limit: &Limit) -> Option<Bytes> {
+    let directory = base.join(limit.file.strip_prefix("/").unwrap_or(&limit.file));
+    let used = ["memory.current", "memory.usage_in_bytes"]
+        .iter()
+        .find_map(|name| read_limit(&directory.with_file_name(name)))?;
+    Some(Bytes(limit.bytes.0.saturating_sub(used.0)))
+}
+
 /// The directory below which a cgroup with a limit of its own may be made. In version 1 it is the
 /// own one. In version 2 that one has processes, so that no group below it may have limits: it is
 /// the mount point.
@@ -64,13 +85,18 @@ fn parent_in(cgroup: &str, mountinfo: &str) -> Option<PathBuf> {
 
 /// The machine's memory: `MemTotal` of `/proc/meminfo`.
 pub(crate) fn machine_memory() -> io::Result<Bytes> {
-    let text = fs::read_to_string("/proc/meminfo")?;
-    parse_memory_total(&text)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo has no MemTotal"))
+    meminfo("MemTotal:")
 }
 
-fn parse_memory_total(text: &str) -> Option<Bytes> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+fn meminfo(name: &str) -> io::Result<Bytes> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    parse_meminfo(&text, name).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("/proc/meminfo has no {name}"))
+    })
+}
+
+fn parse_meminfo(text: &str, name: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib = line.trim().strip_suffix("kB")?.trim_end().parse::<usize>().ok()?;
     kib.checked_mul(1024).map(Bytes)
 }
@@ -266,9 +292,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_limit_leaves_is_less_what_is_used_beside_it() {
+        let left = |limit: &str, used: &str, number: &str| {
+            let base = tree(&[(limit, "1000\n"), (used, number)]);
+            let limit = Limit { bytes: Bytes(1000), file: Path::new("/").join(limit) };
+            left_of(base.path(), &limit)
+        };
+        assert_eq!(left("a/b/memory.max", "a/b/memory.current", "400\n"), Some(Bytes(600)));
+        assert_eq!(left("memory.high", "memory.current", "1400\n"), Some(Bytes(0)));
+        let version_1 = ["m/memory.limit_in_bytes", "m/memory.usage_in_bytes"];
+        assert_eq!(left(version_1[0], version_1[1], "1\n"), Some(Bytes(999)));
+        assert_eq!(left("a/memory.max", "memory.current", "400\n"), None);
+        assert!(room_of(std::process::id()).unwrap() > Bytes(0));
+    }
+
+    #[test]
     fn the_machine_has_memory() {
-        assert_eq!(parse_memory_total("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(Bytes::mib(2)));
-        assert_eq!(parse_memory_total("MemFree: 1 kB\n"), None);
+        let text = "MemFree: 1 kB\nMemTotal:  2048 kB\n";
+        assert_eq!(parse_meminfo(text, "MemTotal:"), Some(Bytes::mib(2)));
+        assert_eq!(parse_meminfo("MemFree: 1 kB\n", "MemTotal:"), None);
         assert!(machine_memory().unwrap() > Bytes::mib(16));
     }
 }

@@ -1,4 +1,5 @@
-//! `coldpress ctl`: sees and turns the knobs of a run, through the socket of its launcher.
+//! `coldpress ctl`: sees and turns the knobs of a run, and thaws it, through the socket of its
+//! launcher.
 //!
 //! The socket's path has the launcher's number in it and stands in /proc, so a run is found from
 //! the number of any of its processes; who really listens there is asked of the kernel. Whether the
@@ -21,7 +22,7 @@ use crate::broker::SOCKET_NAME;
 use crate::control::{self, ANSWER_MAX, REQUEST_MAX};
 use crate::failure::{Failure, Result};
 use crate::preload::directory_prefix;
-use crate::{say, tree};
+use crate::{say, thaw, tree};
 
 /// Launchers answer within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,22 +44,22 @@ pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {
 
 /// What is to be printed.
 fn try_ctl(args: &CtlArgs) -> Result<String> {
-    let none = Vec::new();
-    let settings = match &args.verb {
-        CtlVerb::Get { .. } => &none,
-        CtlVerb::Set { settings } => settings,
-    };
     let launcher = find_launcher(args.process)?;
-    let document = ask(&launcher, settings)?;
+    let ask = |settings: &[String]| ask(&launcher, settings);
     match &args.verb {
-        CtlVerb::Get { name: Some(name) } => one(&document, name, args.json),
-        CtlVerb::Get { name: None } if args.json => Ok(format!("{document:#}\n")),
-        CtlVerb::Get { name: None } => Ok(lines(&document)),
-        CtlVerb::Set { .. } if args.json => Ok(format!("{:#}\n", document["knobs"])),
+        CtlVerb::Get { name: Some(name) } => one(&ask(&[])?, name, args.json),
+        CtlVerb::Get { name: None } if args.json => Ok(format!("{:#}\n", ask(&[])?)),
+        CtlVerb::Get { name: None } => Ok(lines(&ask(&[])?)),
+        CtlVerb::Set { settings } if args.json => Ok(format!("{:#}\n", ask(settings)?["knobs"])),
         CtlVerb::Set { settings } => {
+            let document = ask(settings)?;
             // The launcher has taken them, so each has a name that it knows.
             let names = settings.iter().filter_map(|setting| setting.split_once('='));
             names.map(|(name, _)| Ok(format!("{name} {}", one(&document, name, false)?))).collect()
+        }
+        CtlVerb::Thaw { force } => {
+            let done = thaw::thaw(args.process, *force, ask)?;
+            Ok(if args.json { format!("{done:#}\n") } else { thaw::line(args.process, &done) })
         }
     }
 }

@@ -20,6 +20,7 @@ mod run;
 mod size;
 mod stats;
 mod supervise;
+mod thaw;
 mod tree;
 
 use std::fmt::Display;

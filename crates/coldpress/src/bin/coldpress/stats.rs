@@ -127,6 +127,7 @@ pub(crate) fn live(totals: &Totals, ledger: &Ledger, budget: Bytes) -> Value {
     let mut document = Value::from(totals.document(budget, ledger.peak().bytes(), &knobs));
     document["schema"] = SCHEMA.into();
     document["used_bytes"] = ledger.used().bytes().0.into();
+    document["processes_not_thawed"] = ledger.not_thawed().into();
     document["held"] = Value::from(totals.named(Group::Held));
     document
 }
