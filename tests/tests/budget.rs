@@ -48,6 +48,13 @@ fn first_touch_of_one_mapping_keeps_the_budget() {
     check(&first_touch("first touch", "1", "one"), HALF_AND_QUARTER);
 }
 
+/// Filled by the kernel at once it would be over the budget before anybody could know: by the first
+/// thread before it is managed, by the other after.
+#[test]
+fn first_touch_of_what_is_to_be_filled_at_once_keeps_the_budget() {
+    check(&first_touch("first touch, filled", "2", "filled"), HALF_AND_QUARTER);
+}
+
 #[test]
 fn first_touch_by_two_threads_keeps_the_budget() {
     check(&first_touch("first touch, two threads", "2", "one"), HALF_AND_QUARTER);

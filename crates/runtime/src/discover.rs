@@ -53,7 +53,7 @@ impl Manager {
             self.settle();
             if self.uffd.register(start, length, Mode::Missing).is_ok() {
                 self.regions.insert(start..start + length.0);
-                // MAP_POPULATE has filled it already.
+                // Another thread may know the address, and have touched it.
                 self.take_in(start..start + length.0);
             }
             self.control.finish_hint(index);

@@ -1,9 +1,10 @@
 //! `first_touch`: maps memory and touches every page as fast as it can, then checks all of it.
 //!
-//!     first_touch [--bytes TOTAL] [--threads T] [--mode one|many|heap]
+//!     first_touch [--bytes TOTAL] [--threads T] [--mode one|filled|many|heap]
 //!
-//! `one` is one mapping, `many` are mappings of 1 MiB, `heap` are vectors of 64 KiB, which malloc
-//! takes from the break in the main thread and from arenas in others. Each page holds its number.
+//! `one` is one mapping, `filled` one that the kernel is asked to fill at once, `many` are mappings
+//! of 1 MiB, `heap` are vectors of 64 KiB, which malloc takes from the break in the main thread and
+//! from arenas in others. Each page holds its number.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each thread writes its own mappings only")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -57,8 +58,9 @@ fn main() -> ExitCode {
 fn work(thread: usize, share: usize, mode: &str) -> Option<u64> {
     let first = (thread * (share / PAGE)) as u64;
     let touched = match mode {
-        "one" => touch_mapped(first, share, share),
-        "many" => touch_mapped(first, share, PIECE),
+        "one" => touch_mapped(first, share, share, 0),
+        "filled" => touch_mapped(first, share, share, libc::MAP_POPULATE),
+        "many" => touch_mapped(first, share, PIECE, 0),
         "heap" => touch_heap(first, share),
         _ => {
             eprintln!("first_touch: unknown mode {mode:?}");
@@ -68,10 +70,11 @@ fn work(thread: usize, share: usize, mode: &str) -> Option<u64> {
     check(first, &touched)
 }
 
-fn touch_mapped(mut number: u64, share: usize, piece: usize) -> Touched {
+fn touch_mapped(mut number: u64, share: usize, piece: usize, flags: i32) -> Touched {
     let mut addrs = Vec::new();
     for _ in 0..share / piece {
-        let addr = raw::map(piece).expect("cannot map");
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let addr = unsafe { raw::map_at(0, piece, both, flags) }.expect("cannot map");
         for at in (addr..addr + piece).step_by(PAGE) {
             unsafe { raw::pointer(at).cast::<u64>().write_volatile(number) };
             number += 1;

@@ -3,7 +3,7 @@
 //! - Ways to copy the address space that run no fork handlers: `_Fork`, `clone` and `syscall`.
 //! - Calls that the kernel refuses to a process of several threads: `unshare` and `setns`.
 //! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
-//! - `mmap` and `sbrk`, so that fresh memory is known at once.
+//! - `mmap` and `sbrk`, so that fresh memory is known at once, and not filled before.
 //! - `mremap`, which Linux gives up halfway where several mappings are moved and one is watched.
 //! - `madvise`, for the two kinds of advice that change contents without telling us.
 //!
@@ -15,7 +15,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use coldpress_sys::proc::Mappings;
 use coldpress_sys::{Bytes, PAGE_BYTES, cpu, raw};
@@ -30,6 +30,12 @@ const MADV_GUARD_INSTALL: c_int = 102;
 
 /// The error number of a call that does not exist.
 pub(super) const ENOSYS: isize = 38;
+
+/// The kernel fills larger mappings before anybody could take a page of them out, whatever the
+/// budget: this part of it may be filled so before the program is managed.
+const POPULATED_SHARE: usize = 8;
+/// That part, in bytes.
+static POPULATED_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -60,6 +66,12 @@ pub(super) fn next(name: &CStr) -> *mut c_void {
 pub(super) fn resolve() {
     // Relaxed: set before the program's first thread.
     REAL_FORK.store(next(c"_Fork"), Ordering::Relaxed);
+}
+
+/// Says what the budget of the run is.
+pub(super) fn note_budget(budget: Bytes) {
+    // Relaxed: set before the program's first thread.
+    POPULATED_MAX.store(budget.0 / POPULATED_SHARE, Ordering::Relaxed);
 }
 
 /// The result as libc gives it: -1 and errno on failure.
@@ -104,7 +116,8 @@ unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int)
 }
 
 /// `mmap(2)`. Fresh memory is registered before the program can touch it; otherwise it would be
-/// found only when it has grown, which a fast program does by megabytes in a millisecond.
+/// found only when it has grown, which a fast program does by megabytes in a millisecond. It is not
+/// filled at once (MAP_POPULATE, of which mmap(2) promises nothing) if it is large, or managed.
 ///
 /// # Safety
 /// As libc's.
@@ -117,11 +130,16 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: isize,
 ) -> *mut c_void {
+    let is_known = CONTROL.is_managing() && is_manageable(length, protection, flags);
+    // Relaxed: set before the program's first thread.
+    let is_large =
+        length > POPULATED_MAX.load(Ordering::Relaxed) && is_manageable(length, protection, flags);
+    let fills = if is_known || is_large { flags & !(linux::MAP_POPULATE as c_int) } else { flags };
     let arguments =
-        [address.addr(), length, protection as usize, flags as usize, fd as usize, offset as usize];
-    // SAFETY: the program's own call, handed on.
+        [address.addr(), length, protection as usize, fills as usize, fd as usize, offset as usize];
+    // SAFETY: the program's own call, handed on but for what it need not do.
     let result = unsafe { raw::syscall(linux::__NR_mmap, arguments) };
-    if result > 0 && CONTROL.is_managing() && is_manageable(length, protection, flags) {
+    if result > 0 && is_known {
         let length = Bytes(length).pages_up().bytes();
         CONTROL.hint(result as usize, length);
     }

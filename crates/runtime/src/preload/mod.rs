@@ -105,6 +105,7 @@ extern "C" fn constructor(
     if found {
         fork::register();
         interpose::resolve();
+        interpose::note_budget(run.budget);
         start_service();
     }
 }
