@@ -28,8 +28,6 @@ const KEPT_BYTES: usize = 3072;
 const POOL_PERCENT: &str = "80";
 /// How often a run that finds a limit is tried, when the kernel kills it.
 const TRIES: u32 = 3;
-/// Milliseconds of the runs that find a limit.
-const SHORT_MS: u64 = 100;
 /// Whose pool says what `resident` shares come to.
 const JUDGE: Peer = Peer::Zram("lz4");
 
@@ -166,11 +164,12 @@ impl<'a> Contest<'a> {
         limit_for(size, self.plan.data, |limit| Ok(self.short_run(peer, limit, threads)?.pool))
     }
 
-    /// Fills the data and touches them for a moment; tries again when the kernel kills it.
+    /// All orders of touches, half as long; tries again when the kernel kills it. In less, a pool
+    /// does not come to its size: holes open in it as pages come and go.
     fn short_run(&self, peer: Peer, limit: Bytes, threads: u32) -> Result<Turn> {
         let mut turn = None;
         for _ in 0..TRIES {
-            let work = self.workload(threads, 0, SHORT_MS, &["--only-uniform"]);
+            let work = self.workload(threads, 0, self.plan.measure_ms.div_ceil(2));
             let found = turn.insert(self.kernel_turn(peer, limit, work)?);
             if found.kills == 0 {
                 break;
@@ -180,15 +179,15 @@ impl<'a> Contest<'a> {
     }
 
     fn work(&self, threads: u32) -> Command {
-        self.workload(threads, self.plan.warm_ms, self.plan.measure_ms, &[])
+        self.workload(threads, self.plan.warm_ms, self.plan.measure_ms)
     }
 
-    fn workload(&self, threads: u32, warm_ms: u64, measure_ms: u64, more: &[&str]) -> Command {
+    fn workload(&self, threads: u32, warm_ms: u64, measure_ms: u64) -> Command {
         let (data, threads) = (self.plan.data.0.to_string(), threads.to_string());
         let (warm, measure) = (warm_ms.to_string(), measure_ms.to_string());
         let arguments = ["touch", "--data", &data, "--threads", &threads, "--warm-ms", &warm];
         let mut command = self.sides.launcher.workload(&arguments);
-        command.args(["--measure-ms", &measure]).args(more).arg("--pages").arg(self.pages.path());
+        command.args(["--measure-ms", &measure]).arg("--pages").arg(self.pages.path());
         command
     }
 

@@ -126,9 +126,6 @@ pub(crate) struct TouchArgs {
     /// Milliseconds of each order
     #[arg(long)]
     pub(crate) measure_ms: u64,
-    /// Touch at random only
-    #[arg(long)]
-    pub(crate) only_uniform: bool,
 }
 
 #[cfg(test)]

@@ -50,9 +50,6 @@ pub(in crate::bench) fn touch(args: &TouchArgs) -> Option<Value> {
     let fill = fill(&mut parts, &args.pages)?;
     let mut works = Vec::new();
     for pattern in Pattern::ALL {
-        if args.only_uniform && pattern != Pattern::Uniform {
-            continue;
-        }
         for is_writing in [false, true] {
             let mut walks: Vec<Walk> = parts
                 .iter()
@@ -223,7 +220,7 @@ mod tests {
 
     fn args(data: Bytes, threads: u32, pages: &Path) -> TouchArgs {
         let pages = pages.to_owned();
-        TouchArgs { data, threads, pages, warm_ms: 0, measure_ms: 5, only_uniform: false }
+        TouchArgs { data, threads, pages, warm_ms: 0, measure_ms: 5 }
     }
 
     #[test]
