@@ -291,11 +291,11 @@ impl Manager {
         let from_disk = batch.from_disk & 1 << place != 0;
         if was == PageState::Limbo {
             self.limbo_pages -= PageCount(1);
-            // It is in use, so its room is better used for others.
+            // It is in use, so the room of its copy is better used for others.
             if !batch.is_walk {
                 self.drop_kept(page..page.plus(1));
             }
-        } else if !batch.is_walk || !self.keep_copy(page, place, from_disk) {
+        } else if !self.keep_copy(page, place, batch.is_walk, from_disk) {
             if self.served.len() == SERVED_MAX {
                 self.drop_served();
             }

@@ -1,15 +1,15 @@
-//! Kept copies: pages that a walk brought back, and whose compressed copies are still there.
+//! Kept copies: pages that were brought back, and whose compressed copies are still there.
 //!
-//! If such a page is taken out again unchanged, it need not be compressed, nor sealed and written:
-//! the next walk reads what the last one did. A copy on disk costs no memory but a fingerprint, and
-//! leaves the pool to others. One in the pool costs its bytes while the page is in place; but a
-//! walk comes back to a page only when it is out again, so it hardly misses that room. Pages that
-//! are asked for one by one are not kept so: with random touches the room costs about what is saved
-//! (uniform reads gained a fifth, 80/20 with writes lost as much).
+//! If such a page is taken out again unchanged, it need not be compressed, nor sealed and written.
+//! A copy on disk costs no memory but a fingerprint, and leaves the pool to others. One in the pool
+//! costs its bytes while the page is in place. A walk comes back to a page only when it is out
+//! again, so it hardly misses that room. Of pages that are asked for one by one, those that are in
+//! use stay long, and their copies would crowd out others for nothing: none is kept of a page that
+//! comes back soon, or that is taken back from limbo.
 //!
-//! A program that changes what it walks over has nothing of such copies. So those in the pool are
-//! kept while as many pages go unchanged as changed, and else only of every sixteenth page, to see
-//! when that ends.
+//! A program that changes its pages has nothing of copies. So those in the pool are kept while as
+//! many pages of walks go unchanged as changed, and twice as many of the others; and else only of
+//! every sixteenth page, to see when that ends.
 //!
 //! Whether a page is unchanged is told by its fingerprint alone, made when it came: reading the
 //! copy would cost more than it saves.
@@ -24,7 +24,7 @@ use alloc::collections::BTreeMap;
 use core::ops::Range;
 
 use coldpress_backing::SlotCount;
-use coldpress_codec::fingerprint;
+use coldpress_codec::{fingerprint, same_filled};
 use coldpress_sys::secret::fill_random;
 use coldpress_sys::{Page, PageCount, cpu};
 use coldpress_zswap::Zswap;
@@ -47,26 +47,37 @@ const DROPPED_TOGETHER: usize = 256;
 const TRIED_ONE_IN: u32 = 16;
 /// What `Use` says at most, either way: so many pages of the one kind make up for all before.
 const USE_MAX: i32 = 32;
+/// Copies of one kind that stay while they are of no use: to be tried, and too few to matter.
+const TRIED_MAX: usize = 1024;
 
-/// Whether copies in the pool are of use: pages that went unchanged lately, less those that had
-/// changed.
-#[derive(Debug, Default)]
+/// Whether copies are of use: pages that went unchanged lately, less those that had changed.
+#[derive(Debug)]
 struct Use {
+    /// What a changed page counts: nothing where copies are of use at any rate.
+    change: i32,
     balance: i32,
     /// Pages that came back while copies were of no use.
     passed: u32,
 }
 
 impl Use {
+    const fn new(change: i32) -> Self {
+        Self { change, balance: 0, passed: 0 }
+    }
+
     /// A page with a copy went.
     fn note(&mut self, is_same: bool) {
-        let step = if is_same { 1 } else { -1 };
+        let step = if is_same { 1 } else { -self.change };
         self.balance = (self.balance + step).clamp(-USE_MAX, USE_MAX);
+    }
+
+    fn is_none(&self) -> bool {
+        self.balance < 0
     }
 
     /// Whether the copy of a page that comes back is worth its room.
     fn is_worth_room(&mut self) -> bool {
-        if self.balance >= 0 {
+        if !self.is_none() {
             return true;
         }
         self.passed = (self.passed + 1) % TRIED_ONE_IN;
@@ -74,15 +85,26 @@ impl Use {
     }
 }
 
-/// The copies of one place.
-#[derive(Debug, Default)]
+/// The copies of one kind.
+#[derive(Debug)]
 struct Copies {
     fingerprints: BTreeMap<PageNumber, u128>,
+    uses: Use,
     /// Whether there is no room for more.
     is_full: bool,
 }
 
 impl Copies {
+    /// None yet; a changed page counts as `change` unchanged ones.
+    const fn new(change: i32) -> Self {
+        Self { fingerprints: BTreeMap::new(), uses: Use::new(change), is_full: false }
+    }
+
+    /// Whether some should go.
+    fn are_too_many(&self) -> bool {
+        self.is_full || self.uses.is_none() && self.fingerprints.len() > TRIED_MAX
+    }
+
     /// Drops some of them; whether there were any.
     fn drop_some(&mut self, zswap: &Zswap<Pools>) -> bool {
         let any = !self.fingerprints.is_empty();
@@ -97,10 +119,11 @@ impl Copies {
 /// Pages whose copies are kept.
 #[derive(Debug)]
 pub(crate) struct Kept {
+    /// In the pool, of pages that walks brought.
+    of_walks: Copies,
+    /// In the pool, of pages that were asked for one by one.
+    of_others: Copies,
     on_disk: Copies,
-    in_pool: Copies,
-    /// Of those in the pool.
-    uses: Use,
     slots_max: SlotCount,
     /// Of the fingerprints.
     seed: u64,
@@ -115,26 +138,40 @@ impl Kept {
             seed = cpu::ticks().to_ne_bytes();
         }
         let seed = u64::from_ne_bytes(seed);
-        let (on_disk, in_pool) = (Copies::default(), Copies::default());
-        Self { on_disk, in_pool, uses: Use::default(), slots_max, seed }
+        let [of_walks, of_others, on_disk] = [1, 2, 0].map(Copies::new);
+        Self { of_walks, of_others, on_disk, slots_max, seed }
     }
 
-    fn both(&mut self) -> [&mut Copies; 2] {
-        [&mut self.in_pool, &mut self.on_disk]
+    fn all(&mut self) -> [&mut Copies; 3] {
+        [&mut self.of_walks, &mut self.of_others, &mut self.on_disk]
     }
 }
 
 impl Manager {
     /// Keeps the copy of a page that has come back, from disk or the pool, and whose bytes are in
     /// this place of the buffer. Whether it is kept: there is room for it, and it may be of use.
-    pub(crate) fn keep_copy(&mut self, page: PageNumber, place: usize, from_disk: bool) -> bool {
+    pub(crate) fn keep_copy(
+        &mut self,
+        page: PageNumber,
+        place: usize,
+        is_walk: bool,
+        from_disk: bool,
+    ) -> bool {
+        let bytes = &self.away.buffer[place].0;
+        // To store it again costs less than to know it again.
+        if same_filled(bytes).is_some() {
+            return false;
+        }
         let kept = &mut self.away.kept;
-        let seed = kept.seed;
-        let copies = if from_disk { &mut kept.on_disk } else { &mut kept.in_pool };
-        let is_kept = !copies.is_full && (from_disk || kept.uses.is_worth_room());
+        let copies = match (from_disk, is_walk) {
+            (true, _) => &mut kept.on_disk,
+            (false, true) => &mut kept.of_walks,
+            (false, false) if self.pages.comes_back_soon(page) => return false,
+            (false, false) => &mut kept.of_others,
+        };
+        let is_kept = !copies.is_full && copies.uses.is_worth_room();
         if is_kept {
-            let bytes = &self.away.buffer[place].0;
-            copies.fingerprints.insert(page, fingerprint(bytes, seed));
+            copies.fingerprints.insert(page, fingerprint(bytes, kept.seed));
         }
         is_kept
     }
@@ -143,18 +180,17 @@ impl Manager {
     /// copy is dropped.
     pub(crate) fn is_kept(&mut self, page: PageNumber, bytes: &Page) -> bool {
         let kept = &mut self.away.kept;
-        let are_none = kept.both().iter().all(|copies| copies.fingerprints.is_empty());
-        if are_none || !self.zswap.knobs().enabled {
+        if !self.zswap.knobs().enabled {
             return false;
         }
         let seed = kept.seed;
-        let in_pool = kept.in_pool.fingerprints.remove(&page);
-        let found = in_pool.or_else(|| kept.on_disk.fingerprints.remove(&page));
-        let Some(expected) = found else { return false };
-        let is_same = expected == fingerprint(bytes, seed);
-        if in_pool.is_some() {
-            kept.uses.note(is_same);
-        }
+        let found = kept.all().into_iter().find_map(|copies| {
+            let expected = copies.fingerprints.remove(&page)?;
+            let is_same = expected == fingerprint(bytes, seed);
+            copies.uses.note(is_same);
+            Some(is_same)
+        });
+        let Some(is_same) = found else { return false };
         if is_same {
             self.count(Counter::PagesUnchanged, 1);
         } else {
@@ -165,7 +201,7 @@ impl Manager {
 
     /// Drops the copies of `pages`.
     pub(crate) fn drop_kept(&mut self, pages: Range<PageNumber>) {
-        for copies in self.away.kept.both() {
+        for copies in self.away.kept.all() {
             while let Some((page, _)) = copies.fingerprints.range(pages.clone()).next() {
                 let page = *page;
                 copies.fingerprints.remove(&page);
@@ -174,23 +210,25 @@ impl Manager {
         }
     }
 
-    /// Drops some copies where there is little room left, and keeps no more there until there is
-    /// again.
+    /// Drops some copies of which there are too many, and keeps no more where there is no room.
     pub(crate) fn look_at_kept(&mut self, slots_used: SlotCount, pool: PageCount) {
         let kept = &mut self.away.kept;
         let slots_max = kept.slots_max.0 as usize * SLOTS_USED_MAX_PERCENT / 100;
         kept.on_disk.is_full = slots_used.0 as usize > slots_max;
         let knobs = self.zswap.knobs();
         let limit = if self.zswap.writeback_possible() { knobs.max_pool } else { knobs.hard_pool };
-        kept.in_pool.is_full = pool.0 > limit.0 / 100 * POOL_USED_MAX_PERCENT;
-        for copies in kept.both().into_iter().filter(|copies| copies.is_full) {
+        // Nothing is stored by them while zswap is off.
+        let is_full = !knobs.enabled || pool.0 > limit.0 / 100 * POOL_USED_MAX_PERCENT;
+        (kept.of_walks.is_full, kept.of_others.is_full) = (is_full, is_full);
+        for copies in kept.all().into_iter().filter(|copies| copies.are_too_many()) {
             copies.drop_some(&self.zswap);
         }
     }
 
     /// Drops some copies in the pool, for which a page was refused; whether there were any.
     pub(crate) fn drop_copies_in_pool(&mut self) -> bool {
-        self.away.kept.in_pool.drop_some(&self.zswap)
+        let kept = &mut self.away.kept;
+        kept.of_others.drop_some(&self.zswap) || kept.of_walks.drop_some(&self.zswap)
     }
 }
 
@@ -213,7 +251,7 @@ mod tests {
 
     #[test]
     fn copies_are_kept_while_they_are_of_use_and_tried_again_when_not() {
-        let mut uses = Use::default();
+        let mut uses = Use::new(1);
         assert_eq!(kept_of(&mut uses, 1000, true), 1000);
         let kept = kept_of(&mut uses, 1000, false);
         assert!(kept < USE_MAX as usize + 2 + 1000 / TRIED_ONE_IN as usize, "{kept}");
@@ -222,5 +260,21 @@ mod tests {
         let tried = USE_MAX as usize;
         assert!((tried..tried + TRIED_ONE_IN as usize).contains(&kept), "{kept}");
         assert_eq!(kept_of(&mut uses, 1000, true), 1000);
+    }
+
+    #[test]
+    fn pages_of_which_more_than_a_third_change_are_not_worth_room_outside_of_walks() {
+        for (unchanged_in_4, expected) in [(3, 900..1001), (2, 60..130)] {
+            let mut uses = Use::new(2);
+            let kept = (0..1000).filter(|index| {
+                let is_kept = uses.is_worth_room();
+                if is_kept {
+                    uses.note(index % 4 < unchanged_in_4);
+                }
+                is_kept
+            });
+            let kept = kept.count();
+            assert!(expected.contains(&kept), "{unchanged_in_4} in 4: {kept}");
+        }
     }
 }

@@ -264,19 +264,26 @@ impl PageTable {
         self.leaf(to).pages[to.0 % LEAF_PAGES] = word;
     }
 
+    /// Whether a page that is stored was so a short time ago: who asks for it now will use it.
+    pub fn comes_back_soon(&self, page: PageNumber) -> bool {
+        let word =
+            self.leaves.get(&(page.0 / LEAF_PAGES)).map(|leaf| leaf.pages[page.0 % LEAF_PAGES]);
+        let stored_at = word.and_then(PageWord::stored_at);
+        stored_at.is_some_and(|then| self.time.wrapping_sub(then) & TIME_MASK < SOON)
+    }
+
     /// The page has been brought in at the time `now`. Whether its run must be queued: it is marked
     /// as queued then.
     pub fn arrive(&mut self, page: PageNumber, from: Origin, now: u32) -> bool {
-        let time = self.time;
+        let is_soon = self.comes_back_soon(page);
         let leaf = self.leaf(page);
         let word = &mut leaf.pages[page.0 % LEAF_PAGES];
-        let is_soon = |stored_at: u16| time.wrapping_sub(stored_at) & TIME_MASK < SOON;
         let (backoff, sweeps) = match from {
             Origin::FirstTouch => (0, 0),
             // Nothing is known of it.
             Origin::Ahead => (word.backoff(), 0),
             // It was cold indeed.
-            Origin::Store if !word.stored_at().is_some_and(is_soon) => (word.backoff() / 2, 0),
+            Origin::Store if !is_soon => (word.backoff() / 2, 0),
             // Taken too early: it is passed over for twice as many sweeps as last time.
             Origin::Store | Origin::Limbo => {
                 let backoff = (word.backoff() + 1).min(BACKOFF_MAX);

@@ -25,6 +25,9 @@ const STUCK_NS: u64 = 20_000_000;
 /// some 5 % of a processor.
 const REFUSED_IN_ROW_MAX: usize = 64;
 
+/// While everything is brought back, so many pages at most have a copy in the pool.
+const COPIES_MAX: usize = 256;
+
 /// A verb of zswap that stores.
 type Store = fn(&Zswap<Pools>, Key, &Page) -> Result<Stored, StoreError>;
 
@@ -99,6 +102,12 @@ impl Manager {
             return Step::Disk;
         }
         if self.drain_step() || evicted == Evicted::NothingYet {
+            return Step::Done;
+        }
+        // Copies of pages that are there are all that can still go.
+        if self.budget.used() > self.budget.hard() && self.drop_copies_in_pool() {
+            self.trim_frames(TRIM_MAX);
+            self.charge_own_growth();
             return Step::Done;
         }
         self.get_stuck();
@@ -354,8 +363,6 @@ impl Manager {
 
     /// Brings every page back into the program, whatever the budget says.
     pub(crate) fn bring_all_back(&mut self) -> PageCount {
-        // Everything takes its room in the program now.
-        while self.drop_copies_in_pool() {}
         let mut total = PageCount(0);
         loop {
             // Pages may move behind the cursor (mremap), so only a pass that finds none is the
@@ -377,7 +384,11 @@ impl Manager {
     ) -> (Option<PageNumber>, PageCount) {
         let end = PageNumber(usize::MAX / 2);
         let (mut at, mut count) = (from, PageCount(0));
-        for _ in 0..most {
+        for index in 0..most {
+            if index.is_multiple_of(COPIES_MAX) {
+                // Everything takes its room in the program now.
+                while self.drop_copies_in_pool() {}
+            }
             let Some((page, state)) = self.pages.next_known(at..end) else { return (None, count) };
             if matches!(state, PageState::Limbo | PageState::Stored) {
                 self.bring_in(page);

@@ -40,8 +40,6 @@ impl Manager {
         if !self.shall_thaw() || self.tuning.thaw.is_done {
             return false;
         }
-        // Everything takes its room in the program now.
-        while self.drop_copies_in_pool() {}
         let (next, count) = self.bring_back_some(self.tuning.thaw.next, PAGES_AT_A_TIME);
         self.tuning.thaw.has_found |= count > PageCount(0);
         if let Some(next) = next {
