@@ -34,8 +34,7 @@ const RUNS_PER_LEAF: usize = LEAF_PAGES / RUN_PAGES;
 /// Highest backoff: 2^6 sweeps, as far-memory.md 4.4 has it.
 const BACKOFF_MAX: u16 = 6;
 /// A stored page was taken too early if it is asked for before this part of what the process may
-/// hold was stored after it. An eighth and a half differ from it by 1 to 2 % in `coldpress bench
-/// policy`.
+/// hold was stored after it: the best of those tried on recorded programs and on models.
 const SOON_SHARE: usize = 4;
 /// That part, in units of the time that stored pages remember.
 const SOON: u16 = 64;
@@ -155,12 +154,10 @@ impl PageWord {
         Self(self.backoff() << 2 | time << 5).with_state(PageState::Stored)
     }
 
-    /// When a page was stored that is.
-    const fn stored_at(self) -> Option<u16> {
-        match self.state() {
-            PageState::Stored => Some(self.0 >> 5),
-            _ => None,
-        }
+    /// Whether it is stored, and was so a short time before `now`.
+    const fn was_stored_lately(self, now: u16) -> bool {
+        matches!(self.state(), PageState::Stored)
+            && now.wrapping_sub(self.0 >> 5) & TIME_MASK < SOON
     }
 }
 
@@ -227,9 +224,12 @@ impl PageTable {
 
     /// Where a page is.
     pub fn state(&self, page: PageNumber) -> PageState {
-        self.leaves
-            .get(&(page.0 / LEAF_PAGES))
-            .map_or(PageState::None, |leaf| leaf.pages[page.0 % LEAF_PAGES].state())
+        self.word(page).state()
+    }
+
+    fn word(&self, page: PageNumber) -> PageWord {
+        let leaf = self.leaves.get(&(page.0 / LEAF_PAGES));
+        leaf.map_or(PageWord::UNKNOWN, |leaf| leaf.pages[page.0 % LEAF_PAGES])
     }
 
     /// Says where a page is now.
@@ -266,16 +266,13 @@ impl PageTable {
 
     /// Whether a page that is stored was so a short time ago: who asks for it now will use it.
     pub fn comes_back_soon(&self, page: PageNumber) -> bool {
-        let word =
-            self.leaves.get(&(page.0 / LEAF_PAGES)).map(|leaf| leaf.pages[page.0 % LEAF_PAGES]);
-        let stored_at = word.and_then(PageWord::stored_at);
-        stored_at.is_some_and(|then| self.time.wrapping_sub(then) & TIME_MASK < SOON)
+        self.word(page).was_stored_lately(self.time)
     }
 
     /// The page has been brought in at the time `now`. Whether its run must be queued: it is marked
     /// as queued then.
     pub fn arrive(&mut self, page: PageNumber, from: Origin, now: u32) -> bool {
-        let is_soon = self.comes_back_soon(page);
+        let time = self.time;
         let leaf = self.leaf(page);
         let word = &mut leaf.pages[page.0 % LEAF_PAGES];
         let (backoff, sweeps) = match from {
@@ -283,7 +280,7 @@ impl PageTable {
             // Nothing is known of it.
             Origin::Ahead => (word.backoff(), 0),
             // It was cold indeed.
-            Origin::Store if !is_soon => (word.backoff() / 2, 0),
+            Origin::Store if !word.was_stored_lately(time) => (word.backoff() / 2, 0),
             // Taken too early: it is passed over for twice as many sweeps as last time.
             Origin::Store | Origin::Limbo => {
                 let backoff = (word.backoff() + 1).min(BACKOFF_MAX);

@@ -130,10 +130,10 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: isize,
 ) -> *mut c_void {
-    let is_known = CONTROL.is_managing() && is_manageable(length, protection, flags);
+    let is_manageable = is_manageable(length, protection, flags);
+    let is_known = is_manageable && CONTROL.is_managing();
     // Relaxed: set before the program's first thread.
-    let is_large =
-        length > POPULATED_MAX.load(Ordering::Relaxed) && is_manageable(length, protection, flags);
+    let is_large = is_manageable && length > POPULATED_MAX.load(Ordering::Relaxed);
     let fills = if is_known || is_large { flags & !(linux::MAP_POPULATE as c_int) } else { flags };
     let arguments =
         [address.addr(), length, protection as usize, fills as usize, fd as usize, offset as usize];
