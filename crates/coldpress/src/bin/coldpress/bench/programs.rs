@@ -13,7 +13,6 @@ mod figures;
 mod jobs;
 pub(super) mod options;
 
-use coldpress_bench::kernel::Peer;
 use coldpress_bench::report::{Goal, Report, Table};
 use coldpress_bench::statistics::Sample;
 use coldpress_sys::Bytes;
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::launch::Launcher;
 use super::options::defaults;
+use super::sides;
 use super::swap::goals::{JUDGE, mean};
 use crate::failure::Result;
 use contest::Contest;
@@ -34,7 +34,7 @@ const NOT_MEASURED: &str = "-";
 
 /// What a run of all benchmarks has time for.
 pub(super) fn modest() -> ProgramsArgs {
-    ProgramsArgs { peer: vec![Peer::Zram("lz4")], rounds: 2, ..defaults() }
+    ProgramsArgs { peer: vec![sides::JUDGE], rounds: 2, ..defaults() }
 }
 
 /// Measures.

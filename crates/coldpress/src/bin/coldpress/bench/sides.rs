@@ -15,6 +15,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use super::launch::{Launcher, failed, forget_settings};
+use super::swap::options::Share;
 use crate::cgroup;
 use crate::failure::Result;
 use crate::say;
@@ -23,9 +24,21 @@ use crate::say;
 const LIMIT_SHARE_MIN: usize = 16;
 /// How often a limit is corrected by what limit and pool came to.
 const CORRECTIONS: u32 = 2;
+/// How often a run that finds a limit is tried, when the kernel kills it.
+const TRIES: u32 = 3;
+/// Who ratios are to, and whose pool says what shares without it come to.
+pub(super) const JUDGE: Peer = Peer::Zram("lz4");
 
 /// The size of a limit, or why there is none.
-pub(super) type Limit = std::result::Result<Bytes, String>;
+type Limit = std::result::Result<Bytes, String>;
+
+/// What all get so that they have the same memory.
+pub(super) struct Memory {
+    /// Our budget.
+    pub(super) budget: Bytes,
+    /// The limits of peers; one without is not here.
+    pub(super) limits: Vec<(Peer, Bytes)>,
+}
 
 /// All that runs have in common.
 pub(super) struct Sides<'a> {
@@ -44,6 +57,19 @@ impl<'a> Sides<'a> {
             Signals::keep().map_err(|error| failed(format!("cannot mind signals: {error}")))?;
         let (directory, parent) = (directory.to_owned(), cgroup::parent_of_new());
         Ok(Self { launcher, directory, signals, parent })
+    }
+
+    /// The peers among `wanted`, all if there are none, that this machine has with swap of `size`.
+    pub(super) fn peers(
+        &self,
+        bench: &str,
+        wanted: &[Peer],
+        size: Bytes,
+        missing: &mut Vec<String>,
+    ) -> Vec<Peer> {
+        let wanted = if wanted.is_empty() { &Peer::ALL[..] } else { wanted };
+        let is_here = |peer: &Peer| self.is_here(bench, (&peer.name(), *peer), size, missing);
+        wanted.iter().copied().filter(is_here).collect()
     }
 
     /// Whether this machine has what a peer needs with swap of `size`. If not, the user is told,
@@ -120,9 +146,60 @@ impl<'a> Sides<'a> {
     }
 }
 
+/// What all get of a program's `data`. `run` runs it over a peer with a limit, and tells the most
+/// that the pool held and how many processes were killed. Nothing when the share cannot be told;
+/// what is missing is told of `title`.
+pub(super) fn memory_of(
+    title: &str,
+    (share, data): (Share, Bytes),
+    peers: &[Peer],
+    missing: &mut Vec<String>,
+    mut run: impl FnMut(Peer, Bytes) -> Result<(Bytes, u64)>,
+) -> Result<Option<Memory>> {
+    let size = share.of(data);
+    let mut pool = |peer, limit| pool_of(|| run(peer, limit));
+    let budget = if share.has_pool() {
+        size
+    } else if peers.contains(&JUDGE) {
+        size + pool(JUDGE, size)?
+    } else {
+        missing.push(format!("{title}: only {} tells its size", JUDGE.name()));
+        return Ok(None);
+    };
+    let mut limits = Vec::new();
+    for peer in peers {
+        let limit = match (share.has_pool(), peer.has_pool()) {
+            (true, true) => limit_for(size, data, |limit| pool(*peer, limit))?,
+            (false, false) => {
+                Err("it would have less memory than the others, for it has no pool".to_owned())
+            }
+            _ => Ok(size),
+        };
+        match limit {
+            Ok(limit) => limits.push((*peer, limit)),
+            Err(why) => missing.push(format!("{title}: {}: {why}", peer.name())),
+        }
+    }
+    Ok(Some(Memory { budget, limits }))
+}
+
+/// What the pool of a peer comes to. If the kernel kills the program each time, it is the most that
+/// was seen: too little, which makes limits larger or our budget smaller.
+fn pool_of(mut run: impl FnMut() -> Result<(Bytes, u64)>) -> Result<Bytes> {
+    let mut most = Bytes(0);
+    for _ in 0..TRIES {
+        let (pool, kills) = run()?;
+        most = most.max(pool);
+        if kills == 0 {
+            break;
+        }
+    }
+    Ok(most)
+}
+
 /// The limit with which limit and pool of a peer come to `size`, for a program with so much `data`.
 /// `pool` tells what the pool comes to with a limit.
-pub(super) fn limit_for(
+fn limit_for(
     size: Bytes,
     data: Bytes,
     mut pool: impl FnMut(Bytes) -> Result<Bytes>,
@@ -156,6 +233,35 @@ mod tests {
             let sum = (limit + pool(limit)).0 as f64;
             assert!((sum / size.0 as f64 - 1.0).abs() < 0.001, "{rate}: {sum}");
         }
+    }
+
+    #[test]
+    fn the_pool_is_that_of_a_run_to_its_end_or_the_most_of_those_that_were_killed() {
+        let play = |turns: &[(usize, u64)]| {
+            let mut turns = turns.iter().map(|(pool, kills)| Ok((Bytes(*pool), *kills)));
+            pool_of(|| turns.next().unwrap()).unwrap()
+        };
+        assert_eq!(play(&[(3, 1), (7, 0), (9, 0)]), Bytes(7));
+        assert_eq!(play(&[(3, 1), (9, 1), (4, 2), (10, 0)]), Bytes(9));
+    }
+
+    #[test]
+    fn shares_give_all_the_same_or_say_who_is_left_out() {
+        let data = Bytes::mib(100);
+        let (judge, file) = (JUDGE, Peer::File);
+        let run = |_, limit: Bytes| Ok((Bytes((data.0 - limit.0) / 5), 0));
+        let of = |share, peers: &[Peer]| {
+            let mut missing = Vec::new();
+            let memory = memory_of("a", (share, data), peers, &mut missing, run).unwrap();
+            (memory.map(|memory| (memory.budget, memory.limits)), missing.len())
+        };
+        let half = Bytes::mib(50);
+        let (memory, missing) = of(Share::Resident50, &[judge, file]);
+        assert_eq!((memory.unwrap(), missing), ((Bytes::mib(60), vec![(judge, half)]), 1));
+        assert_eq!(of(Share::Resident50, &[file]), (None, 1));
+        let (budget, limits) = of(Share::Total50, &[judge, file]).0.unwrap();
+        assert_eq!((budget, limits[1]), (half, (file, half)));
+        assert!(limits[0].1 < half && limits[0].1 > Bytes::mib(35));
     }
 
     #[test]

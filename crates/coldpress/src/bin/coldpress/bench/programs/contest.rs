@@ -12,7 +12,7 @@ use super::figures::{Block, Line, Turn};
 use super::jobs::Job;
 use super::options::ProgramsArgs;
 use crate::bench::launch::{Launcher, failed, number};
-use crate::bench::sides::{Limit, Sides, limit_for};
+use crate::bench::sides::{Sides, memory_of};
 use crate::bench::swap::figures::Contestant;
 use crate::failure::Result;
 use crate::say;
@@ -21,10 +21,6 @@ use crate::say;
 const PLENTY: &str = "4G";
 /// Swap that no program here fills.
 const SWAP: Bytes = Bytes::mib(1024);
-/// How often a run that finds a limit is tried, when the kernel kills it.
-const TRIES: u32 = 3;
-/// Whose pool says what `resident` shares come to.
-const JUDGE: Peer = Peer::Zram("lz4");
 
 /// All that runs have in common.
 pub(super) struct Contest<'a> {
@@ -41,13 +37,7 @@ impl<'a> Contest<'a> {
     /// Measures everything; and what is missing.
     pub(super) fn hold(&self, jobs: &[&Job]) -> Result<(Vec<Block>, Vec<String>)> {
         let mut missing = Vec::new();
-        let wanted = if self.args.peer.is_empty() { &Peer::ALL[..] } else { &self.args.peer };
-        let peers = wanted.iter().copied();
-        let peers: Vec<Peer> = peers
-            .filter(|peer| {
-                self.sides.is_here("programs", (&peer.name(), *peer), SWAP, &mut missing)
-            })
-            .collect();
+        let peers = self.sides.peers("programs", &self.args.peer, SWAP, &mut missing);
         let mut blocks = Vec::new();
         for job in jobs {
             if let Some(why) = job.lacks() {
@@ -69,22 +59,13 @@ impl<'a> Contest<'a> {
         let wanted = self.plain(&program, None)?.1;
         let program = Program { wanted, ..program };
         let peak = self.ours(&program, PLENTY)?.held;
-        let size = self.args.share.of(peak);
-        let budget = if self.args.share.has_pool() {
-            size
-        } else if peers.contains(&JUDGE) {
-            size + self.pool(JUDGE, &program, size)?
-        } else {
-            missing.push(format!("{name}: only {} tells its size", JUDGE.name()));
-            return Ok(None);
-        };
-        let mut lines = vec![Line::new(Contestant::Ours, budget.pages_down().bytes())];
-        for peer in peers {
-            match self.limit(*peer, &program, peak)? {
-                Ok(limit) => lines.push(Line::new(Contestant::Kernel(*peer), limit)),
-                Err(why) => missing.push(format!("{name}: {}: {why}", peer.name())),
-            }
-        }
+        let memory = memory_of(name, (self.args.share, peak), peers, missing, |peer, limit| {
+            self.kernel(peer, &program, limit).map(|turn| (turn.pool, turn.kills))
+        })?;
+        let Some(memory) = memory else { return Ok(None) };
+        let kernel = |(peer, limit)| Line::new(Contestant::Kernel(peer), limit);
+        let mut lines = vec![Line::new(Contestant::Ours, memory.budget)];
+        lines.extend(memory.limits.into_iter().map(kernel));
         let mut plain = Vec::new();
         for round in 0..self.args.rounds as usize {
             say(format!("bench programs: {name}: round {} of {}", round + 1, self.args.rounds));
@@ -100,30 +81,6 @@ impl<'a> Contest<'a> {
             }
         }
         Ok(Some(Block { program: name, peak, plain, lines }))
-    }
-
-    /// The limit with which a peer has the share; or why there is none.
-    fn limit(&self, peer: Peer, program: &Program, peak: Bytes) -> Result<Limit> {
-        let size = self.args.share.of(peak);
-        match (self.args.share.has_pool(), peer.has_pool()) {
-            (true, true) => limit_for(size, peak, |limit| self.pool(peer, program, limit)),
-            (false, false) => Ok(Err("it has no pool beside its limit".to_owned())),
-            _ => Ok(Ok(size)),
-        }
-    }
-
-    /// What the pool of a peer comes to with a limit. If the kernel kills the program each time, it
-    /// is the most that was seen: too little, which makes limits larger or our budget smaller.
-    fn pool(&self, peer: Peer, program: &Program, limit: Bytes) -> Result<Bytes> {
-        let mut most = Bytes(0);
-        for _ in 0..TRIES {
-            let turn = self.kernel(peer, program, limit)?;
-            most = most.max(turn.pool);
-            if turn.kills == 0 {
-                break;
-            }
-        }
-        Ok(most)
     }
 
     /// A run without any limit; and what it printed.

@@ -14,7 +14,7 @@ use super::figures::{Block, Contestant, Line, Turn};
 use super::options::{Share, SwapArgs};
 use crate::bench::codecs::programs;
 use crate::bench::launch::{Launcher, failed, number};
-use crate::bench::sides::{Limit, Sides, limit_for};
+use crate::bench::sides::{Sides, memory_of};
 use crate::failure::Result;
 use crate::say;
 
@@ -26,10 +26,6 @@ const KEPT_BYTES: usize = 3072;
 /// The share of the budget that our pool may take, in percent: the rest is limbo and pages in
 /// place.
 const POOL_PERCENT: &str = "80";
-/// How often a run that finds a limit is tried, when the kernel kills it.
-const TRIES: u32 = 3;
-/// Whose pool says what `resident` shares come to.
-const JUDGE: Peer = Peer::Zram("lz4");
 
 /// What is measured.
 pub(super) struct Plan {
@@ -44,7 +40,6 @@ pub(super) struct Plan {
 
 impl Plan {
     fn new(args: &SwapArgs) -> Self {
-        let or_all = |peers: &[Peer]| if peers.is_empty() { &Peer::ALL } else { peers }.to_vec();
         let plan = Self {
             data: args.data,
             rounds: args.rounds,
@@ -52,7 +47,7 @@ impl Plan {
             warm_ms: u64::from(args.millis / 2),
             shares: if args.share.is_empty() { Share::ALL.to_vec() } else { args.share.clone() },
             threads: args.threads.clone(),
-            peers: or_all(&args.peer),
+            peers: args.peer.clone(),
         };
         if !args.quick {
             return plan;
@@ -92,13 +87,7 @@ impl<'a> Contest<'a> {
     /// Measures everything; and what is missing.
     pub(super) fn hold(&self) -> Result<(Vec<Block>, Vec<String>)> {
         let mut missing = Vec::new();
-        let peers = self.plan.peers.iter().copied();
-        let peers: Vec<Peer> = peers
-            .filter(|peer| {
-                let name = peer.name();
-                self.sides.is_here("swap", (&name, *peer), self.swap_size(), &mut missing)
-            })
-            .collect();
+        let peers = self.sides.peers("swap", &self.plan.peers, self.swap_size(), &mut missing);
         let mut blocks = Vec::new();
         for share in &self.plan.shares {
             for threads in &self.plan.threads {
@@ -118,22 +107,17 @@ impl<'a> Contest<'a> {
     ) -> Result<Option<Block>> {
         let title = format!("{}, {}", share.name(), threads_text(threads));
         say(format!("bench swap: {title}: finding limits"));
-        let size = share.of(self.plan.data);
-        let budget = if share.has_pool() {
-            size
-        } else if peers.contains(&JUDGE) {
-            Bytes(size.0 + self.short_run(JUDGE, size, threads)?.pool.0)
-        } else {
-            missing.push(format!("{title}: only {} tells its size", JUDGE.name()));
-            return Ok(None);
+        // All orders of touches, half as long. In less, a pool does not come to its size: holes
+        // open in it as pages come and go.
+        let short = |peer, limit| {
+            let work = self.workload(threads, 0, self.plan.measure_ms.div_ceil(2));
+            self.kernel_turn(peer, limit, work).map(|turn| (turn.pool, turn.kills))
         };
-        let mut lines = vec![Line::new(Contestant::Ours, budget)];
-        for peer in peers {
-            match self.limit(*peer, share, threads)? {
-                Ok(limit) => lines.push(Line::new(Contestant::Kernel(*peer), limit)),
-                Err(why) => missing.push(format!("{title}: {}: {why}", peer.name())),
-            }
-        }
+        let memory = memory_of(&title, (share, self.plan.data), peers, missing, short)?;
+        let Some(memory) = memory else { return Ok(None) };
+        let kernel = |(peer, limit)| Line::new(Contestant::Kernel(peer), limit);
+        let mut lines = vec![Line::new(Contestant::Ours, memory.budget)];
+        lines.extend(memory.limits.into_iter().map(kernel));
         for round in 0..self.plan.rounds as usize {
             say(format!("bench swap: {title}: round {} of {}", round + 1, self.plan.rounds));
             for turn in 0..lines.len() {
@@ -149,33 +133,6 @@ impl<'a> Contest<'a> {
             }
         }
         Ok(Some(Block { share, threads, lines }))
-    }
-
-    /// The limit with which a peer has this share; or why there is none.
-    fn limit(&self, peer: Peer, share: Share, threads: u32) -> Result<Limit> {
-        let size = share.of(self.plan.data);
-        if !share.has_pool() {
-            let no_pool = "it would have less memory than the others, for it has no pool";
-            return Ok(peer.has_pool().then_some(size).ok_or_else(|| no_pool.to_owned()));
-        }
-        if !peer.has_pool() {
-            return Ok(Ok(size));
-        }
-        limit_for(size, self.plan.data, |limit| Ok(self.short_run(peer, limit, threads)?.pool))
-    }
-
-    /// All orders of touches, half as long; tries again when the kernel kills it. In less, a pool
-    /// does not come to its size: holes open in it as pages come and go.
-    fn short_run(&self, peer: Peer, limit: Bytes, threads: u32) -> Result<Turn> {
-        let mut turn = None;
-        for _ in 0..TRIES {
-            let work = self.workload(threads, 0, self.plan.measure_ms.div_ceil(2));
-            let found = turn.insert(self.kernel_turn(peer, limit, work)?);
-            if found.kills == 0 {
-                break;
-            }
-        }
-        turn.ok_or_else(|| failed("no run".to_owned()))
     }
 
     fn work(&self, threads: u32) -> Command {

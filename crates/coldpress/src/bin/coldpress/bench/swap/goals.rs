@@ -1,15 +1,15 @@
 //! What should be reached against the kernel's zram with lz4, and was.
 
-use coldpress_bench::kernel::Peer;
 use coldpress_bench::report::{Report, Table};
 use coldpress_bench::touch::pattern::Pattern;
 use serde_json::{Value, json};
 
 use super::contest::threads_text;
 use super::figures::{Block, Contestant, Line, Work};
+use crate::bench::sides;
 
 /// Who the ratios are to.
-pub(in crate::bench) const JUDGE: Contestant = Contestant::Kernel(Peer::Zram("lz4"));
+pub(in crate::bench) const JUDGE: Contestant = Contestant::Kernel(sides::JUDGE);
 
 /// A goal and what was found.
 pub(super) struct Row {
