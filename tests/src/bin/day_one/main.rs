@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use ground::Ground;
 use program::args::Args;
-use program::outcome::{Outcome, Stop};
+use program::outcome::{Counts, Outcome, Stop};
 use program::pressure::Pressure;
 
 /// One thing that programs do.
@@ -68,48 +68,20 @@ fn main() -> ExitCode {
     pressure.walk();
     let mut counts = Counts::default();
     for (case, ground) in cases.into_iter().zip(grounds) {
-        counts.add(case, ground, &pressure);
+        judge(case, ground, &pressure, &mut counts);
     }
-    println!("evicted_pages={} of {}", counts.evicted, counts.pages);
-    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
-    if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    counts.finish()
 }
 
-#[derive(Default)]
-struct Counts {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-    evicted: usize,
-    pages: usize,
-}
-
-impl Counts {
-    /// Runs one case and prints its line.
-    fn add(&mut self, case: &Case, ground: Result<Ground, Stop>, pressure: &Pressure) {
-        let (mut evicted, mut pages) = (0, 0);
-        let outcome = ground.and_then(|mut ground| {
-            (evicted, pages) = ground.evicted();
-            (case.run)(&mut ground, pressure)?;
-            ground.compare()?;
-            pressure.walk();
-            ground.compare()
-        });
-        (self.evicted, self.pages) = (self.evicted + evicted, self.pages + pages);
-        let name = case.name;
-        match outcome {
-            Ok(()) => {
-                println!("ok {name} evicted={evicted}/{pages}");
-                self.passed += 1;
-            }
-            Err(Stop::Skip(text)) => {
-                println!("skip {name}: {text}");
-                self.skipped += 1;
-            }
-            Err(Stop::Fail(text)) => {
-                println!("FAIL {name} evicted={evicted}/{pages}: {text}");
-                self.failed += 1;
-            }
-        }
-    }
+/// Runs one case and counts it.
+fn judge(case: &Case, ground: Result<Ground, Stop>, pressure: &Pressure, counts: &mut Counts) {
+    let mut evicted = (0, 0);
+    let outcome = ground.and_then(|mut ground| {
+        evicted = ground.evicted();
+        (case.run)(&mut ground, pressure)?;
+        ground.compare()?;
+        pressure.walk();
+        ground.compare()
+    });
+    counts.add(case.name, outcome, evicted);
 }

@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 use arena::{Arena, Layout, Slot};
 use program::args::Args;
+use program::outcome::Counts;
 pub use program::outcome::{Outcome, Stop};
 use program::pressure::{Busy, Pressure};
 
@@ -75,13 +76,11 @@ fn main() -> ExitCode {
         pressure.walk();
         let guard = busy.then(|| Busy::start(&pressure));
         for (index, case) in owners(&cases) {
-            counts.add(&arena, index, case, busy);
+            judge(&arena, index, case, busy, &mut counts);
         }
         drop(guard);
     }
-    println!("evicted_pages={} of {}", counts.evicted, counts.pages);
-    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
-    if counts.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    counts.finish()
 }
 
 /// Each slot in use with its case: the layouts of a case are neighbours.
@@ -89,38 +88,13 @@ fn owners<'a>(cases: &'a [&'a Case]) -> impl Iterator<Item = (usize, &'a Case)> 
     (0..cases.len() * Layout::ALL.len()).map(|index| (index, cases[index / Layout::ALL.len()]))
 }
 
-#[derive(Default)]
-struct Counts {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-    evicted: usize,
-    pages: usize,
-}
-
-impl Counts {
-    /// Runs one case in one layout and prints its line.
-    fn add(&mut self, arena: &Arena, index: usize, case: &Case, busy: bool) {
-        let layout = Layout::ALL[index % Layout::ALL.len()];
-        let mut slot = arena.slot(index, case.prepare);
-        slot.touch(layout);
-        let (evicted, pages) = slot.evicted();
-        (self.evicted, self.pages) = (self.evicted + evicted, self.pages + pages);
-        let name = format!("{} {}{}", case.name, layout.name(), if busy { "+busy" } else { "" });
-        let outcome = (case.run)(&mut slot).and_then(|()| slot.compare());
-        match outcome {
-            Ok(()) => {
-                println!("ok {name} evicted={evicted}/{pages}");
-                self.passed += 1;
-            }
-            Err(Stop::Skip(text)) => {
-                println!("skip {name}: {text}");
-                self.skipped += 1;
-            }
-            Err(Stop::Fail(text)) => {
-                println!("FAIL {name} evicted={evicted}/{pages}: {text}");
-                self.failed += 1;
-            }
-        }
-    }
+/// Runs one case in one layout and counts it.
+fn judge(arena: &Arena, index: usize, case: &Case, busy: bool, counts: &mut Counts) {
+    let layout = Layout::ALL[index % Layout::ALL.len()];
+    let mut slot = arena.slot(index, case.prepare);
+    slot.touch(layout);
+    let evicted = slot.evicted();
+    let name = format!("{} {}{}", case.name, layout.name(), if busy { "+busy" } else { "" });
+    let outcome = (case.run)(&mut slot).and_then(|()| slot.compare());
+    counts.add(&name, outcome, evicted);
 }
