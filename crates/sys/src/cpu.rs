@@ -190,6 +190,20 @@ pub fn sleep_ns(duration_ns: u64) {
     }
 }
 
+/// Sleeps until the threads of this process together have run for `duration_ns`, and the kernel's
+/// tick has found one of them running: as long as the process rests. False, at once, where the
+/// kernel cannot.
+pub fn sleep_until_run(duration_ns: u64) -> bool {
+    use linux_raw_sys::general::{__NR_clock_nanosleep, CLOCK_PROCESS_CPUTIME_ID};
+    let time = [duration_ns / 1_000_000_000, duration_ns % 1_000_000_000];
+    let clock = CLOCK_PROCESS_CPUTIME_ID as usize;
+    // SAFETY: the third argument is a struct timespec, and no remainder is asked for.
+    let result = unsafe {
+        crate::raw::syscall(__NR_clock_nanosleep, [clock, 0, time.as_ptr() as usize, 0, 0, 0])
+    };
+    result == 0
+}
+
 /// Lets others on this processor run.
 pub fn yield_now() {
     rustix::thread::sched_yield();

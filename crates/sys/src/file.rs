@@ -1,10 +1,21 @@
 //! Files: an unnamed spill file, written and read at offsets.
 
+use core::ffi::CStr;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, StatVfs};
+
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, StatVfs};
 
 use crate::error::{SysError, SysResult};
 use crate::page::Bytes;
+use crate::proc::write_path;
+
+/// Writes `text` to the file or pipe at `path`, as far as it takes it.
+pub fn append(path: &CStr, text: &[u8]) {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
+        let _ = rustix::io::write(&file, text);
+    }
+}
 
 /// A file used as numbered bytes. It is closed on drop; an unnamed file is then gone.
 #[derive(Debug)]
@@ -25,6 +36,33 @@ impl SpillFile {
         rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
             .map(|fd| Self { fd })
             .map_err(SysError::of("open(O_TMPFILE)"))
+    }
+
+    /// Opens the file of another thread of this process, for reading, as that thread knows it by
+    /// `descriptor`, and keeps it lent ([`SpillFile::is_lent`]) until all copies of this descriptor
+    /// are closed. `EACCES` where this process may not open it, `ENOENT` without /proc.
+    pub fn lent_by(thread: u32, descriptor: i32) -> SysResult<Self> {
+        let mut path = [0; 64];
+        let length = write_path(&mut path, b"/proc/self/task/", thread, b"/fd/");
+        write_path(&mut path[length..], b"", descriptor.unsigned_abs(), b"\0");
+        let path = CStr::from_bytes_until_nul(&path).unwrap_or_default();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(SysError::of("open"))?;
+        rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared)
+            .map_err(SysError::of("flock"))?;
+        Ok(Self { fd })
+    }
+
+    /// Whether somebody has the file from [`SpillFile::lent_by`]: such a one holds a lock of it
+    /// (flock(2)), which ends with its last copy, however that ends.
+    pub fn is_lent(&self) -> bool {
+        match rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                let _ = rustix::fs::flock(&self.fd, FlockOperation::NonBlockingUnlock);
+                false
+            }
+            Err(_) => true,
+        }
     }
 
     /// Hands the file over.

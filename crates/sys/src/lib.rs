@@ -4,7 +4,8 @@
 //! that the runtime may use it inside any program. Modules: [`page`] the units, [`error`] the
 //! failed call, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
 //! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls and threads,
-//! [`cpu`] processors and clocks, [`proc`] what the kernel says of this process, [`net`] packets
+//! [`cpu`] processors and clocks, [`dispatch`] calls that we make for others, [`proc`] what the
+//! kernel says of this process, [`net`] packets
 //! with descriptors, [`ring`] transfers that nobody waits for, [`rseq`] lists of one processor
 //! each, [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them.
 #![cfg_attr(not(any(test, miri)), no_std)]
@@ -13,6 +14,7 @@
 extern crate alloc;
 
 pub mod cpu;
+pub mod dispatch;
 pub mod error;
 pub mod file;
 pub mod futex;
@@ -36,4 +38,4 @@ pub mod wait;
 
 pub use error::{SysError, SysResult};
 pub use page::{Bytes, PAGE_BYTES, Page, PageBuffer, PageCount};
-pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

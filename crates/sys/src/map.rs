@@ -14,7 +14,7 @@ use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES};
 
 /// Every live span, so that whoever looks at the mappings of this process can tell ours: start and
-/// end, or two zeros.
+/// end, guards included, or two zeros.
 static SPANS: [[AtomicUsize; 2]; SPANS_MAX] =
     [const { [const { AtomicUsize::new(0) }; 2] }; SPANS_MAX];
 /// Most spans at a time. Beyond it [`Span::reserve`] fails with `ENOMEM`.
@@ -32,7 +32,21 @@ pub fn for_each_span(mut visit: impl FnMut(usize, usize)) {
     }
 }
 
-/// Forgets all spans. For the child of `fork`, which inherits none.
+/// Whether children of `fork` have the spans that are live now: not otherwise. Fails with the
+/// kernel's number; some are inherited then, others not.
+pub fn inherit_spans(inherited: bool) -> SysResult<()> {
+    let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
+    let mut result = Ok(());
+    for_each_span(|start, end| {
+        let first = (start + GUARD_BYTES) as *mut c_void;
+        // SAFETY: the range is a live span; the advice changes no contents.
+        let done = unsafe { madvise(first, end - start - 2 * GUARD_BYTES, advice) };
+        result = result.and(done.map_err(SysError::of("madvise")));
+    });
+    result
+}
+
+/// Forgets all spans. For the child of `fork` that has inherited none.
 pub fn forget_spans() {
     for [start, end] in &SPANS {
         // Relaxed: there is no other thread.
@@ -72,7 +86,7 @@ const GUARD_BYTES: usize = PAGE_BYTES;
 
 /// A private, page-aligned span of address space, backed on first touch where it is committed.
 ///
-/// It is not inherited over `fork` and is given back on drop.
+/// It is not inherited over `fork`, but see [`inherit_spans`], and is given back on drop.
 #[derive(Debug)]
 pub struct Span {
     base: NonNull<u8>,

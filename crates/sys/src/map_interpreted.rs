@@ -11,6 +11,11 @@ use crate::page::{Bytes, PAGE_BYTES};
 /// Would call `visit` for each live span: nobody looks at mappings here.
 pub fn for_each_span(_visit: impl FnMut(usize, usize)) {}
 
+/// Would say whether children inherit spans: there is no `fork` here.
+pub fn inherit_spans(_inherited: bool) -> SysResult<()> {
+    Ok(())
+}
+
 /// Would forget all spans: there is no `fork` here.
 pub fn forget_spans() {}
 

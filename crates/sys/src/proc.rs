@@ -68,14 +68,27 @@ pub fn immovable() -> SysResult<Immovable> {
     let status = open_read(c"/proc/self/status")?;
     let mut buffer = [0; 4096];
     let text = read_at(&status, &mut buffer, 0)?;
-    let kib = |name: &[u8]| {
-        text.split(|byte| *byte == b'\n')
-            .find_map(|line| line.strip_prefix(name))
-            .and_then(|rest| rest.trim_ascii().split(|byte| *byte == b' ').next())
-            .and_then(decimal)
-            .map_or(Bytes(0), |count| Bytes::kib(count as usize))
-    };
+    let kib = |name| kib_after(text, name).unwrap_or_default();
     Ok(Immovable { locked: kib(b"VmLck:"), shared: kib(b"RssShmem:") })
+}
+
+/// The resident anonymous memory of this process, each page divided by the number of mappings that
+/// share it (Pss_Anon of smaps_rollup, Linux 5.14). The kernel looks at every page for it.
+pub fn fair_part() -> SysResult<PageCount> {
+    let rollup = open_read(c"/proc/self/smaps_rollup")?;
+    let mut buffer = [0; 4096];
+    let text = read_at(&rollup, &mut buffer, 0)?;
+    let part = kib_after(text, b"Pss_Anon:");
+    part.map(Bytes::pages_up).ok_or(SysError { call: "parse(/proc/self/smaps_rollup)", errno: 22 })
+}
+
+/// The number behind `name` at the start of a line, of KiB.
+fn kib_after(text: &[u8], name: &[u8]) -> Option<Bytes> {
+    text.split(|byte| *byte == b'\n')
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.trim_ascii().split(|byte| *byte == b' ').next())
+        .and_then(decimal)
+        .map(|count| Bytes::kib(count as usize))
 }
 
 /// One mapping, as a line of /proc/self/maps gives it.
@@ -96,7 +109,9 @@ pub enum MappingKind {
     PrivateAnonymous,
     /// Private and anonymous, without any access: a guard or a reservation.
     Inaccessible,
-    /// Everything else: files, shared, executable, read-only, stacks, the kernel's own.
+    /// Private and anonymous, but read-only or executable.
+    OtherAnonymous,
+    /// Everything else: files, shared, stacks, the kernel's own.
     Other,
 }
 
@@ -138,6 +153,7 @@ fn parse_mapping(line: &[u8]) -> Option<Mapping> {
     let kind = match permissions {
         b"rw-p" if anonymous => MappingKind::PrivateAnonymous,
         b"---p" if anonymous => MappingKind::Inaccessible,
+        [.., b'p'] if anonymous => MappingKind::OtherAnonymous,
         _ => MappingKind::Other,
     };
     Some(Mapping { start: start as usize, end: end as usize, kind })
@@ -183,6 +199,32 @@ impl Mappings {
 }
 
 const _: () = assert!(size_of::<MapQuery>() == 104);
+
+/// The memory of this process, to be written to whatever its protection.
+#[derive(Debug)]
+pub struct Memory {
+    fd: OwnedFd,
+}
+
+impl Memory {
+    /// Opens /proc/self/mem.
+    pub fn open() -> SysResult<Self> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        rustix::fs::open(c"/proc/self/mem", flags, Mode::empty())
+            .map(|fd| Self { fd })
+            .map_err(SysError::of("open"))
+    }
+
+    /// Writes `bytes` at `address`, as a debugger would: all of them, which must lie in one page.
+    /// `EIO` where nothing is mapped, or a userfaultfd watches for a page that is missing.
+    pub fn write(&self, address: usize, bytes: &[u8]) -> SysResult<()> {
+        match rustix::io::pwrite(&self.fd, bytes, address as u64) {
+            Ok(count) if count == bytes.len() => Ok(()),
+            Ok(_) => Err(SysError { call: "pwrite(/proc/self/mem)", errno: 5 }),
+            Err(errno) => Err(SysError::of("pwrite(/proc/self/mem)")(errno)),
+        }
+    }
+}
 
 /// Which pages of a range are in memory.
 #[derive(Debug)]
@@ -318,7 +360,8 @@ pub fn share_memory(one: u32, other: u32) -> SysResult<bool> {
     raw::checked("kcmp", result).map(|order| order == 0)
 }
 
-fn write_path(path: &mut [u8], head: &[u8], number: u32, tail: &[u8]) -> usize {
+/// Puts `head`, `number` in decimal digits and `tail` into `path`; returns their length.
+pub(crate) fn write_path(path: &mut [u8], head: &[u8], number: u32, tail: &[u8]) -> usize {
     let mut digits = [0; 10];
     let mut first = digits.len();
     let mut rest = number;
@@ -354,7 +397,7 @@ mod tests {
     #[test]
     fn lines_of_maps_are_told_apart() {
         let kind = |line: &str| parse_mapping(line.as_bytes()).unwrap().kind;
-        use MappingKind::{Inaccessible, Other, PrivateAnonymous};
+        use MappingKind::{Inaccessible, Other, OtherAnonymous, PrivateAnonymous};
         assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0 "), PrivateAnonymous);
         assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0    [heap]"), PrivateAnonymous);
         assert_eq!(
@@ -364,7 +407,9 @@ mod tests {
         assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0  [anon: glibc: pthread stack: 7]"), Other);
         assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0          [stack]"), Other);
         assert_eq!(kind("7f00-8f00 ---p 00000000 00:00 0 "), Inaccessible);
-        assert_eq!(kind("7f00-8f00 rwxp 00000000 00:00 0 "), Other);
+        assert_eq!(kind("7f00-8f00 rwxp 00000000 00:00 0 "), OtherAnonymous);
+        assert_eq!(kind("7f00-8f00 r--p 00000000 00:00 0 "), OtherAnonymous);
+        assert_eq!(kind("7f00-8f00 r--s 00000000 00:00 0 "), Other);
         assert_eq!(kind("7f00-8f00 rw-s 00000000 00:01 77  /dev/zero (deleted)"), Other);
         assert_eq!(kind("7f00-8f00 rw-p 00001000 fe:00 123  /usr/lib/libc.so.6"), Other);
         let mapping = parse_mapping(b"55d0c000-55d0e000 rw-p 0 00:00 0").unwrap();

@@ -164,19 +164,33 @@ pub fn set_signal_mask(mask: u64) -> u64 {
     old
 }
 
-/// Gives the calling thread a file table of its own in which nothing is open.
+/// Gives the calling thread a file table of its own in which nothing is open but `kept`, in any
+/// order.
 ///
 /// What the program closes then stays closed for everybody else (a pipe's end is seen), and what
 /// the thread opens does not appear among the program's descriptors.
-pub fn private_empty_files() -> SysResult<()> {
+pub fn private_files(kept: impl Iterator<Item = i32> + Clone) -> SysResult<()> {
     use linux_raw_sys::general as linux;
-    // linux/close_range.h: CLOSE_RANGE_UNSHARE.
-    let unshare = 1 << 1;
-    // SAFETY: CLOSE_RANGE_UNSHARE copies the table first, so nobody else's descriptors are closed,
-    // and this thread holds none yet.
+    // SAFETY: the table is copied, and nobody else's descriptors are touched.
     let result =
-        unsafe { syscall(linux::__NR_close_range, [0, u32::MAX as usize, unshare, 0, 0, 0]) };
-    checked("close_range", result).map(|_| ())
+        unsafe { syscall(linux::__NR_unshare, [linux::CLONE_FILES as usize, 0, 0, 0, 0, 0]) };
+    checked("unshare(CLONE_FILES)", result)?;
+    let mut from = 0;
+    loop {
+        let next = kept.clone().map(i32::unsigned_abs).filter(|file| *file >= from).min();
+        let end = next.unwrap_or(u32::MAX);
+        if from < end {
+            // SAFETY: this thread uses none of them.
+            let result = unsafe {
+                syscall(linux::__NR_close_range, [from as usize, end as usize - 1, 0, 0, 0, 0])
+            };
+            checked("close_range", result)?;
+        }
+        match next {
+            Some(file) => from = file + 1,
+            None => return Ok(()),
+        }
+    }
 }
 
 /// Names the calling thread as `ps` and `top` show it.
@@ -187,6 +201,15 @@ pub fn name_thread(name: &core::ffi::CStr) {
 /// The id of the calling thread.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// Where the calling thread's control block is: its first word, by the ABI, is its own address
+/// (ELF Handling For Thread-Local Storage, x86-64).
+pub fn thread_block() -> usize {
+    let block: usize;
+    // SAFETY: reads the word that every thread with a libc has there.
+    unsafe { asm!("mov {}, fs:0", out(reg) block, options(nostack, readonly, pure)) };
+    block
 }
 
 /// The id of the calling process.
@@ -204,12 +227,21 @@ pub fn is_own_thread(thread: u32) -> bool {
 /// The largest resident size this process ever had: files and anonymous memory together, exec
 /// included.
 pub fn resident_peak() -> crate::Bytes {
+    crate::Bytes::kib(usage()[4])
+}
+
+/// Faults of this process, all threads together, that needed no disk: ru_minflt.
+pub fn minor_faults() -> u64 {
+    usage()[8] as u64
+}
+
+/// struct rusage of this process: two timevals (32 bytes), then ru_maxrss in KiB and 13 more longs.
+fn usage() -> [usize; 18] {
     use linux_raw_sys::general as linux;
-    // struct rusage: two timevals (32 bytes), then ru_maxrss in KiB and 13 more longs.
     let mut usage = [0_usize; 18];
     // SAFETY: the buffer is as large as struct rusage (144 bytes on 64-bit Linux).
     unsafe { syscall(linux::__NR_getrusage, [0, usage.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    crate::Bytes::kib(usage[4])
+    usage
 }
 
 #[cfg(test)]

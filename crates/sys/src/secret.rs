@@ -1,8 +1,9 @@
 //! Secrets: values in memory of their own that nobody finds afterwards, and bytes nobody can guess.
 //!
 //! Invariants:
-//! 1. A secret's pages are in no core file and in no child of `fork`; as far as the system lets us
-//!    lock one page, nor on a swap device.
+//! 1. A secret's pages are in no core file; as far as the system lets us lock one page, nor on a
+//!    swap device; and in no child of `fork`, but for one that inherits all spans
+//!    (`map::inherit_spans`), whose copy is not locked.
 //! 2. Its bytes are overwritten before its pages go back to the system, and so is the stack on
 //!    which it was made.
 
