@@ -1,4 +1,5 @@
-//! A backing in a file: slot `n` lies at byte `n * SLOT_BYTES`.
+//! A backing in a file: slot `n` lies at byte `n * SLOT_BYTES`. In a child of `fork` the slots of
+//! its ancestors are still read from their files, and those of its own lie in one of its own.
 //!
 //! The file is sparse and, by default, unnamed, so nothing is left behind however the program ends.
 //! Lowest-first slot numbers keep it short. A written slot is sent to the disk at once: dirty bytes
@@ -21,6 +22,9 @@ use crate::{
     Backing, BackingError, Ended, Queue, Request, SLOT_BYTES, SlotCount, SlotId, Way, check_range,
 };
 
+/// A transfer's token has the number of its layer above this bit, and its caller's token below.
+const LAYER_SHIFT: u32 = 16;
+
 /// `EFBIG`: beyond the file size the process or the file system allows (asm-generic/errno-base.h).
 const EFBIG: i32 = 27;
 /// `ENOSPC` (asm-generic/errno-base.h).
@@ -36,12 +40,24 @@ const RETRY_NS: u64 = 1_000_000;
 pub struct FileBacking {
     /// Dropped before the file: it waits for its transfers.
     ring: Option<Ring>,
-    file: SpillFile,
+    /// By their first slots, the lowest first.
+    layers: Vec<Layer>,
+    /// The first slot that is not an ancestor's.
+    own: SlotId,
     slots_max: SlotCount,
     /// One bit for each slot that was discarded and still has its disk blocks, as far as any was.
     stale: Vec<u64>,
     /// What plain calls did.
     done: Queue,
+}
+
+/// A file and the first of its slots; the next layer's first is beyond its last.
+#[derive(Debug)]
+pub struct Layer {
+    /// The file.
+    pub file: SpillFile,
+    /// The slot at its beginning.
+    pub first: SlotId,
 }
 
 impl FileBacking {
@@ -54,36 +70,66 @@ impl FileBacking {
 
     /// As [`FileBacking::new`], by calls that wait.
     pub fn by_plain_calls(file: SpillFile, limit: Bytes) -> Self {
+        let layers = alloc::vec![Layer { file, first: SlotId(0) }];
         let slots_max = SlotCount::inside(limit);
-        Self { ring: None, file, slots_max, stale: Vec::new(), done: Queue::new() }
+        let (stale, done) = (Vec::new(), Queue::new());
+        Self { ring: None, layers, own: SlotId(0), slots_max, stale, done }
+    }
+
+    /// In a child: the slots below `own` are read from the files of its ancestors; from there on
+    /// slots are kept in `file`, up to `limit` bytes, if there is one. Otherwise as
+    /// [`FileBacking::new`]; without a file of its own, by calls that wait.
+    pub fn of_heir(ancestors: Vec<Layer>, own: SlotId, file: Option<(SpillFile, Bytes)>) -> Self {
+        let mut layers = ancestors;
+        let mut slots_max = SlotCount(own.0);
+        let ring = if file.is_some() { Ring::new().ok() } else { None };
+        if let Some((file, limit)) = file {
+            slots_max = SlotCount(own.0.saturating_add(SlotCount::inside(limit).0));
+            layers.push(Layer { file, first: own });
+        }
+        let (stale, done) = (Vec::new(), Queue::new());
+        Self { ring, layers, own, slots_max, stale, done }
+    }
+
+    /// The number of the layer that has `slot`. The first layer begins with the first slot.
+    fn layer_of(&self, slot: SlotId) -> usize {
+        self.layers.iter().rposition(|layer| layer.first <= slot).unwrap_or(0)
+    }
+
+    /// Where in its file a transfer takes place.
+    fn transfer_of(&self, request: Request) -> Transfer {
+        let Request { way, slot, offset, length, buffer, token } = request;
+        let number = self.layer_of(slot);
+        let in_file = SlotId(slot.0 - self.layers[number].first.0);
+        let position = in_file.position() + offset.0 as u64;
+        let token = token | (number as u32) << LAYER_SHIFT;
+        Transfer { way, position, length, buffer, token }
+    }
+
+    /// The inverse of [`FileBacking::transfer_of`]: a transfer lies in one slot.
+    fn request_of(&self, transfer: Transfer) -> Request {
+        let Transfer { way, position, length, buffer, token } = transfer;
+        let slot_bytes = SLOT_BYTES.0 as u64;
+        let first = self.layers[(token >> LAYER_SHIFT) as usize].first;
+        let slot = SlotId(first.0 + (position / slot_bytes) as u32);
+        let offset = Bytes((position % slot_bytes) as usize);
+        let token = token & ((1 << LAYER_SHIFT) - 1);
+        Request { way, slot, offset, length, buffer, token }
     }
 
     /// Makes a transfer while the caller waits.
     fn transfer_now(&mut self, mut transfer: Transfer) {
         let bytes = &mut transfer.buffer[..transfer.length.0];
+        let file = &self.layers[(transfer.token >> LAYER_SHIFT) as usize].file;
         let result = match transfer.way {
-            Way::Write => self.file.write_all_at(bytes, transfer.position).map(|()| {
-                self.file.start_write_out(transfer.position, transfer.length);
+            Way::Write => file.write_all_at(bytes, transfer.position).map(|()| {
+                file.start_write_out(transfer.position, transfer.length);
             }),
-            Way::Read => self.file.read_exact_at(bytes, transfer.position),
+            Way::Read => file.read_exact_at(bytes, transfer.position),
         };
-        self.done.push(request_of(transfer), result.map_err(error_of));
+        let request = self.request_of(transfer);
+        self.done.push(request, result.map_err(error_of));
     }
-}
-
-/// Where in the file a transfer takes place.
-fn transfer_of(request: Request) -> Transfer {
-    let Request { way, slot, offset, length, buffer, token } = request;
-    Transfer { way, position: slot.position() + offset.0 as u64, length, buffer, token }
-}
-
-/// The inverse of [`transfer_of`]: a transfer lies in one slot.
-fn request_of(transfer: Transfer) -> Request {
-    let Transfer { way, position, length, buffer, token } = transfer;
-    let slot_bytes = SLOT_BYTES.0 as u64;
-    let slot = SlotId((position / slot_bytes) as u32);
-    let offset = Bytes((position % slot_bytes) as usize);
-    Request { way, slot, offset, length, buffer, token }
 }
 
 /// The word of [`FileBacking::stale`] a slot has its bit in, and the bit.
@@ -115,9 +161,10 @@ impl Backing for FileBacking {
                 *word &= !bit;
             }
         }
-        let transfer = transfer_of(request);
+        let file = &self.layers[self.layer_of(request.slot)].file;
+        let transfer = self.transfer_of(request);
         let refused = match &mut self.ring {
-            Some(ring) => ring.begin(&self.file, transfer),
+            Some(ring) => ring.begin(file, transfer),
             None => Err(transfer),
         };
         if let Err(transfer) = refused {
@@ -128,7 +175,7 @@ impl Backing for FileBacking {
     fn ended(&mut self) -> Option<Ended> {
         if let Some((transfer, done)) = self.ring.as_mut().and_then(Ring::ended) {
             if done == Ok(transfer.length) {
-                return Some(Ended { request: request_of(transfer), result: Ok(()) });
+                return Some(Ended { request: self.request_of(transfer), result: Ok(()) });
             }
             // A plain call does the whole of it, or says why not.
             self.transfer_now(transfer);
@@ -146,6 +193,10 @@ impl Backing for FileBacking {
         }
     }
 
+    fn is_lent(&self) -> bool {
+        self.layers.last().is_some_and(|own| own.first == self.own && own.file.is_lent())
+    }
+
     fn signal(&self) -> Option<BorrowedFd<'_>> {
         self.ring.as_ref().map(Ring::as_fd)
     }
@@ -154,7 +205,8 @@ impl Backing for FileBacking {
         let (word, bit) = bit_of(slot);
         let missing = (word + 1).saturating_sub(self.stale.len());
         // Without memory for its bit the slot keeps its blocks until it is written again.
-        if slot.0 < self.slots_max.0 && self.stale.try_reserve(missing).is_ok() {
+        if slot >= self.own && slot.0 < self.slots_max.0 && self.stale.try_reserve(missing).is_ok()
+        {
             self.stale.resize(self.stale.len() + missing, 0);
             self.stale[word] |= bit;
         }
@@ -174,7 +226,10 @@ impl Backing for FileBacking {
             // Below `slots_max`, for only such slots got a bit.
             let slot = SlotId(word as u32 * u64::BITS + bits.ilog2());
             self.stale[word] &= !bit_of(slot).1;
-            if self.file.punch_hole(slot.position(), SLOT_BYTES).is_err() {
+            // Only slots of its own were discarded, and its own file is the last.
+            let position = SlotId(slot.0 - self.own.0).position();
+            let punched = self.layers.last().map(|own| own.file.punch_hole(position, SLOT_BYTES));
+            if !matches!(punched, Some(Ok(()))) {
                 return trimmed;
             }
             trimmed.0 += 1;

@@ -32,7 +32,7 @@ pub mod slots;
 mod tests;
 
 pub use faulty::{Fault, FaultyBacking};
-pub use file::FileBacking;
+pub use file::{FileBacking, Layer};
 pub use memory::MemoryBacking;
 pub use slots::Slots;
 
@@ -141,6 +141,11 @@ pub trait Backing: Send {
     /// What becomes readable when a transfer ends, if begun ones outlast [`Backing::begin`].
     fn signal(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// Whether a child of `fork` may still read from slots that were taken before it.
+    fn is_lent(&self) -> bool {
+        false
     }
 
     /// Gives the contents of `slot` up, without waiting for anything. It cannot fail: what cannot

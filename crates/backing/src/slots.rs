@@ -5,15 +5,21 @@
 //! the slot is free again when the last one has left. It also keeps a word of its owner's, its
 //! *stamp*. Ten bytes a slot, in chunks that come as slots are first needed.
 //!
+//! A `fork` copies the table, and both copies name the same slots of one store. Those below a
+//! *floor* are then given to nobody: in the child never again, as they are the parent's to give,
+//! and in the parent until no child can read them any more.
+//!
 //! Invariants:
-//! 1. A slot is free exactly when its count of users is zero.
-//! 2. `chunk.free` is the number of free slots in the chunk; `used` the number of taken ones in
-//!    all.
+//! 1. A slot is free exactly when its count of users is zero and it is not below the floor.
+//! 2. `chunk.free` is the number of free slots in the chunk; `used` the number of slots with users,
+//!    `used_above` that of those not below the floor.
 //! 3. No chunk below `first_free` has a free slot.
+//! 4. `own <= floor`: slots below `own` are an ancestor's.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU16;
+use core::ops::Range;
 
 use coldpress_sys::Bytes;
 
@@ -37,12 +43,83 @@ pub struct Slots {
     chunks: Vec<Chunk>,
     first_free: usize,
     used: SlotCount,
+    used_above: u32,
+    own: SlotId,
+    floor: SlotId,
 }
 
 impl Slots {
     /// All slots of a store of `slots_max`, free.
     pub fn new(slots_max: SlotCount) -> Self {
-        Self { slots_max, chunks: Vec::new(), first_free: 0, used: SlotCount(0) }
+        Self {
+            slots_max,
+            chunks: Vec::new(),
+            first_free: 0,
+            used: SlotCount(0),
+            used_above: 0,
+            own: SlotId(0),
+            floor: SlotId(0),
+        }
+    }
+
+    /// Before a `fork`: the floor is raised above every taken slot, so that a child can rely on
+    /// them. Returns the floor; 0 when none is taken.
+    pub fn lend(&mut self) -> SlotId {
+        let taken = |chunk: &Chunk| chunk.users.iter().rposition(|users| *users > 0);
+        let last = self
+            .chunks
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(number, chunk)| taken(chunk).map(|index| number * CHUNK_SLOTS + index));
+        let floor = last.map_or(0, |last| last as u32 + 1);
+        self.set_floor(SlotId(floor.max(self.floor.0)));
+        self.floor
+    }
+
+    /// Whether slots are lent.
+    pub fn is_lent(&self) -> bool {
+        self.floor > self.own
+    }
+
+    /// Nobody relies on slots of ours any more: calls `visit` for each that may have been given up
+    /// meanwhile, which are free again.
+    pub fn take_back(&mut self, mut visit: impl FnMut(SlotId)) {
+        for slot in self.own.0..self.floor.0 {
+            if self.users(SlotId(slot)) == 0 {
+                visit(SlotId(slot));
+            }
+        }
+        self.set_floor(self.own);
+    }
+
+    /// In the child, after [`Slots::lend`]: the table of a store that has the ancestors' slots
+    /// below the floor, and others of its own from there on, up to `slots_max`. Returns the first
+    /// of these.
+    pub fn inherit(&mut self, slots_max: SlotCount) -> SlotId {
+        self.own = self.floor;
+        self.slots_max = SlotCount(slots_max.0.max(self.floor.0));
+        self.set_floor(self.own);
+        self.own
+    }
+
+    fn set_floor(&mut self, floor: SlotId) {
+        self.floor = floor;
+        self.used_above = 0;
+        for number in 0..self.chunks.len() {
+            let within = self.within(number);
+            let chunk = &mut self.chunks[number];
+            let count = within.len();
+            chunk.free = chunk.users[within].iter().filter(|users| **users == 0).count();
+            self.used_above += (count - chunk.free) as u32;
+        }
+        self.first_free = 0;
+    }
+
+    /// The places of a chunk whose slots may be given out.
+    fn within(&self, number: usize) -> Range<usize> {
+        let place = |slot: u32| (slot as usize).saturating_sub(number * CHUNK_SLOTS);
+        place(self.floor.0).min(CHUNK_SLOTS)..place(self.slots_max.0).min(CHUNK_SLOTS)
     }
 
     /// The number of taken slots.
@@ -52,7 +129,7 @@ impl Slots {
 
     /// Whether all slots are taken.
     pub fn is_full(&self) -> bool {
-        self.used == self.slots_max
+        self.used_above == self.slots_max.0 - self.floor.0
     }
 
     /// The memory of counts and stamps.
@@ -74,22 +151,24 @@ impl Slots {
         if self.first_free == self.chunks.len() {
             self.add_chunk()?;
         }
+        let within = self.within(self.first_free);
         let chunk = &mut self.chunks[self.first_free];
-        let index = chunk.users.iter().position(|&users| users == 0)?;
+        let index = within.start + chunk.users[within].iter().position(|&users| users == 0)?;
         chunk.users[index] = users.get();
         chunk.stamps[index] = stamp;
         chunk.free -= 1;
         self.used.0 += 1;
+        self.used_above += 1;
         // The chunks together cover at most `slots_max` slots, and that is a u32.
         Some(SlotId((self.first_free * CHUNK_SLOTS + index) as u32))
     }
 
-    /// One user of `slot` leaves. Whether it was the last, so that the slot is free now.
+    /// One user of `slot` leaves. Whether the slot is free now.
     pub fn leave(&mut self, slot: SlotId) -> bool {
         self.leave_many(slot, NonZeroU16::MIN)
     }
 
-    /// `users` users of `slot` leave. Whether they were the last. More users than there are is a
+    /// `users` users of `slot` leave. Whether the slot is free now. More users than there are is a
     /// bug of the caller, and stops the program.
     pub fn leave_many(&mut self, slot: SlotId, users: NonZeroU16) -> bool {
         let number = slot.0 as usize / CHUNK_SLOTS;
@@ -97,10 +176,14 @@ impl Slots {
         let count = &mut chunk.users[slot.0 as usize % CHUNK_SLOTS];
         assert!(*count >= users.get(), "more users left a slot than took it");
         *count -= users.get();
-        let is_free = *count == 0;
+        if *count > 0 {
+            return false;
+        }
+        self.used.0 -= 1;
+        let is_free = slot >= self.floor;
         if is_free {
             chunk.free += 1;
-            self.used.0 -= 1;
+            self.used_above -= 1;
             self.first_free = self.first_free.min(number);
         }
         is_free
@@ -122,11 +205,10 @@ impl Slots {
 
     /// Adds the tables of the next slots. `None` without memory.
     fn add_chunk(&mut self) -> Option<()> {
-        let covered = self.chunks.len() * CHUNK_SLOTS;
-        let count = CHUNK_SLOTS.min(self.slots_max.0 as usize - covered);
-        let (users, stamps) = (zeros(count)?, zeros(count)?);
+        let (users, stamps) = (zeros(CHUNK_SLOTS)?, zeros(CHUNK_SLOTS)?);
         self.chunks.try_reserve(1).ok()?;
-        self.chunks.push(Chunk { users, stamps, free: count });
+        let free = self.within(self.chunks.len()).len();
+        self.chunks.push(Chunk { users, stamps, free });
         Some(())
     }
 }
@@ -154,26 +236,45 @@ mod tests {
         #[test]
         fn slots_do_as_a_map_does(
             slots_max in 1_u32..2500,
-            steps in prop::collection::vec((0_u8..5, any::<u16>(), 1_u16..5), 1..3000),
+            steps in prop::collection::vec((0_u8..50, any::<u16>(), 1_u16..5), 1..3000),
         ) {
+            let (mut slots_max, mut own, mut floor) = (slots_max, 0, 0);
             let mut slots = Slots::new(SlotCount(slots_max));
             let mut map = BTreeMap::<u32, (u16, u64)>::new();
             for (stamp, (verb, pick, users)) in (1_u64..).zip(steps) {
-                if verb < 4 {
-                    let lowest = (0..slots_max).find(|slot| !map.contains_key(slot));
+                if verb == 49 {
+                    let above = map.keys().next_back().map_or(0, |last| last + 1);
+                    floor = floor.max(above);
+                    prop_assert_eq!(slots.lend(), SlotId(floor));
+                } else if verb == 48 && pick % 2 == 0 {
+                    let mut freed = Vec::new();
+                    slots.take_back(|slot| freed.push(slot.0));
+                    let free: Vec<_> =
+                        (own..floor).filter(|slot| !map.contains_key(slot)).collect();
+                    prop_assert_eq!(freed, free);
+                    floor = own;
+                } else if verb == 48 && pick % 16 == 1 && map.keys().all(|slot| *slot < floor) {
+                    slots_max = floor + u32::from(pick) % 2000;
+                    own = floor;
+                    prop_assert_eq!(slots.inherit(SlotCount(slots_max)), SlotId(own));
+                } else if verb < 40 {
+                    let lowest = (floor..slots_max).find(|slot| !map.contains_key(slot));
                     let users = NonZeroU16::new(users).unwrap();
                     prop_assert_eq!(slots.take(users, stamp), lowest.map(SlotId));
                     lowest.map(|slot| map.insert(slot, (users.get(), stamp)));
                 } else if !map.is_empty() {
                     let nth = pick as usize % map.len();
                     let (&slot, &(users, stamp)) = map.iter().nth(nth).unwrap();
-                    prop_assert_eq!(slots.leave(SlotId(slot)), users == 1);
+                    let is_free = users == 1 && slot >= floor;
+                    prop_assert_eq!(slots.leave(SlotId(slot)), is_free);
                     prop_assert_eq!(slots.stamp(SlotId(slot)), stamp);
                     map.insert(slot, (users - 1, stamp));
                     map.retain(|_, (users, _)| *users > 0);
                 }
                 prop_assert_eq!(slots.used().0 as usize, map.len());
-                prop_assert_eq!(slots.is_full(), map.len() == slots_max as usize);
+                let above = map.keys().filter(|slot| **slot >= floor).count();
+                prop_assert_eq!(slots.is_full(), above == (slots_max - floor) as usize);
+                prop_assert_eq!(slots.is_lent(), floor > own);
             }
             for slot in 0..slots_max {
                 let found = map.get(&slot).copied();

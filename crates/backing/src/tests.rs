@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use coldpress_sys::file::SpillFile;
+use coldpress_sys::{AsFd, AsRawFd, raw};
 use proptest::prelude::*;
 use rustix::fs::{Mode, OFlags};
 
@@ -292,4 +293,37 @@ fn trimming_gives_the_disk_blocks_of_discarded_slots_back() {
     assert_eq!(backing.trim(SlotCount(9)), SlotCount(0));
     assert!(blocks() <= before - 4 * 128);
     assert_eq!(read(&mut backing, 70, SLOT_BYTES.0 - 1, 1), (vec![8], Ok(())));
+}
+
+#[test]
+fn an_heir_reads_its_ancestors_slots_and_writes_to_its_own_file() {
+    let file = || SpillFile::unnamed_in(c"/var/tmp").unwrap();
+    let fill = |backing: &mut dyn Backing, slot, byte| {
+        assert_eq!(write(backing, slot, &[byte; 100]), Ok(()));
+    };
+    let read = |backing: &mut dyn Backing, slot| {
+        let (bytes, result) = read(backing, slot, 50, 50);
+        result.map(|()| bytes[0])
+    };
+    let first = file();
+    let descriptor = first.as_fd().as_raw_fd();
+    let lent = SpillFile::lent_by(raw::thread_id(), descriptor).unwrap();
+    let mut parent = FileBacking::new(first, Bytes(4 * SLOT_BYTES.0));
+    assert!(parent.is_lent());
+    fill(&mut parent, 0, 1);
+    fill(&mut parent, 2, 3);
+    let ancestors = vec![Layer { file: lent, first: SlotId(0) }];
+    let own = Some((file(), Bytes(2 * SLOT_BYTES.0)));
+    let mut heir = FileBacking::of_heir(ancestors, SlotId(3), own);
+    assert_eq!(heir.slots_max(), SlotCount(5));
+    fill(&mut heir, 3, 4);
+    fill(&mut parent, 3, 9);
+    assert_eq!((read(&mut heir, 0), read(&mut heir, 2)), (Ok(1), Ok(3)));
+    assert_eq!((read(&mut heir, 3), read(&mut parent, 3)), (Ok(4), Ok(9)));
+    heir.discard(SlotId(2));
+    heir.discard(SlotId(3));
+    assert_eq!((heir.trim(SlotCount(9)), heir.is_lent()), (SlotCount(1), false));
+    assert_eq!(read(&mut parent, 2), Ok(3));
+    drop(heir);
+    assert!(!parent.is_lent());
 }
