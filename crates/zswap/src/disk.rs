@@ -14,11 +14,11 @@ use crate::Zswap;
 use crate::incoming::Incoming;
 use crate::outgoing::{BATCHES, Outgoing};
 use crate::room::NoMemory;
-use crate::seal::Sealer;
+use crate::seal::{Sealer, Sealers};
 
 /// What a store with a backing has.
 pub(crate) struct Disk {
-    pub(crate) sealer: Sealer,
+    pub(crate) sealers: Sealers,
     pub(crate) transfers: SleepLock<Transfers>,
 }
 
@@ -37,7 +37,7 @@ impl Disk {
         let slots = Slots::new(backing.slots_max());
         let (outgoing, incoming) = (Outgoing::new()?, Incoming::new()?);
         let transfers = SleepLock::new(Transfers { backing, slots, outgoing, incoming });
-        Ok(Self { sealer, transfers })
+        Ok(Self { sealers: Sealers::new(sealer), transfers })
     }
 }
 

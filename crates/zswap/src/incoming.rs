@@ -155,6 +155,11 @@ impl Incoming {
         }
     }
 
+    /// Whether the backing store has a buffer.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.reads.iter().any(|read| matches!(read, Read::UnderWay(_)))
+    }
+
     pub(crate) fn memory(&self) -> Bytes {
         Bytes(self.reads.len() * (BUFFER_BYTES + size_of::<Read>()))
     }

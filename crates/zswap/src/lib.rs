@@ -55,6 +55,7 @@ mod drain;
 mod entry;
 mod eras;
 mod error;
+mod heir;
 mod incoming;
 mod index;
 mod invalidate;
@@ -194,7 +195,7 @@ impl<P: Pool> Zswap<P> {
         let disk = self.disk.as_ref().map_or(Bytes(0), |disk| {
             let transfers = disk.transfers.lock();
             let under_way = transfers.outgoing.memory() + transfers.incoming.memory();
-            under_way + transfers.slots.memory() + disk.sealer.memory()
+            under_way + transfers.slots.memory() + disk.sealers.memory()
         });
         let work = self.contexts.memory() + self.tiers.lock().memory();
         tables + disk + work + self.pool.stats().metadata + Bytes(size_of::<Self>())

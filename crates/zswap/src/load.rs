@@ -138,7 +138,7 @@ impl<P: Pool> Zswap<P> {
         work: &mut Option<WorkGuard<'_>>,
         page: &mut Page,
     ) -> Found {
-        let Some(Disk { sealer, transfers }) = &self.disk else {
+        let Some(Disk { sealers, transfers }) = &self.disk else {
             return Found::Here(Err(LoadError::Corrupt));
         };
         let mut transfers_guard = transfers.lock();
@@ -160,6 +160,7 @@ impl<P: Pool> Zswap<P> {
         drop(transfers_guard);
         let Some(mut arrived) = arrived else { return Found::Coming };
         let result = arrived.result.map_err(LoadError::Backing).and_then(|()| {
+            let sealer = sealers.of(slot).ok_or(LoadError::Corrupt)?;
             let opened = sealer.open(position, &mut arrived.buffer[..length.0]);
             let bytes = opened.map_err(|Broken| LoadError::Corrupt)?;
             decode(work.as_mut().map(WorkGuard::get), bytes, checksum, coding, page)

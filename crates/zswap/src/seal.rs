@@ -14,13 +14,18 @@
 //!    its objects different offsets.
 //! 2. There is a [`Sealer`] only where the cipher has given the right answers here.
 
+use alloc::vec::Vec;
+
 use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use coldpress_backing::SlotId;
 use coldpress_sys::secret::{Secret, fill_random};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError};
+
+use crate::room::{self, NoMemory};
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
@@ -139,6 +144,48 @@ impl Sealer {
     /// The memory of the expanded key.
     pub(crate) fn memory(&self) -> Bytes {
         self.cipher.memory()
+    }
+}
+
+/// The sealers of a store and, after `fork`, of its ancestors.
+///
+/// Invariant: an ancestor's opens and never seals, as its next numbers are used elsewhere too.
+#[derive(Debug, Default)]
+pub(crate) struct Sealers {
+    /// Each with the first slot it has sealed, the lowest first.
+    ancestors: Vec<(SlotId, Sealer)>,
+    own: Option<(SlotId, Sealer)>,
+}
+
+impl Sealers {
+    /// `sealer` seals all slots.
+    pub(crate) fn new(sealer: Sealer) -> Self {
+        Self { ancestors: Vec::new(), own: Some((SlotId(0), sealer)) }
+    }
+
+    /// In a child: what was sealed is the ancestors', and `own` seals the slots from `first` on.
+    pub(crate) fn inherit(&mut self, first: SlotId, own: Option<Sealer>) -> Result<(), NoMemory> {
+        room::reserve_one(&mut self.ancestors)?;
+        self.ancestors.extend(self.own.take().filter(|(from, _)| *from < first));
+        self.own = own.map(|sealer| (first, sealer));
+        Ok(())
+    }
+
+    /// Who seals.
+    pub(crate) fn own(&self) -> Option<&Sealer> {
+        self.own.as_ref().map(|(_, sealer)| sealer)
+    }
+
+    /// Who has sealed `slot`.
+    pub(crate) fn of(&self, slot: SlotId) -> Option<&Sealer> {
+        let mut all = self.own.iter().chain(self.ancestors.iter().rev());
+        all.find(|(first, _)| *first <= slot).map(|(_, sealer)| sealer)
+    }
+
+    /// The memory of the expanded keys.
+    pub(crate) fn memory(&self) -> Bytes {
+        let all = self.own.iter().chain(&self.ancestors);
+        all.fold(Bytes(0), |sum, (_, sealer)| sum + sealer.memory())
     }
 }
 

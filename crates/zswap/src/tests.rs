@@ -6,6 +6,7 @@ mod check;
 mod counters;
 mod drain;
 mod failures;
+mod heirs;
 mod knobs;
 mod oracle;
 mod sealing;

@@ -29,7 +29,7 @@ use crate::error::Warning;
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::lru::Heads;
 use crate::outgoing::{MEMBERS_MAX, Member};
-use crate::seal::{Position, sealed_length};
+use crate::seal::{Position, Sealer, sealed_length};
 use crate::{HELD, Zswap};
 
 /// A pool may be above its limit by this part of it while batches are on their way: that is what
@@ -159,8 +159,9 @@ impl<P: Pool> Zswap<P> {
         let disk = self.disk.as_ref()?;
         let mut heads = self.heads(|tables| tables.lru.oldest_era(&tables.entries));
         heads.oldest(self.era())?;
-        let (begun, mut buffer) = self.take_batch(disk)?;
-        let length = self.gather(disk, begun, &mut buffer, &mut heads);
+        let sealer = disk.sealers.own()?;
+        let (begun, mut buffer) = self.take_batch(disk, sealer)?;
+        let length = self.gather((disk, sealer), begun, &mut buffer, &mut heads);
         let transfers = &mut *disk.transfers.lock();
         let count = transfers.outgoing.batch(begun.place).members.len();
         let users = u16::try_from(count).ok().and_then(NonZeroU16::new);
@@ -188,7 +189,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Takes the buffer of a new batch, if one may be written back, and what it may take of this
     /// period's bytes.
-    fn take_batch(&self, disk: &Disk) -> Option<(Begun, Box<[u8]>)> {
+    fn take_batch(&self, disk: &Disk, sealer: &Sealer) -> Option<(Begun, Box<[u8]>)> {
         let counted = self.counted();
         let transfers = &mut *disk.transfers.lock();
         let limits = &mut *self.limits.lock();
@@ -214,7 +215,7 @@ impl<P: Pool> Zswap<P> {
             self.warnings.lock().raise(Warning::BackingFull);
             return None;
         }
-        let number = disk.sealer.next_batch();
+        let number = sealer.next_batch();
         let (place, buffer) = transfers.outgoing.take(number)?;
         limits.spend_writeback(SLOT_BYTES);
         Some((Begun { place, number }, buffer))
@@ -222,7 +223,13 @@ impl<P: Pool> Zswap<P> {
 
     /// Seals the oldest objects into the buffer, as many as fit, and makes their pages leave: the
     /// bytes they take. `heads` are the eras of the oldest.
-    fn gather(&self, disk: &Disk, begun: Begun, buffer: &mut [u8], heads: &mut Heads) -> Bytes {
+    fn gather(
+        &self,
+        (disk, sealer): (&Disk, &Sealer),
+        begun: Begun,
+        buffer: &mut [u8],
+        heads: &mut Heads,
+    ) -> Bytes {
         let (mut count, mut filled) = (0, 0);
         // One for each page, or a few pages that are loaded all the time would keep us here.
         let mut chances = self.pool.stats().objects;
@@ -268,7 +275,7 @@ impl<P: Pool> Zswap<P> {
             let sealed = &mut buffer[filled..end];
             let seal = |bytes: &[u8]| {
                 drop(guard);
-                disk.sealer.seal(position, bytes, sealed);
+                sealer.seal(position, bytes, sealed);
             };
             self.pool.read(handle, seal).expect(HELD);
             self.counted().note_flushed_age(self.eras.class(era));

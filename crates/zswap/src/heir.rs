@@ -1,0 +1,80 @@
+//! A store over `fork`: in the child its memory is a copy, and what is on disk is still read from
+//! the parent's file, while its own file, key and counts are new.
+//!
+//! The slots that were taken before the fork are lent to the child, and to the child's children:
+//! the parent drops pages of them, but gives none of these slots out again, nor back to the disk,
+//! until nobody can read them but itself. They stay sealed with the parent's key, of which the
+//! child has a copy to open them with.
+
+use alloc::boxed::Box;
+use core::mem;
+
+use coldpress_backing::{Backing, MemoryBacking, SlotCount, SlotId};
+use coldpress_sys::sync::SpinLock;
+
+use crate::disk::Disk;
+use crate::error::NewError;
+use crate::pool::Pool;
+use crate::seal::Sealer;
+use crate::stats::Counted;
+use crate::{Warnings, Zswap};
+
+impl<P: Pool> Zswap<P> {
+    /// Before a `fork`: waits until nothing is on its way to the disk or from it, and lends all
+    /// slots that are taken. Returns the first slot that is not lent; 0 when nothing is on disk.
+    /// Nobody else may use the store, from here on to the fork.
+    pub fn lend(&self) -> SlotId {
+        let Some(disk) = &self.disk else { return SlotId(0) };
+        self.finish_writes();
+        let transfers = &mut *disk.transfers.lock();
+        while transfers.incoming.is_under_way() {
+            transfers.backing.wait();
+            self.take_in(transfers);
+        }
+        transfers.slots.lend()
+    }
+
+    /// Takes slots back that are lent, if nobody can read them any more.
+    pub fn take_back_lent(&self) {
+        let Some(disk) = &self.disk else { return };
+        let transfers = &mut *disk.transfers.lock();
+        if transfers.slots.is_lent() && !transfers.backing.is_lent() {
+            let backing = &mut transfers.backing;
+            transfers.slots.take_back(|slot| backing.discard(slot));
+        }
+    }
+
+    /// In the child, makes the copy of a store that has lent its slots one of its own, with nothing
+    /// counted. `backing`, if there is one, reads the slots that are lent from where they are; new
+    /// ones are sealed by `sealer`, or never written without. The former backing store is the
+    /// parent's, and is neither used nor closed. On an error there is none.
+    pub fn become_own(
+        &mut self,
+        backing: Option<Box<dyn Backing>>,
+        sealer: Option<Sealer>,
+    ) -> Result<(), NewError> {
+        for shard in &mut self.shards {
+            shard.counted = Counted::default();
+        }
+        self.warnings = SpinLock::new(Warnings::default());
+        let old = self.disk.take();
+        let lent = old.map(|mut disk| {
+            let transfers = disk.transfers.get_mut();
+            let nowhere = Box::new(MemoryBacking::new(SlotCount(0)));
+            mem::forget(mem::replace(&mut transfers.backing, nowhere));
+            disk
+        });
+        self.disk = match (lent, backing, sealer) {
+            (Some(mut disk), Some(backing), sealer) => {
+                let transfers = disk.transfers.get_mut();
+                let first = transfers.slots.inherit(backing.slots_max());
+                transfers.backing = backing;
+                disk.sealers.inherit(first, sealer)?;
+                Some(disk)
+            }
+            (None, Some(backing), Some(sealer)) => Some(Disk::new(backing, sealer)?),
+            (_, None, _) | (None, Some(_), None) => None,
+        };
+        Ok(())
+    }
+}
