@@ -56,6 +56,11 @@ impl Away {
             kept: Kept::new(slots_max),
         }
     }
+
+    /// Pages have been read from disk that nobody asks for any more.
+    pub(crate) fn expect(&mut self, pages: impl Iterator<Item = PageNumber>) {
+        self.ahead.extend(pages);
+    }
 }
 
 /// What became of a page that was to be fetched.

@@ -1,7 +1,8 @@
 //! The budget: how much this process holds, how much it may, and how fast memory grows that nobody
 //! told us of.
 //!
-//! `used` is the kernel's own figure (RssAnon), read now and then, plus what we did since.
+//! `used` is the kernel's own figure (RssAnon), read now and then, plus what we did since; what is
+//! shared with relatives since a fork counts in part (`sharing`).
 //! Everything counts in it: managed and unmanaged memory, limbo, the pool, our tables. What grew
 //! without us (fresh mappings, stacks) is watched as *native growth*: room for three times the
 //! fastest growth lately is kept free, so that the budget holds between two readings.
@@ -15,6 +16,7 @@ use coldpress_sys::proc::ResidentGauge;
 use coldpress_sys::{Bytes, PageCount, SysResult};
 
 use crate::ledger::{Ledger, Terms};
+use crate::sharing::{Now, Sharing};
 
 /// The reserve is a 24th of the budget, within these bounds, plus room for native growth: the first
 /// burst of it, by libc's own mappings, comes before any was seen.
@@ -33,6 +35,9 @@ const MANAGE_AT_PERCENT: usize = 70;
 /// Management begins at least this much below the budget, whatever the share: at 3 GB/s of first
 /// touches it is 11 ms, time for a reading, the set-up and the first eviction.
 const MANAGE_ROOM: PageCount = Bytes::mib(32).pages_down();
+/// A budget that has become smaller is approached by this much at a reading, so that a fault waits
+/// for less than a millisecond of reclaim: 250 MiB/s.
+const LOWERED_BY: PageCount = PageCount(64);
 /// A process's share of the budget is at least this, or an eighth of a small budget: whoever comes
 /// when others hold everything needs a pool to begin with.
 const SHARE_MIN: PageCount = Bytes::mib(4).pages_down();
@@ -43,11 +48,14 @@ pub struct Budget {
     total: PageCount,
     seat: usize,
     used: PageCount,
+    /// Resident pages that relatives are charged with.
+    credit: PageCount,
     others: PageCount,
     /// Largest native growth between two readings; fades.
     growth: PageCount,
     /// Native growth since the last discovery of mappings.
     undiscovered: PageCount,
+    sharing: Sharing,
 }
 
 impl Budget {
@@ -59,23 +67,48 @@ impl Budget {
             total: terms.budget,
             seat,
             used: zero,
+            credit: zero,
             others: zero,
             growth: zero,
             undiscovered: zero,
+            sharing: Sharing::default(),
         }
     }
 
-    /// Reads what is really used, by this process and the others, and publishes it.
-    pub fn read(&mut self, ledger: &Ledger) -> SysResult<()> {
-        let now = self.gauge.anonymous()?;
-        let grown = now.saturating_sub(self.used);
-        let shrunk = self.used.saturating_sub(now);
-        // Fades by a 64th a reading: to a tenth in some 150 ms.
-        self.growth = grown.max(PageCount(self.growth.0 - self.growth.0.div_ceil(64)));
-        self.undiscovered = (self.undiscovered + grown).saturating_sub(shrunk);
-        self.used = now;
+    /// This process has forked, or comes from a fork: what it shares counts once.
+    pub fn begin_sharing(&mut self) {
+        self.sharing.begin();
+    }
+
+    /// In a child: goes on from what `parent` had when it forked.
+    pub fn inherit(&mut self, parent: &mut Self) {
+        (self.total, self.used, self.credit) = (parent.total, parent.used, parent.credit);
+        self.sharing = core::mem::take(&mut parent.sharing).go_on_in_child();
+    }
+
+    /// Whether relatives may share much of what is used.
+    pub fn shares_much(&self) -> bool {
+        self.sharing.is_much()
+    }
+
+    /// Reads what is really used, by this process and the others, and publishes it. `served` is the
+    /// number of faults that we have served so far.
+    pub fn read(&mut self, ledger: &Ledger, served: u64) -> SysResult<()> {
+        let resident = self.gauge.anonymous()?;
         self.others = ledger.used_by_others(self.seat);
-        ledger.seats[self.seat].publish(now);
+        let credit = self.sharing.credit(Now { resident, others: self.others, served })?;
+        // What changes by asking the kernel is no growth; what the program writes to is.
+        let expected = self.used + self.credit;
+        let grown = resident.saturating_sub(expected);
+        let shrunk = expected.saturating_sub(resident);
+        let taken = grown + self.sharing.take_broken();
+        // Fades by a 64th a reading: to a tenth in some 150 ms.
+        self.growth = taken.max(PageCount(self.growth.0 - self.growth.0.div_ceil(64)));
+        self.undiscovered = (self.undiscovered + grown).saturating_sub(shrunk);
+        self.credit = credit;
+        self.used = resident.saturating_sub(credit);
+        self.total = approach(self.total, ledger.budget(), self.used_by_all());
+        ledger.seats[self.seat].publish(self.used);
         ledger.note_peak();
         Ok(())
     }
@@ -162,6 +195,12 @@ pub fn band(total: PageCount) -> PageCount {
     BAND.min(PageCount(total.0 / 32))
 }
 
+/// The next budget on the way from `total` to `wanted`, of which `used` is in use: a larger one
+/// holds at once, and what nobody uses of `total` goes at once.
+fn approach(total: PageCount, wanted: PageCount, used: PageCount) -> PageCount {
+    total.min(used + RESERVE_MAX + BAND).saturating_sub(LOWERED_BY).max(wanted)
+}
+
 /// What `others` leave of a budget of `total`, but never less than a newcomer needs.
 fn share_of(total: PageCount, others: PageCount) -> PageCount {
     total.saturating_sub(others).max(SHARE_MIN.min(PageCount(total.0 / 8)))
@@ -181,6 +220,20 @@ mod tests {
         assert_eq!((share(100_000, 0), share(100_000, 30_000)), (100_000, 70_000));
         assert_eq!((share(100_000, 99_000), share(100_000, 200_000)), (1024, 1024));
         assert_eq!(share(4096, 4096), 512);
+    }
+
+    /// The risk: faults that wait until all of what is too much has gone; or a budget that is never
+    /// reached.
+    #[test]
+    fn a_smaller_budget_comes_little_by_little_and_a_larger_one_at_once() {
+        let next =
+            |total, wanted, used| approach(PageCount(total), PageCount(wanted), PageCount(used)).0;
+        assert_eq!(next(100_000, 100_000, 99_000), 100_000);
+        assert_eq!(next(100_000, 300_000, 99_000), 300_000);
+        assert_eq!(next(100_000, 50_000, 99_000), 99_936);
+        assert_eq!(next(50_010, 50_000, 49_000), 50_000);
+        let unused = next(100_000, 20_000, 30_000);
+        assert!((30_000..40_000).contains(&unused), "{unused}");
     }
 
     proptest! {

@@ -37,7 +37,7 @@ impl Manager {
     }
 
     /// Nothing of the range is wanted any more, wherever it is.
-    fn forget(&mut self, range: Range<usize>) {
+    pub(crate) fn forget(&mut self, range: Range<usize>) {
         let pages = PageNumber::of(range.start)..PageNumber::of(range.end - 1).plus(1);
         let (mut any_stored, mut in_limbo) = (false, PageCount(0));
         self.pages.forget(pages.clone(), |state| match state {

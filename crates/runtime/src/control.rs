@@ -1,7 +1,16 @@
 //! What the program's threads and the service thread say to each other inside one process.
 //!
-//! Before `fork` nothing may be out of the program's memory, because the child's copy of a missing
-//! page is zero. So a forking thread takes a *hold* and waits until the service thread is *quiet*:
+//! The child of a `fork` has only the forking thread, and where a page is out of the program, its
+//! copy of it is zero. There are two ways to fork:
+//!
+//! - *Frozen*: the service thread sleeps at a place where its state is whole. The child inherits
+//!   that state, and a service thread of its own takes it over before anything else happens in it
+//!   (`heir`). The forker asks, the service thread grants or refuses and sleeps until the forker
+//!   lets it go.
+//! - *Held*: everything is brought back first, so that the child needs nothing. That is for forks
+//!   that cannot be caught in the middle, and where freezing was refused.
+//!
+//! For the second a forking thread takes a *hold* and waits until the service thread is *quiet*:
 //! everything brought back, nothing taken out until the last hold is gone. The proof that no
 //! eviction slips through: the forker raises `holds`, then reads `stage`; the service thread sets
 //! `stage` to managing, then reads `holds`. All four are sequentially consistent, so at least one
@@ -13,12 +22,17 @@
 //! it is read. Each page but the first belongs to a *hint*: a range that a thread has just mapped,
 //! and waits to see registered before it goes on to touch it faster than anybody could look.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+mod freeze;
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use coldpress_sys::map::Span;
-use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, futex, raw};
+use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu, futex, raw};
 
 use crate::stay::Stay;
+pub use freeze::{FILES_MAX, Needs, TOUCHED};
+use freeze::{FORK_NONE, NO_FILE};
 
 /// How far the service thread has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +68,18 @@ const HINT_DONE: u32 = 2;
 
 /// The words shared between the program's threads and the service thread.
 pub struct Control {
+    /// What became of the wish to freeze; of one forker at a time (`preload::fork`).
+    fork: AtomicU32,
+    /// The forker's needs.
+    fork_stack: AtomicUsize,
+    fork_touched: [AtomicUsize; TOUCHED],
+    /// What the service thread leaves to its heir in a child.
+    legacy: AtomicPtr<c_void>,
+    /// Descriptors of the files that a child inherits: of the service thread while it is frozen,
+    /// of the forker in the child.
+    files: [AtomicI32; FILES_MAX],
+    /// 1 while the service thread of a child has not taken over yet.
+    inheriting: AtomicU32,
     /// Threads that want everything in place.
     holds: AtomicU32,
     /// 1 while everything is in place and stays there.
@@ -77,6 +103,12 @@ impl Control {
     /// Words at rest.
     pub const fn new() -> Self {
         Self {
+            fork: AtomicU32::new(FORK_NONE),
+            fork_stack: AtomicUsize::new(0),
+            fork_touched: [const { AtomicUsize::new(0) }; TOUCHED],
+            legacy: AtomicPtr::new(core::ptr::null_mut()),
+            files: [const { AtomicI32::new(NO_FILE) }; FILES_MAX],
+            inheriting: AtomicU32::new(0),
             holds: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
             stop: AtomicU32::new(0),
@@ -95,13 +127,19 @@ impl Control {
         }
     }
 
-    /// Back to rest. For the child of `fork`, which has one thread and no service thread.
-    pub fn reset(&self) {
+    /// Back to rest. For the child of `fork`, which has one thread and no service thread. It keeps
+    /// the bell if it `inherits` memory of ours.
+    pub fn reset(&self, inherits: bool) {
         for word in [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive, &self.owner] {
             // Relaxed: there is no other thread.
             word.store(0, Ordering::Relaxed);
         }
-        self.bell.store(0, Ordering::Relaxed);
+        // Relaxed, here and below: as above.
+        self.fork.store(FORK_NONE, Ordering::Relaxed);
+        self.inheriting.store(u32::from(inherits), Ordering::Relaxed);
+        if !inherits {
+            self.bell.store(0, Ordering::Relaxed);
+        }
         for hint in &self.hints {
             // Relaxed: there is no other thread.
             hint.state.store(HINT_FREE, Ordering::Relaxed);
@@ -166,8 +204,13 @@ impl Control {
             if id == 0 {
                 break;
             }
-            self.ring(0);
-            futex::wait(&self.alive, id, Some(LOOK_AGAIN_NS));
+            if self.is_managing() {
+                self.ring(0);
+                futex::wait(&self.alive, id, Some(LOOK_AGAIN_NS));
+            } else {
+                // It may sleep until this process runs.
+                cpu::yield_now();
+            }
         }
         // SeqCst pairs with `is_stopped` of the next service thread.
         self.stop.store(0, Ordering::SeqCst);

@@ -71,7 +71,7 @@ impl Manager {
     fn serve_fault(&mut self, fault: Fault, window: Window) {
         // Before the wake-up, which moves who may be moved. A forker may wait to be followed by a
         // child.
-        if !self.control.is_held() {
+        if !self.control.is_held() && !self.control.is_forking() {
             self.placement.attend(fault.thread, self.time.now_ns());
         }
         if !self.try_bring_in(fault.page, window) {

@@ -17,7 +17,8 @@
 //! Invariants:
 //! 1. For each fingerprint, zswap has bytes of that fingerprint under the page's key. So a copy
 //!    that outlives its page does no harm: whoever comes to the address is compared with it, and
-//!    128 bits are equal by chance once in 2^128 comparisons. Each process has a seed of its own.
+//!    128 bits are equal by chance once in 2^128 comparisons. Each program has a seed of its own,
+//!    and so have all its heirs.
 //! 2. A page has one copy at most.
 
 use alloc::collections::BTreeMap;

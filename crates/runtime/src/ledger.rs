@@ -1,10 +1,10 @@
 //! The ledger: one page range shared by the launcher and every managed process of a run.
 //!
-//! The launcher writes the terms once, before the first process joins, and the knobs whenever the
-//! user turns one. Each process owns one seat with its tally and is the only writer of their
-//! numbers; everybody reads all seats, so the budget is one although nobody holds a lock. A seat is
-//! given out and taken back by the launcher alone. Tallies lie apart, so that reading all seats
-//! touches 32 KiB and no page of a tally that nobody has.
+//! The launcher writes the terms once, before the first process joins, but the budget whenever it
+//! becomes another, and the knobs whenever the user turns one. Each process owns one seat with its
+//! tally and is the only writer of their numbers; everybody reads all seats, so the budget is one
+//! although nobody holds a lock. A seat is given out and taken back by the launcher alone. Tallies
+//! lie apart, so that reading all seats touches 32 KiB and no page of a tally that nobody has.
 //!
 //! All numbers are plain counters: a reader may see one a moment old, never a torn one, so every
 //! access is Relaxed but for `Seat::process`, which publishes a seat, and the generation of the
@@ -22,7 +22,7 @@ use crate::tally::Tally;
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 8;
+pub const LEDGER_VERSION: u32 = 9;
 
 /// The terms of a run and the seats of its processes.
 #[repr(C)]
@@ -47,7 +47,7 @@ pub struct Ledger {
 /// What the launcher decides and every process obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// All memory the tree may hold.
+    /// All memory the tree may hold; the launcher may change it later.
     pub budget: PageCount,
     /// Most bytes on disk; 0 when there is no disk.
     pub spill_max: Bytes,
@@ -80,7 +80,7 @@ impl Ledger {
     /// Writes the terms into a fresh ledger.
     fn set_terms(&self, terms: Terms) {
         self.verbose.store(u32::from(terms.verbose), Ordering::Relaxed);
-        self.budget_pages.store(terms.budget.0 as u64, Ordering::Relaxed);
+        self.set_budget(terms.budget);
         self.spill_bytes_max.store(terms.spill_max.0 as u64, Ordering::Relaxed);
         // Release pairs with the Acquire in `terms`.
         self.version.store(LEDGER_VERSION, Ordering::Release);
@@ -93,10 +93,22 @@ impl Ledger {
             return None;
         }
         Some(Terms {
-            budget: PageCount(self.budget_pages.load(Ordering::Relaxed) as usize),
+            budget: self.budget(),
             spill_max: Bytes(self.spill_bytes_max.load(Ordering::Relaxed) as usize),
             verbose: self.verbose.load(Ordering::Relaxed) != 0,
         })
+    }
+
+    /// All memory the tree may hold from now on. For the launcher.
+    pub fn set_budget(&self, budget: PageCount) {
+        // Relaxed: it stands for itself.
+        self.budget_pages.store(budget.0 as u64, Ordering::Relaxed);
+    }
+
+    /// All memory the tree may hold.
+    pub fn budget(&self) -> PageCount {
+        // Relaxed: as above.
+        PageCount(self.budget_pages.load(Ordering::Relaxed) as usize)
     }
 
     /// Writes the knobs. For the launcher.
@@ -237,6 +249,8 @@ mod tests {
         first.set_knobs(&knobs);
         assert_eq!(second.knobs(), knobs);
         assert_ne!(second.generation(), generation);
+        first.set_budget(PageCount(50_000));
+        assert_eq!(second.budget(), PageCount(50_000));
         let empty = shared::create(c"empty", Bytes(size_of::<Ledger>())).unwrap();
         // SAFETY: zeroed memory is an empty ledger, which is made of atomics.
         let empty: Shared<Ledger> = unsafe { Shared::map(empty.as_fd()).unwrap() };

@@ -42,10 +42,16 @@ impl Limbo {
             span.guard(Bytes((chunk + 1) * stride - PAGE_BYTES), Bytes(PAGE_BYTES))?;
         }
         let limbo = Self { span, ring };
-        for chunk in 0..chunks {
-            uffd.register(limbo.chunk_address(chunk), limbo.chunk_bytes(), Mode::WriteProtect)?;
-        }
+        limbo.register(uffd)?;
         Ok(limbo)
+    }
+
+    /// Registers its memory with `uffd`.
+    pub fn register(&self, uffd: &Userfaultfd) -> SysResult<()> {
+        for chunk in 0..self.ring.chunks() {
+            uffd.register(self.chunk_address(chunk), self.chunk_bytes(), Mode::WriteProtect)?;
+        }
+        Ok(())
     }
 
     /// The order of its slots.

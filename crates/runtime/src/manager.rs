@@ -15,7 +15,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use coldpress_backing::{Backing, FileBacking, SlotCount};
+use coldpress_backing::{Backing, FileBacking, SlotCount, SlotId};
 use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::pools::Switch;
 use coldpress_sys::file::SpillFile;
@@ -23,8 +23,10 @@ use coldpress_sys::map::Span;
 use coldpress_sys::proc::Pagemap;
 use coldpress_sys::uffd::{FEATURES_NEEDED, Message, Mode, Userfaultfd};
 use coldpress_sys::wait::Waiter;
-use coldpress_sys::{AsFd, Bytes, OwnedFd, PAGE_BYTES, PageCount, SysError, SysResult, cpu, raw};
-use coldpress_zswap::seal::Sealer;
+use coldpress_sys::{
+    AsFd, AsRawFd, Bytes, OwnedFd, PAGE_BYTES, PageCount, SysError, SysResult, cpu, raw,
+};
+use coldpress_zswap::seal::{SealError, Sealer};
 use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 
 use crate::ageing::Rest;
@@ -121,6 +123,10 @@ pub struct Manager {
     pub(crate) maps_buffer: Vec<u8>,
     pub(crate) own: Vec<Range<usize>>,
     pub(crate) recording: Option<Recording>,
+    /// The files that stored pages may lie in, each with its first slot.
+    pub(crate) files: Vec<(i32, SlotId)>,
+    /// Blocks that an ancestor of this process had given back before the fork.
+    pub(crate) blocks_returned_before: u64,
 }
 
 /// Nothing can be reclaimed.
@@ -130,6 +136,8 @@ pub(crate) struct Stuck {
     pub(crate) until_ns: u64,
     /// Whether it was so since what cannot be moved was last looked at.
     pub(crate) since_look: bool,
+    /// Whether pages that relatives share are taken too.
+    pub(crate) takes_shared: bool,
 }
 
 /// What the user has been told once.
@@ -169,8 +177,8 @@ impl Manager {
         let Joined { link, ledger, seat, terms, spill, device, is_recorded } = joined;
         // Before the first of our own allocations, so that it tells of every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
-        let limbo_target = limbo::target(terms.budget);
-        let tuning = Tuning::begin(&ledger, budget.share(), time.now_ns());
+        let files = spill.iter().map(|file| (file.as_raw_fd(), SlotId(0))).collect();
+        let tuning = Tuning::begin(&ledger, &budget, time.now_ns());
         let tools = Tools::open(&link, &terms, &tuning, frames, control, spill, device)
             // The launcher keeps it until the process is gone: without it, memory that is being
             // taken down would read as zeros to a system call that is still under way.
@@ -184,7 +192,7 @@ impl Manager {
             regions: Regions::default(),
             limbo,
             limbo_pages: PageCount(0),
-            limbo_target,
+            limbo_target: limbo::target(tuning.budget),
             zswap,
             frames,
             heap_bytes,
@@ -216,6 +224,8 @@ impl Manager {
             maps_buffer: alloc::vec![0; MAPS_BUFFER.0],
             own: own.to_vec(),
             recording,
+            files,
+            blocks_returned_before: 0,
             time,
             stall_ticks: 0,
             arrivals: 0,
@@ -227,12 +237,14 @@ impl Manager {
         });
         manager.own_held = manager.own_memory();
         manager.ledger.seats[manager.seat].set_managing();
-        let (pool, codec) = (manager.zswap.pool().current().kind(), manager.zswap.knobs().codec);
-        manager.link.tell(format_args!(
-            "process {} is managed: pool {pool}, codec {codec}",
-            raw::process_id(),
-        ));
+        manager.tell_managed();
         Ok(manager)
+    }
+
+    fn tell_managed(&self) {
+        let (pool, codec) = (self.zswap.pool().current().kind(), self.zswap.knobs().codec);
+        let process = raw::process_id();
+        self.link.tell(format_args!("process {process} is managed: pool {pool}, codec {codec}"));
     }
 
     /// The name under which zswap keeps a page.
@@ -306,8 +318,11 @@ impl Manager {
         self.time.adjust();
         self.drop_served();
         self.own_held = self.own_memory();
-        if let Err(error) = self.budget.read(&self.ledger) {
+        if let Err(error) = self.budget.read(&self.ledger, self.tally().get(Counter::Faults)) {
             self.die(format_args!("resident memory cannot be read: {error}"));
+        }
+        if self.budget.used() < self.budget.soft() {
+            self.stuck.takes_shared = false;
         }
         let stats = self.zswap.stats();
         self.look_at_kept(SlotCount(stats.slots_used), stats.pool_pages);
@@ -327,11 +342,16 @@ impl Manager {
             counters.loaded_same_filled + counters.loaded_from_pool + counters.loaded_from_backing;
         tally.set(Counter::PagesLoaded, loaded);
         tally.set(Counter::Migrations, self.placement.migrations());
-        let frames = self.frames.stats();
-        tally.set(Counter::HugeBlocksAvailable, frames.huge_blocks_available() as u64);
-        let returned: u64 = frames.zones.iter().map(|zone| zone.blocks_returned).sum();
+        let huge_blocks = self.frames.stats().huge_blocks_available();
+        tally.set(Counter::HugeBlocksAvailable, huge_blocks as u64);
+        let returned = self.blocks_returned() - self.blocks_returned_before;
         tally.set(Counter::BlocksReturned, returned);
         tally.set(Counter::StallNs, self.time.span_ns(self.stall_ticks));
+    }
+
+    /// Blocks given back to the system, by ancestors too.
+    pub(crate) fn blocks_returned(&self) -> u64 {
+        self.frames.stats().zones.iter().map(|zone| zone.blocks_returned).sum()
     }
 
     /// Counts what our own memory grew by since it was last counted.
@@ -374,12 +394,12 @@ impl Tools {
         device: Option<OwnedFd>,
     ) -> SysResult<Self> {
         let uffd = open_uffd(device.as_ref())?;
-        let limbo = Limbo::new(&uffd, limbo::target(terms.budget))?;
+        let limbo = Limbo::new(&uffd, limbo::target(tuning.budget))?;
         let zeros = Span::reserve(ZEROS.bytes(), Bytes(PAGE_BYTES))?;
         zeros.forbid_huge_pages();
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         let disk = spill.and_then(|file| open_disk(link, terms, file));
-        let mut zswap = open_zswap(terms, tuning, frames, disk)?;
+        let mut zswap = open_zswap(tuning, frames, disk)?;
         let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
         if let Some(signal) = zswap.signal() {
             waiter.also_wake_by(signal)?;
@@ -388,7 +408,7 @@ impl Tools {
     }
 }
 
-fn open_uffd(device: Option<&OwnedFd>) -> SysResult<Userfaultfd> {
+pub(crate) fn open_uffd(device: Option<&OwnedFd>) -> SysResult<Userfaultfd> {
     let uffd = match device {
         Some(device) => Userfaultfd::from_device(device.as_fd())?,
         None => Userfaultfd::from_syscall(false)?,
@@ -397,37 +417,39 @@ fn open_uffd(device: Option<&OwnedFd>) -> SysResult<Userfaultfd> {
     Ok(uffd)
 }
 
+/// There was none for the store.
+pub(crate) const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
+
 /// Where the coldest pages go, and what seals them.
 type Disk = (Box<dyn Backing>, Sealer);
 
-/// Slots in `file`, with a key of this process's own. What cannot be encrypted is not written: then
-/// the user is told, and there is no disk.
+/// Slots in `file`, with a key of this process's own.
 fn open_disk(link: &Link, terms: &Terms, file: OwnedFd) -> Option<Disk> {
+    let sealer = open_sealer(link, terms)?;
+    let file = SpillFile::from_fd(file);
+    Some((Box::new(FileBacking::new(file, terms.spill_max)), sealer))
+}
+
+/// A new key, where anything may be written to disk. What cannot be encrypted is not written: then
+/// the user is told, and there is none.
+pub(crate) fn open_sealer(link: &Link, terms: &Terms) -> Option<Sealer> {
     if terms.spill_max == Bytes(0) {
         return None;
     }
-    match Sealer::random() {
-        Ok(sealer) => {
-            let file = SpillFile::from_fd(file);
-            Some((Box::new(FileBacking::new(file, terms.spill_max)), sealer))
-        }
-        Err(error) => {
-            link.warn(format_args!(
-                "process {} writes nothing to the disk, as it cannot encrypt: {error}",
-                raw::process_id()
-            ));
-            None
-        }
-    }
+    let tell = |error: &SealError| {
+        link.warn(format_args!(
+            "process {} writes nothing to the disk, as it cannot encrypt: {error}",
+            raw::process_id()
+        ));
+    };
+    Sealer::random().inspect_err(tell).ok()
 }
 
 fn open_zswap(
-    terms: &Terms,
     tuning: &Tuning,
     frames: &'static FrameAllocator,
     disk: Option<Disk>,
 ) -> SysResult<Zswap<Pools>> {
-    const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
     let pool = Switch::new(pools::make(tuning.knobs.pool(), frames));
-    Zswap::new(tuning.for_store(terms.budget), pool, disk).map_err(|_| NO_MEMORY)
+    Zswap::new(tuning.for_store(), pool, disk).map_err(|_| NO_MEMORY)
 }

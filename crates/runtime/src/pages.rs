@@ -33,6 +33,8 @@ const LEAF_PAGES: usize = BLOCK_BYTES / PAGE_BYTES;
 const RUNS_PER_LEAF: usize = LEAF_PAGES / RUN_PAGES;
 /// Highest backoff: 2^6 sweeps, as far-memory.md 4.4 has it.
 const BACKOFF_MAX: u16 = 6;
+/// Sweeps for which a page is passed over that relatives share: few, for they may end.
+const SHARED_SWEEPS: u16 = 8;
 /// A stored page was taken too early if it is asked for before this part of what the process may
 /// hold was stored after it: the best of those tried on recorded programs and on models.
 const SOON_SHARE: usize = 4;
@@ -302,6 +304,12 @@ impl PageTable {
     pub fn pass_over(&mut self, page: PageNumber) {
         let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
         *word = word.with_wait(word.backoff(), 1 << BACKOFF_MAX);
+    }
+
+    /// The page is shared with relatives: it will be passed over for some sweeps.
+    pub fn pass_over_shared(&mut self, page: PageNumber) {
+        let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
+        *word = word.with_wait(word.backoff(), SHARED_SWEEPS);
     }
 
     /// Whether a sweep may take the page. A page that is to be passed over comes one sweep nearer.

@@ -110,6 +110,10 @@ impl Manager {
             self.charge_own_growth();
             return Step::Done;
         }
+        if self.budget.shares_much() && !self.stuck.takes_shared {
+            self.stuck.takes_shared = true;
+            return Step::Done;
+        }
         self.get_stuck();
         Step::Nothing
     }
@@ -221,7 +225,12 @@ impl Manager {
             Some(Stop::Changing) => Next::LookAgain,
             // What stopped it lies behind them.
             Some(_) if untold > PageCount(0) => Next::Go,
-            // Shared since a fork, or pinned by the kernel for input and output.
+            // Shared since a fork, or pinned by the kernel for input and output. While relatives
+            // share it, a page of its own would cost memory, so it is the last to go.
+            Some(Stop::Busy) if !self.may_own() => {
+                self.pages.pass_over_shared(stopped_at);
+                Next::Skip
+            }
             Some(Stop::Busy) if self.become_owner(stopped_at) => Next::Go,
             Some(Stop::Busy) => {
                 self.pages.pass_over(stopped_at);
@@ -253,6 +262,11 @@ impl Manager {
             Ok(pages) => pages,
             Err(error) => self.die(format_args!("moved pages cannot be counted: {error}")),
         }
+    }
+
+    /// Whether pages that may be shared shall be made this process's own, to be taken out.
+    fn may_own(&self) -> bool {
+        !self.budget.shares_much() || self.stuck.takes_shared
     }
 
     /// Makes a page that is shared after `fork` this process's own. False when it was, or did not

@@ -83,6 +83,14 @@ impl Regions {
         }
     }
 
+    /// Calls `visit` for each part of `range` that is in a region.
+    pub fn for_each_part(&self, range: Range<usize>, mut visit: impl FnMut(Range<usize>)) {
+        let first = self.holding(range.start).map_or(range.start, |held| held.start);
+        for (start, end) in self.ranges.range(first..range.end) {
+            visit(range.start.max(*start)..range.end.min(*end));
+        }
+    }
+
     /// The ranges in address order.
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
         self.ranges.iter().map(|(start, end)| *start..*end)
@@ -115,7 +123,7 @@ impl Discovery {
                     && used.start % ARENA_BYTES.0 == 0
                     && mapping.end == used.start + ARENA_BYTES.0
             }),
-            MappingKind::Other => false,
+            MappingKind::OtherAnonymous | MappingKind::Other => false,
         }
     }
 }

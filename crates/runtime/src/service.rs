@@ -24,6 +24,7 @@ use coldpress_zswap::StoreError;
 use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::control::{Control, Stage};
+use crate::heir;
 use crate::link::Joined;
 use crate::manager::{Manager, Parts};
 use crate::placement::Placement;
@@ -41,6 +42,10 @@ const GROWTH_BYTES_PER_US: usize = 8_000;
 /// Shortest and longest sleep between two looks.
 const SLEEP_NS_MIN: u64 = 500_000;
 const SLEEP_NS_MAX: u64 = 10_000_000;
+/// A program that has run for less than an eighth of the time at so many looks in a row rests: the
+/// next look comes when it has run for this long, which is a few MiB of first touches.
+const LOOKS_AT_REST: u32 = 8;
+const RUN_NS: u64 = 1_000_000;
 /// Between two readings of the gauges when use is near the limit, and when it is not.
 pub(crate) const GAUGE_NS_NEAR: u64 = 1_000_000;
 const GAUGE_NS_FAR: u64 = 5_000_000;
@@ -75,6 +80,8 @@ pub struct Start {
     pub main_thread: (u32, Option<RseqArea>),
     /// Address ranges of ours that must stay unmanaged.
     pub own: [Range<usize>; 2],
+    /// Whether this process comes from a fork, and shares its memory.
+    pub is_forked: bool,
     /// Called with the link's descriptor number, for messages from a panic.
     pub note_link: fn(i32),
 }
@@ -88,7 +95,7 @@ pub fn run(start: &Start) {
         return;
     }
     // From here on errors mean that the program stays unmanaged, which is always correct.
-    let Ok(()) = raw::private_empty_files() else { return };
+    let Ok(()) = raw::private_files(core::iter::empty()) else { return };
     let Ok(gauge) = ResidentGauge::open() else { return };
     let Some(joined) = join(start, &gauge) else { return };
     (start.note_link)(joined.link.socket().as_raw_fd());
@@ -96,17 +103,62 @@ pub fn run(start: &Start) {
     manager.serve();
 }
 
+/// The life of the service thread of a child that inherits what its parent's knew.
+///
+/// # Safety
+/// This is the child of a fork that was granted ([`Control::freeze`]), and this is called once.
+pub unsafe fn run_as_heir(start: &Start) {
+    raw::name_thread(c"coldpress");
+    cpu::prefer_thread();
+    // SAFETY: the caller's promise.
+    let manager = unsafe { heir::take_over(start) };
+    if manager.is_some() {
+        start.control.set_stage(Stage::Managing);
+    }
+    start.control.note_inherited();
+    if let Some(mut manager) = manager {
+        manager.serve();
+    }
+}
+
 /// How long growth to `room` takes at least, within the bounds of a sleep.
 fn sleep_for(room: Bytes) -> u64 {
     ((room.0 / GROWTH_BYTES_PER_US) as u64 * 1000).clamp(SLEEP_NS_MIN, SLEEP_NS_MAX)
+}
+
+/// The sleep between two looks at a program that is small.
+struct Naps {
+    /// How long the program's threads had run at the last look.
+    ran_ns: u64,
+    looks_at_rest: u32,
+}
+
+impl Naps {
+    fn new() -> Self {
+        Self { ran_ns: cpu::others_ran_ns(), looks_at_rest: 0 }
+    }
+
+    /// Sleeps for `longest_ns`, until told to stop; or, while the program rests, until it runs: a
+    /// tree may have hundreds of processes that only wait.
+    fn sleep(&mut self, control: &Control, longest_ns: u64) {
+        let before = core::mem::replace(&mut self.ran_ns, cpu::others_ran_ns());
+        let rests = self.ran_ns.saturating_sub(before) < longest_ns / 8;
+        self.looks_at_rest = if rests { self.looks_at_rest + 1 } else { 0 };
+        // The clock of the process is looked at by the kernel's tick only, so it is not for one
+        // that runs.
+        if self.looks_at_rest < LOOKS_AT_REST || !cpu::sleep_until_run(RUN_NS) {
+            control.sleep(longest_ns);
+        }
+    }
 }
 
 /// Sleeps until the program has grown to something. False when told to stop.
 fn watch(start: &Start) -> bool {
     let longest = sleep_for(Bytes(start.budget.0 / 4));
     let mut sleep_ns = SLEEP_NS_MIN.min(longest);
+    let mut naps = Naps::new();
     loop {
-        start.control.sleep(sleep_ns);
+        naps.sleep(start.control, sleep_ns);
         if start.control.is_stopped() {
             return false;
         }
@@ -120,8 +172,9 @@ fn watch(start: &Start) -> bool {
 /// Waits for anonymous memory worth joining for, and joins. `None`: stopped, or nobody to join.
 fn join(start: &Start, gauge: &ResidentGauge) -> Option<Joined> {
     let threshold = JOIN_AT.0.min(start.budget.0 / 16);
+    let mut naps = Naps::new();
     while gauge.anonymous().ok()?.bytes().0 < threshold {
-        start.control.sleep(sleep_for(Bytes(start.budget.0 / 4)));
+        naps.sleep(start.control, sleep_for(Bytes(start.budget.0 / 4)));
         if start.control.is_stopped() {
             return None;
         }
@@ -137,8 +190,11 @@ fn manage(
 ) -> Option<alloc::boxed::Box<Manager>> {
     let mut time = Clock::start();
     let mut budget = Budget::new(gauge, &joined.terms, joined.seat);
+    if start.is_forked {
+        budget.begin_sharing();
+    }
     loop {
-        budget.read(&joined.ledger).ok()?;
+        budget.read(&joined.ledger, 0).ok()?;
         if budget.manage_now() {
             break;
         }
@@ -213,6 +269,7 @@ impl Manager {
                 }
                 return;
             }
+            self.answer_fork();
             if self.control.is_held() {
                 self.keep_quiet();
             }
@@ -266,6 +323,7 @@ impl Manager {
         if now >= self.immovable_at {
             self.look_at_immovable();
             // Giving disk blocks back takes milliseconds: only while nobody faults.
+            self.zswap.take_back_lent();
             if nobody_waits && self.clock == self.clock_at_look {
                 self.zswap.trim_backing(SLOTS_TRIMMED);
             }
@@ -286,6 +344,8 @@ impl Manager {
     fn keep_quiet(&mut self) {
         let from = self.time.now_ns();
         let pages = self.bring_all_back();
+        self.budget.begin_sharing();
+        self.read_gauges();
         self.control.set_quiet();
         if pages > PageCount(0) {
             let ms = (self.time.now_ns() - from) / 1_000_000;
@@ -297,6 +357,8 @@ impl Manager {
         self.count(Counter::Forks, 1);
         self.count(Counter::ForkPages, pages.0);
         loop {
+            // Who holds may wait for a lock that a forker has.
+            self.control.refuse_fork();
             self.read_messages();
             self.take_hints();
             self.take_from_disk();

@@ -66,9 +66,11 @@ counters! {
     /// Pages thought to be in place that were not: given up by the program (MADV_FREE) and dropped
     /// by the kernel, so they read as zeros; or unmapped a moment before.
     PagesDropped "dropped_pages",
-    /// Forks for which everything was brought back.
+    /// Forks of managed processes.
     Forks "forks",
-    /// Pages brought back for a fork.
+    /// Children of such a fork that took over what their parent had, away or not.
+    Heirs "heirs",
+    /// Pages brought back for a fork whose child could not.
     ForkPages "fork_pages",
     /// Times the service thread changed its processor to follow the program.
     Migrations "migrations",

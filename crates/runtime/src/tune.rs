@@ -3,13 +3,15 @@
 
 use coldpress_sys::PageCount;
 
+use crate::budget::Budget;
 use crate::knobs::Knobs;
 use crate::ledger::Ledger;
+use crate::limbo;
 use crate::manager::Manager;
 use crate::thaw::Thaw;
 
-/// A share of the budget counts as another when it differs by more than this part of the one in
-/// force: what others hold changes a little all the time.
+/// A budget, or a share of it, counts as another when it differs by more than this part of the one
+/// in force: what others hold changes a little all the time.
 const SHARE_STEP: usize = 16;
 
 /// What was taken over so far.
@@ -20,6 +22,10 @@ pub(crate) struct Tuning {
     generation: u64,
     /// The share of the budget that the pool's limit is of.
     share: PageCount,
+    /// The budget.
+    pub(crate) budget: PageCount,
+    /// The budget that the frames were laid out for: the pool's limits never are of more.
+    room: PageCount,
     /// When the period began that the writeback limit holds for.
     renewed_at: u64,
     /// How far thawing has come.
@@ -27,24 +33,27 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// The knobs of `ledger`, for a process with that `share` of the budget.
-    pub(crate) fn begin(ledger: &Ledger, share: PageCount, now_ns: u64) -> Self {
+    /// The knobs of `ledger`, for a process whose frames are laid out for `budget`, as it is now.
+    pub(crate) fn begin(ledger: &Ledger, budget: &Budget, now_ns: u64) -> Self {
         // Before the knobs are read: a change in between is seen again.
         let generation = ledger.generation();
         let thaw = Thaw::default();
-        Self { knobs: ledger.knobs(), generation, share, renewed_at: now_ns, thaw }
+        let (share, budget) = (budget.share(), budget.total());
+        let (knobs, room) = (ledger.knobs(), budget);
+        Self { knobs, generation, share, budget, room, renewed_at: now_ns, thaw }
     }
 
-    /// What they are for a store in a run of that `budget`.
-    pub(crate) fn for_store(&self, budget: PageCount) -> coldpress_zswap::Knobs {
-        self.knobs.for_store(budget, self.share)
+    /// What they are for the store.
+    pub(crate) fn for_store(&self) -> coldpress_zswap::Knobs {
+        self.knobs.for_store(self.budget.min(self.room), self.share.min(self.room))
     }
 
-    /// Takes over the share that the process has now; whether it is another.
-    fn take_share(&mut self, now: PageCount) -> bool {
-        let is_other = self.share.0.abs_diff(now.0) > self.share.0 / SHARE_STEP;
+    /// Takes over the share that the process has now, and the budget; whether either is another.
+    fn take_share(&mut self, share: PageCount, budget: PageCount) -> bool {
+        let differs = |was: PageCount, now: PageCount| was.0.abs_diff(now.0) > was.0 / SHARE_STEP;
+        let is_other = differs(self.share, share) || differs(self.budget, budget);
         if is_other {
-            self.share = now;
+            (self.share, self.budget) = (share, budget);
         }
         is_other
     }
@@ -58,15 +67,16 @@ impl Manager {
         let now = self.time.now_ns();
         self.zswap.note_time(now / 1_000_000);
         let generation = self.ledger.generation();
-        let has_other_share = self.tuning.take_share(self.budget.share());
+        let has_other_share = self.tuning.take_share(self.budget.share(), self.budget.total());
         if has_other_share {
             self.pages.set_share(self.tuning.share);
+            self.limbo_target = limbo::target(self.tuning.budget);
         }
         if generation != self.tuning.generation {
             self.tuning.generation = generation;
             self.take_knobs();
         } else if has_other_share {
-            let wanted = self.tuning.for_store(self.budget.total());
+            let wanted = self.tuning.for_store();
             // With the codec in force, which cannot be refused.
             let codec = self.zswap.knobs().codec;
             let _ = self.zswap.set_knobs(coldpress_zswap::Knobs { codec, ..wanted });
@@ -88,7 +98,7 @@ impl Manager {
         }
         // What was refused may be wanted now.
         self.stuck.until_ns = 0;
-        let mut wanted = self.tuning.for_store(self.budget.total());
+        let mut wanted = self.tuning.for_store();
         let Err(error) = self.zswap.set_knobs(wanted) else { return };
         let (refused, codec) = (wanted.codec, self.zswap.knobs().codec);
         self.link.warn(format_args!(
@@ -106,25 +116,44 @@ mod tests {
 
     use super::*;
 
+    /// A process with that `share` of `budget`, all of whose frames are laid out for it.
+    fn tuning(share: usize, budget: usize) -> Tuning {
+        let (share, budget) = (PageCount(share), PageCount(budget));
+        let (knobs, thaw) = (Knobs::default(), Thaw::default());
+        Tuning { knobs, generation: 0, share, budget, room: budget, renewed_at: 0, thaw }
+    }
+
     #[test]
     fn a_share_is_taken_over_when_it_is_clearly_another() {
-        let share = PageCount(1600);
-        let knobs = Knobs::default();
-        let thaw = Thaw::default();
-        let mut tuning = Tuning { knobs, generation: 0, share, renewed_at: 0, thaw };
+        let budget = PageCount(8000);
+        let mut tuning = tuning(1600, budget.0);
         for near in [1500, 1700, 1600] {
-            assert!(!tuning.take_share(PageCount(near)), "{near}");
+            assert!(!tuning.take_share(PageCount(near), budget), "{near}");
         }
-        assert_eq!(tuning.for_store(PageCount(8000)).max_pool, PageCount(800));
-        assert!(tuning.take_share(PageCount(1499)));
-        assert_eq!(tuning.for_store(PageCount(8000)).max_pool, PageCount(749));
-        assert!(tuning.take_share(PageCount(8000)) && !tuning.take_share(PageCount(8000)));
+        assert_eq!(tuning.for_store().max_pool, PageCount(800));
+        assert!(tuning.take_share(PageCount(1499), budget));
+        assert_eq!(tuning.for_store().max_pool, PageCount(749));
+        assert!(tuning.take_share(budget, budget) && !tuning.take_share(budget, budget));
         // Little by little it comes to the same.
         let mut far = 8000;
         while far > 4000 {
             far -= 100;
-            tuning.take_share(PageCount(far));
+            tuning.take_share(PageCount(far), budget);
         }
         assert!(tuning.share.0.abs_diff(4000) <= 4000 / SHARE_STEP);
+    }
+
+    #[test]
+    fn the_pool_follows_the_budget_as_far_as_there_are_frames() {
+        let mut tuning = tuning(8000, 8000);
+        let mut limits = |share, budget| {
+            assert!(tuning.take_share(PageCount(share), PageCount(budget)));
+            let knobs = tuning.for_store();
+            (knobs.max_pool.0, knobs.hard_pool.0)
+        };
+        assert_eq!(limits(4000, 4000), (2000, 3600));
+        assert_eq!(limits(4000, 8000), (2000, 7200));
+        assert_eq!(limits(80_000, 80_000), (4000, 7200));
+        assert_eq!(limits(1000, 80_000), (500, 7200));
     }
 }

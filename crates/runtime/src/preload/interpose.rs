@@ -5,7 +5,7 @@
 //! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
 //! - `mmap` and `sbrk`, so that fresh memory is known at once, and not filled before.
 //! - `mremap`, which Linux gives up halfway where several mappings are moved and one is watched.
-//! - `madvise`, for the two kinds of advice that change contents without telling us.
+//! - `madvise`, for the kinds of advice that change contents without telling us.
 //!
 //! `starters` has those before which a thread that is kept on its processor is let go.
 //!
@@ -91,6 +91,9 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
         // SAFETY: the program's own call, as it made it or in a form that may do the same.
         unsafe { raw::syscall(linux::__NR_madvise, arguments) }
     };
+    if advice == linux::MADV_WIPEONFORK as c_int {
+        fork::note_wiped();
+    }
     if !CONTROL.is_managing() {
         return call(advice);
     }
@@ -301,19 +304,19 @@ unsafe extern "C" fn clone(
     })
 }
 
-/// Runs `call`, holding everything in place if its flags copy the address space. A child made so,
-/// beside glibc, is not managed.
+/// Runs `call`, holding everything in place if its flags copy the address space. A child made so is
+/// not managed.
 fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
     let copies = flags & u64::from(linux::CLONE_VM) == 0;
     if copies {
-        fork::prepare();
+        fork::hold();
     } else {
         starters::loosen();
     }
     let result = call();
     if copies {
         // In a child that came back from here nobody owns a hold, so nothing is released.
-        fork::parent();
+        fork::let_go();
     }
     result
 }
@@ -337,7 +340,9 @@ unsafe extern "C" fn syscall(
         unsafe { raw::syscall(number as u32, [a, b, c, d, e, f]) }
     };
     let result = match number as u32 {
-        linux::__NR_fork => with_copy(0, call),
+        number if fork::is_plain(number, [a, b, c, d, e, f]) => {
+            fork::bare(number, [a, b, c, d, e, f])
+        }
         linux::__NR_clone => with_copy(a as u64, call),
         linux::__NR_clone3 if b >= size_of::<u64>() => {
             // SAFETY: clone3's argument begins with its flags; a null is left to the kernel to

@@ -21,6 +21,7 @@ use coldpress_sys::map::{self, Span};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, raw};
 
 use crate::control::Control;
+use crate::heir;
 use crate::service::{self, Start};
 use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE};
 
@@ -31,13 +32,21 @@ static CONTROL: Control = Control::new();
 static FRAMES: Fresh<FrameAllocator> = Fresh::new(FrameAllocator::new());
 #[global_allocator]
 static HEAP: Fresh<Heap<'static>> = Fresh::new(Heap::new(frames()));
-static RUN: Fresh<Run> =
-    Fresh::new(Run { socket: [0; SOCKET_PATH_MAX], budget: Bytes(0), start: None });
+static RUN: Fresh<Run> = Fresh::new(Run {
+    socket: [0; SOCKET_PATH_MAX],
+    budget: Bytes(0),
+    stack_top: 0,
+    is_forked: false,
+    start: None,
+});
 
 /// What the constructor found out.
 struct Run {
     socket: [u8; SOCKET_PATH_MAX],
     budget: Bytes,
+    /// Where the service thread's stack begins.
+    stack_top: usize,
+    is_forked: bool,
     start: Option<Start>,
 }
 
@@ -156,6 +165,21 @@ fn start_service() {
 fn try_start_service() -> SysResult<()> {
     let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
     let top = stack.address() + stack.length().0;
+    // SAFETY: there is no service thread now, so the static is ours, and nobody uses the stack,
+    // which stays (it is forgotten below).
+    unsafe {
+        (*RUN.0.get()).stack_top = top;
+        start_thread(service_main)?;
+    }
+    core::mem::forget(stack);
+    Ok(())
+}
+
+/// Starts a service thread that runs `main` on the stack noted in [`RUN`].
+///
+/// # Safety
+/// There is no service thread, and the stack stays and is nobody's.
+unsafe fn start_thread(main: raw::ThreadMain) -> SysResult<()> {
     let area = rseq_area();
     // SAFETY: there is no service thread now, so the static is ours.
     let run = unsafe { &mut *RUN.0.get() };
@@ -168,19 +192,19 @@ fn try_start_service() -> SysResult<()> {
         heap_bytes,
         main_thread: (raw::thread_id(), area),
         own: [own_data(), area.map_or(0..0, |area| page_of(area.address()))],
+        is_forked: run.is_forked,
         note_link: panic::note_link,
     });
     let mask = raw::block_signals();
-    // SAFETY: the stack is new and stays (it is forgotten below), the word is a static, signals are
+    // SAFETY: the stack is nobody's, by the caller's promise; the word is a static; signals are
     // blocked.
     let result = unsafe {
-        let top = ptr::with_exposed_provenance_mut::<u8>(top);
-        raw::spawn(top, service_main, 0, CONTROL.alive().as_ptr().cast())
+        let top = ptr::with_exposed_provenance_mut::<u8>(run.stack_top);
+        raw::spawn(top, main, 0, CONTROL.alive().as_ptr().cast())
     };
     raw::set_signal_mask(mask);
     result?;
     CONTROL.note_owner();
-    core::mem::forget(stack);
     Ok(())
 }
 
@@ -193,14 +217,48 @@ extern "C" fn service_main(_argument: usize) -> ! {
     raw::exit_thread()
 }
 
+/// In the child of `fork` that inherits everything of ours: starts a service thread that takes
+/// over, and returns when it has.
+fn start_heir() {
+    CONTROL.reset(true);
+    // SAFETY: this process has one thread; the service thread's stack, a copy, is not used any
+    // more.
+    let result = unsafe {
+        (*RUN.0.get()).is_forked = true;
+        start_thread(heir_main)
+    };
+    if result.is_ok() {
+        CONTROL.wait_for_heir();
+        return;
+    }
+    // SAFETY: there is one thread; the fork was granted, and no thread has taken over.
+    unsafe {
+        if let Some(start) = &(*RUN.0.get()).start {
+            heir::do_without(start);
+        }
+    }
+}
+
+extern "C" fn heir_main(_argument: usize) -> ! {
+    // SAFETY: `start_thread` has filled the static in; the fork was granted, and this is the one
+    // thread that takes over.
+    unsafe {
+        if let Some(start) = &(*RUN.0.get()).start {
+            service::run_as_heir(start);
+        }
+    }
+    raw::exit_thread()
+}
+
 /// The child of `fork` starts anew: it has inherited neither the service thread nor any span of
 /// ours.
 fn start_in_child() {
-    CONTROL.reset();
+    CONTROL.reset(false);
     map::forget_spans();
     // SAFETY: this process has one thread. Both are overwritten without a drop, as what they point
     // to is not mapped here.
     unsafe {
+        (*RUN.0.get()).is_forked = true;
         ptr::write(FRAMES.0.get(), FrameAllocator::new());
         ptr::write(HEAP.0.get(), Heap::new(frames()));
     }

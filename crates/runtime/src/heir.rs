@@ -1,0 +1,362 @@
+//! Heirs: the child of a `fork` takes over what the service thread knew.
+//!
+//! ```text
+//! forker   asks      |  clone  | lets it go on
+//! parent   settles, grants, sleeps       | goes on
+//! child              |         | waits      | goes on
+//! heir                          opens, registers | serves
+//! ```
+//!
+//! The state of the runtime is memory like any other: tables, pool and limbo come to the child as
+//! copies (copy-on-write, so they cost what changes). What does not come is what the kernel keeps
+//! for a process: registrations, descriptors, the seat, the file on disk. The heir, a service
+//! thread that the child's only thread starts and waits for, opens and registers all of that anew.
+//! Until then nothing else has run in the child, so no page that is away was touched.
+//!
+//! Invariants:
+//! 1. While it is frozen, the parent's service thread changes nothing. Others of its threads may
+//!    change the address space then, but such a call has not returned before `fork` does: nothing
+//!    that the forker knows can depend on it, in the child no more than without us.
+//! 2. A child whose heir cannot serve it has everything in place before it goes on, and is
+//!    unmanaged.
+//! 3. Descriptors of the parent are never closed by their numbers here: they are others' numbers.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::mem;
+use core::ops::Range;
+
+use coldpress_backing::{Backing, FileBacking, Layer, SlotId};
+use coldpress_sys::file::{self, SpillFile};
+use coldpress_sys::proc::{self, MappingKind, Memory, Pagemap, ResidentGauge};
+use coldpress_sys::uffd::{Mode, Userfaultfd};
+use coldpress_sys::wait::Waiter;
+use coldpress_sys::{
+    AsRawFd, Bytes, FromRawFd, OwnedFd, PAGE_BYTES, Page, SysError, SysResult, cpu, map, raw,
+};
+use coldpress_zswap::Loaded;
+
+use crate::ageing::Rest;
+use crate::budget::Budget;
+use crate::control::{BELL_PAGES, FILES_MAX};
+use crate::link::{Joined, Link, Note};
+use crate::manager::{self, Manager, Stuck, Told};
+use crate::pages::{PageNumber, PageState};
+use crate::placement::Placement;
+use crate::regions::Regions;
+use crate::service::{GAUGE_NS_NEAR, Start};
+use crate::tally::Counter;
+use crate::thaw::Thaw;
+use crate::wire::Loudness;
+
+impl Manager {
+    /// Answers a thread that wants to fork: sleeps until it has, or refuses.
+    pub(crate) fn answer_fork(&mut self) {
+        if !self.control.see_fork() {
+            return;
+        }
+        // The forker may wait for its last ring to be heard, or for a page of its stack.
+        let needs = loop {
+            self.read_messages();
+            self.take_hints();
+            self.take_from_disk();
+            self.serve_pending();
+            match self.control.fork_needs() {
+                Some(needs) => break needs,
+                None => cpu::yield_now(),
+            }
+        };
+        // From here on nothing is taken out.
+        if !self.can_be_inherited(needs.stack) || map::inherit_spans(true).is_err() {
+            let _ = map::inherit_spans(false);
+            self.control.refuse_fork();
+            return;
+        }
+        for address in needs.touched {
+            let page = PageNumber::of(address);
+            while matches!(self.pages.state(page), PageState::Limbo | PageState::Stored) {
+                self.bring_in(page);
+            }
+        }
+        self.budget.begin_sharing();
+        self.read_gauges();
+        self.settle();
+        let is_on_disk = self.zswap.lend() > SlotId(0);
+        let files = self.files.iter().filter(|_| is_on_disk).map(|(file, _)| *file);
+        self.control.set_files(files);
+        self.count(Counter::Forks, 1);
+        self.control.grant((&raw mut *self).cast());
+        // A failure costs later children some address space.
+        let _ = map::inherit_spans(false);
+    }
+
+    /// Whether a child can go on from what is in memory now. The forker's stack must not be ours to
+    /// take: nobody would serve it.
+    fn can_be_inherited(&self, stack: usize) -> bool {
+        self.files.len() <= FILES_MAX
+            && self.recording.is_none()
+            && self.regions.holding(stack).is_none()
+    }
+
+    /// Forgets what the child has no mapping of: the program did not want it inherited
+    /// (MADV_DONTFORK), or was unmapping it. First of all: what is mapped here later may come to
+    /// lie there.
+    fn forget_unmapped(&mut self) {
+        let mut mapped = Regions::default();
+        let regions = &self.regions;
+        let result = proc::for_each_mapping(&mut self.maps_buffer, |mapping| {
+            if mapping.kind != MappingKind::Other {
+                regions.for_each_part(mapping.start..mapping.end, |part| mapped.insert(part));
+            }
+        });
+        if let Err(error) = result {
+            abandon(format_args!("{error}"));
+        }
+        let mut gone = Vec::<Range<usize>>::new();
+        for region in self.regions.iter() {
+            mapped.for_each_gap(region, |gap| gone.push(gap));
+        }
+        for gap in gone {
+            self.forget(gap.clone());
+            self.regions.remove(gap);
+        }
+    }
+
+    /// Registers everything that the parent had registered.
+    fn register_all(&self) -> SysResult<()> {
+        let bell = self.control.bell_address();
+        self.uffd.register(bell, Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
+        self.limbo.register(&self.uffd)?;
+        for region in self.regions.iter() {
+            self.uffd.register(region.start, Bytes(region.end - region.start), Mode::Missing)?;
+        }
+        Ok(())
+    }
+
+    /// Takes it back, as far as it was done.
+    fn unregister_all(&self) {
+        for region in self.regions.iter() {
+            let _ = self.uffd.unregister(region.start, Bytes(region.end - region.start));
+        }
+    }
+
+    /// Puts every page that is away in its place, with nobody's help but the kernel's. Ends the
+    /// program if it cannot.
+    fn populate(&mut self) {
+        let failed = |error: SysError| -> ! { abandon(format_args!("{error}")) };
+        let memory = Memory::open().unwrap_or_else(|error| failed(error));
+        let end = PageNumber(usize::MAX / 2);
+        let mut at = PageNumber(0);
+        while let Some((page, state)) = self.pages.next_known(at..end) {
+            at = page.plus(1);
+            let (key, buffer) = (Self::key(page), &mut self.away.buffer[0].0);
+            match state {
+                PageState::Limbo => {
+                    let Some(slot) = self.pages.run(page.run()).and_then(|run| run.slot) else {
+                        continue;
+                    };
+                    let source = self.limbo.address(slot, page) as *const Page;
+                    // SAFETY: the page was moved there and nobody writes to limbo.
+                    buffer.copy_from_slice(unsafe { &*source });
+                }
+                PageState::Stored => loop {
+                    match self.zswap.load(key, buffer) {
+                        Ok(Loaded::From(_)) => break,
+                        Ok(Loaded::Coming) => self.zswap.wait(),
+                        Ok(Loaded::Missing) => abandon(format_args!("{key:?} is missing")),
+                        Err(error) => abandon(format_args!("{error}")),
+                    }
+                },
+                PageState::Resident | PageState::None => continue,
+            }
+            if let Err(error) = memory.write(page.address(), buffer) {
+                failed(error);
+            }
+        }
+    }
+
+    /// What comes first in a child, whatever becomes of it: its own children inherit nothing yet,
+    /// and what it has not inherited is forgotten.
+    fn begin_alone(&mut self) {
+        // A failure costs children some address space.
+        let _ = map::inherit_spans(false);
+        self.forget_unmapped();
+    }
+
+    /// Takes handles of its own in place of the parent's, whose descriptors are not closed: their
+    /// numbers are others' here.
+    fn take_handles(&mut self, start: &Start, handles: Handles) {
+        let Handles { joined, gauge, uffd, pagemap, waiter } = handles;
+        let Joined { link, ledger, seat, terms, .. } = joined;
+        let mut budget = Budget::new(gauge, &terms, seat);
+        budget.inherit(&mut self.budget);
+        mem::forget((
+            mem::replace(&mut self.uffd, uffd),
+            mem::replace(&mut self.pagemap, pagemap),
+            mem::replace(&mut self.waiter, waiter),
+            mem::replace(&mut self.link, link),
+            mem::replace(&mut self.ledger, ledger),
+            mem::replace(&mut self.budget, budget),
+        ));
+        self.seat = seat;
+        self.tuning.thaw = Thaw::default();
+        self.own = start.own.to_vec();
+        let (main_thread, area) = start.main_thread;
+        self.placement = Placement::new(main_thread, area, &start.control.stay);
+        // Of threads that are not here. What was read for them is taken like what is read ahead.
+        self.pending.clear();
+        self.away.expect(mem::take(&mut self.reading).into_iter().map(|fault| fault.page));
+        self.hints.clear();
+        self.told = Told::default();
+        self.stuck = Stuck::default();
+        self.rest = Rest::default();
+        (self.gauges_at, self.immovable_at, self.stall_ticks) = (0, 0, 0);
+        self.gauge_interval_ns = GAUGE_NS_NEAR;
+        self.blocks_returned_before = self.blocks_returned();
+    }
+}
+
+/// What the kernel and the launcher keep for a process.
+struct Handles {
+    joined: Joined,
+    gauge: ResidentGauge,
+    uffd: Userfaultfd,
+    pagemap: Pagemap,
+    waiter: Waiter,
+}
+
+impl Handles {
+    /// Opens them for the heir of `manager`, whose store becomes its own, whatever fails.
+    fn open(start: &Start, manager: &mut Manager) -> SysResult<Self> {
+        if let Err(error) = raw::private_files(start.control.files()) {
+            abandon(format_args!("{error}"));
+        }
+        let joined =
+            ResidentGauge::open().and_then(|gauge| Ok((gauge, Joined::join(start.socket)?)));
+        let ancestors = manager.take_files(start);
+        let (gauge, mut joined) = match joined {
+            Ok(joined) => joined,
+            Err(error) => {
+                manager.own_store(ancestors, None)?;
+                return Err(error);
+            }
+        };
+        (start.note_link)(joined.link.socket().as_raw_fd());
+        let opened = manager.own_store(ancestors, Some(&mut joined)).and_then(|()| {
+            let uffd = manager::open_uffd(joined.device.as_ref())?;
+            joined.link.lend(&uffd)?;
+            let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
+            if let Some(signal) = manager.zswap.signal() {
+                waiter.also_wake_by(signal)?;
+            }
+            Ok((uffd, Pagemap::open()?, waiter))
+        });
+        let (uffd, pagemap, waiter) =
+            opened.inspect_err(|error| tell_unmanaged(&joined.link, *error))?;
+        Ok(Self { joined, gauge, uffd, pagemap, waiter })
+    }
+}
+
+impl Manager {
+    /// The files of ancestors, by this process's own descriptors.
+    fn take_files(&mut self, start: &Start) -> Vec<Layer> {
+        let files = mem::take(&mut self.files).into_iter().zip(start.control.files());
+        let layer = |((_, first), file)| {
+            self.files.push((file, first));
+            // SAFETY: the forker has opened it for its child, of which this is the one owner.
+            let file = SpillFile::from_fd(unsafe { OwnedFd::from_raw_fd(file) });
+            Layer { file, first }
+        };
+        files.map(layer).collect()
+    }
+
+    /// The store's disk becomes this process's: with what it has `joined`, new pages go to a file
+    /// of its own.
+    fn own_store(&mut self, ancestors: Vec<Layer>, joined: Option<&mut Joined>) -> SysResult<()> {
+        let first = self.zswap.lend();
+        let mut own = None;
+        if let Some(Joined { link, terms, spill, .. }) = joined
+            && let Some(sealer) = manager::open_sealer(link, terms)
+            && let Some(file) = spill.take()
+        {
+            self.files.push((file.as_raw_fd(), first));
+            own = Some((sealer, (SpillFile::from_fd(file), terms.spill_max)));
+        }
+        let (sealer, file) = own.unzip();
+        let has_any = file.is_some() || !ancestors.is_empty();
+        let backing = has_any.then(|| FileBacking::of_heir(ancestors, first, file));
+        let backing = backing.map(|backing| Box::new(backing) as Box<dyn Backing>);
+        self.zswap.become_own(backing, sealer).map_err(|_| manager::NO_MEMORY)
+    }
+}
+
+fn tell_unmanaged(link: &Link, error: SysError) {
+    link.warn(format_args!("process {} is not managed: {error}", raw::process_id()));
+}
+
+/// What the parent's service thread left.
+///
+/// # Safety
+/// This is the child of a fork that was granted, and nobody else takes it.
+unsafe fn legacy(start: &Start) -> Box<Manager> {
+    // SAFETY: the parent's service thread left its boxed manager there, and sleeps; this copy of it
+    // has no other owner, by the caller's promise.
+    unsafe { Box::from_raw(start.control.legacy().cast()) }
+}
+
+/// The child's service thread takes over. `None` when it cannot: then everything is in place, and
+/// the process is unmanaged.
+///
+/// # Safety
+/// This is the child of a fork that was granted, and nobody else takes over.
+pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
+    // SAFETY: the caller's promise.
+    let mut manager = unsafe { legacy(start) };
+    manager.begin_alone();
+    let Ok(handles) = Handles::open(start, &mut manager) else {
+        manager.populate();
+        // Its handles are the parent's.
+        mem::forget(manager);
+        return None;
+    };
+    manager.take_handles(start, handles);
+    if let Err(error) = manager.register_all() {
+        tell_unmanaged(&manager.link, error);
+        manager.unregister_all();
+        manager.populate();
+        manager.link.take_back();
+        return None;
+    }
+    manager.ledger.seats[manager.seat].set_managing();
+    manager.count(Counter::Heirs, 1);
+    manager.read_gauges();
+    manager.link.tell(format_args!("process {} goes on managed after fork", raw::process_id()));
+    Some(manager)
+}
+
+/// Without a service thread: puts everything in place. For the child's only thread.
+///
+/// # Safety
+/// As for [`take_over`].
+pub unsafe fn do_without(start: &Start) {
+    // SAFETY: the caller's promise.
+    let mut manager = unsafe { legacy(start) };
+    manager.begin_alone();
+    let ancestors = manager.take_files(start);
+    if let Err(error) = manager.own_store(ancestors, None) {
+        abandon(format_args!("{error}"));
+    }
+    manager.populate();
+    // Its handles are the parent's.
+    mem::forget(manager);
+}
+
+/// Ends a child that could not go on with the right bytes.
+fn abandon(why: fmt::Arguments<'_>) -> ! {
+    let mut note = Note::new(Loudness::Fatal);
+    let _ = writeln!(note, "coldpress: fatal: a child of fork cannot be given its memory: {why}");
+    // There may be no launcher to tell, and descriptors here are not the program's.
+    file::append(c"/proc/self/fd/2", &note.bytes()[1..]);
+    raw::abort_process()
+}

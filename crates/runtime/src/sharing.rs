@@ -1,0 +1,175 @@
+//! Memory that is shared with relatives since a `fork` counts once among them.
+//!
+//! RssAnon has a page in every process that maps it. The kernel also tells each one's fair part of
+//! what it maps (Pss_Anon), but walks all page tables for it, 30 to 130 ns a page, so it is asked
+//! seldom, for 2 % of the time. The difference is the *credit*: what relatives are charged with.
+//! In between, a shared page becomes a process's own when that process writes to it, by a minor
+//! fault, so such faults since are taken off its credit. That is too much rather than too little,
+//! as some of them are first touches, which RssAnon has as well; those that we served are known.
+
+use coldpress_sys::{PageCount, SysResult, cpu, proc, raw};
+
+/// From a fork to the first asking: the child should not wait for it.
+const FRESH_NS: u64 = 20_000_000;
+/// Between two askings at least, and so many times what one took.
+const ASK_NS_MIN: u64 = 50_000_000;
+const ASK_COST_FACTOR: u64 = 50;
+/// A credit below this is none: 1 MiB.
+const NOTHING: PageCount = PageCount(256);
+/// When others have let go of this part of the credit, a relative may have ended: the kernel is
+/// asked at once.
+const LET_GO_PART: usize = 4;
+
+/// What a process need not be charged with.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    state: State,
+    credit: PageCount,
+    /// Faults when the credit was found, but for those that we served.
+    faults: u64,
+    /// What others held then.
+    others: PageCount,
+    ask_at_ns: u64,
+    /// Shared pages that became its own since [`Sharing::take_broken`], and when they were counted.
+    broken: u64,
+    counted: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// There are no relatives that share much.
+    #[default]
+    Alone,
+    /// There has just been a fork.
+    Fresh,
+    /// The credit is known.
+    Known,
+}
+
+/// What is known at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// RssAnon of this process.
+    pub(crate) resident: PageCount,
+    /// What other processes of the run hold.
+    pub(crate) others: PageCount,
+    /// Faults that we have served.
+    pub(crate) served: u64,
+}
+
+impl Sharing {
+    /// This process has forked, or comes from a fork.
+    pub(crate) fn begin(&mut self) {
+        self.state = State::Fresh;
+    }
+
+    /// In a child that inherits, which shares as much as its parent does since the fork.
+    pub(crate) fn go_on_in_child(self) -> Self {
+        // Its faults are counted from nothing.
+        Self { faults: 0, counted: 0, others: PageCount(0), ..self }
+    }
+
+    /// Whether much is shared, as far as is known.
+    pub(crate) fn is_much(&self) -> bool {
+        self.state != State::Alone
+    }
+
+    /// The part of what is resident that others are charged with.
+    pub(crate) fn credit(&mut self, now: Now) -> SysResult<PageCount> {
+        if self.state == State::Alone {
+            return Ok(PageCount(0));
+        }
+        let faults = raw::minor_faults().saturating_sub(now.served);
+        self.broken += faults.saturating_sub(self.counted.max(self.faults));
+        self.counted = faults;
+        let begun = cpu::monotonic_ns();
+        if self.state == State::Fresh {
+            self.broken = 0;
+            // One more shares everything: what was a part of 1/n is one of 1/(n + 1).
+            let part = now.resident.saturating_sub(self.left(faults));
+            let all = now.resident + part;
+            let part = PageCount(part.0 * now.resident.0 / all.0.max(1));
+            self.note(now, faults, now.resident.saturating_sub(part));
+            self.state = State::Known;
+            self.ask_at_ns = begun + FRESH_NS;
+        } else if begun >= self.ask_at_ns || self.has_let_go(now.others) {
+            self.note(now, faults, now.resident.saturating_sub(proc::fair_part()?));
+            let ended = cpu::monotonic_ns();
+            let took = ended.saturating_sub(begun);
+            self.ask_at_ns = ended + ASK_NS_MIN.max(took * ASK_COST_FACTOR);
+            if self.credit < NOTHING {
+                *self = Self::default();
+            }
+        }
+        Ok(self.left(faults).min(now.resident))
+    }
+
+    /// Pages that became its own, as far as is known, since this was last asked.
+    pub(crate) fn take_broken(&mut self) -> PageCount {
+        PageCount(core::mem::take(&mut self.broken).min(self.credit.0 as u64) as usize)
+    }
+
+    /// What is left of the credit, now that there have been so many faults.
+    fn left(&self, faults: u64) -> PageCount {
+        self.credit.saturating_sub(PageCount(faults.saturating_sub(self.faults) as usize))
+    }
+
+    /// Whether others hold so much less than when the credit was found that it may be smaller.
+    fn has_let_go(&self, others: PageCount) -> bool {
+        self.others.saturating_sub(others).0 > self.credit.0 / LET_GO_PART
+    }
+
+    fn note(&mut self, now: Now, faults: u64, credit: PageCount) {
+        (self.credit, self.faults, self.others) = (credit, faults, now.others);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a page that nobody is charged with, so that the budget is passed.
+
+    use super::*;
+
+    #[test]
+    fn a_fresh_credit_is_half_and_shrinks_with_every_write() {
+        let now = Now { resident: PageCount(10_000), others: PageCount(5_000), served: 0 };
+        let mut sharing = Sharing::default();
+        assert_eq!(sharing.credit(now), Ok(PageCount(0)));
+        sharing.begin();
+        assert!(sharing.is_much());
+        let fresh = sharing.credit(now).unwrap();
+        assert!(fresh <= PageCount(5_000) && fresh > PageCount(4_000), "{fresh:?}");
+        // One more child: a third of it is charged.
+        sharing.begin();
+        let third = sharing.credit(now).unwrap();
+        assert!((6_000..=6_667).contains(&third.0), "{third:?}");
+        sharing = Sharing::default();
+        sharing.begin();
+        sharing.credit(now).unwrap();
+        // What was served is not taken off, what was not is.
+        sharing.faults = 0;
+        let all = raw::minor_faults();
+        let served = Now { served: all, ..now };
+        assert!(sharing.credit(served).unwrap() > PageCount(4_900));
+        assert!(sharing.credit(now).unwrap() <= PageCount(5_000 - 5_000.min(all as usize)));
+    }
+
+    #[test]
+    fn a_process_without_relatives_soon_knows_it() {
+        let now = Now { resident: PageCount(0), others: PageCount(0), served: 0 };
+        let mut sharing = Sharing::default();
+        sharing.begin();
+        let _ = sharing.credit(now);
+        sharing.ask_at_ns = 0;
+        assert_eq!(sharing.credit(now), Ok(PageCount(0)));
+        assert!(!sharing.is_much());
+    }
+
+    #[test]
+    fn others_that_let_go_are_noticed() {
+        let sharing =
+            Sharing { credit: PageCount(400), others: PageCount(1000), ..Sharing::default() };
+        assert!(!sharing.has_let_go(PageCount(1200)) && !sharing.has_let_go(PageCount(900)));
+        assert!(sharing.has_let_go(PageCount(899)));
+    }
+}
