@@ -44,23 +44,32 @@ impl Limited {
     /// A group of version 1.
     fn v1(limit: Bytes) -> Option<Self> {
         let group = Self::create(Path::new(V1_MEMORY), "memory.oom_control")?;
-        let bytes = limit.0.to_string();
-        group.write("memory.limit_in_bytes", &bytes)?;
-        // Only there when the kernel accounts swap; then both together get the same limit.
-        if group.path.join("memory.memsw.limit_in_bytes").exists() {
-            group.write("memory.memsw.limit_in_bytes", &bytes)?;
-        }
+        group.change(limit)?;
         Some(group)
     }
 
     /// A group of version 2.
     fn v2(limit: Bytes) -> Option<Self> {
         let group = Self::create(Path::new(V2), "memory.events")?;
-        group.write("memory.max", &limit.0.to_string())?;
+        group.change(limit)?;
         if group.path.join("memory.swap.max").exists() {
             group.write("memory.swap.max", "0")?;
         }
         Some(group)
+    }
+
+    /// Limits it to `limit` from now on; `None` where the kernel refuses.
+    pub fn change(&self, limit: Bytes) -> Option<()> {
+        let bytes = limit.0.to_string();
+        if self.path.join("memory.max").exists() {
+            return self.write("memory.max", &bytes);
+        }
+        // That of both together is never the smaller one. Only there when the kernel accounts swap.
+        let both = "memory.memsw.limit_in_bytes";
+        let has_both = self.path.join(both).exists();
+        let is_raised = has_both && self.write(both, &bytes).is_some();
+        self.write("memory.limit_in_bytes", &bytes)?;
+        if has_both && !is_raised { self.write(both, &bytes) } else { Some(()) }
     }
 
     /// Makes the directory below `mount`; `None` unless the memory controller's `counter` is in it.

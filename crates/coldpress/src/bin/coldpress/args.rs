@@ -4,15 +4,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use coldpress_codec::CodecId;
 use coldpress_mem::pools::PoolKind;
 use coldpress_runtime::knobs::Knob;
 use coldpress_sys::Bytes;
 
 use crate::bench::{BenchArgs, WorkloadArgs};
+use crate::budget::Ask;
 use crate::knobs::{self, Setting, parse_value};
-use crate::size::{Size, parse_size, parse_size_or_share};
+use crate::size::parse_size;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,12 +27,14 @@ Examples:
   coldpress run --memory 25% --codec zstd:3 -- sort big.txt
   coldpress run -m 2G --disk /mnt/fast --disk-size 20G --stats run.json -- java -jar app.jar
   COLDPRESS_MEMORY=1.5G coldpress run make -j4
+  coldpress run --wait -m 1G -- redis-server --daemonize yes
 
 Sizes:
   K M G T, Ki Mi Gi Ti, KiB MiB GiB TiB   powers of 1024
   KB MB GB TB                             powers of 1000
   plain numbers                           bytes
-  25%                                     of the cgroup's limit, else of the machine's memory
+  25%                                     of the cgroup's limit, also when that changes, else of
+                                          the machine's memory
 
 Exit status:
   125  coldpress itself failed        126  PROGRAM cannot be executed
@@ -42,8 +46,10 @@ fn ctl_help() -> String {
   coldpress ctl 4711 get
   coldpress ctl 4711 get pool_pages
   coldpress ctl 4711 set max_pool_percent=30 codec=zstd:3
+  coldpress ctl 4711 set memory=2G
   coldpress ctl 4711 thaw && gcore 4711";
-    format!("{examples}\n\n{}", knobs::table())
+    let memory = "  memory (a size, a share as 25%, or auto)\n      The budget, as --memory of run";
+    format!("{examples}\n\n{}\n{memory}", knobs::table())
 }
 
 /// Run programs in less memory than they ask for.
@@ -78,16 +84,17 @@ pub(crate) enum Command {
     override_usage = "coldpress run [OPTIONS] [--] PROGRAM [ARGS]..."
 )]
 pub(crate) struct RunArgs {
-    /// All memory the program may hold, at least 16M. Default: 90% of the cgroup's limit, else
-    /// half of the machine's memory
+    /// All memory the program may hold, at least 16M. auto is 90% of the cgroup's limit, also when
+    /// that changes, else half of the machine's memory
     #[arg(
         short,
         long,
-        value_name = "SIZE",
+        value_name = "SIZE|auto",
         env = "COLDPRESS_MEMORY",
-        value_parser = parse_size_or_share
+        default_value = "auto",
+        value_parser = Ask::parse
     )]
-    pub(crate) memory: Option<Size>,
+    pub(crate) memory: Ask,
 
     /// How cold pages are compressed: lz4, lzo or zstd[:LEVEL]
     #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "lz4")]
@@ -135,6 +142,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", env = "COLDPRESS_RECORD")]
     pub(crate) record: Option<PathBuf>,
 
+    /// Stay until the last process of the run has ended, and pass signals on to those left: for
+    /// servers that fork away
+    #[arg(short, long, env = "COLDPRESS_WAIT", value_parser = FalseyValueParser::new())]
+    pub(crate) wait: bool,
+
     /// Print nothing of our own but errors
     #[arg(short, long, env = "COLDPRESS_QUIET", value_parser = FalseyValueParser::new())]
     pub(crate) quiet: bool,
@@ -151,6 +163,34 @@ pub(crate) struct RunArgs {
     /// The program and its arguments; put "--" in front to be safe
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Options of `run` that are for a whole run, by their fields.
+const OF_A_RUN: [&str; 10] = [
+    "memory",
+    "codec",
+    "pool",
+    "disk",
+    "disk_size",
+    "max_pool_percent",
+    "set",
+    "stats",
+    "record",
+    "wait",
+];
+
+/// The options on this process's command line that are for a whole run, as a user writes them.
+/// Those given as variables hold for more than this command, and are not named.
+pub(crate) fn given_for_a_run() -> Vec<String> {
+    given_in(std::env::args_os())
+}
+
+fn given_in(words: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let Ok(matches) = Cli::command().try_get_matches_from(words) else { return Vec::new() };
+    let Some(run) = matches.subcommand_matches("run") else { return Vec::new() };
+    let is_given = |id: &str| run.value_source(id) == Some(ValueSource::CommandLine);
+    let given = OF_A_RUN.into_iter().filter(|id| is_given(id));
+    given.map(|id| format!("--{}", id.replace('_', "-"))).collect()
 }
 
 /// The options of `coldpress ctl`.
@@ -230,7 +270,7 @@ fn disk_parser() -> impl TypedValueParser<Value = DiskChoice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use crate::size::Size;
 
     fn run_args(args: &[&str]) -> RunArgs {
         let all = ["coldpress", "run"].iter().chain(args);
@@ -253,7 +293,7 @@ mod tests {
         ] {
             let parsed = run_args(args);
             assert_eq!(parsed.command, ["ls", "-q", "--memory", "1", "--", "--help"]);
-            assert_eq!(parsed.memory, Some(Size::Bytes(Bytes::mib(64))));
+            assert_eq!(parsed.memory, Ask::Size(Size::Bytes(Bytes::mib(64))));
             assert!(!parsed.quiet);
         }
         assert_eq!(run_args(&["--", "-odd"]).command, ["-odd"]);
@@ -268,11 +308,28 @@ mod tests {
     }
 
     #[test]
+    fn options_for_a_whole_run_are_known_when_they_are_given() {
+        let given = |words: &[&str]| {
+            let all = ["coldpress", "run"].iter().chain(words);
+            given_in(all.map(OsString::from))
+        };
+        assert_eq!(given(&["ls", "--memory", "1G"]), [""; 0]);
+        let words = ["-m", "64M", "-v", "--disk-size=1G", "--set", "writeback=off", "--", "ls"];
+        assert_eq!(given(&words), ["--memory", "--disk-size", "--set"]);
+        let command = Cli::command();
+        let run = command.find_subcommand("run").unwrap();
+        for id in OF_A_RUN {
+            assert!(run.get_arguments().any(|argument| argument.get_id() == id), "{id}");
+        }
+    }
+
+    #[test]
     fn values_are_read() {
         let args = run_args(&["--codec", "zstd:3", "--disk", "none", "--disk-size", "1G", "ls"]);
         assert_eq!(args.codec, CodecId::Zstd { level: 3 });
         assert_eq!(args.disk, Some(DiskChoice::None));
         assert_eq!(args.disk_size, Some(Bytes::mib(1024)));
+        assert_eq!(args.memory, Ask::Auto);
         let args = run_args(&["--disk", "./none", "--max-pool-percent", "90", "ls"]);
         assert_eq!(args.disk, Some(DiskChoice::Directory("./none".into())));
         assert_eq!(args.max_pool_percent, 90);

@@ -2,10 +2,10 @@
 //! gives out seats, prints what processes have to tell, answers `coldpress ctl`, and watches the
 //! tree for memory that nobody manages.
 //!
-//! One thread does it all, between a socket, the processes that joined, and a clock. A process's
+//! One thread does it all, between a socket, the processes that joined, and a clock, which hardly
+//! ticks while nothing in the tree runs. A process's
 //! connection is its life: when it closes, its numbers go to the retired ones and its seat is free.
 
-use std::collections::HashMap;
 use std::ffi::{CString, OsString};
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -15,35 +15,40 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::knobs::Knobs;
-use coldpress_runtime::ledger::{Ledger, SEATS, Terms};
+use coldpress_runtime::ledger::{Ledger, SEATS, Seat, Terms};
 use coldpress_runtime::wire::{
     BUDGET_VARIABLE, Hello, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX, SOCKET_VARIABLE,
     Welcome,
 };
-use coldpress_sys::file::SpillFile;
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::shared::Shared;
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysError, cpu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit};
 
+use crate::budget::Budget;
 use crate::config::RunConfig;
-use crate::control::{self, REQUEST_MAX};
+use crate::control::{self, Changeable};
+use crate::disk;
 use crate::failure::{Failure, Result};
 use crate::preload::Preload;
 use crate::record::Records;
 use crate::say;
+use crate::size::show;
 use crate::stats::{self, Summary, Totals};
 use crate::supervise::ExitReport;
 use crate::tree;
+use crate::unseated::Unseated;
 
 /// Name of the socket in the run's directory.
 pub(crate) const SOCKET_NAME: &str = "socket";
-/// Between two looks at the tree: a tenth of a percent of a processor at 50 us a look.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Between two looks at the limit that the budget is a part of.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a process's userfaultfd is kept after its service thread has gone: its other threads
 /// end about then, as soon as each has left its system call.
 const OUTLIVING: Duration = Duration::from_secs(2);
+/// After a connection could not be taken, for want of descriptors mostly.
+const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a new process may take to say hello: it does so at once.
 const HELLO_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -56,14 +61,16 @@ pub(crate) struct Broker {
     /// Tells the thread the program's process; closing it ends the thread.
     commands: PipeWriter,
     environment: Vec<(OsString, OsString)>,
-    budget: Bytes,
+    at_start: Changeable,
 }
 
 /// What is left of a run when it is over.
 struct Retired {
     totals: Totals,
     peak: PageCount,
-    knobs: Knobs,
+    at_end: Changeable,
+    /// Processes that have not ended.
+    left: usize,
 }
 
 impl Broker {
@@ -94,6 +101,7 @@ impl Broker {
         let (receiver, commands) = io::pipe().map_err(|error| {
             Failure::ours(format!("cannot make a pipe: {error}"), "raise ulimit -n")
         })?;
+        let at_start = Changeable { budget: config.budget.clone(), knobs: config.knobs };
         let serving = Serving {
             listener,
             ledger_fd,
@@ -103,9 +111,10 @@ impl Broker {
             records,
             members: Vec::new(),
             newcomers: Vec::new(),
-            unseated: HashMap::new(),
+            accept_at: Instant::now(),
+            unseated: Unseated::new(),
             totals: Totals::default(),
-            budget: config.budget,
+            now: at_start.clone(),
             quiet: config.quiet,
             verbose: config.verbose,
             root: None,
@@ -119,9 +128,9 @@ impl Broker {
             })?;
         let environment = vec![
             (SOCKET_VARIABLE.into(), path.into_os_string()),
-            (BUDGET_VARIABLE.into(), config.budget.0.to_string().into()),
+            (BUDGET_VARIABLE.into(), config.budget.bytes.0.to_string().into()),
         ];
-        Ok(Self { thread, commands, environment, budget: config.budget })
+        Ok(Self { thread, commands, environment, at_start })
     }
 
     /// Variables for the program.
@@ -141,14 +150,15 @@ impl Broker {
         let retired = self.thread.join().unwrap_or_else(|_| Retired {
             totals: Totals::default(),
             peak: PageCount(0),
-            knobs: Knobs::default(),
+            at_end: self.at_start,
+            left: 0,
         });
         Summary {
             program: program.to_owned(),
-            budget: self.budget,
+            at_end: retired.at_end,
             peak: retired.peak.bytes(),
             totals: retired.totals,
-            knobs: retired.knobs,
+            left: retired.left,
             exit,
         }
     }
@@ -157,20 +167,12 @@ impl Broker {
 /// The terms of a run as its processes read them.
 fn terms(config: &RunConfig) -> Terms {
     Terms {
-        budget: config.budget.pages_down(),
+        budget: config.budget.bytes.pages_down(),
         spill_max: config.disk.as_ref().map_or(Bytes(0), |directory| {
-            config.disk_size.unwrap_or_else(|| most_of_free_space(directory))
+            config.disk_size.unwrap_or_else(|| disk::most_of_free_space(directory))
         }),
         verbose: config.verbose,
     }
-}
-
-/// Free space of the disk but 5 %, which are left to others.
-fn most_of_free_space(directory: &std::path::Path) -> Bytes {
-    let free = rustix::fs::statvfs(directory)
-        .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) as usize)
-        .unwrap_or(0);
-    Bytes(free / 100 * 95)
 }
 
 /// A process that has joined.
@@ -209,10 +211,12 @@ struct Serving {
     records: Option<Records>,
     members: Vec<Member>,
     newcomers: Vec<Newcomer>,
-    /// What processes without a seat held at the last look.
-    unseated: HashMap<u32, PageCount>,
+    /// When connections are taken again, after one could not be.
+    accept_at: Instant,
+    unseated: Unseated,
     totals: Totals,
-    budget: Bytes,
+    /// What holds now, as the ledger has it.
+    now: Changeable,
     quiet: bool,
     verbose: bool,
     /// The program's process, once it runs.
@@ -226,27 +230,42 @@ impl Serving {
     fn run(mut self, mut commands: PipeReader) -> Retired {
         // A process that grows waits for its welcome.
         cpu::prefer_thread();
-        let mut look_at = Instant::now();
+        let (mut look_at, mut follow_at) = (Instant::now(), Instant::now());
         loop {
-            let patience = look_at.saturating_duration_since(Instant::now());
-            if self.wait(Some(&commands), patience).commanded {
+            let now = Instant::now();
+            let wake_at = if self.accept_at > now { look_at.min(self.accept_at) } else { look_at };
+            let patience = wake_at.saturating_duration_since(now);
+            let woken = self.wait(Some(&commands), patience);
+            if woken.commanded || woken.heard {
+                // Somebody is awake: the next look must not be far.
+                look_at = look_at.min(Instant::now() + Unseated::soon());
+            }
+            if woken.commanded {
                 let mut process = [0; 4];
                 match commands.read_exact(&mut process) {
-                    Ok(()) => self.root = Some(u32::from_le_bytes(process)),
+                    Ok(()) => {
+                        self.root = Some(u32::from_le_bytes(process));
+                        // The program has its own limits by now.
+                        allow_many_descriptors();
+                    }
                     Err(_) => break,
                 }
             }
             if Instant::now() >= look_at {
                 self.look_at_tree();
                 self.outliving.retain(|(until, _)| Instant::now() < *until);
-                look_at = Instant::now() + LOOK_INTERVAL;
+                look_at = Instant::now() + self.unseated.interval();
+            }
+            if Instant::now() >= follow_at {
+                self.follow_limit();
+                follow_at = Instant::now() + FOLLOW_INTERVAL;
             }
         }
         // What was said before the end is still there to be read.
         while self.wait(None, Duration::ZERO).heard {}
         self.ledger.note_peak();
-        let (peak, knobs) = (self.ledger.peak(), self.ledger.knobs());
-        Retired { totals: self.totals_now(), peak, knobs }
+        let (totals, peak) = (self.totals_now(), self.ledger.peak());
+        Retired { totals, peak, left: self.members.len(), at_end: self.now }
     }
 
     /// The numbers of all processes, those that have ended included.
@@ -260,7 +279,10 @@ impl Serving {
 
     /// Waits for a packet, a connection or a command, and deals with the first two.
     fn wait(&mut self, commands: Option<&PipeReader>, patience: Duration) -> Woken {
-        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        // Connections that cannot be taken now would be told of again and again.
+        let listens = Instant::now() >= self.accept_at;
+        let flags = if listens { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds = vec![PollFd::new(&self.listener, flags)];
         fds.extend(self.members.iter().map(|member| PollFd::new(&member.socket, PollFlags::IN)));
         let newcomers = self.newcomers.iter();
         fds.extend(newcomers.map(|newcomer| PollFd::new(&newcomer.socket, PollFlags::IN)));
@@ -340,7 +362,10 @@ impl Serving {
 
     /// Takes a new connection, unless it is a stranger's. It has a moment to say what it wants.
     fn accept(&mut self) {
-        let Ok(socket) = net::accept(self.listener.as_fd()) else { return };
+        let Ok(socket) = net::accept(self.listener.as_fd()) else {
+            self.accept_at = Instant::now() + ACCEPT_INTERVAL;
+            return;
+        };
         let Ok(peer) = net::peer(socket.as_fd()) else { return };
         let is_ours = tree::is_below(peer.process, std::process::id());
         if !is_ours && !may_control(peer) {
@@ -356,7 +381,7 @@ impl Serving {
     /// Hears what a new connection wants: a process joins, or somebody asks for knobs.
     fn admit(&mut self, newcomer: Newcomer) {
         let Newcomer { socket, peer, is_ours, .. } = newcomer;
-        let Some(packet) = first_packet(&socket) else { return };
+        let Some(packet) = control::first_packet(&socket) else { return };
         if let Some(text) = control::of_request(&packet) {
             self.answer_request(&socket, peer, text);
         } else if is_ours && Hello::decode(&packet).is_some() {
@@ -365,28 +390,48 @@ impl Serving {
     }
 
     /// Turns knobs as `text` says, and tells how everything stands then.
-    fn answer_request(&self, socket: &OwnedFd, peer: Peer, text: &str) {
+    fn answer_request(&mut self, socket: &OwnedFd, peer: Peer, text: &str) {
         let turned = if may_control(peer) {
-            control::turn(self.ledger.knobs(), text)
+            self.now.clone().turned(text)
         } else {
             Err(not_permitted(peer))
         };
         let document = match turned {
-            Ok(knobs) => {
-                if knobs != self.ledger.knobs() {
-                    self.ledger.set_knobs(&knobs);
+            Ok(wanted) => {
+                if wanted.knobs != self.now.knobs {
+                    self.now.knobs = wanted.knobs;
+                    self.ledger.set_knobs(&wanted.knobs);
                 }
-                stats::live(&self.totals_now(), &self.ledger, self.budget)
+                if wanted.budget != self.now.budget {
+                    self.set_budget(wanted.budget);
+                }
+                stats::live(&self.totals_now(), &self.ledger, &self.now)
             }
             Err(failure) => control::refusal(&failure),
         };
         answer(socket, &document);
     }
 
+    /// Follows a limit that the budget is a part of.
+    fn follow_limit(&mut self) {
+        if let Some(budget) = self.now.budget.changed() {
+            self.set_budget(budget);
+        }
+    }
+
+    /// Another budget holds from now on.
+    fn set_budget(&mut self, budget: Budget) {
+        self.ledger.set_budget(budget.bytes.pages_down());
+        if self.verbose {
+            say(format!("the budget is {} now, {}", show(budget.bytes), budget.origin));
+        }
+        self.now.budget = budget;
+    }
+
     /// Lets a process join, if there is a seat.
     fn welcome(&mut self, socket: OwnedFd, process: u32) {
         let seat = (0..SEATS).find(|seat| !self.ledger.seats[*seat].is_taken());
-        let spill = self.disk.as_ref().and_then(|directory| make_spill(directory));
+        let spill = self.disk.as_ref().and_then(|directory| disk::make_spill(directory));
         let welcome = Welcome {
             seat: seat.map(|seat| seat as u32),
             has_spill: spill.is_some(),
@@ -395,8 +440,8 @@ impl Serving {
         };
         if let Some(seat) = seat {
             // It counts for itself from now on.
-            self.unseated.remove(&process);
-            self.tell_unseated();
+            self.unseated.sit(process);
+            self.ledger.set_unseated(self.unseated.pages());
             self.ledger.assign(seat, process);
         }
         let fds: Vec<_> = [Some(&self.ledger_fd), spill.as_ref(), self.device.as_ref()]
@@ -419,21 +464,19 @@ impl Serving {
     /// Counts what processes without a seat hold.
     fn look_at_tree(&mut self) {
         let Some(root) = self.root else { return };
-        let seated = |process| {
-            self.members.iter().any(|member| self.ledger.seats[member.seat].process() == process)
-        };
-        let unseated = tree::holders_below(root)
-            .filter(|process| !seated(*process))
-            .filter_map(|process| Some((process, tree::anonymous(process)?)));
-        self.unseated = unseated.collect();
-        self.tell_unseated();
+        let seats = self.members.iter().map(|member| &self.ledger.seats[member.seat]);
+        self.unseated.look(root, &seats.map(Seat::process).collect());
+        self.ledger.set_unseated(self.unseated.pages());
         self.ledger.note_peak();
     }
+}
 
-    fn tell_unseated(&self) {
-        let pages = self.unseated.values().copied();
-        self.ledger.set_unseated(pages.fold(PageCount(0), |sum, pages| sum + pages));
-    }
+/// Raises the limit of open files as far as it goes: each managed process takes two.
+fn allow_many_descriptors() {
+    let limits = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, ..limits };
+    // Without, some processes of a large tree stay unmanaged.
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
 }
 
 /// Whether `peer` may see and turn the knobs: whoever started the run, and root.
@@ -450,18 +493,4 @@ fn not_permitted(peer: Peer) -> Failure {
 /// Answers a request. Who asked may have gone.
 fn answer(socket: &OwnedFd, document: &serde_json::Value) {
     let _ = net::send(socket.as_fd(), document.to_string().as_bytes(), &[]);
-}
-
-/// What a new connection says, which is there to be read. `None` when it is too long.
-fn first_packet(socket: &OwnedFd) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; REQUEST_MAX];
-    let mut received = [const { None }; DESCRIPTORS_MAX];
-    let length = net::receive(socket.as_fd(), &mut bytes, &mut received).ok()?;
-    bytes.truncate(length);
-    Some(bytes)
-}
-
-fn make_spill(directory: &std::path::Path) -> Option<OwnedFd> {
-    let name = CString::new(directory.as_os_str().as_bytes()).ok()?;
-    SpillFile::unnamed_in(&name).ok().map(SpillFile::into_fd)
 }

@@ -1,21 +1,32 @@
 //! What `coldpress ctl` and the launcher say to each other: one packet there, one back.
 //!
-//! The request is [`GREETING`], then a line `NAME=VALUE` for each knob to be turned. The answer is
+//! The request is [`GREETING`], then a line `NAME=VALUE` for the budget (`memory`) and each knob to
+//! be turned. The answer is
 //! a JSON document: the figures of the run after that, or [`refusal`] and nothing has changed.
 //! Texts rather than layouts, so that two versions of coldpress understand each other.
 
+use std::time::Duration;
+
 use coldpress_runtime::knobs::Knobs;
+use coldpress_sys::net::{self, DESCRIPTORS_MAX};
+use coldpress_sys::{AsFd, OwnedFd, SysResult};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
+use crate::budget::{Ask, Budget};
 use crate::failure::Failure;
 use crate::knobs;
 
 /// The first bytes of a request: "cpc" and the version of these packets.
 const GREETING: &[u8] = b"cpc\x01";
+/// What stands before a budget in a request.
+const MEMORY: &str = "memory=";
 /// Longest request: every knob, turned often.
 pub(crate) const REQUEST_MAX: usize = 4096;
 /// Longest answer; it takes some 10 KiB.
-pub(crate) const ANSWER_MAX: usize = 128 << 10;
+const ANSWER_MAX: usize = 128 << 10;
+/// Launchers answer within milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The request to turn knobs as `settings` say, if any.
 pub(crate) fn request(settings: &[String]) -> Vec<u8> {
@@ -23,20 +34,43 @@ pub(crate) fn request(settings: &[String]) -> Vec<u8> {
     [GREETING, lines.as_bytes()].concat()
 }
 
+/// What a new connection says, which is there to be read. `None` when it is too long.
+pub(crate) fn first_packet(socket: &OwnedFd) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; REQUEST_MAX];
+    let mut received = [const { None }; DESCRIPTORS_MAX];
+    let length = net::receive(socket.as_fd(), &mut bytes, &mut received).ok()?;
+    bytes.truncate(length);
+    Some(bytes)
+}
+
 /// The text of a request; `None` when it is none.
 pub(crate) fn of_request(packet: &[u8]) -> Option<&str> {
     packet.strip_prefix(GREETING).and_then(|text| std::str::from_utf8(text).ok())
 }
 
-/// The knobs of a run after the request `text`. Fails at the first setting that is wrong.
-pub(crate) fn turn(mut knobs: Knobs, text: &str) -> Result<Knobs, Failure> {
-    for line in text.lines() {
-        let (knob, word) = knobs::parse(line).map_err(|cause| {
-            Failure::ours(cause, "nothing was changed; see `coldpress ctl --help`")
-        })?;
-        knobs.set(knob, word);
+/// What may be changed while a run goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changeable {
+    /// The budget.
+    pub(crate) budget: Budget,
+    /// All else.
+    pub(crate) knobs: Knobs,
+}
+
+impl Changeable {
+    /// How it is after the request `text`. Fails at the first setting that is wrong.
+    pub(crate) fn turned(mut self, text: &str) -> Result<Self, Failure> {
+        let wrong = |cause| Failure::ours(cause, "nothing was changed; see `coldpress ctl --help`");
+        for line in text.lines() {
+            if let Some(size) = line.strip_prefix(MEMORY) {
+                self.budget = Budget::find(Ask::parse(size).map_err(wrong)?)?;
+            } else {
+                let (knob, word) = knobs::parse(line).map_err(wrong)?;
+                self.knobs.set(knob, word);
+            }
+        }
+        Ok(self)
     }
-    Ok(knobs)
 }
 
 /// The answer that says what is wrong.
@@ -45,11 +79,35 @@ pub(crate) fn refusal(failure: &Failure) -> Value {
 }
 
 /// What an answer says: the document, or what is wrong. `None` when it is no answer.
-pub(crate) fn of_answer(packet: &[u8]) -> Option<Result<Value, Failure>> {
+fn of_answer(packet: &[u8]) -> Option<Result<Value, Failure>> {
     let document: Value = serde_json::from_slice(packet).ok()?;
     let Some(error) = document.get("error") else { return Some(Ok(document)) };
     let part = |name: &str| error.get(name).and_then(Value::as_str);
     Some(Err(Failure::ours(part("cause")?, part("way_out")?)))
+}
+
+/// Sends `request` over the connection `socket`, and waits for what is answered; see
+/// [`of_answer`]. `None` when nothing comes that is understood.
+pub(crate) fn exchange(
+    socket: &OwnedFd,
+    request: &[u8],
+) -> SysResult<Option<Result<Value, Failure>>> {
+    // A launcher that refuses the caller has said so and closed before it read anything.
+    let sent = net::send(socket.as_fd(), request, &[]);
+    let mut fds = [PollFd::new(socket, PollFlags::IN)];
+    let timeout = Timespec::try_from(PATIENCE).expect("a patience is short");
+    if !poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0) {
+        return Ok(None);
+    }
+    let mut answer = vec![0; ANSWER_MAX];
+    let mut fds = [const { None }; DESCRIPTORS_MAX];
+    let mut receive = || net::receive(socket.as_fd(), &mut answer, &mut fds);
+    // Of a closed connection the kernel tells once that it was, then gives what was said.
+    let length = receive().or_else(|_| receive()).and_then(|length| match length {
+        0 => sent.map(|()| 0),
+        _ => Ok(length),
+    })?;
+    Ok(of_answer(&answer[..length]))
 }
 
 #[cfg(test)]
@@ -73,13 +131,21 @@ mod tests {
 
     #[test]
     fn one_wrong_setting_turns_nothing() {
-        let knobs = Knobs::default();
-        let failure = turn(knobs, "writeback=off\nmax_pool_percent=91").unwrap_err();
-        assert!(failure.cause.contains("1 to 90"), "{failure}");
-        let turned = turn(knobs, "max_pool_percent=9\nmax_pool_percent=7").unwrap();
-        let mut expected = knobs;
-        assert!(expected.set(coldpress_runtime::knobs::Knob::MaxPoolPercent, 7));
+        let ask = Ask::parse("64M").unwrap();
+        let now = Changeable { budget: Budget::find(ask).unwrap(), knobs: Knobs::default() };
+        for (wrong, part) in
+            [("max_pool_percent=91", "1 to 90"), ("memory=1K", "16 MiB"), ("memory=x", "512M")]
+        {
+            let text = format!("writeback=off\n{wrong}");
+            let failure = now.clone().turned(&text).unwrap_err();
+            assert!(failure.cause.contains(part), "{failure}");
+        }
+        let text = "max_pool_percent=9\nmemory=32M\nmax_pool_percent=7";
+        let turned = now.clone().turned(text).unwrap();
+        let mut expected = now.clone();
+        assert!(expected.knobs.set(coldpress_runtime::knobs::Knob::MaxPoolPercent, 7));
+        expected.budget = Budget::find(Ask::parse("32M").unwrap()).unwrap();
         assert_eq!(turned, expected);
-        assert_eq!(turn(knobs, "").unwrap(), knobs);
+        assert_eq!(now.clone().turned("").unwrap(), now);
     }
 }

@@ -10,22 +10,17 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use coldpress_sys::net::{self, DESCRIPTORS_MAX};
-use coldpress_sys::{AsFd, OwnedFd, SysError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use coldpress_sys::net;
+use coldpress_sys::{AsFd, SysError};
 use serde_json::Value;
 
 use crate::args::{CtlArgs, CtlVerb};
 use crate::broker::SOCKET_NAME;
-use crate::control::{self, ANSWER_MAX, REQUEST_MAX};
+use crate::control::{self, REQUEST_MAX};
 use crate::failure::{Failure, Result};
 use crate::preload::directory_prefix;
 use crate::{say, thaw, tree};
-
-/// Launchers answer within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Does what `args` ask for. Exit status 1 when that fails.
 pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {
@@ -121,29 +116,10 @@ fn ask(launcher: &Launcher, settings: &[String]) -> Result<Value> {
         let cause = format!("{} is not of process {process}", launcher.socket.display());
         return Err(Failure::ours(cause, "run this where that process sees the same numbers"));
     }
-    // A launcher that refuses the caller has said so and closed before it read anything.
-    let sent = net::send(socket.as_fd(), &request, &[]);
-    let silent = || {
+    control::exchange(&socket, &request).map_err(failed)?.unwrap_or_else(|| {
         let cause = format!("the launcher, process {process}, gives no answer that is understood");
-        Failure::ours(cause, "try again; or it is of another version of coldpress")
-    };
-    wait_for(&socket).ok_or_else(silent)?;
-    let mut answer = vec![0; ANSWER_MAX];
-    let mut fds = [const { None }; DESCRIPTORS_MAX];
-    let mut receive = || net::receive(socket.as_fd(), &mut answer, &mut fds);
-    // Of a closed connection the kernel tells once that it was, then gives what was said.
-    let length = receive().or_else(|_| receive()).and_then(|length| match length {
-        0 => sent.map(|()| 0),
-        _ => Ok(length),
-    });
-    control::of_answer(&answer[..length.map_err(failed)?]).ok_or_else(silent)?
-}
-
-/// Waits for a packet, or for the end of the connection. `None` when neither comes.
-fn wait_for(socket: &OwnedFd) -> Option<()> {
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    let timeout = Timespec::try_from(PATIENCE).expect("a patience is short");
-    poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0).then_some(())
+        Err(Failure::ours(cause, "try again; or it is of another version of coldpress"))
+    })
 }
 
 /// The value of `name` alone.

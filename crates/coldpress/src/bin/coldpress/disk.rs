@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use coldpress_sys::Bytes;
-use coldpress_sys::SysError;
 use coldpress_sys::file::SpillFile;
+use coldpress_sys::{OwnedFd, SysError};
 
 /// File systems that live in memory, by `f_type` (statfs(2)): tmpfs and ramfs.
 const TMPFS_MAGIC: u32 = 0x0102_1994;
@@ -42,6 +42,20 @@ pub(crate) fn examine(directory: &Path) -> Disk {
     } else {
         Disk::Usable(free)
     }
+}
+
+/// Free space of the disk but 5 %, which are left to others.
+pub(crate) fn most_of_free_space(directory: &Path) -> Bytes {
+    let free = rustix::fs::statvfs(directory)
+        .map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) as usize)
+        .unwrap_or(0);
+    Bytes(free / 100 * 95)
+}
+
+/// An unnamed file for the pages of one process.
+pub(crate) fn make_spill(directory: &Path) -> Option<OwnedFd> {
+    let name = CString::new(directory.as_os_str().as_bytes()).ok()?;
+    SpillFile::unnamed_in(&name).ok().map(SpillFile::into_fd)
 }
 
 /// The warning about a directory that lies in memory.

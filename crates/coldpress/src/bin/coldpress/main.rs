@@ -4,6 +4,7 @@
 mod args;
 mod bench;
 mod broker;
+mod budget;
 mod cgroup;
 mod config;
 mod control;
@@ -13,6 +14,7 @@ mod doctor;
 mod elf;
 mod failure;
 mod knobs;
+mod outer;
 mod preload;
 mod program;
 mod record;
@@ -22,6 +24,7 @@ mod stats;
 mod supervise;
 mod thaw;
 mod tree;
+mod unseated;
 
 use std::fmt::Display;
 use std::io::{self, Write};

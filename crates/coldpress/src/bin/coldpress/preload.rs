@@ -25,7 +25,8 @@ pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The library, built by the build script.
 const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
-const LIBRARY_NAME: &str = "libcoldpress.so";
+/// Its name in the directory of a run.
+pub(crate) const LIBRARY_NAME: &str = "libcoldpress.so";
 
 /// Longest place: a socket beside the library must fit into `sun_path`, 108 bytes (unix(7)), behind
 /// the directory's own name of up to 25 bytes.
@@ -79,15 +80,24 @@ impl Preload {
         self.directory.path()
     }
 
-    /// The value of LD_PRELOAD: ours first, then what was there.
-    pub(crate) fn ld_preload(&self, existing: Option<&OsStr>) -> OsString {
+    /// The value of LD_PRELOAD: ours first, then what was there, but `former`, the library of a run
+    /// that is over.
+    pub(crate) fn ld_preload(&self, existing: Option<&OsStr>, former: Option<&Path>) -> OsString {
         let mut value = self.library.clone().into_os_string();
-        if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
-            value.push(":");
-            value.push(existing);
+        for entry in listed(existing.unwrap_or_default()) {
+            if former.is_none_or(|former| former.as_os_str() != entry) {
+                value.push(":");
+                value.push(entry);
+            }
         }
         value
     }
+}
+
+/// The entries of an LD_PRELOAD, which spaces or colons separate (ld.so(8)).
+pub(crate) fn listed(value: &OsStr) -> impl Iterator<Item = &OsStr> {
+    let entries = value.as_bytes().split(|byte| matches!(byte, b' ' | b':'));
+    entries.filter(|entry| !entry.is_empty()).map(OsStr::from_bytes)
 }
 
 /// Places in the order of trial. The user's runtime directory is closed to everybody else, which is
@@ -137,10 +147,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let preload = Preload::lay_out_in(place.path()).unwrap();
         let ours = preload.library.as_os_str();
-        assert_eq!(preload.ld_preload(None), ours);
-        assert_eq!(preload.ld_preload(Some(OsStr::new(""))), ours);
-        let both = format!("{}:/a.so b.so", ours.display());
-        assert_eq!(preload.ld_preload(Some(OsStr::new("/a.so b.so"))), OsStr::new(&both));
+        assert_eq!(preload.ld_preload(None, None), ours);
+        assert_eq!(preload.ld_preload(Some(OsStr::new("")), None), ours);
+        let existing = Some(OsStr::new("/a.so b.so::/old/libcoldpress.so"));
+        let all = format!("{}:/a.so:b.so:/old/libcoldpress.so", ours.display());
+        assert_eq!(preload.ld_preload(existing, None), OsStr::new(&all));
+        let fewer = format!("{}:/a.so:b.so", ours.display());
+        let former = Some(Path::new("/old/libcoldpress.so"));
+        assert_eq!(preload.ld_preload(existing, former), OsStr::new(&fewer));
     }
 
     #[test]

@@ -10,12 +10,14 @@ use std::process::ExitCode;
 
 use coldpress_runtime::knobs::Knob;
 
-use crate::args::RunArgs;
+use crate::args::{self, RunArgs};
 use crate::broker::Broker;
-use crate::config::{BudgetOrigin, RunConfig};
+use crate::budget::Origin;
+use crate::config::RunConfig;
 use crate::disk::{self, Disk};
 use crate::doctor;
 use crate::failure::{Failure, Result};
+use crate::outer::{self, Outer};
 use crate::preload::{LD_PRELOAD, Preload};
 use crate::program::Program;
 use crate::record::Records;
@@ -35,6 +37,9 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
 }
 
 fn try_run(args: &RunArgs) -> Result<u8> {
+    if let Some(outer) = Outer::find() {
+        return Err(run_inside(args, &outer));
+    }
     let mut config = RunConfig::from_args(args)?;
     let (name, arguments) = args.command.split_first().expect("clap requires a program");
     let program = Program::find(name)?;
@@ -48,8 +53,8 @@ fn try_run(args: &RunArgs) -> Result<u8> {
         }
         return Err(supervise::replace_by(&program, command));
     }
-    if !config.quiet && config.budget_origin != BudgetOrigin::Asked {
-        say(format!("budget {}, {}", show(config.budget), config.budget_origin.words()));
+    if !config.quiet && config.budget.origin != Origin::Asked {
+        say(format!("budget {}, {}", show(config.budget.bytes), config.budget.origin));
     }
     check_disk(&mut config, args.disk.is_some())?;
     // Opened now, so that a name that cannot be written is known before hours of work.
@@ -61,6 +66,29 @@ fn try_run(args: &RunArgs) -> Result<u8> {
     supervise_managed(&config, &program, command, stats, records)
 }
 
+/// Puts the program in our place, for the run that we are in to manage. Returns only when that
+/// failed.
+fn run_inside(args: &RunArgs, outer: &Outer) -> Failure {
+    let (name, arguments) = args.command.split_first().expect("clap requires a program");
+    let program = match Program::find(name) {
+        Ok(program) => program,
+        Err(failure) => return failure,
+    };
+    match check_program(&program) {
+        Err(failure) if !args.allow_unmanaged => return failure,
+        Err(failure) if !args.quiet => {
+            say(format!("warning: running without a budget: {}", failure.cause));
+        }
+        _ => {}
+    }
+    if !args.quiet {
+        say(outer.line(&args::given_for_a_run()));
+    }
+    let mut command = supervise::command(&program, arguments);
+    command.env(LD_PRELOAD, outer.ld_preload());
+    supervise::replace_by(&program, command)
+}
+
 /// Starts the program with everything it needs to be managed, and waits for it.
 fn supervise_managed(
     config: &RunConfig,
@@ -70,16 +98,25 @@ fn supervise_managed(
     records: Option<Records>,
 ) -> Result<u8> {
     let preload = Preload::lay_out()?;
-    let supervisor = Supervisor::prepare()?;
+    let supervisor = Supervisor::prepare(config.waits)?;
     let broker = Broker::start(config, &preload, records)?;
-    command.env(LD_PRELOAD, preload.ld_preload(std::env::var_os(LD_PRELOAD).as_deref()));
+    let existing = std::env::var_os(LD_PRELOAD);
+    let former = outer::former_library();
+    command.env(LD_PRELOAD, preload.ld_preload(existing.as_deref(), former.as_deref()));
     command.envs(broker.environment());
     let running = supervisor.start(program, command)?;
     broker.child_started(running.pid());
     let exit = running.wait()?;
+    if config.waits {
+        running.wait_for_rest();
+    }
     let summary = broker.finish(&program.name.to_string_lossy(), exit);
     if !config.quiet {
         say(&summary);
+        if summary.left > 0 {
+            let left = summary.left;
+            say(format!("warning: managed processes go on alone: {left}; see --wait"));
+        }
     }
     if let Some(mut file) = stats
         && let Err(error) = file.write_all(summary.to_json().as_bytes())
@@ -92,10 +129,7 @@ fn supervise_managed(
 
 /// Whether the program and the machine allow a budget; else the failure that says which does not.
 fn check_manageable(program: &Program) -> Result<()> {
-    if let Some(obstacle) = &program.obstacle {
-        let way_out = "run it without a budget with --allow-unmanaged";
-        return Err(Failure::ours(obstacle.to_string(), way_out));
-    }
+    check_program(program)?;
     match doctor::access() {
         Ok(_) => Ok(()),
         Err(finding) => {
@@ -103,6 +137,12 @@ fn check_manageable(program: &Program) -> Result<()> {
             Err(Failure::ours(cause, finding.fix.unwrap_or_default()))
         }
     }
+}
+
+/// Whether the program allows a budget.
+fn check_program(program: &Program) -> Result<()> {
+    let Some(obstacle) = &program.obstacle else { return Ok(()) };
+    Err(Failure::ours(obstacle.to_string(), "run it without a budget with --allow-unmanaged"))
 }
 
 /// Looks at the directory for written-back pages. One that the user named must work; the default
@@ -150,9 +190,9 @@ fn say_settings(config: &RunConfig, program: &Program) {
     say(format!(
         "{} with {} ({} bytes, {}), codec {}, {} up to {} %, disk {disk}",
         program.path.display(),
-        show(config.budget),
-        config.budget.0,
-        config.budget_origin.words(),
+        show(config.budget.bytes),
+        config.budget.bytes.0,
+        config.budget.origin,
         config.knobs.codec(),
         config.knobs.pool(),
         config.knobs.get(Knob::MaxPoolPercent),

@@ -11,7 +11,12 @@
 //! Upper and lower case are the same, and a fraction such as `1.5G` is allowed where it makes whole
 //! bytes by rounding down. Arithmetic is exact, in integers.
 
+use std::fmt;
+
 use coldpress_sys::Bytes;
+
+/// Billionths in a percent.
+const PERCENT: u32 = 10_000_000;
 
 /// What is said of every text that is not a size.
 const FORMS: &str = "write a number with K, M, G or T (1024 each; also KiB, Ki), KB, MB, GB or TB \
@@ -46,14 +51,27 @@ impl Size {
     }
 }
 
+impl fmt::Display for Size {
+    /// As it can be read again: bytes, or a percentage.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{}", bytes.0),
+            Self::Share { billionths } => {
+                let (percent, rest) = (billionths / PERCENT, billionths % PERCENT);
+                let fraction = format!(".{rest:07}");
+                write!(f, "{percent}{}%", fraction.trim_end_matches('0').trim_end_matches('.'))
+            }
+        }
+    }
+}
+
 /// Reads a size or a share. The error names the text and the forms there are.
 pub(crate) fn parse_size_or_share(text: &str) -> Result<Size, String> {
     let Some(percent) = text.strip_suffix('%') else {
         return parse_size(text).map(Size::Bytes);
     };
     let error = || format!("\"{text}\" is not a share: write a percentage up to 100%, as 25%");
-    // One percent is ten million billionths.
-    let billionths = multiply(percent, 10_000_000).ok_or_else(error)?;
+    let billionths = multiply(percent, u64::from(PERCENT)).ok_or_else(error)?;
     match u32::try_from(billionths) {
         Ok(billionths) if billionths <= 1_000_000_000 => Ok(Size::Share { billionths }),
         _ => Err(error()),

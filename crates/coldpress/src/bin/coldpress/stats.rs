@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use coldpress_runtime::knobs::Knobs;
 use coldpress_runtime::ledger::Ledger;
 use coldpress_runtime::tally::{Counter, Figures, Group};
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::{Map, Value, json};
 
+use crate::control::Changeable;
 use crate::knobs;
 use crate::size::show;
 use crate::supervise::{Ending, ExitReport};
@@ -47,9 +47,9 @@ impl Totals {
     }
 
     /// What is told of a run at any time: its counters, and the groups beside them.
-    fn document(&self, budget: Bytes, peak: Bytes, knobs: &Knobs) -> Map<String, Value> {
+    fn document(&self, now: &Changeable, peak: Bytes) -> Map<String, Value> {
         let mut run = json!({
-            "budget_bytes": budget.0,
+            "budget_bytes": now.budget.bytes.0,
             "peak_bytes": peak.0,
             "ratio": (self.ratio() * 1000.0).round() / 1000.0,
             "processes": self.joined,
@@ -58,7 +58,8 @@ impl Totals {
         for counter in Counter::ALL {
             run[counter.key()] = Value::from(self.get(*counter));
         }
-        run["knobs"] = Value::from(knobs::document(knobs));
+        run["knobs"] = Value::from(knobs::document(&now.knobs));
+        run["knobs"]["memory"] = now.budget.ask.value();
         run["zswap"] = Value::from(self.named(Group::Zswap));
         run["histograms"] = json!({
             "fault_ns": self.classes(Group::FaultNs),
@@ -99,19 +100,20 @@ impl Totals {
 /// What happened in a run.
 pub(crate) struct Summary {
     pub(crate) program: String,
-    pub(crate) budget: Bytes,
+    /// The budget and the knobs as they stood at the end.
+    pub(crate) at_end: Changeable,
     /// The most that all processes held at a time.
     pub(crate) peak: Bytes,
     pub(crate) totals: Totals,
-    /// The knobs as they stood at the end.
-    pub(crate) knobs: Knobs,
+    /// Processes that had joined and have not ended.
+    pub(crate) left: usize,
     pub(crate) exit: ExitReport,
 }
 
 impl Summary {
     /// One JSON document. Sizes are bytes, times nanoseconds.
     pub(crate) fn to_json(&self) -> String {
-        let mut document = Value::from(self.totals.document(self.budget, self.peak, &self.knobs));
+        let mut document = Value::from(self.totals.document(&self.at_end, self.peak));
         document["schema"] = SCHEMA.into();
         document["program"] = self.program.as_str().into();
         document["exit_status"] = self.exit.ending.exit_code().into();
@@ -122,9 +124,8 @@ impl Summary {
 }
 
 /// What is told of a run that goes on: as at its end, and what is held now.
-pub(crate) fn live(totals: &Totals, ledger: &Ledger, budget: Bytes) -> Value {
-    let knobs = ledger.knobs();
-    let mut document = Value::from(totals.document(budget, ledger.peak().bytes(), &knobs));
+pub(crate) fn live(totals: &Totals, ledger: &Ledger, now: &Changeable) -> Value {
+    let mut document = Value::from(totals.document(now, ledger.peak().bytes()));
     document["schema"] = SCHEMA.into();
     document["used_bytes"] = ledger.used().bytes().0.into();
     document["processes_not_thawed"] = ledger.not_thawed().into();
@@ -137,7 +138,7 @@ impl fmt::Display for Summary {
         if let Ending::Signaled(signal) = self.exit.ending {
             write!(f, "the program was ended by signal {signal}; ")?;
         }
-        write!(f, "peak {} of {}, ", show(self.peak), show(self.budget))?;
+        write!(f, "peak {} of {}, ", show(self.peak), show(self.at_end.budget.bytes))?;
         let stored = self.totals.get(Counter::PagesStored);
         if stored == 0 {
             return f.write_str("no page had to be compressed");
@@ -157,6 +158,8 @@ impl fmt::Display for Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::{Ask, Budget};
+    use coldpress_runtime::knobs::Knobs;
     use coldpress_runtime::ledger::Terms;
     use coldpress_sys::PageCount;
     use coldpress_sys::shared::Shared;
@@ -177,13 +180,17 @@ mod tests {
         (ledger, totals)
     }
 
+    fn changeable() -> Changeable {
+        let budget = Budget::find(Ask::parse("150M").unwrap()).unwrap();
+        Changeable { budget, knobs: Knobs::default() }
+    }
+
     fn summary(stored: u64) -> Summary {
         let (ledger, totals) = run(stored);
         assert_eq!(ledger.used(), PageCount(0));
         let exit = ExitReport { ending: Ending::Signaled(9), wall_time: Duration::from_secs(3) };
-        let (budget, peak) = (Bytes::mib(150), Bytes::mib(149));
-        let (program, knobs) = ("job".to_owned(), Knobs::default());
-        Summary { program, budget, peak, totals, knobs, exit }
+        let (program, peak) = ("job".to_owned(), Bytes::mib(149));
+        Summary { program, at_end: changeable(), peak, totals, left: 0, exit }
     }
 
     #[test]
@@ -209,6 +216,7 @@ mod tests {
             assert_eq!(document["zswap"][name], 0, "{name}");
         }
         assert_eq!(document["knobs"]["max_pool_percent"], 50);
+        assert_eq!(document["knobs"]["memory"], 150 << 20);
         assert_eq!(document["histograms"]["load_ns"], json!([{ "below": 4096, "count": 2 }]));
         for name in ["stored_size", "loaded_age_ms", "flushed_age_ms"] {
             assert_eq!(document["histograms"][name], json!([]), "{name}");
@@ -219,7 +227,7 @@ mod tests {
     fn a_run_that_goes_on_tells_what_it_holds_too() {
         let (ledger, totals) = run(50);
         ledger.seats[1].publish(PageCount(25));
-        let document = live(&totals, &ledger, Bytes::mib(150));
+        let document = live(&totals, &ledger, &changeable());
         assert_eq!(
             (&document["used_bytes"], &document["pages_stored"]),
             (&json!(102_400), &json!(100))

@@ -8,7 +8,9 @@
 //!
 //! The launcher is the reaper of the program's orphans (PR_SET_CHILD_SUBREAPER). It waits for the
 //! program only: what still runs in the background then goes on without it, as under `env` or
-//! `timeout`.
+//! `timeout`. With `--wait` it stays until the last process of the run has ended, and signals of
+//! any origin then go to those that are left: a server that has forked away is in no terminal's
+//! group.
 
 use std::fs;
 use std::io;
@@ -18,6 +20,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::signal::{
@@ -30,6 +33,7 @@ use signal_hook::low_level::siginfo::Cause;
 use crate::elf::Image;
 use crate::failure::{Failure, Result};
 use crate::program::{Program, SHELL};
+use crate::tree;
 
 /// The signals passed on. Those of job control (TSTP, TTIN, TTOU, CONT) keep their meaning for the
 /// launcher itself.
@@ -70,6 +74,7 @@ pub(crate) struct ExitReport {
 /// start.
 pub(crate) struct Supervisor {
     signals: SignalsInfo<WithOrigin>,
+    waits_for_rest: bool,
 }
 
 /// A program that runs, or has ended and is not yet reaped.
@@ -79,8 +84,9 @@ pub(crate) struct Running {
 }
 
 impl Supervisor {
-    /// Becomes the reaper of orphans and starts to keep signals.
-    pub(crate) fn prepare() -> Result<Self> {
+    /// Becomes the reaper of orphans and starts to keep signals; those after the program's end are
+    /// for the rest, if that is to be waited for.
+    pub(crate) fn prepare(waits_for_rest: bool) -> Result<Self> {
         let failed = |what: &str, error: io::Error| {
             Failure::ours(format!("cannot {what}: {error}"), "raise ulimit -n of this shell")
         };
@@ -92,7 +98,7 @@ impl Supervisor {
         let kept = passed_on.chain([&SIGCHLD]);
         let signals =
             SignalsInfo::<WithOrigin>::new(kept).map_err(|error| failed("keep signals", error))?;
-        Ok(Self { signals })
+        Ok(Self { signals, waits_for_rest })
     }
 
     /// Starts `command`, made from `program`, and passes signals on to it from now on. Fails with
@@ -101,7 +107,7 @@ impl Supervisor {
         let started = Instant::now();
         let mut child = spawn(program, command)?;
         let pid = Pid::from_child(&child);
-        match follow(self.signals, pid) {
+        match follow(self.signals, pid, self.waits_for_rest) {
             Ok(()) => Ok(Running { pid, started }),
             Err(error) => {
                 // It may not run on alone, without anybody who hands on its signals and its end.
@@ -113,13 +119,19 @@ impl Supervisor {
     }
 }
 
-/// Passes `signals` on to the child `pid`, in a thread of its own.
-fn follow(mut signals: SignalsInfo<WithOrigin>, pid: Pid) -> io::Result<()> {
+/// Passes `signals` on to the child `pid`, and then to the rest if that is waited for, in a thread
+/// of its own.
+fn follow(mut signals: SignalsInfo<WithOrigin>, pid: Pid, waits_for_rest: bool) -> io::Result<()> {
     // The child is not reaped yet, so the number is still its own; the descriptor stays its own.
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
     let pass_on_all = move || {
         for origin in signals.forever() {
-            if origin.signal != SIGCHLD && origin.cause != Cause::Kernel {
+            if origin.signal == SIGCHLD {
+                continue;
+            }
+            if waits_for_rest && has_ended(&pidfd) {
+                pass_on_to_rest(origin.signal);
+            } else if origin.cause != Cause::Kernel {
                 pass_on(&pidfd, origin.signal);
             }
         }
@@ -131,6 +143,11 @@ impl Running {
     /// The program's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw_pid().unsigned_abs()
+    }
+
+    /// Waits until no process of the run is left, and reaps them.
+    pub(crate) fn wait_for_rest(&self) {
+        while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
     }
 
     /// Waits for the program, and reaps orphans on the way.
@@ -152,6 +169,13 @@ impl Running {
             }
         }
     }
+}
+
+/// Whether the process has ended.
+fn has_ended(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    // An end stays readable (pidfd_open(2)).
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 /// The command line of `program` with `arguments`: what the user named stays its first argument.
@@ -214,6 +238,17 @@ fn cannot_execute(program: &Program, error: &io::Error) -> Failure {
 fn pass_on(pidfd: &OwnedFd, signal: i32) {
     if let Some(signal) = Signal::from_named_raw(signal) {
         let _ = rustix::process::pidfd_send_signal(pidfd, signal);
+    }
+}
+
+/// Sends `signal` to every child: the program has ended, so they are its orphans, and hand on what
+/// they see fit.
+fn pass_on_to_rest(signal: i32) {
+    let Some(signal) = Signal::from_named_raw(signal) else { return };
+    for child in tree::children(std::process::id()) {
+        if let Some(pid) = Pid::from_raw(child.cast_signed()) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
     }
 }
 

@@ -44,13 +44,30 @@ pub(crate) fn anonymous(process: u32) -> Option<PageCount> {
     Some(PageCount(resident).saturating_sub(PageCount(shared)))
 }
 
-/// Field 4 of stat, counted from the end of the name, which may hold anything.
-fn parent(process: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+/// How long a process has run, in ticks of 10 ms: fields 14 and 15 of stat.
+pub(crate) fn ticks(process: u32) -> Option<u64> {
+    let text = stat(process)?;
+    let mut fields = fields_of(&text)?.skip(11).map(|field| field.parse().ok());
+    let (user, kernel): (u64, u64) = (fields.next()??, fields.next()??);
+    Some(user + kernel)
 }
 
-fn children(process: u32) -> Vec<u32> {
+/// Field 4 of stat.
+fn parent(process: u32) -> Option<u32> {
+    fields_of(&stat(process)?)?.nth(1)?.parse().ok()
+}
+
+fn stat(process: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{process}/stat")).ok()
+}
+
+/// The fields of a stat from the third on: the second, the name, may hold anything.
+fn fields_of(stat: &str) -> Option<impl Iterator<Item = &str>> {
+    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
+}
+
+/// The children of a process.
+pub(crate) fn children(process: u32) -> Vec<u32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
     threads
         .flatten()
@@ -82,6 +99,9 @@ mod tests {
             assert!(is_same && share_memory(ours, theirs).is_ok_and(|is_same| !is_same));
         }
         assert!(anonymous(ours).is_some_and(|pages| pages.0 > 10));
+        let before = ticks(ours).expect("we run");
+        // Until the kernel's clock has ticked, however busy the machine is.
+        while ticks(ours) == Some(before) {}
         drop(child.stdin.take());
         child.wait().expect("cat ends with its input");
         assert_eq!(anonymous(theirs), None);

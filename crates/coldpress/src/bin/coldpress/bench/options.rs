@@ -12,7 +12,7 @@ use super::policy::PolicyArgs;
 use super::programs::options::ProgramsArgs;
 use super::swap::options::{SwapArgs, TouchArgs};
 use super::zswap::options::{BuildArgs, JobArgs, ZswapArgs};
-use crate::config::BUDGET_FLOOR;
+use crate::budget::BUDGET_FLOOR;
 use crate::size::{parse_size, show};
 
 /// The part about descriptors, and its workload.

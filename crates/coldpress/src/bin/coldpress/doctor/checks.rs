@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::Access;
 use super::finding::Finding;
 use super::host::{DEVICE, Faults, Host};
-use crate::config::BUDGET_FLOOR;
+use crate::budget::BUDGET_FLOOR;
 use crate::disk::{self, Disk};
 use crate::size::show;
 

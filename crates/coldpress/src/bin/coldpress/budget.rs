@@ -1,0 +1,212 @@
+//! The budget of a run: what is asked for, and what that comes to on this machine now.
+//!
+//! A size is what it is. A share, and `auto`, are of the memory there is, which is that of the
+//! machine or the limit of a cgroup: a container's limit is changed while it runs, and then the
+//! budget is another. Limits are read again rather than watched: inotify does not tell of what is
+//! written through another mount of the hierarchy, as the outside of a container does. Pressure
+//! (PSI) is not looked at: it tells of stalls that are over, most of them of the page cache, while
+//! a limit says what will be.
+
+use std::fmt;
+
+use coldpress_sys::Bytes;
+use serde_json::Value;
+
+use crate::cgroup::{self, Limit};
+use crate::failure::{Failure, Result};
+use crate::size::{Size, parse_size_or_share, show};
+
+/// The smallest budget: below it the launcher's parts, the pool's first blocks and the code, stacks
+/// and libraries of even a small program leave nothing to manage. Eight blocks of 2 MiB.
+pub(crate) const BUDGET_FLOOR: Bytes = Bytes::mib(16);
+
+/// What a user asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// 90 % of the cgroup's limit, else half of the machine's memory.
+    Auto,
+    /// This.
+    Size(Size),
+}
+
+impl Ask {
+    /// Reads `auto`, a size or a share.
+    pub(crate) fn parse(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            _ => parse_size_or_share(text).map(Self::Size),
+        }
+    }
+
+    /// As JSON: bytes as a number, else text that can be parsed again.
+    pub(crate) fn value(self) -> Value {
+        match self {
+            Self::Auto => Value::from("auto"),
+            Self::Size(Size::Bytes(bytes)) => Value::from(bytes.0),
+            Self::Size(share) => Value::from(share.to_string()),
+        }
+    }
+}
+
+/// A budget, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Budget {
+    /// What was asked for.
+    pub(crate) ask: Ask,
+    /// All memory the process tree may hold.
+    pub(crate) bytes: Bytes,
+    /// Where it comes from.
+    pub(crate) origin: Origin,
+}
+
+/// Where a budget comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The user named it.
+    Asked,
+    /// 90 % of this limit.
+    Cgroup(Limit),
+    /// Half of the machine's memory, which is this much.
+    Machine(Bytes),
+}
+
+impl Budget {
+    /// What `ask` comes to on this machine now. Fails below [`BUDGET_FLOOR`], or when the machine's
+    /// memory cannot be found out.
+    pub(crate) fn find(ask: Ask) -> Result<Self> {
+        let budget = Self::read(ask)?;
+        if budget.bytes < BUDGET_FLOOR {
+            return Err(budget.below_floor());
+        }
+        Ok(budget)
+    }
+
+    /// The budget as it is now, where it is another: a limit has changed. Never below the floor.
+    pub(crate) fn changed(&self) -> Option<Self> {
+        if matches!(self.ask, Ask::Size(Size::Bytes(_))) {
+            return None;
+        }
+        // What cannot be read now stays as it was.
+        let mut now = Self::read(self.ask).ok()?;
+        now.bytes = now.bytes.max(BUDGET_FLOOR);
+        (now.bytes != self.bytes).then_some(now)
+    }
+
+    fn read(ask: Ask) -> Result<Self> {
+        let machine = cgroup::machine_memory().map_err(|error| {
+            Failure::ours(format!("cannot read /proc/meminfo: {error}"), "mount /proc")
+        })?;
+        Ok(Self::of(ask, cgroup::own_limit(), machine))
+    }
+
+    /// What `ask` comes to within `limit` on a machine of so much memory. A limit above that is
+    /// none.
+    fn of(ask: Ask, limit: Option<Limit>, machine: Bytes) -> Self {
+        let limit = limit.filter(|limit| limit.bytes < machine);
+        let (bytes, origin) = match (ask, limit) {
+            (Ask::Size(size), limit) => {
+                (size.of(limit.map_or(machine, |limit| limit.bytes)), Origin::Asked)
+            }
+            // Ten percent are left for what cannot be managed: page tables, files, the kernel's
+            // own.
+            (Ask::Auto, Some(limit)) => (Bytes(limit.bytes.0 / 10 * 9), Origin::Cgroup(limit)),
+            (Ask::Auto, None) => (Bytes(machine.0 / 2), Origin::Machine(machine)),
+        };
+        Self { ask, bytes, origin }
+    }
+
+    fn below_floor(&self) -> Failure {
+        let way_out = match self.origin {
+            Origin::Asked => format!("ask for at least --memory {}M", BUDGET_FLOOR.0 >> 20),
+            _ => "raise the limit, or name a budget with --memory".to_owned(),
+        };
+        Failure::ours(
+            format!(
+                "a budget of {} ({} bytes, {}) is below the floor of {}",
+                show(self.bytes),
+                self.bytes.0,
+                self.origin,
+                show(BUDGET_FLOOR)
+            ),
+            way_out,
+        )
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("as asked"),
+            Self::Cgroup(limit) => {
+                let size = show(limit.bytes);
+                write!(f, "90 % of the cgroup's limit of {size} ({})", limit.file.display())
+            }
+            Self::Machine(total) => write!(f, "half of the machine's {}", show(*total)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(bytes: Bytes) -> Limit {
+        Limit { bytes, file: "/sys/fs/cgroup/memory.max".into() }
+    }
+
+    #[test]
+    fn a_limit_below_the_machine_gives_ninety_percent() {
+        let budget = Budget::of(Ask::Auto, Some(limit(Bytes::mib(1000))), Bytes::mib(8192));
+        assert_eq!(budget.bytes, Bytes(1000 * (1 << 20) / 10 * 9));
+        assert!(budget.origin.to_string().contains("memory.max"), "{}", budget.origin);
+    }
+
+    #[test]
+    fn without_a_real_limit_half_of_the_machine_is_taken() {
+        let machine = Bytes::mib(8192);
+        for limit in [None, Some(limit(Bytes(usize::MAX / 2))), Some(limit(machine))] {
+            let budget = Budget::of(Ask::Auto, limit, machine);
+            assert_eq!(budget.bytes, Bytes::mib(4096));
+            assert_eq!(budget.origin, Origin::Machine(machine));
+        }
+    }
+
+    #[test]
+    fn a_share_is_one_of_the_limit() {
+        let ask = Ask::parse("25%").unwrap();
+        let machine = Bytes::mib(8192);
+        assert_eq!(Budget::of(ask, None, machine).bytes, Bytes::mib(2048));
+        let limited = Budget::of(ask, Some(limit(Bytes::mib(400))), machine);
+        assert_eq!((limited.bytes, limited.origin), (Bytes::mib(100), Origin::Asked));
+    }
+
+    #[test]
+    fn what_was_asked_can_be_shown_and_asked_again() {
+        for (text, shown) in [("auto", "auto"), ("12.5%", "12.5%"), ("1K", "1024")] {
+            let ask = Ask::parse(text).unwrap();
+            let value = ask.value();
+            let again = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            assert_eq!((again.as_str(), Ask::parse(&again)), (shown, Ok(ask)));
+        }
+        assert!(Ask::parse("automatic").is_err());
+    }
+
+    #[test]
+    fn only_what_depends_on_a_limit_changes() {
+        let was = |ask| Budget { ask, bytes: Bytes(7), origin: Origin::Asked };
+        let fixed = Ask::Size(Size::Bytes(Bytes(9)));
+        assert_eq!(was(fixed).changed(), None);
+        // Whatever this machine has, it is another than 7 bytes.
+        let now = was(Ask::Auto).changed().unwrap();
+        assert!(now.bytes >= BUDGET_FLOOR && now.changed().is_none(), "{now:?}");
+    }
+
+    #[test]
+    fn the_floor_is_named_with_both_numbers() {
+        let ask = Ask::Size(Size::Bytes(Bytes(4096)));
+        let failure = Budget::find(ask).unwrap_err().to_string();
+        for part in ["4096 bytes", "16 MiB", "--memory 16M"] {
+            assert!(failure.contains(part), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Memory of processes that have no seat, as /proc shows it from time to time.
+//!
+//! A process that can be managed says so itself when it has grown to something. What cannot (static
+//! programs, those of other users) must be looked for. While anything in the tree runs, it is
+//! looked at twenty times a second, which is a tenth of a percent of a processor at 50 us a look;
+//! while nothing does, nothing grows.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use coldpress_sys::PageCount;
+
+use crate::tree;
+
+/// Between two looks while anything runs; then twice as long each time, up to the most.
+const INTERVAL_MIN: Duration = Duration::from_millis(50);
+const INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// A process of the tree at a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// Anonymous memory, if it has no seat.
+    unseated: PageCount,
+    /// Time it has run, in ticks of the kernel's clock.
+    ticks: u64,
+}
+
+/// What was seen last, and when to look again.
+pub(crate) struct Unseated {
+    seen: HashMap<u32, Seen>,
+    interval: Duration,
+}
+
+impl Unseated {
+    /// Nothing was seen yet.
+    pub(crate) fn new() -> Self {
+        Self { seen: HashMap::new(), interval: INTERVAL_MIN }
+    }
+
+    /// Looks at `root` and all below; those in `seated` count for themselves.
+    pub(crate) fn look(&mut self, root: u32, seated: &HashSet<u32>) {
+        let see = |process| {
+            let is_seated = seated.contains(&process);
+            let unseated = if is_seated { PageCount(0) } else { tree::anonymous(process)? };
+            Some((process, Seen { unseated, ticks: tree::ticks(process)? }))
+        };
+        self.take(tree::holders_below(root).filter_map(see).collect());
+    }
+
+    fn take(&mut self, seen: HashMap<u32, Seen>) {
+        let is_same = seen == self.seen;
+        self.interval = if is_same { (self.interval * 2).min(INTERVAL_MAX) } else { INTERVAL_MIN };
+        self.seen = seen;
+    }
+
+    /// `process` has taken a seat, and counts for itself from now on.
+    pub(crate) fn sit(&mut self, process: u32) {
+        if let Some(seen) = self.seen.get_mut(&process) {
+            seen.unseated = PageCount(0);
+        }
+    }
+
+    /// What processes without a seat hold.
+    pub(crate) fn pages(&self) -> PageCount {
+        let pages = self.seen.values().map(|seen| seen.unseated);
+        pages.fold(PageCount(0), |sum, pages| sum + pages)
+    }
+
+    /// How long until the next look.
+    pub(crate) fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Somebody is awake: the next look may not be farther than this.
+    pub(crate) fn soon() -> Duration {
+        INTERVAL_MIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a launcher that looks all the time, or that does not see what runs.
+
+    use super::*;
+
+    #[test]
+    fn looks_become_rare_while_nothing_runs_and_frequent_when_something_does() {
+        let seen = |ticks| HashMap::from([(7, Seen { unseated: PageCount(3), ticks })]);
+        let mut unseated = Unseated::new();
+        unseated.take(seen(1));
+        assert_eq!(unseated.interval(), INTERVAL_MIN);
+        for _ in 0..10 {
+            unseated.take(seen(1));
+        }
+        assert_eq!(unseated.interval(), INTERVAL_MAX);
+        unseated.take(seen(2));
+        assert_eq!(unseated.interval(), INTERVAL_MIN);
+        assert_eq!(unseated.pages(), PageCount(3));
+        unseated.sit(7);
+        assert_eq!(unseated.pages(), PageCount(0));
+    }
+
+    #[test]
+    fn who_has_a_seat_is_not_counted_twice() {
+        let own = std::process::id();
+        let mut unseated = Unseated::new();
+        unseated.look(own, &HashSet::new());
+        assert!(unseated.pages() > PageCount(10));
+        unseated.look(own, &HashSet::from([own]));
+        assert_eq!(unseated.seen[&own].unseated, PageCount(0));
+    }
+}

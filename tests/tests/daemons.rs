@@ -1,0 +1,152 @@
+//! Risk: a server that forks away loses its budget, its pages or its signals with the program that
+//! started it; or the launcher hangs for it where nobody wants that; or a container, whose first
+//! process the launcher is, cannot be stopped.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Live, Run};
+use coldpress_tests::machine::{self, Scratch, find, fixture, require, workspace_file};
+
+const BUDGET: Bytes = Bytes::mib(32);
+/// What is not done by then hangs.
+const HANG: Duration = Duration::from_secs(120);
+/// Starts the words behind it in a session of their own, writing to `$0`, and ends with 3 when they
+/// are ready.
+const FORK_AWAY: &str =
+    r#"setsid "$@" > "$0" 2>&1 & until grep -q ready "$0"; do sleep 0.05; done; exit 3"#;
+
+/// `hold.py` on 64 MiB for `rounds`, behind `words`.
+fn hold(job: Job, rounds: &str) -> Option<Job> {
+    Some(job.arg(require("python3")?).arg(fixture("hold.py")).args(["private", "64", rounds]))
+}
+
+/// What `hold.py` writes.
+fn plain() -> Option<Run> {
+    hold(Job::new("plain", "env"), "1").map(|job| job.plain())
+}
+
+/// `hold.py` in the background, that writes to `output` and outlives what started it.
+fn daemon(output: &Path) -> Option<Job> {
+    let job = Job::new("daemon", "sh").args(["-c", FORK_AWAY]).arg(output);
+    hold(job.args(["timeout", "120"]), "3")
+}
+
+#[test]
+fn with_wait_a_server_that_forks_away_keeps_its_budget() {
+    let Some(plain) = plain() else { return };
+    let scratch = Scratch::new("daemon");
+    let output = scratch.path("output");
+    let Some(job) = daemon(&output) else { return };
+    let run = job.options(["--wait"]).managed(BUDGET);
+    println!("{run}");
+    assert_eq!(run.code, 3, "{}", run.stderr);
+    // It has written all of it before the launcher ended.
+    assert_eq!(fs::read(&output).expect("it was made"), plain.stdout);
+    run.assert_stored();
+    run.assert_within_budget();
+}
+
+#[test]
+fn without_wait_it_goes_on_alone_and_the_user_is_told() {
+    let Some(plain) = plain() else { return };
+    let scratch = Scratch::new("daemon");
+    let output = scratch.path("output");
+    let Some(job) = daemon(&output) else { return };
+    let run = job.managed(BUDGET);
+    println!("{run}");
+    assert_eq!(run.code, 3, "{}", run.stderr);
+    assert_eq!(run.complaints(&["warning", "go on alone", "--wait"]).len(), 1, "{}", run.stderr);
+    let begun = Instant::now();
+    while fs::read(&output).expect("it was made") != plain.stdout {
+        assert!(begun.elapsed() < HANG, "{:?}", fs::read_to_string(&output));
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A signal to the launcher reaches the server, whose starter has ended.
+#[test]
+fn signals_reach_what_is_left() {
+    let script = "(trap 'echo got; exit' TERM; echo ready; while :; do sleep 0.05; done) & exit 6";
+    let job = Job::new("signals", "sh").args(["-c", script]).options(["--wait"]);
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready\n", HANG);
+    // Until the program has ended, a signal is for it: then it has no child left but the server's.
+    let children = format!("/proc/{0}/task/{0}/children", live.root());
+    let begun = Instant::now();
+    let is_left = || {
+        let children = fs::read_to_string(&children).unwrap_or_default();
+        let server = children.split_whitespace().next().unwrap_or_default().to_owned();
+        let text = fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
+        let sleeps = text.unwrap_or_default();
+        children.split_whitespace().count() == 1 && !sleeps.is_empty()
+    };
+    while !is_left() {
+        assert!(begun.elapsed() < HANG, "the program does not end");
+        thread::sleep(Duration::from_millis(20));
+    }
+    machine::signal("TERM", &[live.root()]);
+    let run = live.finish(HANG);
+    assert_eq!((run.code, run.stdout.as_slice()), (6, &b"ready\ngot\n"[..]), "{}", run.stderr);
+}
+
+/// Words in front of a command that make it the first process of a PID name space.
+fn as_first() -> Option<[&'static str; 5]> {
+    let words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    if !machine::is_root() {
+        return None;
+    }
+    let works = Command::new(words[0]).args(&words[1..]).arg("true").status();
+    let works = works.is_ok_and(|status| status.success());
+    if !works {
+        println!("skipped: PID name spaces are not allowed here");
+    }
+    works.then_some(words)
+}
+
+#[test]
+fn the_first_process_of_a_container_manages_reaps_and_passes_signals_on() {
+    let (Some(plain), Some(words)) = (plain(), as_first()) else { return };
+    // Orphans that end while the program runs, and must not be taken for it.
+    let script = r#"for n in 1 2 3; do (sleep 0.$n & ) ; done; exec "$@""#;
+    let job = Job::new("first", "sh").args(["-c", script, "sh"]).before(words);
+    let Some(job) = hold(job, "3") else { return };
+    let run = job.managed(BUDGET);
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_stored();
+    let script = "trap 'echo got; exit 7' TERM; kill -TERM 1; while :; do sleep 0.05; done";
+    let job = Job::new("signalled", "sh").args(["-c", script]).before(words);
+    let run = job.managed(BUDGET);
+    assert_eq!((run.code, run.stdout.as_slice()), (7, &b"got\n"[..]), "{}", run.stderr);
+}
+
+/// The example of a unit, with programs that are here.
+#[test]
+fn the_unit_is_one_for_systemd() {
+    let Some(systemd) = find("systemd-analyze") else {
+        return println!("skipped: no systemd-analyze");
+    };
+    let unit = fs::read_to_string(workspace_file("packaging/redis-coldpress.service"));
+    let unit = unit.expect("it is text");
+    let launcher = machine::coldpress();
+    let here = unit.replace("/usr/local/bin/coldpress", &launcher.to_string_lossy());
+    assert_ne!(here, unit, "the unit names another launcher");
+    let scratch = Scratch::new("unit");
+    let path = scratch.write("redis-coldpress.service", here.as_bytes());
+    let output = Command::new(systemd).args(["verify", "--man=no"]).arg(&path).output();
+    let output = output.expect("it was found");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // It tells of other units of the machine too.
+    let ours = errors.lines().filter(|line| line.contains("redis-coldpress"));
+    assert_eq!(ours.collect::<Vec<_>>(), [""; 0], "{errors}");
+    // What it starts is a command line that we understand.
+    let line = here.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
+    let words: Vec<_> = line.split(' ').take_while(|word| *word != "--").collect();
+    let status = Command::new(words[0]).args(&words[1..]).args(["--", "true"]).status();
+    assert!(status.expect("it is built").success(), "{line}");
+}

@@ -1,0 +1,103 @@
+//! Risk: a budget that is changed while a run goes on is not kept; or the program stops, or loses a
+//! page on the way.
+//!
+//! A program goes over its memory again and again, while the budget becomes smaller than that and
+//! larger again. What is used must follow within the time that a busy machine takes.
+
+use std::ffi::OsString;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use coldpress_sys::Bytes;
+use coldpress_tests::cgroup::Limited;
+use coldpress_tests::harness::{Job, Live};
+use coldpress_tests::machine::{self, Scratch, fixture, require};
+
+/// What does not follow by then does not follow.
+const HANG: Duration = Duration::from_secs(120);
+/// More than the program needs.
+const BUDGET: Bytes = Bytes::mib(100);
+
+/// `hold.py` on 64 MiB, for so many rounds, or until a file is there.
+fn hold(rounds: impl Into<OsString>) -> Option<Job> {
+    let job = Job::new("hold", require("python3")?).arg(fixture("hold.py"));
+    Some(job.args(["private", "64"]).arg(rounds))
+}
+
+/// `coldpress ctl PID` with `words`, which must succeed.
+fn ctl(live: &Live, words: &[&str]) -> String {
+    let mut command = Command::new(machine::coldpress());
+    let output = command.args(["ctl", &live.root().to_string()]).args(words).output();
+    let output = output.expect("the command is built");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("names and numbers").trim().to_owned()
+}
+
+/// The figure `name`.
+fn get(live: &Live, name: &str) -> Bytes {
+    Bytes(ctl(live, &["get", name]).parse().expect("a number"))
+}
+
+/// Waits until the figure `name` is as `is_right` wants.
+fn wait_until(live: &Live, name: &str, is_right: impl Fn(Bytes) -> bool) {
+    let begun = Instant::now();
+    while !is_right(get(live, name)) {
+        assert!(begun.elapsed() < HANG, "{name} stays at {:?}", get(live, name));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_budget_is_changed_while_the_program_runs() {
+    let Some(plain) = hold("1").map(|job| job.plain()) else { return };
+    let scratch = Scratch::new("limits");
+    let Some(job) = hold(scratch.path("end")) else { return };
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready\n", HANG);
+    for _ in 0..2 {
+        assert_eq!(ctl(&live, &["set", "memory=40M"]), "memory 41943040");
+        wait_until(&live, "used_bytes", |used| used <= Bytes::mib(40));
+        ctl(&live, &["set", "memory=100M"]);
+        wait_until(&live, "used_bytes", |used| used > Bytes::mib(60));
+    }
+    ctl(&live, &["set", "memory=48M"]);
+    scratch.write("end", b"");
+    let run = live.finish(HANG);
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_stored();
+    assert_eq!(run.stats().count("budget_bytes"), 48 << 20);
+}
+
+#[test]
+fn a_budget_by_a_limit_follows_it() {
+    let Some(plain) = hold("1").map(|job| job.plain()) else { return };
+    if !machine::is_root() {
+        return;
+    }
+    let scratch = Scratch::new("limits");
+    let Some(job) = hold(scratch.path("end")) else { return };
+    let Some(group) = Limited::new(Bytes::mib(200)) else { return };
+    let live = Live::start(&job.before(group.entering()), Some(BUDGET));
+    live.wait_for_output("ready\n", HANG);
+    assert_eq!(ctl(&live, &["set", "memory=auto"]), "memory auto");
+    let is_ninety_percent_of = |limit: usize| {
+        let wanted = Bytes((limit << 20) / 10 * 9);
+        move |budget| budget == wanted
+    };
+    wait_until(&live, "budget_bytes", is_ninety_percent_of(200));
+    group.change(Bytes::mib(300)).expect("more is always possible");
+    wait_until(&live, "budget_bytes", is_ninety_percent_of(300));
+    // A smaller limit must have room at once, or the kernel refuses it or kills.
+    ctl(&live, &["set", "memory=40M"]);
+    wait_until(&live, "used_bytes", |used| used <= Bytes::mib(40));
+    ctl(&live, &["set", "memory=50%"]);
+    group.change(Bytes::mib(160)).expect("half of it is in use at most");
+    wait_until(&live, "budget_bytes", |budget| budget == Bytes::mib(80));
+    scratch.write("end", b"");
+    let run = live.finish(HANG);
+    println!("{run}");
+    assert_eq!(group.kills(), 0, "{}", run.stderr);
+    run.assert_same(&plain);
+}
