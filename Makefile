@@ -15,6 +15,8 @@ SYSTEM_TESTS := coldpress-tests
 BESIDE := gives_the_same
 # How long `make stress` lasts, about; two methods run at a time.
 STRESS_SECONDS ?= 3600
+# Where `make suites` keeps the sources that it fetches.
+SUITES := $(TARGET)/suites
 # What of `mem` runs under miri: the slab, and one pool of each kind.
 MIRI_TESTS := slab:: \
 	$(addprefix pools::tests::,segment xvmalloc_alone xcfmalloc_of_2 zsmalloc_of_16)
@@ -23,7 +25,8 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system stress loom miri fuzz bench install clean
+.PHONY: help bootstrap build demo test check unit system stress suites loom miri fuzz bench \
+	install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -65,6 +68,13 @@ stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS to
 	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) cargo test --locked --profile system \
 		--package $(SYSTEM_TESTS) --test stress -- --test-threads=2
 
+# `make system` runs short forms of them.
+suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without coldpress (an hour)
+	@scripts/bootstrap-tests
+	@scripts/fetch-suites $(SUITES)
+	COLDPRESS_SUITES=$(SUITES) cargo test --locked --profile system --package $(SYSTEM_TESTS) \
+		--test suites -- --test-threads=1
+
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \
 		cargo test --locked --release --package coldpress-mem --features verify --lib loom && \
@@ -97,9 +107,11 @@ bench: build ## measure, and print the figures
 	$(COMMAND) bench all --out bench/results
 	$(TARGET)/release/coldpress-peers --out bench/results
 
-install: ## install the built command under PREFIX (default: /usr/local)
+install: ## install the built command and a unit under PREFIX (default: /usr/local)
 	@test -x $(COMMAND) || { echo "run make build first" >&2; exit 1; }
 	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/coldpress
+	install -D -m 644 packaging/redis-coldpress.service \
+		$(DESTDIR)$(PREFIX)/share/doc/coldpress/redis-coldpress.service
 
 clean: ## remove what was built
 	cargo clean

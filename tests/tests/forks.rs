@@ -1,0 +1,76 @@
+//! The risk: a child of `fork` that finds other bytes than its parent had, or that a parent loses
+//! bytes to its child, while pages of both are in limbo, in the pool or on disk; and a fork that
+//! takes the memory that was to be saved.
+
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Live, Run};
+use coldpress_tests::machine::{Scratch, fixture, require};
+
+const FORKER: &str = env!("CARGO_BIN_EXE_forker");
+
+/// Every way to fork, with these options of `run`, within half of the memory.
+fn forker(options: &[&str]) -> Run {
+    let job = Job::new("forker", FORKER).args(["--bytes", "50331648", "--rounds", "1"]);
+    let plain = job.plain();
+    let run = job.options(options.iter().copied()).managed(Bytes::mib(24));
+    println!("{run}\n{}{}", String::from_utf8_lossy(&run.stdout), run.stderr);
+    run.assert_same(&plain);
+    run.assert_stored();
+    run
+}
+
+/// Children that took over what their parent had.
+fn heirs(run: &Run) -> u64 {
+    run.stats().count("heirs")
+}
+
+/// glibc's forks are managed: nothing is brought back for them, and the children go on with what is
+/// on disk as well.
+fn inherits(pool: &str) {
+    let run = forker(&["--pool", pool, "--max-pool-percent", "20"]);
+    assert!(heirs(&run) >= 6);
+    assert!(run.stats().count("written_back_pages") > 0);
+}
+
+#[test]
+fn every_way_to_fork_gives_the_same() {
+    inherits("zsmalloc");
+}
+
+#[test]
+fn every_way_to_fork_with_segment_gives_the_same() {
+    inherits("segment");
+}
+
+#[test]
+fn children_inherit_where_there_is_no_disk() {
+    let run = forker(&["--disk", "none", "--max-pool-percent", "90"]);
+    assert!(heirs(&run) >= 6);
+}
+
+/// Nothing is inherited while frames are recorded: then everything is brought back.
+#[test]
+fn children_of_recorded_programs_find_everything_in_place() {
+    let place = Scratch::new("recorded-forks");
+    let record = place.path("frames");
+    let run = forker(&["--record", record.to_str().expect("a plain path")]);
+    assert_eq!(heirs(&run), 0);
+    assert!(run.stats().count("fork_pages") > 0);
+}
+
+/// A program goes on when its launcher was killed, and its children cannot join any run: they have
+/// everything in place.
+#[test]
+fn children_without_a_launcher_are_whole() {
+    let Some(python) = require("python3") else { return };
+    let job = Job::new("orphan", python).arg(fixture("orphan.py")).arg("64");
+    let job = job.options(["--max-pool-percent", "20"]);
+    let mut live = Live::start(&job, Some(Bytes::mib(40)));
+    live.wait_for_output("ready", Duration::from_secs(60));
+    live.kill_root();
+    assert!(live.wait_output_end(Duration::from_secs(60)), "it does not end");
+    let text = String::from_utf8_lossy(&live.output()).into_owned();
+    assert!(text.contains("parent True child 0"), "{text}");
+}
