@@ -157,6 +157,12 @@ impl Budget {
         self.used_by_all() >= self.manage_at()
     }
 
+    /// Whether this process has mapped so much that it could pass the budget before anybody looks
+    /// again.
+    pub fn may_be_passed(&self) -> SysResult<bool> {
+        Ok(self.gauge.writable()? + self.others >= self.total)
+    }
+
     fn manage_at(&self) -> PageCount {
         let share = PageCount(self.total.0 * MANAGE_AT_PERCENT / 100);
         share.min(self.total.saturating_sub(MANAGE_ROOM)).max(PageCount(self.total.0 / 4))

@@ -23,6 +23,7 @@
 //! and waits to see registered before it goes on to touch it faster than anybody could look.
 
 mod freeze;
+mod looks;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -33,6 +34,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu, futex, raw};
 use crate::stay::Stay;
 pub use freeze::{FILES_MAX, Needs, TOUCHED};
 use freeze::{FORK_NONE, NO_FILE};
+pub use looks::Looks;
 
 /// How far the service thread has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,8 @@ pub struct Control {
     /// Address of the bell's page, 0 before there is one.
     bell: AtomicUsize,
     hints: [Hint; HINTS],
+    /// Who asks to be looked at before there is management.
+    pub looks: Looks,
     /// The threads that are kept on their processor.
     pub stay: Stay,
 }
@@ -123,6 +127,7 @@ impl Control {
                     length: AtomicUsize::new(0),
                 }
             }; HINTS],
+            looks: Looks::new(),
             stay: Stay::new(),
         }
     }
@@ -144,6 +149,7 @@ impl Control {
             // Relaxed: there is no other thread.
             hint.state.store(HINT_FREE, Ordering::Relaxed);
         }
+        self.looks.reset();
         self.stay.reset();
     }
 
@@ -197,7 +203,7 @@ impl Control {
     pub fn stop_service(&self) {
         // SeqCst pairs with `is_stopped`.
         self.stop.store(1, Ordering::SeqCst);
-        futex::wake_all(&self.stop);
+        self.looks.wake();
         loop {
             // Acquire pairs with the kernel's clearing store: what the thread did has happened.
             let id = self.alive.load(Ordering::Acquire);
@@ -311,6 +317,7 @@ impl Control {
     pub fn set_stage(&self, stage: Stage) {
         // SeqCst pairs with the load in `hold`.
         self.stage.store(stage as u32, Ordering::SeqCst);
+        self.looks.answer(self.looks.asked());
     }
 
     /// Whether anybody wants everything in place.
@@ -323,11 +330,6 @@ impl Control {
     pub fn is_stopped(&self) -> bool {
         // SeqCst pairs with `stop_service`.
         self.stop.load(Ordering::SeqCst) != 0
-    }
-
-    /// Sleeps until told to stop, at most `timeout_ns`.
-    pub fn sleep(&self, timeout_ns: u64) {
-        futex::wait(&self.stop, 0, Some(timeout_ns));
     }
 
     /// Whether a forker may find everything in place: then nothing may be taken out, also when

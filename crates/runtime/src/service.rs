@@ -91,15 +91,16 @@ pub fn run(start: &Start) {
     raw::name_thread(c"coldpress");
     // At once: who comes late to a busy processor finds the budget passed.
     cpu::prefer_thread();
-    if !watch(start) {
+    let mut looking = Looking::new(start.control);
+    if !watch(start, &mut looking) {
         return;
     }
     // From here on errors mean that the program stays unmanaged, which is always correct.
     let Ok(()) = raw::private_files(core::iter::empty()) else { return };
     let Ok(gauge) = ResidentGauge::open() else { return };
-    let Some(joined) = join(start, &gauge) else { return };
+    let Some(joined) = join(start, &gauge, &mut looking) else { return };
     (start.note_link)(joined.link.socket().as_raw_fd());
-    let Some(mut manager) = manage(start, gauge, joined) else { return };
+    let Some(mut manager) = manage(start, gauge, joined, &mut looking) else { return };
     manager.serve();
 }
 
@@ -126,60 +127,85 @@ fn sleep_for(room: Bytes) -> u64 {
     ((room.0 / GROWTH_BYTES_PER_US) as u64 * 1000).clamp(SLEEP_NS_MIN, SLEEP_NS_MAX)
 }
 
-/// The sleep between two looks at a program that is small.
-struct Naps {
+/// Looks at a program that is not managed yet, and the sleep between them.
+struct Looking<'c> {
+    control: &'c Control,
+    /// The last look that was asked for when this one began.
+    number: u32,
+    /// The last look that was answered.
+    answered: u32,
     /// How long the program's threads had run at the last look.
     ran_ns: u64,
     looks_at_rest: u32,
 }
 
-impl Naps {
-    fn new() -> Self {
-        Self { ran_ns: cpu::others_ran_ns(), looks_at_rest: 0 }
+impl<'c> Looking<'c> {
+    fn new(control: &'c Control) -> Self {
+        let ran_ns = cpu::others_ran_ns();
+        Self { control, number: 0, answered: 0, ran_ns, looks_at_rest: 0 }
     }
 
-    /// Sleeps for `longest_ns`, until told to stop; or, while the program rests, until it runs: a
-    /// tree may have hundreds of processes that only wait.
-    fn sleep(&mut self, control: &Control, longest_ns: u64) {
+    /// Begins a look; whether somebody waits for it.
+    fn begin(&mut self) -> bool {
+        self.number = self.control.looks.asked();
+        self.number != self.answered
+    }
+
+    /// Ends the look, and sleeps for `longest_ns`, until the next is asked for, or until told to
+    /// stop: then false.
+    fn sleep(&mut self, longest_ns: u64) -> bool {
+        self.answered = self.number;
+        self.control.looks.answer(self.number);
+        self.control.looks.sleep(self.number, longest_ns);
+        !self.control.is_stopped()
+    }
+
+    /// The same; but while the program rests, until it runs: a tree may have hundreds of processes
+    /// that only wait.
+    fn sleep_or_nap(&mut self, longest_ns: u64) -> bool {
         let before = core::mem::replace(&mut self.ran_ns, cpu::others_ran_ns());
         let rests = self.ran_ns.saturating_sub(before) < longest_ns / 8;
         self.looks_at_rest = if rests { self.looks_at_rest + 1 } else { 0 };
-        // The clock of the process is looked at by the kernel's tick only, so it is not for one
-        // that runs.
-        if self.looks_at_rest < LOOKS_AT_REST || !cpu::sleep_until_run(RUN_NS) {
-            control.sleep(longest_ns);
+        if self.looks_at_rest >= LOOKS_AT_REST && self.control.looks.begin_nap(self.number) {
+            // The clock of the process is looked at by the kernel's tick only, so it is not for one
+            // that runs.
+            let has_slept = cpu::sleep_until_run(RUN_NS);
+            self.control.looks.end_nap();
+            if has_slept {
+                return !self.control.is_stopped();
+            }
         }
+        self.sleep(longest_ns)
     }
 }
 
-/// Sleeps until the program has grown to something. False when told to stop.
-fn watch(start: &Start) -> bool {
+/// Sleeps until the program has grown to something, or asks. False when told to stop.
+fn watch(start: &Start, looking: &mut Looking<'_>) -> bool {
     let longest = sleep_for(Bytes(start.budget.0 / 4));
     let mut sleep_ns = SLEEP_NS_MIN.min(longest);
-    let mut naps = Naps::new();
-    loop {
-        naps.sleep(start.control, sleep_ns);
-        if start.control.is_stopped() {
-            return false;
-        }
-        if raw::resident_peak() >= LOOK_CLOSER_AT {
+    while looking.sleep_or_nap(sleep_ns) {
+        if looking.begin() || raw::resident_peak() >= LOOK_CLOSER_AT {
             return true;
         }
         sleep_ns = (sleep_ns * 2).min(longest);
     }
+    false
 }
 
 /// Waits for anonymous memory worth joining for, and joins. `None`: stopped, or nobody to join.
-fn join(start: &Start, gauge: &ResidentGauge) -> Option<Joined> {
+fn join(start: &Start, gauge: &ResidentGauge, looking: &mut Looking<'_>) -> Option<Joined> {
     let threshold = JOIN_AT.0.min(start.budget.0 / 16);
-    let mut naps = Naps::new();
-    while gauge.anonymous().ok()?.bytes().0 < threshold {
-        naps.sleep(start.control, sleep_for(Bytes(start.budget.0 / 4)));
-        if start.control.is_stopped() {
+    loop {
+        let is_asked = looking.begin();
+        if gauge.anonymous().ok()?.bytes().0 >= threshold
+            || is_asked && gauge.writable().ok()?.bytes() >= start.budget
+        {
+            return Joined::join(start.socket).ok();
+        }
+        if !looking.sleep_or_nap(sleep_for(Bytes(start.budget.0 / 4))) {
             return None;
         }
     }
-    Joined::join(start.socket).ok()
 }
 
 /// Counts into the budget until it is time to manage, then sets that up.
@@ -187,6 +213,7 @@ fn manage(
     start: &Start,
     gauge: ResidentGauge,
     joined: Joined,
+    looking: &mut Looking<'_>,
 ) -> Option<alloc::boxed::Box<Manager>> {
     let mut time = Clock::start();
     let mut budget = Budget::new(gauge, &joined.terms, joined.seat);
@@ -194,12 +221,12 @@ fn manage(
         budget.begin_sharing();
     }
     loop {
+        let is_asked = looking.begin();
         budget.read(&joined.ledger, 0).ok()?;
-        if budget.manage_now() {
+        if budget.manage_now() || is_asked && budget.may_be_passed().ok()? {
             break;
         }
-        start.control.sleep(sleep_for(budget.room_before_managing().bytes()));
-        if start.control.is_stopped() {
+        if !looking.sleep(sleep_for(budget.room_before_managing().bytes())) {
             return None;
         }
     }

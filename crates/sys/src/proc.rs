@@ -41,16 +41,30 @@ impl ResidentGauge {
 
     /// Resident anonymous pages: `resident - shared` of statm, that is RssAnon.
     pub fn anonymous(&self) -> SysResult<PageCount> {
+        let [_size, resident, shared, ..] = self.read()?;
+        Ok(resident.saturating_sub(shared))
+    }
+
+    /// Pages of private mappings to write to, and of stacks, resident or not: `data` of statm, that
+    /// is VmData and VmStk.
+    pub fn writable(&self) -> SysResult<PageCount> {
+        let [.., data] = self.read()?;
+        Ok(data)
+    }
+
+    /// The first six numbers of statm: size, resident, shared, text, lib, data.
+    fn read(&self) -> SysResult<[PageCount; 6]> {
         let mut buffer = [0; 128];
         let text = read_at(&self.statm, &mut buffer, 0)?;
         let mut numbers = text.split(|byte| *byte == b' ').map(decimal);
-        let (_size, resident, shared) = (numbers.next(), numbers.next(), numbers.next());
-        match (resident.flatten(), shared.flatten()) {
-            (Some(resident), Some(shared)) => {
-                Ok(PageCount(resident as usize).saturating_sub(PageCount(shared as usize)))
-            }
-            _ => Err(SysError { call: "parse(/proc/self/statm)", errno: 22 }),
+        let mut read = [PageCount(0); 6];
+        for number in &mut read {
+            let Some(count) = numbers.next().flatten() else {
+                return Err(SysError { call: "parse(/proc/self/statm)", errno: 22 });
+            };
+            *number = PageCount(count as usize);
         }
+        Ok(read)
     }
 }
 
@@ -457,6 +471,10 @@ mod tests {
         assert_eq!([leading(2, 32), leading(2, 2)], [3, 2]);
         let grown = gauge.anonymous().unwrap().0.saturating_sub(before.0);
         assert!((900..1400).contains(&grown), "grew by {grown} pages");
+        let writable = gauge.writable().unwrap();
+        drop(span);
+        let less = writable.saturating_sub(gauge.writable().unwrap());
+        assert!((1900..2200).contains(&less.0), "{less:?}");
     }
 
     #[test]

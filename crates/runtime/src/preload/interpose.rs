@@ -32,10 +32,15 @@ const MADV_GUARD_INSTALL: c_int = 102;
 pub(super) const ENOSYS: isize = 38;
 
 /// The kernel fills larger mappings before anybody could take a page of them out, whatever the
-/// budget: this part of it may be filled so before the program is managed.
-const POPULATED_SHARE: usize = 8;
+/// budget: this part of it may be filled so before the program is managed. Who maps more is looked
+/// at.
+const UNSEEN_SHARE: usize = 8;
 /// That part, in bytes.
-static POPULATED_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
+static UNSEEN_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Bytes that were mapped since the service thread was last asked to look, before there is
+/// management.
+static UNSEEN: AtomicUsize = AtomicUsize::new(0);
 
 static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -71,7 +76,7 @@ pub(super) fn resolve() {
 /// Says what the budget of the run is.
 pub(super) fn note_budget(budget: Bytes) {
     // Relaxed: set before the program's first thread.
-    POPULATED_MAX.store(budget.0 / POPULATED_SHARE, Ordering::Relaxed);
+    UNSEEN_MAX.store(budget.0 / UNSEEN_SHARE, Ordering::Relaxed);
 }
 
 /// The result as libc gives it: -1 and errno on failure.
@@ -136,15 +141,20 @@ unsafe extern "C" fn mmap(
     let is_manageable = is_manageable(length, protection, flags);
     let is_known = is_manageable && CONTROL.is_managing();
     // Relaxed: set before the program's first thread.
-    let is_large = is_manageable && length > POPULATED_MAX.load(Ordering::Relaxed);
+    let is_large = is_manageable && length > UNSEEN_MAX.load(Ordering::Relaxed);
     let fills = if is_known || is_large { flags & !(linux::MAP_POPULATE as c_int) } else { flags };
     let arguments =
         [address.addr(), length, protection as usize, fills as usize, fd as usize, offset as usize];
     // SAFETY: the program's own call, handed on but for what it need not do.
     let result = unsafe { raw::syscall(linux::__NR_mmap, arguments) };
-    if result > 0 && is_known {
+    if result > 0 && is_manageable {
         let length = Bytes(length).pages_up().bytes();
-        CONTROL.hint(result as usize, length);
+        if !is_known {
+            note_mapped(length);
+        }
+        if CONTROL.is_managing() {
+            CONTROL.hint(result as usize, length);
+        }
     }
     core::ptr::with_exposed_provenance_mut(libc_result(result) as usize)
 }
@@ -242,6 +252,17 @@ unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
         }
     }
     old
+}
+
+/// The calling thread has mapped memory of a program that is not managed yet: who maps a part of
+/// the budget is looked at before it can fill it.
+fn note_mapped(length: Bytes) {
+    // Relaxed, here and below: a sum that only decides when to look.
+    let unseen = UNSEEN.fetch_add(length.0, Ordering::Relaxed).saturating_add(length.0);
+    if unseen > UNSEEN_MAX.load(Ordering::Relaxed) {
+        UNSEEN.store(0, Ordering::Relaxed);
+        CONTROL.ask_for_look();
+    }
 }
 
 /// Whether a new mapping is private anonymous memory to write to, large enough, and nothing
