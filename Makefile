@@ -10,9 +10,12 @@ COMMAND := $(TARGET)/release/coldpress
 # What tests and the demo run.
 export COLDPRESS_BIN := $(COMMAND)
 SYSTEM_TESTS := coldpress-tests
-# In the names of system tests that may run beside others: a program and its service thread share
-# one processor, so two programs take no longer than one.
-BESIDE := gives_the_same
+# System tests by file. These run alone, as they judge each moment, or processor time; the others
+# by twos: a program and its service thread share one processor, so two programs take no longer than
+# one.
+ALONE := budget idle sharing torture tree walks
+BESIDE := $(filter-out $(ALONE),$(basename $(notdir $(wildcard tests/tests/*.rs))))
+SYSTEM := --locked --profile system --package
 # How long `make stress` lasts, about; two methods run at a time.
 STRESS_SECONDS ?= 3600
 # Where `make suites` keeps the sources that it fetches.
@@ -56,23 +59,24 @@ check: bootstrap ## format, lints, tidy, documentation
 unit: bootstrap ## unit and property tests
 	cargo test --locked --workspace --exclude $(SYSTEM_TESTS)
 
-system: build ## real programs within a budget
+system: export COLDPRESS_BIN := $(TARGET)/system/coldpress
+system: bootstrap ## real programs within a budget
 	@scripts/bootstrap-tests
-	cargo test --locked --profile system --package $(SYSTEM_TESTS) -- --test-threads=2 $(BESIDE)
-	cargo test --locked --profile system --package $(SYSTEM_TESTS) -- --test-threads=1 \
-		--skip $(BESIDE)
+	cargo build $(SYSTEM) coldpress
+	cargo test $(SYSTEM) $(SYSTEM_TESTS) --lib $(BESIDE:%=--test %) -- --test-threads=2
+	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(ALONE:%=--test %) -- --test-threads=1
 
 # `make system` runs the same methods for four seconds each.
 stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)
 	@scripts/bootstrap-tests stress-ng
-	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) cargo test --locked --profile system \
-		--package $(SYSTEM_TESTS) --test stress -- --test-threads=2
+	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) cargo test $(SYSTEM) $(SYSTEM_TESTS) \
+		--test stress -- --test-threads=2
 
 # `make system` runs short forms of them.
 suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without coldpress (an hour)
 	@scripts/bootstrap-tests
 	@scripts/fetch-suites $(SUITES)
-	COLDPRESS_SUITES=$(SUITES) cargo test --locked --profile system --package $(SYSTEM_TESTS) \
+	COLDPRESS_SUITES=$(SUITES) cargo test $(SYSTEM) $(SYSTEM_TESTS) \
 		--test suites -- --test-threads=1
 
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)

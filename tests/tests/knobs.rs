@@ -88,9 +88,9 @@ fn get(live: &Live, name: &str) -> String {
 #[test]
 fn a_pool_that_is_left_is_empty_soon() {
     let Some(python) = require("python3") else { return };
-    let job = Job::new("rest", python).arg(fixture("rest.py")).args(["64", "8"]);
-    let plain = job.plain();
-    let job = job.options(["--set", "writeback=off", "--pool", "zsmalloc"]);
+    let job = |rest| Job::new("rest", &python).arg(fixture("rest.py")).args(["64", rest]);
+    let plain = job("0").plain();
+    let job = job("8").options(["--set", "writeback=off", "--pool", "zsmalloc"]);
     let live = Live::start(&job, Some(BUDGET));
     live.wait_for_output("full\n", READY_MAX);
     set(&live, &["pool=segment"]);

@@ -4,7 +4,10 @@
 //! A program fills memory with text, rests, and reads all of it, in half of what it needs. Stored
 //! pages must have become smaller by a quarter meanwhile, and many be loaded as they are then.
 
-use coldpress_tests::harness::{Fraction, Job};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use coldpress_tests::harness::{Fraction, Job, Run};
 use coldpress_tests::machine::{fixture, require};
 
 const DATA: &str = "96";
@@ -14,19 +17,24 @@ const REST_SECONDS: &str = "5";
 const YOUNG_BYTES: u64 = 1200;
 
 /// The program.
-fn rest() -> Option<Job> {
-    let job = Job::new("rest", require("python3")?).arg(fixture("rest.py"));
-    Some(job.args([DATA, REST_SECONDS]))
+fn rest(python: &Path, seconds: &str) -> Job {
+    Job::new("rest", python).arg(fixture("rest.py")).args([DATA, seconds])
+}
+
+/// A run without coldpress, which need not rest.
+fn plain(python: &Path) -> &'static Run {
+    static PLAIN: OnceLock<Run> = OnceLock::new();
+    PLAIN.get_or_init(|| rest(python, "0").plain())
 }
 
 #[test]
 fn pages_become_denser_while_a_program_rests() {
-    let Some(job) = rest() else { return };
-    let plain = job.plain();
+    let Some(python) = require("python3") else { return };
+    let (job, plain) = (rest(&python, REST_SECONDS), plain(&python));
     let budget = Fraction::Half.of(plain.memory.peak_total);
     let run = job.managed(budget);
     println!("{run}");
-    run.assert_same(&plain);
+    run.assert_same(plain);
     run.assert_stored();
     run.assert_within_budget();
     let count = |key| run.stats().at("zswap", key);
@@ -42,12 +50,12 @@ fn pages_become_denser_while_a_program_rests() {
 
 #[test]
 fn pages_stay_as_they_are_when_ageing_is_off() {
-    let Some(job) = rest() else { return };
-    let plain = job.plain();
+    let Some(python) = require("python3") else { return };
+    let (job, plain) = (rest(&python, REST_SECONDS), plain(&python));
     let run =
         job.options(["--set", "ageing=off"]).managed(Fraction::Half.of(plain.memory.peak_total));
     println!("{run}");
-    run.assert_same(&plain);
+    run.assert_same(plain);
     run.assert_stored();
     for counter in ["aged_pages", "dictionaries", "loaded_dense"] {
         assert_eq!(run.stats().at("zswap", counter), 0, "{counter}");
@@ -58,12 +66,12 @@ fn pages_stay_as_they_are_when_ageing_is_off() {
 /// a busy machine far fewer.
 #[test]
 fn pages_become_denser_while_a_program_computes() {
-    let Some(job) = rest() else { return };
+    let Some(python) = require("python3") else { return };
+    let (job, plain) = (rest(&python, REST_SECONDS), plain(&python));
     let job = job.arg("compute");
-    let plain = job.plain();
     let run = job.managed(Fraction::Half.of(plain.memory.peak_total));
     println!("{run}");
-    run.assert_same(&plain);
+    run.assert_same(plain);
     run.assert_stored();
     run.assert_within_budget();
     let aged = run.stats().at("zswap", "aged_pages");

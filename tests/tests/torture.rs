@@ -3,7 +3,7 @@
 //!
 //! The programs in `src/bin` know nothing of coldpress and check all of their bytes themselves;
 //! here they run within a part of what they hold. `COLDPRESS_TORTURE_SECONDS` says how long the
-//! torture lasts (40), `COLDPRESS_TORTURE_SEED` repeats one.
+//! torture lasts (20), `COLDPRESS_TORTURE_SEED` repeats one.
 
 use std::env;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -56,7 +56,7 @@ fn assert_evicted(run: &Run, bytes: Bytes, budget: Bytes) {
 
 #[test]
 fn every_byte_survives_torture_within_a_fifth() {
-    let seconds = setting("COLDPRESS_TORTURE_SECONDS").unwrap_or(40);
+    let seconds = setting("COLDPRESS_TORTURE_SECONDS").unwrap_or(20);
     let budget = Bytes::mib((TORTURE_BYTES.0 / 5) >> 20);
     let job = Job::new("torture", TORTURE)
         .args(["--seconds", &seconds.to_string(), "--seed", &seed().to_string()])

@@ -9,7 +9,8 @@ use std::cell::Cell;
 use std::ffi::c_void;
 
 use coldpress_codec::{
-    Codec, CodecId, DictionaryCodec, GENERATIONS, Trainer, ZSTD_LEVELS, checksum, fill, same_filled,
+    Codec, CodecId, Dictionary, DictionaryCodec, GENERATIONS, Trainer, ZSTD_LEVELS, checksum, fill,
+    same_filled,
 };
 
 thread_local! {
@@ -109,7 +110,7 @@ fn no_page_reaches_the_allocator() {
 
 #[test]
 fn dictionaries_are_trained_and_used_without_the_allocator() {
-    let trained = || {
+    let trained = {
         let mut trainer = Trainer::new().expect("there is memory");
         let before = CALLS.get();
         while trainer.wants_page() {
@@ -119,9 +120,10 @@ fn dictionaries_are_trained_and_used_without_the_allocator() {
         assert_eq!(CALLS.get(), before, "training calls the allocator");
         trainer.finish().expect("the pages are alike")
     };
+    let again = || Dictionary::new(trained.content().to_vec());
     let (mut out, mut back) = ([0; 4200], [0; 4096]);
     for level in ZSTD_LEVELS {
-        let mut dictionaries = std::array::from_fn::<_, GENERATIONS, _>(|_| Some(trained()));
+        let mut dictionaries = std::array::from_fn::<_, GENERATIONS, _>(|_| Some(again()));
         let first = dictionaries[0].take().expect("it was made");
         let mut codec = DictionaryCodec::new(level, first).expect("a valid level");
         let before = CALLS.get();
