@@ -1,10 +1,11 @@
 //! fork: the child has its own service thread before anything else runs in it.
 //!
 //! The handlers registered here run inside glibc's `fork`, whoever calls it (`daemon` and `forkpty`
-//! too): ours was registered first, so its prepare runs last and its child part first. But between
-//! them glibc itself touches memory in the child, so the first moment has to be caught: while pages
-//! may be away, the forking thread's system calls are handed to us from prepare on
-//! (`sys::dispatch`), up to the one that makes the child.
+//! too): ours were registered before the program's, so our prepare runs after theirs and our child
+//! part before. But between the two glibc itself touches memory in the child, and so may other
+//! preloaded libraries. So the first moment has to be caught: while pages may be away, the forking
+//! thread's system calls are handed to us from prepare on (`sys::dispatch`), up to the one that
+//! makes the child.
 //!
 //! ```text
 //! prepare    calls are handed over from here on
