@@ -14,6 +14,7 @@
 
 use coldpress_sys::{Bytes, cpu, raw};
 
+use crate::ledger::Told;
 use crate::manager::Manager;
 use crate::tally::Counter;
 
@@ -142,10 +143,9 @@ impl Manager {
         is_more
     }
 
-    /// Tells the user once that pages become denser.
+    /// Tells the user, once in a run, that pages become denser.
     fn tell_of_ageing(&mut self) {
-        if !self.told.ageing {
-            self.told.ageing = true;
+        if self.ledger.is_first_to_tell(Told::Ageing) {
             let does = if self.rest.leisure() == Leisure::All { "rests" } else { "only computes" };
             self.link.tell(format_args!(
                 "process {} {does}: stored pages become denser, but for the youngest {} % of the \

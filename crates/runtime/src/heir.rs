@@ -41,7 +41,7 @@ use crate::ageing::Rest;
 use crate::budget::Budget;
 use crate::control::{BELL_PAGES, FILES_MAX};
 use crate::link::{Joined, Link, Note};
-use crate::manager::{self, Manager, Stuck, Told};
+use crate::manager::{self, Manager, Stuck};
 use crate::pages::{PageNumber, PageState};
 use crate::placement::Placement;
 use crate::regions::Regions;
@@ -208,7 +208,6 @@ impl Manager {
         self.pending.clear();
         self.away.expect(mem::take(&mut self.reading).into_iter().map(|fault| fault.page));
         self.hints.clear();
-        self.told = Told::default();
         self.stuck = Stuck::default();
         self.rest = Rest::default();
         (self.gauges_at, self.immovable_at, self.stall_ticks) = (0, 0, 0);

@@ -22,7 +22,7 @@ use crate::tally::Tally;
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 9;
+pub const LEDGER_VERSION: u32 = 10;
 
 /// The terms of a run and the seats of its processes.
 #[repr(C)]
@@ -38,10 +38,24 @@ pub struct Ledger {
     /// Anonymous pages of processes of the tree that have no seat, as the launcher last saw them.
     unseated_pages: AtomicU64,
     peak_pages: AtomicU64,
+    /// What the user was told, a bit for each [`Told`].
+    told: AtomicU32,
     /// The seats; the first [`SEATS`] processes take them.
     pub seats: [Seat; SEATS],
     /// What the processes count, each in the place of its seat.
     pub tallies: [Tally; SEATS],
+}
+
+/// What the user is told once in a run, by the process that finds it first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Told {
+    /// More is in use than the budget, and nothing more can be moved.
+    OverBudget = 1,
+    /// Shared memory takes what the budget has.
+    Immovable = 2,
+    /// Stored pages are made denser.
+    Ageing = 4,
 }
 
 /// What the launcher decides and every process obeys.
@@ -168,6 +182,12 @@ impl Ledger {
         self.peak_pages.fetch_max(self.used().0 as u64, Ordering::Relaxed);
     }
 
+    /// Whether nobody in the run has told the user of this yet; now somebody has.
+    pub fn is_first_to_tell(&self, what: Told) -> bool {
+        // Relaxed: it stands for itself.
+        self.told.fetch_or(what as u32, Ordering::Relaxed) & what as u32 == 0
+    }
+
     /// The most pages ever noted.
     pub fn peak(&self) -> PageCount {
         PageCount(self.peak_pages.load(Ordering::Relaxed) as usize)
@@ -249,6 +269,9 @@ mod tests {
         first.set_knobs(&knobs);
         assert_eq!(second.knobs(), knobs);
         assert_ne!(second.generation(), generation);
+        assert!(first.is_first_to_tell(Told::OverBudget));
+        assert!(!second.is_first_to_tell(Told::OverBudget));
+        assert!(second.is_first_to_tell(Told::Ageing));
         first.set_budget(PageCount(50_000));
         assert_eq!(second.budget(), PageCount(50_000));
         let empty = shared::create(c"empty", Bytes(size_of::<Ledger>())).unwrap();

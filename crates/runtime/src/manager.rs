@@ -103,7 +103,6 @@ pub struct Manager {
     pub(crate) immovable_at: u64,
     /// Ranges just mapped whose threads wait: number, start, length.
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
-    pub(crate) told: Told,
     pub(crate) rest: Rest,
     pub(crate) time: Clock,
     pub(crate) stall_ticks: u64,
@@ -138,14 +137,6 @@ pub(crate) struct Stuck {
     pub(crate) since_look: bool,
     /// Whether pages that relatives share are taken too.
     pub(crate) takes_shared: bool,
-}
-
-/// What the user has been told once.
-#[derive(Default)]
-pub(crate) struct Told {
-    pub(crate) over_budget: bool,
-    pub(crate) immovable: bool,
-    pub(crate) ageing: bool,
 }
 
 /// What the manager needs from the outside.
@@ -217,7 +208,6 @@ impl Manager {
             waiter,
             immovable_at: 0,
             hints: Vec::new(),
-            told: Told::default(),
             rest: Rest::default(),
             messages: [const { Message::EMPTY }; 16],
             pagemap,

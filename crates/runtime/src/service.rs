@@ -25,6 +25,7 @@ use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::control::{Control, Stage};
 use crate::heir;
+use crate::ledger::Told;
 use crate::link::Joined;
 use crate::manager::{Manager, Parts};
 use crate::placement::Placement;
@@ -399,15 +400,14 @@ impl Manager {
         }
     }
 
-    /// Tells the user once when the budget cannot be kept, and why.
+    /// Tells the user, once in a run, when the budget cannot be kept, and why.
     fn look_at_immovable(&mut self) {
         let used = self.budget.used_by_all();
         let stuck = core::mem::take(&mut self.stuck.since_look);
         let immovable = proc::immovable().unwrap_or_default();
         let mib = |bytes: Bytes| bytes.0.div_ceil(1 << 20);
         let total = self.budget.total().bytes();
-        if stuck && used.bytes() > total && !self.told.over_budget {
-            self.told.over_budget = true;
+        if stuck && used.bytes() > total && self.ledger.is_first_to_tell(Told::OverBudget) {
             self.link.warn(format_args!(
                 "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be \
                  moved ({} MiB locked{}); raise --memory or lock less",
@@ -420,8 +420,10 @@ impl Manager {
         // The seats are shared memory too, but ours and small.
         let seats = size_of_val(&self.ledger.seats);
         let shared = Bytes(immovable.shared.0.saturating_sub(seats));
-        if shared > SHARED_IGNORED && used.bytes() + shared > total && !self.told.immovable {
-            self.told.immovable = true;
+        if shared > SHARED_IGNORED
+            && used.bytes() + shared > total
+            && self.ledger.is_first_to_tell(Told::Immovable)
+        {
             self.link.warn(format_args!(
                 "the budget of {} MiB cannot be kept: {} MiB of shared memory are in use beside \
                  {} MiB of private, and shared memory is not managed; raise --memory",
