@@ -13,6 +13,10 @@ use super::*;
 use crate::frames::{Config, FrameId, Migrate, Mobility, ORDER_MAX};
 
 const BLOCKS: usize = 4;
+/// Most events of a random trace.
+const EVENTS_MAX: usize = if cfg!(miri) { 30 } else { 300 };
+/// Turns of each of several threads.
+const TURNS: usize = if cfg!(miri) { 3 } else { 200 };
 
 fn recorded(events: usize) -> FrameAllocator {
     let frames = FrameAllocator::new();
@@ -66,7 +70,7 @@ fn free(frames: &FrameAllocator, frame: FrameId, order: u8) {
 proptest! {
     #[test]
     fn events_are_what_was_done(
-        steps in prop::collection::vec((any::<Index>(), 0..=ORDER_MAX, 0..4_usize), 0..300),
+        steps in prop::collection::vec((any::<Index>(), 0..=ORDER_MAX, 0..4_usize), 0..EVENTS_MAX),
         taken_every in 1..100_usize,
     ) {
         let frames = recorded(1000);
@@ -205,7 +209,7 @@ fn events_of_many_threads_are_in_an_order_that_can_be() {
             .map(|number| {
                 let frames = &frames;
                 scope.spawn(move || {
-                    for _ in 0..200 {
+                    for _ in 0..TURNS {
                         let alloc = || frames.alloc(Mobility::ALL[number % 2]).unwrap();
                         let held: [_; 30] = std::array::from_fn(|_| alloc());
                         held.into_iter().for_each(|frame| free(frames, frame, 0));
@@ -220,6 +224,6 @@ fn events_of_many_threads_are_in_an_order_that_can_be() {
     });
     let events: Vec<_> = events.into_iter().chain(take(&frames)).collect();
     assert!(frames.is_recording());
-    assert_eq!(events.len(), 3 * 200 * 30 * 2);
+    assert_eq!(events.len(), 3 * TURNS * 30 * 2);
     assert!(chunks_after(&events).is_empty());
 }

@@ -386,14 +386,14 @@ fn run(world: &mut World, step: Step) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 64 }))]
 
     #[test]
     fn agrees_with_an_array_of_frames(
         core in prop::option::of(1..=SPAN_BLOCKS),
         online in 1..=SPAN_BLOCKS,
         easy_reclaim_hot_add: bool,
-        steps in prop::collection::vec(step(), 1..40),
+        steps in prop::collection::vec(step(), 1..if cfg!(miri) { 5 } else { 40 }),
     ) {
         let frames = FrameAllocator::new();
         let config = Config {
