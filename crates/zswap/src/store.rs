@@ -43,6 +43,22 @@ impl<P: Pool> Zswap<P> {
     /// hard limit waits for it. On an error nothing has changed: what was stored under `key` before
     /// is still there, so a caller whose page is newer should invalidate it.
     pub fn store(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
+        self.store_as(key, page, true)
+    }
+
+    /// As [`Zswap::store`], for a page that is as well off where it is: one that does not compress
+    /// is refused.
+    pub fn store_compressible(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
+        self.store_as(key, page, false)
+    }
+
+    /// As [`Zswap::store`]; whether an incompressible page is kept is said here too.
+    fn store_as(
+        &self,
+        key: Key,
+        page: &Page,
+        keep_incompressible: bool,
+    ) -> Result<Stored, StoreError> {
         let spot = Spot::of(key);
         let counted = &self.shards[spot.shard].counted;
         let word = same_filled(page);
@@ -69,6 +85,7 @@ impl<P: Pool> Zswap<P> {
                 return Err(StoreError::PoolFull);
             }
         }
+        admission.knobs.keep_incompressible &= keep_incompressible;
         self.store_object(spot, page, &admission)
     }
 
