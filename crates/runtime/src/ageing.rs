@@ -40,9 +40,9 @@ const KEPT_NS: u64 = 10_000_000;
 /// more than a page saves.
 const COMPACTED: Bytes = Bytes::kib(4);
 
-/// What the program leaves to ageing.
+/// What the program leaves to work that nobody waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leisure {
+pub(crate) enum Leisure {
     /// Nothing: it needs pages.
     None,
     /// A part of its time: it computes.
@@ -63,8 +63,27 @@ pub(crate) struct Rest {
     calm_times: u32,
     /// Times in a row in which it hardly ran either.
     quiet_times: u32,
-    /// When what was taken of a program that computes is paid for.
+    /// What was taken of a program that computes.
+    taken: Taken,
+}
+
+/// Time taken of a program that computes, which is paid for by waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
     paid_at_ns: u64,
+}
+
+impl Taken {
+    /// Whether all of it is paid for.
+    pub(crate) fn is_paid(&self, now_ns: u64) -> bool {
+        now_ns >= self.paid_at_ns
+    }
+
+    /// Some was taken from `begun_ns` to `now_ns`, which may be one part in `parts` of all time.
+    pub(crate) fn note(&mut self, begun_ns: u64, now_ns: u64, parts: u64) {
+        let since = self.paid_at_ns.max(begun_ns.saturating_sub(KEPT_NS));
+        self.paid_at_ns = since + now_ns.saturating_sub(begun_ns) * parts;
+    }
 }
 
 impl Rest {
@@ -84,7 +103,8 @@ impl Rest {
         }
     }
 
-    fn leisure(&self) -> Leisure {
+    /// What the program leaves.
+    pub(crate) fn leisure(&self) -> Leisure {
         if self.quiet_times >= QUIET_TIMES {
             Leisure::All
         } else if self.calm_times >= QUIET_TIMES {
@@ -98,7 +118,7 @@ impl Rest {
     fn allows_step(&self, now_ns: u64) -> bool {
         match self.leisure() {
             Leisure::None => false,
-            Leisure::Part => now_ns >= self.paid_at_ns,
+            Leisure::Part => self.taken.is_paid(now_ns),
             Leisure::All => true,
         }
     }
@@ -106,8 +126,7 @@ impl Rest {
     /// A step of ageing took from `begun_ns` to `now_ns`.
     fn note_step(&mut self, begun_ns: u64, now_ns: u64) {
         if self.leisure() == Leisure::Part {
-            let since = self.paid_at_ns.max(begun_ns.saturating_sub(KEPT_NS));
-            self.paid_at_ns = since + now_ns.saturating_sub(begun_ns) * TAKEN_PART;
+            self.taken.note(begun_ns, now_ns, TAKEN_PART);
         }
     }
 }

@@ -296,6 +296,7 @@ impl Manager {
         let from_disk = batch.from_disk & 1 << place != 0;
         if was == PageState::Limbo {
             self.limbo_pages -= PageCount(1);
+            self.note_out_of_limbo(page);
             // It is in use, so the room of its copy is better used for others.
             if !batch.is_walk {
                 self.drop_kept(page..page.plus(1));

@@ -19,6 +19,11 @@ impl Clock {
         Self { ticks_base: cpu::ticks(), ns_base: cpu::monotonic_ns(), scale: 1 << 32 }
     }
 
+    /// When it was started, in nanoseconds.
+    pub fn started_ns(&self) -> u64 {
+        self.ns_base
+    }
+
     /// Learns the rate from the time since the start.
     pub fn adjust(&mut self) {
         let ticks = cpu::ticks().wrapping_sub(self.ticks_base).max(1);

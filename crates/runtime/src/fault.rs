@@ -74,6 +74,7 @@ impl Manager {
         if !self.control.is_held() && !self.control.is_forking() {
             self.placement.attend(fault.thread, self.time.now_ns());
         }
+        let was_away = self.pages.state(fault.page) != PageState::None;
         if !self.try_bring_in(fault.page, window) {
             self.reading.push(fault);
             return;
@@ -82,6 +83,9 @@ impl Manager {
         self.count(Counter::Faults, 1);
         let stall = cpu::ticks().wrapping_sub(fault.read_at_ticks);
         self.stall_ticks += stall;
+        if was_away {
+            self.proactive.note_stall(stall);
+        }
         self.tally().note_latency(Group::FaultNs, self.time.span_ns(stall));
         self.placement.follow(fault.thread, self.time.now_ns());
     }

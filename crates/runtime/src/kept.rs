@@ -143,6 +143,12 @@ impl Kept {
         Self { of_walks, of_others, on_disk, slots_max, seed }
     }
 
+    /// Copies there are.
+    pub(crate) fn count(&self) -> PageCount {
+        let all = [&self.of_walks, &self.of_others, &self.on_disk];
+        PageCount(all.into_iter().map(|copies| copies.fingerprints.len()).sum())
+    }
+
     fn all(&mut self) -> [&mut Copies; 3] {
         [&mut self.of_walks, &mut self.of_others, &mut self.on_disk]
     }

@@ -31,7 +31,13 @@ pub enum Domain {
     Codec,
     /// A pool, see [`encode_pool`].
     Pool,
+    /// A share of the time in hundredths of a per cent, within a range; or 0 for off.
+    Share(RangeInclusive<u64>),
 }
+
+/// The share of the time that a program may wait for idle memory unless somebody says otherwise, in
+/// hundredths of a per cent: 18 seconds of an hour.
+pub const IDLE_SHARE: u64 = 50;
 
 macro_rules! knobs {
     ($($(#[doc = $doc:literal])+ $name:ident $text:literal $domain:expr, $default:expr;)+) => {
@@ -101,6 +107,9 @@ knobs! {
     SameFilled "same_filled" Domain::Switch, 1;
     /// Whether stored pages that stay are made denser while the program needs no pages
     Ageing "ageing" Domain::Switch, 1;
+    /// Whether memory that is not touched for long is taken whatever the budget says, while the
+    /// program's threads wait for such memory no more than this share of the time
+    Idle "idle" Domain::Share(1..=5_000), 0;
     /// Whether pages may be written back to disk
     Writeback "writeback" Domain::Switch, 1;
     /// The most bytes each process writes back in a period
@@ -126,6 +135,7 @@ impl Knob {
             Domain::Switch => word <= 1,
             Domain::Number(range) => range.contains(&word),
             Domain::Limit(least) => word >= least,
+            Domain::Share(range) => word == 0 || range.contains(&word),
             Domain::Codec => encode_codec(decode_codec(word)) == word,
             Domain::Pool => encode_pool(decode_pool(word)) == word,
         }
@@ -171,6 +181,12 @@ impl Knobs {
             self.words[knob as usize] = word;
         }
         allowed
+    }
+
+    /// The share of the time that a program may wait for idle memory, in hundredths of a per cent.
+    /// `None`: only the budget takes memory.
+    pub fn idle_share(&self) -> Option<u64> {
+        Some(self.get(Knob::Idle)).filter(|share| *share > 0)
     }
 
     /// How pages are compressed.
@@ -326,6 +342,7 @@ mod tests {
         assert_eq!(turned(Knob::WritebackLimit, 1 << 20), limit);
         assert_eq!(turned(Knob::WritebackPeriod, 60), normal);
         assert_eq!(turned(Knob::Thawed, 1), normal);
+        assert_eq!(turned(Knob::Idle, IDLE_SHARE), normal);
         assert_eq!(turned(Knob::Pool, encode_pool(PoolKind::Segment)), normal);
     }
 
@@ -339,6 +356,7 @@ mod tests {
             (Knob::MaxMeanZsize, 4097),
             (Knob::WritebackLimit, WRITEBACK_LEAST - 1),
             (Knob::WritebackPeriod, 0),
+            (Knob::Idle, 5_001),
         ];
         for (knob, word) in outside {
             let mut knobs = Knobs::default();

@@ -9,9 +9,9 @@
 //!
 //! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`queue`] who
 //! is next, [`walks`] what to bring in, [`budget`] how much, [`placement`] where to run, [`stay`]
-//! who runs there too, [`link`] and [`control`] who to talk to, then the [`manager`] with its
-//! faults, changes, reclaim, ageing, thawing and recording, and the [`service`] thread that runs
-//! it.
+//! who runs there too, [`pressure`] what idle memory may cost, [`link`] and [`control`] who to talk
+//! to, then the [`manager`] with its faults, changes, reclaim, proactive reclaim, ageing, thawing
+//! and recording, and the [`service`] thread that runs it.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
@@ -37,6 +37,8 @@ pub mod manager;
 pub mod pages;
 pub mod placement;
 mod pools;
+pub mod pressure;
+mod proactive;
 pub mod queue;
 mod reclaim;
 mod record;

@@ -41,6 +41,7 @@ use crate::link::{Joined, Link};
 use crate::pages::{PageNumber, PageTable};
 use crate::placement::Placement;
 use crate::pools::{self, Pools};
+use crate::proactive::Proactive;
 use crate::queue::RunQueue;
 use crate::record::Recording;
 use crate::regions::Regions;
@@ -104,6 +105,7 @@ pub struct Manager {
     /// Ranges just mapped whose threads wait: number, start, length.
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
     pub(crate) rest: Rest,
+    pub(crate) proactive: Proactive,
     pub(crate) time: Clock,
     pub(crate) stall_ticks: u64,
     /// Pages that came in from zswap and whose entries are still to be dropped: nobody waits for
@@ -209,6 +211,7 @@ impl Manager {
             immovable_at: 0,
             hints: Vec::new(),
             rest: Rest::default(),
+            proactive: Proactive::new(time.started_ns()),
             messages: [const { Message::EMPTY }; 16],
             pagemap,
             maps_buffer: alloc::vec![0; MAPS_BUFFER.0],
@@ -318,7 +321,7 @@ impl Manager {
         self.look_at_kept(SlotCount(stats.slots_used), stats.pool_pages);
         let counters = stats.counters;
         let tally = self.tally();
-        tally.set_zswap(&stats, self.draining_pages());
+        tally.set_zswap(&stats, self.draining_pages(), self.saved());
         let stored = counters.stored_same_filled
             + counters.stored_compressed
             + counters.stored_incompressible;

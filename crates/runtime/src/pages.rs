@@ -178,6 +178,8 @@ pub struct Run {
     pub unfit_sweeps: u8,
     /// How often in a row it could not be moved: each time it waits twice as long.
     pub unfit_times: u8,
+    /// It is sampled for whether it is idle in one round of 2 to this power.
+    pub hot: u8,
 }
 
 impl Run {
@@ -191,8 +193,15 @@ impl Run {
     }
 }
 
-const FRESH_RUN: Run =
-    Run { stamp: 0, queued_at: 0, queued: false, slot: None, unfit_sweeps: 0, unfit_times: 0 };
+const FRESH_RUN: Run = Run {
+    stamp: 0,
+    queued_at: 0,
+    queued: false,
+    slot: None,
+    unfit_sweeps: 0,
+    unfit_times: 0,
+    hot: 0,
+};
 
 struct Leaf {
     pages: [PageWord; LEAF_PAGES],
@@ -342,6 +351,18 @@ impl PageTable {
     /// Whether any page of the run is in `state`.
     pub fn run_has(&self, run: RunNumber, state: PageState) -> bool {
         run.pages().any(|page| self.state(page) == state)
+    }
+
+    /// The first run from `from` on that has pages in the program.
+    pub fn next_resident(&self, from: RunNumber) -> Option<RunNumber> {
+        let first_leaf = from.0 / RUNS_PER_LEAF;
+        self.leaves.range(first_leaf..).find_map(|(number, leaf)| {
+            let skipped = if *number == first_leaf { from.0 % RUNS_PER_LEAF } else { 0 };
+            let mut runs = leaf.pages.chunks(RUN_PAGES).enumerate().skip(skipped);
+            let is_resident = |word: &PageWord| word.state() == PageState::Resident;
+            let found = runs.find(|(_, pages)| pages.iter().any(is_resident));
+            found.map(|(index, _)| RunNumber(number * RUNS_PER_LEAF + index))
+        })
     }
 
     /// The first page of `range` whose state is not [`PageState::None`], with its state.
@@ -495,6 +516,11 @@ mod tests {
                     .find(|page| oracle.get(page).is_some_and(|state| *state != PageState::None));
                 let found = table.next_known(from..PageNumber(6000));
                 prop_assert_eq!(found.map(|(page, _)| page.0), expected);
+                let from = from.run();
+                let resident = oracle.iter().filter(|(_, state)| **state == PageState::Resident);
+                let runs = resident.map(|(page, _)| PageNumber(*page).run());
+                let expected = runs.filter(|run| *run >= from).min();
+                prop_assert_eq!(table.next_resident(from), expected);
             }
             for page in 0..6000 {
                 let expected = oracle.get(&page).copied().unwrap_or(PageState::None);

@@ -29,7 +29,7 @@ const REFUSED_IN_ROW_MAX: usize = 64;
 const COPIES_MAX: usize = 256;
 
 /// A verb of zswap that stores.
-type Store = fn(&Zswap<Pools>, Key, &Page) -> Result<Stored, StoreError>;
+pub(crate) type Store = fn(&Zswap<Pools>, Key, &Page) -> Result<Stored, StoreError>;
 
 impl Manager {
     /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.
@@ -84,24 +84,17 @@ impl Manager {
 
     /// One step.
     pub(crate) fn reclaim_step(&mut self) -> Step {
-        if self.control.is_held() || self.control.is_quiet() || self.shall_thaw() {
+        if !self.may_reclaim() {
             return Step::Nothing;
         }
-        if self.stuck.until_ns > 0 {
-            if self.time.now_ns() < self.stuck.until_ns {
-                return Step::Nothing;
-            }
-            self.stuck.until_ns = 0;
-        }
-        let limbo_has_room = self.limbo_pages < self.limbo_target && !self.limbo.ring().is_full();
-        let evicted = if limbo_has_room { self.evict_run() } else { Evicted::Nothing };
+        let evicted = if self.limbo_has_room() { self.evict_run() } else { Evicted::Nothing };
         if evicted == Evicted::Run {
             return Step::Done;
         }
         if self.zswap.is_behind() {
             return Step::Disk;
         }
-        if self.drain_step() || evicted == Evicted::NothingYet {
+        if self.drain_step(Zswap::store) || evicted == Evicted::NothingYet {
             return Step::Done;
         }
         // Copies of pages that are there are all that can still go.
@@ -116,6 +109,25 @@ impl Manager {
         }
         self.get_stuck();
         Step::Nothing
+    }
+
+    /// Whether pages may be taken out, and it is not too early to try again.
+    pub(crate) fn may_reclaim(&mut self) -> bool {
+        if self.control.is_held() || self.control.is_quiet() || self.shall_thaw() {
+            return false;
+        }
+        if self.stuck.until_ns > 0 {
+            if self.time.now_ns() < self.stuck.until_ns {
+                return false;
+            }
+            self.stuck.until_ns = 0;
+        }
+        true
+    }
+
+    /// Whether another run fits into limbo.
+    pub(crate) fn limbo_has_room(&mut self) -> bool {
+        self.limbo_pages < self.limbo_target && !self.limbo.ring().is_full()
     }
 
     fn get_stuck(&mut self) {
@@ -140,16 +152,26 @@ impl Manager {
     }
 
     /// Moves what may be moved of a run into a limbo slot.
-    fn move_run(&mut self, number: RunNumber) -> PageCount {
-        let first = number.first();
+    pub(crate) fn move_run(&mut self, number: RunNumber) -> PageCount {
         let mut wanted = [false; RUN_PAGES];
         for (index, page) in number.pages().enumerate() {
             wanted[index] = self.pages.sweep(page);
         }
+        self.move_wanted(number, wanted)
+    }
+
+    /// Moves what may be moved of the `wanted` pages of a run into a limbo slot.
+    pub(crate) fn move_wanted(
+        &mut self,
+        number: RunNumber,
+        mut wanted: [bool; RUN_PAGES],
+    ) -> PageCount {
         if !wanted.contains(&true) {
             return PageCount(0);
         }
-        let slot = self.limbo.ring().take_slot(number);
+        let first = number.first();
+        let now_ms = self.now_ms();
+        let slot = self.limbo.ring().take_slot(number, now_ms);
         self.pages.run_mut(number).slot = Some(slot);
         let mut moved = PageCount(0);
         let (mut at, mut length_max, mut unfit) = (0, RUN_PAGES, false);
@@ -276,14 +298,16 @@ impl Manager {
         !again && unshare_page(page.address())
     }
 
-    /// Compresses one page of limbo's oldest slot, or ends the slot. False when limbo is empty.
-    fn drain_step(&mut self) -> bool {
+    /// Compresses one page of limbo's oldest slot by this verb of zswap, or ends the slot. False
+    /// when limbo is empty.
+    pub(crate) fn drain_step(&mut self, store: Store) -> bool {
         while let Some((slot, number, next)) = self.limbo.ring().oldest() {
             let ours = self.pages.run(number).is_some_and(|run| run.slot == Some(slot));
             let Some(index) = next.filter(|_| ours) else {
                 if ours {
                     self.pages.run_mut(number).slot = None;
                 }
+                self.end_sample(slot);
                 self.finish_slot();
                 return true;
             };
@@ -292,7 +316,7 @@ impl Manager {
                 self.limbo.ring().advance_oldest();
                 continue;
             }
-            match self.store_from_limbo(page, Zswap::store) {
+            match self.store_from_limbo(page, store) {
                 Ok(()) => (self.refused_in_row, self.last_refusal) = (0, None),
                 // Once more, when there is room.
                 Err(StoreError::PoolFull) if self.drop_copies_in_pool() => return true,

@@ -4,7 +4,8 @@
 //!    before the first look. Nothing is open, nothing is mapped but its stack.
 //! 2. *Joined.* Memory has grown to something: it joins the launcher's run and counts into the
 //!    budget.
-//! 3. *Managing.* About 70 % of the budget is used: memory is registered, and pages start to move.
+//! 3. *Managing.* About 70 % of the budget is used, or idle memory is wanted and this process has
+//!    stopped growing: memory is registered, and pages start to move.
 //!
 //! The thread has no libc behind it: no thread-local memory, no malloc, no lock a program's thread
 //! can hold, a file table of its own, all signals blocked.
@@ -29,6 +30,7 @@ use crate::ledger::Told;
 use crate::link::Joined;
 use crate::manager::{Manager, Parts};
 use crate::placement::Placement;
+use crate::proactive::Growth;
 use crate::reclaim::{Step, TRIM_MAX, TRIM_MAX_IDLE};
 use crate::tally::Counter;
 
@@ -218,13 +220,17 @@ fn manage(
 ) -> Option<alloc::boxed::Box<Manager>> {
     let mut time = Clock::start();
     let mut budget = Budget::new(gauge, &joined.terms, joined.seat);
+    let mut growth = Growth::new(cpu::monotonic_ns());
     if start.is_forked {
         budget.begin_sharing();
     }
     loop {
         let is_asked = looking.begin();
         budget.read(&joined.ledger, 0).ok()?;
-        if budget.manage_now() || is_asked && budget.may_be_passed().ok()? {
+        let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
+        let wants_idle = || joined.ledger.knobs().idle_share().is_some();
+        let is_needed = budget.manage_now() || is_asked && budget.may_be_passed().ok()?;
+        if is_needed || is_worth_it && wants_idle() {
             break;
         }
         if !looking.sleep(sleep_for(budget.room_before_managing().bytes())) {
@@ -313,8 +319,8 @@ impl Manager {
             let ahead = idle
                 && self.budget.used() > self.budget.soft()
                 && self.reclaim_step() == Step::Done;
-            // With nothing else to do, stored pages are made denser.
-            let ahead = ahead || (idle && self.age_step());
+            // With nothing else to do, idle memory is looked for, and stored pages are made denser.
+            let ahead = ahead || (idle && (self.proactive_step() || self.age_step()));
             let result = if ahead || is_thawing || self.zswap.has_arrivals() {
                 self.waiter.has_come()
             } else {
@@ -343,7 +349,8 @@ impl Manager {
         self.write_events();
         self.tune(nobody_waits);
         self.read_gauges();
-        if self.budget.take_undiscovered() {
+        self.look_at_pressure(now);
+        if self.takes_growth_in(now) && self.budget.take_undiscovered() {
             self.discover();
         }
         self.set_gauge_interval();

@@ -7,7 +7,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use coldpress_sys::PageCount;
+use coldpress_sys::{Bytes, PageCount};
 use coldpress_zswap::{AGE_CLASS_MS, AGE_CLASSES, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Stats};
 
 macro_rules! counters {
@@ -57,6 +57,19 @@ counters! {
     PagesWrittenBack "written_back_pages",
     /// Nanoseconds from reading a fault to its page being placed.
     StallNs "stall_ns",
+    /// Nanoseconds for which idle memory was looked for, while the budget asked for nothing.
+    IdleNs "idle_ns",
+    /// Nanoseconds of them that threads waited for pages that had been taken, their wake-up
+    /// included.
+    IdleStallNs "idle_stall_ns",
+    /// Pages taken as samples of their neighbours.
+    IdleSamples "idle_samples",
+    /// Those of them that were touched before they counted as idle.
+    IdleSamplesTouched "idle_samples_touched",
+    /// Pages taken because they were idle.
+    IdlePages "idle_pages",
+    /// Bytes saved times the milliseconds for which they were.
+    SavedByteMs "saved_byte_ms",
     /// Bytes of compressed pages moved closer together.
     BytesCompacted "compacted_bytes",
     /// Pages moved out of the program.
@@ -100,9 +113,11 @@ const HELD: &[&str] = &[
     "slots_used",
     // Bytes of tables, buffers and codecs.
     "table_bytes",
+    // Bytes of pages that are away, less what the process has in memory for them.
+    "saved_bytes",
 ];
 
-fn held(stats: &Stats, draining: PageCount) -> [u64; HELD.len()] {
+fn held(stats: &Stats, draining: PageCount, saved: Bytes) -> [u64; HELD.len()] {
     [
         stats.pool_pages.0 as u64,
         stats.stored_pages.0 as u64,
@@ -115,6 +130,7 @@ fn held(stats: &Stats, draining: PageCount) -> [u64; HELD.len()] {
         stats.young_pages.0 as u64,
         stats.slots_used.into(),
         stats.memory.0 as u64,
+        saved.0 as u64,
     ]
 }
 
@@ -227,11 +243,11 @@ impl Tally {
         self.add_to(group.range().start + class.min(LATENCY_CLASSES - 1), 1);
     }
 
-    /// Copies in what zswap counted and holds, and how many of its pages are in a former pool. For
-    /// the owner.
-    pub fn set_zswap(&self, stats: &Stats, draining: PageCount) {
+    /// Copies in what zswap counted and holds, how many of its pages are in a former pool, and what
+    /// is saved. For the owner.
+    pub fn set_zswap(&self, stats: &Stats, draining: PageCount, saved: Bytes) {
         self.set_group(Group::Zswap, &stats.counters.values());
-        self.set_group(Group::Held, &held(stats, draining));
+        self.set_group(Group::Held, &held(stats, draining, saved));
         self.set_group(Group::Sizes, &stats.sizes.0);
         self.set_group(Group::LoadedAges, &stats.loaded_ages.0);
         self.set_group(Group::FlushedAges, &stats.flushed_ages.0);
@@ -319,7 +335,7 @@ mod tests {
         stats.sizes.0[SIZE_CLASSES - 1] = 6;
         stats.memory.0 = 7;
         (stats.loaded_ages.0[0], stats.flushed_ages.0[AGE_CLASSES - 1]) = (8, 9);
-        tally.set_zswap(&stats, PageCount(10));
+        tally.set_zswap(&stats, PageCount(10), Bytes(11));
         tally.note_latency(Group::FaultNs, 5);
         tally.note_latency(Group::LoadNs, 0);
         tally.note_latency(Group::LoadNs, 1023);
@@ -332,7 +348,7 @@ mod tests {
         }
         let renamed = Counters::NAMES.iter().position(|name| *name == "renamed").unwrap();
         assert_eq!(figures.group(Group::Zswap)[renamed], 5);
-        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 7]);
+        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 7, 11]);
         assert_eq!(figures.group(Group::Sizes)[SIZE_CLASSES - 1], 6);
         assert_eq!(figures.group(Group::LoadedAges)[0], 8);
         assert_eq!(figures.group(Group::FlushedAges)[AGE_CLASSES - 1], 9);
@@ -344,7 +360,7 @@ mod tests {
         assert_eq!(classes(Group::StoreNs), [10, 31]);
         let sum: u64 = figures.words.iter().sum();
         let counters: u64 = (1..=Counter::ALL.len() as u64).sum();
-        assert_eq!(sum, counters + 5 + 6 + 7 + 8 + 9 + 10 + 5);
+        assert_eq!(sum, counters + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 5);
         tally.clear();
         let mut cleared = Figures::default();
         cleared.add(&tally);
@@ -356,11 +372,11 @@ mod tests {
         let tally = tally();
         let mut stats = Stats::default();
         (stats.memory.0, stats.counters.renamed) = (7, 1);
-        tally.set_zswap(&stats, PageCount(0));
+        tally.set_zswap(&stats, PageCount(0), Bytes(3));
         let mut figures = Figures::default();
         figures.add(&tally);
         figures.add_ended(&tally);
-        assert_eq!(figures.group(Group::Held)[HELD.len() - 1], 7);
+        assert_eq!(figures.group(Group::Held)[HELD.len() - 2..], [7, 3]);
         assert_eq!(figures.group(Group::Zswap).iter().sum::<u64>(), 2);
     }
 

@@ -41,11 +41,16 @@ pub struct Ring {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     run: RunNumber,
+    /// When it was taken, in milliseconds that go round.
+    taken_at_ms: u32,
     /// Pages of the run before this index have been dealt with.
     next: u8,
+    /// Whether its page is a sample of which nothing is known yet.
+    is_sample: bool,
 }
 
-const EMPTY_SLOT: Slot = Slot { run: RunNumber(0), next: RUN_PAGES as u8 };
+const EMPTY_SLOT: Slot =
+    Slot { run: RunNumber(0), taken_at_ms: 0, next: RUN_PAGES as u8, is_sample: false };
 
 impl Ring {
     /// Slots for at least `pages`. Runs often come with holes, so twice the slots that full ones
@@ -85,11 +90,11 @@ impl Ring {
         self.taken == self.drained
     }
 
-    /// Takes the next slot for pages of `run`.
-    pub fn take_slot(&mut self, run: RunNumber) -> u16 {
+    /// Takes the next slot for pages of `run`, at this time.
+    pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
         assert!(!self.is_full(), "the caller asks first");
         let index = self.taken % self.slots.len();
-        self.slots[index] = Slot { run, next: 0 };
+        self.slots[index] = Slot { run, taken_at_ms: now_ms, next: 0, is_sample: false };
         self.taken += 1;
         index as u16
     }
@@ -116,6 +121,22 @@ impl Ring {
         let slot = self.slots[index];
         let next = (slot.next as usize) < RUN_PAGES;
         Some((index as u16, slot.run, next.then_some(slot.next as usize)))
+    }
+
+    /// How long ago the oldest slot was taken, in milliseconds, if there is one.
+    pub fn oldest_age_ms(&self, now_ms: u32) -> Option<u32> {
+        let slot = self.slots[self.drained % self.slots.len()];
+        (!self.is_empty()).then(|| now_ms.wrapping_sub(slot.taken_at_ms))
+    }
+
+    /// The one page in `slot` is a sample of its run.
+    pub fn mark_sample(&mut self, slot: u16) {
+        self.slots[slot as usize].is_sample = true;
+    }
+
+    /// Whether `slot` holds a sample of which nothing was known yet; from now on it is.
+    pub fn take_sample(&mut self, slot: u16) -> bool {
+        core::mem::take(&mut self.slots[slot as usize].is_sample)
     }
 
     /// The page at the oldest slot's index has been dealt with.
@@ -161,7 +182,7 @@ mod tests {
             let (mut queue, mut in_chunks, mut run) = (VecDeque::new(), 0, 0);
             for (takes, count) in steps {
                 if takes && !ring.is_full() {
-                    let slot = ring.take_slot(RunNumber(run));
+                    let slot = ring.take_slot(RunNumber(run), run as u32);
                     if count == 0 {
                         ring.return_slot();
                     } else {
@@ -176,6 +197,7 @@ mod tests {
                         ring.advance_oldest();
                     }
                     prop_assert_eq!(ring.oldest(), Some((slot, number, None)));
+                    prop_assert_eq!(ring.oldest_age_ms(run as u32), Some((run - number.0) as u32));
                     if let Some((chunk, freed)) = ring.finish_oldest() {
                         prop_assert!(chunk == slot as usize / ring.chunk_slots());
                         prop_assert!(freed.0 <= in_chunks);
@@ -183,6 +205,7 @@ mod tests {
                     }
                 } else {
                     prop_assert!(ring.is_empty() && ring.oldest().is_none());
+                    prop_assert_eq!(ring.oldest_age_ms(0), None);
                 }
                 // At most a chunk that is being filled and one that is being drained keep more.
                 let most = (queue.len() + 2 * ring.chunk_slots()) * RUN_PAGES;

@@ -27,6 +27,7 @@ Examples:
   coldpress run --memory 25% --codec zstd:3 -- sort big.txt
   coldpress run -m 2G --disk /mnt/fast --disk-size 20G --stats run.json -- java -jar app.jar
   COLDPRESS_MEMORY=1.5G coldpress run make -j4
+  coldpress run --idle -- ./server
   coldpress run --wait -m 1G -- redis-server --daemonize yes
 
 Sizes:
@@ -95,6 +96,22 @@ pub(crate) struct RunArgs {
         value_parser = Ask::parse
     )]
     pub(crate) memory: Ask,
+
+    /// Take memory that is not touched for long although the budget would have room for it, as long
+    /// as the program waits for such memory no more than PERCENT of the time, 0.01 to 50. Without
+    /// a number: 0.5
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        env = "COLDPRESS_IDLE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "off",
+        default_missing_value = "on",
+        hide_default_value = true,
+        value_parser = |text: &str| parse_value(Knob::Idle, text)
+    )]
+    pub(crate) idle: u64,
 
     /// How cold pages are compressed: lz4, lzo or zstd[:LEVEL]
     #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "lz4")]
@@ -166,8 +183,9 @@ pub(crate) struct RunArgs {
 }
 
 /// Options of `run` that are for a whole run, by their fields.
-const OF_A_RUN: [&str; 10] = [
+const OF_A_RUN: [&str; 11] = [
     "memory",
+    "idle",
     "codec",
     "pool",
     "disk",
@@ -332,7 +350,10 @@ mod tests {
         assert_eq!(args.memory, Ask::Auto);
         let args = run_args(&["--disk", "./none", "--max-pool-percent", "90", "ls"]);
         assert_eq!(args.disk, Some(DiskChoice::Directory("./none".into())));
-        assert_eq!(args.max_pool_percent, 90);
+        assert_eq!((args.max_pool_percent, args.idle), (90, 0));
+        assert_eq!(run_args(&["--idle", "ls"]).idle, 50);
+        assert_eq!(run_args(&["--idle=2%", "--", "ls"]).idle, 200);
+        assert!(Cli::try_parse_from(["coldpress", "run", "--idle=60", "ls"]).is_err());
         let args = run_args(&["--set", "writeback=off,same_filled=0", "--set=enabled=on", "ls"]);
         assert_eq!(args.set, [(Knob::Writeback, 0), (Knob::SameFilled, 0), (Knob::Enabled, 1)]);
         for percent in ["0", "91", "x"] {

@@ -118,6 +118,7 @@ impl Broker {
             quiet: config.quiet,
             verbose: config.verbose,
             root: None,
+            began: Instant::now(),
             outliving: Vec::new(),
         };
         let thread = thread::Builder::new()
@@ -221,6 +222,7 @@ struct Serving {
     verbose: bool,
     /// The program's process, once it runs.
     root: Option<u32>,
+    began: Instant,
     /// Userfaultfds of processes that left, and when they may be closed.
     outliving: Vec<(Instant, OwnedFd)>,
 }
@@ -270,7 +272,7 @@ impl Serving {
 
     /// The numbers of all processes, those that have ended included.
     fn totals_now(&self) -> Totals {
-        let mut totals = self.totals.clone();
+        let mut totals = self.totals.after(self.began.elapsed());
         for member in &self.members {
             totals.add(&self.ledger, member.seat);
         }
@@ -326,11 +328,12 @@ impl Serving {
             Ok(length) if length > 0 && bytes[0] == RECORD => self.hand_record(index),
             Ok(length) if length > 0 => self.print_note(&bytes[..length]),
             _ => {
+                let saved = self.totals_now().saved();
                 let mut member = self.members.swap_remove(index);
                 let until = Instant::now() + OUTLIVING;
                 self.outliving.extend(member.lent.take().map(|fd| (until, fd)));
                 self.ledger.note_peak();
-                self.totals.add_ended(&self.ledger, member.seat);
+                self.totals.add_ended(&self.ledger, member.seat, saved);
                 self.ledger.assign(member.seat, 0);
             }
         }

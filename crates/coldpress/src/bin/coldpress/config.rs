@@ -62,6 +62,7 @@ fn knobs(args: &RunArgs) -> Knobs {
         (Knob::Codec, encode_codec(args.codec)),
         (Knob::Pool, encode_pool(args.pool)),
         (Knob::MaxPoolPercent, args.max_pool_percent),
+        (Knob::Idle, args.idle),
     ];
     for (knob, word) in options.into_iter().chain(args.set.iter().copied()) {
         let allowed = knobs.set(knob, word);

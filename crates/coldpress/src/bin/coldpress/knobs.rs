@@ -5,7 +5,7 @@ use std::fmt::Write;
 use coldpress_codec::CodecId;
 use coldpress_mem::pools::PoolKind;
 use coldpress_runtime::knobs::{
-    Domain, Knob, Knobs, NO_LIMIT, decode_codec, decode_pool, encode_codec, encode_pool,
+    Domain, IDLE_SHARE, Knob, Knobs, NO_LIMIT, decode_codec, decode_pool, encode_codec, encode_pool,
 };
 use coldpress_sys::Bytes;
 use serde_json::{Map, Value};
@@ -47,6 +47,7 @@ pub(crate) fn parse_value(knob: Knob, text: &str) -> Result<u64, String> {
             Ok(codec) => Some(encode_codec(codec)),
             Err(error) => return Err(error.to_string()),
         },
+        Domain::Share(_) => parse_share(text),
         Domain::Pool => match text.parse::<PoolKind>() {
             Ok(kind) => Some(encode_pool(kind)),
             Err(error) => return Err(format!("pool={text}: {error}")),
@@ -58,6 +59,28 @@ pub(crate) fn parse_value(knob: Knob, text: &str) -> Result<u64, String> {
     })
 }
 
+/// Reads `on`, `off` or a share as `0.5%` or `0.5`, in hundredths of a per cent.
+fn parse_share(text: &str) -> Option<u64> {
+    match text {
+        "on" => return Some(IDLE_SHARE),
+        "off" => return Some(0),
+        _ => {}
+    }
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || part.len() > 2 || !digits(whole) || !digits(part) {
+        return None;
+    }
+    format!("{whole}{part:0<2}").parse().ok()
+}
+
+/// A share, in hundredths of a per cent, as it can be read again.
+fn show_share(share: u64) -> String {
+    let text = format!("{}.{:02}", share / 100, share % 100);
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// What `knob` may be, in words.
 fn values(knob: Knob) -> String {
     match knob.domain() {
@@ -65,6 +88,10 @@ fn values(knob: Knob) -> String {
         Domain::Number(range) => format!("{} to {}", range.start(), range.end()),
         Domain::Limit(least) => {
             format!("a size from {} on, for example 512M, or none", show(Bytes(least as usize)))
+        }
+        Domain::Share(range) => {
+            let (least, most) = (show_share(*range.start()), show_share(*range.end()));
+            format!("off, on ({}), or {least} to {most}", show_share(IDLE_SHARE))
         }
         Domain::Codec => "lz4, lzo or zstd[:LEVEL]".to_owned(),
         Domain::Pool => "zsmalloc, xvmalloc, xcfmalloc or segment".to_owned(),
@@ -77,6 +104,8 @@ fn value(knobs: &Knobs, knob: Knob) -> Value {
     match knob.domain() {
         Domain::Switch => Value::from(if word == 0 { "off" } else { "on" }),
         Domain::Limit(_) if word == NO_LIMIT => Value::from("none"),
+        Domain::Share(_) if word == 0 => Value::from("off"),
+        Domain::Share(_) => Value::from(show_share(word)),
         Domain::Number(_) | Domain::Limit(_) => Value::from(word),
         Domain::Codec => Value::from(decode_codec(word).to_string()),
         Domain::Pool => Value::from(decode_pool(word).name()),
@@ -113,7 +142,9 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_given_back() {
         let mut knobs = Knobs::default();
-        for setting in ["codec=zstd:-3", "writeback_limit=3M", "enabled=off", "pool=segment"] {
+        let settings =
+            ["codec=zstd:-3", "writeback_limit=3M", "enabled=off", "pool=segment", "idle=1.25%"];
+        for setting in settings {
             let (knob, word) = parse(setting).unwrap();
             assert!(knobs.set(knob, word));
         }
@@ -129,6 +160,32 @@ mod tests {
     fn switches_are_read_as_the_kernel_reads_them() {
         for (text, word) in [("on", 1), ("1", 1), ("y", 1), ("off", 0), ("0", 0), ("n", 0)] {
             assert_eq!(parse(&format!("enabled={text}")), Ok((Knob::Enabled, word)));
+        }
+    }
+
+    #[test]
+    fn shares_are_read_and_shown() {
+        for (text, word, shown) in [
+            ("off", 0, "off"),
+            ("on", 50, "0.5%"),
+            ("0.5%", 50, "0.5%"),
+            ("0.01", 1, "0.01%"),
+            ("1", 100, "1%"),
+            ("1.0%", 100, "1%"),
+            ("10%", 1000, "10%"),
+            ("12.34", 1234, "12.34%"),
+            ("50%", 5000, "50%"),
+        ] {
+            assert_eq!(parse(&format!("idle={text}")), Ok((Knob::Idle, word)), "{text}");
+            let mut knobs = Knobs::default();
+            assert!(knobs.set(Knob::Idle, word));
+            assert_eq!(value(&knobs, Knob::Idle), shown);
+        }
+        for text in
+            ["", "%", ".5", "0.005", "-1", "51", "1e1", "+1", "1.%%", "99999999999999999999"]
+        {
+            let error = parse_value(Knob::Idle, text).unwrap_err();
+            assert!(error.contains("off, on (0.5%), or 0.01% to 50%"), "{text}: {error}");
         }
     }
 

@@ -15,6 +15,8 @@ use crate::supervise::{Ending, ExitReport};
 
 /// The version of the JSON document's keys.
 const SCHEMA: u32 = 1;
+/// What is held that is saved, by its name.
+const SAVED: &str = "saved_bytes";
 
 /// The sum over all processes of a run.
 #[derive(Clone, Debug, Default)]
@@ -22,17 +24,29 @@ pub(crate) struct Totals {
     figures: Figures,
     joined: u64,
     managed: u64,
+    /// Bytes that were saved when the last managed process ended.
+    saved_at_end: u64,
+    /// How long the run has lasted.
+    lasted: Duration,
 }
 
 impl Totals {
+    /// What it is when the run has lasted so long.
+    pub(crate) fn after(&self, lasted: Duration) -> Self {
+        Self { lasted, ..self.clone() }
+    }
+
     /// Adds the numbers of the process in `seat`.
     pub(crate) fn add(&mut self, ledger: &Ledger, seat: usize) {
         self.figures.add(&ledger.tallies[seat]);
         self.count_in(ledger, seat);
     }
 
-    /// Adds the numbers of a process that leaves its `seat`.
-    pub(crate) fn add_ended(&mut self, ledger: &Ledger, seat: usize) {
+    /// Adds the numbers of a process that leaves its `seat`, when so many bytes are `saved` by all.
+    pub(crate) fn add_ended(&mut self, ledger: &Ledger, seat: usize, saved: u64) {
+        if ledger.seats[seat].is_managing() {
+            self.saved_at_end = saved;
+        }
         self.figures.add_ended(&ledger.tallies[seat]);
         self.count_in(ledger, seat);
     }
@@ -40,6 +54,24 @@ impl Totals {
     fn count_in(&mut self, ledger: &Ledger, seat: usize) {
         self.joined += 1;
         self.managed += u64::from(ledger.seats[seat].is_managing());
+    }
+
+    /// Bytes that are saved now.
+    pub(crate) fn saved(&self) -> u64 {
+        let mut held = Group::Held.names().iter().zip(self.figures.group(Group::Held));
+        held.find(|(name, _)| **name == SAVED).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// Bytes that were saved on average.
+    fn saved_on_average(&self) -> Bytes {
+        let ms = u64::try_from(self.lasted.as_millis()).unwrap_or(u64::MAX).max(1);
+        Bytes((self.get(Counter::SavedByteMs) / ms) as usize)
+    }
+
+    /// What part of the time was stalled for idle memory, in per cent.
+    fn idle_stall_percent(&self) -> f64 {
+        let (stalled, of) = (self.get(Counter::IdleStallNs), self.get(Counter::IdleNs));
+        (stalled as f64 * 100_000.0 / of.max(1) as f64).round() / 1000.0
     }
 
     fn get(&self, counter: Counter) -> u64 {
@@ -54,6 +86,8 @@ impl Totals {
             "ratio": (self.ratio() * 1000.0).round() / 1000.0,
             "processes": self.joined,
             "managed_processes": self.managed,
+            "saved_average_bytes": self.saved_on_average().0,
+            "idle_stall_percent": self.idle_stall_percent(),
         });
         for counter in Counter::ALL {
             run[counter.key()] = Value::from(self.get(*counter));
@@ -115,11 +149,32 @@ impl Summary {
     pub(crate) fn to_json(&self) -> String {
         let mut document = Value::from(self.totals.document(&self.at_end, self.peak));
         document["schema"] = SCHEMA.into();
+        document["saved_at_end_bytes"] = self.saved_at_end().0.into();
         document["program"] = self.program.as_str().into();
         document["exit_status"] = self.exit.ending.exit_code().into();
         document["wall_ns"] =
             u64::try_from(self.exit.wall_time.as_nanos()).unwrap_or(u64::MAX).into();
         format!("{document:#}\n")
+    }
+
+    /// Bytes saved at the end: by what is left, else when the last managed process ended.
+    fn saved_at_end(&self) -> Bytes {
+        let saved = if self.left > 0 { self.totals.saved() } else { self.totals.saved_at_end };
+        Bytes(saved as usize)
+    }
+
+    /// What came of looking for idle memory, if it was looked for.
+    fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.totals.get(Counter::IdleNs) == 0 {
+            return Ok(());
+        }
+        write!(
+            f,
+            "; idle memory: {} saved on average, {} at the end, {} % of the time stalled",
+            show(self.totals.saved_on_average()),
+            show(self.saved_at_end()),
+            self.totals.idle_stall_percent()
+        )
     }
 }
 
@@ -141,7 +196,8 @@ impl fmt::Display for Summary {
         write!(f, "peak {} of {}, ", show(self.peak), show(self.at_end.budget.bytes))?;
         let stored = self.totals.get(Counter::PagesStored);
         if stored == 0 {
-            return f.write_str("no page had to be compressed");
+            f.write_str("no page had to be compressed")?;
+            return self.write_idle(f);
         }
         let stalled = Duration::from_nanos(self.totals.get(Counter::StallNs));
         write!(
@@ -151,7 +207,8 @@ impl fmt::Display for Summary {
             self.totals.get(Counter::PagesWrittenBack),
             self.totals.get(Counter::Faults),
             stalled.as_secs_f64()
-        )
+        )?;
+        self.write_idle(f)
     }
 }
 
@@ -200,6 +257,36 @@ mod tests {
             assert!(line.contains(part), "{part} in {line}");
         }
         assert!(summary(0).to_string().contains("no page had to be compressed"));
+        assert!(!line.contains("idle"), "{line}");
+    }
+
+    #[test]
+    fn the_line_tells_of_idle_memory_when_it_was_looked_for() {
+        let (ledger, _) = run(50);
+        let mut totals = Totals::default().after(Duration::from_secs(3));
+        for seat in 0..2 {
+            let tally = &ledger.tallies[seat];
+            // 90 MiB for a second and a half, in a run of three.
+            tally.add(Counter::SavedByteMs, (90 << 20) * 1500);
+            tally.add(Counter::IdleNs, 2_000_000_000);
+            tally.add(Counter::IdleStallNs, 5_000_000);
+            ledger.seats[0].set_managing();
+            totals.add_ended(&ledger, seat, [70 << 20, 0][seat]);
+        }
+        let summary = Summary { totals, ..summary(50) };
+        let line = summary.to_string();
+        for part in ["90 MiB saved on average", "70 MiB at the end", "0.25 % of the time"] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+        let document: Value = serde_json::from_str(&summary.to_json()).unwrap();
+        assert_eq!(document["saved_average_bytes"], 90 << 20);
+        assert_eq!(document["saved_at_end_bytes"], 70 << 20);
+        assert_eq!(document["idle_stall_percent"], 0.25);
+    }
+
+    #[test]
+    fn what_is_saved_now_is_found() {
+        assert!(Group::Held.names().contains(&SAVED));
     }
 
     #[test]

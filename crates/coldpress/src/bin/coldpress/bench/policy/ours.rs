@@ -105,7 +105,7 @@ impl<'a> Ours<'a> {
         let wanted: Vec<PageNumber> =
             number.pages().filter(|page| self.pages.sweep(*page)).collect();
         if !wanted.is_empty() {
-            let slot = self.ring.take_slot(number);
+            let slot = self.ring.take_slot(number, 0);
             self.ring.note_moved(slot, PageCount(wanted.len()));
             self.pages.run_mut(number).slot = Some(slot);
             wanted.iter().for_each(|page| self.pages.set_state(*page, PageState::Limbo));

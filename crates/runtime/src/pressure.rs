@@ -1,0 +1,254 @@
+//! Pressure: how much a program waits for memory that was taken although the budget did not ask for
+//! it, and what follows: whether more may be taken, and from what age on a page counts as idle.
+//!
+//! What is held at a set point is the stall, not the size, as TMO has it (ASPLOS 2022): how much
+//! memory a program can do without is nobody's to know beforehand.
+//!
+//! - The *allowance* grows as time passes, by half of the share that the user gives, and every
+//!   stall is taken off. When nothing is left, nothing is taken until time has made up for it. So
+//!   the share holds over the whole run; the other half is for pages that are away by then.
+//! - The *age* doubles as soon as more is stalled in a period than that half allows, and falls by
+//!   an eighth after a period with less. A period is as long as the age: it takes that long to see
+//!   what came of it.
+
+/// Half of a share, which is in hundredths of a per cent, is of so many parts.
+const PARTS: i64 = 2 * 10_000;
+/// The youngest age: what MGLRU's `min_ttl_ms` is set to against thrashing
+/// (Documentation/admin-guide/mm/multigen_lru.rst).
+const AGE_NS_MIN: u64 = 1_000_000_000;
+/// The age at first: two rounds of looks show what a program touches all the time.
+const AGE_NS_FIRST: u64 = 2 * AGE_NS_MIN;
+/// The oldest age: what Google's far memory begins with (ASPLOS 2019).
+const AGE_NS_MAX: u64 = 120_000_000_000;
+/// An allowance that was not used is kept so far: what this much time gives.
+const KEPT_NS: u64 = 10_000_000_000;
+/// A stall until any was seen: a fault whose bytes are there (far-memory.md 3.1).
+const STALL_NS_FIRST: i64 = 7_300;
+/// The mean follows what is seen by this part.
+const MEAN_PART: i64 = 8;
+
+/// What a program's stalls allow.
+#[derive(Debug)]
+pub struct Pressure {
+    allowance_ns: i64,
+    age_ns: u64,
+    /// Of this period: how long it has lasted, and what was stalled in it.
+    period_ns: u64,
+    stalled_ns: u64,
+    /// What one stall took lately.
+    mean_ns: i64,
+}
+
+impl Default for Pressure {
+    /// Nothing has been seen.
+    fn default() -> Self {
+        Self {
+            allowance_ns: 0,
+            age_ns: AGE_NS_FIRST,
+            period_ns: 0,
+            stalled_ns: 0,
+            mean_ns: STALL_NS_FIRST,
+        }
+    }
+}
+
+impl Pressure {
+    /// So much time has passed, and so much of it was stalled, in so many stalls; `share` of it is
+    /// allowed, in hundredths of a per cent.
+    pub fn note(&mut self, share: u64, passed_ns: u64, stalled_ns: u64, stalls: u64) {
+        if let Some(mean) = stalled_ns.checked_div(stalls) {
+            self.mean_ns += (mean.cast_signed() - self.mean_ns) / MEAN_PART;
+        }
+        let of = |ns: u64| ns.saturating_mul(share).cast_signed() / PARTS;
+        let most = of(KEPT_NS).max(self.allowance_ns);
+        let grown = self.allowance_ns.saturating_add(of(passed_ns)).min(most);
+        self.allowance_ns = grown.saturating_sub(stalled_ns.cast_signed());
+        self.period_ns += passed_ns;
+        self.stalled_ns += stalled_ns;
+        let before = self.age_ns;
+        // What comes at once counts as if it came one after the other.
+        while self.stalled_ns.cast_signed() > of(self.age_ns) && self.age_ns < AGE_NS_MAX {
+            self.stalled_ns -= of(self.age_ns).cast_unsigned();
+            self.age_ns = (self.age_ns * 2).min(AGE_NS_MAX);
+        }
+        if self.age_ns != before {
+            (self.period_ns, self.stalled_ns) = (0, 0);
+        } else if self.period_ns >= self.age_ns {
+            if self.stalled_ns.cast_signed() <= of(self.age_ns) {
+                self.age_ns = (self.age_ns - self.age_ns / 8).max(AGE_NS_MIN);
+            }
+            (self.period_ns, self.stalled_ns) = (0, 0);
+        }
+    }
+
+    /// Whether more may be taken, while it is not known of so many samples whether they are
+    /// touched.
+    pub fn allows(&self, samples: usize) -> bool {
+        self.allowance_ns > samples as i64 * self.mean_ns
+    }
+
+    /// A page that nobody touched for so long is idle.
+    pub fn age_ns(&self) -> u64 {
+        self.age_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Risk: a program that waits for more than its user allows, or one of which nothing is taken
+    //! though it would not wait.
+
+    use proptest::prelude::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    use super::*;
+
+    const SHARE: u64 = 50;
+    const TICK_NS: u64 = 50_000_000;
+    /// What a page from the pool takes.
+    const LOAD_NS: u64 = 15_000;
+    /// Pages taken in a tick at most.
+    const TAKEN_TOGETHER: usize = 64;
+
+    /// A program that touches each page again and again, each at its own interval in ticks.
+    struct Program {
+        pressure: Pressure,
+        now: u64,
+        intervals: Vec<u64>,
+        touched_at: Vec<u64>,
+        is_away: Vec<bool>,
+        stalled_ns: u64,
+        worst_tick_ns: u64,
+    }
+
+    impl Program {
+        fn new(intervals: Vec<u64>) -> Self {
+            let count = intervals.len();
+            Self {
+                pressure: Pressure::default(),
+                now: 0,
+                intervals,
+                touched_at: vec![0; count],
+                is_away: vec![false; count],
+                stalled_ns: 0,
+                worst_tick_ns: 0,
+            }
+        }
+
+        fn run(&mut self, ticks: u64) {
+            for _ in 0..ticks {
+                self.now += 1;
+                let mut stalled = 0;
+                for page in 0..self.intervals.len() {
+                    if (self.now + page as u64).is_multiple_of(self.intervals[page]) {
+                        self.touched_at[page] = self.now;
+                        stalled += u64::from(core::mem::take(&mut self.is_away[page])) * LOAD_NS;
+                    }
+                }
+                self.stalled_ns += stalled;
+                self.worst_tick_ns = self.worst_tick_ns.max(stalled);
+                self.pressure.note(SHARE, TICK_NS, stalled, stalled / LOAD_NS);
+                if !self.pressure.allows(0) {
+                    continue;
+                }
+                let age = self.pressure.age_ns() / TICK_NS;
+                let idle = (0..self.intervals.len()).filter(|page| {
+                    !self.is_away[*page] && self.now - self.touched_at[*page] >= age
+                });
+                let idle: Vec<_> = idle.take(TAKEN_TOGETHER).collect();
+                idle.into_iter().for_each(|page| self.is_away[page] = true);
+            }
+        }
+
+        fn away(&self) -> usize {
+            self.is_away.iter().filter(|away| **away).count()
+        }
+
+        /// Of all time so far.
+        fn allowed_ns(&self) -> u64 {
+            self.now * TICK_NS * SHARE / 10_000
+        }
+    }
+
+    #[test]
+    fn what_is_never_touched_goes_and_what_is_touched_all_the_time_stays() {
+        let mut intervals = vec![3; 500];
+        intervals.extend([u64::MAX; 1500]);
+        let mut program = Program::new(intervals);
+        program.run(400);
+        assert_eq!((program.away(), program.stalled_ns), (1500, 0));
+        assert_eq!(program.pressure.age_ns(), AGE_NS_MIN);
+    }
+
+    #[test]
+    fn pages_that_come_back_too_often_are_let_alone() {
+        // Every 1.5 seconds 2000 pages: at the youngest age they would stall for 2 % of the time.
+        let mut program = Program::new(vec![30; 2000]);
+        program.run(4_000);
+        assert!(program.stalled_ns <= program.allowed_ns(), "{} ns", program.stalled_ns);
+        // But some of it is given away for trying again.
+        assert!(program.stalled_ns > program.allowed_ns() / 100, "{} ns", program.stalled_ns);
+    }
+
+    #[test]
+    fn another_phase_is_paid_for_before_more_is_taken() {
+        let mut program = Program::new(vec![u64::MAX; 4000]);
+        program.run(1_000);
+        assert_eq!(program.away(), 4000);
+        // All of it at once: 60 ms, of which 25 ms had been saved up.
+        program.intervals.fill(1);
+        program.run(1);
+        program.intervals.fill(u64::MAX);
+        assert!(!program.pressure.allows(0));
+        assert!(program.pressure.age_ns() >= 4 * AGE_NS_MIN, "{:?}", program.pressure);
+        program.run(2_400);
+        assert_eq!(program.away(), 4000);
+        assert!(program.stalled_ns <= program.allowed_ns());
+    }
+
+    #[test]
+    fn samples_are_taken_as_if_all_were_touched() {
+        let mut pressure = Pressure::default();
+        assert!(!pressure.allows(0));
+        // Half of 0.5 % of a second are 2.5 ms.
+        pressure.note(SHARE, 1_000_000_000, 0, 0);
+        assert!(pressure.allows(342) && !pressure.allows(343));
+        // Stalls of 24 us.
+        for _ in 0..100 {
+            pressure.note(SHARE, 4_800_000 * 2, 24_000, 1);
+        }
+        assert!(pressure.allows(104) && !pressure.allows(105), "{pressure:?}");
+    }
+
+    proptest! {
+        /// Whatever a program stalls, as long as it stalls for what was allowed only.
+        #[test]
+        fn no_more_is_allowed_than_the_share_of_all_time(
+            steps in prop::collection::vec((0_u64..2_000_000_000, 0_u64..30_000_000), 1..300),
+        ) {
+            let (mut pressure, mut passed, mut stalled) = (Pressure::default(), 0, 0);
+            for (passes, stalls) in steps {
+                passed += passes;
+                let stalls = if pressure.allows(0) { stalls } else { 0 };
+                stalled += stalls;
+                pressure.note(SHARE, passes, stalls, 1);
+                if pressure.allows(0) {
+                    prop_assert!(stalled * PARTS as u64 <= passed * SHARE);
+                }
+                prop_assert!((AGE_NS_MIN..=AGE_NS_MAX).contains(&pressure.age_ns()));
+            }
+        }
+
+        #[test]
+        fn programs_of_all_kinds_stall_for_their_share(
+            intervals in prop::collection::vec(1_u64..400, 1..100),
+        ) {
+            let mut program = Program::new(intervals);
+            program.run(1_000);
+            // What is away when the allowance is used up comes back all the same, once.
+            let late = program.worst_tick_ns + program.intervals.len() as u64 * LOAD_NS;
+            prop_assert!(program.stalled_ns <= program.allowed_ns() + late);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Proactive reclaim: taking idle memory although the budget does not ask for it (knob `idle`).
+//!
+//! ```text
+//! in the program > a sample in limbo > the run in limbo > pool
+//!        |    \____ touched: hot ____/        |
+//!        `------- those touched: back -------'
+//! ```
+//!
+//! No accessed bit exists for user space, so what is idle is found by sampling. In rounds, one page
+//! of each run is moved to limbo. When it is touched there, the run is in use, and is sampled in
+//! fewer and fewer rounds: the price of a run in use is one cheap fault each time. When nobody
+//! touched it for the age at which pages count as idle (`pressure`), the rest of the run goes to
+//! limbo too, where it waits for that age again, so that pages which are used among idle ones come
+//! back at the price of such a fault, too. What nobody wanted then is compressed. One that does not
+//! compress goes back to the program, as taking it saves nothing.
+//!
+//! Limbo's slots are in the order in which they were taken, so only the oldest is looked at.
+//!
+//! New memory is taken in when it has stopped growing, and a process is managed when it has, or
+//! when that takes too long: most first touches are the kernel's own.
+
+use alloc::collections::VecDeque;
+
+use coldpress_sys::{Bytes, PageCount};
+use coldpress_zswap::Zswap;
+
+use crate::ageing::{Leisure, Taken};
+use crate::manager::Manager;
+use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
+use crate::pressure::Pressure;
+use crate::tally::Counter;
+
+/// A process that holds less is not managed for being idle: it could save little more than what
+/// managing it takes.
+const WORTH_MANAGING: PageCount = Bytes::mib(16).pages_down();
+/// Memory has stopped growing when it grew by less than this, or a 32nd, in [`CALM_NS`].
+const CALM_GROWTH: PageCount = Bytes::mib(1).pages_down();
+const CALM_NS: u64 = 1_000_000_000;
+/// Some programs grow and shrink all the time: that is waited for no longer than this.
+const PATIENCE_NS: u64 = 10 * CALM_NS;
+/// Of the time of a program that computes, one part in so many is taken: at 5 us a page, 10 ms of
+/// each 200 ms move and compress 8 MiB.
+const TAKEN_PARTS: u64 = 20;
+/// What a fault takes beside what is measured, which begins when it has been read and ends when the
+/// page is there: to stop the thread, to wake up this one, and to wake up the thread (7.2 us less
+/// 1.7 us for the COPY, far-memory.md 3.1).
+const WAKE_UPS_NS: u64 = 5_500;
+/// Runs looked at in a step: some ten microseconds.
+const LOOKED_AT_MAX: usize = 64;
+/// A run whose sample was touched is sampled in a fourth of the rounds as before, and in one round
+/// of 2^6 at least.
+const HOT_STEP: u8 = 2;
+const HOT_MAX: u8 = 6;
+/// From round to round the sample is another page; 7 and 32 have no common divisor, so all have
+/// their turn.
+const SAMPLES_APART: usize = 7;
+
+/// Whether something has stopped growing.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    mark: PageCount,
+    since_ns: u64,
+    /// Since when that is waited for.
+    waits_since_ns: u64,
+}
+
+impl Growth {
+    /// Of nothing.
+    pub(crate) fn new(now_ns: u64) -> Self {
+        Self { mark: PageCount(0), since_ns: now_ns, waits_since_ns: now_ns }
+    }
+
+    /// It is `now` this much; whether it hardly grew lately, or that was waited for in vain.
+    fn has_stopped(&mut self, pages: PageCount, now_ns: u64) -> bool {
+        if pages > self.mark + CALM_GROWTH.max(PageCount(self.mark.0 / 32)) {
+            (self.mark, self.since_ns) = (pages, now_ns);
+        }
+        self.mark = self.mark.min(pages);
+        let has_stopped = now_ns.saturating_sub(self.since_ns) >= CALM_NS
+            || now_ns.saturating_sub(self.waits_since_ns) >= PATIENCE_NS;
+        if has_stopped {
+            self.waits_since_ns = now_ns;
+        }
+        has_stopped
+    }
+
+    /// Whether a process that holds this much `now` is to be managed for what is idle of it.
+    pub(crate) fn is_worth_managing(&mut self, used: PageCount, now_ns: u64) -> bool {
+        self.has_stopped(used, now_ns) && used >= WORTH_MANAGING
+    }
+}
+
+/// How far proactive reclaim has come.
+#[derive(Debug)]
+pub(crate) struct Proactive {
+    pressure: Pressure,
+    /// Time taken of a program that computes.
+    taken: Taken,
+    /// When time and stalls were last noted, and the stalls since, with their number.
+    noted_at_ns: u64,
+    stall_ticks: u64,
+    stalls: u64,
+    /// When it was last noted what is saved.
+    saved_at_ns: u64,
+    /// The round, when it began, and the next run to look at.
+    round: usize,
+    round_began_ns: u64,
+    next: RunNumber,
+    /// Samples in limbo of which nothing is known yet.
+    samples: usize,
+    /// Runs whose samples nobody touched.
+    cold: VecDeque<RunNumber>,
+    /// Of memory that is not known.
+    growth: Growth,
+}
+
+impl Proactive {
+    /// Nothing has been looked at; the run of the program that counts began then.
+    pub(crate) fn new(began_ns: u64) -> Self {
+        Self {
+            pressure: Pressure::default(),
+            taken: Taken::default(),
+            noted_at_ns: began_ns,
+            stall_ticks: 0,
+            stalls: 0,
+            saved_at_ns: began_ns,
+            round: 0,
+            round_began_ns: 0,
+            next: RunNumber(0),
+            samples: 0,
+            cold: VecDeque::new(),
+            growth: Growth::new(began_ns),
+        }
+    }
+
+    /// A thread has waited for a page that was away.
+    pub(crate) fn note_stall(&mut self, ticks: u64) {
+        self.stall_ticks += ticks;
+        self.stalls += 1;
+    }
+}
+
+impl Manager {
+    /// Notes the time that has passed, what was stalled and what is saved. For a call every few
+    /// milliseconds.
+    pub(crate) fn look_at_pressure(&mut self, now_ns: u64) {
+        let saved = self.saved();
+        let state = &mut self.proactive;
+        let saved_ms = now_ns.saturating_sub(state.saved_at_ns) / 1_000_000;
+        state.saved_at_ns += saved_ms * 1_000_000;
+        let passed = now_ns.saturating_sub(core::mem::replace(&mut state.noted_at_ns, now_ns));
+        let ticks = core::mem::take(&mut state.stall_ticks);
+        let stalls = core::mem::take(&mut state.stalls);
+        self.count(Counter::SavedByteMs, saved.0 * saved_ms as usize);
+        let Some(share) = self.tuning.knobs.idle_share() else { return };
+        // What the budget has taken is no matter of ours.
+        if self.budget.used() > self.budget.soft() {
+            return;
+        }
+        let stalled = self.time.span_ns(ticks) + stalls * WAKE_UPS_NS;
+        self.proactive.pressure.note(share, passed, stalled, stalls);
+        self.count(Counter::IdleNs, passed as usize);
+        self.count(Counter::IdleStallNs, stalled as usize);
+    }
+
+    /// Bytes of pages that are away, less the memory of ours that it takes.
+    pub(crate) fn saved(&self) -> Bytes {
+        let stored = self.zswap.stats().stored_pages;
+        let away = stored.saturating_sub(self.away.kept.count() + PageCount(self.served.len()));
+        away.saturating_sub(self.own_held).bytes()
+    }
+
+    /// Whether memory that has grown without us is to be managed now.
+    pub(crate) fn takes_growth_in(&mut self, now_ns: u64) -> bool {
+        let unknown = self.budget.undiscovered();
+        let has_stopped = self.proactive.growth.has_stopped(unknown, now_ns);
+        has_stopped || !self.leaves_first_touches()
+    }
+
+    /// Whether first touches of new memory are left to the kernel: nothing but idle memory is
+    /// wanted, and what is mapped fits the budget.
+    pub(crate) fn leaves_first_touches(&self) -> bool {
+        self.tuning.knobs.idle_share().is_some()
+            && !self.budget.manage_now()
+            && self.budget.may_be_passed() == Ok(false)
+    }
+
+    /// Does some of what is to be done about idle memory, if the program leaves time for it.
+    /// Whether there is more to do at once, perhaps.
+    pub(crate) fn proactive_step(&mut self) -> bool {
+        let somebody_waits = !self.pending.is_empty() || !self.reading.is_empty();
+        let is_off = self.tuning.knobs.idle_share().is_none();
+        let is_wanted_otherwise = self.budget.used() > self.budget.soft() || self.zswap.is_behind();
+        if somebody_waits || is_off || is_wanted_otherwise || !self.may_reclaim() {
+            return false;
+        }
+        let begun = self.time.now_ns();
+        let rests = self.rest.leisure() == Leisure::All;
+        if !rests && !self.proactive.taken.is_paid(begun) {
+            return false;
+        }
+        let is_more = self.take_cold_run() || self.drain_idle() || self.sample_some(begun);
+        if !rests {
+            self.proactive.taken.note(begun, self.time.now_ns(), TAKEN_PARTS);
+        }
+        is_more
+    }
+
+    /// Moves a run to limbo of which a sample was not touched. Whether there was one that could be.
+    fn take_cold_run(&mut self) -> bool {
+        let Some(run) = self.proactive.cold.front().copied() else { return false };
+        if !self.limbo_has_room() {
+            return false;
+        }
+        let slot = self.pages.run(run).and_then(|run| run.slot);
+        // The slot of its sample is ended first; another says that it was taken meanwhile.
+        if slot.is_some() && slot == self.limbo.ring().oldest().map(|(oldest, ..)| oldest) {
+            return false;
+        }
+        self.proactive.cold.pop_front();
+        if slot.is_none() {
+            let moved = self.move_run(run);
+            self.count(Counter::IdlePages, moved.0);
+        }
+        true
+    }
+
+    /// Compresses a page of limbo's oldest slot if it is idle, or ends a slot that has none.
+    /// Whether there was one.
+    fn drain_idle(&mut self) -> bool {
+        let now_ms = self.now_ms();
+        let Some((slot, run, next)) = self.limbo.ring().oldest() else { return false };
+        let is_ours = self.pages.run(run).is_some_and(|run| run.slot == Some(slot));
+        let mut left = run.pages().skip(next.unwrap_or(RUN_PAGES));
+        if is_ours && left.any(|page| self.pages.state(page) == PageState::Limbo) {
+            let age_ms = u64::from(self.limbo.ring().oldest_age_ms(now_ms).unwrap_or(0));
+            let pressure = &self.proactive.pressure;
+            if age_ms * 1_000_000 < pressure.age_ns() || !pressure.allows(0) {
+                return false;
+            }
+            if self.end_sample(slot) {
+                self.pages.run_mut(run).hot = 0;
+                self.proactive.cold.push_back(run);
+            }
+        }
+        self.drain_step(Zswap::store_compressible)
+    }
+
+    /// Moves a sample of the next run to limbo that is due in this round. Whether there may be more
+    /// to do.
+    fn sample_some(&mut self, now_ns: u64) -> bool {
+        let state = &self.proactive;
+        // Runs that are known to be cold come first.
+        if !state.cold.is_empty() || !state.pressure.allows(state.samples) || !self.limbo_has_room()
+        {
+            return false;
+        }
+        for _ in 0..LOOKED_AT_MAX {
+            let state = &mut self.proactive;
+            let Some(run) = self.pages.next_resident(state.next) else {
+                if now_ns.saturating_sub(state.round_began_ns) < state.pressure.age_ns() {
+                    return false;
+                }
+                state.round += 1;
+                (state.round_began_ns, state.next) = (now_ns, RunNumber(0));
+                return true;
+            };
+            state.next = RunNumber(run.0 + 1);
+            if self.is_due(run) && self.sample(run) {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Whether `run` is to be sampled in this round.
+    fn is_due(&mut self, run: RunNumber) -> bool {
+        let turn = self.proactive.round.wrapping_add(run.0);
+        let run = self.pages.run_mut(run);
+        if run.unfit_sweeps > 0 {
+            run.unfit_sweeps -= 1;
+            return false;
+        }
+        run.slot.is_none() && turn.is_multiple_of(1 << run.hot)
+    }
+
+    /// Moves a page of `run` to limbo, as a sample. Whether there was one that could be.
+    fn sample(&mut self, run: RunNumber) -> bool {
+        let first = self.proactive.round * SAMPLES_APART + run.0;
+        let mut indices = (0..RUN_PAGES).map(|place| (first + place) % RUN_PAGES);
+        let found = indices.find(|index| self.pages.sweep(run.first().plus(*index)));
+        let Some(index) = found else { return false };
+        let mut wanted = [false; RUN_PAGES];
+        wanted[index] = true;
+        let moved = self.move_wanted(run, wanted);
+        let slot = self.pages.run(run).and_then(|run| run.slot);
+        if let Some(slot) = slot.filter(|_| moved > PageCount(0)) {
+            self.limbo.ring().mark_sample(slot);
+            self.proactive.samples += 1;
+            self.count(Counter::IdleSamples, 1);
+        }
+        moved > PageCount(0)
+    }
+
+    /// Of the sample in `slot`, if it is one, all is known now. Whether it was.
+    pub(crate) fn end_sample(&mut self, slot: u16) -> bool {
+        let was_one = self.limbo.ring().take_sample(slot);
+        self.proactive.samples -= usize::from(was_one);
+        was_one
+    }
+
+    /// A page in limbo was touched, or brought back for another reason: if it is a sample, its run
+    /// is in use.
+    pub(crate) fn note_out_of_limbo(&mut self, page: PageNumber) {
+        let slot = self.pages.run(page.run()).and_then(|run| run.slot);
+        if slot.is_some_and(|slot| self.end_sample(slot)) {
+            let run = self.pages.run_mut(page.run());
+            run.hot = (run.hot + HOT_STEP).min(HOT_MAX);
+            self.count(Counter::IdleSamplesTouched, 1);
+        }
+    }
+
+    /// Milliseconds, which go round.
+    pub(crate) fn now_ms(&self) -> u32 {
+        (self.time.now_ns() / 1_000_000) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Risk: a program that is managed while it grows, or never.
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// When a program is managed that holds so many MiB at each tenth of a second.
+    fn managed_at(held: impl IntoIterator<Item = usize>) -> Option<usize> {
+        let mut growth = Growth::new(5_000_000_000);
+        held.into_iter().enumerate().position(|(tenth, mib)| {
+            let now = 5_000_000_000 + tenth as u64 * 100_000_000;
+            growth.is_worth_managing(Bytes::mib(mib).pages_down(), now)
+        })
+    }
+
+    #[test]
+    fn a_program_is_managed_once_it_has_grown() {
+        assert_eq!(managed_at([100; 30]), Some(10));
+        assert_eq!(managed_at((0..20).map(|tenth| 100 + 10 * tenth).chain([290; 20])), Some(29));
+        // By less than a 32nd a second.
+        assert_eq!(managed_at((0..20).map(|tenth| 1000 + 2 * tenth)), Some(10));
+    }
+
+    #[test]
+    fn a_program_that_never_stops_growing_is_managed_after_a_while() {
+        assert_eq!(managed_at((0..200).map(|tenth| 100 + 10 * tenth)), Some(100));
+        let mut growth = Growth::new(0);
+        let mut found = Vec::new();
+        for tenth in 0..350 {
+            if growth
+                .has_stopped(PageCount([10_000, 90_000][tenth % 2]), tenth as u64 * CALM_NS / 10)
+            {
+                found.push(tenth);
+            }
+        }
+        assert_eq!(found, [100, 200, 300]);
+    }
+
+    #[test]
+    fn what_holds_little_is_left_alone() {
+        assert_eq!(managed_at([15; 100]), None);
+        // It has shrunk, and grows again.
+        let held = [100; 5].into_iter().chain([15; 5]).chain([30; 30]);
+        assert_eq!(managed_at(held), Some(20));
+    }
+}
