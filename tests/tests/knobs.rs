@@ -164,7 +164,7 @@ fn every_byte_survives_torture_while_knobs_are_turned() {
         &["thawed=on"],
         &["thawed=off", "enabled=off"],
         &["enabled=on", "keep_incompressible=off", "max_compression_ratio=40"],
-        &["codec=zstd:1", "max_mean_zsize=600", "pool=segment"],
+        &["codec=zstd:1", "max_mean_zsize=600", "pool=segment", "idle=20%"],
         &["max_pool_percent=5", "accept_threshold_percent=60"],
         &["writeback=off", "same_filled=off", "ageing=off", "pool=xvmalloc"],
         &["codec=lzo", "max_compression_ratio=80", "writeback=on", "writeback_limit=3M"],
@@ -180,6 +180,7 @@ fn every_byte_survives_torture_while_knobs_are_turned() {
             "accept_threshold_percent=100",
             "same_filled=on",
             "ageing=on",
+            "idle=off",
         ],
     ];
     const TURNED: Duration = Duration::from_secs(9);

@@ -80,6 +80,11 @@ impl Budget {
         self.sharing.begin();
     }
 
+    /// This process may share memory with relatives that nobody has noted.
+    pub fn look_for_sharing(&mut self) {
+        self.sharing.look();
+    }
+
     /// In a child: goes on from what `parent` had when it forked.
     pub fn inherit(&mut self, parent: &mut Self) {
         (self.total, self.used, self.credit) = (parent.total, parent.used, parent.credit);

@@ -229,8 +229,12 @@ fn manage(
         budget.read(&joined.ledger, 0).ok()?;
         let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
         let wants_idle = || joined.ledger.knobs().idle_share().is_some();
-        let is_needed = budget.manage_now() || is_asked && budget.may_be_passed().ok()?;
-        if is_needed || is_worth_it && wants_idle() {
+        if budget.manage_now() || is_asked && budget.may_be_passed().ok()? {
+            break;
+        }
+        if is_worth_it && wants_idle() {
+            // To take what relatives share would cost memory.
+            budget.look_for_sharing();
             break;
         }
         if !looking.sleep(sleep_for(budget.room_before_managing().bytes())) {

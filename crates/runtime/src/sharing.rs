@@ -63,6 +63,13 @@ impl Sharing {
         self.state = State::Fresh;
     }
 
+    /// This process may have forked before anybody noted it: the kernel is asked at once.
+    pub(crate) fn look(&mut self) {
+        if self.state == State::Alone {
+            (self.state, self.ask_at_ns) = (State::Known, 0);
+        }
+    }
+
     /// In a child that inherits, which shares as much as its parent does since the fork.
     pub(crate) fn go_on_in_child(self) -> Self {
         // Its faults are counted from nothing.
@@ -161,6 +168,11 @@ mod tests {
         sharing.begin();
         let _ = sharing.credit(now);
         sharing.ask_at_ns = 0;
+        assert_eq!(sharing.credit(now), Ok(PageCount(0)));
+        assert!(!sharing.is_much());
+        // One that is looked for, and is not there.
+        sharing.look();
+        assert!(sharing.is_much());
         assert_eq!(sharing.credit(now), Ok(PageCount(0)));
         assert!(!sharing.is_much());
     }
