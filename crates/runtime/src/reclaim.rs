@@ -166,6 +166,9 @@ impl Manager {
         number: RunNumber,
         mut wanted: [bool; RUN_PAGES],
     ) -> PageCount {
+        if self.budget.shares_much() && !self.stuck.takes_shared {
+            self.pass_over_shared(number, &mut wanted);
+        }
         if !wanted.contains(&true) {
             return PageCount(0);
         }
@@ -222,6 +225,27 @@ impl Manager {
         moved
     }
 
+    /// Leaves out those of the `wanted` pages of a run that relatives share: to be taken, each
+    /// needs a copy first, so they are the last to go. One look at all of them takes 1 us, a MOVE
+    /// that is refused as much for each.
+    fn pass_over_shared(&mut self, number: RunNumber, wanted: &mut [bool; RUN_PAGES]) {
+        if !wanted.contains(&true) {
+            return;
+        }
+        let shared = match self.pagemap.shared(number.first().address()) {
+            Ok(shared) => shared,
+            Err(error) => {
+                self.die(format_args!("pages that relatives share cannot be told: {error}"))
+            }
+        };
+        for (index, page) in number.pages().enumerate() {
+            if wanted[index] && shared >> index & 1 == 1 {
+                wanted[index] = false;
+                self.pages.pass_over_shared(page);
+            }
+        }
+    }
+
     /// One MOVE of neighbouring pages into `slot`.
     fn move_some(&mut self, page: PageNumber, count: PageCount, slot: u16) -> Moved {
         let target = self.limbo.address(slot, page);
@@ -247,12 +271,7 @@ impl Manager {
             Some(Stop::Changing) => Next::LookAgain,
             // What stopped it lies behind them.
             Some(_) if untold > PageCount(0) => Next::Go,
-            // Shared since a fork, or pinned by the kernel for input and output. While relatives
-            // share it, a page of its own would cost memory, so it is the last to go.
-            Some(Stop::Busy) if !self.may_own() => {
-                self.pages.pass_over_shared(stopped_at);
-                Next::Skip
-            }
+            // Shared since a fork, or pinned by the kernel for input and output.
             Some(Stop::Busy) if self.become_owner(stopped_at) => Next::Go,
             Some(Stop::Busy) => {
                 self.pages.pass_over(stopped_at);
@@ -284,11 +303,6 @@ impl Manager {
             Ok(pages) => pages,
             Err(error) => self.die(format_args!("moved pages cannot be counted: {error}")),
         }
-    }
-
-    /// Whether pages that may be shared shall be made this process's own, to be taken out.
-    fn may_own(&self) -> bool {
-        !self.budget.shares_much() || self.stuck.takes_shared
     }
 
     /// Makes a page that is shared after `fork` this process's own. False when it was, or did not

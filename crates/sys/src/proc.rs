@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, Opcode};
 
 use crate::error::{SysError, SysResult};
-use crate::page::{Bytes, PageCount};
+use crate::page::{Bytes, PAGE_BYTES, PageCount};
 use crate::raw;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`, Linux 6.7.
@@ -286,6 +286,19 @@ impl Pagemap {
         Ok(Bytes(if leads { region[0].end as usize - start } else { 0 }).pages_down())
     }
 
+    /// Which of the 64 pages from `start` on are in memory and mapped by other processes too: a bit
+    /// each, the lowest for the first.
+    pub fn shared(&self, start: usize) -> SysResult<u64> {
+        // Bits of a page's word (Documentation/admin-guide/mm/pagemap.rst).
+        const PRESENT: u64 = 1 << 63;
+        const MAPPED_ALONE: u64 = 1 << 56;
+        let mut words = [0; 64 * size_of::<u64>()];
+        let offset = start / PAGE_BYTES * size_of::<u64>();
+        let (words, _) = read_at(&self.fd, &mut words, offset as u64)?.as_chunks();
+        let is_shared = |word| u64::from_ne_bytes(word) & (PRESENT | MAPPED_ALONE) == PRESENT;
+        Ok((words.iter().enumerate()).map(|(page, word)| u64::from(is_shared(*word)) << page).sum())
+    }
+
     /// One PAGEMAP_SCAN for pages in any of `categories`, without telling them apart: how many
     /// regions it filled in, and how far it looked.
     fn scan(
@@ -406,7 +419,6 @@ fn hexadecimal(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::PAGE_BYTES;
 
     #[test]
     fn lines_of_maps_are_told_apart() {
@@ -469,6 +481,7 @@ mod tests {
         // SAFETY: page 3 lies inside the span.
         unsafe { span.base().as_ptr().add(3 * PAGE_BYTES).write(1) };
         assert_eq!([leading(2, 32), leading(2, 2)], [3, 2]);
+        assert_eq!(pagemap.shared(span.address()).unwrap(), 0);
         let grown = gauge.anonymous().unwrap().0.saturating_sub(before.0);
         assert!((900..1400).contains(&grown), "grew by {grown} pages");
         let writable = gauge.writable().unwrap();
