@@ -18,7 +18,7 @@ BESIDE := $(filter-out $(ALONE),$(basename $(notdir $(wildcard tests/tests/*.rs)
 SYSTEM := --locked --profile system --package
 # How long `make stress` lasts, about; two methods run at a time.
 STRESS_SECONDS ?= 3600
-# Where `make suites` keeps the sources that it fetches.
+# Where `make suites` and `make bench` keep the sources that they fetch.
 SUITES := $(TARGET)/suites
 # What of `mem` runs under miri: the slab, and one pool of each kind.
 MIRI_TESTS := slab:: \
@@ -106,9 +106,9 @@ fuzz: bootstrap ## FUZZ_SECONDS of each fuzz target (default: 60); needs a night
 	fi
 
 bench: build ## measure, and print the figures
-	@scripts/bootstrap-bench
+	@scripts/bootstrap-bench $(SUITES)
 	cargo build --locked --release --package coldpress-peers --features all
-	$(COMMAND) bench all --out bench/results
+	$(COMMAND) bench all --out bench/results --source $(SUITES)/postgresql
 	$(TARGET)/release/coldpress-peers --out bench/results
 
 install: ## install the built command and a unit under PREFIX (default: /usr/local)

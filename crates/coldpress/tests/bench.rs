@@ -408,3 +408,53 @@ fn zswap_measures_every_pressure() {
     let refused = coldpress(&["bench", "zswap", "--contestant", "zram"]).output();
     assert_eq!(refused.expect("the command is built").status.code(), Some(2));
 }
+
+/// Writes a file of C with as many functions into `source`.
+fn functions(source: &Path, name: &str, count: usize) {
+    let file = source.join("src/backend").join(name).with_extension("c");
+    fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    let function = |number: usize| {
+        format!(
+            "unsigned f{number}(unsigned *in, int n) {{ unsigned sum = {number}; \
+             for (int i = 0; i < n; i++) if (in[i] % 7) sum += in[i] * {number}; \
+             else sum ^= in[i] >> 3; return sum; }}\n"
+        )
+    };
+    let text: String = (0..count).map(function).collect();
+    fs::write(file, text).expect("a file");
+}
+
+/// Without the kernel's swap, as above.
+#[test]
+fn build_compiles_and_finds_its_objects_or_says_how_to_get_the_source() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().to_str().expect("plain names");
+    let args = ["build", "--quick", "--source", source, "--contestant", "coldpress-raw,coldpress"];
+    let output = coldpress(&[&["bench"][..], &args].concat()).output().expect("it is built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("scripts/fetch-postgresql") && said.contains(source), "{said}");
+    if !can_manage() {
+        return;
+    }
+    for name in ["parser/gram", "commands/tablecmds", "utils/adt/ruleutils", "utils/misc/guc"] {
+        functions(folder.path(), name, 150);
+    }
+    fs::create_dir_all(folder.path().join("src/include/utils")).expect("a folder");
+    fs::write(folder.path().join("src/include/utils/fmgroids.h"), "").expect("a file");
+    let out = folder.path().join("kept");
+    let out_text = out.to_str().expect("plain names");
+    let found = document(&[&args[..], &["--out", out_text]].concat());
+    let blocks = found["build"]["blocks"].as_array().expect("a list");
+    assert_eq!(blocks.iter().map(|block| &block["jobs"]).collect::<Vec<_>>(), [2, 4]);
+    for line in blocks.iter().flat_map(|block| block["contestants"].as_array().expect("a list")) {
+        let turn = &line["turns"][0];
+        assert_eq!((&turn["failed"], &turn["kills"]), (&0.into(), &0.into()), "{line}");
+        assert!(turn["figures"]["seconds"].as_f64() > Some(0.0), "{line}");
+    }
+    let kept = fs::read_dir(&out).expect("a folder").flatten().next().expect("a processor");
+    let names = fs::read_dir(kept.path()).expect("a folder").flatten();
+    let names: Vec<_> = names.map(|file| file.file_name().into_string().expect("text")).collect();
+    assert_eq!(names.len(), 2);
+    assert!(names.iter().all(|name| name.contains("-build.")), "{names:?}");
+}

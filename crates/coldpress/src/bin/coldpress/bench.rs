@@ -3,6 +3,7 @@
 //! The command starts itself as the program that is measured ([`workload`]), so a figure needs no
 //! more than the command.
 
+mod build;
 mod codecs;
 mod fault;
 mod fit;
@@ -11,6 +12,7 @@ mod launch;
 mod options;
 mod policy;
 mod pools;
+mod pressure;
 mod programs;
 mod sides;
 mod slab;
@@ -20,10 +22,11 @@ mod workload;
 mod zswap;
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use coldpress_bench::machine::Machine;
-use coldpress_bench::report::{document, folder, keep, text};
+use coldpress_bench::report::{Report, document, folder, keep, text};
 
 use crate::failure::{Failure, Result};
 use crate::say;
@@ -47,6 +50,7 @@ pub(crate) fn bench(args: &BenchArgs) -> ExitCode {
 fn try_bench(args: &BenchArgs) -> Result<()> {
     let machine = Machine::look();
     let launcher = Launcher::new()?;
+    let out = out_of(&args.what, &machine)?;
     let (report, is_json) = match &args.what {
         What::Fault(args) => (fault::measure(&launcher, args)?, args.json),
         What::Fit(args) => (fit::measure(&launcher, args)?, args.json),
@@ -59,16 +63,39 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Swap(args) => (swap::measure(&launcher, args, &Elsewhere::default())?, args.json),
         What::Programs(args) => (programs::measure(&launcher, args)?, args.json),
         What::Zswap(args) => (zswap::measure(&launcher, args)?, args.json),
+        What::Build(args) => (build::measure(&launcher, args)?, args.json),
         What::All(args) => return all(&launcher, &machine, args),
     };
-    print(&if is_json { document(&machine, &[report]) } else { text(&machine, &[report]) });
+    let name = report.name;
+    let reports = [report];
+    print(&if is_json { document(&machine, &reports) } else { text(&machine, &reports) });
+    out.map_or(Ok(()), |out| keep_all(out, &format!("-{name}"), &machine, &reports))
+}
+
+/// The directory to keep the figures in, with those that can be kept alone. It is made before
+/// minutes of work, so that one nobody may write to is known at once.
+fn out_of<'a>(what: &'a What, machine: &Machine) -> Result<Option<&'a Path>> {
+    let out = match what {
+        What::Build(args) => args.out.as_deref(),
+        What::All(args) => Some(args.out.as_path()),
+        _ => None,
+    };
+    match out.map(|out| folder(out, machine)) {
+        Some(Err(error)) => Err(cannot_keep(error)),
+        _ => Ok(out),
+    }
+}
+
+/// Writes reports into files, and says where.
+fn keep_all(out: &Path, ending: &str, machine: &Machine, reports: &[Report]) -> Result<()> {
+    for path in keep(out, ending, machine, reports).map_err(cannot_keep)? {
+        say(format!("wrote {}", path.display()));
+    }
     Ok(())
 }
 
 /// Measures everything, prints it and keeps it.
 fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
-    // Made before minutes of work, so that a directory nobody may write to is known at once.
-    folder(&args.out, machine).map_err(cannot_keep)?;
     let mut reports = vec![
         fault::measure(launcher, &defaults())?,
         fit::measure(launcher, &defaults())?,
@@ -81,12 +108,13 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         zswap::measure(launcher, &zswap::modest())?,
         programs::measure(launcher, &programs::modest())?,
     ];
+    match build::lacks(&args.source) {
+        None => reports.push(build::measure(launcher, &build::modest(&args.source))?),
+        Some(why) => say(format!("bench build: left out: {why}")),
+    }
     reports.push(swap::measure(launcher, &swap::modest(), &Elsewhere::of(&reports))?);
     print(&text(machine, &reports));
-    for path in keep(&args.out, "", machine, &reports).map_err(cannot_keep)? {
-        say(format!("wrote {}", path.display()));
-    }
-    Ok(())
+    keep_all(&args.out, "", machine, &reports)
 }
 
 fn cannot_keep(error: io::Error) -> Failure {

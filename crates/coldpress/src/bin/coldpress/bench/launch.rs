@@ -75,6 +75,16 @@ impl Launcher {
     }
 }
 
+/// The first of these commands that is not installed.
+pub(super) fn absent<'a>(names: &[&'a str]) -> Option<&'a str> {
+    let is_absent = |name: &&&str| {
+        let words = ["-c", "command -v \"$0\"", name];
+        let found = Command::new("/bin/sh").args(words).stdout(Stdio::null()).status();
+        !found.is_ok_and(|status| status.success())
+    };
+    names.iter().find(is_absent).copied()
+}
+
 /// Whether valgrind is installed.
 pub(super) fn is_valgrind_here() -> bool {
     let mut version = Command::new("valgrind");

@@ -8,10 +8,11 @@ use coldpress_bench::pools::Kind;
 use coldpress_bench::pools::density::Churn;
 use coldpress_sys::Bytes;
 
+use super::build::options::{BuildArgs, SOURCE};
 use super::policy::PolicyArgs;
 use super::programs::options::ProgramsArgs;
 use super::swap::options::{SwapArgs, TouchArgs};
-use super::zswap::options::{BuildArgs, JobArgs, ZswapArgs};
+use super::zswap::options::{JobArgs, JobsArgs, ZswapArgs};
 use crate::budget::BUDGET_FLOOR;
 use crate::size::{parse_size, show};
 
@@ -30,6 +31,7 @@ Examples:
   coldpress bench swap --peer zram-lz4 --share total-50 --svg swap.svg
   coldpress bench programs --program sqlite,sort --peer zram-lz4
   coldpress bench zswap --jobs 8,24 --contestant swap-file,coldpress
+  coldpress bench build --source target/suites/postgresql --jobs 8,16
   coldpress bench all --out bench/results
 
 Every figure is compared within one run, in turn: without coldpress and with it, or with others. A
@@ -75,6 +77,9 @@ pub(crate) enum What {
     /// Jobs like those of a compiler under growing pressure: over a swap file, over the kernel's
     /// zswap, and over coldpress, with compression and without
     Zswap(ZswapArgs),
+    /// Real compilers under growing pressure: over a swap file, over the kernel's zswap and zram,
+    /// and over coldpress
+    Build(BuildArgs),
     /// All of them, with their defaults, kept as files
     All(AllArgs),
 }
@@ -328,6 +333,10 @@ pub(crate) struct AllArgs {
     /// Directory for the figures; each processor gets a folder, each date and commit two files
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
+
+    /// The source of PostgreSQL 15 for `bench build`, which is left out without it
+    #[arg(long, value_name = "DIR", default_value = SOURCE)]
+    pub(crate) source: PathBuf,
 }
 
 /// The options of `coldpress bench-workload`.
@@ -362,7 +371,7 @@ pub(crate) enum Workload {
     /// Fills memory with pages of a program, then touches them in many orders
     Touch(TouchArgs),
     /// Runs jobs like those of a compiler, so many at a time
-    Build(BuildArgs),
+    Jobs(JobsArgs),
     /// Runs one of them
     Job(JobArgs),
     /// Allocates and frees for about a second
@@ -440,6 +449,9 @@ mod tests {
         assert!(accepts(&["zswap", "--jobs", "1,64", "--contestant", "coldpress,swap-file"]));
         assert!(!accepts(&["zswap", "--jobs", "0"]));
         assert!(!accepts(&["zswap", "--memory", "15M"]));
+        assert!(accepts(&["build", "--jobs", "2,64", "--contestant", "kernel-zram,coldpress"]));
+        assert!(!accepts(&["build", "--memory", "15M"]));
+        assert!(!accepts(&["build", "--jobs", "0"]));
         assert!(accepts(&["policy", "--trace", "a", "b", "--budget", "25,100"]));
         assert!(accepts(&["policy", "--record", "a", "--", "true", "--json"]));
         assert!(!accepts(&["policy", "--record", "a"]));

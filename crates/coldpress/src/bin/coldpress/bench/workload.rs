@@ -49,7 +49,7 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
         }
         Workload::FirstTouch { data } => Some(first_touch(*data)),
         Workload::Touch(args) => swap::touch(args),
-        Workload::Build(args) => zswap::build(args),
+        Workload::Jobs(args) => zswap::jobs(args),
         Workload::Job(args) => Some(zswap::job(args)),
         Workload::Descriptors { layout, plan, passes } => descriptors(*layout, plan, *passes),
         Workload::Allocate => Some(allocate()),

@@ -3,33 +3,32 @@
 //! zswap, and over coldpress, with compression and without. Then what zswap and its pool add to
 //! what the codec takes for a page.
 //!
-//! 1. All have the same memory in all: of zswap, the limit of its cgroup and its pool together.
-//! 2. Contestants take turns, and another one starts each round.
-//! 3. A run in which the kernel killed has no figures but is counted.
-//! 4. What the machine lacks is named, and left out.
+//! Who is measured how: [`super::pressure`].
 
-mod build;
-mod contest;
-mod figures;
+mod jobs;
 pub(super) mod options;
 mod tables;
 
+use std::process::Command;
+
 use coldpress_bench::codecs::pages::Pages;
 use coldpress_bench::codecs::sealing;
+use coldpress_bench::kernel::Ran;
 use coldpress_bench::pools::Kind;
 use coldpress_bench::report::Report;
 use coldpress_bench::ticks::Stopwatch;
 use coldpress_bench::zswap;
 use coldpress_codec::CodecId;
 use coldpress_sys::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::launch::{Launcher, failed};
+use super::launch::{Launcher, failed, number};
 use super::options::defaults;
+use super::pressure::contest::{Contest, Plan};
+use super::pressure::{Work, figures, tables::table};
 use crate::failure::Result;
 use crate::size::show;
-pub(super) use build::{build, job};
-use contest::{Contest, Plan};
+pub(super) use jobs::{job, jobs};
 use options::ZswapArgs;
 
 /// What LZ4 makes of a page of a job.
@@ -43,9 +42,63 @@ pub(super) fn modest() -> ZswapArgs {
     ZswapArgs { jobs: vec![8, 16, 24], rounds: 1, ..defaults() }
 }
 
+/// Jobs like those of a compiler.
+struct Jobs<'a> {
+    launcher: &'a Launcher,
+    total: u32,
+    largest: Bytes,
+    is_threads: bool,
+}
+
+impl Work for Jobs<'_> {
+    const BENCH: &'static str = "zswap";
+
+    fn command(&self, jobs: u32) -> Result<Command> {
+        let (jobs, total) = (jobs.to_string(), self.total.to_string());
+        let largest = self.largest.0.to_string();
+        let arguments = ["jobs", "--jobs", &jobs, "--total", &total, "--largest", &largest];
+        let mut command = self.launcher.workload(&arguments);
+        command.args(self.is_threads.then_some("--threads"));
+        Ok(command)
+    }
+
+    /// Fails unless all jobs came to their ends with the right pages, or the kernel ended them.
+    fn failed(&self, name: &str, ran: &Ran) -> Result<u32> {
+        if ran.kills > 0 {
+            return Ok(0);
+        }
+        if !ran.status.success() {
+            return Err(failed(format!("{name}: the jobs ended with {}", ran.status)));
+        }
+        let printed: Value = serde_json::from_slice(&ran.output)
+            .map_err(|error| failed(format!("{name}: the jobs printed no figures: {error}")))?;
+        if number(&printed, "wrong_pages")? != 0.0 {
+            return Err(failed(format!("{name}: WRONG PAGES were read: {printed}")));
+        }
+        Ok(0)
+    }
+
+    fn largest(&self, jobs: u32) -> Bytes {
+        Bytes(self.largest.0 * jobs as usize)
+    }
+}
+
+/// What is measured.
+fn plan<'a>(launcher: &'a Launcher, args: &ZswapArgs) -> (Plan, Jobs<'a>) {
+    let ZswapArgs { jobs, total, largest, memory, rounds, .. } = args.clone();
+    let (jobs, total, largest, memory, rounds) = if args.quick {
+        (vec![2, 4], 4, Bytes::mib(10), Bytes::mib(16), 1)
+    } else {
+        (jobs, total, largest, memory, rounds)
+    };
+    let plan = Plan { jobs, memory, rounds, contestants: args.contestant.clone() };
+    (plan, Jobs { launcher, total, largest, is_threads: args.threads })
+}
+
 /// Measures.
 pub(super) fn measure(launcher: &Launcher, args: &ZswapArgs) -> Result<Report> {
-    let contest = Contest::new(launcher, args)?;
+    let (plan, work) = plan(launcher, args);
+    let contest = Contest::new(launcher, &args.directory, plan, work)?;
     let (blocks, missing) = contest.hold()?;
     let watch = Stopwatch::learn();
     let pages = Pages::text(if args.quick { PAGES / 64 } else { PAGES }).test;
@@ -58,28 +111,28 @@ pub(super) fn measure(launcher: &Launcher, args: &ZswapArgs) -> Result<Report> {
     let share = tables::Share::new(&blocks, &sealing);
     let mut goals = tables::goals(&blocks, &share);
     goals.extend(beside_goals);
-    let plan = &contest.plan;
-    let mut about = about(plan);
+    let (plan, work) = (&contest.plan, &contest.work);
+    let mut about = about(plan, work);
     for text in &missing {
         about.push_str("\nLeft out: ");
         about.push_str(text);
     }
     let numbers = json!({
         "memory_bytes": plan.memory.0,
-        "total_jobs": plan.total,
-        "largest_bytes": plan.largest.0,
-        "threads": plan.is_threads,
+        "total_jobs": work.total,
+        "largest_bytes": work.largest.0,
+        "threads": work.is_threads,
         "rounds": plan.rounds,
         "missing": missing,
         "encryption": share.json(),
         "beside_codec": beside.iter().map(zswap::Found::numbers).collect::<Vec<_>>(),
         "blocks": blocks.iter().map(figures::Block::json).collect::<Vec<_>>(),
     });
-    let tables = vec![tables::table(&blocks), beside_table];
+    let tables = vec![table(&blocks), beside_table];
     Ok(Report { name: "zswap", about, tables, goals, numbers })
 }
 
-fn about(plan: &Plan) -> String {
+fn about(plan: &Plan, work: &Jobs) -> String {
     format!(
         "{} jobs like those of a compiler, {} to {} each, as {}, within {} in all;\n\
          medians of rounds: {}. The kernel's zswap has a limit such that limit and pool are that\n\
@@ -89,10 +142,10 @@ fn about(plan: &Plan) -> String {
          was moved, ours compressed, and less what the page cache still had. CPU: with the\n\
          kernel's work in the jobs and our threads; per cent are of one processor. Our threads\n\
          run before others where they may: on a busy machine, believe CPU s and not seconds.",
-        plan.total,
-        show(Bytes(plan.largest.0 / 4)),
-        show(plan.largest),
-        if plan.is_threads { "threads of one process" } else { "processes" },
+        work.total,
+        show(Bytes(work.largest.0 / 4)),
+        show(work.largest),
+        if work.is_threads { "threads of one process" } else { "processes" },
         show(plan.memory),
         plan.rounds
     )

@@ -4,8 +4,10 @@
 //! input alone.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::{fs, io};
+
+use crate::bench::launch::absent;
 
 /// The files of the system tests, which run the same jobs.
 macro_rules! fixture {
@@ -107,12 +109,7 @@ pub(super) const ALL: [Job; 7] = [
 impl Job {
     /// What it needs and this machine lacks.
     pub(super) fn lacks(&self) -> Option<String> {
-        let is_absent = |name: &&&str| {
-            let words = ["-c", "command -v \"$0\"", name];
-            let found = Command::new("/bin/sh").args(words).stdout(Stdio::null()).status();
-            !found.is_ok_and(|status| status.success())
-        };
-        let name = self.needs.iter().find(is_absent)?;
+        let name = absent(self.needs)?;
         Some(format!("there is no {name}"))
     }
 

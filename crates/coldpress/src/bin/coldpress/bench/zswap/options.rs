@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use coldpress_sys::Bytes;
 
 use crate::bench::options::parse_budget;
+use crate::bench::pressure::Contestant;
 use crate::size::parse_size;
 
 /// The options of `coldpress bench zswap`.
@@ -33,9 +34,14 @@ pub(crate) struct ZswapArgs {
     #[arg(long)]
     pub(crate) threads: bool,
 
-    /// Who is measured; everybody is the default. The kernel's swap takes root, and a machine that
-    /// does not swap
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_enum)]
+    /// Who is measured. The kernel's swap takes root, and a machine that does not swap
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "swap-file,kernel-zswap,coldpress-raw,coldpress"
+    )]
     pub(crate) contestant: Vec<Contestant>,
 
     /// Directory for swap files and ours, on a disk
@@ -56,38 +62,9 @@ pub(crate) struct ZswapArgs {
     pub(crate) json: bool,
 }
 
-/// Who runs the jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Contestant {
-    /// The kernel with a swap file alone
-    SwapFile,
-    /// The kernel with zswap before it, with lzo
-    KernelZswap,
-    /// Coldpress with everything raw on disk: nothing is compressed, and the pool is small
-    ColdpressRaw,
-    /// Coldpress as it is
-    Coldpress,
-}
-
-impl Contestant {
-    /// All of them, in the order of the tables.
-    pub(super) const ALL: [Self; 4] =
-        [Self::SwapFile, Self::KernelZswap, Self::ColdpressRaw, Self::Coldpress];
-
-    /// Its name on the command line and in tables.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::SwapFile => "swap-file",
-            Self::KernelZswap => "kernel-zswap",
-            Self::ColdpressRaw => "coldpress-raw",
-            Self::Coldpress => "coldpress",
-        }
-    }
-}
-
-/// The options of the workload `build`.
+/// The options of the workload `jobs`.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct BuildArgs {
+pub(crate) struct JobsArgs {
     /// Jobs at a time
     #[arg(long)]
     pub(crate) jobs: u32,
@@ -111,16 +88,4 @@ pub(crate) struct JobArgs {
     /// Memory of the largest job
     #[arg(long, value_parser = parse_size)]
     pub(crate) largest: Bytes,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn contestants_are_named_as_on_the_command_line() {
-        for contestant in Contestant::ALL {
-            assert_eq!(Contestant::from_str(contestant.name(), false), Ok(contestant));
-        }
-    }
 }

@@ -1,15 +1,11 @@
-//! The figures for people, and what they should have been.
+//! What the figures should have been.
 
 use coldpress_bench::codecs::sealing::Sealing;
-use coldpress_bench::report::{Goal, Table};
+use coldpress_bench::report::Goal;
 use serde_json::{Value, json};
 
-use super::figures::{Block, Figures, Line};
-use super::options::Contestant;
-
-/// Who everything is compared with: all goes to the disk as it is.
-const BASE: Contestant = Contestant::SwapFile;
-const OURS: Contestant = Contestant::Coldpress;
+use crate::bench::pressure::figures::{Block, Figures};
+use crate::bench::pressure::tables::{BASE, OURS, most, percent};
 
 /// Goals at the highest pressure, by the base. The reference published 0.24 and 0.47 (zswap v4,
 /// "Performance, Kernel Building").
@@ -17,72 +13,6 @@ const IO_MAX: f64 = 0.20;
 const TIME_MAX: f64 = 0.40;
 /// What encryption may take of the processors.
 const SEALING_MAX: f64 = 0.03;
-
-const NOT_MEASURED: &str = "-";
-
-/// A row for each number of jobs and contestant.
-pub(super) fn table(blocks: &[Block]) -> Table {
-    let mut table = Table::new(&[
-        "jobs at a time",
-        "pages in",
-        "pages out",
-        "faults",
-        "I/O sum",
-        "change %",
-        "disk MiB",
-        "seconds",
-        "change %",
-        "p10 to p90",
-        "CPU s",
-        "CPU %",
-        "held MiB",
-        "killed",
-    ]);
-    for block in blocks {
-        for line in &block.lines {
-            table.row(row(block, line));
-        }
-    }
-    table
-}
-
-fn row(block: &Block, line: &Line) -> Vec<String> {
-    let median = |of: &dyn Fn(&Figures) -> f64| cell(line.median(of), 0);
-    let change = |of: &dyn Fn(&Figures) -> f64| {
-        let ratio = (line.contestant != BASE).then(|| block.ratio(line.contestant, BASE, of));
-        ratio.flatten().map_or_else(String::new, |ratio| format!("{:+.0}", percent(ratio)))
-    };
-    let seconds: &dyn Fn(&Figures) -> f64 = &|figures| figures.seconds;
-    let spread = line
-        .sample(seconds)
-        .map(|sample| format!("{:.1} to {:.1}", sample.percentile(10.0), sample.percentile(90.0)));
-    let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-    vec![
-        format!("{}, {}", block.jobs, line.contestant.name()),
-        median(&|figures| figures.pages_in as f64),
-        median(&|figures| figures.pages_out as f64),
-        median(&|figures| figures.faults as f64),
-        median(&Figures::sum),
-        change(&Figures::sum),
-        median(&|figures| mib(figures.disk.0)),
-        cell(line.median(seconds), 1),
-        change(seconds),
-        spread.unwrap_or_else(|| NOT_MEASURED.to_owned()),
-        cell(line.median(|figures| figures.cpu_seconds), 1),
-        median(&Figures::cpu_percent),
-        format!("{:.0}", mib(line.held().0)),
-        format!("{} of {}", line.kills(), line.turns.len()),
-    ]
-}
-
-fn cell(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| NOT_MEASURED.to_owned(), |value| format!("{value:.digits$}"))
-}
-
-/// How much more it is.
-fn percent(ratio: f64) -> f64 {
-    100.0 * (ratio - 1.0)
-}
 
 /// What encryption took of a run: of the processors' time, and a page, both ways, in nanoseconds.
 pub(super) struct Share {
@@ -139,13 +69,6 @@ impl Share {
 
 /// What should have been reached, of what was measured.
 pub(super) fn goals(blocks: &[Block], share: &Share) -> Vec<Goal> {
-    let most = |ratio: Option<f64>, limit: f64, text: String| {
-        ratio.map(|ratio| Goal {
-            text,
-            found: format!("{:+.0} %", percent(ratio)),
-            met: ratio <= limit,
-        })
-    };
     let Some(last) = blocks.last() else { return Vec::new() };
     let at = format!("with {} jobs at a time, by {}", last.jobs, BASE.name());
     let goals = [
@@ -188,8 +111,10 @@ fn never_slower(blocks: &[Block]) -> Option<Goal> {
 #[cfg(test)]
 mod tests {
     //! The risk: a goal that is met by the wrong figure.
-    use super::super::figures::Turn;
     use super::*;
+    use crate::bench::pressure::Contestant;
+    use crate::bench::pressure::figures::{Line, Turn};
+    use crate::bench::pressure::tables::table;
     use coldpress_sys::Bytes;
 
     fn line(contestant: Contestant, pages: u64, faults: u64, seconds: f64) -> Line {
@@ -206,6 +131,7 @@ mod tests {
             pool: Bytes(0),
             held: Bytes(0),
             kills: u64::from(figures.is_none()),
+            failed: 0,
             stats: Value::Null,
         };
         let turns = vec![turn(Some(figures)), turn(None)];

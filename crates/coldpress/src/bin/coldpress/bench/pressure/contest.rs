@@ -1,25 +1,23 @@
-//! Who runs the jobs when, and with how much memory.
+//! Who does the work when, and with how much memory.
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::path::Path;
 
-use coldpress_bench::kernel::{Peer, Ran};
+use coldpress_bench::kernel::Peer;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::Value;
 
 use super::figures::{Block, Figures, Line, Turn};
-use super::options::{Contestant, ZswapArgs};
+use super::{Contestant, Work};
 use crate::bench::launch::{Launcher, failed, number};
 use crate::bench::sides::Sides;
 use crate::failure::Result;
 use crate::say;
 
-/// With the codec of the reference, which every kernel with zswap has.
-const ZSWAP: Peer = Peer::Zswap("lzo");
 /// What coldpress is told for raw pages: those that compress to more than a hundredth are kept as
 /// they are, which is all but zeros, and hardly any wait in the pool.
 const RAW: [&str; 4] = ["--max-pool-percent", "1", "--set", "max_compression_ratio=1"];
-/// What the pool of zswap gains by a byte that the limit loses, as the pages of jobs compress.
+/// What a pool gains by a byte that the limit loses, about, as the pages of compilers compress.
 const POOL_RATE: f64 = 0.42;
 /// A limit below this share of the memory is not set: then limit and pool are more than it.
 const LIMIT_SHARE_MIN: usize = 8;
@@ -29,55 +27,40 @@ const TRIES: u32 = 3;
 const LIMIT_NEAR: f64 = 0.03;
 
 /// What is measured.
-pub(super) struct Plan {
-    pub(super) jobs: Vec<u32>,
-    pub(super) total: u32,
-    pub(super) largest: Bytes,
-    pub(super) memory: Bytes,
-    pub(super) is_threads: bool,
-    pub(super) rounds: u32,
-    contestants: Vec<Contestant>,
-}
-
-impl Plan {
-    fn new(args: &ZswapArgs) -> Self {
-        let all = args.contestant.is_empty();
-        let plan = Self {
-            jobs: args.jobs.clone(),
-            total: args.total,
-            largest: args.largest,
-            memory: args.memory,
-            is_threads: args.threads,
-            rounds: args.rounds,
-            contestants: if all { Contestant::ALL.to_vec() } else { args.contestant.clone() },
-        };
-        if !args.quick {
-            return plan;
-        }
-        let (largest, memory) = (Bytes::mib(10), Bytes::mib(16));
-        Self { jobs: vec![2, 4], total: 4, largest, memory, rounds: 1, ..plan }
-    }
+pub(in crate::bench) struct Plan {
+    /// Parts of the work at a time; each number is measured.
+    pub(in crate::bench) jobs: Vec<u32>,
+    /// The memory of all, compressed pages included.
+    pub(in crate::bench) memory: Bytes,
+    pub(in crate::bench) rounds: u32,
+    pub(in crate::bench) contestants: Vec<Contestant>,
 }
 
 /// All that runs have in common.
-pub(super) struct Contest<'a> {
-    pub(super) plan: Plan,
+pub(in crate::bench) struct Contest<'a, W> {
+    pub(in crate::bench) plan: Plan,
+    pub(in crate::bench) work: W,
     sides: Sides<'a>,
 }
 
-impl<'a> Contest<'a> {
-    /// Gets ready.
-    pub(super) fn new(launcher: &'a Launcher, args: &ZswapArgs) -> Result<Self> {
-        Ok(Self { plan: Plan::new(args), sides: Sides::new(launcher, &args.directory)? })
+impl<'a, W: Work> Contest<'a, W> {
+    /// Gets ready; swap files and ours go to `directory`.
+    pub(in crate::bench) fn new(
+        launcher: &'a Launcher,
+        directory: &Path,
+        plan: Plan,
+        work: W,
+    ) -> Result<Self> {
+        Ok(Self { plan, work, sides: Sides::new(launcher, directory)? })
     }
 
     /// Measures everything; and what is missing.
-    pub(super) fn hold(&self) -> Result<(Vec<Block>, Vec<String>)> {
+    pub(in crate::bench) fn hold(&self) -> Result<(Vec<Block>, Vec<String>)> {
         let mut missing = Vec::new();
-        let mut is_here = |contestant: &Contestant| match peer(*contestant) {
+        let mut is_here = |contestant: &Contestant| match contestant.peer() {
             Some(peer) => {
                 let size = self.swap_size(self.plan.jobs.iter().copied().max().unwrap_or(0));
-                self.sides.is_here("zswap", (contestant.name(), peer), size, &mut missing)
+                self.sides.is_here(W::BENCH, (contestant.name(), peer), size, &mut missing)
             }
             None => true,
         };
@@ -101,7 +84,8 @@ impl<'a> Contest<'a> {
             });
         }
         for round in 0..self.plan.rounds as usize {
-            say(format!("bench zswap: {jobs} jobs: round {} of {}", round + 1, self.plan.rounds));
+            let (bench, rounds) = (W::BENCH, self.plan.rounds);
+            say(format!("bench {bench}: {jobs} jobs: round {} of {rounds}", round + 1));
             for turn in 0..lines.len() {
                 let index = (round + turn) % lines.len();
                 let line = &mut lines[index];
@@ -114,16 +98,17 @@ impl<'a> Contest<'a> {
     /// What a contestant is told that it may hold, so that it holds the memory of the plan in all.
     fn limit(&self, contestant: Contestant, jobs: u32) -> Result<Bytes> {
         let memory = self.plan.memory;
-        if contestant != Contestant::KernelZswap {
+        if !contestant.peer().is_some_and(Peer::has_pool) {
             return Ok(memory);
         }
-        say(format!("bench zswap: {jobs} jobs: finding a limit"));
+        let (bench, name) = (W::BENCH, contestant.name());
+        say(format!("bench {bench}: {jobs} jobs: finding a limit for {name}"));
         let (low, high) = ((memory.0 / LIMIT_SHARE_MIN) as f64, memory.0 as f64);
         let (mut limit, mut best) = (high / 2.0, None);
         for _ in 0..TRIES {
             let tried = Bytes(limit as usize).pages_down().bytes();
             let turn = self.turn(contestant, tried, jobs)?;
-            if turn.kills > 0 {
+            if turn.figures.is_none() {
                 // A pool that was never filled tells nothing.
                 limit = f64::midpoint(limit, high);
                 continue;
@@ -141,26 +126,17 @@ impl<'a> Contest<'a> {
         Ok(best.map_or(memory, |(_, limit)| limit))
     }
 
-    /// One run of all jobs.
+    /// One run of all of it.
     fn turn(&self, contestant: Contestant, limit: Bytes, jobs: u32) -> Result<Turn> {
-        match peer(contestant) {
+        match contestant.peer() {
             Some(peer) => self.kernel_turn(contestant, peer, limit, jobs),
             None => self.our_turn(contestant, limit, jobs),
         }
     }
 
-    fn workload(&self, jobs: u32) -> Command {
-        let (jobs, total) = (jobs.to_string(), self.plan.total.to_string());
-        let largest = self.plan.largest.0.to_string();
-        let arguments = ["build", "--jobs", &jobs, "--total", &total, "--largest", &largest];
-        let mut command = self.sides.launcher.workload(&arguments);
-        command.args(self.plan.is_threads.then_some("--threads"));
-        command
-    }
-
-    /// Room for all that jobs could ever hold at a time.
+    /// Room for all that could ever be out at a time.
     fn swap_size(&self, jobs: u32) -> Bytes {
-        Bytes(self.plan.largest.0 * jobs as usize) + self.plan.memory
+        self.work.largest(jobs) + self.plan.memory
     }
 
     fn kernel_turn(
@@ -172,23 +148,24 @@ impl<'a> Contest<'a> {
     ) -> Result<Turn> {
         let size = self.swap_size(jobs);
         let name = contestant.name();
-        let (ran, usage) = self.sides.kernel((name, peer), size, limit, self.workload(jobs))?;
-        let (pool, kills) = (ran.pool, ran.kills);
-        let figures = match kills {
-            0 => {
-                check(name, &ran)?;
-                Some(Figures {
-                    pages_in: usage.swapped_in,
-                    pages_out: usage.swapped_out,
-                    faults: usage.major_faults,
-                    disk: Bytes((usage.swapped_in + usage.swapped_out) as usize * PAGE_BYTES),
-                    seconds: ran.time.as_secs_f64(),
-                    cpu_seconds: usage.cpu_seconds,
-                })
-            }
-            _ => None,
+        let work = self.work.command(jobs)?;
+        let (ran, usage) = self.sides.kernel((name, peer), size, limit, work)?;
+        let failed = self.work.failed(name, &ran)?;
+        // What is swapped to memory goes to no disk.
+        let is_disk = !matches!(peer, Peer::Zram(_));
+        let on_disk = |pages: u64| if is_disk { pages } else { 0 };
+        let (pages_in, pages_out) = (on_disk(usage.swapped_in), on_disk(usage.swapped_out));
+        let figures = Figures {
+            pages_in,
+            pages_out,
+            faults: usage.major_faults,
+            disk: Bytes((pages_in + pages_out) as usize * PAGE_BYTES),
+            seconds: ran.time.as_secs_f64(),
+            cpu_seconds: usage.cpu_seconds,
         };
-        Ok(Turn { figures, pool, held: limit + pool, kills, stats: Value::Null })
+        let (pool, kills) = (ran.pool, ran.kills);
+        let figures = (kills == 0 && failed == 0).then_some(figures);
+        Ok(Turn { figures, pool, held: limit + pool, kills, failed, stats: Value::Null })
     }
 
     fn our_turn(&self, contestant: Contestant, budget: Bytes, jobs: u32) -> Result<Turn> {
@@ -199,8 +176,9 @@ impl<'a> Contest<'a> {
             options.extend(RAW.map(OsStr::new));
         }
         let name = contestant.name();
-        let (ran, usage, stats) = self.sides.ours(name, &options, &self.workload(jobs))?;
-        check(name, &ran)?;
+        let work = self.work.command(jobs)?;
+        let (ran, usage, stats) = self.sides.ours(name, &options, &work)?;
+        let failed = self.work.failed(name, &ran)?;
         let count = |object: &Value, key| number(object, key).map(|value| value as u64);
         let store = &stats["zswap"];
         let figures = Figures {
@@ -212,28 +190,7 @@ impl<'a> Contest<'a> {
             cpu_seconds: usage.cpu_seconds,
         };
         let held = Bytes(number(&stats, "peak_bytes")? as usize);
-        Ok(Turn { figures: Some(figures), pool: Bytes(0), held, kills: 0, stats })
+        let figures = (failed == 0).then_some(figures);
+        Ok(Turn { figures, pool: Bytes(0), held, kills: 0, failed, stats })
     }
-}
-
-/// The kernel's swap of a contestant; nothing for ours.
-fn peer(contestant: Contestant) -> Option<Peer> {
-    match contestant {
-        Contestant::SwapFile => Some(Peer::File),
-        Contestant::KernelZswap => Some(ZSWAP),
-        Contestant::ColdpressRaw | Contestant::Coldpress => None,
-    }
-}
-
-/// Fails unless all jobs came to their ends with the right pages.
-fn check(name: &str, ran: &Ran) -> Result<()> {
-    if !ran.status.success() {
-        return Err(failed(format!("{name}: the jobs ended with {}", ran.status)));
-    }
-    let printed: Value = serde_json::from_slice(&ran.output)
-        .map_err(|error| failed(format!("{name}: the jobs printed no figures: {error}")))?;
-    if number(&printed, "wrong_pages")? != 0.0 {
-        return Err(failed(format!("{name}: WRONG PAGES were read: {printed}")));
-    }
-    Ok(())
 }

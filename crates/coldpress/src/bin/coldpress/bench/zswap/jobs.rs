@@ -16,7 +16,7 @@ use coldpress_bench::random::Random;
 use coldpress_sys::{PAGE_BYTES, Page};
 use serde_json::{Value, json};
 
-use super::options::{BuildArgs, JobArgs};
+use super::options::{JobArgs, JobsArgs};
 use crate::bench::launch::Launcher;
 use crate::bench::workload::make_page;
 
@@ -38,7 +38,7 @@ const PASSES: usize = 2;
 const CHANGES: usize = 300;
 
 /// Runs all jobs. Nothing when one could not be run.
-pub(in crate::bench) fn build(args: &BuildArgs) -> Option<Value> {
+pub(in crate::bench) fn jobs(args: &JobsArgs) -> Option<Value> {
     let started = Instant::now();
     let (next, wrong, failed) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU32::new(0));
     let work = || {
@@ -157,8 +157,8 @@ mod tests {
     #[test]
     fn jobs_find_their_own_pages_one_by_one_and_together() {
         for (jobs, total) in [(1, 3), (4, 2)] {
-            let args = BuildArgs { jobs, total, largest: Bytes::mib(1), threads: true };
-            assert_eq!(build(&args).unwrap()["wrong_pages"], 0);
+            let args = JobsArgs { jobs, total, largest: Bytes::mib(1), threads: true };
+            assert_eq!(super::jobs(&args).unwrap()["wrong_pages"], 0);
         }
         assert_eq!(job(&JobArgs { number: 5, largest: Bytes(1) })["wrong_pages"], 0);
     }

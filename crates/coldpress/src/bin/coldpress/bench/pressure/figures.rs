@@ -4,38 +4,38 @@ use coldpress_bench::statistics::Sample;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
-use super::options::Contestant;
+use super::Contestant;
 
-/// What a run came to whose jobs all came to their ends.
+/// What a run came to that did all of the work.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Figures {
+pub(in crate::bench) struct Figures {
     /// Pages that came from the disk.
-    pub(super) pages_in: u64,
+    pub(in crate::bench) pages_in: u64,
     /// Pages that went there.
-    pub(super) pages_out: u64,
+    pub(in crate::bench) pages_out: u64,
     /// Faults that waited for a page that was not in place, from wherever it came.
-    pub(super) faults: u64,
+    pub(in crate::bench) faults: u64,
     /// What the disk moved for it, both ways.
-    pub(super) disk: Bytes,
+    pub(in crate::bench) disk: Bytes,
     /// From the start to the end.
-    pub(super) seconds: f64,
+    pub(in crate::bench) seconds: f64,
     /// All processors together.
-    pub(super) cpu_seconds: f64,
+    pub(in crate::bench) cpu_seconds: f64,
 }
 
 impl Figures {
     /// Pages in and out, and faults: the sum of the reference's table.
-    pub(super) fn sum(&self) -> f64 {
+    pub(in crate::bench) fn sum(&self) -> f64 {
         self.disk_pages() + self.faults as f64
     }
 
     /// Pages in and out.
-    pub(super) fn disk_pages(&self) -> f64 {
+    pub(in crate::bench) fn disk_pages(&self) -> f64 {
         (self.pages_in + self.pages_out) as f64
     }
 
     /// Processors that were busy, in per cent of one.
-    pub(super) fn cpu_percent(&self) -> f64 {
+    pub(in crate::bench) fn cpu_percent(&self) -> f64 {
         100.0 * self.cpu_seconds / self.seconds
     }
 
@@ -52,47 +52,54 @@ impl Figures {
 }
 
 /// One run.
-pub(super) struct Turn {
-    /// Nothing when the kernel killed a process.
-    pub(super) figures: Option<Figures>,
+pub(in crate::bench) struct Turn {
+    /// Nothing when the kernel killed a process, or a part of the work failed.
+    pub(in crate::bench) figures: Option<Figures>,
     /// The most that the pool beside the limit held.
-    pub(super) pool: Bytes,
+    pub(in crate::bench) pool: Bytes,
     /// The most that was held in all.
-    pub(super) held: Bytes,
+    pub(in crate::bench) held: Bytes,
     /// Processes that the kernel killed.
-    pub(super) kills: u64,
+    pub(in crate::bench) kills: u64,
+    /// Parts of the work that failed.
+    pub(in crate::bench) failed: u32,
     /// What `coldpress run --stats` told.
-    pub(super) stats: Value,
+    pub(in crate::bench) stats: Value,
 }
 
 /// All turns of one contestant.
-pub(super) struct Line {
-    pub(super) contestant: Contestant,
+pub(in crate::bench) struct Line {
+    pub(in crate::bench) contestant: Contestant,
     /// The cgroup's, or our budget.
-    pub(super) limit: Bytes,
-    pub(super) turns: Vec<Turn>,
+    pub(in crate::bench) limit: Bytes,
+    pub(in crate::bench) turns: Vec<Turn>,
 }
 
 impl Line {
     /// A figure of all turns that have figures.
-    pub(super) fn sample(&self, of: impl Fn(&Figures) -> f64) -> Option<Sample> {
+    pub(in crate::bench) fn sample(&self, of: impl Fn(&Figures) -> f64) -> Option<Sample> {
         Sample::new(self.turns.iter().filter_map(|turn| turn.figures.as_ref()).map(of))
     }
 
     /// The median of a figure.
-    pub(super) fn median(&self, of: impl Fn(&Figures) -> f64) -> Option<f64> {
+    pub(in crate::bench) fn median(&self, of: impl Fn(&Figures) -> f64) -> Option<f64> {
         self.sample(of).map(|sample| sample.median())
     }
 
     /// The median of what was held in all.
-    pub(super) fn held(&self) -> Bytes {
+    pub(in crate::bench) fn held(&self) -> Bytes {
         let held = Sample::new(self.turns.iter().map(|turn| turn.held.0 as f64));
         Bytes(held.map_or(0.0, |sample| sample.median()) as usize)
     }
 
     /// Turns in which the kernel killed.
-    pub(super) fn kills(&self) -> usize {
+    pub(in crate::bench) fn kills(&self) -> usize {
         self.turns.iter().filter(|turn| turn.kills > 0).count()
+    }
+
+    /// Parts of the work that failed in all turns.
+    pub(in crate::bench) fn failed(&self) -> u32 {
+        self.turns.iter().map(|turn| turn.failed).sum()
     }
 
     fn json(&self) -> Value {
@@ -102,6 +109,7 @@ impl Line {
                 "pool_bytes": turn.pool.0,
                 "held_bytes": turn.held.0,
                 "kills": turn.kills,
+                "failed": turn.failed,
                 "stats": turn.stats,
             })
         });
@@ -114,19 +122,19 @@ impl Line {
 }
 
 /// All contestants with one number of jobs at a time.
-pub(super) struct Block {
-    pub(super) jobs: u32,
-    pub(super) lines: Vec<Line>,
+pub(in crate::bench) struct Block {
+    pub(in crate::bench) jobs: u32,
+    pub(in crate::bench) lines: Vec<Line>,
 }
 
 impl Block {
     /// The line of a contestant.
-    pub(super) fn line(&self, contestant: Contestant) -> Option<&Line> {
+    pub(in crate::bench) fn line(&self, contestant: Contestant) -> Option<&Line> {
         self.lines.iter().find(|line| line.contestant == contestant)
     }
 
     /// The median of a figure of one contestant by that of another.
-    pub(super) fn ratio(
+    pub(in crate::bench) fn ratio(
         &self,
         one: Contestant,
         other: Contestant,
@@ -136,7 +144,7 @@ impl Block {
         ratio.is_finite().then_some(ratio)
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(in crate::bench) fn json(&self) -> Value {
         json!({
             "jobs": self.jobs,
             "contestants": self.lines.iter().map(Line::json).collect::<Vec<_>>(),
