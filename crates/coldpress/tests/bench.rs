@@ -458,3 +458,17 @@ fn build_compiles_and_finds_its_objects_or_says_how_to_get_the_source() {
     assert_eq!(names.len(), 2);
     assert!(names.iter().all(|name| name.contains("-build.")), "{names:?}");
 }
+
+#[test]
+fn fork_tells_what_was_away_and_what_both_hold() {
+    if !can_manage() {
+        return;
+    }
+    let args = ["fork", "--data", "48M", "--memory", "40M", "--runs", "1", "--forks", "2"];
+    let found = &document(&args)["fork"];
+    let managed = |key: &str| found[key]["managed"]["least"].as_f64().expect("a number");
+    assert!(managed("away_bytes") > f64::from(4 << 20), "{found}");
+    assert!(managed("fork_us") > 0.0 && managed("whole_us") >= managed("fork_us"), "{found}");
+    assert!(managed("pss_bytes") >= managed("pss_anonymous_bytes"), "{found}");
+    assert_eq!(found["away_bytes"]["plain"]["most"], 0.0);
+}

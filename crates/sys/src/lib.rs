@@ -5,9 +5,9 @@
 //! failed call, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
 //! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls and threads,
 //! [`cpu`] processors and clocks, [`dispatch`] calls that we make for others, [`proc`] what the
-//! kernel says of this process, [`net`] packets
-//! with descriptors, [`ring`] transfers that nobody waits for, [`rseq`] lists of one processor
-//! each, [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them.
+//! kernel says of this process, [`net`] packets with descriptors, [`ring`] transfers that nobody
+//! waits for, [`rseq`] lists of one processor each, [`secret`] values that nobody finds, [`uffd`]
+//! faults, [`wait`] waiting for them; and, with a libc, [`fork`] children for measurements.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
@@ -17,6 +17,7 @@ pub mod cpu;
 pub mod dispatch;
 pub mod error;
 pub mod file;
+pub mod fork;
 pub mod futex;
 #[cfg(not(miri))]
 pub mod map;

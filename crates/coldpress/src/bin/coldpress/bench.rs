@@ -7,6 +7,7 @@ mod build;
 mod codecs;
 mod fault;
 mod fit;
+mod fork;
 mod frames;
 mod launch;
 mod options;
@@ -55,6 +56,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Fault(args) => (fault::measure(&launcher, args)?, args.json),
         What::Fit(args) => (fit::measure(&launcher, args)?, args.json),
         What::Start(args) => (start::measure(&launcher, args)?, args.json),
+        What::Fork(args) => (fork::measure(&launcher, args)?, args.json),
         What::Slab(args) => (slab::measure(args)?, args.json),
         What::Frames(args) => (frames::measure(&launcher, args)?, args.json),
         What::Pools(args) => (pools::measure(args)?, args.json),
@@ -77,6 +79,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
 fn out_of<'a>(what: &'a What, machine: &Machine) -> Result<Option<&'a Path>> {
     let out = match what {
         What::Build(args) => args.out.as_deref(),
+        What::Fork(args) => args.out.as_deref(),
         What::All(args) => Some(args.out.as_path()),
         _ => None,
     };
@@ -100,6 +103,7 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         fault::measure(launcher, &defaults())?,
         fit::measure(launcher, &defaults())?,
         start::measure(launcher, &defaults())?,
+        fork::measure(launcher, &defaults())?,
         slab::measure(&defaults())?,
         frames::measure(launcher, &defaults())?,
         pools::measure(&defaults())?,

@@ -9,6 +9,7 @@ use coldpress_bench::pools::density::Churn;
 use coldpress_sys::Bytes;
 
 use super::build::options::{BuildArgs, SOURCE};
+use super::fork::options::{ForkArgs, ForksArgs};
 use super::policy::PolicyArgs;
 use super::programs::options::ProgramsArgs;
 use super::swap::options::{SwapArgs, TouchArgs};
@@ -58,6 +59,8 @@ pub(crate) enum What {
     Fit(FitArgs),
     /// What the start of a program costs, and that of every process of a script
     Start(StartArgs),
+    /// What a fork costs a program of which half is away
+    Fork(ForkArgs),
     /// The slab beside the system's malloc
     Slab(SlabArgs),
     /// Single frames, the price of a frame's descriptor, and huge pages that stay whole
@@ -374,6 +377,8 @@ pub(crate) enum Workload {
     Jobs(JobsArgs),
     /// Runs one of them
     Job(JobArgs),
+    /// Fills memory, then forks
+    Forks(ForksArgs),
     /// Allocates and frees for about a second
     Allocate,
     /// Runs a shell script that starts many processes
@@ -452,6 +457,8 @@ mod tests {
         assert!(accepts(&["build", "--jobs", "2,64", "--contestant", "kernel-zram,coldpress"]));
         assert!(!accepts(&["build", "--memory", "15M"]));
         assert!(!accepts(&["build", "--jobs", "0"]));
+        assert!(accepts(&["fork", "--runs", "1", "--out", "a"]));
+        assert!(!accepts(&["fork", "--forks", "0"]));
         assert!(accepts(&["policy", "--trace", "a", "b", "--budget", "25,100"]));
         assert!(accepts(&["policy", "--record", "a", "--", "true", "--json"]));
         assert!(!accepts(&["policy", "--record", "a"]));

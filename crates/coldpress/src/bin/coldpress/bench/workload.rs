@@ -12,7 +12,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page, cpu};
 use serde_json::{Value, json};
 
 use super::options::{Workload, WorkloadArgs};
-use super::{swap, zswap};
+use super::{fork, swap, zswap};
 use crate::say;
 use coldpress_bench::codecs::heap::Heap;
 use coldpress_bench::descriptors::{Descriptor, Plan};
@@ -50,6 +50,7 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
         Workload::FirstTouch { data } => Some(first_touch(*data)),
         Workload::Touch(args) => swap::touch(args),
         Workload::Jobs(args) => zswap::jobs(args),
+        Workload::Forks(args) => fork::forks(args),
         Workload::Job(args) => Some(zswap::job(args)),
         Workload::Descriptors { layout, plan, passes } => descriptors(*layout, plan, *passes),
         Workload::Allocate => Some(allocate()),
@@ -69,7 +70,7 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
 }
 
 /// The random part of page `number`; its first number is the page's first word.
-fn page_random(number: usize) -> Random {
+pub(super) fn page_random(number: usize) -> Random {
     Random::new((number as u64) << 32)
 }
 
