@@ -129,7 +129,8 @@ fn about(contest: &Contest<Tree>, alone: f64) -> String {
          in and out are those of a disk: what zswap and zram keep is not among them, and ours are\n\
          compressed. Faults waited for a page, from a pool or the disk. The sum is that of the\n\
          mail on zswap, of all three. CPU: with the kernel's work in the compilers and our\n\
-         threads; per cent are of one processor.",
+         threads; per cent are of one processor. Our threads run before others where they may: on\n\
+         a busy machine, believe CPU s and not seconds.",
         work.files(),
         show(plan.memory),
         plan.rounds,

@@ -83,8 +83,8 @@ pub(super) fn measure(launcher: &Launcher, args: &ForkArgs) -> Result<Report> {
     ];
     let about = format!(
         "A program with {} of data, compressible 2.5 to 1, within {}: {} forks in each run, then\n\
-         one whose child writes to every page; {} pairs of runs. Of a run, the medians of its\n\
-         forks. {:.0} % of the data were away at a fork (each run: {:.0} to {:.0} %).",
+         one whose child writes to every page; {} pairs of runs. Figures of a run are the medians\n\
+         of its forks. {:.0} % of the data were away at a fork (runs: {:.0} to {:.0} %).",
         show(args.data),
         show(args.memory),
         args.forks,
