@@ -190,11 +190,6 @@ impl Budget {
         self.hard().saturating_sub(band(self.total))
     }
 
-    /// Pages that grew without us since mappings were last looked at.
-    pub fn undiscovered(&self) -> PageCount {
-        self.undiscovered
-    }
-
     /// Whether so much grew without us that there must be mappings we do not know; starts counting
     /// anew.
     pub fn take_undiscovered(&mut self) -> bool {

@@ -48,12 +48,7 @@ impl Manager {
 
     /// Registers ranges that threads have just mapped and wait with. Nobody else knows of them yet.
     pub(crate) fn take_hints(&mut self) {
-        let leaves_first_touches = self.leaves_first_touches();
         while let Some((index, start, length)) = self.hints.pop() {
-            if leaves_first_touches {
-                self.control.finish_hint(index);
-                continue;
-            }
             // Words of earlier tenants of these addresses come first.
             self.settle();
             if self.uffd.register(start, length, Mode::Missing).is_ok() {

@@ -16,8 +16,8 @@
 //!
 //! Limbo's slots are in the order in which they were taken, so only the oldest is looked at.
 //!
-//! New memory is taken in when it has stopped growing, and a process is managed when it has, or
-//! when that takes too long: most first touches are the kernel's own.
+//! A process is managed when its memory has stopped growing, or when that takes too long: until
+//! then its first touches are the kernel's own.
 
 use alloc::collections::VecDeque;
 
@@ -55,7 +55,7 @@ const HOT_MAX: u8 = 6;
 /// their turn.
 const SAMPLES_APART: usize = 7;
 
-/// Whether something has stopped growing.
+/// Whether the memory of a process has stopped growing.
 #[derive(Debug)]
 pub(crate) struct Growth {
     mark: PageCount,
@@ -110,8 +110,6 @@ pub(crate) struct Proactive {
     samples: usize,
     /// Runs whose samples nobody touched.
     cold: VecDeque<RunNumber>,
-    /// Of memory that is not known.
-    growth: Growth,
 }
 
 impl Proactive {
@@ -129,7 +127,6 @@ impl Proactive {
             next: RunNumber(0),
             samples: 0,
             cold: VecDeque::new(),
-            growth: Growth::new(began_ns),
         }
     }
 
@@ -168,21 +165,6 @@ impl Manager {
         let stored = self.zswap.stats().stored_pages;
         let away = stored.saturating_sub(self.away.kept.count() + PageCount(self.served.len()));
         away.saturating_sub(self.own_held).bytes()
-    }
-
-    /// Whether memory that has grown without us is to be managed now.
-    pub(crate) fn takes_growth_in(&mut self, now_ns: u64) -> bool {
-        let unknown = self.budget.undiscovered();
-        let has_stopped = self.proactive.growth.has_stopped(unknown, now_ns);
-        has_stopped || !self.leaves_first_touches()
-    }
-
-    /// Whether first touches of new memory are left to the kernel: nothing but idle memory is
-    /// wanted, and what is mapped fits the budget.
-    pub(crate) fn leaves_first_touches(&self) -> bool {
-        self.tuning.knobs.idle_share().is_some()
-            && !self.budget.manage_now()
-            && self.budget.may_be_passed() == Ok(false)
     }
 
     /// Does some of what is to be done about idle memory, if the program leaves time for it.

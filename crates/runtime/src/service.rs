@@ -354,7 +354,7 @@ impl Manager {
         self.tune(nobody_waits);
         self.read_gauges();
         self.look_at_pressure(now);
-        if self.takes_growth_in(now) && self.budget.take_undiscovered() {
+        if self.budget.take_undiscovered() {
             self.discover();
         }
         self.set_gauge_interval();
