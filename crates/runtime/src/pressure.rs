@@ -59,7 +59,7 @@ impl Pressure {
         if let Some(mean) = stalled_ns.checked_div(stalls) {
             self.mean_ns += (mean.cast_signed() - self.mean_ns) / MEAN_PART;
         }
-        let of = |ns: u64| ns.saturating_mul(share).cast_signed() / PARTS;
+        let of = |ns: u64| ns.saturating_mul(share).min(i64::MAX as u64).cast_signed() / PARTS;
         let most = of(KEPT_NS).max(self.allowance_ns);
         let grown = self.allowance_ns.saturating_add(of(passed_ns)).min(most);
         self.allowance_ns = grown.saturating_sub(stalled_ns.cast_signed());
@@ -205,6 +205,13 @@ mod tests {
         program.run(2_400);
         assert_eq!(program.away(), 4000);
         assert!(program.stalled_ns <= program.allowed_ns());
+    }
+
+    #[test]
+    fn any_length_of_time_allows_more() {
+        let mut pressure = Pressure::default();
+        pressure.note(5_000, u64::MAX / 5_000, 0, 0);
+        assert!(pressure.allows(0));
     }
 
     #[test]
