@@ -184,8 +184,10 @@ impl Ledger {
 
     /// Whether nobody in the run has told the user of this yet; now somebody has.
     pub fn is_first_to_tell(&self, what: Told) -> bool {
-        // Relaxed: it stands for itself.
-        self.told.fetch_or(what as u32, Ordering::Relaxed) & what as u32 == 0
+        // Relaxed, both: it stands for itself. Mostly it was told, and a load leaves the line with
+        // all who read it.
+        self.told.load(Ordering::Relaxed) & what as u32 == 0
+            && self.told.fetch_or(what as u32, Ordering::Relaxed) & what as u32 == 0
     }
 
     /// The most pages ever noted.
