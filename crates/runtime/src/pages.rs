@@ -323,7 +323,9 @@ impl PageTable {
 
     /// Whether a sweep may take the page. A page that is to be passed over comes one sweep nearer.
     pub fn sweep(&mut self, page: PageNumber) -> bool {
-        let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
+        // What is not known stays so: its range may have gone, and needs no leaf.
+        let Some(leaf) = self.leaves.get_mut(&(page.0 / LEAF_PAGES)) else { return false };
+        let word = &mut leaf.pages[page.0 % LEAF_PAGES];
         if word.state() != PageState::Resident {
             return false;
         }
@@ -449,6 +451,15 @@ mod tests {
         table.arrive(page, Origin::FirstTouch, 4);
         table.arrive(page, Origin::Limbo, 5);
         assert_eq!((0..).take_while(|_| !table.sweep(page)).count(), 2);
+    }
+
+    #[test]
+    fn a_sweep_of_what_has_gone_takes_no_memory() {
+        let mut table = PageTable::new(PageCount(1000));
+        table.set_state(PageNumber(5), PageState::Resident);
+        table.forget(PageNumber(0)..PageNumber(LEAF_PAGES), |_| {});
+        assert!(!table.sweep(PageNumber(5)));
+        assert!(table.leaves.is_empty());
     }
 
     #[test]
