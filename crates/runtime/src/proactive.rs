@@ -45,7 +45,9 @@ const TAKEN_PARTS: u64 = 20;
 /// page is there: to stop the thread, to wake up this one, and to wake up the thread (7.2 us less
 /// 1.7 us for the COPY, far-memory.md 3.1).
 const WAKE_UPS_NS: u64 = 5_500;
-/// Runs looked at in a step: some ten microseconds.
+/// Behind all runs.
+const END: RunNumber = RunNumber(usize::MAX);
+/// Runs looked at in a step, or leaves that have none in the program: some ten microseconds.
 const LOOKED_AT_MAX: usize = 64;
 /// A run whose sample was touched is sampled in a fourth of the rounds as before, and in one round
 /// of 2^6 at least.
@@ -239,7 +241,9 @@ impl Manager {
         }
         for _ in 0..LOOKED_AT_MAX {
             let state = &mut self.proactive;
-            let Some(run) = self.pages.next_resident(state.next) else {
+            let Some((run, is_resident)) = self.pages.look_for_resident(state.next) else {
+                // So that nothing is looked at until the next round.
+                state.next = END;
                 if now_ns.saturating_sub(state.round_began_ns) < state.pressure.age_ns() {
                     return false;
                 }
@@ -248,7 +252,7 @@ impl Manager {
                 return true;
             };
             state.next = RunNumber(run.0 + 1);
-            if self.is_due(run) && self.sample(run) {
+            if is_resident && self.is_due(run) && self.sample(run) {
                 return true;
             }
         }
