@@ -318,6 +318,7 @@ impl Manager {
             self.stuck.takes_shared = false;
         }
         let stats = self.zswap.stats();
+        self.note_saved(stats.stored_pages);
         self.look_at_kept(SlotCount(stats.slots_used), stats.pool_pages);
         let counters = stats.counters;
         let tally = self.tally();

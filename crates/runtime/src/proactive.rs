@@ -102,7 +102,8 @@ pub(crate) struct Proactive {
     noted_at_ns: u64,
     stall_ticks: u64,
     stalls: u64,
-    /// When it was last noted what is saved.
+    /// What is saved, and when it was last noted for how long.
+    saved: PageCount,
     saved_at_ns: u64,
     /// The round, when it began, and the next run to look at.
     round: usize,
@@ -123,6 +124,7 @@ impl Proactive {
             noted_at_ns: began_ns,
             stall_ticks: 0,
             stalls: 0,
+            saved: PageCount(0),
             saved_at_ns: began_ns,
             round: 0,
             round_began_ns: 0,
@@ -143,15 +145,15 @@ impl Manager {
     /// Notes the time that has passed, what was stalled and what is saved. For a call every few
     /// milliseconds.
     pub(crate) fn look_at_pressure(&mut self, now_ns: u64) {
-        let saved = self.saved();
         let state = &mut self.proactive;
         let saved_ms = now_ns.saturating_sub(state.saved_at_ns) / 1_000_000;
         state.saved_at_ns += saved_ms * 1_000_000;
         let passed = now_ns.saturating_sub(core::mem::replace(&mut state.noted_at_ns, now_ns));
         let ticks = core::mem::take(&mut state.stall_ticks);
         let stalls = core::mem::take(&mut state.stalls);
-        self.count(Counter::SavedByteMs, saved.0 * saved_ms as usize);
+        let saved_page_ms = state.saved.0 * saved_ms as usize;
         let Some(share) = self.tuning.knobs.idle_share() else { return };
+        self.count(Counter::SavedPageMs, saved_page_ms);
         // What the budget has taken is no matter of ours.
         if self.budget.used() > self.budget.soft() {
             return;
@@ -162,11 +164,16 @@ impl Manager {
         self.count(Counter::IdleStallNs, stalled as usize);
     }
 
-    /// Bytes of pages that are away, less the memory of ours that it takes.
-    pub(crate) fn saved(&self) -> Bytes {
-        let stored = self.zswap.stats().stored_pages;
+    /// Notes what is saved while so much is `stored`: pages that are away, less the memory of ours
+    /// that it takes.
+    pub(crate) fn note_saved(&mut self, stored: PageCount) {
         let away = stored.saturating_sub(self.away.kept.count() + PageCount(self.served.len()));
-        away.saturating_sub(self.own_held).bytes()
+        self.proactive.saved = away.saturating_sub(self.own_held);
+    }
+
+    /// Bytes that were saved when it was last noted.
+    pub(crate) fn saved(&self) -> Bytes {
+        self.proactive.saved.bytes()
     }
 
     /// Does some of what is to be done about idle memory, if the program leaves time for it.

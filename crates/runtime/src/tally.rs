@@ -68,8 +68,8 @@ counters! {
     IdleSamplesTouched "idle_samples_touched",
     /// Pages taken because they were idle.
     IdlePages "idle_pages",
-    /// Bytes saved times the milliseconds for which they were.
-    SavedByteMs "saved_byte_ms",
+    /// Pages saved times the milliseconds for which they were, while idle memory was wanted.
+    SavedPageMs "saved_page_ms",
     /// Bytes of compressed pages moved closer together.
     BytesCompacted "compacted_bytes",
     /// Pages moved out of the program.

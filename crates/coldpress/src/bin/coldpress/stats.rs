@@ -64,8 +64,8 @@ impl Totals {
 
     /// Bytes that were saved on average.
     fn saved_on_average(&self) -> Bytes {
-        let ms = u64::try_from(self.lasted.as_millis()).unwrap_or(u64::MAX).max(1);
-        Bytes((self.get(Counter::SavedByteMs) / ms) as usize)
+        let byte_ms = u128::from(self.get(Counter::SavedPageMs)) * PAGE_BYTES as u128;
+        Bytes((byte_ms / self.lasted.as_millis().max(1)) as usize)
     }
 
     /// What part of the time was stalled for idle memory, in per cent.
@@ -267,7 +267,7 @@ mod tests {
         for seat in 0..2 {
             let tally = &ledger.tallies[seat];
             // 90 MiB for a second and a half, in a run of three.
-            tally.add(Counter::SavedByteMs, (90 << 20) * 1500);
+            tally.add(Counter::SavedPageMs, (90 << 20) / PAGE_BYTES as u64 * 1500);
             tally.add(Counter::IdleNs, 2_000_000_000);
             tally.add(Counter::IdleStallNs, 5_000_000);
             ledger.seats[0].set_managing();
@@ -282,6 +282,17 @@ mod tests {
         assert_eq!(document["saved_average_bytes"], 90 << 20);
         assert_eq!(document["saved_at_end_bytes"], 70 << 20);
         assert_eq!(document["idle_stall_percent"], 0.25);
+    }
+
+    #[test]
+    fn the_average_of_a_long_run_is_right() {
+        let (ledger, _) = run(50);
+        // 1 TiB for a year.
+        let year = Duration::from_secs(365 * 86_400);
+        ledger.tallies[0].add(Counter::SavedPageMs, (1 << 28) * year.as_millis() as u64);
+        let mut totals = Totals::default().after(year);
+        totals.add(&ledger, 0);
+        assert_eq!(totals.saved_on_average(), Bytes(1 << 40));
     }
 
     #[test]
