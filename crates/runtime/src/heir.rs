@@ -210,6 +210,7 @@ impl Manager {
         self.hints.clear();
         self.stuck = Stuck::default();
         self.rest = Rest::default();
+        self.proactive.begin_as_heir();
         (self.gauges_at, self.immovable_at, self.stall_ticks) = (0, 0, 0);
         self.gauge_interval_ns = GAUGE_NS_NEAR;
         self.blocks_returned_before = self.blocks_returned();

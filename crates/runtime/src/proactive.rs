@@ -102,8 +102,10 @@ pub(crate) struct Proactive {
     noted_at_ns: u64,
     stall_ticks: u64,
     stalls: u64,
-    /// What is saved, and when it was last noted for how long.
+    /// What is saved, beside what the process this one comes from has saved in memory that both
+    /// share, and when it was last noted for how long.
     saved: PageCount,
+    inherited: PageCount,
     saved_at_ns: u64,
     /// The round, when it began, and the next run to look at.
     round: usize,
@@ -125,6 +127,7 @@ impl Proactive {
             stall_ticks: 0,
             stalls: 0,
             saved: PageCount(0),
+            inherited: PageCount(0),
             saved_at_ns: began_ns,
             round: 0,
             round_began_ns: 0,
@@ -132,6 +135,19 @@ impl Proactive {
             samples: 0,
             cold: VecDeque::new(),
         }
+    }
+
+    /// In a child: what was saved and stalled until now is its parent's.
+    pub(crate) fn begin_as_heir(&mut self) {
+        self.inherited += core::mem::take(&mut self.saved);
+        (self.stall_ticks, self.stalls) = (0, 0);
+    }
+
+    /// So much is away now, beyond what it takes of our memory. Of what was inherited nobody can
+    /// say how much is left; no more than this.
+    fn note_saved(&mut self, pages: PageCount) {
+        self.inherited = self.inherited.min(pages);
+        self.saved = pages.saturating_sub(self.inherited);
     }
 
     /// A thread has waited for a page that was away.
@@ -168,7 +184,7 @@ impl Manager {
     /// that it takes.
     pub(crate) fn note_saved(&mut self, stored: PageCount) {
         let away = stored.saturating_sub(self.away.kept.count() + PageCount(self.served.len()));
-        self.proactive.saved = away.saturating_sub(self.own_held);
+        self.proactive.note_saved(away.saturating_sub(self.own_held));
     }
 
     /// Bytes that were saved when it was last noted.
@@ -321,7 +337,8 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a program that is managed while it grows, or never.
+    //! Risk: a program that is managed while it grows, or never; or one that tells of savings which
+    //! are another's.
 
     use std::vec::Vec;
 
@@ -357,6 +374,21 @@ mod tests {
             }
         }
         assert_eq!(found, [100, 200, 300]);
+    }
+
+    #[test]
+    fn what_a_child_inherits_is_saved_once() {
+        let mut child = Proactive::new(0);
+        child.note_saved(PageCount(100));
+        child.begin_as_heir();
+        let mut saved_with = |pages| {
+            child.note_saved(PageCount(pages));
+            child.saved.0
+        };
+        assert_eq!([100, 130, 60, 90].map(&mut saved_with), [0, 30, 0, 30]);
+        child.begin_as_heir();
+        child.note_saved(PageCount(91));
+        assert_eq!(child.saved, PageCount(1));
     }
 
     #[test]
