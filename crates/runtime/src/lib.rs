@@ -42,6 +42,7 @@ mod proactive;
 pub mod queue;
 mod reclaim;
 mod record;
+mod refusals;
 pub mod regions;
 pub mod service;
 mod sharing;

@@ -44,6 +44,7 @@ use crate::pools::{self, Pools};
 use crate::proactive::Proactive;
 use crate::queue::RunQueue;
 use crate::record::Recording;
+use crate::refusals::Refusals;
 use crate::regions::Regions;
 use crate::service::GAUGE_NS_NEAR;
 use crate::tally::{Counter, Tally};
@@ -113,8 +114,8 @@ pub struct Manager {
     pub(crate) served: Vec<PageNumber>,
     /// Pages that came in since reclaim last went along.
     pub(crate) arrivals: usize,
-    /// Pages in a row that zswap refused, and why it refused the last of all.
-    pub(crate) refused_in_row: usize,
+    /// Pages that zswap refused to reclaim for the budget, and why it refused the last of all.
+    pub(crate) refusals: Refusals,
     pub(crate) last_refusal: Option<StoreError>,
     pub(crate) tuning: Tuning,
     /// The page last made this process's own by force.
@@ -223,7 +224,7 @@ impl Manager {
             stall_ticks: 0,
             arrivals: 0,
             served: Vec::new(),
-            refused_in_row: 0,
+            refusals: Refusals::default(),
             last_refusal: None,
             tuning,
             last_owned: None,

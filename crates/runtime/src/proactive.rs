@@ -28,6 +28,8 @@ use crate::ageing::{Leisure, Taken};
 use crate::manager::Manager;
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 use crate::pressure::Pressure;
+use crate::reclaim::STUCK_NS;
+use crate::refusals::{Drained, Refusals};
 use crate::tally::Counter;
 
 /// A process that holds less is not managed for being idle: it could save little more than what
@@ -115,6 +117,9 @@ pub(crate) struct Proactive {
     samples: usize,
     /// Runs whose samples nobody touched.
     cold: VecDeque<RunNumber>,
+    /// Idle pages that zswap refused, and until when none is stored for that.
+    refusals: Refusals,
+    refused_until_ns: u64,
 }
 
 impl Proactive {
@@ -134,6 +139,8 @@ impl Proactive {
             next: RunNumber(0),
             samples: 0,
             cold: VecDeque::new(),
+            refusals: Refusals::default(),
+            refused_until_ns: 0,
         }
     }
 
@@ -206,7 +213,7 @@ impl Manager {
         if !rests && !self.proactive.taken.is_paid(begun) {
             return false;
         }
-        let is_more = self.take_cold_run() || self.drain_idle() || self.sample_some(begun);
+        let is_more = self.take_cold_run() || self.drain_idle(begun) || self.sample_some(begun);
         if !rests {
             self.proactive.taken.note(begun, self.time.now_ns(), TAKEN_PARTS);
         }
@@ -234,7 +241,10 @@ impl Manager {
 
     /// Compresses a page of limbo's oldest slot if it is idle, or ends a slot that has none.
     /// Whether there was one.
-    fn drain_idle(&mut self) -> bool {
+    fn drain_idle(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.proactive.refused_until_ns {
+            return false;
+        }
         let now_ms = self.now_ms();
         let Some((slot, run, next)) = self.limbo.ring().oldest() else { return false };
         let is_ours = self.pages.run(run).is_some_and(|run| run.slot == Some(slot));
@@ -250,7 +260,11 @@ impl Manager {
                 self.proactive.cold.push_back(run);
             }
         }
-        self.drain_step(Zswap::store_compressible)
+        let drained = self.drain_step(Zswap::store_compressible);
+        if self.proactive.refusals.are_enough(drained) {
+            self.proactive.refused_until_ns = now_ns + STUCK_NS;
+        }
+        drained != Drained::Nothing
     }
 
     /// Moves a sample of the next run to limbo that is due in this round. Whether there may be more

@@ -12,6 +12,7 @@ use crate::manager::{FRAMES_KEPT, Manager};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 use crate::pools::Pools;
 use crate::queue::Evicted;
+use crate::refusals::Drained;
 use crate::tally::{Counter, Group};
 
 /// Most free frames whose memory is given back at a time: single ones take 3 to 6 us each, so that
@@ -19,12 +20,7 @@ use crate::tally::{Counter, Group};
 pub(crate) const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
 pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
 /// After nothing could be reclaimed, how long until it is tried again.
-const STUCK_NS: u64 = 20_000_000;
-/// Pages that zswap may refuse in a row, each for what is in it, before reclaim rests: a fault
-/// waits less than a millisecond for such a row, and a program none of whose pages are wanted costs
-/// some 5 % of a processor.
-const REFUSED_IN_ROW_MAX: usize = 64;
-
+pub(crate) const STUCK_NS: u64 = 20_000_000;
 /// While everything is brought back, so many pages at most have a copy in the pool.
 const COPIES_MAX: usize = 256;
 
@@ -94,7 +90,9 @@ impl Manager {
         if self.zswap.is_behind() {
             return Step::Disk;
         }
-        if self.drain_step(Zswap::store) || evicted == Evicted::NothingYet {
+        let drained = self.drain_step(Zswap::store);
+        self.note_drained(drained);
+        if drained != Drained::Nothing || evicted == Evicted::NothingYet {
             return Step::Done;
         }
         // Copies of pages that are there are all that can still go.
@@ -312,9 +310,9 @@ impl Manager {
         !again && unshare_page(page.address())
     }
 
-    /// Compresses one page of limbo's oldest slot by this verb of zswap, or ends the slot. False
-    /// when limbo is empty.
-    pub(crate) fn drain_step(&mut self, store: Store) -> bool {
+    /// Compresses one page of limbo's oldest slot by this verb of zswap, or ends the slot. A page
+    /// that zswap refuses comes back, and is not looked at again before everything else was.
+    pub(crate) fn drain_step(&mut self, store: Store) -> Drained {
         while let Some((slot, number, next)) = self.limbo.ring().oldest() {
             let ours = self.pages.run(number).is_some_and(|run| run.slot == Some(slot));
             let Some(index) = next.filter(|_| ours) else {
@@ -323,41 +321,45 @@ impl Manager {
                 }
                 self.end_sample(slot);
                 self.finish_slot();
-                return true;
+                return Drained::Slot;
             };
             let page = number.first().plus(index);
             if self.pages.state(page) != PageState::Limbo {
                 self.limbo.ring().advance_oldest();
                 continue;
             }
-            match self.store_from_limbo(page, store) {
-                Ok(()) => (self.refused_in_row, self.last_refusal) = (0, None),
+            let drained = match self.store_from_limbo(page, store) {
+                Ok(()) => Drained::Stored,
                 // Once more, when there is room.
-                Err(StoreError::PoolFull) if self.drop_copies_in_pool() => return true,
-                Err(error) => self.take_back(page, error),
-            }
+                Err(StoreError::PoolFull) if self.drop_copies_in_pool() => return Drained::Slot,
+                Err(error) => {
+                    self.bring_in(page);
+                    if self.pages.state(page) == PageState::Resident {
+                        self.pages.pass_over(page);
+                    }
+                    Drained::Refused(error)
+                }
+            };
             if self.pages.state(page) == PageState::Limbo {
                 // Its range is being unmapped: the word of it comes, and until then the slot stays.
                 self.settle();
             } else {
                 self.limbo.ring().advance_oldest();
             }
-            return true;
+            return drained;
         }
-        false
+        Drained::Nothing
     }
 
-    /// Brings a page back that zswap refused. It is not looked at again before everything else was,
-    /// and when others would fare no better reclaim rests.
-    fn take_back(&mut self, page: PageNumber, error: StoreError) {
-        self.bring_in(page);
-        self.last_refusal = Some(error);
-        self.refused_in_row += 1;
-        if self.pages.state(page) == PageState::Resident {
-            self.pages.pass_over(page);
+    /// What came of draining for the budget's sake: when other pages would fare no better than
+    /// those refused, reclaim rests.
+    fn note_drained(&mut self, drained: Drained) {
+        match drained {
+            Drained::Stored => self.last_refusal = None,
+            Drained::Refused(error) => self.last_refusal = Some(error),
+            Drained::Slot | Drained::Nothing => {}
         }
-        if !error.is_of_the_page() || self.refused_in_row >= REFUSED_IN_ROW_MAX {
-            self.refused_in_row = 0;
+        if self.refusals.are_enough(drained) {
             self.get_stuck();
         }
     }
