@@ -325,7 +325,10 @@ impl Manager {
                 && self.reclaim_step() == Step::Done;
             // With nothing else to do, idle memory is looked for, and stored pages are made denser.
             let ahead = ahead || (idle && (self.proactive_step() || self.age_step()));
-            let result = if ahead || is_thawing || self.zswap.has_arrivals() {
+            // That too may have read faults, also when it had nothing to do.
+            let is_asked =
+                !self.pending.is_empty() || !self.hints.is_empty() || self.zswap.has_arrivals();
+            let result = if ahead || is_thawing || is_asked {
                 self.waiter.has_come()
             } else {
                 self.waiter.wait()
