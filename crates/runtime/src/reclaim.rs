@@ -230,12 +230,8 @@ impl Manager {
         if !wanted.contains(&true) {
             return;
         }
-        let shared = match self.pagemap.shared(number.first().address()) {
-            Ok(shared) => shared,
-            Err(error) => {
-                self.die(format_args!("pages that relatives share cannot be told: {error}"))
-            }
-        };
+        // Where it cannot be told, a MOVE will tell.
+        let shared = self.pagemap.shared(number.first().address()).unwrap_or(0);
         for (index, page) in number.pages().enumerate() {
             if wanted[index] && shared >> index & 1 == 1 {
                 wanted[index] = false;
