@@ -59,8 +59,9 @@ fn ticks(process: u32) -> u64 {
 #[test]
 fn a_launcher_out_of_descriptors_waits_and_all_programs_go_on() {
     let Some(python) = require("python3") else { return };
-    // Each has more than what makes it join.
-    let program = "import time; held = bytearray(b'x') * (4 << 20); time.sleep(3); print('held')";
+    // Each has more than what makes it join, and writes its line at once.
+    let program = "import os, time; held = bytearray(b'x') * (4 << 20); time.sleep(3)\n\
+                   os.write(1, b'held\\n')";
     let script = r#"for n in 1 2 3 4 5 6 7 8 9 10 11 12; do "$@" & done; wait"#;
     let job = Job::new("many", "sh").args(["-c", script, "sh"]).arg(python).args(["-c", program]);
     let limit = ["sh", "-c", "ulimit -n 20; exec \"$@\"", "sh"];
