@@ -8,12 +8,13 @@ use coldpress_bench::usage::Usage;
 use coldpress_sys::Bytes;
 use tempfile::TempDir;
 
-use super::figures::{Block, Line, Turn};
+use super::figures::{Block, Line, Turn, cut};
 use super::jobs::Job;
-use super::options::ProgramsArgs;
+use super::options::ContestArgs;
 use crate::bench::launch::{Launcher, failed, number};
 use crate::bench::sides::{Sides, memory_of};
 use crate::bench::swap::figures::Contestant;
+use crate::bench::swap::options::Share;
 use crate::failure::Result;
 use crate::say;
 
@@ -23,25 +24,33 @@ const PLENTY: &str = "4G";
 const SWAP: Bytes = Bytes::mib(1024);
 
 /// All that runs have in common.
-pub(super) struct Contest<'a> {
+pub(in crate::bench) struct Contest<'a> {
     sides: Sides<'a>,
-    args: &'a ProgramsArgs,
+    /// The name of the benchmark.
+    bench: &'static str,
+    share: Share,
+    args: &'a ContestArgs,
 }
 
 impl<'a> Contest<'a> {
     /// Gets ready.
-    pub(super) fn new(launcher: &'a Launcher, args: &'a ProgramsArgs) -> Result<Self> {
-        Ok(Self { sides: Sides::new(launcher, &args.directory)?, args })
+    pub(in crate::bench) fn new(
+        launcher: &'a Launcher,
+        bench: &'static str,
+        share: Share,
+        args: &'a ContestArgs,
+    ) -> Result<Self> {
+        Ok(Self { sides: Sides::new(launcher, &args.directory)?, bench, share, args })
     }
 
     /// Measures everything; and what is missing.
-    pub(super) fn hold(&self, jobs: &[&Job]) -> Result<(Vec<Block>, Vec<String>)> {
+    pub(in crate::bench) fn hold(&self, jobs: &[&Job]) -> Result<(Vec<Block>, Vec<String>)> {
         let mut missing = Vec::new();
-        let peers = self.sides.peers("programs", &self.args.peer, SWAP, &mut missing);
+        let peers = self.sides.peers(self.bench, &self.args.peer, SWAP, &mut missing);
         let mut blocks = Vec::new();
         for job in jobs {
             if let Some(why) = job.lacks() {
-                say(format!("bench programs: left out: {}: {why}", job.name));
+                say(format!("bench {}: left out: {}: {why}", self.bench, job.name));
                 missing.push(format!("{}: {why}", job.name));
                 continue;
             }
@@ -52,14 +61,14 @@ impl<'a> Contest<'a> {
 
     /// One program; nothing when the memory of the share cannot be told.
     fn block(&self, job: &Job, peers: &[Peer], missing: &mut Vec<String>) -> Result<Option<Block>> {
-        let name = job.name;
-        say(format!("bench programs: {name}: what it holds, and limits"));
-        let program = Program::new(job)?;
+        let (bench, name) = (self.bench, job.name);
+        say(format!("bench {bench}: {name}: what it holds, and limits"));
+        let program = Program::new(job, &self.args.directory)?;
         // Once for the page cache: a group is charged for what it brings in.
         let wanted = self.plain(&program, None)?.1;
         let program = Program { wanted, ..program };
         let peak = self.ours(&program, PLENTY)?.held;
-        let memory = memory_of(name, (self.args.share, peak), peers, missing, |peer, limit| {
+        let memory = memory_of(name, (self.share, peak), peers, missing, |peer, limit| {
             self.kernel(peer, &program, limit).map(|turn| (turn.pool, turn.kills))
         })?;
         let Some(memory) = memory else { return Ok(None) };
@@ -68,7 +77,7 @@ impl<'a> Contest<'a> {
         lines.extend(memory.limits.into_iter().map(kernel));
         let mut plain = Vec::new();
         for round in 0..self.args.rounds as usize {
-            say(format!("bench programs: {name}: round {} of {}", round + 1, self.args.rounds));
+            say(format!("bench {bench}: {name}: round {} of {}", round + 1, self.args.rounds));
             plain.push(self.plain(&program, Some(&program.wanted))?.0);
             for turn in 0..lines.len() {
                 let index = (round + turn) % lines.len();
@@ -80,24 +89,27 @@ impl<'a> Contest<'a> {
                 line.turns.push(turn);
             }
         }
-        Ok(Some(Block { program: name, peak, plain, lines }))
+        Ok(Some(Block { program: name, figures: job.figures, peak, plain, lines }))
     }
 
     /// A run without any limit; and what it printed.
     fn plain(&self, program: &Program, wanted: Option<&[u8]>) -> Result<(Turn, Vec<u8>)> {
         let name = format!("{} alone", program.job.name);
         let (ran, usage) = self.sides.alone(&name, program.command())?;
-        check(&name, &ran, wanted.unwrap_or(&ran.output))?;
-        Ok((Turn::new(&ran, &usage, Bytes(0)), ran.output))
+        let (output, figures) = check(&name, &ran, program.job, wanted)?;
+        Ok((Turn::new(&ran, &usage, Bytes(0), figures), output))
     }
 
     fn kernel(&self, peer: Peer, program: &Program, limit: Bytes) -> Result<Turn> {
         let name = peer.name();
         let (ran, usage) = self.sides.kernel((&name, peer), SWAP, limit, program.command())?;
-        if ran.kills == 0 {
-            check(&format!("{} over {name}", program.job.name), &ran, &program.wanted)?;
+        let held = limit + ran.pool;
+        if ran.kills > 0 {
+            return Ok(Turn::new(&ran, &usage, held, Vec::new()));
         }
-        Ok(Turn::new(&ran, &usage, limit + ran.pool))
+        let name = format!("{} over {name}", program.job.name);
+        let figures = check(&name, &ran, program.job, Some(&program.wanted))?.1;
+        Ok(Turn::new(&ran, &usage, held, figures))
     }
 
     fn ours(&self, program: &Program, memory: &str) -> Result<Turn> {
@@ -105,9 +117,9 @@ impl<'a> Contest<'a> {
         let directory = self.sides.directory.as_os_str();
         let options = ["--memory".as_ref(), memory.as_ref(), "--disk".as_ref(), directory];
         let (ran, usage, stats) = self.sides.ours(&name, &options, &program.command())?;
-        check(&name, &ran, &program.wanted)?;
+        let figures = check(&name, &ran, program.job, Some(&program.wanted))?.1;
         let held = Bytes(number(&stats, "peak_bytes")? as usize);
-        Ok(Turn::new(&ran, &usage, held))
+        Ok(Turn::new(&ran, &usage, held, figures))
     }
 }
 
@@ -115,14 +127,15 @@ impl<'a> Contest<'a> {
 struct Program<'a> {
     job: &'a Job,
     directory: TempDir,
-    /// What it prints.
+    /// What it prints, without figures.
     wanted: Vec<u8>,
 }
 
 impl<'a> Program<'a> {
-    fn new(job: &'a Job) -> Result<Self> {
+    /// Its files are in `parent`, on a disk: in memory they would be charged to a group.
+    fn new(job: &'a Job, parent: &Path) -> Result<Self> {
         let ready = || {
-            let directory = tempfile::tempdir()?;
+            let directory = tempfile::tempdir_in(parent)?;
             job.prepare(directory.path()).map(|()| directory)
         };
         let no_files = |error| failed(format!("{}: no files for it: {error}", job.name));
@@ -135,25 +148,29 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Fails unless the program ended well and printed what it prints.
-fn check(name: &str, ran: &Ran, wanted: &[u8]) -> Result<()> {
+/// What a run printed, and its figures apart. Fails unless it ended well and printed `wanted`, if
+/// that is known.
+fn check(name: &str, ran: &Ran, job: &Job, wanted: Option<&[u8]>) -> Result<(Vec<u8>, Vec<f64>)> {
     if !ran.status.success() {
         return Err(failed(format!("{name} ended with {}", ran.status)));
     }
-    if ran.output != wanted {
+    let lacks = |figure| failed(format!("{name}: it printed no figure {figure}"));
+    let (output, figures) = cut(&ran.output, job.figures).map_err(lacks)?;
+    if wanted.is_some_and(|wanted| wanted != output) {
         return Err(failed(format!("{name}: WRONG OUTPUT")));
     }
-    Ok(())
+    Ok((output, figures))
 }
 
 impl Turn {
-    fn new(ran: &Ran, usage: &Usage, held: Bytes) -> Self {
+    fn new(ran: &Ran, usage: &Usage, held: Bytes, figures: Vec<f64>) -> Self {
         Self {
             seconds: ran.time.as_secs_f64(),
             cpu_seconds: usage.cpu_seconds,
             pool: ran.pool,
             held,
             kills: ran.kills,
+            figures,
         }
     }
 }

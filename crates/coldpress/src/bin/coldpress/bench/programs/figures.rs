@@ -8,33 +8,35 @@ use crate::bench::swap::figures::Contestant;
 use crate::bench::swap::goals::JUDGE;
 
 /// One run.
-pub(super) struct Turn {
-    pub(super) seconds: f64,
+pub(in crate::bench) struct Turn {
+    pub(in crate::bench) seconds: f64,
     /// Of all its processes, with the kernel's work for them and our threads in them.
-    pub(super) cpu_seconds: f64,
+    pub(in crate::bench) cpu_seconds: f64,
     /// The most that the pool beside the limit held.
-    pub(super) pool: Bytes,
+    pub(in crate::bench) pool: Bytes,
     /// The most that was held in all.
-    pub(super) held: Bytes,
+    pub(in crate::bench) held: Bytes,
     /// Processes that the kernel killed: then times say nothing.
-    pub(super) kills: u64,
+    pub(in crate::bench) kills: u64,
+    /// What it told of itself; nothing when something was killed.
+    pub(in crate::bench) figures: Vec<f64>,
 }
 
 /// All turns of one contestant.
-pub(super) struct Line {
-    pub(super) contestant: Contestant,
+pub(in crate::bench) struct Line {
+    pub(in crate::bench) contestant: Contestant,
     /// The cgroup's, or our budget.
-    pub(super) limit: Bytes,
-    pub(super) turns: Vec<Turn>,
+    pub(in crate::bench) limit: Bytes,
+    pub(in crate::bench) turns: Vec<Turn>,
 }
 
 impl Line {
-    pub(super) fn new(contestant: Contestant, limit: Bytes) -> Self {
+    pub(in crate::bench) fn new(contestant: Contestant, limit: Bytes) -> Self {
         Self { contestant, limit, turns: Vec::new() }
     }
 
     /// Turns in which the kernel killed something.
-    pub(super) fn kills(&self) -> usize {
+    pub(in crate::bench) fn kills(&self) -> usize {
         self.turns.iter().filter(|turn| turn.kills > 0).count()
     }
 
@@ -49,30 +51,61 @@ impl Line {
 
 impl Turn {
     fn json(&self) -> Value {
-        let Self { seconds, cpu_seconds, pool, held, kills } = self;
+        let Self { seconds, cpu_seconds, pool, held, kills, figures } = self;
         json!({ "seconds": seconds, "cpu_seconds": cpu_seconds, "pool_bytes": pool.0,
-            "held_bytes": held.0, "kills": kills })
+            "held_bytes": held.0, "kills": kills, "figures": figures })
     }
 }
 
+/// What a run printed without the lines of its figures, and these figures in the order of `names`.
+/// The name of one that is missing is the error.
+pub(in crate::bench) fn cut<'a>(
+    printed: &[u8],
+    names: &[&'a str],
+) -> Result<(Vec<u8>, Vec<f64>), &'a str> {
+    let mut output = Vec::new();
+    let mut found = vec![None; names.len()];
+    for line in printed.split_inclusive(|byte| *byte == b'\n') {
+        let figure = str::from_utf8(line).ok().and_then(figure);
+        let named = figure.and_then(|(name, value)| {
+            names.iter().position(|known| *known == name).map(|index| (index, value))
+        });
+        match named {
+            Some((index, value)) => found[index] = Some(value),
+            None => output.extend_from_slice(line),
+        }
+    }
+    let figures = found.into_iter().zip(names).map(|(figure, name)| figure.ok_or(*name));
+    Ok((output, figures.collect::<Result<_, _>>()?))
+}
+
+/// Name and value of a line `figure NAME NUMBER`.
+fn figure(line: &str) -> Option<(&str, f64)> {
+    let (name, value) = line.trim_end().strip_prefix("figure ")?.split_once(' ')?;
+    let value: f64 = value.parse().ok()?;
+    value.is_finite().then_some((name, value))
+}
+
 /// A figure of turns that were not killed; nothing when all were.
-pub(super) fn sample(turns: &[Turn], of: impl Fn(&Turn) -> f64) -> Option<Sample> {
+pub(in crate::bench) fn sample(turns: &[Turn], of: impl Fn(&Turn) -> f64) -> Option<Sample> {
     Sample::new(turns.iter().filter(|turn| turn.kills == 0).map(of))
 }
 
 /// All turns of one program.
-pub(super) struct Block {
-    pub(super) program: &'static str,
+pub(in crate::bench) struct Block {
+    pub(in crate::bench) program: &'static str,
+    /// The names of the figures that it prints.
+    pub(in crate::bench) figures: &'static [&'static str],
     /// The most that it holds by itself.
-    pub(super) peak: Bytes,
+    pub(in crate::bench) peak: Bytes,
     /// Its turns without any limit.
-    pub(super) plain: Vec<Turn>,
-    pub(super) lines: Vec<Line>,
+    pub(in crate::bench) plain: Vec<Turn>,
+    pub(in crate::bench) lines: Vec<Line>,
 }
 
 impl Block {
     /// Our median by the judge's; nothing when all turns of the judge were killed.
-    pub(super) fn ratio(&self, of: impl Fn(&Turn) -> f64) -> Option<f64> {
+    pub(in crate::bench) fn ratio(&self, of: impl Fn(&Turn) -> f64) -> Option<f64> {
         let of = |contestant| {
             let line = self.lines.iter().find(|line| line.contestant == contestant)?;
             sample(&line.turns, &of).as_ref().map(Sample::median)
@@ -81,9 +114,10 @@ impl Block {
     }
 
     /// For programs.
-    pub(super) fn json(&self) -> Value {
+    pub(in crate::bench) fn json(&self) -> Value {
         json!({
             "program": self.program,
+            "figures": self.figures,
             "peak_bytes": self.peak.0,
             "plain": self.plain.iter().map(Turn::json).collect::<Vec<_>>(),
             "contestants": self.lines.iter().map(Line::json).collect::<Vec<_>>(),
@@ -102,6 +136,7 @@ mod tests {
             pool: Bytes(0),
             held: Bytes(0),
             kills: *kills,
+            figures: Vec::new(),
         };
         Line { turns: turns.iter().map(turn).collect(), ..Line::new(contestant, Bytes(0)) }
     }
@@ -111,6 +146,7 @@ mod tests {
         let ours = || line(Contestant::Ours, &[(3.0, 0), (5.0, 0), (3.0, 0)]);
         let block = |judge| Block {
             program: "a",
+            figures: &[],
             peak: Bytes(0),
             plain: Vec::new(),
             lines: vec![ours(), judge],
@@ -120,5 +156,15 @@ mod tests {
         assert_eq!(half.lines[1].kills(), 1);
         let none = block(line(JUDGE, &[(0.1, 1)]));
         assert_eq!(none.ratio(|turn| turn.seconds), None);
+    }
+
+    #[test]
+    fn figures_are_cut_out_and_all_else_is_left_as_it_is() {
+        let printed = b"one\nfigure p99 0.25\nfigure other 3\n\xff\nfigure tps 12\nfigure p99 x";
+        let (output, figures) = cut(printed, &["tps", "p99"]).unwrap();
+        assert_eq!(output, b"one\nfigure other 3\n\xff\nfigure p99 x");
+        assert_eq!(figures, [12.0, 0.25]);
+        assert_eq!(cut(printed, &["tps", "p50"]), Err("p50"));
+        assert_eq!(cut(b"figure p50 nan\n", &["p50"]), Err("p50"));
     }
 }

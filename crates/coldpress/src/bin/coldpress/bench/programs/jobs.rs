@@ -17,16 +17,18 @@ macro_rules! fixture {
 }
 
 /// A real program with its work.
-pub(super) struct Job {
-    pub(super) name: &'static str,
+pub(in crate::bench) struct Job {
+    pub(in crate::bench) name: &'static str,
     /// Commands that must be installed.
-    needs: &'static [&'static str],
+    pub(in crate::bench) needs: &'static [&'static str],
     /// Files in its directory: name and text.
-    files: &'static [(&'static str, &'static str)],
+    pub(in crate::bench) files: &'static [(&'static str, &'static str)],
     /// What a shell does once, in that directory.
-    prepare: &'static str,
+    pub(in crate::bench) prepare: &'static str,
     /// What a shell does in each run, in that directory.
-    run: &'static str,
+    pub(in crate::bench) run: &'static str,
+    /// Figures that each run prints, each on a line `figure NAME NUMBER`.
+    pub(in crate::bench) figures: &'static [&'static str],
 }
 
 /// Lines of text and numbers, 35 MB.
@@ -51,7 +53,7 @@ const FUNCTIONS: &str = r##"awk 'BEGIN {
 }' > functions.c"##;
 
 /// Where the interpreter really is: what PATH names may be a script that takes long.
-const PYTHON: &str = "python3 -c 'import sys; print(sys.executable)' > python";
+pub(in crate::bench) const PYTHON: &str = "python3 -c 'import sys; print(sys.executable)' > python";
 
 /// All of them.
 pub(super) const ALL: [Job; 7] = [
@@ -61,6 +63,7 @@ pub(super) const ALL: [Job; 7] = [
         files: &[("job.py", fixture!("job.py"))],
         prepare: PYTHON,
         run: "exec \"$(cat python)\" job.py 1 100",
+        figures: &[],
     },
     Job {
         name: "redis",
@@ -68,6 +71,7 @@ pub(super) const ALL: [Job; 7] = [
         files: &[("redis.sh", fixture!("redis.sh"))],
         prepare: "",
         run: "exec sh redis.sh \"$PWD\" 120000",
+        figures: &[],
     },
     Job {
         name: "sqlite",
@@ -75,6 +79,7 @@ pub(super) const ALL: [Job; 7] = [
         files: &[("table.sql", fixture!("table.sql"))],
         prepare: "",
         run: "exec sqlite3 :memory: < table.sql",
+        figures: &[],
     },
     Job {
         name: "sort",
@@ -82,6 +87,7 @@ pub(super) const ALL: [Job; 7] = [
         files: &[],
         prepare: LINES,
         run: "LC_ALL=C sort --parallel=2 -S 300M lines | cksum",
+        figures: &[],
     },
     Job {
         name: "node",
@@ -89,6 +95,7 @@ pub(super) const ALL: [Job; 7] = [
         files: &[("job.js", fixture!("job.js"))],
         prepare: "",
         run: "exec node job.js 60",
+        figures: &[],
     },
     Job {
         name: "java",
@@ -96,6 +103,7 @@ pub(super) const ALL: [Job; 7] = [
         files: &[("Job.java", fixture!("Job.java"))],
         prepare: "javac Job.java",
         run: "exec java -XX:-UseContainerSupport -XX:+UseSerialGC -XX:-UsePerfData -Xmx400m Job 50",
+        figures: &[],
     },
     Job {
         name: "compile",
@@ -103,6 +111,7 @@ pub(super) const ALL: [Job; 7] = [
         files: &[],
         prepare: FUNCTIONS,
         run: "exec gcc -O2 -S -o - functions.c",
+        figures: &[],
     },
 ];
 
@@ -138,7 +147,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_by_name() {
-        let job = Job { name: "a", needs: &["sh", "no-such"], files: &[], prepare: "", run: "" };
+        let job = Job {
+            name: "a",
+            needs: &["sh", "no-such"],
+            files: &[],
+            prepare: "",
+            run: "",
+            figures: &[],
+        };
         assert_eq!(job.lacks().unwrap(), "there is no no-such");
         assert!(Job { needs: &["sh"], ..job }.lacks().is_none());
     }
@@ -152,6 +168,7 @@ mod tests {
             files: &[("one", "1\n")],
             prepare: "cat one one > two",
             run: "exec cat two",
+            figures: &[],
         };
         job.prepare(directory.path()).unwrap();
         assert_eq!(job.command(directory.path()).output().unwrap().stdout, b"1\n1\n");
