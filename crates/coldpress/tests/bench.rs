@@ -334,6 +334,8 @@ fn swap_measures_whom_it_may_and_leaves_nothing_behind() {
     assert_eq!(swap_state(), before);
     programs();
     assert_eq!(swap_state(), before);
+    trees();
+    assert_eq!(swap_state(), before);
 }
 
 /// A real program beside zram, where there is the right to it.
@@ -353,6 +355,26 @@ fn programs() {
     let is_told = lines.len() == 2 && lines[1]["turns"][0]["kills"] == 0;
     assert_eq!(found["time_ratio"].is_f64(), is_told, "{found}");
     assert_eq!(lines.len() + length(&found["missing"]), 2);
+}
+
+/// A server with processes, beside zram where there is the right to it: its figures are told apart
+/// from what is compared.
+fn trees() {
+    let only = ["--tree", "postgres", "--peer", "zram-lz4", "--share", "resident-50"];
+    let found = document(&[&["trees", "--quick"][..], &only].concat());
+    let found = &found["trees"];
+    let Some(block) = found["trees"].as_array().expect("a list").first() else {
+        assert_ne!(length(&found["missing"]), 0);
+        return;
+    };
+    assert_eq!(block["figures"], serde_json::json!(["tps", "latency_ms"]));
+    let lines = block["contestants"].as_array().expect("a list");
+    let turns = block["plain"].as_array().into_iter().flatten();
+    for turn in turns.chain(lines.iter().map(|line| &line["turns"][0])) {
+        assert_eq!(length(&turn["figures"]), if turn["kills"] == 0 { 2 } else { 0 }, "{turn}");
+    }
+    let is_told = lines.len() == 2 && lines[1]["turns"][0]["kills"] == 0;
+    assert_eq!(found["time_ratio"].is_f64(), is_told, "{found}");
 }
 
 /// Has `coldpress bench swap` ended by SIGTERM while it runs a program.

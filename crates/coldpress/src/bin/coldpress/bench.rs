@@ -19,6 +19,7 @@ mod sides;
 mod slab;
 mod start;
 mod swap;
+mod trees;
 mod workload;
 mod zswap;
 
@@ -64,6 +65,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Policy(args) => (policy::measure(args)?, args.json),
         What::Swap(args) => (swap::measure(&launcher, args, &Elsewhere::default())?, args.json),
         What::Programs(args) => (programs::measure(&launcher, args)?, args.json),
+        What::Trees(args) => (trees::measure(&launcher, args)?, args.json),
         What::Zswap(args) => (zswap::measure(&launcher, args)?, args.json),
         What::Build(args) => (build::measure(&launcher, args)?, args.json),
         What::All(args) => return all(&launcher, &machine, args),
@@ -111,6 +113,7 @@ fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
         policy::measure(&defaults())?,
         zswap::measure(launcher, &zswap::modest())?,
         programs::measure(launcher, &programs::modest())?,
+        trees::measure(launcher, &trees::modest())?,
     ];
     match build::lacks(&args.source) {
         None => reports.push(build::measure(launcher, &build::modest(&args.source))?),

@@ -13,6 +13,7 @@ use super::fork::options::{ForkArgs, ForksArgs};
 use super::policy::PolicyArgs;
 use super::programs::options::ProgramsArgs;
 use super::swap::options::{SwapArgs, TouchArgs};
+use super::trees::options::TreesArgs;
 use super::zswap::options::{JobArgs, JobsArgs, ZswapArgs};
 use crate::budget::BUDGET_FLOOR;
 use crate::size::{parse_size, show};
@@ -31,6 +32,7 @@ Examples:
   coldpress bench policy --trace job.touches --budget 50
   coldpress bench swap --peer zram-lz4 --share total-50 --svg swap.svg
   coldpress bench programs --program sqlite,sort --peer zram-lz4
+  coldpress bench trees --tree redis --peer zram-lz4
   coldpress bench zswap --jobs 8,24 --contestant swap-file,coldpress
   coldpress bench build --source target/suites/postgresql --jobs 8,16
   coldpress bench all --out bench/results
@@ -77,6 +79,9 @@ pub(crate) enum What {
     Swap(SwapArgs),
     /// Real programs over the same, with half of the memory that they hold
     Programs(ProgramsArgs),
+    /// Trees of real processes over the same: redis while it saves, PostgreSQL with queries that
+    /// sort and hash, and a pool of Python's multiprocessing
+    Trees(TreesArgs),
     /// Jobs like those of a compiler under growing pressure: over a swap file, over the kernel's
     /// zswap, and over coldpress, with compression and without
     Zswap(ZswapArgs),
@@ -451,6 +456,8 @@ mod tests {
         assert!(accepts(&["programs", "--program", "sort,java", "--share", "resident-25"]));
         assert!(!accepts(&["programs", "--program", "cat"]));
         assert!(!accepts(&["programs", "--rounds", "0"]));
+        assert!(accepts(&["trees", "--tree", "redis,python", "--quick", "--peer", "zram-lz4"]));
+        assert!(!accepts(&["trees", "--tree", "sort"]));
         assert!(accepts(&["zswap", "--jobs", "1,64", "--contestant", "coldpress,swap-file"]));
         assert!(!accepts(&["zswap", "--jobs", "0"]));
         assert!(!accepts(&["zswap", "--memory", "15M"]));

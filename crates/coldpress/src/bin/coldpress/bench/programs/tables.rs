@@ -27,6 +27,19 @@ pub(in crate::bench) fn times(
     table
 }
 
+/// A row for each figure that a program prints, a column for each contestant.
+pub(in crate::bench) fn figures(blocks: &[Block]) -> Table {
+    let names = contestants(blocks);
+    let mut table = headed("figures", &names);
+    for block in blocks {
+        for (index, figure) in block.figures.iter().enumerate() {
+            let title = format!("{}: {figure}", block.program);
+            table.row(row(block, &names, title, |turn| turn.figures[index]));
+        }
+    }
+    table
+}
+
 /// A table with a column for each contestant.
 fn headed(title: &str, names: &[String]) -> Table {
     let ratio = format!("by {}", JUDGE.name());
