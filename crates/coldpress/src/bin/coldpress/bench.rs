@@ -3,6 +3,7 @@
 //! The command starts itself as the program that is measured ([`workload`]), so a figure needs no
 //! more than the command.
 
+mod all;
 mod build;
 mod codecs;
 mod fault;
@@ -33,7 +34,7 @@ use coldpress_bench::report::{Report, document, folder, keep, text};
 use crate::failure::{Failure, Result};
 use crate::say;
 use launch::{Launcher, failed};
-use options::{AllArgs, What, defaults};
+use options::What;
 pub(crate) use options::{BenchArgs, WorkloadArgs};
 use swap::goals::Elsewhere;
 pub(crate) use workload::workload;
@@ -68,7 +69,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Trees(args) => (trees::measure(&launcher, args)?, args.json),
         What::Zswap(args) => (zswap::measure(&launcher, args)?, args.json),
         What::Build(args) => (build::measure(&launcher, args)?, args.json),
-        What::All(args) => return all(&launcher, &machine, args),
+        What::All(args) => return all::measure(&launcher, &machine, args),
     };
     let name = report.name;
     let reports = [report];
@@ -97,31 +98,6 @@ fn keep_all(out: &Path, ending: &str, machine: &Machine, reports: &[Report]) -> 
         say(format!("wrote {}", path.display()));
     }
     Ok(())
-}
-
-/// Measures everything, prints it and keeps it.
-fn all(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {
-    let mut reports = vec![
-        fault::measure(launcher, &defaults())?,
-        fit::measure(launcher, &defaults())?,
-        start::measure(launcher, &defaults())?,
-        fork::measure(launcher, &defaults())?,
-        slab::measure(&defaults())?,
-        frames::measure(launcher, &defaults())?,
-        pools::measure(&defaults())?,
-        codecs::measure(launcher, &defaults())?,
-        policy::measure(&defaults())?,
-        zswap::measure(launcher, &zswap::modest())?,
-        programs::measure(launcher, &programs::modest())?,
-        trees::measure(launcher, &trees::modest())?,
-    ];
-    match build::lacks(&args.source) {
-        None => reports.push(build::measure(launcher, &build::modest(&args.source))?),
-        Some(why) => say(format!("bench build: left out: {why}")),
-    }
-    reports.push(swap::measure(launcher, &swap::modest(), &Elsewhere::of(&reports))?);
-    print(&text(machine, &reports));
-    keep_all(&args.out, "", machine, &reports)
 }
 
 fn cannot_keep(error: io::Error) -> Failure {
