@@ -74,3 +74,18 @@ fn children_without_a_launcher_are_whole() {
     let text = String::from_utf8_lossy(&live.output()).into_owned();
     assert!(text.contains("child status 0"), "{text}");
 }
+
+/// To take pages that many share frees none, and makes the taker's tables its own.
+#[test]
+fn many_children_of_little_use_hold_hardly_more_than_without_coldpress() {
+    let Some(python) = require("python3") else { return };
+    let job = Job::new("siblings", python).arg(fixture("siblings.py")).args(["60", "20"]);
+    let held = |run: &Run| -> u64 {
+        println!("{run}");
+        String::from_utf8_lossy(&run.stdout).trim().parse().expect("it prints a number")
+    };
+    let limit = Duration::from_secs(120);
+    let plain = held(&Live::start(&job, None).finish(limit));
+    let managed = held(&Live::start(&job, Some(Bytes::mib(40))).finish(limit));
+    assert!(2 * managed <= 3 * plain, "{managed} MiB, {plain} without coldpress");
+}

@@ -142,7 +142,11 @@ impl Manager {
     pub(crate) fn age_step(&mut self) -> bool {
         let somebody_waits = !self.pending.is_empty() || !self.reading.is_empty();
         let begun = self.time.now_ns();
-        if somebody_waits || self.control.is_held() || !self.rest.allows_step(begun) {
+        if somebody_waits
+            || self.control.is_held()
+            || !self.budget.is_worth_taking()
+            || !self.rest.allows_step(begun)
+        {
             return false;
         }
         let is_more = self.empty_former_pool() || self.make_denser();

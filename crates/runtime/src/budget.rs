@@ -42,6 +42,11 @@ const LOWERED_BY: PageCount = PageCount(64);
 /// when others hold everything needs a pool to begin with.
 const SHARE_MIN: PageCount = Bytes::mib(4).pages_down();
 
+/// A process that shares memory with relatives, and is charged with less than this, or than an
+/// eighth of a small budget, keeps it: to take any makes tables and pool that it has inherited its
+/// own, some 1 MiB.
+const WORTH_TAKING: PageCount = Bytes::mib(4).pages_down();
+
 /// What a process may hold and holds.
 pub struct Budget {
     gauge: ResidentGauge,
@@ -94,6 +99,11 @@ impl Budget {
     /// Whether relatives may share much of what is used.
     pub fn shares_much(&self) -> bool {
         self.sharing.is_much()
+    }
+
+    /// Whether taking memory of this process frees any, on the whole.
+    pub fn is_worth_taking(&self) -> bool {
+        !self.shares_much() || self.used >= worth_taking(self.total)
     }
 
     /// Reads what is really used, by this process and the others, and publishes it. `served` is the
@@ -201,6 +211,10 @@ impl Budget {
     }
 }
 
+fn worth_taking(total: PageCount) -> PageCount {
+    WORTH_TAKING.min(PageCount(total.0 / 8))
+}
+
 /// From soft to hard, in a budget of `total`.
 pub fn band(total: PageCount) -> PageCount {
     BAND.min(PageCount(total.0 / 32))
@@ -231,6 +245,13 @@ mod tests {
         assert_eq!((share(100_000, 0), share(100_000, 30_000)), (100_000, 70_000));
         assert_eq!((share(100_000, 99_000), share(100_000, 200_000)), (1024, 1024));
         assert_eq!(share(4096, 4096), 512);
+    }
+
+    #[test]
+    fn little_is_left_to_who_shares_it_in_small_budgets_too() {
+        let found = [8192, 32_768, 1 << 20].map(|total| worth_taking(PageCount(total)).0);
+        assert_eq!(found, [1024; 3]);
+        assert_eq!(worth_taking(PageCount(4096)), PageCount(512));
     }
 
     /// The risk: faults that wait until all of what is too much has gone; or a budget that is never

@@ -349,8 +349,10 @@ impl Manager {
         }
         self.look_whether_it_rests(now);
         self.placement.let_rest(now);
-        let moved = self.zswap.compact(COMPACTED).moved;
-        self.count(Counter::BytesCompacted, moved.0);
+        if self.budget.is_worth_taking() {
+            let moved = self.zswap.compact(COMPACTED).moved;
+            self.count(Counter::BytesCompacted, moved.0);
+        }
         // What the program gave up without any reclaim going on.
         self.trim_frames(if nobody_waits { TRIM_MAX_IDLE } else { TRIM_MAX });
         self.write_events();
