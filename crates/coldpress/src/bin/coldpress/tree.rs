@@ -8,6 +8,10 @@ use coldpress_sys::proc::share_memory;
 /// Longest chain of parents followed: deeper trees are somebody else's loop.
 const DEPTH_MAX: usize = 1000;
 
+/// Bits of fields 9 (flags of linux/sched.h) and 31 (signals that are pending) of stat.
+const PF_EXITING: u64 = 0x4;
+const PENDING_SIGKILL: u64 = 1 << (9 - 1);
+
 /// Whether `process` descends from `ancestor`.
 pub(crate) fn is_below(process: u32, ancestor: u32) -> bool {
     lineage(process).skip(1).any(|other| other == ancestor)
@@ -50,6 +54,15 @@ pub(crate) fn ticks(process: u32) -> Option<u64> {
     let mut fields = fields_of(&text)?.skip(11).map(|field| field.parse().ok());
     let (user, kernel): (u64, u64) = (fields.next()??, fields.next()??);
     Some(user + kernel)
+}
+
+/// Whether a process is about to end: it exits, or has been killed (fields 9 and 31 of stat). Its
+/// memory goes, though some may still be there.
+pub(crate) fn is_ending(process: u32) -> bool {
+    let Some(text) = stat(process) else { return true };
+    let field = |number: usize| fields_of(&text)?.nth(number - 3)?.parse::<u64>().ok();
+    field(9).is_none_or(|flags| flags & PF_EXITING != 0)
+        || field(31).is_none_or(|pending| pending & PENDING_SIGKILL != 0)
 }
 
 /// Field 4 of stat.
@@ -102,7 +115,10 @@ mod tests {
         let before = ticks(ours).expect("we run");
         // Until the kernel's clock has ticked, however busy the machine is.
         while ticks(ours) == Some(before) {}
+        assert!(!is_ending(ours) && !is_ending(theirs));
         drop(child.stdin.take());
+        // It ends, and stays until it is waited for.
+        while !is_ending(theirs) {}
         child.wait().expect("cat ends with its input");
         assert_eq!(anonymous(theirs), None);
     }

@@ -41,7 +41,9 @@ impl Unseated {
     pub(crate) fn look(&mut self, root: u32, seated: &HashSet<u32>) {
         let see = |process| {
             let is_seated = seated.contains(&process);
-            let unseated = if is_seated { PageCount(0) } else { tree::anonymous(process)? };
+            // Who ends has given its seat back, and shares what it has with who goes on.
+            let counts = !is_seated && !tree::is_ending(process);
+            let unseated = if counts { tree::anonymous(process)? } else { PageCount(0) };
             Some((process, Seen { unseated, ticks: tree::ticks(process)? }))
         };
         self.take(tree::holders_below(root).filter_map(see).collect());
