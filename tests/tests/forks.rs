@@ -86,6 +86,8 @@ fn many_children_of_little_use_hold_hardly_more_than_without_coldpress() {
     };
     let limit = Duration::from_secs(120);
     let plain = held(&Live::start(&job, None).finish(limit));
-    let managed = held(&Live::start(&job, Some(Bytes::mib(40))).finish(limit));
+    let run = Live::start(&job, Some(Bytes::mib(40))).finish(limit);
+    let managed = held(&run);
+    assert!(run.stderr.contains("the budget of 40 MiB cannot be kept"), "{}", run.stderr);
     assert!(2 * managed <= 3 * plain, "{managed} MiB, {plain} without coldpress");
 }

@@ -111,11 +111,11 @@ impl Manager {
 
     /// Whether pages may be taken out, and it is not too early to try again.
     pub(crate) fn may_reclaim(&mut self) -> bool {
-        if self.control.is_held()
-            || self.control.is_quiet()
-            || self.shall_thaw()
-            || !self.budget.is_worth_taking()
-        {
+        if self.control.is_held() || self.control.is_quiet() || self.shall_thaw() {
+            return false;
+        }
+        if !self.budget.is_worth_taking() {
+            self.stuck.since_look = true;
             return false;
         }
         if self.stuck.until_ns > 0 {
