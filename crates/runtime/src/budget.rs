@@ -42,11 +42,6 @@ const LOWERED_BY: PageCount = PageCount(64);
 /// when others hold everything needs a pool to begin with.
 const SHARE_MIN: PageCount = Bytes::mib(4).pages_down();
 
-/// A process that shares memory with relatives, and is charged with less than this, or than an
-/// eighth of a small budget, keeps it: to take any makes tables and pool that it has inherited its
-/// own, some 1 MiB.
-const WORTH_TAKING: PageCount = Bytes::mib(4).pages_down();
-
 /// What a process may hold and holds.
 pub struct Budget {
     gauge: ResidentGauge,
@@ -101,9 +96,11 @@ impl Budget {
         self.sharing.is_much()
     }
 
-    /// Whether taking memory of this process frees any, on the whole.
+    /// Whether taking memory of this process frees any, on the whole. One that shares memory with
+    /// relatives, and is charged with less than the least share, keeps it: to take any makes tables
+    /// and pool that it has inherited its own, some 1 MiB.
     pub fn is_worth_taking(&self) -> bool {
-        !self.shares_much() || self.used >= worth_taking(self.total)
+        !self.shares_much() || self.used >= least_share(self.total)
     }
 
     /// Reads what is really used, by this process and the others, and publishes it. `served` is the
@@ -211,10 +208,6 @@ impl Budget {
     }
 }
 
-fn worth_taking(total: PageCount) -> PageCount {
-    WORTH_TAKING.min(PageCount(total.0 / 8))
-}
-
 /// From soft to hard, in a budget of `total`.
 pub fn band(total: PageCount) -> PageCount {
     BAND.min(PageCount(total.0 / 32))
@@ -228,7 +221,11 @@ fn approach(total: PageCount, wanted: PageCount, used: PageCount) -> PageCount {
 
 /// What `others` leave of a budget of `total`, but never less than a newcomer needs.
 fn share_of(total: PageCount, others: PageCount) -> PageCount {
-    total.saturating_sub(others).max(SHARE_MIN.min(PageCount(total.0 / 8)))
+    total.saturating_sub(others).max(least_share(total))
+}
+
+fn least_share(total: PageCount) -> PageCount {
+    SHARE_MIN.min(PageCount(total.0 / 8))
 }
 
 #[cfg(test)]
@@ -249,9 +246,9 @@ mod tests {
 
     #[test]
     fn little_is_left_to_who_shares_it_in_small_budgets_too() {
-        let found = [8192, 32_768, 1 << 20].map(|total| worth_taking(PageCount(total)).0);
+        let found = [8192, 32_768, 1 << 20].map(|total| least_share(PageCount(total)).0);
         assert_eq!(found, [1024; 3]);
-        assert_eq!(worth_taking(PageCount(4096)), PageCount(512));
+        assert_eq!(least_share(PageCount(4096)), PageCount(512));
     }
 
     /// The risk: faults that wait until all of what is too much has gone; or a budget that is never
