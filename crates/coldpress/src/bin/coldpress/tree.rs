@@ -48,21 +48,25 @@ pub(crate) fn anonymous(process: u32) -> Option<PageCount> {
     Some(PageCount(resident).saturating_sub(PageCount(shared)))
 }
 
-/// How long a process has run, in ticks of 10 ms: fields 14 and 15 of stat.
-pub(crate) fn ticks(process: u32) -> Option<u64> {
-    let text = stat(process)?;
-    let mut fields = fields_of(&text)?.skip(11).map(|field| field.parse().ok());
-    let (user, kernel): (u64, u64) = (fields.next()??, fields.next()??);
-    Some(user + kernel)
+/// What stat tells of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    /// How long it has run, in ticks of 10 ms.
+    pub(crate) ticks: u64,
+    /// Whether it is about to end: it exits, or has been killed. Its memory goes, though some may
+    /// still be there.
+    pub(crate) is_ending: bool,
 }
 
-/// Whether a process is about to end: it exits, or has been killed (fields 9 and 31 of stat). Its
-/// memory goes, though some may still be there.
-pub(crate) fn is_ending(process: u32) -> bool {
-    let Some(text) = stat(process) else { return true };
-    let field = |number: usize| fields_of(&text)?.nth(number - 3)?.parse::<u64>().ok();
-    field(9).is_none_or(|flags| flags & PF_EXITING != 0)
-        || field(31).is_none_or(|pending| pending & PENDING_SIGKILL != 0)
+impl Life {
+    pub(crate) fn of(process: u32) -> Option<Self> {
+        let text = stat(process)?;
+        // As proc_pid_stat(5) counts them.
+        let field = |number: usize| fields_of(&text)?.nth(number - 3)?.parse::<u64>().ok();
+        let (flags, user, kernel, pending) = (field(9)?, field(14)?, field(15)?, field(31)?);
+        let is_ending = flags & PF_EXITING != 0 || pending & PENDING_SIGKILL != 0;
+        Some(Self { ticks: user + kernel, is_ending })
+    }
 }
 
 /// Field 4 of stat.
@@ -112,6 +116,8 @@ mod tests {
             assert!(is_same && share_memory(ours, theirs).is_ok_and(|is_same| !is_same));
         }
         assert!(anonymous(ours).is_some_and(|pages| pages.0 > 10));
+        let ticks = |process| Life::of(process).map(|life| life.ticks);
+        let is_ending = |process| Life::of(process).expect("it is there").is_ending;
         let before = ticks(ours).expect("we run");
         // Until the kernel's clock has ticked, however busy the machine is.
         while ticks(ours) == Some(before) {}

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use coldpress_sys::PageCount;
 
-use crate::tree;
+use crate::tree::{self, Life};
 
 /// Between two looks while anything runs; then twice as long each time, up to the most.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
@@ -42,9 +42,10 @@ impl Unseated {
         let see = |process| {
             let is_seated = seated.contains(&process);
             // Who ends has given its seat back, and shares what it has with who goes on.
-            let counts = !is_seated && !tree::is_ending(process);
+            let Life { ticks, is_ending } = Life::of(process)?;
+            let counts = !is_seated && !is_ending;
             let unseated = if counts { tree::anonymous(process)? } else { PageCount(0) };
-            Some((process, Seen { unseated, ticks: tree::ticks(process)? }))
+            Some((process, Seen { unseated, ticks }))
         };
         self.take(tree::holders_below(root).filter_map(see).collect());
     }
