@@ -100,6 +100,14 @@ fn keep_all(out: &Path, ending: &str, machine: &Machine, reports: &[Report]) -> 
     Ok(())
 }
 
+/// Says what the machine lacks.
+fn name_missing(about: &mut String, missing: &[String]) {
+    for text in missing {
+        about.push_str("\nLeft out: ");
+        about.push_str(text);
+    }
+}
+
 fn cannot_keep(error: io::Error) -> Failure {
     failed(error.to_string())
 }

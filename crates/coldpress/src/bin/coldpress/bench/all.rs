@@ -12,8 +12,8 @@ use super::launch::{Launcher, failed};
 use super::options::{AllArgs, defaults};
 use super::swap::goals::Elsewhere;
 use super::{
-    build, cannot_keep, codecs, fault, fit, fork, frames, policy, pools, print, programs, slab,
-    start, swap, trees, zswap,
+    build, cannot_keep, codecs, fault, fit, fork, frames, keep_all, policy, pools, print, programs,
+    slab, start, swap, trees, zswap,
 };
 use crate::failure::Result;
 use crate::say;
@@ -76,9 +76,7 @@ impl Collected<'_> {
 
     /// Says where everything is, and what is not.
     fn finish(self) -> Result<()> {
-        for path in self.keep()? {
-            say(format!("wrote {}", path.display()));
-        }
+        keep_all(self.out, "", self.machine, &self.reports)?;
         if self.missing.is_empty() {
             return Ok(());
         }

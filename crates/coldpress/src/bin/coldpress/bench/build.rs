@@ -18,6 +18,7 @@ use coldpress_sys::Bytes;
 use serde_json::json;
 
 use super::launch::{Launcher, failed, run};
+use super::name_missing;
 use super::options::defaults;
 use super::pressure::contest::{Contest, Plan};
 use super::pressure::figures::{Block, Figures};
@@ -95,10 +96,7 @@ pub(super) fn measure(launcher: &Launcher, args: &BuildArgs) -> Result<Report> {
     let contest = Contest::new(launcher, &args.directory, plan, work)?;
     let (blocks, missing) = contest.hold()?;
     let mut about = about(&contest, alone.seconds);
-    for text in &missing {
-        about.push_str("\nLeft out: ");
-        about.push_str(text);
-    }
+    name_missing(&mut about, &missing);
     let (plan, work) = (&contest.plan, &contest.work);
     let numbers = json!({
         "memory_bytes": plan.memory.0,

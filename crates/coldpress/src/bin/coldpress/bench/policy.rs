@@ -18,6 +18,7 @@ use coldpress_bench::report::{Goal, Report};
 use serde_json::json;
 
 use super::launch::failed;
+use super::name_missing;
 use crate::failure::Result;
 use crate::say;
 pub(super) use options::PolicyArgs;
@@ -78,10 +79,7 @@ touched; limbo counts in the room. Walks are not served ahead but in the last co
 faults of ours are pages that are touched while they wait in limbo. A minor fault counts for\n\
 5 us and a major one for 25 us."
         .to_owned();
-    for text in &missing {
-        about.push_str("\nLeft out: ");
-        about.push_str(text);
-    }
+    name_missing(&mut about, &missing);
     let judged = rows::judge(&found);
     let numbers = json!({
         "missing": missing,

@@ -19,6 +19,7 @@ use coldpress_bench::statistics::Sample;
 use serde_json::{Value, json};
 
 use super::launch::Launcher;
+use super::name_missing;
 use super::options::defaults;
 use super::sides;
 use super::swap::goals::{JUDGE, mean};
@@ -53,10 +54,7 @@ pub(super) fn measure(launcher: &Launcher, args: &ProgramsArgs) -> Result<Report
         args.share.name(),
         args.contest.rounds
     );
-    for text in &missing {
-        about.push_str("\nLeft out: ");
-        about.push_str(text);
-    }
+    name_missing(&mut about, &missing);
     let ratio = mean(blocks.iter().filter_map(|block| block.ratio(|turn| turn.seconds)));
     let numbers = json!({
         "share": args.share.name(),

@@ -22,6 +22,7 @@ use coldpress_bench::report::Report;
 use serde_json::json;
 
 use super::launch::{Launcher, failed};
+use super::name_missing;
 use super::options::defaults;
 use crate::failure::Result;
 use crate::size::show;
@@ -64,10 +65,7 @@ pub(super) fn measure(
         contest.plan.measure_ms,
         contest.plan.rounds
     );
-    for text in &missing {
-        about.push_str("\nLeft out: ");
-        about.push_str(text);
-    }
+    name_missing(&mut about, &missing);
     let busy = goals::busy(&blocks);
     if let Some(text) = &busy {
         about.push('\n');

@@ -11,6 +11,7 @@ use coldpress_bench::report::{Goal, Report};
 use serde_json::{Value, json};
 
 use super::launch::Launcher;
+use super::name_missing;
 use super::options::defaults;
 use super::programs::contest::Contest;
 use super::programs::figures::Block;
@@ -46,10 +47,7 @@ pub(super) fn measure(launcher: &Launcher, args: &TreesArgs) -> Result<Report> {
          hash. python: a pool of eight. `total`, `resident` and CPU are as in `bench programs`.",
         args.share.name(),
     );
-    for text in &missing {
-        about.push_str("\nLeft out: ");
-        about.push_str(text);
-    }
+    name_missing(&mut about, &missing);
     let numbers = json!({
         "share": args.share.name(),
         "rounds": rounds,

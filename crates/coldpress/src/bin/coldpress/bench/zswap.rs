@@ -23,6 +23,7 @@ use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
 use super::launch::{Launcher, failed, number};
+use super::name_missing;
 use super::options::defaults;
 use super::pressure::contest::{Contest, Plan};
 use super::pressure::{Work, figures, tables::table};
@@ -113,10 +114,7 @@ pub(super) fn measure(launcher: &Launcher, args: &ZswapArgs) -> Result<Report> {
     goals.extend(beside_goals);
     let (plan, work) = (&contest.plan, &contest.work);
     let mut about = about(plan, work);
-    for text in &missing {
-        about.push_str("\nLeft out: ");
-        about.push_str(text);
-    }
+    name_missing(&mut about, &missing);
     let numbers = json!({
         "memory_bytes": plan.memory.0,
         "total_jobs": work.total,
