@@ -28,6 +28,11 @@ use crate::pages::{Origin, PageNumber, PageState};
 use crate::tally::{Counter, Group};
 use crate::walks::{AWAY_MAX, LOADS, Walks, Window};
 
+/// Pages in limbo behind the one asked for that come back with it where no walk says more: what was
+/// in use together is taken together, and each costs a tenth of a fault. Of 0, 3, 7 and 15, the
+/// best for sort and node in two thirds of their memory: a tenth to a fifth less faults than
+/// without; pages touched at random take as long.
+const TOGETHER: usize = 3;
 /// Reads from disk begun ahead at a time: half of what zswap has, so that others find a buffer.
 const AHEAD_MAX: usize = 4;
 /// Entries of pages that came back which may wait to be dropped: several times what comes between
@@ -153,6 +158,11 @@ impl Manager {
         for place in (1..window.count).map(place) {
             self.fetch_ahead(&mut batch, place);
         }
+        if window.count == 1 {
+            for place in 1..1 + self.count_together(page).min(room.0.saturating_sub(1)) {
+                self.fetch_ahead(&mut batch, place);
+            }
+        }
         let (asked_stretch, is_here) = (self.place_others(&batch), batch.has(asked));
         if !is_here {
             return Outcome::Coming;
@@ -163,6 +173,12 @@ impl Manager {
             self.away.walks.advance(page, window);
         }
         outcome
+    }
+
+    /// Pages in limbo behind `page`, which is there too, that come back with it.
+    fn count_together(&self, page: PageNumber) -> usize {
+        let in_limbo = |index: &usize| self.pages.state(page.plus(*index)) == PageState::Limbo;
+        (0..=TOGETHER).take_while(in_limbo).count().saturating_sub(1)
     }
 
     /// Fetches a page that nobody asked for, if it is away and well.
