@@ -5,7 +5,8 @@
 //! shared with relatives since a fork counts in part (`sharing`).
 //! Everything counts in it: managed and unmanaged memory, limbo, the pool, our tables. What grew
 //! without us (fresh mappings, stacks) is watched as *native growth*: room for three times the
-//! fastest growth lately is kept free, so that the budget holds between two readings.
+//! fastest growth lately, and for some at least, is kept free, so that the budget holds between two
+//! readings.
 //!
 //! ```text
 //! 0 ........................ soft ........ hard ........ budget - others ... budget
@@ -18,13 +19,14 @@ use coldpress_sys::{Bytes, PageCount, SysResult};
 use crate::ledger::{Ledger, Terms};
 use crate::sharing::{Now, Sharing};
 
-/// The reserve is a 24th of the budget, within these bounds, plus room for native growth: the first
-/// burst of it, by libc's own mappings, comes before any was seen.
+/// The reserve is room for native growth, and a 24th of the budget, within these bounds, at least:
+/// the first burst, by libc's own mappings, comes before any was seen.
 const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_MAX: PageCount = Bytes::mib(6).pages_down();
-/// Between soft and hard, reclaim goes along with faults: twice what the largest chunk of limbo
-/// frees, or a 32nd of the budget.
-const BAND: PageCount = Bytes::mib(2).pages_down();
+/// Between soft and hard, reclaim goes along with faults: a 128th of the budget, within these
+/// bounds, and a 32nd at most. They are twice what a chunk of limbo frees, of 4 slots and of 8.
+const BAND_MIN: PageCount = Bytes::mib(1).pages_down();
+const BAND_MAX: PageCount = Bytes::mib(2).pages_down();
 /// While use is between soft and hard, reclaim goes along with faults, for this many pages at a
 /// time: a fault in eight takes some 40 us longer, and the other seven wait for nothing. One page
 /// at a time would make each fault wait for a compression, as both threads share a processor.
@@ -187,9 +189,9 @@ impl Budget {
 
     /// Above this, reclaim comes before anything else.
     pub fn hard(&self) -> PageCount {
-        let reserve = PageCount(self.total.0 / 24).clamp(RESERVE_MIN, RESERVE_MAX);
+        let least = PageCount(self.total.0 / 24).clamp(RESERVE_MIN, RESERVE_MAX);
         let growth = PageCount((3 * self.growth.0).min(self.total.0 / 4));
-        self.total.saturating_sub(self.others).saturating_sub(reserve + growth)
+        self.total.saturating_sub(self.others).saturating_sub(least.max(growth))
     }
 
     /// Above this, reclaim goes along.
@@ -210,13 +212,13 @@ impl Budget {
 
 /// From soft to hard, in a budget of `total`.
 pub fn band(total: PageCount) -> PageCount {
-    BAND.min(PageCount(total.0 / 32))
+    PageCount(total.0 / 128).clamp(BAND_MIN, BAND_MAX).min(PageCount(total.0 / 32))
 }
 
 /// The next budget on the way from `total` to `wanted`, of which `used` is in use: a larger one
 /// holds at once, and what nobody uses of `total` goes at once.
 fn approach(total: PageCount, wanted: PageCount, used: PageCount) -> PageCount {
-    total.min(used + RESERVE_MAX + BAND).saturating_sub(LOWERED_BY).max(wanted)
+    total.min(used + RESERVE_MAX + BAND_MAX).saturating_sub(LOWERED_BY).max(wanted)
 }
 
 /// What `others` leave of a budget of `total`, but never less than a newcomer needs.
