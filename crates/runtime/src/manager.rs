@@ -186,7 +186,7 @@ impl Manager {
             regions: Regions::default(),
             limbo,
             limbo_pages: PageCount(0),
-            limbo_target: limbo::target(tuning.budget),
+            limbo_target: limbo::target(tuning.share),
             zswap,
             frames,
             heap_bytes,

@@ -21,7 +21,7 @@ pub(crate) struct Tuning {
     /// Their generation then.
     generation: u64,
     /// The share of the budget that the pool's limit is of.
-    share: PageCount,
+    pub(crate) share: PageCount,
     /// The budget.
     pub(crate) budget: PageCount,
     /// The budget that the frames were laid out for: the pool's limits never are of more.
@@ -70,7 +70,7 @@ impl Manager {
         let has_other_share = self.tuning.take_share(self.budget.share(), self.budget.total());
         if has_other_share {
             self.pages.set_share(self.tuning.share);
-            self.limbo_target = limbo::target(self.tuning.budget);
+            self.limbo_target = limbo::target(self.tuning.share);
         }
         if generation != self.tuning.generation {
             self.tuning.generation = generation;

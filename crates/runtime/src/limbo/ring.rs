@@ -7,8 +7,8 @@ use coldpress_sys::{Bytes, PageCount};
 
 use crate::pages::{RUN_PAGES, RunNumber};
 
-/// Limbo holds this part of the budget, at least [`LIMBO_MIN`] where there is room and at most
-/// [`LIMBO_MAX`].
+/// Limbo holds this part of what its process may hold, at least [`LIMBO_MIN`] where there is room
+/// and at most [`LIMBO_MAX`].
 const LIMBO_SHARE: usize = 16;
 const LIMBO_MIN: PageCount = Bytes::mib(2).pages_down();
 const LIMBO_MAX: PageCount = Bytes::mib(128).pages_down();
@@ -19,7 +19,8 @@ const CHUNKS_MAX: usize = 256;
 /// Slots have 16-bit numbers.
 const SLOTS_MAX: usize = 1 << 15;
 
-/// Pages that limbo may hold in a budget.
+/// Pages that limbo may hold in a process that may hold `budget`. One that may hold little must not
+/// take everything it has before the first page is compressed.
 pub fn target(budget: PageCount) -> PageCount {
     let least = LIMBO_MIN.min(PageCount(budget.0 / 8));
     PageCount(budget.0 / LIMBO_SHARE).max(least).min(LIMBO_MAX)
