@@ -58,6 +58,9 @@ pub struct Budget {
     /// Native growth since the last discovery of mappings.
     undiscovered: PageCount,
     sharing: Sharing,
+    /// Down to here this process reclaims ahead until the next reading: others do so too, and what
+    /// each of them has freed is not known before.
+    ahead_to: PageCount,
 }
 
 impl Budget {
@@ -74,6 +77,7 @@ impl Budget {
             growth: zero,
             undiscovered: zero,
             sharing: Sharing::default(),
+            ahead_to: zero,
         }
     }
 
@@ -123,6 +127,9 @@ impl Budget {
         self.used = resident.saturating_sub(credit);
         self.total = approach(self.total, ledger.budget(), self.used_by_all());
         ledger.seats[self.seat].publish(self.used);
+        let excess = self.used.saturating_sub(self.soft());
+        let part = part_of(excess, self.used, self.used_by_all());
+        self.ahead_to = self.used.saturating_sub(part);
         ledger.note_peak();
         Ok(())
     }
@@ -194,6 +201,11 @@ impl Budget {
         self.total.saturating_sub(self.others).saturating_sub(least.max(growth))
     }
 
+    /// Whether this process should reclaim though nobody waits.
+    pub fn wants_reclaim_ahead(&self) -> bool {
+        self.used > self.soft().max(self.ahead_to)
+    }
+
     /// Above this, reclaim goes along.
     pub fn soft(&self) -> PageCount {
         self.hard().saturating_sub(band(self.total))
@@ -208,6 +220,11 @@ impl Budget {
         }
         found
     }
+}
+
+/// What of an excess falls to a process that holds `used` of what `all` do.
+fn part_of(excess: PageCount, used: PageCount, all: PageCount) -> PageCount {
+    PageCount(excess.0 * used.0 / all.0.max(1))
 }
 
 /// From soft to hard, in a budget of `total`.
@@ -244,6 +261,18 @@ mod tests {
         assert_eq!((share(100_000, 0), share(100_000, 30_000)), (100_000, 70_000));
         assert_eq!((share(100_000, 99_000), share(100_000, 200_000)), (1024, 1024));
         assert_eq!(share(4096, 4096), 512);
+    }
+
+    /// The risk: sixteen processes that free what is too much sixteen times.
+    #[test]
+    fn processes_free_what_is_too_much_once() {
+        let part =
+            |excess, used, all| part_of(PageCount(excess), PageCount(used), PageCount(all)).0;
+        assert_eq!((part(512, 1000, 1000), part(0, 0, 0)), (512, 0));
+        let held = [100, 2_000, 30_000, 7];
+        let all = held.iter().sum();
+        let freed: usize = held.iter().map(|used| part(512, *used, all)).sum();
+        assert!((512 - held.len()..=512).contains(&freed), "{freed}");
     }
 
     #[test]

@@ -320,9 +320,8 @@ impl Manager {
             // too, so there may be faults even when idle.
             self.serve_pending();
             // With nobody waiting, reclaim goes ahead of the next faults.
-            let ahead = idle
-                && self.budget.used() > self.budget.soft()
-                && self.reclaim_step() == Step::Done;
+            let ahead =
+                idle && self.budget.wants_reclaim_ahead() && self.reclaim_step() == Step::Done;
             // With nothing else to do, idle memory is looked for, and stored pages are made denser.
             let ahead = ahead || (idle && (self.proactive_step() || self.age_step()));
             // That too may have read faults, also when it had nothing to do.
