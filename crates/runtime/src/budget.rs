@@ -130,7 +130,7 @@ impl Budget {
         let excess = self.used.saturating_sub(self.soft());
         let part = part_of(excess, self.used, self.used_by_all());
         self.ahead_to = self.used.saturating_sub(part);
-        ledger.note_peak();
+        ledger.note_used(self.used_by_all());
         Ok(())
     }
 

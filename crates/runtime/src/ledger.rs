@@ -4,7 +4,9 @@
 //! becomes another, and the knobs whenever the user turns one. Each process owns one seat with its
 //! tally and is the only writer of their numbers; everybody reads all seats, so the budget is one
 //! although nobody holds a lock. A seat is given out and taken back by the launcher alone. Tallies
-//! lie apart, so that reading all seats touches 32 KiB and no page of a tally that nobody has.
+//! lie apart, and seats are taken from the first one on, so that reading all seats, which each
+//! process does a thousand times a second, touches a line for each of as many as there ever were at
+//! a time.
 //!
 //! All numbers are plain counters: a reader may see one a moment old, never a torn one, so every
 //! access is Relaxed but for `Seat::process`, which publishes a seat, and the generation of the
@@ -22,7 +24,7 @@ use crate::tally::Tally;
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 10;
+pub const LEDGER_VERSION: u32 = 11;
 
 /// The terms of a run and the seats of its processes.
 #[repr(C)]
@@ -40,6 +42,8 @@ pub struct Ledger {
     peak_pages: AtomicU64,
     /// What the user was told, a bit for each [`Told`].
     told: AtomicU32,
+    /// Seats that were ever taken, from the first one on.
+    seats_taken: AtomicU32,
     /// The seats; the first [`SEATS`] processes take them.
     pub seats: [Seat; SEATS],
     /// What the processes count, each in the place of its seat.
@@ -149,12 +153,21 @@ impl Ledger {
     /// Gives a seat to `process` (0 takes it back) and clears its numbers. For the launcher.
     pub fn assign(&self, seat: usize, process: u32) {
         self.tallies[seat].clear();
+        // Relaxed: who does not see it yet misses a process that holds little so far.
+        self.seats_taken.fetch_max(seat as u32 + 1, Ordering::Relaxed);
         self.seats[seat].assign(process);
+    }
+
+    /// The seats that were ever taken.
+    fn seats_taken(&self) -> &[Seat] {
+        // Relaxed: as above.
+        let end = self.seats_taken.load(Ordering::Relaxed) as usize;
+        &self.seats[..end.min(SEATS)]
     }
 
     /// Pages that all processes but the one in `seat` hold.
     pub fn used_by_others(&self, seat: usize) -> PageCount {
-        let seated: u64 = (self.seats.iter().enumerate())
+        let seated: u64 = (self.seats_taken().iter().enumerate())
             .filter(|(index, other)| *index != seat && other.is_taken())
             .map(|(_, other)| other.used_pages.load(Ordering::Relaxed))
             .sum();
@@ -173,13 +186,22 @@ impl Ledger {
 
     /// Processes that are managed and have pages away, or may have.
     pub fn not_thawed(&self) -> usize {
-        let managed = self.seats.iter().filter(|seat| seat.is_taken() && seat.is_managing());
+        let managed =
+            self.seats_taken().iter().filter(|seat| seat.is_taken() && seat.is_managing());
         managed.filter(|seat| !seat.is_thawed()).count()
     }
 
     /// Raises the peak to what is used now.
     pub fn note_peak(&self) {
-        self.peak_pages.fetch_max(self.used().0 as u64, Ordering::Relaxed);
+        self.note_used(self.used());
+    }
+
+    /// Raises the peak to `used`, which all processes hold.
+    pub fn note_used(&self, used: PageCount) {
+        // Mostly it is no peak, and a load leaves the line with all who read it.
+        if used.0 as u64 > self.peak_pages.load(Ordering::Relaxed) {
+            self.peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
+        }
     }
 
     /// Whether nobody in the run has told the user of this yet; now somebody has.
@@ -297,9 +319,11 @@ mod tests {
         ledger.seats[3].set_managing();
         ledger.seats[3].set_thawed(true);
         assert_eq!(ledger.not_thawed(), 1);
+        assert_eq!(ledger.seats_taken().len(), 6);
         ledger.assign(0, 0);
         assert_eq!(ledger.not_thawed(), 0);
         assert_eq!(ledger.used(), PageCount(30));
+        ledger.note_used(PageCount(129));
         assert_eq!(ledger.peak(), PageCount(130));
     }
 }
