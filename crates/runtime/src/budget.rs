@@ -196,9 +196,16 @@ impl Budget {
 
     /// Above this, reclaim comes before anything else.
     pub fn hard(&self) -> PageCount {
-        let least = PageCount(self.total.0 / 24).clamp(RESERVE_MIN, RESERVE_MAX);
+        let least = reserve_min(self.total);
         let growth = PageCount((3 * self.growth.0).min(self.total.0 / 4));
         self.total.saturating_sub(self.others).saturating_sub(least.max(growth))
+    }
+
+    /// Whether pages that relatives share are worth taking when nothing else can go. Room for
+    /// growth that may not come is not worth it.
+    pub fn is_worth_unsharing(&self) -> bool {
+        self.used_by_all() + reserve_min(self.total) > self.total
+            && few_share(self.used, self.credit, self.total)
     }
 
     /// Whether this process should reclaim though nobody waits.
@@ -225,6 +232,18 @@ impl Budget {
 /// What of an excess falls to a process that holds `used` of what `all` do.
 fn part_of(excess: PageCount, used: PageCount, all: PageCount) -> PageCount {
     PageCount(excess.0 * used.0 / all.0.max(1))
+}
+
+/// Whether what a process shares is shared by few, or is much of the budget of `total`. Who takes a
+/// shared page makes it its own first, and all who share it have to, until any memory is free: with
+/// more than three, what they compress takes more than what they shared.
+fn few_share(used: PageCount, credit: PageCount, total: PageCount) -> bool {
+    credit.0 <= 2 * used.0 || used.0 >= total.0 / 4
+}
+
+/// The reserve at least, in a budget of `total`.
+fn reserve_min(total: PageCount) -> PageCount {
+    PageCount(total.0 / 24).clamp(RESERVE_MIN, RESERVE_MAX)
 }
 
 /// From soft to hard, in a budget of `total`.
@@ -280,6 +299,22 @@ mod tests {
         let found = [8192, 32_768, 1 << 20].map(|total| least_share(PageCount(total)).0);
         assert_eq!(found, [1024; 3]);
         assert_eq!(least_share(PageCount(4096)), PageCount(512));
+    }
+
+    /// The risk: many children, of which each copies what all share, and compresses the copy.
+    #[test]
+    fn what_many_share_stays() {
+        let held = PageCount(3_000);
+        // Of a parent and so many children, each is charged with its part.
+        let few = |children: usize, total| {
+            let used = PageCount(held.0 / (1 + children));
+            few_share(used, PageCount(held.0 - used.0), PageCount(total))
+        };
+        assert_eq!(
+            [1, 2, 3, 60].map(|children| few(children, 100_000)),
+            [true, true, false, false]
+        );
+        assert_eq!([3, 5, 60].map(|children| few(children, 2_000)), [true, true, false]);
     }
 
     /// The risk: faults that wait until all of what is too much has gone; or a budget that is never

@@ -101,7 +101,8 @@ impl Manager {
             self.charge_own_growth();
             return Step::Done;
         }
-        if self.budget.shares_much() && !self.stuck.takes_shared {
+        let takes_shared = self.budget.shares_much() && self.budget.is_worth_unsharing();
+        if takes_shared && !self.stuck.takes_shared {
             self.stuck.takes_shared = true;
             return Step::Done;
         }
