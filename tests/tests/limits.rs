@@ -1,10 +1,11 @@
 //! Risk: a budget that is changed while a run goes on is not kept; or the program stops, or loses a
-//! page on the way.
+//! page on the way; or a budget by the machine is taken from others who wait for memory.
 //!
 //! A program goes over its memory again and again, while the budget becomes smaller than that and
 //! larger again. What is used must follow within the time that a busy machine takes.
 
 use std::ffi::OsString;
+use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -100,4 +101,54 @@ fn a_budget_by_a_limit_follows_it() {
     println!("{run}");
     assert_eq!(group.kills(), 0, "{}", run.stderr);
     run.assert_same(&plain);
+}
+
+/// Where the kernel tells of pressure.
+const PRESSURE: &str = "/proc/pressure/memory";
+
+/// Half of the machine's memory, which is the budget where no cgroup has a limit.
+fn half_of_machine() -> Bytes {
+    let text = fs::read_to_string("/proc/meminfo").expect("procfs is mounted");
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("proc(5)");
+    let kib: usize = total.trim().trim_end_matches(" kB").parse().expect("proc(5)");
+    Bytes(kib << 9)
+}
+
+/// Others read pages of a file again and again for which their cgroup has no room.
+#[test]
+fn a_budget_by_the_machine_gives_way_to_others_and_comes_back() {
+    let Some(python) = require("python3") else { return };
+    let scratch = Scratch::new("limits");
+    let Some(job) = hold(scratch.path("end")).map(|job| job.arg("rest")) else { return };
+    if !machine::is_root() {
+        return;
+    }
+    if fs::read(PRESSURE).is_err() {
+        println!("skipped: no {PRESSURE}");
+        return;
+    }
+    let Some(group) = Limited::new(Bytes::mib(48)) else { return };
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready\n", HANG);
+    ctl(&live, &["set", "memory=auto"]);
+    wait_until(&live, "budget_bytes", |budget| budget > BUDGET);
+    let whole = get(&live, "budget_bytes");
+    if whole == half_of_machine() {
+        let mut words = group.entering().into_iter();
+        let mut readers = Command::new(words.next().expect("it has a first word"))
+            .args(words)
+            .args([python.into_os_string(), fixture("hot_file.py").into_os_string()])
+            .args([scratch.path("file").into_os_string(), "64".into()])
+            .arg(scratch.path("read"))
+            .spawn()
+            .expect("there is a shell");
+        wait_until(&live, "budget_bytes", |budget| budget < whole);
+        scratch.write("read", b"");
+        assert!(readers.wait().expect("they are children").success());
+        wait_until(&live, "budget_bytes", |budget| budget == whole);
+    } else {
+        println!("skipped: a cgroup of this machine has a limit");
+    }
+    scratch.write("end", b"");
+    assert_eq!(live.finish(HANG).code, 0);
 }

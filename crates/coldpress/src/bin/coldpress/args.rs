@@ -86,7 +86,8 @@ pub(crate) enum Command {
 )]
 pub(crate) struct RunArgs {
     /// All memory the program may hold, at least 16M. auto is 90% of the cgroup's limit, also when
-    /// that changes, else half of the machine's memory
+    /// that changes, else half of the machine's memory, and gives up to half of it back while
+    /// others wait for memory
     #[arg(
         short,
         long,

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::ledger::{Ledger, SEATS, Seat, Terms};
+use coldpress_runtime::ledger::{Ledger, SEATS, Seat};
 use coldpress_runtime::wire::{
     BUDGET_VARIABLE, Hello, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX, SOCKET_VARIABLE,
     Welcome,
@@ -32,9 +32,9 @@ use crate::control::{self, Changeable};
 use crate::disk;
 use crate::failure::{Failure, Result};
 use crate::preload::Preload;
+use crate::psi::Pressure;
 use crate::record::Records;
 use crate::say;
-use crate::size::show;
 use crate::stats::{self, Summary, Totals};
 use crate::supervise::ExitReport;
 use crate::tree;
@@ -94,7 +94,7 @@ impl Broker {
         fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(|error| {
             Failure::ours(format!("cannot open the socket: {error}"), "free /tmp")
         })?;
-        let terms = terms(config);
+        let terms = config.terms();
         let (ledger_fd, ledger) = Ledger::create(terms, &config.knobs)
             .map_err(|error| failed("make the ledger", error))?;
         let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
@@ -115,6 +115,7 @@ impl Broker {
             unseated: Unseated::new(),
             totals: Totals::default(),
             now: at_start.clone(),
+            pressure: Pressure::default(),
             quiet: config.quiet,
             verbose: config.verbose,
             root: None,
@@ -165,17 +166,6 @@ impl Broker {
     }
 }
 
-/// The terms of a run as its processes read them.
-fn terms(config: &RunConfig) -> Terms {
-    Terms {
-        budget: config.budget.bytes.pages_down(),
-        spill_max: config.disk.as_ref().map_or(Bytes(0), |directory| {
-            config.disk_size.unwrap_or_else(|| disk::most_of_free_space(directory))
-        }),
-        verbose: config.verbose,
-    }
-}
-
 /// A process that has joined.
 struct Member {
     socket: OwnedFd,
@@ -218,6 +208,8 @@ struct Serving {
     totals: Totals,
     /// What holds now, as the ledger has it.
     now: Changeable,
+    /// What others need of a budget by `auto`.
+    pressure: Pressure,
     quiet: bool,
     verbose: bool,
     /// The program's process, once it runs.
@@ -415,9 +407,10 @@ impl Serving {
         answer(socket, &document);
     }
 
-    /// Follows a limit that the budget is a part of.
+    /// Follows a limit that the budget is a part of, and what others need of it.
     fn follow_limit(&mut self) {
-        if let Some(budget) = self.now.budget.changed() {
+        let given_percent = self.pressure.look(&self.now.budget.origin);
+        if let Some(budget) = self.now.budget.changed(given_percent) {
             self.set_budget(budget);
         }
     }
@@ -426,7 +419,7 @@ impl Serving {
     fn set_budget(&mut self, budget: Budget) {
         self.ledger.set_budget(budget.bytes.pages_down());
         if self.verbose {
-            say(format!("the budget is {} now, {}", show(budget.bytes), budget.origin));
+            say(format!("the budget is now {budget}"));
         }
         self.now.budget = budget;
     }

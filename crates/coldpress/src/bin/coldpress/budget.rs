@@ -3,9 +3,8 @@
 //! A size is what it is. A share, and `auto`, are of the memory there is, which is that of the
 //! machine or the limit of a cgroup: a container's limit is changed while it runs, and then the
 //! budget is another. Limits are read again rather than watched: inotify does not tell of what is
-//! written through another mount of the hierarchy, as the outside of a container does. Pressure
-//! (PSI) is not looked at: it tells of stalls that are over, most of them of the page cache, while
-//! a limit says what will be.
+//! written through another mount of the hierarchy, as the outside of a container does. Of `auto`, a
+//! part is given up while others wait for memory ([`crate::psi`]).
 
 use std::fmt;
 
@@ -57,6 +56,8 @@ pub(crate) struct Budget {
     pub(crate) bytes: Bytes,
     /// Where it comes from.
     pub(crate) origin: Origin,
+    /// What is given up of that, as others wait for memory, in percent.
+    pub(crate) given_percent: u32,
 }
 
 /// Where a budget comes from.
@@ -81,13 +82,18 @@ impl Budget {
         Ok(budget)
     }
 
-    /// The budget as it is now, where it is another: a limit has changed. Never below the floor.
-    pub(crate) fn changed(&self) -> Option<Self> {
+    /// The budget as it is now, where it is another: a limit has changed, or what is given up of
+    /// `auto`, in percent. Never below the floor.
+    pub(crate) fn changed(&self, given_percent: u32) -> Option<Self> {
         if matches!(self.ask, Ask::Size(Size::Bytes(_))) {
             return None;
         }
         // What cannot be read now stays as it was.
         let mut now = Self::read(self.ask).ok()?;
+        if self.ask == Ask::Auto {
+            now.given_percent = given_percent;
+            now.bytes = Bytes(now.bytes.0 - now.bytes.0 / 100 * given_percent as usize);
+        }
         now.bytes = now.bytes.max(BUDGET_FLOOR);
         (now.bytes != self.bytes).then_some(now)
     }
@@ -112,7 +118,7 @@ impl Budget {
             (Ask::Auto, Some(limit)) => (Bytes(limit.bytes.0 / 10 * 9), Origin::Cgroup(limit)),
             (Ask::Auto, None) => (Bytes(machine.0 / 2), Origin::Machine(machine)),
         };
-        Self { ask, bytes, origin }
+        Self { ask, bytes, origin, given_percent: 0 }
     }
 
     fn below_floor(&self) -> Failure {
@@ -130,6 +136,16 @@ impl Budget {
             ),
             way_out,
         )
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", show(self.bytes), self.origin)?;
+        match self.given_percent {
+            0 => Ok(()),
+            given => write!(f, ", less {given} % for others, who wait for memory"),
+        }
     }
 }
 
@@ -193,12 +209,24 @@ mod tests {
 
     #[test]
     fn only_what_depends_on_a_limit_changes() {
-        let was = |ask| Budget { ask, bytes: Bytes(7), origin: Origin::Asked };
+        let was = |ask| Budget { ask, bytes: Bytes(7), origin: Origin::Asked, given_percent: 0 };
         let fixed = Ask::Size(Size::Bytes(Bytes(9)));
-        assert_eq!(was(fixed).changed(), None);
+        assert_eq!((was(fixed).changed(0), was(fixed).changed(50)), (None, None));
         // Whatever this machine has, it is another than 7 bytes.
-        let now = was(Ask::Auto).changed().unwrap();
-        assert!(now.bytes >= BUDGET_FLOOR && now.changed().is_none(), "{now:?}");
+        let now = was(Ask::Auto).changed(0).unwrap();
+        assert!(now.bytes >= BUDGET_FLOOR && now.changed(0).is_none(), "{now:?}");
+        let share = was(Ask::parse("50%").unwrap()).changed(0).unwrap();
+        assert_eq!(share.changed(50), None);
+    }
+
+    #[test]
+    fn a_part_of_auto_is_given_up_and_comes_back() {
+        let all = Budget::read(Ask::Auto).unwrap();
+        let less = all.changed(20).unwrap();
+        assert_eq!(less.bytes, Bytes(all.bytes.0 - all.bytes.0 / 100 * 20).max(BUDGET_FLOOR));
+        assert!(less.to_string().ends_with(", less 20 % for others, who wait for memory"));
+        assert_eq!(less.changed(20), None);
+        assert_eq!(less.changed(0), Some(all));
     }
 
     #[test]

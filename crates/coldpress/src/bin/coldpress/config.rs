@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use coldpress_runtime::knobs::{Knob, Knobs, encode_codec, encode_pool};
+use coldpress_runtime::ledger::Terms;
 use coldpress_sys::Bytes;
 
 use crate::args::{DiskChoice, RunArgs};
 use crate::budget::Budget;
+use crate::disk;
 use crate::failure::Result;
 
 /// Where written-back pages go without `--disk`: on disk almost everywhere, and kept from reboot
@@ -52,6 +54,17 @@ impl RunConfig {
             verbose: args.verbose && !args.quiet,
             allow_unmanaged: args.allow_unmanaged,
         })
+    }
+
+    /// The terms of the run as its processes read them.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            budget: self.budget.bytes.pages_down(),
+            spill_max: self.disk.as_ref().map_or(Bytes(0), |directory| {
+                self.disk_size.unwrap_or_else(|| disk::most_of_free_space(directory))
+            }),
+            verbose: self.verbose,
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod knobs;
 mod outer;
 mod preload;
 mod program;
+mod psi;
 mod record;
 mod run;
 mod size;

@@ -54,7 +54,7 @@ fn try_run(args: &RunArgs) -> Result<u8> {
         return Err(supervise::replace_by(&program, command));
     }
     if !config.quiet && config.budget.origin != Origin::Asked {
-        say(format!("budget {}, {}", show(config.budget.bytes), config.budget.origin));
+        say(format!("budget {}", config.budget));
     }
     check_disk(&mut config, args.disk.is_some())?;
     // Opened now, so that a name that cannot be written is known before hours of work.
