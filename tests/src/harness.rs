@@ -41,6 +41,9 @@ const RUN_MAX: Duration = Duration::from_secs(180);
 /// After the end of a program its pipes close at once, unless something of it lives on.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
+/// The smallest budget that coldpress takes.
+const BUDGET_FLOOR: Bytes = Bytes::mib(16);
+
 /// A part of a job's own peak, as its budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fraction {
@@ -51,13 +54,13 @@ pub enum Fraction {
 }
 
 impl Fraction {
-    /// This part of `peak`, in whole MiB: what a user would type.
+    /// This part of `peak`, in whole MiB and no less than coldpress takes: what a user would type.
     pub fn of(self, peak: Bytes) -> Bytes {
         let divisor = match self {
             Self::Half => 2,
             Self::Quarter => 4,
         };
-        Bytes::mib((peak.0 / divisor) >> 20)
+        Bytes::mib((peak.0 / divisor) >> 20).max(BUDGET_FLOOR)
     }
 }
 
