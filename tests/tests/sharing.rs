@@ -1,7 +1,7 @@
 //! Risk: many processes in one budget, each with a limit of its pool that none of them can reach:
 //! nothing is ever written back, and pages crowd out what is in use. Or a process that stops when
 //! others take its share. Or memory that two processes share by `vfork` and that counts twice: the
-//! parent is pressed for room that nobody takes.
+//! parent is pressed for room that nobody takes. Or memory that stays with who has no use for it.
 //!
 //! Two programs hold memory in one run and go over it again and again. Half of the budget would
 //! hold the pool of either, so neither writes anything back by a limit of the whole budget.
@@ -52,6 +52,22 @@ fn without_a_disk_two_programs_come_to_their_ends() {
     let run = hold("two", python, TWICE).options(["--disk", "none"]).managed(BUDGET);
     println!("{run}");
     run.assert_same(&plain);
+    run.assert_within_budget();
+}
+
+/// What a program goes over that can hold half of it is of no use when it comes by again: memory is
+/// for the other, to the last page that it touches. When who faults most keeps most, that takes 69
+/// to 251 rounds.
+#[test]
+fn memory_goes_to_who_has_a_use_for_it() {
+    let Some(python) = require("python3") else { return };
+    let job = Job::new("worth", python).arg(fixture("worth.py")).args(["48", "120"]);
+    let run = job.managed(Bytes::mib(96));
+    println!("{run}");
+    let text = String::from_utf8_lossy(&run.stdout);
+    let rounds: Option<u32> =
+        text.strip_prefix("held after ").and_then(|rounds| rounds.trim().parse().ok());
+    assert!(rounds.is_some_and(|rounds| rounds <= 40), "{text}{}", run.stderr);
     run.assert_within_budget();
 }
 

@@ -17,6 +17,7 @@ use coldpress_sys::proc::ResidentGauge;
 use coldpress_sys::{Bytes, PageCount, SysResult};
 
 use crate::ledger::{Ledger, Terms};
+use crate::shares::{Gain, Holding, Meter, Waited};
 use crate::sharing::{Now, Sharing};
 
 /// The reserve is room for native growth, and a 24th of the budget, within these bounds, at least:
@@ -61,6 +62,23 @@ pub struct Budget {
     /// Down to here this process reclaims ahead until the next reading: others do so too, and what
     /// each of them has freed is not known before.
     ahead_to: PageCount,
+    /// What more memory would gain.
+    meter: Meter,
+    /// Whether memory is of more use to others.
+    yields: bool,
+}
+
+/// What a process has done until now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Past {
+    /// Nanoseconds of the monotonic clock.
+    pub now_ns: u64,
+    /// Faults that were served.
+    pub faults: u64,
+    /// What was waited for in those on pages that were away.
+    pub waited: Waited,
+    /// Pages of limbo.
+    pub limbo: PageCount,
 }
 
 impl Budget {
@@ -78,6 +96,8 @@ impl Budget {
             undiscovered: zero,
             sharing: Sharing::default(),
             ahead_to: zero,
+            meter: Meter::default(),
+            yields: false,
         }
     }
 
@@ -109,12 +129,13 @@ impl Budget {
         !self.shares_much() || self.used >= least_share(self.total)
     }
 
-    /// Reads what is really used, by this process and the others, and publishes it. `served` is the
-    /// number of faults that we have served so far.
-    pub fn read(&mut self, ledger: &Ledger, served: u64) -> SysResult<()> {
+    /// Reads what is really used, by this process and the others, and publishes it.
+    pub fn read(&mut self, ledger: &Ledger, past: Past) -> SysResult<()> {
         let resident = self.gauge.anonymous()?;
-        self.others = ledger.used_by_others(self.seat);
-        let credit = self.sharing.credit(Now { resident, others: self.others, served })?;
+        let others = ledger.others(self.seat);
+        self.others = others.used;
+        let now = Now { resident, others: self.others, served: past.faults };
+        let credit = self.sharing.credit(now)?;
         // What changes by asking the kernel is no growth; what the program writes to is.
         let expected = self.used + self.credit;
         let grown = resident.saturating_sub(expected);
@@ -126,7 +147,10 @@ impl Budget {
         self.credit = credit;
         self.used = resident.saturating_sub(credit);
         self.total = approach(self.total, ledger.budget(), self.used_by_all());
-        ledger.seats[self.seat].publish(self.used);
+        let time = self.meter.note(past.now_ns, past.waited);
+        let gain = Gain { pages: past.limbo, time };
+        ledger.seats[self.seat].publish(Holding { used: self.used, gain });
+        self.yields = gain.shall_yield_to(others.gain);
         let excess = self.used.saturating_sub(self.soft());
         let part = part_of(excess, self.used, self.used_by_all());
         self.ahead_to = self.used.saturating_sub(part);
@@ -198,7 +222,8 @@ impl Budget {
     pub fn hard(&self) -> PageCount {
         let least = reserve_min(self.total);
         let growth = PageCount((3 * self.growth.0).min(self.total.0 / 4));
-        self.total.saturating_sub(self.others).saturating_sub(least.max(growth))
+        let yielded = if self.yields { band(self.total) } else { PageCount(0) };
+        self.total.saturating_sub(self.others).saturating_sub(least.max(growth) + yielded)
     }
 
     /// Whether pages that relatives share are worth taking when nothing else can go. Room for

@@ -84,7 +84,8 @@ impl Manager {
         let stall = cpu::ticks().wrapping_sub(fault.read_at_ticks);
         self.stall_ticks += stall;
         if was_away {
-            self.proactive.note_stall(stall);
+            self.refaults.faults += 1;
+            self.refaults.ticks += stall;
         }
         self.tally().note_latency(Group::FaultNs, self.time.span_ns(stall));
         self.placement.follow(fault.thread, self.time.now_ns());

@@ -41,7 +41,7 @@ use crate::ageing::Rest;
 use crate::budget::Budget;
 use crate::control::{BELL_PAGES, FILES_MAX};
 use crate::link::{Joined, Link, Note};
-use crate::manager::{self, Manager, Stuck};
+use crate::manager::{self, Manager, Refaults, Stuck};
 use crate::pages::{PageNumber, PageState};
 use crate::placement::Placement;
 use crate::regions::Regions;
@@ -212,6 +212,7 @@ impl Manager {
         self.rest = Rest::default();
         self.proactive.begin_as_heir();
         (self.gauges_at, self.immovable_at, self.stall_ticks) = (0, 0, 0);
+        self.refaults = Refaults::default();
         self.gauge_interval_ns = GAUGE_NS_NEAR;
         self.blocks_returned_before = self.blocks_returned();
     }

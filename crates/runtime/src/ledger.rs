@@ -13,18 +13,20 @@
 //! knobs, which publishes them.
 
 use core::array;
+use core::ops::Add;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use coldpress_sys::shared::{self, Shared};
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysResult};
 
 use crate::knobs::{KNOBS, Knob, Knobs};
+use crate::shares::{Gain, Holding, Millionths};
 use crate::tally::Tally;
 
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 11;
+pub const LEDGER_VERSION: u32 = 12;
 
 /// The terms of a run and the seats of its processes.
 #[repr(C)]
@@ -81,6 +83,9 @@ pub struct Seat {
     managing: AtomicU32,
     thawed: AtomicU32,
     used_pages: AtomicU64,
+    /// What more memory would gain: pages of it, and millionths of the time.
+    gain_pages: AtomicU64,
+    gain_time: AtomicU64,
 }
 
 impl Ledger {
@@ -165,18 +170,18 @@ impl Ledger {
         &self.seats[..end.min(SEATS)]
     }
 
-    /// Pages that all processes but the one in `seat` hold.
-    pub fn used_by_others(&self, seat: usize) -> PageCount {
-        let seated: u64 = (self.seats_taken().iter().enumerate())
+    /// What all processes but the one in `seat` hold, and would gain.
+    pub fn others(&self, seat: usize) -> Holding {
+        let unseated = PageCount(self.unseated_pages.load(Ordering::Relaxed) as usize);
+        (self.seats_taken().iter().enumerate())
             .filter(|(index, other)| *index != seat && other.is_taken())
-            .map(|(_, other)| other.used_pages.load(Ordering::Relaxed))
-            .sum();
-        PageCount((seated + self.unseated_pages.load(Ordering::Relaxed)) as usize)
+            .map(|(_, other)| other.holding())
+            .fold(Holding { used: unseated, ..Holding::default() }, Holding::add)
     }
 
     /// Pages that all processes hold.
     pub fn used(&self) -> PageCount {
-        self.used_by_others(SEATS)
+        self.others(SEATS).used
     }
 
     /// Says what processes without a seat hold.
@@ -234,19 +239,24 @@ impl Seat {
     fn assign(&self, process: u32) {
         self.managing.store(0, Ordering::Relaxed);
         self.thawed.store(0, Ordering::Relaxed);
-        self.used_pages.store(0, Ordering::Relaxed);
+        self.publish(Holding::default());
         // Release pairs with the Acquire in `process`.
         self.process.store(process, Ordering::Release);
     }
 
-    /// Says what this process holds.
-    pub fn publish(&self, used: PageCount) {
-        self.used_pages.store(used.0 as u64, Ordering::Relaxed);
+    /// Says what this process holds, and would gain.
+    pub fn publish(&self, holding: Holding) {
+        self.used_pages.store(holding.used.0 as u64, Ordering::Relaxed);
+        self.gain_pages.store(holding.gain.pages.0 as u64, Ordering::Relaxed);
+        self.gain_time.store(holding.gain.time.0, Ordering::Relaxed);
     }
 
-    /// Pages this process holds.
-    pub fn used(&self) -> PageCount {
-        PageCount(self.used_pages.load(Ordering::Relaxed) as usize)
+    /// What this process holds, and would gain.
+    pub fn holding(&self) -> Holding {
+        let pages = |word: &AtomicU64| PageCount(word.load(Ordering::Relaxed) as usize);
+        let time = Millionths(self.gain_time.load(Ordering::Relaxed));
+        let gain = Gain { pages: pages(&self.gain_pages), time };
+        Holding { used: pages(&self.used_pages), gain }
     }
 
     /// Says that its pages are managed now.
@@ -309,11 +319,13 @@ mod tests {
         let (_fd, ledger) = Ledger::create(TERMS, &Knobs::default()).unwrap();
         for (seat, pages) in [(0, 100), (3, 20), (5, 3)] {
             ledger.assign(seat, 1000 + seat as u32);
-            ledger.seats[seat].publish(PageCount(pages));
+            let gain = Gain { pages: PageCount(pages / 2), time: Millionths(pages as u64 / 3) };
+            ledger.seats[seat].publish(Holding { used: PageCount(pages), gain });
         }
         ledger.set_unseated(PageCount(7));
         assert_eq!(ledger.used(), PageCount(130));
-        assert_eq!(ledger.used_by_others(0), PageCount(30));
+        let gain = Gain { pages: PageCount(11), time: Millionths(7) };
+        assert_eq!(ledger.others(0), Holding { used: PageCount(30), gain });
         ledger.note_peak();
         ledger.seats[0].set_managing();
         ledger.seats[3].set_managing();

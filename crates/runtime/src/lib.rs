@@ -45,6 +45,7 @@ mod record;
 mod refusals;
 pub mod regions;
 pub mod service;
+pub mod shares;
 mod sharing;
 pub mod stay;
 mod thaw;

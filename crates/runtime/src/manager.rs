@@ -31,7 +31,7 @@ use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 
 use crate::ageing::Rest;
 use crate::away::Away;
-use crate::budget::Budget;
+use crate::budget::{Budget, Past};
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
 use crate::fault::TOUCHES;
@@ -47,6 +47,7 @@ use crate::record::Recording;
 use crate::refusals::Refusals;
 use crate::regions::Regions;
 use crate::service::GAUGE_NS_NEAR;
+use crate::shares::Waited;
 use crate::tally::{Counter, Tally};
 use crate::tune::Tuning;
 use crate::walks::Walks;
@@ -66,6 +67,14 @@ pub(crate) struct Fault {
     pub(crate) page: PageNumber,
     pub(crate) thread: u32,
     pub(crate) read_at_ticks: u64,
+}
+
+/// Faults on pages that were away, since this process began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refaults {
+    pub(crate) faults: u64,
+    /// How long threads have waited in them.
+    pub(crate) ticks: u64,
 }
 
 /// All that the service thread works with.
@@ -109,6 +118,7 @@ pub struct Manager {
     pub(crate) proactive: Proactive,
     pub(crate) time: Clock,
     pub(crate) stall_ticks: u64,
+    pub(crate) refaults: Refaults,
     /// Pages that came in from zswap and whose entries are still to be dropped: nobody waits for
     /// that, but it must be done before anything is stored.
     pub(crate) served: Vec<PageNumber>,
@@ -222,6 +232,7 @@ impl Manager {
             blocks_returned_before: 0,
             time,
             stall_ticks: 0,
+            refaults: Refaults::default(),
             arrivals: 0,
             served: Vec::new(),
             refusals: Refusals::default(),
@@ -312,7 +323,18 @@ impl Manager {
         self.time.adjust();
         self.drop_served();
         self.own_held = self.own_memory();
-        if let Err(error) = self.budget.read(&self.ledger, self.tally().get(Counter::Faults)) {
+        let tally = self.tally();
+        let past = Past {
+            now_ns: self.time.now_ns(),
+            faults: tally.get(Counter::Faults),
+            waited: Waited {
+                faults: self.refaults.faults,
+                in_limbo: tally.get(Counter::LimboFaults),
+                ns: self.time.span_ns(self.refaults.ticks),
+            },
+            limbo: self.limbo_target,
+        };
+        if let Err(error) = self.budget.read(&self.ledger, past) {
             self.die(format_args!("resident memory cannot be read: {error}"));
         }
         if self.budget.used() < self.budget.soft() {

@@ -25,7 +25,7 @@ use coldpress_sys::{Bytes, PageCount};
 use coldpress_zswap::Zswap;
 
 use crate::ageing::{Leisure, Taken};
-use crate::manager::Manager;
+use crate::manager::{Manager, Refaults};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 use crate::pressure::Pressure;
 use crate::reclaim::STUCK_NS;
@@ -100,10 +100,9 @@ pub(crate) struct Proactive {
     pressure: Pressure,
     /// Time taken of a program that computes.
     taken: Taken,
-    /// When time and stalls were last noted, and the stalls since, with their number.
+    /// When time and stalls were last noted, and the stalls until then.
     noted_at_ns: u64,
-    stall_ticks: u64,
-    stalls: u64,
+    noted: Refaults,
     /// What is saved, beside what the process this one comes from has saved in memory that both
     /// share, and when it was last noted for how long.
     saved: PageCount,
@@ -129,8 +128,7 @@ impl Proactive {
             pressure: Pressure::default(),
             taken: Taken::default(),
             noted_at_ns: began_ns,
-            stall_ticks: 0,
-            stalls: 0,
+            noted: Refaults::default(),
             saved: PageCount(0),
             inherited: PageCount(0),
             saved_at_ns: began_ns,
@@ -147,7 +145,7 @@ impl Proactive {
     /// In a child: what was saved and stalled until now is its parent's.
     pub(crate) fn begin_as_heir(&mut self) {
         self.inherited += core::mem::take(&mut self.saved);
-        (self.stall_ticks, self.stalls) = (0, 0);
+        self.noted = Refaults::default();
     }
 
     /// So much is away now, beyond what it takes of our memory. Of what was inherited nobody can
@@ -155,12 +153,6 @@ impl Proactive {
     fn note_saved(&mut self, pages: PageCount) {
         self.inherited = self.inherited.min(pages);
         self.saved = pages.saturating_sub(self.inherited);
-    }
-
-    /// A thread has waited for a page that was away.
-    pub(crate) fn note_stall(&mut self, ticks: u64) {
-        self.stall_ticks += ticks;
-        self.stalls += 1;
     }
 }
 
@@ -172,8 +164,8 @@ impl Manager {
         let saved_ms = now_ns.saturating_sub(state.saved_at_ns) / 1_000_000;
         state.saved_at_ns += saved_ms * 1_000_000;
         let passed = now_ns.saturating_sub(core::mem::replace(&mut state.noted_at_ns, now_ns));
-        let ticks = core::mem::take(&mut state.stall_ticks);
-        let stalls = core::mem::take(&mut state.stalls);
+        let before = core::mem::replace(&mut state.noted, self.refaults);
+        let stalls = self.refaults.faults - before.faults;
         let saved_page_ms = state.saved.0 * saved_ms as usize;
         let Some(share) = self.tuning.knobs.idle_share() else { return };
         self.count(Counter::SavedPageMs, saved_page_ms);
@@ -181,7 +173,7 @@ impl Manager {
         if self.budget.used() > self.budget.soft() {
             return;
         }
-        let stalled = self.time.span_ns(ticks) + stalls * WAKE_UPS_NS;
+        let stalled = self.time.span_ns(self.refaults.ticks - before.ticks) + stalls * WAKE_UPS_NS;
         self.proactive.pressure.note(share, passed, stalled, stalls);
         self.count(Counter::IdleNs, passed as usize);
         self.count(Counter::IdleStallNs, stalled as usize);

@@ -22,7 +22,7 @@ use coldpress_sys::proc::{self, ResidentGauge};
 use coldpress_sys::{AsRawFd, Bytes, PageCount, SysResult, cpu, raw};
 use coldpress_zswap::StoreError;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Past};
 use crate::clock::Clock;
 use crate::control::{Control, Stage};
 use crate::heir;
@@ -226,7 +226,7 @@ fn manage(
     }
     loop {
         let is_asked = looking.begin();
-        budget.read(&joined.ledger, 0).ok()?;
+        budget.read(&joined.ledger, Past::default()).ok()?;
         let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
         let wants_idle = || joined.ledger.knobs().idle_share().is_some();
         if budget.manage_now() || is_asked && budget.may_be_passed().ok()? {

@@ -218,6 +218,7 @@ mod tests {
     use crate::budget::{Ask, Budget};
     use coldpress_runtime::knobs::Knobs;
     use coldpress_runtime::ledger::Terms;
+    use coldpress_runtime::shares::Holding;
     use coldpress_sys::PageCount;
     use coldpress_sys::shared::Shared;
 
@@ -324,7 +325,7 @@ mod tests {
     #[test]
     fn a_run_that_goes_on_tells_what_it_holds_too() {
         let (ledger, totals) = run(50);
-        ledger.seats[1].publish(PageCount(25));
+        ledger.seats[1].publish(Holding { used: PageCount(25), ..Holding::default() });
         let document = live(&totals, &ledger, &changeable());
         assert_eq!(
             (&document["used_bytes"], &document["pages_stored"]),

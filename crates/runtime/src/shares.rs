@@ -1,0 +1,175 @@
+//! Shares: who gives memory up to whom.
+//!
+//! A process over its limits gives of its own, so processes that fault all the time would hold for
+//! ever what they hold, whatever it is worth to each. So each measures what a little more memory
+//! would *gain* it: faults on pages in limbo are those that as much more as limbo has would have
+//! spared it, and each would have cost what its faults on pages that are away cost on average. A
+//! process that gains much less by a page than the others do on the whole *yields*: its limits lie
+//! lower by a band, so it gives, and the others, whose limits are where they were, take. Who gave
+//! too much finds it in limbo, and yields no more.
+//!
+//! Limbo is a part of the LRU stack, and its hits are the slope of the curve of misses by memory
+//! (Mattson et al., Evaluation techniques for storage hierarchies, 1970). Who goes through far more
+//! than it can hold has no hits there, as a little more would not help it.
+
+use coldpress_sys::PageCount;
+
+/// The mean of what would be gained follows over this time.
+const MEAN_NS: u64 = 100_000_000;
+/// Others that would gain less than this need no more memory.
+const GAIN_MIN: Millionths = Millionths(5_000);
+/// Who yields gains by a page less than this part of what others do.
+const PART: u128 = 2;
+
+/// A part of the time, in millionths. Of several threads or processes, the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Millionths(pub u64);
+
+/// What more memory would save of waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gain {
+    /// So much more.
+    pub pages: PageCount,
+    /// Saves this part of the time.
+    pub time: Millionths,
+}
+
+/// What a process holds, or several do, and what more would gain them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Pages held.
+    pub used: PageCount,
+    /// By more.
+    pub gain: Gain,
+}
+
+/// What a process has waited for since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waited {
+    /// Faults on pages that were away.
+    pub faults: u64,
+    /// Those of them on pages in limbo.
+    pub in_limbo: u64,
+    /// How long threads have waited in them.
+    pub ns: u64,
+}
+
+impl Gain {
+    /// Whether memory is of more use to `others`.
+    pub(crate) fn shall_yield_to(self, others: Self) -> bool {
+        // Millionths times pages may pass 64 bits, if not by much.
+        let product = |time: Millionths, pages: PageCount| u128::from(time.0) * pages.0 as u128;
+        others.time >= GAIN_MIN
+            && PART * product(self.time, others.pages) < product(others.time, self.pages)
+    }
+}
+
+impl core::ops::Add for Holding {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let time = Millionths(self.gain.time.0 + other.gain.time.0);
+        let gain = Gain { pages: self.gain.pages + other.gain.pages, time };
+        Self { used: self.used + other.used, gain }
+    }
+}
+
+/// Measures what a little more memory would gain a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Meter {
+    mean: Millionths,
+    noted_at_ns: u64,
+    noted: Waited,
+}
+
+impl Meter {
+    /// Notes what was waited for until `now_ns`. With as much memory more as limbo has, so much of
+    /// the time lately would not have been waited.
+    pub(crate) fn note(&mut self, now_ns: u64, waited: Waited) -> Millionths {
+        let passed = now_ns.saturating_sub(self.noted_at_ns).max(1);
+        let before = core::mem::replace(&mut self.noted, waited);
+        let faults = waited.faults.saturating_sub(before.faults).max(1);
+        let in_limbo = waited.in_limbo.saturating_sub(before.in_limbo);
+        let ns = waited.ns.saturating_sub(before.ns);
+        let share = ns.saturating_mul(1_000_000) / passed * in_limbo.min(faults) / faults;
+        // What a long time brings counts as what each part of it brought.
+        let part = passed.min(MEAN_NS);
+        self.mean.0 = (self.mean.0 * (MEAN_NS - part) + share * part) / MEAN_NS;
+        self.noted_at_ns = now_ns;
+        self.mean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: memory that stays with who has no use for it, or that goes to and fro.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gain(pages: usize, time: u64) -> Gain {
+        Gain { pages: PageCount(pages), time: Millionths(time) }
+    }
+
+    #[test]
+    fn who_gains_much_less_by_a_page_yields() {
+        let busy = gain(1_000, 50_000);
+        assert!(gain(1_000, 0).shall_yield_to(busy));
+        assert!(gain(1_000, 20_000).shall_yield_to(busy));
+        assert!(!gain(1_000, 30_000).shall_yield_to(busy));
+        // The same in all, but by more pages.
+        assert!(gain(3_000, 50_000).shall_yield_to(busy));
+        assert!(!gain(100, 3_000).shall_yield_to(busy));
+        // Nobody would gain anything, or nobody is there.
+        assert!(!gain(1_000, 0).shall_yield_to(gain(1_000, 4_000)));
+        assert!(!gain(1_000, 0).shall_yield_to(Gain::default()));
+        // Before a process is managed it has no limbo, and nothing to give.
+        assert!(!Gain::default().shall_yield_to(busy));
+    }
+
+    /// Notes so many milliseconds, in each of which `waited` comes.
+    fn note(meter: &mut Meter, milliseconds: u64, each: Waited) -> u64 {
+        let (mut now, mut waited) = (meter.noted_at_ns, meter.noted);
+        for _ in 0..milliseconds {
+            now += 1_000_000;
+            waited.faults += each.faults;
+            waited.in_limbo += each.in_limbo;
+            waited.ns += each.ns;
+            meter.note(now, waited);
+        }
+        meter.mean.0
+    }
+
+    #[test]
+    fn what_limbo_would_have_spared_is_gained() {
+        let each = Waited { faults: 40, in_limbo: 10, ns: 400_000 };
+        let mut meter = Meter::default();
+        let found = note(&mut meter, 2_000, each);
+        assert!((95_000..=100_000).contains(&found), "{found}");
+        assert!(note(&mut meter, 1_000, Waited { in_limbo: 0, ..each }) < 1_000);
+    }
+
+    #[test]
+    fn the_mean_follows_in_a_tenth_of_a_second() {
+        let each = Waited { faults: 10, in_limbo: 10, ns: 500_000 };
+        let mut meter = Meter::default();
+        let halfway = note(&mut meter, 69, each);
+        assert!((240_000..260_000).contains(&halfway), "{halfway}");
+        assert!(note(&mut meter, 1_000, each) > 490_000);
+        // One look after a second of nothing tells as much as a thousand.
+        let later = meter.noted_at_ns + 1_000_000_000;
+        assert_eq!(meter.note(later, meter.noted), Millionths(0));
+    }
+
+    proptest! {
+        #[test]
+        fn of_two_at_most_one_yields(
+            first in (any::<u32>(), any::<u32>()), second in (any::<u32>(), any::<u32>()),
+        ) {
+            let of = |(pages, time): (u32, u32)| gain(pages as usize, u64::from(time));
+            let (first, second) = (of(first), of(second));
+            prop_assert!(!(first.shall_yield_to(second) && second.shall_yield_to(first)));
+        }
+    }
+}
