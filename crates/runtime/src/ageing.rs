@@ -12,7 +12,7 @@
 //!
 //! [`Zswap::age`]: coldpress_zswap::Zswap::age
 
-use coldpress_sys::{Bytes, cpu, raw};
+use coldpress_sys::{Bytes, raw};
 
 use crate::ledger::Told;
 use crate::manager::Manager;
@@ -87,12 +87,11 @@ impl Taken {
 }
 
 impl Rest {
-    /// It is `now_ns`; the program has had `faults`, counted around, and `ran_ns` says what it has
-    /// run for, ever.
-    fn note(&mut self, now_ns: u64, faults: u32, ran_ns: impl FnOnce() -> u64) {
+    /// It is `now_ns`; the program has had `faults`, counted around, and has run for `ran`
+    /// nanoseconds, ever.
+    pub(crate) fn note(&mut self, now_ns: u64, faults: u32, ran: u64) {
         let watched = now_ns.saturating_sub(self.looked_at_ns);
         if watched >= WATCHED_NS {
-            let ran = ran_ns();
             let is_calm = faults.wrapping_sub(self.faults) <= RESTING_FAULTS;
             let is_quiet = ran.saturating_sub(self.ran_ns) * RESTING_PART <= watched && is_calm;
             let counted =
@@ -132,11 +131,6 @@ impl Rest {
 }
 
 impl Manager {
-    /// Notes whether the program rests or computes. For a call every few milliseconds.
-    pub(crate) fn look_whether_it_rests(&mut self, now_ns: u64) {
-        self.rest.note(now_ns, self.clock, cpu::others_ran_ns);
-    }
-
     /// Moves some pages out of a former pool, or else makes a page denser, if the program leaves
     /// time for it. Whether there is more to do at once, perhaps.
     pub(crate) fn age_step(&mut self) -> bool {
@@ -193,7 +187,7 @@ mod tests {
     fn a_program_that_waits_for_its_pages_leaves_nothing() {
         let mut rest = Rest::default();
         for time in 0..100 {
-            rest.note(time * WATCHED_NS, 2 * time as u32, || 0);
+            rest.note(time * WATCHED_NS, 2 * time as u32, 0);
             assert_eq!(rest.leisure(), Leisure::None);
         }
     }
@@ -204,7 +198,7 @@ mod tests {
         let mut faults = 0;
         let mut note = |now_ms: u64, ran_ms: u64, new_faults: u32| {
             faults += new_faults;
-            rest.note(now_ms * 1_000_000, faults, || ran_ms * 1_000_000);
+            rest.note(now_ms * 1_000_000, faults, ran_ms * 1_000_000);
             rest.leisure() == Leisure::All
         };
         // The first look knows nothing, and it had run for more.
@@ -222,7 +216,7 @@ mod tests {
     fn computing(times: u64) -> Rest {
         let mut rest = Rest::default();
         for time in 1..=times {
-            rest.note(time * WATCHED_NS, 7, || 2 * time * WATCHED_NS);
+            rest.note(time * WATCHED_NS, 7, 2 * time * WATCHED_NS);
         }
         rest
     }
@@ -237,14 +231,14 @@ mod tests {
         assert!(rest.allows_step(now));
         rest.note_step(now, now + 1_000_000);
         assert!(!rest.allows_step(now + 39_999_999) && rest.allows_step(now + 40_000_000));
-        rest.note(now + WATCHED_NS, 9, || 3 * now);
+        rest.note(now + WATCHED_NS, 9, 3 * now);
         assert_eq!(rest.leisure(), Leisure::None);
     }
 
     #[test]
     fn a_program_that_rests_pays_for_nothing() {
         let mut rest = Rest::default();
-        (1..12).for_each(|time| rest.note(time * WATCHED_NS, 7, || 0));
+        (1..12).for_each(|time| rest.note(time * WATCHED_NS, 7, 0));
         let now = 12 * WATCHED_NS;
         rest.note_step(now, now + 1_000_000_000);
         assert!(rest.allows_step(now + 1_000_000_000));

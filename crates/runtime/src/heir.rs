@@ -40,12 +40,13 @@ use coldpress_zswap::Loaded;
 use crate::ageing::Rest;
 use crate::budget::Budget;
 use crate::control::{BELL_PAGES, FILES_MAX};
+use crate::gauging::{RUN_NS_NEAR, Running};
 use crate::link::{Joined, Link, Note};
 use crate::manager::{self, Manager, Refaults, Stuck};
 use crate::pages::{PageNumber, PageState};
 use crate::placement::Placement;
 use crate::regions::Regions;
-use crate::service::{GAUGE_NS_NEAR, Start};
+use crate::service::Start;
 use crate::tally::Counter;
 use crate::thaw::Thaw;
 use crate::wire::Loudness;
@@ -210,10 +211,11 @@ impl Manager {
         self.hints.clear();
         self.stuck = Stuck::default();
         self.rest = Rest::default();
+        self.running = Running::begin(self.time.now_ns(), 0);
         self.proactive.begin_as_heir();
         (self.gauges_at, self.immovable_at, self.stall_ticks) = (0, 0, 0);
         self.refaults = Refaults::default();
-        self.gauge_interval_ns = GAUGE_NS_NEAR;
+        self.gauge_interval_ns = RUN_NS_NEAR;
         self.blocks_returned_before = self.blocks_returned();
     }
 }
@@ -247,7 +249,7 @@ impl Handles {
         let opened = manager.own_store(ancestors, Some(&mut joined)).and_then(|()| {
             let uffd = manager::open_uffd(joined.device.as_ref())?;
             joined.link.lend(&uffd)?;
-            let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
+            let waiter = Waiter::new(&uffd, RUN_NS_NEAR)?;
             if let Some(signal) = manager.zswap.signal() {
                 waiter.also_wake_by(signal)?;
             }

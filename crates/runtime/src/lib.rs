@@ -29,6 +29,7 @@ pub mod clock;
 pub mod control;
 mod discover;
 mod fault;
+mod gauging;
 pub mod heir;
 mod kept;
 pub mod limbo;

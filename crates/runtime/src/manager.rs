@@ -35,6 +35,7 @@ use crate::budget::{Budget, Past};
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
 use crate::fault::TOUCHES;
+use crate::gauging::{RUN_NS_NEAR, Running};
 use crate::ledger::{Ledger, Terms};
 use crate::limbo::{self, Limbo};
 use crate::link::{Joined, Link};
@@ -46,7 +47,6 @@ use crate::queue::RunQueue;
 use crate::record::Recording;
 use crate::refusals::Refusals;
 use crate::regions::Regions;
-use crate::service::GAUGE_NS_NEAR;
 use crate::shares::Waited;
 use crate::tally::{Counter, Tally};
 use crate::tune::Tuning;
@@ -115,6 +115,7 @@ pub struct Manager {
     /// Ranges just mapped whose threads wait: number, start, length.
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
     pub(crate) rest: Rest,
+    pub(crate) running: Running,
     pub(crate) proactive: Proactive,
     pub(crate) time: Clock,
     pub(crate) stall_ticks: u64,
@@ -217,11 +218,12 @@ impl Manager {
             clock_at_look: 0,
             stuck: Stuck::default(),
             gauges_at: 0,
-            gauge_interval_ns: GAUGE_NS_NEAR,
+            gauge_interval_ns: RUN_NS_NEAR,
             waiter,
             immovable_at: 0,
             hints: Vec::new(),
             rest: Rest::default(),
+            running: Running::begin(time.now_ns(), cpu::others_ran_ns()),
             proactive: Proactive::new(time.started_ns()),
             messages: [const { Message::EMPTY }; 16],
             pagemap,
@@ -417,7 +419,7 @@ impl Tools {
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         let disk = spill.and_then(|file| open_disk(link, terms, file));
         let mut zswap = open_zswap(tuning, frames, disk)?;
-        let waiter = Waiter::new(&uffd, GAUGE_NS_NEAR)?;
+        let waiter = Waiter::new(&uffd, RUN_NS_NEAR)?;
         if let Some(signal) = zswap.signal() {
             waiter.also_wake_by(signal)?;
         }

@@ -49,9 +49,6 @@ const SLEEP_NS_MAX: u64 = 10_000_000;
 /// next look comes when it has run for this long, which is a few MiB of first touches.
 const LOOKS_AT_REST: u32 = 8;
 const RUN_NS: u64 = 1_000_000;
-/// Between two readings of the gauges when use is near the limit, and when it is not.
-pub(crate) const GAUGE_NS_NEAR: u64 = 1_000_000;
-const GAUGE_NS_FAR: u64 = 5_000_000;
 /// "Near": this much below the hard limit.
 const NEAR: PageCount = Bytes::mib(16).pages_down();
 /// Shared memory below this is not worth a word.
@@ -346,7 +343,9 @@ impl Manager {
         if now < self.gauges_at {
             return;
         }
-        self.look_whether_it_rests(now);
+        let ran = cpu::others_ran_ns();
+        self.running.note(now, ran);
+        self.rest.note(now, self.clock, ran);
         self.placement.let_rest(now);
         if self.budget.is_worth_taking() {
             let moved = self.zswap.compact(COMPACTED).moved;
@@ -377,7 +376,7 @@ impl Manager {
 
     fn set_gauge_interval(&mut self) {
         let near = self.budget.used() + NEAR > self.budget.hard();
-        let interval = if near { GAUGE_NS_NEAR } else { GAUGE_NS_FAR };
+        let interval = self.running.interval_ns(near);
         if interval != self.gauge_interval_ns && self.waiter.set_interval(interval).is_ok() {
             self.gauge_interval_ns = interval;
         }

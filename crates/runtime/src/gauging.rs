@@ -1,0 +1,87 @@
+//! Gauging: how often a process looks at what it holds.
+//!
+//! By how much memory can grow until the next look goes by how long the program runs until then.
+//! One that shares its processors with many others runs for a part of the time only, so it is
+//! looked at less often: of sixteen compilers on two processors, each looked at a thousand times a
+//! second, all looks took a tenth of the time, and what they drove out of the caches as much again.
+
+/// How long a program runs between two looks when use is near the limit, and when it is not.
+pub(crate) const RUN_NS_NEAR: u64 = 1_000_000;
+const RUN_NS_FAR: u64 = 5_000_000;
+/// The longest interval.
+const INTERVAL_NS_MAX: u64 = 8_000_000;
+/// The mean of what is run follows over this time: some slices of a busy processor.
+const MEAN_NS: u64 = 32_000_000;
+/// Parts of one processor.
+const WHOLE: u64 = 1 << 10;
+
+/// How much a program runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    mean: u64,
+    noted_at_ns: u64,
+    ran_ns: u64,
+}
+
+impl Running {
+    /// All the time, until it is known better.
+    pub(crate) fn begin(now_ns: u64, ran_ns: u64) -> Self {
+        Self { mean: WHOLE, noted_at_ns: now_ns, ran_ns }
+    }
+
+    /// It is `now_ns`, and the program's threads have run for `ran_ns` in all.
+    pub(crate) fn note(&mut self, now_ns: u64, ran_ns: u64) {
+        let passed = now_ns.saturating_sub(self.noted_at_ns).max(1);
+        let share = ran_ns.saturating_sub(self.ran_ns) * WHOLE / passed;
+        let part = passed.min(MEAN_NS);
+        self.mean = (self.mean * (MEAN_NS - part) + share * part) / MEAN_NS;
+        (self.noted_at_ns, self.ran_ns) = (now_ns, ran_ns);
+    }
+
+    /// Until the next look, one of a few.
+    pub(crate) fn interval_ns(&self, is_near: bool) -> u64 {
+        let run_ns = if is_near { RUN_NS_NEAR } else { RUN_NS_FAR };
+        let mut interval = run_ns;
+        while interval * 2 <= INTERVAL_NS_MAX && 2 * interval * self.mean <= run_ns * WHOLE {
+            interval *= 2;
+        }
+        interval
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a budget that is passed between two looks, or processors that do nothing but look.
+
+    use super::*;
+
+    /// After 200 ms, in each of which it ran for so many millionths of the time.
+    fn running(share: u64) -> Running {
+        let mut running = Running::begin(0, 0);
+        (1..=200).for_each(|ms| running.note(ms * 1_000_000, ms * share));
+        running
+    }
+
+    #[test]
+    fn a_program_is_looked_at_when_it_has_run_for_as_long() {
+        let near = [2_000_000, 1_000_000, 490_000, 240_000, 120_000, 0]
+            .map(|share| running(share).interval_ns(true) / 1_000_000);
+        assert_eq!(near, [1, 1, 2, 4, 8, 8]);
+        assert_eq!([1_000_000, 0].map(|share| running(share).interval_ns(false)), [RUN_NS_FAR; 2]);
+        // Nothing is known.
+        assert_eq!(Running::begin(7, 8).interval_ns(true), RUN_NS_NEAR);
+    }
+
+    #[test]
+    fn slices_of_a_busy_processor_are_taken_together() {
+        // Three milliseconds in twelve.
+        let (mut running, mut ran) = (Running::begin(0, 0), 0);
+        let mut seen = std::vec::Vec::new();
+        for ms in 1..=1_200_u64 {
+            ran += if ms % 12 < 3 { 1_000_000 } else { 0 };
+            running.note(ms * 1_000_000, ran);
+            seen.push(running.interval_ns(true));
+        }
+        assert!(seen[100..].iter().all(|interval| (2_000_000..=4_000_000).contains(interval)));
+    }
+}
