@@ -5,6 +5,8 @@
 //! looked at less often: of sixteen compilers on two processors, each looked at a thousand times a
 //! second, all looks took a tenth of the time, and what they drove out of the caches as much again.
 
+use crate::mean::{Mean, Millionths};
+
 /// How long a program runs between two looks when use is near the limit, and when it is not.
 pub(crate) const RUN_NS_NEAR: u64 = 1_000_000;
 const RUN_NS_FAR: u64 = 5_000_000;
@@ -12,37 +14,33 @@ const RUN_NS_FAR: u64 = 5_000_000;
 const INTERVAL_NS_MAX: u64 = 8_000_000;
 /// The mean of what is run follows over this time: some slices of a busy processor.
 const MEAN_NS: u64 = 32_000_000;
-/// Parts of one processor.
-const WHOLE: u64 = 1 << 10;
 
 /// How much a program runs.
 #[derive(Debug)]
 pub(crate) struct Running {
-    mean: u64,
-    noted_at_ns: u64,
+    mean: Mean<MEAN_NS>,
     ran_ns: u64,
 }
 
 impl Running {
     /// All the time, until it is known better.
     pub(crate) fn begin(now_ns: u64, ran_ns: u64) -> Self {
-        Self { mean: WHOLE, noted_at_ns: now_ns, ran_ns }
+        Self { mean: Mean::begin(now_ns, Millionths::ALL), ran_ns }
     }
 
     /// It is `now_ns`, and the program's threads have run for `ran_ns` in all.
     pub(crate) fn note(&mut self, now_ns: u64, ran_ns: u64) {
-        let passed = now_ns.saturating_sub(self.noted_at_ns).max(1);
-        let share = ran_ns.saturating_sub(self.ran_ns) * WHOLE / passed;
-        let part = passed.min(MEAN_NS);
-        self.mean = (self.mean * (MEAN_NS - part) + share * part) / MEAN_NS;
-        (self.noted_at_ns, self.ran_ns) = (now_ns, ran_ns);
+        let before = core::mem::replace(&mut self.ran_ns, ran_ns);
+        self.mean.note(now_ns, ran_ns.saturating_sub(before));
     }
 
     /// Until the next look, one of a few.
     pub(crate) fn interval_ns(&self, is_near: bool) -> u64 {
         let run_ns = if is_near { RUN_NS_NEAR } else { RUN_NS_FAR };
+        let share = self.mean.share().0;
         let mut interval = run_ns;
-        while interval * 2 <= INTERVAL_NS_MAX && 2 * interval * self.mean <= run_ns * WHOLE {
+        while interval * 2 <= INTERVAL_NS_MAX && 2 * interval * share <= run_ns * Millionths::ALL.0
+        {
             interval *= 2;
         }
         interval

@@ -20,7 +20,8 @@ use coldpress_sys::shared::{self, Shared};
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysResult};
 
 use crate::knobs::{KNOBS, Knob, Knobs};
-use crate::shares::{Gain, Holding, Millionths};
+use crate::mean::Millionths;
+use crate::shares::{Gain, Holding};
 use crate::tally::Tally;
 
 /// Processes of a run that can be managed at the same time; more stay unmanaged.

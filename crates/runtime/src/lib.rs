@@ -35,6 +35,7 @@ mod kept;
 pub mod limbo;
 pub mod link;
 pub mod manager;
+pub mod mean;
 pub mod pages;
 pub mod placement;
 mod pools;

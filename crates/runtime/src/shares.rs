@@ -14,16 +14,14 @@
 
 use coldpress_sys::PageCount;
 
+use crate::mean::{Mean, Millionths};
+
 /// The mean of what would be gained follows over this time.
 const MEAN_NS: u64 = 100_000_000;
 /// Others that would gain less than this need no more memory.
 const GAIN_MIN: Millionths = Millionths(5_000);
 /// Who yields gains by a page less than this part of what others do.
 const PART: u128 = 2;
-
-/// A part of the time, in millionths. Of several threads or processes, the sum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Millionths(pub u64);
 
 /// What more memory would save of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,8 +75,7 @@ impl core::ops::Add for Holding {
 /// Measures what a little more memory would gain a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
-    mean: Millionths,
-    noted_at_ns: u64,
+    mean: Mean<MEAN_NS>,
     noted: Waited,
 }
 
@@ -86,17 +83,11 @@ impl Meter {
     /// Notes what was waited for until `now_ns`. With as much memory more as limbo has, so much of
     /// the time lately would not have been waited.
     pub(crate) fn note(&mut self, now_ns: u64, waited: Waited) -> Millionths {
-        let passed = now_ns.saturating_sub(self.noted_at_ns).max(1);
         let before = core::mem::replace(&mut self.noted, waited);
         let faults = waited.faults.saturating_sub(before.faults).max(1);
         let in_limbo = waited.in_limbo.saturating_sub(before.in_limbo);
         let ns = waited.ns.saturating_sub(before.ns);
-        let share = ns.saturating_mul(1_000_000) / passed * in_limbo.min(faults) / faults;
-        // What a long time brings counts as what each part of it brought.
-        let part = passed.min(MEAN_NS);
-        self.mean.0 = (self.mean.0 * (MEAN_NS - part) + share * part) / MEAN_NS;
-        self.noted_at_ns = now_ns;
-        self.mean
+        self.mean.note(now_ns, ns.saturating_mul(in_limbo.min(faults)) / faults)
     }
 }
 
@@ -128,38 +119,22 @@ mod tests {
         assert!(!Gain::default().shall_yield_to(busy));
     }
 
-    /// Notes so many milliseconds, in each of which `waited` comes.
-    fn note(meter: &mut Meter, milliseconds: u64, each: Waited) -> u64 {
-        let (mut now, mut waited) = (meter.noted_at_ns, meter.noted);
-        for _ in 0..milliseconds {
-            now += 1_000_000;
-            waited.faults += each.faults;
-            waited.in_limbo += each.in_limbo;
-            waited.ns += each.ns;
-            meter.note(now, waited);
-        }
-        meter.mean.0
-    }
-
     #[test]
     fn what_limbo_would_have_spared_is_gained() {
-        let each = Waited { faults: 40, in_limbo: 10, ns: 400_000 };
-        let mut meter = Meter::default();
-        let found = note(&mut meter, 2_000, each);
+        let (mut meter, mut waited) = (Meter::default(), Waited::default());
+        let mut note = |from_ms: u64, to_ms: u64, in_limbo: u64| {
+            let mut found = Millionths(0);
+            for ms in from_ms + 1..=to_ms {
+                waited.faults += 40;
+                waited.in_limbo += in_limbo;
+                waited.ns += 400_000;
+                found = meter.note(ms * 1_000_000, waited);
+            }
+            found.0
+        };
+        let found = note(0, 2_000, 10);
         assert!((95_000..=100_000).contains(&found), "{found}");
-        assert!(note(&mut meter, 1_000, Waited { in_limbo: 0, ..each }) < 1_000);
-    }
-
-    #[test]
-    fn the_mean_follows_in_a_tenth_of_a_second() {
-        let each = Waited { faults: 10, in_limbo: 10, ns: 500_000 };
-        let mut meter = Meter::default();
-        let halfway = note(&mut meter, 69, each);
-        assert!((240_000..260_000).contains(&halfway), "{halfway}");
-        assert!(note(&mut meter, 1_000, each) > 490_000);
-        // One look after a second of nothing tells as much as a thousand.
-        let later = meter.noted_at_ns + 1_000_000_000;
-        assert_eq!(meter.note(later, meter.noted), Millionths(0));
+        assert!(note(2_000, 3_000, 0) < 1_000);
     }
 
     proptest! {

@@ -1,0 +1,65 @@
+//! A share of the time, as a mean that follows.
+
+/// A part of the time, in millionths. Of several threads or processes, the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Millionths(pub u64);
+
+impl Millionths {
+    /// All the time of one thread.
+    pub const ALL: Self = Self(1_000_000);
+}
+
+/// A mean of a share of the time, which follows over `OVER_NS`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mean<const OVER_NS: u64> {
+    share: Millionths,
+    noted_at_ns: u64,
+}
+
+impl<const OVER_NS: u64> Mean<OVER_NS> {
+    /// It was `share` until `now_ns`.
+    pub(crate) fn begin(now_ns: u64, share: Millionths) -> Self {
+        Self { share, noted_at_ns: now_ns }
+    }
+
+    /// Since it was last noted until `now_ns`, so many nanoseconds were what is measured. What a
+    /// long time brings counts as what each part of it brought.
+    pub(crate) fn note(&mut self, now_ns: u64, measured_ns: u64) -> Millionths {
+        let passed = now_ns.saturating_sub(self.noted_at_ns).max(1);
+        let share = measured_ns.saturating_mul(Millionths::ALL.0) / passed;
+        let part = passed.min(OVER_NS);
+        self.share.0 = (self.share.0 * (OVER_NS - part) + share * part) / OVER_NS;
+        self.noted_at_ns = now_ns;
+        self.share
+    }
+
+    /// The mean.
+    pub(crate) fn share(&self) -> Millionths {
+        self.share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a mean that sees only what was last, or never what is new.
+
+    use super::*;
+
+    #[test]
+    fn it_follows_in_its_time() {
+        let mut mean = Mean::<100_000_000>::begin(0, Millionths(0));
+        let mut note = |from_ms: u64, to_ms: u64, each_ns: u64| {
+            (from_ms + 1..=to_ms).for_each(|ms| {
+                mean.note(ms * 1_000_000, each_ns);
+            });
+            mean.share().0
+        };
+        let halfway = note(0, 69, 500_000);
+        assert!((240_000..260_000).contains(&halfway), "{halfway}");
+        assert!(note(69, 1_000, 500_000) > 490_000);
+        assert!(note(1_000, 1_500, 0) < 5_000);
+        // One look after a second of nothing tells as much as a thousand.
+        assert_eq!(mean.note(9_000_000_000, 0), Millionths(0));
+        assert_eq!(mean.note(9_000_000_000, 7).0, 0, "no time has passed");
+    }
+}
