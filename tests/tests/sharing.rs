@@ -6,6 +6,7 @@
 //! Two programs hold memory in one run and go over it again and again. Half of the budget would
 //! hold the pool of either, so neither writes anything back by a limit of the whole budget.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use coldpress_sys::Bytes;
@@ -69,6 +70,26 @@ fn memory_goes_to_who_has_a_use_for_it() {
         text.strip_prefix("held after ").and_then(|rounds| rounds.trim().parse().ok());
     assert!(rounds.is_some_and(|rounds| rounds <= 40), "{text}{}", run.stderr);
     run.assert_within_budget();
+}
+
+/// Of 24 programs on two processors that touch 1.2 million pages in all, most of which are away,
+/// some get on faster while others wait. When all get on at once, that mostly takes 1.4 to 2
+/// million faults.
+#[test]
+fn many_that_thrash_take_turns() {
+    let (Some(python), Some(taskset)) = (require("python3"), require("taskset")) else { return };
+    let words: [OsString; 3] = [taskset.into(), "-c".into(), "0,1".into()];
+    let job = Job::new("crowd", python).arg(fixture("crowd.py")).args(["24", "16", "12"]);
+    let job = job.before(words);
+    let plain = job.plain();
+    let run = job.managed(Bytes::mib(256));
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_within_budget();
+    let faults = run.stats().count("faults");
+    assert!(faults < 1_000_000, "{faults} faults");
+    assert!(run.stats().count("turn_waits") > 0, "{}", run.stderr);
+    assert_eq!(run.complaints(&["take turns"]).len(), 1, "{}", run.stderr);
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl Manager {
     /// Moves some pages out of a former pool, or else makes a page denser, if the program leaves
     /// time for it. Whether there is more to do at once, perhaps.
     pub(crate) fn age_step(&mut self) -> bool {
-        let somebody_waits = !self.pending.is_empty() || !self.reading.is_empty();
+        let somebody_waits = self.somebody_waits();
         let begun = self.time.now_ns();
         if somebody_waits
             || self.control.is_held()

@@ -197,6 +197,11 @@ impl Budget {
         self.used + self.others
     }
 
+    /// Whether about all of the budget is in use: what reclaim ahead leaves free is no room.
+    pub fn is_full(&self) -> bool {
+        self.used + PageCount(4 * band(self.total).0) > self.soft()
+    }
+
     /// Whether it is time to manage this process's memory.
     pub fn manage_now(&self) -> bool {
         self.used_by_all() >= self.manage_at()

@@ -19,7 +19,13 @@ impl Manager {
         match event {
             Event::Fault { address, thread } => {
                 let page = PageNumber::of(address);
-                self.pending.push_back(Fault { page, thread, read_at_ticks: now_ticks });
+                self.pending.push_back(Fault {
+                    page,
+                    thread,
+                    read_at_ticks: now_ticks,
+                    waited_ticks: 0,
+                    is_coming: false,
+                });
             }
             Event::Remove { start, end } => {
                 if !self.control.is_bell(start) {

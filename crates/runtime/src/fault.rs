@@ -44,6 +44,7 @@ pub(crate) enum Outcome {
 impl Manager {
     /// Serves all faults that were read.
     pub(crate) fn serve_pending(&mut self) {
+        self.wait_for_turn();
         while let Some(fault) = self.pending.pop_front() {
             // Before the wake-up: a thread that is woken while this one goes on working is moved to
             // an idle processor, and every fault from there costs a wake-up across
@@ -53,6 +54,11 @@ impl Manager {
             self.make_room(PageCount(window.count));
             self.serve_fault(fault, window);
         }
+    }
+
+    /// Whether threads wait for pages that they have asked for.
+    pub(crate) fn somebody_waits(&self) -> bool {
+        !self.pending.is_empty() || !self.reading.is_empty() || self.turns.is_waiting()
     }
 
     /// Takes in what the disk has finished; faults that may have waited for it are served again.
@@ -76,16 +82,17 @@ impl Manager {
         }
         let was_away = self.pages.state(fault.page) != PageState::None;
         if !self.try_bring_in(fault.page, window) {
-            self.reading.push(fault);
+            self.reading.push(Fault { is_coming: true, ..fault });
             return;
         }
         self.clock = self.clock.wrapping_add(1);
         self.count(Counter::Faults, 1);
-        let stall = cpu::ticks().wrapping_sub(fault.read_at_ticks);
-        self.stall_ticks += stall;
+        let served = cpu::ticks().wrapping_sub(fault.read_at_ticks);
+        let stall = served + fault.waited_ticks;
+        self.turns.served_ticks += served;
         if was_away {
             self.refaults.faults += 1;
-            self.refaults.ticks += stall;
+            self.refaults.ticks += served;
         }
         self.tally().note_latency(Group::FaultNs, self.time.span_ns(stall));
         self.placement.follow(fault.thread, self.time.now_ns());

@@ -49,6 +49,7 @@ use crate::regions::Regions;
 use crate::service::Start;
 use crate::tally::Counter;
 use crate::thaw::Thaw;
+use crate::turns::Turns;
 use crate::wire::Loudness;
 
 impl Manager {
@@ -207,13 +208,14 @@ impl Manager {
         self.placement = Placement::new(main_thread, area, &start.control.stay);
         // Of threads that are not here. What was read for them is taken like what is read ahead.
         self.pending.clear();
+        self.turns = Turns::default();
         self.away.expect(mem::take(&mut self.reading).into_iter().map(|fault| fault.page));
         self.hints.clear();
         self.stuck = Stuck::default();
         self.rest = Rest::default();
         self.running = Running::begin(self.time.now_ns(), 0);
         self.proactive.begin_as_heir();
-        (self.gauges_at, self.immovable_at, self.stall_ticks) = (0, 0, 0);
+        (self.gauges_at, self.immovable_at) = (0, 0);
         self.refaults = Refaults::default();
         self.gauge_interval_ns = RUN_NS_NEAR;
         self.blocks_returned_before = self.blocks_returned();

@@ -110,6 +110,9 @@ knobs! {
     /// Whether memory that is not touched for long is taken whatever the budget says, while the
     /// program's threads wait for such memory no more than this share of the time
     Idle "idle" Domain::Share(1..=5_000), 0;
+    /// Whether processes that touch far more memory than there is take turns, in which others wait
+    /// for up to two seconds
+    Turns "turns" Domain::Switch, 1;
     /// Whether pages may be written back to disk
     Writeback "writeback" Domain::Switch, 1;
     /// The most bytes each process writes back in a period
@@ -342,6 +345,7 @@ mod tests {
         assert_eq!(turned(Knob::WritebackLimit, 1 << 20), limit);
         assert_eq!(turned(Knob::WritebackPeriod, 60), normal);
         assert_eq!(turned(Knob::Thawed, 1), normal);
+        assert_eq!(turned(Knob::Turns, 0), normal);
         assert_eq!(turned(Knob::Idle, IDLE_SHARE), normal);
         assert_eq!(turned(Knob::Pool, encode_pool(PoolKind::Segment)), normal);
     }

@@ -23,6 +23,7 @@ use crate::knobs::{KNOBS, Knob, Knobs};
 use crate::mean::Millionths;
 use crate::shares::{Gain, Holding};
 use crate::tally::Tally;
+use crate::turns::{Table, Turn};
 
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
@@ -47,6 +48,8 @@ pub struct Ledger {
     told: AtomicU32,
     /// Seats that were ever taken, from the first one on.
     seats_taken: AtomicU32,
+    processors: AtomicU32,
+    pub(crate) turns: Table,
     /// The seats; the first [`SEATS`] processes take them.
     pub seats: [Seat; SEATS],
     /// What the processes count, each in the place of its seat.
@@ -63,6 +66,8 @@ pub enum Told {
     Immovable = 2,
     /// Stored pages are made denser.
     Ageing = 4,
+    /// Processes take turns.
+    Turns = 8,
 }
 
 /// What the launcher decides and every process obeys.
@@ -74,6 +79,8 @@ pub struct Terms {
     pub spill_max: Bytes,
     /// Whether to tell what costs time.
     pub verbose: bool,
+    /// Processors that its processes may use.
+    pub processors: u32,
 }
 
 /// One process's numbers.
@@ -87,6 +94,7 @@ pub struct Seat {
     /// What more memory would gain: pages of it, and millionths of the time.
     gain_pages: AtomicU64,
     gain_time: AtomicU64,
+    pub(crate) turn: Turn,
 }
 
 impl Ledger {
@@ -104,6 +112,7 @@ impl Ledger {
     /// Writes the terms into a fresh ledger.
     fn set_terms(&self, terms: Terms) {
         self.verbose.store(u32::from(terms.verbose), Ordering::Relaxed);
+        self.processors.store(terms.processors, Ordering::Relaxed);
         self.set_budget(terms.budget);
         self.spill_bytes_max.store(terms.spill_max.0 as u64, Ordering::Relaxed);
         // Release pairs with the Acquire in `terms`.
@@ -120,6 +129,7 @@ impl Ledger {
             budget: self.budget(),
             spill_max: Bytes(self.spill_bytes_max.load(Ordering::Relaxed) as usize),
             verbose: self.verbose.load(Ordering::Relaxed) != 0,
+            processors: self.processors(),
         })
     }
 
@@ -133,6 +143,12 @@ impl Ledger {
     pub fn budget(&self) -> PageCount {
         // Relaxed: as above.
         PageCount(self.budget_pages.load(Ordering::Relaxed) as usize)
+    }
+
+    /// Processors that the tree may use.
+    pub fn processors(&self) -> u32 {
+        // Relaxed: it is written before anybody joins.
+        self.processors.load(Ordering::Relaxed)
     }
 
     /// Writes the knobs. For the launcher.
@@ -165,7 +181,7 @@ impl Ledger {
     }
 
     /// The seats that were ever taken.
-    fn seats_taken(&self) -> &[Seat] {
+    pub(crate) fn seats_taken(&self) -> &[Seat] {
         // Relaxed: as above.
         let end = self.seats_taken.load(Ordering::Relaxed) as usize;
         &self.seats[..end.min(SEATS)]
@@ -241,6 +257,7 @@ impl Seat {
         self.managing.store(0, Ordering::Relaxed);
         self.thawed.store(0, Ordering::Relaxed);
         self.publish(Holding::default());
+        self.turn.clear();
         // Release pairs with the Acquire in `process`.
         self.process.store(process, Ordering::Release);
     }
@@ -285,8 +302,12 @@ impl Seat {
 mod tests {
     use super::*;
 
-    const TERMS: Terms =
-        Terms { budget: PageCount(40_000), spill_max: Bytes::mib(77), verbose: true };
+    const TERMS: Terms = Terms {
+        budget: PageCount(40_000),
+        spill_max: Bytes::mib(77),
+        verbose: true,
+        processors: 3,
+    };
 
     #[test]
     fn terms_and_knobs_come_back_as_they_were_set() {

@@ -52,6 +52,7 @@ mod sharing;
 pub mod stay;
 mod thaw;
 mod tune;
+mod turns;
 pub mod walks;
 
 #[cfg(feature = "preload")]

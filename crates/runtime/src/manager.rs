@@ -50,6 +50,7 @@ use crate::regions::Regions;
 use crate::shares::Waited;
 use crate::tally::{Counter, Tally};
 use crate::tune::Tuning;
+use crate::turns::Turns;
 use crate::walks::Walks;
 
 /// The zswap area of the program's own pages.
@@ -67,13 +68,17 @@ pub(crate) struct Fault {
     pub(crate) page: PageNumber,
     pub(crate) thread: u32,
     pub(crate) read_at_ticks: u64,
+    /// For how long it waited before, for the process's turn.
+    pub(crate) waited_ticks: u64,
+    /// Its page is being read back from disk.
+    pub(crate) is_coming: bool,
 }
 
 /// Faults on pages that were away, since this process began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refaults {
     pub(crate) faults: u64,
-    /// How long threads have waited in them.
+    /// How long threads have waited in them, but for their turn.
     pub(crate) ticks: u64,
 }
 
@@ -118,8 +123,8 @@ pub struct Manager {
     pub(crate) running: Running,
     pub(crate) proactive: Proactive,
     pub(crate) time: Clock,
-    pub(crate) stall_ticks: u64,
     pub(crate) refaults: Refaults,
+    pub(crate) turns: Turns,
     /// Pages that came in from zswap and whose entries are still to be dropped: nobody waits for
     /// that, but it must be done before anything is stored.
     pub(crate) served: Vec<PageNumber>,
@@ -233,8 +238,8 @@ impl Manager {
             files,
             blocks_returned_before: 0,
             time,
-            stall_ticks: 0,
             refaults: Refaults::default(),
+            turns: Turns::default(),
             arrivals: 0,
             served: Vec::new(),
             refusals: Refusals::default(),
@@ -365,7 +370,9 @@ impl Manager {
         tally.set(Counter::HugeBlocksAvailable, huge_blocks as u64);
         let returned = self.blocks_returned() - self.blocks_returned_before;
         tally.set(Counter::BlocksReturned, returned);
-        tally.set(Counter::StallNs, self.time.span_ns(self.stall_ticks));
+        let stalled = self.turns.served_ticks + self.turns.waited_ticks;
+        tally.set(Counter::StallNs, self.time.span_ns(stalled));
+        tally.set(Counter::TurnWaitNs, self.time.span_ns(self.turns.waited_ticks));
     }
 
     /// Blocks given back to the system, by ancestors too.

@@ -194,7 +194,7 @@ impl Manager {
     /// Does some of what is to be done about idle memory, if the program leaves time for it.
     /// Whether there is more to do at once, perhaps.
     pub(crate) fn proactive_step(&mut self) -> bool {
-        let somebody_waits = !self.pending.is_empty() || !self.reading.is_empty();
+        let somebody_waits = self.somebody_waits();
         let is_off = self.tuning.knobs.idle_share().is_none();
         let is_wanted_otherwise = self.budget.used() > self.budget.soft() || self.zswap.is_behind();
         if somebody_waits || is_off || is_wanted_otherwise || !self.may_reclaim() {

@@ -357,6 +357,7 @@ impl Manager {
         self.tune(nobody_waits);
         self.read_gauges();
         self.look_at_pressure(now);
+        self.look_at_turns();
         if self.budget.take_undiscovered() {
             self.discover();
         }

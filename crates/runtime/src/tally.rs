@@ -57,6 +57,10 @@ counters! {
     PagesWrittenBack "written_back_pages",
     /// Nanoseconds from reading a fault to its page being placed.
     StallNs "stall_ns",
+    /// Faults that waited for the turn of their process.
+    TurnWaits "turn_waits",
+    /// Nanoseconds of all stalls that were such waits.
+    TurnWaitNs "turn_wait_ns",
     /// Nanoseconds for which idle memory was looked for, while the budget asked for nothing.
     IdleNs "idle_ns",
     /// Nanoseconds of them that threads waited for pages that had been taken, their wake-up

@@ -1,5 +1,6 @@
 //! What a run is asked to do, complete and checked: options, environment and defaults in one place.
 
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use coldpress_runtime::knobs::{Knob, Knobs, encode_codec, encode_pool};
@@ -64,8 +65,15 @@ impl RunConfig {
                 self.disk_size.unwrap_or_else(|| disk::most_of_free_space(directory))
             }),
             verbose: self.verbose,
+            processors: processors(),
         }
     }
+}
+
+/// Processors that the launcher may use, and with it the program.
+fn processors() -> u32 {
+    let count = std::thread::available_parallelism().map_or(1, NonZero::get);
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// The knobs as the options want them; `--set` wins over the options of single knobs.

@@ -223,7 +223,8 @@ mod tests {
     use coldpress_sys::shared::Shared;
 
     fn run(stored: u64) -> (Shared<Ledger>, Totals) {
-        let terms = Terms { budget: PageCount(10_000), spill_max: Bytes(0), verbose: false };
+        let terms =
+            Terms { budget: PageCount(10_000), spill_max: Bytes(0), verbose: false, processors: 2 };
         let (_fd, ledger) = Ledger::create(terms, &Knobs::default()).unwrap();
         let mut totals = Totals::default();
         for seat in 0..2 {

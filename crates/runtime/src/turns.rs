@@ -1,0 +1,431 @@
+//! Turns: processes that together need far more memory than there is play one after the other.
+//!
+//! When far less fits than all of them touch, each loses its pages to the others before it has
+//! used them, and all time goes into bringing pages back: they thrash. Fewer at a time get more
+//! done. This is load control (Denning, Thrashing: its causes and prevention, 1968) by what serving
+//! faults takes, and turns by time, as the swap token of Linux 2.6 had them (Jiang and Zhang,
+//! Token-ordered LRU, 2005).
+//!
+//! - Who *plays* has its faults served. Who *waits* has not, so its threads sleep in them, and its
+//!   memory goes to those that play (`shares`), as a little more of it would gain it nothing.
+//! - All may play, until serving faults takes too much of the processors and more play than twice
+//!   as many as there are processors. Then an eighth fewer may in each period, down to that many,
+//!   and one more in each in which it takes little, until nobody waits.
+//! - A turn ends when it was long enough and somebody waits, or when too many play, for the last
+//!   that came. Who has waited longest is next, and comes in after [`WAIT_MS`] whoever plays. Who
+//!   does not ask any longer, as it was stopped, is passed over.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use coldpress_sys::cpu;
+
+use crate::knobs::Knob;
+use crate::ledger::{Ledger, Told};
+use crate::manager::{Fault, Manager};
+use crate::mean::{Mean, Millionths};
+use crate::tally::Counter;
+
+/// The shortest turn while others wait: to bring 60 MiB back takes a tenth of it.
+const TURN_MS: u32 = 4_000;
+/// The longest wait.
+const WAIT_MS: u32 = 2_000;
+/// Who has not faulted for so long needs no turn, or has been stopped.
+const PLAYS_MS: u32 = 50;
+/// Between two changes of how many may play.
+const PERIOD_MS: u32 = 300;
+/// Between two that come in because memory is left.
+const ENTRY_MS: u32 = 100;
+/// Of each processor, what serving faults takes when fewer may play, and when more. Beside it comes
+/// as much again for what is moved out, and for caches that were cold.
+const BUSY_HIGH: Millionths = Millionths(80_000);
+const BUSY_LOW: Millionths = Millionths(30_000);
+/// The mean of that follows over this time.
+const MEAN_NS: u64 = 100_000_000;
+/// As many as may always play, for each processor.
+const LEAST: u32 = 2;
+
+/// A word of the ledger that tells nothing of any other.
+#[derive(Debug)]
+#[repr(transparent)]
+struct Word(AtomicU32);
+
+impl Word {
+    fn get(&self) -> u32 {
+        // Relaxed: it stands for itself, as in all that follows.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, value: u32) {
+        // Relaxed: as above.
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// False if it is not `before` any longer.
+    fn turn(&self, before: u32, after: u32) -> bool {
+        // Relaxed: as above.
+        self.0.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// What a process says in its seat. Times are in milliseconds of the monotonic clock, 0 for none.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Turn {
+    began_ms: Word,
+    /// When it last faulted, or asked for its turn.
+    asked_ms: Word,
+    waits_ms: Word,
+    /// Millionths of the time in which it has faults served.
+    busy: Word,
+}
+
+impl Turn {
+    /// For a process that is new in the seat.
+    pub(crate) fn clear(&self) {
+        for word in [&self.began_ms, &self.asked_ms, &self.waits_ms, &self.busy] {
+            word.set(0);
+        }
+    }
+
+    fn now(&self) -> Own {
+        let time = |word: &Word| Some(word.get()).filter(|ms| *ms != 0);
+        Own { began: time(&self.began_ms), waits: time(&self.waits_ms) }
+    }
+
+    fn become_so(&self, own: Own) {
+        self.began_ms.set(own.began.unwrap_or(0));
+        self.waits_ms.set(own.waits.unwrap_or(0));
+    }
+}
+
+/// What all processes share.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Table {
+    /// How many may play; 0 for all.
+    most: Word,
+    /// When that was last looked at.
+    set_ms: Word,
+    /// When somebody last came in.
+    entered_ms: Word,
+}
+
+/// When a process's turn began, and since when it waits for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Own {
+    began: Option<u32>,
+    waits: Option<u32>,
+}
+
+/// What others do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Others {
+    playing: u32,
+    /// Those of them that came later than this process.
+    later: u32,
+    waiting: u32,
+    /// For how long the first of them has waited.
+    waited_ms: u32,
+}
+
+/// How memory and the table are.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// How many may play; 0 for all.
+    most: u32,
+    /// Whether all memory is in use.
+    is_full: bool,
+    /// Since somebody last came in.
+    since_entry_ms: u32,
+}
+
+impl Own {
+    /// What a process is from now on, that has a fault.
+    fn next(self, now: u32, others: Others, room: Room) -> Self {
+        let for_ms = |since: u32| now.wrapping_sub(since);
+        let plays = Self { began: Some(self.began.unwrap_or(now)), waits: None };
+        if room.most == 0 {
+            return plays;
+        }
+        let is_too_many = others.playing >= room.most;
+        let may_play = if let Some(began) = self.began {
+            let is_over = for_ms(began) >= TURN_MS && others.waiting > 0;
+            !room.is_full || !is_over && (!is_too_many || others.later > 0)
+        } else {
+            let waited = self.waits.map_or(0, for_ms);
+            let is_next = others.waiting == 0 || self.waits.is_some() && waited >= others.waited_ms;
+            let is_left = !room.is_full && room.since_entry_ms >= ENTRY_MS;
+            waited >= WAIT_MS || is_next && (!is_too_many || is_left)
+        };
+        if may_play { plays } else { Self { began: None, waits: Some(self.waits.unwrap_or(now)) } }
+    }
+}
+
+/// How many may play, after `most` could, when so many do and serving them takes `busy` of the
+/// `processors`.
+fn next_most(most: u32, others: Others, busy: Millionths, processors: u32) -> u32 {
+    let of_all = |part: Millionths| Millionths(part.0 * u64::from(processors));
+    let least = LEAST * processors;
+    if busy > of_all(BUSY_HIGH) && others.playing > least {
+        let most = if most == 0 { others.playing } else { most.min(others.playing) };
+        (most - (most / 8).max(1)).max(least)
+    } else if most == 0 || busy >= of_all(BUSY_LOW) {
+        most
+    } else if others.waiting > 0 || others.playing > most {
+        most + 1
+    } else {
+        0
+    }
+}
+
+impl Ledger {
+    /// What all but the process in `seat` do, and what serving everybody takes.
+    fn turns(&self, seat: Option<usize>, now: u32) -> (Others, Millionths) {
+        let own = seat.and_then(|seat| self.seats[seat].turn.now().began);
+        let (mut others, mut busy) = (Others::default(), 0);
+        for (index, other) in self.seats_taken().iter().enumerate() {
+            let turn = &other.turn;
+            let asked = now.wrapping_sub(turn.asked_ms.get()).cast_signed();
+            if !other.is_taken() || asked > PLAYS_MS.cast_signed() {
+                continue;
+            }
+            busy += u64::from(turn.busy.get());
+            match turn.now() {
+                _ if Some(index) == seat => {}
+                Own { waits: Some(since), .. } => {
+                    others.waiting += 1;
+                    others.waited_ms = others.waited_ms.max(now.wrapping_sub(since));
+                }
+                Own { began: Some(began), .. } => {
+                    others.playing += 1;
+                    let is_later = own.is_some_and(|own| began.wrapping_sub(own).cast_signed() > 0);
+                    others.later += u32::from(is_later);
+                }
+                Own { began: None, waits: None } => {}
+            }
+        }
+        (others, Millionths(busy))
+    }
+}
+
+/// What this process knows of turns.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Faults that wait for its turn.
+    faults: Vec<Fault>,
+    /// When it was last looked at what others do.
+    looked_ms: u32,
+    busy: Mean<MEAN_NS>,
+    /// What the mean last saw of `served_ticks`.
+    busy_ns: u64,
+    /// For how long threads have waited while their faults were served, and for a turn.
+    pub(crate) served_ticks: u64,
+    pub(crate) waited_ticks: u64,
+}
+
+impl Turns {
+    /// Whether faults wait.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.faults.is_empty()
+    }
+}
+
+impl Manager {
+    /// When it is this process's turn, has faults served that have waited for it; else those that
+    /// were read wait too.
+    pub(crate) fn wait_for_turn(&mut self) {
+        if self.pending.is_empty() && !self.turns.is_waiting() {
+            return;
+        }
+        if !self.plays() {
+            // What comes from disk has a buffer that others may wait for.
+            let wait = &mut self.turns.faults;
+            self.pending.retain(|fault| {
+                if !fault.is_coming {
+                    wait.push(*fault);
+                }
+                fault.is_coming
+            });
+            return;
+        }
+        self.count(Counter::TurnWaits, self.turns.faults.len());
+        let ticks = cpu::ticks();
+        for mut fault in self.turns.faults.drain(..) {
+            fault.waited_ticks = ticks.wrapping_sub(fault.read_at_ticks);
+            fault.read_at_ticks = ticks;
+            self.turns.waited_ticks += fault.waited_ticks;
+            self.pending.push_back(fault);
+        }
+    }
+
+    /// Whether faults are served.
+    fn plays(&mut self) -> bool {
+        let now = self.turn_ms();
+        let (turn, table) = (&self.ledger.seats[self.seat].turn, &self.ledger.turns);
+        turn.asked_ms.set(now);
+        let before = turn.now();
+        let is_exempt = self.shall_thaw() || self.control.is_held() || self.control.is_forking();
+        let most = if is_exempt { 0 } else { table.most.get() };
+        // What others do is looked at once in a millisecond.
+        if before.began.is_some() && (most == 0 || self.turns.looked_ms == now) {
+            return true;
+        }
+        self.turns.looked_ms = now;
+        let others = self.ledger.turns(Some(self.seat), now).0;
+        let room = Room {
+            most,
+            is_full: self.budget.is_full(),
+            since_entry_ms: now.wrapping_sub(table.entered_ms.get()),
+        };
+        let after = before.next(now, others, room);
+        if before != after {
+            turn.become_so(after);
+            if most != 0 && after.began.is_some() {
+                table.entered_ms.set(now);
+                // More fit than was thought.
+                if !room.is_full && others.playing >= most {
+                    table.most.set(others.playing + 1);
+                }
+            }
+        }
+        after.began.is_some()
+    }
+
+    /// Says what serving faults takes, and sets how many may play when that is due. For a call
+    /// every few milliseconds.
+    pub(crate) fn look_at_turns(&mut self) {
+        let busy_ns = self.time.span_ns(self.turns.served_ticks);
+        let before = core::mem::replace(&mut self.turns.busy_ns, busy_ns);
+        let now_ns = self.time.now_ns();
+        let busy = self.turns.busy.note(now_ns, busy_ns.saturating_sub(before));
+        let busy = u32::try_from(busy.0).unwrap_or(u32::MAX);
+        self.ledger.seats[self.seat].turn.busy.set(busy);
+        self.set_most();
+    }
+
+    /// Sets how many may play, if nobody has lately.
+    fn set_most(&self) {
+        let (now, table) = (self.turn_ms(), &self.ledger.turns);
+        let at = table.set_ms.get();
+        let is_due = now.wrapping_sub(at).cast_signed() >= PERIOD_MS.cast_signed();
+        if !is_due || !table.set_ms.turn(at, now) {
+            return;
+        }
+        let (all, busy) = self.ledger.turns(None, now);
+        let before = table.most.get();
+        let is_on = self.tuning.knobs.get(Knob::Turns) != 0;
+        let processors = self.ledger.processors();
+        let most = if is_on { next_most(before, all, busy, processors) } else { 0 };
+        table.most.set(most);
+        if before == 0 && most != 0 && self.ledger.is_first_to_tell(Told::Turns) {
+            self.link.warn(format_args!(
+                "{} processes touch more memory than the budget of {} MiB has, and take turns; \
+                 raise --memory, or start fewer at a time",
+                all.playing,
+                self.budget.total().bytes().0 >> 20
+            ));
+        }
+    }
+
+    /// The time, in milliseconds, never 0.
+    fn turn_ms(&self) -> u32 {
+        self.now_ms().max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a process whose turn never comes, or many that play when few fit.
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: u32 = 50_000;
+
+    fn plays(for_ms: u32) -> Own {
+        Own { began: Some(NOW - for_ms), waits: None }
+    }
+
+    fn waits(for_ms: u32) -> Own {
+        Own { began: None, waits: Some(NOW - for_ms) }
+    }
+
+    fn room(most: u32) -> Room {
+        Room { most, is_full: true, since_entry_ms: 0 }
+    }
+
+    fn others(playing: u32, later: u32, waiting: u32, waited_ms: u32) -> Others {
+        Others { playing, later, waiting, waited_ms }
+    }
+
+    #[test]
+    fn all_play_while_nobody_thrashes() {
+        let none = Own::default();
+        assert_eq!(none.next(NOW, others(90, 3, 5, 900), room(0)), plays(0));
+        assert_eq!(plays(9_000).next(NOW, others(90, 3, 5, 900), room(0)), plays(9_000));
+        assert_eq!(waits(70).next(NOW, others(90, 3, 5, 900), room(0)), plays(0));
+    }
+
+    #[test]
+    fn a_turn_ends_when_somebody_waits_or_too_many_play() {
+        assert_eq!(plays(TURN_MS).next(NOW, others(3, 2, 1, 9), room(4)), waits(0));
+        assert_eq!(plays(TURN_MS).next(NOW, others(3, 2, 0, 0), room(4)), plays(TURN_MS));
+        assert_eq!(plays(TURN_MS - 1).next(NOW, others(3, 2, 1, 9), room(4)), plays(TURN_MS - 1));
+        // The last that came leaves.
+        assert_eq!(plays(10).next(NOW, others(4, 1, 0, 0), room(4)), plays(10));
+        assert_eq!(plays(10).next(NOW, others(4, 0, 0, 0), room(4)), waits(0));
+        // Not for memory that nobody uses.
+        let left = Room { is_full: false, ..room(4) };
+        assert_eq!(plays(TURN_MS).next(NOW, others(4, 0, 1, 9), left), plays(TURN_MS));
+    }
+
+    #[test]
+    fn who_has_waited_longest_is_next() {
+        let come = |own: Own, others, room| own.next(NOW, others, room).began.is_some();
+        assert!(come(waits(30), others(3, 0, 2, 30), room(4)));
+        assert!(!come(waits(29), others(3, 0, 2, 30), room(4)));
+        assert!(!come(Own::default(), others(3, 0, 1, 0), room(4)));
+        assert!(come(Own::default(), others(3, 0, 0, 0), room(4)));
+        assert!(!come(waits(900), others(4, 0, 2, 30), room(4)));
+        assert!(come(waits(WAIT_MS), others(4, 0, 2, WAIT_MS + 9), room(4)));
+        let left = Room { most: 4, is_full: false, since_entry_ms: ENTRY_MS };
+        assert!(come(waits(900), others(4, 0, 2, 30), left));
+        assert!(!come(waits(20), others(4, 0, 2, 30), left));
+        assert!(!come(waits(900), others(4, 0, 2, 30), Room { since_entry_ms: 99, ..left }));
+    }
+
+    #[test]
+    fn fewer_may_play_while_faults_take_too_much() {
+        let next = |most, playing, waiting, busy| {
+            next_most(most, others(playing, 0, waiting, 0), Millionths(busy), 2)
+        };
+        assert_eq!((next(0, 16, 0, 160_001), next(0, 16, 0, 160_000)), (14, 0));
+        assert_eq!((next(14, 16, 2, 200_000), next(14, 9, 2, 200_000)), (13, 8));
+        assert_eq!(
+            (next(5, 5, 9, 200_000), next(4, 4, 9, 200_000), next(0, 4, 0, 900_000)),
+            (4, 4, 0)
+        );
+        assert_eq!((next(5, 5, 9, 60_000), next(5, 5, 9, 59_999)), (5, 6));
+        assert_eq!((next(5, 6, 0, 0), next(5, 5, 0, 0)), (6, 0));
+    }
+
+    proptest! {
+        /// Whatever others do.
+        #[test]
+        fn nobody_waits_for_ever(
+            asks in prop::collection::vec((0_u32..90, 0_u32..9, 1_u32..90, 0_u32..9_000), 1..200),
+            most in 1_u32..20,
+        ) {
+            let mut own = waits(0);
+            let mut now = NOW;
+            for (playing, later, waiting, waited) in asks {
+                now += 10;
+                own = own.next(now, others(playing, later, waiting, waited), room(most));
+                prop_assert!(own.began.is_some() != own.waits.is_some());
+                prop_assert!(own.waits.is_none_or(|since| now - since < WAIT_MS));
+            }
+        }
+    }
+}
