@@ -4,8 +4,9 @@
 //! memory that cannot be moved, helpers that are killed, descriptors that are closed. What is
 //! refused before a program starts is tested beside the command line.
 
-use std::fs;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live, Run};
@@ -161,4 +162,23 @@ fn a_killed_launcher_does_not_leave_a_hanging_program() {
     let output = live.output();
     let whole = output == plain.stdout;
     assert!(whole || output == b"ready\n", "{:?}", String::from_utf8_lossy(&output));
+}
+
+/// A launcher that is killed cannot remove its directory; the next run of the same user does.
+#[test]
+fn the_next_run_removes_what_a_killed_launcher_left() {
+    let script = "echo \"$LD_PRELOAD\"; kill -KILL $PPID";
+    let job = Job::new("left", "sh").args(["-c", script]);
+    let live = Live::start(&job, Some(Bytes::mib(32)));
+    assert!(live.wait_output_end(HANG), "it does not end");
+    let library = String::from_utf8(live.output()).expect("a plain path");
+    let directory = Path::new(library.trim_end()).parent().expect("the library is in a directory");
+    println!("{}", directory.display());
+    let run = || Job::new("next", "true").managed(Bytes::mib(32));
+    run();
+    assert!(directory.exists(), "it may be of a launcher that is about to listen");
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    File::open(directory).and_then(|file| file.set_modified(hour_ago)).expect("it is still there");
+    run();
+    assert!(!directory.exists(), "it is still there");
 }

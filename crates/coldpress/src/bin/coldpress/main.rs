@@ -14,6 +14,7 @@ mod doctor;
 mod elf;
 mod failure;
 mod knobs;
+mod leftovers;
 mod outer;
 mod preload;
 mod program;

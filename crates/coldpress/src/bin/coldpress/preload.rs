@@ -19,6 +19,7 @@ use rustix::fs::StatVfsMountFlags;
 use tempfile::TempDir;
 
 use crate::failure::{Failure, Result};
+use crate::leftovers;
 
 /// The variable the loader reads (ld.so(8)).
 pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
@@ -38,6 +39,12 @@ const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
 /// How the directory of the run that `launcher` leads begins: by it a run is found from outside.
 pub(crate) fn directory_prefix(launcher: u32) -> String {
     format!("coldpress-{launcher}-")
+}
+
+/// Whether a directory of a run can be called `name`.
+pub(crate) fn is_directory_name(name: &OsStr) -> bool {
+    let parts = name.to_str().and_then(|name| name.strip_prefix("coldpress-")?.split_once('-'));
+    parts.is_some_and(|(launcher, rest)| launcher.parse::<u32>().is_ok() && rest.len() == 6)
 }
 
 /// The laid-out library. Dropping it removes the directory.
@@ -73,6 +80,11 @@ impl Preload {
         fs::set_permissions(&library, fs::Permissions::from_mode(0o555))?;
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         Ok(Self { directory, library })
+    }
+
+    /// Removes what killed launchers of the same user have left beside the directory of this run.
+    pub(crate) fn remove_leftovers(&self) {
+        leftovers::remove(self.directory().parent().expect("it was made in a place"));
     }
 
     /// The directory of this run, for a socket beside the library.
@@ -137,6 +149,7 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         assert_eq!(mode(preload.directory()), 0o711);
         assert_eq!(mode(&preload.library), 0o555);
+        assert!(is_directory_name(preload.directory().file_name().unwrap()));
         assert_eq!(fs::read(&preload.library).unwrap(), LIBRARY);
         drop(preload);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);

@@ -106,6 +106,7 @@ fn supervise_managed(
     command.envs(broker.environment());
     let running = supervisor.start(program, command)?;
     broker.child_started(running.pid());
+    preload.remove_leftovers();
     let exit = running.wait()?;
     if config.waits {
         running.wait_for_rest();
