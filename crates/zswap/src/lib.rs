@@ -182,7 +182,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Frames the pool holds.
     pub fn pool_frames(&self) -> PageCount {
-        self.pool.stats().frames
+        self.pool.frames()
     }
 
     /// All memory held outside the pool's frames: index, entries, slots, buffers, the key, the

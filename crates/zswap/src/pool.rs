@@ -47,5 +47,9 @@ mod contract {
         fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle>;
         /// What the pool holds.
         fn stats(&self) -> PoolStats;
+        /// Frames that hold objects.
+        fn frames(&self) -> PageCount {
+            self.stats().frames
+        }
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use coldpress_sys::Bytes;
+use coldpress_sys::{Bytes, PageCount};
 
 use super::zsmalloc::CHAIN_MAX;
 use super::{
@@ -133,6 +133,11 @@ impl Pool for AnyPool<'_> {
         let (mut stats, inner) = inside!(self, pool => (pool.stats(), size_of_val(pool)));
         stats.metadata += Bytes(size_of::<Self>() - inner);
         stats
+    }
+
+    #[inline]
+    fn frames(&self) -> PageCount {
+        inside!(self, pool => pool.frames())
     }
 
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {

@@ -147,6 +147,11 @@ pub trait Pool: Sync {
     /// What the pool holds now; takes constant time.
     fn stats(&self) -> PoolStats;
 
+    /// Frames that hold objects, as in the figures; for who asks at every object.
+    fn frames(&self) -> PageCount {
+        self.stats().frames
+    }
+
     /// Calls `visit` for each class that has frames, the largest size first. Others may have to
     /// wait meanwhile.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats));

@@ -277,6 +277,7 @@ impl<'f, K: Kind> Pair<'f, K> {
         let names: HashSet<_> = self.held.iter().map(|(handle, _)| handle.name()).collect();
         assert!(names.len() == self.held.len() && !names.contains(&0), "a name was given twice");
         let (stats, expected) = (self.pool.stats(), self.naive.stats());
+        assert_eq!(self.pool.frames(), stats.frames);
         assert_eq!(stats.objects, expected.objects);
         assert_eq!(stats.bytes_stored, expected.bytes_stored);
         let tables = stats.metadata - K::own_bytes(&self.pool);

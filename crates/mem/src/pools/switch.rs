@@ -22,7 +22,7 @@ use core::fmt;
 use core::mem;
 use core::ops::DerefMut;
 
-use coldpress_sys::Bytes;
+use coldpress_sys::{Bytes, PageCount};
 
 use super::{AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, UnknownHandle};
 use crate::frames::Shrunk;
@@ -147,6 +147,11 @@ impl<B: DerefMut<Target: Pool> + Sync> Pool for Switch<B> {
                 metadata: sum.metadata + metadata,
             }
         })
+    }
+
+    #[inline]
+    fn frames(&self) -> PageCount {
+        self.all().fold(PageCount(0), |sum, pool| sum + pool.frames())
     }
 
     /// The classes of the former pool come before those of the one in use.

@@ -310,8 +310,11 @@ impl Pool for Segments<'_> {
     }
 
     fn stats(&self) -> PoolStats {
-        let frames = PageCount(self.layout.lock().frames_held);
-        PoolStats { frames, ..self.handles.stats::<Self>() }
+        PoolStats { frames: self.frames(), ..self.handles.stats::<Self>() }
+    }
+
+    fn frames(&self) -> PageCount {
+        PageCount(self.layout.lock().frames_held)
     }
 
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {

@@ -4,6 +4,8 @@
 //! huge object's between its allocation and its first name. No frame names an owner that has not
 //! got it, but for one that is being taken or moved under the lock of its class.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{PAGE_BYTES, PageCount};
 
@@ -58,36 +60,37 @@ impl Held {
 /// The frames of a pool.
 pub(super) struct HeldFrames<'f> {
     pub(super) allocator: &'f FrameAllocator,
-    state: SpinLock<State<'f>>,
-}
-
-struct State<'f> {
-    count: usize,
+    /// How many there are; changes under the lock of the claim.
+    count: AtomicUsize,
     /// While the pool holds frames and was the first in their allocator to do so.
-    claim: Option<MoveClaim<'f>>,
+    claim: SpinLock<Option<MoveClaim<'f>>>,
 }
 
 impl<'f> HeldFrames<'f> {
     pub(super) const fn new(allocator: &'f FrameAllocator) -> Self {
-        Self { allocator, state: SpinLock::new(State { count: 0, claim: None }) }
+        Self { allocator, count: AtomicUsize::new(0), claim: SpinLock::new(None) }
     }
 
     /// How many there are.
+    #[inline]
     pub(super) fn count(&self) -> PageCount {
-        PageCount(self.state.lock().count)
+        // Relaxed: a figure, by which nothing else is known.
+        PageCount(self.count.load(Ordering::Relaxed))
     }
 
     /// A frame, with its owner if that is known. `None` when there is none.
     pub(super) fn take(&self, owner: Option<Owner>) -> Option<FrameId> {
         let frame = self.allocator.alloc(Mobility::EasyReclaim).ok()?;
-        let mut state = self.state.lock();
-        if state.count == 0 {
-            state.claim = self.allocator.claim_moves();
+        let mut claim = self.claim.lock();
+        let PageCount(count) = self.count();
+        if count == 0 {
+            *claim = self.allocator.claim_moves();
         }
-        state.count += 1;
+        // Relaxed: changed under the lock alone.
+        self.count.store(count + 1, Ordering::Relaxed);
         if let Some(owner) = owner {
             // SAFETY: the frame was just handed to us for this owner.
-            unsafe { self.name_owner(&state, frame, owner) };
+            unsafe { self.name_owner(&claim, frame, owner) };
         }
         Some(frame)
     }
@@ -97,12 +100,14 @@ impl<'f> HeldFrames<'f> {
     /// # Safety
     /// The frame was taken here, and nothing refers to it any more.
     pub(super) unsafe fn put(&self, frame: FrameId) {
-        let mut state = self.state.lock();
+        let mut claim = self.claim.lock();
         // SAFETY: the caller's promise.
         unsafe { self.allocator.free(frame) };
-        state.count -= 1;
-        if state.count == 0 {
-            state.claim = None;
+        let count = self.count().0 - 1;
+        // Relaxed: changed under the lock alone.
+        self.count.store(count, Ordering::Relaxed);
+        if count == 0 {
+            *claim = None;
         }
     }
 
@@ -112,13 +117,13 @@ impl<'f> HeldFrames<'f> {
     /// The frame was taken here, and it is its owner's until it is put back.
     pub(super) unsafe fn set_owner(&self, frame: FrameId, owner: Owner) {
         // SAFETY: the caller's promise.
-        unsafe { self.name_owner(&self.state.lock(), frame, owner) };
+        unsafe { self.name_owner(&self.claim.lock(), frame, owner) };
     }
 
     /// # Safety
     /// As for [`HeldFrames::set_owner`].
-    unsafe fn name_owner(&self, state: &State<'_>, frame: FrameId, owner: Owner) {
-        if state.claim.is_some() {
+    unsafe fn name_owner(&self, claim: &Option<MoveClaim<'_>>, frame: FrameId, owner: Owner) {
+        if claim.is_some() {
             let (owner, index) = owner.encode();
             // SAFETY: the frame is the pool's, and with the claim the pool moves it for its owner.
             unsafe { self.allocator.set_owner(frame, owner, index) };
@@ -127,7 +132,7 @@ impl<'f> HeldFrames<'f> {
 
     /// Leaves the frames where they are from now on.
     pub(super) fn give_up_moves(&mut self) {
-        if let Some(claim) = self.state.get_mut().claim.take() {
+        if let Some(claim) = self.claim.get_mut().take() {
             // SAFETY: only frames of the pool with the claim have an owner, and we have it alone.
             unsafe { claim.disown() };
         }
@@ -140,11 +145,11 @@ impl<'f> HeldFrames<'f> {
         owner: Owner,
         f: impl FnOnce() -> Option<R>,
     ) -> Option<R> {
-        let state = self.state.lock();
+        let claim = self.claim.lock();
         let (owner, index) = owner.encode();
         // With the claim, all frames with an owner are ours; they are given back under the lock.
         let has_owner = self.allocator.descriptor(frame) == Descriptor::Movable { owner, index };
-        (state.claim.is_some() && has_owner).then(f)?
+        (claim.is_some() && has_owner).then(f)?
     }
 
     /// Takes the frame `to` in place of `from`, with its bytes, for the same owner, who must use it
@@ -157,10 +162,10 @@ impl<'f> HeldFrames<'f> {
         let (source, target) = (self.allocator.address(from), self.allocator.address(to));
         // SAFETY: the two differ, as one is used and one is not; nobody else reaches their bytes.
         unsafe { target.copy_from_nonoverlapping(source, PAGE_BYTES) };
-        let state = self.state.lock();
+        let claim = self.claim.lock();
         // SAFETY: `to` is the owner's from now on, and `from` is not any more.
         unsafe {
-            self.name_owner(&state, to, owner);
+            self.name_owner(&claim, to, owner);
             self.allocator.free(from);
         }
     }

@@ -211,7 +211,12 @@ impl Pool for Zsmalloc<'_> {
     fn stats(&self) -> PoolStats {
         let names = self.handles.stats::<Self>();
         let metadata = names.metadata + self.zspages.descriptor_frames().bytes();
-        PoolStats { frames: self.zspages.held.count(), metadata, ..names }
+        PoolStats { frames: self.frames(), metadata, ..names }
+    }
+
+    #[inline]
+    fn frames(&self) -> PageCount {
+        self.zspages.held.count()
     }
 
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
