@@ -45,6 +45,8 @@ pub(super) struct SizeClass {
     pub(super) objects: u16,
     /// Frames of a zspage.
     pub(super) chain: u8,
+    /// The number of the class that its first objects go to; its own if they stay.
+    base: u8,
 }
 
 impl SizeClass {
@@ -64,7 +66,7 @@ impl SizeClass {
 
     const fn of(size: usize, chain: usize) -> Self {
         let objects = chain * PAGE_BYTES / size;
-        Self { size: size as u16, objects: objects as u16, chain: chain as u8 }
+        Self { size: size as u16, objects: objects as u16, chain: chain as u8, base: 0 }
     }
 
     /// Whether a class and the next larger one are one.
@@ -80,7 +82,7 @@ impl SizeClass {
             if longer.chain as usize > chain_max || longer.objects as usize > OBJECTS_MAX {
                 break;
             }
-            long = longer;
+            long = Self { base: self.base, ..longer };
         }
         long
     }
@@ -116,17 +118,14 @@ pub(super) struct SizeClasses {
     count: usize,
     /// The class of each size before merging.
     class_of: [u8; SIZES],
-    /// Where the first objects of each class go; the class itself if they stay.
-    base: [u8; CLASSES],
 }
 
 impl SizeClasses {
     /// The classes for chains of up to `chain_max` frames, which must be 1 to [`CHAIN_MAX`].
     pub(super) const fn new(chain_max: usize) -> Self {
         assert!(chain_max >= 1 && chain_max <= CHAIN_MAX);
-        let none = SizeClass { size: 0, objects: 0, chain: 0 };
-        let mut all =
-            Self { classes: [none; CLASSES], count: 0, class_of: [0; SIZES], base: [0; CLASSES] };
+        let none = SizeClass { size: 0, objects: 0, chain: 0, base: 0 };
+        let mut all = Self { classes: [none; CLASSES], count: 0, class_of: [0; SIZES] };
         let base_chain = if chain_max < BASE_CHAIN { chain_max } else { BASE_CHAIN };
         let (mut last, mut last_base) = (none, none);
         let mut index = SIZES;
@@ -139,9 +138,9 @@ impl SizeClasses {
             if is_new {
                 let number = all.count;
                 // Next to the huge class, whose slots are frames, a class begins by itself.
-                let is_alone = is_base || number == 0 || all.base[number - 1] == 0;
-                all.base[number] = if is_alone { number as u8 } else { all.base[number - 1] };
-                all.classes[number] = class;
+                let before = if number == 0 { 0 } else { all.classes[number - 1].base };
+                let base = if is_base || before == 0 { number as u8 } else { before };
+                all.classes[number] = SizeClass { base, ..class };
                 all.count += 1;
             }
             all.class_of[index] = (all.count - 1) as u8;
@@ -166,7 +165,7 @@ impl SizeClasses {
 
     /// Where the first [`BEGINNERS`] objects of a class go. `None` when they stay.
     pub(super) fn base_of(&self, number: usize) -> Option<usize> {
-        let base = usize::from(self.base[number]);
+        let base = usize::from(self.classes[number].base);
         (base != number).then_some(base)
     }
 
