@@ -61,15 +61,16 @@ fn a_smaller_pool_and_another_codec_are_in_force_at_once() {
 
 #[test]
 fn codecs_switched_under_load_lose_nothing() {
-    let Some(job) = hold("12") else { return };
-    let codecs = ["zstd:1", "lzo", "zstd:9", "lz4", "zstd:-5", "lzo", "lz4"];
+    let Some(job) = hold("25") else { return };
+    let codecs = ["zstd:1", "lzo", "auto", "zstd:9", "auto", "lz4", "zstd:-5", "lzo", "lz4"];
     let run = turned(&job, |live| {
         for codec in codecs {
             set(live, &[&format!("codec={codec}")]);
             thread::sleep(Duration::from_millis(100));
         }
     });
-    assert!(run.stats().at("zswap", "codec_switched") >= 6);
+    // The last may come when the program has stopped looking.
+    assert!(run.stats().at("zswap", "codec_switched") >= codecs.len() as u64 - 1);
     run.assert_stored();
     run.assert_within_budget();
 }

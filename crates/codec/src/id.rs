@@ -1,13 +1,7 @@
-//! The name of a codec, as users write it: `lz4`, `lzo`, `zstd` or `zstd:LEVEL`.
-//!
-//! Invariants:
-//! 1. Parsing accepts exactly what [`CodecId`]'s Display prints, and `zstd` alone.
-//! 2. A parsed level is one [`Codec::new`](crate::Codec::new) takes.
+//! The codecs there are, and their levels.
 
-use alloc::string::String;
 use core::fmt;
 use core::ops::RangeInclusive;
-use core::str::FromStr;
 
 /// The zstd levels offered, each tried by the tests in static memory for one page. Measured on
 /// pages of programs: below -3 LZ4 is both denser and quicker, so -7 is low enough; 20 to 22 save
@@ -44,96 +38,6 @@ impl fmt::Display for CodecId {
             Self::Lz4 => f.write_str("lz4"),
             Self::Lzo => f.write_str("lzo"),
             Self::Zstd { level } => write!(f, "zstd:{level}"),
-        }
-    }
-}
-
-/// A text that names no codec.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseCodecError {
-    text: String,
-}
-
-impl ParseCodecError {
-    /// The text that was given.
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-}
-
-impl fmt::Display for ParseCodecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (low, high) = (ZSTD_LEVELS.start(), ZSTD_LEVELS.end());
-        write!(
-            f,
-            "unknown codec '{}': choose lz4, lzo, zstd, or zstd:LEVEL with LEVEL {low} to {high}",
-            self.text
-        )
-    }
-}
-
-impl core::error::Error for ParseCodecError {}
-
-impl FromStr for CodecId {
-    type Err = ParseCodecError;
-
-    fn from_str(text: &str) -> Result<Self, ParseCodecError> {
-        match text {
-            "lz4" => return Ok(Self::Lz4),
-            "lzo" => return Ok(Self::Lzo),
-            "zstd" => return Ok(Self::Zstd { level: DEFAULT_ZSTD_LEVEL }),
-            _ => {}
-        }
-        text.strip_prefix("zstd:")
-            .and_then(|level| level.parse().ok())
-            .filter(|level| ZSTD_LEVELS.contains(level))
-            .map(|level| Self::Zstd { level })
-            .ok_or_else(|| ParseCodecError { text: String::from(text) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn display_parses_to_the_same() {
-        let zstd = ZSTD_LEVELS.map(|level| CodecId::Zstd { level });
-        for id in [CodecId::Lz4, CodecId::Lzo].into_iter().chain(zstd) {
-            assert_eq!(id.to_string().parse(), Ok(id));
-        }
-    }
-
-    #[test]
-    fn defaults() {
-        assert_eq!(CodecId::default(), CodecId::Lz4);
-        assert_eq!("zstd".parse(), Ok(CodecId::Zstd { level: DEFAULT_ZSTD_LEVEL }));
-        assert!(ZSTD_LEVELS.contains(&DEFAULT_ZSTD_LEVEL));
-    }
-
-    #[test]
-    fn bad_text_is_named_with_the_choices() {
-        let bad = [
-            "",
-            "LZ4",
-            "lz4 ",
-            "lz4:1",
-            "zstd:",
-            "zstd:20",
-            "zstd:-8",
-            "zstd:x",
-            "zstd3",
-            "zstd:1.5",
-            "zstd:99999999999",
-            "gzip",
-        ];
-        for text in bad {
-            let error = text.parse::<CodecId>().expect_err(text);
-            assert_eq!(error.text(), text);
-            let shown = error.to_string();
-            for part in [&format!("'{text}'"), "lz4", "lzo", "zstd:LEVEL", "-7 to 19"] {
-                assert!(shown.contains(part), "{shown:?} lacks {part:?}");
-            }
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use core::ops::RangeInclusive;
 
-use coldpress_codec::CodecId;
+use coldpress_codec::{CodecChoice, CodecId};
 use coldpress_mem::pools::PoolKind;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
@@ -85,8 +85,9 @@ macro_rules! knobs {
 knobs! {
     /// Whether cold pages are taken at all; off, they stay in the program
     Enabled "enabled" Domain::Switch, 1;
-    /// How pages are compressed from now on
-    Codec "codec" Domain::Codec, encode_codec(CodecId::Lz4);
+    /// How pages are compressed from now on; auto: each by lz4, or by zstd if lz4 makes too little
+    /// of it
+    Codec "codec" Domain::Codec, encode_codec(CodecChoice::Always(CodecId::Lz4));
     /// Where compressed pages are kept from now on; those in another pool move over while nobody
     /// waits
     Pool "pool" Domain::Pool, encode_pool(PoolKind::Zsmalloc);
@@ -193,7 +194,7 @@ impl Knobs {
     }
 
     /// How pages are compressed.
-    pub fn codec(&self) -> CodecId {
+    pub fn codec(&self) -> CodecChoice {
         decode_codec(self.get(Knob::Codec))
     }
 
@@ -232,20 +233,22 @@ impl Knobs {
 }
 
 /// A codec as a word: kind in the low byte, level as i32 above bit 32.
-pub const fn encode_codec(codec: CodecId) -> u64 {
+pub const fn encode_codec(codec: CodecChoice) -> u64 {
     match codec {
-        CodecId::Lz4 => 0,
-        CodecId::Lzo => 1,
-        CodecId::Zstd { level } => 2 | (level.cast_unsigned() as u64) << 32,
+        CodecChoice::Always(CodecId::Lz4) => 0,
+        CodecChoice::Always(CodecId::Lzo) => 1,
+        CodecChoice::Always(CodecId::Zstd { level }) => 2 | (level.cast_unsigned() as u64) << 32,
+        CodecChoice::Auto => 3,
     }
 }
 
 /// The codec of a word; what is none means LZ4.
-pub const fn decode_codec(word: u64) -> CodecId {
+pub const fn decode_codec(word: u64) -> CodecChoice {
     match word & 0xff {
-        1 => CodecId::Lzo,
-        2 => CodecId::Zstd { level: ((word >> 32) as u32).cast_signed() },
-        _ => CodecId::Lz4,
+        1 => CodecChoice::Always(CodecId::Lzo),
+        2 => CodecChoice::Always(CodecId::Zstd { level: ((word >> 32) as u32).cast_signed() }),
+        3 => CodecChoice::Auto,
+        _ => CodecChoice::Always(CodecId::Lz4),
     }
 }
 
@@ -268,7 +271,8 @@ mod tests {
 
     #[test]
     fn codecs_survive_being_words() {
-        for codec in [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: -7 }] {
+        let ids = [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: -7 }];
+        for codec in ids.map(CodecChoice::Always).into_iter().chain([CodecChoice::Auto]) {
             assert_eq!(decode_codec(encode_codec(codec)), codec);
             assert!(Knob::Codec.allows(encode_codec(codec)));
         }
@@ -326,7 +330,7 @@ mod tests {
         };
         type Store = coldpress_zswap::Knobs;
         assert_eq!(turned(Knob::Enabled, 0), Store { enabled: false, ..normal });
-        let codec = CodecId::Zstd { level: 5 };
+        let codec = CodecChoice::Always(CodecId::Zstd { level: 5 });
         assert_eq!(turned(Knob::Codec, encode_codec(codec)), Store { codec, ..normal });
         let max_pool = PageCount(100);
         assert_eq!(turned(Knob::MaxPoolPercent, 10), Store { max_pool, ..normal });

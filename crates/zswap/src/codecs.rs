@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 
 use coldpress_codec::{
-    Codec, CodecError, CodecId, DecodeError, DictionaryDecoder, Generation, checksum,
+    Codec, CodecChoice, CodecError, CodecId, DecodeError, DictionaryDecoder, Generation, checksum,
     decompress_lz4, decompress_lzo,
 };
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
@@ -34,6 +34,9 @@ pub(crate) enum Coding {
 pub(crate) const KINDS: usize = 3;
 
 impl Coding {
+    /// Those of the kinds, by [`Coding::kind`].
+    pub(crate) const FAST: [Self; KINDS] = [Self::Lz4, Self::Lzo, Self::Zstd];
+
     /// What a codec of `id` makes.
     pub(crate) fn of(id: CodecId) -> Self {
         match id {
@@ -51,6 +54,11 @@ impl Coding {
             Self::Zstd => Some(2),
             Self::Raw | Self::Dense(_) => None,
         }
+    }
+
+    /// Whether new pages may have it when codecs are chosen so.
+    pub(crate) fn is_of(self, choice: CodecChoice) -> bool {
+        choice.codecs().any(|id| Self::of(id) == self)
     }
 
     /// Whether it is that of a young page that a codec made smaller.
@@ -74,7 +82,7 @@ impl Coding {
 pub(crate) struct Work {
     /// By [`Coding::kind`].
     kinds: [Option<Codec>; KINDS],
-    current: Coding,
+    choice: CodecChoice,
     /// For pages that have grown old; there is one while they may be made.
     pub(crate) dense: Option<DictionaryDecoder>,
     /// One page, compressed.
@@ -82,12 +90,11 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// With the codec `id` alone.
-    pub(crate) fn new(id: CodecId) -> Result<Self, NewError> {
-        let current = Coding::of(id);
+    /// With the codecs of `choice` alone.
+    pub(crate) fn new(choice: CodecChoice) -> Result<Self, NewError> {
         let compressed = room::table(PAGE_BYTES, || 0)?;
-        let mut work = Self { kinds: Default::default(), current, dense: None, compressed };
-        work.make(id).map_err(NewError::Codec)?;
+        let mut work = Self { kinds: Default::default(), choice, dense: None, compressed };
+        work.switch(choice).map_err(NewError::Codec)?;
         Ok(work)
     }
 
@@ -95,9 +102,9 @@ impl Work {
     pub(crate) fn try_clone(&self) -> Option<Self> {
         let compressed = room::table(PAGE_BYTES, || 0).ok()?;
         let mut clone =
-            Self { kinds: Default::default(), current: self.current, dense: None, compressed };
-        for codec in self.kinds.iter().flatten() {
-            clone.make(codec.id()).ok()?;
+            Self { kinds: Default::default(), choice: self.choice, dense: None, compressed };
+        for (place, codec) in clone.kinds.iter_mut().zip(&self.kinds) {
+            *place = codec.as_ref().map(|codec| Codec::new(codec.id())).transpose().ok()?;
         }
         if let Some(dense) = &self.dense {
             clone.dense = Some(dense.try_clone().ok()?);
@@ -105,50 +112,44 @@ impl Work {
         Some(clone)
     }
 
-    /// What new pages are coded by.
-    pub(crate) fn current(&self) -> Coding {
-        self.current
+    /// How new pages are coded.
+    pub(crate) fn choice(&self) -> CodecChoice {
+        self.choice
     }
 
-    /// Whether new pages are coded by just this codec.
-    pub(crate) fn is_current(&self, id: CodecId) -> bool {
-        let current = self.current.kind().and_then(|kind| self.kinds[kind].as_ref());
-        current.is_some_and(|codec| codec.id() == id)
-    }
-
-    /// Codes new pages by `id` from now on. On an error nothing has changed.
-    pub(crate) fn switch(&mut self, id: CodecId) -> Result<(), CodecError> {
-        self.make(id)?;
-        self.current = Coding::of(id);
-        Ok(())
-    }
-
-    /// Makes the codec `id`, unless it is there.
-    fn make(&mut self, id: CodecId) -> Result<(), CodecError> {
-        let kind = Coding::of(id).kind().map(|kind| &mut self.kinds[kind]);
-        if let Some(place) = kind
-            && place.as_ref().is_none_or(|codec| codec.id() != id)
-        {
-            *place = Some(Codec::new(id)?);
+    /// Codes new pages by `choice` from now on. On an error nothing has changed.
+    pub(crate) fn switch(&mut self, choice: CodecChoice) -> Result<(), CodecError> {
+        let mut made: [Option<Codec>; KINDS] = Default::default();
+        for id in choice.codecs() {
+            let Some(kind) = Coding::of(id).kind() else { continue };
+            if self.kinds[kind].as_ref().is_none_or(|codec| codec.id() != id) {
+                made[kind] = Some(Codec::new(id)?);
+            }
         }
+        for (place, made) in self.kinds.iter_mut().zip(made) {
+            *place = made.or_else(|| place.take());
+        }
+        self.choice = choice;
         Ok(())
     }
 
     /// Drops the codec of a coding that new pages do not have.
     pub(crate) fn drop_codec(&mut self, coding: Coding) {
-        if coding != self.current
+        if !coding.is_of(self.choice)
             && let Some(kind) = coding.kind()
         {
             self.kinds[kind] = None;
         }
     }
 
-    /// Compresses `page` into the buffer, to at most `longest` bytes: to how many, and how. `None`
-    /// when it does not fit.
+    /// Compresses `page` into the buffer, to at most `longest` bytes, by the first codec of the
+    /// choice that can: to how many, and how. `None` when none can.
     pub(crate) fn compress(&mut self, page: &Page, longest: Bytes) -> Option<(Bytes, Coding)> {
-        let codec = self.kinds[self.current.kind()?].as_mut()?;
-        let bytes = codec.compress(page, &mut self.compressed[..longest.0])?;
-        Some((Bytes(bytes.len()), self.current))
+        self.choice.codecs().map(Coding::of).find_map(|coding| {
+            let codec = self.kinds[coding.kind()?].as_mut()?;
+            let bytes = codec.compress(page, &mut self.compressed[..longest.0])?;
+            Some((Bytes(bytes.len()), coding))
+        })
     }
 
     /// The memory it takes beside its structure.
@@ -162,9 +163,9 @@ impl Work {
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn check(&self, pages: impl Fn(Coding) -> usize) {
-        for coding in [Coding::Lz4, Coding::Lzo, Coding::Zstd] {
+        for coding in Coding::FAST {
             let codec = coding.kind().and_then(|kind| self.kinds[kind].as_ref());
-            assert_eq!(codec.is_some(), pages(coding) > 0 || coding == self.current);
+            assert_eq!(codec.is_some(), pages(coding) > 0 || coding.is_of(self.choice));
             assert!(codec.is_none_or(|codec| Coding::of(codec.id()) == coding));
         }
     }

@@ -6,8 +6,8 @@
 //! What all contexts can do is changed with all of them in hand.
 //!
 //! Invariants (`Zswap::check` walks them):
-//! 1. Every context that is made has the codec of the current kind, that of each kind that an entry
-//!    has, and the dictionary of each generation that an entry has. None has another codec.
+//! 1. Every context that is made has the codecs of the current kinds, that of each kind that an
+//!    entry has, and the dictionary of each generation that an entry has. None has another codec.
 //! 2. An entry is counted, by its coding, from before it can be found until after it cannot. Who
 //!    counts a new one has had the context that coded its page all the time, so whoever has all
 //!    contexts in hand and counts no page of a coding may drop what decodes it.
@@ -16,7 +16,7 @@ use core::array;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coldpress_codec::{
-    CodecError, CodecId, Dictionary, DictionaryDecoder, GENERATIONS, Generation, Mark,
+    CodecChoice, CodecError, Dictionary, DictionaryDecoder, GENERATIONS, Generation, Mark,
 };
 use coldpress_sys::Bytes;
 use coldpress_sys::sync::{Backoff, SleepGuard, SleepLock};
@@ -42,7 +42,7 @@ pub(crate) struct Contexts {
     made: AtomicUsize,
     /// The memory of all, in bytes.
     memory: AtomicUsize,
-    /// The kind of new pages.
+    /// The kinds of new pages, a bit each.
     current: AtomicUsize,
     /// Entries of each kind, and of each generation of dense pages.
     kinds: [AtomicUsize; KINDS],
@@ -63,11 +63,11 @@ impl WorkGuard<'_> {
 }
 
 impl Contexts {
-    /// One context with the codec `id`.
-    pub(crate) fn new(id: CodecId) -> Result<Self, NewError> {
-        let work = Work::new(id)?;
+    /// One context with the codecs of `choice`.
+    pub(crate) fn new(choice: CodecChoice) -> Result<Self, NewError> {
+        let work = Work::new(choice)?;
         let memory = AtomicUsize::new(work.memory().0);
-        let current = AtomicUsize::new(work.current().kind().unwrap_or(KINDS));
+        let current = AtomicUsize::new(kinds_of(choice));
         let mut first = Some(work);
         Ok(Self {
             contexts: array::from_fn(|_| Context(SleepLock::new(first.take()))),
@@ -162,27 +162,32 @@ impl Contexts {
         self.memory.store(works.map(|work| work.memory().0).sum(), Ordering::Relaxed);
     }
 
-    /// Codes new pages by `id` from now on; whether that is a change. Then calls `done`, before
+    /// Codes new pages by `choice` from now on; whether that is a change. Then calls `done`, before
     /// anybody codes a page. On an error nothing has changed.
-    pub(crate) fn switch(&self, id: CodecId, done: impl FnOnce()) -> Result<bool, CodecError> {
-        let mut before = None;
+    pub(crate) fn switch(
+        &self,
+        choice: CodecChoice,
+        done: impl FnOnce(),
+    ) -> Result<bool, CodecError> {
+        let mut is_change = false;
         let mut all = self.all();
         self.change(&mut all, |work| {
-            if !work.is_current(id) {
-                let former = work.current();
-                work.switch(id)?;
-                before = Some(former);
+            if work.choice() != choice {
+                work.switch(choice)?;
+                is_change = true;
                 // SeqCst, here and in `pages`, with those in `gone`: who takes the last page away
                 // sees that its kind is not current any more, or this sees that it has gone.
-                self.current.store(Coding::of(id).kind().unwrap_or(KINDS), Ordering::SeqCst);
-                if self.pages(former) == 0 {
-                    work.drop_codec(former);
+                self.current.store(kinds_of(choice), Ordering::SeqCst);
+                for coding in Coding::FAST {
+                    if self.pages(coding) == 0 {
+                        work.drop_codec(coding);
+                    }
                 }
             }
             Ok(())
         })?;
         done();
-        Ok(before.is_some())
+        Ok(is_change)
     }
 
     /// Has all contexts decode pages of `generation`, marked so, by `dictionary`.
@@ -266,7 +271,7 @@ impl Contexts {
         // SeqCst pairs with that in `pages`, see `switch`.
         let is_last = count.fetch_sub(1, Ordering::SeqCst) == 1;
         // SeqCst pairs with that in `switch`.
-        let is_current = coding.kind() == Some(self.current.load(Ordering::SeqCst));
+        let is_current = bit_of(coding) & self.current.load(Ordering::SeqCst) != 0;
         if is_last && coding.is_fast() && !is_current {
             // It cannot fail.
             let _ = self.change(&mut self.all(), |work| {
@@ -290,7 +295,7 @@ impl Contexts {
     #[cfg(not(loom))]
     pub(crate) fn check(&self, pages: impl Fn(Coding) -> usize) {
         let dense = Generation::ALL.map(Coding::Dense);
-        for coding in [Coding::Lz4, Coding::Lzo, Coding::Zstd].into_iter().chain(dense) {
+        for coding in Coding::FAST.into_iter().chain(dense) {
             assert_eq!(self.pages(coding), pages(coding), "{coding:?}");
         }
         let all = self.all();
@@ -303,4 +308,14 @@ impl Contexts {
         let memory: usize = works.iter().map(|work| work.memory().0).sum();
         assert_eq!(self.memory(), Bytes(memory));
     }
+}
+
+/// The bit of a kind; none for a coding that has none.
+fn bit_of(coding: Coding) -> usize {
+    coding.kind().map_or(0, |kind| 1 << kind)
+}
+
+/// The bits of the kinds of new pages.
+fn kinds_of(choice: CodecChoice) -> usize {
+    choice.codecs().fold(0, |bits, id| bits | bit_of(Coding::of(id)))
 }

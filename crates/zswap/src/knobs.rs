@@ -4,7 +4,7 @@
 //! stay readable, whatever the knobs say.
 
 use crate::pool::Pool;
-use coldpress_codec::CodecId;
+use coldpress_codec::CodecChoice;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::Zswap;
@@ -16,7 +16,7 @@ pub struct Knobs {
     /// Whether pages are taken at all. Off: every store is refused; loads and the rest go on.
     pub enabled: bool,
     /// How pages are compressed.
-    pub codec: CodecId,
+    pub codec: CodecChoice,
     /// Pool frames at which writeback begins.
     pub max_pool: PageCount,
     /// Pool frames that are never exceeded. The pool grows from `max_pool` to this only when
@@ -52,10 +52,10 @@ pub struct Knobs {
 impl Knobs {
     /// The defaults of the reference where it has the knob, and no limit where it has not: pages
     /// compressed by `codec` in a pool of `max_pool` frames.
-    pub const fn new(codec: CodecId, max_pool: PageCount) -> Self {
+    pub fn new(codec: impl Into<CodecChoice>, max_pool: PageCount) -> Self {
         Self {
             enabled: true,
-            codec,
+            codec: codec.into(),
             max_pool,
             hard_pool: max_pool,
             accept_threshold_percent: 100,

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
 
 use coldpress_backing::{FileBacking, MemoryBacking, SlotCount, SlotId};
-use coldpress_codec::CodecId;
+use coldpress_codec::{CodecChoice, CodecId};
 use coldpress_mem::frames::{Config as Layout, FrameAllocator, Mobility};
 use coldpress_mem::pools::{
     AllocError, ClassStats, Compacted, Handle, PoolStats, UnknownHandle, Zsmalloc,
@@ -154,12 +154,17 @@ fn word_page(word: u64) -> Page {
 }
 
 /// Limits of `max` and `hard` frames; for the rest the defaults.
-fn knobs(codec: CodecId, max: usize, hard: usize) -> Knobs {
+fn knobs(codec: impl Into<CodecChoice>, max: usize, hard: usize) -> Knobs {
     Knobs { hard_pool: PageCount(hard), ..Knobs::new(codec, PageCount(max)) }
 }
 
-/// The codecs, one level of each.
-const CODECS: [CodecId; 3] = [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: 1 }];
+/// The codecs, one level of each, and the choice between them.
+const CODECS: [CodecChoice; 4] = [
+    CodecChoice::Always(CodecId::Lz4),
+    CodecChoice::Always(CodecId::Lzo),
+    CodecChoice::Always(CodecId::Zstd { level: 1 }),
+    CodecChoice::Auto,
+];
 
 /// Which errors loads may answer with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

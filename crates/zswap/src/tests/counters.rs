@@ -175,10 +175,10 @@ fn by_knobs(meter: &mut Meter) {
     meter.expect(&zswap, &[("stored_incompressible", 1)]);
     zswap.store(key(1), &raw(1)).unwrap_err();
     meter.expect(&zswap, &[("reject_mean_poor", 1)]);
-    let codec = CodecId::Lzo;
+    let codec = CodecId::Lzo.into();
     set(&mut zswap, Knobs { codec, ..normal });
     meter.expect(&zswap, &[("codec_switched", 1)]);
-    zswap.set_knobs(Knobs { codec: CodecId::Zstd { level: 99 }, ..normal }).unwrap_err();
+    zswap.set_knobs(Knobs { codec: CodecId::Zstd { level: 99 }.into(), ..normal }).unwrap_err();
     meter.expect(&zswap, &[("reject_codec_fail", 1)]);
     set(&mut zswap, Knobs { writeback: false, codec, ..normal });
     zswap.shrink(PageCount(1));

@@ -1,6 +1,7 @@
 //! The risk: a knob that does nothing, or one that loses a page stored before it was turned.
 
 use super::*;
+use crate::codecs::Coding;
 
 /// A key of area 0.
 fn key(number: u64) -> Key {
@@ -33,7 +34,7 @@ fn pages_of_every_codec_stay_readable_and_a_codec_goes_with_its_last_page() {
     ];
     let alone = world.zswap.memory();
     for (round, id) in ids.into_iter().enumerate() {
-        turn(&mut world, |knobs| knobs.codec = id);
+        turn(&mut world, |knobs| knobs.codec = id.into());
         for number in 0..20 {
             let number = round as u64 * 20 + number;
             world.store(key(number), &page(number, number as usize * 30)).unwrap();
@@ -54,11 +55,40 @@ fn pages_of_every_codec_stay_readable_and_a_codec_goes_with_its_last_page() {
 }
 
 #[test]
+fn auto_is_lz4_and_zstd_for_pages_of_which_lz4_makes_too_little() {
+    let mut world = world(80, 80, 64);
+    turn(&mut world, |knobs| knobs.codec = CodecChoice::Auto);
+    let coded =
+        |world: &World<Naive>| Coding::FAST.map(|coding| world.zswap.contexts.pages(coding));
+    // Four bits of each byte, at random: nothing repeats.
+    let digits = page(1, PAGE_BYTES).map(|byte| b'0' + byte % 16);
+    let stored = [page(0, 100), digits, page(2, PAGE_BYTES)];
+    let expected = [[1, 0, 0], [1, 0, 1], [1, 0, 1]];
+    for (number, (page, expected)) in stored.iter().zip(expected).enumerate() {
+        world.store(key(number as u64), page).unwrap();
+        assert_eq!(coded(&world), expected, "page {number}");
+    }
+    assert_eq!(world.zswap.stats().counters.stored_incompressible, 1);
+    turn(&mut world, |knobs| knobs.codec = CodecId::Lz4.into());
+    world.store(key(3), &digits).unwrap();
+    assert_eq!(world.zswap.stats().counters.stored_incompressible, 2);
+    world.load_all();
+    // Without pages, only codecs that new ones may have stay.
+    for choice in [CodecChoice::Auto, CodecId::Lzo.into(), CodecChoice::Auto] {
+        turn(&mut world, |knobs| knobs.codec = choice);
+        world.zswap.check();
+    }
+    (0..4).for_each(|number| world.invalidate(key(number)));
+    assert_eq!(coded(&world), [0; 3]);
+    world.finish();
+}
+
+#[test]
 fn a_codec_that_cannot_be_had_changes_nothing() {
     let mut world = world(10, 10, 1);
     world.store(key(0), &page(0, 100)).unwrap();
     let before = world.zswap.knobs();
-    let codec = CodecId::Zstd { level: 99 };
+    let codec = CodecId::Zstd { level: 99 }.into();
     let error = world.zswap.set_knobs(Knobs { codec, enabled: false, ..before }).unwrap_err();
     assert!(error.to_string().contains("99"), "{error}");
     assert_eq!(world.zswap.knobs(), before);

@@ -70,10 +70,8 @@ pub(super) enum Step {
 
 /// Random knobs; each is off its default now and then.
 fn any_knobs() -> impl Strategy<Value = Knobs> {
-    let codecs = [0, 1, 2, 3].map(|index| match index {
-        3 => CodecId::Zstd { level: -3 },
-        index => CODECS[index],
-    });
+    let mut codecs = CODECS.to_vec();
+    codecs.push(CodecId::Zstd { level: -3 }.into());
     let often = || prop::bool::weighted(0.8);
     let limits = (0_usize..60, 0_usize..90, 50_u8..=100, 60_u8..=100, 1000_usize..=6000);
     let switches = (often(), often(), often(), often(), often());
@@ -81,7 +79,7 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
         2 => Just(None),
         1 => (0_usize..300_000).prop_map(|bytes| Some(Bytes(bytes))),
     ];
-    (prop::sample::select(codecs.to_vec()), limits, switches, limit).prop_map(
+    (prop::sample::select(codecs), limits, switches, limit).prop_map(
         |(codec, (max, hard, accept, ratio, mean), switches, writeback_limit)| {
             let (enabled, keep_incompressible, same_filled, ageing, writeback) = switches;
             Knobs {
@@ -261,14 +259,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn naive_pool_and_no_backing(steps in steps(), max in 0_usize..90, codec in 0_usize..3) {
+    fn naive_pool_and_no_backing(steps in steps(), max in 0_usize..90, codec in 0..CODECS.len()) {
         let knobs = knobs(CODECS[codec], max, 90);
         run(World::new(knobs, Naive::new(80), None, Allowed::None), &steps);
     }
 
     #[test]
     fn naive_pool_and_memory(
-        steps in steps(), max in 0_usize..60, slots in 0_u32..8, codec in 0_usize..3,
+        steps in steps(), max in 0_usize..60, slots in 0_u32..8, codec in 0..CODECS.len(),
     ) {
         let backing = Some(Box::new(in_memory(slots)) as Box<dyn Backing>);
         let knobs = knobs(CODECS[codec], max, 60);
@@ -277,7 +275,7 @@ proptest! {
 
     #[test]
     fn zsmalloc_and_file(
-        steps in steps(), max in 0_usize..120, frames in 20_usize..200, codec in 0_usize..3,
+        steps in steps(), max in 0_usize..120, frames in 20_usize..200, codec in 0..CODECS.len(),
     ) {
         with_zsmalloc(frames, |pool| {
             let backing = Some(Box::new(in_file(6)) as Box<dyn Backing>);
@@ -288,7 +286,7 @@ proptest! {
 
     #[test]
     fn zsmalloc_and_faults_of_all_kinds(
-        steps in steps(), at in 0_u64..40, count in 1_u64..20, codec in 0_usize..3,
+        steps in steps(), at in 0_u64..40, count in 1_u64..20, codec in 0..CODECS.len(),
     ) {
         let kinds = [
             (Fault::Fail, Allowed::Backing),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use coldpress_backing::{Backing, Fault, FaultyBacking, MemoryBacking, SlotCount};
-use coldpress_codec::CodecId;
+use coldpress_codec::{CodecChoice, CodecId};
 use coldpress_mem::frames::{Config, FrameAllocator};
 use coldpress_mem::pools::{AnyPool, PoolKind, Switch};
 use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
@@ -33,12 +33,13 @@ impl Input<'_> {
         Key::new(u16::from(byte / 64 % 3), OFFSETS[usize::from(byte) % OFFSETS.len()])
     }
 
-    fn codec(&mut self) -> CodecId {
-        match self.byte() % 4 {
-            0 => CodecId::Lz4,
-            1 => CodecId::Lzo,
-            2 => CodecId::Zstd { level: 1 },
-            _ => CodecId::Zstd { level: -3 },
+    fn codec(&mut self) -> CodecChoice {
+        match self.byte() % 5 {
+            0 => CodecId::Lz4.into(),
+            1 => CodecId::Lzo.into(),
+            2 => CodecId::Zstd { level: 1 }.into(),
+            3 => CodecId::Zstd { level: -3 }.into(),
+            _ => CodecChoice::Auto,
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use coldpress_codec::CodecId;
+use coldpress_codec::CodecChoice;
 use coldpress_mem::pools::PoolKind;
 use coldpress_runtime::knobs::Knob;
 use coldpress_sys::Bytes;
@@ -114,9 +114,10 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) idle: u64,
 
-    /// How cold pages are compressed: lz4, lzo or zstd[:LEVEL]
+    /// How cold pages are compressed: lz4, lzo, zstd[:LEVEL], or auto: by lz4, and by zstd if lz4
+    /// makes too little of them
     #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "lz4")]
-    pub(crate) codec: CodecId,
+    pub(crate) codec: CodecChoice,
 
     /// Where compressed pages are kept: zsmalloc, xvmalloc, xcfmalloc or segment
     #[arg(long, value_name = "POOL", env = "COLDPRESS_POOL", default_value = "zsmalloc")]
@@ -288,6 +289,8 @@ fn disk_parser() -> impl TypedValueParser<Value = DiskChoice> {
 
 #[cfg(test)]
 mod tests {
+    use coldpress_codec::CodecId;
+
     use super::*;
     use crate::size::Size;
 
@@ -345,7 +348,7 @@ mod tests {
     #[test]
     fn values_are_read() {
         let args = run_args(&["--codec", "zstd:3", "--disk", "none", "--disk-size", "1G", "ls"]);
-        assert_eq!(args.codec, CodecId::Zstd { level: 3 });
+        assert_eq!(args.codec, CodecChoice::Always(CodecId::Zstd { level: 3 }));
         assert_eq!(args.disk, Some(DiskChoice::None));
         assert_eq!(args.disk_size, Some(Bytes::mib(1024)));
         assert_eq!(args.memory, Ask::Auto);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use coldpress_codec::CodecId;
+use coldpress_codec::CodecChoice;
 use coldpress_mem::pools::PoolKind;
 use coldpress_runtime::knobs::{
     Domain, IDLE_SHARE, Knob, Knobs, NO_LIMIT, decode_codec, decode_pool, encode_codec, encode_pool,
@@ -43,7 +43,7 @@ pub(crate) fn parse_value(knob: Knob, text: &str) -> Result<u64, String> {
         Domain::Number(_) => text.parse().ok(),
         Domain::Limit(_) if text == "none" => Some(NO_LIMIT),
         Domain::Limit(_) => parse_size(text).ok().map(|Bytes(bytes)| bytes as u64),
-        Domain::Codec => match text.parse::<CodecId>() {
+        Domain::Codec => match text.parse::<CodecChoice>() {
             Ok(codec) => Some(encode_codec(codec)),
             Err(error) => return Err(error.to_string()),
         },
@@ -93,7 +93,7 @@ fn values(knob: Knob) -> String {
             let (least, most) = (show_share(*range.start()), show_share(*range.end()));
             format!("off, on ({}), or {least} to {most}", show_share(IDLE_SHARE))
         }
-        Domain::Codec => "lz4, lzo or zstd[:LEVEL]".to_owned(),
+        Domain::Codec => "lz4, lzo, zstd[:LEVEL] or auto".to_owned(),
         Domain::Pool => "zsmalloc, xvmalloc, xcfmalloc or segment".to_owned(),
     }
 }
@@ -198,7 +198,7 @@ mod tests {
             ("max_pool_percent=", &["max_pool_percent=", "1 to 90"]),
             ("max_mean_zsize=1e3", &["1e3", "1 to 4096"]),
             ("enabled=maybe", &["maybe", "on or off"]),
-            ("codec=gzip", &["gzip", "lz4", "zstd"]),
+            ("codec=gzip", &["gzip", "auto", "lz4", "zstd"]),
             ("pool=zbud", &["zbud", "zsmalloc", "segment"]),
             ("writeback_limit=4K", &["4K", "64 KiB", "none"]),
             ("writeback_limit=-1", &["-1", "64 KiB"]),
