@@ -20,8 +20,9 @@ SYSTEM := --locked --profile system --package
 STRESS_SECONDS ?= 3600
 # Where `make suites` and `make bench` keep the sources that they fetch.
 SUITES := $(TARGET)/suites
-# What of `mem` runs under miri: the slab, and one pool of each kind.
-MIRI_TESTS := slab:: \
+# What of `mem` runs under miri: the slab, most tests of the frames, and one pool of each kind.
+MIRI_TESTS := slab:: frames::descriptor:: \
+	$(addprefix frames::tests::,a_ added bad frames_ one_ requests shrinking_stops the_fragm) \
 	$(addprefix pools::tests::,segment xvmalloc_alone xcfmalloc_of_2 zsmalloc_of_16)
 # What `make fuzz` runs, each for so long.
 FUZZ_TARGETS := pools zswap
@@ -84,7 +85,7 @@ loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by
 		cargo test --locked --release --package coldpress-mem --features verify --lib loom && \
 		cargo test --locked --release --package coldpress-zswap --lib loom
 
-miri: bootstrap ## slab, pools and the double word under miri (many minutes); needs a nightly
+miri: bootstrap ## slab, frames, pools and the double word under miri (minutes); needs a nightly
 	@if cargo +nightly miri --version >/dev/null 2>&1; then \
 		export MIRIFLAGS=-Zmiri-disable-isolation CARGO_TARGET_DIR=$(TARGET)/miri; \
 		cargo +nightly miri test --locked --package coldpress-sys --lib pair && \

@@ -173,6 +173,7 @@ fn trimmed_frames_come_back_as_zeros_and_kept_ones_as_they_were() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri has mappings of its own")]
 fn what_the_system_holds_is_what_is_counted() {
     let frames = zones(Some(1), 3, 4);
     let spans = frames.spans().unwrap();
@@ -346,6 +347,7 @@ fn run_limited(limit: &str, name: &str) -> bool {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri starts no programs")]
 fn a_span_the_system_refuses_is_an_error() {
     if run_limited("-v 4000000", "a_span_the_system_refuses_is_an_error") {
         let frames = FrameAllocator::new();
@@ -357,6 +359,7 @@ fn a_span_the_system_refuses_is_an_error() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri starts no programs")]
 fn memory_the_system_refuses_to_add_leaves_everything_as_it_was() {
     if run_limited("-d 800000", "memory_the_system_refuses_to_add_leaves_everything_as_it_was") {
         let frames = zones(Some(1), 4, 2048);
@@ -398,6 +401,7 @@ fn the_largest_span_takes_no_memory_until_used() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri has mappings of its own")]
 fn a_dropped_allocator_leaves_no_mapping() {
     let frames = zones(Some(1), 2, 4);
     let address = frames.address(frames.alloc(Mobility::Core).unwrap()).addr().get();
@@ -533,6 +537,7 @@ fn frames_stay_when_their_claim_is_given_up() {
 
 #[test]
 fn frames_in_use_keep_their_bytes_while_others_trim_and_shrink() {
+    let (turns, owned) = if cfg!(miri) { (3, 10) } else { (300, 200) };
     let frames = zones(Some(1), 6, 6);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -540,7 +545,7 @@ fn frames_in_use_keep_their_bytes_while_others_trim_and_shrink() {
             .map(|number| {
                 let frames = &frames;
                 scope.spawn(move || {
-                    for _ in 0..300 {
+                    for _ in 0..turns {
                         let held: Vec<_> = (0..40)
                             .map_while(|_| frames.alloc(Mobility::ALL[number]).ok())
                             .collect();
@@ -564,13 +569,13 @@ fn frames_in_use_keep_their_bytes_while_others_trim_and_shrink() {
             let mut owners = Owners::new(&frames);
             let mut next = 0;
             while !done.load(Ordering::Relaxed) {
-                let _ = (next..next + 200).all(|owner| owners.take(owner));
+                let _ = (next..next + owned).all(|owner| owners.take(owner));
                 owners.shrink(blocks(3));
                 owners.verify();
                 let _ = frames.grow(Bytes(blocks(6).0 - frames.online().0));
                 let gone: Vec<_> = owners.places.keys().copied().collect();
                 gone.into_iter().for_each(|owner| owners.free(owner));
-                next += 200;
+                next += owned;
             }
         });
         let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
