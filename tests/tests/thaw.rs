@@ -6,7 +6,8 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
 use coldpress_tests::cgroup::Limited;
@@ -53,6 +54,12 @@ impl Still {
         let mut command = Command::new(machine::coldpress());
         command.args(["ctl", &self.process.to_string()]).args(words);
         command.output().expect("the command is built")
+    }
+
+    /// What the run uses of its budget.
+    fn used(&self) -> Bytes {
+        let output = self.ctl(&["get", "used_bytes"]);
+        Bytes(String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number"))
     }
 
     /// Brings everything back, which must be possible.
@@ -113,6 +120,11 @@ fn pages_go_away_again_when_thawing_ends() {
     let pages = still.pages();
     still.thaw();
     assert!(still.ctl(&["set", "thawed=off"]).status.success());
+    let begun = Instant::now();
+    while still.used() > BUDGET {
+        assert!(begun.elapsed() < HANG, "{:?} are still used", still.used());
+        sleep(Duration::from_millis(20));
+    }
     let [_, away] = still.finish();
     assert!(away * 2 > pages, "{away} of {pages} went away");
 }
