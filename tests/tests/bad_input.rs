@@ -19,7 +19,8 @@ const CANNOT_LOCK: i32 = 77;
 const READY_MAX: Duration = Duration::from_secs(60);
 /// What outlives this after a kill hangs.
 const HANG: Duration = Duration::from_secs(10);
-/// Rounds that keep `hold.py` busy long after it is ready.
+/// Rounds that keep `hold.py` busy long after it is ready: for seconds, as what cannot be moved is
+/// looked at four times in one.
 const MANY_ROUNDS: &str = "25";
 
 /// `hold.py` with `words`.
@@ -95,7 +96,7 @@ fn without_a_key_nothing_goes_to_the_disk() {
 
 #[test]
 fn locked_memory_over_the_budget_is_told_once() {
-    let Some(job) = hold("locked", &["locked", "56"]) else { return };
+    let Some(job) = hold("locked", &["locked", "56", MANY_ROUNDS]) else { return };
     if job.plain().code == CANNOT_LOCK {
         return println!("skipped: locking so much memory is not allowed here");
     }
@@ -105,7 +106,7 @@ fn locked_memory_over_the_budget_is_told_once() {
 
 #[test]
 fn shared_memory_over_the_budget_is_told_once() {
-    let Some(job) = hold("shared", &["shared", "56"]) else { return };
+    let Some(job) = hold("shared", &["shared", "56", MANY_ROUNDS]) else { return };
     let run = compare(&job, Bytes::mib(32));
     assert_told_once(&run, &["budget", "32 MiB", "shared"]);
 }
