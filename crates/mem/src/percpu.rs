@@ -41,11 +41,16 @@ pub(crate) const LISTS_MAX: usize = 32;
 /// A list starts at a multiple of this, so that its head and first values share a line.
 const LIST_ALIGN: usize = 64;
 
-/// Lists of 32-bit values for each processor. May be part of a `static`.
+/// Bytes of a list that can take so many values.
+fn list_bytes(capacity: u16) -> usize {
+    (size_of::<ListHead>() + usize::from(capacity) * size_of::<u32>()).next_multiple_of(LIST_ALIGN)
+}
+
+/// Lists of 32-bit values, none of them [`Blocks::NONE`], for each processor. May be part of a
+/// `static`.
 pub(crate) struct CpuLists {
     /// Blocks, one for each processor.
     count: AtomicU32,
-    stride: AtomicUsize,
     /// Where each thread has its restartable-sequence area.
     offset: AtomicIsize,
     /// Where each list starts in the first block, null while there are no lists.
@@ -64,7 +69,6 @@ impl CpuLists {
     pub(crate) const fn new() -> Self {
         Self {
             count: AtomicU32::new(0),
-            stride: AtomicUsize::new(0),
             offset: AtomicIsize::new(0),
             starts: [const { AtomicPtr::new(ptr::null_mut()) }; LISTS_MAX],
             ceilings: [const { AtomicU16::new(0) }; LISTS_MAX],
@@ -74,9 +78,10 @@ impl CpuLists {
         }
     }
 
-    /// Makes one list for each of `capacities` (1 to 65534 values, at most [`LISTS_MAX`] lists) on
-    /// each processor, when the process has enabled restartable sections; else does nothing. Takes
-    /// no memory until a list is used. A second call does nothing.
+    /// Makes one list for each of `capacities` (1 to 65534 values, at most [`LISTS_MAX`] lists and
+    /// [`Blocks::STRIDE`] bytes together) on each processor, when the process has enabled
+    /// restartable sections; else does nothing. Takes no memory until a list is used. A second call
+    /// does nothing.
     pub(crate) fn init(&self, capacities: &[u16]) -> SysResult<()> {
         assert!(capacities.len() <= LISTS_MAX);
         assert!(capacities.iter().all(|capacity| (1..u16::MAX).contains(capacity)));
@@ -86,16 +91,11 @@ impl CpuLists {
         if owner.is_some() {
             return Ok(());
         }
-        let bytes = |capacity: &u16| {
-            (size_of::<ListHead>() + usize::from(*capacity) * size_of::<u32>())
-                .next_multiple_of(LIST_ALIGN)
-        };
-        let stride = capacities.iter().map(bytes).sum::<usize>().next_multiple_of(PAGE_BYTES);
-        let span = Span::reserve(Bytes(stride * count), Bytes(PAGE_BYTES))?;
+        assert!(capacities.iter().map(|it| list_bytes(*it)).sum::<usize>() <= Blocks::STRIDE);
+        let span = Span::reserve(Bytes(Blocks::STRIDE * count), Bytes(PAGE_BYTES))?;
         span.forbid_huge_pages();
         // Relaxed, all of them: the stores of `starts` below order them.
         self.count.store(count as u32, Ordering::Relaxed);
-        self.stride.store(stride, Ordering::Relaxed);
         self.offset.store(offset, Ordering::Relaxed);
         self.lists.store(capacities.len(), Ordering::Relaxed);
         let mut start = span.base().as_ptr();
@@ -104,7 +104,7 @@ impl CpuLists {
             self.ceilings[list].store(*capacity, Ordering::Relaxed);
             // Release pairs with the Acquire in `blocks` and `is_ready`.
             self.starts[list].store(start, Ordering::Release);
-            start = start.wrapping_add(bytes(capacity));
+            start = start.wrapping_add(list_bytes(*capacity));
         }
         *owner = Some(span);
         Ok(())
@@ -127,13 +127,21 @@ impl CpuLists {
         unsafe { blocks.pop() }
     }
 
-    /// Puts a value into a list of this processor. False: take the slow path.
+    /// Puts a value into a list of this processor that is in use. False: take the slow path, which
+    /// is to try [`CpuLists::push`] first: with nothing kept for a second try here, the fast path
+    /// saves no registers.
     #[inline]
-    pub(crate) fn push(&self, list: usize, value: u32) -> bool {
+    pub(crate) fn push_in_use(&self, list: usize, value: u32) -> bool {
+        debug_assert_ne!(value, Blocks::NONE);
         let Some(blocks) = self.blocks(list) else { return false };
         // SAFETY: as in `pop`: the blocks hold a list there.
-        let push = || unsafe { blocks.push(value) };
-        push() || (self.open_block(list) && push())
+        unsafe { blocks.push(value) }
+    }
+
+    /// Puts a value into a list of this processor. False: take the slow path.
+    pub(crate) fn push(&self, list: usize, value: u32) -> bool {
+        let push = || self.push_in_use(list, value);
+        push() || (self.blocks(list).is_some() && self.open_block(list) && push())
     }
 
     /// Takes up to `to.len()` values out of a list of this processor, and returns how many.
@@ -195,8 +203,11 @@ impl CpuLists {
 
     /// What the lists take at most: the blocks of the processors that have used one.
     pub(crate) fn memory(&self) -> Bytes {
-        // Relaxed: figures of their own; there is a stride once a block is open.
-        Bytes(self.open.load(Ordering::Relaxed) * self.stride.load(Ordering::Relaxed))
+        // Relaxed, all: figures of their own; there are lists once a block is open.
+        let lists = self.lists.load(Ordering::Relaxed);
+        let capacity = |list: &AtomicU16| list.load(Ordering::Relaxed);
+        let block: usize = self.ceilings[..lists].iter().map(|it| list_bytes(capacity(it))).sum();
+        Bytes(self.open.load(Ordering::Relaxed) * block.next_multiple_of(PAGE_BYTES))
     }
 
     /// What the sections need to find a list.
@@ -207,10 +218,9 @@ impl CpuLists {
         if base.is_null() {
             return None;
         }
-        // Relaxed, all of them: they were written once, before `starts` were.
-        let stride = self.stride.load(Ordering::Relaxed);
+        // Relaxed, both: they were written once, before `starts` were.
         let count = self.count.load(Ordering::Relaxed);
-        Some(Blocks { base, stride, count, offset: self.offset.load(Ordering::Relaxed) })
+        Some(Blocks { base, count, offset: self.offset.load(Ordering::Relaxed) })
     }
 
     /// Opens the lists of this processor when nobody has used them yet. Says whether it did.
@@ -286,11 +296,9 @@ impl CpuLists {
     fn head(&self, processor: usize, list: usize) -> &ListHead {
         // Acquire pairs with the Release in `init`.
         let start = self.starts[list].load(Ordering::Acquire);
-        // Relaxed: written once, before `starts` were.
-        let stride = self.stride.load(Ordering::Relaxed);
         // SAFETY: callers stay below `count` and `lists` and have seen `starts` set, so there is a
         // head, in memory that exists as long as this does. Zeros are a head, and its fields are
         // atomics.
-        unsafe { &*start.add(processor * stride).cast::<ListHead>() }
+        unsafe { &*start.add(processor * Blocks::STRIDE).cast::<ListHead>() }
     }
 }

@@ -134,22 +134,31 @@ impl Limits {
 pub struct Blocks {
     /// The [`ListHead`] of processor 0.
     pub base: *mut u8,
-    /// Bytes from one block to the next.
-    pub stride: usize,
-    /// Number of blocks. Threads on processors beyond find every list shut.
+    /// Number of blocks, [`Blocks::STRIDE`] apart. Threads on processors beyond find every list
+    /// shut.
     pub count: u32,
     /// What [`offset`] said.
     pub offset: isize,
 }
 
-/// The frame of a section: `result` is zero at its start, `head` the list's address in its lines,
-/// which leave it early by `jmp 25f` and otherwise end in the store of the length.
+impl Blocks {
+    /// Bytes from one block to the next.
+    pub const STRIDE: usize = 1 << STRIDE_SHIFT;
+    /// No value of a list.
+    pub const NONE: u32 = u32::MAX;
+}
+
+/// A shift takes less time than a multiplication, on the way to every list.
+const STRIDE_SHIFT: u32 = 16;
+
+/// The frame of a section: `head` is the list's address in its lines, which end in the store of the
+/// length, or leave it early by `jmp 26b`: then `result` is what `none` makes it.
 ///
 /// The abort address is preceded by the signature the C library registered (RSEQ_SIG of
 /// sys/rseq.h), inside an undefined instruction.
 #[cfg(not(miri))]
 macro_rules! section {
-    ($blocks:expr, $result:ident: $($line:literal,)*; $($operand:tt)*) => {
+    ($blocks:expr, $result:ident, $none:literal: $($line:literal,)*; $($operand:tt)*) => {
         core::arch::asm!(
             // struct rseq_cs: version and flags, start, length, abort address.
             ".pushsection __rseq_cs, \"aw\"",
@@ -163,6 +172,9 @@ macro_rules! section {
             ".long 0x53053053",
             "24:",
             "jmp 21f",
+            "26:",
+            $none,
+            "jmp 25f",
             ".popsection",
             "21:",
             // struct rseq: u32 cpu_id_start, u32 cpu_id, u64 rseq_cs.
@@ -170,11 +182,10 @@ macro_rules! section {
             "mov qword ptr fs:[{offset} + 8], {head}",
             "22:",
             "mov {head:e}, dword ptr fs:[{offset} + 4]",
-            "xor {result:e}, {result:e}",
             // A thread without an area has a number beyond any.
             "cmp {head:e}, {count:e}",
-            "jae 25f",
-            "imul {head}, {stride}",
+            "jae 26b",
+            "shl {head}, {shift}",
             "add {head}, {list}",
             $($line,)*
             "23:",
@@ -185,7 +196,7 @@ macro_rules! section {
             list = in(reg) $blocks.base,
             offset = in(reg) $blocks.offset,
             count = in(reg) $blocks.count,
-            stride = in(reg) $blocks.stride,
+            shift = const STRIDE_SHIFT,
             $($operand)*
             options(nostack),
         )
@@ -203,28 +214,26 @@ impl Blocks {
     /// (see [`enable`]).
     #[inline]
     pub unsafe fn pop(self) -> Option<u32> {
-        // The value, above a bit that says there is one.
-        let result: u64;
+        let value: u64;
         // SAFETY: by the caller's promise the head is a list whose length stays in its limits. The
         // section touches that list and the thread's own area only.
         unsafe {
-            section!(self, result:
-                "movzx {value:e}, word ptr [{head} + 4]",
+            section!(self, value, "mov {result:e}, -1":
+                "movzx {result:e}, word ptr [{head} + 4]",
                 "mov {length:e}, dword ptr [{head}]",
-                "cmp {length:e}, {value:e}",
-                "jbe 25f",
-                "mov {value:e}, dword ptr [{head} + {length} * 4 + 4]",
+                "cmp {length:e}, {result:e}",
+                "jbe 26b",
+                "mov {result:e}, dword ptr [{head} + {length} * 4 + 4]",
                 "dec {length:e}",
-                "lea {result}, [{value} + {value} + 1]",
                 "mov dword ptr [{head}], {length:e}",
                 ;
-                value = out(reg) _,
             );
         }
-        (result != 0).then_some((result >> 1) as u32)
+        Some(value as u32).filter(|value| *value != Self::NONE)
     }
 
-    /// Adds a value to the calling thread's processor's list. False when the list is full or shut.
+    /// Adds a value, not [`Blocks::NONE`], to the calling thread's processor's list. False when the
+    /// list is full or shut.
     ///
     /// # Safety
     /// As for [`Blocks::pop`].
@@ -233,17 +242,16 @@ impl Blocks {
         let added: u64;
         // SAFETY: as in `pop`; the value goes behind the others, where the limits leave room.
         unsafe {
-            section!(self, added:
-                "movzx {limit:e}, word ptr [{head} + 6]",
+            section!(self, added, "xor {result:e}, {result:e}":
+                "movzx {result:e}, word ptr [{head} + 6]",
                 "mov {length:e}, dword ptr [{head}]",
-                "cmp {length:e}, {limit:e}",
-                "jae 25f",
+                "cmp {length:e}, {result:e}",
+                "jae 26b",
                 "mov dword ptr [{head} + {length} * 4 + 8], {value:e}",
                 "inc {length:e}",
-                "inc {result:e}",
+                "mov {result:e}, 1",
                 "mov dword ptr [{head}], {length:e}",
                 ;
-                limit = out(reg) _,
                 value = in(reg) value,
             );
         }
@@ -259,12 +267,12 @@ impl Blocks {
         // SAFETY: as in `pop`; no more values are copied than the list has and `to` has room for.
         // The direction flag is clear, as the calling convention asks.
         unsafe {
-            section!(self, taken:
+            section!(self, taken, "xor {result:e}, {result:e}":
                 "movzx esi, word ptr [{head} + 4]",
                 "mov {length:e}, dword ptr [{head}]",
                 "mov ecx, {length:e}",
                 "sub ecx, esi",
-                "jle 25f",
+                "jle 26b",
                 "cmp ecx, {most:e}",
                 "cmova ecx, {most:e}",
                 "mov {result:e}, ecx",
@@ -292,11 +300,11 @@ impl Blocks {
         let added: u64;
         // SAFETY: as in `pop_many`, the other way.
         unsafe {
-            section!(self, added:
+            section!(self, added, "xor {result:e}, {result:e}":
                 "movzx ecx, word ptr [{head} + 6]",
                 "mov {length:e}, dword ptr [{head}]",
                 "sub ecx, {length:e}",
-                "jle 25f",
+                "jle 26b",
                 "cmp ecx, {most:e}",
                 "cmova ecx, {most:e}",
                 "mov {result:e}, ecx",

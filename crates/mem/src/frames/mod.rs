@@ -210,8 +210,8 @@ impl FrameAllocator {
         assert!(spans.tables.get(frame.0).is_handed_out(), "frame {} freed twice", frame.0);
         spans.tables.set(frame.0, Descriptor::Cached);
         match spans.tables.block_of(frame.0).state() {
-            BlockState::Live(zone) if self.lists.push(zone as usize, frame.0) => {}
-            _ => self.spill(spans, frame.0),
+            BlockState::Live(zone) if self.lists.push_in_use(zone as usize, frame.0) => {}
+            state => self.spill(spans, state, frame.0),
         }
     }
 
@@ -339,9 +339,15 @@ impl FrameAllocator {
         first
     }
 
-    /// Takes back a frame that this CPU's list has no place for, and others from the list.
+    /// Takes back a frame that this CPU's list has no place for, if so, and others from the list.
     #[cold]
-    fn spill(&self, spans: &Spans, frame: u32) {
+    #[inline(never)]
+    fn spill(&self, spans: &Spans, state: BlockState, frame: u32) {
+        if let BlockState::Live(zone) = state
+            && self.lists.push(zone as usize, frame)
+        {
+            return;
+        }
         self.recorder.note(|| Event::Free { id: frame, order: 0 });
         let mut zone = self.zone_of(spans, frame);
         let mut frames = [frame; BATCH];

@@ -74,8 +74,8 @@ fn a_list_is_a_stack_with_a_ceiling() {
             });
             assert_eq!(drained, naive);
             assert_eq!((lists.pop(list), lists.length(list)), (None, 0));
-            assert!(lists.push(list, u32::MAX));
-            assert_eq!(lists.pop(list), Some(u32::MAX));
+            assert!(lists.push(list, Blocks::NONE - 1));
+            assert_eq!(lists.pop(list), Some(Blocks::NONE - 1));
         }
         // Three lists of together 306 values fit one page, on the one processor used.
         assert_eq!(lists.memory(), Bytes(PAGE_BYTES));

@@ -14,11 +14,13 @@
 //! 1. A slab is a frame, named by the frame's descriptor; its own descriptor is an object of the
 //!    class [`DESCRIPTORS`], whose slabs hold their own descriptor as their last object.
 //! 2. No lock of a class is held while frames are taken or given back.
-//! 3. No object lies at the start of the span of frames: zero names none.
+//! 3. No object lies at the start of the span of frames: zero names none, and so does
+//!    [`Blocks::NONE`].
 
 use core::ptr::NonNull;
 
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult, rseq};
+use coldpress_sys::rseq::{self, Blocks};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 
 use super::cache::{Cache, Space};
 use super::depot::{Depots, Spill};
@@ -37,8 +39,10 @@ const DESCRIPTORS: usize = CLASSES;
 const REFILL_MAX: usize = FRAME_GRANULES;
 /// A refill goes on with the next slab until it has this many.
 const REFILL_ENOUGH: usize = 32;
+/// Bytes of a line of the processor's caches.
+const LINE: usize = 64;
 /// How far ahead a spill asks for the memory of objects.
-const PREFETCH_AHEAD: usize = 8;
+const PREFETCH_AHEAD: usize = 24;
 
 /// All objects of a heap.
 pub(super) struct Objects<'f> {
@@ -129,9 +133,7 @@ impl<'f> Objects<'f> {
         assert_eq!(frames, self.frames_held());
     }
 
-    /// The slow path of an allocation: fills this processor's stack and returns one object more.
-    #[cold]
-    #[inline(never)]
+    /// Fills this processor's stack and returns one object more.
     fn refill(&self, class: usize) -> Option<Object> {
         if !self.lists.is_ready() {
             return self.take_one(class);
@@ -227,10 +229,13 @@ impl<'f> Objects<'f> {
         Some((slab, frame))
     }
 
-    /// The slow path of a free: moves half of this processor's stack away.
+    /// The slow path of a free: moves half of this processor's stack away, if it is full.
     #[cold]
     #[inline(never)]
     fn overflow(&self, class: usize, object: Object) {
+        if self.lists.push(class, object.0) {
+            return;
+        }
         if self.lists.is_ready()
             && let Some(spill) = self.depots.take_from(&self.lists, class)
         {
@@ -310,15 +315,25 @@ impl<'f> Objects<'f> {
 
     #[inline]
     pub(super) fn alloc_object(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
-        let object = match self.lists.pop(class) {
-            Some(object) => Object(object),
-            None => self.refill(class)?,
-        };
+        match self.lists.pop(class) {
+            Some(object) => Some(self.hand_out(class, size, Object(object))),
+            None => self.alloc_slowly(class, size),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slowly(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
+        Some(self.hand_out(class, size, self.refill(class)?))
+    }
+
+    #[inline]
+    fn hand_out(&self, class: usize, size: usize, object: Object) -> NonNull<u8> {
         if cfg!(debug_assertions) {
             // SAFETY: the object was free and is ours now.
             unsafe { guard::hand_out(self.slot(class, object), size) };
         }
-        Some(self.space.address(object))
+        self.space.address(object)
     }
 
     /// # Safety
@@ -333,7 +348,7 @@ impl<'f> Objects<'f> {
         } else {
             self.space.object_at(address)
         };
-        if !self.lists.push(class, object.0) {
+        if !self.lists.push_in_use(class, object.0) {
             self.overflow(class, object);
         }
     }
@@ -391,7 +406,9 @@ fn objects_of(
     };
     let first = usize::from(frame.index() == 0);
     let base = frame.index() * FRAME_GRANULES as u32;
-    (first..count).map(move |index| Object(base + (index * granules) as u32))
+    let end =
+        count - usize::from(granules == 1 && frame.index() == Blocks::NONE / FRAME_GRANULES as u32);
+    (first..end).map(move |index| Object(base + (index * granules) as u32))
 }
 
 /// Where a slab of descriptors keeps its own: behind all others.

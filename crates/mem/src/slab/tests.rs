@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use coldpress_sys::page::BLOCK_BYTES;
 use proptest::prelude::*;
 
+use super::objects::objects_of;
 use super::size_class::{CLASSES, RED_ZONE, object_bytes};
 use super::*;
 use crate::frames::Config;
@@ -202,6 +203,19 @@ fn no_object_lies_at_the_start_of_the_span() {
         let start = frames.address_at(Bytes(0)).as_ptr();
         for _ in 0..TURNS.min(300) {
             assert_ne!(Held::new(&heap, layout, 0, false).unwrap().object, start);
+        }
+    }
+}
+
+#[test]
+fn no_object_has_the_number_that_stands_for_none() {
+    for frame in [0, 1, u32::MAX / 256 - 1, u32::MAX / 256].map(FrameId::from_index) {
+        for class in 0..CLASSES {
+            let objects: Vec<u32> = objects_of(class, frame).map(|object| object.0).collect();
+            assert!(!objects.contains(&0) && !objects.contains(&u32::MAX), "{frame:?}, {class}");
+            let left_out = PAGE_BYTES / object_bytes(class) - objects.len();
+            let is_border = frame.index() == 0 || frame.index() == u32::MAX / 256 && class == 0;
+            assert_eq!(left_out, usize::from(is_border), "{frame:?}, {class}");
         }
     }
 }
