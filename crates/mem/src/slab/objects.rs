@@ -162,6 +162,12 @@ impl<'f> Objects<'f> {
         while count < batch(class).min(REFILL_ENOUGH) && count + capacity(class) <= REFILL_MAX {
             let chain = self.caches[class].take_chain(&self.space);
             let Some((mut object, length)) = chain else { break };
+            // Each link says where the next one is, in any order, so without this each is waited
+            // for.
+            let in_a_line = LINE.div_ceil(object_bytes(class));
+            objects_of(class, FrameId::from_index(object.frame()))
+                .step_by(in_a_line)
+                .for_each(|object| self.space.prefetch(object));
             for place in &mut objects[count..count + usize::from(length)] {
                 *place = object.0;
                 object = self.space.link(object);
@@ -394,8 +400,9 @@ impl Drop for Objects<'_> {
 }
 
 /// The objects of a slab in a frame, in order of their addresses. The first frame of the span has
-/// no object at its start.
-fn objects_of(
+/// no object at its start, and the last one that a span can have none at its end: it would have the
+/// number that stands for no value in the stacks.
+pub(super) fn objects_of(
     class: usize,
     frame: FrameId,
 ) -> impl DoubleEndedIterator<Item = Object> + ExactSizeIterator {
