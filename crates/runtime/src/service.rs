@@ -423,11 +423,15 @@ impl Manager {
         let mib = |bytes: Bytes| bytes.0.div_ceil(1 << 20);
         let total = self.budget.total().bytes();
         if stuck && used.bytes() > total && self.ledger.is_first_to_tell(Told::OverBudget) {
+            let data = proc::data_of_files(&mut self.maps_buffer).unwrap_or_default();
             self.link.warn(format_args!(
                 "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be \
-                 moved ({} MiB locked{}); raise --memory or lock less",
+                 moved (in process {}, {} MiB are data of its program and libraries, and {} MiB \
+                 are locked{}); raise --memory, run fewer processes at once, or lock less",
                 mib(total),
                 mib(used.bytes()),
+                raw::process_id(),
+                mib(data),
                 mib(immovable.locked),
                 Refusal(self.last_refusal)
             ));

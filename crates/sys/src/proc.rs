@@ -132,19 +132,41 @@ pub enum MappingKind {
 /// Calls `visit` for each mapping of this process in address order. `buffer` holds what is read at
 /// a time; it must be longer than the longest line, 4 KiB of path included.
 pub fn for_each_mapping(buffer: &mut [u8], mut visit: impl FnMut(Mapping)) -> SysResult<()> {
-    let maps = open_read(c"/proc/self/maps")?;
+    for_each_line(c"/proc/self/maps", buffer, |line| {
+        if let Some(mapping) = parse_mapping(line) {
+            visit(mapping);
+        }
+    })
+}
+
+/// Memory in private mappings of files that is no longer the file's: written data, and tables that
+/// the dynamic linker has filled in. The kernel looks at every page for it. `buffer` is as for
+/// [`for_each_mapping`].
+pub fn data_of_files(buffer: &mut [u8]) -> SysResult<Bytes> {
+    let (mut sum, mut is_file) = (Bytes(0), false);
+    for_each_line(c"/proc/self/smaps", buffer, |line| {
+        if parse_mapping(line).is_some() {
+            is_file = line.windows(2).any(|part| part == b" /");
+        } else if is_file && let Some(anonymous) = kib_after(line, b"Anonymous:") {
+            sum += anonymous;
+        }
+    })?;
+    Ok(sum)
+}
+
+/// Calls `visit` for each line of a file, without its end, as for [`for_each_mapping`].
+fn for_each_line(path: &CStr, buffer: &mut [u8], mut visit: impl FnMut(&[u8])) -> SysResult<()> {
+    let file = open_read(path)?;
     let mut kept = 0;
     loop {
-        let count = rustix::io::read(&maps, &mut buffer[kept..]).map_err(SysError::of("read"))?;
+        let count = rustix::io::read(&file, &mut buffer[kept..]).map_err(SysError::of("read"))?;
         if count == 0 {
             return Ok(());
         }
         let filled = kept + count;
         let mut line_start = 0;
         while let Some(length) = buffer[line_start..filled].iter().position(|byte| *byte == b'\n') {
-            if let Some(mapping) = parse_mapping(&buffer[line_start..line_start + length]) {
-                visit(mapping);
-            }
+            visit(&buffer[line_start..line_start + length]);
             line_start += length + 1;
         }
         buffer.copy_within(line_start..filled, 0);
@@ -453,6 +475,26 @@ mod tests {
         assert!(count(4096) > 10);
         // Other tests map memory meanwhile, so the two readings are repeated until they agree.
         assert!((0..100).any(|_| count(4096) == count(1 << 20)));
+    }
+
+    #[test]
+    fn written_pages_of_a_file_are_data() {
+        let mut buffer = std::vec![0; 4096];
+        let before = data_of_files(&mut buffer).unwrap();
+        let file = open_read(c"/proc/self/exe").unwrap();
+        let (length, flags) = (256 << 10, rustix::mm::MapFlags::PRIVATE);
+        let all = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        // SAFETY: a new private mapping, of a file that is as long.
+        unsafe {
+            let start = rustix::mm::mmap(core::ptr::null_mut(), length, all, flags, &file, 0);
+            let start = start.unwrap().cast::<u8>();
+            (0..length).step_by(2 * PAGE_BYTES).for_each(|offset| start.add(offset).write(1));
+            let data = data_of_files(&mut buffer).unwrap();
+            rustix::mm::munmap(start.cast(), length).unwrap();
+            // Other tests write to data of ours meanwhile.
+            let grown = data.0 - before.0;
+            assert!((128 << 10..192 << 10).contains(&grown), "{grown} bytes");
+        }
     }
 
     #[test]
