@@ -199,7 +199,12 @@ impl Budget {
 
     /// Whether about all of the budget is in use: what reclaim ahead leaves free is no room.
     pub fn is_full(&self) -> bool {
-        self.used + PageCount(4 * band(self.total).0) > self.soft()
+        !self.has_room_for(PageCount(0))
+    }
+
+    /// Whether so many pages can come without anybody reclaiming soon.
+    pub fn has_room_for(&self, pages: PageCount) -> bool {
+        self.used + pages + PageCount(4 * band(self.total).0) <= self.soft()
     }
 
     /// Whether it is time to manage this process's memory.

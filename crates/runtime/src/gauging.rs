@@ -34,6 +34,11 @@ impl Running {
         self.mean.note(now_ns, ran_ns.saturating_sub(before));
     }
 
+    /// Of the time lately; of several threads, the sum.
+    pub(crate) fn share(&self) -> Millionths {
+        self.mean.share()
+    }
+
     /// Until the next look, one of a few.
     pub(crate) fn interval_ns(&self, is_near: bool) -> u64 {
         let run_ns = if is_near { RUN_NS_NEAR } else { RUN_NS_FAR };

@@ -111,8 +111,8 @@ knobs! {
     /// Whether memory that is not touched for long is taken whatever the budget says, while the
     /// program's threads wait for such memory no more than this share of the time
     Idle "idle" Domain::Share(1..=5_000), 0;
-    /// Whether processes that touch far more memory than there is take turns, in which others wait
-    /// for up to two seconds
+    /// Whether processes that together touch more memory than there is take turns, in which faults
+    /// of others wait for up to two seconds
     Turns "turns" Domain::Switch, 1;
     /// Whether pages may be written back to disk
     Writeback "writeback" Domain::Switch, 1;

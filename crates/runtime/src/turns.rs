@@ -1,6 +1,6 @@
-//! Turns: processes that together need far more memory than there is play one after the other.
+//! Turns: processes that together need more memory than there is play one after the other.
 //!
-//! When far less fits than all of them touch, each loses its pages to the others before it has
+//! When less fits than all of them touch, each loses its pages to the others before it has
 //! used them, and all time goes into bringing pages back: they thrash. Fewer at a time get more
 //! done. This is load control (Denning, Thrashing: its causes and prevention, 1968) by what serving
 //! faults takes, and turns by time, as the swap token of Linux 2.6 had them (Jiang and Zhang,
@@ -8,12 +8,13 @@
 //!
 //! - Who *plays* has its faults served. Who *waits* has not, so its threads sleep in them, and its
 //!   memory goes to those that play (`shares`), as a little more of it would gain it nothing.
-//! - All may play, until serving faults takes too much of the processors and more play than twice
-//!   as many as there are processors. Then an eighth fewer may in each period, down to that many,
-//!   and one more in each in which it takes little, until nobody waits.
+//! - All may play, until those that fault keep the processors busy and serving them takes too
+//!   much. Then an eighth fewer may in each period, down to one for each processor, and one more in
+//!   each in which it takes little, until nobody waits.
 //! - A turn ends when it was long enough and somebody waits, or when too many play, for the last
-//!   that came. Who has waited longest is next, and comes in after [`WAIT_MS`] whoever plays. Who
-//!   does not ask any longer, as it was stopped, is passed over.
+//!   that came. Who has waited longest is next: when another may play, when memory has been left
+//!   for all that it has away, and after [`WAIT_MS`] in any case. Who does not ask any longer, as
+//!   it was stopped, is passed over.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -36,14 +37,19 @@ const PLAYS_MS: u32 = 50;
 const PERIOD_MS: u32 = 300;
 /// Between two that come in because memory is left.
 const ENTRY_MS: u32 = 100;
+/// Who comes in stays for this at least, whoever plays: some thousand faults, so that a lock it may
+/// have is let go.
+const STAY_MS: u32 = 20;
 /// Of each processor, what serving faults takes when fewer may play, and when more. Beside it comes
-/// as much again for what is moved out, and for caches that were cold.
-const BUSY_HIGH: Millionths = Millionths(80_000);
-const BUSY_LOW: Millionths = Millionths(30_000);
+/// three times as much: what is moved out, and above all caches that are cold for many processes
+/// (16 compilers in 512 MiB).
+const BUSY_HIGH: Millionths = Millionths(30_000);
+const BUSY_LOW: Millionths = Millionths(12_000);
+/// Of each processor, what those that fault run and wait to be served, together, when it is busy.
+/// Who mostly waits for something else would only wait longer by turns.
+const DEMAND_MIN: Millionths = Millionths(750_000);
 /// The mean of that follows over this time.
 const MEAN_NS: u64 = 100_000_000;
-/// As many as may always play, for each processor.
-const LEAST: u32 = 2;
 
 /// A word of the ledger that tells nothing of any other.
 #[derive(Debug)]
@@ -76,14 +82,15 @@ pub(crate) struct Turn {
     /// When it last faulted, or asked for its turn.
     asked_ms: Word,
     waits_ms: Word,
-    /// Millionths of the time in which it has faults served.
+    /// Millionths of the time in which it has faults served, and in which its threads run.
     busy: Word,
+    runs: Word,
 }
 
 impl Turn {
     /// For a process that is new in the seat.
     pub(crate) fn clear(&self) {
-        for word in [&self.began_ms, &self.asked_ms, &self.waits_ms, &self.busy] {
+        for word in [&self.began_ms, &self.asked_ms, &self.waits_ms, &self.busy, &self.runs] {
             word.set(0);
         }
     }
@@ -129,6 +136,15 @@ struct Others {
     waited_ms: u32,
 }
 
+/// What those that fault take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    /// To have faults served.
+    busy: Millionths,
+    /// To run.
+    runs: Millionths,
+}
+
 /// How memory and the table are.
 #[derive(Clone, Copy, Debug)]
 struct Room {
@@ -136,6 +152,8 @@ struct Room {
     most: u32,
     /// Whether all memory is in use.
     is_full: bool,
+    /// Whether what the process has away fits into what is left.
+    fits: bool,
     /// Since somebody last came in.
     since_entry_ms: u32,
 }
@@ -151,25 +169,27 @@ impl Own {
         let is_too_many = others.playing >= room.most;
         let may_play = if let Some(began) = self.began {
             let is_over = for_ms(began) >= TURN_MS && others.waiting > 0;
-            !room.is_full || !is_over && (!is_too_many || others.later > 0)
+            let has_just_come = for_ms(began) < STAY_MS;
+            !room.is_full || has_just_come || !is_over && (!is_too_many || others.later > 0)
         } else {
             let waited = self.waits.map_or(0, for_ms);
             let is_next = others.waiting == 0 || self.waits.is_some() && waited >= others.waited_ms;
-            let is_left = !room.is_full && room.since_entry_ms >= ENTRY_MS;
+            let is_left = room.fits && room.since_entry_ms >= ENTRY_MS;
             waited >= WAIT_MS || is_next && (!is_too_many || is_left)
         };
         if may_play { plays } else { Self { began: None, waits: Some(self.waits.unwrap_or(now)) } }
     }
 }
 
-/// How many may play, after `most` could, when so many do and serving them takes `busy` of the
-/// `processors`.
-fn next_most(most: u32, others: Others, busy: Millionths, processors: u32) -> u32 {
+/// How many may play, after `most` could, when so many do and take `load` of the `processors`.
+fn next_most(most: u32, others: Others, load: Load, processors: u32) -> u32 {
     let of_all = |part: Millionths| Millionths(part.0 * u64::from(processors));
-    let least = LEAST * processors;
-    if busy > of_all(BUSY_HIGH) && others.playing > least {
+    let Load { busy, runs } = load;
+    let are_busy = Millionths(busy.0 + runs.0) > of_all(DEMAND_MIN);
+    let is_too_much = are_busy && busy > of_all(BUSY_HIGH);
+    if is_too_much && others.playing > processors {
         let most = if most == 0 { others.playing } else { most.min(others.playing) };
-        (most - (most / 8).max(1)).max(least)
+        (most - (most / 8).max(1)).max(processors)
     } else if most == 0 || busy >= of_all(BUSY_LOW) {
         most
     } else if others.waiting > 0 || others.playing > most {
@@ -180,10 +200,10 @@ fn next_most(most: u32, others: Others, busy: Millionths, processors: u32) -> u3
 }
 
 impl Ledger {
-    /// What all but the process in `seat` do, and what serving everybody takes.
-    fn turns(&self, seat: Option<usize>, now: u32) -> (Others, Millionths) {
+    /// What all but the process in `seat` do, and what all take.
+    fn turns(&self, seat: Option<usize>, now: u32) -> (Others, Load) {
         let own = seat.and_then(|seat| self.seats[seat].turn.now().began);
-        let (mut others, mut busy) = (Others::default(), 0);
+        let (mut others, mut busy, mut runs) = (Others::default(), 0, 0);
         for (index, other) in self.seats_taken().iter().enumerate() {
             let turn = &other.turn;
             let asked = now.wrapping_sub(turn.asked_ms.get()).cast_signed();
@@ -191,6 +211,7 @@ impl Ledger {
                 continue;
             }
             busy += u64::from(turn.busy.get());
+            runs += u64::from(turn.runs.get());
             match turn.now() {
                 _ if Some(index) == seat => {}
                 Own { waits: Some(since), .. } => {
@@ -205,7 +226,7 @@ impl Ledger {
                 Own { began: None, waits: None } => {}
             }
         }
-        (others, Millionths(busy))
+        (others, Load { busy: Millionths(busy), runs: Millionths(runs) })
     }
 }
 
@@ -268,14 +289,16 @@ impl Manager {
         let is_exempt = self.shall_thaw() || self.control.is_held() || self.control.is_forking();
         let most = if is_exempt { 0 } else { table.most.get() };
         // What others do is looked at once in a millisecond.
-        if before.began.is_some() && (most == 0 || self.turns.looked_ms == now) {
-            return true;
+        let is_known = if most == 0 { before.began.is_some() } else { self.turns.looked_ms == now };
+        if is_known {
+            return before.began.is_some();
         }
         self.turns.looked_ms = now;
         let others = self.ledger.turns(Some(self.seat), now).0;
         let room = Room {
             most,
             is_full: self.budget.is_full(),
+            fits: self.budget.has_room_for(self.saved().pages_down()),
             since_entry_ms: now.wrapping_sub(table.entered_ms.get()),
         };
         let after = before.next(now, others, room);
@@ -284,7 +307,7 @@ impl Manager {
             if most != 0 && after.began.is_some() {
                 table.entered_ms.set(now);
                 // More fit than was thought.
-                if !room.is_full && others.playing >= most {
+                if room.fits && others.playing >= most {
                     table.most.set(others.playing + 1);
                 }
             }
@@ -299,8 +322,10 @@ impl Manager {
         let before = core::mem::replace(&mut self.turns.busy_ns, busy_ns);
         let now_ns = self.time.now_ns();
         let busy = self.turns.busy.note(now_ns, busy_ns.saturating_sub(before));
-        let busy = u32::try_from(busy.0).unwrap_or(u32::MAX);
-        self.ledger.seats[self.seat].turn.busy.set(busy);
+        let turn = &self.ledger.seats[self.seat].turn;
+        for (word, share) in [(&turn.busy, busy), (&turn.runs, self.running.share())] {
+            word.set(u32::try_from(share.0).unwrap_or(u32::MAX));
+        }
         self.set_most();
     }
 
@@ -312,17 +337,17 @@ impl Manager {
         if !is_due || !table.set_ms.turn(at, now) {
             return;
         }
-        let (all, busy) = self.ledger.turns(None, now);
+        let (all, load) = self.ledger.turns(None, now);
         let before = table.most.get();
         let is_on = self.tuning.knobs.get(Knob::Turns) != 0;
         let processors = self.ledger.processors();
-        let most = if is_on { next_most(before, all, busy, processors) } else { 0 };
+        let most = if is_on { next_most(before, all, load, processors) } else { 0 };
         table.most.set(most);
-        if before == 0 && most != 0 && self.ledger.is_first_to_tell(Told::Turns) {
+        if most != 0 && all.waiting > 0 && self.ledger.is_first_to_tell(Told::Turns) {
             self.link.warn(format_args!(
                 "{} processes touch more memory than the budget of {} MiB has, and take turns; \
                  raise --memory, or start fewer at a time",
-                all.playing,
+                all.playing + all.waiting,
                 self.budget.total().bytes().0 >> 20
             ));
         }
@@ -353,7 +378,7 @@ mod tests {
     }
 
     fn room(most: u32) -> Room {
-        Room { most, is_full: true, since_entry_ms: 0 }
+        Room { most, is_full: true, fits: false, since_entry_ms: 0 }
     }
 
     fn others(playing: u32, later: u32, waiting: u32, waited_ms: u32) -> Others {
@@ -373,9 +398,10 @@ mod tests {
         assert_eq!(plays(TURN_MS).next(NOW, others(3, 2, 1, 9), room(4)), waits(0));
         assert_eq!(plays(TURN_MS).next(NOW, others(3, 2, 0, 0), room(4)), plays(TURN_MS));
         assert_eq!(plays(TURN_MS - 1).next(NOW, others(3, 2, 1, 9), room(4)), plays(TURN_MS - 1));
-        // The last that came leaves.
-        assert_eq!(plays(10).next(NOW, others(4, 1, 0, 0), room(4)), plays(10));
-        assert_eq!(plays(10).next(NOW, others(4, 0, 0, 0), room(4)), waits(0));
+        // The last that came leaves, but not at once.
+        assert_eq!(plays(STAY_MS).next(NOW, others(4, 1, 0, 0), room(4)), plays(STAY_MS));
+        assert_eq!(plays(STAY_MS).next(NOW, others(4, 0, 0, 0), room(4)), waits(0));
+        assert_eq!(plays(STAY_MS - 1).next(NOW, others(4, 0, 0, 0), room(4)), plays(STAY_MS - 1));
         // Not for memory that nobody uses.
         let left = Room { is_full: false, ..room(4) };
         assert_eq!(plays(TURN_MS).next(NOW, others(4, 0, 1, 9), left), plays(TURN_MS));
@@ -390,25 +416,41 @@ mod tests {
         assert!(come(Own::default(), others(3, 0, 0, 0), room(4)));
         assert!(!come(waits(900), others(4, 0, 2, 30), room(4)));
         assert!(come(waits(WAIT_MS), others(4, 0, 2, WAIT_MS + 9), room(4)));
-        let left = Room { most: 4, is_full: false, since_entry_ms: ENTRY_MS };
+        let left = Room { is_full: false, fits: true, since_entry_ms: ENTRY_MS, ..room(4) };
         assert!(come(waits(900), others(4, 0, 2, 30), left));
         assert!(!come(waits(20), others(4, 0, 2, 30), left));
         assert!(!come(waits(900), others(4, 0, 2, 30), Room { since_entry_ms: 99, ..left }));
+        assert!(!come(waits(900), others(4, 0, 2, 30), Room { fits: false, ..left }));
     }
 
     #[test]
     fn fewer_may_play_while_faults_take_too_much() {
         let next = |most, playing, waiting, busy| {
-            next_most(most, others(playing, 0, waiting, 0), Millionths(busy), 2)
+            let load = Load { busy: Millionths(busy), runs: Millionths(1_800_000) };
+            next_most(most, others(playing, 0, waiting, 0), load, 2)
         };
-        assert_eq!((next(0, 16, 0, 160_001), next(0, 16, 0, 160_000)), (14, 0));
+        assert_eq!((next(0, 16, 0, 60_001), next(0, 16, 0, 60_000)), (14, 0));
         assert_eq!((next(14, 16, 2, 200_000), next(14, 9, 2, 200_000)), (13, 8));
         assert_eq!(
-            (next(5, 5, 9, 200_000), next(4, 4, 9, 200_000), next(0, 4, 0, 900_000)),
-            (4, 4, 0)
+            (next(3, 3, 9, 200_000), next(2, 2, 9, 200_000), next(0, 2, 0, 900_000)),
+            (2, 2, 0)
         );
-        assert_eq!((next(5, 5, 9, 60_000), next(5, 5, 9, 59_999)), (5, 6));
+        assert_eq!((next(5, 5, 9, 24_000), next(5, 5, 9, 23_999)), (5, 6));
         assert_eq!((next(5, 6, 0, 0), next(5, 5, 0, 0)), (6, 0));
+    }
+
+    #[test]
+    fn nobody_waits_while_processors_are_left() {
+        let next = |playing, runs, busy, processors| {
+            let load = Load { busy: Millionths(busy), runs: Millionths(runs) };
+            next_most(0, others(playing, 0, 0, 0), load, processors)
+        };
+        assert_eq!(next(32, 1_500_000, 100_000, 2), 28);
+        // Servers that mostly wait for clients.
+        assert_eq!(next(32, 1_300_000, 100_000, 2), 0);
+        // All wait for the disk.
+        assert_eq!(next(32, 10_000, 9_000_000, 2), 28);
+        assert_eq!([1, 2].map(|playing| next(playing, 90_000, 900_000, 1)), [0, 1]);
     }
 
     proptest! {
