@@ -80,7 +80,7 @@ impl Manager {
         if !self.control.is_held() && !self.control.is_forking() {
             self.placement.attend(fault.thread, self.time.now_ns());
         }
-        let was_away = self.pages.state(fault.page) != PageState::None;
+        let was = self.pages.state(fault.page);
         if !self.try_bring_in(fault.page, window) {
             self.reading.push(Fault { is_coming: true, ..fault });
             return;
@@ -90,7 +90,10 @@ impl Manager {
         let served = cpu::ticks().wrapping_sub(fault.read_at_ticks);
         let stall = served + fault.waited_ticks;
         self.turns.served_ticks += served;
-        if was_away {
+        if was == PageState::Stored {
+            self.count(Counter::MajorFaults, 1);
+        }
+        if was != PageState::None {
             self.refaults.faults += 1;
             self.refaults.ticks += served;
         }

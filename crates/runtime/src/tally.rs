@@ -39,6 +39,8 @@ counters! {
     FirstTouchFaults "first_touch_faults",
     /// Faults on pages still in limbo.
     LimboFaults "limbo_faults",
+    /// Faults on pages that were compressed, or on disk: what the kernel calls major.
+    MajorFaults "major_faults",
     /// Pages brought back before anybody asked for them, as a walk was coming their way.
     PagesReadAhead "readahead_pages",
     /// Pages decompressed from the pool, same-filled ones included.

@@ -125,10 +125,11 @@ fn about(contest: &Contest<Tree>, alone: f64) -> String {
          `failed` counts those that are missing. The kernel's zswap and zram have a limit such\n\
          that limit and pool are that much, as far as it goes; `held` is what was reached. Pages\n\
          in and out are those of a disk: what zswap and zram keep is not among them, and ours are\n\
-         compressed. Faults waited for a page, from a pool or the disk. The sum is that of the\n\
-         mail on zswap, of all three. CPU: with the kernel's work in the compilers and our\n\
-         threads; per cent are of one processor. Our threads run before others where they may: on\n\
-         a busy machine, believe CPU s and not seconds.",
+         compressed. Faults waited for a page from a pool or the disk: not for one that was\n\
+         read ahead, or that the kernel's swap cache or our limbo still had. The sum is that\n\
+         of the mail on zswap, of all three. CPU: with the kernel's work in the compilers and\n\
+         our threads; per cent are of one processor. Our threads run before others where they\n\
+         may: on a busy machine, believe CPU s and not seconds.",
         work.files(),
         show(plan.memory),
         plan.rounds,

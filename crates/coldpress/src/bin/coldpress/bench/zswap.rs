@@ -135,11 +135,13 @@ fn about(plan: &Plan, work: &Jobs) -> String {
         "{} jobs like those of a compiler, {} to {} each, as {}, within {} in all;\n\
          medians of rounds: {}. The kernel's zswap has a limit such that limit and pool are that\n\
          much, as far as it goes; `held` is what was reached. Pages in and out are those of the\n\
-         disk: zswap's own are not among them, and ours are compressed. Faults waited for a page,\n\
-         from a pool or the disk. The sum is that of the mail on zswap, of all three. Disk: what\n\
-         was moved, ours compressed, and less what the page cache still had. CPU: with the\n\
-         kernel's work in the jobs and our threads; per cent are of one processor. Our threads\n\
-         run before others where they may: on a busy machine, believe CPU s and not seconds.",
+         disk: zswap's own are not among them, and ours are compressed. Faults waited for a\n\
+         page from a pool or the disk: not for one that was read ahead, or that the kernel's\n\
+         swap cache or our limbo still had. The sum is that of the mail on zswap, of all\n\
+         three. Disk: what was moved, ours compressed, and less what the page cache still had.\n\
+         CPU: with the kernel's work in the jobs and our threads; per cent are of one\n\
+         processor. Our threads run before others where they may: on a busy machine, believe\n\
+         CPU s and not seconds.",
         work.total,
         show(Bytes(work.largest.0 / 4)),
         show(work.largest),

@@ -184,7 +184,7 @@ impl<'a, W: Work> Contest<'a, W> {
         let figures = Figures {
             pages_in: count(store, "loaded_from_backing")?,
             pages_out: count(store, "flushed_pages")?,
-            faults: count(&stats, "pages_loaded")? + usage.major_faults,
+            faults: count(&stats, "major_faults")? + usage.major_faults,
             disk: Bytes((count(store, "flushed_bytes")? + usage.read_bytes) as usize),
             seconds: ran.time.as_secs_f64(),
             cpu_seconds: usage.cpu_seconds,

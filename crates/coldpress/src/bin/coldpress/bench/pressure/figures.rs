@@ -13,7 +13,7 @@ pub(in crate::bench) struct Figures {
     pub(in crate::bench) pages_in: u64,
     /// Pages that went there.
     pub(in crate::bench) pages_out: u64,
-    /// Faults that waited for a page that was not in place, from wherever it came.
+    /// Faults that waited for a page from a pool or the disk.
     pub(in crate::bench) faults: u64,
     /// What the disk moved for it, both ways.
     pub(in crate::bench) disk: Bytes,
