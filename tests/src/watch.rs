@@ -10,6 +10,8 @@
 //! 2. The root's own memory is in `total` and never in `below`: under `coldpress run` the root is
 //!    the launcher, and `below` is the managed tree.
 //! 3. A process that ends between being listed and being read counts nothing and is no error.
+//! 4. A sample is of one moment: when the watcher is stopped while it reads, what has gone from one
+//!    process to another meanwhile would count twice, so that reading is left out.
 
 use std::fs;
 use std::sync::Arc;
@@ -23,6 +25,8 @@ use coldpress_sys::Bytes;
 pub const RATE_HZ: u32 = 100;
 /// The same for [`Measure::Shares`], where the kernel walks the whole page table for each sample.
 pub const RATE_SHARES_HZ: u32 = 20;
+/// A reading that took longer is of no moment. Stops of 100 ms are what a busy machine has.
+const READING_MAX: Duration = Duration::from_millis(50);
 /// Samples over the limit that are kept one by one; later ones are only counted.
 const OVER_KEPT_MAX: usize = 1000;
 /// `PF_FORKNOEXEC` of linux/sched.h, in the flags word of /proc/PID/stat: forked, no exec yet.
@@ -126,6 +130,9 @@ fn sample_until(
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
         let sample = Sample { at: now - begin, ..read_tree(root, measure) };
+        if now.elapsed() > READING_MAX {
+            continue;
+        }
         memory.samples += 1;
         memory.gap_max = memory.gap_max.max(now - last);
         memory.peak_below = memory.peak_below.max(sample.below);
