@@ -9,8 +9,8 @@
 //! - Who *plays* has its faults served. Who *waits* has not, so its threads sleep in them, and its
 //!   memory goes to those that play (`shares`), as a little more of it would gain it nothing.
 //! - All may play, until those that fault keep the processors busy and serving them takes too
-//!   much. Then an eighth fewer may in each period, down to one for each processor, and one more in
-//!   each in which it takes little, until nobody waits.
+//!   much. Then an eighth fewer may in each period, down to one for each processor and two at
+//!   least, and one more in each in which it takes little, until nobody waits.
 //! - A turn ends when it was long enough and somebody waits, or when too many play, for the last
 //!   that came. Who has waited longest is next: when another may play, when memory has been left
 //!   for all that it has away, and after [`WAIT_MS`] in any case. Who does not ask any longer, as
@@ -45,6 +45,9 @@ const STAY_MS: u32 = 20;
 /// (16 compilers in 512 MiB).
 const BUSY_HIGH: Millionths = Millionths(30_000);
 const BUSY_LOW: Millionths = Millionths(12_000);
+/// As many as always may play, on one processor too: of a client and its server, who waits for the
+/// other would count as playing for [`PLAYS_MS`] more at every step.
+const LEAST: u32 = 2;
 /// Of each processor, what those that fault run and wait to be served, together, when it is busy.
 /// Who mostly waits for something else would only wait longer by turns.
 const DEMAND_MIN: Millionths = Millionths(750_000);
@@ -187,9 +190,10 @@ fn next_most(most: u32, others: Others, load: Load, processors: u32) -> u32 {
     let Load { busy, runs } = load;
     let are_busy = Millionths(busy.0 + runs.0) > of_all(DEMAND_MIN);
     let is_too_much = are_busy && busy > of_all(BUSY_HIGH);
-    if is_too_much && others.playing > processors {
+    let least = processors.max(LEAST);
+    if is_too_much && others.playing > least {
         let most = if most == 0 { others.playing } else { most.min(others.playing) };
-        (most - (most / 8).max(1)).max(processors)
+        (most - (most / 8).max(1)).max(least)
     } else if most == 0 || busy >= of_all(BUSY_LOW) {
         most
     } else if others.waiting > 0 || others.playing > most {
@@ -450,7 +454,7 @@ mod tests {
         assert_eq!(next(32, 1_300_000, 100_000, 2), 0);
         // All wait for the disk.
         assert_eq!(next(32, 10_000, 9_000_000, 2), 28);
-        assert_eq!([1, 2].map(|playing| next(playing, 90_000, 900_000, 1)), [0, 1]);
+        assert_eq!([1, 2, 3].map(|playing| next(playing, 90_000, 900_000, 1)), [0, 0, 2]);
     }
 
     proptest! {
