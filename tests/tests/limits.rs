@@ -152,3 +152,31 @@ fn a_budget_by_the_machine_gives_way_to_others_and_comes_back() {
     scratch.write("end", b"");
     assert_eq!(live.finish(HANG).code, 0);
 }
+
+/// A child that was given another environment holds twice the budget.
+#[test]
+fn who_is_not_managed_is_named_and_why() {
+    let Some(python) = require("python3") else { return };
+    let program = "import time; held = b'x' * (64 << 20); time.sleep(1); print(len(held))";
+    let job = Job::new("env", "sh").args(["-c", "env -i \"$@\"; echo done", "sh"]);
+    let job = job.arg(python).args(["-c", program]);
+    let plain = job.plain();
+    let run = job.managed(Bytes::mib(32));
+    println!("{}", run.stderr);
+    run.assert_same(&plain);
+    assert_eq!(run.complaints(&["warning", "budget of 32 MiB", "without LD_PRELOAD"]).len(), 1);
+    assert_eq!(run.complaints(&["peak", "not managed", "without LD_PRELOAD"]).len(), 1);
+    assert_eq!(run.stats().count("unmanaged_processes"), 1);
+}
+
+#[test]
+fn a_budget_above_the_limit_is_told_at_the_start() {
+    let Some(job) = hold("1") else { return };
+    let Some(group) = Limited::new(Bytes::mib(200)) else { return };
+    let live = Live::start(&job.before(group.entering()), Some(Bytes::mib(300)));
+    let run = live.finish(HANG);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let told = run.complaints(&["warning", "300 MiB", "200 MiB", "limit_in_bytes"]).len()
+        + run.complaints(&["warning", "300 MiB", "200 MiB", "memory.max"]).len();
+    assert_eq!(told, 1, "{}", run.stderr);
+}

@@ -68,6 +68,8 @@ pub enum Told {
     Ageing = 4,
     /// Processes take turns.
     Turns = 8,
+    /// More is in use than the budget, for processes that are not managed.
+    Unmanaged = 16,
 }
 
 /// What the launcher decides and every process obeys.

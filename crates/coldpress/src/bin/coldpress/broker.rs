@@ -7,6 +7,7 @@
 //! connection is its life: when it closes, its numbers go to the retired ones and its seat is free.
 
 use std::ffi::{CString, OsString};
+use std::fmt::Display;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +16,7 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::ledger::{Ledger, SEATS, Seat};
+use coldpress_runtime::ledger::{Ledger, SEATS, Seat, Told};
 use coldpress_runtime::wire::{
     BUDGET_VARIABLE, Hello, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX, SOCKET_VARIABLE,
     Welcome,
@@ -35,9 +36,11 @@ use crate::preload::Preload;
 use crate::psi::Pressure;
 use crate::record::Records;
 use crate::say;
+use crate::size::show;
 use crate::stats::{self, Summary, Totals};
 use crate::supervise::ExitReport;
 use crate::tree;
+use crate::unmanaged::{self, Found};
 use crate::unseated::Unseated;
 
 /// Name of the socket in the run's directory.
@@ -71,6 +74,7 @@ struct Retired {
     at_end: Changeable,
     /// Processes that have not ended.
     left: usize,
+    unmanaged: Found,
 }
 
 impl Broker {
@@ -86,13 +90,14 @@ impl Broker {
         };
         if path.as_os_str().len() >= SOCKET_PATH_MAX {
             let cause = format!("the path of the socket is too long: {}", path.display());
-            return Err(Failure::ours(cause, "set TMPDIR to a shorter directory"));
+            return Err(Failure::ours(cause, "set XDG_RUNTIME_DIR to a shorter directory"));
         }
         let name = CString::new(path.as_os_str().as_bytes()).expect("a path holds no zero");
         let listener = net::listen(&name).map_err(|error| failed("listen", error))?;
         // A process of another user may join as well: it was started by this one.
         fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(|error| {
-            Failure::ours(format!("cannot open the socket: {error}"), "free /tmp")
+            let cause = format!("cannot open {} to others: {error}", path.display());
+            Failure::ours(cause, "name a directory of your own in XDG_RUNTIME_DIR")
         })?;
         let terms = config.terms();
         let (ledger_fd, ledger) = Ledger::create(terms, &config.knobs)
@@ -113,6 +118,7 @@ impl Broker {
             newcomers: Vec::new(),
             accept_at: Instant::now(),
             unseated: Unseated::new(),
+            unmanaged: Found::default(),
             totals: Totals::default(),
             now: at_start.clone(),
             pressure: Pressure::default(),
@@ -154,6 +160,7 @@ impl Broker {
             peak: PageCount(0),
             at_end: self.at_start,
             left: 0,
+            unmanaged: Found::default(),
         });
         Summary {
             program: program.to_owned(),
@@ -161,6 +168,7 @@ impl Broker {
             peak: retired.peak.bytes(),
             totals: retired.totals,
             left: retired.left,
+            unmanaged: retired.unmanaged,
             exit,
         }
     }
@@ -205,6 +213,7 @@ struct Serving {
     /// When connections are taken again, after one could not be.
     accept_at: Instant,
     unseated: Unseated,
+    unmanaged: Found,
     totals: Totals,
     /// What holds now, as the ledger has it.
     now: Changeable,
@@ -259,7 +268,8 @@ impl Serving {
         while self.wait(None, Duration::ZERO).heard {}
         self.ledger.note_peak();
         let (totals, peak) = (self.totals_now(), self.ledger.peak());
-        Retired { totals, peak, left: self.members.len(), at_end: self.now }
+        let (left, unmanaged) = (self.members.len(), self.unmanaged);
+        Retired { totals, peak, left, unmanaged, at_end: self.now }
     }
 
     /// The numbers of all processes, those that have ended included.
@@ -335,21 +345,25 @@ impl Serving {
     fn hand_record(&mut self, index: usize) {
         let Some(records) = &mut self.records else { return };
         let file = records.next();
-        if let Err(failure) = &file
-            && !self.quiet
-        {
-            say(format!("warning: {failure}"));
-        }
+        self.warn(file.as_ref().err());
         let fds: Vec<_> = file.iter().map(AsFd::as_fd).collect();
         // A member that has ended needs no answer.
         let _ = net::send(self.members[index].socket.as_fd(), &[RECORD], &fds);
+    }
+
+    fn warn(&self, warning: Option<impl Display>) {
+        if let Some(warning) = warning
+            && !self.quiet
+        {
+            say(format!("warning: {warning}"));
+        }
     }
 
     fn print_note(&self, note: &[u8]) {
         let text = String::from_utf8_lossy(&note[1..]);
         match Loudness::decode(note[0]) {
             Some(Loudness::Verbose) if self.verbose => say(text),
-            Some(Loudness::Warning) if !self.quiet => say(format!("warning: {text}")),
+            Some(Loudness::Warning) => self.warn(Some(text)),
             Some(Loudness::Fatal) => say(format!("fatal: {text}")),
             _ => {}
         }
@@ -398,6 +412,7 @@ impl Serving {
                     self.ledger.set_knobs(&wanted.knobs);
                 }
                 if wanted.budget != self.now.budget {
+                    self.warn(wanted.budget.complaint());
                     self.set_budget(wanted.budget);
                 }
                 stats::live(&self.totals_now(), &self.ledger, &self.now)
@@ -464,6 +479,32 @@ impl Serving {
         self.unseated.look(root, &seats.map(Seat::process).collect());
         self.ledger.set_unseated(self.unseated.pages());
         self.ledger.note_peak();
+        self.look_at_unmanaged();
+    }
+
+    /// Finds out who cannot be managed, and tells the user when the budget is passed for that.
+    fn look_at_unmanaged(&mut self) {
+        let held = |process| self.unseated.held_by(process);
+        let processes = self.unseated.processes();
+        let found = self.unmanaged.look(held, processes, Instant::now(), unmanaged::reason);
+        if self.verbose {
+            found.iter().for_each(|one| say(format!("not managed: {one}")));
+        }
+        let (used, budget) = (self.ledger.used().bytes(), self.now.budget.bytes);
+        if used <= budget {
+            return;
+        }
+        if let Some(largest) = self.unmanaged.largest(held)
+            && self.ledger.is_first_to_tell(Told::Unmanaged)
+        {
+            self.warn(Some(format!(
+                "the budget of {} cannot be kept: {} are in use, {} of them in processes \
+                 that are not managed; {largest}; raise --memory",
+                show(budget),
+                show(used),
+                show(self.unseated.pages().bytes())
+            )));
+        }
     }
 }
 

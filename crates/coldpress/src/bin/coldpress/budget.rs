@@ -121,6 +121,28 @@ impl Budget {
         Self { ask, bytes, origin, given_percent: 0 }
     }
 
+    /// What is wrong with a budget that the user named, and that the kernel will not give.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        self.complaint_within(cgroup::own_limit(), cgroup::machine_memory().ok()?)
+    }
+
+    fn complaint_within(&self, limit: Option<Limit>, machine: Bytes) -> Option<String> {
+        let limit = limit.filter(|limit| limit.bytes < machine);
+        let most = limit.as_ref().map_or(machine, |limit| limit.bytes);
+        let is_fixed = matches!(self.ask, Ask::Size(Size::Bytes(_)));
+        (is_fixed && self.bytes > most).then(|| {
+            let of = limit.map_or("that this machine has".to_owned(), |limit| {
+                format!("that the cgroup may have ({})", limit.file.display())
+            });
+            format!(
+                "the budget of {} is more than the {} {of}: the kernel kills before it is reached; \
+                 name a smaller one, or auto",
+                show(self.bytes),
+                show(most)
+            )
+        })
+    }
+
     fn below_floor(&self) -> Failure {
         let way_out = match self.origin {
             Origin::Asked => format!("ask for at least --memory {}M", BUDGET_FLOOR.0 >> 20),
@@ -227,6 +249,23 @@ mod tests {
         assert!(less.to_string().ends_with(", less 20 % for others, who wait for memory"));
         assert_eq!(less.changed(20), None);
         assert_eq!(less.changed(0), Some(all));
+    }
+
+    #[test]
+    fn a_budget_that_the_kernel_will_not_give_is_told() {
+        let machine = Bytes::mib(8192);
+        let complaint = |text, limit| {
+            let ask = Ask::parse(text).unwrap();
+            Budget::of(ask, None, machine).complaint_within(limit, machine)
+        };
+        let told = complaint("1G", Some(limit(Bytes::mib(150)))).unwrap();
+        for part in ["1 GiB", "150 MiB", "memory.max", "auto"] {
+            assert!(told.contains(part), "{told}");
+        }
+        assert!(complaint("9T", None).unwrap().contains("8 GiB that this machine has"));
+        assert_eq!(complaint("8G", Some(limit(Bytes(usize::MAX / 2)))), None);
+        assert_eq!(complaint("100%", Some(limit(Bytes::mib(150)))), None);
+        assert_eq!(complaint("150M", Some(limit(Bytes::mib(150)))), None);
     }
 
     #[test]

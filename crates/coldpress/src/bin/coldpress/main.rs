@@ -26,6 +26,7 @@ mod stats;
 mod supervise;
 mod thaw;
 mod tree;
+mod unmanaged;
 mod unseated;
 
 use std::fmt::Display;

@@ -49,12 +49,18 @@ fn try_run(args: &RunArgs) -> Result<u8> {
             return Err(failure);
         }
         if !config.quiet {
-            say(format!("warning: running without a budget: {}", failure.cause));
+            let ignored = if args.stats.is_some() { "; --stats is ignored" } else { "" };
+            say(format!("warning: running without a budget: {}{ignored}", failure.cause));
         }
         return Err(supervise::replace_by(&program, command));
     }
     if !config.quiet && config.budget.origin != Origin::Asked {
         say(format!("budget {}", config.budget));
+    }
+    if let Some(complaint) = config.budget.complaint()
+        && !config.quiet
+    {
+        say(format!("warning: {complaint}"));
     }
     check_disk(&mut config, args.disk.is_some())?;
     // Opened now, so that a name that cannot be written is known before hours of work.

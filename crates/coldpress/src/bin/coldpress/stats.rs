@@ -12,6 +12,7 @@ use crate::control::Changeable;
 use crate::knobs;
 use crate::size::show;
 use crate::supervise::{Ending, ExitReport};
+use crate::unmanaged::Found;
 
 /// The version of the JSON document's keys.
 const SCHEMA: u32 = 1;
@@ -141,6 +142,8 @@ pub(crate) struct Summary {
     pub(crate) totals: Totals,
     /// Processes that had joined and have not ended.
     pub(crate) left: usize,
+    /// Those that could not be managed.
+    pub(crate) unmanaged: Found,
     pub(crate) exit: ExitReport,
 }
 
@@ -150,6 +153,8 @@ impl Summary {
         let mut document = Value::from(self.totals.document(&self.at_end, self.peak));
         document["schema"] = SCHEMA.into();
         document["saved_at_end_bytes"] = self.saved_at_end().0.into();
+        document["unmanaged_processes"] = self.unmanaged.count().into();
+        document["unmanaged"] = self.unmanaged.document();
         document["program"] = self.program.as_str().into();
         document["exit_status"] = self.exit.ending.exit_code().into();
         document["wall_ns"] =
@@ -163,11 +168,18 @@ impl Summary {
         Bytes(saved as usize)
     }
 
-    /// What came of looking for idle memory, if it was looked for.
-    fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.totals.get(Counter::IdleNs) == 0 {
-            return Ok(());
+    /// What came of looking for idle memory, if it was looked for; and who was not managed.
+    fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.totals.get(Counter::IdleNs) > 0 {
+            self.write_idle(f)?;
         }
+        match self.unmanaged.count() {
+            0 => Ok(()),
+            _ => write!(f, "; {}", self.unmanaged),
+        }
+    }
+
+    fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "; idle memory: {} saved on average, {} at the end, {} % of the time stalled",
@@ -193,11 +205,15 @@ impl fmt::Display for Summary {
         if let Ending::Signaled(signal) = self.exit.ending {
             write!(f, "the program was ended by signal {signal}; ")?;
         }
-        write!(f, "peak {} of {}, ", show(self.peak), show(self.at_end.budget.bytes))?;
+        let budget = show(self.at_end.budget.bytes);
+        match self.peak {
+            Bytes(0) => write!(f, "ended before its memory was looked at, of {budget}, ")?,
+            peak => write!(f, "peak {} of {budget}, ", show(peak))?,
+        }
         let stored = self.totals.get(Counter::PagesStored);
         if stored == 0 {
             f.write_str("no page had to be compressed")?;
-            return self.write_idle(f);
+            return self.write_rest(f);
         }
         let stalled = Duration::from_nanos(self.totals.get(Counter::StallNs));
         write!(
@@ -208,7 +224,7 @@ impl fmt::Display for Summary {
             self.totals.get(Counter::Faults),
             stalled.as_secs_f64()
         )?;
-        self.write_idle(f)
+        self.write_rest(f)
     }
 }
 
@@ -249,7 +265,8 @@ mod tests {
         assert_eq!(ledger.used(), PageCount(0));
         let exit = ExitReport { ending: Ending::Signaled(9), wall_time: Duration::from_secs(3) };
         let (program, peak) = ("job".to_owned(), Bytes::mib(149));
-        Summary { program, at_end: changeable(), peak, totals, left: 0, exit }
+        let unmanaged = Found::default();
+        Summary { program, at_end: changeable(), peak, totals, left: 0, unmanaged, exit }
     }
 
     #[test]

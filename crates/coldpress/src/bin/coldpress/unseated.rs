@@ -63,6 +63,16 @@ impl Unseated {
         }
     }
 
+    /// The processes of the tree.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        self.seen.keys().copied()
+    }
+
+    /// What `process` holds, if it has no seat.
+    pub(crate) fn held_by(&self, process: u32) -> PageCount {
+        self.seen.get(&process).map_or(PageCount(0), |seen| seen.unseated)
+    }
+
     /// What processes without a seat hold.
     pub(crate) fn pages(&self) -> PageCount {
         let pages = self.seen.values().map(|seen| seen.unseated);
