@@ -1,11 +1,12 @@
 //! The command line. Every option of `run` can also be given as `COLDPRESS_<OPTION>`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
+use clap::builder::{FalseyValueParser, OsStringValueParser, Resettable, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use coldpress_codec::CodecChoice;
 use coldpress_mem::pools::PoolKind;
 use coldpress_runtime::knobs::Knob;
@@ -142,7 +143,8 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) max_pool_percent: u64,
 
-    /// Turn any knob that `coldpress ctl --help` lists; may be given again
+    /// Turn any knob that `coldpress ctl --help` lists; may be given again. Wins over the options of
+    /// single knobs. As a variable: COLDPRESS_SET=NAME=VALUE,NAME=VALUE
     #[arg(
         long,
         value_name = "NAME=VALUE",
@@ -184,6 +186,41 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Reads this process's command line, and the variables that stand for options.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches()?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// The command line's definition. A variable that is empty is none.
+fn command() -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let without = |option: Arg| match option.get_env() {
+        Some(name) if is_empty(name) => option.env(Resettable::Reset),
+        _ => option,
+    };
+    ["run", "doctor"].into_iter().fold(Cli::command(), |command, name| {
+        command.mut_subcommand(name, |command| command.mut_args(without))
+    })
+}
+
+/// The variable that holds the value `error` is about, when it is not on the command line.
+pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let option = option.split([' ', '=', '[']).next()?;
+    let mut words = std::env::args().skip(1).take_while(|word| word != "--");
+    if words.any(|word| word.starts_with(option)) {
+        return None;
+    }
+    let command = command();
+    let mut options = command.find_subcommand("run")?.get_arguments();
+    let found = options.find(|it| it.get_long() == option.strip_prefix("--"))?;
+    let name = found.get_env()?;
+    std::env::var_os(name).map(|_| name.to_string_lossy().into_owned())
+}
+
 /// Options of `run` that are for a whole run, by their fields.
 const OF_A_RUN: [&str; 11] = [
     "memory",
@@ -206,7 +243,7 @@ pub(crate) fn given_for_a_run() -> Vec<String> {
 }
 
 fn given_in(words: impl IntoIterator<Item = OsString>) -> Vec<String> {
-    let Ok(matches) = Cli::command().try_get_matches_from(words) else { return Vec::new() };
+    let Ok(matches) = command().try_get_matches_from(words) else { return Vec::new() };
     let Some(run) = matches.subcommand_matches("run") else { return Vec::new() };
     let is_given = |id: &str| run.value_source(id) == Some(ValueSource::CommandLine);
     let given = OF_A_RUN.into_iter().filter(|id| is_given(id));

@@ -7,10 +7,11 @@ use coldpress_runtime::knobs::{Knob, Knobs, encode_codec, encode_pool};
 use coldpress_runtime::ledger::Terms;
 use coldpress_sys::Bytes;
 
-use crate::args::{DiskChoice, RunArgs};
+use crate::args::{self, DiskChoice, RunArgs};
 use crate::budget::Budget;
 use crate::disk;
 use crate::failure::Result;
+use crate::knobs::Setting;
 
 /// Where written-back pages go without `--disk`: on disk almost everywhere, and kept from reboot
 /// cleaners.
@@ -47,7 +48,7 @@ impl RunConfig {
         };
         Ok(Self {
             budget: Budget::find(args.memory)?,
-            knobs: knobs(args),
+            knobs: knobs(args, &args::given_for_a_run()),
             disk,
             disk_size: args.disk_size,
             waits: args.wait,
@@ -76,18 +77,56 @@ fn processors() -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The knobs as the options want them; `--set` wins over the options of single knobs.
-fn knobs(args: &RunArgs) -> Knobs {
-    let mut knobs = Knobs::default();
+/// The knobs as the options want them, of which `given` are on the command line: they win over
+/// variables, and `--set` over the options of single knobs.
+fn knobs(args: &RunArgs, given: &[String]) -> Knobs {
+    let is_given = |option: &str| given.iter().any(|name| name == option);
     let options = [
-        (Knob::Codec, encode_codec(args.codec)),
-        (Knob::Pool, encode_pool(args.pool)),
-        (Knob::MaxPoolPercent, args.max_pool_percent),
-        (Knob::Idle, args.idle),
+        ("--codec", (Knob::Codec, encode_codec(args.codec))),
+        ("--pool", (Knob::Pool, encode_pool(args.pool))),
+        ("--max-pool-percent", (Knob::MaxPoolPercent, args.max_pool_percent)),
+        ("--idle", (Knob::Idle, args.idle)),
     ];
-    for (knob, word) in options.into_iter().chain(args.set.iter().copied()) {
+    let of_options = options.map(|(name, setting)| (if is_given(name) { 2 } else { 0 }, setting));
+    let rank = if is_given("--set") { 3 } else { 1 };
+    let set = args.set.iter().map(|setting| (rank, *setting));
+    let mut all: Vec<(u32, Setting)> = of_options.into_iter().chain(set).collect();
+    // Stable: the last of equals wins.
+    all.sort_by_key(|(rank, _)| *rank);
+    let mut knobs = Knobs::default();
+    for (_, (knob, word)) in all {
         let allowed = knobs.set(knob, word);
         assert!(allowed, "{knob:?} was checked when it was read");
     }
     knobs
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a variable that was set long ago wins over what is asked for now.
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn what_is_on_the_command_line_wins_over_variables_and_set_over_other_options() {
+        let line = ["coldpress", "run", "--max-pool-percent", "30", "--set", "max_pool_percent=10"];
+        let Command::Run(args) = Cli::parse_from(line.into_iter().chain(["true"])).command else {
+            panic!("not a run");
+        };
+        let percent = |given: &[&str]| {
+            let given: Vec<_> = given.iter().map(|option| (*option).to_owned()).collect();
+            knobs(&args, &given).get(Knob::MaxPoolPercent)
+        };
+        for (given, expected) in [
+            (&["--max-pool-percent", "--set"][..], 10),
+            (&["--max-pool-percent"], 30),
+            (&["--set"], 10),
+            (&[], 10),
+        ] {
+            assert_eq!(percent(given), expected, "{given:?}");
+        }
+    }
 }

@@ -7,7 +7,6 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,16 +19,13 @@ use crate::broker::SOCKET_NAME;
 use crate::control::{self, REQUEST_MAX};
 use crate::failure::{Failure, Result};
 use crate::preload::directory_prefix;
-use crate::{say, thaw, tree};
+use crate::{print, say, thaw, tree};
 
 /// Does what `args` ask for. Exit status 1 when that fails.
 pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {
     match try_ctl(args) {
-        Ok(text) => {
-            // Whoever closed standard output does not want to read on.
-            let _ = io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
+        Ok(text) if print(&text) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
         Err(failure) => {
             say(failure);
             ExitCode::FAILURE

@@ -9,12 +9,12 @@ mod checks;
 mod finding;
 mod host;
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use crate::args::{DiskChoice, DoctorArgs};
 use crate::config::DEFAULT_DISK;
+use crate::print;
 pub(crate) use finding::{Finding, Level};
 
 /// The way in to a full userfaultfd, the better one first.
@@ -48,7 +48,5 @@ pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
     let findings = checks::of_host(&host);
     let works = findings.iter().all(|finding| finding.level != Level::Fail);
     let text = if args.json { finding::json(&findings) } else { finding::text(&findings) };
-    // Whoever closed standard output does not want to read on; the exit status still tells.
-    let _ = io::stdout().write_all(text.as_bytes());
-    if works { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    if print(&text) && works { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }

@@ -28,6 +28,9 @@ pub(crate) fn parse(text: &str) -> Result<Setting, String> {
 
 /// What is said of a name that is no knob's.
 fn unknown(name: &str) -> String {
+    if name == "memory" {
+        return "the budget of a run that begins is --memory SIZE".to_owned();
+    }
     let names: Vec<_> = Knob::ALL.iter().map(|knob| knob.name()).collect();
     format!("there is no knob \"{name}\"; the knobs are {}", names.join(", "))
 }
@@ -193,6 +196,7 @@ mod tests {
     fn errors_name_the_text_and_the_choices() {
         for (text, parts) in [
             ("enabled", &["\"enabled\"", "NAME=VALUE"][..]),
+            ("memory=1G", &["--memory"]),
             ("frob=1", &["\"frob\"", "max_pool_percent", "writeback_period"]),
             ("max_pool_percent=91", &["max_pool_percent=91", "1 to 90"]),
             ("max_pool_percent=", &["max_pool_percent=", "1 to 90"]),

@@ -33,8 +33,6 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::{Cli, Command};
 use crate::failure::EXIT_OURS;
 
@@ -42,7 +40,7 @@ use crate::failure::EXIT_OURS;
 const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    match args::parse() {
         Ok(Cli { command: Command::Run(args) }) => run::run(&args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::doctor(&args),
         Ok(Cli { command: Command::Ctl(args) }) => ctl::ctl(&args),
@@ -51,6 +49,9 @@ fn main() -> ExitCode {
         Err(error) => {
             // A closed terminal is no reason to change the exit status.
             let _ = error.print();
+            if let Some(variable) = args::variable_of(&error) {
+                say(format!("that value is of the variable {variable}"));
+            }
             ExitCode::from(usage_code(&error))
         }
     }
@@ -63,6 +64,19 @@ fn usage_code(error: &clap::Error) -> u8 {
         (false, _) => 0,
         (true, true) => EXIT_OURS,
         (true, false) => EXIT_USAGE,
+    }
+}
+
+/// Prints `text` on standard output; false, and the user is told, when not all of it could be
+/// written. Whoever closed it does not want to read on.
+pub(crate) fn print(text: &str) -> bool {
+    let mut output = io::stdout();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            say(format!("standard output cannot be written: {error}; make room there"));
+            false
+        }
+        _ => true,
     }
 }
 

@@ -22,6 +22,11 @@ const UDEV_RULE: &str = "sudo groupadd -rf userfaultfd && \
     sudo tee /etc/udev/rules.d/60-userfaultfd.rules && sudo udevadm control --reload && \
     sudo udevadm trigger --name-match=userfaultfd, then log in again";
 const CONTAINER_DEVICE: &str = "start the container with: docker run --device /dev/userfaultfd ...";
+/// Where it is in the container, but closed to its user: the rights are those of the host.
+const CONTAINER_RIGHTS: &str = "the device is here, but closed to this user: run as root in the \
+    container; or, on the host: sudo groupadd -rf userfaultfd && sudo chgrp userfaultfd \
+    /dev/userfaultfd && sudo chmod 660 /dev/userfaultfd, and start the container with: docker run \
+    --device /dev/userfaultfd --group-add \"$(getent group userfaultfd | cut -d: -f3)\" ...";
 const IO_URING: &str = "sudo sysctl -w kernel.io_uring_disabled=0; a container also needs a \
     seccomp profile that allows io_uring";
 const SYSCTL: &str = "sudo sysctl -w vm.unprivileged_userfaultfd=1";
@@ -132,7 +137,8 @@ fn way_to_device(faults: &Faults, device: &Result<u64, SysError>) -> String {
         return "boot a kernel built with CONFIG_USERFAULTFD=y".to_owned();
     }
     if faults.is_container {
-        return CONTAINER_DEVICE.to_owned();
+        let way = if is(Errno::ACCESS) { CONTAINER_RIGHTS } else { CONTAINER_DEVICE };
+        return way.to_owned();
     }
     if is(Errno::NOENT) {
         SYSCTL.to_owned()

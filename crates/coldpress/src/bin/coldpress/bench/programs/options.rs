@@ -32,8 +32,8 @@ pub(crate) struct ProgramsArgs {
 /// Who runs them, where, and how often.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContestArgs {
-    /// The kernel's swap to compare with; all is the default. It takes root, a kernel with zram or
-    /// zswap, and a machine that does not swap
+    /// The kernel's swap to compare with: zram-lz4, zram-lzo-rle, zswap-lzo or swapfile; all is the
+    /// default. It takes root, a kernel with zram or zswap, and a machine that does not swap
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_peer)]
     pub(crate) peer: Vec<Peer>,
 

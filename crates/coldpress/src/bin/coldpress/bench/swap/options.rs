@@ -24,8 +24,8 @@ pub(crate) struct SwapArgs {
         value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) threads: Vec<u32>,
 
-    /// The kernel's swap to compare with; all is the default. It takes root, a kernel with zram or
-    /// zswap, and a machine that does not swap
+    /// The kernel's swap to compare with: zram-lz4, zram-lzo-rle, zswap-lzo or swapfile; all is the
+    /// default. It takes root, a kernel with zram or zswap, and a machine that does not swap
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_peer)]
     pub(crate) peer: Vec<Peer>,
 

@@ -140,6 +140,13 @@ fn a_container_needs_the_device() {
 }
 
 #[test]
+fn a_device_that_is_closed_to_the_user_of_a_container_is_told_from_none() {
+    let faults = Faults { is_container: true, ..user_faults() };
+    let fix = access(&faults).fix.unwrap();
+    assert!(fix.contains("closed to this user") && fix.contains("--group-add"), "{fix}");
+}
+
+#[test]
 fn a_kernel_without_userfaultfd_is_told_from_a_closed_device() {
     let faults = Faults {
         device: Err(error("open", Errno::NOENT)),
