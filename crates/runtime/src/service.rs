@@ -57,6 +57,8 @@ const SHARED_IGNORED: Bytes = Bytes::mib(1);
 const SLOTS_TRIMMED: SlotCount = SlotCount(4);
 /// Compressed bytes moved at a time to pack the pool closer: 10 to 40 us.
 const COMPACTED: Bytes = Bytes::kib(16);
+/// So much locked memory may always be there: a process with little more need not be told of it.
+const LOCKED_IGNORED: Bytes = Bytes::mib(1);
 /// The core zone at first. Tables take about 42 bytes for a page that is away (24 of entry, 4 of
 /// index, 8 of handle, some 4 of page table, a part of a zspage descriptor), so this is enough for
 /// 400 MiB away, and blocks are added on demand: an allocation of theirs must not fail.
@@ -427,13 +429,14 @@ impl Manager {
             self.link.warn(format_args!(
                 "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be \
                  moved (in process {}, {} MiB are data of its program and libraries, and {} MiB \
-                 are locked{}); raise --memory, run fewer processes at once, or lock less",
+                 are locked{}); raise --memory, or run fewer processes at once{}",
                 mib(total),
                 mib(used.bytes()),
                 raw::process_id(),
                 mib(data),
                 mib(immovable.locked),
-                Refusal(self.last_refusal)
+                Refusal(self.last_refusal),
+                WayOut(self.last_refusal, immovable.locked)
             ));
         }
         // The seats are shared memory too, but ours and small.
@@ -460,5 +463,25 @@ struct Refusal(Option<StoreError>);
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |error| write!(f, "; {error}"))
+    }
+}
+
+/// What else the user can do about that, and about so much that is locked, behind other ways out.
+struct WayOut(Option<StoreError>, Bytes);
+
+impl fmt::Display for WayOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.1 > LOCKED_IGNORED {
+            f.write_str(", or lock less")?;
+        }
+        f.write_str(match self.0 {
+            Some(StoreError::Disabled) => ", or turn the knob enabled on",
+            Some(StoreError::PoolFull) => {
+                ", or give it a --disk (or a larger --disk-size), or turn the knob writeback on"
+            }
+            Some(StoreError::Incompressible) => ", or turn the knob keep_incompressible on",
+            Some(StoreError::AboveMean) => ", or raise the knob max_mean_zsize",
+            Some(StoreError::NoMemory) | None => "",
+        })
     }
 }
