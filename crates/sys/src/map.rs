@@ -236,6 +236,13 @@ impl Span {
             unsafe { madvise(self.base.as_ptr().cast(), self.length.0, Advice::LinuxNoHugepage) };
     }
 
+    /// Keeps the span out of core files, and so from whoever makes one of a living process and
+    /// touches all that it has.
+    pub fn forbid_dump(&self) {
+        // SAFETY: the advice changes no contents.
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.length.0, Advice::LinuxDontDump) };
+    }
+
     /// Keeps the span out of core files and, where the limit of locked memory (`RLIMIT_MEMLOCK`)
     /// allows, off swap devices. Fails with the kernel's number when it would be dumped.
     pub fn keep_secret(&self) -> SysResult<()> {

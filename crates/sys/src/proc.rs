@@ -182,12 +182,11 @@ fn parse_mapping(line: &[u8]) -> Option<Mapping> {
     let permissions = fields.next()?;
     let inode = fields.nth(2)?;
     let name = fields.next().unwrap_or_default();
-    let anonymous = inode == b"0"
-        && (name.is_empty()
-            || name == b"[heap]"
-            || (name.starts_with(b"[anon:") && !line.windows(5).any(|part| part == b"stack")));
+    let anonymous =
+        inode == b"0" && (name.is_empty() || name == b"[heap]" || name.starts_with(b"[anon:"));
+    let is_stack = anonymous && line.windows(5).any(|part| part == b"stack");
     let kind = match permissions {
-        b"rw-p" if anonymous => MappingKind::PrivateAnonymous,
+        b"rw-p" if anonymous && !is_stack => MappingKind::PrivateAnonymous,
         b"---p" if anonymous => MappingKind::Inaccessible,
         [.., b'p'] if anonymous => MappingKind::OtherAnonymous,
         _ => MappingKind::Other,
@@ -306,6 +305,22 @@ impl Pagemap {
         let (count, _) = self.scan(start..end, exists, &mut region)?;
         let leads = count > 0 && region[0].start == start as u64;
         Ok(Bytes(if leads { region[0].end as usize - start } else { 0 }).pages_down())
+    }
+
+    /// How many pages from `start` on are not there: neither in memory nor in the system's swap.
+    pub fn leading_holes(&self, start: usize, end: usize) -> SysResult<PageCount> {
+        let mut region = [EMPTY_REGION];
+        let exists = linux::PAGE_IS_PRESENT | linux::PAGE_IS_SWAPPED;
+        let (count, _) = self.scan(start..end, exists, &mut region)?;
+        let first = if count > 0 { region[0].start as usize } else { end };
+        Ok(Bytes(first - start).pages_down())
+    }
+
+    /// Whether there is a guard page in the range: an access to it is a fault whatever the mapping
+    /// allows (`MADV_GUARD_INSTALL`). Linux tells since 6.15; before, nothing is found.
+    pub fn has_guard(&self, start: usize, end: usize) -> bool {
+        self.scan(start..end, linux::PAGE_IS_GUARD, &mut [EMPTY_REGION])
+            .is_ok_and(|(count, _)| count > 0)
     }
 
     /// Which of the 64 pages from `start` on are in memory and mapped by other processes too: a bit
@@ -452,7 +467,11 @@ mod tests {
             kind("7f00-8f00 rw-p 00000000 00:00 0  [anon: glibc: malloc]"),
             PrivateAnonymous
         );
-        assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0  [anon: glibc: pthread stack: 7]"), Other);
+        // One may be named so when pages of it are away.
+        assert_eq!(
+            kind("7f00-8f00 rw-p 00000000 00:00 0  [anon: glibc: pthread stack: 7]"),
+            OtherAnonymous
+        );
         assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0          [stack]"), Other);
         assert_eq!(kind("7f00-8f00 ---p 00000000 00:00 0 "), Inaccessible);
         assert_eq!(kind("7f00-8f00 rwxp 00000000 00:00 0 "), OtherAnonymous);
@@ -523,6 +542,11 @@ mod tests {
         // SAFETY: page 3 lies inside the span.
         unsafe { span.base().as_ptr().add(3 * PAGE_BYTES).write(1) };
         assert_eq!([leading(2, 32), leading(2, 2)], [3, 2]);
+        let holes = |first: usize, end: usize| {
+            let [start, end] = [first, end].map(|page| span.address() + page * PAGE_BYTES);
+            pagemap.leading_holes(start, end).unwrap().0
+        };
+        assert_eq!([holes(1, 2), holes(1, 9), holes(0, 9), holes(5, 9)], [1, 1, 0, 1]);
         assert_eq!(pagemap.shared(span.address()).unwrap(), 0);
         let grown = gauge.anonymous().unwrap().0.saturating_sub(before.0);
         assert!((900..1400).contains(&grown), "grew by {grown} pages");
@@ -530,6 +554,26 @@ mod tests {
         drop(span);
         let less = writable.saturating_sub(gauge.writable().unwrap());
         assert!((1900..2200).contains(&less.0), "{less:?}");
+    }
+
+    #[test]
+    fn guard_pages_are_found_where_the_kernel_tells() {
+        const MADV_GUARD_INSTALL: usize = 102;
+        let span = crate::map::Span::reserve(Bytes::mib(1), Bytes(PAGE_BYTES)).unwrap();
+        let pagemap = Pagemap::open().unwrap();
+        let (start, end) = (span.address(), span.address() + span.length().0);
+        assert!(!pagemap.has_guard(start, end));
+        let advice = [start + PAGE_BYTES, PAGE_BYTES, MADV_GUARD_INSTALL, 0, 0, 0];
+        // SAFETY: a page of the span, which holds nothing.
+        let result = unsafe { crate::raw::syscall(linux_raw_sys::general::__NR_madvise, advice) };
+        if result != 0 {
+            return eprintln!("skipped: no guard pages in this kernel");
+        }
+        let found = pagemap.has_guard(start, end);
+        // The kernel's own answer: unknown categories are EINVAL.
+        let is_told = pagemap.scan(start..end, linux::PAGE_IS_GUARD, &mut [EMPTY_REGION]).is_ok();
+        assert_eq!(found, is_told);
+        assert!(!pagemap.has_guard(start + 2 * PAGE_BYTES, end));
     }
 
     #[test]
