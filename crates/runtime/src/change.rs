@@ -2,15 +2,18 @@
 //!
 //! The kernel tells of a dropped range before it drops it, and of an unmapped or moved one after.
 //! Either way the thread that did it waits until we have read, so a page that we put there in
-//! between is not lost track of: its COPY is refused until the change is over.
+//! between is not lost track of: its COPY is refused until the change is over. Words of several
+//! threads are put in order first (`order.rs`).
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
+use coldpress_sys::PageCount;
 use coldpress_sys::uffd::Event;
-use coldpress_sys::{Bytes, PageCount};
 use coldpress_zswap::{Offset, Zswap};
 
 use crate::manager::{Fault, Manager};
+use crate::order::Move;
 use crate::pages::{PageNumber, PageState};
 
 impl Manager {
@@ -29,17 +32,40 @@ impl Manager {
             }
             Event::Remove { start, end } => {
                 if !self.control.is_bell(start) {
-                    self.forget(start..end);
+                    let mut gone = Vec::new();
+                    self.order.note_dropped(start..end, |part| gone.push(part));
+                    gone.into_iter().for_each(|part| self.forget(part));
                 } else if let Some(hint) = self.control.hint_at(start) {
                     self.hints.push(hint);
                 }
             }
             Event::Unmap { start, end } => {
-                self.forget(start..end);
-                self.regions.remove(start..end);
+                let mut gone = Vec::new();
+                self.order.note_unmapped(start..end, |part| gone.push(part));
+                for part in gone {
+                    self.forget(part.clone());
+                    self.regions.remove(part);
+                }
+                self.follow_moves(false);
             }
-            Event::Remap { from, to, length } => self.follow_move(from, to, length),
+            Event::Remap { from, to, length } => {
+                self.order.note_move(Move { from, to, length });
+                self.follow_moves(false);
+            }
         }
+    }
+
+    /// Follows the moves whose time has come.
+    fn follow_moves(&mut self, is_quiet: bool) {
+        while let Some(one) = self.order.next_move(&self.regions, is_quiet) {
+            self.follow_move(one);
+        }
+    }
+
+    /// Follows what still waits, as no change is under way.
+    pub(crate) fn end_changes(&mut self) {
+        self.follow_moves(true);
+        self.order.end();
     }
 
     /// Nothing of the range is wanted any more, wherever it is.
@@ -60,15 +86,15 @@ impl Manager {
         }
     }
 
-    /// Pages moved from `from` to `to`: what is known of them moves along.
-    fn follow_move(&mut self, from: usize, to: usize, length: Bytes) {
-        let old = PageNumber::of(from)..PageNumber::of(from + length.0);
+    /// Pages moved: what is known of them moves along.
+    fn follow_move(&mut self, one: Move) {
+        let old = PageNumber::of(one.from)..PageNumber::of(one.source().end);
         self.drop_served();
         self.drop_kept(old.clone());
-        self.forget(to..to + length.0);
+        self.forget(one.target());
         let mut at = old.start;
         while let Some((page, _)) = self.pages.next_known(at..old.end) {
-            let target = PageNumber::of(to).plus(page.0 - old.start.0);
+            let target = PageNumber::of(one.to).plus(page.0 - old.start.0);
             // Limbo keeps pages by their place in their run, which changes, so they go on to the
             // pool.
             if self.pages.state(page) == PageState::Limbo {
@@ -80,7 +106,7 @@ impl Manager {
             {
                 self.die(format_args!(
                     "no memory to follow moved pages: mremap of {} bytes",
-                    length.0
+                    one.length.0
                 ));
             }
             self.pages.move_page(page, target);
@@ -88,8 +114,8 @@ impl Manager {
             at = page.plus(1);
         }
         self.pages.forget(old, |_| {});
-        self.regions.remove(from..from + length.0);
-        self.regions.insert(to..to + length.0);
+        self.regions.remove(one.source());
+        self.regions.insert(one.target());
     }
 
     /// Stores a page of limbo whatever the knobs and the pool's limit say: there is nowhere else

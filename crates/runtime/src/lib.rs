@@ -36,6 +36,7 @@ pub mod limbo;
 pub mod link;
 pub mod manager;
 pub mod mean;
+mod order;
 pub mod pages;
 pub mod placement;
 mod pools;

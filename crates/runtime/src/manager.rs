@@ -39,6 +39,7 @@ use crate::gauging::{RUN_NS_NEAR, Running};
 use crate::ledger::{Ledger, Terms};
 use crate::limbo::{self, Limbo};
 use crate::link::{Joined, Link};
+use crate::order::Order;
 use crate::pages::{PageNumber, PageTable};
 use crate::placement::Placement;
 use crate::pools::{self, Pools};
@@ -87,6 +88,7 @@ pub struct Manager {
     pub(crate) uffd: Userfaultfd,
     pub(crate) pages: PageTable,
     pub(crate) regions: Regions,
+    pub(crate) order: Order,
     pub(crate) limbo: Limbo,
     pub(crate) limbo_pages: PageCount,
     pub(crate) limbo_target: PageCount,
@@ -200,6 +202,7 @@ impl Manager {
             uffd,
             pages: PageTable::new(budget.share()),
             regions: Regions::default(),
+            order: Order::default(),
             limbo,
             limbo_pages: PageCount(0),
             limbo_target: limbo::target(tuning.share),
@@ -279,6 +282,15 @@ impl Manager {
     /// Reads all messages that are there. Changes of the address space are acted on at once, faults
     /// wait in `pending`. Says whether there was anything.
     pub(crate) fn read_messages(&mut self) -> bool {
+        let any = self.drain_messages();
+        // Until the word that it waits for has come, nothing is known of the pages of a move.
+        if self.order.is_waiting() {
+            self.settle();
+        }
+        any
+    }
+
+    fn drain_messages(&mut self) -> bool {
         let mut any = false;
         loop {
             let count = match self.uffd.read(&mut self.messages) {
@@ -303,9 +315,9 @@ impl Manager {
     pub(crate) fn settle(&mut self) {
         let mut tries = 0_u32;
         loop {
-            self.read_messages();
+            self.drain_messages();
             if !self.uffd.is_changing(self.limbo.probe_address()) {
-                return;
+                return self.end_changes();
             }
             // The changing thread has been told and must now run to finish; it may wait for this
             // processor.

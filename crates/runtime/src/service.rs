@@ -345,6 +345,10 @@ impl Manager {
         if now < self.gauges_at {
             return;
         }
+        // The sooner no change is under way, the less is left to be told apart.
+        if self.order.is_open() {
+            self.settle();
+        }
         let ran = cpu::others_ran_ns();
         self.running.note(now, ran);
         self.rest.note(now, self.clock, ran);

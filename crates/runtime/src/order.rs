@@ -1,0 +1,319 @@
+//! Words of changes that threads make at the same time, and in what order they are believed.
+//!
+//! The kernel tells of an unmapped or moved range when it has let go of the address space. So
+//! another thread may have taken the range, and told of that, before the word of its last tenant
+//! comes:
+//!
+//! ```text
+//! thread 1   mremap S to D    S is free   "S to D" ............................. "S unmapped"
+//! thread 2                                  mremap X to S   "X to S"
+//! ```
+//!
+//! Obeyed as they come, the last of these words would forget pages of X. Three rules:
+//!
+//! 1. A move to a range that is managed still waits for the word that frees the range.
+//! 2. Each move is followed by one word that its source is unmapped. It is not about what has moved
+//!    to the source since. Should it have been the word of that tenant's end, the other one is still
+//!    to come, and until it has the kernel refuses to place or move pages (EAGAIN).
+//! 3. What is dropped at the target of a move that waits is dropped at its source.
+//!
+//! With one thread each word comes in its place, and none of the rules changes anything. What they
+//! cannot tell apart: a word that comes later than two changes by other threads to its range; and
+//! one of a range of which nothing is known, as it has grown and was never touched.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use coldpress_sys::Bytes;
+
+use crate::regions::Regions;
+
+/// Pages that went from one range to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    /// Where they were.
+    pub(crate) from: usize,
+    /// Where they are.
+    pub(crate) to: usize,
+    /// How many bytes of them there are.
+    pub(crate) length: Bytes,
+}
+
+impl Move {
+    /// The range that they left.
+    pub(crate) fn source(self) -> Range<usize> {
+        self.from..self.from + self.length.0
+    }
+
+    /// The range that they came to.
+    pub(crate) fn target(self) -> Range<usize> {
+        self.to..self.to + self.length.0
+    }
+}
+
+/// A move that waits.
+#[derive(Debug)]
+struct Waiting {
+    one: Move,
+    /// The word has come that its source is unmapped.
+    is_left: bool,
+}
+
+/// What words are still to come, since no change was last under way.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// Moves to ranges that the word has not come from which frees them, oldest first.
+    waiting: Vec<Waiting>,
+    /// What was moved to.
+    arrived: Regions,
+    /// Sources of moves that are still to be told as unmapped.
+    left: Vec<Range<usize>>,
+}
+
+impl Order {
+    /// A move was told.
+    pub(crate) fn note_move(&mut self, one: Move) {
+        self.waiting.push(Waiting { one, is_left: false });
+    }
+
+    /// The next move that can be followed, where so much is managed. When no change is under way,
+    /// each can.
+    pub(crate) fn next_move(&mut self, managed: &Regions, is_quiet: bool) -> Option<Move> {
+        let is_free = |it: &Waiting| is_quiet || !managed.overlaps(it.one.target());
+        let index = self.waiting.iter().position(is_free)?;
+        let Waiting { one, is_left } = self.waiting.remove(index);
+        self.arrived.remove(one.source());
+        self.arrived.insert(one.target());
+        if !is_left {
+            self.left.push(one.source());
+        }
+        Some(one)
+    }
+
+    /// Whether a move waits for a word.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// `range` was told to be unmapped. Calls `obey` for the parts of it of which that holds.
+    pub(crate) fn note_unmapped(&mut self, range: Range<usize>, obey: impl FnMut(Range<usize>)) {
+        let mut waiting = self.waiting.iter_mut();
+        if let Some(it) = waiting.find(|it| !it.is_left && it.one.source() == range) {
+            // What is there goes with the move.
+            it.is_left = true;
+            return;
+        }
+        let told = self.left.iter().position(|source| *source == range);
+        let others = if told.is_some() { &self.arrived } else { &Regions::default() };
+        others.for_each_gap(range, obey);
+        if let Some(told) = told {
+            self.left.swap_remove(told);
+            if !self.is_open() {
+                self.arrived = Regions::default();
+            }
+        }
+    }
+
+    /// `range` is about to be dropped. Calls `obey` for it, and for all that is known as something
+    /// else and is there.
+    pub(crate) fn note_dropped(&self, range: Range<usize>, mut obey: impl FnMut(Range<usize>)) {
+        let mut there = vec![range];
+        for Waiting { one, .. } in self.waiting.iter().rev() {
+            let mut sources = Vec::new();
+            for part in &there {
+                let target = one.target();
+                let (start, end) = (part.start.max(target.start), part.end.min(target.end));
+                if start < end {
+                    let source = |address: usize| address - one.to + one.from;
+                    sources.push(source(start)..source(end));
+                }
+            }
+            there.extend(sources);
+        }
+        there.into_iter().for_each(&mut obey);
+    }
+
+    /// No change is under way, and all words have been obeyed.
+    pub(crate) fn end(&mut self) {
+        debug_assert!(self.waiting.is_empty());
+        // Of a move that leaves its source mapped (MREMAP_DONTUNMAP) no word comes.
+        self.left.clear();
+        self.arrived = Regions::default();
+    }
+
+    /// Whether words are still to come.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.left.is_empty() || !self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Risk: what is known of a page goes with the word of a tenant that had left its address
+    //! before.
+
+    use alloc::collections::BTreeMap;
+
+    use super::*;
+
+    /// A word, as the kernel would say it.
+    #[derive(Clone, Copy)]
+    enum Word {
+        Moved(usize, usize),
+        Unmapped(usize),
+        Dropped(usize),
+    }
+    use Word::{Dropped, Moved, Unmapped};
+
+    /// Each address stands for a range of this many bytes.
+    const LENGTH: Bytes = Bytes(0x1000);
+
+    fn range(name: usize) -> Range<usize> {
+        name * LENGTH.0..(name + 1) * LENGTH.0
+    }
+
+    /// What a manager knows: who lives where.
+    struct Known {
+        tenants: BTreeMap<usize, char>,
+        managed: Regions,
+        order: Order,
+    }
+
+    impl Known {
+        fn of(tenants: &[(usize, char)]) -> Self {
+            let mut managed = Regions::default();
+            tenants.iter().for_each(|(name, _)| managed.insert(range(*name)));
+            Self { tenants: tenants.iter().copied().collect(), managed, order: Order::default() }
+        }
+
+        fn forget(&mut self, gone: Range<usize>) {
+            self.tenants.remove(&(gone.start / LENGTH.0));
+            self.managed.remove(gone);
+        }
+
+        fn follow(&mut self, is_quiet: bool) {
+            while let Some(one) = self.order.next_move(&self.managed, is_quiet) {
+                self.forget(one.target());
+                if let Some(tenant) = self.tenants.remove(&(one.from / LENGTH.0)) {
+                    self.tenants.insert(one.to / LENGTH.0, tenant);
+                }
+                self.managed.remove(one.source());
+                self.managed.insert(one.target());
+            }
+        }
+
+        fn hear(&mut self, word: Word) {
+            match word {
+                Moved(from, to) => {
+                    let (from, to) = (range(from).start, range(to).start);
+                    self.order.note_move(Move { from, to, length: LENGTH });
+                }
+                Unmapped(name) => {
+                    let mut gone = Vec::new();
+                    self.order.note_unmapped(range(name), |part| gone.push(part));
+                    gone.into_iter().for_each(|part| self.forget(part));
+                }
+                Dropped(name) => {
+                    let mut gone = Vec::new();
+                    self.order.note_dropped(range(name), |part| gone.push(part));
+                    for part in gone {
+                        self.tenants.remove(&(part.start / LENGTH.0));
+                    }
+                }
+            }
+            self.follow(false);
+        }
+
+        /// Who lives where in the end.
+        fn end(mut self) -> Vec<(usize, char)> {
+            self.follow(true);
+            self.order.end();
+            assert!(!self.order.is_open());
+            self.tenants.into_iter().collect()
+        }
+    }
+
+    const S: usize = 1;
+    const D: usize = 2;
+    const X: usize = 3;
+    const Q: usize = 4;
+
+    fn after(words: &[Word]) -> Vec<(usize, char)> {
+        let mut known = Known::of(&[(S, 's'), (X, 'x')]);
+        words.iter().for_each(|word| known.hear(*word));
+        known.end()
+    }
+
+    #[test]
+    fn words_in_order_are_obeyed_at_once() {
+        let mut known = Known::of(&[(S, 's'), (X, 'x')]);
+        known.hear(Moved(S, D));
+        known.hear(Unmapped(S));
+        assert_eq!(known.tenants.get(&D), Some(&'s'));
+        assert!(!known.order.is_open());
+        known.hear(Unmapped(D));
+        assert_eq!(known.tenants.len(), 1);
+        known.hear(Unmapped(X));
+        assert!(known.tenants.is_empty() && !known.order.is_open());
+        // There and back, and gone.
+        let words = [Moved(S, D), Unmapped(S), Moved(D, S), Unmapped(D)];
+        assert_eq!(after(&words), [(S, 's'), (X, 'x')]);
+        let all: Vec<_> = words.into_iter().chain([Unmapped(S)]).collect();
+        assert_eq!(after(&all), [(X, 'x')]);
+    }
+
+    #[test]
+    fn a_late_word_of_a_tenant_that_moved_away_leaves_the_next_one_alone() {
+        let words = [Moved(S, D), Moved(X, S), Unmapped(S), Unmapped(X)];
+        assert_eq!(after(&words), [(S, 'x'), (D, 's')]);
+        // It has gone too: whichever of the two words comes first.
+        let words = [Moved(S, D), Moved(X, S), Unmapped(X), Unmapped(S), Unmapped(S)];
+        assert_eq!(after(&words), [(D, 's')]);
+    }
+
+    #[test]
+    fn a_move_waits_for_the_word_of_the_tenant_before() {
+        // Thread 1 unmaps S, thread 2 moves X there.
+        for words in [
+            [Moved(X, S), Unmapped(S), Unmapped(X)],
+            [Moved(X, S), Unmapped(X), Unmapped(S)],
+            [Unmapped(S), Moved(X, S), Unmapped(X)],
+        ] {
+            assert_eq!(after(&words), [(S, 'x')]);
+        }
+        // Thread 1 moves S to Q, thread 2 moves X there.
+        for words in [
+            [Moved(X, S), Moved(S, Q), Unmapped(S), Unmapped(X)],
+            [Moved(X, S), Unmapped(X), Moved(S, Q), Unmapped(S)],
+            [Moved(X, S), Moved(S, Q), Unmapped(X), Unmapped(S)],
+            [Moved(S, Q), Moved(X, S), Unmapped(X), Unmapped(S)],
+        ] {
+            assert_eq!(after(&words), [(S, 'x'), (Q, 's')]);
+        }
+    }
+
+    #[test]
+    fn what_is_dropped_where_a_move_waits_to_go_is_dropped() {
+        let words = [Moved(X, S), Unmapped(X), Dropped(S), Unmapped(S)];
+        assert_eq!(after(&words), []);
+        let words = [Moved(X, S), Unmapped(X), Dropped(D), Unmapped(S)];
+        assert_eq!(after(&words), [(S, 'x')]);
+        let mut order = Order::default();
+        order.note_move(Move { from: 0x9000, to: 0x4000, length: Bytes(0x2000) });
+        let mut gone = Vec::new();
+        order.note_dropped(0x5000..0x7000, |part| gone.push(part));
+        assert_eq!(gone, [0x5000..0x7000, 0xa000..0xb000]);
+    }
+
+    #[test]
+    fn a_source_that_stays_mapped_is_forgotten_with_the_next_word_of_it() {
+        let words = [Moved(S, D), Unmapped(S), Moved(X, S), Unmapped(X), Unmapped(S)];
+        assert_eq!(after(&words), [(D, 's')]);
+    }
+
+    #[test]
+    fn a_move_whose_word_never_comes_is_followed_when_no_change_is_under_way() {
+        assert_eq!(after(&[Moved(X, S)]), [(S, 'x')]);
+    }
+}
