@@ -200,6 +200,11 @@ impl Manager {
             progress = self.copy_zeros(page, PageCount(count));
         }
         let placed = progress.done.pages_down();
+        // That it could be placed proves that it is registered; a mapping that has grown since it
+        // was found is, without a word. A child of a fork registers what is in regions.
+        if placed > PageCount(0) {
+            self.regions.insert(page.address()..page.plus(placed.0).address());
+        }
         for index in 0..placed.0 {
             self.note_arrival(page.plus(index), Origin::FirstTouch);
         }

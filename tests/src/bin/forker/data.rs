@@ -9,6 +9,12 @@ const SEED: u64 = 0x666f_726b;
 /// Pages of a chunk on the heap: below malloc's threshold for a mapping of its own.
 const CHUNK_PAGES: usize = 16;
 
+/// Names memory as some libraries name stacks, where the kernel can.
+fn name(addr: usize, length: usize) {
+    let name = c"fiber stack".as_ptr();
+    unsafe { libc::prctl(libc::PR_SET_VMA, libc::PR_SET_VMA_ANON_NAME, addr, length, name) };
+}
+
 /// Pages in one mapping and in chunks, with the version each was written in.
 pub struct Data {
     addr: usize,
@@ -23,10 +29,18 @@ impl Data {
         let chunk = CHUNK_PAGES * PAGE;
         let chunks: Vec<_> = (0..bytes / 2 / chunk).map(|_| vec![0u8; chunk]).collect();
         let mapped = bytes / 2 / PAGE;
-        let addr = raw::map(mapped * PAGE).expect("cannot map");
+        let half = mapped / 2;
+        let addr = unsafe { libc::malloc(half * PAGE) }.expose_provenance();
         let versions = vec![0; mapped + chunks.len() * CHUNK_PAGES];
         let mut data = Self { addr, mapped, chunks, versions };
-        (0..data.versions.len()).for_each(|page| data.write(page, 1));
+        (mapped..data.versions.len()).chain(0..half).for_each(|page| data.write(page, 1));
+        // It grows and is named while it is managed. malloc has its own way to the kernel, which
+        // does not tell how far it grows.
+        let old = std::ptr::with_exposed_provenance_mut(addr);
+        data.addr = unsafe { libc::realloc(old, mapped * PAGE) }.expose_provenance();
+        assert!(addr != 0 && data.addr != 0, "no memory");
+        (half..mapped).for_each(|page| data.write(page, 1));
+        name(data.addr.next_multiple_of(PAGE), mapped / 4 * PAGE);
         data
     }
 
