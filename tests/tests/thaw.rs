@@ -4,6 +4,8 @@
 //! A program holds a pattern of which most is away. Thawed and stopped, all of it must be readable
 //! from outside; going on, it must be whole, and pages must go away again.
 
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread::sleep;
@@ -127,6 +129,46 @@ fn pages_go_away_again_when_thawing_ends() {
     }
     let [_, away] = still.finish();
     assert!(away * 2 > pages, "{away} of {pages} went away");
+}
+
+/// Reads all memory of a process that may be written to, as one who looks for something in it.
+fn read_all_of(process: u32) -> usize {
+    let memory = File::open(format!("/proc/{process}/mem")).expect("it is ours");
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).expect("it runs");
+    let mut buffer = vec![0; 1 << 20];
+    let mut sum = 0;
+    for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+        let (start, rest) = line.split_once('-').expect("proc(5)");
+        let end = rest.split_once(' ').expect("proc(5)").0;
+        let [mut at, end] = [start, end].map(|text| u64::from_str_radix(text, 16).expect("hex"));
+        while at < end {
+            let length = buffer.len().min((end - at) as usize);
+            // Some of it may not be there to be read.
+            sum += memory.read_at(&mut buffer[..length], at).unwrap_or(0);
+            at += length as u64;
+        }
+    }
+    sum
+}
+
+/// Who reads where nothing is leaves zeros there, in our own memory too.
+#[test]
+fn what_an_onlooker_leaves_is_not_taken_for_pages() {
+    let still = Still::start(|job| job);
+    for _ in 0..2 {
+        still.thaw();
+        println!("{} bytes were read", read_all_of(still.process));
+        assert!(still.ctl(&["set", "thawed=off"]).status.success());
+        let begun = Instant::now();
+        while still.used() > BUDGET {
+            assert!(begun.elapsed() < HANG, "{:?} are still used", still.used());
+            sleep(Duration::from_millis(20));
+        }
+    }
+    still.thaw();
+    let process = still.process.to_string();
+    assert_eq!(still.look("mem", &process), still.all_right());
+    still.finish();
 }
 
 #[test]

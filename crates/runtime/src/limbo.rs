@@ -38,6 +38,7 @@ impl Limbo {
         let (chunks, stride) = (ring.chunks(), ring.chunk_slots() * RUN_BYTES.0 + PAGE_BYTES);
         let span = Span::reserve(Bytes(chunks * stride), Bytes::mib(2))?;
         span.forbid_huge_pages();
+        span.forbid_dump();
         for chunk in 0..chunks {
             span.guard(Bytes((chunk + 1) * stride - PAGE_BYTES), Bytes(PAGE_BYTES))?;
         }
@@ -97,11 +98,16 @@ impl Limbo {
     }
 
     fn drop_chunk(&mut self, uffd: &Userfaultfd, chunk: usize) -> SysResult<()> {
-        let address = self.chunk_address(chunk);
-        uffd.unregister(address, self.chunk_bytes())?;
-        // SAFETY: every page of the chunk has been dealt with: its slots are finished, and nobody
-        // keeps a reference into limbo.
-        unsafe { self.span.discard(self.chunk_offset(chunk), self.chunk_bytes())? };
-        uffd.register(address, self.chunk_bytes(), Mode::WriteProtect)
+        // Its slots are finished, and nobody keeps a reference into limbo.
+        self.clear(uffd, self.chunk_address(chunk), self.chunk_bytes())
+    }
+
+    /// Drops what lies in a part of limbo: nothing that is waiting there.
+    pub fn clear(&self, uffd: &Userfaultfd, address: usize, length: Bytes) -> SysResult<()> {
+        uffd.unregister(address, length)?;
+        let offset = Bytes(address - self.span.address());
+        // SAFETY: every page there has been dealt with, by the caller's word.
+        unsafe { self.span.discard(offset, length)? };
+        uffd.register(address, length, Mode::WriteProtect)
     }
 }

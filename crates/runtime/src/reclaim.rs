@@ -256,7 +256,7 @@ impl Manager {
             None => PageCount(0),
             // It stopped before it began: looking would only wait for the change.
             Some(Stop::Changing) if told == PageCount(0) => PageCount(0),
-            Some(_) => self.moved_beyond(target, told, count),
+            Some(_) => self.moved_beyond(page, target, told, count),
         };
         let moved = told + untold;
         for index in 0..moved.0 {
@@ -283,22 +283,39 @@ impl Manager {
                 self.count(Counter::PagesDropped, 1);
                 Next::Skip
             }
+            // Who reads the memory of another process (a debugger) leaves zeros where nothing was.
             Some(Stop::Present) => {
-                self.die(format_args!("a page in limbo is in the way of {:#x}", page.address()))
+                let (address, rest) = (target + moved.bytes().0, count.saturating_sub(moved));
+                if let Err(error) = self.limbo.clear(&self.uffd, address, rest.bytes()) {
+                    self.die(format_args!("limbo cannot be emptied: {error}"));
+                }
+                Next::GiveUp
             }
             Some(Stop::Failed(_)) => Next::GiveUp,
         };
         Moved { moved, next }
     }
 
-    /// Pages that a MOVE of `count` pages to `target` has moved beyond the `told` ones.
+    /// Pages that a MOVE of `count` pages from `page` to `target` has moved beyond the `told` ones.
     ///
     /// Linux 6.18 can move pages and answer EEXIST: a page of theirs changed while it was looked at
     /// (an accessed bit is enough), `move_pages` of mm/userfaultfd.c tries again with success,
-    /// keeps the EAGAIN of the first time, and tries once more. The target was empty, so it knows.
-    fn moved_beyond(&self, target: usize, told: PageCount, count: PageCount) -> PageCount {
-        let (from, to) = (target + told.bytes().0, target + count.bytes().0);
-        match self.pagemap.leading_pages(from, to) {
+    /// keeps the EAGAIN of the first time, and tries once more. What has moved is there and no
+    /// longer here; what is there and here too is somebody else's.
+    fn moved_beyond(
+        &self,
+        page: PageNumber,
+        target: usize,
+        told: PageCount,
+        count: PageCount,
+    ) -> PageCount {
+        let rest = |start: usize| (start + told.bytes().0, start + count.bytes().0);
+        let ((from, from_end), (to, to_end)) = (rest(page.address()), rest(target));
+        let found = self
+            .pagemap
+            .leading_pages(to, to_end)
+            .and_then(|there| Ok(there.min(self.pagemap.leading_holes(from, from_end)?)));
+        match found {
             Ok(pages) => pages,
             Err(error) => self.die(format_args!("moved pages cannot be counted: {error}")),
         }
@@ -447,11 +464,11 @@ impl Manager {
             let Some((page, state)) = self.pages.next_known(at..end) else { return (None, count) };
             if matches!(state, PageState::Limbo | PageState::Stored) {
                 self.bring_in(page);
-                count += PageCount(1);
                 // What has gone from the program is told by an event; it must not be met again.
                 if self.pages.state(page) == state {
                     self.settle();
                 }
+                count += PageCount(usize::from(self.pages.state(page) != state));
             }
             at = page.plus(1);
         }
