@@ -22,6 +22,9 @@ impl Manager {
     /// pages in.
     pub(crate) fn discover(&mut self) {
         let mut found = self.unregistered();
+        // Newer thread libraries keep stacks apart so, in one mapping with what lies beside them.
+        // What the kernel itself writes to a stack, when its thread ends, waits for nobody.
+        found.retain(|gap| !self.pagemap.has_guard(gap.start, gap.end));
         // A mapping may have gone or changed since it was read; what the kernel refuses stays as it
         // is.
         found.retain(|gap| {
