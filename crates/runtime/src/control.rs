@@ -94,8 +94,12 @@ pub struct Control {
     /// The process that started the service thread: a child by `vfork` sees these words, and is
     /// another.
     owner: AtomicU32,
+    /// 1 while a thread stops and starts the service thread: one at a time may.
+    alone: AtomicU32,
     /// Address of the bell's page, 0 before there is one.
     bell: AtomicUsize,
+    /// The same, also while no userfaultfd knows it.
+    bell_kept: AtomicUsize,
     hints: [Hint; HINTS],
     /// Who asks to be looked at before there is management.
     pub looks: Looks,
@@ -119,7 +123,9 @@ impl Control {
             stage: AtomicU32::new(Stage::Watching as u32),
             alive: AtomicU32::new(0),
             owner: AtomicU32::new(0),
+            alone: AtomicU32::new(0),
             bell: AtomicUsize::new(0),
+            bell_kept: AtomicUsize::new(0),
             hints: [const {
                 Hint {
                     state: AtomicU32::new(HINT_FREE),
@@ -135,7 +141,8 @@ impl Control {
     /// Back to rest. For the child of `fork`, which has one thread and no service thread. It keeps
     /// the bell if it `inherits` memory of ours.
     pub fn reset(&self, inherits: bool) {
-        for word in [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive, &self.owner] {
+        let words = [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive, &self.owner];
+        for word in words.into_iter().chain([&self.alone]) {
             // Relaxed: there is no other thread.
             word.store(0, Ordering::Relaxed);
         }
@@ -144,6 +151,7 @@ impl Control {
         self.inheriting.store(u32::from(inherits), Ordering::Relaxed);
         if !inherits {
             self.bell.store(0, Ordering::Relaxed);
+            self.bell_kept.store(0, Ordering::Relaxed);
         }
         for hint in &self.hints {
             // Relaxed: there is no other thread.
@@ -198,8 +206,22 @@ impl Control {
         self.holds.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Brings every page back and ends the service thread; returns when it has ended. One thread at
-    /// a time: see `preload::interpose`.
+    /// Waits until no other thread stops and starts the service thread, and keeps them from it.
+    pub fn begin_alone(&self) {
+        // Acquire pairs with the Release in `end_alone`. Relaxed on failure: not ours.
+        while self.alone.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            cpu::sleep_ns(LOOK_AGAIN_NS);
+        }
+    }
+
+    /// Others may.
+    pub fn end_alone(&self) {
+        // Release pairs with the Acquire in `begin_alone`.
+        self.alone.store(0, Ordering::Release);
+    }
+
+    /// Brings every page back and ends the service thread; returns when it has ended. Between
+    /// [`Control::begin_alone`] and [`Control::end_alone`].
     pub fn stop_service(&self) {
         // SeqCst pairs with `is_stopped`.
         self.stop.store(1, Ordering::SeqCst);
@@ -221,7 +243,7 @@ impl Control {
         // SeqCst pairs with `is_stopped` of the next service thread.
         self.stop.store(0, Ordering::SeqCst);
         // Release pairs with the Acquire in `ring`. The bell was registered with the userfaultfd
-        // that has gone; the next service thread makes its own.
+        // that has gone; the next service thread registers it again.
         self.bell.store(0, Ordering::Release);
     }
 
@@ -273,12 +295,14 @@ impl Control {
     /// Makes the bell, once per process. Its page is never given back: a late ringer must find
     /// nothing else.
     pub fn make_bell(&self) -> SysResult<()> {
-        if self.bell_address() == 0 {
+        // Relaxed, here and below: the service threads of a process follow each other.
+        if self.bell_kept.load(Ordering::Relaxed) == 0 {
             let span = Span::reserve(Bytes(BELL_PAGES * PAGE_BYTES), Bytes(PAGE_BYTES))?;
-            // Release pairs with the Acquire in `ring`.
-            self.bell.store(span.address(), Ordering::Release);
+            self.bell_kept.store(span.address(), Ordering::Relaxed);
             core::mem::forget(span);
         }
+        // Release pairs with the Acquire in `ring`.
+        self.bell.store(self.bell_kept.load(Ordering::Relaxed), Ordering::Release);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! the management of its memory: `alone MEBIBYTES ROUNDS`. Checks every byte after each.
 
 use std::env;
+use std::fs;
 use std::io::{Error, Result};
 
 fn number(index: usize) -> Result<usize> {
@@ -23,6 +24,7 @@ fn check(bytes: &[u8], round: usize, after: &str) {
 fn main() -> Result<()> {
     let (size, rounds) = (number(1)? << 20, number(2)?);
     let mut bytes = vec![0_u8; size];
+    let mut mappings = 0;
     for round in 0..rounds {
         bytes.iter_mut().enumerate().for_each(|(at, place)| *place = byte(at, round));
         // SAFETY: no flag but one that changes nothing in a process of one thread.
@@ -35,6 +37,9 @@ fn main() -> Result<()> {
             return Err(Error::last_os_error());
         }
         check(&bytes, round, "munlockall");
+        let found = fs::read_to_string("/proc/self/maps")?.lines().count();
+        mappings = if round == 0 { found } else { mappings };
+        assert!(found < mappings + 16, "{found} mappings, {mappings} after the first round");
     }
     println!("alone: OK {rounds} rounds");
     Ok(())

@@ -23,7 +23,6 @@ use linux_raw_sys::general as linux;
 
 use super::{CONTROL, fork, start_again, starters};
 use crate::regions::REGION_BYTES_MIN;
-use coldpress_sys::sync::SpinLock;
 
 /// MADV_GUARD_INSTALL of Linux 6.13: drops pages without an event.
 const MADV_GUARD_INSTALL: c_int = 102;
@@ -395,16 +394,13 @@ const EINVAL: isize = -22;
 const ENDINGS: u32 = 40;
 const ENDING_NS: u64 = 500_000;
 
-/// Held while the service thread is stopped and started: one thread at a time may do that.
-static ALONE: SpinLock<()> = SpinLock::new(());
-
 /// Runs `call` while this process has no service thread, and starts one again if `again` says so of
 /// the result.
 fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
     if !CONTROL.is_owner() {
         return libc_result(call()) as c_int;
     }
-    let guard = ALONE.lock();
+    CONTROL.begin_alone();
     CONTROL.stop_service();
     let mut result = call();
     // The service thread and the kernel's threads that wrote for it end a moment after they have
@@ -419,7 +415,7 @@ fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
     if again(result) {
         start_again();
     }
-    drop(guard);
+    CONTROL.end_alone();
     libc_result(result) as c_int
 }
 

@@ -163,16 +163,16 @@ fn start_service() {
 }
 
 fn try_start_service() -> SysResult<()> {
-    let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
-    let top = stack.address() + stack.length().0;
-    // SAFETY: there is no service thread now, so the static is ours, and nobody uses the stack,
-    // which stays (it is forgotten below).
-    unsafe {
-        (*RUN.0.get()).stack_top = top;
-        start_thread(service_main)?;
+    // SAFETY: there is no service thread now, so the static is ours.
+    let stack_top = unsafe { &mut (*RUN.0.get()).stack_top };
+    // The last service thread's, if there was one, is nobody's: the kernel has told that it ended.
+    if *stack_top == 0 {
+        let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
+        *stack_top = stack.address() + stack.length().0;
+        core::mem::forget(stack);
     }
-    core::mem::forget(stack);
-    Ok(())
+    // SAFETY: there is no service thread, and nobody uses the stack, which stays.
+    unsafe { start_thread(service_main) }
 }
 
 /// Starts a service thread that runs `main` on the stack noted in [`RUN`].
@@ -180,7 +180,9 @@ fn try_start_service() -> SysResult<()> {
 /// # Safety
 /// There is no service thread, and the stack stays and is nobody's.
 unsafe fn start_thread(main: raw::ThreadMain) -> SysResult<()> {
-    let area = rseq_area();
+    // That of the main thread lives as long as the process (a thread that forks becomes the main
+    // one of its child); those of others end with them.
+    let area = rseq_area().filter(|_| raw::thread_id() == raw::process_id());
     // SAFETY: there is no service thread now, so the static is ours.
     let run = unsafe { &mut *RUN.0.get() };
     let socket: &'static [u8] = &run.socket;
@@ -259,6 +261,7 @@ fn start_in_child() {
     // to is not mapped here.
     unsafe {
         (*RUN.0.get()).is_forked = true;
+        (*RUN.0.get()).stack_top = 0;
         ptr::write(FRAMES.0.get(), FrameAllocator::new());
         ptr::write(HEAP.0.get(), Heap::new(frames()));
     }
@@ -288,10 +291,10 @@ unsafe extern "C" {
     fn coldpress_own_data(start: *mut *mut c_char, end: *mut *mut c_char);
 }
 
+/// The area of the calling thread, for as long as that lives.
 fn rseq_area() -> Option<RseqArea> {
     let mut offset = 0;
-    // SAFETY: the shim writes glibc's own offset, and the main thread's memory lives as long as the
-    // process (a thread that forks becomes the main thread of its child).
+    // SAFETY: the shim writes glibc's own offset. Who keeps the area is told for how long it may.
     unsafe { (coldpress_rseq_offset(&raw mut offset) != 0).then(|| RseqArea::of_current(offset)) }
 }
 
