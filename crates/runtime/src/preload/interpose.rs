@@ -180,6 +180,9 @@ unsafe extern "C" fn mmap64(
 /// Since Linux 6.17 one call moves several mappings, but it ends with EFAULT at the first that a
 /// userfaultfd watches, when others have been moved (mm/mremap.c, `remap_move`). So they are moved
 /// one by one, as Linux does where nobody watches.
+///
+/// Older versions tell of a move that makes a mapping shorter by its old length, and that its end
+/// was unmapped after that. So the end is unmapped first, which is what Linux does anyway.
 fn remap(arguments: [usize; 5]) -> isize {
     let call = |[address, old, new, flags, target]: [usize; 5]| {
         // SAFETY: the program's own call, or a part of it.
@@ -188,12 +191,18 @@ fn remap(arguments: [usize; 5]) -> isize {
     let [address, old, new, flags, target] = arguments;
     let end = address.wrapping_add(old);
     let is_apart = target.wrapping_add(old) <= address || end <= target;
-    let several = flags as u32 == linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED
+    let is_ours = flags as u32 == linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED
         && CONTROL.is_managing()
-        && old == new
         && address < end
         && is_apart;
-    if !several {
+    let is_whole = [address, new, target].iter().all(|bytes| bytes.is_multiple_of(PAGE_BYTES));
+    if is_ours && 0 < new && new < old && is_whole {
+        // SAFETY: the program's own call does this too.
+        let result =
+            unsafe { raw::syscall(linux::__NR_munmap, [address + new, old - new, 0, 0, 0, 0]) };
+        return if result < 0 { result } else { remap([address, new, new, flags, target]) };
+    }
+    if !is_ours || old != new {
         return call(arguments);
     }
     let Ok(mappings) = Mappings::open() else { return call(arguments) };
