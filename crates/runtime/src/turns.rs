@@ -203,6 +203,12 @@ fn next_most(most: u32, others: Others, load: Load, processors: u32) -> u32 {
     }
 }
 
+/// Whether more than `span` milliseconds have gone from the time `at` until `now`, which go round;
+/// also when it never was, which 0 stands for.
+const fn is_past(at: u32, span: u32, now: u32) -> bool {
+    at == 0 || now.wrapping_sub(at).cast_signed() > span.cast_signed()
+}
+
 impl Ledger {
     /// What all but the process in `seat` do, and what all take.
     fn turns(&self, seat: Option<usize>, now: u32) -> (Others, Load) {
@@ -210,8 +216,7 @@ impl Ledger {
         let (mut others, mut busy, mut runs) = (Others::default(), 0, 0);
         for (index, other) in self.seats_taken().iter().enumerate() {
             let turn = &other.turn;
-            let asked = now.wrapping_sub(turn.asked_ms.get()).cast_signed();
-            if !other.is_taken() || asked > PLAYS_MS.cast_signed() {
+            if !other.is_taken() || is_past(turn.asked_ms.get(), PLAYS_MS, now) {
                 continue;
             }
             busy += u64::from(turn.busy.get());
@@ -337,8 +342,7 @@ impl Manager {
     fn set_most(&self) {
         let (now, table) = (self.turn_ms(), &self.ledger.turns);
         let at = table.set_ms.get();
-        let is_due = now.wrapping_sub(at).cast_signed() >= PERIOD_MS.cast_signed();
-        if !is_due || !table.set_ms.turn(at, now) {
+        if !is_past(at, PERIOD_MS - 1, now) || !table.set_ms.turn(at, now) {
             return;
         }
         let (all, load) = self.ledger.turns(None, now);
@@ -387,6 +391,16 @@ mod tests {
 
     fn others(playing: u32, later: u32, waiting: u32, waited_ms: u32) -> Others {
         Others { playing, later, waiting, waited_ms }
+    }
+
+    #[test]
+    fn what_never_was_is_past_however_long_the_machine_is_up() {
+        for now in [1, NOW, u32::MAX / 2 + 9, u32::MAX] {
+            let (before, after) = (now.wrapping_sub(9), now.wrapping_add(9));
+            let found = [(0, 8), (before, 8), (before, 9), (after, 0)];
+            let found = found.map(|(at, span)| is_past(at, span, now));
+            assert_eq!(found, [true, true, before == 0, after == 0], "{now}");
+        }
     }
 
     #[test]
