@@ -12,11 +12,12 @@ export COLDPRESS_BIN := $(COMMAND)
 SYSTEM_TESTS := coldpress-tests
 # System tests by file. These run alone, as they judge each moment, or processor time; the others
 # by twos: a program and its service thread share one processor, so two programs take no longer than
-# one.
+# one. Those of stress-ng are there to be many, and take their time whatever runs beside them.
 ALONE := budget idle sharing torture tree walks
-BESIDE := $(filter-out $(ALONE),$(basename $(notdir $(wildcard tests/tests/*.rs))))
+BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/tests/*.rs))))
+STRESS := --test stress -- --test-threads=4
 SYSTEM := --locked --profile system --package
-# How long `make stress` lasts, about; two methods run at a time.
+# How long `make stress` lasts, about; four methods run at a time.
 STRESS_SECONDS ?= 3600
 # Where `make suites` and `make bench` keep the sources that they fetch.
 SUITES := $(TARGET)/suites
@@ -65,13 +66,13 @@ system: bootstrap ## real programs within a budget
 	@scripts/bootstrap-tests
 	cargo build $(SYSTEM) coldpress
 	cargo test $(SYSTEM) $(SYSTEM_TESTS) --lib $(BESIDE:%=--test %) -- --test-threads=2
+	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(STRESS)
 	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(ALONE:%=--test %) -- --test-threads=1
 
-# `make system` runs the same methods for four seconds each.
+# `make system` gives the same methods five minutes, all together.
 stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)
 	@scripts/bootstrap-tests stress-ng
-	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) cargo test $(SYSTEM) $(SYSTEM_TESTS) \
-		--test stress -- --test-threads=2
+	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) cargo test $(SYSTEM) $(SYSTEM_TESTS) $(STRESS)
 
 # `make system` runs short forms of them.
 suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without coldpress (an hour)
