@@ -251,12 +251,12 @@ impl Manager {
             last_owned: None,
         });
         manager.own_held = manager.own_memory();
-        manager.ledger.seats[manager.seat].set_managing();
         manager.tell_managed();
         Ok(manager)
     }
 
     fn tell_managed(&self) {
+        self.ledger.seats[self.seat].set_managing();
         let (pool, codec) = (self.zswap.pool().current().kind(), self.zswap.knobs().codec);
         let process = raw::process_id();
         self.link.tell(format_args!("process {process} is managed: pool {pool}, codec {codec}"));

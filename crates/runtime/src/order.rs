@@ -13,8 +13,8 @@
 //!
 //! 1. A move to a range that is managed still waits for the word that frees the range.
 //! 2. Each move is followed by one word that its source is unmapped. It is not about what has moved
-//!    to the source since. Should it have been the word of that tenant's end, the other one is still
-//!    to come, and until it has the kernel refuses to place or move pages (EAGAIN).
+//!    to the source since. Should it have been the word of that tenant's end, the other one is
+//!    still to come, and until it has the kernel refuses to place or move pages (EAGAIN).
 //! 3. What is dropped at the target of a move that waits is dropped at its source.
 //!
 //! With one thread each word comes in its place, and none of the rules changes anything. What they

@@ -21,8 +21,6 @@ pub(crate) const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
 pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
 /// After nothing could be reclaimed, how long until it is tried again.
 pub(crate) const STUCK_NS: u64 = 20_000_000;
-/// While everything is brought back, so many pages at most have a copy in the pool.
-const COPIES_MAX: usize = 256;
 
 /// A verb of zswap that stores.
 pub(crate) type Store = fn(&Zswap<Pools>, Key, &Page) -> Result<Stored, StoreError>;
@@ -431,48 +429,6 @@ impl Manager {
         self.limbo_pages -= PageCount(1);
         self.charge_own_growth();
         Ok(())
-    }
-
-    /// Brings every page back into the program, whatever the budget says.
-    pub(crate) fn bring_all_back(&mut self) -> PageCount {
-        let mut total = PageCount(0);
-        loop {
-            // Pages may move behind the cursor (mremap), so only a pass that finds none is the
-            // last.
-            let (_, count) = self.bring_back_some(PageNumber(0), usize::MAX);
-            total += count;
-            if count == PageCount(0) {
-                return total;
-            }
-        }
-    }
-
-    /// Brings back what is away of the next `most` pages that are known, from `from` on. Where to
-    /// go on, if that were not all, and how many came.
-    pub(crate) fn bring_back_some(
-        &mut self,
-        from: PageNumber,
-        most: usize,
-    ) -> (Option<PageNumber>, PageCount) {
-        let end = PageNumber(usize::MAX / 2);
-        let (mut at, mut count) = (from, PageCount(0));
-        for index in 0..most {
-            if index.is_multiple_of(COPIES_MAX) {
-                // Everything takes its room in the program now.
-                while self.drop_copies_in_pool() {}
-            }
-            let Some((page, state)) = self.pages.next_known(at..end) else { return (None, count) };
-            if matches!(state, PageState::Limbo | PageState::Stored) {
-                self.bring_in(page);
-                // What has gone from the program is told by an event; it must not be met again.
-                if self.pages.state(page) == state {
-                    self.settle();
-                }
-                count += PageCount(usize::from(self.pages.state(page) != state));
-            }
-            at = page.plus(1);
-        }
-        (Some(at), count)
     }
 }
 

@@ -9,10 +9,13 @@ use coldpress_sys::PageCount;
 
 use crate::knobs::Knob;
 use crate::manager::Manager;
-use crate::pages::PageNumber;
+use crate::pages::{PageNumber, PageState};
 
 /// Pages looked at in a turn: a few milliseconds when all of them are away.
 const PAGES_AT_A_TIME: usize = 256;
+
+/// While everything is brought back, so many pages at most have a copy in the pool.
+const COPIES_MAX: usize = 256;
 
 /// How far it has come.
 #[derive(Default)]
@@ -54,5 +57,47 @@ impl Manager {
             self.ledger.seats[self.seat].set_thawed(true);
         }
         !is_done
+    }
+
+    /// Brings every page back into the program, whatever the budget says.
+    pub(crate) fn bring_all_back(&mut self) -> PageCount {
+        let mut total = PageCount(0);
+        loop {
+            // Pages may move behind the cursor (mremap), so only a pass that finds none is the
+            // last.
+            let (_, count) = self.bring_back_some(PageNumber(0), usize::MAX);
+            total += count;
+            if count == PageCount(0) {
+                return total;
+            }
+        }
+    }
+
+    /// Brings back what is away of the next `most` pages that are known, from `from` on. Where to
+    /// go on, if that were not all, and how many came.
+    pub(crate) fn bring_back_some(
+        &mut self,
+        from: PageNumber,
+        most: usize,
+    ) -> (Option<PageNumber>, PageCount) {
+        let end = PageNumber(usize::MAX / 2);
+        let (mut at, mut count) = (from, PageCount(0));
+        for index in 0..most {
+            if index.is_multiple_of(COPIES_MAX) {
+                // Everything takes its room in the program now.
+                while self.drop_copies_in_pool() {}
+            }
+            let Some((page, state)) = self.pages.next_known(at..end) else { return (None, count) };
+            if matches!(state, PageState::Limbo | PageState::Stored) {
+                self.bring_in(page);
+                // What has gone from the program is told by an event; it must not be met again.
+                if self.pages.state(page) == state {
+                    self.settle();
+                }
+                count += PageCount(usize::from(self.pages.state(page) != state));
+            }
+            at = page.plus(1);
+        }
+        (Some(at), count)
     }
 }

@@ -179,10 +179,8 @@ unsafe extern "C" fn mmap64(
 ///
 /// Since Linux 6.17 one call moves several mappings, but it ends with EFAULT at the first that a
 /// userfaultfd watches, when others have been moved (mm/mremap.c, `remap_move`). So they are moved
-/// one by one, as Linux does where nobody watches.
-///
-/// Older versions tell of a move that makes a mapping shorter by its old length, and that its end
-/// was unmapped after that. So the end is unmapped first, which is what Linux does anyway.
+/// one by one, as Linux does where nobody watches. Older versions tell of a move that shortens a
+/// mapping by its old length, so the end is unmapped first, which is what Linux does anyway.
 fn remap(arguments: [usize; 5]) -> isize {
     let call = |[address, old, new, flags, target]: [usize; 5]| {
         // SAFETY: the program's own call, or a part of it.

@@ -143,8 +143,8 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) max_pool_percent: u64,
 
-    /// Turn any knob that `coldpress ctl --help` lists; may be given again. Wins over the options of
-    /// single knobs. As a variable: COLDPRESS_SET=NAME=VALUE,NAME=VALUE
+    /// Turn any knob that `coldpress ctl --help` lists; may be given again. Wins over the options
+    /// of single knobs. As a variable: COLDPRESS_SET=NAME=VALUE,NAME=VALUE
     #[arg(
         long,
         value_name = "NAME=VALUE",

@@ -25,7 +25,6 @@ use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::shared::Shared;
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysError, cpu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Resource, Rlimit};
 
 use crate::budget::Budget;
 use crate::config::RunConfig;
@@ -36,7 +35,6 @@ use crate::preload::Preload;
 use crate::psi::Pressure;
 use crate::record::Records;
 use crate::say;
-use crate::size::show;
 use crate::stats::{self, Summary, Totals};
 use crate::supervise::ExitReport;
 use crate::tree;
@@ -249,7 +247,7 @@ impl Serving {
                     Ok(()) => {
                         self.root = Some(u32::from_le_bytes(process));
                         // The program has its own limits by now.
-                        allow_many_descriptors();
+                        tree::allow_many_descriptors();
                     }
                     Err(_) => break,
                 }
@@ -377,8 +375,8 @@ impl Serving {
         };
         let Ok(peer) = net::peer(socket.as_fd()) else { return };
         let is_ours = tree::is_below(peer.process, std::process::id());
-        if !is_ours && !may_control(peer) {
-            return answer(&socket, &control::refusal(&not_permitted(peer)));
+        if !is_ours && !control::may(peer) {
+            return control::answer(&socket, &control::refusal(&control::not_permitted(peer)));
         }
         if self.newcomers.len() == NEWCOMERS_MAX {
             self.newcomers.remove(0);
@@ -400,10 +398,10 @@ impl Serving {
 
     /// Turns knobs as `text` says, and tells how everything stands then.
     fn answer_request(&mut self, socket: &OwnedFd, peer: Peer, text: &str) {
-        let turned = if may_control(peer) {
+        let turned = if control::may(peer) {
             self.now.clone().turned(text)
         } else {
-            Err(not_permitted(peer))
+            Err(control::not_permitted(peer))
         };
         let document = match turned {
             Ok(wanted) => {
@@ -419,7 +417,7 @@ impl Serving {
             }
             Err(failure) => control::refusal(&failure),
         };
-        answer(socket, &document);
+        control::answer(socket, &document);
     }
 
     /// Follows a limit that the budget is a part of, and what others need of it.
@@ -491,43 +489,9 @@ impl Serving {
             found.iter().for_each(|one| say(format!("not managed: {one}")));
         }
         let (used, budget) = (self.ledger.used().bytes(), self.now.budget.bytes);
-        if used <= budget {
-            return;
-        }
-        if let Some(largest) = self.unmanaged.largest(held)
-            && self.ledger.is_first_to_tell(Told::Unmanaged)
-        {
-            self.warn(Some(format!(
-                "the budget of {} cannot be kept: {} are in use, {} of them in processes \
-                 that are not managed; {largest}; raise --memory",
-                show(budget),
-                show(used),
-                show(self.unseated.pages().bytes())
-            )));
+        let complaint = self.unmanaged.complaint(held, used, budget);
+        if complaint.is_some() && self.ledger.is_first_to_tell(Told::Unmanaged) {
+            self.warn(complaint);
         }
     }
-}
-
-/// Raises the limit of open files as far as it goes: each managed process takes two.
-fn allow_many_descriptors() {
-    let limits = rustix::process::getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limits.maximum, ..limits };
-    // Without, some processes of a large tree stay unmanaged.
-    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
-}
-
-/// Whether `peer` may see and turn the knobs: whoever started the run, and root.
-fn may_control(peer: Peer) -> bool {
-    peer.user == 0 || peer.user == rustix::process::geteuid().as_raw()
-}
-
-fn not_permitted(peer: Peer) -> Failure {
-    let ours = rustix::process::geteuid().as_raw();
-    let cause = format!("user {} may not control this run, which is of user {ours}", peer.user);
-    Failure::ours(cause, format!("do it as user {ours} or as root"))
-}
-
-/// Answers a request. Who asked may have gone.
-fn answer(socket: &OwnedFd, document: &serde_json::Value) {
-    let _ = net::send(socket.as_fd(), document.to_string().as_bytes(), &[]);
 }

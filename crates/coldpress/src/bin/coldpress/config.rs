@@ -103,7 +103,7 @@ fn knobs(args: &RunArgs, given: &[String]) -> Knobs {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a variable that was set long ago wins over what is asked for now.
+    //! The risk: a variable that was set long ago wins over what this command asks for.
 
     use clap::Parser;
 

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use coldpress_runtime::knobs::Knobs;
-use coldpress_sys::net::{self, DESCRIPTORS_MAX};
+use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::{AsFd, OwnedFd, SysResult};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
@@ -71,6 +71,23 @@ impl Changeable {
         }
         Ok(self)
     }
+}
+
+/// Whether `peer` may see and turn the knobs: whoever started the run, and root.
+pub(crate) fn may(peer: Peer) -> bool {
+    peer.user == 0 || peer.user == rustix::process::geteuid().as_raw()
+}
+
+/// What is said to who may not.
+pub(crate) fn not_permitted(peer: Peer) -> Failure {
+    let ours = rustix::process::geteuid().as_raw();
+    let cause = format!("user {} may not control this run, which is of user {ours}", peer.user);
+    Failure::ours(cause, format!("do it as user {ours} or as root"))
+}
+
+/// Answers a request. Who asked may have gone.
+pub(crate) fn answer(socket: &OwnedFd, document: &Value) {
+    let _ = net::send(socket.as_fd(), document.to_string().as_bytes(), &[]);
 }
 
 /// The answer that says what is wrong.

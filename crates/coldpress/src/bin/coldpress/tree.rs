@@ -4,6 +4,7 @@ use std::fs;
 
 use coldpress_sys::PageCount;
 use coldpress_sys::proc::share_memory;
+use rustix::process::{Resource, Rlimit};
 
 /// Longest chain of parents followed: deeper trees are somebody else's loop.
 const DEPTH_MAX: usize = 1000;
@@ -93,6 +94,14 @@ pub(crate) fn children(process: u32) -> Vec<u32> {
             list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
         })
         .collect()
+}
+
+/// Raises the limit of open files as far as it goes: each managed process takes two.
+pub(crate) fn allow_many_descriptors() {
+    let limits = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, ..limits };
+    // Without, some processes of a large tree stay unmanaged.
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
 }
 
 #[cfg(test)]

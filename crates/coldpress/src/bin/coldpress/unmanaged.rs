@@ -108,13 +108,29 @@ impl Found {
         all
     }
 
-    /// Who holds most of those that are there now.
-    pub(crate) fn largest(&self, unseated: impl Fn(u32) -> PageCount) -> Option<&Unmanaged> {
-        let known = self.open.values().filter_map(|open| match open {
-            Open::Known(one) => Some(one),
-            Open::Waiting(_) => None,
-        });
-        known.max_by_key(|one| unseated(one.process))
+    /// What to tell the user when so much is in use of `budget`, if any of it is in those that are
+    /// there now.
+    pub(crate) fn complaint(
+        &self,
+        unseated: impl Fn(u32) -> PageCount,
+        used: Bytes,
+        budget: Bytes,
+    ) -> Option<String> {
+        let known = || {
+            self.open.values().filter_map(|open| match open {
+                Open::Known(one) => Some(one),
+                Open::Waiting(_) => None,
+            })
+        };
+        let largest = known().max_by_key(|one| unseated(one.process)).filter(|_| used > budget)?;
+        let theirs = known().fold(PageCount(0), |sum, one| sum + unseated(one.process));
+        Some(format!(
+            "the budget of {} cannot be kept: {} are in use, {} of them in processes that are not \
+             managed; {largest}; raise --memory",
+            show(budget),
+            show(used),
+            show(theirs.bytes())
+        ))
     }
 
     /// How many there were.
@@ -190,6 +206,13 @@ mod tests {
         assert_eq!(found.to_string(), "");
         let held = [10, 30, 20].map(|mib| look(&mut found, mib, now, Some("is static")));
         assert_eq!(held, [1, 0, 0]);
+        let complaint = |used| {
+            let held = Bytes::mib(20).pages_down();
+            found.complaint(|_| held, Bytes::mib(used), Bytes::mib(32))
+        };
+        assert_eq!(complaint(32), None);
+        let told = complaint(33).expect("it is more than the budget");
+        assert!(told.contains("33 MiB are in use, 20 MiB of them"), "{told}");
         for _ in 0..2 {
             let text = found.to_string();
             assert!(text.starts_with("not managed: process 7 (") && text.contains("30 MiB"));
@@ -197,7 +220,7 @@ mod tests {
             assert_eq!((found.count(), &found.document()[0]["why"]), (1, &json!("is static")));
             // It ends.
             look(&mut found, 0, now, None);
-            assert!(found.largest(|_| PageCount(1)).is_none());
+            assert_eq!(found.complaint(|_| PageCount(1), Bytes(2), Bytes(1)), None);
         }
         look(&mut found, 40, now, Some("is another"));
         let text = found.to_string();
