@@ -37,6 +37,7 @@ impl Manager {
         // makes us know less, which is safe.
         for gap in &found {
             self.regions.insert(gap.clone());
+            self.order.note_fresh(gap.clone());
         }
         self.settle();
         // Part of a gap may have been unmapped before it was registered, which no event tells. What

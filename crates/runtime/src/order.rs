@@ -9,17 +9,20 @@
 //! thread 2                                  mremap X to S   "X to S"
 //! ```
 //!
-//! Obeyed as they come, the last of these words would forget pages of X. Three rules:
+//! Obeyed as they come, the last of these words would forget pages of X. The rules:
 //!
-//! 1. A move to a range that is managed still waits for the word that frees the range.
-//! 2. Each move is followed by one word that its source is unmapped. It is not about what has moved
-//!    to the source since. Should it have been the word of that tenant's end, the other one is
-//!    still to come, and until it has the kernel refuses to place or move pages (EAGAIN).
-//! 3. What is dropped at the target of a move that waits is dropped at its source.
+//! 1. A move to a range that is managed still waits for the word that frees it. So do moves from
+//!    there that are told meanwhile: they may be about what has moved there.
+//! 2. What is on its way is forgotten by no word about where it was.
+//! 3. Each move is followed by one word that its source is unmapped, but with MREMAP_DONTUNMAP
+//!    (`preload/remap.rs` waits for the end of changes then). It is not about what has moved to
+//!    the source since. Should it have been the word of that tenant's end, the other one is still
+//!    to come, and until it has the kernel refuses to place or move pages (EAGAIN).
+//! 4. What is dropped at the target of a move that waits is dropped at its source.
 //!
 //! With one thread each word comes in its place, and none of the rules changes anything. What they
-//! cannot tell apart: a word that comes later than two changes by other threads to its range; and
-//! one of a range of which nothing is known, as it has grown and was never touched.
+//! cannot tell: a late word of a range of which nothing is known, as it has grown and was never
+//! touched, when something has moved there.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -69,6 +72,8 @@ pub(crate) struct Order {
     arrived: Regions,
     /// Sources of moves that are still to be told as unmapped.
     left: Vec<Range<usize>>,
+    /// What was just found: managed, but who was told to come there came before it was found.
+    fresh: Regions,
 }
 
 impl Order {
@@ -77,18 +82,45 @@ impl Order {
         self.waiting.push(Waiting { one, is_left: false });
     }
 
+    /// `range` was just found, and is managed from now on.
+    pub(crate) fn note_fresh(&mut self, range: Range<usize>) {
+        self.fresh.insert(range);
+    }
+
     /// The next move that can be followed, where so much is managed. When no change is under way,
     /// each can.
     pub(crate) fn next_move(&mut self, managed: &Regions, is_quiet: bool) -> Option<Move> {
-        let is_free = |it: &Waiting| is_quiet || !managed.overlaps(it.one.target());
-        let index = self.waiting.iter().position(is_free)?;
+        let is_free = |it: &Waiting| {
+            let mut is_free = true;
+            managed.for_each_part(it.one.target(), |part| {
+                self.fresh.for_each_gap(part, |_| is_free = false);
+            });
+            is_free
+        };
+        let mut all = 0..self.waiting.len();
+        let index =
+            all.clone().find(|index| self.is_next(*index) && is_free(&self.waiting[*index]));
+        let index = index.or_else(|| {
+            let first = all.next().filter(|_| is_quiet)?;
+            let free = (first..self.waiting.len()).find(|index| is_free(&self.waiting[*index]));
+            Some(free.unwrap_or(first))
+        })?;
         let Waiting { one, is_left } = self.waiting.remove(index);
         self.arrived.remove(one.source());
         self.arrived.insert(one.target());
+        self.fresh.remove(one.target());
         if !is_left {
             self.left.push(one.source());
         }
         Some(one)
+    }
+
+    /// Whether the waiting move of this index is about what is known at its source, and not about
+    /// what waits to go there.
+    fn is_next(&self, index: usize) -> bool {
+        let source = self.waiting[index].one.source();
+        let mut earlier = self.waiting[..index].iter().map(|it| it.one.target());
+        !earlier.any(|target| target.start < source.end && source.start < target.end)
     }
 
     /// Whether a move waits for a word.
@@ -105,7 +137,13 @@ impl Order {
             return;
         }
         let told = self.left.iter().position(|source| *source == range);
-        let others = if told.is_some() { &self.arrived } else { &Regions::default() };
+        let mut others = Regions::default();
+        for index in (0..self.waiting.len()).filter(|index| self.is_next(*index)) {
+            others.insert(self.waiting[index].one.source());
+        }
+        if told.is_some() {
+            self.arrived.for_each_part(range.clone(), |part| others.insert(part));
+        }
         others.for_each_gap(range, obey);
         if let Some(told) = told {
             self.left.swap_remove(told);
@@ -115,23 +153,25 @@ impl Order {
         }
     }
 
-    /// `range` is about to be dropped. Calls `obey` for it, and for all that is known as something
-    /// else and is there.
-    pub(crate) fn note_dropped(&self, range: Range<usize>, mut obey: impl FnMut(Range<usize>)) {
+    /// `range` is about to be dropped. Calls `obey` for what is there, where it is known.
+    pub(crate) fn note_dropped(&self, range: Range<usize>, obey: impl FnMut(Range<usize>)) {
         let mut there = vec![range];
         for Waiting { one, .. } in self.waiting.iter().rev() {
-            let mut sources = Vec::new();
-            for part in &there {
-                let target = one.target();
+            let (target, mut known) = (one.target(), Vec::new());
+            for part in there {
                 let (start, end) = (part.start.max(target.start), part.end.min(target.end));
-                if start < end {
-                    let source = |address: usize| address - one.to + one.from;
-                    sources.push(source(start)..source(end));
+                if start >= end {
+                    known.push(part);
+                    continue;
                 }
+                let source = |address: usize| address - one.to + one.from;
+                known.push(source(start)..source(end));
+                let beside = [part.start..start, end..part.end];
+                known.extend(beside.into_iter().filter(|range| !range.is_empty()));
             }
-            there.extend(sources);
+            there = known;
         }
-        there.into_iter().for_each(&mut obey);
+        there.into_iter().for_each(obey);
     }
 
     /// No change is under way, and all words have been obeyed.
@@ -139,7 +179,7 @@ impl Order {
         debug_assert!(self.waiting.is_empty());
         // Of a move that leaves its source mapped (MREMAP_DONTUNMAP) no word comes.
         self.left.clear();
-        self.arrived = Regions::default();
+        (self.arrived, self.fresh) = (Regions::default(), Regions::default());
     }
 
     /// Whether words are still to come.
@@ -293,17 +333,54 @@ mod tests {
         }
     }
 
+    /// Thread 1 unmaps S, and is told late; thread 2 moves X there and on to Q.
+    #[test]
+    fn a_move_from_where_another_waits_to_go_waits_too() {
+        for words in [
+            [Moved(X, S), Unmapped(X), Moved(S, Q), Unmapped(S), Unmapped(S)],
+            [Moved(X, S), Unmapped(X), Unmapped(S), Moved(S, Q), Unmapped(S)],
+        ] {
+            assert_eq!(after(&words), [(Q, 'x')]);
+        }
+    }
+
+    #[test]
+    fn what_was_just_found_is_who_was_told_to_come_there() {
+        let mut known = Known::of(&[(X, 'x')]);
+        known.managed.insert(range(S));
+        known.order.note_fresh(range(S));
+        for word in [Moved(X, S), Unmapped(X), Moved(S, Q), Unmapped(S)] {
+            known.hear(word);
+        }
+        assert_eq!(known.end(), [(Q, 'x')]);
+    }
+
+    #[test]
+    fn what_waits_to_leave_is_not_forgotten_with_what_lay_around_it() {
+        let mut known = Known::of(&[(S, 's'), (X, 'x')]);
+        known.hear(Moved(X, S));
+        known.hear(Unmapped(X));
+        let mut gone = Vec::new();
+        known.order.note_unmapped(range(D).start..range(Q).end, |part| gone.push(part));
+        assert_eq!(gone, [range(D), range(Q)]);
+        known.hear(Unmapped(S));
+        assert_eq!(known.end(), [(S, 'x')]);
+    }
+
     #[test]
     fn what_is_dropped_where_a_move_waits_to_go_is_dropped() {
         let words = [Moved(X, S), Unmapped(X), Dropped(S), Unmapped(S)];
         assert_eq!(after(&words), []);
         let words = [Moved(X, S), Unmapped(X), Dropped(D), Unmapped(S)];
         assert_eq!(after(&words), [(S, 'x')]);
+        // What was there before is on its way, and another's.
+        let words = [Moved(X, S), Unmapped(X), Dropped(S), Moved(S, Q), Unmapped(S)];
+        assert_eq!(after(&words), [(Q, 's')]);
         let mut order = Order::default();
         order.note_move(Move { from: 0x9000, to: 0x4000, length: Bytes(0x2000) });
         let mut gone = Vec::new();
         order.note_dropped(0x5000..0x7000, |part| gone.push(part));
-        assert_eq!(gone, [0x5000..0x7000, 0xa000..0xb000]);
+        assert_eq!(gone, [0xa000..0xb000, 0x6000..0x7000]);
     }
 
     #[test]

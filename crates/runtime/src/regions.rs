@@ -36,11 +36,6 @@ impl Regions {
         (address < *end).then_some(*start..*end)
     }
 
-    /// Whether any of `range` is in one.
-    pub fn overlaps(&self, range: Range<usize>) -> bool {
-        self.holding(range.start).is_some() || self.ranges.range(range).next().is_some()
-    }
-
     /// Adds a range, which may overlap others.
     pub fn insert(&mut self, range: Range<usize>) {
         let (mut start, mut end) = (range.start, range.end);
@@ -200,7 +195,6 @@ mod tests {
                 let mut gaps = [false; 300];
                 regions.for_each_gap(0..300, |gap| gaps[gap].fill(true));
                 prop_assert!(gaps.iter().zip(&bits).all(|(gap, bit)| gap != bit));
-                prop_assert_eq!(regions.overlaps(100..130), bits[100..130].contains(&true));
                 let ranges: Vec<_> = regions.iter().collect();
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
             }

@@ -4,9 +4,9 @@
 //! - Calls that the kernel refuses to a process of several threads: `unshare` and `setns`.
 //! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
 //! - `mmap` and `sbrk`, so that fresh memory is known at once, and not filled before.
-//! - `mremap`, which Linux gives up halfway where several mappings are moved and one is watched.
 //! - `madvise`, for the kinds of advice that change contents without telling us.
 //!
+//! `remap` has `mremap`, which Linux gives up halfway where one of several mappings is watched.
 //! `starters` has those before which a thread that is kept on its processor is let go.
 //!
 //! Each does what libc's does: by the same system call, or by libc's own function where libc keeps
@@ -14,13 +14,12 @@
 //! found when it has grown.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
-use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use coldpress_sys::proc::Mappings;
 use coldpress_sys::{Bytes, PAGE_BYTES, cpu, raw};
 use linux_raw_sys::general as linux;
 
+use super::remap::remap;
 use super::{CONTROL, fork, start_again, starters};
 use crate::regions::REGION_BYTES_MIN;
 
@@ -173,71 +172,6 @@ unsafe extern "C" fn mmap64(
 ) -> *mut c_void {
     // SAFETY: the program's own call, handed on.
     unsafe { mmap(address, length, protection, flags, fd, offset) }
-}
-
-/// Moves a range, as `mremap` with these arguments does.
-///
-/// Since Linux 6.17 one call moves several mappings, but it ends with EFAULT at the first that a
-/// userfaultfd watches, when others have been moved (mm/mremap.c, `remap_move`). So they are moved
-/// one by one, as Linux does where nobody watches. Older versions tell of a move that shortens a
-/// mapping by its old length, so the end is unmapped first, which is what Linux does anyway.
-fn remap(arguments: [usize; 5]) -> isize {
-    let call = |[address, old, new, flags, target]: [usize; 5]| {
-        // SAFETY: the program's own call, or a part of it.
-        unsafe { raw::syscall(linux::__NR_mremap, [address, old, new, flags, target, 0]) }
-    };
-    let [address, old, new, flags, target] = arguments;
-    let end = address.wrapping_add(old);
-    let is_apart = target.wrapping_add(old) <= address || end <= target;
-    let is_ours = flags as u32 == linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED
-        && CONTROL.is_managing()
-        && address < end
-        && is_apart;
-    let is_whole = [address, new, target].iter().all(|bytes| bytes.is_multiple_of(PAGE_BYTES));
-    if is_ours && 0 < new && new < old && is_whole {
-        // SAFETY: the program's own call does this too.
-        let result =
-            unsafe { raw::syscall(linux::__NR_munmap, [address + new, old - new, 0, 0, 0, 0]) };
-        return if result < 0 { result } else { remap([address, new, new, flags, target]) };
-    }
-    if !is_ours || old != new {
-        return call(arguments);
-    }
-    let Ok(mappings) = Mappings::open() else { return call(arguments) };
-    // What the mapping at an address has of the range.
-    let piece = |at: usize| {
-        let piece_end = mappings.end_at(at).ok().filter(|_| at < end)?.min(end);
-        Some(at..piece_end)
-    };
-    let pieces = || core::iter::successors(piece(address), |last| piece(last.end));
-    // All of it is mapped, by several: else the kernel knows what to do.
-    if pieces().nth(1).is_none() || pieces().last().is_none_or(|last| last.end != end) {
-        return call(arguments);
-    }
-    for Range { start, end: piece_end } in pieces() {
-        let length = piece_end - start;
-        let result = call([start, length, length, flags, target + (start - address)]);
-        if result < 0 {
-            return result;
-        }
-    }
-    target as isize
-}
-
-/// `mremap(2)`. Its last argument is there only when the flags ask for it.
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mremap(
-    address: *mut c_void,
-    old_length: usize,
-    new_length: usize,
-    flags: c_int,
-    target: *mut c_void,
-) -> *mut c_void {
-    let arguments = [address.addr(), old_length, new_length, flags as usize, target.addr()];
-    core::ptr::with_exposed_provenance_mut(libc_result(remap(arguments)) as usize)
 }
 
 /// `sbrk(2)`. What the break has grown by is registered before the program can touch it.

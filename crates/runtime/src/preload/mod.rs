@@ -7,6 +7,7 @@
 mod fork;
 mod interpose;
 mod panic;
+mod remap;
 mod starters;
 
 use core::alloc::{GlobalAlloc, Layout};

@@ -1,0 +1,97 @@
+//! `mremap` as the program calls it.
+
+use core::ffi::{c_int, c_void};
+use core::ops::Range;
+
+use coldpress_sys::proc::Mappings;
+use coldpress_sys::{Bytes, PAGE_BYTES, raw};
+use linux_raw_sys::general as linux;
+
+use super::CONTROL;
+use super::interpose::libc_result;
+
+/// Programs' addresses are below, with page tables of four levels.
+const ADDRESSES_MAX: usize = (1 << 47) - PAGE_BYTES;
+
+/// Moves a range, as `mremap` with these arguments does.
+///
+/// Since Linux 6.17 one call moves several mappings, but it ends with EFAULT at the first that a
+/// userfaultfd watches, when others have been moved (mm/mremap.c, `remap_move`). So they are moved
+/// one by one, as Linux does where nobody watches. Older versions tell of a move that shortens a
+/// mapping by its old length, so the end is unmapped first, which is what Linux does anyway.
+pub(super) fn remap(arguments: [usize; 5]) -> isize {
+    let call = |[address, old, new, flags, target]: [usize; 5]| {
+        // SAFETY: the program's own call, or a part of it.
+        unsafe { raw::syscall(linux::__NR_mremap, [address, old, new, flags, target, 0]) }
+    };
+    let [address, old, new, flags, target] = arguments;
+    let end = address.wrapping_add(old);
+    if flags as u32 & linux::MREMAP_DONTUNMAP != 0 && CONTROL.is_managing() {
+        let result = call(arguments);
+        // Nothing to be managed: returns when no change is under way, so that no word is waited for
+        // which does not come.
+        if result > 0 {
+            CONTROL.hint(address, Bytes(0));
+        }
+        return result;
+    }
+    let length = old.min(new);
+    let is_ours = flags as u32 == linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED
+        && CONTROL.is_managing()
+        && address < end
+        && (target.wrapping_add(length) <= address || address.wrapping_add(length) <= target);
+    if is_ours && new < old && shorten(address, old, new, target) {
+        return remap([address, new, new, flags, target]);
+    }
+    if !is_ours || old != new {
+        return call(arguments);
+    }
+    let Ok(mappings) = Mappings::open() else { return call(arguments) };
+    // What the mapping at an address has of the range.
+    let piece = |at: usize| {
+        let piece_end = mappings.end_at(at).ok().filter(|_| at < end)?.min(end);
+        Some(at..piece_end)
+    };
+    let pieces = || core::iter::successors(piece(address), |last| piece(last.end));
+    // All of it is mapped, by several: else the kernel knows what to do.
+    if pieces().nth(1).is_none() || pieces().last().is_none_or(|last| last.end != end) {
+        return call(arguments);
+    }
+    for Range { start, end: piece_end } in pieces() {
+        let length = piece_end - start;
+        let result = call([start, length, length, flags, target + (start - address)]);
+        if result < 0 {
+            return result;
+        }
+    }
+    target as isize
+}
+
+/// Unmaps what of a mapping lies behind `new`, if the kernel would do so to move it to `target`.
+fn shorten(address: usize, old: usize, new: usize, target: usize) -> bool {
+    let is_whole = [address, new, target].iter().all(|bytes| bytes.is_multiple_of(PAGE_BYTES));
+    let mut seen = 0_u8;
+    let arguments = [address, PAGE_BYTES, (&raw mut seen).expose_provenance(), 0, 0, 0];
+    // SAFETY: one byte is written for one page; an error says that it is not mapped.
+    let is_mapped = || unsafe { raw::syscall(linux::__NR_mincore, arguments) } == 0;
+    let may = new > 0 && is_whole && target < ADDRESSES_MAX - new && is_mapped();
+    let arguments = [address + new, old - new, 0, 0, 0, 0];
+    // SAFETY: the program's own call does this too.
+    may && unsafe { raw::syscall(linux::__NR_munmap, arguments) } == 0
+}
+
+/// `mremap(2)`. Its last argument is there only when the flags ask for it.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mremap(
+    address: *mut c_void,
+    old_length: usize,
+    new_length: usize,
+    flags: c_int,
+    target: *mut c_void,
+) -> *mut c_void {
+    let arguments = [address.addr(), old_length, new_length, flags as usize, target.addr()];
+    core::ptr::with_exposed_provenance_mut(libc_result(remap(arguments)) as usize)
+}
