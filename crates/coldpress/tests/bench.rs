@@ -305,7 +305,7 @@ fn swap_state() -> (String, usize) {
 
 /// Both in one test: they would find each other's swap.
 #[test]
-fn swap_measures_whom_it_may_and_leaves_nothing_behind() {
+fn contests_over_the_kernels_swap_leave_nothing_behind() {
     if !can_manage() {
         return;
     }
