@@ -49,6 +49,15 @@ enum Open {
     Known(Unmanaged),
 }
 
+impl Open {
+    fn known(&self) -> Option<&Unmanaged> {
+        match self {
+            Self::Known(one) => Some(one),
+            Self::Waiting(_) => None,
+        }
+    }
+}
+
 /// All that were found in a run.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
@@ -70,10 +79,7 @@ impl Found {
     ) -> Vec<Unmanaged> {
         let mut found = Vec::new();
         let over = self.open.extract_if(|process, _| unseated(*process) == PageCount(0));
-        self.past.extend(over.filter_map(|(_, open)| match open {
-            Open::Known(one) => Some(one),
-            Open::Waiting(_) => None,
-        }));
+        self.past.extend(over.filter_map(|(_, open)| open.known().cloned()));
         self.past.sort_by_key(|one| std::cmp::Reverse(one.most));
         self.past.truncate(NAMED_MAX);
         for process in processes {
@@ -98,10 +104,7 @@ impl Found {
 
     /// Those that were found, who held most first.
     fn all(&self) -> Vec<&Unmanaged> {
-        let open = self.open.values().filter_map(|open| match open {
-            Open::Known(one) => Some(one),
-            Open::Waiting(_) => None,
-        });
+        let open = self.open.values().filter_map(Open::known);
         let mut all: Vec<_> = self.past.iter().chain(open).collect();
         all.sort_by_key(|one| std::cmp::Reverse(one.most));
         all.truncate(NAMED_MAX);
@@ -116,12 +119,7 @@ impl Found {
         used: Bytes,
         budget: Bytes,
     ) -> Option<String> {
-        let known = || {
-            self.open.values().filter_map(|open| match open {
-                Open::Known(one) => Some(one),
-                Open::Waiting(_) => None,
-            })
-        };
+        let known = || self.open.values().filter_map(Open::known);
         let largest = known().max_by_key(|one| unseated(one.process)).filter(|_| used > budget)?;
         let theirs = known().fold(PageCount(0), |sum, one| sum + unseated(one.process));
         Some(format!(
