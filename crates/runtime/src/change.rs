@@ -1,19 +1,19 @@
 //! Changes of the address space, as the kernel tells them: what was dropped, unmapped or moved.
 //!
-//! The kernel tells of a dropped range before it drops it, and of an unmapped or moved one after.
-//! Either way the thread that did it waits until we have read, so a page that we put there in
-//! between is not lost track of: its COPY is refused until the change is over. Words of several
-//! threads are put in order first (`order.rs`).
+//! The kernel tells of a dropped range before it drops it: a page that is put there in between is
+//! zeros, and goes too. It tells of an unmapped or moved range after that, and who did it waits
+//! until we have read: until then it refuses to put pages anywhere, so none is lost track of. Words
+//! of several threads are put in order first (`order.rs`).
 
-use alloc::vec::Vec;
 use core::ops::Range;
 
-use coldpress_sys::PageCount;
+use coldpress_sys::proc::Mappings;
 use coldpress_sys::uffd::Event;
+use coldpress_sys::{Bytes, PageCount};
 use coldpress_zswap::{Offset, Zswap};
 
 use crate::manager::{Fault, Manager};
-use crate::order::Move;
+use crate::order::{Move, Word};
 use crate::pages::{PageNumber, PageState};
 
 impl Manager {
@@ -32,39 +32,43 @@ impl Manager {
             }
             Event::Remove { start, end } => {
                 if !self.control.is_bell(start) {
-                    let mut gone = Vec::new();
-                    self.order.note_dropped(start..end, |part| gone.push(part));
-                    gone.into_iter().for_each(|part| self.forget(part));
+                    self.hear(Word::Dropped(start..end));
                 } else if let Some(hint) = self.control.hint_at(start) {
                     self.hints.push(hint);
                 }
             }
-            Event::Unmap { start, end } => {
-                let mut gone = Vec::new();
-                self.order.note_unmapped(start..end, |part| gone.push(part));
-                for part in gone {
-                    self.forget(part.clone());
-                    self.regions.remove(part);
-                }
-                self.follow_moves(false);
-            }
+            Event::Unmap { start, end } => self.hear(Word::Unmapped(start..end)),
             Event::Remap { from, to, length } => {
-                self.order.note_move(Move { from, to, length });
-                self.follow_moves(false);
+                let grown = grown_behind(to + length.0);
+                self.hear(Word::Moved(Move { from, to, length, grown }));
             }
         }
     }
 
-    /// Follows the moves whose time has come.
-    fn follow_moves(&mut self, is_quiet: bool) {
-        while let Some(one) = self.order.next_move(&self.regions, is_quiet) {
-            self.follow_move(one);
+    fn hear(&mut self, word: Word) {
+        self.order.hear(word);
+        self.obey_words(false);
+    }
+
+    /// Obeys the words whose time has come.
+    fn obey_words(&mut self, is_quiet: bool) {
+        while let Some(words) = self.order.next(&self.regions, is_quiet) {
+            for word in words {
+                match word {
+                    Word::Moved(one) => self.follow_move(one),
+                    Word::Unmapped(range) => {
+                        self.forget(range.clone());
+                        self.regions.remove(range);
+                    }
+                    Word::Dropped(range) => self.forget(range),
+                }
+            }
         }
     }
 
-    /// Follows what still waits, as no change is under way.
+    /// Obeys what still waits, as no change is under way.
     pub(crate) fn end_changes(&mut self) {
-        self.follow_moves(true);
+        self.obey_words(true);
         self.order.end();
     }
 
@@ -115,7 +119,7 @@ impl Manager {
         }
         self.pages.forget(old, |_| {});
         self.regions.remove(one.source());
-        self.regions.insert(one.target());
+        self.regions.insert(one.mapping());
     }
 
     /// Stores a page of limbo whatever the knobs and the pool's limit say: there is nowhere else
@@ -125,4 +129,11 @@ impl Manager {
             self.die(format_args!("a moved page cannot be kept: {error}"));
         }
     }
+}
+
+/// How much of a mapping lies behind what has just moved there, up to `end`: who enlarges a mapping
+/// may move it, and the kernel tells of its former size. Nothing where it cannot be told.
+fn grown_behind(end: usize) -> Bytes {
+    let mapping_end = Mappings::open().and_then(|mappings| mappings.end_at(end - 1));
+    Bytes(mapping_end.map_or(0, |mapping_end| mapping_end.saturating_sub(end)))
 }

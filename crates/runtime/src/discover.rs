@@ -56,6 +56,8 @@ impl Manager {
             // Words of earlier tenants of these addresses come first.
             self.settle();
             if self.uffd.register(start, length, Mode::Missing).is_ok() {
+                // Of a former tenant nothing is left.
+                self.forget(start..start + length.0);
                 self.regions.insert(start..start + length.0);
                 // Another thread may know the address, and have touched it.
                 self.take_in(start..start + length.0);
