@@ -8,7 +8,7 @@
 use core::ops::Range;
 
 use coldpress_sys::proc::Mappings;
-use coldpress_sys::uffd::Event;
+use coldpress_sys::uffd::{Event, Message};
 use coldpress_sys::{Bytes, PageCount};
 use coldpress_zswap::{Offset, Zswap};
 
@@ -17,8 +17,8 @@ use crate::order::{Move, Word};
 use crate::pages::{PageNumber, PageState};
 
 impl Manager {
-    /// Acts on one event; faults are put aside.
-    pub(crate) fn take_event(&mut self, event: Event, now_ticks: u64) {
+    /// Acts on one event; faults are put aside. `later` are the messages read along behind it.
+    pub(crate) fn take_event(&mut self, event: Event, later: Range<usize>, now_ticks: u64) {
         match event {
             Event::Fault { address, thread } => {
                 let page = PageNumber::of(address);
@@ -39,7 +39,10 @@ impl Manager {
             }
             Event::Unmap { start, end } => self.hear(Word::Unmapped(start..end)),
             Event::Remap { from, to, length } => {
-                let grown = grown_behind(to + length.0);
+                let end = Event::Unmap { start: from, end: from + length.0 };
+                let mut later = self.messages[later].iter().map(Message::event);
+                let has_returned = later.any(|event| event == Some(end));
+                let grown = if has_returned { Bytes(0) } else { self.grown_at(to + length.0) };
                 self.hear(Word::Moved(Move { from, to, length, grown }));
             }
         }
@@ -129,11 +132,19 @@ impl Manager {
             self.die(format_args!("a moved page cannot be kept: {error}"));
         }
     }
-}
 
-/// How much of a mapping lies behind what has just moved there, up to `end`: who enlarges a mapping
-/// may move it, and the kernel tells of its former size. Nothing where it cannot be told.
-fn grown_behind(end: usize) -> Bytes {
-    let mapping_end = Mappings::open().and_then(|mappings| mappings.end_at(end - 1));
-    Bytes(mapping_end.map_or(0, |mapping_end| mapping_end.saturating_sub(end)))
+    /// How much of the mapping of what has just moved lies behind it, at `end`: who enlarges a
+    /// mapping may move it, and the kernel tells of its former size. Nothing where it cannot be
+    /// told. The caller has not returned, so nobody else can have changed that.
+    fn grown_at(&self, end: usize) -> Bytes {
+        let mapping = Mappings::open().and_then(|mappings| mappings.end_at(end - 1));
+        // What is next to it may be one mapping with it.
+        let mut grown = Bytes(0);
+        self.regions.for_each_gap(end..mapping.unwrap_or(end), |gap| {
+            if gap.start == end {
+                grown = Bytes(gap.end - end);
+            }
+        });
+        grown
+    }
 }

@@ -15,7 +15,7 @@ use coldpress_sys::uffd::Mode;
 
 use crate::manager::Manager;
 use crate::pages::{PageNumber, PageState};
-use crate::regions::Discovery;
+use crate::regions::{Discovery, Regions};
 
 impl Manager {
     /// Registers mappings of the program that are not registered yet, and takes their resident
@@ -41,9 +41,11 @@ impl Manager {
         }
         self.settle();
         // Part of a gap may have been unmapped before it was registered, which no event tells. What
-        // is mapped there since is a mapping of its own, as it is not registered.
+        // is mapped there since is a mapping of its own, as it is not registered, unless it has
+        // moved there from elsewhere.
         for gap in self.not_in_one_mapping(&found) {
-            self.regions.remove(gap);
+            let moved = self.known_in(&gap);
+            moved.for_each_gap(gap, |part| self.regions.remove(part));
         }
         for gap in found {
             self.take_in(gap);
@@ -56,11 +58,14 @@ impl Manager {
             // Words of earlier tenants of these addresses come first.
             self.settle();
             if self.uffd.register(start, length, Mode::Missing).is_ok() {
+                let range = start..start + length.0;
                 // Of a former tenant nothing is left.
-                self.forget(start..start + length.0);
-                self.regions.insert(start..start + length.0);
+                if self.known_in(&range).iter().next().is_some() {
+                    self.forget(range.clone());
+                }
+                self.regions.insert(range.clone());
                 // Another thread may know the address, and have touched it.
-                self.take_in(start..start + length.0);
+                self.take_in(range);
             }
             self.control.finish_hint(index);
         }
@@ -95,6 +100,17 @@ impl Manager {
             open.retain(|gap| !(mapping.start <= gap.start && gap.end <= mapping.end));
         });
         open
+    }
+
+    /// The pages of a range of which something is known.
+    fn known_in(&self, range: &Range<usize>) -> Regions {
+        let mut known = Regions::default();
+        let (mut at, end) = (PageNumber::of(range.start), PageNumber::of(range.end));
+        while let Some((page, _)) = self.pages.next_known(at..end) {
+            at = page.plus(1);
+            known.insert(page.address()..at.address());
+        }
+        known
     }
 
     /// Takes the resident pages of a range in, as far as it is in regions.

@@ -138,7 +138,7 @@ pub struct Manager {
     pub(crate) tuning: Tuning,
     /// The page last made this process's own by force.
     pub(crate) last_owned: Option<PageNumber>,
-    messages: [Message; 16],
+    pub(crate) messages: [Message; 16],
     pub(crate) pagemap: Pagemap,
     pub(crate) maps_buffer: Vec<u8>,
     pub(crate) own: Vec<Range<usize>>,
@@ -301,7 +301,7 @@ impl Manager {
             for index in 0..count {
                 if let Some(event) = self.messages[index].event() {
                     any = true;
-                    self.take_event(event, now);
+                    self.take_event(event, index + 1..count, now);
                 }
             }
             if count < self.messages.len() {

@@ -15,7 +15,9 @@
 //!    until no change is under way. Then, of all of these, what freed the range is found and obeyed
 //!    first.
 //! 2. Who moves a range is in its call until the word has come that the source is unmapped. Nobody
-//!    else knows the new address before, so other words about it are about a former tenant.
+//!    else knows the new address before, so other words about it are about a former tenant. They
+//!    wait too, as that word may never come (MREMAP_DONTUNMAP): when no change is under way, it is
+//!    among those that were read, or the call has returned long since.
 //! 3. That word is not about what has moved to the source since.
 //!
 //! With one thread each word comes in its place, and none of the rules changes anything. With
@@ -26,6 +28,7 @@
 #[cfg(test)]
 mod tests;
 
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -100,8 +103,8 @@ enum Before {
 /// What words are still to be obeyed, and to come, since no change was last under way.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Those to be obeyed, oldest first: none, or a move that waits and what came after it.
-    words: Vec<Word>,
+    /// Those to be obeyed, oldest first: none, or one that waits and what came after it.
+    words: VecDeque<Word>,
     /// Moves that were obeyed, and whose sources are still to be told as unmapped.
     calling: Vec<Move>,
     /// What was moved to.
@@ -113,7 +116,7 @@ pub(crate) struct Order {
 impl Order {
     /// A word was read.
     pub(crate) fn hear(&mut self, word: Word) {
-        self.words.push(word);
+        self.words.push_back(word);
     }
 
     /// `range` was just found, and is managed from now on.
@@ -121,7 +124,7 @@ impl Order {
         self.fresh.insert(range);
     }
 
-    /// Whether a move waits for a word.
+    /// Whether a word waits for others.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.words.is_empty()
     }
@@ -134,13 +137,18 @@ impl Order {
     /// The next word that can be obeyed, where so much is managed, and as much of it as holds. When
     /// no change is under way (`is_quiet`), there is one until all have been obeyed.
     pub(crate) fn next(&mut self, managed: &Regions, is_quiet: bool) -> Option<Vec<Word>> {
-        let index = match self.words.first()? {
+        let mut index = 0;
+        match self.words.front()? {
             Word::Moved(one) if !self.tenants(managed, *one).is_empty() => {
-                is_quiet.then(|| self.first_before(managed, 0, &mut Vec::new()))?
+                is_quiet.then_some(())?;
+                index = self.first_before(managed, 0, &mut Vec::new());
             }
-            _ => 0,
-        };
-        let word = self.words.remove(index);
+            Word::Unmapped(range) if !self.ends_call(range) && self.is_of_caller(range) => {
+                is_quiet.then_some(())?;
+            }
+            _ => {}
+        }
+        let word = self.words.remove(index)?;
         Some(match word {
             Word::Moved(one) => {
                 self.arrived.remove(one.source());
@@ -171,18 +179,33 @@ impl Order {
         tenants
     }
 
+    /// Whether the word that a range is unmapped is the one that a call still waits for.
+    fn ends_call(&self, range: &Range<usize>) -> bool {
+        self.calling.iter().any(|one| one.source() == *range)
+    }
+
+    /// Whether a call that may not have returned has put something into a range.
+    fn is_of_caller(&self, range: &Range<usize>) -> bool {
+        self.calling.iter().any(|one| meet(&one.target(), range))
+    }
+
     /// The parts of a range that was told to be unmapped of which that holds.
     fn unmapped(&mut self, range: Range<usize>) -> Vec<Word> {
         let mut others = Regions::default();
         if let Some(told) = self.calling.iter().position(|one| one.source() == range) {
             self.calling.swap_remove(told);
             self.arrived.for_each_part(range.clone(), |part| others.insert(part));
+        } else {
+            // The words of calls that had not returned are among those that were read later.
+            let (words, arrived) = (&self.words, &mut self.arrived);
+            let is_in_call = |one: &Move| words.contains(&Word::Unmapped(one.source()));
+            self.calling.retain(|one| is_in_call(one) || !meet(&one.target(), &range));
+            arrived.remove(range.clone());
+            self.calling.iter().for_each(|one| others.insert(one.target()));
+            self.calling.iter().for_each(|one| arrived.insert(one.target()));
         }
-        self.calling.iter().for_each(|one| others.insert(one.target()));
         let mut words = Vec::new();
-        others.for_each_gap(range.clone(), |part| words.push(Word::Unmapped(part)));
-        self.arrived.remove(range);
-        self.calling.iter().for_each(|one| self.arrived.insert(one.target()));
+        others.for_each_gap(range, |part| words.push(Word::Unmapped(part)));
         words
     }
 

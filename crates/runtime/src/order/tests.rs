@@ -161,16 +161,23 @@ fn what_is_told_of_who_was_there_before_does_not_reach_who_comes() {
     }
 }
 
-/// Thread 1 frees 2; thread 2 enlarges what lies at 4 and 5, which moves to 2, and frees that.
+/// Thread 1 frees 2; thread 2 enlarges what lies at 6 and 7, which moves to 2, and frees that.
 #[test]
 fn a_word_of_more_than_a_former_tenant_is_of_who_came() {
-    let mut known = Known::of(&[(2, ('a', 0)), (4, ('b', 0)), (5, ('b', 1))].into());
-    let words = [moved_and_grown(4, 2, 2, 1), Unmapped(range(4..6)), Unmapped(range(2..5))];
+    let mut known = Known::of(&[(2, ('a', 0)), (6, ('b', 0)), (7, ('b', 1))].into());
+    let words = [moved_and_grown(6, 2, 2, 1), Unmapped(range(6..8)), Unmapped(range(2..5))];
     words.iter().for_each(|word| known.hear(word));
     known.hear(&unmapped(2));
     known.end();
     assert_eq!(known.pages, Pages::new());
     assert_eq!(known.managed.iter().next(), None);
+}
+
+/// A move that leaves its source mapped, and what it moved is unmapped then.
+#[test]
+fn a_call_of_which_no_more_is_told_has_returned() {
+    assert_eq!(after(&[moved(S, D), unmapped(D)]), [(X, 'x')]);
+    assert_eq!(after(&[moved(S, D), unmapped(D), moved(X, D), unmapped(X)]), [(D, 'x')]);
 }
 
 /// A former tenant had grown there, and never touched that.
