@@ -94,6 +94,7 @@ fn programs_that_cannot_start_are_told_apart_as_env_does() {
     for name in ["coldpress-absent-program", "/absent/program", ""] {
         assert_fails(&run(&["--", name]), 127, &["coldpress: ", "was not found"]);
     }
+    assert_fails(&run(&["--idle", "0.5%", "--", "true"]), 127, &["was not found", "--idle=0.5%"]);
     assert_fails(&run(&[text(&orphan)]), 127, &["/absent/interpreter", "orphan"]);
     assert_fails(&run(&[text(&plain)]), 126, &["plain", "chmod +x"]);
     assert_fails(&run(&[text(directory.path())]), 126, &["directory"]);

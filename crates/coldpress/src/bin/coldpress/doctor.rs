@@ -44,7 +44,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
         Some(DiskChoice::Directory(path)) => Some(path.as_path()),
         None => Some(Path::new(DEFAULT_DISK)),
     };
-    let host = host::Host::gather(directory);
+    let host = host::Host::gather(directory, args.disk.is_some());
     let findings = checks::of_host(&host);
     let works = findings.iter().all(|finding| finding.level != Level::Fail);
     let text = if args.json { finding::json(&findings) } else { finding::text(&findings) };

@@ -143,8 +143,16 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn not_found(name: &OsStr) -> Failure {
-    let way_out =
-        if name.as_bytes().contains(&b'/') { "check the path" } else { "check its name and PATH" };
+    let text = name.as_bytes();
+    let is_number =
+        !text.is_empty() && text.iter().all(|byte| byte.is_ascii_digit() || b".%".contains(byte));
+    let way_out = if text.contains(&b'/') {
+        "check the path".to_owned()
+    } else if is_number {
+        format!("a value of --idle is written --idle={}", name.display())
+    } else {
+        "check its name and PATH".to_owned()
+    };
     Failure::not_found(format!("program \"{}\" was not found", name.display()), way_out)
 }
 

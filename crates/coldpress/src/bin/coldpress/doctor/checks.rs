@@ -215,11 +215,13 @@ fn spill(host: &Host) -> Finding {
             disk::memory_warning(path),
             "name a directory on a disk: coldpress run --disk /var/tmp",
         ),
-        Some((path, Disk::Unusable(error))) => Finding::warn(
-            what,
-            format!("{} takes no unnamed file ({error})", path.display()),
-            "name a directory that does: coldpress run --disk PATH, or --disk none",
-        ),
+        Some((path, Disk::Unusable(error))) => {
+            let finding = format!("{} takes no unnamed file ({error})", path.display());
+            let fix = "name a directory that does: coldpress run --disk PATH, or --disk none";
+            // A run with it is refused; without the default one it goes on.
+            let level = if host.disk_is_named { Finding::fail } else { Finding::warn };
+            level(what, finding, fix)
+        }
     }
 }
 

@@ -56,6 +56,8 @@ pub(super) struct Host {
     pub(super) limit: Option<Limit>,
     /// The directory for written-back pages and what it is worth.
     pub(super) disk: Option<(PathBuf, Disk)>,
+    /// Whether the user named it.
+    pub(super) disk_is_named: bool,
     /// The kernel's setting of transparent huge pages, the chosen word.
     pub(super) huge_pages: Option<String>,
     /// Whether a ring can be had.
@@ -80,14 +82,16 @@ impl Faults {
 }
 
 impl Host {
-    /// Tries everything on this machine, with `directory` for written-back pages.
-    pub(super) fn gather(directory: Option<&Path>) -> Self {
+    /// Tries everything on this machine, with `directory` for written-back pages, which the user
+    /// has named or not.
+    pub(super) fn gather(directory: Option<&Path>, is_named: bool) -> Self {
         Self {
             faults: Faults::gather(),
             has_glibc: has_glibc(),
             machine: cgroup::machine_memory().ok(),
             limit: cgroup::own_limit(),
             disk: directory.map(|path| (path.to_path_buf(), disk::examine(path))),
+            disk_is_named: is_named,
             huge_pages: setting("/sys/kernel/mm/transparent_hugepage/enabled").map(chosen_word),
             io_uring: Ring::new().map(drop),
         }

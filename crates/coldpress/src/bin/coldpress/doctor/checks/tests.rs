@@ -29,6 +29,7 @@ fn good_host() -> Host {
         machine: Some(Bytes::mib(8192)),
         limit: None,
         disk: Some(("/var/tmp".into(), Disk::Usable(Bytes::mib(1000)))),
+        disk_is_named: false,
         huge_pages: Some("madvise".to_owned()),
         io_uring: Ok(()),
     }
@@ -68,6 +69,7 @@ fn whatever_is_not_ok_says_what_mends_it() {
         machine: None,
         limit: None,
         disk: Some(("/absent".into(), Disk::Unusable(error("open(O_TMPFILE)", Errno::NOENT)))),
+        disk_is_named: false,
         huge_pages: None,
         io_uring: Err(error("io_uring_setup", Errno::PERM)),
     };
@@ -77,6 +79,9 @@ fn whatever_is_not_ok_says_what_mends_it() {
     }
     let failed = findings.iter().filter(|finding| finding.level == Level::Fail).count();
     assert_eq!(failed, 5, "{findings:?}");
+    // `run` goes on without the directory that nobody named.
+    let findings = of_host(&Host { disk_is_named: true, ..worst });
+    assert_eq!(finding_of(&findings, "disk").level, Level::Fail);
 }
 
 #[test]
