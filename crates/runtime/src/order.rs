@@ -21,9 +21,11 @@
 //! 3. That word is not about what has moved to the source since.
 //!
 //! With one thread each word comes in its place, and none of the rules changes anything. With
-//! several, the words can be those of two histories: then the shorter one is believed. A late word
-//! of a range of which nothing is known, as it has grown and was never touched, is believed too.
-//! `order/tests.rs` counts how often that is wrong, of histories that are made to be.
+//! several, the words can be those of two histories: then the one that needs less is believed. A
+//! late word of a range of which nothing is known, as it has grown and was never touched, is
+//! believed too. `order/tests.rs` counts how often that is wrong, of histories that are made to be.
+//! After MREMAP_DONTUNMAP `preload/remap.rs` waits until no change is under way; of a program that
+//! calls the kernel itself, the next word of the source is taken for the one that does not come.
 
 #[cfg(test)]
 mod tests;
@@ -94,10 +96,8 @@ enum Before {
     Sure,
     /// It is about more than has come.
     Likely,
-    /// It moves all that has come.
-    Moved,
-    /// It unmaps all that has come.
-    Unmapped,
+    /// It is about all that has come.
+    Unlikely,
 }
 
 /// What words are still to be obeyed, and to come, since no change was last under way.
@@ -197,15 +197,16 @@ impl Order {
             self.arrived.for_each_part(range.clone(), |part| others.insert(part));
         } else {
             // The words of calls that had not returned are among those that were read later.
-            let (words, arrived) = (&self.words, &mut self.arrived);
+            let words = &self.words;
             let is_in_call = |one: &Move| words.contains(&Word::Unmapped(one.source()));
             self.calling.retain(|one| is_in_call(one) || !meet(&one.target(), &range));
-            arrived.remove(range.clone());
             self.calling.iter().for_each(|one| others.insert(one.target()));
-            self.calling.iter().for_each(|one| arrived.insert(one.target()));
         }
-        let mut words = Vec::new();
-        others.for_each_gap(range, |part| words.push(Word::Unmapped(part)));
+        let (mut words, arrived) = (Vec::new(), &mut self.arrived);
+        others.for_each_gap(range, |part| {
+            arrived.remove(part.clone());
+            words.push(Word::Unmapped(part));
+        });
         words
     }
 
@@ -218,11 +219,10 @@ impl Order {
         let all = 0..self.words.len();
         let is_end = |other: &usize| self.words[*other] == Word::Unmapped(one.source());
         let returned = (index + 1..all.end).find(is_end).unwrap_or(all.end);
-        let ends = self.ends(chain);
         let candidates = all.filter(|other| {
             let word = &self.words[*other];
             let frees = word.freed().is_some_and(|range| tenants.iter().any(|it| meet(it, &range)));
-            frees && !chain.contains(other) && !ends.contains(other) && !self.is_bound(word, chain)
+            frees && !chain.contains(other) && !self.is_bound(word, chain)
         });
         let before = |other: &usize| (self.before(one, *other, returned), *other);
         let Some(found) = candidates.min_by_key(before) else { return index };
@@ -234,20 +234,6 @@ impl Order {
         dropped.unwrap_or_else(|| self.first_before(managed, found, chain))
     }
 
-    /// The words that end calls: of moves that were obeyed, and of those of `chain`.
-    fn ends(&self, chain: &[usize]) -> Vec<usize> {
-        let mut ends = Vec::new();
-        let waiting = chain.iter().filter_map(|index| match self.words[*index] {
-            Word::Moved(one) => Some((one, index + 1)),
-            _ => None,
-        });
-        for (one, from) in self.calling.iter().map(|one| (*one, 0)).chain(waiting) {
-            let is_end = |other: &usize| self.words[*other] == Word::Unmapped(one.source());
-            ends.extend((from..self.words.len()).find(|it| is_end(it) && !ends.contains(it)));
-        }
-        ends
-    }
-
     /// Whether a move goes to where one of `chain` is still.
     fn is_bound(&self, word: &Word, chain: &[usize]) -> bool {
         let Word::Moved(one) = word else { return false };
@@ -257,17 +243,14 @@ impl Order {
 
     /// What the word of this index is to `one`, who has `returned` before the word of that index.
     fn before(&self, one: Move, index: usize, returned: usize) -> Before {
-        let word = &self.words[index];
-        let range = word.freed().unwrap_or_default();
+        let range = self.words[index].freed().unwrap_or_default();
         let (target, mapping) = (one.target(), one.mapping());
         if index < returned || range.start > target.start || range.end < target.end {
             Before::Sure
         } else if range.start < mapping.start || range.end > mapping.end {
             Before::Likely
-        } else if matches!(word, Word::Moved(_)) {
-            Before::Moved
         } else {
-            Before::Unmapped
+            Before::Unlikely
         }
     }
 }
