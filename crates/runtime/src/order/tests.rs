@@ -399,7 +399,7 @@ fn two_threads_that_make_a_call_each_are_always_understood() {
 
 /// Each word comes at a time of chance, so most of these histories have some that come too late,
 /// which is rare where nobody is stopped in the middle of a call. What remains are words that tell
-/// of two histories.
+/// of two histories, or of what had grown and was not known.
 #[test]
 fn of_words_at_any_time_hardly_any_are_misunderstood() {
     let wrong = count_wrong(2, 2, 30_000) + count_wrong(3, 2, 30_000);

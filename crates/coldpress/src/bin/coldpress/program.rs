@@ -149,7 +149,7 @@ fn not_found(name: &OsStr) -> Failure {
     let way_out = if text.contains(&b'/') {
         "check the path".to_owned()
     } else if is_number {
-        format!("a value of --idle is written --idle={}", name.display())
+        format!("check its name; a value of --idle is written --idle={}", name.display())
     } else {
         "check its name and PATH".to_owned()
     };
