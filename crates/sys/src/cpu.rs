@@ -97,9 +97,14 @@ pub fn count() -> SysResult<usize> {
     Ok(highest.map_or(0, |cpu| cpu + 1))
 }
 
-/// Asks for a better place in the scheduler's order; without the privilege nothing changes.
-pub fn prefer_thread() {
-    let _ = rustix::process::setpriority_process(None, -10);
+/// The nice value of the calling thread.
+pub fn nice() -> i32 {
+    rustix::process::getpriority_process(None).unwrap_or(0)
+}
+
+/// Gives the calling thread this nice value; without the privilege it does not become less.
+pub fn set_nice(value: i32) {
+    let _ = rustix::process::setpriority_process(None, value);
 }
 
 /// A thread's restartable-sequence area, which the kernel keeps up to date with the thread's

@@ -45,6 +45,8 @@ use crate::unseated::Unseated;
 pub(crate) const SOCKET_NAME: &str = "socket";
 /// Between two looks at the limit that the budget is a part of.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// The broker is so much less nice than the program.
+const PREFERRED_BY: i32 = 10;
 /// How long a process's userfaultfd is kept after its service thread has gone: its other threads
 /// end about then, as soon as each has left its system call.
 const OUTLIVING: Duration = Duration::from_secs(2);
@@ -230,7 +232,7 @@ impl Serving {
     /// Serves until the other end of `commands` is closed.
     fn run(mut self, mut commands: PipeReader) -> Retired {
         // A process that grows waits for its welcome.
-        cpu::prefer_thread();
+        cpu::set_nice(cpu::nice() - PREFERRED_BY);
         let (mut look_at, mut follow_at) = (Instant::now(), Instant::now());
         loop {
             let now = Instant::now();
