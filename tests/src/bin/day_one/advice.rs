@@ -1,5 +1,8 @@
-//! Advice that changes contents, or what a child gets, or whose memory a page is.
+//! Advice that changes contents, or what a child gets, or whose memory a page is; and protection.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -7,6 +10,7 @@ use crate::ground::{Ground, fail};
 use crate::processes::in_child;
 use crate::program::outcome::{Outcome, exactly, failed, wrong};
 use crate::program::pressure::Pressure;
+use crate::program::random::mix;
 use crate::program::{PAGE, raw};
 use crate::{Case, Stop};
 
@@ -16,6 +20,8 @@ pub const CASES: &[Case] = &[
     Case { name: "dont-fork", lay: ground, run: dont_fork },
     Case { name: "wipe-on-fork", lay: ground, run: wipe_on_fork },
     Case { name: "merge-alike", lay: alike, run: merge },
+    Case { name: "protected", lay: ground, run: protect },
+    Case { name: "in-a-pipe", lay: wide, run: in_a_pipe },
 ];
 
 /// 2 MiB.
@@ -26,6 +32,11 @@ const MERGED_WITHIN: Duration = Duration::from_secs(5);
 
 fn ground(owner: u32) -> Result<Ground, Stop> {
     Ground::map(owner, PAGES)
+}
+
+/// More than the budget.
+fn wide(owner: u32) -> Result<Ground, Stop> {
+    Ground::map(owner, 16 * PAGES)
 }
 
 fn advise(ground: &Ground, first: usize, pages: usize, advice: i32) -> Outcome {
@@ -126,4 +137,60 @@ fn merge(ground: &mut Ground, pressure: &Pressure) -> Outcome {
         return Err(failed("madvise"));
     }
     Ok(())
+}
+
+/// Pages that are away come back to a range that may be read only by now, and to one that may hold
+/// code; none is taken from there.
+fn protect(ground: &mut Ground, pressure: &Pressure) -> Outcome {
+    let protect = |first: usize, protection| {
+        let result = unsafe { libc::mprotect(ground.page(first), HALF * PAGE, protection) };
+        exactly("mprotect", result, 0)
+    };
+    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+    // In no order that would be brought in ahead.
+    let some = |ground: &Ground, round: usize| -> Outcome {
+        for index in 0..PAGES / 4 {
+            let page = mix((round * PAGES + index) as u64) as usize % PAGES;
+            ground.compare_part(page..page + 1)?;
+        }
+        pressure.walk();
+        Ok(())
+    };
+    for round in 0..4 {
+        some(ground, round)?;
+    }
+    protect(0, libc::PROT_READ)?;
+    protect(HALF, read_write | libc::PROT_EXEC)?;
+    some(ground, 4)?;
+    ground.compare()?;
+    protect(0, read_write)?;
+    ground.fill(0..PAGES);
+    pressure.walk();
+    ground.compare()
+}
+
+/// Pages of the program, and not copies, wait in a pipe; nothing tells us. They go, and others come
+/// back: what was put into the pipe comes out.
+fn in_a_pipe(ground: &mut Ground, _: &Pressure) -> Outcome {
+    const HELD: usize = 16;
+    let mut ends = [0; 2];
+    exactly("pipe2", unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0)?;
+    let [mut reader, writer] = ends.map(|end| unsafe { File::from(OwnedFd::from_raw_fd(end)) });
+    ground.compare()?;
+    let (base, length) = (ground.base, HELD * PAGE);
+    let wanted = unsafe { raw::bytes(base, length) }.to_vec();
+    let from = libc::iovec { iov_base: ground.page(0), iov_len: length };
+    let put = unsafe { libc::vmsplice(writer.as_raw_fd(), &raw const from, 1, 0) };
+    exactly("vmsplice", put, length)?;
+    // One by one, in no order that would be brought in ahead.
+    for index in 0..2 * ground.pages() {
+        let page = HELD + mix(index as u64) as usize % (ground.pages() - HELD);
+        ground.compare_part(page..page + 1)?;
+    }
+    let mut found = vec![0; length];
+    reader.read_exact(&mut found).map_err(|error| fail("read", &error))?;
+    if found != wanted {
+        return wrong("other bytes came out of the pipe than were put in");
+    }
+    ground.compare()
 }
