@@ -16,7 +16,7 @@
 //! dropped by chunks: unregister, drop, register again, paid once for 128 pages or more. Guards
 //! keep chunks separate mappings.
 //!
-//! Nobody ever writes there. A MOVE is refused for frames that the kernel has pinned, not for those
+//! We never write there. A MOVE is refused for frames that the kernel has pinned, not for those
 //! that it only holds, for a pipe (vmsplice) or a socket (MSG_ZEROCOPY), which are to be sent as
 //! they are. So a frame whose page has been stored cannot be given to another page either.
 

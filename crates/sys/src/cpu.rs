@@ -213,3 +213,23 @@ pub fn sleep_until_run(duration_ns: u64) -> bool {
 pub fn yield_now() {
     rustix::thread::sched_yield();
 }
+
+#[cfg(test)]
+mod tests {
+    //! Risk: the program's own threads, or those it starts, run with the service thread's priority.
+
+    use super::*;
+
+    #[test]
+    fn a_nice_value_is_of_one_thread() {
+        let before = nice();
+        // To become nicer is allowed to everybody; 19 is the most.
+        let wanted = (before + 2).min(19);
+        let found = std::thread::spawn(move || {
+            set_nice(wanted);
+            nice()
+        });
+        assert_eq!(found.join().expect("it does not panic"), wanted);
+        assert_eq!(nice(), before);
+    }
+}
