@@ -96,6 +96,8 @@ impl Manager {
     /// Pages moved: what is known of them moves along.
     fn follow_move(&mut self, one: Move) {
         let old = PageNumber::of(one.from)..PageNumber::of(one.source().end);
+        // Each move has a time of its own, so that what the queue has of one before is stale.
+        self.clock = self.clock.wrapping_add(1);
         self.drop_served();
         self.drop_kept(old.clone());
         self.forget(one.target());

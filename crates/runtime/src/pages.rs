@@ -388,14 +388,14 @@ impl PageTable {
         None
     }
 
-    /// Forgets all pages of `range`, after telling `visit` the state of each known one.
+    /// Forgets all pages of `range`, after telling `visit` the state of each known one; with the
+    /// last page of a leaf, the leaf and what is kept of its runs.
     pub fn forget(&mut self, range: Range<PageNumber>, mut visit: impl FnMut(PageState)) {
-        let (first, end) = (range.start.0 / LEAF_PAGES, range.end.0.div_ceil(LEAF_PAGES));
-        if first >= end {
-            return;
-        }
-        for (number, leaf) in self.leaves.range_mut(first..end) {
-            let base = number * LEAF_PAGES;
+        let (mut next, end) = (range.start.0 / LEAF_PAGES, range.end.0.div_ceil(LEAF_PAGES));
+        while next < end
+            && let Some((number, leaf)) = self.leaves.range_mut(next..end).next()
+        {
+            let (number, base) = (*number, number * LEAF_PAGES);
             let from = range.start.0.max(base) - base;
             let to = range.end.0.min(base + LEAF_PAGES) - base;
             for word in &mut leaf.pages[from..to] {
@@ -405,18 +405,11 @@ impl PageTable {
                 // Whoever comes next to this address starts afresh.
                 *word = PageWord::UNKNOWN;
             }
+            if leaf.pages.iter().all(|word| word.state() == PageState::None) {
+                self.leaves.remove(&number);
+            }
+            next = number + 1;
         }
-        self.drop_leaves(range.start.0.div_ceil(LEAF_PAGES)..range.end.0 / LEAF_PAGES);
-    }
-
-    /// Drops whole leaves of which nothing is known any more.
-    fn drop_leaves(&mut self, leaves: Range<usize>) {
-        if leaves.is_empty() {
-            return;
-        }
-        let mut later = self.leaves.split_off(&leaves.start);
-        let mut kept = later.split_off(&leaves.end);
-        self.leaves.append(&mut kept);
     }
 
     fn leaf(&mut self, page: PageNumber) -> &mut Leaf {
@@ -460,8 +453,11 @@ mod tests {
     fn a_sweep_of_what_has_gone_takes_no_memory() {
         let mut table = PageTable::new(PageCount(1000));
         table.set_state(PageNumber(5), PageState::Resident);
-        table.forget(PageNumber(0)..PageNumber(LEAF_PAGES), |_| {});
+        table.set_state(PageNumber(LEAF_PAGES), PageState::Stored);
+        table.forget(PageNumber(5)..PageNumber(6), |_| {});
         assert!(!table.sweep(PageNumber(5)));
+        assert!(table.leaves.keys().eq(&[1]), "a leaf goes with its last page");
+        table.forget(PageNumber(0)..PageNumber(2 * LEAF_PAGES), |_| {});
         assert!(table.leaves.is_empty());
     }
 

@@ -3,16 +3,36 @@
 //! Runs are taken in the order of their last fault-in. One that was faulted into since it was
 //! queued goes round once more, as does one of which pages still wait in limbo.
 //!
-//! Invariant: a run that is marked as queued in the [`PageTable`] is in the queue once.
+//! Invariants:
+//! 1. A run that is marked as queued in the [`PageTable`] is in the queue once, with the time of
+//!    its mark. Any other entry is stale: its run was forgotten meanwhile, and may be in use again.
+//! 2. There are no more entries than `STALE_MAX`, or twice what was not stale when stale ones
+//!    were last dropped.
 
 use alloc::collections::VecDeque;
 
-use crate::pages::{Origin, PageNumber, PageTable, RunNumber};
+use crate::pages::{Origin, PageNumber, PageTable, Run, RunNumber};
+
+/// A run, and the time at which it was put here.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    number: RunNumber,
+    queued_at: u32,
+}
+
+impl Entry {
+    fn is_stale(self, pages: &PageTable) -> bool {
+        let is_of = |run: &Run| run.queued && run.queued_at == self.queued_at;
+        !pages.run(self.number).is_some_and(is_of)
+    }
+}
 
 /// Runs that have resident pages, as far as they are known.
 #[derive(Debug, Default)]
 pub struct RunQueue {
-    order: VecDeque<RunNumber>,
+    order: VecDeque<Entry>,
+    /// At this length stale entries are dropped.
+    purged_at: usize,
     /// Runs looked at since pages of one were moved.
     looked_at: usize,
 }
@@ -31,19 +51,31 @@ pub enum Evicted {
 /// Runs looked at in one step: 0.1 ms. Most of a queue may have to wait, and a fault waits for
 /// whoever looks.
 const LOOKED_AT_MAX: usize = 256;
+/// So many entries, 64 KiB, may all be stale.
+const STALE_MAX: usize = 4096;
 
 impl RunQueue {
     /// Puts a run at the end unless it is in the queue.
     pub fn enqueue(&mut self, pages: &mut PageTable, number: RunNumber, now: u32) {
         if pages.note_queued(number, now) {
-            self.order.push_back(number);
+            self.push(pages, number, now);
         }
+    }
+
+    /// Puts a run at the end that has just been marked.
+    fn push(&mut self, pages: &PageTable, number: RunNumber, queued_at: u32) {
+        if self.order.len() >= self.purged_at.max(STALE_MAX) {
+            self.order.retain(|entry| !entry.is_stale(pages));
+            self.purged_at = 2 * self.order.len();
+            self.order.shrink_to(self.purged_at);
+        }
+        self.order.push_back(Entry { number, queued_at });
     }
 
     /// A page has been brought in at the time `now`.
     pub fn arrive(&mut self, pages: &mut PageTable, page: PageNumber, from: Origin, now: u32) {
         if pages.arrive(page, from, now) {
-            self.order.push_back(page.run());
+            self.push(pages, page.run(), now);
         }
     }
 
@@ -70,17 +102,18 @@ impl RunQueue {
     /// Takes the first run from the queue. Gives it back if it may be moved now; if not, it is at
     /// the end again, or nothing is known of it any more.
     pub fn next_if_cold(&mut self, pages: &mut PageTable, now: u32) -> Option<RunNumber> {
-        let number = self.order.pop_front()?;
-        self.looked_at += 1;
-        if !pages.run(number).is_some_and(|run| run.queued) {
+        let entry = self.order.pop_front()?;
+        if entry.is_stale(pages) {
             return None;
         }
+        self.looked_at += 1;
+        let number = entry.number;
         let run = pages.run_mut(number);
         let touched_since = run.stamp.wrapping_sub(run.queued_at).cast_signed() > 0;
         if touched_since || run.unfit_sweeps > 0 || run.slot.is_some() {
             run.queued_at = now;
             run.unfit_sweeps = run.unfit_sweeps.saturating_sub(1);
-            self.order.push_back(number);
+            self.order.push_back(Entry { number, queued_at: now });
             return None;
         }
         run.queued = false;
@@ -146,6 +179,23 @@ mod tests {
         assert_eq!(queue.note_moved(), Evicted::Run);
         step(&mut queue);
         assert_eq!(queue.note_nothing_moved(), Evicted::NothingYet);
+    }
+
+    #[test]
+    fn what_is_unmapped_and_touched_again_is_as_young_as_its_last_touch_and_there_once() {
+        let (mut queue, mut pages) = queued(&[1, 20]);
+        let block = page(16)..page(32);
+        for now in 2..10_000 {
+            pages.forget(block.clone(), |_| {});
+            queue.arrive(&mut pages, page(20), Origin::FirstTouch, now);
+        }
+        assert!(queue.order.len() <= STALE_MAX, "{}", queue.order.len());
+        queue.enqueue(&mut pages, RunNumber(30), 10_000);
+        let order = core::iter::from_fn(|| {
+            (queue.step() > 0).then(|| queue.next_if_cold(&mut pages, 10_001))
+        });
+        let order: Vec<_> = order.flatten().collect();
+        assert_eq!(order, [1, 20, 30].map(RunNumber));
     }
 
     #[test]
