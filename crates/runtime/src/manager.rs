@@ -339,7 +339,6 @@ impl Manager {
 
     /// Reads the gauges: what is used, what others use, what our own tables take.
     pub(crate) fn read_gauges(&mut self) {
-        self.time.adjust();
         self.drop_served();
         self.own_held = self.own_memory();
         let tally = self.tally();

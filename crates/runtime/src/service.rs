@@ -350,10 +350,14 @@ impl Manager {
     /// What is done every few milliseconds: gauges, knobs, new mappings, warnings, recording,
     /// whether the program rests.
     pub(crate) fn look_around(&mut self, nobody_waits: bool) {
-        let now = self.time.now_ns();
-        if now < self.gauges_at {
+        if self.time.now_ns() < self.gauges_at {
             return;
         }
+        if self.time.adjust() {
+            // It was said by a clock that was ahead.
+            self.stuck.until_ns = 0;
+        }
+        let now = self.time.now_ns();
         // The sooner no change is under way, the less is left to be told apart.
         if self.order.is_open() {
             self.settle();
