@@ -1,7 +1,8 @@
 //! Tuning: taking over the knobs that the user turned, what they ask for as time passes, and what
 //! they mean as other processes come and go.
 
-use coldpress_sys::PageCount;
+use coldpress_mem::frames::SPAN_MAX;
+use coldpress_sys::{Bytes, PageCount};
 
 use crate::budget::Budget;
 use crate::knobs::Knobs;
@@ -13,6 +14,9 @@ use crate::thaw::Thaw;
 /// A budget, or a share of it, counts as another when it differs by more than this part of the one
 /// in force: what others hold changes a little all the time.
 const SHARE_STEP: usize = 16;
+/// The most that the pool's limits are of, whatever the budget: an eighth of the frames there can
+/// be is left, so that tables find some when the pool is full.
+const ROOM_MAX: PageCount = Bytes(SPAN_MAX.0 / 8 * 7).pages_down();
 
 /// What was taken over so far.
 pub(crate) struct Tuning {
@@ -45,7 +49,8 @@ impl Tuning {
 
     /// What they are for the store.
     pub(crate) fn for_store(&self) -> coldpress_zswap::Knobs {
-        self.knobs.for_store(self.budget.min(self.room), self.share.min(self.room))
+        let room = self.room.min(ROOM_MAX);
+        self.knobs.for_store(self.budget.min(room), self.share.min(room))
     }
 
     /// Takes over the share that the process has now, and the budget; whether either is another.
@@ -155,5 +160,12 @@ mod tests {
         assert_eq!(limits(4000, 8000), (2000, 7200));
         assert_eq!(limits(80_000, 80_000), (4000, 7200));
         assert_eq!(limits(1000, 80_000), (500, 7200));
+    }
+
+    #[test]
+    fn the_largest_pool_leaves_frames_for_tables() {
+        let budget = 4 * ROOM_MAX.0;
+        let knobs = tuning(budget, budget).for_store();
+        assert!(knobs.max_pool < knobs.hard_pool && knobs.hard_pool < ROOM_MAX, "{knobs:?}");
     }
 }
