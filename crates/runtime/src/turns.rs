@@ -203,10 +203,14 @@ fn next_most(most: u32, others: Others, load: Load, processors: u32) -> u32 {
     }
 }
 
+/// A time that is ahead of ours was written a moment ago, by a clock that is so much ahead at most.
+const AHEAD_MS: u32 = 60_000;
+
 /// Whether more than `span` milliseconds have gone from the time `at` until `now`, which go round;
 /// also when it never was, which 0 stands for.
 const fn is_past(at: u32, span: u32, now: u32) -> bool {
-    at == 0 || now.wrapping_sub(at).cast_signed() > span.cast_signed()
+    let age = now.wrapping_sub(at);
+    at == 0 || span < age && age <= u32::MAX - AHEAD_MS
 }
 
 impl Ledger {
@@ -400,6 +404,8 @@ mod tests {
             let found = [(0, 8), (before, 8), (before, 9), (after, 0)];
             let found = found.map(|(at, span)| is_past(at, span, now));
             assert_eq!(found, [true, true, before == 0, after == 0], "{now}");
+            // Four weeks.
+            assert!(is_past(now.wrapping_sub(28 * 86_400_000), 8, now), "{now}");
         }
     }
 
