@@ -178,6 +178,11 @@ impl Tiers {
         ((u128::from(fraction) * positions as u128) >> u32::BITS) as usize
     }
 
+    /// Counters begin anew.
+    pub(crate) fn forget_counts(&mut self) {
+        (self.judged, self.vain) = ((0, 0), 0);
+    }
+
     /// Changes how much is left alone, when enough has happened since the last time. `aged` of
     /// `pages` in the pool were looked at.
     fn judge(&mut self, counters: &Counters, aged: usize, pages: usize) {

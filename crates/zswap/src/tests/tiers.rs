@@ -120,6 +120,19 @@ fn what_was_loaded_or_is_hardly_smaller_stays_as_it_is() {
 }
 
 #[test]
+fn an_heir_ages_by_what_it_counts_itself() {
+    let mut world = world(1);
+    store_records(&mut world, 0..400);
+    age(&mut world.zswap);
+    world.load_all();
+    age(&mut world.zswap);
+    world.zswap.become_own(None, None).unwrap();
+    store_records(&mut world, 400..1000);
+    assert!(age(&mut world.zswap) > 0);
+    world.finish();
+}
+
+#[test]
 fn a_damaged_page_is_left_for_its_load_to_report() {
     let mut world = world(1);
     world.allowed = Allowed::Corrupt;
