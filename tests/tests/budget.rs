@@ -83,6 +83,17 @@ fn first_touch_of_the_heap_keeps_the_budget() {
     check(&first_touch("first touch, heap, two threads", "2", "heap"), HALF_AND_QUARTER);
 }
 
+/// What /proc says of a process by its number is what it says of this thread: nothing.
+#[test]
+fn a_process_whose_first_thread_has_ended_keeps_the_budget() {
+    let job = first_touch("first touch, first thread gone", "2", "one").arg("--leave");
+    let run = job.managed(Bytes::mib(48));
+    println!("{run}");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    run.assert_stored();
+    run.assert_within_budget();
+}
+
 /// Tables grow with the program, not with the budget: at more than fifty times the budget they
 /// still find room.
 #[test]

@@ -151,7 +151,7 @@ impl Budget {
         let others = ledger.others(self.seat);
         self.others = others.used;
         let now = Now { resident, others: self.others, served: past.faults };
-        let credit = self.sharing.credit(now)?;
+        let credit = self.sharing.credit(now);
         // What changes by asking the kernel is no growth; what the program writes to is.
         let expected = self.used + self.credit;
         let grown = resident.saturating_sub(expected);

@@ -7,7 +7,7 @@
 //! fault, so such faults since are taken off its credit. That is too much rather than too little,
 //! as some of them are first touches, which RssAnon has as well; those that we served are known.
 
-use coldpress_sys::{PageCount, SysResult, cpu, proc, raw};
+use coldpress_sys::{PageCount, cpu, proc, raw};
 
 /// From a fork to the first asking: the child should not wait for it.
 const FRESH_NS: u64 = 20_000_000;
@@ -82,9 +82,9 @@ impl Sharing {
     }
 
     /// The part of what is resident that others are charged with.
-    pub(crate) fn credit(&mut self, now: Now) -> SysResult<PageCount> {
+    pub(crate) fn credit(&mut self, now: Now) -> PageCount {
         if self.state == State::Alone {
-            return Ok(PageCount(0));
+            return PageCount(0);
         }
         let faults = raw::minor_faults().saturating_sub(now.served);
         self.broken += faults.saturating_sub(self.counted.max(self.faults));
@@ -100,7 +100,9 @@ impl Sharing {
             self.state = State::Known;
             self.ask_at_ns = begun + FRESH_NS;
         } else if begun >= self.ask_at_ns || self.has_let_go(now.others) {
-            self.note(now, faults, now.resident.saturating_sub(proc::fair_part()?));
+            // Where the kernel does not say, everything counts.
+            let part = proc::fair_part().unwrap_or(now.resident);
+            self.note(now, faults, now.resident.saturating_sub(part));
             let ended = cpu::monotonic_ns();
             let took = ended.saturating_sub(begun);
             self.ask_at_ns = ended + ASK_NS_MIN.max(took * ASK_COST_FACTOR);
@@ -108,7 +110,7 @@ impl Sharing {
                 *self = Self::default();
             }
         }
-        Ok(self.left(faults).min(now.resident))
+        self.left(faults).min(now.resident)
     }
 
     /// Pages that became its own, as far as is known, since this was last asked.
@@ -141,24 +143,24 @@ mod tests {
     fn a_fresh_credit_is_half_and_shrinks_with_every_write() {
         let now = Now { resident: PageCount(10_000), others: PageCount(5_000), served: 0 };
         let mut sharing = Sharing::default();
-        assert_eq!(sharing.credit(now), Ok(PageCount(0)));
+        assert_eq!(sharing.credit(now), PageCount(0));
         sharing.begin();
         assert!(sharing.is_much());
-        let fresh = sharing.credit(now).unwrap();
+        let fresh = sharing.credit(now);
         assert!(fresh <= PageCount(5_000) && fresh > PageCount(4_000), "{fresh:?}");
         // One more child: a third of it is charged.
         sharing.begin();
-        let third = sharing.credit(now).unwrap();
+        let third = sharing.credit(now);
         assert!((6_000..=6_667).contains(&third.0), "{third:?}");
         sharing = Sharing::default();
         sharing.begin();
-        sharing.credit(now).unwrap();
+        sharing.credit(now);
         // What was served is not taken off, what was not is.
         sharing.faults = 0;
         let all = raw::minor_faults();
         let served = Now { served: all, ..now };
-        assert!(sharing.credit(served).unwrap() > PageCount(4_900));
-        assert!(sharing.credit(now).unwrap() <= PageCount(5_000 - 5_000.min(all as usize)));
+        assert!(sharing.credit(served) > PageCount(4_900));
+        assert!(sharing.credit(now) <= PageCount(5_000 - 5_000.min(all as usize)));
     }
 
     #[test]
@@ -166,14 +168,14 @@ mod tests {
         let now = Now { resident: PageCount(0), others: PageCount(0), served: 0 };
         let mut sharing = Sharing::default();
         sharing.begin();
-        let _ = sharing.credit(now);
+        sharing.credit(now);
         sharing.ask_at_ns = 0;
-        assert_eq!(sharing.credit(now), Ok(PageCount(0)));
+        assert_eq!(sharing.credit(now), PageCount(0));
         assert!(!sharing.is_much());
         // One that is looked for, and is not there.
         sharing.look();
         assert!(sharing.is_much());
-        assert_eq!(sharing.credit(now), Ok(PageCount(0)));
+        assert_eq!(sharing.credit(now), PageCount(0));
         assert!(!sharing.is_much());
     }
 

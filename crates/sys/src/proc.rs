@@ -1,6 +1,9 @@
 //! What the kernel says of this process: its mappings, its resident pages, where its threads run.
 //!
 //! Parsed by hand because these files are read on a thread without an allocator. See proc(5).
+//! /proc/self is the thread that the process began with, and says nothing once that has ended
+//! (`pthread_exit` in `main`) though others go on; so all is asked of the calling thread, which has
+//! the same memory.
 
 use core::ffi::CStr;
 use core::ops::Range;
@@ -34,9 +37,9 @@ pub struct ResidentGauge {
 }
 
 impl ResidentGauge {
-    /// Opens /proc/self/statm. `ENOENT` where /proc is not mounted.
+    /// Opens /proc/thread-self/statm. `ENOENT` where /proc is not mounted.
     pub fn open() -> SysResult<Self> {
-        open_read(c"/proc/self/statm").map(|statm| Self { statm })
+        open_read(c"/proc/thread-self/statm").map(|statm| Self { statm })
     }
 
     /// Resident anonymous pages: `resident - shared` of statm, that is RssAnon.
@@ -77,9 +80,9 @@ pub struct Immovable {
     pub shared: Bytes,
 }
 
-/// Reads locked and shared memory from /proc/self/status.
+/// Reads locked and shared memory from /proc/thread-self/status.
 pub fn immovable() -> SysResult<Immovable> {
-    let status = open_read(c"/proc/self/status")?;
+    let status = open_read(c"/proc/thread-self/status")?;
     let mut buffer = [0; 4096];
     let text = read_at(&status, &mut buffer, 0)?;
     let kib = |name| kib_after(text, name).unwrap_or_default();
@@ -89,7 +92,7 @@ pub fn immovable() -> SysResult<Immovable> {
 /// The resident anonymous memory of this process, each page divided by the number of mappings that
 /// share it (Pss_Anon of smaps_rollup, Linux 5.14). The kernel looks at every page for it.
 pub fn fair_part() -> SysResult<PageCount> {
-    let rollup = open_read(c"/proc/self/smaps_rollup")?;
+    let rollup = open_read(c"/proc/thread-self/smaps_rollup")?;
     let mut buffer = [0; 4096];
     let text = read_at(&rollup, &mut buffer, 0)?;
     let part = kib_after(text, b"Pss_Anon:");
@@ -105,7 +108,7 @@ fn kib_after(text: &[u8], name: &[u8]) -> Option<Bytes> {
         .map(|count| Bytes::kib(count as usize))
 }
 
-/// One mapping, as a line of /proc/self/maps gives it.
+/// One mapping, as a line of /proc/thread-self/maps gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
@@ -132,7 +135,7 @@ pub enum MappingKind {
 /// Calls `visit` for each mapping of this process in address order. `buffer` holds what is read at
 /// a time; it must be longer than the longest line, 4 KiB of path included.
 pub fn for_each_mapping(buffer: &mut [u8], mut visit: impl FnMut(Mapping)) -> SysResult<()> {
-    for_each_line(c"/proc/self/maps", buffer, |line| {
+    for_each_line(c"/proc/thread-self/maps", buffer, |line| {
         if let Some(mapping) = parse_mapping(line) {
             visit(mapping);
         }
@@ -144,7 +147,7 @@ pub fn for_each_mapping(buffer: &mut [u8], mut visit: impl FnMut(Mapping)) -> Sy
 /// [`for_each_mapping`].
 pub fn data_of_files(buffer: &mut [u8]) -> SysResult<Bytes> {
     let (mut sum, mut is_file) = (Bytes(0), false);
-    for_each_line(c"/proc/self/smaps", buffer, |line| {
+    for_each_line(c"/proc/thread-self/smaps", buffer, |line| {
         if parse_mapping(line).is_some() {
             is_file = line.windows(2).any(|part| part == b" /");
         } else if is_file && let Some(anonymous) = kib_after(line, b"Anonymous:") {
@@ -212,9 +215,9 @@ struct MapQuery {
 }
 
 impl Mappings {
-    /// Opens /proc/self/maps.
+    /// Opens /proc/thread-self/maps.
     pub fn open() -> SysResult<Self> {
-        open_read(c"/proc/self/maps").map(|maps| Self { maps })
+        open_read(c"/proc/thread-self/maps").map(|maps| Self { maps })
     }
 
     /// Where the mapping ends that has `address`. `ENOENT` when there is none; `ENOTTY` where the
@@ -242,10 +245,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Opens /proc/self/mem.
+    /// Opens /proc/thread-self/mem.
     pub fn open() -> SysResult<Self> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        rustix::fs::open(c"/proc/self/mem", flags, Mode::empty())
+        rustix::fs::open(c"/proc/thread-self/mem", flags, Mode::empty())
             .map(|fd| Self { fd })
             .map_err(SysError::of("open"))
     }
@@ -268,9 +271,9 @@ pub struct Pagemap {
 }
 
 impl Pagemap {
-    /// Opens /proc/self/pagemap.
+    /// Opens /proc/thread-self/pagemap.
     pub fn open() -> SysResult<Self> {
-        open_read(c"/proc/self/pagemap").map(|fd| Self { fd })
+        open_read(c"/proc/thread-self/pagemap").map(|fd| Self { fd })
     }
 
     /// Calls `visit(first address, end address)` for each run of present pages in `start..end`.

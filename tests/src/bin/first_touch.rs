@@ -1,10 +1,11 @@
 //! `first_touch`: maps memory and touches every page as fast as it can, then checks all of it.
 //!
-//!     first_touch [--bytes TOTAL] [--threads T] [--mode one|filled|many|heap]
+//!     first_touch [--bytes TOTAL] [--threads T] [--mode one|filled|many|heap] [--leave]
 //!
 //! `one` is one mapping, `filled` one that the kernel is asked to fill at once, `many` are mappings
 //! of 1 MiB, `heap` are vectors of 64 KiB, which malloc takes from the break in the main thread and
-//! from arenas in others. Each page holds its number.
+//! from arenas in others. Each page holds its number. With `--leave` another thread does it all,
+//! and the one that the process began with ends at once.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each thread writes its own mappings only")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -30,7 +31,18 @@ enum Touched {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse(&[], &["bytes", "threads", "mode"]);
+    let args = Args::parse(&["leave"], &["bytes", "threads", "mode"]);
+    if !args.has("leave") {
+        return touch_all(&args);
+    }
+    std::thread::spawn(move || {
+        std::process::exit(i32::from(touch_all(&args) != ExitCode::SUCCESS))
+    });
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    unreachable!("the thread has ended");
+}
+
+fn touch_all(args: &Args) -> ExitCode {
     let threads = args.value("threads", 1usize).max(1);
     let share = (args.bytes("bytes", 256 << 20) / threads).next_multiple_of(PIECE);
     let mode = args.text("mode").unwrap_or("one").to_owned();
