@@ -43,6 +43,14 @@ fn with_huge_pages_everywhere_gives_the_same() {
     check(&job, BUDGET, Evicted::MostOf);
 }
 
+/// With nothing on disk there is no file that a fork could fail to open, which would tell it early
+/// that the child cannot take over.
+#[test]
+fn a_fork_without_proc_gives_the_same_where_nothing_is_on_disk() {
+    let job = Job::new("fork without proc", DAY_ONE).args(["--only", "fork-without-proc"]);
+    check(&job.options(["--disk", "none"]), BUDGET, Evicted::MostOf);
+}
+
 /// Refused as if the address space were changing, though it may not be: nothing may be lost, given
 /// up, or waited for in vain.
 #[test]

@@ -234,9 +234,6 @@ struct Handles {
 impl Handles {
     /// Opens them for the heir of `manager`, whose store becomes its own, whatever fails.
     fn open(start: &Start, manager: &mut Manager) -> SysResult<Self> {
-        if let Err(error) = raw::private_files(start.control.files()) {
-            abandon(format_args!("{error}"));
-        }
         let joined =
             ResidentGauge::open().and_then(|gauge| Ok((gauge, Joined::join(start.socket)?)));
         let ancestors = manager.take_files(start);
@@ -318,6 +315,10 @@ unsafe fn legacy(start: &Start) -> Box<Manager> {
 pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
     // SAFETY: the caller's promise.
     let mut manager = unsafe { legacy(start) };
+    // First, as it makes room for descriptors.
+    if let Err(error) = raw::private_files(start.control.files()) {
+        abandon(format_args!("{error}"));
+    }
     manager.begin_alone();
     let Ok(handles) = Handles::open(start, &mut manager) else {
         manager.populate();

@@ -264,6 +264,12 @@ impl Memory {
     }
 }
 
+/// Whether the caller, and so its child, may open what says and changes where pages are: not after
+/// `chroot`, not without a free descriptor, and mostly not once it has dropped its user.
+pub fn may_be_opened() -> bool {
+    Memory::open().is_ok() && Pagemap::open().is_ok()
+}
+
 /// Which pages of a range are in memory.
 #[derive(Debug)]
 pub struct Pagemap {

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use coldpress_sys::cpu::RseqArea;
 use coldpress_sys::dispatch::{self, Answer, Call};
 use coldpress_sys::file::SpillFile;
-use coldpress_sys::{AsFd, AsRawFd, PAGE_BYTES, futex, raw};
+use coldpress_sys::{AsFd, AsRawFd, PAGE_BYTES, futex, proc, raw};
 use linux_raw_sys::general as linux;
 
 use crate::control::{FILES_MAX, Needs};
@@ -221,7 +221,8 @@ fn fork(call: Call) -> isize {
     // Before the freeze: it may wait for a thread that waits for the service thread.
     starters::loosen();
     // Relaxed: see `note_wiped`.
-    let can_inherit = !IS_WIPED.load(Ordering::Relaxed) && CONTROL.freeze(needs_of(call));
+    let is_wiped = IS_WIPED.load(Ordering::Relaxed);
+    let can_inherit = !is_wiped && proc::may_be_opened() && CONTROL.freeze(needs_of(call));
     let Some(files) = can_inherit.then(borrow_files).flatten() else { return fork_held(call) };
     // SAFETY: the caller's own call, handed on. The child goes on from here on its copy of this
     // stack.

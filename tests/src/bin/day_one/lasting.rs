@@ -1,8 +1,9 @@
-//! What changes the process for good: descriptors closed around it, all of its memory locked.
+//! What changes the process for good: descriptors closed around it, all of its memory locked, its
+//! user dropped.
 
 use crate::ground::Ground;
-use crate::processes::close_one_by_one;
-use crate::program::outcome::{Outcome, exactly};
+use crate::processes::{close_one_by_one, in_child};
+use crate::program::outcome::{Outcome, exactly, failed};
 use crate::program::pressure::Pressure;
 use crate::{Case, Stop};
 
@@ -11,6 +12,7 @@ pub const CASES: &[Case] = &[
     Case { name: "close-range", lay: ground, run: close_range },
     Case { name: "mlockall", lay: ground, run: lock_all },
     Case { name: "mlockall-onfault", lay: ground, run: lock_on_fault },
+    Case { name: "fork-without-proc", lay: ground, run: fork_without_proc },
 ];
 
 /// 2 MiB.
@@ -62,4 +64,19 @@ fn check_locked(ground: &mut Ground, pressure: &Pressure, flags: i32) -> Outcome
     exactly("pages away", (ground.evicted().0 + fresh.evicted().0) as i64, 0)?;
     ground.compare()?;
     fresh.compare()
+}
+
+/// As a server that drops its user and then forks: neither it nor its child may open what the
+/// kernel tells of them in /proc.
+fn fork_without_proc(ground: &mut Ground, pressure: &Pressure) -> Outcome {
+    const NOBODY: u32 = 65534;
+    exactly("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) }, 0)?;
+    if unsafe { libc::getuid() == 0 && (libc::setgid(NOBODY) != 0 || libc::setuid(NOBODY) != 0) } {
+        return Err(failed("setuid"));
+    }
+    in_child("the child", || {
+        ground.compare()?;
+        pressure.walk();
+        ground.compare()
+    })
 }
