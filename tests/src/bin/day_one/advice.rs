@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::ground::{Ground, fail};
 use crate::processes::in_child;
-use crate::program::outcome::{Outcome, exactly, failed, wrong};
+use crate::program::outcome::{Outcome, exactly, failed, fails, wrong};
 use crate::program::pressure::Pressure;
 use crate::program::random::mix;
 use crate::program::{PAGE, raw};
@@ -17,6 +17,7 @@ use crate::{Case, Stop};
 pub const CASES: &[Case] = &[
     Case { name: "dont-need", lay: ground, run: dont_need },
     Case { name: "free", lay: ground, run: free },
+    Case { name: "free-of-a-file", lay: ground, run: free_of_file },
     Case { name: "dont-fork", lay: ground, run: dont_fork },
     Case { name: "wipe-on-fork", lay: ground, run: wipe_on_fork },
     Case { name: "merge-alike", lay: alike, run: merge },
@@ -67,6 +68,22 @@ fn free(ground: &mut Ground, _: &Pressure) -> Outcome {
     ground.expect_anything(0..HALF);
     ground.fill(0..HALF / 2);
     Ok(())
+}
+
+/// The kernel refuses it for private memory of a file, so what was written there stays.
+fn free_of_file(_: &mut Ground, _: &Pressure) -> Outcome {
+    let file = File::open("/proc/self/exe").map_err(|error| fail("open", &error))?;
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let descriptor = file.as_raw_fd();
+    let place = std::ptr::null_mut();
+    let at = unsafe { libc::mmap(place, PAGE, both, libc::MAP_PRIVATE, descriptor, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(failed("mmap"));
+    }
+    let byte = at.cast::<u8>();
+    unsafe { byte.write_volatile(b'!') };
+    fails("madvise", unsafe { libc::madvise(at, PAGE, libc::MADV_FREE) }, libc::EINVAL)?;
+    exactly("the byte", unsafe { byte.read_volatile() }, b'!'.into())
 }
 
 /// The child has no such range; the parent's is as before, also when children get it again.
