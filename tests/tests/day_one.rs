@@ -15,6 +15,7 @@ use coldpress_tests::machine::{Scratch, Setting};
 const DAY_ONE: &str = env!("CARGO_BIN_EXE_day_one");
 const AGAIN: &str = env!("CARGO_BIN_EXE_again");
 const TORTURE: &str = env!("CARGO_BIN_EXE_torture");
+const DROPPER: &str = env!("CARGO_BIN_EXE_dropper");
 /// Less than half of what is walked.
 const BUDGET: Bytes = Bytes::mib(20);
 /// How long after the end of a run its helper may take to say what it did.
@@ -49,6 +50,16 @@ fn with_huge_pages_everywhere_gives_the_same() {
 fn a_fork_without_proc_gives_the_same_where_nothing_is_on_disk() {
     let job = Job::new("fork without proc", DAY_ONE).args(["--only", "fork-without-proc"]);
     check(&job.options(["--disk", "none"]), BUDGET, Evicted::MostOf);
+}
+
+/// While memory is dropped no page can be put anywhere, and between two such calls there is a
+/// microsecond.
+#[test]
+fn who_drops_memory_all_the_time_does_not_stop_others() {
+    let run = Job::new("dropper", DROPPER).options(["--disk", "none"]).managed(Bytes::mib(24));
+    println!("{run}");
+    assert_eq!((run.code, run.stdout.as_slice()), (0, &b"dropper: OK\n"[..]), "{}", run.stderr);
+    run.assert_stored();
 }
 
 /// Refused as if the address space were changing, though it may not be: nothing may be lost, given

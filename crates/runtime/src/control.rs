@@ -23,6 +23,7 @@
 //! and waits to see registered before it goes on to touch it faster than anybody could look.
 
 mod freeze;
+mod gate;
 mod looks;
 
 use core::ffi::c_void;
@@ -88,6 +89,8 @@ pub struct Control {
     quiet: AtomicU32,
     /// 1 when the service thread shall bring everything back and end.
     stop: AtomicU32,
+    /// Whether changes of the address space wait.
+    gate: AtomicU32,
     stage: AtomicU32,
     /// The service thread's id; the kernel clears and wakes it when the thread ends.
     alive: AtomicU32,
@@ -120,6 +123,7 @@ impl Control {
             holds: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
             stop: AtomicU32::new(0),
+            gate: AtomicU32::new(0),
             stage: AtomicU32::new(Stage::Watching as u32),
             alive: AtomicU32::new(0),
             owner: AtomicU32::new(0),
@@ -142,7 +146,7 @@ impl Control {
     /// the bell if it `inherits` memory of ours.
     pub fn reset(&self, inherits: bool) {
         let words = [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive, &self.owner];
-        for word in words.into_iter().chain([&self.alone]) {
+        for word in words.into_iter().chain([&self.alone, &self.gate]) {
             // Relaxed: there is no other thread.
             word.store(0, Ordering::Relaxed);
         }

@@ -319,6 +319,7 @@ impl Manager {
             if !self.uffd.is_changing(self.limbo.probe_address()) {
                 return self.end_changes();
             }
+            self.control.close_gate();
             // The changing thread has been told and must now run to finish; it may wait for this
             // processor.
             tries += 1;

@@ -329,6 +329,7 @@ impl Manager {
                 idle && self.budget.wants_reclaim_ahead() && self.reclaim_step() == Step::Done;
             // With nothing else to do, idle memory is looked for, and stored pages are made denser.
             let ahead = ahead || (idle && (self.proactive_step() || self.age_step()));
+            self.control.open_gate();
             // That too may have read faults, also when it had nothing to do.
             let is_asked =
                 !self.pending.is_empty() || !self.hints.is_empty() || self.zswap.has_arrivals();

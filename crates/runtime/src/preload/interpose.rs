@@ -103,7 +103,12 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
     match advice {
         // Pages given up may go at once. Left for the kernel to take, they would stay without us
         // knowing. But not where the kernel refuses the advice: there nothing is given up.
+        advice if advice == linux::MADV_DONTNEED as c_int => {
+            CONTROL.pass_gate();
+            call(advice)
+        }
         advice if advice == linux::MADV_FREE as c_int || advice == MADV_GUARD_INSTALL => {
+            CONTROL.pass_gate();
             let result = call(advice);
             if result == 0 {
                 call(linux::MADV_DONTNEED as c_int);
