@@ -91,6 +91,8 @@ pub struct Control {
     stop: AtomicU32,
     /// Whether changes of the address space wait.
     gate: AtomicU32,
+    /// 1 once the program has guard pages, for good: children have them too.
+    guards: AtomicU32,
     stage: AtomicU32,
     /// The service thread's id; the kernel clears and wakes it when the thread ends.
     alive: AtomicU32,
@@ -124,6 +126,7 @@ impl Control {
             quiet: AtomicU32::new(0),
             stop: AtomicU32::new(0),
             gate: AtomicU32::new(0),
+            guards: AtomicU32::new(0),
             stage: AtomicU32::new(Stage::Watching as u32),
             alive: AtomicU32::new(0),
             owner: AtomicU32::new(0),
@@ -163,6 +166,19 @@ impl Control {
         }
         self.looks.reset();
         self.stay.reset();
+    }
+
+    /// The program makes guard pages, of which the kernel does not tell.
+    pub fn note_guards(&self) {
+        // Release pairs with the Acquire in `has_guards`: who sees pages of that range dropped, as
+        // comes after this, sees this.
+        self.guards.store(1, Ordering::Release);
+    }
+
+    /// Whether the program has guard pages.
+    pub fn has_guards(&self) -> bool {
+        // Acquire pairs with the Release in `note_guards`.
+        self.guards.load(Ordering::Acquire) != 0
     }
 
     /// The word that tells whether the service thread lives.

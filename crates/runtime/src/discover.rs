@@ -24,7 +24,7 @@ impl Manager {
         let mut found = self.unregistered();
         // Newer thread libraries keep stacks apart so, in one mapping with what lies beside them.
         // What the kernel itself writes to a stack, when its thread ends, waits for nobody.
-        found.retain(|gap| !self.pagemap.has_guard(gap.start, gap.end));
+        found.retain(|gap| !self.pagemap.has_guard(gap.start, gap.end).unwrap_or(false));
         // A mapping may have gone or changed since it was read; what the kernel refuses stays as it
         // is.
         found.retain(|gap| {

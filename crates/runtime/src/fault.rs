@@ -188,6 +188,7 @@ impl Manager {
             .map_or_else(|| page.run().first().plus(RUN_PAGES), |range| PageNumber::of(range.end));
         let within = region_end.0.saturating_sub(page.0);
         let limit = wanted.min(room).min(within).max(1);
+        let limit = if limit > 1 && self.may_have_guard(page, limit) { 1 } else { limit };
         let mut count = 1
             + (1..limit)
                 .take_while(|ahead| self.pages.state(page.plus(*ahead)) == PageState::None)
@@ -213,6 +214,12 @@ impl Manager {
         }
         self.count(Counter::FirstTouchFaults, 1);
         self.outcome(progress)
+    }
+
+    /// Whether there may be a guard page among so many. A COPY would take its place (Linux 6.18).
+    fn may_have_guard(&self, page: PageNumber, count: usize) -> bool {
+        let (start, end) = (page.address(), page.plus(count).address());
+        self.control.has_guards() && self.pagemap.has_guard(start, end).unwrap_or(true)
     }
 
     /// The page's bytes are lost: who touches it gets SIGBUS, never wrong bytes.

@@ -326,10 +326,9 @@ impl Pagemap {
     }
 
     /// Whether there is a guard page in the range: an access to it is a fault whatever the mapping
-    /// allows (`MADV_GUARD_INSTALL`). Linux tells since 6.15; before, nothing is found.
-    pub fn has_guard(&self, start: usize, end: usize) -> bool {
-        self.scan(start..end, linux::PAGE_IS_GUARD, &mut [EMPTY_REGION])
-            .is_ok_and(|(count, _)| count > 0)
+    /// allows (`MADV_GUARD_INSTALL`). `EINVAL` before Linux 6.15, which does not tell.
+    pub fn has_guard(&self, start: usize, end: usize) -> SysResult<bool> {
+        self.scan(start..end, linux::PAGE_IS_GUARD, &mut [EMPTY_REGION]).map(|(count, _)| count > 0)
     }
 
     /// Which of the 64 pages from `start` on are in memory and mapped by other processes too: a bit
@@ -571,18 +570,17 @@ mod tests {
         let span = crate::map::Span::reserve(Bytes::mib(1), Bytes(PAGE_BYTES)).unwrap();
         let pagemap = Pagemap::open().unwrap();
         let (start, end) = (span.address(), span.address() + span.length().0);
-        assert!(!pagemap.has_guard(start, end));
+        assert!(!pagemap.has_guard(start, end).unwrap_or(false));
         let advice = [start + PAGE_BYTES, PAGE_BYTES, MADV_GUARD_INSTALL, 0, 0, 0];
         // SAFETY: a page of the span, which holds nothing.
         let result = unsafe { crate::raw::syscall(linux_raw_sys::general::__NR_madvise, advice) };
         if result != 0 {
             return eprintln!("skipped: no guard pages in this kernel");
         }
-        let found = pagemap.has_guard(start, end);
-        // The kernel's own answer: unknown categories are EINVAL.
-        let is_told = pagemap.scan(start..end, linux::PAGE_IS_GUARD, &mut [EMPTY_REGION]).is_ok();
-        assert_eq!(found, is_told);
-        assert!(!pagemap.has_guard(start + 2 * PAGE_BYTES, end));
+        let Ok(found) = pagemap.has_guard(start, end) else {
+            return eprintln!("skipped: this kernel does not tell");
+        };
+        assert!(found && !pagemap.has_guard(start + 2 * PAGE_BYTES, end).unwrap());
     }
 
     #[test]

@@ -97,23 +97,36 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
     if advice == linux::MADV_WIPEONFORK as c_int {
         fork::note_wiped();
     }
+    if advice == MADV_GUARD_INSTALL {
+        CONTROL.note_guards();
+    }
     if !CONTROL.is_managing() {
         return call(advice);
     }
     match advice {
-        // Pages given up may go at once. Left for the kernel to take, they would stay without us
-        // knowing. But not where the kernel refuses the advice: there nothing is given up.
         advice if advice == linux::MADV_DONTNEED as c_int => {
             CONTROL.pass_gate();
             call(advice)
         }
-        advice if advice == linux::MADV_FREE as c_int || advice == MADV_GUARD_INSTALL => {
+        // Pages given up may go at once. Left for the kernel to take, they would stay without us
+        // knowing. But not where the kernel refuses the advice: there nothing is given up.
+        advice if advice == linux::MADV_FREE as c_int => {
             CONTROL.pass_gate();
-            let result = call(advice);
-            if result == 0 {
-                call(linux::MADV_DONTNEED as c_int);
+            match call(advice) {
+                0 => call(linux::MADV_DONTNEED as c_int),
+                refused => refused,
             }
-            result
+        }
+        // Once more at the end, as a page that came back meanwhile has taken the guard's place.
+        MADV_GUARD_INSTALL => {
+            CONTROL.pass_gate();
+            match call(advice) {
+                0 => {
+                    call(linux::MADV_DONTNEED as c_int);
+                    call(advice)
+                }
+                refused => refused,
+            }
         }
         advice => call(advice),
     }

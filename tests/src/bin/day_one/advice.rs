@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     Case { name: "dont-need", lay: ground, run: dont_need },
     Case { name: "free", lay: ground, run: free },
     Case { name: "free-of-a-file", lay: ground, run: free_of_file },
+    Case { name: "guarded", lay: ground, run: guarded },
     Case { name: "dont-fork", lay: ground, run: dont_fork },
     Case { name: "wipe-on-fork", lay: ground, run: wipe_on_fork },
     Case { name: "merge-alike", lay: alike, run: merge },
@@ -84,6 +85,32 @@ fn free_of_file(_: &mut Ground, _: &Pressure) -> Outcome {
     unsafe { byte.write_volatile(b'!') };
     fails("madvise", unsafe { libc::madvise(at, PAGE, libc::MADV_FREE) }, libc::EINVAL)?;
     exactly("the byte", unsafe { byte.read_volatile() }, b'!'.into())
+}
+
+/// Who walks up to a guard page does not walk over it.
+fn guarded(ground: &mut Ground, _: &Pressure) -> Outcome {
+    const MADV_GUARD_INSTALL: i32 = 102;
+    let guards = [PAGES + HALF - 9, HALF];
+    let fresh = Ground::map(3100, 2 * PAGES)?;
+    for (ground, guard) in [(&fresh, guards[0]), (&*ground, guards[1])] {
+        if advise(ground, guard, 1, MADV_GUARD_INSTALL).is_err() {
+            return Err(Stop::Skip("no guard pages before Linux 6.13".to_owned()));
+        }
+    }
+    for page in 0..guards[0] {
+        unsafe { fresh.page::<u8>(page).write_volatile(1) };
+    }
+    ground.compare_part(0..guards[1])?;
+    let zeros = File::open("/dev/zero").map_err(|error| fail("open", &error))?;
+    for (ground, guard) in [(&fresh, guards[0]), (&*ground, guards[1])] {
+        let place = ground.page(guard);
+        let read = unsafe { libc::read(zeros.as_raw_fd(), place, 1) };
+        fails("read into a guard page", read, libc::EFAULT)?;
+    }
+    const MADV_GUARD_REMOVE: i32 = 103;
+    advise(ground, guards[1], 1, MADV_GUARD_REMOVE)?;
+    ground.expect_zeros(guards[1]..guards[1] + 1);
+    Ok(())
 }
 
 /// The child has no such range; the parent's is as before, also when children get it again.
