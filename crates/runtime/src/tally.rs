@@ -43,7 +43,7 @@ counters! {
     MajorFaults "major_faults",
     /// Pages brought back before anybody asked for them, as a walk was coming their way.
     PagesReadAhead "readahead_pages",
-    /// Pages decompressed from the pool, same-filled ones included.
+    /// Pages brought back from the pool or from disk, same-filled ones included.
     PagesLoaded "pages_loaded",
     /// Pages read back from disk.
     PagesReadBack "read_back_pages",
@@ -51,7 +51,7 @@ counters! {
     PagesStored "pages_stored",
     /// Pages stored that held one repeated word and cost no storage.
     SameFilled "same_filled_pages",
-    /// Pages of walks that were as their kept copy when they were taken out again.
+    /// Pages that were as their kept copy when they were taken out again.
     PagesUnchanged "unchanged_pages",
     /// Bytes that stored pages took, after compression.
     BytesStored "stored_bytes",

@@ -125,7 +125,10 @@ impl fmt::Display for LoadError {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BackingFull => f.write_str("the disk is full: cold pages stay in memory"),
+            Self::BackingFull => f.write_str(
+                "the disk is full: cold pages stay in memory; make room there, or run with another \
+                 --disk or a larger --disk-size",
+            ),
             Self::BackingError(error) => {
                 write!(f, "cold pages cannot be written back and stay in memory: {error}")
             }

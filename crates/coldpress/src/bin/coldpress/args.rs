@@ -86,9 +86,9 @@ pub(crate) enum Command {
     override_usage = "coldpress run [OPTIONS] [--] PROGRAM [ARGS]..."
 )]
 pub(crate) struct RunArgs {
-    /// All memory the program may hold, at least 16M. auto is 90% of the cgroup's limit, also when
-    /// that changes, else half of the machine's memory, and gives up to half of it back while
-    /// others wait for memory
+    /// All memory the program and its children may hold, at least 16M. auto is 90% of the cgroup's
+    /// limit, also when that changes, else half of the machine's memory, and gives up to half of
+    /// it back while others wait for memory
     #[arg(
         short,
         long,
@@ -115,8 +115,8 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) idle: u64,
 
-    /// How cold pages are compressed: lz4, lzo, zstd[:LEVEL], or auto: by lz4, and by zstd if lz4
-    /// makes too little of them
+    /// How cold pages are compressed: lz4, lzo, zstd[:LEVEL] with LEVEL -7 to 19 (1 without), or
+    /// auto: by lz4, and by zstd if lz4 makes too little of them
     #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "lz4")]
     pub(crate) codec: CodecChoice,
 
@@ -129,7 +129,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
     pub(crate) disk: Option<DiskChoice>,
 
-    /// The most that file may grow to. Default: the free space, less 5%
+    /// The most that file may grow to, for each process. Default: the free space, less 5%
     #[arg(long, value_name = "SIZE", env = "COLDPRESS_DISK_SIZE", value_parser = parse_size)]
     pub(crate) disk_size: Option<Bytes>,
 

@@ -465,8 +465,9 @@ impl Serving {
             Some(seat) if sent.is_ok() => self.members.push(Member { socket, seat, lent: None }),
             Some(seat) => self.ledger.assign(seat, 0),
             None => {
-                let warning =
-                    format!("process {process} is not managed: all {SEATS} seats are taken");
+                let warning = format!(
+                    "process {process} is not managed, as {SEATS} others are; start fewer at a time"
+                );
                 self.print_note(&[&[Loudness::Warning.encode()], warning.as_bytes()].concat());
             }
         }

@@ -49,8 +49,8 @@ fn try_run(args: &RunArgs) -> Result<u8> {
             return Err(failure);
         }
         if !config.quiet {
-            let ignored = if args.stats.is_some() { "; --stats is ignored" } else { "" };
-            say(format!("warning: running without a budget: {}{ignored}", failure.cause));
+            let cause = failure.cause;
+            say(format!("warning: running without a budget, and all options ignored: {cause}"));
         }
         return Err(supervise::replace_by(&program, command));
     }

@@ -77,7 +77,8 @@ pub(crate) enum What {
     /// Programs over the kernel's zram, zswap and swap file, and over coldpress, with the same
     /// memory in all
     Swap(SwapArgs),
-    /// Real programs over the same, with half of the memory that they hold
+    /// Real programs over the same, with half of what they hold in place and room for the rest
+    /// compressed
     Programs(ProgramsArgs),
     /// Trees of real processes over the same: redis while it saves, PostgreSQL with queries that
     /// sort and hash, and a pool of Python's multiprocessing
