@@ -18,8 +18,8 @@ const PASSED_AFTER_NS: u64 = 2_000_000;
 impl Control {
     /// For a thread of the program, before a change: waits while the gate is closed.
     pub fn pass_gate(&self) {
-        // Relaxed: it says nothing of other memory, and one change more or less
-        // before it is seen is no matter.
+        // Relaxed: it says nothing of other memory, and one change more or less before it is seen
+        // is no matter.
         if self.gate.load(Ordering::Relaxed) == CLOSED {
             futex::wait(&self.gate, CLOSED, Some(PASSED_AFTER_NS));
         }
