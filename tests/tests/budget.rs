@@ -94,6 +94,23 @@ fn a_process_whose_first_thread_has_ended_keeps_the_budget() {
     run.assert_within_budget();
 }
 
+/// malloc's memory grows by calls that libc makes of itself. The program has been quiet each time,
+/// so no room is kept for it: without a word of it 20 MB are there before anybody has looked twice.
+#[test]
+fn what_malloc_maps_is_told_of_before_it_is_touched() {
+    let Some(python) = require("python3") else { return };
+    for size in ["100", "1000"] {
+        let job = Job::new("heap", &python).arg(fixture("heap.py")).arg(size);
+        let run = job.managed(Bytes::mib(64));
+        println!("{run}");
+        assert_eq!((run.code, run.stdout.as_slice()), (0, &b"kept\n"[..]), "{}", run.stderr);
+        run.assert_within_budget();
+        // Of twelve times 4900 pages at most 64 come with a fault.
+        let told = run.stats().count("first_touch_faults");
+        assert!(told >= 12 * 4900 / 64, "{told} first touches were ours");
+    }
+}
+
 /// Tables grow with the program, not with the budget: at more than fifty times the budget they
 /// still find room.
 #[test]

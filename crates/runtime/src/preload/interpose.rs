@@ -3,20 +3,19 @@
 //! - Ways to copy the address space that run no fork handlers: `_Fork`, `clone` and `syscall`.
 //! - Calls that the kernel refuses to a process of several threads: `unshare` and `setns`.
 //! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
-//! - `mmap` and `sbrk`, so that fresh memory is known at once, and not filled before.
+//! - `mmap`, so that fresh memory is known at once, and not filled before.
 //! - `madvise`, for the kinds of advice that change contents without telling us.
 //!
 //! `remap` has `mremap`, which Linux gives up halfway where one of several mappings is watched.
 //! `starters` has those before which a thread that is kept on its processor is let go.
 //!
 //! Each does what libc's does: by the same system call, or by libc's own function where libc keeps
-//! something beside it (`_Fork`, `sbrk`). libc's own calls do not come here: memory that it maps is
-//! found when it has grown.
+//! something beside it (`_Fork`). libc's own calls do not come here, but for those of `inner`.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use coldpress_sys::{Bytes, PAGE_BYTES, cpu, raw};
+use coldpress_sys::{Bytes, cpu, raw};
 use linux_raw_sys::general as linux;
 
 use super::remap::remap;
@@ -44,8 +43,6 @@ static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 unsafe extern "C" {
     fn __errno_location() -> *mut c_int;
-    /// libc's own `sbrk`, which keeps the break for malloc too.
-    fn __sbrk(increment: isize) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn __clone(
         function: *mut c_void,
@@ -63,6 +60,13 @@ pub(super) fn next(name: &CStr) -> *mut c_void {
     const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
     // SAFETY: a lookup by name.
     unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
+}
+
+/// The variable of this name that libc uses, of which the program may have a copy.
+pub(super) fn used(name: &CStr) -> *mut c_void {
+    const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
+    // SAFETY: a lookup by name.
+    unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) }
 }
 
 /// Finds libc's `_Fork` (glibc 2.34), while it is still safe to ask.
@@ -145,10 +149,11 @@ unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int)
 /// found only when it has grown, which a fast program does by megabytes in a millisecond. It is not
 /// filled at once (MAP_POPULATE, of which mmap(2) promises nothing) if it is large, or managed.
 ///
+/// Nothing else in the process has this function's name, so it is this one that is called.
+///
 /// # Safety
 /// As libc's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap(
+pub(super) unsafe extern "C" fn map(
     address: *mut c_void,
     length: usize,
     protection: c_int,
@@ -177,6 +182,23 @@ unsafe extern "C" fn mmap(
     core::ptr::with_exposed_provenance_mut(libc_result(result) as usize)
 }
 
+/// `mmap(2)`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: isize,
+) -> *mut c_void {
+    // SAFETY: the program's own call, handed on.
+    unsafe { map(address, length, protection, flags, fd, offset) }
+}
+
 /// `mmap64(3)`, which is the same where `off_t` has 64 bits.
 ///
 /// # Safety
@@ -191,27 +213,7 @@ unsafe extern "C" fn mmap64(
     offset: isize,
 ) -> *mut c_void {
     // SAFETY: the program's own call, handed on.
-    unsafe { mmap(address, length, protection, flags, fd, offset) }
-}
-
-/// `sbrk(2)`. What the break has grown by is registered before the program can touch it.
-///
-/// # Safety
-/// As libc's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
-    // SAFETY: the program's own call, handed on.
-    let old = unsafe { __sbrk(increment) };
-    // The failure of sbrk is the address -1.
-    if increment > 0 && old.addr() != usize::MAX && CONTROL.is_managing() {
-        let start = old.addr().next_multiple_of(PAGE_BYTES);
-        let end = (old.addr() + increment.unsigned_abs()).next_multiple_of(PAGE_BYTES);
-        let length = Bytes(end - start);
-        if length >= REGION_BYTES_MIN {
-            CONTROL.hint(start, length);
-        }
-    }
-    old
+    unsafe { map(address, length, protection, flags, fd, offset) }
 }
 
 /// The calling thread has mapped memory of a program that is not managed yet: who maps a part of

@@ -5,8 +5,10 @@
 //! can be made fresh again, which is what a child of `fork` does.
 
 mod fork;
+mod inner;
 mod interpose;
 mod panic;
+
 mod remap;
 mod starters;
 
@@ -116,6 +118,7 @@ extern "C" fn constructor(
         fork::register();
         interpose::resolve();
         interpose::note_budget(run.budget);
+        inner::take_over();
         start_service();
     }
 }

@@ -1,0 +1,129 @@
+//! libc's own calls of `mmap` and `brk`, for malloc above all. They go to libc's functions by
+//! their addresses, so no function of ours comes first, and memory that grows so is touched faster
+//! than anybody can look: a program that takes 20 MB of malloc at once passed its budget by a
+//! fifth. So the first bytes of those functions are made a jump to ours, before the program's first
+//! thread.
+//!
+//! That is done only where a function is known to be no more than the system call; elsewhere such
+//! memory is found when it has grown.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use coldpress_sys::page::PAGE_BYTES;
+use coldpress_sys::proc::Memory;
+use coldpress_sys::{Bytes, raw};
+use linux_raw_sys::general as linux;
+
+use super::CONTROL;
+use super::interpose::{libc_result, map, next, used};
+use crate::regions::REGION_BYTES_MIN;
+
+/// `endbr64`, which some builds of libc begin functions with.
+const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// `jmp *(%rip)`; the address is behind it.
+const JUMP: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
+const JUMP_BYTES: usize = JUMP.len() + size_of::<usize>();
+/// A function that does more than a system call and its errno is longer (glibc 2.36: 52 and 84).
+const LONGEST: usize = 160;
+
+/// Where libc keeps the break.
+static BREAK: AtomicPtr<AtomicUsize> = AtomicPtr::new(core::ptr::null_mut());
+
+/// A symbol of an ELF file: elf(5).
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: u64,
+    size: u64,
+}
+
+unsafe extern "C" {
+    fn dladdr1(
+        address: *const c_void,
+        info: *mut [usize; 4],
+        symbol: *mut *const Symbol,
+        kind: c_int,
+    ) -> c_int;
+}
+
+/// Has libc's own calls come to us, unless a library has started threads, which may be in them.
+pub(super) fn take_over() {
+    let is_alone = used(c"__libc_single_threaded").cast::<bool>();
+    // SAFETY: a byte of libc's (glibc 2.32), 1 while there is one thread and 0 then.
+    if is_alone.is_null() || !unsafe { is_alone.read_volatile() } {
+        return;
+    }
+    // A kernel that lets nobody write to code refuses, here or below.
+    let Ok(memory) = Memory::open() else { return };
+    replace(&memory, c"mmap", linux::__NR_mmap, map as *const () as usize);
+    let kept = used(c"__curbrk");
+    if !kept.is_null() {
+        // Relaxed: set before the program's first thread.
+        BREAK.store(kept.cast(), Ordering::Relaxed);
+        replace(&memory, c"brk", linux::__NR_brk, move_break as *const () as usize);
+    }
+}
+
+/// Makes libc's function of this name a jump to `ours`, if it is system call `number`.
+fn replace(memory: &Memory, name: &CStr, number: u32, ours: usize) {
+    let function = next(name);
+    let Some(code) = code_of(function) else { return };
+    let skipped = if code.starts_with(&LANDING) { LANDING.len() } else { 0 };
+    // `mov $number, %eax; syscall`
+    let call = [0xb8, number as u8, 0, 0, 0, 0x0f, 0x05];
+    let is_call = code.windows(call.len()).any(|part| part == call);
+    let start = function.addr() + skipped;
+    let fits = skipped + JUMP_BYTES <= code.len() && start % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
+    if is_call && fits {
+        let mut jump = [0; JUMP_BYTES];
+        jump[..JUMP.len()].copy_from_slice(&JUMP);
+        jump[JUMP.len()..].copy_from_slice(&ours.to_ne_bytes());
+        let _ = memory.write(start, &jump);
+    }
+}
+
+/// The code of a function that is not long.
+fn code_of(function: *mut c_void) -> Option<&'static [u8]> {
+    /// `RTLD_DL_SYMENT` of dlfcn.h.
+    const SYMBOL: c_int = 1;
+    let (mut info, mut symbol) = ([0; 4], core::ptr::null());
+    // SAFETY: the structure is four words; both are written only when the address is found.
+    let is_found = unsafe { dladdr1(function, &raw mut info, &raw mut symbol, SYMBOL) } != 0;
+    if function.is_null() || !is_found || symbol.is_null() {
+        return None;
+    }
+    // SAFETY: a symbol of a loaded object, which stays.
+    let size = unsafe { (*symbol).size } as usize;
+    // SAFETY: the symbol says that so much is the function's.
+    (size <= LONGEST).then(|| unsafe { core::slice::from_raw_parts(function.cast(), size) })
+}
+
+/// What libc's `brk` does. What the break has grown by is registered before anybody can touch it.
+extern "C" fn move_break(address: usize) -> c_int {
+    const ENOMEM: isize = -12;
+    // SAFETY: the program's own call, handed on; one to the address 0 changes nothing.
+    let call =
+        |address| unsafe { raw::syscall(linux::__NR_brk, [address, 0, 0, 0, 0, 0]) } as usize;
+    let before = if CONTROL.is_managing() { call(0) } else { usize::MAX };
+    let reached = call(address);
+    // Relaxed, here and below: set before the function could be called, and as in libc, where
+    // malloc's lock keeps threads apart.
+    let kept = BREAK.load(Ordering::Relaxed);
+    // SAFETY: libc's own variable, which nobody else changes.
+    unsafe { &*kept }.store(reached, Ordering::Relaxed);
+    if reached < address {
+        return libc_result(ENOMEM) as c_int;
+    }
+    if reached > before {
+        let start = before.next_multiple_of(PAGE_BYTES);
+        let length = Bytes(reached.next_multiple_of(PAGE_BYTES) - start);
+        if length >= REGION_BYTES_MIN {
+            CONTROL.hint(start, length);
+        }
+    }
+    0
+}
