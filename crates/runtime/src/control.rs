@@ -289,16 +289,17 @@ impl Control {
         // Relaxed: the bell's event orders them before the service thread's reads.
         hint.start.store(start, Ordering::Relaxed);
         hint.length.store(length.0, Ordering::Relaxed);
-        self.ring(1 + index);
+        let is_heard = self.ring(1 + index);
         // Acquire pairs with the Release in `finish_hint`.
-        while self.is_managing() && hint.state.load(Ordering::Acquire) == HINT_TAKEN {
+        while is_heard && self.is_managing() && hint.state.load(Ordering::Acquire) == HINT_TAKEN {
             futex::wait(&hint.state, HINT_TAKEN, Some(LOOK_AGAIN_NS));
         }
         // Release pairs with the Acquire of the next thread that takes it.
         hint.state.store(HINT_FREE, Ordering::Release);
     }
 
-    fn ring(&self, page: usize) {
+    /// Whether there is a bell.
+    fn ring(&self, page: usize) -> bool {
         use linux_raw_sys::general as linux;
         // Acquire pairs with the Release in `make_bell`.
         let bell = self.bell.load(Ordering::Acquire);
@@ -308,6 +309,7 @@ impl Control {
             // SAFETY: the bell's pages hold nothing and are never unmapped.
             unsafe { raw::syscall(linux::__NR_madvise, [page, PAGE_BYTES, advice, 0, 0, 0]) };
         }
+        bell != 0
     }
 
     // For the service thread.
@@ -362,6 +364,8 @@ impl Control {
         // SeqCst pairs with the load in `hold`.
         self.stage.store(stage as u32, Ordering::SeqCst);
         self.looks.answer(self.looks.asked());
+        // Nobody has heard, or will hear, those that rang another service thread or none.
+        (0..HINTS).for_each(|index| self.finish_hint(index));
     }
 
     /// Whether anybody wants everything in place.

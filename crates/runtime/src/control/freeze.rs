@@ -81,7 +81,9 @@ impl Control {
                 FORK_ASKED if !self.is_managing() && self.turn_fork(FORK_ASKED, FORK_NONE) => {
                     return false;
                 }
-                FORK_ASKED => self.ring(0),
+                FORK_ASKED => {
+                    self.ring(0);
+                }
                 _ => {}
             }
             futex::wait(&self.fork, state, Some(LOOK_AGAIN_NS));
