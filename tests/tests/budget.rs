@@ -41,10 +41,12 @@ fn first_touch(name: &'static str, threads: &str, mode: &str) -> Job {
 #[test]
 fn who_maps_the_whole_budget_is_managed_before_it_touches_it() {
     let Some(python) = require("python3") else { return };
-    let mapping = |mib: &str| Job::new("mapped", &python).arg(fixture("mapped.py")).arg(mib);
-    let run = |mib| mapping(mib).managed(Bytes::mib(64)).stdout;
-    assert_eq!(run("64"), b"watched\n");
-    assert_eq!(run("16"), b"not watched\n");
+    for how in ["mmap", "malloc"] {
+        let mapping = |mib| Job::new("mapped", &python).arg(fixture("mapped.py")).args([mib, how]);
+        let run = |mib| mapping(mib).managed(Bytes::mib(64)).stdout;
+        assert_eq!(run("64"), b"watched\n", "{how}");
+        assert_eq!(run("16"), b"not watched\n", "{how}");
+    }
 }
 
 #[test]

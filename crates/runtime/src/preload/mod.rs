@@ -8,7 +8,6 @@ mod fork;
 mod inner;
 mod interpose;
 mod panic;
-
 mod remap;
 mod starters;
 
