@@ -62,7 +62,7 @@ fn a_smaller_pool_and_another_codec_are_in_force_at_once() {
 #[test]
 fn codecs_switched_under_load_lose_nothing() {
     let Some(job) = hold("25") else { return };
-    let codecs = ["zstd:1", "lzo", "auto", "zstd:9", "auto", "lz4", "zstd:-5", "lzo", "lz4"];
+    let codecs = ["zstd:1", "lzo", "auto", "wk", "zstd:9", "auto", "lz4", "zstd:-5", "lzo", "lz4"];
     let run = turned(&job, |live| {
         for codec in codecs {
             set(live, &[&format!("codec={codec}")]);

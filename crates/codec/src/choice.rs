@@ -1,4 +1,4 @@
-//! Which codec pages get, as users write it: `lz4`, `lzo`, `zstd`, `zstd:LEVEL` or `auto`.
+//! Which codec pages get, as users write it: `wk`, `lz4`, `lzo`, `zstd`, `zstd:LEVEL` or `auto`.
 //!
 //! Invariants:
 //! 1. Parsing accepts what [`CodecChoice`]'s Display prints, `zstd` alone, and other ways to write
@@ -16,8 +16,8 @@ use crate::id::{CodecId, DEFAULT_ZSTD_LEVEL, ZSTD_LEVELS};
 pub enum CodecChoice {
     /// This one, always.
     Always(CodecId),
-    /// LZ4, and zstd for a page of which LZ4 makes too little. Of the pages of an SQLite database
-    /// LZ4 makes 41 % no smaller than four fifths; zstd brings these to two thirds. A page that
+    /// WK, and zstd for a page of which WK makes too little. Of the pages of an SQLite database
+    /// it makes 41 % no smaller than four fifths; zstd brings these to two thirds. A page that
     /// zstd cannot press either has cost its time, some 16 us.
     Auto,
 }
@@ -27,7 +27,7 @@ impl CodecChoice {
     pub fn codecs(self) -> impl Iterator<Item = CodecId> {
         let (first, second) = match self {
             Self::Always(id) => (id, None),
-            Self::Auto => (CodecId::Lz4, Some(CodecId::Zstd { level: DEFAULT_ZSTD_LEVEL })),
+            Self::Auto => (CodecId::Wk, Some(CodecId::Zstd { level: DEFAULT_ZSTD_LEVEL })),
         };
         iter::once(first).chain(second)
     }
@@ -72,8 +72,8 @@ impl fmt::Display for ParseCodecError {
         let (low, high) = (ZSTD_LEVELS.start(), ZSTD_LEVELS.end());
         write!(
             f,
-            "unknown codec '{}': choose auto, lz4, lzo, zstd, or zstd:LEVEL with LEVEL {low} to \
-             {high}",
+            "unknown codec '{}': choose auto, wk, lz4, lzo, zstd, or zstd:LEVEL with LEVEL {low} \
+             to {high}",
             self.text
         )
     }
@@ -87,6 +87,7 @@ impl FromStr for CodecChoice {
     fn from_str(text: &str) -> Result<Self, ParseCodecError> {
         match text {
             "auto" => return Ok(Self::Auto),
+            "wk" => return Ok(Self::Always(CodecId::Wk)),
             "lz4" => return Ok(Self::Always(CodecId::Lz4)),
             "lzo" => return Ok(Self::Always(CodecId::Lzo)),
             "zstd" => return Ok(Self::Always(CodecId::Zstd { level: DEFAULT_ZSTD_LEVEL })),
@@ -107,7 +108,7 @@ mod tests {
     #[test]
     fn display_parses_to_the_same() {
         let zstd = ZSTD_LEVELS.map(|level| CodecId::Zstd { level });
-        let ids = [CodecId::Lz4, CodecId::Lzo].into_iter().chain(zstd);
+        let ids = [CodecId::Wk, CodecId::Lz4, CodecId::Lzo].into_iter().chain(zstd);
         for choice in ids.map(CodecChoice::Always).chain([CodecChoice::Auto]) {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn defaults() {
-        assert_eq!(CodecChoice::default(), CodecId::Lz4.into());
+        assert_eq!(CodecChoice::default(), CodecId::Wk.into());
         let zstd = CodecId::Zstd { level: DEFAULT_ZSTD_LEVEL };
         assert_eq!("zstd".parse(), Ok(CodecChoice::Always(zstd)));
         assert!(ZSTD_LEVELS.contains(&DEFAULT_ZSTD_LEVEL));
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn auto_tries_the_quick_one_first() {
         let zstd = CodecId::Zstd { level: DEFAULT_ZSTD_LEVEL };
-        assert!(CodecChoice::Auto.codecs().eq([CodecId::Lz4, zstd]));
+        assert!(CodecChoice::Auto.codecs().eq([CodecId::Wk, zstd]));
         assert!(CodecChoice::Always(CodecId::Lzo).codecs().eq([CodecId::Lzo]));
     }
 
@@ -149,7 +150,8 @@ mod tests {
             let error = text.parse::<CodecChoice>().expect_err(text);
             assert_eq!(error.text(), text);
             let shown = error.to_string();
-            for part in [&format!("'{text}'"), "auto", "lz4", "lzo", "zstd:LEVEL", "-7 to 19"] {
+            for part in [&format!("'{text}'"), "auto", "wk", "lz4", "lzo", "zstd:LEVEL", "-7 to 19"]
+            {
                 assert!(shown.contains(part), "{shown:?} lacks {part:?}");
             }
         }

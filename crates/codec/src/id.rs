@@ -20,8 +20,11 @@ pub const DEFAULT_DICTIONARY_LEVEL: i32 = 6;
 /// A codec and its level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CodecId {
-    /// LZ4 block format, acceleration 1: the fastest both ways.
+    /// Words by what they share with recent ones, and LZ4 for the rest: denser than LZ4 and,
+    /// for pages of programs, LZO, and mostly the quickest to compress.
     #[default]
+    Wk,
+    /// LZ4 block format, acceleration 1: the quickest to decompress, and zram's choice of many.
     Lz4,
     /// LZO1X, as the kernel's `lzo`: between LZ4 and zstd, here for comparison with zram.
     Lzo,
@@ -35,6 +38,7 @@ pub enum CodecId {
 impl fmt::Display for CodecId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Wk => f.write_str("wk"),
             Self::Lz4 => f.write_str("lz4"),
             Self::Lzo => f.write_str("lzo"),
             Self::Zstd { level } => write!(f, "zstd:{level}"),

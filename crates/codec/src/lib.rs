@@ -1,6 +1,6 @@
 //! Layer codec: one page to few bytes, and back.
 //!
-//! A [`Codec`] owns all the memory its library needs, allocated once when it is made. It runs
+//! A [`Codec`] owns all the memory it or its library needs, allocated once when it is made. It runs
 //! inside other people's programs, so a page costs neither an allocation nor a system call. What
 //! needs no state is beside it: [`mod@same_filled`] finds pages that are one word, and
 //! [`mod@checksum`] guards bytes that leave memory.
@@ -38,6 +38,7 @@ pub mod same_filled;
 #[cfg(test)]
 mod tests;
 mod trainer;
+mod wk;
 mod zstd;
 
 use core::fmt;
@@ -56,6 +57,7 @@ pub use trainer::Trainer;
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 use lz4::Lz4;
 use lzo::Lzo;
+use wk::Wk;
 use zstd::Zstd;
 
 /// A compressor and decompressor of pages with its work memory. Not shared: one per thread.
@@ -64,8 +66,9 @@ pub struct Codec {
     engine: Engine,
 }
 
-/// The library behind a [`Codec`].
+/// What a [`Codec`] works with.
 enum Engine {
+    Wk(Wk),
     Lz4(Lz4),
     Lzo(Lzo),
     Zstd(Zstd),
@@ -86,6 +89,7 @@ impl Codec {
     /// the library refuses it.
     pub fn new(id: CodecId) -> Result<Self, CodecError> {
         let engine = match id {
+            CodecId::Wk => Engine::Wk(Wk::new()?),
             CodecId::Lz4 => Engine::Lz4(Lz4::new()?),
             CodecId::Lzo => Engine::Lzo(Lzo::new()?),
             CodecId::Zstd { level } => Engine::Zstd(Zstd::new(level)?),
@@ -101,6 +105,7 @@ impl Codec {
     /// The work memory held until this is dropped, without this structure itself.
     pub fn work_bytes(&self) -> Bytes {
         match &self.engine {
+            Engine::Wk(wk) => wk.work_bytes(),
             Engine::Lz4(lz4) => lz4.work_bytes(),
             Engine::Lzo(lzo) => lzo.work_bytes(),
             Engine::Zstd(zstd) => zstd.work_bytes(),
@@ -113,6 +118,7 @@ impl Codec {
     /// bytes (below 16) of room beyond the result to write it.
     pub fn compress<'o>(&mut self, page: &Page, out: &'o mut [u8]) -> Option<&'o [u8]> {
         let length = match &mut self.engine {
+            Engine::Wk(wk) => wk.compress(page, out),
             Engine::Lz4(lz4) => lz4.compress(page, out),
             Engine::Lzo(lzo) => lzo.compress(page, out),
             Engine::Zstd(zstd) => zstd.compress(page, out),
@@ -128,11 +134,20 @@ impl Codec {
     /// what [`checksum()`] is for.
     pub fn decompress(&mut self, data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
         match &mut self.engine {
+            Engine::Wk(_) => decompress_wk(data, page),
             Engine::Lz4(_) => decompress_lz4(data, page),
             Engine::Lzo(_) => decompress_lzo(data, page),
             Engine::Zstd(zstd) => whole_page(zstd.decompress(data, page)),
         }
     }
+}
+
+/// As [`Codec::decompress`] of WK, which needs no work memory.
+///
+/// # Errors
+/// Those of [`Codec::decompress`].
+pub fn decompress_wk(data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
+    whole_page(wk::decompress(data, page))
 }
 
 /// As [`Codec::decompress`] of LZ4, which needs no work memory.

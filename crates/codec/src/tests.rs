@@ -12,7 +12,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Room for any page with any codec: LZ4 bounds it by 4128, LZO1X by 4116, zstd by 4174 bytes.
+/// Room for any page with any codec: LZ4 bounds it by 4128, WK by one more, LZO1X by 4116, zstd by
+/// 4174 bytes.
 const ROOM_BYTES: usize = 4200;
 
 /// What a library may want beyond the result to write it: zstd's bit stream is flushed by words.
@@ -325,8 +326,10 @@ macro_rules! codec_suite {
 
 // Behind the macro, which it stamps, too.
 mod dictionary;
+mod wk;
 
 // Sizes of LZ4 and zstd are those of liblz4 1.9.4 and the zstd command, frame overhead aside.
+codec_suite!(wk_suite, codec(CodecId::Wk), [8, 1690, 2308]);
 codec_suite!(lz4, codec(CodecId::Lz4), [26, 1689, 4105]);
 codec_suite!(lzo, codec(CodecId::Lzo), [24, 1288, 4112]);
 codec_suite!(zstd_fastest, codec(CodecId::Zstd { level: -7 }), [20, 1081, 4101]);
@@ -375,6 +378,7 @@ fn a_codec_moves_between_threads() {
 #[test]
 fn work_memory_is_known() {
     let bytes = |id| codec(id).work_bytes();
+    assert!(bytes(CodecId::Wk) <= Bytes::kib(27));
     assert_eq!(bytes(CodecId::Lz4), Bytes(16_416));
     assert_eq!(bytes(CodecId::Lzo), Bytes::kib(8));
     assert!(bytes(CodecId::Zstd { level: 1 }) <= Bytes::kib(176));
@@ -410,7 +414,7 @@ fn a_short_page_is_an_error() {
     let short = Err(DecodeError::Short(Bytes(5)));
     assert_eq!(codec(CodecId::Lzo).decompress(hello, &mut page), short);
     assert_eq!(codec(CodecId::Lz4).decompress(b"\x50hello", &mut page), short);
-    for id in [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: 1 }] {
+    for id in [CodecId::Wk, CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: 1 }] {
         assert!(codec(id).decompress(&[], &mut page).is_err(), "{id}");
     }
 }

@@ -86,7 +86,7 @@ fn pages() -> [[u8; 4096]; 3] {
 #[test]
 fn no_page_reaches_the_allocator() {
     let levels = ZSTD_LEVELS.map(|level| CodecId::Zstd { level });
-    let ids = [CodecId::Lz4, CodecId::Lzo].into_iter().chain(levels);
+    let ids = [CodecId::Wk, CodecId::Lz4, CodecId::Lzo].into_iter().chain(levels);
     let pages = pages();
     let (mut out, mut back) = ([0; 4200], [0; 4096]);
     for id in ids {
@@ -99,7 +99,7 @@ fn no_page_reaches_the_allocator() {
             let data = codec.compress(page, &mut out).expect("there is room");
             let intact = codec.decompress(data, &mut back).is_ok() && back == *page;
             let garbage = codec.decompress(&page[..100], &mut back).is_err();
-            let tight = codec.compress(page, &mut out[..10]).is_none();
+            let tight = codec.compress(page, &mut out[..5]).is_none();
             assert!(intact && garbage && tight, "{id}");
             fill(&mut back, u64::from(checksum(page)));
             assert!(same_filled(&back).is_some());

@@ -259,7 +259,7 @@ fn codecs_measures_programs_of_this_machine_and_a_model() {
     // Whatever else is installed.
     assert!(names.contains(&"rust") && names.contains(&"text"), "{names:?}");
     for program in programs {
-        assert_eq!(length(&program["codecs"]), 20);
+        assert_eq!(length(&program["codecs"]), 21);
         for codec in program["codecs"].as_array().expect("a list") {
             assert!(codec["bytes"].as_f64() > Some(0.0), "{codec}");
             assert!(codec["load_us"]["p50"].is_f64() && codec["store_us"]["p99"].is_f64());
@@ -280,7 +280,7 @@ fn bytes_of_pages_that_were_kept_are_the_same_in_every_run() {
     let svg = picture.to_str().expect("plain names");
     let [one, two] = [(); 2].map(|()| codecs(&["--pages", path, "--svg", svg]));
     // Each codec is a point.
-    assert_eq!(fs::read_to_string(&picture).expect("a file").matches("<circle").count(), 20);
+    assert_eq!(fs::read_to_string(&picture).expect("a file").matches("<circle").count(), 21);
     assert_eq!(one["programs"][0]["program"], "kept");
     let bytes_of = |found: &Value| -> Vec<Value> {
         let codecs = found["programs"][0]["codecs"].as_array().expect("a list");

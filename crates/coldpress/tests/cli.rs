@@ -45,7 +45,7 @@ fn wrong_options_name_the_text_and_the_choices() {
     for (args, parts) in [
         (&["--memory", "12Q"][..], &["12Q", "512M", "GiB"][..]),
         (&["--memory", "101%"], &["101%", "25%"]),
-        (&["--codec", "gzip"], &["gzip", "lz4", "lzo", "zstd"]),
+        (&["--codec", "gzip"], &["gzip", "wk", "lz4", "lzo", "zstd"]),
         (&["--pool", "zbud"], &["zbud", "zsmalloc", "xvmalloc", "xcfmalloc", "segment"]),
         (&["--codec", "zstd:99"], &["zstd:99", "19"]),
         (&["--disk-size", "lots"], &["lots", "512M"]),

@@ -95,7 +95,7 @@ fn knobs_are_seen_and_turned_by_either_number() {
             );
         }
     }
-    assert_eq!(told(run.program, &["get", "codec"]), "lz4\n");
+    assert_eq!(told(run.program, &["get", "codec"]), "wk\n");
     let turned = told(run.program, &["set", "codec=zstd:3", "max_pool_percent=30"]);
     assert_eq!(turned, "codec zstd:3\nmax_pool_percent 30\n");
     assert_eq!(told(run.launcher(), &["get", "codec"]), "zstd:3\n");
@@ -118,7 +118,7 @@ fn a_wrong_setting_turns_nothing_and_says_what_is_possible() {
     for (setting, parts) in [
         ("max_pool_percent=91", &["max_pool_percent=91", "1 to 90", "nothing was changed"][..]),
         ("frob=1", &["\"frob\"", "max_pool_percent", "same_filled"]),
-        ("codec=gzip", &["gzip", "lz4, lzo"]),
+        ("codec=gzip", &["gzip", "wk, lz4, lzo"]),
         ("pool=zbud", &["zbud", "xcfmalloc, segment"]),
         ("codec", &["\"codec\"", "NAME=VALUE"]),
         ("", &["NAME=VALUE"]),

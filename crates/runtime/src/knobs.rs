@@ -85,9 +85,9 @@ macro_rules! knobs {
 knobs! {
     /// Whether cold pages are taken at all; off, they stay in the program
     Enabled "enabled" Domain::Switch, 1;
-    /// How pages are compressed from now on; auto: each by lz4, or by zstd if lz4 makes too little
+    /// How pages are compressed from now on; auto: each by wk, or by zstd if wk makes too little
     /// of it
-    Codec "codec" Domain::Codec, encode_codec(CodecChoice::Always(CodecId::Lz4));
+    Codec "codec" Domain::Codec, encode_codec(CodecChoice::Always(CodecId::Wk));
     /// Where compressed pages are kept from now on; those in another pool move over while nobody
     /// waits
     Pool "pool" Domain::Pool, encode_pool(PoolKind::Zsmalloc);
@@ -235,20 +235,22 @@ impl Knobs {
 /// A codec as a word: kind in the low byte, level as i32 above bit 32.
 pub const fn encode_codec(codec: CodecChoice) -> u64 {
     match codec {
-        CodecChoice::Always(CodecId::Lz4) => 0,
-        CodecChoice::Always(CodecId::Lzo) => 1,
-        CodecChoice::Always(CodecId::Zstd { level }) => 2 | (level.cast_unsigned() as u64) << 32,
-        CodecChoice::Auto => 3,
+        CodecChoice::Always(CodecId::Wk) => 0,
+        CodecChoice::Always(CodecId::Lz4) => 1,
+        CodecChoice::Always(CodecId::Lzo) => 2,
+        CodecChoice::Always(CodecId::Zstd { level }) => 3 | (level.cast_unsigned() as u64) << 32,
+        CodecChoice::Auto => 4,
     }
 }
 
-/// The codec of a word; what is none means LZ4.
+/// The codec of a word; what is none means WK.
 pub const fn decode_codec(word: u64) -> CodecChoice {
     match word & 0xff {
-        1 => CodecChoice::Always(CodecId::Lzo),
-        2 => CodecChoice::Always(CodecId::Zstd { level: ((word >> 32) as u32).cast_signed() }),
-        3 => CodecChoice::Auto,
-        _ => CodecChoice::Always(CodecId::Lz4),
+        1 => CodecChoice::Always(CodecId::Lz4),
+        2 => CodecChoice::Always(CodecId::Lzo),
+        3 => CodecChoice::Always(CodecId::Zstd { level: ((word >> 32) as u32).cast_signed() }),
+        4 => CodecChoice::Auto,
+        _ => CodecChoice::Always(CodecId::Wk),
     }
 }
 
@@ -271,7 +273,7 @@ mod tests {
 
     #[test]
     fn codecs_survive_being_words() {
-        let ids = [CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: -7 }];
+        let ids = [CodecId::Wk, CodecId::Lz4, CodecId::Lzo, CodecId::Zstd { level: -7 }];
         for codec in ids.map(CodecChoice::Always).into_iter().chain([CodecChoice::Auto]) {
             assert_eq!(decode_codec(encode_codec(codec)), codec);
             assert!(Knob::Codec.allows(encode_codec(codec)));
@@ -307,7 +309,7 @@ mod tests {
         let budget = PageCount(1000);
         let defaults = coldpress_zswap::Knobs {
             hard_pool: PageCount(900),
-            ..coldpress_zswap::Knobs::new(CodecId::Lz4, PageCount(500))
+            ..coldpress_zswap::Knobs::new(CodecId::Wk, PageCount(500))
         };
         assert_eq!(Knobs::default().for_store(budget, budget), defaults);
     }

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 
 use coldpress_codec::{
     Codec, CodecChoice, CodecError, CodecId, DecodeError, DictionaryDecoder, Generation, checksum,
-    decompress_lz4, decompress_lzo,
+    decompress_lz4, decompress_lzo, decompress_wk,
 };
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
@@ -18,6 +18,8 @@ use crate::room;
 /// How the bytes of a stored page are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
+    /// By WK.
+    Wk,
     /// By LZ4.
     Lz4,
     /// By LZO.
@@ -31,15 +33,16 @@ pub(crate) enum Coding {
 }
 
 /// Kinds of codecs.
-pub(crate) const KINDS: usize = 3;
+pub(crate) const KINDS: usize = 4;
 
 impl Coding {
     /// Those of the kinds, by [`Coding::kind`].
-    pub(crate) const FAST: [Self; KINDS] = [Self::Lz4, Self::Lzo, Self::Zstd];
+    pub(crate) const FAST: [Self; KINDS] = [Self::Wk, Self::Lz4, Self::Lzo, Self::Zstd];
 
     /// What a codec of `id` makes.
     pub(crate) fn of(id: CodecId) -> Self {
         match id {
+            CodecId::Wk => Self::Wk,
             CodecId::Lz4 => Self::Lz4,
             CodecId::Lzo => Self::Lzo,
             CodecId::Zstd { .. } => Self::Zstd,
@@ -49,9 +52,10 @@ impl Coding {
     /// Its place among the kinds, if it has one.
     pub(crate) fn kind(self) -> Option<usize> {
         match self {
-            Self::Lz4 => Some(0),
-            Self::Lzo => Some(1),
-            Self::Zstd => Some(2),
+            Self::Wk => Some(0),
+            Self::Lz4 => Some(1),
+            Self::Lzo => Some(2),
+            Self::Zstd => Some(3),
             Self::Raw | Self::Dense(_) => None,
         }
     }
@@ -184,6 +188,7 @@ pub(crate) fn decode(
         return Err(LoadError::Corrupt);
     }
     let decoded = match coding {
+        Coding::Wk => decompress_wk(bytes, page),
         Coding::Lz4 => decompress_lz4(bytes, page),
         Coding::Lzo => decompress_lzo(bytes, page),
         Coding::Raw => bytes

@@ -159,7 +159,8 @@ fn knobs(codec: impl Into<CodecChoice>, max: usize, hard: usize) -> Knobs {
 }
 
 /// The codecs, one level of each, and the choice between them.
-const CODECS: [CodecChoice; 4] = [
+const CODECS: [CodecChoice; 5] = [
+    CodecChoice::Always(CodecId::Wk),
     CodecChoice::Always(CodecId::Lz4),
     CodecChoice::Always(CodecId::Lzo),
     CodecChoice::Always(CodecId::Zstd { level: 1 }),

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use coldpress_sys::{Bytes, PAGE_BYTES, Page};
+use coldpress_sys::Bytes;
 // Names the crate so that its library is linked: it lacks the declarations below.
 use lz4_sys as _;
 
@@ -28,9 +28,6 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// [`PAGE_BYTES`] as C counts.
-const PAGE_INT: c_int = PAGE_BYTES as c_int;
-
 /// The state of an LZ4 compressor.
 pub(crate) struct Lz4State {
     workspace: Workspace,
@@ -48,16 +45,17 @@ impl Lz4State {
     }
 
     /// Bytes written to the front of `out`, or `None` if the result does not fit.
-    pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
+    pub(crate) fn compress(&mut self, data: &[u8], out: &mut [u8]) -> Option<usize> {
+        let size = c_int::try_from(data.len()).ok()?;
         let room = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the state has LZ4_sizeofState() bytes and is initialised by the call; `page` has
-        // PAGE_INT bytes to read, `out` at least `room` to write, and they cannot overlap.
+        // SAFETY: the state has LZ4_sizeofState() bytes and is initialised by the call; `data` has
+        // `size` bytes to read, `out` at least `room` to write, and they cannot overlap.
         let length = unsafe {
             LZ4_compress_fast_extState(
                 self.workspace.start(),
-                page.as_ptr().cast(),
+                data.as_ptr().cast(),
                 out.as_mut_ptr().cast(),
-                PAGE_INT,
+                size,
                 room,
                 1,
             )
@@ -66,13 +64,14 @@ impl Lz4State {
     }
 }
 
-/// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
-pub(crate) fn lz4_decompress(data: &[u8], page: &mut Page) -> Option<usize> {
+/// Bytes written to the front of `out`, or `None` if `data` is malformed or longer.
+pub(crate) fn lz4_decompress(data: &[u8], out: &mut [u8]) -> Option<usize> {
     let size = c_int::try_from(data.len()).ok()?;
-    // SAFETY: `data` has `size` bytes to read and `page` PAGE_INT to write, they cannot overlap;
-    // this decoder checks each read and write against these sizes whatever the data (lz4.h).
-    let length = unsafe {
-        LZ4_decompress_safe(data.as_ptr().cast(), page.as_mut_ptr().cast(), size, PAGE_INT)
-    };
+    let room = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+    // SAFETY: `data` has `size` bytes to read and `out` at least `room` to write, they cannot
+    // overlap; this decoder checks each read and write against these sizes whatever the data
+    // (lz4.h).
+    let length =
+        unsafe { LZ4_decompress_safe(data.as_ptr().cast(), out.as_mut_ptr().cast(), size, room) };
     usize::try_from(length).ok()
 }

@@ -55,7 +55,7 @@ fn pages_of_every_codec_stay_readable_and_a_codec_goes_with_its_last_page() {
 }
 
 #[test]
-fn auto_is_lz4_and_zstd_for_pages_of_which_lz4_makes_too_little() {
+fn auto_is_wk_and_zstd_for_pages_of_which_wk_makes_too_little() {
     let mut world = world(80, 80, 64);
     turn(&mut world, |knobs| knobs.codec = CodecChoice::Auto);
     let coded =
@@ -63,13 +63,13 @@ fn auto_is_lz4_and_zstd_for_pages_of_which_lz4_makes_too_little() {
     // Four bits of each byte, at random: nothing repeats.
     let digits = page(1, PAGE_BYTES).map(|byte| b'0' + byte % 16);
     let stored = [page(0, 100), digits, page(2, PAGE_BYTES)];
-    let expected = [[1, 0, 0], [1, 0, 1], [1, 0, 1]];
+    let expected = [[1, 0, 0, 0], [1, 0, 0, 1], [1, 0, 0, 1]];
     for (number, (page, expected)) in stored.iter().zip(expected).enumerate() {
         world.store(key(number as u64), page).unwrap();
         assert_eq!(coded(&world), expected, "page {number}");
     }
     assert_eq!(world.zswap.stats().counters.stored_incompressible, 1);
-    turn(&mut world, |knobs| knobs.codec = CodecId::Lz4.into());
+    turn(&mut world, |knobs| knobs.codec = CodecId::Wk.into());
     world.store(key(3), &digits).unwrap();
     assert_eq!(world.zswap.stats().counters.stored_incompressible, 2);
     world.load_all();
@@ -79,7 +79,7 @@ fn auto_is_lz4_and_zstd_for_pages_of_which_lz4_makes_too_little() {
         world.zswap.check();
     }
     (0..4).for_each(|number| world.invalidate(key(number)));
-    assert_eq!(coded(&world), [0; 3]);
+    assert_eq!(coded(&world), [0; 4]);
     world.finish();
 }
 

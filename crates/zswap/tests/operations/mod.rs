@@ -34,7 +34,8 @@ impl Input<'_> {
     }
 
     fn codec(&mut self) -> CodecChoice {
-        match self.byte() % 5 {
+        match self.byte() % 6 {
+            5 => CodecId::Wk.into(),
             0 => CodecId::Lz4.into(),
             1 => CodecId::Lzo.into(),
             2 => CodecId::Zstd { level: 1 }.into(),

@@ -115,9 +115,9 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) idle: u64,
 
-    /// How cold pages are compressed: lz4, lzo, zstd[:LEVEL] with LEVEL -7 to 19 (1 without), or
-    /// auto: by lz4, and by zstd if lz4 makes too little of them
-    #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "lz4")]
+    /// How cold pages are compressed: wk, lz4, lzo, zstd[:LEVEL] with LEVEL -7 to 19 (1 without),
+    /// or auto: by wk, and by zstd if wk makes too little of them
+    #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "wk")]
     pub(crate) codec: CodecChoice,
 
     /// Where compressed pages are kept: zsmalloc, xvmalloc, xcfmalloc or segment

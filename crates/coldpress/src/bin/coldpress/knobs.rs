@@ -96,7 +96,7 @@ fn values(knob: Knob) -> String {
             let (least, most) = (show_share(*range.start()), show_share(*range.end()));
             format!("off, on ({}), or {least} to {most}", show_share(IDLE_SHARE))
         }
-        Domain::Codec => "lz4, lzo, zstd[:LEVEL] or auto".to_owned(),
+        Domain::Codec => "wk, lz4, lzo, zstd[:LEVEL] or auto".to_owned(),
         Domain::Pool => "zsmalloc, xvmalloc, xcfmalloc or segment".to_owned(),
     }
 }
@@ -202,7 +202,7 @@ mod tests {
             ("max_pool_percent=", &["max_pool_percent=", "1 to 90"]),
             ("max_mean_zsize=1e3", &["1e3", "1 to 4096"]),
             ("enabled=maybe", &["maybe", "on or off"]),
-            ("codec=gzip", &["gzip", "auto", "lz4", "zstd"]),
+            ("codec=gzip", &["gzip", "auto", "wk", "lz4", "zstd"]),
             ("pool=zbud", &["zbud", "zsmalloc", "segment"]),
             ("writeback_limit=4K", &["4K", "64 KiB", "none"]),
             ("writeback_limit=-1", &["-1", "64 KiB"]),

@@ -1,6 +1,6 @@
 //! `coldpress bench codecs`: bytes and times of each codec on the pages of programs.
 //!
-//! What coldpress would make of them: young pages in LZ4, pages that stay in zstd with a dictionary
+//! What coldpress would make of them: young pages in WK, pages that stay in zstd with a dictionary
 //! of the program's own pages. Beside it everything it could do instead, groups of neighbouring
 //! pages among them.
 
@@ -36,7 +36,7 @@ const GROUPS: [usize; 2] = [4, 16];
 /// Levels of groups: that of young pages and that of pages that stay.
 const GROUP_LEVELS: [i32; 2] = [1, DEFAULT_DICTIONARY_LEVEL];
 
-/// Objects that are encrypted: what lz4 often makes of a page, and a page as it is.
+/// Objects that are encrypted: what a codec often makes of a page, and a page as it is.
 const SEALED: [Bytes; 2] = [Bytes(1400), Bytes(PAGE_BYTES)];
 
 /// Goals for pages that stay: bytes by those of LZ4 and of LZO. The kernel's lzo-rle, which the
@@ -56,13 +56,15 @@ enum Which {
 
 /// What becomes of pages that stay.
 const AGED: Which = Which::Trained { level: DEFAULT_DICTIONARY_LEVEL };
+/// What becomes of young pages.
+const WK: Which = Which::Plain(CodecId::Wk);
 const LZ4: Which = Which::Plain(CodecId::Lz4);
 const LZO: Which = Which::Plain(CodecId::Lzo);
 
 impl Which {
     /// All of them, in the order of the tables.
     fn all() -> Vec<Self> {
-        let mut all = vec![LZ4, LZO];
+        let mut all = vec![WK, LZ4, LZO];
         all.extend(LEVELS.map(|level| Self::Plain(CodecId::Zstd { level })));
         all.extend(LEVELS.map(|level| Self::Trained { level }));
         for pages in GROUPS {
@@ -149,8 +151,8 @@ pub(super) fn measure(launcher: &Launcher, args: &CodecsArgs) -> Result<Report> 
     let goals = goals(&cases);
     let about = format!(
         "Pages of programs, {most} at most of each to train a dictionary on and as many others to\n\
-         measure; pages of one repeated word are left out. Young pages are in lz4, so their loads\n\
-         take what lz4 takes; pages that stay are to be in {}. A load is that of one page: of a\n\
+         measure; pages of one repeated word are left out. Young pages are in wk, so their loads\n\
+         take what wk takes; pages that stay are to be in {}. A load is that of one page: of a\n\
          group, all its pages are decompressed. Groups are those of libzstd with any memory it\n\
          wants.{left_out}",
         AGED.name()
