@@ -21,7 +21,8 @@ const ONE: Bytes = Bytes(PAGE_BYTES);
 /// Walks of first touches. Runs of 16 and 64 cost 0.72 and 0.57 of the kernel's own fault per page
 /// (far-memory.md 3.3), so what is placed needlessly is cheap, and bounded by what was touched
 /// before. Only forward ones get more than a page.
-pub(crate) const TOUCHES: Pace = Pace { faults: 2, step_max: 1, growth: 4, widest: ZEROS.0 };
+pub(crate) const TOUCHES: Pace =
+    Pace { faults: 2, step_max: 1, leap_faults: 2, leap_max: 1, growth: 4, widest: ZEROS.0 };
 /// When the kernel has no memory for a page, it is asked again this often, this long apart: 10 s.
 const STARVED_MAX: u32 = 1_000;
 const STARVED_NS: u64 = 10_000_000;
