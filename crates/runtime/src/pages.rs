@@ -275,11 +275,6 @@ impl PageTable {
         self.leaf(to).pages[to.0 % LEAF_PAGES] = word;
     }
 
-    /// Whether a page that is stored was so a short time ago: who asks for it now will use it.
-    pub fn comes_back_soon(&self, page: PageNumber) -> bool {
-        self.word(page).was_stored_lately(self.time)
-    }
-
     /// The page has been brought in at the time `now`. Whether its run must be queued: it is marked
     /// as queued then.
     pub fn arrive(&mut self, page: PageNumber, from: Origin, now: u32) -> bool {
