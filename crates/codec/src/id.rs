@@ -20,8 +20,8 @@ pub const DEFAULT_DICTIONARY_LEVEL: i32 = 6;
 /// A codec and its level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CodecId {
-    /// Words by what they share with recent ones, and LZ4 for the rest: denser than LZ4 and,
-    /// for pages of programs, LZO, and mostly the quickest to compress.
+    /// Words by what they share with recent ones, and LZ4 for the rest: mostly denser than LZ4
+    /// and LZO, and the quickest to compress.
     #[default]
     Wk,
     /// LZ4 block format, acceleration 1: the quickest to decompress, and zram's choice of many.

@@ -8,8 +8,8 @@
 //! Lempel-Ziv codecs do, and leaves what is neither number nor pointer, text mostly, to LZ4.
 //!
 //! Of pages of Python, Perl, Java, node and a compiler it makes 7 to 29 % less bytes than LZ4 in
-//! 0.55 to 1 of the time, of pages of Redis and SQLite up to 6 % less in 1.1 (where short texts
-//! repeat, 1.8), and takes 1.1 to 1.7 times as long to decode. `coldpress bench codecs` measures
+//! 0.55 to 1 of the time, of pages of Redis and SQLite up to 6 % less in 1.2 (where short texts
+//! repeat, 1.8), and takes up to twice as long to decode. `coldpress bench codecs` measures
 //! it. No library has such a codec for words of 8 bytes.
 //!
 //! ```text
@@ -69,6 +69,7 @@ const RAW: u32 = 0;
 const PACKED: u32 = 1;
 /// There are none: LZ4 has all of the page.
 const WHOLE: u32 = 2;
+/// The bits that say so.
 const KINDS: u32 = 3;
 
 /// Where the head has the number of nibbles, and the bytes of data.

@@ -1,6 +1,7 @@
 //! The risk: encoder and decoder of WK are both ours, so they may agree on something else than
 //! what is described; or disagree where words of programs are, which the pages of the suite have
-//! few of. A decoder that knows nothing but the table in `wk.rs` is held beside ours.
+//! few of. A decoder that knows nothing but the table in `wk.rs`, and the hash, is held beside
+//! ours.
 
 use std::collections::VecDeque;
 

@@ -35,11 +35,11 @@ impl Input<'_> {
 
     fn codec(&mut self) -> CodecChoice {
         match self.byte() % 6 {
-            5 => CodecId::Wk.into(),
             0 => CodecId::Lz4.into(),
             1 => CodecId::Lzo.into(),
             2 => CodecId::Zstd { level: 1 }.into(),
             3 => CodecId::Zstd { level: -3 }.into(),
+            4 => CodecId::Wk.into(),
             _ => CodecChoice::Auto,
         }
     }
