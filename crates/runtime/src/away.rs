@@ -24,7 +24,7 @@ use coldpress_zswap::{LoadError, Loaded, Source};
 use crate::fault::Outcome;
 use crate::kept::Kept;
 use crate::manager::Manager;
-use crate::pages::{Origin, PageNumber, PageState};
+use crate::pages::{Origin, PageNumber, PageState, Way};
 use crate::tally::{Counter, Group};
 use crate::walks::{AWAY_MAX, LOADS, Walks, Window};
 
@@ -86,8 +86,9 @@ struct Batch {
     /// A bit for each place whose page is in the buffer, and for those that came from disk.
     here: u32,
     from_disk: u32,
-    /// Whether they are pages of a walk.
+    /// Whether they are pages of a walk, and which way their runs come.
     is_walk: bool,
+    way: Way,
     /// The place of the page asked for.
     asked: Option<usize>,
 }
@@ -97,7 +98,15 @@ const _: () = assert!(AWAY_MAX <= u32::BITS as usize);
 impl Batch {
     /// One page that nobody asked for.
     fn of(page: PageNumber) -> Self {
-        Self { lowest: page, step: 1, here: 0, from_disk: 0, is_walk: true, asked: None }
+        Self {
+            lowest: page,
+            step: 1,
+            here: 0,
+            from_disk: 0,
+            is_walk: true,
+            way: Way::Alone,
+            asked: None,
+        }
     }
 
     fn put(&mut self, place: usize, from_disk: bool) {
@@ -147,6 +156,7 @@ impl Manager {
             here: 0,
             from_disk: 0,
             is_walk: window.count > 1 || was_expected,
+            way: if window.is_of_long_walk() { Way::Walk } else { Way::Alone },
             asked: Some(asked),
         };
         match self.fetch(page, asked) {
@@ -328,7 +338,7 @@ impl Manager {
             PageState::Limbo => Origin::Limbo,
             _ => Origin::Store,
         };
-        self.note_arrival(page, from);
+        self.note_arrival(page, from, batch.way);
         match from {
             Origin::Ahead => self.count(Counter::PagesReadAhead, 1),
             Origin::Limbo => self.count(Counter::LimboFaults, 1),

@@ -13,7 +13,7 @@ use coldpress_sys::{Bytes, PageCount, cpu};
 use coldpress_zswap::LoadError;
 
 use crate::manager::{Fault, Manager, ZEROS};
-use crate::pages::{Origin, PageNumber, PageState, RUN_PAGES};
+use crate::pages::{Origin, PageNumber, PageState, RUN_PAGES, Way};
 use crate::tally::{Counter, Group};
 use crate::walks::{Pace, Window};
 
@@ -208,7 +208,7 @@ impl Manager {
             self.regions.insert(page.address()..page.plus(placed.0).address());
         }
         for index in 0..placed.0 {
-            self.note_arrival(page.plus(index), Origin::FirstTouch);
+            self.note_arrival(page.plus(index), Origin::FirstTouch, Way::Alone);
         }
         if placed > PageCount(0) {
             self.touches.advance(page, window.at_most(placed.0));
@@ -239,9 +239,9 @@ impl Manager {
         outcome
     }
 
-    pub(crate) fn note_arrival(&mut self, page: PageNumber, from: Origin) {
+    pub(crate) fn note_arrival(&mut self, page: PageNumber, from: Origin, way: Way) {
         self.budget.add(PageCount(1));
         self.arrivals += 1;
-        self.queue.arrive(&mut self.pages, page, from, self.clock);
+        self.queue.arrive(&mut self.pages, page, from, way, self.clock);
     }
 }

@@ -115,6 +115,15 @@ pub enum Origin {
     Ahead,
 }
 
+/// How a page was brought in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By itself, or with some neighbours.
+    Alone,
+    /// From the pool or the disk, by a long walk.
+    Walk,
+}
+
 /// A page's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageWord(u16);
@@ -280,7 +289,7 @@ impl PageTable {
 
     /// The page has been brought in at the time `now`. Whether its run must be queued: it is marked
     /// as queued then.
-    pub fn arrive(&mut self, page: PageNumber, from: Origin, now: u32) -> bool {
+    pub fn arrive(&mut self, page: PageNumber, from: Origin, way: Way, now: u32) -> bool {
         let time = self.time;
         let leaf = self.leaf(page);
         let word = &mut leaf.pages[page.0 % LEAF_PAGES];
@@ -288,6 +297,8 @@ impl PageTable {
             Origin::FirstTouch => (0, 0),
             // Nothing is known of it.
             Origin::Ahead => (word.backoff(), 0),
+            // It is there because a walk comes by.
+            Origin::Store if way == Way::Walk => (word.backoff(), 0),
             // It was cold indeed.
             Origin::Store if !word.was_stored_lately(time) => (word.backoff() / 2, 0),
             // Taken too early.
@@ -298,8 +309,17 @@ impl PageTable {
         };
         *word = word.with_state(PageState::Resident).with_wait(backoff, sweeps);
         let run = &mut leaf.runs[page.0 % LEAF_PAGES / RUN_PAGES];
-        run.stamp = now;
-        run.mark_queued(now)
+        let is_new = run.mark_queued(now);
+        // A loop comes by each time, and should not make a run younger that it finds in place.
+        if is_new || way == Way::Alone {
+            run.stamp = now;
+        }
+        is_new
+    }
+
+    /// Whether the page is stored, and was so a short time ago.
+    pub fn was_stored_lately(&self, page: PageNumber) -> bool {
+        self.word(page).was_stored_lately(self.time)
     }
 
     /// The run has resident pages. Whether it must be queued: it is marked as queued then.
@@ -434,16 +454,19 @@ mod tests {
         table.set_state(page, PageState::Resident);
         assert!(table.sweep(page));
         for expected in [4, 16, 64, 64] {
-            table.arrive(page, Origin::Limbo, 1);
+            table.arrive(page, Origin::Limbo, Way::Alone, 1);
             let waited = (0..).take_while(|_| !table.sweep(page)).count();
             assert_eq!(waited, expected);
         }
-        assert!(!table.arrive(page, Origin::Store, 2), "its run was queued at the first arrival");
-        table.arrive(page, Origin::Limbo, 3);
+        assert!(
+            !table.arrive(page, Origin::Store, Way::Alone, 2),
+            "its run was queued at the first arrival"
+        );
+        table.arrive(page, Origin::Limbo, Way::Alone, 3);
         assert_eq!((0..).take_while(|_| !table.sweep(page)).count(), 32);
         table.set_state(page, PageState::None);
-        table.arrive(page, Origin::FirstTouch, 4);
-        table.arrive(page, Origin::Limbo, 5);
+        table.arrive(page, Origin::FirstTouch, Way::Alone, 4);
+        table.arrive(page, Origin::Limbo, Way::Alone, 5);
         assert_eq!((0..).take_while(|_| !table.sweep(page)).count(), 4);
     }
 
@@ -480,9 +503,15 @@ mod tests {
             let there = PageNumber(3000);
             table.move_page(page, there);
             assert_eq!(table.state(page), PageState::None);
-            table.arrive(there, Origin::Store, 1);
+            assert_eq!(table.was_stored_lately(there), expected > 0, "{stored_after}");
+            table.arrive(there, Origin::Store, Way::Alone, 1);
             let waited = (0..).take_while(|_| !table.sweep(there)).count();
             assert_eq!(waited, expected, "{stored_after}");
+            // A walk says nothing of that.
+            table.set_state(there, PageState::Limbo);
+            table.note_stored(there);
+            table.arrive(there, Origin::Store, Way::Walk, 2);
+            assert!(table.sweep(there));
         }
     }
 

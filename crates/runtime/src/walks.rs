@@ -73,6 +73,12 @@ impl Window {
         Self { count: self.count.min(count).max(1), ..self }
     }
 
+    /// Whether it is of a walk over pages that are away which has gone on for long, and fills a run
+    /// before it goes to the next but one.
+    pub fn is_of_long_walk(self) -> bool {
+        self.count > AWAY_MAX / 2 && self.step.unsigned_abs() <= LOADS.step_max
+    }
+
     /// The page number `index` of it, when `first` is the one asked for. `None` beyond the ends of
     /// the address space.
     pub fn page(self, first: PageNumber, index: usize) -> Option<PageNumber> {

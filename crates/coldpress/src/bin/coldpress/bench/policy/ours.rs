@@ -12,7 +12,7 @@ use coldpress_bench::policy::trace::Trace;
 use coldpress_bench::policy::{Found, Policy};
 use coldpress_runtime::budget::{PAGES_TOGETHER, band};
 use coldpress_runtime::limbo::{Ring, target};
-use coldpress_runtime::pages::{Origin, PageNumber, PageState, PageTable, RunNumber};
+use coldpress_runtime::pages::{Origin, PageNumber, PageState, PageTable, RunNumber, Way};
 use coldpress_runtime::queue::{Evicted, RunQueue};
 use coldpress_runtime::walks::{LOADS, Walks, Window};
 use coldpress_sys::PageCount;
@@ -135,10 +135,11 @@ impl<'a> Ours<'a> {
 
     /// As `Manager::place_away`.
     fn bring_in(&mut self, page: PageNumber, window: Window) {
+        let way = if window.is_of_long_walk() { Way::Walk } else { Way::Alone };
         for index in (1..window.count).rev() {
             let Some(other) = window.page(page, index) else { continue };
             if matches!(self.pages.state(other), PageState::Limbo | PageState::Stored) {
-                self.arrive(other, Origin::Ahead);
+                self.arrive(other, Origin::Ahead, way);
             }
         }
         let origin = match self.pages.state(page) {
@@ -146,18 +147,18 @@ impl<'a> Ours<'a> {
             PageState::Stored => Origin::Store,
             PageState::None | PageState::Resident => Origin::FirstTouch,
         };
-        self.arrive(page, origin);
+        self.arrive(page, origin, way);
         if let Some(walks) = self.walks.as_mut().filter(|_| origin != Origin::FirstTouch) {
             walks.advance(page, window);
         }
     }
 
     /// As `Manager::note_back` and `note_arrival`.
-    fn arrive(&mut self, page: PageNumber, from: Origin) {
+    fn arrive(&mut self, page: PageNumber, from: Origin, way: Way) {
         self.limbo_pages -= usize::from(self.pages.state(page) == PageState::Limbo);
         self.used += 1;
         self.arrivals += 1;
-        self.queue.arrive(&mut self.pages, page, from, self.clock);
+        self.queue.arrive(&mut self.pages, page, from, way, self.clock);
     }
 }
 
@@ -195,6 +196,7 @@ mod tests {
     use coldpress_bench::policy::trace::Touch;
     use coldpress_bench::policy::{Peer, replay};
     use coldpress_runtime::pages::RUN_PAGES;
+    use coldpress_runtime::walks::AWAY_MAX;
     use proptest::prelude::*;
 
     fn trace(pages: impl IntoIterator<Item = u64>) -> Trace {
@@ -260,6 +262,23 @@ mod tests {
         assert_eq!(counts.major, 0, "{counts:?}");
         assert!((1..1000).contains(&counts.minor), "{counts:?}");
         assert_eq!(counts.first, 20_000);
+    }
+
+    #[test]
+    fn a_loop_finds_a_part_in_place_where_it_has_no_room_and_all_where_it_has() {
+        let (room, passes) = (4000, 20);
+        // Of the faults that there would be if nothing were in place.
+        let share = |pages: u64| {
+            // What is there first is never touched again.
+            let once = 0..5000;
+            let trace = trace(once.chain((0..passes).flat_map(|_| 10_000..10_000 + pages)));
+            let counts = replay(&trace, &mut Ours::new(&trace, room, true));
+            let widest = (2 * AWAY_MAX - 1) as f64 / 2.0;
+            counts.major as f64 * widest / (passes * pages) as f64
+        };
+        for (pages, most) in [(2000, 0.1), (3000, 0.1), (6000, 0.85), (20_000, 0.92)] {
+            assert!(share(pages) < most, "{pages}: {}", share(pages));
+        }
     }
 
     #[test]
