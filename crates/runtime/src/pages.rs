@@ -120,7 +120,7 @@ pub enum Origin {
 pub enum Way {
     /// By itself, or with some neighbours.
     Alone,
-    /// From the pool or the disk, by a long walk.
+    /// With others, by a long walk over pages that were away.
     Walk,
 }
 

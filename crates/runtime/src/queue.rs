@@ -7,11 +7,14 @@
 //! way: what comes is taken just before it is its turn again. So runs that a long walk brings back
 //! wait in a line of their own, which is short: they are taken when the walk has gone on, and what
 //! else is there stays. One run in `WALKED_IN_MAIN` waits with the others, so that a walk which
-//! there is room for finds a part of its runs in place each time, until all are.
+//! there is room for finds more of its runs in place each time, until all are. What is read ahead
+//! from disk waits with the others, too.
 //!
 //! ```text
-//! walked: [run] .. 16 at most .. [run] -> taken first
-//! main:   [run] ................ [run] -> taken when no more are in the other, or it is older
+//! walked: [run] ..... [run]  beyond 16, its first is taken
+//!           | the 33rd, while nothing is taken
+//!           v
+//! main:   [run] ............ [run]  else that whose first is older, mostly this
 //! ```
 //!
 //! Sources: few of what a loop brings are inserted to stay, as in the bimodal insertion policy
@@ -21,8 +24,8 @@
 //! Invariants:
 //! 1. A run that is marked as queued in the [`PageTable`] is in one line once, with the time of
 //!    its mark. Any other entry is stale: its run was forgotten meanwhile, and may be in use again.
-//! 2. A line has no more entries than `STALE_MAX`, or twice what was not stale when stale ones
-//!    were last dropped.
+//! 2. The line of walks has no more entries than `WALKED_MAX`, the other no more than `STALE_MAX`,
+//!    or twice what was not stale when stale ones were last dropped.
 
 use alloc::collections::VecDeque;
 
@@ -42,32 +45,14 @@ impl Entry {
     }
 }
 
-/// Runs, first come first served.
-#[derive(Debug, Default)]
-struct Line {
-    order: VecDeque<Entry>,
-    /// At this length stale entries are dropped.
-    purged_at: usize,
-}
-
-impl Line {
-    /// Puts a run at the end that has just been marked.
-    fn push(&mut self, pages: &PageTable, number: RunNumber, queued_at: u32) {
-        if self.order.len() >= self.purged_at.max(STALE_MAX) {
-            self.order.retain(|entry| !entry.is_stale(pages));
-            self.purged_at = 2 * self.order.len();
-            self.order.shrink_to(self.purged_at);
-        }
-        self.order.push_back(Entry { number, queued_at });
-    }
-}
-
 /// Runs that have resident pages, as far as they are known.
 #[derive(Debug, Default)]
 pub struct RunQueue {
-    main: Line,
+    main: VecDeque<Entry>,
     /// Runs that long walks brought.
-    walked: Line,
+    walked: VecDeque<Entry>,
+    /// At this length of `main` stale entries are dropped.
+    purged_at: usize,
     /// Runs that long walks brought, ever.
     walked_count: usize,
     /// Runs looked at since pages of one were moved.
@@ -90,9 +75,13 @@ pub enum Evicted {
 const LOOKED_AT_MAX: usize = 256;
 /// So many entries, 64 KiB, may all be stale.
 const STALE_MAX: usize = 4096;
-/// Runs that wait in the line of walks: of each of eight, the one that is being read and the one
-/// that is being brought. With 8 and 32, half a dozen programs have a few more faults.
-const WALKED_MAX: usize = 16;
+/// Runs that wait in the line of walks while others are taken: of each of eight, the one that is
+/// being read and the one that is being brought. With 8 and 32, half a dozen programs have a few
+/// more faults.
+const WALKED_KEPT: usize = 16;
+/// Runs that wait there at most. While none is taken there is room for more, and they will not be
+/// those that a walk has just passed.
+const WALKED_MAX: usize = 2 * WALKED_KEPT;
 /// Of so many runs that long walks bring, one waits with the others. Of 2, 4, 8 and 32, the best
 /// for loops that fit and for those that do not.
 const WALKED_IN_MAIN: usize = 8;
@@ -101,8 +90,18 @@ impl RunQueue {
     /// Puts a run at the end unless it is in the queue.
     pub fn enqueue(&mut self, pages: &mut PageTable, number: RunNumber, now: u32) {
         if pages.note_queued(number, now) {
-            self.main.push(pages, number, now);
+            self.push(pages, Entry { number, queued_at: now });
         }
+    }
+
+    /// Puts a run at the end of the main line that has been marked.
+    fn push(&mut self, pages: &PageTable, entry: Entry) {
+        if self.main.len() >= self.purged_at.max(STALE_MAX) {
+            self.main.retain(|entry| !entry.is_stale(pages));
+            self.purged_at = 2 * self.main.len();
+            self.main.shrink_to(self.purged_at);
+        }
+        self.main.push_back(entry);
     }
 
     /// A page has been brought in at the time `now`.
@@ -119,11 +118,18 @@ impl RunQueue {
         if !pages.arrive(page, from, way, now) {
             return;
         }
-        let is_walked = way == Way::Walk && is_far;
-        self.walked_count += usize::from(is_walked);
-        let is_for_main = !is_walked || self.walked_count.is_multiple_of(WALKED_IN_MAIN);
-        let line = if is_for_main { &mut self.main } else { &mut self.walked };
-        line.push(pages, page.run(), now);
+        let entry = Entry { number: page.run(), queued_at: now };
+        if way == Way::Alone || !is_far {
+            return self.push(pages, entry);
+        }
+        self.walked_count += 1;
+        if self.walked_count.is_multiple_of(WALKED_IN_MAIN) {
+            return self.push(pages, entry);
+        }
+        self.walked.push_back(entry);
+        if self.walked.len() > WALKED_MAX {
+            self.walked.pop_front().into_iter().for_each(|entry| self.push(pages, entry));
+        }
     }
 
     /// How many runs to look at in one step.
@@ -147,37 +153,34 @@ impl RunQueue {
     }
 
     /// Takes the first run from the queue. Gives it back if it may be moved now; if not, it is at
-    /// the end again, or nothing is known of it any more.
+    /// the end of the main line, or nothing is known of it any more.
     pub fn next_if_cold(&mut self, pages: &mut PageTable, now: u32) -> Option<RunNumber> {
-        let is_walked = self.is_walked_next();
-        let line = if is_walked { &mut self.walked } else { &mut self.main };
-        let entry = line.order.pop_front()?;
+        let line = if self.is_walked_next() { &mut self.walked } else { &mut self.main };
+        let entry = line.pop_front()?;
         if entry.is_stale(pages) {
             return None;
         }
+        self.looked_at += 1;
         let number = entry.number;
         let run = pages.run_mut(number);
         let touched_since = run.stamp.wrapping_sub(run.queued_at).cast_signed() > 0;
-        let has_to_wait = touched_since || run.unfit_sweeps > 0 || run.slot.is_some();
-        if has_to_wait {
+        if touched_since || run.unfit_sweeps > 0 || run.slot.is_some() {
             run.queued_at = now;
             run.unfit_sweeps = run.unfit_sweeps.saturating_sub(1);
-            // Somebody else has touched it.
-            let line = if is_walked && !touched_since { &mut self.walked } else { &mut self.main };
-            line.order.push_back(Entry { number, queued_at: now });
-        } else {
-            run.queued = false;
+            // Not in the other line, where those that wait would keep others from their turn.
+            self.push(pages, Entry { number, queued_at: now });
+            return None;
         }
-        self.looked_at += 1;
-        (!has_to_wait).then_some(number)
+        run.queued = false;
+        Some(number)
     }
 
     /// Whether the next run is the first of those that long walks brought.
     fn is_walked_next(&self) -> bool {
-        if self.walked.order.len() > WALKED_MAX {
+        if self.walked.len() > WALKED_KEPT {
             return true;
         }
-        match (self.walked.order.front(), self.main.order.front()) {
+        match (self.walked.front(), self.main.front()) {
             (Some(walked), Some(main)) => {
                 walked.queued_at.wrapping_sub(main.queued_at).cast_signed() < 0
             }
@@ -186,7 +189,7 @@ impl RunQueue {
     }
 
     fn len(&self) -> usize {
-        self.main.order.len() + self.walked.order.len()
+        self.main.len() + self.walked.len()
     }
 }
 
@@ -239,17 +242,17 @@ mod tests {
     #[test]
     fn what_long_walks_bring_goes_first_but_for_a_part() {
         let (mut queue, mut pages) = queued(&[1, 2, 3]);
-        let runs = 100..140;
+        let runs = 100..130;
         store(&mut pages, runs.clone());
         for run in runs.clone() {
             queue.arrive(&mut pages, page(run), Origin::Ahead, Way::Walk, run as u32);
         }
-        assert_eq!(queue.step(), 43);
-        let order = (0..43).map(|_| queue.next_if_cold(&mut pages, 200).unwrap().0);
+        assert_eq!(queue.step(), 33);
+        let order = (0..33).map(|_| queue.next_if_cold(&mut pages, 200).unwrap().0);
         let order: Vec<_> = order.collect();
         let (in_main, walked): (Vec<_>, Vec<_>) =
             runs.partition(|run| (run - 99).is_multiple_of(WALKED_IN_MAIN));
-        let (first, rest) = walked.split_at(walked.len() - WALKED_MAX);
+        let (first, rest) = walked.split_at(walked.len() - WALKED_KEPT);
         let mut rest = [rest, &in_main].concat();
         rest.sort_unstable();
         assert_eq!(order, [first, &[1, 2, 3], &rest].concat());
@@ -266,6 +269,20 @@ mod tests {
     }
 
     #[test]
+    fn runs_of_walks_that_have_to_wait_keep_no_others_from_their_turn() {
+        let (mut queue, mut pages) = queued(&[1, 2]);
+        let runs = 100..140;
+        store(&mut pages, runs.clone());
+        for run in runs {
+            queue.arrive(&mut pages, page(run), Origin::Ahead, Way::Walk, run as u32);
+            pages.run_mut(RunNumber(run)).slot = Some(1);
+        }
+        let order = (0..queue.step()).filter_map(|_| queue.next_if_cold(&mut pages, 200));
+        assert_eq!(order.collect::<Vec<_>>(), [1, 2].map(RunNumber));
+        assert_eq!(queue.note_nothing_moved(), Evicted::Nothing);
+    }
+
+    #[test]
     fn what_comes_back_soon_or_from_limbo_stays_though_a_walk_brought_it() {
         let (mut queue, mut pages) = queued(&[1]);
         store(&mut pages, 0..0);
@@ -279,7 +296,7 @@ mod tests {
             queue.arrive(&mut pages, page(run), Origin::Ahead, Way::Walk, run as u32);
         }
         assert_eq!(queue.next_if_cold(&mut pages, 200), Some(RunNumber(1)));
-        assert_eq!(queue.walked.order.len(), 0);
+        assert_eq!(queue.walked.len(), 0);
     }
 
     #[test]

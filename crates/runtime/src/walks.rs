@@ -12,7 +12,7 @@
 //! would, and touches one page of each; so the widest windows are one page narrower each other
 //! time.
 
-use crate::pages::PageNumber;
+use crate::pages::{PageNumber, RUN_PAGES};
 
 /// Walks followed at a time.
 const WALKS: usize = 8;
@@ -73,10 +73,10 @@ impl Window {
         Self { count: self.count.min(count).max(1), ..self }
     }
 
-    /// Whether it is of a walk over pages that are away which has gone on for long, and fills a run
-    /// before it goes to the next but one.
+    /// Whether it is of a walk over pages that are away which has gone on for long, and lies in two
+    /// runs at most.
     pub fn is_of_long_walk(self) -> bool {
-        self.count > AWAY_MAX / 2 && self.step.unsigned_abs() <= LOADS.step_max
+        self.count > AWAY_MAX / 2 && self.count * self.step.unsigned_abs() <= RUN_PAGES
     }
 
     /// The page number `index` of it, when `first` is the one asked for. `None` beyond the ends of
