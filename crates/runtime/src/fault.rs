@@ -95,6 +95,8 @@ impl Manager {
             self.count(Counter::MajorFaults, 1);
         }
         if was != PageState::None {
+            let is_alone = was == PageState::Limbo && window.count == 1;
+            self.refaults.in_limbo += u64::from(is_alone);
             self.refaults.faults += 1;
             self.refaults.ticks += served;
         }

@@ -79,6 +79,8 @@ pub(crate) struct Fault {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refaults {
     pub(crate) faults: u64,
+    /// Those on pages in limbo that no walk came by.
+    pub(crate) in_limbo: u64,
     /// How long threads have waited in them, but for their turn.
     pub(crate) ticks: u64,
 }
@@ -348,7 +350,7 @@ impl Manager {
             faults: tally.get(Counter::Faults),
             waited: Waited {
                 faults: self.refaults.faults,
-                in_limbo: tally.get(Counter::LimboFaults),
+                in_limbo: self.refaults.in_limbo,
                 ns: self.time.span_ns(self.refaults.ticks),
             },
             limbo: self.limbo_target,

@@ -10,7 +10,8 @@
 //!
 //! Limbo is a part of the LRU stack, and its hits are the slope of the curve of misses by memory
 //! (Mattson et al., Evaluation techniques for storage hierarchies, 1970). Who goes through far more
-//! than it can hold has no hits there, as a little more would not help it.
+//! than it can hold has no hits there, as a little more would not help it; those of its walks are
+//! not counted, as runs that the queue keeps for a walk are taken in an order of their own.
 
 use coldpress_sys::PageCount;
 
@@ -46,7 +47,7 @@ pub struct Holding {
 pub struct Waited {
     /// Faults on pages that were away.
     pub faults: u64,
-    /// Those of them on pages in limbo.
+    /// Those of them on pages in limbo that no walk came by.
     pub in_limbo: u64,
     /// How long threads have waited in them.
     pub ns: u64,
