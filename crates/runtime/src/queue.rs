@@ -198,6 +198,7 @@ mod tests {
     //! The risk: a run that is taken while it is in use, or never.
 
     use coldpress_sys::PageCount;
+    use proptest::prelude::*;
 
     use std::vec::Vec;
 
@@ -349,5 +350,57 @@ mod tests {
         pages.run_mut(RunNumber(3)).slot = None;
         let order = [(); 3].map(|()| queue.next_if_cold(&mut pages, 9));
         assert_eq!(order, [Some(RunNumber(3)), None, Some(RunNumber(4))]);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Arrive(usize, Way),
+        /// The page is given up, and stored so long ago that it is far.
+        Store(usize),
+        Forget(usize),
+        Next,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let (runs, way) = (0..80_usize, prop_oneof![Just(Way::Alone), Just(Way::Walk)]);
+        prop_oneof![
+            4 => (runs.clone(), way).prop_map(|(run, way)| Step::Arrive(run, way)),
+            3 => runs.clone().prop_map(Step::Store),
+            1 => runs.prop_map(Step::Forget),
+            3 => Just(Step::Next),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_run_that_is_marked_is_in_one_line_once(
+            steps in prop::collection::vec(step(), 1..400),
+        ) {
+            let (mut queue, mut pages) = queued(&[]);
+            for (now, step) in steps.into_iter().enumerate() {
+                // A fault is a tick, so no run is marked twice at one time.
+                let now = 10 + now as u32;
+                match step {
+                    Step::Arrive(run, way) => {
+                        queue.arrive(&mut pages, page(run), Origin::Store, way, now);
+                    }
+                    Step::Store(run) => store(&mut pages, run..run + 1),
+                    Step::Forget(run) => pages.forget(page(run)..page(run + 1), |_| {}),
+                    Step::Next => {
+                        if let Some(number) = queue.next_if_cold(&mut pages, now) {
+                            prop_assert!(!pages.run(number).unwrap().queued);
+                        }
+                    }
+                }
+                prop_assert!(queue.walked.len() <= WALKED_MAX);
+                for run in (0..80).map(RunNumber) {
+                    let entries = queue.walked.iter().chain(&queue.main);
+                    let valid = entries.filter(|entry| entry.number == run);
+                    let valid = valid.filter(|entry| !entry.is_stale(&pages)).count();
+                    let is_marked = pages.run(run).is_some_and(|run| run.queued);
+                    prop_assert_eq!(valid, usize::from(is_marked));
+                }
+            }
+        }
     }
 }
