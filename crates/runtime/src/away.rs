@@ -156,7 +156,7 @@ impl Manager {
             here: 0,
             from_disk: 0,
             is_walk: window.count > 1 || was_expected,
-            way: if window.is_of_long_walk() { Way::Walk } else { Way::Alone },
+            way: window.way(),
             asked: Some(asked),
         };
         match self.fetch(page, asked) {

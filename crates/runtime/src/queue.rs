@@ -76,14 +76,14 @@ const LOOKED_AT_MAX: usize = 256;
 /// So many entries, 64 KiB, may all be stale.
 const STALE_MAX: usize = 4096;
 /// Runs that wait in the line of walks while others are taken: of each of eight, the one that is
-/// being read and the one that is being brought. With 8 and 32, half a dozen programs have a few
-/// more faults.
+/// being read and the one that is being brought. With 8 and 32, five programs have a few more
+/// faults.
 const WALKED_KEPT: usize = 16;
-/// Runs that wait there at most. While none is taken there is room for more, and they will not be
-/// those that a walk has just passed.
+/// Runs that wait there at most. More come only while none is taken: then the first of them was
+/// passed long ago, and waits with the others.
 const WALKED_MAX: usize = 2 * WALKED_KEPT;
-/// Of so many runs that long walks bring, one waits with the others. Of 2, 4, 8 and 32, the best
-/// for loops that fit and for those that do not.
+/// Of so many runs that long walks bring, one waits with the others. With 2 and 4, programs have
+/// more faults; with 32 a few less, but a loop that fits takes longer until all of it is in place.
 const WALKED_IN_MAIN: usize = 8;
 
 impl RunQueue {
@@ -114,12 +114,14 @@ impl RunQueue {
         now: u32,
     ) {
         // What comes back soon is in use, and what is in limbo was not far.
-        let is_far = pages.state(page) == PageState::Stored && !pages.was_stored_lately(page);
+        let is_walked = way == Way::Walk
+            && pages.state(page) == PageState::Stored
+            && !pages.was_stored_lately(page);
         if !pages.arrive(page, from, way, now) {
             return;
         }
         let entry = Entry { number: page.run(), queued_at: now };
-        if way == Way::Alone || !is_far {
+        if !is_walked {
             return self.push(pages, entry);
         }
         self.walked_count += 1;

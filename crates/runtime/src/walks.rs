@@ -12,7 +12,7 @@
 //! would, and touches one page of each; so the widest windows are one page narrower each other
 //! time.
 
-use crate::pages::{PageNumber, RUN_PAGES};
+use crate::pages::{PageNumber, RUN_PAGES, Way};
 
 /// Walks followed at a time.
 const WALKS: usize = 8;
@@ -73,10 +73,15 @@ impl Window {
         Self { count: self.count.min(count).max(1), ..self }
     }
 
-    /// Whether it is of a walk over pages that are away which has gone on for long, and lies in two
-    /// runs at most.
-    pub fn is_of_long_walk(self) -> bool {
-        self.count > AWAY_MAX / 2 && self.count * self.step.unsigned_abs() <= RUN_PAGES
+    /// How its pages come, which are away: by a long walk if it has gone on for long, and lies in
+    /// two runs at most.
+    pub fn way(self) -> Way {
+        let is_long = self.count > AWAY_MAX / 2;
+        if is_long && self.count * self.step.unsigned_abs() <= RUN_PAGES {
+            Way::Walk
+        } else {
+            Way::Alone
+        }
     }
 
     /// The page number `index` of it, when `first` is the one asked for. `None` beyond the ends of
@@ -273,6 +278,15 @@ mod tests {
                 memory.touch(PageNumber(9000 - step * index));
             }
             assert_eq!(memory.windows[..5], *expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn a_walk_is_long_once_its_windows_are_wide_and_lie_in_two_runs() {
+        for (step, expected) in [(1, 3), (-1, 3), (2, 3), (-2, 3), (3, 1), (64, 0)] {
+            let windows = [1, 2, 4, 8, 15, 16, 9].map(|count| Window { step, count, walk: None });
+            let long = windows.iter().filter(|window| window.way() == Way::Walk).count();
+            assert_eq!(long, expected, "{step}");
         }
     }
 

@@ -135,7 +135,7 @@ impl<'a> Ours<'a> {
 
     /// As `Manager::place_away`.
     fn bring_in(&mut self, page: PageNumber, window: Window) {
-        let way = if window.is_of_long_walk() { Way::Walk } else { Way::Alone };
+        let way = window.way();
         for index in (1..window.count).rev() {
             let Some(other) = window.page(page, index) else { continue };
             if matches!(self.pages.state(other), PageState::Limbo | PageState::Stored) {
