@@ -56,6 +56,13 @@ impl Allowed {
         Self(core::array::from_fn(bit))
     }
 
+    /// All of these but one.
+    #[must_use]
+    pub fn without(self, processor: usize) -> Self {
+        let gone = Self::only(processor);
+        Self(core::array::from_fn(|index| self.0[index] & !gone.0[index]))
+    }
+
     /// Allows `thread` these, of those that its cpuset has.
     pub fn give_to(&self, thread: u32) -> SysResult<()> {
         let words = self.0.as_ptr() as usize;

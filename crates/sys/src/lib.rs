@@ -5,9 +5,10 @@
 //! failed call, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
 //! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls and threads,
 //! [`cpu`] processors and clocks, [`dispatch`] calls that we make for others, [`proc`] what the
-//! kernel says of this process, [`net`] packets with descriptors, [`ring`] transfers that nobody
-//! waits for, [`rseq`] lists of one processor each, [`secret`] values that nobody finds, [`uffd`]
-//! faults, [`wait`] waiting for them; and, with a libc, [`fork`] children for measurements.
+//! kernel says of this process, [`net`] packets with descriptors, [`remote`] pages of other
+//! processes, [`ring`] transfers that nobody waits for, [`rseq`] lists of one processor each,
+//! [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them; and, with a
+//! libc, [`fork`] children for measurements.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
@@ -29,6 +30,7 @@ pub mod page;
 pub mod pair;
 pub mod proc;
 pub mod raw;
+pub mod remote;
 pub mod ring;
 pub mod rseq;
 pub mod secret;
