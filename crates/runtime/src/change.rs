@@ -10,11 +10,12 @@ use core::ops::Range;
 use coldpress_sys::proc::Mappings;
 use coldpress_sys::uffd::{Event, Message};
 use coldpress_sys::{Bytes, PageCount};
-use coldpress_zswap::{Offset, Zswap};
+use coldpress_zswap::Offset;
 
 use crate::manager::{Fault, Manager};
 use crate::order::{Move, Word};
 use crate::pages::{PageNumber, PageState};
+use crate::reclaim::Storing;
 
 impl Manager {
     /// Acts on one event; faults are put aside. `later` are the messages read along behind it.
@@ -130,7 +131,7 @@ impl Manager {
     /// Stores a page of limbo whatever the knobs and the pool's limit say: there is nowhere else
     /// for it.
     fn store_at_any_cost(&mut self, page: PageNumber) {
-        if let Err(error) = self.store_from_limbo(page, Zswap::store_anyhow) {
+        if let Err(error) = self.store_from_limbo(page, Storing::All) {
             self.die(format_args!("a moved page cannot be kept: {error}"));
         }
     }

@@ -22,13 +22,12 @@
 use alloc::collections::VecDeque;
 
 use coldpress_sys::{Bytes, PageCount};
-use coldpress_zswap::Zswap;
 
 use crate::ageing::{Leisure, Taken};
 use crate::manager::{Manager, Refaults};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 use crate::pressure::Pressure;
-use crate::reclaim::STUCK_NS;
+use crate::reclaim::{STUCK_NS, Storing};
 use crate::refusals::{Drained, Refusals};
 use crate::tally::Counter;
 
@@ -252,7 +251,7 @@ impl Manager {
                 self.proactive.cold.push_back(run);
             }
         }
-        let drained = self.drain_step(Zswap::store_compressible);
+        let drained = self.drain_step(Storing::Compressible);
         if self.proactive.refusals.are_enough(drained) {
             self.proactive.refused_until_ns = now_ns + STUCK_NS;
         }

@@ -5,12 +5,11 @@
 
 use coldpress_sys::uffd::{Stop, unshare_page};
 use coldpress_sys::{Bytes, Page, PageCount, cpu};
-use coldpress_zswap::{Key, StoreError, Stored, Zswap};
+use coldpress_zswap::StoreError;
 
 use crate::budget::PAGES_TOGETHER;
 use crate::manager::{FRAMES_KEPT, Manager};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
-use crate::pools::Pools;
 use crate::queue::Evicted;
 use crate::refusals::Drained;
 use crate::tally::{Counter, Group};
@@ -22,8 +21,16 @@ pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
 /// After nothing could be reclaimed, how long until it is tried again.
 pub(crate) const STUCK_NS: u64 = 20_000_000;
 
-/// A verb of zswap that stores.
-pub(crate) type Store = fn(&Zswap<Pools>, Key, &Page) -> Result<Stored, StoreError>;
+/// Which pages are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Storing {
+    /// All that the knobs allow.
+    Allowed,
+    /// Of them, those that are compressible.
+    Compressible,
+    /// All, whatever the knobs and the pool's limit say.
+    All,
+}
 
 impl Manager {
     /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.
@@ -88,7 +95,7 @@ impl Manager {
         if self.zswap.is_behind() {
             return Step::Disk;
         }
-        let drained = self.drain_step(Zswap::store);
+        let drained = self.drain_step(Storing::Allowed);
         self.note_drained(drained);
         if drained != Drained::Nothing || evicted == Evicted::NothingYet {
             return Step::Done;
@@ -326,9 +333,9 @@ impl Manager {
         !again && unshare_page(page.address())
     }
 
-    /// Compresses one page of limbo's oldest slot by this verb of zswap, or ends the slot. A page
-    /// that zswap refuses comes back, and is not looked at again before everything else was.
-    pub(crate) fn drain_step(&mut self, store: Store) -> Drained {
+    /// Stores one page of limbo's oldest slot, or ends the slot. A page that is refused comes back,
+    /// and is not looked at again before everything else was.
+    pub(crate) fn drain_step(&mut self, which: Storing) -> Drained {
         while let Some((slot, number, next)) = self.limbo.ring().oldest() {
             let ours = self.pages.run(number).is_some_and(|run| run.slot == Some(slot));
             let Some(index) = next.filter(|_| ours) else {
@@ -344,7 +351,7 @@ impl Manager {
                 self.limbo.ring().advance_oldest();
                 continue;
             }
-            let drained = match self.store_from_limbo(page, store) {
+            let drained = match self.store_from_limbo(page, which) {
                 Ok(()) => Drained::Stored,
                 // Once more, when there is room.
                 Err(StoreError::PoolFull) if self.drop_copies_in_pool() => return Drained::Slot,
@@ -405,11 +412,11 @@ impl Manager {
         self.limbo.address(slot, page)
     }
 
-    /// Stores a page that is in limbo, by this verb of zswap. On an error it still is.
+    /// Stores a page that is in limbo. On an error it still is.
     pub(crate) fn store_from_limbo(
         &mut self,
         page: PageNumber,
-        store: Store,
+        which: Storing,
     ) -> Result<(), StoreError> {
         self.drop_served();
         let bytes = self.limbo_address(page) as *const Page;
@@ -417,7 +424,14 @@ impl Manager {
         let bytes = unsafe { &*bytes };
         if !self.is_kept(page, bytes) {
             let begun = cpu::ticks();
-            let result = store(&self.zswap, Self::key(page), bytes);
+            let key = Self::key(page);
+            let result = match which {
+                Storing::All => self.zswap.store_anyhow(key, bytes),
+                Storing::Allowed | Storing::Compressible => {
+                    let keeps_all = which == Storing::Allowed;
+                    self.zswap.store_offered(key, bytes, keeps_all, None)
+                }
+            };
             let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));
             self.tally().note_latency(Group::StoreNs, took);
             while let Some(warning) = self.zswap.take_warning() {

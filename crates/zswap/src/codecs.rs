@@ -13,6 +13,7 @@ use coldpress_codec::{
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
 use crate::error::{LoadError, NewError};
+use crate::made::Pressed;
 use crate::room;
 
 /// How the bytes of a stored page are coded.
@@ -147,12 +148,12 @@ impl Work {
     }
 
     /// Compresses `page` into the buffer, to at most `longest` bytes, by the first codec of the
-    /// choice that can: to how many, and how. `None` when none can.
-    pub(crate) fn compress(&mut self, page: &Page, longest: Bytes) -> Option<(Bytes, Coding)> {
+    /// choice that can. `None` when none can.
+    pub(crate) fn compress(&mut self, page: &Page, longest: Bytes) -> Option<Pressed> {
         self.choice.codecs().map(Coding::of).find_map(|coding| {
             let codec = self.kinds[coding.kind()?].as_mut()?;
             let bytes = codec.compress(page, &mut self.compressed[..longest.0])?;
-            Some((Bytes(bytes.len()), coding))
+            Some(Pressed { length: Bytes(bytes.len()), coding, checksum: checksum(bytes) })
         })
     }
 

@@ -50,6 +50,7 @@ use coldpress_sys::{Bytes, PageCount};
 mod codecs;
 mod contexts;
 mod dense;
+pub mod desk;
 mod disk;
 mod drain;
 mod entry;
@@ -67,6 +68,7 @@ mod load;
 #[cfg(loom)]
 mod loom_model;
 mod lru;
+mod made;
 mod outgoing;
 mod pool;
 mod room;
@@ -84,6 +86,7 @@ pub use error::{KnobsError, LoadError, NewError, RenameError, StoreError, Warnin
 pub use key::{Area, Key, Offset};
 pub use knobs::Knobs;
 pub use load::{Loaded, Source};
+pub use made::{Made, Maker};
 pub use stats::{
     AGE_CLASS_MS, AGE_CLASSES, Ages, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Sizes, Stats,
 };

@@ -54,6 +54,8 @@ counters! {
     compressed_bytes,
     /// Pages that compressed poorly and were stored as they are.
     stored_incompressible,
+    /// Pages that a helper had compressed, or found incompressible, before they were stored.
+    stored_made,
     /// Stores that replaced a page under the same key.
     duplicate_entry,
     /// Pages refused, for the store is switched off.

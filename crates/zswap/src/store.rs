@@ -7,11 +7,13 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 
 use crate::codecs::Coding;
 use crate::contexts::WorkGuard;
+use crate::desk::Offer;
 use crate::entry::Place;
 use crate::error::{StoreError, Warning};
 use crate::key::Key;
 use crate::knobs::Knobs;
 use crate::limits::{Admission, compressed_max};
+use crate::made::Pressed;
 use crate::shard::Spot;
 use crate::stats::Counted;
 use crate::{HELD, Zswap};
@@ -43,25 +45,23 @@ impl<P: Pool> Zswap<P> {
     /// hard limit waits for it. On an error nothing has changed: what was stored under `key` before
     /// is still there, so a caller whose page is newer should invalidate it.
     pub fn store(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
-        self.store_as(key, page, true)
+        self.store_offered(key, page, true, None)
     }
 
-    /// As [`Zswap::store`], for a page that is as well off where it is: one that does not compress
-    /// is refused.
-    pub fn store_compressible(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
-        self.store_as(key, page, false)
-    }
-
-    /// As [`Zswap::store`]; whether an incompressible page is kept is said here too.
-    fn store_as(
+    /// As [`Zswap::store`], with what a helper offers to have made of the page, if it can be used.
+    /// Whether an incompressible page is kept is said here too: a page may be as well off where it
+    /// is.
+    pub fn store_offered(
         &self,
         key: Key,
         page: &Page,
         keep_incompressible: bool,
+        offer: Option<&Offer<'_>>,
     ) -> Result<Stored, StoreError> {
         let spot = Spot::of(key);
         let counted = &self.shards[spot.shard].counted;
-        let word = same_filled(page);
+        // Nobody makes anything of a page that is one word.
+        let word = if offer.is_some() { None } else { same_filled(page) };
         let mut admission = match word {
             Some(word) => {
                 let knobs = self.knobs();
@@ -86,7 +86,7 @@ impl<P: Pool> Zswap<P> {
             }
         }
         admission.knobs.keep_incompressible &= keep_incompressible;
-        self.store_object(spot, page, &admission)
+        self.store_object(spot, page, &admission, offer)
     }
 
     /// As [`Zswap::store`], for a page that has nowhere else to be: no knob refuses it, and the
@@ -122,13 +122,18 @@ impl<P: Pool> Zswap<P> {
         spot: Spot,
         page: &Page,
         admission: &Admission,
+        offer: Option<&Offer<'_>>,
     ) -> Result<Stored, StoreError> {
         let counted = &self.shards[spot.shard].counted;
         let knobs = &admission.knobs;
         let longest = compressed_max(knobs.max_compression_ratio);
         let mut work = self.contexts.take();
-        let mut compressed = work.get().compress(page, longest);
-        self.judge(knobs, counted, compressed.map(|(length, _)| length))?;
+        let made = offer.and_then(|offer| {
+            work.get().take_over(offer.made, longest, |buffer| offer.copy(buffer))
+        });
+        counted.stored_made.add(u64::from(made.is_some()));
+        let mut compressed = made.unwrap_or_else(|| work.get().compress(page, longest));
+        self.judge(knobs, counted, compressed)?;
         counted.pool_limit_hit.add(u64::from(admission.is_at_max));
         if admission.must_shrink {
             self.begin_to_shrink();
@@ -146,7 +151,7 @@ impl<P: Pool> Zswap<P> {
             work = self.contexts.take();
             compressed = work.get().compress(page, longest);
             // The codec may be another by now.
-            self.judge(knobs, counted, compressed.map(|(length, _)| length))?;
+            self.judge(knobs, counted, compressed)?;
         };
         counted.saved_by_flush.add(u64::from(search == Search::Waited));
         self.fill_object(spot, page, handle, compressed, work)
@@ -157,14 +162,14 @@ impl<P: Pool> Zswap<P> {
         &self,
         knobs: &Knobs,
         counted: &Counted,
-        compressed: Option<Bytes>,
+        compressed: Option<Pressed>,
     ) -> Result<(), StoreError> {
         if compressed.is_none() && !knobs.keep_incompressible {
             counted.reject_compress_poor.add(1);
             return Err(StoreError::Incompressible);
         }
         let limit = knobs.max_mean_zsize;
-        if compressed.unwrap_or(Bytes(PAGE_BYTES)) > limit {
+        if length_of(compressed) > limit {
             let pool = self.pool.stats();
             // As zcache has it: by the mean of those stored, which an empty pool has not.
             if pool.bytes_stored.0 > limit.0.saturating_mul(pool.objects) {
@@ -182,14 +187,15 @@ impl<P: Pool> Zswap<P> {
         spot: Spot,
         page: &Page,
         handle: Handle,
-        compressed: Option<(Bytes, Coding)>,
+        compressed: Option<Pressed>,
         mut work: WorkGuard<'_>,
     ) -> Result<Stored, StoreError> {
-        let (bytes, coding) = match compressed {
-            Some((length, coding)) => (&work.get().compressed[..length.0], coding),
-            None => (&page[..], Coding::Raw),
+        let (bytes, coding, checksum) = match compressed {
+            Some(Pressed { length, coding, checksum }) => {
+                (&work.get().compressed[..length.0], coding, checksum)
+            }
+            None => (&page[..], Coding::Raw, checksum(page)),
         };
-        let checksum = checksum(bytes);
         self.pool.write(handle, bytes).expect(HELD);
         // Lengths are at most PAGE_BYTES.
         let length = bytes.len() as u16;
@@ -203,7 +209,7 @@ impl<P: Pool> Zswap<P> {
         let counted = &self.shards[spot.shard].counted;
         counted.note_size(Bytes(length.into()));
         Ok(match compressed {
-            Some((length, _)) => {
+            Some(Pressed { length, .. }) => {
                 counted.stored_compressed.add(1);
                 counted.compressed_bytes.add(length.0 as u64);
                 Stored::Compressed(length)
@@ -275,6 +281,6 @@ impl<P: Pool> Zswap<P> {
 }
 
 /// Bytes of the object of a page.
-fn length_of(compressed: Option<(Bytes, Coding)>) -> Bytes {
-    compressed.map_or(Bytes(PAGE_BYTES), |(length, _)| length)
+fn length_of(compressed: Option<Pressed>) -> Bytes {
+    compressed.map_or(Bytes(PAGE_BYTES), |pressed| pressed.length)
 }

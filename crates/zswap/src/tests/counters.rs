@@ -6,6 +6,8 @@ use std::mem;
 use coldpress_backing::{Fault, FaultyBacking};
 
 use super::*;
+use crate::desk::{Desk, Posted, Ticket};
+use crate::made::Maker;
 use crate::room::failing;
 
 /// What the counters were when last looked at, and which of them have ever moved.
@@ -88,6 +90,36 @@ fn verbs(meter: &mut Meter) {
     meter.expect(&zswap, &[("renamed", 1)]);
     zswap.rename(key(4), key(0)).unwrap();
     meter.expect(&zswap, &[("invalidated", 1), ("renamed", 1)]);
+}
+
+/// Pages that a helper has made, or failed to.
+fn offers(meter: &mut Meter) {
+    let zswap = meter.start(100, in_memory(1));
+    let (desk, mut posted, mut seen) = (Desk::empty(), Posted::new(4), 0);
+    let mut maker = Maker::new(CodecId::Lz4.into(), 80).unwrap();
+    let mut other = Maker::new(CodecId::Wk.into(), 80).unwrap();
+    let pages = [page(1, 1000), page(3, 1000), raw(2)];
+    let mut store = |number: usize, maker: &mut Maker| {
+        posted.post(&desk, Ticket(number as u64), number);
+        desk.answer(desk.claim(&mut seen).unwrap(), maker.make(&pages[number]));
+        let offer = posted.collect(&desk, Ticket(number as u64));
+        zswap.store_offered(key(number as u64), &pages[number], true, offer.as_ref()).unwrap()
+    };
+    let Stored::Compressed(Bytes(length)) = store(0, &mut maker) else { panic!() };
+    let length = length as u64;
+    meter.expect(
+        &zswap,
+        &[("stored_compressed", 1), ("compressed_bytes", length), ("stored_made", 1)],
+    );
+    let Stored::Compressed(Bytes(length)) = store(1, &mut other) else { panic!() };
+    meter.expect(&zswap, &[("stored_compressed", 1), ("compressed_bytes", length as u64)]);
+    assert_eq!(store(2, &mut maker), Stored::Raw);
+    meter.expect(&zswap, &[("stored_incompressible", 1), ("stored_made", 1)]);
+    for (number, page) in pages.iter().enumerate() {
+        let mut out = [0; PAGE_BYTES];
+        zswap.load(key(number as u64), &mut out).unwrap();
+        assert!(out == *page);
+    }
 }
 
 /// A pool without room, and memory without room.
@@ -278,6 +310,7 @@ fn draining(meter: &mut Meter) {
 fn every_counter_counts_its_outcome() {
     let mut meter = Meter::default();
     verbs(&mut meter);
+    offers(&mut meter);
     refusals(&mut meter);
     faults(&mut meter);
     slow(&mut meter);

@@ -132,13 +132,16 @@ fn poor_pages_are_kept_raw_or_refused_from_the_ratio_on() {
 fn a_page_that_is_as_well_off_where_it_is_must_compress() {
     let mut world = world(100, 100, 1);
     let (good, poor) = (page(1, 3200), page(2, 3600));
-    let refused = world.zswap.store_compressible(key(0), &poor);
+    let refused = world.zswap.store_offered(key(0), &poor, false, None);
     assert_eq!(refused, Err(StoreError::Incompressible));
     assert_eq!(world.zswap.stats().counters.reject_compress_poor, 1);
-    let stored = world.zswap.store_compressible(key(1), &good);
+    let stored = world.zswap.store_offered(key(1), &good, false, None);
     assert!(matches!(stored, Ok(Stored::Compressed(_))), "{stored:?}");
     world.pages.insert(key(1), good);
-    assert_eq!(world.zswap.store_compressible(key(2), &word_page(3)), Ok(Stored::SameFilled));
+    assert_eq!(
+        world.zswap.store_offered(key(2), &word_page(3), false, None),
+        Ok(Stored::SameFilled)
+    );
     world.pages.insert(key(2), word_page(3));
     // Others are kept as before.
     assert_eq!(world.store(key(0), &poor), Ok(Stored::Raw));

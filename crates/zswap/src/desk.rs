@@ -1,0 +1,447 @@
+//! The desk: where a store has pages compressed ahead by a helper, who may be in another process.
+//!
+//! ```text
+//! store    post -> POSTED                            collect (DONE) or do without (any other)
+//! helper           POSTED -> claim -> TAKEN -> answer -> DONE
+//! ```
+//!
+//! A desk is memory of atomics that both share. The store posts where pages are, and never waits:
+//! what is not done when its page's time has come it does itself. So a helper may be slow, be
+//! stopped or never have been there.
+//!
+//! Each page has a ticket, a number that its store uses once and that grows. A job's word is ticket
+//! and state, so an answer can only be to the question asked. Whether the page at the address was
+//! the one meant is the store's to know: it was if it has lain there, unchanged, from before the
+//! post until after the answer was collected.
+//!
+//! There is one helper at a time. It alone makes jobs TAKEN and DONE, one after another, so nobody
+//! writes to the bytes of a job that is DONE before it is posted anew.
+
+use alloc::collections::VecDeque;
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicU64, Ordering};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+
+use coldpress_sys::Bytes;
+
+use crate::made::Made;
+
+/// Jobs of a desk.
+pub const JOBS: usize = if cfg!(loom) { 2 } else { 128 };
+/// Words of a page's compressed bytes, as many as there are by default
+/// ([`Knobs::max_compression_ratio`](crate::Knobs)): what is longer is not handed over.
+const WORDS: usize = if cfg!(loom) { 1 } else { 415 };
+
+const IDLE: u64 = 0;
+const POSTED: u64 = 1;
+const TAKEN: u64 = 2;
+const DONE: u64 = 3;
+/// Bits of a state in a word.
+const STATE_BITS: u32 = 2;
+
+/// The number of a page that is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+impl Ticket {
+    fn word(self, state: u64) -> u64 {
+        self.0 << STATE_BITS | state
+    }
+}
+
+/// One page.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Job {
+    /// Ticket and state.
+    word: AtomicU64,
+    address: AtomicU64,
+    /// A [`Made`], or 0 for nothing.
+    made: AtomicU64,
+    bytes: [AtomicU64; WORDS],
+}
+
+/// Jobs of one store. Zeroed memory is a desk without any.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Desk {
+    /// Jobs ever posted, and how many places they take in turn.
+    posted: AtomicU64,
+    places: AtomicU64,
+    /// One more than the processor that the store is used on, 0 for any.
+    processor: AtomicU64,
+    jobs: [Job; JOBS],
+}
+
+/// Memory of a desk of which so many jobs are in use.
+pub const fn memory(jobs: usize) -> Bytes {
+    Bytes(size_of::<Desk>() - (JOBS - jobs) * size_of::<Job>())
+}
+
+/// What a store has posted at its desk.
+#[derive(Debug)]
+pub struct Posted {
+    /// Tickets and the places of their jobs, oldest first.
+    waiting: VecDeque<(Ticket, usize)>,
+    /// Jobs ever posted.
+    posted: u64,
+    /// Most jobs in use.
+    limit: usize,
+}
+
+/// What a helper has made of a page.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'d> {
+    job: &'d Job,
+    pub(crate) made: Made,
+}
+
+impl Posted {
+    /// Nothing, and never more than `limit`. Takes the memory it will need.
+    pub fn new(limit: usize) -> Self {
+        Self { waiting: VecDeque::with_capacity(JOBS), posted: 0, limit: limit.clamp(1, JOBS) }
+    }
+
+    /// Most jobs in use.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How many more can be posted.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.waiting.len())
+    }
+
+    /// Asks for the page at `address`; there is room. Tickets grow.
+    pub fn post(&mut self, desk: &Desk, ticket: Ticket, address: usize) {
+        let place = (self.posted % self.limit as u64) as usize;
+        let job = &desk.jobs[place];
+        // Relaxed: the word publishes it.
+        job.address.store(address as u64, Ordering::Relaxed);
+        // Release pairs with the Acquire of the word in `claim`.
+        job.word.store(ticket.word(POSTED), Ordering::Release);
+        self.waiting.push_back((ticket, place));
+        self.posted += 1;
+        // Relaxed: published by the count.
+        desk.places.store(self.limit as u64, Ordering::Relaxed);
+        // Release pairs with the Acquire of the count in `claim`.
+        desk.posted.store(self.posted, Ordering::Release);
+    }
+
+    /// Gives up what was posted before `ticket`.
+    pub fn give_up_before(&mut self, desk: &Desk, ticket: Ticket) {
+        while let Some((_, place)) = self.waiting.pop_front_if(|(first, _)| *first < ticket) {
+            // Relaxed: nothing is published. A helper that has just claimed it works in vain.
+            desk.jobs[place].word.store(IDLE, Ordering::Relaxed);
+        }
+    }
+
+    /// What was made of the page of `ticket`, if it was posted and is done; else it is given up,
+    /// as is everything before it.
+    pub fn collect<'d>(&mut self, desk: &'d Desk, ticket: Ticket) -> Option<Offer<'d>> {
+        self.give_up_before(desk, ticket);
+        let (_, place) = self.waiting.pop_front_if(|(first, _)| *first == ticket)?;
+        let job = &desk.jobs[place];
+        // Acquire pairs with the Release in `answer`: what was made is seen.
+        if job.word.load(Ordering::Acquire) != ticket.word(DONE) {
+            // Relaxed: as above.
+            job.word.store(IDLE, Ordering::Relaxed);
+            return None;
+        }
+        // Relaxed: seen by the word.
+        let made = Made::from_word(job.made.load(Ordering::Relaxed))?;
+        (made.length() <= Bytes(WORDS * 8)).then_some(Offer { job, made })
+    }
+}
+
+impl Offer<'_> {
+    /// Copies the bytes into a buffer, which is as long as they are.
+    pub(crate) fn copy(&self, buffer: &mut [u8]) {
+        let (whole, rest) = buffer.as_chunks_mut::<8>();
+        // Relaxed, both: seen by the word when it was collected.
+        for (to, from) in whole.iter_mut().zip(&self.job.bytes) {
+            *to = from.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        if let Some(from) = self.job.bytes.get(whole.len()) {
+            rest.copy_from_slice(&from.load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
+        }
+    }
+}
+
+/// A job that the helper has taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    place: usize,
+    ticket: Ticket,
+    /// Where its page is, as the store's user has said.
+    pub address: usize,
+}
+
+impl Desk {
+    /// The store is used on this processor, which its helper had better leave to it.
+    pub fn set_processor(&self, processor: Option<usize>) {
+        // Relaxed: a hint.
+        self.processor.store(processor.map_or(0, |number| number as u64 + 1), Ordering::Relaxed);
+    }
+
+    /// The processor that the store is used on, if it says so.
+    pub fn processor(&self) -> Option<usize> {
+        // Relaxed: as above.
+        (self.processor.load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
+    /// Takes the oldest job that nobody has given up. For the helper, who keeps a `seen` for each
+    /// desk, 0 at first.
+    pub fn claim(&self, seen: &mut u64) -> Option<Claim> {
+        // Acquire pairs with the Release in `post`: the jobs so far are posted, or given up.
+        let posted = self.posted.load(Ordering::Acquire);
+        // Relaxed: seen by the count. Whatever is there, no place lies outside.
+        let places = self.places.load(Ordering::Relaxed).clamp(1, JOBS as u64);
+        if posted.wrapping_sub(*seen) > places {
+            *seen = posted.wrapping_sub(places);
+        }
+        while *seen != posted {
+            let place = (*seen % places) as usize;
+            *seen = seen.wrapping_add(1);
+            let job = &self.jobs[place];
+            // Relaxed: claimed below, by a word that has not changed.
+            let word = job.word.load(Ordering::Relaxed);
+            let ticket = Ticket(word >> STATE_BITS);
+            if word != ticket.word(POSTED) {
+                continue;
+            }
+            let taken = ticket.word(TAKEN);
+            // Acquire pairs with the Release of the word in `post`: the address is seen.
+            if (job.word.compare_exchange(word, taken, Ordering::Acquire, Ordering::Relaxed))
+                .is_ok()
+            {
+                // Relaxed: seen by the word.
+                let address = job.address.load(Ordering::Relaxed) as usize;
+                return Some(Claim { place, ticket, address });
+            }
+        }
+        None
+    }
+
+    /// Whether jobs were posted that a helper has not looked at who has `seen` so many.
+    pub fn has_more(&self, seen: u64) -> bool {
+        // Relaxed: a hint; who must not miss a job orders this and the post otherwise.
+        self.posted.load(Ordering::Relaxed) != seen
+    }
+
+    /// One without jobs.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        let atomic = || AtomicU64::new(0);
+        let job = || Job {
+            word: atomic(),
+            address: atomic(),
+            made: atomic(),
+            bytes: core::array::from_fn(|_| atomic()),
+        };
+        let jobs = core::array::from_fn(|_| job());
+        Self { posted: atomic(), places: atomic(), processor: atomic(), jobs }
+    }
+
+    /// Says what was made of the page of `claim`, of which the compressed bytes are `bytes`, or
+    /// that nothing was. For the helper, job after job.
+    pub fn answer(&self, claim: Claim, made: Option<(Made, &[u8])>) {
+        let job = &self.jobs[claim.place];
+        let made = made.filter(|(_, bytes)| bytes.len() <= WORDS * 8);
+        let (word, bytes) = made.map_or((0, &[][..]), |(made, bytes)| (made.to_word(), bytes));
+        // Relaxed, all: published by the word, or not at all if the job is another by now.
+        for (to, from) in job.bytes.iter().zip(bytes.chunks(8)) {
+            let mut last = [0; 8];
+            last[..from.len()].copy_from_slice(from);
+            to.store(u64::from_ne_bytes(last), Ordering::Relaxed);
+        }
+        job.made.store(word, Ordering::Relaxed);
+        let (taken, done) = (claim.ticket.word(TAKEN), claim.ticket.word(DONE));
+        // Release pairs with the Acquire in `collect`. On a failure the store has given it up.
+        let _ = job.word.compare_exchange(taken, done, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    //! The risk: what was made of one page given for another, or a helper that waits for jobs that
+    //! are there.
+
+    use super::*;
+    use crate::made::Maker;
+    use coldpress_codec::CodecChoice;
+    use coldpress_sys::Page;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// The page at an "address".
+    fn page(address: usize) -> Page {
+        core::array::from_fn(|at| (address + at / 128) as u8)
+    }
+
+    fn maker() -> Maker {
+        Maker::new(CodecChoice::default(), 80).unwrap()
+    }
+
+    /// What is offered, as bytes.
+    fn bytes(offer: &Offer<'_>) -> Vec<u8> {
+        let mut buffer = std::vec![0; offer.made.length().0];
+        offer.copy(&mut buffer);
+        buffer
+    }
+
+    #[test]
+    fn what_is_too_long_or_was_not_made_is_not_offered() {
+        let (desk, mut posted, mut seen) = (Desk::empty(), Posted::new(2), 0);
+        posted.post(&desk, Ticket(1), 7);
+        posted.post(&desk, Ticket(2), 8);
+        assert_eq!(posted.room(), 0);
+        let long = [1; WORDS * 8 + 1];
+        let made = maker().make(&page(1)).map(|(made, _)| made);
+        desk.answer(desk.claim(&mut seen).unwrap(), made.map(|made| (made, &long[..])));
+        desk.answer(desk.claim(&mut seen).unwrap(), None);
+        assert!(desk.claim(&mut seen).is_none());
+        assert!(posted.collect(&desk, Ticket(1)).is_none());
+        assert!(posted.collect(&desk, Ticket(2)).is_none());
+        assert_eq!(posted.room(), 2);
+    }
+
+    #[test]
+    fn nothing_that_others_write_leads_outside() {
+        for garbage in [u64::MAX, 1 << 63, JOBS as u64 + 1] {
+            let (desk, mut posted, mut seen) = (Desk::empty(), Posted::new(JOBS), 0);
+            posted.post(&desk, Ticket(1), 7);
+            for word in [&desk.posted, &desk.places, &desk.jobs[0].made, &desk.jobs[1].word] {
+                word.store(garbage, Ordering::Relaxed);
+                let mut claims = core::iter::from_fn(|| desk.claim(&mut seen));
+                assert!(claims.by_ref().take(JOBS + 1).count() <= JOBS);
+            }
+            assert!(posted.collect(&desk, Ticket(1)).is_none());
+        }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Post,
+        /// Collects, or passes over so many tickets.
+        Collect(u64),
+        Claim,
+        Answer,
+        /// A new helper, who has seen nothing.
+        Restart,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => Just(Step::Post),
+            2 => (0_u64..4).prop_map(Step::Collect),
+            3 => Just(Step::Claim),
+            3 => Just(Step::Answer),
+            1 => Just(Step::Restart),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn an_offer_is_of_its_page_and_a_helper_who_keeps_up_misses_none(
+            limit in 1_usize..5,
+            steps in proptest::collection::vec(step(), 1..300),
+        ) {
+            let (desk, mut maker) = (Desk::empty(), maker());
+            let (mut posted, mut seen, mut taken) = (Posted::new(limit), 0, None);
+            // Tickets that are posted, and whether each is answered.
+            let mut asked = VecDeque::<(u64, bool)>::new();
+            let mut next = 0;
+            let address = |ticket: u64| ticket as usize * 31;
+            for step in steps {
+                match step {
+                    Step::Post if posted.room() > 0 => {
+                        next += 1;
+                        posted.post(&desk, Ticket(next), address(next));
+                        asked.push_back((next, false));
+                    }
+                    Step::Post => prop_assert_eq!(asked.len(), limit),
+                    Step::Collect(passed) => {
+                        let ticket = asked.front().map_or(next, |(first, _)| *first) + passed;
+                        while asked.pop_front_if(|(first, _)| *first < ticket).is_some() {}
+                        let answered = asked.pop_front_if(|(first, _)| *first == ticket);
+                        let offer = posted.collect(&desk, Ticket(ticket));
+                        prop_assert_eq!(offer.is_some(), answered.is_some_and(|(_, done)| done));
+                        if let Some(offer) = offer {
+                            let page = page(address(ticket));
+                            let (made, expected) = maker.make(&page).unwrap();
+                            prop_assert_eq!(offer.made, made);
+                            prop_assert_eq!(bytes(&offer), expected);
+                        }
+                    }
+                    Step::Claim if taken.is_none() => {
+                        taken = desk.claim(&mut seen);
+                        let waits = asked.iter().filter(|(_, done)| !done).count();
+                        prop_assert_eq!(taken.is_none(), waits == 0);
+                    }
+                    Step::Answer => {
+                        let Some(claim) = taken.take() else { continue };
+                        let made = page(claim.address);
+                        desk.answer(claim, maker.make(&made));
+                        let is_it = |asked: &&mut (u64, bool)| asked.0 == claim.ticket.0;
+                        let of_claim = asked.iter_mut().find(is_it);
+                        if let Some((_, done)) = of_claim {
+                            *done = true;
+                        }
+                    }
+                    Step::Restart if taken.is_none() => seen = 0,
+                    Step::Claim | Step::Restart => {}
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_model {
+    //! The risk: an offer seen before what it is of, or torn by a claim that was given up.
+
+    use super::*;
+    use crate::made::Made;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// What the model makes of the page at an address: a word that is valid, and its bytes.
+    fn made(address: usize) -> (Made, [u8; 8]) {
+        let word = 8 | (address as u64) << 32;
+        (Made::from_word(word).unwrap(), (address as u64).to_ne_bytes())
+    }
+
+    #[test]
+    fn loom_an_offer_is_of_the_page_that_was_asked_for() {
+        loom::model(|| {
+            let desk = Arc::new(Desk::empty());
+            let of_helper = Arc::clone(&desk);
+            let helper = thread::spawn(move || {
+                let mut seen = 0;
+                for _ in 0..3 {
+                    if let Some(claim) = of_helper.claim(&mut seen) {
+                        let (made, bytes) = made(claim.address);
+                        of_helper.answer(claim, Some((made, &bytes)));
+                    }
+                }
+            });
+            let mut posted = Posted::new(1);
+            // One place, so that each is posted over the former.
+            for ticket in 1..=2 {
+                posted.post(&desk, Ticket(ticket), 70 + ticket as usize);
+                thread::yield_now();
+                if let Some(offer) = posted.collect(&desk, Ticket(ticket)) {
+                    let (expected, expected_bytes) = made(70 + ticket as usize);
+                    let mut bytes = [0; 8];
+                    offer.copy(&mut bytes);
+                    assert_eq!((offer.made, bytes), (expected, expected_bytes));
+                }
+            }
+            helper.join().unwrap();
+        });
+    }
+}

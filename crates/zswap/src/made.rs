@@ -1,0 +1,155 @@
+//! What a page was compressed to, and pages that somebody else has compressed: a [`Maker`], who has
+//! no store, for who stores the page (see [`crate::desk`]).
+
+use coldpress_codec::{CodecChoice, checksum, same_filled};
+use coldpress_sys::{Bytes, Page};
+
+use crate::codecs::{Coding, Work};
+use crate::error::NewError;
+use crate::limits::compressed_max;
+
+/// A page's compressed bytes, which lie elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pressed {
+    pub(crate) length: Bytes,
+    pub(crate) coding: Coding,
+    /// Of the compressed bytes.
+    pub(crate) checksum: u32,
+}
+
+/// What came of compressing a page: its bytes lie elsewhere, or it is incompressible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made(pub(crate) Option<Pressed>);
+
+/// A word that says of a page that it is incompressible.
+const INCOMPRESSIBLE: u64 = 1 << 24;
+
+impl Made {
+    /// The length of its bytes; 0 for an incompressible page.
+    pub fn length(&self) -> Bytes {
+        self.0.map_or(Bytes(0), |pressed| pressed.length)
+    }
+
+    /// As a word, which is not zero.
+    pub fn to_word(self) -> u64 {
+        let Some(Pressed { length, coding, checksum }) = self.0 else { return INCOMPRESSIBLE };
+        let kind = coding.kind().unwrap_or(usize::from(u8::MAX));
+        length.0 as u64 | (kind as u64) << 16 | u64::from(checksum) << 32
+    }
+
+    /// From a word; `None` when it says nothing.
+    pub fn from_word(word: u64) -> Option<Self> {
+        if word == INCOMPRESSIBLE {
+            return Some(Self(None));
+        }
+        let length = Bytes(usize::from(word as u16));
+        let coding = *Coding::FAST.get((word >> 16 & 0xffff) as usize)?;
+        let checksum = (word >> 32) as u32;
+        (length > Bytes(0)).then_some(Self(Some(Pressed { length, coding, checksum })))
+    }
+}
+
+/// Compresses pages as a store with the same knobs would.
+pub struct Maker {
+    work: Work,
+    longest: Bytes,
+}
+
+impl Maker {
+    /// With these of the store's knobs, see [`crate::Knobs`]. Takes the memory it will need.
+    pub fn new(codec: CodecChoice, max_compression_ratio: u8) -> Result<Self, NewError> {
+        let longest = compressed_max(max_compression_ratio);
+        Ok(Self { work: Work::new(codec)?, longest })
+    }
+
+    /// Compresses `page`. `None` when it is one word, which takes a store less than to look here.
+    pub fn make(&mut self, page: &Page) -> Option<(Made, &[u8])> {
+        if same_filled(page).is_some() {
+            return None;
+        }
+        let made = Made(self.work.compress(page, self.longest));
+        Some((made, &self.work.compressed[..made.length().0]))
+    }
+}
+
+impl Work {
+    /// Takes over what was made elsewhere of the page that is to be stored, if it is what this
+    /// could have made: `copy` puts its bytes into the buffer.
+    pub(crate) fn take_over(
+        &mut self,
+        made: Made,
+        longest: Bytes,
+        copy: impl FnOnce(&mut [u8]),
+    ) -> Option<Option<Pressed>> {
+        let Some(pressed) = made.0 else { return Some(None) };
+        if pressed.length > longest || !pressed.coding.is_of(self.choice()) {
+            return None;
+        }
+        let bytes = &mut self.compressed[..pressed.length.0];
+        copy(bytes);
+        (checksum(bytes) == pressed.checksum).then_some(Some(pressed))
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    //! The risk: bytes of one page, or coded in one way, taken for those of another.
+
+    use super::*;
+    use coldpress_codec::CodecId;
+    use coldpress_sys::PAGE_BYTES;
+
+    fn page(step: usize) -> Page {
+        core::array::from_fn(|at| (at / 64 * step) as u8)
+    }
+
+    #[test]
+    fn what_was_made_survives_as_a_word() {
+        for coding in Coding::FAST {
+            let pressed = Pressed { length: Bytes(4095), coding, checksum: 0xffff_fffe };
+            let made = Made(Some(pressed));
+            assert_eq!(Made::from_word(made.to_word()), Some(made));
+        }
+        assert_eq!(Made::from_word(Made(None).to_word()), Some(Made(None)));
+        for nothing in [0, 4 << 16 | 100, 1 << 16, 0xff << 16 | 100] {
+            assert_eq!(Made::from_word(nothing), None, "{nothing:#x}");
+        }
+    }
+
+    #[test]
+    fn only_what_could_have_been_made_here_is_taken_over() {
+        let mut maker = Maker::new(CodecId::Lz4.into(), 80).unwrap();
+        let (made, bytes) = maker.make(&page(3)).unwrap();
+        let bytes = bytes.to_vec();
+        let pressed = made.0.unwrap();
+        let longest = compressed_max(80);
+        let mut work = Work::new(CodecId::Lz4.into()).unwrap();
+        let copy = |buffer: &mut [u8]| buffer.copy_from_slice(&bytes);
+        assert_eq!(work.take_over(made, longest, copy), Some(Some(pressed)));
+        assert_eq!(work.compress(&page(3), longest), Some(pressed), "as it makes itself");
+        assert_eq!(work.take_over(made, pressed.length - Bytes(1), copy), None, "too long");
+        let torn = |buffer: &mut [u8]| {
+            buffer.copy_from_slice(&bytes);
+            buffer[7] ^= 1;
+        };
+        assert_eq!(work.take_over(made, longest, torn), None);
+        work.switch(CodecChoice::Auto).unwrap();
+        assert_eq!(work.take_over(made, longest, copy), None, "of another codec");
+        assert_eq!(work.take_over(Made(None), longest, copy), Some(None));
+    }
+
+    #[test]
+    fn one_word_is_not_made_and_noise_is_incompressible() {
+        let mut maker = Maker::new(CodecChoice::default(), 80).unwrap();
+        assert!(maker.make(&[7; PAGE_BYTES]).is_none());
+        let mut state = 1_u64;
+        let noise = core::array::from_fn(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        });
+        assert_eq!(maker.make(&noise), Some((Made(None), &[][..])));
+        let mut maker = Maker::new(CodecChoice::default(), 1).unwrap();
+        assert_eq!(maker.make(&page(3)), Some((Made(None), &[][..])));
+    }
+}
