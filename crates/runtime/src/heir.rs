@@ -190,7 +190,7 @@ impl Manager {
     /// numbers are others' here.
     fn take_handles(&mut self, start: &Start, handles: Handles) {
         let Handles { joined, gauge, uffd, pagemap, waiter } = handles;
-        let Joined { link, ledger, seat, terms, .. } = joined;
+        let Joined { link, ledger, seat, terms, desk, .. } = joined;
         let mut budget = Budget::new(gauge, &terms, seat);
         budget.inherit(&mut self.budget);
         mem::forget((
@@ -202,6 +202,7 @@ impl Manager {
             mem::replace(&mut self.budget, budget),
         ));
         self.seat = seat;
+        self.ahead.inherit(desk, self.tuning.share);
         self.tuning.thaw = Thaw::default();
         self.own = start.own.to_vec();
         let (main_thread, area) = start.main_thread;

@@ -140,6 +140,12 @@ impl Kept {
         Self { of_walks, on_disk, slots_max, seed }
     }
 
+    /// Whether the page has a copy in the pool: as those are kept only while they are of use, it is
+    /// probably the same.
+    pub(crate) fn is_in_pool(&self, page: PageNumber) -> bool {
+        self.of_walks.fingerprints.contains_key(&page)
+    }
+
     /// Copies there are.
     pub(crate) fn count(&self) -> PageCount {
         PageCount(self.of_walks.fingerprints.len() + self.on_disk.fingerprints.len())

@@ -111,6 +111,9 @@ knobs! {
     /// Whether memory that is not touched for long is taken whatever the budget says, while the
     /// program's threads wait for such memory no more than this share of the time
     Idle "idle" Domain::Share(1..=5_000), 0;
+    /// Whether pages are compressed ahead by the launcher, on a processor that has nothing else to
+    /// do
+    Helper "helper" Domain::Switch, 1;
     /// Whether processes that together touch more memory than there is take turns, in which faults
     /// of others wait for up to two seconds
     Turns "turns" Domain::Switch, 1;

@@ -19,6 +19,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use coldpress_sys::shared::{self, Shared};
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysResult};
 
+use crate::ahead::Bell;
 use crate::knobs::{KNOBS, Knob, Knobs};
 use crate::mean::Millionths;
 use crate::shares::{Gain, Holding};
@@ -28,7 +29,7 @@ use crate::turns::{Table, Turn};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 12;
+pub const LEDGER_VERSION: u32 = 13;
 
 /// The terms of a run and the seats of its processes.
 #[repr(C)]
@@ -50,6 +51,8 @@ pub struct Ledger {
     seats_taken: AtomicU32,
     processors: AtomicU32,
     pub(crate) turns: Table,
+    /// Where the helper sleeps.
+    pub bell: Bell,
     /// The seats; the first [`SEATS`] processes take them.
     pub seats: [Seat; SEATS],
     /// What the processes count, each in the place of its seat.

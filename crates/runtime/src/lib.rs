@@ -22,6 +22,7 @@ pub mod tally;
 pub mod wire;
 
 mod ageing;
+pub mod ahead;
 mod away;
 pub mod budget;
 mod change;

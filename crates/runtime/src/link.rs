@@ -7,7 +7,9 @@ use coldpress_sys::net::{self, DESCRIPTORS_MAX};
 use coldpress_sys::shared::Shared;
 use coldpress_sys::uffd::Userfaultfd;
 use coldpress_sys::{AsFd, OwnedFd, SysError, SysResult, raw};
+use coldpress_zswap::desk::Desk;
 
+use crate::ahead;
 use crate::ledger::{Ledger, SEATS, Terms};
 use crate::wire::{Hello, LEND, Loudness, PACKET_MAX, RECORD, Welcome};
 
@@ -27,6 +29,8 @@ pub struct Joined {
     pub seat: usize,
     /// The terms of the run.
     pub terms: Terms,
+    /// The desk at the launcher's helper, if it has one.
+    pub desk: Option<Shared<Desk>>,
     /// The file for pages written back, if the run has one.
     pub spill: Option<OwnedFd>,
     /// An open /dev/userfaultfd, if the launcher has one.
@@ -50,6 +54,7 @@ impl Joined {
         let seat = welcome.seat.ok_or(PROTOCOL_ERROR)? as usize;
         let mut fds = fds.into_iter().flatten();
         let ledger = fds.next().ok_or(PROTOCOL_ERROR)?;
+        let desk = if welcome.has_desk { fds.next() } else { None };
         let spill = if welcome.has_spill { fds.next() } else { None };
         let device = if welcome.has_device { fds.next() } else { None };
         // SAFETY: the launcher sends its ledger first, which is zeroed shared memory of atomics;
@@ -58,7 +63,8 @@ impl Joined {
         let terms = ledger.terms().filter(|_| seat < SEATS).ok_or(PROTOCOL_ERROR)?;
         let link = Link { socket, verbose: terms.verbose };
         let is_recorded = welcome.is_recorded;
-        Ok(Self { link, ledger, seat, terms, spill, device, is_recorded })
+        let desk = desk.and_then(|desk| ahead::map_desk(desk.as_fd()).ok());
+        Ok(Self { link, ledger, seat, terms, desk, spill, device, is_recorded })
     }
 }
 

@@ -30,6 +30,7 @@ use coldpress_zswap::seal::{SealError, Sealer};
 use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 
 use crate::ageing::Rest;
+use crate::ahead::Ahead;
 use crate::away::Away;
 use crate::budget::{Budget, Past};
 use crate::clock::Clock;
@@ -138,6 +139,7 @@ pub struct Manager {
     pub(crate) refusals: Refusals,
     pub(crate) last_refusal: Option<StoreError>,
     pub(crate) tuning: Tuning,
+    pub(crate) ahead: Ahead,
     /// The page last made this process's own by force.
     pub(crate) last_owned: Option<PageNumber>,
     pub(crate) messages: [Message; 16],
@@ -188,7 +190,7 @@ impl Manager {
     /// span, and no frame in use.
     pub fn new(parts: Parts) -> SysResult<Box<Self>> {
         let Parts { joined, frames, heap_bytes, control, placement, own, budget, time } = parts;
-        let Joined { link, ledger, seat, terms, spill, device, is_recorded } = joined;
+        let Joined { link, ledger, seat, terms, desk, spill, device, is_recorded } = joined;
         // Before the first of our own allocations, so that it tells of every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
         let files = spill.iter().map(|file| (file.as_raw_fd(), SlotId(0))).collect();
@@ -249,15 +251,16 @@ impl Manager {
             served: Vec::new(),
             refusals: Refusals::default(),
             last_refusal: None,
+            ahead: Ahead::new(desk, tuning.share),
             tuning,
             last_owned: None,
         });
-        manager.own_held = manager.own_memory();
-        manager.tell_managed();
+        manager.begin();
         Ok(manager)
     }
 
-    fn tell_managed(&self) {
+    fn begin(&mut self) {
+        self.own_held = self.own_memory();
         self.ledger.seats[self.seat].set_managing();
         let (pool, codec) = (self.zswap.pool().current().kind(), self.zswap.knobs().codec);
         let process = raw::process_id();
@@ -403,7 +406,7 @@ impl Manager {
     }
 
     fn own_memory(&self) -> PageCount {
-        self.frames.frames_held() + (self.heap_bytes)().pages_up()
+        self.frames.frames_held() + ((self.heap_bytes)() + self.ahead.memory()).pages_up()
     }
 
     /// Ends the program, loudly: it could not go on with the right bytes.

@@ -149,6 +149,11 @@ impl Placement {
         }
     }
 
+    /// The processor that the service thread runs on, once it has gone to one.
+    pub fn current(&self) -> Option<usize> {
+        self.current
+    }
+
     /// How often the processor changed.
     pub fn migrations(&self) -> u64 {
         self.migrations

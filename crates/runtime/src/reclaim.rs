@@ -6,6 +6,7 @@
 use coldpress_sys::uffd::{Stop, unshare_page};
 use coldpress_sys::{Bytes, Page, PageCount, cpu};
 use coldpress_zswap::StoreError;
+use coldpress_zswap::desk::Ticket;
 
 use crate::budget::PAGES_TOGETHER;
 use crate::manager::{FRAMES_KEPT, Manager};
@@ -336,6 +337,7 @@ impl Manager {
     /// Stores one page of limbo's oldest slot, or ends the slot. A page that is refused comes back,
     /// and is not looked at again before everything else was.
     pub(crate) fn drain_step(&mut self, which: Storing) -> Drained {
+        self.post_ahead();
         while let Some((slot, number, next)) = self.limbo.ring().oldest() {
             let ours = self.pages.run(number).is_some_and(|run| run.slot == Some(slot));
             let Some(index) = next.filter(|_| ours) else {
@@ -428,8 +430,10 @@ impl Manager {
             let result = match which {
                 Storing::All => self.zswap.store_anyhow(key, bytes),
                 Storing::Allowed | Storing::Compressible => {
+                    // The page is the next in limbo's order.
+                    let offer = self.ahead.collect(Ticket(self.limbo.ring().pages_done()));
                     let keeps_all = which == Storing::Allowed;
-                    self.zswap.store_offered(key, bytes, keeps_all, None)
+                    self.zswap.store_offered(key, bytes, keeps_all, offer.as_ref())
                 }
             };
             let took = self.time.span_ns(cpu::ticks().wrapping_sub(begun));

@@ -1,9 +1,9 @@
 //! What a process and the launcher say to each other, one packet each.
 //!
 //! The process says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the ledger, then
-//! the spill file and /dev/userfaultfd as far as the flags say. After that only the process speaks:
-//! notes for the user, and at most one [`RECORD`], which is answered. The end of the connection is
-//! the end of the process, or of the program in it.
+//! the desk, the spill file and /dev/userfaultfd as far as the flags say. After that only the
+//! process speaks: notes for the user, and at most one [`RECORD`], which is answered. The end of
+//! the connection is the end of the process, or of the program in it.
 //!
 //! `coldpress ctl` comes to the same socket, with packets that begin otherwise and are the
 //! launcher's own business.
@@ -26,7 +26,7 @@ pub const LEND: u8 = b'l';
 pub const RECORD: u8 = b'r';
 
 /// "cpr" and the version of this protocol.
-const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x02");
+const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x03");
 
 /// The first packet of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,9 @@ pub struct Hello {
 pub struct Welcome {
     /// The seat in the ledger; `None` when all are taken.
     pub seat: Option<u32>,
-    /// A descriptor of the spill file follows that of the ledger.
+    /// A descriptor of the process's desk at the helper follows that of the ledger.
+    pub has_desk: bool,
+    /// A descriptor of the spill file comes next.
     pub has_spill: bool,
     /// A descriptor of /dev/userfaultfd comes last.
     pub has_device: bool,
@@ -80,7 +82,8 @@ impl Welcome {
     pub fn encode(self) -> [u8; 12] {
         let flags = u32::from(self.has_spill)
             | u32::from(self.has_device) << 1
-            | u32::from(self.is_recorded) << 2;
+            | u32::from(self.is_recorded) << 2
+            | u32::from(self.has_desk) << 3;
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.seat.unwrap_or(u32::MAX).to_le_bytes());
@@ -99,6 +102,7 @@ impl Welcome {
             has_spill: flags & 1 != 0,
             has_device: flags & 2 != 0,
             is_recorded: flags & 4 != 0,
+            has_desk: flags & 8 != 0,
         })
     }
 }
@@ -139,9 +143,10 @@ mod tests {
         assert_eq!(Hello::decode(b"GET / HT"), None);
         assert_eq!(Hello::decode(b""), None);
         for seat in [None, Some(0), Some(511)] {
-            for bits in 0..8 {
-                let [has_spill, has_device, is_recorded] = [1, 2, 4].map(|bit| bits & bit != 0);
-                let welcome = Welcome { seat, has_spill, has_device, is_recorded };
+            for bits in 0..16 {
+                let [has_desk, has_spill, has_device, is_recorded] =
+                    [1, 2, 4, 8].map(|bit| bits & bit != 0);
+                let welcome = Welcome { seat, has_desk, has_spill, has_device, is_recorded };
                 assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
             }
         }

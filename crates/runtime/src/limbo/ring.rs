@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use coldpress_sys::{Bytes, PageCount};
 
-use crate::pages::{RUN_PAGES, RunNumber};
+use crate::pages::{PageNumber, RUN_PAGES, RunNumber};
 
 /// Limbo holds this part of what its process may hold, at least [`LIMBO_MIN`] where there is room
 /// and at most [`LIMBO_MAX`].
@@ -124,6 +124,25 @@ impl Ring {
         Some((index as u16, slot.run, next.then_some(slot.next as usize)))
     }
 
+    /// How many pages have been dealt with, those that never were in their slot included: the
+    /// number, in limbo's order, of the page that is next.
+    pub fn pages_done(&self) -> u64 {
+        let next =
+            if self.is_empty() { 0 } else { self.slots[self.drained % self.slots.len()].next };
+        (self.drained * RUN_PAGES) as u64 + u64::from(next)
+    }
+
+    /// The page of a number in limbo's order, if it has been taken or may be, and its slot. One
+    /// that is done may lie before others of a slot that is not.
+    pub fn page_at(&self, number: u64) -> Option<(u16, PageNumber)> {
+        let (turn, place) = (number as usize / RUN_PAGES, number as usize % RUN_PAGES);
+        if !(self.drained..self.taken).contains(&turn) {
+            return None;
+        }
+        let index = turn % self.slots.len();
+        Some((index as u16, self.slots[index].run.first().plus(place)))
+    }
+
     /// How long ago the oldest slot was taken, in milliseconds, if there is one.
     pub fn oldest_age_ms(&self, now_ms: u32) -> Option<u32> {
         let slot = self.slots[self.drained % self.slots.len()];
@@ -193,13 +212,27 @@ mod tests {
                     }
                     run += 1;
                 } else if let Some((slot, number)) = queue.pop_front() {
+                    let first = ring.pages_done();
                     for index in 0..RUN_PAGES {
                         prop_assert_eq!(ring.oldest(), Some((slot, number, Some(index))));
+                        prop_assert_eq!(ring.pages_done(), first + index as u64);
+                        let at = Some((slot, number.first().plus(index)));
+                        prop_assert_eq!(ring.page_at(ring.pages_done()), at);
                         ring.advance_oldest();
                     }
+                    // A number is used once, and those that wait are behind it.
+                    for (turn, (slot, number)) in queue.iter().enumerate() {
+                        let next = first + ((turn + 1) * RUN_PAGES) as u64;
+                        prop_assert_eq!(ring.page_at(next), Some((*slot, number.first())));
+                    }
+                    let end = first + ((queue.len() + 1) * RUN_PAGES) as u64;
+                    prop_assert_eq!(ring.page_at(end), None);
                     prop_assert_eq!(ring.oldest(), Some((slot, number, None)));
                     prop_assert_eq!(ring.oldest_age_ms(run as u32), Some((run - number.0) as u32));
-                    if let Some((chunk, freed)) = ring.finish_oldest() {
+                    let freed = ring.finish_oldest();
+                    prop_assert_eq!(ring.pages_done(), first + RUN_PAGES as u64);
+                    prop_assert_eq!(ring.page_at(first), None);
+                    if let Some((chunk, freed)) = freed {
                         prop_assert!(chunk == slot as usize / ring.chunk_slots());
                         prop_assert!(freed.0 <= in_chunks);
                         in_chunks -= freed.0;

@@ -2,9 +2,10 @@
 //! gives out seats, prints what processes have to tell, answers `coldpress ctl`, and watches the
 //! tree for memory that nobody manages.
 //!
-//! One thread does it all, between a socket, the processes that joined, and a clock, which hardly
-//! ticks while nothing in the tree runs. A process's
-//! connection is its life: when it closes, its numbers go to the retired ones and its seat is free.
+//! One thread does it all, but to help processes compress (`helper`), between a socket, the
+//! processes that joined, and a clock, which hardly ticks while nothing in the tree runs. A
+//! process's connection is its life: when it closes, its numbers go to the retired ones and its
+//! seat is free.
 
 use std::ffi::{CString, OsString};
 use std::fmt::Display;
@@ -13,6 +14,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,7 @@ use crate::config::RunConfig;
 use crate::control::{self, Changeable};
 use crate::disk;
 use crate::failure::{Failure, Result};
+use crate::helper::Helper;
 use crate::preload::Preload;
 use crate::psi::Pressure;
 use crate::record::Records;
@@ -102,6 +105,7 @@ impl Broker {
         let terms = config.terms();
         let (ledger_fd, ledger) = Ledger::create(terms, &config.knobs)
             .map_err(|error| failed("make the ledger", error))?;
+        let ledger = Arc::new(ledger);
         let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let (receiver, commands) = io::pipe().map_err(|error| {
             Failure::ours(format!("cannot make a pipe: {error}"), "raise ulimit -n")
@@ -110,6 +114,7 @@ impl Broker {
         let serving = Serving {
             listener,
             ledger_fd,
+            helper: Helper::start(&ledger),
             ledger,
             device: device.map(OwnedFd::from),
             disk: config.disk.clone().filter(|_| terms.spill_max > Bytes(0)),
@@ -204,7 +209,8 @@ struct Woken {
 struct Serving {
     listener: OwnedFd,
     ledger_fd: OwnedFd,
-    ledger: Shared<Ledger>,
+    ledger: Arc<Shared<Ledger>>,
+    helper: Option<Helper>,
     device: Option<OwnedFd>,
     disk: Option<PathBuf>,
     records: Option<Records>,
@@ -336,7 +342,7 @@ impl Serving {
                 self.outliving.extend(member.lent.take().map(|fd| (until, fd)));
                 self.ledger.note_peak();
                 self.totals.add_ended(&self.ledger, member.seat, saved);
-                self.ledger.assign(member.seat, 0);
+                self.free_seat(member.seat);
             }
         }
     }
@@ -443,8 +449,11 @@ impl Serving {
     fn welcome(&mut self, socket: OwnedFd, process: u32) {
         let seat = (0..SEATS).find(|seat| !self.ledger.seats[*seat].is_taken());
         let spill = self.disk.as_ref().and_then(|directory| disk::make_spill(directory));
+        let helper = self.helper.as_ref().zip(seat);
+        let desk = helper.and_then(|(helper, seat)| helper.open_desk(seat, process));
         let welcome = Welcome {
             seat: seat.map(|seat| seat as u32),
+            has_desk: desk.is_some(),
             has_spill: spill.is_some(),
             has_device: self.device.is_some(),
             is_recorded: self.records.is_some(),
@@ -455,15 +464,16 @@ impl Serving {
             self.ledger.set_unseated(self.unseated.pages());
             self.ledger.assign(seat, process);
         }
-        let fds: Vec<_> = [Some(&self.ledger_fd), spill.as_ref(), self.device.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(AsFd::as_fd)
-            .collect();
+        let fds: Vec<_> =
+            [Some(&self.ledger_fd), desk.as_ref(), spill.as_ref(), self.device.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(AsFd::as_fd)
+                .collect();
         let sent = net::send(socket.as_fd(), &welcome.encode(), &fds);
         match seat {
             Some(seat) if sent.is_ok() => self.members.push(Member { socket, seat, lent: None }),
-            Some(seat) => self.ledger.assign(seat, 0),
+            Some(seat) => self.free_seat(seat),
             None => {
                 let warning = format!(
                     "process {process} is not managed, as {SEATS} others are; start fewer at a time"
@@ -471,6 +481,13 @@ impl Serving {
                 self.print_note(&[&[Loudness::Warning.encode()], warning.as_bytes()].concat());
             }
         }
+    }
+
+    fn free_seat(&self, seat: usize) {
+        if let Some(helper) = &self.helper {
+            helper.close_desk(seat);
+        }
+        self.ledger.assign(seat, 0);
     }
 
     /// Counts what processes without a seat hold.

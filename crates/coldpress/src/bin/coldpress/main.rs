@@ -13,6 +13,7 @@ mod disk;
 mod doctor;
 mod elf;
 mod failure;
+mod helper;
 mod knobs;
 mod leftovers;
 mod outer;

@@ -50,7 +50,7 @@ pub(super) fn measure(launcher: &Launcher, args: &ProgramsArgs) -> Result<Report
          rounds. `total`: limit and pool of the kernel are together what coldpress gets.\n\
          `resident`: the limit is that share, and coldpress gets limit and pool of zram-lz4.\n\
          Something reads memory.stat beside the kernel's programs: else it kills more of them.\n\
-         CPU: of all its processes, with the kernel's work for them and our threads in them.",
+         CPU: of all its processes, with the kernel's work for them and our threads.",
         args.share.name(),
         args.contest.rounds
     );

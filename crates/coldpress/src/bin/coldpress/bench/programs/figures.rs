@@ -10,7 +10,7 @@ use crate::bench::swap::goals::JUDGE;
 /// One run.
 pub(in crate::bench) struct Turn {
     pub(in crate::bench) seconds: f64,
-    /// Of all its processes, with the kernel's work for them and our threads in them.
+    /// Of all its processes, with the kernel's work for them and our threads.
     pub(in crate::bench) cpu_seconds: f64,
     /// The most that the pool beside the limit held.
     pub(in crate::bench) pool: Bytes,

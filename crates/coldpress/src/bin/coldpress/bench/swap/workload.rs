@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use super::options::TouchArgs;
 use crate::bench::workload::{FAULT_NS_MIN, fresh, pages_of};
+use crate::helper;
 
 /// Touches between two looks at the clock.
 const BATCH: usize = 32;
@@ -200,10 +201,25 @@ fn work(
     })
 }
 
-/// What all threads of this process have run for, the kernel's work for them included.
+/// What all threads of this process have run for, and the launcher's helper, which runs for them;
+/// the kernel's work for them included.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 + helper_seconds().unwrap_or(0.0)
+}
+
+/// What the helper of the launcher that has started this process has run for, if it has.
+fn helper_seconds() -> Option<f64> {
+    let launcher = rustix::process::getppid()?.as_raw_pid();
+    let threads = fs::read_dir(format!("/proc/{launcher}/task")).ok()?.flatten();
+    let is_helper = |thread: &fs::DirEntry| {
+        fs::read(thread.path().join("comm"))
+            .is_ok_and(|name| name.trim_ascii() == helper::NAME.as_bytes())
+    };
+    let thread = threads.into_iter().find(is_helper)?;
+    // The first of its numbers is nanoseconds on a processor (sched-stats.rst).
+    let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+    Some(text.split(' ').next()?.parse::<f64>().ok()? / 1e9)
 }
 
 /// Major faults of this process; nothing when the kernel does not tell.

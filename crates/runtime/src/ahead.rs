@@ -1,0 +1,167 @@
+//! Ahead: pages in limbo that a helper compresses before their time has come.
+//!
+//! The launcher has a thread that reads pages out of this process's limbo and compresses them on
+//! another processor (its `helper.rs`). What limbo gives up next is posted at the desk that both
+//! share. When a page's time has come, its compressed bytes are there already, or this thread makes
+//! them itself: it never waits.
+//!
+//! In another process, as the kernel interrupts each processor that runs a thread of this one for
+//! each MOVE. And there it reads what it compresses by itself, as to copy it here would cost a
+//! tenth of what is gained.
+//!
+//! That an offer is of the page that is stored: a place in limbo's order is used once, so it is the
+//! ticket; and a page that is posted lies in limbo and is not written to until it is compressed or
+//! has left, after which nobody asks for that ticket any more.
+
+use core::mem;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use coldpress_sys::shared::{self, Shared};
+use coldpress_sys::{AsFd, BorrowedFd, Bytes, OwnedFd, PageCount, SysResult, futex};
+use coldpress_zswap::desk::{self, Desk, Offer, Posted, Ticket};
+
+use crate::knobs::Knob;
+use crate::limbo;
+use crate::manager::Manager;
+use crate::pages::PageState;
+
+/// Pages are posted when there is room for so many: each time a line goes to the other processor
+/// and back, and the helper may have to be woken.
+const POSTED_TOGETHER: usize = 8;
+/// Of limbo's pages one in so many may be posted: at 3 KiB each that is a tenth of limbo.
+const POSTED_SHARE: usize = 8;
+/// After so many pages in a row that were not done in time nothing is posted for a while: there is
+/// no helper, or the processors have others to run.
+const IN_VAIN_MAX: u32 = 4 * desk::JOBS as u32;
+const REST_NS: u64 = 100_000_000;
+
+/// Where a helper sleeps, in the ledger, as there is one for all processes.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Bell {
+    /// 1 while it sleeps.
+    asleep: AtomicU32,
+}
+
+impl Bell {
+    /// Wakes the helper if it sleeps.
+    pub fn ring(&self) {
+        // With that in `sleep_unless`: of who posts and then looks whether somebody sleeps, and who
+        // says so and then looks whether something is posted, at least one sees the other.
+        fence(Ordering::SeqCst);
+        // Relaxed, both: the fence orders them. Mostly nobody sleeps, and a load leaves the line.
+        if self.asleep.load(Ordering::Relaxed) == 1 && self.asleep.swap(0, Ordering::Relaxed) == 1 {
+            futex::wake_all(&self.asleep);
+        }
+    }
+
+    /// Sleeps until somebody rings, unless there is something to do. For the helper.
+    pub fn sleep_unless(&self, is_something_to_do: impl FnOnce() -> bool) {
+        // Relaxed: the fence orders it.
+        self.asleep.store(1, Ordering::Relaxed);
+        // See `ring`.
+        fence(Ordering::SeqCst);
+        if !is_something_to_do() {
+            futex::wait(&self.asleep, 1, None);
+        }
+        // Relaxed: who rings for nothing does no harm.
+        self.asleep.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Makes a desk: a descriptor to hand to its process, and the helper's own view.
+pub fn make_desk() -> SysResult<(OwnedFd, Shared<Desk>)> {
+    let fd = shared::create(c"coldpress-desk", Bytes(size_of::<Desk>()))?;
+    let desk = map_desk(fd.as_fd())?;
+    Ok((fd, desk))
+}
+
+/// The desk that the launcher has made.
+pub(crate) fn map_desk(fd: BorrowedFd<'_>) -> SysResult<Shared<Desk>> {
+    // SAFETY: a desk is made of atomics, and zeroed memory is an empty one.
+    unsafe { Shared::map(fd) }
+}
+
+/// What is posted for the helper.
+pub(crate) struct Ahead {
+    /// `None` when there is no helper.
+    desk: Option<Shared<Desk>>,
+    posted: Posted,
+    /// The ticket behind the last that was looked at.
+    next: Ticket,
+    /// Pages in a row that were not done.
+    in_vain: u32,
+    /// When pages are posted again.
+    rests_until_ns: u64,
+}
+
+impl Ahead {
+    /// Nothing is posted yet at `desk`, in a process with that share of a budget.
+    pub(crate) fn new(desk: Option<Shared<Desk>>, share: PageCount) -> Self {
+        let posted = Posted::new(limbo::target(share).0 / POSTED_SHARE);
+        Self { desk, posted, next: Ticket(0), in_vain: 0, rests_until_ns: 0 }
+    }
+
+    /// Goes on as the heir of a process whose desk is not mapped here, at a desk of its own.
+    pub(crate) fn inherit(&mut self, desk: Option<Shared<Desk>>, share: PageCount) {
+        mem::forget(self.desk.take());
+        *self = Self::new(desk, share);
+    }
+
+    /// The memory that the desk takes of the budget.
+    pub(crate) fn memory(&self) -> Bytes {
+        let is_used = self.desk.is_some() && self.next > Ticket(0);
+        if is_used { desk::memory(self.posted.limit()) } else { Bytes(0) }
+    }
+
+    /// What the helper has made of the page of `ticket`.
+    pub(crate) fn collect(&mut self, ticket: Ticket) -> Option<Offer<'_>> {
+        let offer = self.posted.collect(self.desk.as_deref()?, ticket);
+        self.in_vain = if offer.is_some() { 0 } else { self.in_vain.saturating_add(1) };
+        offer
+    }
+}
+
+impl Manager {
+    /// Posts pages that limbo will give up soon.
+    pub(crate) fn post_ahead(&mut self) {
+        let ring = self.limbo.ring();
+        let oldest = Ticket(ring.pages_done());
+        let ahead = &mut self.ahead;
+        let Some(desk) = ahead.desk.as_deref() else { return };
+        ahead.posted.give_up_before(desk, oldest);
+        let enough = POSTED_TOGETHER.min(ahead.posted.limit());
+        if ahead.posted.room() < enough || self.tuning.knobs.get(Knob::Helper) == 0 {
+            return;
+        }
+        if ahead.rests_until_ns > 0 {
+            if self.time.now_ns() < ahead.rests_until_ns {
+                return;
+            }
+            (ahead.rests_until_ns, ahead.in_vain) = (0, 0);
+        }
+        if ahead.in_vain >= IN_VAIN_MAX {
+            ahead.rests_until_ns = self.time.now_ns() + REST_NS;
+            return;
+        }
+        let mut any = false;
+        // The oldest will be stored now, sooner than anybody could.
+        let mut next = ahead.next.max(Ticket(oldest.0 + 1));
+        while ahead.posted.room() > 0
+            && let Some((slot, page)) = self.limbo.ring().page_at(next.0)
+        {
+            let is_there = self.pages.run(page.run()).is_some_and(|run| run.slot == Some(slot))
+                && self.pages.state(page) == PageState::Limbo;
+            if is_there && !self.away.kept.is_in_pool(page) {
+                ahead.posted.post(desk, next, self.limbo.address(slot, page));
+                any = true;
+            }
+            next.0 += 1;
+        }
+        ahead.next = next;
+        if any {
+            desk.set_processor(self.placement.current());
+            self.ledger.bell.ring();
+        }
+    }
+}

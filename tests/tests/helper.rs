@@ -1,0 +1,98 @@
+//! Risk: a page that the helper compressed is torn or another's, or a program waits for a helper
+//! that is stopped, has gone, may not look, or was never there.
+//!
+//! Programs check every byte of memory that does not fit; how many of their pages the helper made
+//! is counted.
+
+use std::thread;
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Live, Run};
+use coldpress_tests::machine::{fixture, require, signal};
+
+const DATA: Bytes = Bytes::mib(96);
+const BUDGET: Bytes = Bytes::mib(40);
+const HANG: Duration = Duration::from_secs(60);
+
+/// Whether programs have a helper; else there is one processor, which is said.
+fn has_helper() -> bool {
+    let has = thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    if !has {
+        println!("skipped: there is no helper on one processor");
+    }
+    has
+}
+
+/// Walks over all of the data in all directions, checking it.
+fn walks() -> Job {
+    let data = DATA.0.to_string();
+    Job::new("walks", env!("CARGO_BIN_EXE_walks")).args(["--bytes", &data, "--mode", "steps"])
+}
+
+/// Runs `job` plain and within the budget, and asserts the same outcome.
+fn compare(job: &Job) -> Run {
+    let plain = job.plain();
+    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    let run = job.managed(BUDGET);
+    println!("{run}; {} of {} made", made(&run), run.stats().count("pages_stored"));
+    run.assert_same(&plain);
+    run.assert_stored();
+    run.assert_within_budget();
+    run
+}
+
+/// Pages that the helper had compressed.
+fn made(run: &Run) -> u64 {
+    run.stats().at("zswap", "stored_made")
+}
+
+#[test]
+fn pages_that_the_helper_made_are_the_right_ones_with_each_codec() {
+    if !has_helper() {
+        return;
+    }
+    for codec in ["wk", "lz4", "lzo", "zstd", "auto"] {
+        let run = compare(&walks().options(["--disk", "none", "--codec", codec]));
+        // A busy machine has little time for it.
+        assert!(made(&run) > 0, "{codec}: it made none");
+    }
+}
+
+#[test]
+fn pages_that_the_helper_made_come_back_from_disk() {
+    if !has_helper() {
+        return;
+    }
+    let run = compare(&walks().options(["--max-pool-percent", "5"]));
+    assert!(made(&run) > 0 && run.stats().count("read_back_pages") > 0);
+}
+
+#[test]
+fn programs_help_themselves_where_there_is_no_helper() {
+    assert_eq!(made(&compare(&walks().options(["--set", "helper=off"]))), 0);
+    let Some(taskset) = require("taskset") else { return };
+    let job = walks().before([taskset.as_os_str(), "-c".as_ref(), "0".as_ref()]);
+    assert_eq!(made(&compare(&job)), 0);
+}
+
+/// The helper is stopped, with jobs in hand: what the program does from then on it does itself, and
+/// with its memory nothing has happened when the helper goes on.
+#[test]
+fn a_stopped_helper_holds_nobody_up() {
+    let Some(python) = require("python3") else { return };
+    let job = Job::new("held", python).arg(fixture("hold.py")).args(["private", "64", "12"]);
+    let plain = job.plain();
+    let live = Live::start(&job, Some(Bytes::mib(32)));
+    live.wait_for_output("ready\n", HANG);
+    for _ in 0..5 {
+        signal("STOP", &[live.root()]);
+        thread::sleep(Duration::from_millis(150));
+        signal("CONT", &[live.root()]);
+        thread::sleep(Duration::from_millis(20));
+    }
+    signal("STOP", &[live.root()]);
+    live.wait_for_output("held private", HANG + 4 * plain.wall);
+    signal("CONT", &[live.root()]);
+    live.finish(HANG).assert_same(&plain);
+}
