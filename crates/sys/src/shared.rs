@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use core::ptr::NonNull;
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::error::{SysError, SysResult};
@@ -13,9 +13,12 @@ use crate::page::Bytes;
 /// Makes memory of `length` zeroed bytes that can be handed to other processes. `name` shows in
 /// /proc.
 pub fn create(name: &CStr, length: Bytes) -> SysResult<OwnedFd> {
-    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)
-        .map_err(SysError::of("memfd_create"))?;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create(name, flags).map_err(SysError::of("memfd_create"))?;
     rustix::fs::ftruncate(&fd, length.0 as u64).map_err(SysError::of("ftruncate"))?;
+    // Who has it mapped would get SIGBUS if another made it shorter.
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&fd, seals).map_err(SysError::of("fcntl(F_ADD_SEALS)"))?;
     Ok(fd)
 }
 
