@@ -80,7 +80,7 @@ fn programs_help_themselves_where_there_is_no_helper() {
 /// with its memory nothing has happened when the helper goes on.
 #[test]
 fn a_stopped_helper_holds_nobody_up() {
-    let Some(python) = require("python3") else { return };
+    let Some(python) = require("python3").filter(|_| has_helper()) else { return };
     let job = Job::new("held", python).arg(fixture("hold.py")).args(["private", "64", "12"]);
     let plain = job.plain();
     let live = Live::start(&job, Some(Bytes::mib(32)));
@@ -94,5 +94,17 @@ fn a_stopped_helper_holds_nobody_up() {
     signal("STOP", &[live.root()]);
     live.wait_for_output("held private", HANG + 4 * plain.wall);
     signal("CONT", &[live.root()]);
-    live.finish(HANG).assert_same(&plain);
+    let run = live.finish(HANG);
+    println!("{run}; {} of {} made", made(&run), run.stats().count("pages_stored"));
+    run.assert_same(&plain);
+    assert!(made(&run) > 0);
+}
+
+/// The child of a fork goes on with limbo as it was, which nobody else may read then, and posts
+/// what comes later at a desk of its own.
+#[test]
+fn heirs_have_the_helper_too() {
+    let Some(python) = require("python3").filter(|_| has_helper()) else { return };
+    let run = compare(&Job::new("fork", python).arg(fixture("fork.py")).arg("96").forks());
+    assert!(run.stats().count("heirs") > 0 && made(&run) > 0);
 }

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use coldpress_sys::shared::{self, Shared};
 use coldpress_sys::{AsFd, BorrowedFd, Bytes, OwnedFd, PageCount, SysResult, futex};
-use coldpress_zswap::desk::{self, Desk, Offer, Posted, Ticket};
+use coldpress_zswap::desk::{self, Desk, NotDone, Offer, Posted, Ticket};
 
 use crate::knobs::Knob;
 use crate::limbo;
@@ -53,6 +53,13 @@ impl Bell {
         if self.asleep.load(Ordering::Relaxed) == 1 && self.asleep.swap(0, Ordering::Relaxed) == 1 {
             futex::wake_all(&self.asleep);
         }
+    }
+
+    /// Wakes the helper, though somebody may have begun to and have ended before it was done.
+    pub fn ring_again(&self) {
+        // Relaxed: the change that it is for is seen by other means.
+        self.asleep.store(0, Ordering::Relaxed);
+        futex::wake_all(&self.asleep);
     }
 
     /// Sleeps until somebody rings, unless there is something to do. For the helper.
@@ -105,7 +112,16 @@ impl Ahead {
     /// Goes on as the heir of a process whose desk is not mapped here, at a desk of its own.
     pub(crate) fn inherit(&mut self, desk: Option<Shared<Desk>>, share: PageCount) {
         mem::forget(self.desk.take());
-        *self = Self::new(desk, share);
+        *self = Self { next: self.next, ..Self::new(desk, share) };
+    }
+
+    /// Posts no page before `ticket` any more. Those in limbo at a fork are shared with the child,
+    /// and the kernel makes a copy of a shared page for who reads it from another process.
+    pub(crate) fn leave_out(&mut self, ticket: Ticket) {
+        self.next = self.next.max(ticket);
+        if let Some(desk) = &self.desk {
+            self.posted.give_up_before(desk, ticket);
+        }
     }
 
     /// The memory that the desk takes of the budget.
@@ -116,9 +132,16 @@ impl Ahead {
 
     /// What the helper has made of the page of `ticket`.
     pub(crate) fn collect(&mut self, ticket: Ticket) -> Option<Offer<'_>> {
-        let offer = self.posted.collect(self.desk.as_deref()?, ticket);
-        self.in_vain = if offer.is_some() { 0 } else { self.in_vain.saturating_add(1) };
-        offer
+        match self.posted.collect(self.desk.as_deref()?, ticket) {
+            Ok(offer) => {
+                self.in_vain = if offer.is_some() { 0 } else { self.in_vain };
+                offer
+            }
+            Err(NotDone) => {
+                self.in_vain += 1;
+                None
+            }
+        }
     }
 }
 
@@ -163,5 +186,39 @@ impl Manager {
             desk.set_processor(self.placement.current());
             self.ledger.bell.ring();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a helper that sleeps while there is something to do.
+
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+
+    #[test]
+    fn who_rings_after_posting_is_heard() {
+        const ROUNDS: u64 = 2_000;
+        let (bell, posted, seen) = (Bell::default(), AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while seen.load(Ordering::Relaxed) < ROUNDS {
+                    bell.sleep_unless(|| {
+                        posted.load(Ordering::Relaxed) != seen.load(Ordering::Relaxed)
+                    });
+                    seen.store(posted.load(Ordering::Relaxed), Ordering::Relaxed);
+                }
+            });
+            for round in 1..=ROUNDS {
+                posted.store(round, Ordering::Relaxed);
+                bell.ring();
+                // A lost ring would never end; the test's own limit would.
+                while seen.load(Ordering::Relaxed) < round {
+                    thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(seen.into_inner(), ROUNDS);
     }
 }

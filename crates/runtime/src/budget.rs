@@ -1,8 +1,8 @@
 //! The budget: how much this process holds, how much it may, and how fast memory grows that nobody
 //! told us of.
 //!
-//! `used` is the kernel's own figure (RssAnon), read now and then, plus what we did since; what is
-//! shared with relatives since a fork counts in part (`sharing`).
+//! `used` is the kernel's own figure (RssAnon) and the desk, read now and then, plus what we did
+//! since; what is shared with relatives since a fork counts in part (`sharing`).
 //! Everything counts in it: managed and unmanaged memory, limbo, the pool, our tables. What grew
 //! without us (fresh mappings, stacks) is watched as *native growth*: room for three times the
 //! fastest growth lately, and for some at least, is kept free, so that the budget holds between two
@@ -95,6 +95,8 @@ pub struct Past {
     pub waited: Waited,
     /// Pages of limbo.
     pub limbo: PageCount,
+    /// Pages of ours that are no anonymous memory.
+    pub desk: PageCount,
 }
 
 impl Budget {
@@ -148,7 +150,7 @@ impl Budget {
 
     /// Reads what is really used, by this process and the others, and publishes it.
     pub fn read(&mut self, ledger: &Ledger, past: Past) -> SysResult<()> {
-        let resident = self.gauge.anonymous()?;
+        let resident = self.gauge.anonymous()? + past.desk;
         let others = ledger.others(self.seat);
         self.others = others.used;
         let now = Now { resident, others: self.others, served: past.faults };

@@ -36,6 +36,7 @@ use coldpress_sys::{
     AsRawFd, Bytes, FromRawFd, OwnedFd, PAGE_BYTES, Page, SysError, SysResult, cpu, map, raw,
 };
 use coldpress_zswap::Loaded;
+use coldpress_zswap::desk::Ticket;
 
 use crate::ageing::Rest;
 use crate::budget::Budget;
@@ -88,6 +89,7 @@ impl Manager {
         let files = self.files.iter().filter(|_| is_on_disk).map(|(file, _)| *file);
         self.control.set_files(files);
         self.count(Counter::Forks, 1);
+        self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
         self.control.grant((&raw mut *self).cast());
         // A failure costs later children some address space.
         let _ = map::inherit_spans(false);

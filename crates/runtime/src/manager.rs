@@ -357,6 +357,7 @@ impl Manager {
                 ns: self.time.span_ns(self.refaults.ticks),
             },
             limbo: self.limbo_target,
+            desk: self.ahead.memory().pages_up(),
         };
         if let Err(error) = self.budget.read(&self.ledger, past) {
             self.die(format_args!("resident memory cannot be read: {error}"));
@@ -406,7 +407,7 @@ impl Manager {
     }
 
     fn own_memory(&self) -> PageCount {
-        self.frames.frames_held() + ((self.heap_bytes)() + self.ahead.memory()).pages_up()
+        self.frames.frames_held() + (self.heap_bytes)().pages_up() + self.ahead.memory().pages_up()
     }
 
     /// Ends the program, loudly: it could not go on with the right bytes.

@@ -457,9 +457,9 @@ impl Manager {
                 WayOut(self.last_refusal, immovable.locked)
             ));
         }
-        // The seats are shared memory too, but ours and small.
-        let seats = size_of_val(&self.ledger.seats);
-        let shared = Bytes(immovable.shared.0.saturating_sub(seats));
+        // The seats and the desk are shared memory too, but ours.
+        let ours = Bytes(size_of_val(&self.ledger.seats)) + self.ahead.memory();
+        let shared = Bytes(immovable.shared.0.saturating_sub(ours.0));
         if shared > SHARED_IGNORED
             && used.bytes() + shared > total
             && self.ledger.is_first_to_tell(Told::Immovable)

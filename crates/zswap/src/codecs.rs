@@ -122,6 +122,11 @@ impl Work {
         self.choice
     }
 
+    /// The kinds of new pages, a bit each.
+    pub(crate) fn kinds(&self) -> u8 {
+        kinds_of(self.choice) as u8
+    }
+
     /// Codes new pages by `choice` from now on. On an error nothing has changed.
     pub(crate) fn switch(&mut self, choice: CodecChoice) -> Result<(), CodecError> {
         let mut made: [Option<Codec>; KINDS] = Default::default();
@@ -174,6 +179,16 @@ impl Work {
             assert!(codec.is_none_or(|codec| Coding::of(codec.id()) == coding));
         }
     }
+}
+
+/// The bit of a kind; none for a coding that has none.
+pub(crate) fn bit_of(coding: Coding) -> usize {
+    coding.kind().map_or(0, |kind| 1 << kind)
+}
+
+/// The bits of the kinds of new pages.
+pub(crate) fn kinds_of(choice: CodecChoice) -> usize {
+    choice.codecs().fold(0, |bits, id| bits | bit_of(Coding::of(id)))
 }
 
 /// Makes the page of `bytes`, which are coded so, if their checksum is the one `expected`. `work`

@@ -21,7 +21,7 @@ use coldpress_codec::{
 use coldpress_sys::Bytes;
 use coldpress_sys::sync::{Backoff, SleepGuard, SleepLock};
 
-use crate::codecs::{Coding, KINDS, Work};
+use crate::codecs::{Coding, KINDS, Work, bit_of, kinds_of};
 use crate::error::NewError;
 
 /// Contexts there may be: callers that compress or decompress at a time. More of them wait for one
@@ -308,14 +308,4 @@ impl Contexts {
         let memory: usize = works.iter().map(|work| work.memory().0).sum();
         assert_eq!(self.memory(), Bytes(memory));
     }
-}
-
-/// The bit of a kind; none for a coding that has none.
-fn bit_of(coding: Coding) -> usize {
-    coding.kind().map_or(0, |kind| 1 << kind)
-}
-
-/// The bits of the kinds of new pages.
-fn kinds_of(choice: CodecChoice) -> usize {
-    choice.codecs().fold(0, |bits, id| bits | bit_of(Coding::of(id)))
 }

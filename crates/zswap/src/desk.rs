@@ -90,6 +90,10 @@ pub struct Posted {
     limit: usize,
 }
 
+/// A page was posted, and the helper has not come to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotDone;
+
 /// What a helper has made of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'d> {
@@ -137,21 +141,27 @@ impl Posted {
         }
     }
 
-    /// What was made of the page of `ticket`, if it was posted and is done; else it is given up,
-    /// as is everything before it.
-    pub fn collect<'d>(&mut self, desk: &'d Desk, ticket: Ticket) -> Option<Offer<'d>> {
+    /// What was made of the page of `ticket`, if it was posted and anything was. What is not done
+    /// is given up, as is everything before it.
+    pub fn collect<'d>(
+        &mut self,
+        desk: &'d Desk,
+        ticket: Ticket,
+    ) -> Result<Option<Offer<'d>>, NotDone> {
         self.give_up_before(desk, ticket);
-        let (_, place) = self.waiting.pop_front_if(|(first, _)| *first == ticket)?;
+        let first = self.waiting.pop_front_if(|(first, _)| *first == ticket);
+        let Some((_, place)) = first else { return Ok(None) };
         let job = &desk.jobs[place];
         // Acquire pairs with the Release in `answer`: what was made is seen.
         if job.word.load(Ordering::Acquire) != ticket.word(DONE) {
             // Relaxed: as above.
             job.word.store(IDLE, Ordering::Relaxed);
-            return None;
+            return Err(NotDone);
         }
         // Relaxed: seen by the word.
-        let made = Made::from_word(job.made.load(Ordering::Relaxed))?;
-        (made.length() <= Bytes(WORDS * 8)).then_some(Offer { job, made })
+        let made = Made::from_word(job.made.load(Ordering::Relaxed));
+        let made = made.filter(|made| made.length() <= Bytes(WORDS * 8));
+        Ok(made.map(|made| Offer { job, made }))
     }
 }
 
@@ -230,6 +240,12 @@ impl Desk {
         self.posted.load(Ordering::Relaxed) != seen
     }
 
+    /// Does none of the jobs so far. For the helper.
+    pub fn pass_over(&self, seen: &mut u64) {
+        // Relaxed: nothing is read by it.
+        *seen = self.posted.load(Ordering::Relaxed);
+    }
+
     /// One without jobs.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
@@ -303,9 +319,13 @@ mod tests {
         desk.answer(desk.claim(&mut seen).unwrap(), made.map(|made| (made, &long[..])));
         desk.answer(desk.claim(&mut seen).unwrap(), None);
         assert!(desk.claim(&mut seen).is_none());
-        assert!(posted.collect(&desk, Ticket(1)).is_none());
-        assert!(posted.collect(&desk, Ticket(2)).is_none());
+        assert!(posted.collect(&desk, Ticket(1)).is_ok_and(|offer| offer.is_none()));
+        assert!(posted.collect(&desk, Ticket(2)).is_ok_and(|offer| offer.is_none()));
         assert_eq!(posted.room(), 2);
+        posted.post(&desk, Ticket(3), 9);
+        assert!(desk.has_more(seen));
+        desk.pass_over(&mut seen);
+        assert!(!desk.has_more(seen) && desk.claim(&mut seen).is_none());
     }
 
     #[test]
@@ -313,12 +333,21 @@ mod tests {
         for garbage in [u64::MAX, 1 << 63, JOBS as u64 + 1] {
             let (desk, mut posted, mut seen) = (Desk::empty(), Posted::new(JOBS), 0);
             posted.post(&desk, Ticket(1), 7);
-            for word in [&desk.posted, &desk.places, &desk.jobs[0].made, &desk.jobs[1].word] {
+            for word in [&desk.posted, &desk.places, &desk.jobs[1].word] {
                 word.store(garbage, Ordering::Relaxed);
                 let mut claims = core::iter::from_fn(|| desk.claim(&mut seen));
                 assert!(claims.by_ref().take(JOBS + 1).count() <= JOBS);
             }
-            assert!(posted.collect(&desk, Ticket(1)).is_none());
+            desk.jobs[0].word.store(Ticket(1).word(DONE), Ordering::Relaxed);
+            // The second is of WK, and longer than a job has bytes.
+            for made in [garbage, WORDS as u64 * 8 + 1, 0xffff] {
+                desk.jobs[0].made.store(made, Ordering::Relaxed);
+                let mut posted = Posted { waiting: posted.waiting.clone(), ..Posted::new(JOBS) };
+                let offer = posted.collect(&desk, Ticket(1)).unwrap();
+                assert!(offer.is_none_or(|offer| offer.made.length() <= Bytes(WORDS * 8)));
+            }
+            desk.jobs[0].made.store(WORDS as u64 * 8, Ordering::Relaxed);
+            assert!(posted.collect(&desk, Ticket(1)).is_ok_and(|offer| offer.is_some()));
         }
     }
 
@@ -367,7 +396,10 @@ mod tests {
                         let ticket = asked.front().map_or(next, |(first, _)| *first) + passed;
                         while asked.pop_front_if(|(first, _)| *first < ticket).is_some() {}
                         let answered = asked.pop_front_if(|(first, _)| *first == ticket);
-                        let offer = posted.collect(&desk, Ticket(ticket));
+                        let found = posted.collect(&desk, Ticket(ticket));
+                        let is_late = answered.is_some_and(|(_, done)| !done);
+                        prop_assert_eq!(found.is_err(), is_late);
+                        let offer = found.ok().flatten();
                         prop_assert_eq!(offer.is_some(), answered.is_some_and(|(_, done)| done));
                         if let Some(offer) = offer {
                             let page = page(address(ticket));
@@ -434,7 +466,7 @@ mod loom_model {
             for ticket in 1..=2 {
                 posted.post(&desk, Ticket(ticket), 70 + ticket as usize);
                 thread::yield_now();
-                if let Some(offer) = posted.collect(&desk, Ticket(ticket)) {
+                if let Ok(Some(offer)) = posted.collect(&desk, Ticket(ticket)) {
                     let (expected, expected_bytes) = made(70 + ticket as usize);
                     let mut bytes = [0; 8];
                     offer.copy(&mut bytes);

@@ -10,42 +10,61 @@ use crate::limits::compressed_max;
 
 /// A page's compressed bytes, which lie elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pressed {
+pub struct Pressed {
     pub(crate) length: Bytes,
     pub(crate) coding: Coding,
     /// Of the compressed bytes.
     pub(crate) checksum: u32,
 }
 
-/// What came of compressing a page: its bytes lie elsewhere, or it is incompressible.
+/// What came of compressing a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made(pub(crate) Option<Pressed>);
+pub enum Made {
+    /// Its bytes lie elsewhere.
+    Compressed(Pressed),
+    /// It takes more than may be.
+    Incompressible {
+        /// What may be.
+        longest: Bytes,
+        /// Of the codecs that were tried, a bit each.
+        kinds: u8,
+    },
+}
 
-/// A word that says of a page that it is incompressible.
-const INCOMPRESSIBLE: u64 = 1 << 24;
+/// In a word that says of a page that it is incompressible; the length and the kinds are those.
+const INCOMPRESSIBLE: u64 = 1 << 31;
 
 impl Made {
     /// The length of its bytes; 0 for an incompressible page.
     pub fn length(&self) -> Bytes {
-        self.0.map_or(Bytes(0), |pressed| pressed.length)
+        match self {
+            Self::Compressed(pressed) => pressed.length,
+            Self::Incompressible { .. } => Bytes(0),
+        }
     }
 
     /// As a word, which is not zero.
     pub fn to_word(self) -> u64 {
-        let Some(Pressed { length, coding, checksum }) = self.0 else { return INCOMPRESSIBLE };
-        let kind = coding.kind().unwrap_or(usize::from(u8::MAX));
-        length.0 as u64 | (kind as u64) << 16 | u64::from(checksum) << 32
+        match self {
+            Self::Compressed(Pressed { length, coding, checksum }) => {
+                let kind = coding.kind().unwrap_or(usize::from(u8::MAX));
+                length.0 as u64 | (kind as u64) << 16 | u64::from(checksum) << 32
+            }
+            Self::Incompressible { longest, kinds } => {
+                longest.0 as u64 | u64::from(kinds) << 16 | INCOMPRESSIBLE
+            }
+        }
     }
 
     /// From a word; `None` when it says nothing.
     pub fn from_word(word: u64) -> Option<Self> {
-        if word == INCOMPRESSIBLE {
-            return Some(Self(None));
-        }
         let length = Bytes(usize::from(word as u16));
+        if word & INCOMPRESSIBLE != 0 {
+            return Some(Self::Incompressible { longest: length, kinds: (word >> 16) as u8 });
+        }
         let coding = *Coding::FAST.get((word >> 16 & 0xffff) as usize)?;
         let checksum = (word >> 32) as u32;
-        (length > Bytes(0)).then_some(Self(Some(Pressed { length, coding, checksum })))
+        (length > Bytes(0)).then_some(Self::Compressed(Pressed { length, coding, checksum }))
     }
 }
 
@@ -67,7 +86,9 @@ impl Maker {
         if same_filled(page).is_some() {
             return None;
         }
-        let made = Made(self.work.compress(page, self.longest));
+        let (longest, kinds) = (self.longest, self.work.kinds());
+        let pressed = self.work.compress(page, longest);
+        let made = pressed.map_or(Made::Incompressible { longest, kinds }, Made::Compressed);
         Some((made, &self.work.compressed[..made.length().0]))
     }
 }
@@ -81,7 +102,13 @@ impl Work {
         longest: Bytes,
         copy: impl FnOnce(&mut [u8]),
     ) -> Option<Option<Pressed>> {
-        let Some(pressed) = made.0 else { return Some(None) };
+        let pressed = match made {
+            Made::Compressed(pressed) => pressed,
+            made => {
+                let ours = Made::Incompressible { longest, kinds: self.kinds() };
+                return (made == ours).then_some(None);
+            }
+        };
         if pressed.length > longest || !pressed.coding.is_of(self.choice()) {
             return None;
         }
@@ -108,10 +135,11 @@ mod tests {
     fn what_was_made_survives_as_a_word() {
         for coding in Coding::FAST {
             let pressed = Pressed { length: Bytes(4095), coding, checksum: 0xffff_fffe };
-            let made = Made(Some(pressed));
+            let made = Made::Compressed(pressed);
             assert_eq!(Made::from_word(made.to_word()), Some(made));
         }
-        assert_eq!(Made::from_word(Made(None).to_word()), Some(Made(None)));
+        let made = Made::Incompressible { longest: Bytes(4095), kinds: 9 };
+        assert_eq!(Made::from_word(made.to_word()), Some(made));
         for nothing in [0, 4 << 16 | 100, 1 << 16, 0xff << 16 | 100] {
             assert_eq!(Made::from_word(nothing), None, "{nothing:#x}");
         }
@@ -122,7 +150,7 @@ mod tests {
         let mut maker = Maker::new(CodecId::Lz4.into(), 80).unwrap();
         let (made, bytes) = maker.make(&page(3)).unwrap();
         let bytes = bytes.to_vec();
-        let pressed = made.0.unwrap();
+        let Made::Compressed(pressed) = made else { panic!() };
         let longest = compressed_max(80);
         let mut work = Work::new(CodecId::Lz4.into()).unwrap();
         let copy = |buffer: &mut [u8]| buffer.copy_from_slice(&bytes);
@@ -134,9 +162,12 @@ mod tests {
             buffer[7] ^= 1;
         };
         assert_eq!(work.take_over(made, longest, torn), None);
+        let noise = |kinds| Made::Incompressible { longest, kinds };
+        assert_eq!(work.take_over(noise(work.kinds()), longest, copy), Some(None));
+        assert_eq!(work.take_over(noise(work.kinds()), Bytes(100), copy), None);
+        assert_eq!(work.take_over(noise(0), longest, copy), None);
         work.switch(CodecChoice::Auto).unwrap();
         assert_eq!(work.take_over(made, longest, copy), None, "of another codec");
-        assert_eq!(work.take_over(Made(None), longest, copy), Some(None));
     }
 
     #[test]
@@ -148,8 +179,8 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
         });
-        assert_eq!(maker.make(&noise), Some((Made(None), &[][..])));
+        assert!(matches!(maker.make(&noise), Some((Made::Incompressible { .. }, &[]))));
         let mut maker = Maker::new(CodecChoice::default(), 1).unwrap();
-        assert_eq!(maker.make(&page(3)), Some((Made(None), &[][..])));
+        assert!(matches!(maker.make(&page(3)), Some((Made::Incompressible { .. }, &[]))));
     }
 }

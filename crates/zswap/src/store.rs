@@ -131,7 +131,7 @@ impl<P: Pool> Zswap<P> {
         let made = offer.and_then(|offer| {
             work.get().take_over(offer.made, longest, |buffer| offer.copy(buffer))
         });
-        counted.stored_made.add(u64::from(made.is_some()));
+        let mut is_made = made.is_some();
         let mut compressed = made.unwrap_or_else(|| work.get().compress(page, longest));
         self.judge(knobs, counted, compressed)?;
         counted.pool_limit_hit.add(u64::from(admission.is_at_max));
@@ -149,12 +149,14 @@ impl<P: Pool> Zswap<P> {
             drop(work);
             self.make_room(&mut search, flushed, counted)?;
             work = self.contexts.take();
-            compressed = work.get().compress(page, longest);
+            (compressed, is_made) = (work.get().compress(page, longest), false);
             // The codec may be another by now.
             self.judge(knobs, counted, compressed)?;
         };
         counted.saved_by_flush.add(u64::from(search == Search::Waited));
-        self.fill_object(spot, page, handle, compressed, work)
+        let stored = self.fill_object(spot, page, handle, compressed, work)?;
+        counted.stored_made.add(u64::from(is_made));
+        Ok(stored)
     }
 
     /// Whether the knobs take a page of this length; `None` for an incompressible one.

@@ -132,6 +132,11 @@ impl Ring {
         (self.drained * RUN_PAGES) as u64 + u64::from(next)
     }
 
+    /// The number of the first page of the slot that is taken next.
+    pub fn pages_taken(&self) -> u64 {
+        (self.taken * RUN_PAGES) as u64
+    }
+
     /// The page of a number in limbo's order, if it has been taken or may be, and its slot. One
     /// that is done may lie before others of a slot that is not.
     pub fn page_at(&self, number: u64) -> Option<(u16, PageNumber)> {

@@ -5,6 +5,7 @@
 //! ([`coldpress_zswap::desk`]), which are handed to it and taken back by the broker. Nobody waits
 //! for it. What it cannot read, it answers with nothing, and the process helps itself.
 
+use std::array;
 use std::hint;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -19,6 +20,7 @@ use coldpress_sys::shared::Shared;
 use coldpress_sys::{OwnedFd, PAGE_BYTES, Page, PageCount};
 use coldpress_zswap::Maker;
 use coldpress_zswap::desk::{Claim, Desk};
+use rustix::io::Errno;
 use rustix::time::ClockId;
 
 /// The name of the thread.
@@ -34,6 +36,9 @@ const PATIENCE: Duration = Duration::from_micros(100);
 const LOOK: Duration = Duration::from_millis(2);
 const LOST_MAX: u32 = 4;
 const REST: Duration = Duration::from_millis(100);
+
+/// How the kernel says that a process may not be read, and that none may.
+const REFUSALS: [Errno; 2] = [Errno::PERM, Errno::NOSYS];
 
 /// What the broker has of it.
 pub(crate) struct Helper {
@@ -54,6 +59,46 @@ struct Client {
     desk: Shared<Desk>,
     /// Jobs of the desk that were looked at.
     seen: u64,
+}
+
+/// Its memory may not be read: it has another user by now, or such reads are forbidden here.
+struct MayNotRead;
+
+impl Client {
+    /// Answers a few of its jobs; how many.
+    fn serve(
+        &mut self,
+        maker: &mut Maker,
+        pages: &mut [Page; BATCH_MAX],
+        allowed: Allowed,
+    ) -> Result<usize, MayNotRead> {
+        if !self.desk.has_more(self.seen) {
+            return Ok(0);
+        }
+        if !leave(self.desk.processor(), allowed) {
+            self.desk.pass_over(&mut self.seen);
+            return Ok(0);
+        }
+        let claims: [Option<Claim>; BATCH_MAX] =
+            array::from_fn(|_| self.desk.claim(&mut self.seen));
+        let claims: Vec<Claim> = claims.into_iter().flatten().collect();
+        if claims.is_empty() {
+            return Ok(0);
+        }
+        let addresses: Vec<usize> = claims.iter().map(|claim| claim.address).collect();
+        let read = match remote::read_pages(self.process, &addresses, pages) {
+            Ok(PageCount(count)) => count,
+            Err(error) if REFUSALS.contains(&Errno::from_raw_os_error(error.errno)) => {
+                return Err(MayNotRead);
+            }
+            Err(_) => 0,
+        };
+        for (index, claim) in claims.iter().enumerate() {
+            let page = pages.get(index).filter(|_| index < read);
+            self.desk.answer(*claim, page.and_then(|page| maker.make(page)));
+        }
+        Ok(claims.len())
+    }
 }
 
 impl Helper {
@@ -84,7 +129,7 @@ impl Helper {
     fn tell(&self, change: Change) {
         // It ends after us.
         let _ = self.changes.send(change);
-        self.ledger.bell.ring();
+        self.ledger.bell.ring_again();
     }
 }
 
@@ -124,10 +169,12 @@ impl Working {
         let mut busy_at = Instant::now();
         let mut looked_at = Stopwatch::start();
         loop {
-            match self.changes.try_recv() {
-                Ok(change) => self.take(change),
-                Err(TryRecvError::Disconnected) => return,
-                Err(TryRecvError::Empty) => {}
+            loop {
+                match self.changes.try_recv() {
+                    Ok(change) => self.take(change),
+                    Err(TryRecvError::Disconnected) => return,
+                    Err(TryRecvError::Empty) => break,
+                }
             }
             self.follow_knobs();
             if self.work() > 0 {
@@ -170,26 +217,15 @@ impl Working {
 
     /// A few pages of each process; how many there were.
     fn work(&mut self) -> usize {
+        let Self { clients, maker, pages, allowed, .. } = self;
         let mut count = 0;
-        for client in &mut self.clients {
-            if !client.desk.has_more(client.seen) || !leave(client.desk.processor(), self.allowed) {
-                continue;
+        clients.retain_mut(|client| match client.serve(maker, pages, *allowed) {
+            Ok(served) => {
+                count += served;
+                true
             }
-            let claims: [Option<Claim>; BATCH_MAX] =
-                std::array::from_fn(|_| client.desk.claim(&mut client.seen));
-            let claims = claims.iter().flatten();
-            let addresses: Vec<usize> = claims.clone().map(|claim| claim.address).collect();
-            if addresses.is_empty() {
-                continue;
-            }
-            count += addresses.len();
-            let read = remote::read_pages(client.process, &addresses, &mut self.pages);
-            let read = read.unwrap_or(PageCount(0)).0;
-            for (index, claim) in claims.enumerate() {
-                let page = self.pages.get(index).filter(|_| index < read);
-                client.desk.answer(*claim, page.and_then(|page| self.maker.make(page)));
-            }
-        }
+            Err(MayNotRead) => false,
+        });
         count
     }
 
