@@ -150,10 +150,11 @@ impl Budget {
 
     /// Reads what is really used, by this process and the others, and publishes it.
     pub fn read(&mut self, ledger: &Ledger, past: Past) -> SysResult<()> {
-        let resident = self.gauge.anonymous()? + past.desk;
+        let anonymous = self.gauge.anonymous()?;
+        let resident = anonymous + past.desk;
         let others = ledger.others(self.seat);
         self.others = others.used;
-        let now = Now { resident, others: self.others, served: past.faults };
+        let now = Now { resident: anonymous, others: self.others, served: past.faults };
         let credit = self.sharing.credit(now);
         // What changes by asking the kernel is no growth; what the program writes to is.
         let expected = self.used + self.credit;

@@ -112,6 +112,11 @@ impl Posted {
         self.limit
     }
 
+    /// Whether anything was ever posted.
+    pub fn is_used(&self) -> bool {
+        self.posted > 0
+    }
+
     /// How many more can be posted.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.waiting.len())
