@@ -4,15 +4,29 @@
 //! Programs check every byte of memory that does not fit; how many of their pages the helper made
 //! is counted.
 
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live, Run};
-use coldpress_tests::machine::{fixture, require, signal};
+use coldpress_tests::machine::{Scratch, coldpress, fixture, require, signal};
 
 const DATA: Bytes = Bytes::mib(96);
 const BUDGET: Bytes = Bytes::mib(40);
+/// Fills 96 MiB and waits for its child, which goes over them when there is a file.
+const HEIR: &str = "
+import os, sys, time
+pages = [b'%07d.' % number * 500 for number in range(24000)]
+if os.fork():
+    sys.exit(os.wait()[1] >> 8)
+print('ready', flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+for _ in range(4):
+    assert all(page == b'%07d.' % number * 500 for number, page in enumerate(pages))
+print('whole')
+";
 const HANG: Duration = Duration::from_secs(60);
 
 /// Whether programs have a helper; else there is one processor, which is said.
@@ -100,11 +114,30 @@ fn a_stopped_helper_holds_nobody_up() {
     assert!(made(&run) > 0);
 }
 
-/// The child of a fork goes on with limbo as it was, which nobody else may read then, and posts
-/// what comes later at a desk of its own.
 #[test]
-fn heirs_have_the_helper_too() {
+fn forks_with_a_helper_give_the_same() {
     let Some(python) = require("python3").filter(|_| has_helper()) else { return };
     let run = compare(&Job::new("fork", python).arg(fixture("fork.py")).arg("96").forks());
+    assert!(run.stats().count("heirs") > 0 && made(&run) > 0);
+}
+
+/// The child of a fork goes on with limbo as it was, which nobody else may read then, and posts
+/// what comes later at a desk of its own. The helper is turned on when the parent only waits.
+#[test]
+fn an_heir_has_the_helper_too() {
+    let Some(python) = require("python3").filter(|_| has_helper()) else { return };
+    let scratch = Scratch::new("heir");
+    let go_on = scratch.path("go-on");
+    let job = Job::new("heir", python).args(["-c", HEIR]).arg(&go_on).forks();
+    let live = Live::start(&job.options(["--set", "helper=off"]), Some(BUDGET));
+    live.wait_for_output("ready\n", HANG);
+    let root = live.root().to_string();
+    let mut set = Command::new(coldpress());
+    set.args(["ctl", &root, "set", "helper=on"]);
+    assert!(set.output().is_ok_and(|set| set.status.success()), "the knob is not turned");
+    scratch.write("go-on", b"");
+    let run = live.finish(HANG);
+    println!("{run}; {} of {} made", made(&run), run.stats().count("pages_stored"));
+    assert_eq!((run.code, &run.stdout[..]), (0, &b"ready\nwhole\n"[..]), "{}", run.stderr);
     assert!(run.stats().count("heirs") > 0 && made(&run) > 0);
 }

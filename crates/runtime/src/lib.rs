@@ -7,11 +7,11 @@
 //! the service thread makes no libc call, allocates only from our own heap, never unwinds, and
 //! waits for nobody.
 //!
-//! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`queue`] who
-//! is next, [`walks`] what to bring in, [`budget`] how much, [`placement`] where to run, [`stay`]
-//! who runs there too, [`pressure`] what idle memory may cost, [`link`] and [`control`] who to talk
-//! to, then the [`manager`] with its faults, changes, reclaim, proactive reclaim, ageing, thawing
-//! and recording, and the [`service`] thread that runs it.
+//! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`ahead`] who
+//! helps to compress it, [`queue`] who is next, [`walks`] what to bring in, [`budget`] how much,
+//! [`placement`] where to run, [`stay`] who runs there too, [`pressure`] what idle memory may cost,
+//! [`link`] and [`control`] who to talk to, then the [`manager`] with its faults, changes, reclaim,
+//! proactive reclaim, ageing, thawing and recording, and the [`service`] thread that runs it.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;

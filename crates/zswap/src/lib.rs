@@ -14,7 +14,8 @@
 //! Any number of threads may use a store. Its tables lie in shards with a lock each (`shard`, which
 //! also says in what order locks are taken), codecs in contexts of which each caller takes one
 //! (`contexts`), and what concerns the disk is behind a lock of its own (`disk`). Pages are coded
-//! with no lock in hand: an object that is read is pinned in its pool.
+//! with no lock in hand: an object that is read is pinned in its pool. They may also be compressed
+//! ahead, by a helper ([`desk`], `made`).
 //!
 //! It knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one file
 //! each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
