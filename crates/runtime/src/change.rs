@@ -7,9 +7,9 @@
 
 use core::ops::Range;
 
-use coldpress_sys::proc::Mappings;
+use coldpress_sys::proc::{self, Enlarged, Mappings};
 use coldpress_sys::uffd::{Event, Message};
-use coldpress_sys::{Bytes, PageCount};
+use coldpress_sys::{Bytes, PageCount, cpu};
 use coldpress_zswap::Offset;
 
 use crate::manager::{Fault, Manager};
@@ -47,6 +47,61 @@ impl Manager {
                 self.hear(Word::Moved(Move { from, to, length, grown }));
             }
         }
+    }
+
+    /// Waits until no change of the address space is under way, acting on each. After it, every
+    /// state must be looked at afresh.
+    pub(crate) fn settle(&mut self) {
+        let mut tries = 0_u32;
+        loop {
+            self.drain_messages();
+            if !self.uffd.is_changing(self.limbo.probe_address()) {
+                return self.end_changes();
+            }
+            self.control.close_gate();
+            // The changing thread has been told and must now run to finish; it may wait for this
+            // processor.
+            tries += 1;
+            if tries < 16 {
+                cpu::yield_now();
+            } else {
+                self.let_grow();
+                cpu::sleep_ns(50_000);
+            }
+        }
+    }
+
+    /// Lets threads go on that enlarge locked memory which has to move for that. The kernel touches
+    /// what is new before it tells of the move, and puts nothing there for us until it has been
+    /// heard (`mremap` in mm/mremap.c of Linux 6.18: `mm_populate` comes first). So what is new is
+    /// left to the kernel, until it is discovered like any other memory.
+    fn let_grow(&mut self) {
+        let mut waiting = self.turns.serving.iter().chain(&self.pending).chain(&self.turns.faults);
+        if let Some(new) = waiting.find_map(|fault| self.grown_for(*fault)) {
+            // It wakes who waits there. Refused only without memory for one more mapping.
+            if self.uffd.unregister(new.start, Bytes(new.end - new.start)).is_ok() {
+                let is_in_it = |fault: &Fault| new.contains(&fault.page.address());
+                self.turns.serving.take_if(|fault| is_in_it(fault));
+                self.pending.retain(|fault| !is_in_it(fault));
+                self.turns.faults.retain(|fault| !is_in_it(fault));
+                self.regions.remove(new);
+            }
+        }
+    }
+
+    /// What a mapping has been enlarged by that moves, and whose thread waits in `fault`: then that
+    /// is the first page of it. `None` if it is not so, or cannot be told: without /proc, before
+    /// Linux 6.11.
+    fn grown_for(&self, fault: Fault) -> Option<Range<usize>> {
+        let Enlarged { from, by } = proc::enlarges(fault.thread).ok()??;
+        let start = fault.page.address();
+        // Where it grows in place no word is waited for, and what is old and new is one mapping.
+        let has_moved = !Mappings::open().ok()?.have_as_one(from, start).ok()?;
+        // The thread may wait for something else by now. Of what is empty nothing is lost.
+        let end = fault.page.plus(by.pages_down().0);
+        let mut is_empty = self.pages.next_known(fault.page..end).is_none();
+        self.pagemap.for_each_present(start, end.address(), |_, _| is_empty = false).ok()?;
+        (has_moved && is_empty).then_some(start..end.address())
     }
 
     fn hear(&mut self, word: Word) {

@@ -47,6 +47,7 @@ impl Manager {
     pub(crate) fn serve_pending(&mut self) {
         self.wait_for_turn();
         while let Some(fault) = self.pending.pop_front() {
+            self.turns.serving = Some(fault);
             // Before the wake-up: a thread that is woken while this one goes on working is moved to
             // an idle processor, and every fault from there costs a wake-up across
             // processors.
@@ -54,6 +55,7 @@ impl Manager {
             let window = self.window_of(fault.page);
             self.make_room(PageCount(window.count));
             self.serve_fault(fault, window);
+            self.turns.serving = None;
         }
     }
 

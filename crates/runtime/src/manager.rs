@@ -295,7 +295,7 @@ impl Manager {
         any
     }
 
-    fn drain_messages(&mut self) -> bool {
+    pub(crate) fn drain_messages(&mut self) -> bool {
         let mut any = false;
         loop {
             let count = match self.uffd.read(&mut self.messages) {
@@ -311,27 +311,6 @@ impl Manager {
             }
             if count < self.messages.len() {
                 return any;
-            }
-        }
-    }
-
-    /// Waits until no change of the address space is under way, acting on each. After it, every
-    /// state must be looked at afresh.
-    pub(crate) fn settle(&mut self) {
-        let mut tries = 0_u32;
-        loop {
-            self.drain_messages();
-            if !self.uffd.is_changing(self.limbo.probe_address()) {
-                return self.end_changes();
-            }
-            self.control.close_gate();
-            // The changing thread has been told and must now run to finish; it may wait for this
-            // processor.
-            tries += 1;
-            if tries < 16 {
-                cpu::yield_now();
-            } else {
-                cpu::sleep_ns(50_000);
             }
         }
     }

@@ -247,7 +247,9 @@ impl Ledger {
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// Faults that wait for its turn.
-    faults: Vec<Fault>,
+    pub(crate) faults: Vec<Fault>,
+    /// The one that is being served.
+    pub(crate) serving: Option<Fault>,
     /// When it was last looked at what others do.
     looked_ms: u32,
     busy: Mean<MEAN_NS>,

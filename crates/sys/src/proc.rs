@@ -5,17 +5,21 @@
 //! (`pthread_exit` in `main`) though others go on; so all is asked of the calling thread, which has
 //! the same memory.
 
+mod thread;
+
 use core::ffi::CStr;
 use core::ops::Range;
 
 use linux_raw_sys::general as linux;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::ioctl::{self, Opcode};
 
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES, PageCount};
 use crate::raw;
+pub use thread::{Enlarged, cpu_of_thread, enlarges};
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`, Linux 6.7.
 const PAGEMAP_SCAN: Opcode = ioctl::opcode::read_write::<linux::pm_scan_arg>(b'f', 16);
@@ -234,6 +238,15 @@ impl Mappings {
         let result = unsafe { raw::syscall(linux::__NR_ioctl, arguments) };
         raw::checked("ioctl(PROCMAP_QUERY)", result).map(|_| query.end as usize)
     }
+
+    /// Whether one mapping has both addresses, of which `low` is the lower one. `ENOTTY` as above.
+    pub fn have_as_one(&self, low: usize, high: usize) -> SysResult<bool> {
+        match self.end_at(low) {
+            Ok(end) => Ok(low <= high && high < end),
+            Err(error) if error.is(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 const _: () = assert!(size_of::<MapQuery>() == 104);
@@ -399,26 +412,6 @@ unsafe impl ioctl::Ioctl for ScanCall<'_> {
     ) -> rustix::io::Result<usize> {
         Ok(output as usize)
     }
-}
-
-/// The processor on which a thread of this process ran last: field 39 of its stat file.
-pub fn cpu_of_thread(thread: u32) -> SysResult<usize> {
-    let mut path = [0_u8; 48];
-    let length = write_path(&mut path, b"/proc/self/task/", thread, b"/stat\0");
-    let path = CStr::from_bytes_with_nul(&path[..length]).expect("ends with its only zero");
-    let stat = open_read(path)?;
-    let mut buffer = [0; 1024];
-    let text = read_at(&stat, &mut buffer, 0)?;
-    // The second field is a name in parentheses and may hold anything, so fields count from its
-    // end.
-    let after_name = text.iter().rposition(|byte| *byte == b')').map_or(text, |at| &text[at + 1..]);
-    after_name
-        .split(|byte| *byte == b' ')
-        .filter(|field| !field.is_empty())
-        .nth(36)
-        .and_then(decimal)
-        .map(|cpu| cpu as usize)
-        .ok_or(SysError { call: "parse(/proc/self/task/TID/stat)", errno: 22 })
 }
 
 /// Whether two processes share their memory, as a child of `vfork` does until it calls `exec`.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::ground::{Ground, fail};
-use crate::program::outcome::{Outcome, wrong};
+use crate::program::outcome::{Outcome, exactly, wrong};
 use crate::program::pressure::{Busy, Pressure};
 use crate::program::random::Random;
 use crate::program::{PAGE, raw};
@@ -16,6 +16,7 @@ pub const CASES: &[Case] = &[
     Case { name: "flood", lay: ground, run: flood },
     Case { name: "reuse", lay: ground, run: reuse },
     Case { name: "grow-and-shrink", lay: ground, run: grow_and_shrink },
+    Case { name: "grow-locked", lay: ground, run: grow_locked },
     Case { name: "realloc", lay: block, run: reallocate },
 ];
 
@@ -205,6 +206,38 @@ fn grow_and_shrink(ground: &mut Ground, pressure: &Pressure) -> Outcome {
         ground.fill(pages * 2 / 3..pages);
         pressure.walk();
     }
+    Ok(())
+}
+
+/// Locked, it grows where it must move: the kernel touches what is new before it tells of the move.
+fn grow_locked(ground: &mut Ground, pressure: &Pressure) -> Outcome {
+    if unsafe { libc::mlock(ground.page(0), ground.length()) } != 0 {
+        return Err(Stop::Skip(format!("mlock: {}", std::io::Error::last_os_error())));
+    }
+    for pages in [2 * PAGES, 3 * PAGES] {
+        grow_elsewhere(ground, pages)?;
+        pressure.walk();
+        exactly("pages away", ground.evicted().0 as i64, 0)?;
+        ground.compare()?;
+    }
+    exactly("munlock", unsafe { libc::munlock(ground.page(0), ground.length()) }, 0)?;
+    pressure.walk();
+    ground.compare()?;
+    ground.fill(0..ground.pages());
+    pressure.walk();
+    Ok(())
+}
+
+/// Grows with something in the way.
+fn grow_elsewhere(ground: &mut Ground, pages: usize) -> Outcome {
+    let (old, new) = (ground.length(), pages * PAGE);
+    // Refused where something is already.
+    let _ =
+        unsafe { raw::map_at(ground.base + old, PAGE, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE) };
+    let base = unsafe { raw::remap(ground.base, old, new, libc::MREMAP_MAYMOVE, 0) };
+    let base = base.map_err(|error| fail("mremap", &error))?;
+    exactly("moved", i64::from(base != ground.base), 1)?;
+    ground.moved(base, pages);
     Ok(())
 }
 

@@ -1,0 +1,92 @@
+//! What the kernel says of one thread of this process.
+
+use core::ffi::CStr;
+
+use linux_raw_sys::general as linux;
+
+use super::{decimal, hexadecimal, open_read, read_at, write_path};
+use crate::error::{SysError, SysResult};
+use crate::page::Bytes;
+
+/// The processor on which a thread of this process ran last: field 39 of its stat file.
+pub fn cpu_of_thread(thread: u32) -> SysResult<usize> {
+    let mut path = [0_u8; 48];
+    let length = write_path(&mut path, b"/proc/self/task/", thread, b"/stat\0");
+    let path = CStr::from_bytes_with_nul(&path[..length]).expect("ends with its only zero");
+    let stat = open_read(path)?;
+    let mut buffer = [0; 1024];
+    let text = read_at(&stat, &mut buffer, 0)?;
+    // The second field is a name in parentheses and may hold anything, so fields count from its
+    // end.
+    let after_name = text.iter().rposition(|byte| *byte == b')').map_or(text, |at| &text[at + 1..]);
+    after_name
+        .split(|byte| *byte == b' ')
+        .filter(|field| !field.is_empty())
+        .nth(36)
+        .and_then(decimal)
+        .map(|cpu| cpu as usize)
+        .ok_or(SysError { call: "parse(/proc/self/task/TID/stat)", errno: 22 })
+}
+
+/// A mapping that a thread enlarges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enlarged {
+    /// Where it began before.
+    pub from: usize,
+    /// By how much, whole pages.
+    pub by: Bytes,
+}
+
+/// What a thread of this process enlarges, if it waits within `mremap`. Source:
+/// proc_pid_syscall(5).
+pub fn enlarges(thread: u32) -> SysResult<Option<Enlarged>> {
+    let mut path = [0_u8; 48];
+    let length = write_path(&mut path, b"/proc/self/task/", thread, b"/syscall\0");
+    let path = CStr::from_bytes_with_nul(&path[..length]).expect("ends with its only zero");
+    let file = open_read(path)?;
+    let mut buffer = [0; 256];
+    Ok(parse_mremap(read_at(&file, &mut buffer, 0)?))
+}
+
+/// Number of the call in decimal, its six arguments in hexadecimal, stack and instruction pointer.
+fn parse_mremap(text: &[u8]) -> Option<Enlarged> {
+    let mut fields = text.split(|byte| *byte == b' ');
+    if decimal(fields.next()?)? != u64::from(linux::__NR_mremap) {
+        return None;
+    }
+    let mut arguments = fields.map(|field| field.strip_prefix(b"0x").and_then(hexadecimal));
+    let mut next = || arguments.next().flatten().map(|argument| argument as usize);
+    let (from, old, new) = (next()?, next()?, next()?);
+    let by = Bytes(new).pages_up().saturating_sub(Bytes(old).pages_up()).bytes();
+    (by > Bytes(0)).then_some(Enlarged { from, by })
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: another call taken for one that enlarges a mapping, or a wrong size.
+
+    use super::*;
+    use crate::page::PAGE_BYTES;
+
+    #[test]
+    fn only_a_call_that_enlarges_a_mapping_does() {
+        let call = |old: &str, new: &str| {
+            let text = std::format!(
+                "{} 0x7f000 {old} {new} 0x1 0x0 0x0 0x7ffd 0x7f12\n",
+                linux::__NR_mremap
+            );
+            parse_mremap(text.as_bytes())
+        };
+        let by = |pages: usize| Some(Enlarged { from: 0x7f000, by: Bytes(pages * PAGE_BYTES) });
+        assert_eq!(call("0x2000", "0x6000"), by(4));
+        // Each counts as whole pages.
+        assert_eq!(call("0x1800", "0x2900"), by(1));
+        assert_eq!([call("0x1800", "0x1900"), call("0x2000", "0x1000")], [None, None]);
+        let read = "0 0x3 0x2000 0x6000 0x1 0x0 0x0 0x7ffd 0x7f12\n";
+        for text in [read, "running\n", "-1 0x7ffd 0x7f12\n", "25\n", ""] {
+            assert_eq!(parse_mremap(text.as_bytes()), None, "{text}");
+        }
+        // Who asks waits for nothing.
+        assert_eq!(enlarges(crate::raw::thread_id()).unwrap(), None);
+    }
+}
