@@ -272,9 +272,13 @@ impl Desk {
         let made = made.filter(|(_, bytes)| bytes.len() <= WORDS * 8);
         let (word, bytes) = made.map_or((0, &[][..]), |(made, bytes)| (made.to_word(), bytes));
         // Relaxed, all: published by the word, or not at all if the job is another by now.
-        for (to, from) in job.bytes.iter().zip(bytes.chunks(8)) {
+        let (whole, rest) = bytes.as_chunks();
+        for (to, from) in job.bytes.iter().zip(whole) {
+            to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+        }
+        if let Some(to) = job.bytes.get(whole.len()) {
             let mut last = [0; 8];
-            last[..from.len()].copy_from_slice(from);
+            last[..rest.len()].copy_from_slice(rest);
             to.store(u64::from_ne_bytes(last), Ordering::Relaxed);
         }
         job.made.store(word, Ordering::Relaxed);
