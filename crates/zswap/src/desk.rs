@@ -271,16 +271,18 @@ impl Desk {
         let job = &self.jobs[claim.place];
         let made = made.filter(|(_, bytes)| bytes.len() <= WORDS * 8);
         let (word, bytes) = made.map_or((0, &[][..]), |(made, bytes)| (made.to_word(), bytes));
-        // Relaxed, all: published by the word, or not at all if the job is another by now.
         let (whole, rest) = bytes.as_chunks();
+        // Relaxed, all: published by the word, or not at all if the job is another by now.
         for (to, from) in job.bytes.iter().zip(whole) {
             to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
         }
         if let Some(to) = job.bytes.get(whole.len()) {
             let mut last = [0; 8];
             last[..rest.len()].copy_from_slice(rest);
+            // Relaxed: as above.
             to.store(u64::from_ne_bytes(last), Ordering::Relaxed);
         }
+        // Relaxed: as above.
         job.made.store(word, Ordering::Relaxed);
         let (taken, done) = (claim.ticket.word(TAKEN), claim.ticket.word(DONE));
         // Release pairs with the Acquire in `collect`. On a failure the store has given it up.
