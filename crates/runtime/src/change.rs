@@ -76,32 +76,29 @@ impl Manager {
     /// heard (`mremap` in mm/mremap.c of Linux 6.18: `mm_populate` comes first). So what is new is
     /// left to the kernel, until it is discovered like any other memory.
     fn let_grow(&mut self) {
-        let mut waiting = self.turns.serving.iter().chain(&self.pending).chain(&self.turns.faults);
+        let turns = self.turns.serving.iter().chain(&self.turns.faults);
+        let mut waiting = turns.chain(&self.pending).chain(&self.reading);
         if let Some(new) = waiting.find_map(|fault| self.grown_for(*fault)) {
             // It wakes who waits there. Refused only without memory for one more mapping.
             if self.uffd.unregister(new.start, Bytes(new.end - new.start)).is_ok() {
-                let is_in_it = |fault: &Fault| new.contains(&fault.page.address());
-                self.turns.serving.take_if(|fault| is_in_it(fault));
-                self.pending.retain(|fault| !is_in_it(fault));
-                self.turns.faults.retain(|fault| !is_in_it(fault));
                 self.regions.remove(new);
             }
         }
     }
 
     /// What a mapping has been enlarged by that moves, and whose thread waits in `fault`: then that
-    /// is the first page of it. `None` if it is not so, or cannot be told: without /proc, before
-    /// Linux 6.11.
+    /// is the first page of it, and one mapping with what has moved. `None` if it is not so, or
+    /// cannot be told: before Linux 6.11, and where /proc is closed, as it is to who dropped its
+    /// user.
     fn grown_for(&self, fault: Fault) -> Option<Range<usize>> {
-        let Enlarged { from, by } = proc::enlarges(fault.thread).ok()??;
+        let Enlarged { from, old, by } = proc::enlarges(fault.thread).ok()??;
         let start = fault.page.address();
-        // Where it grows in place no word is waited for, and what is old and new is one mapping.
-        let has_moved = !Mappings::open().ok()?.have_as_one(from, start).ok()?;
-        // The thread may wait for something else by now. Of what is empty nothing is lost.
-        let end = fault.page.plus(by.pages_down().0);
-        let mut is_empty = self.pages.next_known(fault.page..end).is_none();
-        self.pagemap.for_each_present(start, end.address(), |_, _| is_empty = false).ok()?;
-        (has_moved && is_empty).then_some(start..end.address())
+        let (to, end) = (start.checked_sub(old.0)?, start.checked_add(by.0)?);
+        // Where it grows in place no word is waited for.
+        let has_moved = to != from && Mappings::open().ok()?.have_as_one(to, end - 1).ok()?;
+        // The thread may wait for something else by now. Of what is not known nothing is lost.
+        let pages = PageNumber::of(to)..PageNumber::of(end);
+        (has_moved && self.pages.next_known(pages).is_none()).then_some(start..end)
     }
 
     fn hear(&mut self, word: Word) {

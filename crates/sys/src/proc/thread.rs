@@ -33,6 +33,8 @@ pub fn cpu_of_thread(thread: u32) -> SysResult<usize> {
 pub struct Enlarged {
     /// Where it began before.
     pub from: usize,
+    /// How long it was, whole pages.
+    pub old: Bytes,
     /// By how much, whole pages.
     pub by: Bytes,
 }
@@ -57,8 +59,9 @@ fn parse_mremap(text: &[u8]) -> Option<Enlarged> {
     let mut arguments = fields.map(|field| field.strip_prefix(b"0x").and_then(hexadecimal));
     let mut next = || arguments.next().flatten().map(|argument| argument as usize);
     let (from, old, new) = (next()?, next()?, next()?);
-    let by = Bytes(new).pages_up().saturating_sub(Bytes(old).pages_up()).bytes();
-    (by > Bytes(0)).then_some(Enlarged { from, by })
+    let (old, new) = (Bytes(old).pages_up(), Bytes(new).pages_up());
+    let (old, by) = (old.bytes(), new.saturating_sub(old).bytes());
+    (by > Bytes(0)).then_some(Enlarged { from, old, by })
 }
 
 #[cfg(test)]
@@ -77,7 +80,8 @@ mod tests {
             );
             parse_mremap(text.as_bytes())
         };
-        let by = |pages: usize| Some(Enlarged { from: 0x7f000, by: Bytes(pages * PAGE_BYTES) });
+        let (old, from) = (Bytes(2 * PAGE_BYTES), 0x7f000);
+        let by = |pages: usize| Some(Enlarged { from, old, by: Bytes(pages * PAGE_BYTES) });
         assert_eq!(call("0x2000", "0x6000"), by(4));
         // Each counts as whole pages.
         assert_eq!(call("0x1800", "0x2900"), by(1));
