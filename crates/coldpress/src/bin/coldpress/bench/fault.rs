@@ -9,11 +9,10 @@
 //! memory without coldpress: the kernel's own minor faults, the floor for any fault.
 
 use std::ffi::OsString;
-use std::fs;
 
 use serde_json::{Value, json};
 
-use super::launch::{Launcher, failed, number, run};
+use super::launch::{Launcher, failed, number, run, stats_in};
 use super::options::FaultArgs;
 use super::workload::FAULT_NS_MIN;
 use crate::failure::Result;
@@ -130,8 +129,7 @@ fn managed(launcher: &Launcher, args: &FaultArgs, workload: &[&str]) -> Result<(
     options.push(file.clone().into_os_string());
     let workload = launcher.workload(workload);
     let seen = run(&mut launcher.managed(&options, &workload))?.printed;
-    let stats = fs::read(&file).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let stats = stats.ok_or_else(|| failed("a run left no statistics".to_owned()))?;
+    let stats = stats_in(&file).ok_or_else(|| failed("a run left no statistics".to_owned()))?;
     if number(&seen, "faults")? == 0.0 {
         return Err(failed("no touch was a fault: the data fit the budget".to_owned()));
     }

@@ -1,7 +1,8 @@
 //! Starts what is measured: a program as it is, or within a budget.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -31,6 +32,15 @@ impl Outcome {
 /// A number in a JSON object. Fails when it is not there.
 pub(super) fn number(object: &Value, key: &str) -> Result<f64> {
     object[key].as_f64().ok_or_else(|| failed(format!("a run told no `{key}`")))
+}
+
+/// What `coldpress run --stats` left in a file, if anything, with the program by its name alone:
+/// figures are kept, and where it lay is nobody's business.
+pub(super) fn stats_in(file: &Path) -> Option<Value> {
+    let mut stats: Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    let name = Path::new(stats["program"].as_str()?).file_name()?.to_string_lossy().into_owned();
+    stats["program"] = name.into();
+    Some(stats)
 }
 
 /// A failure of a benchmark.

@@ -4,9 +4,9 @@
 //! it. So whoever compares sets a limit such that both together come to what coldpress gets.
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fs, io};
 
 use coldpress_bench::kernel::{Group, Peer, Ran, Signals, Swap, run};
 use coldpress_bench::usage::Usage;
@@ -14,7 +14,7 @@ use coldpress_sys::Bytes;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use super::launch::{Launcher, failed, forget_settings};
+use super::launch::{Launcher, failed, forget_settings, stats_in};
 use super::swap::options::Share;
 use crate::cgroup;
 use crate::failure::Result;
@@ -133,9 +133,8 @@ impl<'a> Sides<'a> {
         forget_settings(&mut command);
         let (ran, usage) =
             self.timed(command, None).map_err(|error| failed(format!("{name}: {error}")))?;
-        let stats = fs::read(file.path()).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let left_none = || failed(format!("{name}: a run left no statistics ({})", ran.status));
-        let stats = stats.ok_or_else(left_none)?;
+        let stats = stats_in(file.path()).ok_or_else(left_none)?;
         Ok((ran, usage, stats))
     }
 
