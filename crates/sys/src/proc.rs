@@ -575,12 +575,4 @@ mod tests {
         };
         assert!(found && !pagemap.has_guard(start + 2 * PAGE_BYTES, end).unwrap());
     }
-
-    #[test]
-    fn the_processor_of_a_pinned_thread_is_read() {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(0);
-        rustix::thread::sched_setaffinity(None, &set).unwrap();
-        assert_eq!(cpu_of_thread(crate::raw::thread_id()).unwrap(), 0);
-    }
 }

@@ -3,17 +3,22 @@
 use core::ffi::CStr;
 
 use linux_raw_sys::general as linux;
+use rustix::fd::OwnedFd;
 
 use super::{decimal, hexadecimal, open_read, read_at, write_path};
 use crate::error::{SysError, SysResult};
 use crate::page::Bytes;
 
+/// Opens a file that the kernel has of a thread of this process.
+fn open_of(thread: u32, name: &CStr) -> SysResult<OwnedFd> {
+    let mut path = [0_u8; 48];
+    let length = write_path(&mut path, b"/proc/self/task/", thread, name.to_bytes_with_nul());
+    open_read(CStr::from_bytes_with_nul(&path[..length]).expect("ends with its only zero"))
+}
+
 /// The processor on which a thread of this process ran last: field 39 of its stat file.
 pub fn cpu_of_thread(thread: u32) -> SysResult<usize> {
-    let mut path = [0_u8; 48];
-    let length = write_path(&mut path, b"/proc/self/task/", thread, b"/stat\0");
-    let path = CStr::from_bytes_with_nul(&path[..length]).expect("ends with its only zero");
-    let stat = open_read(path)?;
+    let stat = open_of(thread, c"/stat")?;
     let mut buffer = [0; 1024];
     let text = read_at(&stat, &mut buffer, 0)?;
     // The second field is a name in parentheses and may hold anything, so fields count from its
@@ -42,10 +47,7 @@ pub struct Enlarged {
 /// What a thread of this process enlarges, if it waits within `mremap`. Source:
 /// proc_pid_syscall(5).
 pub fn enlarges(thread: u32) -> SysResult<Option<Enlarged>> {
-    let mut path = [0_u8; 48];
-    let length = write_path(&mut path, b"/proc/self/task/", thread, b"/syscall\0");
-    let path = CStr::from_bytes_with_nul(&path[..length]).expect("ends with its only zero");
-    let file = open_read(path)?;
+    let file = open_of(thread, c"/syscall")?;
     let mut buffer = [0; 256];
     Ok(parse_mremap(read_at(&file, &mut buffer, 0)?))
 }
@@ -66,7 +68,7 @@ fn parse_mremap(text: &[u8]) -> Option<Enlarged> {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: another call taken for one that enlarges a mapping, or a wrong size.
+    //! The risk: another call taken for one that enlarges a mapping, or a wrong size or field.
 
     use super::*;
     use crate::page::PAGE_BYTES;
@@ -92,5 +94,13 @@ mod tests {
         }
         // Who asks waits for nothing.
         assert_eq!(enlarges(crate::raw::thread_id()).unwrap(), None);
+    }
+
+    #[test]
+    fn the_processor_of_a_pinned_thread_is_read() {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(0);
+        rustix::thread::sched_setaffinity(None, &set).unwrap();
+        assert_eq!(cpu_of_thread(crate::raw::thread_id()).unwrap(), 0);
     }
 }
