@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. An address space counts once: a vfork child that has not called exec yet borrows its
-//!    parent's, and is left out.
+//!    parent's, and a service has its program's; both are left out.
 //! 2. The root's own memory is in `total` and never in `below`: under `coldpress run` the root is
 //!    the launcher, and `below` is the managed tree.
 //! 3. A process that ends between being listed and being read counts nothing and is no error.
@@ -20,6 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
+use coldpress_sys::proc::share_memory;
 
 /// Samples a second unless a test asks otherwise.
 pub const RATE_HZ: u32 = 100;
@@ -167,7 +168,7 @@ pub fn descendants(root: u32) -> Vec<u32> {
             let path = format!("/proc/{parent}/task/{thread}/children");
             let children = fs::read_to_string(path).unwrap_or_default();
             for child in children.split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
-                if !borrows_memory(child, parent, thread) {
+                if !borrows_memory(child, parent, thread) && !is_service(child) {
                     found.push(child);
                 }
                 waiting.push(child);
@@ -183,15 +184,30 @@ pub fn threads(pid: u32) -> Vec<u32> {
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The thread named `name` in any process below `root`, as (process, thread).
-pub fn find_thread(root: u32, name: &str) -> Option<(u32, u32)> {
-    descendants(root).into_iter().find_map(|pid| {
-        let is_named = |thread: &u32| {
-            let path = format!("/proc/{pid}/task/{thread}/comm");
-            fs::read_to_string(path).is_ok_and(|comm| comm.trim_end() == name)
-        };
-        threads(pid).into_iter().find(is_named).map(|thread| (pid, thread))
+/// A managed program below `root`, and its service.
+pub fn find_service(root: u32) -> Option<(u32, u32)> {
+    let programs = descendants(root);
+    services().into_iter().find_map(|service| {
+        let serves = |program: &u32| share_memory(*program, service).is_ok_and(|is_same| is_same);
+        programs.iter().copied().find(serves).map(|program| (program, service))
     })
+}
+
+/// All services there are, of all runs.
+pub fn services() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    entries.flatten().filter_map(number).filter(|pid| is_service(*pid)).collect()
+}
+
+/// Whether a process is a service: it is named so, and its file is the program's.
+pub fn is_service(pid: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    let is_launcher = || {
+        let file = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        file.file_name().is_none_or(|name| name.to_string_lossy().starts_with("coldpress"))
+    };
+    name.is_ok_and(|name| name.trim_end() == "coldpress") && !is_launcher()
 }
 
 /// Whether `child` still runs in its parent's address space: it has not called exec, and the thread

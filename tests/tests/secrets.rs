@@ -36,13 +36,12 @@ fn holds(bytes: &[u8], word: &[u8]) -> bool {
     false
 }
 
-/// The bytes of the unnamed file that the service thread of a process below `root` has open, and
-/// nobody else.
+/// The bytes of the unnamed file that the service of a process below `root` has open, and nobody
+/// else.
 fn spill_of(root: u32) -> Vec<u8> {
-    let (process, thread) =
-        watch::find_thread(root, "coldpress").expect("a managed program has a thread of that name");
-    let descriptors = fs::read_dir(format!("/proc/{process}/task/{thread}/fd"));
-    let descriptors = descriptors.expect("the thread lives as long as the program");
+    let (_, service) = watch::find_service(root).expect("it is managed");
+    let descriptors = fs::read_dir(format!("/proc/{service}/fd"));
+    let descriptors = descriptors.expect("it lives as long as the program");
     let is_spill = |path: &std::path::PathBuf| {
         let target = fs::read_link(path).unwrap_or_default();
         let target = target.to_string_lossy();

@@ -41,8 +41,7 @@ impl Still {
         let output = String::from_utf8(live.output()).expect("it prints numbers");
         let words: Vec<&str> = output.split_whitespace().collect();
         let place = [words[1], words[2]].map(str::to_owned);
-        let found = watch::find_thread(live.root(), "coldpress");
-        let (process, _) = found.expect("a managed program has a thread of that name");
+        let (process, _) = watch::find_service(live.root()).expect("it is managed");
         let still = Self { live, scratch, process, place };
         assert!(evicted(&output, 0) * 2 > still.pages(), "{output}");
         still

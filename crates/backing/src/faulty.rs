@@ -151,6 +151,10 @@ impl<B: Backing> Backing for FaultyBacking<B> {
         self.inner.signal()
     }
 
+    fn transfer_plainly(&mut self) {
+        self.inner.transfer_plainly();
+    }
+
     fn discard(&mut self, slot: SlotId) {
         self.inner.discard(slot);
     }

@@ -62,10 +62,9 @@ pub struct Layer {
 
 impl FileBacking {
     /// Keeps slots in `file`, up to `limit` bytes rounded down to whole slots. The contents of
-    /// `file` are given up. Transfers go through io_uring where the system has it, so this must be
-    /// called on the thread that begins them; elsewhere by calls that wait.
-    pub fn new(file: SpillFile, limit: Bytes) -> Self {
-        Self { ring: Ring::new().ok(), ..Self::by_plain_calls(file, limit) }
+    /// `file` are given up. Transfers go through `ring`, if there is one; else by calls that wait.
+    pub fn new(file: SpillFile, limit: Bytes, ring: Option<Ring>) -> Self {
+        Self { ring, ..Self::by_plain_calls(file, limit) }
     }
 
     /// As [`FileBacking::new`], by calls that wait.
@@ -79,10 +78,14 @@ impl FileBacking {
     /// In a child: the slots below `own` are read from the files of its ancestors; from there on
     /// slots are kept in `file`, up to `limit` bytes, if there is one. Otherwise as
     /// [`FileBacking::new`]; without a file of its own, by calls that wait.
-    pub fn of_heir(ancestors: Vec<Layer>, own: SlotId, file: Option<(SpillFile, Bytes)>) -> Self {
+    pub fn of_heir(
+        ancestors: Vec<Layer>,
+        own: SlotId,
+        file: Option<(SpillFile, Bytes)>,
+        ring: Option<Ring>,
+    ) -> Self {
         let mut layers = ancestors;
         let mut slots_max = SlotCount(own.0);
-        let ring = if file.is_some() { Ring::new().ok() } else { None };
         if let Some((file, limit)) = file {
             slots_max = SlotCount(own.0.saturating_add(SlotCount::inside(limit).0));
             layers.push(Layer { file, first: own });
@@ -190,6 +193,21 @@ impl Backing for FileBacking {
         {
             // The kernel is out of something: it is asked again a little later.
             cpu::sleep_ns(RETRY_NS);
+        }
+    }
+
+    fn transfer_plainly(&mut self) {
+        let Some(mut ring) = self.ring.take() else { return };
+        while ring.count() > 0 {
+            match ring.ended() {
+                Some((transfer, Ok(length))) if length == transfer.length => {
+                    let request = self.request_of(transfer);
+                    self.done.push(request, Ok(()));
+                }
+                Some((transfer, _)) => self.transfer_now(transfer),
+                None if ring.wait().is_err() => cpu::sleep_ns(RETRY_NS),
+                None => {}
+            }
         }
     }
 

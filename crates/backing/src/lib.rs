@@ -143,6 +143,9 @@ pub trait Backing: Send {
         None
     }
 
+    /// From now on no transfer outlasts [`Backing::begin`]. Those that are under way end before.
+    fn transfer_plainly(&mut self) {}
+
     /// Whether a child of `fork` may still read from slots that were taken before it.
     fn is_lent(&self) -> bool {
         false

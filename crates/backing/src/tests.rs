@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use coldpress_sys::file::SpillFile;
+use coldpress_sys::ring::Ring;
 use coldpress_sys::{AsFd, AsRawFd, raw};
 use proptest::prelude::*;
 use rustix::fs::{Mode, OFlags};
@@ -169,7 +170,7 @@ fn in_memory() -> MemoryBacking {
 /// A store in an unnamed file. Its limit is not a whole number of slots.
 fn in_file() -> FileBacking {
     let limit = Bytes(SLOTS as usize * SLOT_BYTES.0 + 1);
-    FileBacking::new(SpillFile::unnamed_in(c"/var/tmp").unwrap(), limit)
+    FileBacking::new(SpillFile::unnamed_in(c"/var/tmp").unwrap(), limit, Ring::new().ok())
 }
 
 /// The same, by calls that wait.
@@ -262,7 +263,7 @@ fn a_file_that_may_not_grow_is_full_and_a_read_only_one_is_an_error() {
     // /dev/full answers every write with ENOSPC.
     let open = |flags: OFlags| {
         let fd = rustix::fs::open("/dev/full", flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        FileBacking::new(SpillFile::from_fd(fd), SLOT_BYTES)
+        FileBacking::new(SpillFile::from_fd(fd), SLOT_BYTES, Ring::new().ok())
     };
     assert_eq!(write(&mut open(OFlags::RDWR), 0, b"x"), Err(BackingError::Full));
     let error = write(&mut open(OFlags::RDONLY), 0, b"x").unwrap_err();
@@ -278,7 +279,7 @@ fn trimming_gives_the_disk_blocks_of_discarded_slots_back() {
         rustix::fs::fsync(&watched).unwrap();
         rustix::fs::fstat(&watched).unwrap().st_blocks
     };
-    let mut backing = FileBacking::new(SpillFile::from_fd(fd), Bytes::mib(64));
+    let mut backing = FileBacking::new(SpillFile::from_fd(fd), Bytes::mib(64), Ring::new().ok());
     let slots = [3, 4, 70, 200, 201];
     for slot in slots {
         write(&mut backing, slot, &vec![9; SLOT_BYTES.0]).unwrap();
@@ -308,13 +309,13 @@ fn an_heir_reads_its_ancestors_slots_and_writes_to_its_own_file() {
     let first = file();
     let descriptor = first.as_fd().as_raw_fd();
     let lent = SpillFile::lent_by(raw::thread_id(), descriptor).unwrap();
-    let mut parent = FileBacking::new(first, Bytes(4 * SLOT_BYTES.0));
+    let mut parent = FileBacking::new(first, Bytes(4 * SLOT_BYTES.0), Ring::new().ok());
     assert!(parent.is_lent());
     fill(&mut parent, 0, 1);
     fill(&mut parent, 2, 3);
     let ancestors = vec![Layer { file: lent, first: SlotId(0) }];
     let own = Some((file(), Bytes(2 * SLOT_BYTES.0)));
-    let mut heir = FileBacking::of_heir(ancestors, SlotId(3), own);
+    let mut heir = FileBacking::of_heir(ancestors, SlotId(3), own, Ring::new().ok());
     assert_eq!(heir.slots_max(), SlotCount(5));
     fill(&mut heir, 3, 4);
     fill(&mut parent, 3, 9);

@@ -12,7 +12,7 @@
 //!
 //! [`Zswap::age`]: coldpress_zswap::Zswap::age
 
-use coldpress_sys::{Bytes, raw};
+use coldpress_sys::Bytes;
 
 use crate::ledger::Told;
 use crate::manager::Manager;
@@ -167,7 +167,7 @@ impl Manager {
             self.link.tell(format_args!(
                 "process {} {does}: stored pages become denser, but for the youngest {} % of the \
                  {} MiB in the pool; this part grows and shrinks with what their loads cost",
-                raw::process_id(),
+                self.link.process(),
                 self.zswap.young_percent(),
                 self.zswap.pool_frames().bytes().0 >> 20,
             ));

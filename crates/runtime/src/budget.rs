@@ -13,8 +13,9 @@
 //!    nothing to do            reclaim along  reclaim first  reserve
 //! ```
 
-use coldpress_sys::proc::ResidentGauge;
-use coldpress_sys::{Bytes, PageCount, SysResult};
+use coldpress_sys::proc::{Files, ResidentGauge};
+use coldpress_sys::program::Program;
+use coldpress_sys::{Bytes, PageCount, SysResult, raw};
 
 use crate::ledger::{Ledger, Terms};
 use crate::shares::{Gain, Holding, Meter, Waited};
@@ -99,6 +100,15 @@ pub struct Past {
     pub desk: PageCount,
 }
 
+/// Where the kernel tells what a process does.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// What the program does.
+    pub program: &'a Program,
+    /// What its memory is, where that may be read.
+    pub files: Option<&'a Files>,
+}
+
 impl Budget {
     /// A budget for the process in `seat`.
     pub fn new(gauge: ResidentGauge, terms: &Terms, seat: usize) -> Self {
@@ -118,6 +128,11 @@ impl Budget {
             meter: Meter::default(),
             yields: false,
         }
+    }
+
+    /// The gauge of what is resident.
+    pub fn gauge(&self) -> &ResidentGauge {
+        &self.gauge
     }
 
     /// This process has forked, or comes from a fork: what it shares counts once.
@@ -149,13 +164,16 @@ impl Budget {
     }
 
     /// Reads what is really used, by this process and the others, and publishes it.
-    pub fn read(&mut self, ledger: &Ledger, past: Past) -> SysResult<()> {
+    pub fn read(&mut self, ledger: &Ledger, past: Past, seen: Seen<'_>) -> SysResult<()> {
         let anonymous = self.gauge.anonymous()?;
         let resident = anonymous + past.desk;
         let others = ledger.others(self.seat);
         self.others = others.used;
         let now = Now { resident: anonymous, others: self.others, served: past.faults };
-        let credit = self.sharing.credit(now);
+        // What is written to by the service becomes this process's own too.
+        let faults = || seen.program.minor_faults() + raw::minor_faults();
+        let fair_part = || seen.files.and_then(|files| files.fair_part().ok());
+        let credit = self.sharing.credit(now, faults, fair_part);
         // What changes by asking the kernel is no growth; what the program writes to is.
         let expected = self.used + self.credit;
         let grown = resident.saturating_sub(expected);

@@ -7,7 +7,7 @@
 
 use core::ops::Range;
 
-use coldpress_sys::proc::{self, Enlarged, Mappings};
+use coldpress_sys::proc::Enlarged;
 use coldpress_sys::uffd::{Event, Message};
 use coldpress_sys::{Bytes, PageCount, cpu};
 use coldpress_zswap::Offset;
@@ -88,14 +88,13 @@ impl Manager {
 
     /// What a mapping has been enlarged by that moves, and whose thread waits in `fault`: then that
     /// is the first page of it, and one mapping with what has moved. `None` if it is not so, or
-    /// cannot be told: before Linux 6.11, and where /proc is closed, as it is to who dropped its
-    /// user.
+    /// cannot be told: before Linux 6.11, and where the launcher has gone or may not look.
     fn grown_for(&self, fault: Fault) -> Option<Range<usize>> {
-        let Enlarged { from, old, by } = proc::enlarges(fault.thread).ok()??;
+        let Enlarged { from, old, by } = self.link.ask_what_enlarges(fault.thread)?;
         let start = fault.page.address();
         let (to, end) = (start.checked_sub(old.0)?, start.checked_add(by.0)?);
         // Where it grows in place no word is waited for.
-        let has_moved = to != from && Mappings::open().ok()?.have_as_one(to, end - 1).ok()?;
+        let has_moved = to != from && self.files.mappings.have_as_one(to, end - 1).ok()?;
         // The thread may wait for something else by now. Of what is not known nothing is lost.
         let pages = PageNumber::of(to)..PageNumber::of(end);
         (has_moved && self.pages.next_known(pages).is_none()).then_some(start..end)
@@ -192,7 +191,7 @@ impl Manager {
     /// mapping may move it, and the kernel tells of its former size. Nothing where it cannot be
     /// told. The caller has not returned, so nobody else can have changed that.
     fn grown_at(&self, end: usize) -> Bytes {
-        let mapping = Mappings::open().and_then(|mappings| mappings.end_at(end - 1));
+        let mapping = self.files.mappings.end_at(end - 1);
         // What is next to it may be one mapping with it.
         let mut grown = Bytes(0);
         self.regions.for_each_gap(end..mapping.unwrap_or(end), |gap| {

@@ -62,6 +62,13 @@ struct Hint {
     length: AtomicUsize,
 }
 
+/// None was started: the program is small.
+const START_WAITS: u32 = 0;
+/// One was, or could not be.
+const START_BEGUN: u32 = 1;
+/// None may be now.
+const START_BARRED: u32 = 2;
+
 /// Nobody uses the hint.
 const HINT_FREE: u32 = 0;
 /// A thread fills it in, or waits.
@@ -94,12 +101,13 @@ pub struct Control {
     /// 1 once the program has guard pages, for good: children have them too.
     guards: AtomicU32,
     stage: AtomicU32,
-    /// The service thread's id; the kernel clears and wakes it when the thread ends.
+    /// The service's process; the kernel clears and wakes it when that ends.
     alive: AtomicU32,
-    /// The process that started the service thread: a child by `vfork` sees these words, and is
-    /// another.
+    /// The program's process: a child by `vfork` sees these words, and is another.
     owner: AtomicU32,
-    /// 1 while a thread stops and starts the service thread: one at a time may.
+    /// Whether a service may be started, and was.
+    start: AtomicU32,
+    /// 1 while a thread stops and starts the service: one at a time may.
     alone: AtomicU32,
     /// Address of the bell's page, 0 before there is one.
     bell: AtomicUsize,
@@ -130,6 +138,7 @@ impl Control {
             stage: AtomicU32::new(Stage::Watching as u32),
             alive: AtomicU32::new(0),
             owner: AtomicU32::new(0),
+            start: AtomicU32::new(START_WAITS),
             alone: AtomicU32::new(0),
             bell: AtomicUsize::new(0),
             bell_kept: AtomicUsize::new(0),
@@ -148,12 +157,14 @@ impl Control {
     /// Back to rest. For the child of `fork`, which has one thread and no service thread. It keeps
     /// the bell if it `inherits` memory of ours.
     pub fn reset(&self, inherits: bool) {
-        let words = [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive, &self.owner];
+        let words = [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive];
         for word in words.into_iter().chain([&self.alone, &self.gate]) {
             // Relaxed: there is no other thread.
             word.store(0, Ordering::Relaxed);
         }
+        self.note_owner();
         // Relaxed, here and below: as above.
+        self.start.store(START_WAITS, Ordering::Relaxed);
         self.fork.store(FORK_NONE, Ordering::Relaxed);
         self.inheriting.store(u32::from(inherits), Ordering::Relaxed);
         if !inherits {
@@ -181,15 +192,44 @@ impl Control {
         self.guards.load(Ordering::Acquire) != 0
     }
 
-    /// The word that tells whether the service thread lives.
+    /// The word that tells whether the service lives: its process, or 0.
     pub fn alive(&self) -> &AtomicU32 {
         &self.alive
     }
 
-    /// The calling process has started a service thread.
+    /// The calling process is the program.
     pub fn note_owner(&self) {
-        // Relaxed: read back by the same process only.
+        // Relaxed: read back by the same process, or by one that it starts.
         self.owner.store(raw::process_id(), Ordering::Relaxed);
+    }
+
+    /// The program's process.
+    pub fn program(&self) -> u32 {
+        // Relaxed: written before the service was started.
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Whether the caller shall start a service now: there was none yet, and nothing bars it. True
+    /// once.
+    pub fn begin_start(&self) -> bool {
+        // Relaxed, both: who is told true starts it by a call to the kernel, which orders all else.
+        self.start.load(Ordering::Relaxed) == START_WAITS
+            && self.is_owner()
+            && (self.start)
+                .compare_exchange(START_WAITS, START_BEGUN, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// No service may be started; whether there was one, which has been stopped.
+    pub fn bar_start(&self) -> bool {
+        // Relaxed: see `begin_start`.
+        self.start.swap(START_BARRED, Ordering::Relaxed) == START_BEGUN
+    }
+
+    /// One may be started again, when it is worth it.
+    pub fn allow_start(&self) {
+        // Relaxed: see `begin_start`.
+        self.start.store(START_WAITS, Ordering::Relaxed);
     }
 
     // For the program's threads.
@@ -245,20 +285,15 @@ impl Control {
     pub fn stop_service(&self) {
         // SeqCst pairs with `is_stopped`.
         self.stop.store(1, Ordering::SeqCst);
-        self.looks.wake();
         loop {
-            // Acquire pairs with the kernel's clearing store: what the thread did has happened.
-            let id = self.alive.load(Ordering::Acquire);
-            if id == 0 {
+            // Acquire pairs with the kernel's clearing store: what the service did has happened.
+            let process = self.alive.load(Ordering::Acquire);
+            if process == 0 {
                 break;
             }
-            if self.is_managing() {
-                self.ring(0);
-                futex::wait(&self.alive, id, Some(LOOK_AGAIN_NS));
-            } else {
-                // It may sleep until this process runs.
-                cpu::yield_now();
-            }
+            self.looks.wake();
+            self.ring(0);
+            futex::wait(&self.alive, process, Some(LOOK_AGAIN_NS));
         }
         // SeqCst pairs with `is_stopped` of the next service thread.
         self.stop.store(0, Ordering::SeqCst);

@@ -10,7 +10,6 @@ use core::ops::Range;
 
 use coldpress_sys::Bytes;
 use coldpress_sys::map::for_each_span;
-use coldpress_sys::proc;
 use coldpress_sys::uffd::Mode;
 
 use crate::manager::Manager;
@@ -24,7 +23,7 @@ impl Manager {
         let mut found = self.unregistered();
         // Newer thread libraries keep stacks apart so, in one mapping with what lies beside them.
         // What the kernel itself writes to a stack, when its thread ends, waits for nobody.
-        found.retain(|gap| !self.pagemap.has_guard(gap.start, gap.end).unwrap_or(false));
+        found.retain(|gap| !self.files.pagemap.has_guard(gap.start, gap.end).unwrap_or(false));
         // A mapping may have gone or changed since it was read; what the kernel refuses stays as it
         // is.
         found.retain(|gap| {
@@ -78,7 +77,7 @@ impl Manager {
         let mut discovery = Discovery::default();
         let mut found = Vec::new();
         let regions = &self.regions;
-        let result = proc::for_each_mapping(&mut self.maps_buffer, |mapping| {
+        let result = self.files.mappings.for_each(&mut self.maps_buffer, |mapping| {
             if discovery.accepts(mapping) {
                 for_each_outside(&own, mapping.start..mapping.end, |range| {
                     regions.for_each_gap(range, |gap| found.push(gap));
@@ -96,7 +95,7 @@ impl Manager {
     fn not_in_one_mapping(&mut self, gaps: &[Range<usize>]) -> Vec<Range<usize>> {
         let mut open = gaps.to_vec();
         // After an error all of them count as not covered.
-        let _ = proc::for_each_mapping(&mut self.maps_buffer, |mapping| {
+        let _ = self.files.mappings.for_each(&mut self.maps_buffer, |mapping| {
             open.retain(|gap| !(mapping.start <= gap.start && gap.end <= mapping.end));
         });
         open
@@ -117,7 +116,7 @@ impl Manager {
     fn take_in(&mut self, gap: Range<usize>) {
         let (pages, queue, regions) = (&mut self.pages, &mut self.queue, &self.regions);
         let now = self.clock;
-        let result = self.pagemap.for_each_present(gap.start, gap.end, |start, end| {
+        let result = self.files.pagemap.for_each_present(gap.start, gap.end, |start, end| {
             for number in PageNumber::of(start).0..PageNumber::of(end).0 {
                 let page = PageNumber(number);
                 let known = regions.holding(page.address()).is_some();

@@ -103,7 +103,7 @@ impl Manager {
             self.refaults.ticks += served;
         }
         self.tally().note_latency(Group::FaultNs, self.time.span_ns(stall));
-        self.placement.follow(fault.thread, self.time.now_ns());
+        self.placement.follow(fault.thread);
     }
 
     /// Puts a page where the program can reach it, and wakes who waits for it. Waits for the disk
@@ -224,7 +224,7 @@ impl Manager {
     /// Whether there may be a guard page among so many. A COPY would take its place (Linux 6.18).
     fn may_have_guard(&self, page: PageNumber, count: usize) -> bool {
         let (start, end) = (page.address(), page.plus(count).address());
-        self.control.has_guards() && self.pagemap.has_guard(start, end).unwrap_or(true)
+        self.control.has_guards() && self.files.pagemap.has_guard(start, end).unwrap_or(true)
     }
 
     /// The page's bytes are lost: who touches it gets SIGBUS, never wrong bytes.

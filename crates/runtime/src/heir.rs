@@ -29,8 +29,10 @@ use core::ops::Range;
 
 use coldpress_backing::{Backing, FileBacking, Layer, SlotId};
 use coldpress_sys::file::{self, SpillFile};
-use coldpress_sys::proc::{self, MappingKind, Memory, Pagemap, ResidentGauge};
-use coldpress_sys::uffd::{Mode, Userfaultfd};
+use coldpress_sys::proc::{Files, MappingKind, Memory, ResidentGauge};
+use coldpress_sys::program::Program;
+use coldpress_sys::ring::Ring;
+use coldpress_sys::uffd::{FEATURES_NEEDED, Mode, Userfaultfd};
 use coldpress_sys::wait::Waiter;
 use coldpress_sys::{
     AsRawFd, Bytes, FromRawFd, OwnedFd, PAGE_BYTES, Page, SysError, SysResult, cpu, map, raw,
@@ -40,14 +42,14 @@ use coldpress_zswap::desk::Ticket;
 
 use crate::ageing::Rest;
 use crate::budget::Budget;
-use crate::control::{BELL_PAGES, FILES_MAX};
+use crate::control::{BELL_PAGES, Control, FILES_MAX};
 use crate::gauging::{RUN_NS_NEAR, Running};
 use crate::link::{Joined, Link, Note};
 use crate::manager::{self, Manager, Refaults, Stuck};
 use crate::pages::{PageNumber, PageState};
 use crate::placement::Placement;
 use crate::regions::Regions;
-use crate::service::Start;
+use crate::service::{self, Start};
 use crate::tally::Counter;
 use crate::thaw::Thaw;
 use crate::turns::Turns;
@@ -86,7 +88,7 @@ impl Manager {
         self.read_gauges();
         self.settle();
         let is_on_disk = self.zswap.lend() > SlotId(0);
-        let files = self.files.iter().filter(|_| is_on_disk).map(|(file, _)| *file);
+        let files = self.spills.iter().filter(|_| is_on_disk).map(|(file, _)| *file);
         self.control.set_files(files);
         self.count(Counter::Forks, 1);
         self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
@@ -98,7 +100,7 @@ impl Manager {
     /// Whether a child can go on from what is in memory now. The forker's stack must not be ours to
     /// take: nobody would serve it.
     fn can_be_inherited(&self, stack: usize) -> bool {
-        self.files.len() <= FILES_MAX
+        self.spills.len() <= FILES_MAX
             && self.recording.is_none()
             && self.regions.holding(stack).is_none()
     }
@@ -109,13 +111,13 @@ impl Manager {
     fn forget_unmapped(&mut self) {
         let mut mapped = Regions::default();
         let regions = &self.regions;
-        let result = proc::for_each_mapping(&mut self.maps_buffer, |mapping| {
+        let result = self.files.mappings.for_each(&mut self.maps_buffer, |mapping| {
             if mapping.kind != MappingKind::Other {
                 regions.for_each_part(mapping.start..mapping.end, |part| mapped.insert(part));
             }
         });
         if let Err(error) = result {
-            abandon(format_args!("{error}"));
+            abandon(self.control, format_args!("{error}"));
         }
         let mut gone = Vec::<Range<usize>>::new();
         for region in self.regions.iter() {
@@ -148,7 +150,7 @@ impl Manager {
     /// Puts every page that is away in its place, with nobody's help but the kernel's. Ends the
     /// program if it cannot.
     fn populate(&mut self) {
-        let failed = |error: SysError| -> ! { abandon(format_args!("{error}")) };
+        let failed = |error: SysError| -> ! { abandon(self.control, format_args!("{error}")) };
         let memory = Memory::open().unwrap_or_else(|error| failed(error));
         let end = PageNumber(usize::MAX / 2);
         let mut at = PageNumber(0);
@@ -168,8 +170,10 @@ impl Manager {
                     match self.zswap.load(key, buffer) {
                         Ok(Loaded::From(_)) => break,
                         Ok(Loaded::Coming) => self.zswap.wait(),
-                        Ok(Loaded::Missing) => abandon(format_args!("{key:?} is missing")),
-                        Err(error) => abandon(format_args!("{error}")),
+                        Ok(Loaded::Missing) => {
+                            abandon(self.control, format_args!("{key:?} is missing"))
+                        }
+                        Err(error) => abandon(self.control, format_args!("{error}")),
                     }
                 },
                 PageState::Resident | PageState::None => continue,
@@ -180,9 +184,13 @@ impl Manager {
         }
     }
 
-    /// What comes first in a child, whatever becomes of it: its own children inherit nothing yet,
-    /// and what it has not inherited is forgotten.
+    /// What comes first in a child, whatever becomes of it: the kernel is asked of its own memory,
+    /// its own children inherit nothing yet, and what it has not inherited is forgotten.
     fn begin_alone(&mut self) {
+        let files = Files::open();
+        let files = files.unwrap_or_else(|error| abandon(self.control, format_args!("{error}")));
+        // The parent's numbers are others' here.
+        mem::forget(mem::replace(&mut self.files, files));
         // A failure costs children some address space.
         let _ = map::inherit_spans(false);
         self.forget_unmapped();
@@ -191,14 +199,14 @@ impl Manager {
     /// Takes handles of its own in place of the parent's, whose descriptors are not closed: their
     /// numbers are others' here.
     fn take_handles(&mut self, start: &Start, handles: Handles) {
-        let Handles { joined, gauge, uffd, pagemap, waiter } = handles;
+        let Handles { joined, gauge, program, uffd, waiter } = handles;
         let Joined { link, ledger, seat, terms, desk, .. } = joined;
         let mut budget = Budget::new(gauge, &terms, seat);
         budget.inherit(&mut self.budget);
         mem::forget((
             mem::replace(&mut self.uffd, uffd),
-            mem::replace(&mut self.pagemap, pagemap),
             mem::replace(&mut self.waiter, waiter),
+            mem::replace(&mut self.program, program),
             mem::replace(&mut self.link, link),
             mem::replace(&mut self.ledger, ledger),
             mem::replace(&mut self.budget, budget),
@@ -207,8 +215,8 @@ impl Manager {
         self.ahead.inherit(desk, self.tuning.share);
         self.tuning.thaw = Thaw::default();
         self.own = start.own.to_vec();
-        let (main_thread, area) = start.main_thread;
-        self.placement = Placement::new(main_thread, area, &start.control.stay);
+        let stay = &start.control.stay;
+        self.placement = Placement::new(self.program.process(), start.main_area, stay);
         // Of threads that are not here. What was read for them is taken like what is read ahead.
         self.pending.clear();
         self.turns = Turns::default();
@@ -217,6 +225,7 @@ impl Manager {
         self.stuck = Stuck::default();
         self.rest = Rest::default();
         self.running = Running::begin(self.time.now_ns(), 0);
+        (self.has_left, self.over_at) = (false, 0);
         self.proactive.begin_as_heir();
         (self.gauges_at, self.immovable_at) = (0, 0);
         self.refaults = Refaults::default();
@@ -229,18 +238,22 @@ impl Manager {
 struct Handles {
     joined: Joined,
     gauge: ResidentGauge,
+    program: Program,
     uffd: Userfaultfd,
-    pagemap: Pagemap,
     waiter: Waiter,
 }
 
 impl Handles {
     /// Opens them for the heir of `manager`, whose store becomes its own, whatever fails.
     fn open(start: &Start, manager: &mut Manager) -> SysResult<Self> {
-        let joined =
-            ResidentGauge::open().and_then(|gauge| Ok((gauge, Joined::join(start.socket)?)));
+        let join = |gauge| {
+            let program = Program::follow(start.control.program())?;
+            let joined = Joined::join(start.socket, &program)?;
+            Ok((gauge, program, joined))
+        };
+        let joined = ResidentGauge::open().and_then(join);
         let ancestors = manager.take_files(start);
-        let (gauge, mut joined) = match joined {
+        let (gauge, program, mut joined) = match joined {
             Ok(joined) => joined,
             Err(error) => {
                 manager.own_store(ancestors, None)?;
@@ -248,27 +261,30 @@ impl Handles {
             }
         };
         (start.note_link)(joined.link.socket().as_raw_fd());
+        let uffd = mem::replace(&mut joined.uffd, Err(manager::NO_MEMORY));
         let opened = manager.own_store(ancestors, Some(&mut joined)).and_then(|()| {
-            let uffd = manager::open_uffd(joined.device.as_ref())?;
+            let uffd = uffd?;
+            uffd.handshake(FEATURES_NEEDED)?;
             joined.link.lend(&uffd)?;
-            let waiter = Waiter::new(&uffd, RUN_NS_NEAR)?;
+            let waiter = Waiter::new(RUN_NS_NEAR)?;
+            waiter.watch(&uffd)?;
+            waiter.also_see_end(program.pidfd())?;
             if let Some(signal) = manager.zswap.signal() {
                 waiter.also_wake_by(signal)?;
             }
-            Ok((uffd, Pagemap::open()?, waiter))
+            Ok((uffd, waiter))
         });
-        let (uffd, pagemap, waiter) =
-            opened.inspect_err(|error| tell_unmanaged(&joined.link, *error))?;
-        Ok(Self { joined, gauge, uffd, pagemap, waiter })
+        let (uffd, waiter) = opened.inspect_err(|error| tell_unmanaged(&joined.link, *error))?;
+        Ok(Self { joined, gauge, program, uffd, waiter })
     }
 }
 
 impl Manager {
     /// The files of ancestors, by this process's own descriptors.
     fn take_files(&mut self, start: &Start) -> Vec<Layer> {
-        let files = mem::take(&mut self.files).into_iter().zip(start.control.files());
+        let files = mem::take(&mut self.spills).into_iter().zip(start.control.files());
         let layer = |((_, first), file)| {
-            self.files.push((file, first));
+            self.spills.push((file, first));
             // SAFETY: the forker has opened it for its child, of which this is the one owner.
             let file = SpillFile::from_fd(unsafe { OwnedFd::from_raw_fd(file) });
             Layer { file, first }
@@ -285,19 +301,20 @@ impl Manager {
             && let Some(sealer) = manager::open_sealer(link, terms)
             && let Some(file) = spill.take()
         {
-            self.files.push((file.as_raw_fd(), first));
+            self.spills.push((file.as_raw_fd(), first));
             own = Some((sealer, (SpillFile::from_fd(file), terms.spill_max)));
         }
         let (sealer, file) = own.unzip();
         let has_any = file.is_some() || !ancestors.is_empty();
-        let backing = has_any.then(|| FileBacking::of_heir(ancestors, first, file));
+        let ring = file.as_ref().and_then(|_| Ring::new().ok());
+        let backing = has_any.then(|| FileBacking::of_heir(ancestors, first, file, ring));
         let backing = backing.map(|backing| Box::new(backing) as Box<dyn Backing>);
         self.zswap.become_own(backing, sealer).map_err(|_| manager::NO_MEMORY)
     }
 }
 
 fn tell_unmanaged(link: &Link, error: SysError) {
-    link.warn(format_args!("process {} is not managed: {error}", raw::process_id()));
+    link.warn(format_args!("process {} is not managed: {error}", link.process()));
 }
 
 /// What the parent's service thread left.
@@ -319,8 +336,8 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
     // SAFETY: the caller's promise.
     let mut manager = unsafe { legacy(start) };
     // First, as it makes room for descriptors.
-    if let Err(error) = raw::private_files(start.control.files()) {
-        abandon(format_args!("{error}"));
+    if let Err(error) = service::begin_beside(start.control.files()) {
+        abandon(start.control, format_args!("{error}"));
     }
     manager.begin_alone();
     let Ok(handles) = Handles::open(start, &mut manager) else {
@@ -335,12 +352,14 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
         manager.unregister_all();
         manager.populate();
         manager.link.take_back();
+        manager.link.leave();
         return None;
     }
     manager.ledger.seats[manager.seat].set_managing();
     manager.count(Counter::Heirs, 1);
     manager.read_gauges();
-    manager.link.tell(format_args!("process {} goes on managed after fork", raw::process_id()));
+    let process = manager.link.process();
+    manager.link.tell(format_args!("process {process} goes on managed after fork"));
     Some(manager)
 }
 
@@ -354,18 +373,22 @@ pub unsafe fn do_without(start: &Start) {
     manager.begin_alone();
     let ancestors = manager.take_files(start);
     if let Err(error) = manager.own_store(ancestors, None) {
-        abandon(format_args!("{error}"));
+        abandon(start.control, format_args!("{error}"));
     }
     manager.populate();
     // Its handles are the parent's.
     mem::forget(manager);
 }
 
-/// Ends a child that could not go on with the right bytes.
-fn abandon(why: fmt::Arguments<'_>) -> ! {
+/// Ends a child that could not go on with the right bytes: by its own thread, or by its service.
+fn abandon(control: &Control, why: fmt::Arguments<'_>) -> ! {
+    let program = control.program();
     let mut note = Note::new(Loudness::Fatal);
     let _ = writeln!(note, "coldpress: fatal: a child of fork cannot be given its memory: {why}");
     // There may be no launcher to tell, and descriptors here are not the program's.
-    file::append(c"/proc/self/fd/2", &note.bytes()[1..]);
+    file::append_to_stderr_of(program, &note.bytes()[1..]);
+    if raw::process_id() != program {
+        raw::kill(program);
+    }
     raw::abort_process()
 }

@@ -4,19 +4,23 @@ use core::ffi::CStr;
 use core::fmt::{self, Write};
 
 use coldpress_sys::net::{self, DESCRIPTORS_MAX};
+use coldpress_sys::proc::{self, Enlarged};
+use coldpress_sys::program::Program;
 use coldpress_sys::shared::Shared;
 use coldpress_sys::uffd::Userfaultfd;
-use coldpress_sys::{AsFd, OwnedFd, SysError, SysResult, raw};
+use coldpress_sys::{AsFd, OwnedFd, SysError, SysResult, cpu};
 use coldpress_zswap::desk::Desk;
 
 use crate::ahead;
 use crate::ledger::{Ledger, SEATS, Terms};
-use crate::wire::{Hello, LEND, Loudness, PACKET_MAX, RECORD, Welcome};
+use crate::wire::{CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, Welcome};
 
 /// An open link.
 pub struct Link {
     socket: OwnedFd,
     verbose: bool,
+    /// The program's number.
+    process: u32,
 }
 
 /// What joining gives.
@@ -33,20 +37,24 @@ pub struct Joined {
     pub desk: Option<Shared<Desk>>,
     /// The file for pages written back, if the run has one.
     pub spill: Option<OwnedFd>,
-    /// An open /dev/userfaultfd, if the launcher has one.
-    pub device: Option<OwnedFd>,
+    /// A userfaultfd, not used yet; or why there is none.
+    pub uffd: SysResult<Userfaultfd>,
     /// Whether the launcher has a file to record frames in.
     pub is_recorded: bool,
 }
 
+/// Between two tries to say that this service ends.
+const LEAVE_NS: u64 = 1_000_000;
+
 const PROTOCOL_ERROR: SysError = SysError { call: "join(launcher)", errno: 71 };
 
 impl Joined {
-    /// Joins the run of the launcher that listens at `path`. Fails when there is none any more,
+    /// Joins the run of the launcher that listens at `path`, for `program`. Fails when there is none any more,
     /// when all seats are taken, or when it is of another version.
-    pub fn join(path: &CStr) -> SysResult<Self> {
+    pub fn join(path: &CStr, program: &Program) -> SysResult<Self> {
         let socket = net::connect(path)?;
-        net::send(socket.as_fd(), &Hello { thread: raw::thread_id() }.encode(), &[])?;
+        let hello = Hello { process: program.process() };
+        net::send(socket.as_fd(), &hello.encode(), &[program.pidfd()])?;
         let mut bytes = [0; PACKET_MAX];
         let mut fds = [const { None }; DESCRIPTORS_MAX];
         let length = net::receive(socket.as_fd(), &mut bytes, &mut fds)?;
@@ -56,15 +64,20 @@ impl Joined {
         let ledger = fds.next().ok_or(PROTOCOL_ERROR)?;
         let desk = if welcome.has_desk { fds.next() } else { None };
         let spill = if welcome.has_spill { fds.next() } else { None };
+        // By one call; the device is closed here.
         let device = if welcome.has_device { fds.next() } else { None };
+        let uffd = match device {
+            Some(device) => Userfaultfd::from_device(device.as_fd()),
+            None => Userfaultfd::from_syscall(false),
+        };
         // SAFETY: the launcher sends its ledger first, which is zeroed shared memory of atomics;
         // the version is checked below before anything else is read.
         let ledger: Shared<Ledger> = unsafe { Shared::map(ledger.as_fd())? };
         let terms = ledger.terms().filter(|_| seat < SEATS).ok_or(PROTOCOL_ERROR)?;
-        let link = Link { socket, verbose: terms.verbose };
+        let link = Link { socket, verbose: terms.verbose, process: program.process() };
         let is_recorded = welcome.is_recorded;
         let desk = desk.and_then(|desk| ahead::map_desk(desk.as_fd()).ok());
-        Ok(Self { link, ledger, seat, terms, desk, spill, device, is_recorded })
+        Ok(Self { link, ledger, seat, terms, desk, spill, uffd, is_recorded })
     }
 }
 
@@ -97,6 +110,27 @@ impl Link {
         let _ = net::send(self.socket.as_fd(), &[LEND], &[]);
     }
 
+    /// Says that this service ends, and nothing is lost with it. Waits while the launcher has too
+    /// much to read: without this word it would end the program.
+    pub fn leave(&self) {
+        const EAGAIN: i32 = 11;
+        let again = |error: SysError| error.errno == EAGAIN;
+        while net::send(self.socket.as_fd(), &[LEAVE], &[]).is_err_and(again) {
+            cpu::sleep_ns(LEAVE_NS);
+        }
+    }
+
+    /// Asks what a thread of the program enlarges, if it waits within `mremap`; waits for the answer.
+    /// `None` also where that cannot be told.
+    pub fn ask_what_enlarges(&self, thread: u32) -> Option<Enlarged> {
+        let mut packet = [CALL; 1 + size_of::<u32>()];
+        packet[1..].copy_from_slice(&thread.to_le_bytes());
+        net::send(self.socket.as_fd(), &packet, &[]).ok()?;
+        let (mut bytes, mut fds) = ([0; PACKET_MAX], [const { None }; DESCRIPTORS_MAX]);
+        let length = net::receive(self.socket.as_fd(), &mut bytes, &mut fds).ok()?;
+        proc::enlarges(bytes[..length].strip_prefix(&[CALL])?)
+    }
+
     /// Asks for the file to record frames in; waits for the answer. `None` when the launcher cannot
     /// make one, which it has told the user.
     pub fn ask_for_record(&self) -> SysResult<Option<OwnedFd>> {
@@ -104,6 +138,11 @@ impl Link {
         let mut fds = [const { None }; DESCRIPTORS_MAX];
         net::receive(self.socket.as_fd(), &mut [0], &mut fds)?;
         Ok(fds[0].take())
+    }
+
+    /// The program's process, for the user's eyes.
+    pub fn process(&self) -> u32 {
+        self.process
     }
 
     /// The socket's number, for the panic handler.

@@ -20,11 +20,13 @@ use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::pools::Switch;
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::map::Span;
-use coldpress_sys::proc::Pagemap;
+use coldpress_sys::proc::Files;
+use coldpress_sys::program::Program;
+use coldpress_sys::ring::Ring;
 use coldpress_sys::uffd::{FEATURES_NEEDED, Message, Mode, Userfaultfd};
 use coldpress_sys::wait::Waiter;
 use coldpress_sys::{
-    AsFd, AsRawFd, Bytes, OwnedFd, PAGE_BYTES, PageCount, SysError, SysResult, cpu, raw,
+    AsRawFd, Bytes, OwnedFd, PAGE_BYTES, PageCount, SysError, SysResult, cpu, raw,
 };
 use coldpress_zswap::seal::{SealError, Sealer};
 use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
@@ -32,7 +34,7 @@ use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 use crate::ageing::Rest;
 use crate::ahead::Ahead;
 use crate::away::Away;
-use crate::budget::{Budget, Past};
+use crate::budget::{Budget, Past, Seen};
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
 use crate::fault::TOUCHES;
@@ -121,6 +123,10 @@ pub struct Manager {
     pub(crate) gauges_at: u64,
     pub(crate) gauge_interval_ns: u64,
     pub(crate) waiter: Waiter,
+    pub(crate) program: Program,
+    /// Whether the program has left this memory, and when to look again who still has it.
+    pub(crate) has_left: bool,
+    pub(crate) over_at: u64,
     pub(crate) immovable_at: u64,
     /// Ranges just mapped whose threads wait: number, start, length.
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
@@ -143,12 +149,12 @@ pub struct Manager {
     /// The page last made this process's own by force.
     pub(crate) last_owned: Option<PageNumber>,
     pub(crate) messages: [Message; 16],
-    pub(crate) pagemap: Pagemap,
+    pub(crate) files: Files,
     pub(crate) maps_buffer: Vec<u8>,
     pub(crate) own: Vec<Range<usize>>,
     pub(crate) recording: Option<Recording>,
     /// The files that stored pages may lie in, each with its first slot.
-    pub(crate) files: Vec<(i32, SlotId)>,
+    pub(crate) spills: Vec<(i32, SlotId)>,
     /// Blocks that an ancestor of this process had given back before the fork.
     pub(crate) blocks_returned_before: u64,
 }
@@ -183,24 +189,36 @@ pub struct Parts {
     pub budget: Budget,
     /// A clock that knows its rate.
     pub time: Clock,
+    /// The program that is served.
+    pub program: Program,
+    /// What the kernel tells of its memory.
+    pub files: Files,
+    /// For transfers to the disk and back, where there may be some.
+    pub ring: Option<Ring>,
+    /// Waits for nothing yet.
+    pub waiter: Waiter,
 }
 
 impl Manager {
     /// Sets everything up; nothing of the program is touched yet. The frame allocator must have its
     /// span, and no frame in use.
     pub fn new(parts: Parts) -> SysResult<Box<Self>> {
-        let Parts { joined, frames, heap_bytes, control, placement, own, budget, time } = parts;
-        let Joined { link, ledger, seat, terms, desk, spill, device, is_recorded } = joined;
+        let Parts { joined, frames, heap_bytes, control, placement, own, budget, time, .. } = parts;
+        let (program, files, ring, waiter) = (parts.program, parts.files, parts.ring, parts.waiter);
+        let Joined { link, ledger, seat, terms, desk, spill, uffd, is_recorded } = joined;
         // Before the first of our own allocations, so that it tells of every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
-        let files = spill.iter().map(|file| (file.as_raw_fd(), SlotId(0))).collect();
+        let spills = spill.iter().map(|file| (file.as_raw_fd(), SlotId(0))).collect();
         let tuning = Tuning::begin(&ledger, &budget, time.now_ns());
-        let tools = Tools::open(&link, &terms, &tuning, frames, control, spill, device)
+        let disk = spill.and_then(|file| open_disk(&link, &terms, file, ring));
+        let tools = uffd
+            .and_then(|uffd| Tools::open(uffd, &tuning, frames, control, disk))
+            .and_then(|mut tools| wait_for(&waiter, &mut tools, &program).map(|()| tools))
             // The launcher keeps it until the process is gone: without it, memory that is being
             // taken down would read as zeros to a system call that is still under way.
             .and_then(|tools| link.lend(&tools.uffd).map(|()| tools));
-        let Tools { uffd, limbo, zeros, zswap, pagemap, waiter } = tools.inspect_err(|error| {
-            link.warn(format_args!("process {} is not managed: {error}", raw::process_id()));
+        let Tools { uffd, limbo, zeros, zswap } = tools.inspect_err(|error| {
+            link.warn(format_args!("process {} is not managed: {error}", link.process()));
         })?;
         let mut manager = Box::new(Self {
             uffd,
@@ -232,17 +250,20 @@ impl Manager {
             gauges_at: 0,
             gauge_interval_ns: RUN_NS_NEAR,
             waiter,
+            has_left: false,
+            over_at: 0,
             immovable_at: 0,
             hints: Vec::new(),
             rest: Rest::default(),
-            running: Running::begin(time.now_ns(), cpu::others_ran_ns()),
+            running: Running::begin(time.now_ns(), program.ran_ns()),
+            program,
             proactive: Proactive::new(time.started_ns()),
             messages: [const { Message::EMPTY }; 16],
-            pagemap,
+            files,
             maps_buffer: alloc::vec![0; MAPS_BUFFER.0],
             own: own.to_vec(),
             recording,
-            files,
+            spills,
             blocks_returned_before: 0,
             time,
             refaults: Refaults::default(),
@@ -263,7 +284,7 @@ impl Manager {
         self.own_held = self.own_memory();
         self.ledger.seats[self.seat].set_managing();
         let (pool, codec) = (self.zswap.pool().current().kind(), self.zswap.knobs().codec);
-        let process = raw::process_id();
+        let process = self.link.process();
         self.link.tell(format_args!("process {process} is managed: pool {pool}, codec {codec}"));
     }
 
@@ -338,7 +359,8 @@ impl Manager {
             limbo: self.limbo_target,
             desk: self.ahead.memory().pages_up(),
         };
-        if let Err(error) = self.budget.read(&self.ledger, past) {
+        let seen = Seen { program: &self.program, files: Some(&self.files) };
+        if let Err(error) = self.budget.read(&self.ledger, past, seen) {
             self.die(format_args!("resident memory cannot be read: {error}"));
         }
         if self.budget.used() < self.budget.soft() {
@@ -389,9 +411,11 @@ impl Manager {
         self.frames.frames_held() + (self.heap_bytes)().pages_up() + self.ahead.memory().pages_up()
     }
 
-    /// Ends the program, loudly: it could not go on with the right bytes.
+    /// Ends the program, loudly: it could not go on with the right bytes. The launcher does so when
+    /// this ends; where there is none any more, this process does.
     pub(crate) fn die(&self, why: core::fmt::Arguments<'_>) -> ! {
         self.link.fatal(why);
+        self.program.kill();
         raw::abort_process()
     }
 }
@@ -402,42 +426,36 @@ struct Tools {
     limbo: Limbo,
     zeros: Span,
     zswap: Zswap<Pools>,
-    pagemap: Pagemap,
-    waiter: Waiter,
 }
 
 impl Tools {
     fn open(
-        link: &Link,
-        terms: &Terms,
+        uffd: Userfaultfd,
         tuning: &Tuning,
         frames: &'static FrameAllocator,
         control: &Control,
-        spill: Option<OwnedFd>,
-        device: Option<OwnedFd>,
+        disk: Option<Disk>,
     ) -> SysResult<Self> {
-        let uffd = open_uffd(device.as_ref())?;
-        let limbo = Limbo::new(&uffd, limbo::target(tuning.budget))?;
+        // Dropped in this order, last first: were limbo unmapped while its userfaultfd is open, this
+        // process would wait for itself to hear of it.
+        let mut kept: Option<Limbo> = None;
+        let uffd = uffd;
+        uffd.handshake(FEATURES_NEEDED)?;
+        let _ = kept.insert(Limbo::new(&uffd, limbo::target(tuning.budget))?);
         let zeros = Span::reserve(ZEROS.bytes(), Bytes(PAGE_BYTES))?;
         zeros.forbid_huge_pages();
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
-        let disk = spill.and_then(|file| open_disk(link, terms, file));
-        let mut zswap = open_zswap(tuning, frames, disk)?;
-        let waiter = Waiter::new(&uffd, RUN_NS_NEAR)?;
-        if let Some(signal) = zswap.signal() {
-            waiter.also_wake_by(signal)?;
-        }
-        Ok(Self { uffd, limbo, zeros, zswap, pagemap: Pagemap::open()?, waiter })
+        let zswap = open_zswap(tuning, frames, disk)?;
+        let limbo = kept.take().ok_or(NO_MEMORY)?;
+        Ok(Self { uffd, limbo, zeros, zswap })
     }
 }
 
-pub(crate) fn open_uffd(device: Option<&OwnedFd>) -> SysResult<Userfaultfd> {
-    let uffd = match device {
-        Some(device) => Userfaultfd::from_device(device.as_fd())?,
-        None => Userfaultfd::from_syscall(false)?,
-    };
-    uffd.handshake(FEATURES_NEEDED)?;
-    Ok(uffd)
+/// Has `waiter` wait for all there is to wait for.
+fn wait_for(waiter: &Waiter, tools: &mut Tools, program: &Program) -> SysResult<()> {
+    waiter.watch(&tools.uffd)?;
+    waiter.also_see_end(program.pidfd())?;
+    tools.zswap.signal().map_or(Ok(()), |signal| waiter.also_wake_by(signal))
 }
 
 /// There was none for the store.
@@ -447,10 +465,10 @@ pub(crate) const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
 type Disk = (Box<dyn Backing>, Sealer);
 
 /// Slots in `file`, with a key of this process's own.
-fn open_disk(link: &Link, terms: &Terms, file: OwnedFd) -> Option<Disk> {
+fn open_disk(link: &Link, terms: &Terms, file: OwnedFd, ring: Option<Ring>) -> Option<Disk> {
     let sealer = open_sealer(link, terms)?;
     let file = SpillFile::from_fd(file);
-    Some((Box::new(FileBacking::new(file, terms.spill_max)), sealer))
+    Some((Box::new(FileBacking::new(file, terms.spill_max, ring)), sealer))
 }
 
 /// A new key, where anything may be written to disk. What cannot be encrypted is not written: then
@@ -462,7 +480,7 @@ pub(crate) fn open_sealer(link: &Link, terms: &Terms) -> Option<Sealer> {
     let tell = |error: &SealError| {
         link.warn(format_args!(
             "process {} writes nothing to the disk, as it cannot encrypt: {error}",
-            raw::process_id()
+            link.process()
         ));
     };
     Sealer::random().inspect_err(tell).ok()

@@ -7,17 +7,13 @@
 //! thread can be on one only. With more processors they would share too little, so the others are
 //! left alone.
 //!
-//! The main thread's processor is read from its rseq area; that of others from /proc, which is slow
-//! (10 us): when one is to be kept, and else no more often than once in `LOOK_NS`.
+//! The main thread's processor is read from its rseq area. Where others are nobody tells a process
+//! without rights, so one of them that faults often is kept where the service is.
 
 use coldpress_sys::cpu::{self, Allowed, RseqArea};
-use coldpress_sys::proc;
 
-use crate::stay::{LOOSE_NS, PLACES, Stay};
+use crate::stay::{LOOSE_NS, PLACES, Stay, Wish};
 
-/// Between two looks at /proc: 3 % of the time, where a fault across processors costs five times
-/// one on the same.
-const LOOK_NS: u64 = 300_000;
 /// A thread is kept once it has faulted `OFTEN` times within `OFTEN_NS`: being moved at each of
 /// them would take 40 % of its time.
 const OFTEN: u32 = 8;
@@ -52,7 +48,6 @@ pub struct Placement {
     main_thread: u32,
     main_area: Option<RseqArea>,
     current: Option<usize>,
-    looked_at_ns: u64,
     migrations: u64,
     /// In the places of `stay`.
     threads: [Thread; PLACES],
@@ -64,16 +59,17 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Follows from now on. `main_area` is that of the thread whose id is `main_thread`.
+    /// Follows from now on. `main_area` is that of the program's main thread, whose number is that
+    /// of its process.
     pub fn new(main_thread: u32, main_area: Option<RseqArea>, stay: &'static Stay) -> Self {
-        // This thread has inherited what the main thread was allowed, and goes nowhere before now.
+        // This process has inherited what the thread was allowed that started it, and goes nowhere
+        // before now.
         let unrestricted = Allowed::unrestricted();
         let processors = Allowed::of(0).map_or(1, |allowed| allowed.count());
         Self {
             main_thread,
             main_area,
             current: None,
-            looked_at_ns: 0,
             migrations: 0,
             threads: [Thread::default(); PLACES],
             stay,
@@ -101,9 +97,11 @@ impl Placement {
         if noted.faults < enough || others && !self.gathers || now_ns < noted.refused_until_ns {
             return;
         }
-        let place = if others { self.current } else { self.processor_of(thread) };
+        let here = || Some(cpu::current());
+        let place = if others { self.current } else { self.processor_of(thread).or_else(here) };
         let kept = place.is_some_and(|processor| {
-            let kept = self.stay.keep(index, thread, processor, self.unrestricted);
+            let wish = Wish { process: self.main_thread, thread, processor };
+            let kept = self.stay.keep(index, wish, self.unrestricted);
             if kept {
                 self.go_to(processor);
             }
@@ -117,16 +115,11 @@ impl Placement {
         }
     }
 
-    /// After `thread` has been woken: goes to its processor, unless others are kept here.
-    pub fn follow(&mut self, thread: u32, now_ns: u64) {
+    /// After `thread` has been woken: goes to its processor if that is known, unless others are kept
+    /// here.
+    pub fn follow(&mut self, thread: u32) {
         if self.anybody_kept() {
             return;
-        }
-        if !self.has_area(thread) {
-            if now_ns < self.looked_at_ns + LOOK_NS {
-                return;
-            }
-            self.looked_at_ns = now_ns;
         }
         if let Some(processor) = self.processor_of(thread) {
             self.go_to(processor);
@@ -182,16 +175,8 @@ impl Placement {
         threads.any(|(index, thread)| thread.id != 0 && self.stay.is_kept(index, thread.id))
     }
 
-    fn has_area(&self, thread: u32) -> bool {
-        thread == self.main_thread && self.main_area.is_some()
-    }
-
     fn processor_of(&self, thread: u32) -> Option<usize> {
-        let area = self.main_area.filter(|_| thread == self.main_thread);
-        match area.and_then(RseqArea::cpu) {
-            Some(cpu) => Some(cpu),
-            None => proc::cpu_of_thread(thread).ok(),
-        }
+        self.main_area.filter(|_| thread == self.main_thread).and_then(RseqArea::cpu)
     }
 
     fn go_to(&mut self, processor: usize) {

@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 
 use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::pools::{AnyPool, Pool, PoolKind, Switch};
-use coldpress_sys::{Bytes, PageCount, raw};
+use coldpress_sys::{Bytes, PageCount};
 
 use crate::manager::Manager;
 
@@ -33,7 +33,7 @@ impl Manager {
         if nobody_waits {
             self.empty_former_pool();
         }
-        let process = raw::process_id();
+        let process = self.link.process();
         let former = self.zswap.pool().former().map(AnyPool::kind);
         if let Some(former) = former
             && self.zswap.pool_mut().finish()

@@ -242,7 +242,7 @@ impl Manager {
             return;
         }
         // Where it cannot be told, a MOVE will tell.
-        let shared = self.pagemap.shared(number.first().address()).unwrap_or(0);
+        let shared = self.files.pagemap.shared(number.first().address()).unwrap_or(0);
         for (index, page) in number.pages().enumerate() {
             if wanted[index] && shared >> index & 1 == 1 {
                 wanted[index] = false;
@@ -318,9 +318,10 @@ impl Manager {
         let rest = |start: usize| (start + told.bytes().0, start + count.bytes().0);
         let ((from, from_end), (to, to_end)) = (rest(page.address()), rest(target));
         let found = self
+            .files
             .pagemap
             .leading_pages(to, to_end)
-            .and_then(|there| Ok(there.min(self.pagemap.leading_holes(from, from_end)?)));
+            .and_then(|there| Ok(there.min(self.files.pagemap.leading_holes(from, from_end)?)));
         match found {
             Ok(pages) => pages,
             Err(error) => self.die(format_args!("moved pages cannot be counted: {error}")),

@@ -9,7 +9,7 @@ use core::fmt::Display;
 use coldpress_mem::frames::trace::{EVENT_BYTES, HEAD};
 use coldpress_mem::frames::{FrameAllocator, SPAN_MAX};
 use coldpress_sys::file::SpillFile;
-use coldpress_sys::{PAGE_BYTES, PageCount, raw};
+use coldpress_sys::{PAGE_BYTES, PageCount};
 
 use crate::link::Link;
 use crate::manager::Manager;
@@ -71,7 +71,7 @@ impl Manager {
 }
 
 fn tell_end(link: &Link, why: &dyn Display) {
-    let process = raw::process_id();
+    let process = link.process();
     link.warn(format_args!("the frames of process {process} are not recorded any further: {why}"));
 }
 

@@ -1,15 +1,17 @@
-//! The service thread, from its first sleep to the end of the program.
+//! The service, from its start to the end of the program's memory.
 //!
-//! 1. *Watching.* It sleeps, and looks at the resident size now and then. A short program ends
-//!    before the first look. Nothing is open, nothing is mapped but its stack.
-//! 2. *Joined.* Memory has grown to something: it joins the launcher's run and counts into the
-//!    budget.
-//! 3. *Managing.* About 70 % of the budget is used, or idle memory is wanted and this process has
+//! 1. *Joined.* The program has mapped something: the service joins the launcher's run and counts
+//!    into the budget. Faults are the kernel's own.
+//! 2. *Managing.* About 70 % of the budget is used, or idle memory is wanted and this process has
 //!    stopped growing: memory is registered, and pages start to move.
+//! 3. *Left.* The program has ended or called exec. The service ends with the last process that has
+//!    the memory.
 //!
-//! The thread has no libc behind it: no thread-local memory, no malloc, no lock a program's thread
-//! can hold, a file table of its own, all signals blocked.
+//! The service is a process of its own that shares the program's memory (`sys::beside`). It has no
+//! libc behind it: no thread-local memory, no malloc, no lock a program's thread can hold, and all
+//! signals blocked.
 
+use alloc::boxed::Box;
 use core::ffi::CStr;
 use core::fmt;
 use core::ops::Range;
@@ -18,13 +20,17 @@ use coldpress_backing::SlotCount;
 use coldpress_mem::frames::{Config, FrameAllocator, SPAN_MAX};
 use coldpress_sys::cpu::RseqArea;
 use coldpress_sys::page::BLOCK_BYTES;
-use coldpress_sys::proc::{self, ResidentGauge};
-use coldpress_sys::{AsRawFd, Bytes, PageCount, SysResult, cpu, raw};
+use coldpress_sys::proc::{Files, ResidentGauge};
+use coldpress_sys::program::{self, Program};
+use coldpress_sys::ring::Ring;
+use coldpress_sys::wait::Waiter;
+use coldpress_sys::{AsRawFd, Bytes, PageCount, SysError, SysResult, beside, confine, cpu, raw};
 use coldpress_zswap::StoreError;
 
-use crate::budget::{Budget, Past};
+use crate::budget::{Budget, Past, Seen};
 use crate::clock::Clock;
 use crate::control::{Control, Stage};
+use crate::gauging::RUN_NS_NEAR;
 use crate::heir;
 use crate::ledger::Told;
 use crate::link::Joined;
@@ -34,14 +40,9 @@ use crate::proactive::Growth;
 use crate::reclaim::{Step, TRIM_MAX, TRIM_MAX_IDLE};
 use crate::tally::Counter;
 
-/// A program whose resident size, code included, never passed this is not looked at more closely: a
-/// shell has about 4 MiB.
-const LOOK_CLOSER_AT: Bytes = Bytes::mib(5);
-/// Anonymous memory at which a process joins the run.
-const JOIN_AT: Bytes = Bytes::mib(2);
-/// This thread is so much less nice than the program while it watches, and while it serves faults:
+/// The service is so much less nice than the program while it watches, and while it serves faults:
 /// others on a busy processor wait for it. But a thread that is woken from a fault shall run at
-/// once, as its next fault is there then before this thread would have gone to sleep: with 5 that
+/// once, as its next fault is there then before the service would have gone to sleep: with 5 that
 /// happens less often, with 10 hardly ever, and a fault takes 2 us more (Linux 6.18).
 const EARLY_BY: i32 = 10;
 const SERVES_BY: i32 = 3;
@@ -51,10 +52,13 @@ const GROWTH_BYTES_PER_US: usize = 8_000;
 /// Shortest and longest sleep between two looks.
 const SLEEP_NS_MIN: u64 = 500_000;
 const SLEEP_NS_MAX: u64 = 10_000_000;
-/// A program that has run for less than an eighth of the time at so many looks in a row rests: the
-/// next look comes when it has run for this long, which is a few MiB of first touches.
+/// A program that has run for less than an eighth of the time at so many looks in a row rests: then
+/// looks come so many times less often, but at least this often, as an exec must be seen too.
 const LOOKS_AT_REST: u32 = 8;
-const RUN_NS: u64 = 1_000_000;
+const REST_FACTOR: u64 = 4;
+const REST_NS_MAX: u64 = 25_000_000;
+/// Between two looks whether others still have the memory, once the program has left it.
+const LEFT_NS: u64 = 5_000_000;
 /// "Near": this much below the hard limit.
 const NEAR: PageCount = Bytes::mib(16).pages_down();
 /// Shared memory below this is not worth a word.
@@ -72,20 +76,18 @@ const CORE_AT_FIRST: Bytes = Bytes::mib(4);
 /// Between two looks at what cannot be moved.
 const IMMOVABLE_NS: u64 = 250_000_000;
 
-/// What the constructor hands to the thread.
+/// What the library hands to the service.
 pub struct Start {
     /// The launcher's socket.
     pub socket: &'static CStr,
-    /// The budget, for the length of sleeps; the launcher's terms decide later.
-    pub budget: Bytes,
     /// Shared with the program's threads.
     pub control: &'static Control,
     /// Where the pool and our tables will live; without a span yet.
     pub frames: &'static FrameAllocator,
     /// Bytes that large allocations of ours take outside the frames.
     pub heap_bytes: fn() -> Bytes,
-    /// The thread that started us, and its rseq area, if it has one.
-    pub main_thread: (u32, Option<RseqArea>),
+    /// The rseq area of the program's main thread, if it has one.
+    pub main_area: Option<RseqArea>,
     /// Address ranges of ours that must stay unmanaged.
     pub own: [Range<usize>; 2],
     /// Whether this process comes from a fork, and shares its memory.
@@ -94,35 +96,28 @@ pub struct Start {
     pub note_link: fn(i32),
 }
 
-/// The life of the service thread. Returns when told to stop, or when there is nothing to do.
+/// The life of the service. Returns when told to stop, or when there is nothing to do.
 pub fn run(start: &Start) {
-    raw::name_thread(c"coldpress");
     // At once: who comes late to a busy processor finds the budget passed.
     let nice = cpu::nice();
     cpu::set_nice(nice - EARLY_BY);
-    let mut looking = Looking::new(start.control);
-    if !watch(start, &mut looking) {
-        return;
-    }
-    // From here on errors mean that the program stays unmanaged, which is always correct.
-    let Ok(()) = raw::private_files(core::iter::empty()) else { return };
-    let Ok(gauge) = ResidentGauge::open() else { return };
-    let Some(joined) = join(start, &gauge, &mut looking) else { return };
-    (start.note_link)(joined.link.socket().as_raw_fd());
-    let Some(mut manager) = manage(start, gauge, joined, &mut looking) else { return };
+    // On errors the program stays unmanaged, which is always correct.
+    let Ok(begun) = Begun::begin(start) else { return };
+    let Some(mut manager) = manage(start, begun) else { return };
     cpu::set_nice(nice - SERVES_BY);
     manager.serve();
 }
 
-/// The life of the service thread of a child that inherits what its parent's knew.
+/// The life of the service of a child that inherits what its parent's knew.
 ///
 /// # Safety
 /// This is the child of a fork that was granted ([`Control::freeze`]), and this is called once.
 pub unsafe fn run_as_heir(start: &Start) {
-    raw::name_thread(c"coldpress");
     cpu::set_nice(cpu::nice() - SERVES_BY);
     // SAFETY: the caller's promise.
     let manager = unsafe { heir::take_over(start) };
+    // Where a filter cannot be had, what comes with it is as good as without.
+    let _ = confine::give_up_rights();
     if manager.is_some() {
         start.control.set_stage(Stage::Managing);
     }
@@ -130,6 +125,44 @@ pub unsafe fn run_as_heir(start: &Start) {
     if let Some(mut manager) = manager {
         manager.serve();
     }
+}
+
+/// Whatever needs a right, of a service that has given up all of them.
+struct Begun {
+    program: Program,
+    gauge: ResidentGauge,
+    joined: Joined,
+    files: SysResult<Files>,
+    ring: Option<Ring>,
+    waiter: Waiter,
+}
+
+impl Begun {
+    fn begin(start: &Start) -> SysResult<Self> {
+        begin_beside(core::iter::empty())?;
+        let program = Program::follow(start.control.program())?;
+        let gauge = ResidentGauge::open()?;
+        let joined = Joined::join(start.socket, &program)?;
+        (start.note_link)(joined.link.socket().as_raw_fd());
+        let files = Files::open();
+        let ring = joined.spill.as_ref().and_then(|_| Ring::new().ok());
+        let waiter = Waiter::new(RUN_NS_NEAR)?;
+        confine::give_up_rights().inspect_err(|error| {
+            let process = program.process();
+            let link = &joined.link;
+            link.warn(format_args!("process {process} is not managed: {error}"));
+        })?;
+        Ok(Self { program, gauge, joined, files, ring, waiter })
+    }
+}
+
+/// What comes first in a process that was made with copies of everything: it keeps no descriptor
+/// but `kept`.
+pub(crate) fn begin_beside(kept: impl Iterator<Item = i32> + Clone) -> SysResult<()> {
+    beside::close_files(kept)?;
+    beside::leave_surroundings();
+    raw::name_thread(c"coldpress");
+    Ok(())
 }
 
 /// How long growth to `room` takes at least, within the bounds of a sleep.
@@ -142,90 +175,43 @@ struct Looking<'c> {
     control: &'c Control,
     /// The last look that was asked for when this one began.
     number: u32,
-    /// The last look that was answered.
-    answered: u32,
     /// How long the program's threads had run at the last look.
     ran_ns: u64,
     looks_at_rest: u32,
 }
 
 impl<'c> Looking<'c> {
-    fn new(control: &'c Control) -> Self {
-        let ran_ns = cpu::others_ran_ns();
-        Self { control, number: 0, answered: 0, ran_ns, looks_at_rest: 0 }
+    fn new(control: &'c Control, program: &Program) -> Self {
+        // The first look is one that was asked for.
+        let number = control.looks.asked().wrapping_sub(1);
+        Self { control, number, ran_ns: program.ran_ns(), looks_at_rest: 0 }
     }
 
     /// Begins a look; whether somebody waits for it.
     fn begin(&mut self) -> bool {
-        self.number = self.control.looks.asked();
-        self.number != self.answered
+        let number = self.control.looks.asked();
+        core::mem::replace(&mut self.number, number) != number
     }
 
-    /// Ends the look, and sleeps for `longest_ns`, until the next is asked for, or until told to
-    /// stop: then false.
-    fn sleep(&mut self, longest_ns: u64) -> bool {
-        self.answered = self.number;
-        self.control.looks.answer(self.number);
-        self.control.looks.sleep(self.number, longest_ns);
-        !self.control.is_stopped()
-    }
-
-    /// The same; but while the program rests, until it runs: a tree may have hundreds of processes
-    /// that only wait.
-    fn sleep_or_nap(&mut self, longest_ns: u64) -> bool {
-        let before = core::mem::replace(&mut self.ran_ns, cpu::others_ran_ns());
+    /// Ends the look, and sleeps until the next is asked for, or for `longest_ns`; while the program
+    /// rests, longer: a tree may have hundreds of processes that only wait.
+    fn sleep(&mut self, program: &Program, longest_ns: u64) {
+        let before = core::mem::replace(&mut self.ran_ns, program.ran_ns());
         let rests = self.ran_ns.saturating_sub(before) < longest_ns / 8;
         self.looks_at_rest = if rests { self.looks_at_rest + 1 } else { 0 };
-        if self.looks_at_rest >= LOOKS_AT_REST && self.control.looks.begin_nap(self.number) {
-            // The clock of the process is looked at by the kernel's tick only, so it is not for one
-            // that runs.
-            let has_slept = cpu::sleep_until_run(RUN_NS);
-            self.control.looks.end_nap();
-            if has_slept {
-                return !self.control.is_stopped();
-            }
-        }
-        self.sleep(longest_ns)
+        let is_at_rest = self.looks_at_rest >= LOOKS_AT_REST;
+        let longer = (longest_ns * REST_FACTOR).min(REST_NS_MAX);
+        self.control.looks.answer(self.number);
+        self.control.looks.sleep(self.number, if is_at_rest { longer } else { longest_ns });
     }
 }
 
-/// Sleeps until the program has grown to something, or asks. False when told to stop.
-fn watch(start: &Start, looking: &mut Looking<'_>) -> bool {
-    let longest = sleep_for(Bytes(start.budget.0 / 4));
-    let mut sleep_ns = SLEEP_NS_MIN.min(longest);
-    while looking.sleep_or_nap(sleep_ns) {
-        if looking.begin() || raw::resident_peak() >= LOOK_CLOSER_AT {
-            return true;
-        }
-        sleep_ns = (sleep_ns * 2).min(longest);
-    }
-    false
-}
-
-/// Waits for anonymous memory worth joining for, and joins. `None`: stopped, or nobody to join.
-fn join(start: &Start, gauge: &ResidentGauge, looking: &mut Looking<'_>) -> Option<Joined> {
-    let threshold = JOIN_AT.0.min(start.budget.0 / 16);
-    loop {
-        let is_asked = looking.begin();
-        if gauge.anonymous().ok()?.bytes().0 >= threshold
-            || is_asked && gauge.writable().ok()?.bytes() >= start.budget
-        {
-            return Joined::join(start.socket).ok();
-        }
-        if !looking.sleep_or_nap(sleep_for(Bytes(start.budget.0 / 4))) {
-            return None;
-        }
-    }
-}
-
-/// Counts into the budget until it is time to manage, then sets that up.
-fn manage(
-    start: &Start,
-    gauge: ResidentGauge,
-    joined: Joined,
-    looking: &mut Looking<'_>,
-) -> Option<alloc::boxed::Box<Manager>> {
+/// Counts into the budget until it is time to manage, then sets that up. `None`: stopped, or the
+/// program has left, or it cannot be managed.
+fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
+    let Begun { program, gauge, joined, files, ring, waiter } = begun;
     let mut time = Clock::start();
+    let mut looking = Looking::new(start.control, &program);
     let mut budget = Budget::new(gauge, &joined.terms, joined.seat);
     let mut growth = Growth::new(cpu::monotonic_ns());
     if start.is_forked {
@@ -233,7 +219,8 @@ fn manage(
     }
     loop {
         let is_asked = looking.begin();
-        budget.read(&joined.ledger, Past::default()).ok()?;
+        let seen = Seen { program: &program, files: files.as_ref().ok() };
+        budget.read(&joined.ledger, Past::default(), seen).ok()?;
         let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
         let wants_idle = || joined.ledger.knobs().idle_share().is_some();
         if budget.manage_now() || is_asked && budget.may_be_passed().ok()? {
@@ -244,31 +231,41 @@ fn manage(
             budget.look_for_sharing();
             break;
         }
-        if !looking.sleep(sleep_for(budget.room_before_managing().bytes())) {
+        looking.sleep(&program, sleep_for(budget.room_before_managing().bytes()));
+        if start.control.is_stopped() || program.has_left(budget.gauge()) {
+            joined.link.leave();
             return None;
         }
     }
     budget.begin_managing();
     time.adjust();
     let total = budget.total();
-    let (main_thread, area) = start.main_thread;
+    let (process, stay) = (program.process(), &start.control.stay);
     if let Err(error) = prepare_memory(start, total) {
-        let process = raw::process_id();
         joined
             .link
             .warn(format_args!("process {process} is not managed: no room for tables: {error}"));
         return None;
     }
+    let tell = |error: &SysError| {
+        let process = joined.link.process();
+        joined.link.warn(format_args!("process {process} is not managed: {error}"));
+    };
+    let files = files.inspect_err(tell).ok()?;
     // On a failure the user has been told.
     Manager::new(Parts {
         frames: start.frames,
         heap_bytes: start.heap_bytes,
         control: start.control,
-        placement: Placement::new(main_thread, area, &start.control.stay),
+        placement: Placement::new(process, start.main_area, stay),
         own: start.own.clone(),
         budget,
         time,
         joined,
+        program,
+        files,
+        ring,
+        waiter,
     })
     .ok()
 }
@@ -292,7 +289,7 @@ fn whole_blocks(bytes: usize) -> Bytes {
 }
 
 impl Manager {
-    /// Serves the program until told to stop.
+    /// Serves the program until told to stop, or until nobody has its memory any more.
     fn serve(&mut self) {
         self.control.set_stage(Stage::Managing);
         self.discover();
@@ -300,17 +297,13 @@ impl Manager {
         loop {
             let has_read = !idle && self.read_messages();
             if self.control.is_stopped() {
-                self.bring_all_back();
-                self.placement.let_all_go();
+                return self.stop();
+            }
+            if (self.has_left || self.waiter.has_seen_end()) && self.is_over() {
                 self.write_events();
-                self.control.set_stage(Stage::Watching);
-                // With its last descriptor the userfaultfd goes: whoever waits in its ranges goes
-                // on, and limbo can be unmapped, of which nobody would read the event.
-                self.link.take_back();
-                while let Some((index, ..)) = self.hints.pop() {
-                    self.control.finish_hint(index);
-                }
-                return;
+                self.link.leave();
+                // What this has is given up by the kernel, all at once.
+                beside::exit_process(0);
             }
             self.answer_fork();
             if self.control.is_held() {
@@ -348,6 +341,35 @@ impl Manager {
         }
     }
 
+    /// Brings everything back, and gives up what it has: the program goes on alone.
+    fn stop(&mut self) {
+        self.bring_all_back();
+        self.placement.let_all_go();
+        self.write_events();
+        self.control.set_stage(Stage::Watching);
+        // With its last descriptor the userfaultfd goes: whoever waits in its ranges goes on, and
+        // limbo can be unmapped, of which nobody would read the event.
+        self.link.take_back();
+        while let Some((index, ..)) = self.hints.pop() {
+            self.control.finish_hint(index);
+        }
+        self.link.leave();
+    }
+
+    /// Whether nobody has the memory any more, which the program has left. A child by `vfork`, or
+    /// by `clone`, may have it still.
+    fn is_over(&mut self) -> bool {
+        self.has_left = true;
+        let now = self.time.now_ns();
+        if now < self.over_at {
+            return false;
+        }
+        self.over_at = now + LEFT_NS;
+        // Threads of the kernel's that transfer for this process would count as others.
+        self.zswap.transfer_plainly();
+        program::is_alone().unwrap_or(true)
+    }
+
     /// What is done every few milliseconds: gauges, knobs, new mappings, warnings, recording,
     /// whether the program rests.
     pub(crate) fn look_around(&mut self, nobody_waits: bool) {
@@ -363,7 +385,8 @@ impl Manager {
         if self.order.is_open() {
             self.settle();
         }
-        let ran = cpu::others_ran_ns();
+        self.has_left = self.has_left || self.program.has_left(self.budget.gauge());
+        let ran = self.program.ran_ns();
         self.running.note(now, ran);
         self.rest.note(now, self.clock, ran);
         self.placement.let_rest(now);
@@ -439,18 +462,18 @@ impl Manager {
     fn look_at_immovable(&mut self) {
         let used = self.budget.used_by_all();
         let stuck = core::mem::take(&mut self.stuck.since_look);
-        let immovable = proc::immovable().unwrap_or_default();
+        let immovable = self.files.immovable().unwrap_or_default();
         let mib = |bytes: Bytes| bytes.0.div_ceil(1 << 20);
         let total = self.budget.total().bytes();
         if stuck && used.bytes() > total && self.ledger.is_first_to_tell(Told::OverBudget) {
-            let data = proc::data_of_files(&mut self.maps_buffer).unwrap_or_default();
+            let data = self.files.data_of_files(&mut self.maps_buffer).unwrap_or_default();
             self.link.warn(format_args!(
                 "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be \
                  moved (in process {}, {} MiB are data of its program and libraries, and {} MiB \
                  are locked{}); raise --memory, or run fewer processes at once{}",
                 mib(total),
                 mib(used.bytes()),
-                raw::process_id(),
+                self.link.process(),
                 mib(data),
                 mib(immovable.locked),
                 Refusal(self.last_refusal),

@@ -7,7 +7,7 @@
 //! fault, so such faults since are taken off its credit. That is too much rather than too little,
 //! as some of them are first touches, which RssAnon has as well; those that we served are known.
 
-use coldpress_sys::{PageCount, cpu, proc, raw};
+use coldpress_sys::{PageCount, cpu};
 
 /// From a fork to the first asking: the child should not wait for it.
 const FRESH_NS: u64 = 20_000_000;
@@ -81,12 +81,19 @@ impl Sharing {
         self.state != State::Alone
     }
 
-    /// The part of what is resident that others are charged with.
-    pub(crate) fn credit(&mut self, now: Now) -> PageCount {
+    /// The part of what is resident that others are charged with. `faults` tells how many the
+    /// process has had, ever, that needed no disk, which takes some microseconds; `fair_part` asks
+    /// the kernel.
+    pub(crate) fn credit(
+        &mut self,
+        now: Now,
+        faults: impl FnOnce() -> u64,
+        fair_part: impl FnOnce() -> Option<PageCount>,
+    ) -> PageCount {
         if self.state == State::Alone {
             return PageCount(0);
         }
-        let faults = raw::minor_faults().saturating_sub(now.served);
+        let faults = faults().saturating_sub(now.served);
         self.broken += faults.saturating_sub(self.counted.max(self.faults));
         self.counted = faults;
         let begun = cpu::monotonic_ns();
@@ -101,7 +108,7 @@ impl Sharing {
             self.ask_at_ns = begun + FRESH_NS;
         } else if begun >= self.ask_at_ns || self.has_let_go(now.others) {
             // Where the kernel does not say, everything counts.
-            let part = proc::fair_part().unwrap_or(now.resident);
+            let part = fair_part().unwrap_or(now.resident);
             self.note(now, faults, now.resident.saturating_sub(part));
             let ended = cpu::monotonic_ns();
             let took = ended.saturating_sub(begun);
@@ -139,28 +146,30 @@ mod tests {
 
     use super::*;
 
+    /// Faults of the process.
+    const ALL: u64 = 3_000;
+
     #[test]
     fn a_fresh_credit_is_half_and_shrinks_with_every_write() {
         let now = Now { resident: PageCount(10_000), others: PageCount(5_000), served: 0 };
         let mut sharing = Sharing::default();
-        assert_eq!(sharing.credit(now), PageCount(0));
+        assert_eq!(sharing.credit(now, || ALL, || None), PageCount(0));
         sharing.begin();
         assert!(sharing.is_much());
-        let fresh = sharing.credit(now);
+        let fresh = sharing.credit(now, || ALL, || None);
         assert!(fresh <= PageCount(5_000) && fresh > PageCount(4_000), "{fresh:?}");
         // One more child: a third of it is charged.
         sharing.begin();
-        let third = sharing.credit(now);
+        let third = sharing.credit(now, || ALL, || None);
         assert!((6_000..=6_667).contains(&third.0), "{third:?}");
         sharing = Sharing::default();
         sharing.begin();
-        sharing.credit(now);
+        sharing.credit(now, || ALL, || None);
         // What was served is not taken off, what was not is.
         sharing.faults = 0;
-        let all = raw::minor_faults();
-        let served = Now { served: all, ..now };
-        assert!(sharing.credit(served) > PageCount(4_900));
-        assert!(sharing.credit(now) <= PageCount(5_000 - 5_000.min(all as usize)));
+        let served = Now { served: ALL, ..now };
+        assert!(sharing.credit(served, || ALL, || None) > PageCount(4_900));
+        assert!(sharing.credit(now, || ALL, || None) <= PageCount(5_000 - ALL as usize));
     }
 
     #[test]
@@ -168,14 +177,14 @@ mod tests {
         let now = Now { resident: PageCount(0), others: PageCount(0), served: 0 };
         let mut sharing = Sharing::default();
         sharing.begin();
-        sharing.credit(now);
+        sharing.credit(now, || ALL, || None);
         sharing.ask_at_ns = 0;
-        assert_eq!(sharing.credit(now), PageCount(0));
+        assert_eq!(sharing.credit(now, || ALL, || None), PageCount(0));
         assert!(!sharing.is_much());
         // One that is looked for, and is not there.
         sharing.look();
         assert!(sharing.is_much());
-        assert_eq!(sharing.credit(now), PageCount(0));
+        assert_eq!(sharing.credit(now, || ALL, || None), PageCount(0));
         assert!(!sharing.is_much());
     }
 

@@ -34,6 +34,17 @@ const BUSY: u32 = 1 << 31;
 const YIELDS: u32 = 16;
 const WAIT_NS: u64 = 50_000;
 
+/// A thread of the program, and where it shall stay.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// The program's process.
+    pub process: u32,
+    /// The thread.
+    pub thread: u32,
+    /// The processor.
+    pub processor: usize,
+}
+
 /// The threads that are kept, and what they were allowed before.
 pub struct Stay {
     loose_until: AtomicU64,
@@ -142,28 +153,23 @@ impl Stay {
 
     // For the service thread.
 
-    /// Keeps `thread` on `processor` from now on, in a free place. `unrestricted` is what a thread
-    /// is allowed that may run anywhere: it is given all processors back, those too that come
-    /// later. False when it may not be kept there, or not now.
-    pub fn keep(
-        &self,
-        index: usize,
-        thread: u32,
-        processor: usize,
-        unrestricted: Option<Allowed>,
-    ) -> bool {
-        let place = &self.places[index];
+    /// Keeps a thread where it shall stay from now on, in a free place. `unrestricted` is what a
+    /// thread is allowed that may run anywhere: it is given all processors back, those too that
+    /// come later. False when it may not be kept there, or not now.
+    pub fn keep(&self, index: usize, wish: Wish, unrestricted: Option<Allowed>) -> bool {
+        let (place, thread) = (&self.places[index], wish.thread);
         if !place.claim(FREE, thread) {
             return false;
         }
         // SeqCst: see the proof at the head of this file; pairs with `loosen_those`.
         let may = self.loose_until.load(Ordering::SeqCst) <= cpu::monotonic_ns();
-        let kept = may && Self::narrow(place, thread, processor, unrestricted);
+        let kept = may && Self::narrow(place, wish, unrestricted);
         place.leave(if kept { thread } else { FREE });
         kept
     }
 
-    fn narrow(place: &Place, thread: u32, processor: usize, unrestricted: Option<Allowed>) -> bool {
+    fn narrow(place: &Place, wish: Wish, unrestricted: Option<Allowed>) -> bool {
+        let Wish { process, thread, processor } = wish;
         let Ok(allowed) = Allowed::of(thread) else { return false };
         if !allowed.has(processor) || allowed.is_one() {
             return false;
@@ -175,7 +181,7 @@ impl Stay {
             word.store(bits, Ordering::Relaxed);
         }
         // A child by `vfork` faults in our memory too.
-        raw::is_own_thread(thread) && Allowed::only(processor).give_to(thread).is_ok()
+        raw::is_thread_of(process, thread) && Allowed::only(processor).give_to(thread).is_ok()
     }
 
     /// Whether `thread` is kept, in this place.
@@ -220,6 +226,10 @@ mod tests {
         (!all.is_one()).then_some(all)
     }
 
+    fn wish(thread: u32, processor: usize) -> Wish {
+        Wish { process: raw::process_id(), thread, processor }
+    }
+
     fn is_kept(thread: u32) -> bool {
         Allowed::of(thread).expect("it lives").is_one()
     }
@@ -228,12 +238,12 @@ mod tests {
     fn a_thread_that_is_let_go_may_run_where_it_might_before() {
         let Some(all) = all() else { return };
         let (stay, thread) = (Stay::new(), raw::thread_id());
-        assert!(stay.keep(3, thread, cpu::current(), None));
+        assert!(stay.keep(3, wish(thread, cpu::current()), None));
         assert!(stay.is_kept(3, thread) && is_kept(thread));
-        assert!(!stay.keep(3, 1 + thread, cpu::current(), None), "the place is taken");
+        assert!(!stay.keep(3, wish(1 + thread, cpu::current()), None), "the place is taken");
         stay.let_go(3);
         assert_eq!(Allowed::of(thread), Ok(all));
-        assert!(stay.keep(3, thread, cpu::current(), Some(all)));
+        assert!(stay.keep(3, wish(thread, cpu::current()), Some(all)));
         stay.loosen(thread);
         assert_eq!(Allowed::of(thread), Ok(all));
         assert!(!stay.is_kept(3, thread));
@@ -244,9 +254,9 @@ mod tests {
         let Some(all) = all() else { return };
         let (stay, thread) = (Stay::new(), raw::thread_id());
         let outside = (0..1024).find(|processor| !all.has(*processor));
-        assert!(outside.is_none_or(|outside| !stay.keep(0, thread, outside, None)));
+        assert!(outside.is_none_or(|outside| !stay.keep(0, wish(thread, outside), None)));
         // The first process is no thread of ours.
-        assert!(!stay.keep(0, 1, cpu::current(), None));
+        assert!(!stay.keep(0, wish(1, cpu::current()), None));
         assert!(!stay.is_kept(0, 1) && !stay.is_kept(0, thread));
         assert_eq!(Allowed::of(thread), Ok(all));
     }
@@ -257,16 +267,16 @@ mod tests {
         let (stay, thread) = (Stay::new(), raw::thread_id());
         let mut processors = (0..1024).filter(|one| all.has(*one));
         let [first, second] = [0, 1].map(|_| processors.next().expect("it may run on two"));
-        assert!(stay.keep(0, thread, first, None));
+        assert!(stay.keep(0, wish(thread, first), None));
         stay.loosen_all();
         Allowed::only(first).give_to(thread).expect("it may");
         stay.let_go(0);
-        assert!(!stay.keep(0, thread, first, None), "not so soon");
+        assert!(!stay.keep(0, wish(thread, first), None), "not so soon");
         assert_eq!(Allowed::of(thread), Ok(Allowed::only(first)));
         // By a call around libc, while it is kept.
         let stay = Stay::new();
         all.give_to(thread).expect("it may");
-        assert!(stay.keep(0, thread, first, None));
+        assert!(stay.keep(0, wish(thread, first), None));
         Allowed::only(second).give_to(thread).expect("it may");
         stay.let_go(0);
         assert_eq!(Allowed::of(thread), Ok(Allowed::only(second)));
@@ -282,7 +292,7 @@ mod tests {
                 // Relaxed: a flag of its own.
                 while !done.load(Ordering::Relaxed) {
                     let kept =
-                        stay.is_kept(2, thread) || stay.keep(2, thread, cpu::current(), None);
+                        stay.is_kept(2, thread) || stay.keep(2, wish(thread, cpu::current()), None);
                     // Now and then, so that both let go at once.
                     if kept && cpu::ticks().is_multiple_of(4) {
                         stay.let_go(2);

@@ -1,9 +1,9 @@
-//! What a process and the launcher say to each other, one packet each.
+//! What a service and the launcher say to each other, one packet each.
 //!
-//! The process says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the ledger, then
+//! The service says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the ledger, then
 //! the desk, the spill file and /dev/userfaultfd as far as the flags say. After that only the
-//! process speaks: notes for the user, and at most one [`RECORD`], which is answered. The end of
-//! the connection is the end of the process, or of the program in it.
+//! service speaks: notes for the user, [`RECORD`] and [`CALL`], which are answered, and [`LEAVE`].
+//! The end of the connection is the end of the service.
 //!
 //! `coldpress ctl` comes to the same socket, with packets that begin otherwise and are the
 //! launcher's own business.
@@ -25,14 +25,23 @@ pub const LEND: u8 = b'l';
 /// answer, which comes with the file if there is one.
 pub const RECORD: u8 = b'r';
 
-/// "cpr" and the version of this protocol.
-const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x03");
+/// The first byte of a packet that asks in which system call a thread of the program waits, whose
+/// number follows (4 bytes); and of the answer, followed by what the thread's `syscall` file has
+/// (proc_pid_syscall(5)), if it may be read. The service may open no file.
+pub const CALL: u8 = b'c';
 
-/// The first packet of a process.
+/// "cpr" and the version of this protocol.
+const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x04");
+
+/// The first byte of a packet by which a service says that it ends as it should: the program has
+/// left its memory, or has all of it. One that ends without had pages that nobody else has.
+pub const LEAVE: u8 = b'e';
+
+/// The first packet of a service. A descriptor of the program's process comes with it (pidfd).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The service thread's id, for the user's eyes.
-    pub thread: u32,
+    /// The program's process, as its own name space numbers it: for the user's eyes.
+    pub process: u32,
 }
 
 /// The launcher's answer.
@@ -66,14 +75,14 @@ impl Hello {
     pub fn encode(self) -> [u8; 8] {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[4..].copy_from_slice(&self.thread.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.process.to_le_bytes());
         bytes
     }
 
     /// From bytes; `None` when a stranger speaks.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         (bytes.len() == 8 && word(bytes, 0)? == MAGIC)
-            .then(|| word(bytes, 1).map(|thread| Self { thread }))?
+            .then(|| word(bytes, 1).map(|process| Self { process }))?
     }
 }
 
@@ -138,7 +147,7 @@ mod tests {
 
     #[test]
     fn packets_survive_the_wire_and_strangers_do_not() {
-        let hello = Hello { thread: 4711 };
+        let hello = Hello { process: 4711 };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         assert_eq!(Hello::decode(b"GET / HT"), None);
         assert_eq!(Hello::decode(b""), None);

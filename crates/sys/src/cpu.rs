@@ -169,12 +169,12 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(linux_raw_sys::general::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds that all threads of the process but the calling one have run for, ever. Takes a
+/// Nanoseconds that all threads of `process` have run for, ever; 0 when it has ended. Takes a
 /// microsecond, and a part of one for each thread.
-pub fn others_ran_ns() -> u64 {
-    use linux_raw_sys::general::{CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID};
-    let own = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    clock_ns(CLOCK_PROCESS_CPUTIME_ID).saturating_sub(own)
+pub fn process_ran_ns(process: u32) -> u64 {
+    /// The clock that the scheduler keeps, of a whole process (linux/posix-timers.h).
+    const CPUCLOCK_SCHED: u32 = 2;
+    clock_ns((!process << 3) | CPUCLOCK_SCHED)
 }
 
 /// Nanoseconds of one of the system's clocks.
@@ -200,20 +200,6 @@ pub fn sleep_ns(duration_ns: u64) {
             [time.as_ptr() as usize, 0, 0, 0, 0, 0],
         );
     }
-}
-
-/// Sleeps until the threads of this process together have run for `duration_ns`, and the kernel's
-/// tick has found one of them running: as long as the process rests. False, at once, where the
-/// kernel cannot.
-pub fn sleep_until_run(duration_ns: u64) -> bool {
-    use linux_raw_sys::general::{__NR_clock_nanosleep, CLOCK_PROCESS_CPUTIME_ID};
-    let time = [duration_ns / 1_000_000_000, duration_ns % 1_000_000_000];
-    let clock = CLOCK_PROCESS_CPUTIME_ID as usize;
-    // SAFETY: the third argument is a struct timespec, and no remainder is asked for.
-    let result = unsafe {
-        crate::raw::syscall(__NR_clock_nanosleep, [clock, 0, time.as_ptr() as usize, 0, 0, 0])
-    };
-    result == 0
 }
 
 /// Lets others on this processor run.

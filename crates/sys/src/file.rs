@@ -9,8 +9,11 @@ use crate::error::{SysError, SysResult};
 use crate::page::Bytes;
 use crate::proc::write_path;
 
-/// Writes `text` to the file or pipe at `path`, as far as it takes it.
-pub fn append(path: &CStr, text: &[u8]) {
+/// Writes `text` to the standard error of `process`, as far as it takes it.
+pub fn append_to_stderr_of(process: u32, text: &[u8]) {
+    let mut path = [0; 32];
+    write_path(&mut path, b"/proc/", process, b"/fd/2\0");
+    let path = CStr::from_bytes_until_nul(&path).unwrap_or_default();
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
     if let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) {
         let _ = rustix::io::write(&file, text);
@@ -38,12 +41,12 @@ impl SpillFile {
             .map_err(SysError::of("open(O_TMPFILE)"))
     }
 
-    /// Opens the file of another thread of this process, for reading, as that thread knows it by
-    /// `descriptor`, and keeps it lent ([`SpillFile::is_lent`]) until all copies of this descriptor
-    /// are closed. `EACCES` where this process may not open it, `ENOENT` without /proc.
-    pub fn lent_by(thread: u32, descriptor: i32) -> SysResult<Self> {
+    /// Opens the file of another process, for reading, as that one knows it by `descriptor`, and
+    /// keeps it lent ([`SpillFile::is_lent`]) until all copies of this descriptor are closed.
+    /// `EACCES` where this process may not open it, `ENOENT` without /proc.
+    pub fn lent_by(process: u32, descriptor: i32) -> SysResult<Self> {
         let mut path = [0; 64];
-        let length = write_path(&mut path, b"/proc/self/task/", thread, b"/fd/");
+        let length = write_path(&mut path, b"/proc/", process, b"/fd/");
         write_path(&mut path[length..], b"", descriptor.unsigned_abs(), b"\0");
         let path = CStr::from_bytes_until_nul(&path).unwrap_or_default();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;

@@ -2,10 +2,10 @@
 //!
 //! Everything here works without libc, without thread-local memory and without an allocator, so
 //! that the runtime may use it inside any program. Modules: [`page`] the units, [`error`] the
-//! failed call, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
-//! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls and threads,
+//! failed call, [`beside`] processes that share our memory, [`confine`] rights given up, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
+//! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls,
 //! [`cpu`] processors and clocks, [`dispatch`] calls that we make for others, [`proc`] what the
-//! kernel says of this process, [`net`] packets with descriptors, [`remote`] pages of other
+//! kernel says of this process, [`program`] the process that one beside it serves, [`net`] packets with descriptors, [`remote`] pages of other
 //! processes, [`ring`] transfers that nobody waits for, [`rseq`] lists of one processor each,
 //! [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them; and, with a
 //! libc, [`fork`] children for measurements.
@@ -14,6 +14,8 @@
 // For the type of an owned buffer; nothing here allocates.
 extern crate alloc;
 
+pub mod beside;
+pub mod confine;
 pub mod cpu;
 pub mod dispatch;
 pub mod error;
@@ -29,6 +31,7 @@ pub mod net;
 pub mod page;
 pub mod pair;
 pub mod proc;
+pub mod program;
 pub mod raw;
 pub mod remote;
 pub mod ring;

@@ -19,17 +19,18 @@ use rustix::ioctl::{self, Opcode};
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES, PageCount};
 use crate::raw;
-pub use thread::{Enlarged, cpu_of_thread, enlarges};
+pub(crate) use thread::open_of;
+pub use thread::{Enlarged, enlarges};
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`, Linux 6.7.
 const PAGEMAP_SCAN: Opcode = ioctl::opcode::read_write::<linux::pm_scan_arg>(b'f', 16);
 
-fn open_read(path: &CStr) -> SysResult<OwnedFd> {
+pub(crate) fn open_read(path: &CStr) -> SysResult<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(SysError::of("open"))
 }
 
-fn read_at<'b>(fd: &OwnedFd, buffer: &'b mut [u8], offset: u64) -> SysResult<&'b [u8]> {
+pub(crate) fn read_at<'b>(fd: &OwnedFd, buffer: &'b mut [u8], offset: u64) -> SysResult<&'b [u8]> {
     let count = rustix::io::pread(fd, &mut *buffer, offset).map_err(SysError::of("pread"))?;
     Ok(&buffer[..count])
 }
@@ -59,6 +60,11 @@ impl ResidentGauge {
         Ok(data)
     }
 
+    /// All that is mapped.
+    pub fn size(&self) -> SysResult<PageCount> {
+        first_number(&self.statm)
+    }
+
     /// The first six numbers of statm: size, resident, shared, text, lib, data.
     fn read(&self) -> SysResult<[PageCount; 6]> {
         let mut buffer = [0; 128];
@@ -75,6 +81,15 @@ impl ResidentGauge {
     }
 }
 
+/// The first number of a statm file: all that is mapped.
+pub(crate) fn first_number(statm: &OwnedFd) -> SysResult<PageCount> {
+    let mut buffer = [0; 128];
+    let text = read_at(statm, &mut buffer, 0)?;
+    let first = text.split(|byte| *byte == b' ').next().and_then(decimal);
+    let parse = SysError { call: "parse(statm)", errno: 22 };
+    first.map(|count| PageCount(count as usize)).ok_or(parse)
+}
+
 /// Memory of this process that cannot leave it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Immovable {
@@ -84,25 +99,6 @@ pub struct Immovable {
     pub shared: Bytes,
 }
 
-/// Reads locked and shared memory from /proc/thread-self/status.
-pub fn immovable() -> SysResult<Immovable> {
-    let status = open_read(c"/proc/thread-self/status")?;
-    let mut buffer = [0; 4096];
-    let text = read_at(&status, &mut buffer, 0)?;
-    let kib = |name| kib_after(text, name).unwrap_or_default();
-    Ok(Immovable { locked: kib(b"VmLck:"), shared: kib(b"RssShmem:") })
-}
-
-/// The resident anonymous memory of this process, each page divided by the number of mappings that
-/// share it (Pss_Anon of smaps_rollup, Linux 5.14). The kernel looks at every page for it.
-pub fn fair_part() -> SysResult<PageCount> {
-    let rollup = open_read(c"/proc/thread-self/smaps_rollup")?;
-    let mut buffer = [0; 4096];
-    let text = read_at(&rollup, &mut buffer, 0)?;
-    let part = kib_after(text, b"Pss_Anon:");
-    part.map(Bytes::pages_up).ok_or(SysError { call: "parse(/proc/self/smaps_rollup)", errno: 22 })
-}
-
 /// The number behind `name` at the start of a line, of KiB.
 fn kib_after(text: &[u8], name: &[u8]) -> Option<Bytes> {
     text.split(|byte| *byte == b'\n')
@@ -110,6 +106,86 @@ fn kib_after(text: &[u8], name: &[u8]) -> Option<Bytes> {
         .and_then(|rest| rest.trim_ascii().split(|byte| *byte == b' ').next())
         .and_then(decimal)
         .map(|count| Bytes::kib(count as usize))
+}
+
+/// What the kernel tells of this process's memory, in files that are opened once: what may be read
+/// later needs no right then.
+#[derive(Debug)]
+pub struct Files {
+    status: OwnedFd,
+    smaps: OwnedFd,
+    /// Linux 4.14.
+    rollup: Option<OwnedFd>,
+    /// Its mappings, one at a time.
+    pub mappings: Mappings,
+    /// Its pages.
+    pub pagemap: Pagemap,
+}
+
+impl Files {
+    /// Opens them. `EACCES` for who may not look at itself: a process that has forbidden core files
+    /// (PR_SET_DUMPABLE), or has dropped its user.
+    pub fn open() -> SysResult<Self> {
+        Ok(Self {
+            status: open_read(c"/proc/thread-self/status")?,
+            smaps: open_read(c"/proc/thread-self/smaps")?,
+            rollup: open_read(c"/proc/thread-self/smaps_rollup").ok(),
+            mappings: Mappings::open()?,
+            pagemap: Pagemap::open()?,
+        })
+    }
+
+    /// Locked and shared memory.
+    pub fn immovable(&self) -> SysResult<Immovable> {
+        let mut buffer = [0; 4096];
+        let text = read_at(&self.status, &mut buffer, 0)?;
+        let kib = |name| kib_after(text, name).unwrap_or_default();
+        Ok(Immovable { locked: kib(b"VmLck:"), shared: kib(b"RssShmem:") })
+    }
+
+    /// The resident anonymous memory of this process, each page divided by the number of mappings
+    /// that share it (Pss_Anon of smaps_rollup, Linux 5.14). The kernel looks at every page for it.
+    pub fn fair_part(&self) -> SysResult<PageCount> {
+        let parse = SysError { call: "parse(/proc/self/smaps_rollup)", errno: 22 };
+        let mut buffer = [0; 4096];
+        let text = read_at(self.rollup.as_ref().ok_or(parse)?, &mut buffer, 0)?;
+        kib_after(text, b"Pss_Anon:").map(Bytes::pages_up).ok_or(parse)
+    }
+
+    /// Memory in private mappings of files that is no longer the file's: written data, and tables
+    /// that the dynamic linker has filled in. The kernel looks at every page for it. `buffer` is as
+    /// for [`Mappings::for_each`].
+    pub fn data_of_files(&self, buffer: &mut [u8]) -> SysResult<Bytes> {
+        let (mut sum, mut is_file) = (Bytes(0), false);
+        for_each_line(&self.smaps, buffer, |line| {
+            if parse_mapping(line).is_some() {
+                is_file = line.windows(2).any(|part| part == b" /");
+            } else if is_file && let Some(anonymous) = kib_after(line, b"Anonymous:") {
+                sum += anonymous;
+            }
+        })?;
+        Ok(sum)
+    }
+}
+
+/// Calls `visit` for each line of a file, without its end, as for [`Mappings::for_each`].
+fn for_each_line(file: &OwnedFd, buffer: &mut [u8], mut visit: impl FnMut(&[u8])) -> SysResult<()> {
+    let (mut kept, mut offset) = (0, 0);
+    loop {
+        let count = read_at(file, &mut buffer[kept..], offset)?.len();
+        if count == 0 {
+            return Ok(());
+        }
+        offset += count as u64;
+        let filled = kept + count;
+        let mut line_start = 0;
+        while let Some(length) = buffer[line_start..filled].iter().position(|byte| *byte == b'\n') {
+            visit(&buffer[line_start..line_start + length]);
+            line_start += length + 1;
+        }
+        buffer.copy_within(line_start..filled, 0);
+        kept = filled - line_start;
+    }
 }
 
 /// One mapping, as a line of /proc/thread-self/maps gives it.
@@ -136,51 +212,6 @@ pub enum MappingKind {
     Other,
 }
 
-/// Calls `visit` for each mapping of this process in address order. `buffer` holds what is read at
-/// a time; it must be longer than the longest line, 4 KiB of path included.
-pub fn for_each_mapping(buffer: &mut [u8], mut visit: impl FnMut(Mapping)) -> SysResult<()> {
-    for_each_line(c"/proc/thread-self/maps", buffer, |line| {
-        if let Some(mapping) = parse_mapping(line) {
-            visit(mapping);
-        }
-    })
-}
-
-/// Memory in private mappings of files that is no longer the file's: written data, and tables that
-/// the dynamic linker has filled in. The kernel looks at every page for it. `buffer` is as for
-/// [`for_each_mapping`].
-pub fn data_of_files(buffer: &mut [u8]) -> SysResult<Bytes> {
-    let (mut sum, mut is_file) = (Bytes(0), false);
-    for_each_line(c"/proc/thread-self/smaps", buffer, |line| {
-        if parse_mapping(line).is_some() {
-            is_file = line.windows(2).any(|part| part == b" /");
-        } else if is_file && let Some(anonymous) = kib_after(line, b"Anonymous:") {
-            sum += anonymous;
-        }
-    })?;
-    Ok(sum)
-}
-
-/// Calls `visit` for each line of a file, without its end, as for [`for_each_mapping`].
-fn for_each_line(path: &CStr, buffer: &mut [u8], mut visit: impl FnMut(&[u8])) -> SysResult<()> {
-    let file = open_read(path)?;
-    let mut kept = 0;
-    loop {
-        let count = rustix::io::read(&file, &mut buffer[kept..]).map_err(SysError::of("read"))?;
-        if count == 0 {
-            return Ok(());
-        }
-        let filled = kept + count;
-        let mut line_start = 0;
-        while let Some(length) = buffer[line_start..filled].iter().position(|byte| *byte == b'\n') {
-            visit(&buffer[line_start..line_start + length]);
-            line_start += length + 1;
-        }
-        buffer.copy_within(line_start..filled, 0);
-        kept = filled - line_start;
-    }
-}
-
 /// `start-end perms offset dev inode   name`
 fn parse_mapping(line: &[u8]) -> Option<Mapping> {
     let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
@@ -201,7 +232,7 @@ fn parse_mapping(line: &[u8]) -> Option<Mapping> {
     Some(Mapping { start: start as usize, end: end as usize, kind })
 }
 
-/// The mappings of this process, asked for one at a time.
+/// The mappings of this process, asked for one at a time, or all after each other.
 #[derive(Debug)]
 pub struct Mappings {
     maps: OwnedFd,
@@ -222,6 +253,16 @@ impl Mappings {
     /// Opens /proc/thread-self/maps.
     pub fn open() -> SysResult<Self> {
         open_read(c"/proc/thread-self/maps").map(|maps| Self { maps })
+    }
+
+    /// Calls `visit` for each mapping in address order. `buffer` holds what is read at a time; it
+    /// must be longer than the longest line, 4 KiB of path included.
+    pub fn for_each(&self, buffer: &mut [u8], mut visit: impl FnMut(Mapping)) -> SysResult<()> {
+        for_each_line(&self.maps, buffer, |line| {
+            if let Some(mapping) = parse_mapping(line) {
+                visit(mapping);
+            }
+        })
     }
 
     /// Where the mapping ends that has `address`. `ENOENT` when there is none; `ENOTTY` where the
@@ -446,7 +487,7 @@ pub(crate) fn write_path(path: &mut [u8], head: &[u8], number: u32, tail: &[u8])
     length
 }
 
-fn decimal(text: &[u8]) -> Option<u64> {
+pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
     core::str::from_utf8(text.trim_ascii()).ok()?.parse().ok()
 }
 
@@ -486,10 +527,11 @@ mod tests {
 
     #[test]
     fn a_small_buffer_sees_every_mapping() {
+        let mappings = Mappings::open().unwrap();
         let count = |size: usize| {
             let mut buffer = std::vec![0; size];
             let mut count = 0_usize;
-            for_each_mapping(&mut buffer, |_| count += 1).unwrap();
+            mappings.for_each(&mut buffer, |_| count += 1).unwrap();
             count
         };
         assert!(count(4096) > 10);
@@ -500,7 +542,8 @@ mod tests {
     #[test]
     fn written_pages_of_a_file_are_data() {
         let mut buffer = std::vec![0; 4096];
-        let before = data_of_files(&mut buffer).unwrap();
+        let files = Files::open().unwrap();
+        let before = files.data_of_files(&mut buffer).unwrap();
         let file = open_read(c"/proc/self/exe").unwrap();
         let (length, flags) = (256 << 10, rustix::mm::MapFlags::PRIVATE);
         let all = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
@@ -509,7 +552,7 @@ mod tests {
             let start = rustix::mm::mmap(core::ptr::null_mut(), length, all, flags, &file, 0);
             let start = start.unwrap().cast::<u8>();
             (0..length).step_by(2 * PAGE_BYTES).for_each(|offset| start.add(offset).write(1));
-            let data = data_of_files(&mut buffer).unwrap();
+            let data = files.data_of_files(&mut buffer).unwrap();
             rustix::mm::munmap(start.cast(), length).unwrap();
             // Other tests write to data of ours meanwhile.
             let grown = data.0 - before.0;

@@ -21,10 +21,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::io_uring::{
-    IoringEnterFlags, IoringFeatureFlags, IoringOp, IoringRegisterOp, IoringSetupFlags,
-    IoringSqFlags, IoringSqeFlags, addr_or_splice_off_in_union, io_uring_cqe, io_uring_enter,
-    io_uring_params, io_uring_ptr, io_uring_register, io_uring_setup, io_uring_sqe,
-    io_uring_user_data, len_union, off_or_addr2_union,
+    IoringEnterFlags, IoringFeatureFlags, IoringOp, IoringRegisterOp, IoringRestrictionOp,
+    IoringSetupFlags, IoringSqFlags, IoringSqeFlags, addr_or_splice_off_in_union, io_uring_cqe,
+    io_uring_enter, io_uring_params, io_uring_ptr, io_uring_register, io_uring_restriction,
+    io_uring_setup, io_uring_sqe, io_uring_user_data, len_union, off_or_addr2_union,
+    register_or_sqe_op_or_sqe_flags_union,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -44,6 +45,10 @@ const OFFSET_ENTRIES: u64 = 0x1000_0000;
 /// Bytes of a completion.
 const COMPLETION_BYTES: usize = 16;
 const _: () = assert!(size_of::<io_uring_cqe>() == COMPLETION_BYTES);
+
+/// All that a ring is used for. What is submitted to a ring meets no seccomp filter, so a ring does
+/// nothing else for whoever may write to its entries.
+const OPERATIONS: [IoringOp; 3] = [IoringOp::Read, IoringOp::Write, IoringOp::Fadvise];
 
 /// Which way the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +102,8 @@ impl Ring {
             | IoringSetupFlags::DEFER_TASKRUN
             | IoringSetupFlags::TASKRUN_FLAG
             | IoringSetupFlags::NO_SQARRAY
-            | IoringSetupFlags::SUBMIT_ALL;
+            | IoringSetupFlags::SUBMIT_ALL
+            | IoringSetupFlags::R_DISABLED;
         // SAFETY: the parameters are initialized, and the kernel fills them in.
         let fd = unsafe { io_uring_setup(ENTRIES, &mut params) }
             .map_err(SysError::of("io_uring_setup"))?;
@@ -113,6 +119,7 @@ impl Ring {
             io_uring_register(&fd, IoringRegisterOp::RegisterEventfd, argument, 1)
         }
         .map_err(SysError::of("io_uring_register"))?;
+        confine(fd.as_fd())?;
         let queues = params.cq_off.cqes as usize + params.cq_entries as usize * COMPLETION_BYTES;
         let entries = params.sq_entries as usize * size_of::<io_uring_sqe>();
         Ok(Self {
@@ -344,6 +351,34 @@ impl Drop for Mapping {
         // SAFETY: the mapping is ours, and nothing refers to it after its ring.
         let _ = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.length) };
     }
+}
+
+/// Forbids all but [`OPERATIONS`], for ever, and lets the ring begin, as the calling thread's
+/// (io_uring_register(2), IORING_REGISTER_RESTRICTIONS, Linux 5.10).
+fn confine(ring: BorrowedFd<'_>) -> SysResult<()> {
+    let allow = |opcode, what| {
+        let mut restriction = io_uring_restriction::default();
+        restriction.opcode = opcode;
+        restriction.register_or_sqe_op_or_sqe_flags = what;
+        restriction
+    };
+    let operation = |sqe_op| register_or_sqe_op_or_sqe_flags_union { sqe_op };
+    let flags = (IoringSqeFlags::IO_LINK | IoringSqeFlags::CQE_SKIP_SUCCESS).bits();
+    let sqe_flags = IoringSqeFlags::from_bits_retain(flags);
+    let [read, write, fadvise] =
+        OPERATIONS.map(|one| allow(IoringRestrictionOp::SqeOp, operation(one)));
+    let flags = register_or_sqe_op_or_sqe_flags_union { sqe_flags };
+    let allowed = [read, write, fadvise, allow(IoringRestrictionOp::SqeFlagsAllowed, flags)];
+    let failed = SysError::of("io_uring_register(restrictions)");
+    // SAFETY: the kernel reads as many entries as there are, and none for the second call.
+    unsafe {
+        let (entries, count) = (allowed.as_ptr().cast::<c_void>(), allowed.len() as u32);
+        io_uring_register(ring, IoringRegisterOp::RegisterRestrictions, entries, count)
+            .map_err(&failed)?;
+        io_uring_register(ring, IoringRegisterOp::RegisterEnableRings, ptr::null(), 0)
+            .map_err(&failed)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

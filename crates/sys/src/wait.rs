@@ -7,6 +7,7 @@
 //! armed once a tick, not once a wait: programming a virtual machine's timer takes microseconds, as
 //! it leaves the machine.
 
+use core::cell::Cell;
 use core::mem::MaybeUninit;
 
 use rustix::event::Timespec;
@@ -23,35 +24,37 @@ use crate::uffd::Userfaultfd;
 const FAULTS: EventData = EventData::new_u64(0);
 const TICK: EventData = EventData::new_u64(1);
 const OTHER: EventData = EventData::new_u64(2);
+const END: EventData = EventData::new_u64(3);
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Waits for one userfaultfd.
+/// Waits for a userfaultfd, and more.
 #[derive(Debug)]
 pub struct Waiter {
     epoll: OwnedFd,
     timer: OwnedFd,
+    /// Whether the program was seen to have ended.
+    has_ended: Cell<bool>,
 }
 
 impl Waiter {
-    /// Waits for `uffd`, and ticks every `interval_ns` from now on.
-    pub fn new(uffd: &Userfaultfd, interval_ns: u64) -> SysResult<Self> {
+    /// Ticks every `interval_ns` from now on.
+    pub fn new(interval_ns: u64) -> SysResult<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(SysError::of("epoll_create1"))?;
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(SysError::of("timerfd_create"))?;
-        let waiter = Self { epoll, timer };
-        for (result, interest) in [
-            // Edge-triggered: the reader takes all there is, so the kernel need not look again.
-            epoll::add(&waiter.epoll, uffd, FAULTS, EventFlags::IN | EventFlags::ET),
-            epoll::add(&waiter.epoll, &waiter.timer, TICK, EventFlags::IN),
-        ]
-        .into_iter()
-        .zip(["epoll_ctl(userfaultfd)", "epoll_ctl(timerfd)"])
-        {
-            result.map_err(SysError::of(interest))?;
-        }
+        let waiter = Self { epoll, timer, has_ended: Cell::new(false) };
+        epoll::add(&waiter.epoll, &waiter.timer, TICK, EventFlags::IN)
+            .map_err(SysError::of("epoll_ctl(timerfd)"))?;
         waiter.set_interval(interval_ns)?;
         Ok(waiter)
+    }
+
+    /// Waits for `uffd` too, which must stay open as long as this waits.
+    pub fn watch(&self, uffd: &Userfaultfd) -> SysResult<()> {
+        // Edge-triggered: the reader takes all there is, so the kernel need not look again.
+        epoll::add(&self.epoll, uffd, FAULTS, EventFlags::IN | EventFlags::ET)
+            .map_err(SysError::of("epoll_ctl(userfaultfd)"))
     }
 
     /// Lets `other` end a wait too, each time that it has become readable. It must stay open as
@@ -59,6 +62,17 @@ impl Waiter {
     pub fn also_wake_by(&self, other: BorrowedFd<'_>) -> SysResult<()> {
         epoll::add(&self.epoll, other, OTHER, EventFlags::IN | EventFlags::ET)
             .map_err(SysError::of("epoll_ctl"))
+    }
+
+    /// Lets the end of the program end a wait too; its pidfd must stay open as long as this waits.
+    pub fn also_see_end(&self, pidfd: BorrowedFd<'_>) -> SysResult<()> {
+        epoll::add(&self.epoll, pidfd, END, EventFlags::IN | EventFlags::ET)
+            .map_err(SysError::of("epoll_ctl(pidfd)"))
+    }
+
+    /// Whether a wait has seen the end of the program.
+    pub fn has_seen_end(&self) -> bool {
+        self.has_ended.get()
     }
 
     /// Changes the interval of the ticks.
@@ -85,7 +99,7 @@ impl Waiter {
     }
 
     fn look(&self, timeout: Option<&Timespec>) -> SysResult<bool> {
-        let mut places = [const { MaybeUninit::<Event>::uninit() }; 3];
+        let mut places = [const { MaybeUninit::<Event>::uninit() }; 4];
         let events = match epoll::wait(&self.epoll, &mut places, timeout) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return Ok(false),
@@ -97,6 +111,7 @@ impl Waiter {
             match { event.data }.u64() {
                 0 => come = true,
                 1 => self.clear_tick(),
+                3 => self.has_ended.set(true),
                 _ => {}
             }
         }

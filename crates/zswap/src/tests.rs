@@ -24,6 +24,7 @@ use coldpress_mem::pools::{
     AllocError, ClassStats, Compacted, Handle, PoolStats, UnknownHandle, Zsmalloc,
 };
 use coldpress_sys::file::SpillFile;
+use coldpress_sys::ring::Ring;
 use coldpress_sys::{PAGE_BYTES, Page};
 
 use super::*;
@@ -317,7 +318,7 @@ fn in_memory(slots: u32) -> MemoryBacking {
 /// A backing of `slots` slots in an unnamed file.
 fn in_file(slots: u32) -> FileBacking {
     let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
-    FileBacking::new(file, Bytes(slots as usize * SLOT_BYTES.0))
+    FileBacking::new(file, Bytes(slots as usize * SLOT_BYTES.0), Ring::new().ok())
 }
 
 /// Runs `test` with an empty zsmalloc pool whose frames are limited to `frames_max`.

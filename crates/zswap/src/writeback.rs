@@ -88,6 +88,13 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
+    /// From now on the backing store works by calls that wait.
+    pub fn transfer_plainly(&self) {
+        if let Some(disk) = &self.disk {
+            disk.transfers.lock().backing.transfer_plainly();
+        }
+    }
+
     /// Writes back the oldest pages, and waits for it, until the pool has let go of `frames_wanted`
     /// frames, or no more can be written. The number of frames it let go of.
     pub fn shrink(&self, frames_wanted: PageCount) -> PageCount {

@@ -1,10 +1,10 @@
-//! `threads_cpu`: shows on which CPU the task named `coldpress` of this process runs.
+//! `threads_cpu`: shows on which CPU the service of this process runs.
 //!
 //!     threads_cpu [--bytes TOTAL] [--seconds S]
 //!
 //! The program pins itself to one CPU after the other, S seconds each, and walks its memory all the
-//! time, so that it must fault when memory is short. Every 100 ms it reads its own tasks in /proc.
-//! At the end, for each CPU: the share of samples in which that task had run there last.
+//! time, so that it must fault when memory is short. Every 100 ms it reads its siblings in /proc. At
+//! the end, for each CPU: the share of samples in which that named `coldpress` had run there last.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one thread walks its own mapping")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -19,7 +19,7 @@ use program::args::Args;
 use program::random::mix;
 use program::{PAGE, raw};
 
-/// Name of the task that is looked for.
+/// Name of the process that is looked for.
 const SERVICE: &str = "coldpress";
 /// Time between two samples.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -109,16 +109,19 @@ fn pin(cpu: usize) {
     raw::checked(unsafe { libc::sched_setaffinity(0, size, &raw const set) }).expect("cannot pin");
 }
 
-/// The CPU on which the service task ran last, if there is one.
+/// The CPU on which the service ran last, if there is one: a child of the launcher, as this is.
 fn service_cpu() -> Option<usize> {
-    for task in fs::read_dir("/proc/self/task").ok()?.flatten() {
-        let path = task.path();
-        let Ok(name) = fs::read_to_string(path.join("comm")) else { continue };
-        if name.trim_end() == SERVICE {
-            let stat = fs::read_to_string(path.join("stat")).ok()?;
-            // The name may hold spaces: count from its end. Field 39 is `processor` (proc(5)).
-            let rest = stat.rsplit_once(')')?.1;
-            return rest.split_whitespace().nth(39 - 3)?.parse().ok();
+    let launcher = std::os::unix::process::parent_id();
+    for thread in fs::read_dir(format!("/proc/{launcher}/task")).ok()?.flatten() {
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace() {
+            let name = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+            if name.trim_end() == SERVICE {
+                let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+                // The name may hold spaces: count from its end. Field 39 is `processor` (proc(5)).
+                let rest = stat.rsplit_once(')')?.1;
+                return rest.split_whitespace().nth(39 - 3)?.parse().ok();
+            }
         }
     }
     None

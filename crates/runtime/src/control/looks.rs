@@ -23,18 +23,16 @@ pub struct Looks {
     asked: AtomicU32,
     /// How many of them were answered.
     answered: AtomicU32,
-    /// 1 while the service thread sleeps until the program runs, and cannot be woken.
-    naps: AtomicU32,
 }
 
 impl Looks {
     pub(super) const fn new() -> Self {
-        Self { asked: AtomicU32::new(0), answered: AtomicU32::new(0), naps: AtomicU32::new(0) }
+        Self { asked: AtomicU32::new(0), answered: AtomicU32::new(0) }
     }
 
     /// Nobody has asked. For the child of `fork`, which has one thread.
     pub(super) fn reset(&self) {
-        for word in [&self.asked, &self.answered, &self.naps] {
+        for word in [&self.asked, &self.answered] {
             // Relaxed: there is no other thread.
             word.store(0, Ordering::Relaxed);
         }
@@ -67,26 +65,6 @@ impl Looks {
         self.asked.fetch_add(1, Ordering::SeqCst);
         futex::wake_all(&self.asked);
     }
-
-    /// Says that the service thread cannot be woken from now on; false, and nothing is said, when
-    /// somebody has asked for more than look `number`, which was the last.
-    pub fn begin_nap(&self, number: u32) -> bool {
-        self.answer(number);
-        // SeqCst, here and below, pairs with `ask_for_look`, which raises `asked` and then reads
-        // this: one of the two sees the other.
-        self.naps.store(1, Ordering::SeqCst);
-        let may_nap = self.asked.load(Ordering::SeqCst) == number;
-        if !may_nap {
-            self.end_nap();
-        }
-        may_nap
-    }
-
-    /// The service thread can be woken again.
-    pub fn end_nap(&self) {
-        // SeqCst pairs with `ask_for_look`, as in `begin_nap`.
-        self.naps.store(0, Ordering::SeqCst);
-    }
 }
 
 impl Control {
@@ -97,12 +75,11 @@ impl Control {
             return;
         }
         let looks = &self.looks;
-        // SeqCst pairs with `asked` and `begin_nap`.
+        // SeqCst pairs with `asked`.
         let number = looks.asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         futex::wake_all(&looks.asked);
         for _ in 0..PATIENCE {
-            // SeqCst: see `begin_nap`.
-            if self.is_managing() || looks.naps.load(Ordering::SeqCst) != 0 {
+            if self.is_managing() {
                 return;
             }
             // Acquire pairs with the kernel's clearing store when the service thread ends.

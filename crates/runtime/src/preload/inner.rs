@@ -2,7 +2,7 @@
 //! their addresses, so no function of ours comes first, and memory that grows so is touched faster
 //! than anybody can look: a program that takes 20 MB of malloc at once passed its budget by a
 //! fifth. So the first bytes of those functions are made a jump to ours, before the program's first
-//! thread.
+//! thread. `mremap`, by which `realloc` grows, is another of them.
 //!
 //! That is done only where a function is known to be no more than the system call; elsewhere such
 //! memory is found when it has grown.
@@ -16,7 +16,8 @@ use coldpress_sys::{Bytes, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
-use super::interpose::{libc_result, map, next, used};
+use super::interpose::{libc_result, map, next, note_mapped, used};
+use super::remap::mremap;
 use crate::regions::REGION_BYTES_MIN;
 
 /// `endbr64`, which some builds of libc begin functions with.
@@ -51,39 +52,42 @@ unsafe extern "C" {
 }
 
 /// Has libc's own calls come to us, unless a library has started threads, which may be in them.
-pub(super) fn take_over() {
+/// Whether all of them do.
+pub(super) fn take_over() -> bool {
     let is_alone = used(c"__libc_single_threaded").cast::<bool>();
     // SAFETY: a byte of libc's (glibc 2.32), 1 while there is one thread and 0 then.
     if is_alone.is_null() || !unsafe { is_alone.read_volatile() } {
-        return;
+        return false;
     }
     // A kernel that lets nobody write to code refuses, here or below.
-    let Ok(memory) = Memory::open() else { return };
-    replace(&memory, c"mmap", linux::__NR_mmap, map as *const () as usize);
+    let Ok(memory) = Memory::open() else { return false };
     let kept = used(c"__curbrk");
-    if !kept.is_null() {
-        // Relaxed: set before the program's first thread.
-        BREAK.store(kept.cast(), Ordering::Relaxed);
-        replace(&memory, c"brk", linux::__NR_brk, move_break as *const () as usize);
-    }
+    // Relaxed: set before the program's first thread.
+    BREAK.store(kept.cast(), Ordering::Relaxed);
+    let replaced = [
+        replace(&memory, c"mmap", linux::__NR_mmap, map as *const () as usize),
+        replace(&memory, c"mremap", linux::__NR_mremap, mremap as *const () as usize),
+        !kept.is_null()
+            && replace(&memory, c"brk", linux::__NR_brk, move_break as *const () as usize),
+    ];
+    replaced == [true; 3]
 }
 
-/// Makes libc's function of this name a jump to `ours`, if it is system call `number`.
-fn replace(memory: &Memory, name: &CStr, number: u32, ours: usize) {
+/// Makes libc's function of this name a jump to `ours`, if it is system call `number`; whether it
+/// is one now.
+fn replace(memory: &Memory, name: &CStr, number: u32, ours: usize) -> bool {
     let function = next(name);
-    let Some(code) = code_of(function) else { return };
+    let Some(code) = code_of(function) else { return false };
     let skipped = if code.starts_with(&LANDING) { LANDING.len() } else { 0 };
     // `mov $number, %eax; syscall`
     let call = [0xb8, number as u8, 0, 0, 0, 0x0f, 0x05];
     let is_call = code.windows(call.len()).any(|part| part == call);
     let start = function.addr() + skipped;
     let fits = skipped + JUMP_BYTES <= code.len() && start % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
-    if is_call && fits {
-        let mut jump = [0; JUMP_BYTES];
-        jump[..JUMP.len()].copy_from_slice(&JUMP);
-        jump[JUMP.len()..].copy_from_slice(&ours.to_ne_bytes());
-        let _ = memory.write(start, &jump);
-    }
+    let mut jump = [0; JUMP_BYTES];
+    jump[..JUMP.len()].copy_from_slice(&JUMP);
+    jump[JUMP.len()..].copy_from_slice(&ours.to_ne_bytes());
+    is_call && fits && memory.write(start, &jump).is_ok()
 }
 
 /// The code of a function that is not long.
@@ -108,20 +112,24 @@ extern "C" fn move_break(address: usize) -> c_int {
     // SAFETY: the program's own call, handed on; one to the address 0 changes nothing.
     let call =
         |address| unsafe { raw::syscall(linux::__NR_brk, [address, 0, 0, 0, 0, 0]) } as usize;
-    let before = if CONTROL.is_managing() { call(0) } else { usize::MAX };
+    let before = if CONTROL.is_managing() { call(0) } else { 0 };
     let reached = call(address);
     // Relaxed, here and below: set before the function could be called, and as in libc, where
     // malloc's lock keeps threads apart.
     let kept = BREAK.load(Ordering::Relaxed);
     // SAFETY: libc's own variable, which nobody else changes.
-    unsafe { &*kept }.store(reached, Ordering::Relaxed);
+    let kept = unsafe { &*kept }.swap(reached, Ordering::Relaxed);
     if reached < address {
         return libc_result(ENOMEM) as c_int;
     }
-    if reached > before {
+    let before = if before != 0 { before } else { kept };
+    // The first call only asks.
+    if before != 0 && reached > before {
         let start = before.next_multiple_of(PAGE_BYTES);
         let length = Bytes(reached.next_multiple_of(PAGE_BYTES) - start);
-        if length >= REGION_BYTES_MIN {
+        if !CONTROL.is_managing() {
+            note_mapped(length);
+        } else if length >= REGION_BYTES_MIN {
             CONTROL.hint(start, length);
         }
     }

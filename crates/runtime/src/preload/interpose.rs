@@ -1,7 +1,8 @@
 //! The few functions of the program's libc that must know of us.
 //!
 //! - Ways to copy the address space that run no fork handlers: `_Fork`, `clone` and `syscall`.
-//! - Calls that the kernel refuses to a process of several threads: `unshare` and `setns`.
+//! - Calls that the kernel refuses to a process whose memory another one has, and those after which
+//!   children are in another name space: `unshare` and `setns`.
 //! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
 //! - `mmap`, so that fresh memory is known at once, and not filled before.
 //! - `madvise`, for the kinds of advice that change contents without telling us.
@@ -19,7 +20,7 @@ use coldpress_sys::{Bytes, cpu, raw};
 use linux_raw_sys::general as linux;
 
 use super::remap::remap;
-use super::{CONTROL, fork, start_again, starters};
+use super::{CONTROL, fork, make_fresh, starters, starting};
 use crate::regions::REGION_BYTES_MIN;
 
 /// MADV_GUARD_INSTALL of Linux 6.13: drops pages without an event.
@@ -170,14 +171,16 @@ pub(super) unsafe extern "C" fn map(
         [address.addr(), length, protection as usize, fills as usize, fd as usize, offset as usize];
     // SAFETY: the program's own call, handed on but for what it need not do.
     let result = unsafe { raw::syscall(linux::__NR_mmap, arguments) };
+    let length = Bytes(length).pages_up().bytes();
     if result > 0 && is_manageable {
-        let length = Bytes(length).pages_up().bytes();
         if !is_known {
             note_mapped(length);
         }
         if CONTROL.is_managing() {
             CONTROL.hint(result as usize, length);
         }
+    } else if result > 0 && is_reserve(flags) {
+        starting::note_mapped(length);
     }
     core::ptr::with_exposed_provenance_mut(libc_result(result) as usize)
 }
@@ -218,13 +221,20 @@ unsafe extern "C" fn mmap64(
 
 /// The calling thread has mapped memory of a program that is not managed yet: who maps a part of
 /// the budget is looked at before it can fill it.
-fn note_mapped(length: Bytes) {
+pub(super) fn note_mapped(length: Bytes) {
+    starting::note_mapped(length);
     // Relaxed, here and below: a sum that only decides when to look.
     let unseen = UNSEEN.fetch_add(length.0, Ordering::Relaxed).saturating_add(length.0);
     if unseen > UNSEEN_MAX.load(Ordering::Relaxed) {
         UNSEEN.store(0, Ordering::Relaxed);
         CONTROL.ask_for_look();
     }
+}
+
+/// Whether a new mapping may become memory to write to, as a heap's reserve does.
+fn is_reserve(flags: c_int) -> bool {
+    let kind = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
+    flags as u32 & (kind | linux::MAP_STACK) == kind
 }
 
 /// Whether a new mapping is private anonymous memory to write to, large enough, and nothing
@@ -351,32 +361,38 @@ unsafe extern "C" fn syscall(
     libc_result(result)
 }
 
-/// What the kernel answers to a process of several threads.
+/// What the kernel answers to a process whose memory another one has, and of several threads to
+/// some calls.
 const EINVAL: isize = -22;
+/// The same, to some.
+const EUSERS: isize = -87;
 /// How often, and how far apart, a call that wants to be alone is repeated: 20 ms.
 const ENDINGS: u32 = 40;
 const ENDING_NS: u64 = 500_000;
 
-/// Runs `call` while this process has no service thread, and starts one again if `again` says so of
-/// the result.
+/// Runs `call` while this process has no service, and allows one again if `again` says so of the
+/// result.
 fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
     if !CONTROL.is_owner() {
         return libc_result(call()) as c_int;
     }
     CONTROL.begin_alone();
-    CONTROL.stop_service();
+    if CONTROL.bar_start() {
+        CONTROL.stop_service();
+        make_fresh();
+    }
     let mut result = call();
-    // The service thread and the kernel's threads that wrote for it end a moment after they have
-    // told.
+    // The service ends a moment after it has told.
     for _ in 0..ENDINGS {
-        if result != EINVAL {
+        if ![EINVAL, EUSERS].contains(&result) {
             break;
         }
         cpu::sleep_ns(ENDING_NS);
         result = call();
     }
     if again(result) {
-        start_again();
+        CONTROL.allow_start();
+        starting::go_on();
     }
     CONTROL.end_alone();
     libc_result(result) as c_int
@@ -385,15 +401,28 @@ fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
 /// `unshare(2)`.
 #[unsafe(no_mangle)]
 extern "C" fn unshare(flags: c_int) -> c_int {
-    // The kernel implies CLONE_THREAD by these (unshare(2), EINVAL).
-    let single =
-        linux::CLONE_NEWUSER | linux::CLONE_THREAD | linux::CLONE_VM | linux::CLONE_SIGHAND;
     // SAFETY: the program's own call, which takes flags by value.
     let call = || unsafe { raw::syscall(linux::__NR_unshare, [flags as usize, 0, 0, 0, 0, 0]) };
-    if flags as u32 & single == 0 { libc_result(call()) as c_int } else { alone(call, |_| true) }
+    if flags as u32 & linux::CLONE_NEWPID != 0 {
+        begin_before_children_are_elsewhere();
+    }
+    // Refused where another process has the memory.
+    if flags as u32 & linux::CLONE_VM == 0 {
+        libc_result(call()) as c_int
+    } else {
+        alone(call, |_| true)
+    }
 }
 
-/// `setns(2)`: user and time name spaces are closed to processes of several threads.
+/// Children of this process will be in another name space of process numbers, the first of them
+/// its init: a service that is to come must be there before.
+fn begin_before_children_are_elsewhere() {
+    if CONTROL.is_owner() {
+        starting::start();
+    }
+}
+
+/// `setns(2)`: name spaces of time are closed to a process whose memory another one has.
 #[unsafe(no_mangle)]
 extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     // linux/nsfs.h: `_IO(0xb7, 3)` answers with the CLONE_NEW flag of a name space's descriptor.
@@ -408,8 +437,14 @@ extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
         // SAFETY: the request has no argument; other descriptors answer ENOTTY, a negative number.
         unsafe { raw::syscall(linux::__NR_ioctl, [fd as usize, NS_GET_NSTYPE, 0, 0, 0, 0]) }.max(0)
     };
-    let single = (linux::CLONE_NEWUSER | linux::CLONE_NEWTIME) as isize;
-    if kinds & single == 0 { libc_result(call()) as c_int } else { alone(call, |_| true) }
+    if kinds & linux::CLONE_NEWPID as isize != 0 {
+        begin_before_children_are_elsewhere();
+    }
+    if kinds & linux::CLONE_NEWTIME as isize == 0 {
+        libc_result(call()) as c_int
+    } else {
+        alone(call, |_| true)
+    }
 }
 
 /// `mlockall(2)`. Once it has succeeded, the program is unmanaged until `munlockall`.

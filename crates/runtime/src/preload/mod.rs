@@ -1,8 +1,8 @@
 //! The preload library: what happens inside a program before and beside its own code.
 //!
-//! The constructor reads two environment variables, registers fork handlers and starts a thread
-//! that sleeps; everything else waits until memory grows. Statics below are the only state; they
-//! can be made fresh again, which is what a child of `fork` does.
+//! The constructor reads two environment variables, registers fork handlers and takes over a few
+//! calls; everything else waits until the program has mapped something (`starting`). Statics below
+//! are the only state; they can be made fresh again, which is what a child of `fork` does.
 
 mod fork;
 mod inner;
@@ -10,24 +10,27 @@ mod interpose;
 mod panic;
 mod remap;
 mod starters;
+mod starting;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::slab::Heap;
+use coldpress_sys::beside::{self, Parent, ProcessMain};
 use coldpress_sys::cpu::RseqArea;
 use coldpress_sys::map::{self, Span};
-use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, raw};
+use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 
 use crate::control::Control;
 use crate::heir;
 use crate::service::{self, Start};
 use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE};
 
-/// The service thread's stack. Making the manager with its pool takes some 60 KiB, zstd below 16.
+/// The service's stack. Making the manager with its pool takes some 60 KiB, zstd below 16.
 const STACK_BYTES: Bytes = Bytes::kib(256);
 
 static CONTROL: Control = Control::new();
@@ -38,16 +41,24 @@ static RUN: Fresh<Run> = Fresh::new(Run {
     socket: [0; SOCKET_PATH_MAX],
     budget: Bytes(0),
     stack_top: 0,
+    main_area: None,
     is_forked: false,
     start: None,
 });
+/// What the service has as its thread's control block: it needs none, but whoever looks for one
+/// finds one that is nobody else's. The first word is its address.
+static BLOCK: [AtomicUsize; BLOCK_WORDS] = [const { AtomicUsize::new(0) }; BLOCK_WORDS];
+/// What is looked for there, such as the guard of the stack, lies in the first words.
+const BLOCK_WORDS: usize = 64;
 
 /// What the constructor found out.
 struct Run {
     socket: [u8; SOCKET_PATH_MAX],
     budget: Bytes,
-    /// Where the service thread's stack begins.
+    /// Where the service's stack begins.
     stack_top: usize,
+    /// The rseq area of the main thread, which lives as long as the process.
+    main_area: Option<RseqArea>,
     is_forked: bool,
     start: Option<Start>,
 }
@@ -114,11 +125,14 @@ extern "C" fn constructor(
     let found = unsafe { read_environment(environment, run) };
     starters::resolve();
     if found {
+        CONTROL.note_owner();
+        run.main_area = rseq_area();
         fork::register();
         interpose::resolve();
         interpose::note_budget(run.budget);
-        inner::take_over();
-        start_service();
+        let is_told = inner::take_over();
+        // SAFETY: as above; behind the list is what the kernel tells of the program.
+        starting::begin(run.budget, is_told, unsafe { starting::Image::behind(environment) });
     }
 }
 
@@ -160,83 +174,83 @@ fn value_of<'e>(entry: &'e [u8], name: &str) -> Option<&'e [u8]> {
     entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
-/// Starts the service thread. Without one the program is unmanaged, which is always correct.
+/// Starts the service. Without one the program is unmanaged, which is always correct.
 fn start_service() {
     let _ = try_start_service();
 }
 
 fn try_start_service() -> SysResult<()> {
-    // SAFETY: there is no service thread now, so the static is ours.
+    // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let stack_top = unsafe { &mut (*RUN.0.get()).stack_top };
-    // The last service thread's, if there was one, is nobody's: the kernel has told that it ended.
+    // The last service's, if there was one, is nobody's: the kernel has told that it ended.
     if *stack_top == 0 {
         let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
         *stack_top = stack.address() + stack.length().0;
         core::mem::forget(stack);
     }
-    // SAFETY: there is no service thread, and nobody uses the stack, which stays.
-    unsafe { start_thread(service_main) }
+    // SAFETY: there is no service, and nobody uses the stack, which stays.
+    unsafe { start_process(service_main) }
 }
 
-/// Starts a service thread that runs `main` on the stack noted in [`RUN`].
+/// Starts a service that runs `main` on the stack noted in [`RUN`].
 ///
 /// # Safety
-/// There is no service thread, and the stack stays and is nobody's.
-unsafe fn start_thread(main: raw::ThreadMain) -> SysResult<()> {
-    // That of the main thread lives as long as the process (a thread that forks becomes the main
-    // one of its child); those of others end with them.
-    let area = rseq_area().filter(|_| raw::thread_id() == raw::process_id());
-    // SAFETY: there is no service thread now, so the static is ours.
+/// There is no service, and the stack stays and is nobody's.
+unsafe fn start_process(main: ProcessMain) -> SysResult<()> {
+    // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let run = unsafe { &mut *RUN.0.get() };
     let socket: &'static [u8] = &run.socket;
     run.start = Some(Start {
         socket: CStr::from_bytes_until_nul(socket).unwrap_or_default(),
-        budget: run.budget,
         control: &CONTROL,
         frames: frames(),
         heap_bytes,
-        main_thread: (raw::thread_id(), area),
-        own: [own_data(), area.map_or(0..0, |area| page_of(area.address()))],
+        main_area: run.main_area,
+        own: [own_data(), run.main_area.map_or(0..0, |area| page_of(area.address()))],
         is_forked: run.is_forked,
         note_link: panic::note_link,
     });
+    // Relaxed: read by a process that is made after it.
+    BLOCK[0].store(BLOCK.as_ptr().expose_provenance(), Ordering::Relaxed);
+    if beside::children_are_elsewhere() {
+        return Err(SysError { call: "clone", errno: 22 });
+    }
+    let parent = if beside::is_reaper() { Parent::Caller } else { Parent::Reaper };
     let mask = raw::block_signals();
-    // SAFETY: the stack is nobody's, by the caller's promise; the word is a static; signals are
-    // blocked.
+    // SAFETY: the stack is nobody's, by the caller's promise; block and word are statics; signals
+    // are blocked.
     let result = unsafe {
         let top = ptr::with_exposed_provenance_mut::<u8>(run.stack_top);
-        raw::spawn(top, main, 0, CONTROL.alive().as_ptr().cast())
+        beside::spawn_beside(parent, top, BLOCK.as_ptr().cast(), main, CONTROL.alive())
     };
     raw::set_signal_mask(mask);
-    result?;
-    CONTROL.note_owner();
-    Ok(())
+    result
 }
 
-extern "C" fn service_main(_argument: usize) -> ! {
-    // SAFETY: whoever starts the thread has filled this in, and changes it only when the thread has
+extern "C" fn service_main() -> ! {
+    // SAFETY: whoever starts the service has filled this in, and changes it only when that has
     // ended.
     if let Some(start) = unsafe { &(*RUN.0.get()).start } {
         service::run(start);
     }
-    raw::exit_thread()
+    beside::exit_process(0)
 }
 
-/// In the child of `fork` that inherits everything of ours: starts a service thread that takes
-/// over, and returns when it has.
+/// In the child of `fork` that inherits everything of ours: starts a service that takes over, and
+/// returns when it has.
 fn start_heir() {
     CONTROL.reset(true);
-    // SAFETY: this process has one thread; the service thread's stack, a copy, is not used any
-    // more.
+    CONTROL.begin_start();
+    // SAFETY: this process has one thread; the service's stack, a copy, is not used any more.
     let result = unsafe {
-        (*RUN.0.get()).is_forked = true;
-        start_thread(heir_main)
+        begin_child();
+        start_process(heir_main)
     };
     if result.is_ok() {
         CONTROL.wait_for_heir();
         return;
     }
-    // SAFETY: there is one thread; the fork was granted, and no thread has taken over.
+    // SAFETY: there is one thread; the fork was granted, and nobody has taken over.
     unsafe {
         if let Some(start) = &(*RUN.0.get()).start {
             heir::do_without(start);
@@ -244,43 +258,50 @@ fn start_heir() {
     }
 }
 
-extern "C" fn heir_main(_argument: usize) -> ! {
-    // SAFETY: `start_thread` has filled the static in; the fork was granted, and this is the one
-    // thread that takes over.
+extern "C" fn heir_main() -> ! {
+    // SAFETY: `start_process` has filled the static in; the fork was granted, and this is the one
+    // that takes over.
     unsafe {
         if let Some(start) = &(*RUN.0.get()).start {
             service::run_as_heir(start);
         }
     }
-    raw::exit_thread()
+    beside::exit_process(0)
 }
 
-/// The child of `fork` starts anew: it has inherited neither the service thread nor any span of
-/// ours.
+/// Notes that this process comes from a fork; its one thread is the main one.
+///
+/// # Safety
+/// This process has one thread and no service.
+unsafe fn begin_child() {
+    // SAFETY: the caller's promise.
+    let run = unsafe { &mut *RUN.0.get() };
+    (run.is_forked, run.main_area) = (true, rseq_area());
+}
+
+/// The child of `fork` starts anew: it has inherited neither the service nor any span of ours.
 fn start_in_child() {
     CONTROL.reset(false);
     map::forget_spans();
-    // SAFETY: this process has one thread. Both are overwritten without a drop, as what they point
+    // SAFETY: this process has one thread. All are overwritten without a drop, as what they point
     // to is not mapped here.
     unsafe {
-        (*RUN.0.get()).is_forked = true;
+        begin_child();
         (*RUN.0.get()).stack_top = 0;
         ptr::write(FRAMES.0.get(), FrameAllocator::new());
         ptr::write(HEAP.0.get(), Heap::new(frames()));
     }
-    start_service();
+    starting::begin_in_child();
 }
 
-/// Starts a service thread again after the last one was stopped, and has dropped all it had.
-fn start_again() {
-    // SAFETY: there is no service thread, and nobody else allocates from the heap, so nobody uses
-    // either. The frames go with the allocator, hence the heap on them must not look at them
-    // any more.
+/// After the last service was stopped, and has dropped all it had: another may be started.
+fn make_fresh() {
+    // SAFETY: there is no service, and nobody else allocates from the heap, so nobody uses either.
+    // The frames go with the allocator, hence the heap on them must not look at them any more.
     unsafe {
         ptr::write(HEAP.0.get(), Heap::new(frames()));
         *FRAMES.0.get() = FrameAllocator::new();
     }
-    start_service();
 }
 
 /// The page that holds `address`.

@@ -8,7 +8,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
-use super::interpose::libc_result;
+use super::interpose::{libc_result, note_mapped};
 
 /// Programs' addresses are below, with page tables of four levels.
 const ADDRESSES_MAX: usize = (1 << 47) - PAGE_BYTES;
@@ -85,7 +85,7 @@ fn shorten(address: usize, old: usize, new: usize, target: usize) -> bool {
 /// # Safety
 /// As libc's.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn mremap(
+pub(super) unsafe extern "C" fn mremap(
     address: *mut c_void,
     old_length: usize,
     new_length: usize,
@@ -93,5 +93,9 @@ unsafe extern "C" fn mremap(
     target: *mut c_void,
 ) -> *mut c_void {
     let arguments = [address.addr(), old_length, new_length, flags as usize, target.addr()];
+    let grown = Bytes(new_length.saturating_sub(old_length));
+    if grown > Bytes(0) && !CONTROL.is_managing() {
+        note_mapped(grown);
+    }
     core::ptr::with_exposed_provenance_mut(libc_result(remap(arguments)) as usize)
 }

@@ -35,3 +35,14 @@ void coldpress_own_data(char **start, char **end)
     *start = __bss_start;
     *end = _end;
 }
+
+/* What the runtimes of gcc's and clang's sanitizers have. */
+extern void __asan_init(void) __attribute__((weak, visibility("default")));
+extern void __tsan_init(void) __attribute__((weak, visibility("default")));
+extern void __msan_init(void) __attribute__((weak, visibility("default")));
+extern void __lsan_init(void) __attribute__((weak, visibility("default")));
+
+int coldpress_is_sanitized(void)
+{
+    return __asan_init || __tsan_init || __msan_init || __lsan_init;
+}

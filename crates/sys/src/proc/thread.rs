@@ -1,36 +1,19 @@
-//! What the kernel says of one thread of this process.
+//! What the kernel says of one thread, or one other process.
 
 use core::ffi::CStr;
 
 use linux_raw_sys::general as linux;
 use rustix::fd::OwnedFd;
 
-use super::{decimal, hexadecimal, open_read, read_at, write_path};
-use crate::error::{SysError, SysResult};
+use super::{decimal, hexadecimal, open_read, write_path};
+use crate::error::SysResult;
 use crate::page::Bytes;
 
-/// Opens a file that the kernel has of a thread of this process.
-fn open_of(thread: u32, name: &CStr) -> SysResult<OwnedFd> {
+/// Opens a file that the kernel has of a thread, or of a process.
+pub(crate) fn open_of(thread: u32, name: &CStr) -> SysResult<OwnedFd> {
     let mut path = [0_u8; 48];
-    let length = write_path(&mut path, b"/proc/self/task/", thread, name.to_bytes_with_nul());
+    let length = write_path(&mut path, b"/proc/", thread, name.to_bytes_with_nul());
     open_read(CStr::from_bytes_with_nul(&path[..length]).expect("ends with its only zero"))
-}
-
-/// The processor on which a thread of this process ran last: field 39 of its stat file.
-pub fn cpu_of_thread(thread: u32) -> SysResult<usize> {
-    let stat = open_of(thread, c"/stat")?;
-    let mut buffer = [0; 1024];
-    let text = read_at(&stat, &mut buffer, 0)?;
-    // The second field is a name in parentheses and may hold anything, so fields count from its
-    // end.
-    let after_name = text.iter().rposition(|byte| *byte == b')').map_or(text, |at| &text[at + 1..]);
-    after_name
-        .split(|byte| *byte == b' ')
-        .filter(|field| !field.is_empty())
-        .nth(36)
-        .and_then(decimal)
-        .map(|cpu| cpu as usize)
-        .ok_or(SysError { call: "parse(/proc/self/task/TID/stat)", errno: 22 })
 }
 
 /// A mapping that a thread enlarges.
@@ -44,16 +27,10 @@ pub struct Enlarged {
     pub by: Bytes,
 }
 
-/// What a thread of this process enlarges, if it waits within `mremap`. Source:
+/// What a thread enlarges, if its `syscall` file says that it waits within `mremap`: number of the
+/// call in decimal, its six arguments in hexadecimal, stack and instruction pointer. Source:
 /// proc_pid_syscall(5).
-pub fn enlarges(thread: u32) -> SysResult<Option<Enlarged>> {
-    let file = open_of(thread, c"/syscall")?;
-    let mut buffer = [0; 256];
-    Ok(parse_mremap(read_at(&file, &mut buffer, 0)?))
-}
-
-/// Number of the call in decimal, its six arguments in hexadecimal, stack and instruction pointer.
-fn parse_mremap(text: &[u8]) -> Option<Enlarged> {
+pub fn enlarges(text: &[u8]) -> Option<Enlarged> {
     let mut fields = text.split(|byte| *byte == b' ');
     if decimal(fields.next()?)? != u64::from(linux::__NR_mremap) {
         return None;
@@ -80,7 +57,7 @@ mod tests {
                 "{} 0x7f000 {old} {new} 0x1 0x0 0x0 0x7ffd 0x7f12\n",
                 linux::__NR_mremap
             );
-            parse_mremap(text.as_bytes())
+            enlarges(text.as_bytes())
         };
         let (old, from) = (Bytes(2 * PAGE_BYTES), 0x7f000);
         let by = |pages: usize| Some(Enlarged { from, old, by: Bytes(pages * PAGE_BYTES) });
@@ -90,17 +67,7 @@ mod tests {
         assert_eq!([call("0x1800", "0x1900"), call("0x2000", "0x1000")], [None, None]);
         let read = "0 0x3 0x2000 0x6000 0x1 0x0 0x0 0x7ffd 0x7f12\n";
         for text in [read, "running\n", "-1 0x7ffd 0x7f12\n", "25\n", ""] {
-            assert_eq!(parse_mremap(text.as_bytes()), None, "{text}");
+            assert_eq!(enlarges(text.as_bytes()), None, "{text}");
         }
-        // Who asks waits for nothing.
-        assert_eq!(enlarges(crate::raw::thread_id()).unwrap(), None);
-    }
-
-    #[test]
-    fn the_processor_of_a_pinned_thread_is_read() {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(0);
-        rustix::thread::sched_setaffinity(None, &set).unwrap();
-        assert_eq!(cpu_of_thread(crate::raw::thread_id()).unwrap(), 0);
     }
 }

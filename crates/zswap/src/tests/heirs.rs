@@ -3,6 +3,7 @@
 
 use coldpress_backing::Layer;
 use coldpress_sys::file::SpillFile;
+use coldpress_sys::ring::Ring;
 use coldpress_sys::{AsFd, AsRawFd, raw};
 
 use super::*;
@@ -12,7 +13,7 @@ use super::*;
 fn lender(pool: Zsmalloc<'_>) -> (World<Zsmalloc<'_>>, SpillFile) {
     let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
     let lent = SpillFile::lent_by(raw::thread_id(), file.as_fd().as_raw_fd()).unwrap();
-    let backing = FileBacking::new(file, Bytes(32 * SLOT_BYTES.0));
+    let backing = FileBacking::new(file, Bytes(32 * SLOT_BYTES.0), Ring::new().ok());
     let mut world =
         World::new(knobs(CodecId::Lz4, 400, 800), pool, Some(Box::new(backing)), Allowed::None);
     fill(&mut world, 0);
@@ -53,7 +54,7 @@ fn an_heir_has_all_pages_and_leaves_its_parents_file_alone() {
         let ancestors = vec![Layer { file: lent, first: SlotId(0) }];
         let own = SpillFile::unnamed_in(c"/var/tmp").unwrap();
         let own = Some((own, Bytes(32 * SLOT_BYTES.0)));
-        let backing = FileBacking::of_heir(ancestors, first, own);
+        let backing = FileBacking::of_heir(ancestors, first, own, Ring::new().ok());
         let sealer = Sealer::new(&[4; KEY_BYTES]).unwrap();
         world.zswap.become_own(Some(Box::new(backing)), Some(sealer)).unwrap();
         assert_eq!(world.zswap.counters(), Counters::default());
@@ -76,7 +77,7 @@ fn an_heir_without_a_file_still_reads_its_parents() {
         let (mut world, lent) = lender(pool);
         let first = world.zswap.lend();
         let ancestors = vec![Layer { file: lent, first: SlotId(0) }];
-        let backing = FileBacking::of_heir(ancestors, first, None);
+        let backing = FileBacking::of_heir(ancestors, first, None, None);
         world.zswap.become_own(Some(Box::new(backing)), None).unwrap();
         world.load_all();
         assert!(!world.zswap.writeback_possible());

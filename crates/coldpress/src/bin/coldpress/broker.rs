@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::ledger::{Ledger, SEATS, Seat, Told};
+use coldpress_runtime::ledger::{Ledger, SEATS, Told};
 use coldpress_runtime::wire::{
-    BUDGET_VARIABLE, Hello, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX, SOCKET_VARIABLE,
-    Welcome,
+    BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX,
+    SOCKET_VARIABLE, Welcome,
 };
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::shared::Shared;
@@ -34,12 +34,13 @@ use crate::control::{self, Changeable};
 use crate::disk;
 use crate::failure::{Failure, Result};
 use crate::helper::Helper;
+use crate::member::Served;
 use crate::preload::Preload;
 use crate::psi::Pressure;
 use crate::record::Records;
 use crate::say;
 use crate::stats::{self, Summary, Totals};
-use crate::supervise::ExitReport;
+use crate::supervise::{self, ExitReport};
 use crate::tree;
 use crate::unmanaged::{self, Found};
 use crate::unseated::Unseated;
@@ -53,6 +54,10 @@ const PREFERRED_BY: i32 = 10;
 /// How long a process's userfaultfd is kept after its service thread has gone: its other threads
 /// end about then, as soon as each has left its system call.
 const OUTLIVING: Duration = Duration::from_secs(2);
+/// The longest that the launcher waits for services to end after their programs.
+const SERVICES_MAX: Duration = Duration::from_secs(5);
+/// So many services that ended last may not have been reaped yet.
+const SERVICES_KEPT: usize = 64;
 /// After a connection could not be taken, for want of descriptors mostly.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a new process may take to say hello: it does so at once.
@@ -78,6 +83,8 @@ struct Retired {
     /// Processes that have not ended.
     left: usize,
     unmanaged: Found,
+    /// Services that ended lately.
+    services: Vec<u32>,
 }
 
 impl Broker {
@@ -132,6 +139,7 @@ impl Broker {
             root: None,
             began: Instant::now(),
             outliving: Vec::new(),
+            services: Vec::new(),
         };
         let thread = thread::Builder::new()
             .name("broker".to_owned())
@@ -166,7 +174,9 @@ impl Broker {
             at_end: self.at_start,
             left: 0,
             unmanaged: Found::default(),
+            services: Vec::new(),
         });
+        supervise::reap(&retired.services);
         Summary {
             program: program.to_owned(),
             at_end: retired.at_end,
@@ -183,6 +193,11 @@ impl Broker {
 struct Member {
     socket: OwnedFd,
     seat: usize,
+    program: Served,
+    /// The process at the other end of the socket.
+    service: u32,
+    /// The service has said that it ends, and nothing is lost with it.
+    leaves: bool,
     /// Its userfaultfd. While it is open, a page that is away never reads as zeros, not even to
     /// the last system call of a process that is being killed.
     lent: Option<OwnedFd>,
@@ -232,6 +247,8 @@ struct Serving {
     began: Instant,
     /// Userfaultfds of processes that left, and when they may be closed.
     outliving: Vec<(Instant, OwnedFd)>,
+    /// Services that ended lately.
+    services: Vec<u32>,
 }
 
 impl Serving {
@@ -241,6 +258,9 @@ impl Serving {
         cpu::set_nice(cpu::nice() - PREFERRED_BY);
         let (mut look_at, mut follow_at) = (Instant::now(), Instant::now());
         loop {
+            // The launcher reaps those that end before the program.
+            let past = self.services.len().saturating_sub(SERVICES_KEPT);
+            self.services.drain(..past);
             let now = Instant::now();
             let wake_at = if self.accept_at > now { look_at.min(self.accept_at) } else { look_at };
             let patience = wake_at.saturating_duration_since(now);
@@ -270,12 +290,27 @@ impl Serving {
                 follow_at = Instant::now() + FOLLOW_INTERVAL;
             }
         }
+        self.see_services_off();
         // What was said before the end is still there to be read.
         while self.wait(None, Duration::ZERO).heard {}
         self.ledger.note_peak();
         let (totals, peak) = (self.totals_now(), self.ledger.peak());
         let (left, unmanaged) = (self.members.len(), self.unmanaged);
-        Retired { totals, peak, left, unmanaged, at_end: self.now }
+        let services = self.services;
+        Retired { totals, peak, left, unmanaged, services, at_end: self.now }
+    }
+
+    /// Waits for services whose programs have ended: memory is theirs until then.
+    fn see_services_off(&mut self) {
+        let until = Instant::now() + SERVICES_MAX;
+        let is_left = |member: &Member| member.program.has_ended();
+        while Instant::now() < until && self.members.iter().any(is_left) {
+            self.wait(None, Unseated::soon());
+        }
+        let (stuck, others) = std::mem::take(&mut self.members).into_iter().partition(is_left);
+        self.members = others;
+        let stuck: Vec<Member> = stuck;
+        self.services.extend(stuck.iter().map(|member| member.service));
     }
 
     /// The numbers of all processes, those that have ended included.
@@ -334,10 +369,15 @@ impl Serving {
                 self.members[index].lent = fds[0].take();
             }
             Ok(length) if length > 0 && bytes[0] == RECORD => self.hand_record(index),
+            Ok(length) if length > 0 && bytes[0] == CALL => {
+                self.tell_call(index, &bytes[1..length])
+            }
+            Ok(length) if length > 0 && bytes[0] == LEAVE => self.members[index].leaves = true,
             Ok(length) if length > 0 => self.print_note(&bytes[..length]),
             _ => {
                 let saved = self.totals_now().saved();
                 let mut member = self.members.swap_remove(index);
+                self.look_after(&member);
                 let until = Instant::now() + OUTLIVING;
                 self.outliving.extend(member.lent.take().map(|fd| (until, fd)));
                 self.ledger.note_peak();
@@ -345,6 +385,34 @@ impl Serving {
                 self.free_seat(member.seat);
             }
         }
+    }
+
+    /// The service of `member` has ended. If it was not to, pages of the program's are lost, so that
+    /// has to end before it reads others.
+    fn look_after(&mut self, member: &Member) {
+        self.services.push(member.service);
+        let has_pages = self.ledger.seats[member.seat].is_managing() && !member.leaves;
+        if has_pages && member.program.end() {
+            let process = member.program.process();
+            say(format!(
+                "fatal: process {process} is ended, as the process that kept its cold pages \
+                 ({}) has ended; do not end processes named coldpress",
+                member.service
+            ));
+        }
+    }
+
+    /// Answers a member that asks in which call a thread of its program waits.
+    fn tell_call(&self, index: usize, thread: &[u8]) {
+        let Member { socket, program, .. } = &self.members[index];
+        let call = thread.try_into().ok().and_then(|thread| {
+            let (process, thread) = (program.process(), u32::from_le_bytes(thread));
+            fs::read(format!("/proc/{process}/task/{thread}/syscall")).ok()
+        });
+        let mut answer = vec![CALL];
+        answer.extend(call.into_iter().flatten().take(PACKET_MAX - 1));
+        // A member that has ended needs no answer.
+        let _ = net::send(socket.as_fd(), &answer, &[]);
     }
 
     /// Answers a member that asks for a file to record in.
@@ -396,11 +464,14 @@ impl Serving {
     /// Hears what a new connection wants: a process joins, or somebody asks for knobs.
     fn admit(&mut self, newcomer: Newcomer) {
         let Newcomer { socket, peer, is_ours, .. } = newcomer;
-        let Some(packet) = control::first_packet(&socket) else { return };
+        let Some((packet, pidfd)) = control::first_packet(&socket) else { return };
         if let Some(text) = control::of_request(&packet) {
             self.answer_request(&socket, peer, text);
-        } else if is_ours && Hello::decode(&packet).is_some() {
-            self.welcome(socket, peer);
+        } else if is_ours
+            && Hello::decode(&packet).is_some()
+            && let Some(program) = pidfd.and_then(|pidfd| Served::find(pidfd, peer.process))
+        {
+            self.welcome(socket, peer, program);
         }
     }
 
@@ -446,14 +517,14 @@ impl Serving {
     }
 
     /// Lets a process join, if there is a seat.
-    fn welcome(&mut self, socket: OwnedFd, peer: Peer) {
-        let Peer { process, user } = peer;
+    fn welcome(&mut self, socket: OwnedFd, peer: Peer, program: Served) {
+        let (Peer { process: service, user }, process) = (peer, program.process());
         let seat = (0..SEATS).find(|seat| !self.ledger.seats[*seat].is_taken());
         let spill = self.disk.as_ref().and_then(|directory| disk::make_spill(directory));
         // The helper reads what a process that has the desk asks for, with our rights.
         let is_one_of_ours = user == rustix::process::geteuid().as_raw();
         let helper = self.helper.as_ref().filter(|_| is_one_of_ours).zip(seat);
-        let desk = helper.and_then(|(helper, seat)| helper.open_desk(seat, process));
+        let desk = helper.and_then(|(helper, seat)| helper.open_desk(seat, service));
         let welcome = Welcome {
             seat: seat.map(|seat| seat as u32),
             has_desk: desk.is_some(),
@@ -475,7 +546,10 @@ impl Serving {
                 .collect();
         let sent = net::send(socket.as_fd(), &welcome.encode(), &fds);
         match seat {
-            Some(seat) if sent.is_ok() => self.members.push(Member { socket, seat, lent: None }),
+            Some(seat) if sent.is_ok() => {
+                let leaves = false;
+                self.members.push(Member { socket, seat, program, service, leaves, lent: None });
+            }
             Some(seat) => self.free_seat(seat),
             None => {
                 let warning = format!(
@@ -496,8 +570,9 @@ impl Serving {
     /// Counts what processes without a seat hold.
     fn look_at_tree(&mut self) {
         let Some(root) = self.root else { return };
-        let seats = self.members.iter().map(|member| &self.ledger.seats[member.seat]);
-        self.unseated.look(root, &seats.map(Seat::process).collect());
+        // A service has no memory but its program's.
+        let seated = |member: &Member| [member.program.process(), member.service];
+        self.unseated.look(root, &self.members.iter().flat_map(seated).collect());
         self.ledger.set_unseated(self.unseated.pages());
         self.ledger.note_peak();
         self.look_at_unmanaged();

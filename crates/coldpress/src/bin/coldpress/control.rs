@@ -34,13 +34,14 @@ pub(crate) fn request(settings: &[String]) -> Vec<u8> {
     [GREETING, lines.as_bytes()].concat()
 }
 
-/// What a new connection says, which is there to be read. `None` when it is too long.
-pub(crate) fn first_packet(socket: &OwnedFd) -> Option<Vec<u8>> {
+/// What a new connection says, which is there to be read, and the descriptor that comes with it, if
+/// any. `None` when it is too long.
+pub(crate) fn first_packet(socket: &OwnedFd) -> Option<(Vec<u8>, Option<OwnedFd>)> {
     let mut bytes = vec![0; REQUEST_MAX];
     let mut received = [const { None }; DESCRIPTORS_MAX];
     let length = net::receive(socket.as_fd(), &mut bytes, &mut received).ok()?;
     bytes.truncate(length);
-    Some(bytes)
+    Some((bytes, received[0].take()))
 }
 
 /// The text of a request; `None` when it is none.

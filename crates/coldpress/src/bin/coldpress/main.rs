@@ -16,6 +16,7 @@ mod failure;
 mod helper;
 mod knobs;
 mod leftovers;
+mod member;
 mod outer;
 mod preload;
 mod program;

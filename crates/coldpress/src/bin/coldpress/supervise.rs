@@ -42,6 +42,10 @@ const PASSED_ON: [i32; 8] = [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
 /// A shell shows a process ended by signal N as 128 + N.
 const EXIT_SIGNAL_BASE: u8 = 128;
 
+/// A service that has closed all it had will have ended in some microseconds.
+const REAP_TRIES: usize = 50;
+const REAP_INTERVAL: Duration = Duration::from_millis(1);
+
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -167,6 +171,22 @@ impl Running {
                     ));
                 }
             }
+        }
+    }
+}
+
+/// Reaps these services, which are about to end, as far as they are children of ours that nobody has
+/// waited for. One that does not end is ended: what shared its memory may have changed it.
+pub(crate) fn reap(services: &[u32]) {
+    for pid in services.iter().filter_map(|process| Pid::from_raw(process.cast_signed())) {
+        let is_there =
+            || matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None));
+        let mut tries = 0..REAP_TRIES;
+        while is_there() {
+            if tries.next().is_none() {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+            thread::sleep(REAP_INTERVAL);
         }
     }
 }

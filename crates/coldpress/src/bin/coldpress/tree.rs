@@ -49,6 +49,12 @@ pub(crate) fn anonymous(process: u32) -> Option<PageCount> {
     Some(PageCount(resident).saturating_sub(PageCount(shared)))
 }
 
+/// All that a process has mapped.
+pub(crate) fn size(process: u32) -> Option<PageCount> {
+    let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok().map(PageCount)
+}
+
 /// What stat tells of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {

@@ -1,0 +1,96 @@
+//! A process that has joined a run: its program, and the service that speaks for it.
+//!
+//! The service is a process of its own, which shares the program's memory. The kernel tells who
+//! speaks; which program that is the service says by a descriptor of it, and is believed if the two
+//! have one memory and the program is of this run.
+
+use std::fs;
+
+use coldpress_sys::proc::share_memory;
+use coldpress_sys::{AsRawFd, OwnedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::tree::{self, Life};
+
+/// How often the sizes of two processes are compared that change meanwhile.
+const TRIES: usize = 16;
+
+/// A program, by a descriptor of its process.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pidfd: OwnedFd,
+    process: u32,
+}
+
+impl Served {
+    /// The program that `service` speaks for, as `pidfd` says. `None` when that is not so.
+    pub(crate) fn find(pidfd: OwnedFd, service: u32) -> Option<Self> {
+        // proc_pid_fdinfo(5): the number in our name space, and -1 or 0 where it has none.
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
+        let number = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        let process = number.trim().parse().ok().filter(|process| *process > 0)?;
+        let is_ours = tree::is_below(process, std::process::id()) && have_one(service, process);
+        is_ours.then_some(Self { pidfd, process })
+    }
+
+    /// Its number.
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        // An end stays readable (pidfd_open(2)).
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    }
+
+    /// Ends it, if it is not about to end; whether it was.
+    pub(crate) fn end(&self) -> bool {
+        let is_ending = Life::of(self.process).is_none_or(|life| life.is_ending);
+        !is_ending && !self.has_ended() && pidfd_send_signal(&self.pidfd, Signal::KILL).is_ok()
+    }
+}
+
+/// Whether two processes have one memory. Where the kernel does not compare them, as in most
+/// containers, their sizes are: two memories are seldom equally large, and those of a service and
+/// another program never, as a service has reserved much for itself.
+fn have_one(service: u32, program: u32) -> bool {
+    share_memory(service, program).unwrap_or_else(|_| {
+        (0..TRIES).any(|_| {
+            let sizes = [service, program, service].map(tree::size);
+            let [before, theirs, after] = sizes;
+            theirs.is_some() && (theirs == before || theirs == after)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a stranger's program is taken for one of the run, and ended.
+
+    use std::process::Command;
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    fn pidfd(process: u32) -> OwnedFd {
+        let pid = Pid::from_raw(process.cast_signed()).expect("it is not zero");
+        pidfd_open(pid, PidfdFlags::empty()).expect("it lives")
+    }
+
+    #[test]
+    fn only_a_program_below_us_with_the_same_memory_is_served() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep is everywhere");
+        let child_id = child.id();
+        assert!(Served::find(pidfd(child_id), std::process::id()).is_none());
+        assert!(Served::find(pidfd(1), 1).is_none());
+        let served = Served::find(pidfd(child_id), child_id).expect("it is below, and itself");
+        assert!(served.process() == child_id && !served.has_ended());
+        assert!(served.end() && !served.end());
+        child.wait().expect("it was started");
+        assert!(served.has_ended() && !served.end());
+    }
+}

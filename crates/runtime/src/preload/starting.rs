@@ -1,0 +1,172 @@
+//! When the service is started: not before the program has mapped something worth it. Most programs
+//! are small and short, and one more process takes a tenth of a millisecond.
+//!
+//! What grows without a word to us (by system calls that are made around libc, or in memory that
+//! the program begins with) is served from the start.
+
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use coldpress_sys::proc::ResidentGauge;
+use coldpress_sys::{Bytes, beside};
+use linux_raw_sys::{auxvec, elf};
+
+use super::{CONTROL, start_service};
+
+/// Memory that is worth a service, or a sixteenth of a small budget.
+const WORTH_IT: Bytes = Bytes::mib(2);
+const BUDGET_PART: usize = 16;
+/// elf.h.
+const PT_NOTE: u32 = 4;
+/// Who makes a note in an ELF file: Go's linker, and how long the name is with its zero.
+const GO: [u8; 4] = *b"Go\0\0";
+
+/// So many bytes that are mapped are worth a service.
+static WORTH: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Bytes that were mapped so far.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    /// Whether the program has a sanitizer, whose memory grows around libc.
+    fn coldpress_is_sanitized() -> c_int;
+}
+
+/// Begins to count, or starts the service at once. `is_told` says that libc's own calls come to us.
+pub(super) fn begin(budget: Bytes, is_told: bool, image: Image) {
+    let worth = Bytes(WORTH_IT.0.min(budget.0 / BUDGET_PART));
+    // Relaxed: set before the program's first thread.
+    WORTH.store(worth.0, Ordering::Relaxed);
+    // SAFETY: the shim compares addresses.
+    let is_sanitized = unsafe { coldpress_is_sanitized() } != 0;
+    if beside::is_reaper() {
+        // That of the image before an exec, if there was one, is this process's child.
+        beside::reap_ended_clones();
+    }
+    if !is_told || is_sanitized || image.calls_around_libc || image.zeros >= worth {
+        // Relaxed: as above.
+        MAPPED.store(worth.0, Ordering::Relaxed);
+        start();
+    }
+}
+
+/// In a child of `fork`, which has what its parent had.
+pub(super) fn begin_in_child() {
+    // Relaxed, both: there is one thread.
+    MAPPED.store(0, Ordering::Relaxed);
+    let worth = Bytes(WORTH.load(Ordering::Relaxed));
+    let held = ResidentGauge::open().and_then(|gauge| gauge.anonymous());
+    if held.is_ok_and(|pages| pages.bytes() >= worth) {
+        // Relaxed: as above.
+        MAPPED.store(worth.0, Ordering::Relaxed);
+        start();
+    }
+}
+
+/// The calling thread has mapped so much, and has not touched it.
+pub(super) fn note_mapped(length: Bytes) {
+    // Relaxed, here and below: a sum that only decides when to start.
+    let mapped = MAPPED.fetch_add(length.0, Ordering::Relaxed).saturating_add(length.0);
+    if mapped >= WORTH.load(Ordering::Relaxed) {
+        start();
+    }
+}
+
+/// Starts the service if what was mapped until now is worth it.
+pub(super) fn go_on() {
+    note_mapped(Bytes(0));
+}
+
+/// Starts the service, unless that was done before.
+pub(super) fn start() {
+    if CONTROL.begin_start() {
+        start_service();
+    }
+}
+
+/// What is of interest in the program's file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Image {
+    /// Memory that it begins with as zeros.
+    zeros: Bytes,
+    /// It has a runtime that makes its system calls itself.
+    calls_around_libc: bool,
+}
+
+impl Image {
+    /// That of the program whose environment is `environment`.
+    ///
+    /// # Safety
+    /// It must be as the kernel lays it out: behind its null is the auxiliary vector, which tells
+    /// of the program's headers (getauxval(3)).
+    pub(super) unsafe fn behind(environment: *const *const c_char) -> Self {
+        let mut at = environment;
+        // SAFETY: the caller's promise: there is a null.
+        unsafe {
+            while !(*at).is_null() {
+                at = at.add(1);
+            }
+            at = at.add(1);
+        }
+        let (mut headers, mut count, mut words) = (0, 0, at.cast::<[usize; 2]>());
+        loop {
+            // SAFETY: as above; the vector ends with a pair whose first word is 0.
+            let [kind, value] = unsafe { *words };
+            match kind as u32 {
+                auxvec::AT_NULL => break,
+                auxvec::AT_PHDR => headers = value,
+                auxvec::AT_PHNUM => count = value,
+                _ => {}
+            }
+            // SAFETY: as above.
+            words = unsafe { words.add(1) };
+        }
+        if headers == 0 {
+            return Self::default();
+        }
+        let first = core::ptr::with_exposed_provenance::<elf::Elf_Phdr>(headers);
+        // SAFETY: the kernel tells where they are, and how many.
+        Self::of(unsafe { core::slice::from_raw_parts(first, count) }, headers)
+    }
+
+    /// That with these program headers, which lie at `address`.
+    fn of(headers: &[elf::Elf_Phdr], address: usize) -> Self {
+        let of_headers = headers.iter().find(|header| header.p_type == elf::PT_PHDR);
+        let moved = of_headers.map_or(0, |header| address.wrapping_sub(header.p_vaddr));
+        let mut image = Self::default();
+        for header in headers {
+            match header.p_type {
+                elf::PT_LOAD => {
+                    image.zeros += Bytes(header.p_memsz.saturating_sub(header.p_filesz));
+                }
+                PT_NOTE => {
+                    let notes = header.p_vaddr.wrapping_add(moved);
+                    let first = core::ptr::with_exposed_provenance::<u8>(notes);
+                    // SAFETY: the segment is mapped, and as long.
+                    let notes = unsafe { core::slice::from_raw_parts(first, header.p_filesz) };
+                    image.calls_around_libc |= has_note_of(notes, GO);
+                }
+                _ => {}
+            }
+        }
+        image
+    }
+}
+
+/// Whether one of the notes is of `maker`. A note has the lengths of its name and of its contents,
+/// its kind, then both, each of whole words (elf(5)).
+fn has_note_of(mut notes: &[u8], maker: [u8; 4]) -> bool {
+    const WORD: usize = size_of::<u32>();
+    const HEAD: usize = 3 * WORD;
+    while let Some((head, rest)) = notes.split_first_chunk::<HEAD>() {
+        let length = |at: usize| {
+            let word = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+            u32::from_ne_bytes(word) as usize
+        };
+        if length(0) == maker.len() && rest.starts_with(&maker) {
+            return true;
+        }
+        let whole = length(0).next_multiple_of(WORD) + length(WORD).next_multiple_of(WORD);
+        notes = rest.get(whole..).unwrap_or_default();
+    }
+    false
+}

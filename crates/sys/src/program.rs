@@ -1,0 +1,153 @@
+//! The program that a process beside it serves (`beside`): whether it still has this memory, and
+//! what it does.
+//!
+//! The kernel tells when the program has ended, by a descriptor of the process. It does not tell of
+//! an exec, after which the process goes on with other memory: but how large the memory of a
+//! process is, anybody may read at any time, and ours then differs from the program's.
+
+use core::ffi::CStr;
+
+use linux_raw_sys::general as linux;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::cpu;
+use crate::error::{SysError, SysResult};
+use crate::page::PageCount;
+use crate::proc::{self, ResidentGauge};
+use crate::raw;
+
+/// How often two sizes are compared that change meanwhile.
+const TRIES: usize = 16;
+/// The last field of a statm or stat file that is read.
+const STAT_MAX: usize = 512;
+
+/// The process that has the memory which the calling one shares.
+#[derive(Debug)]
+pub struct Program {
+    process: u32,
+    pidfd: OwnedFd,
+    statm: OwnedFd,
+    stat: OwnedFd,
+}
+
+impl Program {
+    /// Follows `process`, which must share the caller's memory. `ESRCH` or `ENOENT` when it has
+    /// ended.
+    pub fn follow(process: u32) -> SysResult<Self> {
+        let pid = Pid::from_raw(process.cast_signed())
+            .ok_or(SysError { call: "pidfd_open", errno: 3 })?;
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .map_err(SysError::of("pidfd_open"))?;
+        let open = |name: &CStr| proc::open_of(process, name);
+        Ok(Self { process, pidfd, statm: open(c"/statm")?, stat: open(c"/stat")? })
+    }
+
+    /// Its number.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// What becomes readable when it has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Whether it has ended, with all its threads.
+    pub fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    }
+
+    /// Whether it has gone from this memory, of which `own` is a gauge: it has ended, or called
+    /// exec.
+    pub fn has_left(&self, own: &ResidentGauge) -> bool {
+        (0..TRIES).all(|_| {
+            let Ok(before) = own.size() else { return true };
+            match proc::first_number(&self.statm) {
+                Ok(theirs) if theirs == before => false,
+                // Its first thread has ended, but not all.
+                Ok(PageCount(0)) => self.has_ended(),
+                // It may map and unmap meanwhile: any size between two of ours is ours.
+                Ok(theirs) => own
+                    .size()
+                    .is_ok_and(|after| theirs < before.min(after) || theirs > before.max(after)),
+                Err(_) => true,
+            }
+        })
+    }
+
+    /// Nanoseconds that its threads have run for, ever.
+    pub fn ran_ns(&self) -> u64 {
+        cpu::process_ran_ns(self.process)
+    }
+
+    /// Its faults, ever, that needed no disk: minflt of its stat.
+    pub fn minor_faults(&self) -> u64 {
+        let mut buffer = [0; STAT_MAX];
+        let Ok(text) = proc::read_at(&self.stat, &mut buffer, 0) else { return 0 };
+        // Field 10; those behind the name, which may hold anything, begin with the third.
+        let after_name = text.iter().rposition(|byte| *byte == b')').map_or(text, |at| &text[at..]);
+        let field = after_name.split(|byte| *byte == b' ').nth(10 - 2);
+        field.and_then(proc::decimal).unwrap_or(0)
+    }
+
+    /// Ends it, if this process may: SIGKILL.
+    pub fn kill(&self) {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
+    }
+}
+
+/// Whether the calling process is the only one left that has its memory. `None` where a filter
+/// forbids to ask (the default ones of containers do without CAP_SYS_ADMIN). Source: unshare(2),
+/// `check_unshare_flags` in kernel/fork.c: it changes nothing, and fails where the memory is
+/// shared.
+pub fn is_alone() -> Option<bool> {
+    const EINVAL: isize = -22;
+    let arguments = [linux::CLONE_VM as usize, 0, 0, 0, 0, 0];
+    // SAFETY: the call takes flags by value, and nothing is to be parted.
+    match unsafe { raw::syscall(linux::__NR_unshare, arguments) } {
+        0 => Some(true),
+        EINVAL => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a program that is believed to have gone while it is here, or to be here for ever.
+
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn who_has_this_memory_is_here_and_who_has_another_is_not() {
+        let own = ResidentGauge::open().unwrap();
+        let here = Program::follow(raw::process_id()).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed: a flag of its own.
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let length = crate::Bytes::mib(1);
+                    drop(crate::map::Span::reserve(length, crate::Bytes(4096)).unwrap());
+                }
+            });
+            let left = (0..2000).filter(|_| here.has_left(&own)).count();
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(left, 0);
+        });
+        assert!(here.ran_ns() > 0 && here.minor_faults() > 0);
+        assert!(raw::is_thread_of(raw::process_id(), raw::thread_id()));
+        assert!(!raw::is_thread_of(raw::process_id(), 1));
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let other = Program::follow(child.id()).unwrap();
+        assert!(other.has_left(&own) && !other.has_ended());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(other.has_ended());
+        assert!(Program::follow(child.id()).is_err());
+    }
+}
