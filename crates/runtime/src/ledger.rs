@@ -1,55 +1,62 @@
-//! The ledger: one page range shared by the launcher and every managed process of a run.
+//! The ledger: memory shared by the launcher and every managed process of a run.
 //!
-//! The launcher writes the terms once, before the first process joins, but the budget whenever it
-//! becomes another, and the knobs whenever the user turns one. Each process owns one seat with its
-//! tally and is the only writer of their numbers; everybody reads all seats, so the budget is one
+//! It has two parts. The [`Orders`] are the launcher's: the terms, which it writes before the first
+//! process joins, the budget, the knobs whenever the user turns one, and who has which seat. No
+//! process can write them. In the other part, [`Seats`], each process owns one seat with its tally
+//! and should be the only writer of their numbers; everybody reads all seats, so the budget is one
 //! although nobody holds a lock. A seat is given out and taken back by the launcher alone. Tallies
 //! lie apart, and seats are taken from the first one on, so that reading all seats, which each
 //! process does a thousand times a second, touches a line for each of as many as there ever were at
 //! a time.
 //!
+//! A process of the run may write anything to any seat at any moment, so:
+//!
+//! 1. A word of a seat is read once, bounded, and only then used; an index or a length never is
+//!    one.
+//! 2. Sums over seats are of bounded words, or saturate.
+//! 3. Nobody waits for a word to change without a limit of time.
+//!
 //! All numbers are plain counters: a reader may see one a moment old, never a torn one, so every
-//! access is Relaxed but for `Seat::process`, which publishes a seat, and the generation of the
-//! knobs, which publishes them.
+//! access is Relaxed but for those that [`Orders`] names.
 
-use core::array;
-use core::ops::Add;
+use core::ops::{Add, Deref};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use coldpress_sys::shared::{self, Shared};
-use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysResult};
+use coldpress_sys::shared::Shared;
+use coldpress_sys::{BorrowedFd, Bytes, PageCount, SysResult};
 
 use crate::ahead::Bell;
-use crate::knobs::{KNOBS, Knob, Knobs};
 use crate::mean::Millionths;
 use crate::shares::{Gain, Holding};
 use crate::tally::Tally;
 use crate::turns::{Table, Turn};
 
+mod orders;
+
+pub use orders::{Keeper, Orders};
+
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
-/// Changes whenever the layout below does.
-pub const LEDGER_VERSION: u32 = 13;
+/// Changes whenever the layout of either part does.
+pub const LEDGER_VERSION: u32 = 14;
+/// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
+/// PID_MAX_LIMIT).
+const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
 
-/// The terms of a run and the seats of its processes.
-#[repr(C)]
+/// Both parts, as a process of the run sees them.
 #[derive(Debug)]
 pub struct Ledger {
-    version: AtomicU32,
-    verbose: AtomicU32,
-    budget_pages: AtomicU64,
-    spill_bytes_max: AtomicU64,
-    /// How often the knobs were written.
-    generation: AtomicU64,
-    knobs: [AtomicU64; KNOBS],
-    /// Anonymous pages of processes of the tree that have no seat, as the launcher last saw them.
-    unseated_pages: AtomicU64,
+    orders: Shared<Orders>,
+    shared: Shared<Seats>,
+}
+
+/// The part that processes write.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Seats {
     peak_pages: AtomicU64,
     /// What the user was told, a bit for each [`Told`].
     told: AtomicU32,
-    /// Seats that were ever taken, from the first one on.
-    seats_taken: AtomicU32,
-    processors: AtomicU32,
     pub(crate) turns: Table,
     /// Where the helper sleeps.
     pub bell: Bell,
@@ -57,6 +64,13 @@ pub struct Ledger {
     pub seats: [Seat; SEATS],
     /// What the processes count, each in the place of its seat.
     pub tallies: [Tally; SEATS],
+}
+
+impl Deref for Ledger {
+    type Target = Seats;
+    fn deref(&self) -> &Seats {
+        &self.shared
+    }
 }
 
 /// What the user is told once in a run, by the process that finds it first.
@@ -71,8 +85,6 @@ pub enum Told {
     Ageing = 4,
     /// Processes take turns.
     Turns = 8,
-    /// More is in use than the budget, for processes that are not managed.
-    Unmanaged = 16,
 }
 
 /// What the launcher decides and every process obeys.
@@ -92,7 +104,6 @@ pub struct Terms {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Seat {
-    process: AtomicU32,
     managing: AtomicU32,
     thawed: AtomicU32,
     used_pages: AtomicU64,
@@ -103,102 +114,64 @@ pub struct Seat {
 }
 
 impl Ledger {
-    /// Makes the ledger of a run: a descriptor to hand to its processes, and the launcher's own
-    /// view.
-    pub fn create(terms: Terms, knobs: &Knobs) -> SysResult<(OwnedFd, Shared<Self>)> {
-        let fd = shared::create(c"coldpress-ledger", Bytes(size_of::<Self>()))?;
-        // SAFETY: a ledger is made of atomics, and zeroed memory is an empty one.
-        let ledger: Shared<Self> = unsafe { Shared::map(fd.as_fd())? };
-        ledger.set_knobs(knobs);
-        ledger.set_terms(terms);
-        Ok((fd, ledger))
-    }
-
-    /// Writes the terms into a fresh ledger.
-    fn set_terms(&self, terms: Terms) {
-        self.verbose.store(u32::from(terms.verbose), Ordering::Relaxed);
-        self.processors.store(terms.processors, Ordering::Relaxed);
-        self.set_budget(terms.budget);
-        self.spill_bytes_max.store(terms.spill_max.0 as u64, Ordering::Relaxed);
-        // Release pairs with the Acquire in `terms`.
-        self.version.store(LEDGER_VERSION, Ordering::Release);
-    }
-
-    /// The terms, or `None` when the launcher is of another version.
-    pub fn terms(&self) -> Option<Terms> {
-        // Acquire pairs with the Release in `set_terms`.
-        if self.version.load(Ordering::Acquire) != LEDGER_VERSION {
-            return None;
-        }
-        Some(Terms {
-            budget: self.budget(),
-            spill_max: Bytes(self.spill_bytes_max.load(Ordering::Relaxed) as usize),
-            verbose: self.verbose.load(Ordering::Relaxed) != 0,
-            processors: self.processors(),
-        })
-    }
-
-    /// All memory the tree may hold from now on. For the launcher.
-    pub fn set_budget(&self, budget: PageCount) {
-        // Relaxed: it stands for itself.
-        self.budget_pages.store(budget.0 as u64, Ordering::Relaxed);
+    /// Maps the two parts that the launcher has handed over. `None` when it is of another version.
+    ///
+    /// # Safety
+    /// The descriptors must be those of a [`Keeper`], or of memory that only atomics are kept in.
+    pub unsafe fn map(
+        orders: BorrowedFd<'_>,
+        seats: BorrowedFd<'_>,
+    ) -> SysResult<Option<(Self, Terms)>> {
+        // SAFETY: orders are made of atomics, as the caller promises of this memory.
+        let orders: Shared<Orders> = unsafe { Shared::map_to_read(orders)? };
+        let Some(terms) = orders.terms() else { return Ok(None) };
+        // SAFETY: seats are made of atomics, as the caller promises of this memory.
+        let seats: Shared<Seats> = unsafe { Shared::map(seats)? };
+        Ok(Some((Self { orders, shared: seats }, terms)))
     }
 
     /// All memory the tree may hold.
     pub fn budget(&self) -> PageCount {
-        // Relaxed: as above.
-        PageCount(self.budget_pages.load(Ordering::Relaxed) as usize)
+        self.orders.budget()
     }
 
     /// Processors that the tree may use.
     pub fn processors(&self) -> u32 {
-        // Relaxed: it is written before anybody joins.
-        self.processors.load(Ordering::Relaxed)
-    }
-
-    /// Writes the knobs. For the launcher.
-    pub fn set_knobs(&self, knobs: &Knobs) {
-        for (knob, word) in Knob::ALL.iter().zip(&self.knobs) {
-            word.store(knobs.get(*knob), Ordering::Relaxed);
-        }
-        // Release pairs with the Acquire in `generation`. Each knob is a word of its own, so who
-        // reads them before the next generation shows sees knobs that somebody did ask for.
-        self.generation.fetch_add(1, Ordering::Release);
+        self.orders.processors()
     }
 
     /// Changes when the knobs do.
     pub fn generation(&self) -> u64 {
-        // Acquire pairs with the Release in `set_knobs`: knobs read after this are at least as new.
-        self.generation.load(Ordering::Acquire)
+        self.orders.generation()
     }
 
     /// The knobs.
-    pub fn knobs(&self) -> Knobs {
-        Knobs::from_words(array::from_fn(|index| self.knobs[index].load(Ordering::Relaxed)))
+    pub fn knobs(&self) -> crate::knobs::Knobs {
+        self.orders.knobs()
     }
 
-    /// Gives a seat to `process` (0 takes it back) and clears its numbers. For the launcher.
-    pub fn assign(&self, seat: usize, process: u32) {
-        self.tallies[seat].clear();
-        // Relaxed: who does not see it yet misses a process that holds little so far.
-        self.seats_taken.fetch_max(seat as u32 + 1, Ordering::Relaxed);
-        self.seats[seat].assign(process);
+    /// The process that has `seat`, 0 for none.
+    pub fn process_in(&self, seat: usize) -> u32 {
+        self.orders.places[seat].process()
     }
 
-    /// The seats that were ever taken.
-    pub(crate) fn seats_taken(&self) -> &[Seat] {
-        // Relaxed: as above.
-        let end = self.seats_taken.load(Ordering::Relaxed) as usize;
-        &self.seats[..end.min(SEATS)]
+    /// What the process in `seat` holds, and would gain, as far as that can be.
+    pub fn holding(&self, seat: usize) -> Holding {
+        self.shared.seats[seat].holding(self.orders.places[seat].used_max())
+    }
+
+    /// The seats that processes have, with their numbers.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = (usize, &Seat)> {
+        let places = self.orders.places[..self.orders.seats_taken()].iter();
+        let all = places.zip(&self.shared.seats).enumerate();
+        all.filter(|(_, (place, _))| place.process() != 0).map(|(index, (_, seat))| (index, seat))
     }
 
     /// What all processes but the one in `seat` hold, and would gain.
     pub fn others(&self, seat: usize) -> Holding {
-        let unseated = PageCount(self.unseated_pages.load(Ordering::Relaxed) as usize);
-        (self.seats_taken().iter().enumerate())
-            .filter(|(index, other)| *index != seat && other.is_taken())
-            .map(|(_, other)| other.holding())
-            .fold(Holding { used: unseated, ..Holding::default() }, Holding::add)
+        let others = self.taken().filter(|(index, _)| *index != seat);
+        let unseated = Holding { used: self.orders.unseated(), ..Holding::default() };
+        others.map(|(index, _)| self.holding(index)).fold(unseated, Holding::add)
     }
 
     /// Pages that all processes hold.
@@ -206,29 +179,24 @@ impl Ledger {
         self.others(SEATS).used
     }
 
-    /// Says what processes without a seat hold.
-    pub fn set_unseated(&self, pages: PageCount) {
-        self.unseated_pages.store(pages.0 as u64, Ordering::Relaxed);
-    }
-
     /// Processes that are managed and have pages away, or may have.
     pub fn not_thawed(&self) -> usize {
-        let managed =
-            self.seats_taken().iter().filter(|seat| seat.is_taken() && seat.is_managing());
-        managed.filter(|seat| !seat.is_thawed()).count()
+        self.taken().filter(|(_, seat)| seat.is_managing() && !seat.is_thawed()).count()
     }
+}
 
-    /// Raises the peak to what is used now.
-    pub fn note_peak(&self) {
-        self.note_used(self.used());
-    }
-
+impl Seats {
     /// Raises the peak to `used`, which all processes hold.
     pub fn note_used(&self, used: PageCount) {
         // Mostly it is no peak, and a load leaves the line with all who read it.
         if used.0 as u64 > self.peak_pages.load(Ordering::Relaxed) {
             self.peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
         }
+    }
+
+    /// The most pages that a process has noted.
+    fn peak_told(&self) -> PageCount {
+        PageCount(self.peak_pages.load(Ordering::Relaxed) as usize)
     }
 
     /// Whether nobody in the run has told the user of this yet; now somebody has.
@@ -238,33 +206,15 @@ impl Ledger {
         self.told.load(Ordering::Relaxed) & what as u32 == 0
             && self.told.fetch_or(what as u32, Ordering::Relaxed) & what as u32 == 0
     }
-
-    /// The most pages ever noted.
-    pub fn peak(&self) -> PageCount {
-        PageCount(self.peak_pages.load(Ordering::Relaxed) as usize)
-    }
 }
 
 impl Seat {
-    /// Whether a process has the seat.
-    pub fn is_taken(&self) -> bool {
-        self.process() != 0
-    }
-
-    /// The process that has the seat, 0 for none.
-    pub fn process(&self) -> u32 {
-        // Acquire pairs with the Release in `assign`: the numbers seen are of this process.
-        self.process.load(Ordering::Acquire)
-    }
-
-    /// Gives the seat to `process` and clears its numbers.
-    fn assign(&self, process: u32) {
+    /// For a process that is new in the seat.
+    fn clear(&self) {
         self.managing.store(0, Ordering::Relaxed);
         self.thawed.store(0, Ordering::Relaxed);
         self.publish(Holding::default());
         self.turn.clear();
-        // Release pairs with the Acquire in `process`.
-        self.process.store(process, Ordering::Release);
     }
 
     /// Says what this process holds, and would gain.
@@ -274,10 +224,10 @@ impl Seat {
         self.gain_time.store(holding.gain.time.0, Ordering::Relaxed);
     }
 
-    /// What this process holds, and would gain.
-    pub fn holding(&self) -> Holding {
-        let pages = |word: &AtomicU64| PageCount(word.load(Ordering::Relaxed) as usize);
-        let time = Millionths(self.gain_time.load(Ordering::Relaxed));
+    /// What this process says it holds, and would gain, up to the `most` that can be.
+    fn holding(&self, most: PageCount) -> Holding {
+        let pages = |word: &AtomicU64| PageCount(word.load(Ordering::Relaxed) as usize).min(most);
+        let time = Millionths(self.gain_time.load(Ordering::Relaxed)).min(GAIN_TIME_MAX);
         let gain = Gain { pages: pages(&self.gain_pages), time };
         Holding { used: pages(&self.used_pages), gain }
     }
@@ -305,7 +255,13 @@ impl Seat {
 
 #[cfg(test)]
 mod tests {
+    //! The risk: a launcher's order that a process can write, or a word of one that the others
+    //! believe.
+
+    use coldpress_sys::{AsFd, AsRawFd, FromRawFd, OwnedFd, shared};
+
     use super::*;
+    use crate::knobs::{Knob, Knobs};
 
     const TERMS: Terms = Terms {
         budget: PageCount(40_000),
@@ -313,14 +269,17 @@ mod tests {
         verbose: true,
         processors: 3,
     };
+    const MACHINE: PageCount = PageCount(1 << 20);
 
     #[test]
     fn terms_and_knobs_come_back_as_they_were_set() {
         let mut knobs = Knobs::default();
-        let (fd, first) = Ledger::create(TERMS, &knobs).unwrap();
-        // SAFETY: the descriptor is of a ledger, made a line above.
-        let second: Shared<Ledger> = unsafe { Shared::map(fd.as_fd()).unwrap() };
-        assert_eq!((second.terms(), second.knobs()), (Some(TERMS), knobs));
+        let ([orders, seats], first) = Keeper::create(TERMS, &knobs).unwrap();
+        // SAFETY: the descriptors are of a ledger, made a line above.
+        let (second, terms) = unsafe { Ledger::map(orders.as_fd(), seats.as_fd()) }
+            .unwrap()
+            .expect("it is of this version");
+        assert_eq!((terms, second.knobs()), (TERMS, knobs));
         let generation = second.generation();
         for knob in Knob::ALL {
             let word = knobs.get(*knob);
@@ -335,17 +294,17 @@ mod tests {
         assert!(second.is_first_to_tell(Told::Ageing));
         first.set_budget(PageCount(50_000));
         assert_eq!(second.budget(), PageCount(50_000));
-        let empty = shared::create(c"empty", Bytes(size_of::<Ledger>())).unwrap();
-        // SAFETY: zeroed memory is an empty ledger, which is made of atomics.
-        let empty: Shared<Ledger> = unsafe { Shared::map(empty.as_fd()).unwrap() };
-        assert_eq!(empty.terms(), None);
+        let empty = shared::create(c"empty", Bytes(size_of::<Orders>())).unwrap();
+        // SAFETY: zeroed memory is empty orders, which are made of atomics.
+        let found = unsafe { Ledger::map(empty.as_fd(), seats.as_fd()) }.unwrap();
+        assert!(found.is_none());
     }
 
     #[test]
     fn others_are_all_but_oneself_and_the_unseated_count() {
-        let (_fd, ledger) = Ledger::create(TERMS, &Knobs::default()).unwrap();
+        let (_fds, ledger) = Keeper::create(TERMS, &Knobs::default()).unwrap();
         for (seat, pages) in [(0, 100), (3, 20), (5, 3)] {
-            ledger.assign(seat, 1000 + seat as u32);
+            ledger.assign(seat, 1000 + seat as u32, MACHINE);
             let gain = Gain { pages: PageCount(pages / 2), time: Millionths(pages as u64 / 3) };
             ledger.seats[seat].publish(Holding { used: PageCount(pages), gain });
         }
@@ -358,11 +317,33 @@ mod tests {
         ledger.seats[3].set_managing();
         ledger.seats[3].set_thawed(true);
         assert_eq!(ledger.not_thawed(), 1);
-        assert_eq!(ledger.seats_taken().len(), 6);
-        ledger.assign(0, 0);
+        let taken: std::vec::Vec<_> = ledger.taken().map(|(seat, _)| seat).collect();
+        assert_eq!(taken, [0, 3, 5]);
+        ledger.assign(0, 0, MACHINE);
         assert_eq!(ledger.not_thawed(), 0);
         assert_eq!(ledger.used(), PageCount(30));
         ledger.note_used(PageCount(129));
         assert_eq!(ledger.peak(), PageCount(130));
+        ledger.note_used(PageCount(140));
+        assert_eq!(ledger.peak(), PageCount(140));
+    }
+
+    #[test]
+    fn nobody_but_the_launcher_can_write_orders() {
+        let ([orders, _seats], keeper) = Keeper::create(TERMS, &Knobs::default()).unwrap();
+        // SAFETY: orders are made of atomics.
+        let writable = unsafe { Shared::<Orders>::map(orders.as_fd()) };
+        assert_eq!(writable.map(|_| ()).unwrap_err().to_string(), "mmap: EPERM");
+        let path = std::format!("/proc/self/fd/{}", orders.as_raw_fd());
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        assert!(std::os::unix::fs::FileExt::write_all_at(&file, &[1; 64], 0).is_err());
+        assert!(file.set_len(0).is_err());
+        // SAFETY: the number was the file's, which no longer has it.
+        let again = unsafe { OwnedFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(file)) };
+        // SAFETY: orders are made of atomics.
+        assert!(unsafe { Shared::<Orders>::map(again.as_fd()) }.is_err());
+        // The launcher goes on to.
+        keeper.set_budget(PageCount(7));
+        assert_eq!(keeper.budget(), PageCount(7));
     }
 }

@@ -28,7 +28,7 @@ pub struct Joined {
     /// The open link; while it is open, the seat is ours.
     pub link: Link,
     /// The ledger of the run.
-    pub ledger: Shared<Ledger>,
+    pub ledger: Ledger,
     /// Our seat in it.
     pub seat: usize,
     /// The terms of the run.
@@ -61,7 +61,8 @@ impl Joined {
         let welcome = Welcome::decode(&bytes[..length]).ok_or(PROTOCOL_ERROR)?;
         let seat = welcome.seat.ok_or(PROTOCOL_ERROR)? as usize;
         let mut fds = fds.into_iter().flatten();
-        let ledger = fds.next().ok_or(PROTOCOL_ERROR)?;
+        let orders = fds.next().ok_or(PROTOCOL_ERROR)?;
+        let seats = fds.next().ok_or(PROTOCOL_ERROR)?;
         let desk = if welcome.has_desk { fds.next() } else { None };
         let spill = if welcome.has_spill { fds.next() } else { None };
         // By one call; the device is closed here.
@@ -70,10 +71,9 @@ impl Joined {
             Some(device) => Userfaultfd::from_device(device.as_fd()),
             None => Userfaultfd::from_syscall(false),
         };
-        // SAFETY: the launcher sends its ledger first, which is zeroed shared memory of atomics;
-        // the version is checked below before anything else is read.
-        let ledger: Shared<Ledger> = unsafe { Shared::map(ledger.as_fd())? };
-        let terms = ledger.terms().filter(|_| seat < SEATS).ok_or(PROTOCOL_ERROR)?;
+        // SAFETY: the launcher sends the two parts of its ledger first.
+        let ledger = unsafe { Ledger::map(orders.as_fd(), seats.as_fd())? };
+        let (ledger, terms) = ledger.filter(|_| seat < SEATS).ok_or(PROTOCOL_ERROR)?;
         let link = Link { socket, verbose: terms.verbose, process: program.process() };
         let is_recorded = welcome.is_recorded;
         let desk = desk.and_then(|desk| ahead::map_desk(desk.as_fd()).ok());

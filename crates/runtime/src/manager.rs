@@ -102,7 +102,7 @@ pub struct Manager {
     pub(crate) heap_bytes: fn() -> Bytes,
     pub(crate) own_held: PageCount,
     pub(crate) budget: Budget,
-    pub(crate) ledger: coldpress_sys::shared::Shared<Ledger>,
+    pub(crate) ledger: Ledger,
     pub(crate) seat: usize,
     pub(crate) link: Link,
     pub(crate) control: &'static Control,

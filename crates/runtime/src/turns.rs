@@ -218,9 +218,9 @@ impl Ledger {
     fn turns(&self, seat: Option<usize>, now: u32) -> (Others, Load) {
         let own = seat.and_then(|seat| self.seats[seat].turn.now().began);
         let (mut others, mut busy, mut runs) = (Others::default(), 0, 0);
-        for (index, other) in self.seats_taken().iter().enumerate() {
+        for (index, other) in self.taken() {
             let turn = &other.turn;
-            if !other.is_taken() || is_past(turn.asked_ms.get(), PLAYS_MS, now) {
+            if is_past(turn.asked_ms.get(), PLAYS_MS, now) {
                 continue;
             }
             busy += u64::from(turn.busy.get());

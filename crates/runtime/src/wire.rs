@@ -1,9 +1,9 @@
 //! What a service and the launcher say to each other, one packet each.
 //!
-//! The service says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the ledger, then
-//! the desk, the spill file and /dev/userfaultfd as far as the flags say. After that only the
-//! service speaks: notes for the user, [`RECORD`] and [`CALL`], which are answered, and [`LEAVE`].
-//! The end of the connection is the end of the service.
+//! The service says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the orders and the
+//! seats of the ledger, then the desk, the spill file and /dev/userfaultfd as far as the flags say.
+//! After that only the service speaks: notes for the user, [`RECORD`] and [`CALL`], which are
+//! answered, and [`LEAVE`]. The end of the connection is the end of the service.
 //!
 //! `coldpress ctl` comes to the same socket, with packets that begin otherwise and are the
 //! launcher's own business.
@@ -49,7 +49,7 @@ pub struct Hello {
 pub struct Welcome {
     /// The seat in the ledger; `None` when all are taken.
     pub seat: Option<u32>,
-    /// A descriptor of the process's desk at the helper follows that of the ledger.
+    /// A descriptor of the process's desk at the helper follows those of the ledger.
     pub has_desk: bool,
     /// A descriptor of the spill file comes next.
     pub has_spill: bool,

@@ -12,7 +12,7 @@ use rustix::net::{
 use crate::error::{SysError, SysResult};
 
 /// Most descriptors in one packet.
-pub const DESCRIPTORS_MAX: usize = 4;
+pub const DESCRIPTORS_MAX: usize = 5;
 
 /// Connects to the packet socket at `path`.
 pub fn connect(path: &core::ffi::CStr) -> SysResult<OwnedFd> {

@@ -13,13 +13,23 @@ use crate::page::Bytes;
 /// Makes memory of `length` zeroed bytes that can be handed to other processes. `name` shows in
 /// /proc.
 pub fn create(name: &CStr, length: Bytes) -> SysResult<OwnedFd> {
+    let fd = create_open(name, length)?;
+    seal(fd.as_fd(), SealFlags::empty())?;
+    Ok(fd)
+}
+
+fn create_open(name: &CStr, length: Bytes) -> SysResult<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create(name, flags).map_err(SysError::of("memfd_create"))?;
     rustix::fs::ftruncate(&fd, length.0 as u64).map_err(SysError::of("ftruncate"))?;
-    // Who has it mapped would get SIGBUS if another made it shorter.
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&fd, seals).map_err(SysError::of("fcntl(F_ADD_SEALS)"))?;
     Ok(fd)
+}
+
+/// Fixes the length, and what `more` says, for ever: who has it mapped would get SIGBUS if another
+/// made it shorter, and who has not might be kept from it by a seal that another sets.
+fn seal(fd: BorrowedFd<'_>, more: SealFlags) -> SysResult<()> {
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more;
+    rustix::fs::fcntl_add_seals(fd, seals).map_err(SysError::of("fcntl(F_ADD_SEALS)"))
 }
 
 /// A mapping of shared memory that holds one `T` of atomics.
@@ -40,11 +50,41 @@ impl<T: Sync> Shared<T> {
     /// A `T` must be valid for every bit pattern, and must consist of atomics only, as other
     /// processes write to it.
     pub unsafe fn map(fd: BorrowedFd<'_>) -> SysResult<Self> {
+        // SAFETY: the caller promises that any bits are a `T` of atomics.
+        unsafe { Self::map_as(fd, ProtFlags::READ | ProtFlags::WRITE) }
+    }
+
+    /// Makes memory for one `T`, all zeros, that only this mapping can write to: who gets the
+    /// descriptor can map it by [`Shared::map_to_read`], and not otherwise
+    /// (`F_SEAL_FUTURE_WRITE` of fcntl(2)).
+    ///
+    /// # Safety
+    /// As for [`Shared::map`].
+    pub unsafe fn create_to_be_read(name: &CStr) -> SysResult<(OwnedFd, Self)> {
+        let fd = create_open(name, Bytes(size_of::<T>()))?;
+        // SAFETY: the caller promises that any bits are a `T` of atomics, so zeros are.
+        let shared = unsafe { Self::map(fd.as_fd())? };
+        seal(fd.as_fd(), SealFlags::FUTURE_WRITE)?;
+        Ok((fd, shared))
+    }
+
+    /// Maps `fd` as [`Shared::map`] does, but only to be read: a store to it is a fault that ends
+    /// the process.
+    ///
+    /// # Safety
+    /// As for [`Shared::map`].
+    pub unsafe fn map_to_read(fd: BorrowedFd<'_>) -> SysResult<Self> {
+        // SAFETY: the caller promises that any bits are a `T` of atomics.
+        unsafe { Self::map_as(fd, ProtFlags::READ) }
+    }
+
+    /// # Safety
+    /// As for [`Shared::map`].
+    unsafe fn map_as(fd: BorrowedFd<'_>, protection: ProtFlags) -> SysResult<Self> {
         let size = rustix::fs::fstat(fd).map_err(SysError::of("fstat"))?.st_size;
         if (size as usize) < size_of::<T>() {
             return Err(SysError { call: "fstat(shared memory)", errno: 22 });
         }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice, of a file that is long
         // enough.
         let pointer = unsafe {

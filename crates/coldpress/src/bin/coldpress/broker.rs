@@ -18,17 +18,17 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::ledger::{Ledger, SEATS, Told};
+use coldpress_runtime::ledger::{Keeper, SEATS};
 use coldpress_runtime::wire::{
     BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX,
     SOCKET_VARIABLE, Welcome,
 };
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
-use coldpress_sys::shared::Shared;
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysError, cpu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::budget::Budget;
+use crate::cgroup;
 use crate::config::RunConfig;
 use crate::control::{self, Changeable};
 use crate::disk;
@@ -63,6 +63,9 @@ const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a new process may take to say hello: it does so at once.
 const HELLO_PATIENCE: Duration = Duration::from_millis(500);
 
+/// What no machine has more of, for one that does not tell what it has: 4 PiB, which is all that
+/// the 52 bits of physical addresses of x86-64 reach.
+const MEMORY_UNKNOWN: PageCount = PageCount(1 << 40);
 /// Connections that have said nothing yet; more push the oldest out.
 const NEWCOMERS_MAX: usize = 64;
 
@@ -110,7 +113,7 @@ impl Broker {
             Failure::ours(cause, "name a directory of your own in XDG_RUNTIME_DIR")
         })?;
         let terms = config.terms();
-        let (ledger_fd, ledger) = Ledger::create(terms, &config.knobs)
+        let (ledger_fds, ledger) = Keeper::create(terms, &config.knobs)
             .map_err(|error| failed("make the ledger", error))?;
         let ledger = Arc::new(ledger);
         let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
@@ -120,7 +123,7 @@ impl Broker {
         let at_start = Changeable { budget: config.budget.clone(), knobs: config.knobs };
         let serving = Serving {
             listener,
-            ledger_fd,
+            ledger_fds,
             helper: Helper::start(&ledger),
             ledger,
             device: device.map(OwnedFd::from),
@@ -131,6 +134,8 @@ impl Broker {
             accept_at: Instant::now(),
             unseated: Unseated::new(),
             unmanaged: Found::default(),
+            told_of_unmanaged: false,
+            memory: cgroup::machine_memory().map_or(MEMORY_UNKNOWN, Bytes::pages_up),
             totals: Totals::default(),
             now: at_start.clone(),
             pressure: Pressure::default(),
@@ -223,8 +228,9 @@ struct Woken {
 /// Everything the broker's thread works with.
 struct Serving {
     listener: OwnedFd,
-    ledger_fd: OwnedFd,
-    ledger: Arc<Shared<Ledger>>,
+    /// Of its orders and of its seats.
+    ledger_fds: [OwnedFd; 2],
+    ledger: Arc<Keeper>,
     helper: Option<Helper>,
     device: Option<OwnedFd>,
     disk: Option<PathBuf>,
@@ -235,6 +241,10 @@ struct Serving {
     accept_at: Instant,
     unseated: Unseated,
     unmanaged: Found,
+    /// Whether the user was told that the budget is passed for them.
+    told_of_unmanaged: bool,
+    /// The machine's memory: nobody can hold more.
+    memory: PageCount,
     totals: Totals,
     /// What holds now, as the ledger has it.
     now: Changeable,
@@ -519,7 +529,7 @@ impl Serving {
     /// Lets a process join, if there is a seat.
     fn welcome(&mut self, socket: OwnedFd, peer: Peer, program: Served) {
         let (Peer { process: service, user }, process) = (peer, program.process());
-        let seat = (0..SEATS).find(|seat| !self.ledger.seats[*seat].is_taken());
+        let seat = (0..SEATS).find(|seat| self.ledger.process_in(*seat) == 0);
         let spill = self.disk.as_ref().and_then(|directory| disk::make_spill(directory));
         // The helper reads what a process that has the desk asks for, with our rights.
         let is_one_of_ours = user == rustix::process::geteuid().as_raw();
@@ -536,14 +546,10 @@ impl Serving {
             // It counts for itself from now on.
             self.unseated.sit(process);
             self.ledger.set_unseated(self.unseated.pages());
-            self.ledger.assign(seat, process);
+            self.ledger.assign(seat, process, self.memory);
         }
-        let fds: Vec<_> =
-            [Some(&self.ledger_fd), desk.as_ref(), spill.as_ref(), self.device.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(AsFd::as_fd)
-                .collect();
+        let rest = [desk.as_ref(), spill.as_ref(), self.device.as_ref()].into_iter().flatten();
+        let fds: Vec<_> = self.ledger_fds.iter().chain(rest).map(AsFd::as_fd).collect();
         let sent = net::send(socket.as_fd(), &welcome.encode(), &fds);
         match seat {
             Some(seat) if sent.is_ok() => {
@@ -564,7 +570,7 @@ impl Serving {
         if let Some(helper) = &self.helper {
             helper.close_desk(seat);
         }
-        self.ledger.assign(seat, 0);
+        self.ledger.assign(seat, 0, PageCount(0));
     }
 
     /// Counts what processes without a seat hold.
@@ -588,7 +594,7 @@ impl Serving {
         }
         let (used, budget) = (self.ledger.used().bytes(), self.now.budget.bytes);
         let complaint = self.unmanaged.complaint(held, used, budget);
-        if complaint.is_some() && self.ledger.is_first_to_tell(Told::Unmanaged) {
+        if complaint.is_some() && !std::mem::replace(&mut self.told_of_unmanaged, true) {
             self.warn(complaint);
         }
     }

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coldpress_runtime::knobs::{Knob, Knobs};
-use coldpress_runtime::ledger::Ledger;
+use coldpress_runtime::ledger::Keeper;
 use coldpress_sys::cpu::{self, Allowed};
 use coldpress_sys::remote::{self, BATCH_MAX};
 use coldpress_sys::shared::Shared;
@@ -43,7 +43,7 @@ const REFUSALS: [Errno; 2] = [Errno::PERM, Errno::NOSYS];
 /// What the broker has of it.
 pub(crate) struct Helper {
     changes: Sender<Change>,
-    ledger: Arc<Shared<Ledger>>,
+    ledger: Arc<Keeper>,
 }
 
 /// Who has a desk.
@@ -102,7 +102,7 @@ impl Client {
 
 impl Helper {
     /// Starts it, where that is of use and possible.
-    pub(crate) fn start(ledger: &Arc<Shared<Ledger>>) -> Option<Self> {
+    pub(crate) fn start(ledger: &Arc<Keeper>) -> Option<Self> {
         if ledger.processors() < PROCESSORS_MIN {
             return None;
         }
@@ -133,7 +133,7 @@ impl Helper {
 
 /// All that the thread works with.
 struct Working {
-    ledger: Arc<Shared<Ledger>>,
+    ledger: Arc<Keeper>,
     changes: Receiver<Change>,
     clients: Vec<Client>,
     maker: Maker,
@@ -154,7 +154,7 @@ fn leave(processor: Option<usize>, allowed: Allowed) -> bool {
 }
 
 impl Working {
-    fn new(ledger: Arc<Shared<Ledger>>, changes: Receiver<Change>) -> Option<Self> {
+    fn new(ledger: Arc<Keeper>, changes: Receiver<Change>) -> Option<Self> {
         let generation = ledger.generation();
         let maker = maker(&ledger.knobs())?;
         let pages = Box::new([[0; PAGE_BYTES]; BATCH_MAX]);

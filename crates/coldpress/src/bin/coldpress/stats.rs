@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use coldpress_runtime::ledger::Ledger;
+use coldpress_runtime::ledger::{Keeper, Ledger};
 use coldpress_runtime::tally::{Counter, Figures, Group};
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::{Map, Value, json};
@@ -191,7 +191,7 @@ impl Summary {
 }
 
 /// What is told of a run that goes on: as at its end, and what is held now.
-pub(crate) fn live(totals: &Totals, ledger: &Ledger, now: &Changeable) -> Value {
+pub(crate) fn live(totals: &Totals, ledger: &Keeper, now: &Changeable) -> Value {
     let mut document = Value::from(totals.document(now, ledger.peak().bytes()));
     document["schema"] = SCHEMA.into();
     document["used_bytes"] = ledger.used().bytes().0.into();
@@ -236,15 +236,14 @@ mod tests {
     use coldpress_runtime::ledger::Terms;
     use coldpress_runtime::shares::Holding;
     use coldpress_sys::PageCount;
-    use coldpress_sys::shared::Shared;
 
-    fn run(stored: u64) -> (Shared<Ledger>, Totals) {
+    fn run(stored: u64) -> (Keeper, Totals) {
         let terms =
             Terms { budget: PageCount(10_000), spill_max: Bytes(0), verbose: false, processors: 2 };
-        let (_fd, ledger) = Ledger::create(terms, &Knobs::default()).unwrap();
+        let (_fds, ledger) = Keeper::create(terms, &Knobs::default()).unwrap();
         let mut totals = Totals::default();
         for seat in 0..2 {
-            ledger.assign(seat, 7);
+            ledger.assign(seat, 7, PageCount(1 << 20));
             let tally = &ledger.tallies[seat];
             tally.add(Counter::PagesStored, stored);
             tally.add(Counter::BytesStored, stored * 1024);
