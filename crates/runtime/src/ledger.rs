@@ -253,6 +253,37 @@ impl Seat {
     }
 }
 
+/// A ledger whose seats are all taken and full of random words.
+#[cfg(test)]
+pub(crate) fn scribbled(seed: u64) -> Keeper {
+    let terms =
+        Terms { budget: PageCount(40_000), spill_max: Bytes(0), verbose: false, processors: 2 };
+    let (_fds, keeper) = Keeper::create(terms, &crate::knobs::Knobs::default()).unwrap();
+    for seat in 0..SEATS {
+        keeper.assign(seat, 1 + seat as u32, PageCount(1 << 20));
+    }
+    scribble(&keeper, seed);
+    keeper
+}
+
+/// Writes random words over all that processes can write.
+#[cfg(test)]
+fn scribble(keeper: &Keeper, seed: u64) {
+    let words = size_of::<Seats>() / size_of::<u64>();
+    let mut state = seed | 1;
+    let first = (&raw const *keeper.shared).cast::<AtomicU64>();
+    for index in 0..words {
+        // xorshift64 (Marsaglia, 2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let edges = [0, 1, u64::MAX, 1 << 63, state, state >> 32, state >> 52, u64::MAX >> 1];
+        // SAFETY: seats are made of atomics, in shared memory of that size, which is aligned.
+        let word = unsafe { &*first.add(index) };
+        word.store(edges[(state >> 13) as usize % edges.len()], Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     //! The risk: a launcher's order that a process can write, or a word of one that the others
@@ -260,8 +291,13 @@ mod tests {
 
     use coldpress_sys::{AsFd, AsRawFd, FromRawFd, OwnedFd, shared};
 
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::budget::{Budget, Past};
     use crate::knobs::{Knob, Knobs};
+    use crate::tally::Figures;
+    use coldpress_sys::proc::ResidentGauge;
 
     const TERMS: Terms = Terms {
         budget: PageCount(40_000),
@@ -326,6 +362,59 @@ mod tests {
         assert_eq!(ledger.peak(), PageCount(130));
         ledger.note_used(PageCount(140));
         assert_eq!(ledger.peak(), PageCount(140));
+    }
+
+    proptest! {
+        /// A member and the launcher go on, and what they make of it can be.
+        #[test]
+        fn whatever_stands_in_the_seats_figures_are_bounded(seed in any::<u64>()) {
+            let keeper = scribbled(seed);
+            let all = PageCount(SEATS << 20);
+            prop_assert!(keeper.used() <= all && keeper.others(0).used <= all);
+            prop_assert!(keeper.not_thawed() <= SEATS);
+            prop_assert_eq!((keeper.budget(), keeper.knobs()), (TERMS.budget, Knobs::default()));
+            let gain = keeper.others(0).gain;
+            gain.shall_yield_to(keeper.holding(0).gain);
+            prop_assert!(gain.pages <= all && gain.time.0 <= SEATS as u64 * GAIN_TIME_MAX.0);
+            keeper.limit(0, PageCount(5));
+            prop_assert!(keeper.holding(0).used <= PageCount(5));
+            keeper.note_peak();
+            let most = PageCount(2 * keeper.used().0) + Bytes::mib(64).pages_down();
+            prop_assert!(keeper.peak() <= most);
+            let gauge = ResidentGauge::open().unwrap();
+            let mut budget = Budget::new(gauge, &TERMS, 0);
+            budget.read(&keeper, Past::default()).unwrap();
+            prop_assert!(budget.total() == TERMS.budget && budget.share() <= TERMS.budget);
+            let mut figures = Figures::default();
+            for tally in &keeper.tallies {
+                figures.add(tally);
+            }
+            let counted = crate::tally::Counter::ALL.iter().map(|it| figures.get(*it)).max();
+            prop_assert!(counted <= Some(i64::MAX.cast_unsigned()));
+        }
+    }
+
+    /// The words may become others between any two reads.
+    #[test]
+    fn who_reads_while_others_write_anything_goes_on() {
+        let keeper = scribbled(7);
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed: it stands for itself.
+                for seed in (1..).take_while(|_| !is_done.load(Ordering::Relaxed)) {
+                    scribble(&keeper, seed);
+                }
+            });
+            let mut budget = Budget::new(ResidentGauge::open().unwrap(), &TERMS, 0);
+            for _ in 0..500 {
+                budget.read(&keeper, Past::default()).unwrap();
+                keeper.note_peak();
+                assert!(keeper.peak().0 <= (2 * SEATS + 1) << 20);
+                assert!(budget.total() == TERMS.budget);
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl core::ops::Add for Holding {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        let time = Millionths(self.gain.time.0 + other.gain.time.0);
+        let time = Millionths(self.gain.time.0.saturating_add(other.gain.time.0));
         let gain = Gain { pages: self.gain.pages + other.gain.pages, time };
         Self { used: self.used + other.used, gain }
     }

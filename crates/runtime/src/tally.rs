@@ -191,6 +191,9 @@ const ENDS: [usize; 9] = {
     ends
 };
 const WORDS: usize = ENDS[ENDS.len() - 1];
+/// What nothing counts to: 292 years of nanoseconds, or a tebibyte saved for a year by the page and
+/// millisecond. Any process of a run may have written a word.
+const WORD_MAX: u64 = i64::MAX.cast_unsigned();
 
 impl Group {
     /// The names of its words; none for a histogram.
@@ -291,10 +294,11 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// Adds the words of a process.
+    /// Adds the words of a process, but those that nothing can have counted.
     pub fn add(&mut self, tally: &Tally) {
         for (sum, word) in self.words.iter_mut().zip(&tally.words) {
-            *sum = sum.wrapping_add(word.load(Ordering::Relaxed));
+            let word = Some(word.load(Ordering::Relaxed)).filter(|word| *word <= WORD_MAX);
+            *sum = sum.saturating_add(word.unwrap_or(0)).min(WORD_MAX);
         }
     }
 
@@ -371,6 +375,21 @@ mod tests {
         let mut cleared = Figures::default();
         cleared.add(&tally);
         assert_eq!(cleared, Figures::default());
+    }
+
+    #[test]
+    fn what_cannot_have_been_counted_is_not_summed() {
+        let tally = tally();
+        tally.set(Counter::Faults, 3);
+        let mut figures = Figures::default();
+        figures.add(&tally);
+        tally.set(Counter::Faults, WORD_MAX + 1);
+        figures.add(&tally);
+        assert_eq!(figures.get(Counter::Faults), 3);
+        tally.set(Counter::Faults, WORD_MAX);
+        figures.add(&tally);
+        figures.add(&tally);
+        assert_eq!(figures.get(Counter::Faults), WORD_MAX);
     }
 
     #[test]

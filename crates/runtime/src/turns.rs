@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use coldpress_sys::cpu;
 
 use crate::knobs::Knob;
-use crate::ledger::{Ledger, Told};
+use crate::ledger::{Ledger, SEATS, Told};
 use crate::manager::{Fault, Manager};
 use crate::mean::{Mean, Millionths};
 use crate::tally::Counter;
@@ -203,6 +203,12 @@ fn next_most(most: u32, others: Others, load: Load, processors: u32) -> u32 {
     }
 }
 
+/// How many may play, of what the table says: any process may have written it.
+fn believed(most: u32, processors: u32) -> u32 {
+    let least = processors.clamp(LEAST, SEATS as u32);
+    if most == 0 { 0 } else { most.clamp(least, SEATS as u32) }
+}
+
 /// A time that is ahead of ours was written a moment ago, by a clock that is so much ahead at most.
 const AHEAD_MS: u32 = 60_000;
 
@@ -302,7 +308,7 @@ impl Manager {
         turn.asked_ms.set(now);
         let before = turn.now();
         let is_exempt = self.shall_thaw() || self.control.is_held() || self.control.is_forking();
-        let most = if is_exempt { 0 } else { table.most.get() };
+        let most = if is_exempt { 0 } else { believed(table.most.get(), self.ledger.processors()) };
         // What others do is looked at once in a millisecond.
         let is_known = if most == 0 { before.began.is_some() } else { self.turns.looked_ms == now };
         if is_known {
@@ -352,9 +358,9 @@ impl Manager {
             return;
         }
         let (all, load) = self.ledger.turns(None, now);
-        let before = table.most.get();
-        let is_on = self.tuning.knobs.get(Knob::Turns) != 0;
         let processors = self.ledger.processors();
+        let before = believed(table.most.get(), processors);
+        let is_on = self.tuning.knobs.get(Knob::Turns) != 0;
         let most = if is_on { next_most(before, all, load, processors) } else { 0 };
         table.most.set(most);
         if most != 0 && all.waiting > 0 && self.ledger.is_first_to_tell(Told::Turns) {
@@ -479,7 +485,29 @@ mod tests {
         assert_eq!([1, 2, 3].map(|playing| next(playing, 90_000, 900_000, 1)), [0, 0, 2]);
     }
 
+    #[test]
+    fn nobody_can_be_kept_from_playing_by_a_word_of_the_table() {
+        let found = [0, 1, 2, 3, 600, u32::MAX].map(|most| believed(most, 2));
+        assert_eq!(found, [0, 2, 2, 3, 512, 512]);
+        assert_eq!([0, 8, u32::MAX].map(|processors| believed(1, processors)), [2, 8, 512]);
+    }
+
     proptest! {
+        /// Whatever stands in all seats.
+        #[test]
+        fn random_words_are_counted_and_no_more(seed in any::<u64>(), now in any::<u32>()) {
+            let keeper = crate::ledger::scribbled(seed);
+            for seat in [None, Some(0), Some(SEATS - 1)] {
+                let (others, load) = keeper.turns(seat, now);
+                prop_assert!(others.playing + others.waiting <= SEATS as u32);
+                prop_assert!(others.later <= others.playing);
+                let most = believed(keeper.turns.most.get(), 2);
+                let own = Own { began: Some(seed as u32), waits: Some((seed >> 32) as u32) };
+                own.next(now, others, room(most));
+                prop_assert!(next_most(most, others, load, 2) <= SEATS as u32 + 1);
+            }
+        }
+
         /// Whatever others do.
         #[test]
         fn nobody_waits_for_ever(
