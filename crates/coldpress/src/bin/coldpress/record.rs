@@ -3,9 +3,13 @@
 //! The launcher makes them, with their heads, and hands them to the processes, which add what
 //! happens to their frames. So every file is a trace from the start, and a name that cannot be
 //! written is known before the program starts.
+//!
+//! The first file is what the user named, whatever that leads to. The names of others are made up
+//! from it while the program runs, which may have put something there: nothing that is there is
+//! opened, be it a link to a file of ours.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +30,7 @@ impl Records {
     /// Makes the first file. Fails with the name when that cannot be written, or is no regular
     /// file.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        match create(path) {
+        match create(path, |path| File::create(path)) {
             Ok(file) => Ok(Self { path: path.to_owned(), first: Some(file), count: 0 }),
             Err(error) => Err(Failure::ours(
                 format!("cannot write --record {}: {error}", path.display()),
@@ -43,19 +47,22 @@ impl Records {
         }
         let mut path = OsString::from(&self.path);
         path.push(format!(".{}", self.count));
-        create(Path::new(&path)).map_err(|error| {
+        let new = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+        create(Path::new(&path), new).map_err(|error| {
             let cause = format!("cannot write {}: {error}", path.display());
-            Failure::ours(cause, "its process is not recorded")
+            let way_out = "its process is not recorded; remove it, or name another --record";
+            Failure::ours(cause, way_out)
         })
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
+/// Makes the file at `path` by `open`.
+fn create(path: &Path, open: impl Fn(&Path) -> io::Result<File>) -> io::Result<File> {
     // Looked at first: opening a pipe would wait for a reader.
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
-    let mut file = File::create(path)?;
+    let mut file = open(path)?;
     Trace::default().write(&mut file)?;
     Ok(file)
 }
@@ -76,6 +83,27 @@ mod tests {
         }
         drop(directory);
         assert!(records.next().unwrap_err().cause.contains("trace.4"));
+    }
+
+    #[test]
+    fn only_the_file_that_was_named_may_be_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("precious"), "precious").unwrap();
+        std::fs::write(path("trace"), "of the last run").unwrap();
+        std::fs::write(path("trace.3"), "of the last run").unwrap();
+        std::os::unix::fs::symlink(path("precious"), path("trace.2")).unwrap();
+        let mut records = Records::create(&path("trace")).unwrap();
+        records.next().unwrap();
+        for name in ["trace.2", "trace.3"] {
+            let failure = records.next().unwrap_err();
+            assert!(
+                failure.cause.contains(name) && failure.way_out.contains("remove"),
+                "{failure}"
+            );
+        }
+        records.next().unwrap();
+        assert_eq!(std::fs::read_to_string(path("precious")).unwrap(), "precious");
     }
 
     #[test]
