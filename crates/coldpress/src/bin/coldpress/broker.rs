@@ -41,6 +41,7 @@ use crate::record::Records;
 use crate::say;
 use crate::stats::{self, Summary, Totals};
 use crate::supervise::{self, ExitReport};
+use crate::text::printable;
 use crate::tree;
 use crate::unmanaged::{self, Found};
 use crate::unseated::Unseated;
@@ -444,7 +445,7 @@ impl Serving {
     }
 
     fn print_note(&self, note: &[u8]) {
-        let text = String::from_utf8_lossy(&note[1..]);
+        let text = printable(&String::from_utf8_lossy(&note[1..]));
         match Loudness::decode(note[0]) {
             Some(Loudness::Verbose) if self.verbose => say(text),
             Some(Loudness::Warning) => self.warn(Some(text)),

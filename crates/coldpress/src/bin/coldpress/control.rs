@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::budget::{Ask, Budget};
 use crate::failure::Failure;
 use crate::knobs;
+use crate::text::printable_document;
 
 /// The first bytes of a request: "cpc" and the version of these packets.
 const GREETING: &[u8] = b"cpc\x01";
@@ -96,9 +97,10 @@ pub(crate) fn refusal(failure: &Failure) -> Value {
     json!({ "error": { "cause": failure.cause, "way_out": failure.way_out } })
 }
 
-/// What an answer says: the document, or what is wrong. `None` when it is no answer.
+/// What an answer says: the document, or what is wrong. `None` when it is no answer. Whoever has
+/// made the socket may have said it, so it is made fit to be printed.
 fn of_answer(packet: &[u8]) -> Option<Result<Value, Failure>> {
-    let document: Value = serde_json::from_slice(packet).ok()?;
+    let document = printable_document(serde_json::from_slice(packet).ok()?);
     let Some(error) = document.get("error") else { return Some(Ok(document)) };
     let part = |name: &str| error.get(name).and_then(Value::as_str);
     Some(Err(Failure::ours(part("cause")?, part("way_out")?)))
@@ -142,6 +144,8 @@ mod tests {
         assert_eq!(of_answer(b"hello"), None);
         let answer = json!({ "knobs": { "writeback": "off" } });
         assert_eq!(of_answer(answer.to_string().as_bytes()), Some(Ok(answer)));
+        let shown = of_answer(br#"{ "knobs": { "codec": "wk\u001b[2J" } }"#).unwrap().unwrap();
+        assert_eq!(shown["knobs"]["codec"], "wk\\u{1b}[2J");
         let failure = Failure::ours("no", "yes");
         let packet = refusal(&failure).to_string();
         assert_eq!(of_answer(packet.as_bytes()), Some(Err(failure)));

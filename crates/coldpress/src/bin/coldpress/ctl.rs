@@ -19,6 +19,7 @@ use crate::broker::SOCKET_NAME;
 use crate::control::{self, REQUEST_MAX};
 use crate::failure::{Failure, Result};
 use crate::preload::directory_prefix;
+use crate::text::printable;
 use crate::{print, say, thaw, tree};
 
 /// Does what `args` ask for. Exit status 1 when that fails.
@@ -36,7 +37,7 @@ pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {
 /// What is to be printed.
 fn try_ctl(args: &CtlArgs) -> Result<String> {
     let launcher = find_launcher(args.process)?;
-    let ask = |settings: &[String]| ask(&launcher, settings);
+    let ask = |settings: &[String]| ask(&launcher, args.process, settings);
     match &args.verb {
         CtlVerb::Get { name: Some(name) } => one(&ask(&[])?, name, args.json),
         CtlVerb::Get { name: None } if args.json => Ok(format!("{:#}\n", ask(&[])?)),
@@ -92,8 +93,9 @@ fn socket_of(sockets: &str, launcher: u32) -> Option<PathBuf> {
     })
 }
 
-/// Asks `launcher` to turn knobs as `settings` say; the figures after that.
-fn ask(launcher: &Launcher, settings: &[String]) -> Result<Value> {
+/// Asks `launcher` to turn knobs of the run of `asked_about` as `settings` say; the figures after
+/// that.
+fn ask(launcher: &Launcher, asked_about: u32, settings: &[String]) -> Result<Value> {
     let process = launcher.process;
     let failed = |error: SysError| {
         let cause = format!("cannot talk to the launcher, process {process}: {error}");
@@ -108,14 +110,29 @@ fn ask(launcher: &Launcher, settings: &[String]) -> Result<Value> {
         .expect("a line of text holds no zero");
     let socket = net::connect(&path).map_err(failed)?;
     // Anybody could have made a directory of that name.
-    if net::peer(socket.as_fd()).map_err(failed)?.process != process {
-        let cause = format!("{} is not of process {process}", launcher.socket.display());
+    let peer = net::peer(socket.as_fd()).map_err(failed)?;
+    let path = printable(&launcher.socket.to_string_lossy());
+    if peer.process != process {
+        let cause = format!("{path} is not of process {process}");
         return Err(Failure::ours(cause, "run this where that process sees the same numbers"));
+    }
+    if !may_lead(peer.user, tree::user(asked_about)) {
+        let cause = format!(
+            "{path} is of user {}, who could not have started process {asked_about}",
+            peer.user
+        );
+        return Err(Failure::ours(cause, "give the number of the `coldpress run` that is meant"));
     }
     control::exchange(&socket, &request).map_err(failed)?.unwrap_or_else(|| {
         let cause = format!("the launcher, process {process}, gives no answer that is understood");
         Err(Failure::ours(cause, "try again; or it is of another version of coldpress"))
     })
+}
+
+/// Whether a launcher of user `leads` may tell of a process of `user`: root's may tell of all, and
+/// another's of what that user started. Whoever else listens there poses as one.
+fn may_lead(leads: u32, user: Option<u32>) -> bool {
+    leads == 0 || leads == rustix::process::geteuid().as_raw() || user == Some(leads)
 }
 
 /// The value of `name` alone.
@@ -172,6 +189,13 @@ mod tests {
         assert_eq!(socket_of(sockets, 77), Some("/tmp/coldpress-77-Ab/socket".into()));
         assert_eq!(socket_of(sockets, 7), Some("/a b/coldpress-7-Ab/socket".into()));
         assert_eq!(socket_of(sockets, 8), None);
+    }
+
+    #[test]
+    fn a_launcher_tells_of_processes_of_its_user() {
+        let own = rustix::process::geteuid().as_raw();
+        assert!(may_lead(0, Some(4_711)) && may_lead(own, Some(4_711)) && may_lead(9, Some(9)));
+        assert!(!may_lead(own + 1, Some(own)) && !may_lead(own + 1, None));
     }
 
     #[test]

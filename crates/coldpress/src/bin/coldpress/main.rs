@@ -26,6 +26,7 @@ mod run;
 mod size;
 mod stats;
 mod supervise;
+mod text;
 mod thaw;
 mod tree;
 mod unmanaged;

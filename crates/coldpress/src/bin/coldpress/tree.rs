@@ -55,6 +55,13 @@ pub(crate) fn size(process: u32) -> Option<PageCount> {
     text.split_ascii_whitespace().next()?.parse().ok().map(PageCount)
 }
 
+/// The effective user of a process, who may not be who owns its folder in /proc.
+pub(crate) fn user(process: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    ids.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// What stat tells of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Life {
@@ -130,6 +137,7 @@ mod tests {
         if let Ok(is_same) = share_memory(ours, ours) {
             assert!(is_same && share_memory(ours, theirs).is_ok_and(|is_same| !is_same));
         }
+        assert_eq!(user(ours), Some(rustix::process::geteuid().as_raw()));
         assert!(anonymous(ours).is_some_and(|pages| pages.0 > 10));
         let ticks = |process| Life::of(process).map(|life| life.ticks);
         let is_ending = |process| Life::of(process).expect("it is there").is_ending;

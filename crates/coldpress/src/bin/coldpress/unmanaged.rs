@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::elf::{self, Image};
 use crate::preload::{LD_PRELOAD, LIBRARY_NAME};
 use crate::size::show;
+use crate::text::printable;
 
 /// Who holds so much without a seat is looked at.
 const LOOKED_AT: PageCount = Bytes::mib(4).pages_down();
@@ -181,7 +182,7 @@ fn late(waited: Duration) -> Option<String> {
 
 fn name_of(process: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
+    printable(name.trim_end())
 }
 
 #[cfg(test)]
