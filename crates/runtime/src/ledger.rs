@@ -160,6 +160,11 @@ impl Ledger {
         self.shared.seats[seat].holding(self.orders.places[seat].used_max())
     }
 
+    /// What the process in `seat` says it holds, whatever is believed of it.
+    pub fn claimed(&self, seat: usize) -> PageCount {
+        self.shared.seats[seat].holding(PageCount(usize::MAX)).used
+    }
+
     /// The seats that processes have, with their numbers.
     pub(crate) fn taken(&self) -> impl Iterator<Item = (usize, &Seat)> {
         let places = self.orders.places[..self.orders.seats_taken()].iter();

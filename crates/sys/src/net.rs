@@ -16,22 +16,26 @@ pub const DESCRIPTORS_MAX: usize = 5;
 
 /// Connects to the packet socket at `path`.
 pub fn connect(path: &core::ffi::CStr) -> SysResult<OwnedFd> {
-    let socket = packet_socket()?;
+    let socket = packet_socket(SocketFlags::empty())?;
     let address = SocketAddrUnix::new(path).map_err(SysError::of("sockaddr_un"))?;
     rustix::net::connect(&socket, &address).map_err(SysError::of("connect"))?;
     Ok(socket)
 }
 
+/// Connections that may wait to be taken; the kernel lowers it to `net.core.somaxconn`, which is
+/// the same unless somebody has set it. Who connects beyond that waits, in no order.
+const BACKLOG: i32 = 4096;
+
 /// Listens for packet connections at `path`, which must not exist yet.
 pub fn listen(path: &core::ffi::CStr) -> SysResult<OwnedFd> {
-    let socket = packet_socket()?;
+    let socket = packet_socket(SocketFlags::NONBLOCK)?;
     let address = SocketAddrUnix::new(path).map_err(SysError::of("sockaddr_un"))?;
     rustix::net::bind(&socket, &address).map_err(SysError::of("bind"))?;
-    rustix::net::listen(&socket, 128).map_err(SysError::of("listen"))?;
+    rustix::net::listen(&socket, BACKLOG).map_err(SysError::of("listen"))?;
     Ok(socket)
 }
 
-/// Takes the next connection.
+/// Takes the next connection. `EAGAIN` when there is none.
 pub fn accept(listener: BorrowedFd<'_>) -> SysResult<OwnedFd> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC).map_err(SysError::of("accept4"))
 }
@@ -55,8 +59,8 @@ pub fn peer(socket: BorrowedFd<'_>) -> SysResult<Peer> {
         .map_err(SysError::of("getsockopt(SO_PEERCRED)"))
 }
 
-fn packet_socket() -> SysResult<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC;
+fn packet_socket(more: SocketFlags) -> SysResult<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | more;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(SysError::of("socket"))
 }

@@ -181,6 +181,10 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "COLDPRESS_ALLOW_UNMANAGED", value_parser = FalseyValueParser::new())]
     pub(crate) allow_unmanaged: bool,
 
+    /// Keep what root may do to root's programs: those of other users in the run stay unmanaged
+    #[arg(long, env = "COLDPRESS_NO_LEND", value_parser = FalseyValueParser::new())]
+    pub(crate) no_lend: bool,
+
     /// The program and its arguments; put "--" in front to be safe
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
@@ -222,7 +226,7 @@ pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// Options of `run` that are for a whole run, by their fields.
-const OF_A_RUN: [&str; 11] = [
+const OF_A_RUN: [&str; 12] = [
     "memory",
     "idle",
     "codec",
@@ -234,6 +238,7 @@ const OF_A_RUN: [&str; 11] = [
     "stats",
     "record",
     "wait",
+    "no_lend",
 ];
 
 /// The options on this process's command line that are for a whole run, as a user writes them.

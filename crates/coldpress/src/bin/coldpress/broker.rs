@@ -7,12 +7,11 @@
 //! process's connection is its life: when it closes, its numbers go to the retired ones and its
 //! seat is free.
 
-use std::ffi::{CString, OsString};
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fmt::Display;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::OpenOptions;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -20,18 +19,20 @@ use std::time::{Duration, Instant};
 
 use coldpress_runtime::ledger::{Keeper, SEATS};
 use coldpress_runtime::wire::{
-    BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_PATH_MAX,
-    SOCKET_VARIABLE, Welcome,
+    BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_VARIABLE,
+    Welcome,
 };
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
-use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysError, cpu};
+use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, cpu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::budget::Budget;
 use crate::cgroup;
+use crate::claims::Claims;
 use crate::config::RunConfig;
 use crate::control::{self, Changeable};
 use crate::disk;
+use crate::door::{Door, Newcomer};
 use crate::failure::{Failure, Result};
 use crate::helper::Helper;
 use crate::member::Served;
@@ -39,6 +40,7 @@ use crate::preload::Preload;
 use crate::psi::Pressure;
 use crate::record::Records;
 use crate::say;
+use crate::seating;
 use crate::stats::{self, Summary, Totals};
 use crate::supervise::{self, ExitReport};
 use crate::text::printable;
@@ -59,17 +61,11 @@ const OUTLIVING: Duration = Duration::from_secs(2);
 const SERVICES_MAX: Duration = Duration::from_secs(5);
 /// So many services that ended last may not have been reaped yet.
 const SERVICES_KEPT: usize = 64;
-/// After a connection could not be taken, for want of descriptors mostly.
-const ACCEPT_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a new process may take to say hello: it does so at once.
-const HELLO_PATIENCE: Duration = Duration::from_millis(500);
-
+/// Lines of a process that are printed: more would fill a log.
+const NOTES_MAX: u32 = 1000;
 /// What no machine has more of, for one that does not tell what it has: 4 PiB, which is all that
 /// the 52 bits of physical addresses of x86-64 reach.
 const MEMORY_UNKNOWN: PageCount = PageCount(1 << 40);
-/// Connections that have said nothing yet; more push the oldest out.
-const NEWCOMERS_MAX: usize = 64;
-
 /// The launcher's side of a run.
 pub(crate) struct Broker {
     thread: JoinHandle<Retired>,
@@ -99,23 +95,13 @@ impl Broker {
         records: Option<Records>,
     ) -> Result<Self> {
         let path = preload.directory().join(SOCKET_NAME);
-        let failed = |what: &str, error: SysError| {
-            Failure::ours(format!("cannot {what}: {error}"), "run `coldpress doctor`")
-        };
-        if path.as_os_str().len() >= SOCKET_PATH_MAX {
-            let cause = format!("the path of the socket is too long: {}", path.display());
-            return Err(Failure::ours(cause, "set XDG_RUNTIME_DIR to a shorter directory"));
-        }
-        let name = CString::new(path.as_os_str().as_bytes()).expect("a path holds no zero");
-        let listener = net::listen(&name).map_err(|error| failed("listen", error))?;
-        // A process of another user may join as well: it was started by this one.
-        fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(|error| {
-            let cause = format!("cannot open {} to others: {error}", path.display());
-            Failure::ours(cause, "name a directory of your own in XDG_RUNTIME_DIR")
-        })?;
+        let takes_others = config.manages_others();
+        let door = Door::open(&path, takes_others)?;
         let terms = config.terms();
-        let (ledger_fds, ledger) = Keeper::create(terms, &config.knobs)
-            .map_err(|error| failed("make the ledger", error))?;
+        let (ledger_fds, ledger) = Keeper::create(terms, &config.knobs).map_err(|error| {
+            let cause = format!("cannot make the ledger: {error}");
+            Failure::ours(cause, "run `coldpress doctor`")
+        })?;
         let ledger = Arc::new(ledger);
         let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let (receiver, commands) = io::pipe().map_err(|error| {
@@ -123,7 +109,8 @@ impl Broker {
         })?;
         let at_start = Changeable { budget: config.budget.clone(), knobs: config.knobs };
         let serving = Serving {
-            listener,
+            door,
+            takes_others,
             ledger_fds,
             helper: Helper::start(&ledger),
             ledger,
@@ -131,8 +118,6 @@ impl Broker {
             disk: config.disk.clone().filter(|_| terms.spill_max > Bytes(0)),
             records,
             members: Vec::new(),
-            newcomers: Vec::new(),
-            accept_at: Instant::now(),
             unseated: Unseated::new(),
             unmanaged: Found::default(),
             told_of_unmanaged: false,
@@ -146,6 +131,7 @@ impl Broker {
             began: Instant::now(),
             outliving: Vec::new(),
             services: Vec::new(),
+            told_of: HashSet::new(),
         };
         let thread = thread::Builder::new()
             .name("broker".to_owned())
@@ -198,24 +184,18 @@ impl Broker {
 /// A process that has joined.
 struct Member {
     socket: OwnedFd,
+    /// The service.
+    peer: Peer,
     seat: usize,
     program: Served,
-    /// The process at the other end of the socket.
-    service: u32,
     /// The service has said that it ends, and nothing is lost with it.
     leaves: bool,
     /// Its userfaultfd. While it is open, a page that is away never reads as zeros, not even to
     /// the last system call of a process that is being killed.
     lent: Option<OwnedFd>,
-}
-
-/// A connection that has not said yet what it wants.
-struct Newcomer {
-    socket: OwnedFd,
-    peer: Peer,
-    is_ours: bool,
-    /// When it is closed if it has said nothing.
-    until: Instant,
+    /// Lines that it may still have printed.
+    notes_left: u32,
+    claims: Claims,
 }
 
 /// What a wait ended with, beside connections.
@@ -228,7 +208,9 @@ struct Woken {
 
 /// Everything the broker's thread works with.
 struct Serving {
-    listener: OwnedFd,
+    door: Door,
+    /// Whether processes of other users are managed.
+    takes_others: bool,
     /// Of its orders and of its seats.
     ledger_fds: [OwnedFd; 2],
     ledger: Arc<Keeper>,
@@ -237,9 +219,6 @@ struct Serving {
     disk: Option<PathBuf>,
     records: Option<Records>,
     members: Vec<Member>,
-    newcomers: Vec<Newcomer>,
-    /// When connections are taken again, after one could not be.
-    accept_at: Instant,
     unseated: Unseated,
     unmanaged: Found,
     /// Whether the user was told that the budget is passed for them.
@@ -260,6 +239,8 @@ struct Serving {
     outliving: Vec<(Instant, OwnedFd)>,
     /// Services that ended lately.
     services: Vec<u32>,
+    /// Users of which it was said that they have enough seats, and processes that are not believed.
+    told_of: HashSet<(u32, &'static str)>,
 }
 
 impl Serving {
@@ -273,7 +254,7 @@ impl Serving {
             let past = self.services.len().saturating_sub(SERVICES_KEPT);
             self.services.drain(..past);
             let now = Instant::now();
-            let wake_at = if self.accept_at > now { look_at.min(self.accept_at) } else { look_at };
+            let wake_at = self.door.wake_at(look_at);
             let patience = wake_at.saturating_duration_since(now);
             let woken = self.wait(Some(&commands), patience);
             if woken.commanded || woken.heard {
@@ -321,7 +302,7 @@ impl Serving {
         let (stuck, others) = std::mem::take(&mut self.members).into_iter().partition(is_left);
         self.members = others;
         let stuck: Vec<Member> = stuck;
-        self.services.extend(stuck.iter().map(|member| member.service));
+        self.services.extend(stuck.iter().map(|member| member.peer.process));
     }
 
     /// The numbers of all processes, those that have ended included.
@@ -335,40 +316,26 @@ impl Serving {
 
     /// Waits for a packet, a connection or a command, and deals with the first two.
     fn wait(&mut self, commands: Option<&PipeReader>, patience: Duration) -> Woken {
-        // Connections that cannot be taken now would be told of again and again.
-        let listens = Instant::now() >= self.accept_at;
-        let flags = if listens { PollFlags::IN } else { PollFlags::empty() };
-        let mut fds = vec![PollFd::new(&self.listener, flags)];
+        let mut fds: Vec<_> = self.door.polled().collect();
+        let members_at = fds.len();
         fds.extend(self.members.iter().map(|member| PollFd::new(&member.socket, PollFlags::IN)));
-        let newcomers = self.newcomers.iter();
-        fds.extend(newcomers.map(|newcomer| PollFd::new(&newcomer.socket, PollFlags::IN)));
+        let commands_at = fds.len();
         fds.extend(commands.map(|commands| PollFd::new(commands, PollFlags::IN)));
         let timeout = Timespec::try_from(patience).expect("a patience is short");
         // An interrupted wait is as good as one that timed out.
         let _ = poll(&mut fds, Some(&timeout));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
-        let members = 1..=self.members.len();
-        let commanded = commands.is_some() && ready.last() == Some(&true);
-        let heard = ready[members.clone()].contains(&true);
-        let newcomers = members.end() + 1;
-        // From the back, as newcomers and members leave.
-        for index in (0..self.newcomers.len()).rev() {
-            if ready[newcomers + index] {
-                let newcomer = self.newcomers.swap_remove(index);
-                self.admit(newcomer);
-            }
+        let members = &ready[members_at..commands_at];
+        // From the back, as members leave.
+        for index in (0..members.len()).rev().filter(|index| members[*index]) {
+            self.hear(index);
         }
-        self.newcomers.retain(|newcomer| Instant::now() < newcomer.until);
-        for index in members.rev() {
-            if ready[index] {
-                self.hear(index - 1);
-            }
+        for newcomer in self.door.look(&ready[..members_at]) {
+            self.admit(newcomer);
         }
-        if ready[0] {
-            self.accept();
-        }
-        Woken { commanded, heard }
+        let heard = members.contains(&true);
+        Woken { commanded: ready[commands_at..].contains(&true), heard }
     }
 
     /// Reads one note of a member, or its end.
@@ -384,7 +351,7 @@ impl Serving {
                 self.tell_call(index, &bytes[1..length])
             }
             Ok(length) if length > 0 && bytes[0] == LEAVE => self.members[index].leaves = true,
-            Ok(length) if length > 0 => self.print_note(&bytes[..length]),
+            Ok(length) if length > 0 => self.hear_note(index, &bytes[..length]),
             _ => {
                 let saved = self.totals_now().saved();
                 let mut member = self.members.swap_remove(index);
@@ -401,14 +368,14 @@ impl Serving {
     /// The service of `member` has ended. If it was not to, pages of the program's are lost, so that
     /// has to end before it reads others.
     fn look_after(&mut self, member: &Member) {
-        self.services.push(member.service);
+        self.services.push(member.peer.process);
         let has_pages = self.ledger.seats[member.seat].is_managing() && !member.leaves;
         if has_pages && member.program.end() {
             let process = member.program.process();
             say(format!(
                 "fatal: process {process} is ended, as the process that kept its cold pages \
                  ({}) has ended; do not end processes named coldpress",
-                member.service
+                member.peer.process
             ));
         }
     }
@@ -418,12 +385,24 @@ impl Serving {
         let Member { socket, program, .. } = &self.members[index];
         let call = thread.try_into().ok().and_then(|thread| {
             let (process, thread) = (program.process(), u32::from_le_bytes(thread));
-            fs::read(format!("/proc/{process}/task/{thread}/syscall")).ok()
+            std::fs::read(format!("/proc/{process}/task/{thread}/syscall")).ok()
         });
         let mut answer = vec![CALL];
         answer.extend(call.into_iter().flatten().take(PACKET_MAX - 1));
         // A member that has ended needs no answer.
         let _ = net::send(socket.as_fd(), &answer, &[]);
+    }
+
+    /// Prints a note of a member, unless there were too many.
+    fn hear_note(&mut self, index: usize, note: &[u8]) {
+        let member = &mut self.members[index];
+        let process = member.program.process();
+        let Some(left) = member.notes_left.checked_sub(1) else { return };
+        member.notes_left = left;
+        self.print_note(note);
+        if left == 0 {
+            self.warn(Some(format!("process {process} says too much; no more of it is printed")));
+        }
     }
 
     /// Answers a member that asks for a file to record in.
@@ -452,24 +431,6 @@ impl Serving {
             Some(Loudness::Fatal) => say(format!("fatal: {text}")),
             _ => {}
         }
-    }
-
-    /// Takes a new connection, unless it is a stranger's. It has a moment to say what it wants.
-    fn accept(&mut self) {
-        let Ok(socket) = net::accept(self.listener.as_fd()) else {
-            self.accept_at = Instant::now() + ACCEPT_INTERVAL;
-            return;
-        };
-        let Ok(peer) = net::peer(socket.as_fd()) else { return };
-        let is_ours = tree::is_below(peer.process, std::process::id());
-        if !is_ours && !control::may(peer) {
-            return control::answer(&socket, &control::refusal(&control::not_permitted(peer)));
-        }
-        if self.newcomers.len() == NEWCOMERS_MAX {
-            self.newcomers.remove(0);
-        }
-        let until = Instant::now() + HELLO_PATIENCE;
-        self.newcomers.push(Newcomer { socket, peer, is_ours, until });
     }
 
     /// Hears what a new connection wants: a process joins, or somebody asks for knobs.
@@ -527,44 +488,69 @@ impl Serving {
         self.now.budget = budget;
     }
 
-    /// Lets a process join, if there is a seat.
+    /// Lets a process join, if there is a seat for it.
     fn welcome(&mut self, socket: OwnedFd, peer: Peer, program: Served) {
-        let (Peer { process: service, user }, process) = (peer, program.process());
+        let ours = rustix::process::geteuid().as_raw();
+        let have = self
+            .members
+            .iter()
+            .map(|member| Peer { process: member.program.process(), user: member.peer.user });
+        let asking = Peer { process: program.process(), ..peer };
+        let may = seating::check(asking, ours, have);
         let seat = (0..SEATS).find(|seat| self.ledger.process_in(*seat) == 0);
+        let Some(seat) = seat.filter(|_| may.is_ok()) else {
+            if let Err(refusal) = may
+                && self.told_of.insert((peer.user, "seats"))
+            {
+                self.warn(Some(format!("{refusal}; start fewer at a time")));
+            }
+            self.send_welcome(&socket, None, [None, None]);
+            return;
+        };
         let spill = self.disk.as_ref().and_then(|directory| disk::make_spill(directory));
         // The helper reads what a process that has the desk asks for, with our rights.
-        let is_one_of_ours = user == rustix::process::geteuid().as_raw();
-        let helper = self.helper.as_ref().filter(|_| is_one_of_ours).zip(seat);
-        let desk = helper.and_then(|(helper, seat)| helper.open_desk(seat, service));
+        let helper = self.helper.as_ref().filter(|_| peer.user == ours);
+        let desk = helper.and_then(|helper| helper.open_desk(seat, peer.process));
+        // It counts for itself from now on.
+        self.unseated.sit(program.process());
+        self.ledger.set_unseated(self.unseated.pages());
+        self.ledger.assign(seat, program.process(), self.memory);
+        if self.send_welcome(&socket, Some(seat), [desk, spill]) {
+            self.members.push(Member {
+                socket,
+                peer,
+                seat,
+                program,
+                leaves: false,
+                lent: None,
+                notes_left: NOTES_MAX,
+                claims: Claims::new(),
+            });
+        } else {
+            self.free_seat(seat);
+        }
+    }
+
+    /// Answers a process that wants to join; whether it was still there.
+    fn send_welcome(
+        &self,
+        socket: &OwnedFd,
+        seat: Option<usize>,
+        own: [Option<OwnedFd>; 2],
+    ) -> bool {
+        let [desk, spill] = own;
+        let device = self.device.as_ref().filter(|_| seat.is_some());
         let welcome = Welcome {
             seat: seat.map(|seat| seat as u32),
             has_desk: desk.is_some(),
             has_spill: spill.is_some(),
-            has_device: self.device.is_some(),
+            has_device: device.is_some(),
             is_recorded: self.records.is_some(),
         };
-        if let Some(seat) = seat {
-            // It counts for itself from now on.
-            self.unseated.sit(process);
-            self.ledger.set_unseated(self.unseated.pages());
-            self.ledger.assign(seat, process, self.memory);
-        }
-        let rest = [desk.as_ref(), spill.as_ref(), self.device.as_ref()].into_iter().flatten();
-        let fds: Vec<_> = self.ledger_fds.iter().chain(rest).map(AsFd::as_fd).collect();
-        let sent = net::send(socket.as_fd(), &welcome.encode(), &fds);
-        match seat {
-            Some(seat) if sent.is_ok() => {
-                let leaves = false;
-                self.members.push(Member { socket, seat, program, service, leaves, lent: None });
-            }
-            Some(seat) => self.free_seat(seat),
-            None => {
-                let warning = format!(
-                    "process {process} is not managed, as {SEATS} others are; start fewer at a time"
-                );
-                self.print_note(&[&[Loudness::Warning.encode()], warning.as_bytes()].concat());
-            }
-        }
+        let ledger = self.ledger_fds.iter().filter(|_| seat.is_some());
+        let rest = [desk.as_ref(), spill.as_ref(), device].into_iter().flatten();
+        let fds: Vec<_> = ledger.chain(rest).map(AsFd::as_fd).collect();
+        net::send(socket.as_fd(), &welcome.encode(), &fds).is_ok()
     }
 
     fn free_seat(&self, seat: usize) {
@@ -578,18 +564,45 @@ impl Serving {
     fn look_at_tree(&mut self) {
         let Some(root) = self.root else { return };
         // A service has no memory but its program's.
-        let seated = |member: &Member| [member.program.process(), member.service];
+        let seated = |member: &Member| [member.program.process(), member.peer.process];
         self.unseated.look(root, &self.members.iter().flat_map(seated).collect());
         self.ledger.set_unseated(self.unseated.pages());
+        self.check_claims();
         self.ledger.note_peak();
         self.look_at_unmanaged();
+    }
+
+    /// Limits what is believed of members that say they hold what they do not.
+    fn check_claims(&mut self) {
+        let (mut liars, now) = (Vec::new(), Instant::now());
+        for Member { peer, seat, claims, .. } in &mut self.members {
+            let shown = || tree::anonymous(peer.process);
+            match claims.judge(self.ledger.claimed(*seat), shown, now) {
+                Some(Some(most)) => {
+                    self.ledger.limit(*seat, most);
+                    liars.push(peer.process);
+                }
+                Some(None) => self.ledger.limit(*seat, self.memory),
+                None => {}
+            }
+        }
+        for process in liars {
+            if self.told_of.insert((process, "claims")) {
+                self.warn(Some(format!(
+                    "process {process} says that it holds more memory than /proc shows, and is not \
+                     believed; some process of the run has written to the memory they share"
+                )));
+            }
+        }
     }
 
     /// Finds out who cannot be managed, and tells the user when the budget is passed for that.
     fn look_at_unmanaged(&mut self) {
         let held = |process| self.unseated.held_by(process);
         let processes = self.unseated.processes();
-        let found = self.unmanaged.look(held, processes, Instant::now(), unmanaged::reason);
+        let takes_others = self.takes_others;
+        let reason = |process| unmanaged::reason(process, takes_others);
+        let found = self.unmanaged.look(held, processes, Instant::now(), reason);
         if self.verbose {
             found.iter().for_each(|one| say(format!("not managed: {one}")));
         }

@@ -36,6 +36,8 @@ pub(crate) struct RunConfig {
     pub(crate) verbose: bool,
     /// Run a program that cannot be managed all the same.
     pub(crate) allow_unmanaged: bool,
+    /// Leave programs of other users unmanaged.
+    pub(crate) no_lend: bool,
 }
 
 impl RunConfig {
@@ -55,7 +57,14 @@ impl RunConfig {
             quiet: args.quiet,
             verbose: args.verbose && !args.quiet,
             allow_unmanaged: args.allow_unmanaged,
+            no_lend: args.no_lend,
         })
+    }
+
+    /// Whether processes of other users than ours may join the run. Only root starts any, but for
+    /// programs that are setuid, which are not managed.
+    pub(crate) fn manages_others(&self) -> bool {
+        !self.no_lend && rustix::process::geteuid().is_root()
     }
 
     /// The terms of the run as its processes read them.

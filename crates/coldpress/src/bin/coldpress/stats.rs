@@ -126,7 +126,7 @@ impl Totals {
 
     /// Stored pages' size before compression to after; 0 when nothing was stored.
     fn ratio(&self) -> f64 {
-        let before = self.get(Counter::PagesStored) * PAGE_BYTES as u64;
+        let before = self.get(Counter::PagesStored).saturating_mul(PAGE_BYTES as u64);
         let after = self.get(Counter::BytesStored);
         if before == 0 { 0.0 } else { before as f64 / after.max(1) as f64 }
     }

@@ -17,6 +17,7 @@ use crate::elf::{self, Image};
 use crate::preload::{LD_PRELOAD, LIBRARY_NAME};
 use crate::size::show;
 use crate::text::printable;
+use crate::tree;
 
 /// Who holds so much without a seat is looked at.
 const LOOKED_AT: PageCount = Bytes::mib(4).pages_down();
@@ -159,8 +160,16 @@ impl fmt::Display for Found {
     }
 }
 
-/// Why `process` cannot be managed, if its program or its environment tells.
-pub(crate) fn reason(process: u32) -> Option<String> {
+/// Why `process` cannot be managed, if its user, its program or its environment tells.
+/// `takes_others`: programs of other users are managed too.
+pub(crate) fn reason(process: u32, takes_others: bool) -> Option<String> {
+    let ours = rustix::process::geteuid().as_raw();
+    if let Some(user) = tree::user(process).filter(|user| *user != ours && !takes_others) {
+        return Some(match ours {
+            0 => format!("is of user {user}, and --no-lend leaves such programs alone"),
+            _ => format!("is of user {user}, and only a run of root manages programs of others"),
+        });
+    }
     let folder = Path::new("/proc").join(process.to_string());
     if let Ok(Image::Closed(closed)) = elf::examine(&folder.join("exe")) {
         return Some(closed.to_string());
@@ -255,7 +264,7 @@ mod tests {
 
     #[test]
     fn this_test_was_started_without_the_library() {
-        let why = reason(std::process::id()).expect("it has no library of ours");
+        let why = reason(std::process::id(), true).expect("it has no library of ours");
         assert!(why.contains("LD_PRELOAD"), "{why}");
     }
 }
