@@ -4,15 +4,17 @@
 //! (linux/userfaultfd.h, Linux 6.8). While an event is unread, every COPY and MOVE answers EAGAIN:
 //! the holder must read on.
 
+use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
 use linux_raw_sys::general as linux;
-use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::ioctl::{self, Opcode};
 
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES};
+use crate::proc::write_path;
 use crate::raw;
 
 /// `_IO(0xAA, 0)`: a new userfaultfd from an open /dev/userfaultfd.
@@ -21,6 +23,12 @@ const USERFAULTFD_IOC_NEW: Opcode = 0xAA00;
 const UFFDIO_MOVE: Opcode = ioctl::opcode::read_write::<linux::uffdio_move>(0xAA, 5);
 /// `_IOWR(0xAA, 8, struct uffdio_poison)`.
 const UFFDIO_POISON: Opcode = ioctl::opcode::read_write::<linux::uffdio_poison>(0xAA, 8);
+/// `_IOWR(0xAA, 7, struct uffdio_continue)`.
+const UFFDIO_CONTINUE: Opcode = ioctl::opcode::read_write::<linux::uffdio_continue>(0xAA, 7);
+/// Where [`Userfaultfd::is_gone`] asks: any page above `vm.mmap_min_addr` will do.
+const ASKED_AT: usize = 1 << 30;
+/// What /proc shows of a userfaultfd.
+const PROC_NAME: &[u8] = b"anon_inode:[userfaultfd]";
 /// The features `run` cannot do without: told of moved, removed and unmapped ranges, told the
 /// faulting thread, and able to move pages without a copy (Linux 6.8).
 pub const FEATURES_NEEDED: u64 = (linux::UFFD_FEATURE_EVENT_REMAP
@@ -123,7 +131,6 @@ pub enum Mode {
 impl Userfaultfd {
     /// Makes one from an open /dev/userfaultfd: no privilege is needed beyond having it open.
     pub fn from_device(device: BorrowedFd<'_>) -> SysResult<Self> {
-        use rustix::fd::AsRawFd;
         let flags = (linux::O_CLOEXEC | linux::O_NONBLOCK) as usize;
         let arguments = [device.as_raw_fd() as usize, USERFAULTFD_IOC_NEW as usize, flags, 0, 0, 0];
         // SAFETY: the request takes flags by value and returns a descriptor.
@@ -143,6 +150,35 @@ impl Userfaultfd {
         let fd = raw::checked("userfaultfd", result)?;
         // SAFETY: the kernel just gave us this descriptor, nobody else knows it.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
+    }
+
+    /// Takes a descriptor that another process has handed over. `None` unless it is a userfaultfd
+    /// that is ready for use.
+    pub fn from_lent(fd: OwnedFd) -> Option<Self> {
+        let mut path = [0; 64];
+        write_path(&mut path, b"/proc/self/fd/", fd.as_raw_fd().unsigned_abs(), b"\0");
+        let path = CStr::from_bytes_until_nul(&path).ok()?;
+        let mut name = [0; PROC_NAME.len() + 1];
+        let length = rustix::fs::readlinkat_raw(rustix::fs::CWD, path, &mut name[..]).ok()?;
+        let uffd = Self { fd };
+        // Waking who waits nowhere is refused before the handshake, and does nothing after it.
+        (&name[..length] == PROC_NAME && uffd.wake(ASKED_AT, Bytes(PAGE_BYTES)).is_ok())
+            .then_some(uffd)
+    }
+
+    /// Whether the memory it is for has gone: all processes that had it have ended.
+    ///
+    /// UFFDIO_CONTINUE is for pages of files: in anonymous memory, which is all that we register,
+    /// it is refused wherever it points, but the kernel looks for the memory first (`ESRCH`;
+    /// `userfaultfd_continue` of fs/userfaultfd.c).
+    pub fn is_gone(&self) -> bool {
+        let mut arguments = linux::uffdio_continue {
+            range: range(ASKED_AT, Bytes(PAGE_BYTES)),
+            mode: 0,
+            mapped: 0,
+        };
+        self.ioctl::<UFFDIO_CONTINUE, _>("ioctl(UFFDIO_CONTINUE)", &mut arguments)
+            .is_err_and(|error| error.is(Errno::SRCH))
     }
 
     /// Agrees on `features` (0 to only ask) and returns all that the kernel has. `EINVAL` when it
@@ -272,6 +308,32 @@ impl Userfaultfd {
         }
     }
 
+    /// As [`Userfaultfd::read`], of one that another process may make blocking at any moment. On
+    /// Linux before 6.10, which cannot be asked not to wait for one read only, it may wait if that
+    /// is done.
+    pub fn read_now(&self, buffer: &mut [Message]) -> SysResult<usize> {
+        match self.read_without_waiting(buffer) {
+            Err(error) if error.is(Errno::AGAIN) => Ok(0),
+            Err(error) if error.is(Errno::OPNOTSUPP) => self.read(buffer),
+            result => result,
+        }
+    }
+
+    /// Reads by preadv2(2) with `RWF_NOWAIT`.
+    fn read_without_waiting(&self, buffer: &mut [Message]) -> SysResult<usize> {
+        let part = linux::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: size_of_val(buffer) as linux::__kernel_size_t,
+        };
+        let (fd, parts) = (self.fd.as_raw_fd() as usize, &raw const part as usize);
+        // An offset of -1 reads where the descriptor is, as read does.
+        let arguments = [fd, parts, 1, usize::MAX, usize::MAX, linux::RWF_NOWAIT as usize];
+        // SAFETY: the kernel writes messages to the places of `buffer`, at most that many bytes.
+        let result = unsafe { raw::syscall(linux::__NR_preadv2, arguments) };
+        let filled = raw::checked("preadv2(userfaultfd)", result)?;
+        Ok(filled / size_of::<Message>())
+    }
+
     fn ioctl<const REQUEST: Opcode, T>(&self, call: &'static str, value: &mut T) -> SysResult<()> {
         // SAFETY: each request above is paired with the structure linux/userfaultfd.h gives it.
         unsafe { ioctl::ioctl(self.fd.as_fd(), ioctl::Updater::<REQUEST, T>::new(value)) }
@@ -356,4 +418,33 @@ pub fn unshare_page(address: usize) -> bool {
     let result =
         unsafe { raw::syscall(linux::__NR_futex, [word, operation, 0, 0, address, ADD_ZERO]) };
     result >= 0
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a launcher that uses what it was handed as something else, or waits for it.
+
+    use super::*;
+
+    /// `None` where this user may have none.
+    fn own() -> Option<Userfaultfd> {
+        Userfaultfd::from_syscall(false).or_else(|_| Userfaultfd::from_syscall(true)).ok()
+    }
+
+    #[test]
+    fn only_a_userfaultfd_that_is_ready_is_taken() {
+        let file = crate::file::SpillFile::unnamed_in(c"/var/tmp").unwrap().into_fd();
+        assert!(Userfaultfd::from_lent(file).is_none());
+        let Some(fresh) = own() else { return std::println!("skipped: no userfaultfd here") };
+        assert!(Userfaultfd::from_lent(fresh.fd).is_none());
+        let ready = own().unwrap();
+        ready.handshake(0).unwrap();
+        let ready = Userfaultfd::from_lent(ready.fd).expect("it is ready");
+        assert!(!ready.is_gone());
+        assert_eq!(ready.read_now(&mut [Message::EMPTY; 2]), Ok(0));
+        // Nor does it wait when somebody else says so.
+        rustix::fs::fcntl_setfl(&ready.fd, rustix::fs::OFlags::empty()).unwrap();
+        let refused = ready.read_without_waiting(&mut [Message::EMPTY; 2]).unwrap_err();
+        assert!(refused.is(Errno::AGAIN) || refused.is(Errno::OPNOTSUPP), "{refused}");
+    }
 }

@@ -77,6 +77,9 @@ pub(crate) enum Command {
     /// What `bench` runs and measures
     #[command(hide = true)]
     BenchWorkload(WorkloadArgs),
+    /// What a launcher leaves behind for memory that outlives its process
+    #[command(hide = true)]
+    Outlive,
 }
 
 /// The options of `coldpress run`.

@@ -23,6 +23,7 @@ use coldpress_runtime::wire::{
     Welcome,
 };
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
+use coldpress_sys::uffd::Userfaultfd;
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, cpu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -36,6 +37,7 @@ use crate::door::{Door, Newcomer};
 use crate::failure::{Failure, Result};
 use crate::helper::Helper;
 use crate::member::Served;
+use crate::outliving::Outliving;
 use crate::preload::Preload;
 use crate::psi::Pressure;
 use crate::record::Records;
@@ -54,9 +56,6 @@ pub(crate) const SOCKET_NAME: &str = "socket";
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// The broker is so much less nice than the program.
 const PREFERRED_BY: i32 = 10;
-/// How long a process's userfaultfd is kept after its service thread has gone: its other threads
-/// end about then, as soon as each has left its system call.
-const OUTLIVING: Duration = Duration::from_secs(2);
 /// The longest that the launcher waits for services to end after their programs.
 const SERVICES_MAX: Duration = Duration::from_secs(5);
 /// So many services that ended last may not have been reaped yet.
@@ -129,7 +128,7 @@ impl Broker {
             verbose: config.verbose,
             root: None,
             began: Instant::now(),
-            outliving: Vec::new(),
+            outliving: Outliving::default(),
             services: Vec::new(),
             told_of: HashSet::new(),
         };
@@ -192,7 +191,7 @@ struct Member {
     leaves: bool,
     /// Its userfaultfd. While it is open, a page that is away never reads as zeros, not even to
     /// the last system call of a process that is being killed.
-    lent: Option<OwnedFd>,
+    lent: Option<Userfaultfd>,
     /// Lines that it may still have printed.
     notes_left: u32,
     claims: Claims,
@@ -235,8 +234,7 @@ struct Serving {
     /// The program's process, once it runs.
     root: Option<u32>,
     began: Instant,
-    /// Userfaultfds of processes that left, and when they may be closed.
-    outliving: Vec<(Instant, OwnedFd)>,
+    outliving: Outliving,
     /// Services that ended lately.
     services: Vec<u32>,
     /// Users of which it was said that they have enough seats, and processes that are not believed.
@@ -254,7 +252,7 @@ impl Serving {
             let past = self.services.len().saturating_sub(SERVICES_KEPT);
             self.services.drain(..past);
             let now = Instant::now();
-            let wake_at = self.door.wake_at(look_at);
+            let wake_at = self.outliving.wake_at(self.door.wake_at(look_at));
             let patience = wake_at.saturating_duration_since(now);
             let woken = self.wait(Some(&commands), patience);
             if woken.commanded || woken.heard {
@@ -274,7 +272,6 @@ impl Serving {
             }
             if Instant::now() >= look_at {
                 self.look_at_tree();
-                self.outliving.retain(|(until, _)| Instant::now() < *until);
                 look_at = Instant::now() + self.unseated.interval();
             }
             if Instant::now() >= follow_at {
@@ -288,6 +285,7 @@ impl Serving {
         self.ledger.note_peak();
         let (totals, peak) = (self.totals_now(), self.ledger.peak());
         let (left, unmanaged) = (self.members.len(), self.unmanaged);
+        self.outliving.hand_over();
         let services = self.services;
         Retired { totals, peak, left, unmanaged, services, at_end: self.now }
     }
@@ -319,6 +317,8 @@ impl Serving {
         let mut fds: Vec<_> = self.door.polled().collect();
         let members_at = fds.len();
         fds.extend(self.members.iter().map(|member| PollFd::new(&member.socket, PollFlags::IN)));
+        let outliving_at = fds.len();
+        fds.extend(self.outliving.polled());
         let commands_at = fds.len();
         fds.extend(commands.map(|commands| PollFd::new(commands, PollFlags::IN)));
         let timeout = Timespec::try_from(patience).expect("a patience is short");
@@ -326,7 +326,9 @@ impl Serving {
         let _ = poll(&mut fds, Some(&timeout));
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
-        let members = &ready[members_at..commands_at];
+        let members = &ready[members_at..outliving_at];
+        // Before a member leaves, and its userfaultfd comes to them.
+        self.outliving.look(&ready[outliving_at..commands_at]);
         // From the back, as members leave.
         for index in (0..members.len()).rev().filter(|index| members[*index]) {
             self.hear(index);
@@ -344,7 +346,7 @@ impl Serving {
         let mut fds = [const { None }; DESCRIPTORS_MAX];
         match net::receive(self.members[index].socket.as_fd(), &mut bytes, &mut fds) {
             Ok(length) if length > 0 && bytes[0] == LEND => {
-                self.members[index].lent = fds[0].take();
+                self.members[index].lent = fds[0].take().and_then(Userfaultfd::from_lent);
             }
             Ok(length) if length > 0 && bytes[0] == RECORD => self.hand_record(index),
             Ok(length) if length > 0 && bytes[0] == CALL => {
@@ -356,8 +358,9 @@ impl Serving {
                 let saved = self.totals_now().saved();
                 let mut member = self.members.swap_remove(index);
                 self.look_after(&member);
-                let until = Instant::now() + OUTLIVING;
-                self.outliving.extend(member.lent.take().map(|fd| (until, fd)));
+                if let Some(uffd) = member.lent.take() {
+                    self.outliving.keep(uffd, member.peer.user);
+                }
                 self.ledger.note_peak();
                 self.totals.add_ended(&self.ledger, member.seat, saved);
                 self.free_seat(member.seat);
@@ -575,12 +578,12 @@ impl Serving {
     /// Limits what is believed of members that say they hold what they do not.
     fn check_claims(&mut self) {
         let (mut liars, now) = (Vec::new(), Instant::now());
-        for Member { peer, seat, claims, .. } in &mut self.members {
-            let shown = || tree::anonymous(peer.process);
+        for Member { program, seat, claims, .. } in &mut self.members {
+            let shown = || tree::anonymous(program.process());
             match claims.judge(self.ledger.claimed(*seat), shown, now) {
                 Some(Some(most)) => {
                     self.ledger.limit(*seat, most);
-                    liars.push(peer.process);
+                    liars.push(program.process());
                 }
                 Some(None) => self.ledger.limit(*seat, self.memory),
                 None => {}

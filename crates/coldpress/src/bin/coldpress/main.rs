@@ -20,6 +20,7 @@ mod knobs;
 mod leftovers;
 mod member;
 mod outer;
+mod outliving;
 mod preload;
 mod program;
 mod psi;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Ctl(args) }) => ctl::ctl(&args),
         Ok(Cli { command: Command::Bench(args) }) => bench::bench(&args),
         Ok(Cli { command: Command::BenchWorkload(args) }) => bench::workload(&args),
+        Ok(Cli { command: Command::Outlive }) => outliving::outlive(),
         Err(error) => {
             // A closed terminal is no reason to change the exit status.
             let _ = error.print();
