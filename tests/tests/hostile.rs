@@ -103,7 +103,7 @@ fn random_words_in_the_seats_harm_neither_figures_nor_others() {
     assert_eq!(stats.count("budget_bytes"), BUDGET.0 as u64);
     let machine = machine_memory();
     let peak = stats.count("peak_bytes");
-    assert!(peak <= 2 * machine + (64 << 20), "a peak of {peak} of {machine}");
+    assert!(peak <= machine, "a peak of {peak} of {machine}");
     assert!(stats.count("stored_bytes") <= i64::MAX as u64);
 }
 
@@ -222,6 +222,15 @@ fn a_recording_does_not_follow_links_that_were_put_in_its_way() {
         run.stderr
     );
     assert!(fs::metadata(&trace).expect("it is the first").len() > 100);
+}
+
+#[test]
+fn a_process_gets_one_file_to_record_in() {
+    let Some(ground) = Ground::new() else { return };
+    let trace = ground.scratch.path("trace");
+    let options = ["--record", trace.to_str().expect("a path of text")];
+    let run = run(&ground.hostile("join records"), &options);
+    assert!(output(&run).contains("files: 1\n"), "{}; {}", output(&run), run.stderr);
 }
 
 #[test]

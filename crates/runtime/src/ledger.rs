@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(ledger.used(), PageCount(130));
         let gain = Gain { pages: PageCount(11), time: Millionths(7) };
         assert_eq!(ledger.others(0), Holding { used: PageCount(30), gain });
-        ledger.note_peak();
+        ledger.note_peak(ledger.used());
         ledger.seats[0].set_managing();
         ledger.seats[3].set_managing();
         ledger.seats[3].set_thawed(true);
@@ -383,9 +383,8 @@ mod tests {
             prop_assert!(gain.pages <= all && gain.time.0 <= SEATS as u64 * GAIN_TIME_MAX.0);
             keeper.limit(0, PageCount(5));
             prop_assert!(keeper.holding(0).used <= PageCount(5));
-            keeper.note_peak();
-            let most = PageCount(2 * keeper.used().0) + Bytes::mib(64).pages_down();
-            prop_assert!(keeper.peak() <= most);
+            keeper.note_peak(PageCount(100));
+            prop_assert!(keeper.peak() <= PageCount(200) + Bytes::mib(64).pages_down());
             let gauge = ResidentGauge::open().unwrap();
             let mut budget = Budget::new(gauge, &TERMS, 0);
             budget.read(&keeper, Past::default()).unwrap();
@@ -414,8 +413,7 @@ mod tests {
             let mut budget = Budget::new(ResidentGauge::open().unwrap(), &TERMS, 0);
             for _ in 0..500 {
                 budget.read(&keeper, Past::default()).unwrap();
-                keeper.note_peak();
-                assert!(keeper.peak().0 <= (2 * SEATS + 1) << 20);
+                assert!(keeper.used().0 <= SEATS << 20 && keeper.peak().0 <= 1 << 20);
                 assert!(budget.total() == TERMS.budget);
             }
             is_done.store(true, Ordering::Relaxed);

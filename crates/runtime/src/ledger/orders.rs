@@ -205,10 +205,10 @@ impl Keeper {
         word.store(used_max.0 as u64, Ordering::Relaxed);
     }
 
-    /// Raises the peak to what is used now.
-    pub fn note_peak(&self) {
+    /// Raises the peak to `used`, which the launcher has found to be in use.
+    pub fn note_peak(&self, used: PageCount) {
         // Relaxed: it is for reports.
-        self.peak_pages.fetch_max(self.used().0 as u64, Ordering::Relaxed);
+        self.peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
     }
 
     /// The most pages that were ever used: whenever the launcher looked, or as processes tell,

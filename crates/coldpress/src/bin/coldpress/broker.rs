@@ -60,6 +60,8 @@ const PREFERRED_BY: i32 = 10;
 const SERVICES_MAX: Duration = Duration::from_secs(5);
 /// So many services that ended last may not have been reaped yet.
 const SERVICES_KEPT: usize = 64;
+/// Users and processes that are complained of; more would fill a log.
+const TOLD_OF_MAX: usize = 64;
 /// Lines of a process that are printed: more would fill a log.
 const NOTES_MAX: u32 = 1000;
 /// What no machine has more of, for one that does not tell what it has: 4 PiB, which is all that
@@ -192,6 +194,8 @@ struct Member {
     /// Its userfaultfd. While it is open, a page that is away never reads as zeros, not even to
     /// the last system call of a process that is being killed.
     lent: Option<Userfaultfd>,
+    /// Whether it has asked for a file to record in; it gets one.
+    has_record: bool,
     /// Lines that it may still have printed.
     notes_left: u32,
     claims: Claims,
@@ -282,7 +286,7 @@ impl Serving {
         self.see_services_off();
         // What was said before the end is still there to be read.
         while self.wait(None, Duration::ZERO).heard {}
-        self.ledger.note_peak();
+        self.note_peak();
         let (totals, peak) = (self.totals_now(), self.ledger.peak());
         let (left, unmanaged) = (self.members.len(), self.unmanaged);
         self.outliving.hand_over();
@@ -356,12 +360,12 @@ impl Serving {
             Ok(length) if length > 0 => self.hear_note(index, &bytes[..length]),
             _ => {
                 let saved = self.totals_now().saved();
+                self.note_peak();
                 let mut member = self.members.swap_remove(index);
                 self.look_after(&member);
                 if let Some(uffd) = member.lent.take() {
                     self.outliving.keep(uffd, member.peer.user);
                 }
-                self.ledger.note_peak();
                 self.totals.add_ended(&self.ledger, member.seat, saved);
                 self.free_seat(member.seat);
             }
@@ -410,7 +414,8 @@ impl Serving {
 
     /// Answers a member that asks for a file to record in.
     fn hand_record(&mut self, index: usize) {
-        let Some(records) = &mut self.records else { return };
+        let is_first = !std::mem::replace(&mut self.members[index].has_record, true);
+        let Some(records) = self.records.as_mut().filter(|_| is_first) else { return };
         let file = records.next();
         self.warn(file.as_ref().err());
         let fds: Vec<_> = file.iter().map(AsFd::as_fd).collect();
@@ -503,7 +508,7 @@ impl Serving {
         let seat = (0..SEATS).find(|seat| self.ledger.process_in(*seat) == 0);
         let Some(seat) = seat.filter(|_| may.is_ok()) else {
             if let Err(refusal) = may
-                && self.told_of.insert((peer.user, "seats"))
+                && self.is_news(peer.user, "seats")
             {
                 self.warn(Some(format!("{refusal}; start fewer at a time")));
             }
@@ -526,6 +531,7 @@ impl Serving {
                 program,
                 leaves: false,
                 lent: None,
+                has_record: false,
                 notes_left: NOTES_MAX,
                 claims: Claims::new(),
             });
@@ -570,17 +576,21 @@ impl Serving {
         let seated = |member: &Member| [member.program.process(), member.peer.process];
         self.unseated.look(root, &self.members.iter().flat_map(seated).collect());
         self.ledger.set_unseated(self.unseated.pages());
-        self.check_claims();
-        self.ledger.note_peak();
+        self.note_peak();
         self.look_at_unmanaged();
     }
 
-    /// Limits what is believed of members that say they hold what they do not.
-    fn check_claims(&mut self) {
+    /// Raises the peak to what is used now, and limits what is believed of members that say they
+    /// hold what they do not.
+    fn note_peak(&mut self) {
         let (mut liars, now) = (Vec::new(), Instant::now());
+        let mut used = self.unseated.pages();
         for Member { program, seat, claims, .. } in &mut self.members {
-            let shown = || tree::anonymous(program.process());
-            match claims.judge(self.ledger.claimed(*seat), shown, now) {
+            // Read once: it may be another the next moment.
+            let claimed = self.ledger.claimed(*seat).min(self.memory);
+            let verdict = claims.judge(claimed, || tree::anonymous(program.process()), now);
+            used += claims.counted(claimed);
+            match verdict {
                 Some(Some(most)) => {
                     self.ledger.limit(*seat, most);
                     liars.push(program.process());
@@ -589,14 +599,20 @@ impl Serving {
                 None => {}
             }
         }
+        self.ledger.note_peak(used.min(self.memory));
         for process in liars {
-            if self.told_of.insert((process, "claims")) {
+            if self.is_news(process, "claims") {
                 self.warn(Some(format!(
                     "process {process} says that it holds more memory than /proc shows, and is not \
                      believed; some process of the run has written to the memory they share"
                 )));
             }
         }
+    }
+
+    /// Whether `what` was not said of `whom` yet, and may be: not of any number of them.
+    fn is_news(&mut self, whom: u32, what: &'static str) -> bool {
+        self.told_of.len() < TOLD_OF_MAX && self.told_of.insert((whom, what))
     }
 
     /// Finds out who cannot be managed, and tells the user when the budget is passed for that.

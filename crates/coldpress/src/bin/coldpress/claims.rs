@@ -48,6 +48,11 @@ impl Claims {
         let since = *self.since.get_or_insert(now);
         (now.duration_since(since) >= PATIENCE).then_some(Some(self.believed))
     }
+
+    /// What counts of a claim that was judged, while it is not known whether it will be believed.
+    pub(crate) fn counted(&self, claimed: PageCount) -> PageCount {
+        if self.since.is_some() { claimed.min(self.believed) } else { claimed }
+    }
 }
 
 #[cfg(test)]
@@ -89,5 +94,8 @@ mod tests {
         // It says what it holds again.
         assert_eq!(judge(pages(100), Some(100), 7200), Some(None));
         assert_eq!(judge(pages(100), Some(100), 7300), None);
+        assert_eq!(claims.counted(most), most);
+        claims.judge(most, || Some(pages(200)), now);
+        assert_eq!(claims.counted(most), pages(464));
     }
 }
