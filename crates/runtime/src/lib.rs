@@ -59,3 +59,7 @@ pub mod walks;
 
 #[cfg(feature = "preload")]
 mod preload;
+// Tests call it by names of our own; the preload library alone has it as libc's.
+#[cfg(all(test, not(feature = "preload")))]
+#[path = "preload/memory.rs"]
+mod memory;

@@ -7,6 +7,7 @@
 mod fork;
 mod inner;
 mod interpose;
+mod memory;
 mod panic;
 mod remap;
 mod starters;
