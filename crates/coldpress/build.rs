@@ -40,8 +40,13 @@ const BUILD_VARIABLES: [&str; 14] = [
     "PROFILE",
 ];
 
+/// Flags for the C in the library, behind the user's: nothing that calls libc, as the checks do
+/// that some compilers add by themselves, nor what zstd would call of the program's.
+const C_FLAGS: &str = "-U_FORTIFY_SOURCE -fno-stack-protector -DZSTD_TRACE=0";
+
 fn main() {
     println!("cargo::rerun-if-env-changed=COLDPRESS_PRELOAD_SO");
+    println!("cargo::rerun-if-env-changed=CFLAGS");
     println!("cargo::rerun-if-changed=build.rs");
     let library = match env::var_os("COLDPRESS_PRELOAD_SO") {
         Some(ready) => ready_library(Path::new(&ready)),
@@ -91,6 +96,8 @@ fn build_library() -> PathBuf {
             cargo.env_remove(&name);
         }
     }
+    let flags = env::var("CFLAGS").unwrap_or_default();
+    cargo.env("CFLAGS", format!("{flags} {C_FLAGS}"));
     let output = cargo
         .output()
         .unwrap_or_else(|error| stop(&format!("the nested cargo cannot start: {error}")));

@@ -5,6 +5,12 @@ fn main() {
     if std::env::var_os("CARGO_FEATURE_PRELOAD").is_some() {
         cc::Build::new().file("src/preload/shim.c").flag("-fvisibility=hidden").compile("shim");
         // The standard library does not bring libc here; named, its symbols get their versions.
-        println!("cargo::rustc-cdylib-link-arg=-lc");
+        // None is needed for certain, but libc's constructor must run before ours.
+        for word in ["-Wl,--push-state,--no-as-needed", "-lc", "-Wl,--pop-state"] {
+            println!("cargo::rustc-cdylib-link-arg={word}");
+        }
+        // What compilers put around a library refers to symbols of others, for constructors of C++
+        // and for transactions; ours has neither, and the loader finds its constructor by itself.
+        println!("cargo::rustc-cdylib-link-arg=-nostartfiles");
     }
 }

@@ -1,7 +1,7 @@
 //! Risk: a function of the program's runs on the service's way and waits for memory that only the
-//! service can bring.
+//! service can bring; or the library keeps a program from starting that runs alone.
 //!
-//! The program is compiled here.
+//! Programs are compiled here: one that has libc's functions of its own, and one for another libc.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -46,4 +46,13 @@ fn a_program_with_libcs_functions_of_its_own_is_managed() {
     let run = compare(&Job::new("own functions", program));
     run.assert_stored();
     run.assert_within_budget();
+}
+
+/// Its loader puts the library in too, and ends a program for a symbol that it does not find.
+#[test]
+fn a_program_of_another_libc_runs_below_a_managed_one() {
+    let scratch = Scratch::new("musl");
+    let Some(program) = compile(&scratch, "musl-gcc", "own_memory.c", &[]) else { return };
+    let run = compare(&Job::new("musl", "sh").arg("-c").arg(format!("{}; :", program.display())));
+    assert!(!run.complaints(&["not managed: ", "musl"]).is_empty(), "{}", run.stderr);
 }

@@ -52,6 +52,7 @@ pub mod service;
 pub mod shares;
 mod sharing;
 pub mod stay;
+pub mod symbols;
 mod thaw;
 mod tune;
 mod turns;

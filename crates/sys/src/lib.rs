@@ -7,8 +7,8 @@
 //! [`cpu`] processors and clocks, [`dispatch`] calls that we make for others, [`proc`] what the
 //! kernel says of this process, [`program`] the process that one beside it serves, [`net`] packets with descriptors, [`remote`] pages of other
 //! processes, [`ring`] transfers that nobody waits for, [`rseq`] lists of one processor each,
-//! [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them; and, with a
-//! libc, [`fork`] children for measurements.
+//! [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them; and, with the
+//! feature `libc`, [`fork`] children for measurements.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
@@ -20,6 +20,7 @@ pub mod cpu;
 pub mod dispatch;
 pub mod error;
 pub mod file;
+#[cfg(any(test, feature = "libc"))]
 pub mod fork;
 pub mod futex;
 #[cfg(not(miri))]

@@ -17,7 +17,6 @@
 //! glibc's; its child then starts afresh, like a new process. Registrations are gone in every child
 //! with the parent's userfaultfd.
 
-use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use coldpress_sys::cpu::RseqArea;
@@ -28,6 +27,7 @@ use linux_raw_sys::general as linux;
 
 use crate::control::{FILES_MAX, Needs};
 
+use super::imports::imports;
 use super::{CONTROL, start_heir, start_in_child, starters};
 
 /// The thread that forks, and whose calls may be handed over; 0 for none.
@@ -47,23 +47,13 @@ const INHERITED: u32 = 2;
 /// Memory of the program may be wiped in its children (MADV_WIPEONFORK), so they cannot inherit.
 static IS_WIPED: AtomicBool = AtomicBool::new(false);
 
-unsafe extern "C" {
-    /// What pthread_atfork(3) calls.
-    fn __register_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-        object: *mut c_void,
-    ) -> c_int;
-}
-
 /// Registers the handlers.
 pub(super) fn register() {
+    let register = imports().register_atfork.expect("looked for before");
     // SAFETY: three functions that live as long as the program, as this object is never unloaded.
     // Without memory for them nothing is registered; then the program must stay unmanaged.
-    let result = unsafe {
-        __register_atfork(Some(prepare), Some(parent), Some(child), core::ptr::null_mut())
-    };
+    let result =
+        unsafe { register(Some(prepare), Some(parent), Some(child), core::ptr::null_mut()) };
     assert!(result == 0, "no memory for fork handlers");
 }
 

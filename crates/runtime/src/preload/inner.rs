@@ -16,7 +16,8 @@ use coldpress_sys::{Bytes, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
-use super::interpose::{libc_result, map, next, note_mapped, used};
+use super::imports::{imports, next, used};
+use super::interpose::{libc_result, map, note_mapped};
 use super::remap::mremap;
 use crate::regions::REGION_BYTES_MIN;
 
@@ -30,26 +31,6 @@ const LONGEST: usize = 160;
 
 /// Where libc keeps the break.
 static BREAK: AtomicPtr<AtomicUsize> = AtomicPtr::new(core::ptr::null_mut());
-
-/// A symbol of an ELF file: elf(5).
-#[repr(C)]
-struct Symbol {
-    name: u32,
-    info: u8,
-    other: u8,
-    section: u16,
-    value: u64,
-    size: u64,
-}
-
-unsafe extern "C" {
-    fn dladdr1(
-        address: *const c_void,
-        info: *mut [usize; 4],
-        symbol: *mut *const Symbol,
-        kind: c_int,
-    ) -> c_int;
-}
 
 /// Has libc's own calls come to us, unless a library has started threads, which may be in them.
 /// Whether all of them do.
@@ -95,8 +76,9 @@ fn code_of(function: *mut c_void) -> Option<&'static [u8]> {
     /// `RTLD_DL_SYMENT` of dlfcn.h.
     const SYMBOL: c_int = 1;
     let (mut info, mut symbol) = ([0; 4], core::ptr::null());
+    let look = imports().dladdr1?;
     // SAFETY: the structure is four words; both are written only when the address is found.
-    let is_found = unsafe { dladdr1(function, &raw mut info, &raw mut symbol, SYMBOL) } != 0;
+    let is_found = unsafe { look(function, &raw mut info, &raw mut symbol, SYMBOL) } != 0;
     if function.is_null() || !is_found || symbol.is_null() {
         return None;
     }

@@ -13,12 +13,13 @@
 //! Each does what libc's does: by the same system call, or by libc's own function where libc keeps
 //! something beside it (`_Fork`). libc's own calls do not come here, but for those of `inner`.
 
-use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use coldpress_sys::{Bytes, cpu, raw};
 use linux_raw_sys::general as linux;
 
+use super::imports::{self, next, set_errno};
 use super::remap::remap;
 use super::{CONTROL, fork, make_fresh, starters, starting};
 use crate::regions::REGION_BYTES_MIN;
@@ -42,34 +43,6 @@ static UNSEEN: AtomicUsize = AtomicUsize::new(0);
 
 static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-unsafe extern "C" {
-    fn __errno_location() -> *mut c_int;
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn __clone(
-        function: *mut c_void,
-        stack: *mut c_void,
-        flags: c_int,
-        argument: *mut c_void,
-        parent_tid: *mut c_void,
-        tls: *mut c_void,
-        child_tid: *mut c_void,
-    ) -> c_int;
-}
-
-/// The function of this name in the objects loaded after this one.
-pub(super) fn next(name: &CStr) -> *mut c_void {
-    const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
-    // SAFETY: a lookup by name.
-    unsafe { dlsym(RTLD_NEXT, name.as_ptr()) }
-}
-
-/// The variable of this name that libc uses, of which the program may have a copy.
-pub(super) fn used(name: &CStr) -> *mut c_void {
-    const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
-    // SAFETY: a lookup by name.
-    unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) }
-}
-
 /// Finds libc's `_Fork` (glibc 2.34), while it is still safe to ask.
 pub(super) fn resolve() {
     // Relaxed: set before the program's first thread.
@@ -85,8 +58,7 @@ pub(super) fn note_budget(budget: Bytes) {
 /// The result as libc gives it: -1 and errno on failure.
 pub(super) fn libc_result(result: isize) -> c_long {
     if (-4095..0).contains(&result) {
-        // SAFETY: glibc gives each thread its own errno; this is a thread of the program.
-        unsafe { *__errno_location() = -result as c_int };
+        set_errno(-result as c_int);
         return -1;
     }
     result as c_long
@@ -291,9 +263,10 @@ unsafe extern "C" fn clone(
     tls: *mut c_void,
     child_tid: *mut c_void,
 ) -> c_int {
+    let Some(real) = imports::clone() else { return libc_result(-ENOSYS) as c_int };
     with_copy(flags as u64, || {
         // SAFETY: the program's own call, handed on.
-        unsafe { __clone(function, stack, flags, argument, parent_tid, tls, child_tid) }
+        unsafe { real(function, stack, flags, argument, parent_tid, tls, child_tid) }
     })
 }
 

@@ -5,6 +5,7 @@
 //! are the only state; they can be made fresh again, which is what a child of `fork` does.
 
 mod fork;
+mod imports;
 mod inner;
 mod interpose;
 mod memory;
@@ -120,6 +121,10 @@ extern "C" fn constructor(
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
+    // Another libc's loader gives no arguments either.
+    if !imports::are_complete() {
+        return;
+    }
     // SAFETY: one thread exists, so the static is ours.
     let run = unsafe { &mut *RUN.0.get() };
     // SAFETY: glibc passes the environment as a list of strings that ends with a null.

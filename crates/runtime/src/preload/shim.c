@@ -14,9 +14,25 @@ void free(void *object) { if (object) __builtin_trap(); }
 /* The standard library's unwinding tables name it; nothing unwinds here (panic = "abort"). */
 void rust_eh_personality(void) { __builtin_trap(); }
 
-/* Where glibc (2.35 and later) registers a thread's rseq area, from its thread pointer. */
-extern const ptrdiff_t __rseq_offset __attribute__((weak, visibility("default")));
-extern const unsigned int __rseq_size __attribute__((weak, visibility("default")));
+/*
+ * What this object takes of libc: functions, and where glibc (2.35 and later)
+ * registers a thread's rseq area, from its thread pointer. Weak, as a loader that does not find
+ * one, as musl's, would end a program that is started with this library: without them the library
+ * does nothing. `symbols.rs` has the names for a test that looks at what was linked.
+ */
+#define IMPORT __attribute__((weak, visibility("default")))
+extern void __clone(void) IMPORT;
+extern void __errno_location(void) IMPORT;
+extern void __register_atfork(void) IMPORT;
+extern void dladdr1(void) IMPORT;
+extern void dlsym(void) IMPORT;
+extern const ptrdiff_t __rseq_offset IMPORT;
+extern const unsigned int __rseq_size IMPORT;
+
+/* The functions, in the order of `Imports` in imports.rs. */
+void (*const coldpress_imports[])(void) = {
+    __clone, __errno_location, __register_atfork, dladdr1, dlsym,
+};
 
 /* Says whether there is a registered area, and where. */
 int coldpress_rseq_offset(ptrdiff_t *offset)
@@ -37,10 +53,10 @@ void coldpress_own_data(char **start, char **end)
 }
 
 /* What the runtimes of gcc's and clang's sanitizers have. */
-extern void __asan_init(void) __attribute__((weak, visibility("default")));
-extern void __tsan_init(void) __attribute__((weak, visibility("default")));
-extern void __msan_init(void) __attribute__((weak, visibility("default")));
-extern void __lsan_init(void) __attribute__((weak, visibility("default")));
+extern void __asan_init(void) IMPORT;
+extern void __tsan_init(void) IMPORT;
+extern void __msan_init(void) IMPORT;
+extern void __lsan_init(void) IMPORT;
 
 int coldpress_is_sanitized(void)
 {

@@ -13,7 +13,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use coldpress_sys::raw;
 
 use super::CONTROL;
-use super::interpose::{ENOSYS, libc_result, next};
+use super::imports::next;
+use super::interpose::{ENOSYS, libc_result};
 
 /// Lets the calling thread go, which is about to start something. Nobody is kept in a process that
 /// is not managed, nor by one without a service thread, as a child by `vfork` is.

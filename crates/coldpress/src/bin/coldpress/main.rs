@@ -30,6 +30,8 @@ mod seating;
 mod size;
 mod stats;
 mod supervise;
+#[cfg(test)]
+mod symbols;
 mod text;
 mod thaw;
 mod tree;

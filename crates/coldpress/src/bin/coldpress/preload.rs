@@ -25,7 +25,7 @@ use crate::leftovers;
 pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The library, built by the build script.
-const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
+pub(crate) const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
 /// Its name in the directory of a run.
 pub(crate) const LIBRARY_NAME: &str = "libcoldpress.so";
 

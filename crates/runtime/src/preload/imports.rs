@@ -1,0 +1,111 @@
+//! What the library takes from libc: see shim.c, which names it.
+//!
+//! Any of it may be missing, as no libc but glibc has all: then the library leaves the program
+//! alone ([`are_complete`]), and its functions still do what libc's do.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+/// A symbol of an ELF file: elf(5).
+#[repr(C)]
+pub(super) struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: u64,
+    /// The bytes that it names.
+    pub(super) size: u64,
+}
+
+/// `clone(2)` as libc has it for itself.
+type Clone = unsafe extern "C" fn(
+    function: *mut c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_tid: *mut c_void,
+    tls: *mut c_void,
+    child_tid: *mut c_void,
+) -> c_int;
+
+/// What pthread_atfork(3) calls.
+type RegisterAtFork = unsafe extern "C" fn(
+    prepare: Option<extern "C" fn()>,
+    parent: Option<extern "C" fn()>,
+    child: Option<extern "C" fn()>,
+    object: *mut c_void,
+) -> c_int;
+
+type AddressInfo = unsafe extern "C" fn(
+    address: *const c_void,
+    info: *mut [usize; 4],
+    symbol: *mut *const Symbol,
+    kind: c_int,
+) -> c_int;
+
+type Lookup = unsafe extern "C" fn(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+
+/// `coldpress_imports` of shim.c.
+#[repr(C)]
+pub(super) struct Imports {
+    clone: Option<Clone>,
+    errno_location: Option<unsafe extern "C" fn() -> *mut c_int>,
+    pub(super) register_atfork: Option<RegisterAtFork>,
+    pub(super) dladdr1: Option<AddressInfo>,
+    dlsym: Option<Lookup>,
+}
+
+unsafe extern "C" {
+    static coldpress_imports: Imports;
+}
+
+/// All of it.
+pub(super) fn imports() -> &'static Imports {
+    // SAFETY: a constant of shim.c, five words that the loader has filled in, each with a function
+    // of its type or null.
+    unsafe { &coldpress_imports }
+}
+
+/// Whether all of it is there, which is so with glibc.
+pub(super) fn are_complete() -> bool {
+    let Imports { clone, errno_location, register_atfork, dladdr1, dlsym } = imports();
+    clone.is_some()
+        && errno_location.is_some()
+        && register_atfork.is_some()
+        && dladdr1.is_some()
+        && dlsym.is_some()
+}
+
+/// Sets the calling thread's `errno`; it is one of the program's.
+pub(super) fn set_errno(number: c_int) {
+    if let Some(location) = imports().errno_location {
+        // SAFETY: libc gives each thread its own.
+        unsafe { *location() = number };
+    }
+}
+
+/// The function of this name in the objects loaded after this one.
+pub(super) fn next(name: &CStr) -> *mut c_void {
+    const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
+    look_up(RTLD_NEXT, name)
+}
+
+/// The variable of this name that libc uses, of which the program may have a copy.
+pub(super) fn used(name: &CStr) -> *mut c_void {
+    const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
+    look_up(RTLD_DEFAULT, name)
+}
+
+fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: a lookup by name.
+    imports().dlsym.map_or(core::ptr::null_mut(), |dlsym| unsafe { dlsym(handle, name.as_ptr()) })
+}
+
+/// libc's `clone`, by a name that no function of ours has, or else behind ours.
+pub(super) fn clone() -> Option<Clone> {
+    imports().clone.or_else(|| {
+        let found = next(c"clone");
+        // SAFETY: libc's function of this name has this type, and a null is `None`.
+        unsafe { core::mem::transmute::<*mut c_void, Option<Clone>>(found) }
+    })
+}
