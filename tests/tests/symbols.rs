@@ -1,7 +1,9 @@
-//! Risk: a function of the program's runs on the service's way and waits for memory that only the
-//! service can bring; or the library keeps a program from starting that runs alone.
+//! Risk: a function of the program's, or of a tool inside it, runs on the service's way and waits
+//! for memory that only the service can bring; or the library keeps a program from starting that
+//! runs alone.
 //!
-//! Programs are compiled here: one that has libc's functions of its own, and one for another libc.
+//! Programs are compiled here: one that has libc's functions of its own, one for another libc, and
+//! some with what compilers put into programs to watch them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,6 +13,8 @@ use coldpress_tests::harness::{Job, Run};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
 
 const BUDGET: Bytes = Bytes::mib(32);
+/// A search for leaks at the end stops all threads of a process, and then reads its memory.
+const NO_SEARCH: &str = "detect_leaks=0";
 
 /// A fixture, compiled with `flags`. `None` with a printed line where that cannot be done.
 fn compile(scratch: &Scratch, compiler: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
@@ -55,4 +59,56 @@ fn a_program_of_another_libc_runs_below_a_managed_one() {
     let Some(program) = compile(&scratch, "musl-gcc", "own_memory.c", &[]) else { return };
     let run = compare(&Job::new("musl", "sh").arg("-c").arg(format!("{}; :", program.display())));
     assert!(!run.complaints(&["not managed: ", "musl"]).is_empty(), "{}", run.stderr);
+}
+
+/// Kinds of what a compiler has to watch a program, as a library of its own and inside the program.
+fn check_sanitizers(compiler: &str, kinds: &[&[&str]]) {
+    let look = |job: Job| job.environment("ASAN_OPTIONS", NO_SEARCH);
+    for flags in kinds {
+        println!("{compiler} {flags:?}:");
+        let scratch = Scratch::new("sanitized");
+        let Some(program) = compile(&scratch, compiler, "sanitized.c", flags) else { continue };
+        compare(&look(Job::new("sanitized", &program))).assert_stored();
+        // As a child, of a program without.
+        let script = format!("{}; :", program.display());
+        compare(&look(Job::new("its child", "sh").args(["-c", &script]))).assert_stored();
+    }
+}
+
+#[test]
+fn programs_with_sanitizers_of_gcc_are_managed() {
+    check_sanitizers(
+        "gcc",
+        &[
+            &["-fsanitize=address"],
+            &["-fsanitize=address", "-static-libasan"],
+            &["-fsanitize=thread"],
+            &["-fsanitize=thread", "-static-libtsan"],
+            &["-fsanitize=undefined"],
+            &["-fsanitize=address,undefined"],
+        ],
+    );
+}
+
+#[test]
+fn programs_with_sanitizers_of_clang_are_managed() {
+    check_sanitizers(
+        "clang",
+        &[
+            &["-fsanitize=address"],
+            &["-fsanitize=memory"],
+            &["-fsanitize=thread"],
+            &["-fsanitize=undefined"],
+        ],
+    );
+}
+
+/// It translates the program, and what is put into it.
+#[test]
+fn a_program_below_valgrind_runs_unmanaged_and_is_told_of() {
+    let scratch = Scratch::new("valgrind");
+    let Some(valgrind) = require("valgrind") else { return };
+    let Some(program) = compile(&scratch, "gcc", "sanitized.c", &[]) else { return };
+    let run = compare(&Job::new("valgrind", valgrind).args(["-q", "--tool=none"]).arg(program));
+    assert!(!run.complaints(&["not managed: ", "static"]).is_empty(), "{}", run.stderr);
 }

@@ -13,6 +13,7 @@ mod panic;
 mod remap;
 mod starters;
 mod starting;
+mod tools;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -122,7 +123,7 @@ extern "C" fn constructor(
     environment: *const *const c_char,
 ) {
     // Another libc's loader gives no arguments either.
-    if !imports::are_complete() {
+    if !imports::are_complete() || tools::is_under_valgrind() {
         return;
     }
     // SAFETY: one thread exists, so the static is ours.

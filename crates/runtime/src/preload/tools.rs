@@ -1,0 +1,42 @@
+//! Tools that watch a program from inside, and what they need of us.
+
+use core::arch::asm;
+use core::ffi::{CStr, c_char};
+
+/// Whether valgrind runs this program. It translates what it knows, which our thread is not, and
+/// ends a program at the first system call that it does not: so such a program is left alone.
+///
+/// Valgrind looks for these instructions (valgrind.h, `RUNNING_ON_VALGRIND`), and answers in a
+/// register; a processor just runs them.
+pub(super) fn is_under_valgrind() -> bool {
+    /// `VG_USERREQ__RUNNING_ON_VALGRIND`.
+    const RUNNING_ON_VALGRIND: usize = 0x1001;
+    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
+    let answer: usize;
+    // SAFETY: rdi is turned by 128 bits in all, and rbx exchanged with itself: nothing changes but
+    // flags. Valgrind reads the request, and writes rdx.
+    unsafe {
+        asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            in("rax") request.as_ptr(),
+            inout("rdx") 0_usize => answer,
+            options(nostack),
+        );
+    }
+    answer != 0
+}
+
+/// What AddressSanitizer's runtime asks the program for, before its variable ASAN_OPTIONS.
+///
+/// As a library of its own (gcc's default) it ends a program in which another comes first, as its
+/// functions must come before libc's. Ours hand on to the next, which is the runtime's, so there is
+/// no harm. A program that has this function answers for itself.
+#[unsafe(no_mangle)]
+extern "C" fn __asan_default_options() -> *const c_char {
+    const OPTIONS: &CStr = c"verify_asan_link_order=0";
+    OPTIONS.as_ptr()
+}
