@@ -36,8 +36,9 @@ pub struct Limbo {
 }
 
 impl Limbo {
-    /// Reserves slots for at least `pages` and registers them with `uffd`. Nothing is touched yet.
-    pub fn new(uffd: &Userfaultfd, pages: PageCount) -> SysResult<Self> {
+    /// Reserves slots for at least `pages`, which are still to be registered. Nothing is touched
+    /// yet.
+    pub fn reserve(pages: PageCount) -> SysResult<Self> {
         let ring = Ring::new(pages);
         let (chunks, stride) = (ring.chunks(), ring.chunk_slots() * RUN_BYTES.0 + PAGE_BYTES);
         let span = Span::reserve(Bytes(chunks * stride), Bytes::mib(2))?;
@@ -46,12 +47,11 @@ impl Limbo {
         for chunk in 0..chunks {
             span.guard(Bytes((chunk + 1) * stride - PAGE_BYTES), Bytes(PAGE_BYTES))?;
         }
-        let limbo = Self { span, ring };
-        limbo.register(uffd)?;
-        Ok(limbo)
+        Ok(Self { span, ring })
     }
 
-    /// Registers its memory with `uffd`.
+    /// Registers its memory with `uffd`, which must be closed before this is dropped: nobody would
+    /// read the event that unmapping it sends.
     pub fn register(&self, uffd: &Userfaultfd) -> SysResult<()> {
         for chunk in 0..self.ring.chunks() {
             uffd.register(self.chunk_address(chunk), self.chunk_bytes(), Mode::WriteProtect)?;

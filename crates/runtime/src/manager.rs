@@ -217,9 +217,8 @@ impl Manager {
             // The launcher keeps it until the process is gone: without it, memory that is being
             // taken down would read as zeros to a system call that is still under way.
             .and_then(|tools| link.lend(&tools.uffd).map(|()| tools));
-        let Tools { uffd, limbo, zeros, zswap } = tools.inspect_err(|error| {
-            link.warn(format_args!("process {} is not managed: {error}", link.process()));
-        })?;
+        let Tools { uffd, limbo, zeros, zswap } =
+            tools.inspect_err(|error| tell_unmanaged(&link, *error))?;
         let mut manager = Box::new(Self {
             uffd,
             pages: PageTable::new(budget.share()),
@@ -420,7 +419,8 @@ impl Manager {
     }
 }
 
-/// What can fail to be had.
+/// What can fail to be had. The userfaultfd comes first, as it is closed before what is registered
+/// with it is unmapped: else this thread would wait for itself to read the event.
 struct Tools {
     uffd: Userfaultfd,
     limbo: Limbo,
@@ -436,17 +436,16 @@ impl Tools {
         control: &Control,
         disk: Option<Disk>,
     ) -> SysResult<Self> {
-        // Dropped in this order, last first: were limbo unmapped while its userfaultfd is open, this
-        // process would wait for itself to hear of it.
-        let mut kept: Option<Limbo> = None;
-        let uffd = uffd;
-        uffd.handshake(FEATURES_NEEDED)?;
-        let _ = kept.insert(Limbo::new(&uffd, limbo::target(tuning.budget))?);
+        let limbo = Limbo::reserve(limbo::target(tuning.budget))?;
         let zeros = Span::reserve(ZEROS.bytes(), Bytes(PAGE_BYTES))?;
         zeros.forbid_huge_pages();
-        uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         let zswap = open_zswap(tuning, frames, disk)?;
-        let limbo = kept.take().ok_or(NO_MEMORY)?;
+        // Behind the memory that is registered, so that it is closed before that is unmapped when
+        // anything fails from here on.
+        let uffd = uffd;
+        uffd.handshake(FEATURES_NEEDED)?;
+        limbo.register(&uffd)?;
+        uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         Ok(Self { uffd, limbo, zeros, zswap })
     }
 }
@@ -456,6 +455,22 @@ fn wait_for(waiter: &Waiter, tools: &mut Tools, program: &Program) -> SysResult<
     waiter.watch(&tools.uffd)?;
     waiter.also_see_end(program.pidfd())?;
     tools.zswap.signal().map_or(Ok(()), |signal| waiter.also_wake_by(signal))
+}
+
+/// Tells the user that this process is not managed, why, and what to do if that is plain.
+pub(crate) fn tell_unmanaged(link: &Link, error: SysError) {
+    const EPERM: i32 = 1;
+    const ENOMEM: i32 = 12;
+    const EACCES: i32 = 13;
+    const EMFILE: i32 = 24;
+    let way_out = match error.errno {
+        EMFILE => "; raise its ulimit -n by 16",
+        ENOMEM => "; raise its ulimit -v",
+        EACCES => "; it hides itself (PR_SET_DUMPABLE), or its user may not read its file",
+        EPERM => "; a filter may forbid it (seccomp(2)): try coldpress doctor within the same",
+        _ => "",
+    };
+    link.warn(format_args!("process {} is not managed: {error}{way_out}", link.process()));
 }
 
 /// There was none for the store.

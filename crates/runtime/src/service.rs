@@ -24,7 +24,7 @@ use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::{self, Program};
 use coldpress_sys::ring::Ring;
 use coldpress_sys::wait::Waiter;
-use coldpress_sys::{AsRawFd, Bytes, PageCount, SysError, SysResult, beside, confine, cpu, raw};
+use coldpress_sys::{AsRawFd, Bytes, PageCount, SysResult, beside, confine, cpu, raw};
 use coldpress_zswap::StoreError;
 
 use crate::budget::{Budget, Past, Seen};
@@ -34,7 +34,7 @@ use crate::gauging::RUN_NS_NEAR;
 use crate::heir;
 use crate::ledger::Told;
 use crate::link::Joined;
-use crate::manager::{Manager, Parts};
+use crate::manager::{Manager, Parts, tell_unmanaged};
 use crate::placement::Placement;
 use crate::proactive::Growth;
 use crate::reclaim::{Step, TRIM_MAX, TRIM_MAX_IDLE};
@@ -147,11 +147,7 @@ impl Begun {
         let files = Files::open();
         let ring = joined.spill.as_ref().and_then(|_| Ring::new().ok());
         let waiter = Waiter::new(RUN_NS_NEAR)?;
-        confine::give_up_rights().inspect_err(|error| {
-            let process = program.process();
-            let link = &joined.link;
-            link.warn(format_args!("process {process} is not managed: {error}"));
-        })?;
+        confine::give_up_rights().inspect_err(|error| tell_unmanaged(&joined.link, *error))?;
         Ok(Self { program, gauge, joined, files, ring, waiter })
     }
 }
@@ -247,11 +243,7 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
             .warn(format_args!("process {process} is not managed: no room for tables: {error}"));
         return None;
     }
-    let tell = |error: &SysError| {
-        let process = joined.link.process();
-        joined.link.warn(format_args!("process {process} is not managed: {error}"));
-    };
-    let files = files.inspect_err(tell).ok()?;
+    let files = files.inspect_err(|error| tell_unmanaged(&joined.link, *error)).ok()?;
     // On a failure the user has been told.
     Manager::new(Parts {
         frames: start.frames,

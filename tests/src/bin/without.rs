@@ -1,5 +1,5 @@
 //! Runs a program where a system call is forbidden, as in many containers:
-//! `without io_uring_setup|getrandom PROGRAM ARGS`.
+//! `without CALL PROGRAM ARGS`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,6 +11,30 @@ use std::process::Command;
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+/// The calls that can be forbidden to a program without it being unable to start.
+const CALLS: [(&str, libc::c_long); 20] = [
+    ("close_range", libc::SYS_close_range),
+    ("connect", libc::SYS_connect),
+    ("epoll_create1", libc::SYS_epoll_create1),
+    ("epoll_ctl", libc::SYS_epoll_ctl),
+    ("eventfd2", libc::SYS_eventfd2),
+    ("getrandom", libc::SYS_getrandom),
+    ("io_uring_setup", libc::SYS_io_uring_setup),
+    ("ioctl", libc::SYS_ioctl),
+    ("madvise", libc::SYS_madvise),
+    ("prctl", libc::SYS_prctl),
+    ("recvmsg", libc::SYS_recvmsg),
+    ("sched_setaffinity", libc::SYS_sched_setaffinity),
+    ("sendmsg", libc::SYS_sendmsg),
+    ("sendto", libc::SYS_sendto),
+    ("setpriority", libc::SYS_setpriority),
+    ("socket", libc::SYS_socket),
+    ("timerfd_create", libc::SYS_timerfd_create),
+    ("timerfd_settime", libc::SYS_timerfd_settime),
+    ("unshare", libc::SYS_unshare),
+    ("userfaultfd", libc::SYS_userfaultfd),
+];
 
 fn statement(code: u16, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: 0, jf: 0, k }
@@ -35,12 +59,10 @@ fn forbid(call: libc::c_long) -> Result<()> {
 
 fn main() -> Result<()> {
     let mut words = env::args_os().skip(1);
-    let call = match words.next().as_deref().and_then(OsStr::to_str) {
-        Some("io_uring_setup") => libc::SYS_io_uring_setup,
-        Some("getrandom") => libc::SYS_getrandom,
-        _ => return Err(Error::other("no call was named that can be forbidden")),
-    };
+    let name = words.next().ok_or_else(|| Error::other("no call was named"))?;
+    let call = CALLS.iter().find(|(known, _)| name.as_os_str() == OsStr::new(known));
+    let (_, call) = call.ok_or_else(|| Error::other("no such call can be forbidden"))?;
     let program = words.next().ok_or_else(|| Error::other("no program was named"))?;
-    forbid(call)?;
+    forbid(*call)?;
     Err(Command::new(program).args(words).exec())
 }

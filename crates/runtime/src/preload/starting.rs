@@ -14,7 +14,7 @@ use linux_raw_sys::{auxvec, elf};
 use super::{CONTROL, start_service};
 
 /// Memory that is worth a service, or a sixteenth of a small budget.
-const WORTH_IT: Bytes = Bytes::mib(2);
+const WORTH_IT: Bytes = Bytes::mib(4);
 const BUDGET_PART: usize = 16;
 /// elf.h.
 const PT_NOTE: u32 = 4;

@@ -185,7 +185,8 @@ pub(crate) fn reason(process: u32, takes_others: bool) -> Option<String> {
 }
 
 fn late(waited: Duration) -> Option<String> {
-    let why = "has not joined the run: it may be setuid, or have dropped its rights";
+    let why = "has not joined the run, or has left it: unless a warning says why, it may be \
+               setuid, have dropped its rights, or lack descriptors (ulimit -n) or calls (seccomp)";
     (waited >= PATIENCE).then(|| why.to_owned())
 }
 
