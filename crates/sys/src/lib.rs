@@ -15,6 +15,7 @@
 extern crate alloc;
 
 pub mod beside;
+pub mod calls;
 pub mod confine;
 pub mod cpu;
 pub mod dispatch;
