@@ -54,6 +54,7 @@ mod sharing;
 pub mod stay;
 pub mod symbols;
 mod thaw;
+mod trial;
 mod tune;
 mod turns;
 pub mod walks;

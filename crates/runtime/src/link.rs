@@ -81,6 +81,16 @@ impl Joined {
     }
 }
 
+/// Tells the launcher that listens at `path`, and so the user, why `program`, which has not joined,
+/// is not managed.
+pub fn tell_unmanaged(path: &CStr, program: &Program, why: fmt::Arguments<'_>) {
+    let mut note = Note::new(Loudness::Unmanaged);
+    let _ = note.write_fmt(why);
+    // Who cannot be reached finds out by itself that this process has not joined.
+    let pidfd = [program.pidfd()];
+    let _ = net::connect(path).and_then(|socket| net::send(socket.as_fd(), note.bytes(), &pidfd));
+}
+
 impl Link {
     /// Tells the user what costs time or would be good to know; dropped unless verbose.
     pub fn tell(&self, text: fmt::Arguments<'_>) {
@@ -92,6 +102,11 @@ impl Link {
     /// Warns the user.
     pub fn warn(&self, text: fmt::Arguments<'_>) {
         self.send(Loudness::Warning, text);
+    }
+
+    /// Tells the launcher, and so the user, why this process is not managed.
+    pub fn not_managed(&self, why: fmt::Arguments<'_>) {
+        self.send(Loudness::Unmanaged, why);
     }
 
     /// Tells the user why the program ends now.

@@ -53,6 +53,7 @@ use crate::refusals::Refusals;
 use crate::regions::Regions;
 use crate::shares::Waited;
 use crate::tally::{Counter, Tally};
+use crate::trial;
 use crate::tune::Tuning;
 use crate::turns::Turns;
 use crate::walks::Walks;
@@ -444,6 +445,7 @@ impl Tools {
         // anything fails from here on.
         let uffd = uffd;
         uffd.handshake(FEATURES_NEEDED)?;
+        trial::take_and_bring_back(&uffd)?;
         limbo.register(&uffd)?;
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         Ok(Self { uffd, limbo, zeros, zswap })
@@ -470,7 +472,7 @@ pub(crate) fn tell_unmanaged(link: &Link, error: SysError) {
         EPERM => "; a filter may forbid it (seccomp(2)): try coldpress doctor within the same",
         _ => "",
     };
-    link.warn(format_args!("process {} is not managed: {error}{way_out}", link.process()));
+    link.not_managed(format_args!("{error}{way_out}"));
 }
 
 /// There was none for the store.

@@ -33,7 +33,7 @@ use crate::control::{Control, Stage};
 use crate::gauging::RUN_NS_NEAR;
 use crate::heir;
 use crate::ledger::Told;
-use crate::link::Joined;
+use crate::link::{self, Joined};
 use crate::manager::{Manager, Parts, tell_unmanaged};
 use crate::placement::Placement;
 use crate::proactive::Growth;
@@ -141,8 +141,11 @@ impl Begun {
     fn begin(start: &Start) -> SysResult<Self> {
         begin_beside(core::iter::empty())?;
         let program = Program::follow(start.control.program())?;
-        let gauge = ResidentGauge::open()?;
-        let joined = Joined::join(start.socket, &program)?;
+        let join = |gauge| Joined::join(start.socket, &program).map(|joined| (gauge, joined));
+        let joined = ResidentGauge::open().and_then(join);
+        let (gauge, joined) = joined.inspect_err(|error| {
+            link::tell_unmanaged(start.socket, &program, format_args!("{error}"));
+        })?;
         (start.note_link)(joined.link.socket().as_raw_fd());
         let files = Files::open();
         let ring = joined.spill.as_ref().and_then(|_| Ring::new().ok());
@@ -238,9 +241,7 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     let total = budget.total();
     let (process, stay) = (program.process(), &start.control.stay);
     if let Err(error) = prepare_memory(start, total) {
-        joined
-            .link
-            .warn(format_args!("process {process} is not managed: no room for tables: {error}"));
+        joined.link.not_managed(format_args!("no room for tables: {error}"));
         return None;
     }
     let files = files.inspect_err(|error| tell_unmanaged(&joined.link, *error)).ok()?;

@@ -68,6 +68,9 @@ pub enum Loudness {
     Warning,
     /// Always: the program ends.
     Fatal,
+    /// Why the process that says it is not managed. Also the first packet of one that has not
+    /// joined.
+    Unmanaged,
 }
 
 impl Hello {
@@ -123,6 +126,7 @@ impl Loudness {
             Self::Verbose => b'v',
             Self::Warning => b'w',
             Self::Fatal => b'f',
+            Self::Unmanaged => b'n',
         }
     }
 
@@ -132,6 +136,7 @@ impl Loudness {
             b'v' => Some(Self::Verbose),
             b'w' => Some(Self::Warning),
             b'f' => Some(Self::Fatal),
+            b'n' => Some(Self::Unmanaged),
             _ => None,
         }
     }
@@ -160,6 +165,10 @@ mod tests {
             }
         }
         assert_eq!(Welcome::decode(&hello.encode()), None);
-        assert_eq!(Loudness::decode(Loudness::Fatal.encode()), Some(Loudness::Fatal));
+        for loudness in [Loudness::Verbose, Loudness::Warning, Loudness::Fatal, Loudness::Unmanaged]
+        {
+            assert_eq!(Loudness::decode(loudness.encode()), Some(loudness));
+            assert_eq!(Hello::decode(&[loudness.encode(); 8]), None);
+        }
     }
 }

@@ -133,6 +133,7 @@ impl Broker {
             outliving: Outliving::default(),
             services: Vec::new(),
             told_of: HashSet::new(),
+            has_told_of_none: false,
         };
         let thread = thread::Builder::new()
             .name("broker".to_owned())
@@ -243,6 +244,8 @@ struct Serving {
     services: Vec<u32>,
     /// Users of which it was said that they have enough seats, and processes that are not believed.
     told_of: HashSet<(u32, &'static str)>,
+    /// The user has heard that nothing is managed.
+    has_told_of_none: bool,
 }
 
 impl Serving {
@@ -286,6 +289,7 @@ impl Serving {
         self.see_services_off();
         // What was said before the end is still there to be read.
         while self.wait(None, Duration::ZERO).heard {}
+        self.unmanaged.look(|_| PageCount(0), [].into_iter(), Instant::now(), |_| None);
         self.note_peak();
         let (totals, peak) = (self.totals_now(), self.ledger.peak());
         let (left, unmanaged) = (self.members.len(), self.unmanaged);
@@ -357,6 +361,10 @@ impl Serving {
                 self.tell_call(index, &bytes[1..length])
             }
             Ok(length) if length > 0 && bytes[0] == LEAVE => self.members[index].leaves = true,
+            Ok(length) if length > 0 && bytes[0] == Loudness::Unmanaged.encode() => {
+                let process = self.members[index].program.process();
+                self.hear_unmanaged(process, &bytes[1..length]);
+            }
             Ok(length) if length > 0 => self.hear_note(index, &bytes[..length]),
             _ => {
                 let saved = self.totals_now().saved();
@@ -412,6 +420,15 @@ impl Serving {
         }
     }
 
+    /// `process` says why it is not managed; once.
+    fn hear_unmanaged(&mut self, process: u32, why: &[u8]) {
+        if self.told_of.len() < TOLD_OF_MAX && self.told_of.insert((process, "unmanaged")) {
+            let why = printable(&String::from_utf8_lossy(why));
+            self.warn(Some(format!("process {process} is not managed: {why}")));
+            self.unmanaged.tell(process, format!("cannot be managed: {why}"));
+        }
+    }
+
     /// Answers a member that asks for a file to record in.
     fn hand_record(&mut self, index: usize) {
         let is_first = !std::mem::replace(&mut self.members[index].has_record, true);
@@ -447,6 +464,10 @@ impl Serving {
         let Some((packet, pidfd)) = control::first_packet(&socket) else { return };
         if let Some(text) = control::of_request(&packet) {
             self.answer_request(&socket, peer, text);
+        } else if is_ours && packet.first() == Some(&Loudness::Unmanaged.encode()) {
+            let program = pidfd.and_then(|pidfd| Served::find(pidfd, peer.process));
+            let process = program.map_or(peer.process, |program| program.process());
+            self.hear_unmanaged(process, &packet[1..]);
         } else if is_ours
             && Hello::decode(&packet).is_some()
             && let Some(program) = pidfd.and_then(|pidfd| Served::find(pidfd, peer.process))
@@ -521,6 +542,7 @@ impl Serving {
         let desk = helper.and_then(|helper| helper.open_desk(seat, peer.process));
         // It counts for itself from now on.
         self.unseated.sit(program.process());
+        self.unmanaged.sit(program.process());
         self.ledger.set_unseated(self.unseated.pages());
         self.ledger.assign(seat, program.process(), self.memory);
         if self.send_welcome(&socket, Some(seat), [desk, spill]) {
@@ -624,6 +646,9 @@ impl Serving {
         let found = self.unmanaged.look(held, processes, Instant::now(), reason);
         if self.verbose {
             found.iter().for_each(|one| say(format!("not managed: {one}")));
+        } else if !found.is_empty() && self.totals_now().managed() == 0 && !self.has_told_of_none {
+            self.has_told_of_none = true;
+            self.warn(Some(format!("nothing is managed so far; {}", found[0])));
         }
         let (used, budget) = (self.ledger.used().bytes(), self.now.budget.bytes);
         let complaint = self.unmanaged.complaint(held, used, budget);

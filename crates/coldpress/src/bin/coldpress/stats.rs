@@ -75,6 +75,11 @@ impl Totals {
         (stalled as f64 * 100_000.0 / of.max(1) as f64).round() / 1000.0
     }
 
+    /// Processes that were managed: each has taken a page of its own away and brought it back.
+    pub(crate) fn managed(&self) -> u64 {
+        self.managed
+    }
+
     fn get(&self, counter: Counter) -> u64 {
         self.figures.get(counter)
     }
@@ -162,6 +167,11 @@ impl Summary {
         format!("{document:#}\n")
     }
 
+    /// Whether nothing was managed although more was held than the budget.
+    fn is_all_unmanaged(&self) -> bool {
+        self.totals.managed() == 0 && self.peak > self.at_end.budget.bytes
+    }
+
     /// Bytes saved at the end: by what is left, else when the last managed process ended.
     fn saved_at_end(&self) -> Bytes {
         let saved = if self.left > 0 { self.totals.saved() } else { self.totals.saved_at_end };
@@ -174,6 +184,7 @@ impl Summary {
             self.write_idle(f)?;
         }
         match self.unmanaged.count() {
+            0 if self.is_all_unmanaged() => f.write_str("; nothing was managed"),
             0 => Ok(()),
             _ => write!(f, "; {}", self.unmanaged),
         }
@@ -276,6 +287,16 @@ mod tests {
         }
         assert!(summary(0).to_string().contains("no page had to be compressed"));
         assert!(!line.contains("idle"), "{line}");
+    }
+
+    #[test]
+    fn a_run_that_managed_nothing_says_so_when_it_should_have() {
+        let mut summary = summary(0);
+        assert!(!summary.to_string().contains("managed"), "{summary}");
+        summary.peak = Bytes::mib(151);
+        assert!(summary.to_string().ends_with("; nothing was managed"), "{summary}");
+        summary.totals.managed = 1;
+        assert!(!summary.to_string().contains("managed"), "{summary}");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Processes of a run that nobody manages although they hold much: who they are, and why.
 //!
 //! A process that can be managed takes a seat when it has grown to two MiB. One that holds more and
-//! has none is asked why: what program it is, and whether our library was named to its loader. What
-//! neither tells has some time to join, as that may take long on a busy machine.
+//! has none may have said why; else it is asked: what program it is, and whether our library was
+//! named to its loader. What neither tells has some time to join, as that may take long on a busy
+//! machine. One that ends before its time is over is told of at the end, unless it came and went
+//! between two looks.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,6 +26,12 @@ use crate::tree;
 const LOOKED_AT: PageCount = Bytes::mib(4).pages_down();
 /// How long one may do so for which no reason is found.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Who ends after it has held much for so long has not joined; for less, it may have been about to:
+/// two looks are 50 ms apart at least.
+const ENDED_PATIENCE: Duration = Duration::from_millis(100);
+/// Set-user-id and set-group-id of a mode (inode(7)).
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
 /// Most that are named, those that held most; all are counted.
 const NAMED_MAX: usize = 16;
 
@@ -46,16 +55,41 @@ impl fmt::Display for Unmanaged {
 /// What is known of a process without a seat.
 #[derive(Debug)]
 enum Open {
-    /// Since when it holds much, for no reason that is known.
-    Waiting(Instant),
+    /// It holds much, for no reason that is known.
+    Waiting(Waiting),
     Known(Unmanaged),
 }
 
+/// One that may be about to join.
+#[derive(Clone, Debug)]
+struct Waiting {
+    since: Instant,
+    seen: Instant,
+    one: Unmanaged,
+}
+
 impl Open {
+    /// One that was seen for the first time.
+    fn waiting(process: u32, now: Instant) -> Self {
+        let why = "ended before it had joined the run".to_owned();
+        let one = Unmanaged { process, name: name_of(process), why, most: PageCount(0) };
+        Self::Waiting(Waiting { since: now, seen: now, one })
+    }
+
     fn known(&self) -> Option<&Unmanaged> {
         match self {
             Self::Known(one) => Some(one),
             Self::Waiting(_) => None,
+        }
+    }
+
+    /// What is told of it when it has ended without a seat.
+    fn ended(self) -> Option<Unmanaged> {
+        match self {
+            Self::Known(one) => Some(one),
+            Self::Waiting(Waiting { since, seen, one }) => {
+                (seen.duration_since(since) >= ENDED_PATIENCE).then_some(one)
+            }
         }
     }
 }
@@ -64,12 +98,28 @@ impl Open {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     open: HashMap<u32, Open>,
+    /// What processes without a seat have said themselves of why.
+    told: HashMap<u32, String>,
     /// Those that have ended, or taken a seat, who held most first.
     past: Vec<Unmanaged>,
     count: usize,
 }
 
 impl Found {
+    /// `process` has said why it is not managed.
+    pub(crate) fn tell(&mut self, process: u32, why: String) {
+        self.told.insert(process, why);
+    }
+
+    /// `process` has taken a seat.
+    pub(crate) fn sit(&mut self, process: u32) {
+        // Its number may have been another's.
+        self.told.remove(&process);
+        if let Some(Open::Waiting(_)) = self.open.get(&process) {
+            self.open.remove(&process);
+        }
+    }
+
     /// Looks at the processes without a seat and what they hold, of which `why` tells a reason.
     /// Those that were found now.
     pub(crate) fn look(
@@ -80,8 +130,18 @@ impl Found {
         why: impl Fn(u32) -> Option<String>,
     ) -> Vec<Unmanaged> {
         let mut found = Vec::new();
-        let over = self.open.extract_if(|process, _| unseated(*process) == PageCount(0));
-        self.past.extend(over.filter_map(|(_, open)| open.known().cloned()));
+        let over: Vec<_> =
+            self.open.extract_if(|process, _| unseated(*process) == PageCount(0)).collect();
+        for (process, open) in over {
+            if open.known().is_some() {
+                self.told.remove(&process);
+                self.count -= 1;
+            }
+            if let Some(one) = open.ended() {
+                self.count += 1;
+                self.past.push(one);
+            }
+        }
         self.past.sort_by_key(|one| std::cmp::Reverse(one.most));
         self.past.truncate(NAMED_MAX);
         for process in processes {
@@ -89,16 +149,22 @@ impl Found {
             if held < LOOKED_AT {
                 continue;
             }
-            let open = self.open.entry(process).or_insert(Open::Waiting(now));
-            if let Open::Known(one) = open {
-                one.most = one.most.max(held);
-            } else if let Open::Waiting(since) = *open
-                && let Some(why) = why(process).or_else(|| late(now.duration_since(since)))
-            {
-                let one = Unmanaged { process, name: name_of(process), why, most: held };
-                found.push(one.clone());
-                *open = Open::Known(one);
-                self.count += 1;
+            let open = self.open.entry(process).or_insert_with(|| Open::waiting(process, now));
+            match open {
+                Open::Known(one) => one.most = one.most.max(held),
+                Open::Waiting(Waiting { since, seen, one }) => {
+                    one.most = one.most.max(held);
+                    *seen = now;
+                    let told = self.told.get(&process).cloned();
+                    let late = || late(process, now.duration_since(*since));
+                    if let Some(why) = told.or_else(|| why(process)).or_else(late) {
+                        one.why = why;
+                        let one = one.clone();
+                        found.push(one.clone());
+                        *open = Open::Known(one);
+                        self.count += 1;
+                    }
+                }
             }
         }
         found
@@ -174,6 +240,10 @@ pub(crate) fn reason(process: u32, takes_others: bool) -> Option<String> {
     if let Ok(Image::Closed(closed)) = elf::examine(&folder.join("exe")) {
         return Some(closed.to_string());
     }
+    let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
+    if is_setuid(&folder.join("exe"), &status) {
+        return Some("is setuid, so its loader leaves the library out".to_owned());
+    }
     let environment = fs::read(folder.join("environ")).ok()?;
     let is_named = environment.split(|byte| *byte == 0).any(|entry| {
         let entry = String::from_utf8_lossy(entry);
@@ -184,10 +254,40 @@ pub(crate) fn reason(process: u32, takes_others: bool) -> Option<String> {
     (!is_named).then(|| format!("was started without {LD_PRELOAD}"))
 }
 
-fn late(waited: Duration) -> Option<String> {
-    let why = "has not joined the run, or has left it: unless a warning says why, it may be \
-               setuid, have dropped its rights, or lack descriptors (ulimit -n) or calls (seccomp)";
-    (waited >= PATIENCE).then(|| why.to_owned())
+/// Why a process that has not joined for so long may not be able to.
+fn late(process: u32, waited: Duration) -> Option<String> {
+    (waited >= PATIENCE).then(|| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        format!("has not joined the run: {}", hint(&status))
+    })
+}
+
+/// What `status`, as of proc_pid_status(5), tells of what may keep a process from joining.
+fn hint(status: &str) -> String {
+    let own = rustix::process::geteuid().as_raw();
+    match (number(status, "Seccomp"), number(status, "Uid")) {
+        (Some(1..), _) => "a seccomp filter is in force for it, and may refuse what that takes; \
+            `coldpress doctor` under the same filter says which call"
+            .to_owned(),
+        (_, Some(user)) if user != own => format!("it runs as user {user}, with other rights"),
+        _ => "it may have dropped its rights, or lack descriptors (ulimit -n) or processes (ulimit -u)".to_owned(),
+    }
+}
+
+/// The first number behind `name` in a status.
+fn number(status: &str, name: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Whether a process with this `status` has the rights of somebody else from its program `file`, so
+/// that its loader leaves the library out.
+fn is_setuid(file: &Path, status: &str) -> bool {
+    let Ok(file) = fs::metadata(file) else { return false };
+    // The first of the ids is the real one, who started it.
+    let is_others = |name, id| number(status, name).is_some_and(|real| real != id);
+    let is = |bit| file.mode() & bit != 0;
+    is(SETUID) && is_others("Uid", file.uid()) || is(SETGID) && is_others("Gid", file.gid())
 }
 
 fn name_of(process: u32) -> String {
@@ -242,11 +342,54 @@ mod tests {
         assert_eq!(look(&mut found, 10, now, None), 0);
         assert_eq!(look(&mut found, 10, now + PATIENCE / 2, None), 0);
         // It has joined, and left again.
+        found.sit(7);
         assert_eq!(look(&mut found, 0, now + PATIENCE, None), 0);
         assert_eq!(look(&mut found, 10, now + PATIENCE, None), 0);
         assert_eq!(found.count(), 0);
         assert_eq!(look(&mut found, 10, now + 2 * PATIENCE, None), 1);
         assert!(found.to_string().contains("has not joined"), "{found}");
+    }
+
+    #[test]
+    fn who_ends_before_it_has_joined_is_told_of_and_who_comes_and_goes_is_not() {
+        let now = Instant::now();
+        for (held_for, count) in [(Duration::ZERO, 0), (ENDED_PATIENCE, 1)] {
+            let mut found = Found::default();
+            look(&mut found, 10, now, None);
+            look(&mut found, 30, now + held_for, None);
+            look(&mut found, 0, now + held_for, None);
+            assert_eq!(found.count(), count, "{held_for:?}");
+            let is_told =
+                found.to_string().ends_with("30 MiB: it ended before it had joined the run");
+            assert_eq!(is_told, count == 1, "{found}");
+        }
+    }
+
+    #[test]
+    fn who_says_itself_why_is_found_at_once() {
+        let (mut found, now) = (Found::default(), Instant::now());
+        found.tell(7, "is refused close_range".to_owned());
+        assert_eq!(look(&mut found, 3, now, None), 0);
+        assert_eq!(look(&mut found, 10, now, Some("is another")), 1);
+        assert!(found.to_string().ends_with("it is refused close_range"), "{found}");
+    }
+
+    #[test]
+    fn what_may_keep_a_process_from_joining_is_read_from_its_status() {
+        let own = rustix::process::geteuid().as_raw();
+        let status =
+            |user: u32, seccomp| format!("Name:\tx\nUid:\t{user}\t7\nSeccomp:\t{seccomp}\n");
+        assert!(hint(&status(own, 2)).contains("seccomp"));
+        assert!(hint(&status(own + 1, 0)).contains(&format!("user {}", own + 1)));
+        assert!(hint(&status(own, 0)).contains("dropped"));
+        assert!(hint("").contains("dropped"));
+        assert!(!is_setuid(Path::new("/proc/self/exe"), &status(own, 0)));
+        if let Ok(su) = fs::metadata("/bin/su")
+            && su.mode() & SETUID != 0
+        {
+            assert!(is_setuid(Path::new("/bin/su"), &status(su.uid() + 1, 0)));
+            assert!(!is_setuid(Path::new("/bin/su"), &status(su.uid(), 0)));
+        }
     }
 
     #[test]
