@@ -16,6 +16,7 @@ use crate::bench::{BenchArgs, WorkloadArgs};
 use crate::budget::Ask;
 use crate::knobs::{self, Setting, parse_value};
 use crate::size::parse_size;
+use crate::trial::TrialArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,6 +75,9 @@ pub(crate) enum Command {
     Ctl(CtlArgs),
     /// Measure what coldpress costs on this machine
     Bench(BenchArgs),
+    /// What is run by `doctor`, to see whether a program would be managed
+    #[command(hide = true)]
+    Trial(TrialArgs),
     /// What `bench` runs and measures
     #[command(hide = true)]
     BenchWorkload(WorkloadArgs),

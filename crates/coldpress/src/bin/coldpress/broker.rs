@@ -74,6 +74,7 @@ pub(crate) struct Broker {
     commands: PipeWriter,
     environment: Vec<(OsString, OsString)>,
     at_start: Changeable,
+    ledger: Arc<Keeper>,
 }
 
 /// What is left of a run when it is over.
@@ -89,13 +90,14 @@ struct Retired {
 }
 
 impl Broker {
-    /// Opens access, creates the ledger and listens in the directory of `preload`.
+    /// Opens access, creates the ledger and listens as `name` in the directory of `preload`.
     pub(crate) fn start(
         config: &RunConfig,
         preload: &Preload,
         records: Option<Records>,
+        name: &str,
     ) -> Result<Self> {
-        let path = preload.directory().join(SOCKET_NAME);
+        let path = preload.directory().join(name);
         let takes_others = config.manages_others();
         let door = Door::open(&path, takes_others)?;
         let terms = config.terms();
@@ -109,6 +111,7 @@ impl Broker {
             Failure::ours(format!("cannot make a pipe: {error}"), "raise ulimit -n")
         })?;
         let at_start = Changeable { budget: config.budget.clone(), knobs: config.knobs };
+        let broker_ledger = Arc::clone(&ledger);
         let serving = Serving {
             door,
             takes_others,
@@ -145,7 +148,7 @@ impl Broker {
             (SOCKET_VARIABLE.into(), path.into_os_string()),
             (BUDGET_VARIABLE.into(), config.budget.bytes.0.to_string().into()),
         ];
-        Ok(Self { thread, commands, environment, at_start })
+        Ok(Self { thread, commands, environment, at_start, ledger: broker_ledger })
     }
 
     /// Variables for the program.
@@ -153,10 +156,23 @@ impl Broker {
         self.environment.clone()
     }
 
+    /// The ledger of the run.
+    pub(crate) fn ledger(&self) -> &Keeper {
+        &self.ledger
+    }
+
     /// The program runs as `pid`: its tree is watched from now on.
     pub(crate) fn child_started(&self, pid: u32) {
         // The thread reads until `finish`.
         let _ = (&self.commands).write_all(&pid.to_le_bytes());
+    }
+
+    /// The end of a run of our own: why a process of it was not managed, if one said so.
+    pub(crate) fn into_unmanaged(self) -> Option<String> {
+        drop(self.commands);
+        let retired = self.thread.join().ok()?;
+        supervise::reap(&retired.services);
+        retired.unmanaged.told()
     }
 
     /// The program has ended: the sum of what its processes told.
@@ -426,6 +442,7 @@ impl Serving {
             let why = printable(&String::from_utf8_lossy(why));
             self.warn(Some(format!("process {process} is not managed: {why}")));
             self.unmanaged.tell(process, format!("cannot be managed: {why}"));
+            self.has_told_of_none = true;
         }
     }
 

@@ -82,6 +82,12 @@ impl Budget {
         Ok(budget)
     }
 
+    /// Just `bytes`, for a run of our own.
+    pub(crate) fn fixed(bytes: Bytes) -> Self {
+        let ask = Ask::Size(Size::Bytes(bytes));
+        Self { ask, bytes, origin: Origin::Asked, given_percent: 0 }
+    }
+
     /// The budget as it is now, where it is another: a limit has changed, or what is given up of
     /// `auto`, in percent. Never below the floor.
     pub(crate) fn changed(&self, given_percent: u32) -> Option<Self> {

@@ -67,6 +67,21 @@ impl RunConfig {
         !self.no_lend && rustix::process::geteuid().is_root()
     }
 
+    /// What a trial does: `budget`, which may be below the floor, in memory only, without a word.
+    pub(crate) fn for_trial(budget: Bytes) -> Self {
+        Self {
+            budget: Budget::fixed(budget),
+            knobs: Knobs::default(),
+            disk: None,
+            disk_size: None,
+            waits: false,
+            quiet: true,
+            verbose: false,
+            allow_unmanaged: false,
+            no_lend: false,
+        }
+    }
+
     /// The terms of the run as its processes read them.
     pub(crate) fn terms(&self) -> Terms {
         Terms {

@@ -1,20 +1,29 @@
 //! `coldpress doctor`: what this machine offers, one line each, and the exact command that mends
 //! it.
 //!
-//! [`host`] tries things and records what happened; [`checks`] judges the record and touches
-//! nothing, so every verdict can be tested for machines that are not at hand. `coldpress run` asks
-//! the same checks through [`access`], so both say the same in the same words.
+//! [`host`] tries things and records what happened, [`place`] what is set where this runs, and
+//! [`crate::trial`] runs a program of ours as a run would. [`checks`] judges the record and touches
+//! nothing, so every verdict can be tested for machines that are not at hand; [`mend`] has the line
+//! that mends. `coldpress run` asks the same checks through [`access`], so both say the same
+//! in the same words.
 
 mod checks;
 mod finding;
 mod host;
+mod mend;
+mod place;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::args::{DiskChoice, DoctorArgs};
 use crate::config::DEFAULT_DISK;
+use crate::failure::Failure;
+use crate::preload::Preload;
 use crate::print;
+use crate::supervise::Supervisor;
+use crate::trial::{self, Obstacle};
 pub(crate) use finding::{Finding, Level};
 
 /// The way in to a full userfaultfd, the better one first.
@@ -37,6 +46,14 @@ pub(crate) fn access() -> Result<Access, Finding> {
     Ok(checks::best_access(&faults).expect("the check of access passed above"))
 }
 
+fn try_out() -> Result<Duration, Obstacle> {
+    let other = |failure: Failure| Obstacle::Other(failure.cause);
+    // What a launcher must be able to besides.
+    drop(Supervisor::prepare(false).map_err(other)?);
+    let preload = Preload::lay_out().map_err(other)?;
+    trial::run(&preload)
+}
+
 /// Runs all checks and prints them. Exit status 1 when `coldpress run` cannot work here.
 pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
     let directory = match &args.disk {
@@ -44,7 +61,10 @@ pub(crate) fn doctor(args: &DoctorArgs) -> ExitCode {
         Some(DiskChoice::Directory(path)) => Some(path.as_path()),
         None => Some(Path::new(DEFAULT_DISK)),
     };
-    let host = host::Host::gather(directory, args.disk.is_some());
+    let mut host = host::Host::gather(directory, args.disk.is_some());
+    if checks::of_host(&host).iter().all(|finding| finding.level != Level::Fail) {
+        host.trial = Some(try_out());
+    }
     let findings = checks::of_host(&host);
     let works = findings.iter().all(|finding| finding.level != Level::Fail);
     let text = if args.json { finding::json(&findings) } else { finding::text(&findings) };

@@ -35,6 +35,7 @@ mod symbols;
 mod text;
 mod thaw;
 mod tree;
+mod trial;
 mod unmanaged;
 mod unseated;
 
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(args) }) => run::run(&args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::doctor(&args),
         Ok(Cli { command: Command::Ctl(args) }) => ctl::ctl(&args),
+        Ok(Cli { command: Command::Trial(args) }) => trial::program(&args),
         Ok(Cli { command: Command::Bench(args) }) => bench::bench(&args),
         Ok(Cli { command: Command::BenchWorkload(args) }) => bench::workload(&args),
         Ok(Cli { command: Command::Outlive }) => outliving::outlive(),

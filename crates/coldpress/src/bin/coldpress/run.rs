@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use coldpress_runtime::knobs::Knob;
 
 use crate::args::{self, RunArgs};
-use crate::broker::Broker;
+use crate::broker::{Broker, SOCKET_NAME};
 use crate::budget::Origin;
 use crate::config::RunConfig;
 use crate::disk::{self, Disk};
@@ -105,7 +105,7 @@ fn supervise_managed(
 ) -> Result<u8> {
     let preload = Preload::lay_out()?;
     let supervisor = Supervisor::prepare(config.waits)?;
-    let broker = Broker::start(config, &preload, records)?;
+    let broker = Broker::start(config, &preload, records, SOCKET_NAME)?;
     let existing = std::env::var_os(LD_PRELOAD);
     let former = outer::former_library();
     command.env(LD_PRELOAD, preload.ld_preload(existing.as_deref(), former.as_deref()));

@@ -199,6 +199,11 @@ impl Found {
         ))
     }
 
+    /// What a process has said itself.
+    pub(crate) fn told(&self) -> Option<String> {
+        self.told.values().next().cloned()
+    }
+
     /// How many there were.
     pub(crate) fn count(&self) -> usize {
         self.count

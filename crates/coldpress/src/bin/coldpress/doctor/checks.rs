@@ -1,35 +1,24 @@
 //! The verdicts: pure functions from what a host said to findings.
 
+use std::time::Duration;
+
 use coldpress_sys::uffd::{FEATURE_MOVE, FEATURES_NEEDED};
-use coldpress_sys::{Bytes, SysError, SysResult};
+use coldpress_sys::{Bytes, SysResult};
 use rustix::io::Errno;
 
 use super::Access;
 use super::finding::Finding;
 use super::host::{DEVICE, Faults, Host};
+use super::mend::{self, Closed};
+use super::place::Place;
 use crate::budget::BUDGET_FLOOR;
 use crate::disk::{self, Disk};
 use crate::size::show;
+use crate::trial::Obstacle;
 
 /// The first kernel with UFFDIO_MOVE.
 const KERNEL_NEEDED: (u32, u32) = (6, 8);
 const NEW_KERNEL: &str = "boot Linux 6.8 or newer (Debian 13, Ubuntu 24.04, Fedora 40 have it)";
-
-/// Opens the device to a group and puts the user into it, for good.
-const UDEV_RULE: &str = "sudo groupadd -rf userfaultfd && \
-    sudo usermod -aG userfaultfd \"$(id -un)\" && \
-    echo 'KERNEL==\"userfaultfd\", GROUP=\"userfaultfd\", MODE=\"0660\"' | \
-    sudo tee /etc/udev/rules.d/60-userfaultfd.rules && sudo udevadm control --reload && \
-    sudo udevadm trigger --name-match=userfaultfd, then log in again";
-const CONTAINER_DEVICE: &str = "start the container with: docker run --device /dev/userfaultfd ...";
-/// Where it is in the container, but closed to its user: the rights are those of the host.
-const CONTAINER_RIGHTS: &str = "the device is here, but closed to this user: run as root in the \
-    container; or, on the host: sudo groupadd -rf userfaultfd && sudo chgrp userfaultfd \
-    /dev/userfaultfd && sudo chmod 660 /dev/userfaultfd, and start the container with: docker run \
-    --device /dev/userfaultfd --group-add \"$(getent group userfaultfd | cut -d: -f3)\" ...";
-const IO_URING: &str = "sudo sysctl -w kernel.io_uring_disabled=0; a container also needs a \
-    seccomp profile that allows io_uring";
-const SYSCTL: &str = "sudo sysctl -w vm.unprivileged_userfaultfd=1";
 
 /// Feature bits of userfaultfd with the names of linux/userfaultfd.h, those a run needs.
 const FEATURE_NAMES: [(u64, &str); 5] = [
@@ -61,11 +50,40 @@ pub(super) fn of_faults(faults: &Faults) -> Vec<Finding> {
 pub(super) fn of_host(host: &Host) -> Vec<Finding> {
     let mut findings = of_faults(&host.faults);
     findings.push(loader(host.has_glibc));
+    findings.extend(host.trial.as_ref().map(|result| of_trial(&host.faults.place, result)));
     findings.push(memory(host));
     findings.push(spill(host));
     findings.push(huge_pages(host.huge_pages.as_deref()));
-    findings.push(io_uring(host.io_uring));
+    findings.push(io_uring(&host.faults.place, host.io_uring));
+    findings.extend(helper(&host.faults));
     findings
+}
+
+/// What a trial came to.
+pub(super) fn of_trial(place: &Place, result: &Result<Duration, Obstacle>) -> Finding {
+    let what = "trial";
+    let filtered = if place.is_filtered { "by a seccomp filter, it seems" } else { "" };
+    match result {
+        Ok(took) => {
+            let ms = took.as_millis();
+            let filter = if place.is_filtered { ", under a seccomp filter" } else { "" };
+            let place = place.container.name();
+            let finding = format!("pages of a program went and came back, in {ms} ms");
+            Finding::ok(what, format!("{finding} (in {place}{filter})"))
+        }
+        Err(Obstacle::Refused(error)) => {
+            let finding = format!("nothing would be managed: {error} {filtered}");
+            Finding::fail(what, finding.trim_end(), mend::calls(place, &[error.call]))
+        }
+        Err(Obstacle::Kills(call)) => {
+            let finding =
+                format!("nothing would be managed: who calls {call} is killed {filtered}");
+            Finding::fail(what, finding.trim_end(), mend::calls(place, &[call]))
+        }
+        Err(Obstacle::Other(why)) => {
+            Finding::fail(what, format!("nothing would be managed: {why}"), mend::unknown(place))
+        }
+    }
 }
 
 /// The better of the ways in that work.
@@ -105,7 +123,7 @@ fn access(faults: &Faults) -> Finding {
         Err(error) => format!("{DEVICE}: {error}"),
     };
     let capability = if faults.has_capability { "with" } else { "without" };
-    let sysctl = faults.sysctl.as_deref().unwrap_or("absent");
+    let sysctl = faults.place.unprivileged_userfaultfd.as_deref().unwrap_or("absent");
     let rights = format!("{capability} CAP_SYS_PTRACE, vm.unprivileged_userfaultfd={sysctl}");
     let syscall = match faults.syscall {
         Ok(_) => format!("system call works {rights}"),
@@ -117,34 +135,26 @@ fn access(faults: &Faults) -> Finding {
         Some(Access::Syscall) => Finding::warn(
             what,
             format!("{syscall}; {device}, so a program that drops its rights is not managed"),
-            way_to_device(faults, &faults.device),
+            way_to_device(faults),
         ),
         None => Finding::fail(
             what,
             format!("no way to userfaultfd: {device}, {syscall}"),
-            way_to_device(faults, &faults.device),
+            way_to_device(faults),
         ),
     }
 }
 
 /// The command that opens the device, by the reason it is closed.
-fn way_to_device(faults: &Faults, device: &Result<u64, SysError>) -> String {
-    let is = |errno: Errno| device.is_err_and(|error| error.is(errno));
-    if faults.syscall.is_err_and(|error| error.is(Errno::NOSYS))
-        && is(Errno::NOENT)
-        && !faults.is_container
-    {
-        return "boot a kernel built with CONFIG_USERFAULTFD=y".to_owned();
-    }
-    if faults.is_container {
-        let way = if is(Errno::ACCESS) { CONTAINER_RIGHTS } else { CONTAINER_DEVICE };
-        return way.to_owned();
-    }
-    if is(Errno::NOENT) {
-        SYSCTL.to_owned()
-    } else {
-        format!("{UDEV_RULE}; or until the next boot: {SYSCTL}")
-    }
+fn way_to_device(faults: &Faults) -> String {
+    let is = |errno: Errno| faults.device.is_err_and(|error| error.is(errno));
+    let is_absent = faults.syscall.is_err_and(|error| error.is(Errno::NOSYS)) && is(Errno::NOENT);
+    let closed = match (is_absent && !faults.place.is_filtered, is(Errno::NOENT)) {
+        (true, _) => Closed::Absent,
+        (_, true) => Closed::NoDevice,
+        _ => Closed::Device,
+    };
+    mend::access(&faults.place, closed)
 }
 
 /// Whether the kernel has what a run needs; nothing to say without access.
@@ -230,16 +240,31 @@ fn huge_pages(setting: Option<&str>) -> Finding {
     Finding::ok("huge pages", format!("{finding} (for information)"))
 }
 
-fn io_uring(ring: SysResult<()>) -> Finding {
+fn io_uring(place: &Place, ring: SysResult<()>) -> Finding {
     let what = "io_uring";
     match ring {
         Ok(()) => Finding::ok(what, "works, so nobody waits while pages go to disk"),
         Err(error) => Finding::warn(
             what,
             format!("{error}, so the program waits while pages go to disk"),
-            IO_URING,
+            mend::io_uring(place),
         ),
     }
+}
+
+/// Whether the launcher may read the memory of its programs, to compress ahead; nothing to say
+/// where no rule forbids it (Documentation/admin-guide/LSM/Yama.rst).
+fn helper(faults: &Faults) -> Option<Finding> {
+    let scope = faults.place.ptrace_scope.as_deref()?;
+    let is_closed = scope == "3" || scope == "2" && !faults.has_capability;
+    is_closed.then(|| {
+        let finding = format!("kernel.yama.ptrace_scope={scope}, so the helper compresses nothing");
+        let fix = match scope {
+            "3" => "it stays until the next boot; boot with kernel.yama.ptrace_scope=1",
+            _ => "sudo sysctl -w kernel.yama.ptrace_scope=1",
+        };
+        Finding::warn("helper", finding, fix)
+    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use coldpress_sys::proc::Pagemap;
 use coldpress_sys::ring::Ring;
@@ -11,9 +12,11 @@ use coldpress_sys::uffd::{FEATURES_NEEDED, Userfaultfd};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
 use rustix::io::Errno;
 
+use super::place::Place;
 use crate::cgroup::{self, Limit};
 use crate::disk::{self, Disk};
 use crate::elf::{self, Image};
+use crate::trial::Obstacle;
 
 /// The device that makes userfaultfds for whoever may open it.
 pub(super) const DEVICE: &str = "/dev/userfaultfd";
@@ -35,10 +38,8 @@ pub(super) struct Faults {
     pub(super) syscall: SysResult<u64>,
     /// Whether this process has CAP_SYS_PTRACE.
     pub(super) has_capability: bool,
-    /// `vm.unprivileged_userfaultfd`; `None` when there is no such setting.
-    pub(super) sysctl: Option<String>,
-    /// Whether this looks like a container.
-    pub(super) is_container: bool,
+    /// Where this runs.
+    pub(super) place: Place,
     /// The result of scanning one page of our own.
     pub(super) page_scan: SysResult<()>,
 }
@@ -48,6 +49,8 @@ pub(super) struct Faults {
 pub(super) struct Host {
     /// What decides whether it works at all.
     pub(super) faults: Faults,
+    /// What a trial came to; `None` where something above says why there was none.
+    pub(super) trial: Option<Result<Duration, Obstacle>>,
     /// Whether programs started by glibc's loader run here.
     pub(super) has_glibc: bool,
     /// The machine's memory.
@@ -74,8 +77,7 @@ impl Faults {
             device: masked(features_of(userfaultfd_by_device)),
             syscall: masked(features_of(|| Userfaultfd::from_syscall(false))),
             has_capability: has_capability(CAPABILITY_SYS_PTRACE),
-            sysctl: setting("/proc/sys/vm/unprivileged_userfaultfd"),
-            is_container: is_container(),
+            place: Place::below(Path::new("/")),
             page_scan: scan_a_page(),
         }
     }
@@ -86,6 +88,7 @@ impl Host {
     /// has named or not.
     pub(super) fn gather(directory: Option<&Path>, is_named: bool) -> Self {
         Self {
+            trial: None,
             faults: Faults::gather(),
             has_glibc: has_glibc(),
             machine: cgroup::machine_memory().ok(),
@@ -135,13 +138,6 @@ fn has_capability(number: u32) -> bool {
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
         .is_some_and(|mask| mask & (1 << number) != 0)
-}
-
-/// Docker, Podman and Kubernetes leave these traces.
-fn is_container() -> bool {
-    Path::new("/.dockerenv").exists()
-        || Path::new("/run/.containerenv").exists()
-        || env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
 /// Whether this very command was started by glibc's loader, or the loader is where programs look

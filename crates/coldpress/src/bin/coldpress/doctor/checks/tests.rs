@@ -1,9 +1,12 @@
 //! The risk: on a machine that cannot run programs the user is told the wrong thing, or nothing.
 //! The hosts here are those of the field: an ordinary user, containers, old kernels, Alpine.
 
+use coldpress_sys::SysError;
+
 use super::*;
 use crate::cgroup::Limit;
 use crate::doctor::Level;
+use crate::doctor::place::Container;
 
 fn error(call: &'static str, errno: Errno) -> SysError {
     SysError { call, errno: errno.raw_os_error() }
@@ -16,15 +19,28 @@ fn good_faults() -> Faults {
         device: Ok(FEATURES_NEEDED | 1),
         syscall: Ok(FEATURES_NEEDED | 1),
         has_capability: true,
-        sysctl: Some("0".to_owned()),
-        is_container: false,
+        place: place(Container::None),
         page_scan: Ok(()),
+    }
+}
+
+/// Somewhere without a filter, as most machines are set.
+fn place(container: Container) -> Place {
+    Place {
+        container,
+        is_filtered: false,
+        selinux: false,
+        ptrace_scope: Some("1".to_owned()),
+        io_uring_disabled: Some("0".to_owned()),
+        unprivileged_userfaultfd: Some("0".to_owned()),
+        zero_limits: Vec::new(),
     }
 }
 
 fn good_host() -> Host {
     Host {
         faults: good_faults(),
+        trial: Some(Ok(Duration::from_millis(40))),
         has_glibc: true,
         machine: Some(Bytes::mib(8192)),
         limit: None,
@@ -53,7 +69,7 @@ fn finding_of<'a>(findings: &'a [Finding], what: &str) -> &'a Finding {
 fn a_good_host_has_nothing_to_mend() {
     let findings = of_host(&good_host());
     assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:?}");
-    assert_eq!(findings.len(), 9);
+    assert_eq!(findings.len(), 10);
     assert_eq!(best_access(&good_faults()), Some(Access::Device));
 }
 
@@ -65,6 +81,7 @@ fn whatever_is_not_ok_says_what_mends_it() {
             page_scan: Err(error("ioctl(PAGEMAP_SCAN)", Errno::NOTTY)),
             ..user_faults()
         },
+        trial: Some(Err(Obstacle::Other("none".to_owned()))),
         has_glibc: false,
         machine: None,
         limit: None,
@@ -78,7 +95,7 @@ fn whatever_is_not_ok_says_what_mends_it() {
         assert_eq!(finding.level == Level::Ok, finding.fix.is_none(), "{finding:?}");
     }
     let failed = findings.iter().filter(|finding| finding.level == Level::Fail).count();
-    assert_eq!(failed, 5, "{findings:?}");
+    assert_eq!(failed, 6, "{findings:?}");
     // `run` goes on without the directory that nobody named.
     let findings = of_host(&Host { disk_is_named: true, ..worst });
     assert_eq!(finding_of(&findings, "disk").level, Level::Fail);
@@ -138,7 +155,7 @@ fn a_container_needs_the_device() {
     let faults = Faults {
         device: Err(error("open", Errno::NOENT)),
         syscall: Err(error("userfaultfd", Errno::NOSYS)),
-        is_container: true,
+        place: place(Container::Docker),
         ..user_faults()
     };
     assert!(access(&faults).fix.unwrap().contains("docker run --device /dev/userfaultfd"));
@@ -146,7 +163,7 @@ fn a_container_needs_the_device() {
 
 #[test]
 fn a_device_that_is_closed_to_the_user_of_a_container_is_told_from_none() {
-    let faults = Faults { is_container: true, ..user_faults() };
+    let faults = Faults { place: place(Container::Docker), ..user_faults() };
     let fix = access(&faults).fix.unwrap();
     assert!(fix.contains("closed to this user") && fix.contains("--group-add"), "{fix}");
 }
@@ -160,7 +177,7 @@ fn a_kernel_without_userfaultfd_is_told_from_a_closed_device() {
     };
     assert!(access(&faults).fix.unwrap().contains("CONFIG_USERFAULTFD"));
     let no_device = Faults { device: faults.device, ..user_faults() };
-    assert_eq!(access(&no_device).fix.unwrap(), SYSCTL);
+    assert_eq!(access(&no_device).fix.unwrap(), mend::SYSCTL);
 }
 
 #[test]
@@ -168,7 +185,8 @@ fn the_system_call_alone_is_enough_but_not_for_programs_that_drop_rights() {
     let by_capability = Faults { device: Err(error("open", Errno::NOENT)), ..good_faults() };
     assert_eq!(best_access(&by_capability), Some(Access::Syscall));
     assert_eq!(access(&by_capability).level, Level::Warn);
-    let by_sysctl = Faults { has_capability: false, sysctl: Some("1".to_owned()), ..by_capability };
+    let mut by_sysctl = Faults { has_capability: false, ..by_capability };
+    by_sysctl.place.unprivileged_userfaultfd = Some("1".to_owned());
     assert_eq!(access(&by_sysctl).level, Level::Ok);
 }
 
@@ -187,4 +205,37 @@ fn limits_and_disks_are_shown_with_their_numbers() {
     assert!(finding.to_string().contains("/dev/shm is tmpfs, which is memory"), "{finding}");
     host.disk = None;
     assert_eq!(spill(&host).level, Level::Ok);
+}
+
+#[test]
+fn a_trial_that_fails_names_the_call_and_the_line_of_the_place() {
+    let filtered = Place { is_filtered: true, ..place(Container::Podman) };
+    let refused = Obstacle::Refused(error("close_range", Errno::PERM));
+    for (obstacle, parts) in [
+        (refused, ["close_range: EPERM by a seccomp filter", "podman run --security-opt"]),
+        (Obstacle::Kills("futex".to_owned()), ["who calls futex is killed", "allow futex"]),
+        (Obstacle::Other("nobody came".to_owned()), ["nobody came", "podman run"]),
+    ] {
+        let finding = of_trial(&filtered, &Err(obstacle));
+        assert_eq!(finding.level, Level::Fail);
+        for part in parts {
+            assert!(finding.to_string().contains(part), "{part} is not in: {finding}");
+        }
+    }
+    assert!(of_trial(&filtered, &Ok(Duration::from_millis(7))).to_string().contains("7 ms"));
+}
+
+#[test]
+fn hardened_settings_that_cost_something_are_told() {
+    let mut faults = user_faults();
+    assert_eq!(helper(&faults), None);
+    faults.place.ptrace_scope = Some("2".to_owned());
+    let fix = helper(&faults).and_then(|finding| finding.fix).unwrap();
+    assert!(fix.contains("ptrace_scope=1"), "{fix}");
+    assert_eq!(helper(&Faults { has_capability: true, ..faults.clone() }), None);
+    faults.place.ptrace_scope = Some("3".to_owned());
+    assert!(helper(&Faults { has_capability: true, ..faults }).is_some());
+    let hardened = Place { io_uring_disabled: Some("2".to_owned()), ..place(Container::None) };
+    let finding = io_uring(&hardened, Err(error("io_uring_setup", Errno::PERM)));
+    assert_eq!(finding.fix.as_deref(), Some("sudo sysctl -w kernel.io_uring_disabled=0"));
 }
