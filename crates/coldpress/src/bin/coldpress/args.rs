@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Ctl(CtlArgs),
     /// Measure what coldpress costs on this machine
     Bench(BenchArgs),
-    /// What is run by `doctor`, to see whether a program would be managed
+    /// What is run before a program, and by `doctor`, to see whether it would be managed
     #[command(hide = true)]
     Trial(TrialArgs),
     /// What `bench` runs and measures
@@ -192,6 +192,12 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "COLDPRESS_NO_LEND", value_parser = FalseyValueParser::new())]
     pub(crate) no_lend: bool,
 
+    /// Run nothing that is not managed: try first whether this machine, with the rights, filters
+    /// and limits that hold here, lets coldpress take a page away and bring it back, and end the
+    /// run, with status 125, when a process that holds 4 MiB or more is not managed
+    #[arg(long, env = "COLDPRESS_REQUIRE_MANAGED", value_parser = FalseyValueParser::new())]
+    pub(crate) require_managed: bool,
+
     /// The program and its arguments; put "--" in front to be safe
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
@@ -233,7 +239,7 @@ pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// Options of `run` that are for a whole run, by their fields.
-const OF_A_RUN: [&str; 12] = [
+const OF_A_RUN: [&str; 13] = [
     "memory",
     "idle",
     "codec",
@@ -246,6 +252,7 @@ const OF_A_RUN: [&str; 12] = [
     "record",
     "wait",
     "no_lend",
+    "require_managed",
 ];
 
 /// The options on this process's command line that are for a whole run, as a user writes them.

@@ -41,6 +41,7 @@ use crate::outliving::Outliving;
 use crate::preload::Preload;
 use crate::psi::Pressure;
 use crate::record::Records;
+use crate::required::Required;
 use crate::say;
 use crate::seating;
 use crate::stats::{self, Summary, Totals};
@@ -87,6 +88,8 @@ struct Retired {
     unmanaged: Found,
     /// Services that ended lately.
     services: Vec<u32>,
+    /// Why the run was ended, if it was.
+    ended_for: Option<String>,
 }
 
 impl Broker {
@@ -137,6 +140,7 @@ impl Broker {
             services: Vec::new(),
             told_of: HashSet::new(),
             has_told_of_none: false,
+            required: config.require_managed.then(Required::default),
         };
         let thread = thread::Builder::new()
             .name("broker".to_owned())
@@ -185,6 +189,7 @@ impl Broker {
             left: 0,
             unmanaged: Found::default(),
             services: Vec::new(),
+            ended_for: None,
         });
         supervise::reap(&retired.services);
         Summary {
@@ -194,6 +199,7 @@ impl Broker {
             totals: retired.totals,
             left: retired.left,
             unmanaged: retired.unmanaged,
+            ended_for: retired.ended_for,
             exit,
         }
     }
@@ -262,6 +268,8 @@ struct Serving {
     told_of: HashSet<(u32, &'static str)>,
     /// The user has heard that nothing is managed.
     has_told_of_none: bool,
+    /// Every process must be managed that holds much.
+    required: Option<Required>,
 }
 
 impl Serving {
@@ -286,7 +294,9 @@ impl Serving {
                 let mut process = [0; 4];
                 match commands.read_exact(&mut process) {
                     Ok(()) => {
-                        self.root = Some(u32::from_le_bytes(process));
+                        let root = u32::from_le_bytes(process);
+                        self.root = Some(root);
+                        self.required.iter_mut().for_each(|required| required.begin(root));
                         // The program has its own limits by now.
                         tree::allow_many_descriptors();
                     }
@@ -297,6 +307,12 @@ impl Serving {
                 self.look_at_tree();
                 look_at = Instant::now() + self.unseated.interval();
             }
+            if let Some(required) = &mut self.required
+                && required.is_ending()
+            {
+                required.end_on();
+                look_at = look_at.min(Instant::now() + Unseated::soon());
+            }
             if Instant::now() >= follow_at {
                 self.follow_limit();
                 follow_at = Instant::now() + FOLLOW_INTERVAL;
@@ -305,13 +321,15 @@ impl Serving {
         self.see_services_off();
         // What was said before the end is still there to be read.
         while self.wait(None, Duration::ZERO).heard {}
+        self.required.iter_mut().for_each(Required::finish);
         self.unmanaged.look(|_| PageCount(0), [].into_iter(), Instant::now(), |_| None);
         self.note_peak();
         let (totals, peak) = (self.totals_now(), self.ledger.peak());
         let (left, unmanaged) = (self.members.len(), self.unmanaged);
         self.outliving.hand_over();
         let services = self.services;
-        Retired { totals, peak, left, unmanaged, services, at_end: self.now }
+        let ended_for = self.required.and_then(Required::into_reason);
+        Retired { totals, peak, left, unmanaged, services, ended_for, at_end: self.now }
     }
 
     /// Waits for services whose programs have ended: memory is theirs until then.
@@ -666,6 +684,9 @@ impl Serving {
         } else if !found.is_empty() && self.totals_now().managed() == 0 && !self.has_told_of_none {
             self.has_told_of_none = true;
             self.warn(Some(format!("nothing is managed so far; {}", found[0])));
+        }
+        if let (Some(required), [first, ..]) = (&mut self.required, &found[..]) {
+            required.end_for(first.to_string());
         }
         let (used, budget) = (self.ledger.used().bytes(), self.now.budget.bytes);
         let complaint = self.unmanaged.complaint(held, used, budget);

@@ -10,7 +10,7 @@ use coldpress_sys::Bytes;
 use crate::args::{self, DiskChoice, RunArgs};
 use crate::budget::Budget;
 use crate::disk;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::knobs::Setting;
 
 /// Where written-back pages go without `--disk`: on disk almost everywhere, and kept from reboot
@@ -38,11 +38,17 @@ pub(crate) struct RunConfig {
     pub(crate) allow_unmanaged: bool,
     /// Leave programs of other users unmanaged.
     pub(crate) no_lend: bool,
+    /// End the run rather than leave a process that holds much unmanaged.
+    pub(crate) require_managed: bool,
 }
 
 impl RunConfig {
     /// The configuration `args` ask for on this machine. Fails for a budget that cannot be.
     pub(crate) fn from_args(args: &RunArgs) -> Result<Self> {
+        if args.require_managed && args.allow_unmanaged {
+            let cause = "--require-managed and --allow-unmanaged contradict each other";
+            return Err(Failure::ours(cause, "give one of them; each may also be a variable"));
+        }
         let disk = match &args.disk {
             None => Some(PathBuf::from(DEFAULT_DISK)),
             Some(DiskChoice::Directory(path)) => Some(path.clone()),
@@ -58,6 +64,7 @@ impl RunConfig {
             verbose: args.verbose && !args.quiet,
             allow_unmanaged: args.allow_unmanaged,
             no_lend: args.no_lend,
+            require_managed: args.require_managed,
         })
     }
 
@@ -79,6 +86,7 @@ impl RunConfig {
             verbose: false,
             allow_unmanaged: false,
             no_lend: false,
+            require_managed: false,
         }
     }
 

@@ -4,8 +4,8 @@
 //! [`host`] tries things and records what happened, [`place`] what is set where this runs, and
 //! [`crate::trial`] runs a program of ours as a run would. [`checks`] judges the record and touches
 //! nothing, so every verdict can be tested for machines that are not at hand; [`mend`] has the line
-//! that mends. `coldpress run` asks the same checks through [`access`], so both say the same
-//! in the same words.
+//! that mends. `coldpress run` asks the same checks through [`access`] and [`trial`], so both say
+//! the same in the same words.
 
 mod checks;
 mod finding;
@@ -25,6 +25,7 @@ use crate::print;
 use crate::supervise::Supervisor;
 use crate::trial::{self, Obstacle};
 pub(crate) use finding::{Finding, Level};
+use place::Place;
 
 /// The way in to a full userfaultfd, the better one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,13 @@ pub(crate) fn access() -> Result<Access, Finding> {
         }
     }
     Ok(checks::best_access(&faults).expect("the check of access passed above"))
+}
+
+/// Tries what a run does, with the library of `preload`; else the finding that says why it does not
+/// work.
+pub(crate) fn trial(preload: &Preload) -> Result<(), Finding> {
+    let place = Place::below(Path::new("/"));
+    trial::run(preload).map(drop).map_err(|obstacle| checks::of_trial(&place, &Err(obstacle)))
 }
 
 fn try_out() -> Result<Duration, Obstacle> {

@@ -25,6 +25,7 @@ mod preload;
 mod program;
 mod psi;
 mod record;
+mod required;
 mod run;
 mod seating;
 mod size;

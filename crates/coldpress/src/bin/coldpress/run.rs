@@ -15,7 +15,7 @@ use crate::broker::{Broker, SOCKET_NAME};
 use crate::budget::Origin;
 use crate::config::RunConfig;
 use crate::disk::{self, Disk};
-use crate::doctor;
+use crate::doctor::{self, Finding};
 use crate::failure::{Failure, Result};
 use crate::outer::{self, Outer};
 use crate::preload::{LD_PRELOAD, Preload};
@@ -105,6 +105,9 @@ fn supervise_managed(
 ) -> Result<u8> {
     let preload = Preload::lay_out()?;
     let supervisor = Supervisor::prepare(config.waits)?;
+    if config.require_managed {
+        try_out(&preload)?;
+    }
     let broker = Broker::start(config, &preload, records, SOCKET_NAME)?;
     let existing = std::env::var_os(LD_PRELOAD);
     let former = outer::former_library();
@@ -131,7 +134,23 @@ fn supervise_managed(
         // The program's own exit status matters more than the report on it.
         say(format!("cannot write the statistics: {error}; make room and run again"));
     }
-    Ok(exit.ending.exit_code())
+    match summary.unmanaged_for() {
+        Some(why) if config.require_managed => Err(Failure::ours(
+            format!("the run was to be managed, and was not: {why}"),
+            "`coldpress doctor` says what this machine lacks; or run it without --require-managed",
+        )),
+        _ => Ok(exit.ending.exit_code()),
+    }
+}
+
+/// Fails when a program that is started now would not be managed.
+fn try_out(preload: &Preload) -> Result<()> {
+    doctor::trial(preload).map(|_| ()).map_err(of_finding)
+}
+
+fn of_finding(finding: Finding) -> Failure {
+    let cause = format!("{}: {}", finding.what, finding.finding);
+    Failure::ours(cause, finding.fix.unwrap_or_default())
 }
 
 /// Whether the program and the machine allow a budget; else the failure that says which does not.
@@ -139,10 +158,7 @@ fn check_manageable(program: &Program) -> Result<()> {
     check_program(program)?;
     match doctor::access() {
         Ok(_) => Ok(()),
-        Err(finding) => {
-            let cause = format!("{}: {}", finding.what, finding.finding);
-            Err(Failure::ours(cause, finding.fix.unwrap_or_default()))
-        }
+        Err(finding) => Err(of_finding(finding)),
     }
 }
 

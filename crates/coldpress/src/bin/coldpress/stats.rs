@@ -149,6 +149,8 @@ pub(crate) struct Summary {
     pub(crate) left: usize,
     /// Those that could not be managed.
     pub(crate) unmanaged: Found,
+    /// Why the run was ended, if it was.
+    pub(crate) ended_for: Option<String>,
     pub(crate) exit: ExitReport,
 }
 
@@ -170,6 +172,17 @@ impl Summary {
     /// Whether nothing was managed although more was held than the budget.
     fn is_all_unmanaged(&self) -> bool {
         self.totals.managed() == 0 && self.peak > self.at_end.budget.bytes
+    }
+
+    /// Why not everything was managed that should have been, if anything was not.
+    pub(crate) fn unmanaged_for(&self) -> Option<String> {
+        let nothing = || {
+            let (peak, budget) = (show(self.peak), show(self.at_end.budget.bytes));
+            format!("nothing was managed, and {peak} were held of {budget}")
+        };
+        let found = || (self.unmanaged.count() > 0).then(|| self.unmanaged.to_string());
+        let ended_for = self.ended_for.clone().or_else(found);
+        ended_for.or_else(|| self.is_all_unmanaged().then(nothing))
     }
 
     /// Bytes saved at the end: by what is left, else when the last managed process ended.
@@ -276,7 +289,8 @@ mod tests {
         let exit = ExitReport { ending: Ending::Signaled(9), wall_time: Duration::from_secs(3) };
         let (program, peak) = ("job".to_owned(), Bytes::mib(149));
         let unmanaged = Found::default();
-        Summary { program, at_end: changeable(), peak, totals, left: 0, unmanaged, exit }
+        let (left, ended_for) = (0, None);
+        Summary { program, at_end: changeable(), peak, totals, left, unmanaged, ended_for, exit }
     }
 
     #[test]
@@ -292,11 +306,16 @@ mod tests {
     #[test]
     fn a_run_that_managed_nothing_says_so_when_it_should_have() {
         let mut summary = summary(0);
+        assert_eq!(summary.unmanaged_for(), None);
         assert!(!summary.to_string().contains("managed"), "{summary}");
         summary.peak = Bytes::mib(151);
         assert!(summary.to_string().ends_with("; nothing was managed"), "{summary}");
+        let why = summary.unmanaged_for().expect("more than the budget was held");
+        assert!(why.contains("151 MiB") && why.contains("150 MiB"), "{why}");
         summary.totals.managed = 1;
-        assert!(!summary.to_string().contains("managed"), "{summary}");
+        assert_eq!(summary.unmanaged_for(), None);
+        summary.ended_for = Some("one".to_owned());
+        assert_eq!(summary.unmanaged_for().as_deref(), Some("one"));
     }
 
     #[test]

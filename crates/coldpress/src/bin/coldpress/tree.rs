@@ -97,6 +97,27 @@ fn fields_of(stat: &str) -> Option<impl Iterator<Item = &str>> {
     Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
 }
 
+/// When `process` began, in ticks of the kernel's clock: field 22 of stat.
+pub(crate) fn began(process: u32) -> Option<u64> {
+    fields_of(&stat(process)?)?.nth(22 - 3)?.parse().ok()
+}
+
+/// The processes of the run whose program was started at the tick `began`, which have not ended:
+/// all below us that did not begin before it. What an `exec` of this launcher may have brought
+/// along as children is none of the run's.
+pub(crate) fn of_run(began_at: u64) -> Vec<u32> {
+    let is_of_run = |child: &u32| began(*child).is_some_and(|tick| tick >= began_at);
+    let mut open: Vec<u32> = children(std::process::id()).into_iter().filter(is_of_run).collect();
+    let mut all = Vec::new();
+    while let Some(process) = open.pop() {
+        open.extend(children(process));
+        if Life::of(process).is_some_and(|life| !life.is_ending) {
+            all.push(process);
+        }
+    }
+    all
+}
+
 /// The children of a process.
 pub(crate) fn children(process: u32) -> Vec<u32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };

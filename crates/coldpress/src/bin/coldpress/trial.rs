@@ -135,7 +135,7 @@ fn make_calls() -> ExitCode {
 fn try_memory(preload: &Preload) -> Result<(), Obstacle> {
     // Of the child's service, as the launcher is of all services of a run.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(|errno| Obstacle::Refused(SysError::of("prctl")(errno)))?;
+        .map_err(|errno| Obstacle::Other(format!("cannot become a reaper: {errno}")))?;
     let config = RunConfig::for_trial(BUDGET);
     let broker = Broker::start(&config, preload, None, SOCKET_NAME)
         .map_err(|failure| Obstacle::Other(failure.cause))?;
@@ -191,7 +191,7 @@ fn watch(child: &mut Child, ledger: &Keeper, started: Instant) -> Result<(), Str
 
 /// Sleeps for `interval` or less. By a call that every program is allowed, unlike that of the
 /// standard library, which ends the program when it is refused.
-fn pause(interval: Duration) {
+pub(crate) fn pause(interval: Duration) {
     let timeout = Timespec::try_from(interval).expect("an interval is short");
     let _ = poll(&mut [], Some(&timeout));
 }

@@ -1,0 +1,325 @@
+//! Risk: in a container nothing is managed and nobody says so, or `doctor` says otherwise than a
+//! run does; or a run that must be managed goes on when it is not.
+//!
+//! The containers are made of what makes them: the default seccomp profiles of the runtimes
+//! (`fixtures/seccomp`), their capabilities, another user, and a device that this user may open. On
+//! top of a profile, calls that a managed program makes for us are refused, each in turn: nothing
+//! may end with status 0 and nothing managed then. With `COLDPRESS_EDGES=1` that is each call under
+//! each profile, else a few.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+use coldpress_sys::calls::{self, Call};
+use coldpress_tests::harness::{Job, Live, Run};
+use coldpress_tests::machine::{self, Scratch, fixture, require};
+
+const BUDGET: Bytes = Bytes::mib(32);
+/// What the program holds and checks.
+const HELD: &str = "96M";
+/// What is not done by then hangs.
+const HANG: Duration = Duration::from_secs(120);
+/// Nobody, and root as it is in a container.
+const USERS: [u32; 2] = [65534, 0];
+const NOBODY: u32 = USERS[0];
+/// EPERM, as profiles refuse.
+const EPERM: i32 = 1;
+/// Puts a device that everybody may open in the place of the machine's, for the words behind it.
+const WITH_DEVICE: &str = r#"mknod "$0" c 10 "$(($(stat -c 0x%T /dev/userfaultfd)))" &&
+    chmod 666 "$0" && mount --bind "$0" /dev/userfaultfd && exec "$@""#;
+
+/// A runtime: its profile, and the capabilities in it by their bits (linux/capability.h).
+#[derive(Clone, Copy, Debug)]
+struct Runtime {
+    profile: &'static str,
+    capabilities: &'static str,
+}
+
+/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE,
+/// SYS_CHROOT, SETFCAP; Docker has NET_RAW, MKNOD and AUDIT_WRITE too.
+const RUNTIMES: [Runtime; 2] = [
+    Runtime { profile: "seccomp/docker.txt", capabilities: "a80425fb" },
+    Runtime { profile: "seccomp/podman.txt", capabilities: "800405fb" },
+];
+
+/// Programs where every user may run them; `None` with a printed line where this cannot be tested.
+struct Ground {
+    scratch: Scratch,
+}
+
+/// Whether every call is to be refused under every profile.
+static ALL: LazyLock<bool> = LazyLock::new(|| env::var_os("COLDPRESS_EDGES").is_some());
+
+impl Ground {
+    fn new() -> Option<Self> {
+        if !machine::is_root() {
+            return None;
+        }
+        require("unshare")?;
+        let scratch = Scratch::new("containers");
+        for (name, path) in [
+            ("launcher", machine::coldpress()),
+            ("filtered", env!("CARGO_BIN_EXE_filtered").into()),
+            ("dropper", env!("CARGO_BIN_EXE_dropper").into()),
+        ] {
+            let copy = scratch.path(name);
+            fs::copy(path, &copy).expect("the scratch directory takes files");
+            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        }
+        let ground = Self { scratch };
+        let probe = Command::new("unshare").args(ground.device_words()).arg("true").status();
+        if probe.is_ok_and(|status| status.success()) {
+            return Some(ground);
+        }
+        println!("skipped: no device can be made here");
+        None
+    }
+
+    /// Words behind `unshare` that give whatever comes after them the device.
+    fn device_words(&self) -> Vec<OsString> {
+        let node = self.scratch.path(format!("device-{:?}", std::thread::current().id()));
+        drop(fs::remove_file(&node));
+        let mut words: Vec<OsString> = ["-m", "sh", "-c", WITH_DEVICE].map(OsString::from).into();
+        words.push(node.into());
+        words
+    }
+
+    /// Words that run what comes after them in a container of `runtime`, as `user`, with `refused`
+    /// calls on top.
+    fn container(&self, runtime: Runtime, user: u32, refused: &[&Call]) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["unshare".into()];
+        words.extend(self.device_words());
+        words.push(self.scratch.path("filtered").into());
+        words.extend(["--profile".into(), fixture(runtime.profile).into_os_string()]);
+        words.extend(["--capabilities", runtime.capabilities].map(OsString::from));
+        for call in refused {
+            words.extend(["--refuse".into(), format!("{}={EPERM}", call.number).into()]);
+        }
+        words.extend(["--user".into(), user.to_string().into()]);
+        words
+    }
+
+    fn launcher(&self) -> PathBuf {
+        self.scratch.path("launcher")
+    }
+
+    /// The program, which checks what it holds.
+    fn job(&self) -> Job {
+        let job = Job::new("dropper", self.scratch.path("dropper"));
+        job.args(["--bytes", HELD, "--touches", "2000"]).launcher(self.launcher())
+    }
+
+    /// It, in `container`, where it must be managed.
+    fn required(&self, container: Vec<OsString>) -> Run {
+        self.job().before(container).options(["--require-managed"]).managed(BUDGET)
+    }
+
+    /// What doctor says in `container`.
+    fn doctor(&self, container: &[OsString]) -> (bool, String) {
+        let mut command = Command::new(&container[0]);
+        command.args(&container[1..]).arg(self.launcher()).arg("doctor");
+        let output: Output = command.output().expect("unshare is there");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success(), text + &String::from_utf8_lossy(&output.stderr))
+    }
+}
+
+/// Each runtime with each user, or two of them.
+fn containers() -> impl Iterator<Item = (Runtime, u32)> {
+    let all = RUNTIMES.into_iter().flat_map(|runtime| USERS.map(|user| (runtime, user)));
+    // Podman's with nobody, and Docker's with root.
+    all.enumerate().filter(|(index, _)| *ALL || matches!(index, 1 | 2)).map(|(_, one)| one)
+}
+
+#[test]
+fn under_the_default_profiles_a_program_is_managed_and_doctor_says_so() {
+    let Some(ground) = Ground::new() else { return };
+    for (runtime, user) in containers() {
+        let container = || ground.container(runtime, user, &[]);
+        let (is_ok, told) = ground.doctor(&container());
+        assert!(is_ok && told.contains("ok    trial:"), "{runtime:?}, user {user}: {told}");
+        assert!(told.contains("seccomp filter"), "{runtime:?} is not in force: {told}");
+        let run = ground.required(container());
+        println!("{runtime:?}, user {user}: {run}");
+        assert_eq!((run.code, &run.stdout[..]), (0, &b"dropper: OK\n"[..]), "{}", run.stderr);
+        run.assert_stored();
+        run.assert_within_budget();
+        assert_eq!(run.stats().count("managed_processes"), 1);
+        let job = Job::new("true", "true").launcher(ground.launcher()).before(container());
+        let run = job.options(["--require-managed"]).managed(BUDGET);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+    }
+}
+
+#[test]
+fn without_the_device_doctor_and_run_name_the_line() {
+    let Some(ground) = Ground::new() else { return };
+    for runtime in RUNTIMES {
+        let mut container = ground.container(runtime, NOBODY, &[]);
+        // All behind the shell that gives the device.
+        let container = container.split_off(6);
+        let (is_ok, told) = ground.doctor(&container);
+        if is_ok {
+            return println!("skipped: userfaultfd is open to everyone here");
+        }
+        assert!(told.contains("FAIL  access:"), "{runtime:?}: {told}");
+        let run = ground.required(container);
+        assert_eq!((run.code, run.stdout.len()), (125, 0), "{runtime:?}: {}", run.stderr);
+        assert_eq!(run.complaints(&["userfaultfd"]).len(), 1, "{}", run.stderr);
+    }
+}
+
+/// Asserts that a run that must be managed is, or ends with 125 and the name of the call that is
+/// refused; and that doctor says the same.
+fn check_refused(ground: &Ground, runtime: Runtime, user: u32, call: &Call) {
+    let container = || ground.container(runtime, user, &[call]);
+    let what = format!("{} refused by {}, user {user}", call.name, runtime.profile);
+    let run = ground.required(container());
+    let (is_ok, told) = ground.doctor(&container());
+    println!("{what}: status {}, doctor says {is_ok}", run.code);
+    assert_eq!(run.code == 0, is_ok, "{what}: {}; {told}", run.stderr);
+    if run.code == 0 {
+        assert_eq!(run.stdout, b"dropper: OK\n", "{what}");
+        assert!(run.stats().count("managed_processes") > 0, "{what}: {}", run.stderr);
+        run.assert_stored();
+        run.assert_within_budget();
+    }
+    assert!(run.code != 0 || !call.is_needed, "{what}: it is not needed, it seems");
+    if run.code == 125 && call.is_needed {
+        // Without `clone` there is no trial, and without `ioctl` no userfaultfd.
+        let reasons = [call.name, "no child can be started", "userfaultfd"];
+        let is_named = reasons.iter().any(|reason| !run.complaints(&[reason]).is_empty());
+        assert!(is_named, "{what}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn a_call_that_is_refused_leaves_nothing_unmanaged_unsaid() {
+    let Some(ground) = Ground::new() else { return };
+    let few = ["close_range", "clock_gettime", "epoll_create1", "userfaultfd", "io_uring_setup"];
+    for call in calls::ALL.iter().filter(|call| *ALL || few.contains(&call.name)) {
+        if call.name == "exit" {
+            // Without it no thread ends, neither of the launcher nor of the program.
+            continue;
+        }
+        for (runtime, user) in containers().take(if *ALL { 4 } else { 1 }) {
+            check_refused(&ground, runtime, user, call);
+        }
+    }
+}
+
+/// A filter that does not refuse but kills.
+#[test]
+fn a_call_that_kills_is_named() {
+    let Some(ground) = Ground::new() else { return };
+    let number = calls::ALL.iter().find(|call| call.name == "close_range").expect("it is used");
+    let mut words: Vec<OsString> = vec![ground.scratch.path("filtered").into()];
+    words.extend(["--kill".into(), number.number.to_string().into()]);
+    let run = ground.required(words);
+    assert_eq!((run.code, run.stdout.len()), (125, 0), "{}", run.stderr);
+    assert_eq!(run.complaints(&["close_range", "killed"]).len(), 1, "{}", run.stderr);
+}
+
+/// Nobody asked for more than a budget.
+#[test]
+fn a_run_that_manages_nothing_says_so_although_it_is_short() {
+    let Some(ground) = Ground::new() else { return };
+    let refused = calls::ALL.iter().find(|call| call.name == "close_range").expect("it is used");
+    let container = ground.container(RUNTIMES[0], 0, &[refused]);
+    let run = ground.job().before(container).managed(BUDGET);
+    assert_eq!((run.code, &run.stdout[..]), (0, &b"dropper: OK\n"[..]), "{}", run.stderr);
+    let told = run.complaints(&["peak", "managed"]);
+    assert_eq!(told.len(), 1, "{}", run.stderr);
+    assert!(!told[0].contains("dropped its rights"), "{}", told[0]);
+    assert_eq!(run.stats().count("managed_processes"), 0);
+}
+
+/// Only the program is filtered, so no trial can tell.
+#[test]
+fn a_process_that_gives_up_says_why_at_once_and_at_the_end() {
+    let Some(ground) = Ground::new() else { return };
+    let refused = calls::ALL.iter().find(|call| call.name == "ioctl").expect("it is used");
+    let job = |touches: &str| {
+        let job = Job::new("filtered", ground.scratch.path("filtered")).arg("--refuse");
+        let job =
+            job.arg(format!("{}={EPERM}", refused.number)).arg(ground.scratch.path("dropper"));
+        job.args(["--bytes", HELD, "--touches", touches]).launcher(ground.launcher())
+    };
+    let run = job("2000").managed(BUDGET);
+    assert_eq!((run.code, &run.stdout[..]), (0, &b"dropper: OK\n"[..]), "{}", run.stderr);
+    let reason = "ioctl(USERFAULTFD_IOC_NEW): EPERM";
+    assert_eq!(run.complaints(&["warning: process", "is not managed", reason]).len(), 1);
+    assert_eq!(run.complaints(&["peak", "not managed: process", reason]).len(), 1);
+    assert_eq!(run.stats().count("managed_processes"), 0);
+    let run = job("100000000").options(["--require-managed"]).managed(BUDGET);
+    assert_eq!((run.code, run.stdout.len()), (125, 0), "{}", run.stderr);
+    assert_eq!(run.complaints(&["was to be managed", reason]).len(), 1, "{}", run.stderr);
+}
+
+/// All calls of the service, as strace sees them, are in the list that is tried.
+#[test]
+fn the_list_of_calls_is_complete() {
+    let Some(ground) = Ground::new() else { return };
+    let Some(strace) = require("strace") else { return };
+    let trace = ground.scratch.path("trace");
+    let mut words: Vec<OsString> = vec![strace.into()];
+    words.extend(["-f", "--decode-pids=comm", "-o"].map(OsString::from));
+    words.push(trace.clone().into());
+    let run = ground.job().before(words).managed(BUDGET);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let text = fs::read_to_string(&trace).expect("strace wrote it");
+    // The launcher's own name is another here.
+    let of_service = text.lines().filter_map(|line| line.split_once("<coldpress> "));
+    let made: BTreeSet<&str> = of_service
+        .filter_map(|(_, call)| call.split_once('('))
+        .map(|(name, _)| name)
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
+        .collect();
+    assert!(made.contains("epoll_pwait") && made.contains("ioctl"), "no service seen: {made:?}");
+    let known: BTreeSet<&str> = calls::ALL.iter().map(|call| call.name).collect();
+    let unknown: Vec<_> = made.difference(&known).collect();
+    assert!(unknown.is_empty(), "not in the list of coldpress_sys::calls: {unknown:?}");
+}
+
+#[test]
+fn a_process_that_is_not_managed_ends_a_run_that_must_be_and_no_other() {
+    let Some(ground) = Ground::new() else { return };
+    let before = ground.scratch.path("before");
+    let after = ground.scratch.path("after");
+    // One that was a child of the launcher before the program began; and in the run one that
+    // ignores to be asked.
+    let script = r#"sleep 120 > /dev/null 2>&1 & echo $! > "$0"; exec "$@""#;
+    let holder = r#"trap "" TERM; echo $$ > "$0"; env -i "$@" & wait; sleep 60; echo done"#;
+    let mut job = Job::new("stubborn", "sh").args(["-c", holder]).arg(&after);
+    job =
+        job.arg(ground.scratch.path("dropper")).args(["--bytes", "64M", "--touches", "100000000"]);
+    job = job.before(["sh".into(), "-c".into(), script.into(), before.clone().into_os_string()]);
+    let run = Live::start(&job.options(["--require-managed"]), Some(BUDGET)).finish(HANG);
+    assert_eq!((run.code, run.stdout.len()), (125, 0), "{}", run.stderr);
+    assert_eq!(run.complaints(&["was to be managed", "without LD_PRELOAD"]).len(), 1);
+    let is_there = |file: &PathBuf| {
+        let process = fs::read_to_string(file).expect("it was written");
+        let process: u32 = process.trim().parse().expect("a number");
+        (process, fs::read_to_string(format!("/proc/{process}/stat")).is_ok())
+    };
+    let ((bystander, stays), (_, goes)) = (is_there(&before), is_there(&after));
+    machine::signal("KILL", &[bystander]);
+    assert!(stays, "a process that is none of the run's was ended");
+    assert!(!goes, "the program lives on");
+}
+
+#[test]
+fn to_require_and_to_allow_the_contrary_is_refused() {
+    let run = Job::new("true", "true").options(["--require-managed", "--allow-unmanaged"]);
+    let run = run.managed(BUDGET);
+    assert_eq!(run.code, 125);
+    assert_eq!(run.complaints(&["--require-managed", "--allow-unmanaged"]).len(), 1);
+}
