@@ -8,8 +8,8 @@
 //! [`policy`] which page to give up, [`pools`] how densely and how quickly compressed pages are
 //! kept, [`zswap`] what a page costs beside its codec, [`ours`] the parts of coldpress that are
 //! measured, [`touch`] orders of touches and their times, [`usage`] what programs took,
-//! [`statistics`], [`ticks`], [`report`], [`svg`], [`plot`] and [`machine`] the figures and where
-//! they come from, [`random`] the same numbers in every run.
+//! [`statistics`], [`verdict`], [`ticks`], [`report`], [`svg`], [`plot`] and [`machine`] the
+//! figures and where they come from, [`random`] the same numbers in every run.
 
 pub mod allocators;
 pub mod codecs;
@@ -28,4 +28,5 @@ pub mod svg;
 pub mod ticks;
 pub mod touch;
 pub mod usage;
+pub mod verdict;
 pub mod zswap;

@@ -4,7 +4,8 @@
 //!    swaps who is first.
 //! 2. Figures are medians and percentiles. One interrupted run changes neither.
 
-/// Which of the two runs of a pair.
+/// Which of the two runs of a pair. Where two builds are compared, the other one takes the place of
+/// the run without coldpress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Without coldpress.
@@ -73,6 +74,11 @@ impl Sample {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         (!values.is_empty()).then_some(Self(values))
+    }
+
+    /// All of them, in ascending order.
+    pub fn in_order(&self) -> &[f64] {
+        &self.0
     }
 
     /// The smallest measurement that at least `percent` of all do not exceed (nearest rank).

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -483,6 +484,42 @@ fn build_compiles_and_finds_its_objects_or_says_how_to_get_the_source() {
     let names: Vec<_> = names.map(|file| file.file_name().into_string().expect("text")).collect();
     assert_eq!(names.len(), 2);
     assert!(names.iter().all(|name| name.contains("-build.")), "{names:?}");
+}
+
+/// Another build that does not manage at all is faster without doubt, so this one is worse. That
+/// the other one is slower is not judged here: a busy machine would say anything.
+#[test]
+fn a_build_that_is_worse_than_another_ends_with_1_and_the_figure() {
+    if !can_manage() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("unmanaging");
+    // It knows no option: it runs what stands behind them.
+    fs::write(&file, "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n")
+        .expect("a file");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let path = file.to_str().expect("plain names");
+    let output = coldpress(&["bench", "start", "--against", path, "--json"]).output();
+    let output = output.expect("the command is built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("worse than") && said.contains("a process of a script"), "{said}");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("one document");
+    let found = &found["start-against"];
+    let figure = &found["figures"][1];
+    assert_eq!((&figure["verdict"], &found["pairs"]), (&"worse".into(), &20.into()), "{found}");
+    let place = folder.path().to_str().expect("plain names");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(place), "a path");
+
+    // One that cannot do it is no figure.
+    for (file, words) in [("/bin/false", "exit status: 1"), ("/nowhere/it", "No such file")] {
+        let output = coldpress(&["bench", "fault", "--against", file]).output();
+        let output = output.expect("the command is built");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(words) && output.stdout.is_empty(), "{said}");
+    }
 }
 
 #[test]

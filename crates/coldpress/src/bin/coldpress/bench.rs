@@ -3,6 +3,7 @@
 //! The command starts itself as the program that is measured ([`workload`]), so a figure needs no
 //! more than the command.
 
+mod against;
 mod all;
 mod build;
 mod codecs;
@@ -39,7 +40,8 @@ pub(crate) use options::{BenchArgs, WorkloadArgs};
 use swap::goals::Elsewhere;
 pub(crate) use workload::workload;
 
-/// Measures and prints. Exit status 1 when something could not be measured.
+/// Measures and prints. Exit status 1 when something could not be measured, or is worse than with
+/// the build that it is compared with.
 pub(crate) fn bench(args: &BenchArgs) -> ExitCode {
     match try_bench(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,7 +76,10 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
     let name = report.name;
     let reports = [report];
     print(&if is_json { document(&machine, &reports) } else { text(&machine, &reports) });
-    out.map_or(Ok(()), |out| keep_all(out, &format!("-{name}"), &machine, &reports))
+    if let Some(out) = out {
+        keep_all(out, &format!("-{name}"), &machine, &reports)?;
+    }
+    against::judge(args.what.against(), &reports)
 }
 
 /// The directory to keep the figures in, with those that can be kept alone. It is made before

@@ -12,6 +12,7 @@ use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
+use super::against::Contest;
 use super::launch::{Launcher, failed, number, run, stats_in};
 use super::options::FaultArgs;
 use super::workload::FAULT_NS_MIN;
@@ -60,6 +61,9 @@ struct Round {
 
 /// Measures.
 pub(super) fn measure(launcher: &Launcher, args: &FaultArgs) -> Result<Report> {
+    if let Some(contest) = Contest::new(launcher, &args.against)? {
+        return compare(contest, args);
+    }
     let rounds = (0..args.rounds)
         .map(|index| {
             say(format!("bench fault: round {} of {}", index + 1, args.rounds));
@@ -106,13 +110,44 @@ pub(super) fn measure(launcher: &Launcher, args: &FaultArgs) -> Result<Report> {
     Ok(Report { name: "fault", about, tables, goals: vec![goal], numbers })
 }
 
+/// Measures beside another build.
+fn compare(mut contest: Contest<'_>, args: &FaultArgs) -> Result<Report> {
+    let workload = Workload::of(args);
+    for (name, is_pinned) in [("one CPU", true), ("as scheduled", false)] {
+        let names = ["p50", "mean", "p99"].map(|figure| format!("fault, {name}, {figure}, us"));
+        contest.turns(&format!("fault, {name}"), names, |launcher| {
+            let (seen, _) = managed(launcher, args, &workload.words(is_pinned))?;
+            Ok([number(&seen, "p50_us")?, number(&seen, "mean_us")?, number(&seen, "p99_us")?])
+        })?;
+    }
+    let about = format!("Random touches of {} within {}.", show(args.data), show(args.memory));
+    Ok(contest.report("fault-against", &about))
+}
+
+/// The words of the workload.
+struct Workload {
+    data: String,
+    accesses: String,
+}
+
+impl Workload {
+    fn of(args: &FaultArgs) -> Self {
+        Self { data: args.data.0.to_string(), accesses: args.accesses.to_string() }
+    }
+
+    fn words(&self, is_pinned: bool) -> Vec<&str> {
+        let mut words = vec!["fault", "--data", &self.data, "--accesses", &self.accesses];
+        words.extend(is_pinned.then_some("--pinned"));
+        words
+    }
+}
+
 fn round(launcher: &Launcher, args: &FaultArgs) -> Result<Round> {
-    let data = args.data.0.to_string();
-    let accesses = args.accesses.to_string();
-    let plain = run(&mut launcher.workload(&["first-touch", "--data", &data]))?.printed;
-    let workload = ["fault", "--data", &data, "--accesses", &accesses];
-    let (placed, _) = managed(launcher, args, &workload)?;
-    let (seen, stats) = managed(launcher, args, &[&workload[..], &["--pinned"]].concat())?;
+    let workload = Workload::of(args);
+    let first_touch = ["first-touch", "--data", &workload.data];
+    let plain = run(&mut launcher.workload(&first_touch))?.printed;
+    let (placed, _) = managed(launcher, args, &workload.words(false))?;
+    let (seen, stats) = managed(launcher, args, &workload.words(true))?;
     Ok(Round { seen, stats, placed, plain })
 }
 

@@ -7,7 +7,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::launch::{Launcher, failed};
+use super::against::Contest;
+use super::launch::{Launcher, failed, run};
 use super::options::FitArgs;
 use crate::failure::Result;
 use crate::say;
@@ -37,6 +38,9 @@ struct Job {
 
 /// Measures.
 pub(super) fn measure(launcher: &Launcher, args: &FitArgs) -> Result<Report> {
+    if let Some(contest) = Contest::new(launcher, &args.against)? {
+        return compare(contest, args);
+    }
     let memory = args.memory.0.to_string();
     let options = ["--memory", memory.as_str()];
     let mut table = Table::new(&[
@@ -73,6 +77,21 @@ pub(super) fn measure(launcher: &Launcher, args: &FitArgs) -> Result<Report> {
     );
     let numbers = json!({ "ratio_goal": RATIO_GOAL, "pairs": args.runs, "jobs": numbers });
     Ok(Report { name: "fit", about, tables: vec![table], goals, numbers })
+}
+
+/// Measures beside another build.
+fn compare(mut contest: Contest<'_>, args: &FitArgs) -> Result<Report> {
+    let memory = args.memory.0.to_string();
+    let options = ["--memory", memory.as_str()];
+    for job in jobs()? {
+        let names = ["whole", "inside"].map(|what| format!("{}, {what}, s", job.name));
+        contest.turns(&format!("fit, {}", job.name), names, |launcher| {
+            let outcome = run(&mut launcher.managed(&options, &(job.command)()))?;
+            Ok([outcome.seconds, outcome.number("seconds")?])
+        })?;
+    }
+    let about = format!("Jobs of a second and 100 MB within {}.", show(args.memory));
+    Ok(contest.report("fit-against", &about))
 }
 
 fn jobs() -> Result<Vec<Job>> {

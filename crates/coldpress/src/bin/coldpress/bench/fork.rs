@@ -15,6 +15,7 @@ use coldpress_bench::statistics::{Pair, Paired, Sample, Side, alternate};
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
+use super::against::Contest;
 use super::launch::{Launcher, failed, number, run};
 use crate::failure::Result;
 use crate::say;
@@ -42,6 +43,9 @@ struct Turn {
 
 /// Measures.
 pub(super) fn measure(launcher: &Launcher, args: &ForkArgs) -> Result<Report> {
+    if let Some(contest) = Contest::new(launcher, &args.against)? {
+        return beside(contest, args);
+    }
     say(format!("bench fork: {} pairs", args.runs));
     let pairs = alternate(args.runs, |side| turn(launcher, side, args))?;
     let of = |of: fn(&Turn) -> f64| compare(&pairs, of);
@@ -107,6 +111,23 @@ pub(super) fn measure(launcher: &Launcher, args: &ForkArgs) -> Result<Report> {
         "pss_anonymous_bytes": to_json(&anonymous),
     });
     Ok(Report { name: "fork", about, tables: vec![times, memory], goals, numbers })
+}
+
+/// Measures beside another build.
+fn beside(mut contest: Contest<'_>, args: &ForkArgs) -> Result<Report> {
+    let names = [
+        "fork, us",
+        "fork until the child has ended, us",
+        "fork, and the child writes to all pages, s",
+        "parent and child, most Pss that is no file's, MiB",
+    ];
+    contest.turns("fork", names.map(str::to_owned), |launcher| {
+        let turn = turn(launcher, Side::Managed, args)?;
+        let held = mib(turn.pss_anonymous_bytes);
+        Ok([turn.fork_us, turn.whole_us, turn.written_seconds, held])
+    })?;
+    let about = format!("Forks of {} within {}.", show(args.data), show(args.memory));
+    Ok(contest.report("fork-against", &about))
 }
 
 /// One run of one side.

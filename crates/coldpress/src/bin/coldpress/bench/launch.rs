@@ -50,7 +50,10 @@ pub(super) fn failed(cause: String) -> Failure {
 
 /// The command that runs now; it measures itself.
 pub(super) struct Launcher {
+    /// It has the workloads.
     command: PathBuf,
+    /// What runs them within a budget: the same, or another build.
+    runner: PathBuf,
 }
 
 impl Launcher {
@@ -58,7 +61,16 @@ impl Launcher {
     pub(super) fn new() -> Result<Self> {
         let command = std::env::current_exe()
             .map_err(|error| failed(format!("cannot find the command itself: {error}")))?;
-        Ok(Self { command })
+        Ok(Self { runner: command.clone(), command })
+    }
+
+    /// The same workloads, run within budgets by the build `file`.
+    pub(super) fn by(&self, file: &Path) -> Result<Self> {
+        let runner = fs::canonicalize(file).map_err(|error| {
+            let cause = format!("cannot compare with {}: {error}", file.display());
+            Failure::ours(cause, "name the command of another build, such as ./coldpress-before")
+        })?;
+        Ok(Self { command: self.command.clone(), runner })
     }
 
     /// A workload of ours as a program.
@@ -70,7 +82,7 @@ impl Launcher {
 
     /// The program of `plain` under `coldpress run` with `options`.
     pub(super) fn managed<S: AsRef<OsStr>>(&self, options: &[S], plain: &Command) -> Command {
-        let mut command = Command::new(&self.command);
+        let mut command = Command::new(&self.runner);
         command.args(["run", "--quiet"]).args(options).arg("--");
         command.arg(plain.get_program()).args(plain.get_args());
         command

@@ -1,6 +1,6 @@
 //! The command lines of `coldpress bench` and of the hidden workloads it starts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -8,6 +8,7 @@ use coldpress_bench::pools::Kind;
 use coldpress_bench::pools::density::Churn;
 use coldpress_sys::Bytes;
 
+use super::against::AgainstArgs;
 use super::build::options::{BuildArgs, SOURCE};
 use super::fork::options::{ForkArgs, ForksArgs};
 use super::policy::PolicyArgs;
@@ -25,6 +26,7 @@ const EXAMPLES: &str = "\
 Examples:
   coldpress bench fault
   coldpress bench fit --runs 5 --json
+  coldpress bench fault --against ./coldpress-before --pairs 40
   coldpress bench frames --part huge --trace job.frames
   coldpress bench pools --pool zsmalloc-8,zsmalloc-16 --tables t2,t4 --trace job.lz4.u16.zst
   coldpress bench codecs --pid 4711 --svg codecs.svg
@@ -40,8 +42,16 @@ Examples:
 Every figure is compared within one run, in turn: without coldpress and with it, or with others. A
 goal that is missed is printed as such and is no failure. Let nothing else run meanwhile.
 
+--against compares with another build of coldpress, an old one too, which takes turns with this
+one; both run the workloads of this one. Of each figure, which are times and memory, it prints the
+median ratio of the pairs, this build by the other, and its 95 % interval (of order statistics: of
+20 pairs the 6th smallest and the 6th largest ratio). \"worse\": the whole interval is above 1.02;
+\"better\": below 1/1.02; \"same\": between; \"unclear\": none of these.
+
 Exit status:
-  0  measured        1  something could not be measured        2  wrong command line";
+  0  measured
+  1  something could not be measured, or is worse than with --against
+  2  wrong command line";
 
 /// The options of `coldpress bench`.
 #[derive(Debug, Args)]
@@ -93,6 +103,20 @@ pub(crate) enum What {
     All(AllArgs),
 }
 
+impl What {
+    /// The other build that is compared with, if any.
+    pub(super) fn against(&self) -> Option<&Path> {
+        let args = match self {
+            Self::Fault(args) => &args.against,
+            Self::Fit(args) => &args.against,
+            Self::Start(args) => &args.against,
+            Self::Fork(args) => &args.against,
+            _ => return None,
+        };
+        args.against.as_deref()
+    }
+}
+
 /// The options of `coldpress bench fault`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FaultArgs {
@@ -110,9 +134,13 @@ pub(crate) struct FaultArgs {
     pub(crate) accesses: u32,
 
     /// Rounds, each with plain minor faults for scale
-    #[arg(long, value_name = "N", default_value_t = 3,
+    #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "against",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
+
+    /// Another build to compare with.
+    #[command(flatten)]
+    pub(crate) against: AgainstArgs,
 
     /// Print one JSON document on standard output
     #[arg(long)]
@@ -123,9 +151,13 @@ pub(crate) struct FaultArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FitArgs {
     /// Pairs of runs of each job
-    #[arg(long, value_name = "N", default_value_t = 60,
+    #[arg(long, value_name = "N", default_value_t = 60, conflicts_with = "against",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) runs: u32,
+
+    /// Another build to compare with.
+    #[command(flatten)]
+    pub(crate) against: AgainstArgs,
 
     /// The budget, far above the 150 MB that a job takes
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_budget)]
@@ -140,9 +172,13 @@ pub(crate) struct FitArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StartArgs {
     /// Pairs of runs
-    #[arg(long, value_name = "N", default_value_t = 101,
+    #[arg(long, value_name = "N", default_value_t = 101, conflicts_with = "against",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) runs: u32,
+
+    /// Another build to compare with.
+    #[command(flatten)]
+    pub(crate) against: AgainstArgs,
 
     /// Print one JSON document on standard output
     #[arg(long)]
@@ -466,6 +502,15 @@ mod tests {
         assert!(!accepts(&["build", "--memory", "15M"]));
         assert!(!accepts(&["build", "--jobs", "0"]));
         assert!(accepts(&["fork", "--runs", "1", "--out", "a"]));
+        for what in ["fault", "fit", "start", "fork"] {
+            assert!(accepts(&[what, "--against", "a", "--pairs", "20", "--json"]), "{what}");
+            assert!(accepts(&[what, "--against", "a"]), "{what}");
+            assert!(!accepts(&[what, "--against", "a", "--pairs", "19"]), "{what}");
+            assert!(!accepts(&[what, "--pairs", "20"]), "{what}");
+            let pairs = if what == "fault" { "--rounds" } else { "--runs" };
+            assert!(!accepts(&[what, "--against", "a", pairs, "30"]), "{what}");
+        }
+        assert!(!accepts(&["slab", "--against", "a"]));
         assert!(!accepts(&["fork", "--forks", "0"]));
         assert!(accepts(&["policy", "--trace", "a", "b", "--budget", "25,100"]));
         assert!(accepts(&["policy", "--record", "a", "--", "true", "--json"]));

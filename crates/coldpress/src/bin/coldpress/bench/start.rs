@@ -8,7 +8,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::launch::{Launcher, failed};
+use super::against::Contest;
+use super::launch::{Launcher, Outcome, failed, run};
 use super::options::StartArgs;
 use super::workload::SCRIPT_PROCESSES;
 use crate::failure::Result;
@@ -25,13 +26,16 @@ const PROCESSES: f64 = (SCRIPT_PROCESSES + 1) as f64;
 
 /// Measures.
 pub(super) fn measure(launcher: &Launcher, args: &StartArgs) -> Result<Report> {
+    if let Some(contest) = Contest::new(launcher, &args.against)? {
+        return beside(contest);
+    }
     say(format!("bench start: true, {} pairs", args.runs));
     let pairs = alternate(args.runs, |side| launcher.run(side, &OPTIONS, Command::new("true")))?;
     let start = compare(&pairs, |outcome| 1e3 * outcome.seconds)?;
     say(format!("bench start: script, {} pairs", args.runs));
     let pairs = alternate(args.runs, |side| {
         let outcome = launcher.run(side, &OPTIONS, launcher.workload(&["script"]))?;
-        Ok(1e6 * outcome.number("seconds")? / PROCESSES)
+        us_of_a_process(&outcome)
     })?;
     let process = compare(&pairs, |us| *us)?;
     let mut table = Table::new(&["time", "plain", "coldpress", "median difference", "p10 to p90"]);
@@ -59,6 +63,25 @@ pub(super) fn measure(launcher: &Launcher, args: &StartArgs) -> Result<Report> {
         "process_us": to_json(&process),
     });
     Ok(Report { name: "start", about, tables: vec![table], goals: vec![goal], numbers })
+}
+
+/// Measures beside another build.
+fn beside(mut contest: Contest<'_>) -> Result<Report> {
+    contest.turns("start, true", ["true, ms".to_owned()], |launcher| {
+        let outcome = run(&mut launcher.managed(&OPTIONS, &Command::new("true")))?;
+        Ok([1e3 * outcome.seconds])
+    })?;
+    contest.turns("start, script", ["a process of a script, us".to_owned()], |launcher| {
+        let script = launcher.workload(&["script"]);
+        Ok([us_of_a_process(&run(&mut launcher.managed(&OPTIONS, &script))?)?])
+    })?;
+    let about = format!("`true`, and a shell script of {SCRIPT_PROCESSES} times /bin/true.");
+    Ok(contest.report("start-against", &about))
+}
+
+/// Of what the script told.
+fn us_of_a_process(outcome: &Outcome) -> Result<f64> {
+    Ok(1e6 * outcome.number("seconds")? / PROCESSES)
 }
 
 fn compare<T>(pairs: &[Pair<T>], of: impl Fn(&T) -> f64) -> Result<Paired> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use coldpress_sys::Bytes;
 
+use crate::bench::against::AgainstArgs;
 use crate::bench::options::parse_budget;
 use crate::size::parse_size;
 
@@ -20,9 +21,13 @@ pub(crate) struct ForkArgs {
     pub(crate) memory: Bytes,
 
     /// Pairs of runs
-    #[arg(long, value_name = "N", default_value_t = 15,
+    #[arg(long, value_name = "N", default_value_t = 15, conflicts_with = "against",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) runs: u32,
+
+    /// Another build to compare with.
+    #[command(flatten)]
+    pub(crate) against: AgainstArgs,
 
     /// Forks in each run
     #[arg(long, value_name = "N", default_value_t = 9,
