@@ -21,6 +21,8 @@ SYSTEM := --locked --profile system --package
 STRESS_SECONDS ?= 3600
 # Where `make suites` and `make bench` keep the sources that they fetch.
 SUITES := $(TARGET)/suites
+# Where `make edges` keeps programs that no package has.
+TOOLS := $(TARGET)/tools
 # What of `mem` runs under miri: the slab, most tests of the frames, and one pool of each kind.
 MIRI_TESTS := slab:: frames::descriptor:: \
 	$(addprefix frames::tests::,a_ added bad frames_ one_ requests shrinking_stops the_fragm) \
@@ -30,8 +32,8 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system stress suites loom miri fuzz bench \
-	install clean
+.PHONY: help bootstrap build demo test check unit system stress suites edges loom miri fuzz \
+	bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -80,6 +82,17 @@ suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without
 	@scripts/fetch-suites $(SUITES)
 	COLDPRESS_SUITES=$(SUITES) cargo test $(SYSTEM) $(SYSTEM_TESTS) \
 		--test suites -- --test-threads=1
+
+# `make system` runs one case of each kind. One test at a time: some judge how soon a tool answers.
+edges: export COLDPRESS_BIN := $(TARGET)/system/coldpress
+edges: export PATH := $(TOOLS)/bin:$(PATH)
+edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed programs (minutes)
+	@scripts/bootstrap-tests edges
+	cargo build $(SYSTEM) coldpress
+	cargo test $(SYSTEM) $(SYSTEM_TESTS) --test edges --no-run
+	@begun=$$(date +%s); COLDPRESS_EDGES=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
+		--test edges -- --test-threads=1 --nocapture; status=$$?; \
+		echo "edges: $$(($$(date +%s) - begun)) s"; exit $$status
 
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \

@@ -2,12 +2,14 @@
 //!
 //! The tests drive the built command from outside, as a user does, and know nothing of its insides.
 //! [`harness`] runs one job plain or within a budget and compares, [`watch`] samples memory of a
-//! process tree, [`cases`] judges programs of many small cases, [`machine`] finds programs and
-//! makes scratch places, [`cgroup`] makes a limited memory cgroup.
+//! process tree, [`cases`] judges programs of many small cases, [`matrix`] runs cases of which some
+//! are known to fail, [`machine`] finds programs and makes scratch places, [`cgroup`] makes a
+//! limited memory cgroup.
 #![forbid(unsafe_code)]
 
 pub mod cases;
 pub mod cgroup;
 pub mod harness;
 pub mod machine;
+pub mod matrix;
 pub mod watch;

@@ -1,0 +1,82 @@
+//! A program that uses userfaultfd(2) itself, as virtual machines and collectors do.
+
+use std::fs::File;
+use std::io::{Error, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::thread;
+
+use super::program::outcome::{Outcome, Stop, wrong};
+use super::program::{PAGE, raw};
+use super::{Held, failed};
+
+/// Of linux/userfaultfd.h: the version of the API, and its calls as `_IOWR(0xaa, number, struct)`.
+const UFFD_API: u64 = 0xaa;
+const UFFDIO_API: u64 = 0xc018_aa3f;
+const UFFDIO_REGISTER: u64 = 0xc020_aa00;
+const UFFDIO_COPY: u64 = 0xc028_aa03;
+const REGISTER_MODE_MISSING: u64 = 1;
+const EVENT_PAGEFAULT: u8 = 0x12;
+/// Bytes of its `struct uffd_msg`, and where the address of a fault is in it.
+const MESSAGE_BYTES: usize = 32;
+const ADDRESS_AT: usize = 16;
+
+/// Pages whose faults it serves.
+const PAGES: usize = 512;
+
+/// Holds memory, registers other memory with a userfaultfd of its own, and fills each page of that
+/// when it is touched.
+pub fn serves_its_own_faults() -> Outcome {
+    let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
+    // The flag asks for faults of programs alone, which every user may have.
+    let flags = libc::O_CLOEXEC | 1;
+    let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) } as i32;
+    if descriptor < 0 {
+        return Err(Stop::Skip(format!("userfaultfd: {}", Error::last_os_error())));
+    }
+    let faults = unsafe { File::from_raw_fd(descriptor) };
+    let mut api = [UFFD_API, 0, 0];
+    call(&faults, UFFDIO_API, "UFFDIO_API", &mut api)?;
+    let start = raw::map(PAGES * PAGE).map_err(|error| Stop::Fail(error.to_string()))?;
+    let mut register = [start as u64, (PAGES * PAGE) as u64, REGISTER_MODE_MISSING, 0];
+    call(&faults, UFFDIO_REGISTER, "UFFDIO_REGISTER", &mut register)?;
+    let server = thread::spawn(move || serve(faults));
+    for page in 0..PAGES {
+        let found = unsafe { raw::bytes(start + page * PAGE, PAGE) };
+        if found.iter().any(|byte| usize::from(*byte) != (page & 255)) {
+            return wrong(format!("page {page} was not filled by its own server"));
+        }
+    }
+    server.join().map_err(|_| Stop::Fail("its server failed".to_owned()))??;
+    held.check().map_err(|error| Stop::Fail(error.to_string()))
+}
+
+/// Fills each page with its number when it is touched, until all have been.
+fn serve(mut faults: File) -> Outcome {
+    let mut first = None;
+    for _ in 0..PAGES {
+        let mut message = [0_u8; MESSAGE_BYTES];
+        let read = faults.read(&mut message);
+        if read.ok() != Some(MESSAGE_BYTES) || message[0] != EVENT_PAGEFAULT {
+            return wrong(format!("no fault was read: {message:?}"));
+        }
+        let word = message[ADDRESS_AT..].first_chunk::<8>().copied().unwrap_or_default();
+        let address = u64::from_le_bytes(word) & !(PAGE as u64 - 1);
+        // Pages are touched in order, so the first fault is that of the first page.
+        let start = *first.get_or_insert(address);
+        let bytes = vec![((address - start) / PAGE as u64) as u8; PAGE];
+        let from = bytes.as_ptr().expose_provenance() as u64;
+        let mut copy = [address, from, PAGE as u64, 0, 0];
+        call(&faults, UFFDIO_COPY, "UFFDIO_COPY", &mut copy)?;
+    }
+    Ok(())
+}
+
+fn call<const N: usize>(
+    faults: &File,
+    number: u64,
+    name: &str,
+    argument: &mut [u64; N],
+) -> Outcome {
+    let result = unsafe { libc::ioctl(faults.as_raw_fd(), number, argument.as_mut_ptr()) };
+    if result == 0 { Ok(()) } else { Err(failed(name)) }
+}

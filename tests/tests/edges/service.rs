@@ -1,0 +1,64 @@
+//! A service of systemd with `DynamicUser=` and `SystemCallFilter=@system-service`: the filter,
+//! from the list that systemd publishes, and a user without any right. systemd need not run.
+
+use coldpress_tests::machine::{Setting, is_root, require};
+use coldpress_tests::matrix::{self, Lane, case};
+
+use super::{Ground, HANG, compare_managed};
+
+/// What is known to fail, and why.
+const KNOWN: &[(&str, &str)] = &[];
+
+/// One of those that systemd gives to dynamic users: 61184 to 65519.
+const USER: &str = "61234";
+
+/// Words that start what follows them as such a service does; what is not allowed gets `action`.
+fn service(ground: &Ground, action: &str) -> Vec<String> {
+    let setpriv = format!(
+        "setpriv --reuid={USER} --regid={USER} --clear-groups --bounding-set=-all \
+         --inh-caps=-all --no-new-privs --"
+    );
+    let mut words: Vec<String> = setpriv.split(' ').map(str::to_owned).collect();
+    words.extend([ground.text("edge"), "filter".to_owned(), action.to_owned()]);
+    words.push(ground.text("system-service.txt"));
+    words
+}
+
+/// The launcher of root, and the program in the service.
+fn program_alone(action: &str) -> Option<()> {
+    require("setpriv")?;
+    let ground = Ground::new();
+    let words = service(&ground, action);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    compare_managed(&ground.hold("program", &words)?, HANG)
+}
+
+/// The launcher in the service too, which needs access to userfaultfd then.
+fn launcher_too(action: &str) -> Option<()> {
+    require("setpriv")?;
+    let ground = Ground::new();
+    let Some(_open) = Setting::set("/proc/sys/vm/unprivileged_userfaultfd", "1") else {
+        println!("skipped: userfaultfd cannot be opened to all here");
+        return None;
+    };
+    let job = ground.hold("launcher", &[])?.before(service(&ground, action));
+    compare_managed(&job, HANG)
+}
+
+#[test]
+fn services_of_systemd() {
+    if !is_root() {
+        return;
+    }
+    let cases = [
+        case("the program in the service", Lane::Short, || program_alone("errno")),
+        case("the program in the service, whose filter kills", Lane::Edges, || {
+            program_alone("kill")
+        }),
+        case("the launcher in the service", Lane::Edges, || launcher_too("errno")),
+        case("the launcher in the service, whose filter kills", Lane::Edges, || {
+            launcher_too("kill")
+        }),
+    ];
+    matrix::run(&cases, KNOWN);
+}

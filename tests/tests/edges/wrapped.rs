@@ -1,0 +1,185 @@
+//! Tools that start a program: around `coldpress run`, and inside it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use coldpress_tests::harness::Job;
+use coldpress_tests::machine::{is_root, require};
+use coldpress_tests::matrix::{self, Case, Lane, case};
+
+use super::{Ground, HANG, PYTHON, compare, compare_managed};
+
+/// What is known to fail, and why.
+const KNOWN: &[(&str, &str)] = &[
+    ("chroot to a tree of its own", "of a short run, only the dynamic linker says it"),
+    ("firejail with its default profile, inside", "as in a tree of its own"),
+    ("valgrind, inside", "it knows no clone with the flags of the service thread"),
+];
+
+/// Words of bubblewrap for the machine as it is.
+const BWRAP: &[&str] =
+    &["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"];
+const BWRAP_ALL: &[&str] =
+    &["bwrap", "--bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-all"];
+const NEW_USER: &[&str] = &["unshare", "--user", "--map-root-user"];
+const NEW_PID: &[&str] = &["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
+const NEW_MOUNT: &[&str] = &["unshare", "--mount"];
+const NEW_NET: &[&str] = &["unshare", "--net"];
+const STRACE: &[&str] = &["strace", "-f", "-o", "/dev/null"];
+const VALGRIND: &[&str] = &["valgrind", "--quiet", "--error-exitcode=9"];
+const FIREJAIL: &[&str] = &["firejail", "--quiet", "--noprofile"];
+const RUNUSER: &[&str] = &["runuser", "-u", "nobody", "--"];
+const TINI: &[&str] = &["tini", "-s", "--"];
+const DUMB_INIT: &[&str] = &["dumb-init", "--"];
+
+/// Holds and adds up 56 MiB.
+const STRINGS: &str = "words = [str(number) * 100 for number in range(90_000)]
+print(sum(map(len, words)), words[-1][:9])";
+
+/// `coldpress run -- TOOL PROGRAM`.
+fn inside(name: &'static str, lane: Lane, words: &'static [&'static str]) -> Case<'static> {
+    case(name, lane, || {
+        require(words[0])?;
+        let ground = Ground::new();
+        compare_managed(&ground.hold("inside", words)?, HANG)
+    })
+}
+
+/// `TOOL coldpress run -- PROGRAM`.
+fn around(name: &'static str, lane: Lane, words: &'static [&'static str]) -> Case<'static> {
+    case(name, lane, || {
+        require(words[0])?;
+        let ground = Ground::new();
+        let job = ground.hold("around", &[])?.before(words.iter().copied());
+        compare_managed(&job, HANG)
+    })
+}
+
+#[test]
+fn name_spaces() {
+    if !is_root() {
+        return;
+    }
+    let cases = [
+        inside("unshare user, inside", Lane::Short, NEW_USER),
+        around("unshare user, around", Lane::Edges, NEW_USER),
+        inside("unshare pid, inside", Lane::Edges, NEW_PID),
+        around("unshare pid, around", Lane::Edges, NEW_PID),
+        inside("unshare mount, inside", Lane::Edges, NEW_MOUNT),
+        around("unshare mount, around", Lane::Edges, NEW_MOUNT),
+        inside("unshare net, inside", Lane::Edges, NEW_NET),
+        around("unshare net, around", Lane::Edges, NEW_NET),
+        inside("chroot to /", Lane::Short, &["chroot", "/"]),
+        case("chroot to a tree of its own", Lane::Edges, other_root),
+    ];
+    matrix::run(&cases, KNOWN);
+}
+
+#[test]
+fn sandboxes() {
+    let cases = [
+        inside("bubblewrap, inside", Lane::Short, BWRAP),
+        around("bubblewrap, around", Lane::Edges, BWRAP),
+        inside("bubblewrap --unshare-all, inside", Lane::Edges, BWRAP_ALL),
+        case("bubblewrap --unshare-all without the device, around", Lane::Edges, no_device),
+        inside("firejail --noprofile, inside", Lane::Edges, FIREJAIL),
+        around("firejail --noprofile, around", Lane::Edges, FIREJAIL),
+        case("firejail with its default profile, inside", Lane::Edges, own_profile),
+    ];
+    matrix::run(&cases, KNOWN);
+}
+
+#[test]
+fn tracers() {
+    let cases = [
+        inside("strace -f, inside", Lane::Short, STRACE),
+        around("strace -f, around", Lane::Edges, STRACE),
+        case("valgrind, inside", Lane::Edges, valgrind),
+    ];
+    matrix::run(&cases, KNOWN);
+}
+
+#[test]
+fn other_users() {
+    if !is_root() {
+        return;
+    }
+    let cases =
+        [inside("runuser, inside", Lane::Short, RUNUSER), case("su, inside", Lane::Edges, su)];
+    matrix::run(&cases, KNOWN);
+}
+
+#[test]
+fn inits() {
+    let cases = [
+        around("tini, around", Lane::Short, TINI),
+        inside("tini, inside", Lane::Edges, TINI),
+        around("dumb-init, around", Lane::Edges, DUMB_INIT),
+        inside("dumb-init, inside", Lane::Edges, DUMB_INIT),
+    ];
+    matrix::run(&cases, KNOWN);
+}
+
+/// A program whose preload library is not where it is now: it runs unmanaged, and that is told.
+fn other_root() -> Option<()> {
+    let ground = Ground::new();
+    let root = ground.path("root");
+    let output = Command::new("ldd").arg(ground.path("edge")).output().ok()?;
+    let words = String::from_utf8_lossy(&output.stdout).into_owned();
+    let libraries = words.split_whitespace().filter(|word| word.starts_with('/'));
+    for library in libraries {
+        let to = root.join(library.trim_start_matches('/'));
+        fs::create_dir_all(to.parent()?).expect("the scratch directory takes folders");
+        fs::copy(library, to).expect("as above");
+    }
+    fs::copy(ground.path("edge"), root.join("edge")).expect("as above");
+    let job = Job::new("another root", "chroot").arg(&root).args(["/edge", "hold"]);
+    is_told(&job)
+}
+
+fn own_profile() -> Option<()> {
+    require("firejail")?;
+    // It sees nothing of /tmp.
+    let job = Job::new("firejail", "firejail").args(["--quiet", PYTHON, "-c", STRINGS]);
+    is_told(&job)
+}
+
+/// It must run as it does plain, and be managed or told to be not.
+fn is_told(job: &Job) -> Option<()> {
+    let run = compare(job, HANG)?;
+    let is_managed = run.stats().count("pages_stored") > 0;
+    let is_told = !run.complaints(&["coldpress", "not managed"]).is_empty();
+    assert!(is_managed || is_told, "neither managed nor told: {}", run.stderr);
+    Some(())
+}
+
+/// A sandbox that has no /dev/userfaultfd: refused with what mends it, and nothing runs.
+fn no_device() -> Option<()> {
+    require(BWRAP_ALL[0])?;
+    let ground = Ground::new();
+    let job = ground.hold("around", &[])?.before(BWRAP_ALL.iter().copied());
+    let run = job.managed(super::BUDGET);
+    let is_managed = run.code == 0;
+    let is_refused = run.code == 125 && !run.complaints(&["/dev/userfaultfd"]).is_empty();
+    assert!(is_managed || is_refused, "{}: {}", run.code, run.stderr);
+    Some(())
+}
+
+/// Programs there make the system calls that valgrind knows. It holds more than the program does,
+/// and is static, so only what is printed is compared.
+fn valgrind() -> Option<()> {
+    require("valgrind")?;
+    let ground = Ground::new();
+    let job = Job::new("valgrind", VALGRIND[0]).args(VALGRIND[1..].iter().copied());
+    // By itself python takes minutes there.
+    compare(&job.arg(ground.path("edge")).arg("hold"), 2 * HANG).map(drop)
+}
+
+fn su() -> Option<()> {
+    require("su")?;
+    let ground = Ground::new();
+    assert!(Path::new("/bin/sh").exists());
+    let words = ["su", "nobody", "-s", "/bin/sh", "-c", "exec \"$0\" \"$@\"", "--"];
+    compare_managed(&ground.hold("su", &words)?, HANG)
+}
