@@ -23,6 +23,8 @@ STRESS_SECONDS ?= 3600
 SUITES := $(TARGET)/suites
 # Where `make edges` keeps programs that no package has.
 TOOLS := $(TARGET)/tools
+# What `make cases` runs.
+CASES := $(CURDIR)/../shared/cases
 # What of `mem` runs under miri: the slab, most tests of the frames, and one pool of each kind.
 MIRI_TESTS := slab:: frames::descriptor:: \
 	$(addprefix frames::tests::,a_ added bad frames_ one_ requests shrinking_stops the_fragm) \
@@ -32,7 +34,7 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system stress suites edges loom miri fuzz \
+.PHONY: help bootstrap build demo test check unit system stress suites edges cases loom miri fuzz \
 	bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
@@ -93,6 +95,17 @@ edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed pro
 	@begun=$$(date +%s); COLDPRESS_EDGES=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
 		--test edges -- --test-threads=1 --nocapture; status=$$?; \
 		echo "edges: $$(($$(date +%s) - begun)) s"; exit $$status
+
+# They lie beside the project, where it is developed; NAMES="H1 M3" runs these alone.
+cases: export COLDPRESS_BIN := $(TARGET)/system/coldpress
+cases: export PATH := $(TOOLS)/bin:$(PATH)
+cases: bootstrap ## programs that were treated wrongly once, from ../shared/cases if it is there
+	@if [ -d $(CASES) ]; then \
+		cargo build $(SYSTEM) coldpress && \
+		cargo run --quiet $(SYSTEM) $(SYSTEM_TESTS) --bin cases -- $(CASES) $(NAMES); \
+	else \
+		echo "skipped: no $(CASES)"; \
+	fi
 
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \
