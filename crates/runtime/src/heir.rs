@@ -45,7 +45,7 @@ use crate::budget::Budget;
 use crate::control::{BELL_PAGES, Control, FILES_MAX};
 use crate::gauging::{RUN_NS_NEAR, Running};
 use crate::link::{Joined, Link, Note};
-use crate::manager::{self, Manager, Refaults, Stuck};
+use crate::manager::{self, Left, Manager, Refaults, Stuck};
 use crate::pages::{PageNumber, PageState};
 use crate::placement::Placement;
 use crate::regions::Regions;
@@ -225,7 +225,7 @@ impl Manager {
         self.stuck = Stuck::default();
         self.rest = Rest::default();
         self.running = Running::begin(self.time.now_ns(), 0);
-        (self.has_left, self.over_at) = (false, 0);
+        self.left = Left::default();
         self.proactive.begin_as_heir();
         (self.gauges_at, self.immovable_at) = (0, 0);
         self.refaults = Refaults::default();

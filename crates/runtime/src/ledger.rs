@@ -299,10 +299,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::budget::{Budget, Past};
+    use crate::budget::{Budget, Past, Seen};
     use crate::knobs::{Knob, Knobs};
     use crate::tally::Figures;
     use coldpress_sys::proc::ResidentGauge;
+    use coldpress_sys::program::Program;
 
     const TERMS: Terms = Terms {
         budget: PageCount(40_000),
@@ -387,7 +388,9 @@ mod tests {
             prop_assert!(keeper.peak() <= PageCount(200) + Bytes::mib(64).pages_down());
             let gauge = ResidentGauge::open().unwrap();
             let mut budget = Budget::new(gauge, &TERMS, 0);
-            budget.read(&keeper, Past::default()).unwrap();
+            let program = Program::follow(std::process::id()).unwrap();
+            let seen = Seen { program: &program, files: None };
+            budget.read(&keeper, Past::default(), seen).unwrap();
             prop_assert!(budget.total() == TERMS.budget && budget.share() <= TERMS.budget);
             let mut figures = Figures::default();
             for tally in &keeper.tallies {
@@ -411,8 +414,10 @@ mod tests {
                 }
             });
             let mut budget = Budget::new(ResidentGauge::open().unwrap(), &TERMS, 0);
+            let program = Program::follow(std::process::id()).unwrap();
+            let seen = Seen { program: &program, files: None };
             for _ in 0..500 {
-                budget.read(&keeper, Past::default()).unwrap();
+                budget.read(&keeper, Past::default(), seen).unwrap();
                 assert!(keeper.used().0 <= SEATS << 20 && keeper.peak().0 <= 1 << 20);
                 assert!(budget.total() == TERMS.budget);
             }

@@ -49,8 +49,8 @@ const LEAVE_NS: u64 = 1_000_000;
 const PROTOCOL_ERROR: SysError = SysError { call: "join(launcher)", errno: 71 };
 
 impl Joined {
-    /// Joins the run of the launcher that listens at `path`, for `program`. Fails when there is none any more,
-    /// when all seats are taken, or when it is of another version.
+    /// Joins the run of the launcher that listens at `path`, for `program`. Fails when there is
+    /// none any more, when all seats are taken, or when it is of another version.
     pub fn join(path: &CStr, program: &Program) -> SysResult<Self> {
         let socket = net::connect(path)?;
         let hello = Hello { process: program.process() };
@@ -135,8 +135,8 @@ impl Link {
         }
     }
 
-    /// Asks what a thread of the program enlarges, if it waits within `mremap`; waits for the answer.
-    /// `None` also where that cannot be told.
+    /// Asks what a thread of the program enlarges, if it waits within `mremap`, and waits for the
+    /// answer. `None` also where that cannot be told.
     pub fn ask_what_enlarges(&self, thread: u32) -> Option<Enlarged> {
         let mut packet = [CALL; 1 + size_of::<u32>()];
         packet[1..].copy_from_slice(&thread.to_le_bytes());

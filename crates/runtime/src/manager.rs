@@ -125,9 +125,7 @@ pub struct Manager {
     pub(crate) gauge_interval_ns: u64,
     pub(crate) waiter: Waiter,
     pub(crate) program: Program,
-    /// Whether the program has left this memory, and when to look again who still has it.
-    pub(crate) has_left: bool,
-    pub(crate) over_at: u64,
+    pub(crate) left: Left,
     pub(crate) immovable_at: u64,
     /// Ranges just mapped whose threads wait: number, start, length.
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
@@ -158,6 +156,14 @@ pub struct Manager {
     pub(crate) spills: Vec<(i32, SlotId)>,
     /// Blocks that an ancestor of this process had given back before the fork.
     pub(crate) blocks_returned_before: u64,
+}
+
+/// Whether the program has left this memory.
+#[derive(Default)]
+pub(crate) struct Left {
+    pub(crate) is_so: bool,
+    /// When to look again who still has it.
+    pub(crate) look_at_ns: u64,
 }
 
 /// Nothing can be reclaimed.
@@ -204,23 +210,19 @@ impl Manager {
     /// Sets everything up; nothing of the program is touched yet. The frame allocator must have its
     /// span, and no frame in use.
     pub fn new(parts: Parts) -> SysResult<Box<Self>> {
-        let Parts { joined, frames, heap_bytes, control, placement, own, budget, time, .. } = parts;
-        let (program, files, ring, waiter) = (parts.program, parts.files, parts.ring, parts.waiter);
+        let Parts { joined, frames, heap_bytes, control, placement, own, budget, .. } = parts;
+        let Parts { time, program, files, ring, waiter, .. } = parts;
         let Joined { link, ledger, seat, terms, desk, spill, uffd, is_recorded } = joined;
         // Before the first of our own allocations, so that it tells of every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
         let spills = spill.iter().map(|file| (file.as_raw_fd(), SlotId(0))).collect();
         let tuning = Tuning::begin(&ledger, &budget, time.now_ns());
         let disk = spill.and_then(|file| open_disk(&link, &terms, file, ring));
-        let tools = uffd
-            .and_then(|uffd| Tools::open(uffd, &tuning, frames, control, disk))
-            .and_then(|mut tools| wait_for(&waiter, &mut tools, &program).map(|()| tools))
-            // The launcher keeps it until the process is gone: without it, memory that is being
-            // taken down would read as zeros to a system call that is still under way.
-            .and_then(|tools| link.lend(&tools.uffd).map(|()| tools));
+        let tools = uffd.and_then(|uffd| Tools::open(uffd, &tuning, frames, control, disk));
+        let tools = tools.and_then(|tools| tools.used_by(&waiter, &program, &link));
         let Tools { uffd, limbo, zeros, zswap } =
             tools.inspect_err(|error| tell_unmanaged(&link, *error))?;
-        let mut manager = Box::new(Self {
+        let manager = Box::new(Self {
             uffd,
             pages: PageTable::new(budget.share()),
             regions: Regions::default(),
@@ -250,8 +252,7 @@ impl Manager {
             gauges_at: 0,
             gauge_interval_ns: RUN_NS_NEAR,
             waiter,
-            has_left: false,
-            over_at: 0,
+            left: Left::default(),
             immovable_at: 0,
             hints: Vec::new(),
             rest: Rest::default(),
@@ -276,16 +277,16 @@ impl Manager {
             tuning,
             last_owned: None,
         });
-        manager.begin();
-        Ok(manager)
+        Ok(manager.begin())
     }
 
-    fn begin(&mut self) {
+    fn begin(mut self: Box<Self>) -> Box<Self> {
         self.own_held = self.own_memory();
         self.ledger.seats[self.seat].set_managing();
         let (pool, codec) = (self.zswap.pool().current().kind(), self.zswap.knobs().codec);
         let process = self.link.process();
         self.link.tell(format_args!("process {process} is managed: pool {pool}, codec {codec}"));
+        self
     }
 
     /// The name under which zswap keeps a page.
@@ -450,13 +451,16 @@ impl Tools {
         uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         Ok(Self { uffd, limbo, zeros, zswap })
     }
-}
 
-/// Has `waiter` wait for all there is to wait for.
-fn wait_for(waiter: &Waiter, tools: &mut Tools, program: &Program) -> SysResult<()> {
-    waiter.watch(&tools.uffd)?;
-    waiter.also_see_end(program.pidfd())?;
-    tools.zswap.signal().map_or(Ok(()), |signal| waiter.also_wake_by(signal))
+    /// Has `waiter` wait for all there is to wait for, and lends the launcher the userfaultfd: it
+    /// keeps it until the memory is gone. Without it, memory that is being taken down would read as
+    /// zeros to a system call that is still under way.
+    fn used_by(mut self, waiter: &Waiter, program: &Program, link: &Link) -> SysResult<Self> {
+        waiter.watch(&self.uffd)?;
+        waiter.also_see_end(program.pidfd())?;
+        self.zswap.signal().map_or(Ok(()), |signal| waiter.also_wake_by(signal))?;
+        link.lend(&self.uffd).map(|()| self)
+    }
 }
 
 /// Tells the user that this process is not managed, why, and what to do if that is plain.

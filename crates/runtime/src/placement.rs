@@ -115,8 +115,8 @@ impl Placement {
         }
     }
 
-    /// After `thread` has been woken: goes to its processor if that is known, unless others are kept
-    /// here.
+    /// After `thread` has been woken: goes to its processor if that is known, unless others are
+    /// kept here.
     pub fn follow(&mut self, thread: u32) {
         if self.anybody_kept() {
             return;

@@ -192,8 +192,8 @@ impl<'c> Looking<'c> {
         core::mem::replace(&mut self.number, number) != number
     }
 
-    /// Ends the look, and sleeps until the next is asked for, or for `longest_ns`; while the program
-    /// rests, longer: a tree may have hundreds of processes that only wait.
+    /// Ends the look, and sleeps until the next is asked for, or for `longest_ns`; while the
+    /// program rests, longer: a tree may have hundreds of processes that only wait.
     fn sleep(&mut self, program: &Program, longest_ns: u64) {
         let before = core::mem::replace(&mut self.ran_ns, program.ran_ns());
         let rests = self.ran_ns.saturating_sub(before) < longest_ns / 8;
@@ -292,7 +292,7 @@ impl Manager {
             if self.control.is_stopped() {
                 return self.stop();
             }
-            if (self.has_left || self.waiter.has_seen_end()) && self.is_over() {
+            if (self.left.is_so || self.waiter.has_seen_end()) && self.is_over() {
                 self.write_events();
                 self.link.leave();
                 // What this has is given up by the kernel, all at once.
@@ -352,12 +352,12 @@ impl Manager {
     /// Whether nobody has the memory any more, which the program has left. A child by `vfork`, or
     /// by `clone`, may have it still.
     fn is_over(&mut self) -> bool {
-        self.has_left = true;
+        self.left.is_so = true;
         let now = self.time.now_ns();
-        if now < self.over_at {
+        if now < self.left.look_at_ns {
             return false;
         }
-        self.over_at = now + LEFT_NS;
+        self.left.look_at_ns = now + LEFT_NS;
         // Threads of the kernel's that transfer for this process would count as others.
         self.zswap.transfer_plainly();
         program::is_alone().unwrap_or(true)
@@ -378,7 +378,7 @@ impl Manager {
         if self.order.is_open() {
             self.settle();
         }
-        self.has_left = self.has_left || self.program.has_left(self.budget.gauge());
+        self.left.is_so = self.left.is_so || self.program.has_left(self.budget.gauge());
         let ran = self.program.ran_ns();
         self.running.note(now, ran);
         self.rest.note(now, self.clock, ran);

@@ -97,7 +97,7 @@ fn reap(process: usize) -> Option<u32> {
 /// before its last exec, if they have ended.
 pub fn reap_ended_clones() {
     let options = (linux::__WCLONE | linux::WNOHANG) as usize;
-    // SAFETY: nothing is written.
+    // SAFETY: no address is given, so the kernel writes nowhere.
     while unsafe { syscall(linux::__NR_wait4, [usize::MAX, 0, options, 0, 0, 0]) } > 0 {}
 }
 

@@ -2,13 +2,15 @@
 //!
 //! Everything here works without libc, without thread-local memory and without an allocator, so
 //! that the runtime may use it inside any program. Modules: [`page`] the units, [`error`] the
-//! failed call, [`beside`] processes that share our memory, [`confine`] rights given up, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill
-//! file, [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls,
-//! [`cpu`] processors and clocks, [`dispatch`] calls that we make for others, [`proc`] what the
-//! kernel says of this process, [`program`] the process that one beside it serves, [`net`] packets with descriptors, [`remote`] pages of other
-//! processes, [`ring`] transfers that nobody waits for, [`rseq`] lists of one processor each,
-//! [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them; and, with the
-//! feature `libc`, [`fork`] children for measurements.
+//! failed call, [`beside`] processes that share our memory, [`confine`] rights given up, [`map`]
+//! address space, [`shared`] memory between processes, [`mod@file`] the spill file, [`sync`] locks,
+//! [`pair`] double words, [`futex`] waiting, [`raw`] bare calls, [`calls`] which of them a filter
+//! refuses, [`cpu`] processors and clocks, [`dispatch`] calls that we make for others, [`proc`]
+//! what the kernel says of this process, [`program`] the process that one beside it serves,
+//! [`net`] packets with descriptors, [`remote`] pages of other processes, [`ring`] transfers that
+//! nobody waits for, [`rseq`] lists of one processor each, [`secret`] values that nobody finds,
+//! [`uffd`] faults, [`wait`] waiting for them; and, with the feature `libc`, [`fork`] children for
+//! measurements.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.

@@ -3,8 +3,9 @@
 //!     threads_cpu [--bytes TOTAL] [--seconds S]
 //!
 //! The program pins itself to one CPU after the other, S seconds each, and walks its memory all the
-//! time, so that it must fault when memory is short. Every 100 ms it reads its siblings in /proc. At
-//! the end, for each CPU: the share of samples in which that named `coldpress` had run there last.
+//! time, so that it must fault when memory is short. Every 100 ms it reads its siblings in /proc.
+//! At the end, for each CPU: the share of samples in which that named `coldpress` had run there
+//! last.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one thread walks its own mapping")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 

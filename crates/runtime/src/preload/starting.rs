@@ -109,7 +109,7 @@ impl Image {
         }
         let (mut headers, mut count, mut words) = (0, 0, at.cast::<[usize; 2]>());
         loop {
-            // SAFETY: as above; the vector ends with a pair whose first word is 0.
+            // SAFETY: the vector lies there, and ends with a pair whose first word is 0.
             let [kind, value] = unsafe { *words };
             match kind as u32 {
                 auxvec::AT_NULL => break,
@@ -117,7 +117,7 @@ impl Image {
                 auxvec::AT_PHNUM => count = value,
                 _ => {}
             }
-            // SAFETY: as above.
+            // SAFETY: this pair was not the last one.
             words = unsafe { words.add(1) };
         }
         if headers == 0 {

@@ -192,6 +192,7 @@ impl Broker {
             ended_for: None,
         });
         supervise::reap(&retired.services);
+        supervise::reap_unknown();
         Summary {
             program: program.to_owned(),
             at_end: retired.at_end,
@@ -414,7 +415,7 @@ impl Serving {
         }
     }
 
-    /// The service of `member` has ended. If it was not to, pages of the program's are lost, so that
+    /// The service of `member` has ended. If it was not to, pages of the program's are lost, so it
     /// has to end before it reads others.
     fn look_after(&mut self, member: &Member) {
         self.services.push(member.peer.process);

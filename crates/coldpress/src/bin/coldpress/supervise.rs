@@ -42,6 +42,8 @@ const PASSED_ON: [i32; 8] = [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
 /// A shell shows a process ended by signal N as 128 + N.
 const EXIT_SIGNAL_BASE: u8 = 128;
 
+/// What services are called, and launchers, which may be among the orphans of a run.
+const SERVICE_NAME: &str = "coldpress";
 /// A service that has closed all it had will have ended in some microseconds.
 const REAP_TRIES: usize = 50;
 const REAP_INTERVAL: Duration = Duration::from_millis(1);
@@ -175,8 +177,26 @@ impl Running {
     }
 }
 
-/// Reaps these services, which are about to end, as far as they are children of ours that nobody has
-/// waited for. One that does not end is ended: what shared its memory may have changed it.
+/// Reaps what has ended, or is about to, of services that never joined: they find that their
+/// program has ended first.
+pub(crate) fn reap_unknown() {
+    let is_service = |pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.trim_end() == SERVICE_NAME)
+    };
+    for child in tree::children(std::process::id()).into_iter().filter(is_service) {
+        let Some(pid) = Pid::from_raw(child.cast_signed()) else { continue };
+        let is_there =
+            || matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None));
+        let mut tries = 0..REAP_TRIES;
+        while is_there() && tries.next().is_some() {
+            thread::sleep(REAP_INTERVAL);
+        }
+    }
+}
+
+/// Reaps these services, which are about to end, as far as they are children of ours that nobody
+/// has waited for. One that does not end is ended: what shared its memory may have changed it.
 pub(crate) fn reap(services: &[u32]) {
     for pid in services.iter().filter_map(|process| Pid::from_raw(process.cast_signed())) {
         let is_there =

@@ -275,7 +275,9 @@ fn hint(status: &str) -> String {
             `coldpress doctor` under the same filter says which call"
             .to_owned(),
         (_, Some(user)) if user != own => format!("it runs as user {user}, with other rights"),
-        _ => "it may have dropped its rights, or lack descriptors (ulimit -n) or processes (ulimit -u)".to_owned(),
+        _ => "it may have dropped its rights, or lack descriptors (ulimit -n) or processes \
+            (ulimit -u)"
+            .to_owned(),
     }
 }
 
