@@ -13,14 +13,15 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
 use coldpress_sys::calls::{self, Call};
 use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
+use coldpress_tests::watch;
 
 const BUDGET: Bytes = Bytes::mib(32);
 /// What the program holds and checks.
@@ -264,22 +265,31 @@ fn a_process_that_gives_up_says_why_at_once_and_at_the_end() {
     assert_eq!(run.complaints(&["was to be managed", reason]).len(), 1, "{}", run.stderr);
 }
 
-/// All calls of the service, as strace sees them, are in the list that is tried.
+/// All calls of a service at work, as strace sees them, are in the list that is tried.
 #[test]
 fn the_list_of_calls_is_complete() {
     let Some(ground) = Ground::new() else { return };
     let Some(strace) = require("strace") else { return };
     let trace = ground.scratch.path("trace");
-    let mut words: Vec<OsString> = vec![strace.into()];
-    words.extend(["-f", "--decode-pids=comm", "-o"].map(OsString::from));
-    words.push(trace.clone().into());
-    let run = ground.job().before(words).managed(BUDGET);
-    assert_eq!(run.code, 0, "{}", run.stderr);
+    let job = Job::new("busy", ground.scratch.path("dropper")).args(["--bytes", HELD]);
+    let job = job.args(["--touches", "100000000"]).launcher(ground.launcher());
+    let live = Live::start(&job, Some(BUDGET));
+    let begun = Instant::now();
+    let service = loop {
+        if let Some((_, service)) = watch::find_service(live.root()) {
+            break service;
+        }
+        assert!(begun.elapsed() < HANG, "no service was found");
+    };
+    let mut words = vec!["2".into(), strace.into_os_string(), "-o".into()];
+    words.extend([trace.clone().into_os_string(), "-p".into(), service.to_string().into()]);
+    let traced = Command::new("timeout").args(words).stderr(Stdio::null()).status();
+    assert!(traced.is_ok(), "{traced:?}");
+    drop(live);
     let text = fs::read_to_string(&trace).expect("strace wrote it");
-    // The launcher's own name is another here.
-    let of_service = text.lines().filter_map(|line| line.split_once("<coldpress> "));
-    let made: BTreeSet<&str> = of_service
-        .filter_map(|(_, call)| call.split_once('('))
+    let made: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.split_once('('))
         .map(|(name, _)| name)
         .filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
         .collect();

@@ -268,8 +268,8 @@ fn memory_that_outlives_its_process_never_reads_as_zeros() {
         assert_eq!(run.code, code, "{}", run.stderr);
         run.assert_stored();
         let word = wait_for_word(&file);
-        // What is away cannot be had, as the keys and tables have gone with the process.
-        assert_eq!(word, "sigbus", "{way}");
+        // Its service goes on until nobody has the memory any more.
+        assert_eq!(word, "right", "{way}");
     }
     let begun = Instant::now();
     while keepers(&launcher) > 0 {

@@ -203,13 +203,19 @@ fn thawing_without_room_is_refused() {
     assert_eq!(group.kills(), 0);
 }
 
-/// Whoever stops first and thaws then is told.
+/// Who stops the program does not stop its service; one whose service is stopped too is told of.
 #[test]
-fn thawing_a_stopped_program_is_told() {
+fn a_stopped_program_is_thawed_and_a_stopped_service_told() {
     let still = Still::start(|job| job);
     machine::signal("STOP", &[still.process]);
-    let output = still.ctl(&["thaw"]);
+    still.thaw();
     machine::signal("CONT", &[still.process]);
+    still.finish();
+    let still = Still::start(|job| job);
+    let (_, service) = watch::find_service(still.live.root()).expect("it is managed");
+    machine::signal("STOP", &[service]);
+    let output = still.ctl(&["thaw"]);
+    machine::signal("CONT", &[service]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("stopped"), "{text}");
     // It is thawed as soon as it goes on.

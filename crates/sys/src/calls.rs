@@ -85,7 +85,6 @@ pub const ALL: &[Call] = &[
     needed_alone("pidfd_open", linux::__NR_pidfd_open),
     needed_alone("prctl", linux::__NR_prctl),
     needed_alone("capset", linux::__NR_capset),
-    needed_alone("seccomp", linux::__NR_seccomp),
     spare("chdir", linux::__NR_chdir),
     spare("clock_nanosleep", linux::__NR_clock_nanosleep),
     spare("eventfd2", linux::__NR_eventfd2),

@@ -105,7 +105,7 @@ const ARGUMENTS_AT: u32 = 16;
 /// linux/audit.h, `AUDIT_ARCH_X86_64`.
 const ARCHITECTURE: u32 = 0xc000_003e;
 /// linux/seccomp.h.
-const SET_MODE_FILTER: usize = 1;
+const SECCOMP_MODE_FILTER: usize = 2;
 const ALLOW: u32 = 0x7fff_0000;
 const REFUSE: u32 = 0x0005_0001;
 const END: u32 = 0x8000_0000;
@@ -177,8 +177,10 @@ pub fn give_up_rights() -> SysResult<()> {
         [head.as_ptr().expose_provenance(), none.as_ptr().expose_provenance(), 0, 0, 0, 0];
     call("capset", linux::__NR_capset, arguments)?;
     let filter = Filter { length: LENGTH as u16, instructions: FILTER.as_ptr() };
-    let arguments = [SET_MODE_FILTER, 0, (&raw const filter).expose_provenance(), 0, 0, 0];
-    call("seccomp", linux::__NR_seccomp, arguments)
+    // Not by seccomp(2), which services of systemd may not call (SystemCallFilter=@system-service).
+    let filter = (&raw const filter).expose_provenance();
+    let arguments = [prctl::PR_SET_SECCOMP as usize, SECCOMP_MODE_FILTER, filter, 0, 0, 0];
+    call("prctl(PR_SET_SECCOMP)", linux::__NR_prctl, arguments)
 }
 
 #[cfg(test)]

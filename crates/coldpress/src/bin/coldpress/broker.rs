@@ -36,7 +36,7 @@ use crate::disk;
 use crate::door::{Door, Newcomer};
 use crate::failure::{Failure, Result};
 use crate::helper::Helper;
-use crate::member::Served;
+use crate::member::{self, Served};
 use crate::outliving::Outliving;
 use crate::preload::Preload;
 use crate::psi::Pressure;
@@ -333,16 +333,18 @@ impl Serving {
         Retired { totals, peak, left, unmanaged, services, ended_for, at_end: self.now }
     }
 
-    /// Waits for services whose programs have ended: memory is theirs until then.
+    /// Waits for services whose programs have ended, unless others have the memory still, which is
+    /// then served on. One that does not end has been changed by who shared its memory.
     fn see_services_off(&mut self) {
         let until = Instant::now() + SERVICES_MAX;
-        let is_left = |member: &Member| member.program.has_ended();
-        while Instant::now() < until && self.members.iter().any(is_left) {
+        let is_over =
+            |member: &Member| member.program.has_ended() && !member::is_shared(member.peer.process);
+        while Instant::now() < until && self.members.iter().any(is_over) {
             self.wait(None, Unseated::soon());
         }
-        let (stuck, others) = std::mem::take(&mut self.members).into_iter().partition(is_left);
+        let (stuck, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.members).into_iter().partition(is_over);
         self.members = others;
-        let stuck: Vec<Member> = stuck;
         self.services.extend(stuck.iter().map(|member| member.peer.process));
     }
 

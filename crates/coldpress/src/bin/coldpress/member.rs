@@ -53,6 +53,15 @@ impl Served {
     }
 }
 
+/// Whether any process but `service` has its memory, as far as the kernel tells.
+pub(crate) fn is_shared(service: u32) -> bool {
+    let Ok(entries) = fs::read_dir("/proc") else { return false };
+    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes
+        .filter(|process| *process != service)
+        .any(|process| share_memory(service, process).unwrap_or(false))
+}
+
 /// Whether two processes have one memory. Where the kernel does not compare them, as in most
 /// containers, their sizes are: two memories are seldom equally large, and those of a service and
 /// another program never, as a service has reserved much for itself.
