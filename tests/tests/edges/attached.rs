@@ -13,10 +13,7 @@ use coldpress_tests::matrix::{self, Lane, case};
 use super::{HANG, PYTHON};
 
 /// What is known to fail, and why.
-const KNOWN: &[(&str, &str)] = &[
-    ("py-spy dump", "it stops all threads, the service thread too, and then reads memory"),
-    ("py-spy record", "as py-spy dump"),
-];
+const KNOWN: &[(&str, &str)] = &[];
 
 /// What `sampled.py` has of the 62 MiB that it holds: 40 %.
 const BUDGET: Bytes = Bytes::mib(25);

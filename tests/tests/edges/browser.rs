@@ -10,11 +10,7 @@ use coldpress_tests::matrix::{self, Lane, case};
 use super::HANG;
 
 /// What is known to fail, and why.
-const KNOWN: &[(&str, &str)] = &[
-    ("as root without its sandbox, in 4G", "its zygote finds two threads and ends"),
-    ("as root without its sandbox, in 240M", "as in 4G"),
-    ("as a user with its own sandbox", "as in 4G"),
-];
+const KNOWN: &[(&str, &str)] = &[];
 
 /// A small budget, and what may be held of it.
 const SMALL: Bytes = Bytes::mib(240);

@@ -12,7 +12,7 @@ use super::{EDGE, HANG, compare_managed};
 /// What is known to fail, and why.
 const KNOWN: &[(&str, &str)] = &[
     ("a userfaultfd of its own", "memory is registered with ours, and one range has one owner"),
-    ("real-time threads on all processors", "the service thread has no such priority"),
+    ("real-time threads on all processors", "the service has no such priority"),
     ("a robust mutex in cold memory", "the kernel marks it only in memory that is in place"),
 ];
 

@@ -14,7 +14,6 @@ use super::{Ground, HANG, PYTHON, compare, compare_managed};
 const KNOWN: &[(&str, &str)] = &[
     ("chroot to a tree of its own", "of a short run, only the dynamic linker says it"),
     ("firejail with its default profile, inside", "as in a tree of its own"),
-    ("valgrind, inside", "it knows no clone with the flags of the service thread"),
 ];
 
 /// Words of bubblewrap for the machine as it is.

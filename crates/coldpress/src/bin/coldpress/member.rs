@@ -57,9 +57,11 @@ impl Served {
 pub(crate) fn is_shared(service: u32) -> bool {
     let Ok(entries) = fs::read_dir("/proc") else { return false };
     let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // Those that have none, as the kernel's own, have as much as a service that has just ended.
     processes
         .filter(|process| *process != service)
-        .any(|process| share_memory(service, process).unwrap_or(false))
+        .filter(|process| share_memory(service, *process).unwrap_or(false))
+        .any(|process| tree::size(process).is_some_and(|size| size.0 > 0))
 }
 
 /// Whether two processes have one memory. Where the kernel does not compare them, as in most
