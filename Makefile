@@ -11,7 +11,7 @@ COMMAND := $(TARGET)/release/coldpress
 export COLDPRESS_BIN := $(COMMAND)
 SYSTEM_TESTS := coldpress-tests
 # System tests by file. These run alone, as they judge each moment, or processor time; the others
-# by twos: a program and its service thread share one processor, so two programs take no longer than
+# by twos: a program and its service share one processor, so two programs take no longer than
 # one. Those of stress-ng are there to be many, and take their time whatever runs beside them.
 ALONE := budget idle sharing torture tree walks
 BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/tests/*.rs))))

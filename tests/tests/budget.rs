@@ -36,7 +36,7 @@ fn first_touch(name: &'static str, threads: &str, mode: &str) -> Job {
     Job::new(name, program).args(["--bytes", "192M", "--threads", threads, "--mode", mode])
 }
 
-/// The service thread may come late on a busy machine, and what is touched before has passed the
+/// The service may come late on a busy machine, and what is touched before has passed the
 /// budget.
 #[test]
 fn who_maps_the_whole_budget_is_managed_before_it_touches_it() {

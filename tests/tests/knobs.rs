@@ -142,7 +142,7 @@ fn pages_that_are_refused_stay_in_the_program() {
     for counter in ["reject_disabled", "reject_compress_poor"] {
         assert!(stats.at("zswap", counter) > 0, "{counter}");
     }
-    // Refusing costs a moment of a service thread, not all of it.
+    // Refusing costs a moment of a service, not all of it.
     assert!(run.wall < Duration::from_secs(60), "{:?}", run.wall);
     run.assert_stored();
 }

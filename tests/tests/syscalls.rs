@@ -25,7 +25,7 @@ fn system_calls_are_exact_within_a_quarter() {
 }
 
 #[test]
-fn the_service_thread_follows_the_faulting_thread() {
+fn the_service_follows_the_faulting_thread() {
     let job = Job::new("threads_cpu", THREADS_CPU).args(["--bytes", "128M", "--seconds", "2"]);
     let run = job.managed(Bytes::mib(64));
     let text = output(&run);

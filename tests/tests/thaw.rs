@@ -1,5 +1,5 @@
 //! Risk: a debugger or a core file shows other bytes than the program has, because pages are away
-//! and nobody can bring them back while the program is stopped.
+//! and the kernel does not wait for them.
 //!
 //! A program holds a pattern of which most is away. Thawed and stopped, all of it must be readable
 //! from outside; going on, it must be whole, and pages must go away again.

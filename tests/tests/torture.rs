@@ -126,7 +126,7 @@ fn pages_that_age_while_they_are_taken_are_kept() {
     run.assert_within_budget();
 }
 
-/// Calls that end the service thread bring everything back first, whatever is under way.
+/// Calls that end the service bring everything back first, whatever is under way.
 #[test]
 fn a_process_can_be_alone_and_managed_again() {
     let job = Job::new("alone", ALONE).args(["96", "4"]);

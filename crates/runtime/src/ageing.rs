@@ -1,7 +1,7 @@
 //! Ageing: while the program needs no pages, those that are stored are made denser
 //! ([`Zswap::age`]).
 //!
-//! The service thread runs on the processor of the thread it serves, so what it does without being
+//! The service runs on the processor of the thread it serves, so what it does without being
 //! asked is taken from the program. It ages pages only when the program hardly faulted lately, and
 //! looks for faults after each page: who touches a page waits 60 us longer at most.
 //!

@@ -1,23 +1,23 @@
-//! What the program's threads and the service thread say to each other inside one process.
+//! What the program's threads and the service say to each other in the memory that they share.
 //!
 //! The child of a `fork` has only the forking thread, and where a page is out of the program, its
 //! copy of it is zero. There are two ways to fork:
 //!
-//! - *Frozen*: the service thread sleeps at a place where its state is whole. The child inherits
-//!   that state, and a service thread of its own takes it over before anything else happens in it
-//!   (`heir`). The forker asks, the service thread grants or refuses and sleeps until the forker
+//! - *Frozen*: the service sleeps at a place where its state is whole. The child inherits
+//!   that state, and a service of its own takes it over before anything else happens in it
+//!   (`heir`). The forker asks, the service grants or refuses and sleeps until the forker
 //!   lets it go.
 //! - *Held*: everything is brought back first, so that the child needs nothing. That is for forks
 //!   that cannot be caught in the middle, and where freezing was refused.
 //!
-//! For the second a forking thread takes a *hold* and waits until the service thread is *quiet*:
+//! For the second a forking thread takes a *hold* and waits until the service is *quiet*:
 //! everything brought back, nothing taken out until the last hold is gone. The proof that no
-//! eviction slips through: the forker raises `holds`, then reads `stage`; the service thread sets
+//! eviction slips through: the forker raises `holds`, then reads `stage`; the service sets
 //! `stage` to managing, then reads `holds`. All four are sequentially consistent, so at least one
 //! of them sees the other. Between the last release and the end of the quiet a new forker goes on
 //! at once, so nothing is taken out before `end_quiet` has said that there is none.
 //!
-//! The *bell* wakes the service thread, which sleeps on its userfaultfd and shares no descriptor
+//! The *bell* wakes the service, which sleeps on its userfaultfd and shares no descriptor
 //! with the program: dropping a page of the bell (madvise) sends an event there, and returns once
 //! it is read. Each page but the first belongs to a *hint*: a range that a thread has just mapped,
 //! and waits to see registered before it goes on to touch it faster than anybody could look.
@@ -37,7 +37,7 @@ pub use freeze::{FILES_MAX, Needs, TOUCHED};
 use freeze::{FORK_NONE, NO_FILE};
 pub use looks::Looks;
 
-/// How far the service thread has come.
+/// How far the service has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Stage {
@@ -52,7 +52,7 @@ const LOOK_AGAIN_NS: u64 = 10_000_000;
 
 /// Threads that can wait with a hint at a time; more go on without.
 const HINTS: usize = 16;
-/// Pages of the bell: one to wake the service thread, one for each hint.
+/// Pages of the bell: one to wake the service, one for each hint.
 pub const BELL_PAGES: usize = 1 + HINTS;
 
 /// A range just mapped.
@@ -73,28 +73,28 @@ const START_BARRED: u32 = 2;
 const HINT_FREE: u32 = 0;
 /// A thread fills it in, or waits.
 const HINT_TAKEN: u32 = 1;
-/// The service thread is done with it.
+/// The service is done with it.
 const HINT_DONE: u32 = 2;
 
-/// The words shared between the program's threads and the service thread.
+/// The words shared between the program's threads and the service.
 pub struct Control {
     /// What became of the wish to freeze; of one forker at a time (`preload::fork`).
     fork: AtomicU32,
     /// The forker's needs.
     fork_stack: AtomicUsize,
     fork_touched: [AtomicUsize; TOUCHED],
-    /// What the service thread leaves to its heir in a child.
+    /// What the service leaves to its heir in a child.
     legacy: AtomicPtr<c_void>,
-    /// Descriptors of the files that a child inherits: of the service thread while it is frozen,
+    /// Descriptors of the files that a child inherits: of the service while it is frozen,
     /// of the forker in the child.
     files: [AtomicI32; FILES_MAX],
-    /// 1 while the service thread of a child has not taken over yet.
+    /// 1 while the service of a child has not taken over yet.
     inheriting: AtomicU32,
     /// Threads that want everything in place.
     holds: AtomicU32,
     /// 1 while everything is in place and stays there.
     quiet: AtomicU32,
-    /// 1 when the service thread shall bring everything back and end.
+    /// 1 when the service shall bring everything back and end.
     stop: AtomicU32,
     /// Whether changes of the address space wait.
     gate: AtomicU32,
@@ -154,7 +154,7 @@ impl Control {
         }
     }
 
-    /// Back to rest. For the child of `fork`, which has one thread and no service thread. It keeps
+    /// Back to rest. For the child of `fork`, which has one thread and no service. It keeps
     /// the bell if it `inherits` memory of ours.
     pub fn reset(&self, inherits: bool) {
         let words = [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive];
@@ -234,14 +234,14 @@ impl Control {
 
     // For the program's threads.
 
-    /// Whether the service thread, if there is one, belongs to the calling process.
+    /// Whether the service, if there is one, belongs to the calling process.
     pub fn is_owner(&self) -> bool {
         // Relaxed: written by the same process, or not at all.
         self.owner.load(Ordering::Relaxed) == raw::process_id()
     }
 
     /// Returns when every page of the program is in place, to stay until [`Control::release`]. At
-    /// once in a process without a service thread of its own.
+    /// once in a process without a service of its own.
     pub fn hold(&self) {
         if !self.is_owner() {
             return;
@@ -266,7 +266,7 @@ impl Control {
         self.holds.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits until no other thread stops and starts the service thread, and keeps them from it.
+    /// Waits until no other thread stops and starts the service, and keeps them from it.
     pub fn begin_alone(&self) {
         // Acquire pairs with the Release in `end_alone`. Relaxed on failure: not ours.
         while self.alone.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -280,7 +280,7 @@ impl Control {
         self.alone.store(0, Ordering::Release);
     }
 
-    /// Brings every page back and ends the service thread; returns when it has ended. Between
+    /// Brings every page back and ends the service; returns when it has ended. Between
     /// [`Control::begin_alone`] and [`Control::end_alone`].
     pub fn stop_service(&self) {
         // SeqCst pairs with `is_stopped`.
@@ -295,10 +295,10 @@ impl Control {
             self.ring(0);
             futex::wait(&self.alive, process, Some(LOOK_AGAIN_NS));
         }
-        // SeqCst pairs with `is_stopped` of the next service thread.
+        // SeqCst pairs with `is_stopped` of the next service.
         self.stop.store(0, Ordering::SeqCst);
         // Release pairs with the Acquire in `ring`. The bell was registered with the userfaultfd
-        // that has gone; the next service thread registers it again.
+        // that has gone; the next service registers it again.
         self.bell.store(0, Ordering::Release);
     }
 
@@ -321,7 +321,7 @@ impl Control {
                 .is_ok()
         });
         let Some((index, hint)) = free else { return };
-        // Relaxed: the bell's event orders them before the service thread's reads.
+        // Relaxed: the bell's event orders them before the service's reads.
         hint.start.store(start, Ordering::Relaxed);
         hint.length.store(length.0, Ordering::Relaxed);
         let is_heard = self.ring(1 + index);
@@ -347,12 +347,12 @@ impl Control {
         bell != 0
     }
 
-    // For the service thread.
+    // For the service.
 
     /// Makes the bell, once per process. Its page is never given back: a late ringer must find
     /// nothing else.
     pub fn make_bell(&self) -> SysResult<()> {
-        // Relaxed, here and below: the service threads of a process follow each other.
+        // Relaxed, here and below: the services of a process follow each other.
         if self.bell_kept.load(Ordering::Relaxed) == 0 {
             let span = Span::reserve(Bytes(BELL_PAGES * PAGE_BYTES), Bytes(PAGE_BYTES))?;
             self.bell_kept.store(span.address(), Ordering::Relaxed);
@@ -365,7 +365,7 @@ impl Control {
 
     /// Where the bell is; 0 before there is one.
     pub fn bell_address(&self) -> usize {
-        // Relaxed: only the service thread sets it.
+        // Relaxed: only the service sets it.
         self.bell.load(Ordering::Relaxed)
     }
 
@@ -394,12 +394,12 @@ impl Control {
         futex::wake_all(state);
     }
 
-    /// Says how far the service thread has come.
+    /// Says how far the service has come.
     pub fn set_stage(&self, stage: Stage) {
         // SeqCst pairs with the load in `hold`.
         self.stage.store(stage as u32, Ordering::SeqCst);
         self.looks.answer(self.looks.asked());
-        // Nobody has heard, or will hear, those that rang another service thread or none.
+        // Nobody has heard, or will hear, those that rang another service or none.
         (0..HINTS).for_each(|index| self.finish_hint(index));
     }
 
@@ -409,7 +409,7 @@ impl Control {
         self.holds.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the service thread shall end.
+    /// Whether the service shall end.
     pub fn is_stopped(&self) -> bool {
         // SeqCst pairs with `stop_service`.
         self.stop.load(Ordering::SeqCst) != 0
@@ -418,7 +418,7 @@ impl Control {
     /// Whether a forker may find everything in place: then nothing may be taken out, also when
     /// nobody holds any more.
     pub fn is_quiet(&self) -> bool {
-        // Relaxed: only the service thread, which asks, changes it.
+        // Relaxed: only the service, which asks, changes it.
         self.quiet.load(Ordering::Relaxed) != 0
     }
 

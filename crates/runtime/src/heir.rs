@@ -1,4 +1,4 @@
-//! Heirs: the child of a `fork` takes over what the service thread knew.
+//! Heirs: the child of a `fork` takes over what the service knew.
 //!
 //! ```text
 //! forker   asks      |  clone  | lets it go on
@@ -9,12 +9,12 @@
 //!
 //! The state of the runtime is memory like any other: tables, pool and limbo come to the child as
 //! copies (copy-on-write, so they cost what changes). What does not come is what the kernel keeps
-//! for a process: registrations, descriptors, the seat, the file on disk. The heir, a service
-//! thread that the child's only thread starts and waits for, opens and registers all of that anew.
+//! for a process: registrations, descriptors, the seat, the file on disk. The heir, a
+//! service that the child's only thread starts and waits for, opens and registers all of that anew.
 //! Until then nothing else has run in the child, so no page that is away was touched.
 //!
 //! Invariants:
-//! 1. While it is frozen, the parent's service thread changes nothing. Others of its threads may
+//! 1. While it is frozen, the parent's service changes nothing. Others of its threads may
 //!    change the address space then, but such a call has not returned before `fork` does: nothing
 //!    that the forker knows can depend on it, in the child no more than without us.
 //! 2. A child whose heir cannot serve it has everything in place before it goes on, and is
@@ -317,17 +317,17 @@ fn tell_unmanaged(link: &Link, error: SysError) {
     link.warn(format_args!("process {} is not managed: {error}", link.process()));
 }
 
-/// What the parent's service thread left.
+/// What the parent's service left.
 ///
 /// # Safety
 /// This is the child of a fork that was granted, and nobody else takes it.
 unsafe fn legacy(start: &Start) -> Box<Manager> {
-    // SAFETY: the parent's service thread left its boxed manager there, and sleeps; this copy of it
+    // SAFETY: the parent's service left its boxed manager there, and sleeps; this copy of it
     // has no other owner, by the caller's promise.
     unsafe { Box::from_raw(start.control.legacy().cast()) }
 }
 
-/// The child's service thread takes over. `None` when it cannot: then everything is in place, and
+/// The child's service takes over. `None` when it cannot: then everything is in place, and
 /// the process is unmanaged.
 ///
 /// # Safety
@@ -363,7 +363,7 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
     Some(manager)
 }
 
-/// Without a service thread: puts everything in place. For the child's only thread.
+/// Without a service: puts everything in place. For the child's only thread.
 ///
 /// # Safety
 /// As for [`take_over`].

@@ -4,14 +4,14 @@
 //! As a preload library (feature `preload`) it brings a constructor and a few interposed functions;
 //! as a plain library it gives the launcher the [`ledger`] with its [`knobs`] and tallies, and the
 //! [`wire`] format. House rules:
-//! the service thread makes no libc call, allocates only from our own heap, never unwinds, and
+//! the service makes no libc call, allocates only from our own heap, never unwinds, and
 //! waits for nobody.
 //!
 //! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`ahead`] who
 //! helps to compress it, [`queue`] who is next, [`walks`] what to bring in, [`budget`] how much,
 //! [`placement`] where to run, [`stay`] who runs there too, [`pressure`] what idle memory may cost,
 //! [`link`] and [`control`] who to talk to, then the [`manager`] with its faults, changes, reclaim,
-//! proactive reclaim, ageing, thawing and recording, and the [`service`] thread that runs it.
+//! proactive reclaim, ageing, thawing and recording, and the [`service`] that runs it.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;

@@ -1,7 +1,7 @@
-//! The manager: everything the service thread knows and does about a program's memory.
+//! The manager: everything the service knows and does about a program's memory.
 //!
-//! One thread owns it, so nothing here is locked. The parts: `change` acts on what the kernel tells
-//! of the address space, `fault` brings pages in, `reclaim` takes them out.
+//! The service alone has it, so nothing here is locked. The parts: `change` acts on what the kernel
+//! tells of the address space, `fault` brings pages in, `reclaim` takes them out.
 //!
 //! Invariants:
 //! 1. A page is `Stored`, or waits in `served`, or its copy is kept, exactly when zswap has an
@@ -89,7 +89,7 @@ pub(crate) struct Refaults {
     pub(crate) ticks: u64,
 }
 
-/// All that the service thread works with.
+/// All that the service works with.
 pub struct Manager {
     pub(crate) uffd: Userfaultfd,
     pub(crate) pages: PageTable,
@@ -189,7 +189,7 @@ pub struct Parts {
     pub control: &'static Control,
     /// Follows the faulting threads.
     pub placement: Placement,
-    /// Address ranges of ours that must not be managed: the object's data, the service thread's
+    /// Address ranges of ours that must not be managed: the object's data, the service's
     /// stack.
     pub own: [Range<usize>; 2],
     /// The budget as read so far.

@@ -1,10 +1,10 @@
-//! Placement: the service thread and the threads that fault often share a processor.
+//! Placement: the service and the threads that fault often share a processor.
 //!
 //! On the same processor a fault costs a switch of threads (13 us in all); across two, idle ones
-//! have to be woken, which alone takes 40 to 60 us each way. So the service thread goes where
+//! have to be woken, which alone takes 40 to 60 us each way. So the service goes where
 //! faults come from, and a thread that faults often is kept from being moved away (`stay`). Where
 //! several do and there are two processors, they are gathered on that of the first, as the service
-//! thread can be on one only. With more processors they would share too little, so the others are
+//! can be on one only. With more processors they would share too little, so the others are
 //! left alone.
 //!
 //! The main thread's processor is read from its rseq area. Where others are nobody tells a process
@@ -142,7 +142,7 @@ impl Placement {
         }
     }
 
-    /// The processor that the service thread runs on, once it has gone to one.
+    /// The processor that the service runs on, once it has gone to one.
     pub fn current(&self) -> Option<usize> {
         self.current
     }

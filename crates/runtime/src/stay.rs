@@ -1,6 +1,6 @@
 //! Threads that fault often stay on their processor.
 //!
-//! A thread that waits for a page is woken while the service thread is busy on the same processor,
+//! A thread that waits for a page is woken while the service is busy on the same processor,
 //! so Linux moves it to an idle one (`select_idle_sibling`). Its next fault then crosses processors
 //! twice, which takes 100 us instead of 13 (two virtual processors). So for as long as a thread
 //! faults often it is allowed one processor only. The program must not see that, nor may anything
@@ -11,7 +11,7 @@
 //! 2. Who lets a thread go claims its place first, and restores the set that was allowed before, if
 //!    the one in force is still ours: what the program sets meanwhile stays.
 //!
-//! The proof of 1: the service thread marks a place as busy, then reads `loose_until`; who loosens
+//! The proof of 1: the service marks a place as busy, then reads `loose_until`; who loosens
 //! writes `loose_until`, then looks at the places and waits for a busy one. All four are
 //! sequentially consistent, so at least one of them sees the other. What remains are system calls
 //! that are made around libc.
@@ -151,7 +151,7 @@ impl Stay {
         }
     }
 
-    // For the service thread.
+    // For the service.
 
     /// Keeps a thread where it shall stay from now on, in a free place. `unrestricted` is what a
     /// thread is allowed that may run anywhere: it is given all processors back, those too that
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_free_as_soon_as_it_has_loosened_whatever_the_service_thread_does() {
+    fn a_thread_is_free_as_soon_as_it_has_loosened_whatever_the_service_does() {
         let Some(all) = all() else { return };
         let (stay, done) = (Stay::new(), AtomicBool::new(false));
         let thread = raw::thread_id();

@@ -91,7 +91,7 @@ counters! {
     Heirs "heirs",
     /// Pages brought back for a fork whose child could not.
     ForkPages "fork_pages",
-    /// Times the service thread changed its processor to follow the program.
+    /// Times the service changed its processor to follow the program.
     Migrations "migrations",
     /// Blocks of 2 MiB of our own memory that were free as a whole when last looked at.
     HugeBlocksAvailable "huge_blocks_available",

@@ -1,9 +1,9 @@
 //! Thawing: every page is brought back and stays, for debuggers and core dumps.
 //!
-//! Whoever stops a process stops its service thread too, so that nobody could bring a page back to
-//! a debugger; and the kernel waits for no page when it writes a core. So all of them must be there
-//! before. Nothing is taken out meanwhile, whatever the budget says. A part comes back at a time,
-//! and faults are served in between.
+//! The kernel waits for no page when it writes a core, nor for a debugger that reads by
+//! /proc/PID/mem or ptrace(2): these get an error. So all of them must be there before. Nothing is
+//! taken out meanwhile, whatever the budget says. A part comes back at a time, and faults are
+//! served in between.
 
 use coldpress_sys::PageCount;
 

@@ -209,7 +209,7 @@ pub fn yield_now() {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: the program's own threads, or those it starts, run with the service thread's priority.
+    //! Risk: the program's own threads, or those it starts, run with the service's priority.
 
     use super::*;
 

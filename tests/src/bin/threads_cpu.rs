@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         }
     }
     if lines.is_empty() {
-        println!("no service thread");
+        println!("no service");
     }
     lines.iter().for_each(|line| println!("{line}"));
     println!("threads_cpu: OK");

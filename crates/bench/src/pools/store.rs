@@ -8,7 +8,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use crate::random::Random;
 
-/// Bytes one step of compaction may move, as a service thread would do between other work.
+/// Bytes one step of compaction may move, as a service would do between other work.
 const STEP: Bytes = Bytes::kib(256);
 /// Why a pool knows a handle.
 pub(super) const HELD: &str = "what was stored and not freed is there";

@@ -1,13 +1,13 @@
-//! Freezing: the forker and the service thread bring each other to a stand.
+//! Freezing: the forker and the service bring each other to a stand.
 //!
 //! ```text
 //! forker          ASKED              READY                        unfreeze
-//! service thread         SEEN  reads        FROZEN (or REFUSED)             goes on
+//! service                SEEN  reads        FROZEN (or REFUSED)             goes on
 //! ```
 //!
 //! The forker rings for its wish, and a ring waits until it is read. So it stops ringing before the
-//! service thread stops reading. Each turn is an exchange, so that a side that gives up (the
-//! service thread ends) is not overtaken by the other.
+//! service stops reading. Each turn is an exchange, so that a side that gives up (the
+//! service ends) is not overtaken by the other.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -18,13 +18,13 @@ use super::{Control, LOOK_AGAIN_NS};
 
 /// Nobody forks.
 pub(super) const FORK_NONE: u32 = 0;
-/// A thread wants the service thread frozen, and rings for it.
+/// A thread wants the service frozen, and rings for it.
 const FORK_ASKED: u32 = 1;
-/// The service thread knows.
+/// The service knows.
 const FORK_SEEN: u32 = 2;
 /// The forker rings no more, and touches nothing but its stack: so nothing is left to be read.
 const FORK_READY: u32 = 3;
-/// The service thread is frozen.
+/// The service is frozen.
 const FORK_FROZEN: u32 = 4;
 /// It cannot be now.
 const FORK_REFUSED: u32 = 5;
@@ -49,7 +49,7 @@ pub const FILES_MAX: usize = 4;
 pub(super) const NO_FILE: i32 = -1;
 
 impl Control {
-    /// Freezes the service thread for a fork of the calling thread. False when it cannot be, or
+    /// Freezes the service for a fork of the calling thread. False when it cannot be, or
     /// pages are not managed: then the fork needs a hold. One thread at a time.
     pub fn freeze(&self, needs: Needs) -> bool {
         if !self.is_owner() || !self.is_managing() {
@@ -77,7 +77,7 @@ impl Control {
                     self.turn_fork(FORK_SEEN, FORK_READY);
                     continue;
                 }
-                // The service thread may have ended without a look.
+                // The service may have ended without a look.
                 FORK_ASKED if !self.is_managing() && self.turn_fork(FORK_ASKED, FORK_NONE) => {
                     return false;
                 }
@@ -102,12 +102,12 @@ impl Control {
         turned
     }
 
-    /// Lets the frozen service thread go on.
+    /// Lets the frozen service go on.
     pub fn unfreeze(&self) {
         self.turn_fork(FORK_FROZEN, FORK_NONE);
     }
 
-    /// Waits until the service thread of this process, a child, has taken over what it inherited.
+    /// Waits until the service of this process, a child, has taken over what it inherited.
     pub fn wait_for_heir(&self) {
         // Acquire pairs with the Release in `note_inherited`.
         while self.inheriting.load(Ordering::Acquire) != 0 {
@@ -115,7 +115,7 @@ impl Control {
         }
     }
 
-    /// What the service thread left, in a child.
+    /// What the service left, in a child.
     pub fn legacy(&self) -> *mut c_void {
         // Relaxed: from before the fork.
         self.legacy.load(Ordering::Relaxed)
@@ -123,7 +123,7 @@ impl Control {
 
     /// The descriptors of files that a child inherits.
     pub fn files(&self) -> impl Iterator<Item = i32> + Clone {
-        // Relaxed: written before the service thread was found frozen, or by the only thread.
+        // Relaxed: written before the service was found frozen, or by the only thread.
         let files = self.files.iter().map(|file| file.load(Ordering::Relaxed));
         files.take_while(|file| *file != NO_FILE)
     }

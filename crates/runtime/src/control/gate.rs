@@ -1,6 +1,6 @@
 //! The gate: while a change of the address space is under way no page can be put anywhere. A thread
 //! that makes change after change leaves a microsecond between them, which nobody else may run to
-//! see. So one whose change comes to us first waits before it while the service thread looks for
+//! see. So one whose change comes to us first waits before it while the service looks for
 //! such a moment.
 
 use core::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::Control;
 
 const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
-/// The longest wait before a change: whatever the service thread does meanwhile, the program goes
+/// The longest wait before a change: whatever the service does meanwhile, the program goes
 /// on.
 const PASSED_AFTER_NS: u64 = 2_000_000;
 
@@ -25,13 +25,13 @@ impl Control {
         }
     }
 
-    /// For the service thread: changes wait.
+    /// For the service: changes wait.
     pub fn close_gate(&self) {
         // Relaxed: as above.
         self.gate.store(CLOSED, Ordering::Relaxed);
     }
 
-    /// For the service thread: what needed quiet is done.
+    /// For the service: what needed quiet is done.
     pub fn open_gate(&self) {
         // Relaxed, both: as above; nobody else writes it.
         if self.gate.load(Ordering::Relaxed) == CLOSED {

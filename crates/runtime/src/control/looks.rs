@@ -1,10 +1,10 @@
 //! A thread that has mapped much asks to be looked at before it goes on.
 //!
-//! Until its memory is managed, a program is looked at every few milliseconds; but the service
-//! thread may come late on a busy machine, and first touches fill gigabytes in a second. So a
+//! Until its memory is managed, a program is looked at every few milliseconds; but the
+//! service may come late on a busy machine, and first touches fill gigabytes in a second. So a
 //! thread that has mapped a part of the budget asks for a look, and waits for it.
 //!
-//! Looks are numbered by those who ask. The service thread reads the last number *before* it looks,
+//! Looks are numbered by those who ask. The service reads the last number *before* it looks,
 //! and writes it down after: who finds its own number there, or a later one, was looked at after
 //! it asked.
 
@@ -46,7 +46,7 @@ impl Looks {
 
     /// Lets those go on who asked for look `number` or an earlier one.
     pub fn answer(&self, number: u32) {
-        // Relaxed: only the service thread writes it.
+        // Relaxed: only the service writes it.
         if self.answered.load(Ordering::Relaxed) != number {
             // Release pairs with the Acquire in `ask_for_look`: what was registered is.
             self.answered.store(number, Ordering::Release);
@@ -59,7 +59,7 @@ impl Looks {
         futex::wait(&self.asked, number, Some(timeout_ns));
     }
 
-    /// Wakes the service thread.
+    /// Wakes the service.
     pub(super) fn wake(&self) {
         // SeqCst pairs with `asked`.
         self.asked.fetch_add(1, Ordering::SeqCst);
@@ -68,7 +68,7 @@ impl Looks {
 }
 
 impl Control {
-    /// Has the service thread look at what the calling thread has mapped; returns when it has, and
+    /// Has the service look at what the calling thread has mapped; returns when it has, and
     /// has begun to manage the program if it is time.
     pub fn ask_for_look(&self) {
         if !self.is_owner() {
@@ -82,7 +82,7 @@ impl Control {
             if self.is_managing() {
                 return;
             }
-            // Acquire pairs with the kernel's clearing store when the service thread ends.
+            // Acquire pairs with the kernel's clearing store when the service ends.
             let is_alone = self.alive().load(Ordering::Acquire) == 0;
             // Acquire pairs with the Release in `answer`.
             let answered = looks.answered.load(Ordering::Acquire);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_service_thread_that_is_gone_or_never_answers() {
+    fn nobody_waits_for_a_service_that_is_gone_or_never_answers() {
         let control = Control::new();
         control.note_owner();
         control.ask_for_look();

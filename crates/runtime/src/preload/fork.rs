@@ -1,4 +1,4 @@
-//! fork: the child has its own service thread before anything else runs in it.
+//! fork: the child has its own service before anything else runs in it.
 //!
 //! The handlers registered here run inside glibc's `fork`, whoever calls it (`daemon` and `forkpty`
 //! too): ours were registered before the program's, so our prepare runs after theirs and our child
@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! prepare    calls are handed over from here on
-//! clone      the service thread is frozen; the child's starts, and takes over (`heir`)
+//! clone      the service is frozen; the child's starts, and takes over (`heir`)
 //! parent     calls are its own again, in the parent and in the child
 //! ```
 //!
@@ -42,7 +42,7 @@ static MADE: AtomicU32 = AtomicU32::new(UNCAUGHT);
 const UNCAUGHT: u32 = 0;
 /// The same, but its calls were handed over.
 const CAUGHT: u32 = 1;
-/// It has inherited, and its service thread has taken over.
+/// It has inherited, and its service has taken over.
 const INHERITED: u32 = 2;
 /// Memory of the program may be wiped in its children (MADV_WIPEONFORK), so they cannot inherit.
 static IS_WIPED: AtomicBool = AtomicBool::new(false);
@@ -208,7 +208,7 @@ fn take_call(call: Call) -> Answer {
 
 /// Makes the call that copies the address space, between what comes before and after it.
 fn fork(call: Call) -> isize {
-    // Before the freeze: it may wait for a thread that waits for the service thread.
+    // Before the freeze: it may wait for a thread that waits for the service.
     starters::loosen();
     // Relaxed: see `note_wiped`.
     let is_wiped = IS_WIPED.load(Ordering::Relaxed);
@@ -240,12 +240,12 @@ fn needs_of(call: Call) -> Needs {
     Needs { stack: call.stack, touched: [block, block + PAGE_BYTES, area, child_number] }
 }
 
-/// Opens the service thread's files for a child, which is its heir. `None`, and it goes on, when
+/// Opens the service's files for a child, which is its heir. `None`, and it goes on, when
 /// one cannot be had.
 fn borrow_files() -> Option<[Option<SpillFile>; FILES_MAX]> {
     let mut files = [const { None }; FILES_MAX];
     for (file, descriptor) in files.iter_mut().zip(CONTROL.files()) {
-        // Relaxed: the service thread's own number, as it waits for this one.
+        // Relaxed: the service's own number, as it waits for this one.
         let thread = CONTROL.alive().load(Ordering::Relaxed);
         *file = SpillFile::lent_by(thread, descriptor).ok();
         if file.is_none() {

@@ -37,7 +37,7 @@ const UNSEEN_SHARE: usize = 8;
 /// That part, in bytes.
 static UNSEEN_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Bytes that were mapped since the service thread was last asked to look, before there is
+/// Bytes that were mapped since the service was last asked to look, before there is
 /// management.
 static UNSEEN: AtomicUsize = AtomicUsize::new(0);
 

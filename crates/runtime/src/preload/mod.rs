@@ -66,11 +66,11 @@ struct Run {
     start: Option<Start>,
 }
 
-/// A static that is replaced while there is no service thread.
+/// A static that is replaced while there is no service.
 struct Fresh<T>(UnsafeCell<T>);
 
 // SAFETY: `T`s here are shared by reference only, but for replacements, which happen while one
-// thread exists or none that uses them (`start_in_child`, `start_again`).
+// thread exists or no service (`start_in_child`, `make_fresh`).
 unsafe impl<T> Sync for Fresh<T> {}
 
 impl<T> Fresh<T> {
@@ -103,12 +103,12 @@ unsafe impl GlobalAlloc for Fresh<Heap<'static>> {
 }
 
 const fn frames() -> &'static FrameAllocator {
-    // SAFETY: the allocator is replaced only while there is no service thread, which alone uses it.
+    // SAFETY: the allocator is replaced only while there is no service, which alone uses it.
     unsafe { &*FRAMES.0.get() }
 }
 
 fn heap_bytes() -> Bytes {
-    // SAFETY: the heap is replaced only while there is no service thread, which alone calls this.
+    // SAFETY: the heap is replaced only while there is no service, which alone calls this.
     unsafe { (*HEAP.0.get()).large_bytes() }
 }
 

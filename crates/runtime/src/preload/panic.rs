@@ -11,12 +11,12 @@ use super::CONTROL;
 use crate::link::Note;
 use crate::wire::Loudness;
 
-/// The link's descriptor in the service thread's file table, or -1.
+/// The link's descriptor in the service's file table, or -1.
 static LINK: AtomicI32 = AtomicI32::new(-1);
 
 /// Remembers where notes go.
 pub(super) fn note_link(fd: i32) {
-    // Relaxed: only the service thread reads it back.
+    // Relaxed: only the service reads it back.
     LINK.store(fd, Ordering::Relaxed);
 }
 
@@ -28,7 +28,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     let in_service = CONTROL.alive().load(Ordering::Relaxed) == raw::thread_id();
     let fd = if in_service { LINK.load(Ordering::Relaxed) } else { -1 };
     if fd >= 0 {
-        // SAFETY: this is the service thread, in whose file table the link is open for ever.
+        // SAFETY: this is the service, in whose file table the link is open for ever.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let _ = coldpress_sys::net::send(socket, note.bytes(), &[]);
     } else {

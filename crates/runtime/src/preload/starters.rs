@@ -17,7 +17,7 @@ use super::imports::next;
 use super::interpose::{ENOSYS, libc_result};
 
 /// Lets the calling thread go, which is about to start something. Nobody is kept in a process that
-/// is not managed, nor by one without a service thread, as a child by `vfork` is.
+/// is not managed, nor by one without a service, as a child by `vfork` is.
 pub(super) fn loosen() {
     if CONTROL.is_managing() && CONTROL.is_owner() {
         CONTROL.stay.loosen(raw::thread_id());

@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::ffi::{CStr, c_char};
 
-/// Whether valgrind runs this program. It translates what it knows, which our thread is not, and
+/// Whether valgrind runs this program. It translates what it knows, which our service is not, and
 /// ends a program at the first system call that it does not: so such a program is left alone.
 ///
 /// Valgrind looks for these instructions (valgrind.h, `RUNNING_ON_VALGRIND`), and answers in a

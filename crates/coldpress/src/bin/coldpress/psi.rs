@@ -2,7 +2,7 @@
 //! budget by `auto` gives up for them.
 //!
 //! The kernel counts the time for which some task waits: for a page of a file that was dropped a
-//! moment ago, for swap, for reclaim. Waits for our own service threads are not among it. So where
+//! moment ago, for swap, for reclaim. Waits for our own services are not among it. So where
 //! others wait, memory is worth more to them, or as a cache of the program's own files, than here,
 //! where it is compressed. What is given up grows while they wait and goes back slowly, so that it
 //! stays near what is needed. A cgroup of version 1 does not tell its pressure.

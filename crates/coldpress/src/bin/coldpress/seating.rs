@@ -13,7 +13,7 @@ const KEPT: usize = SEATS / 8;
 const SHARE: usize = SEATS / 8;
 /// A user with more than its share leaves so many to others: the share of three, and what is kept.
 const LEFT: usize = 3 * SHARE + KEPT;
-/// Seats of one process: one whose program or service thread is exchanged for another joins again,
+/// Seats of one process: one whose program or service is exchanged for another joins again,
 /// perhaps before the end of its first link was seen.
 const OF_A_PROCESS: usize = 2;
 
