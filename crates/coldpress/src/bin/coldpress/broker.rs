@@ -345,7 +345,12 @@ impl Serving {
         let (stuck, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.members).into_iter().partition(is_over);
         self.members = others;
-        self.services.extend(stuck.iter().map(|member| member.peer.process));
+        for mut member in stuck {
+            self.services.push(member.peer.process);
+            if let Some(uffd) = member.lent.take() {
+                self.outliving.keep(uffd, member.peer.user);
+            }
+        }
     }
 
     /// The numbers of all processes, those that have ended included.
