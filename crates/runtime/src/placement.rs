@@ -7,6 +7,9 @@
 //! can be on one only. With more processors they would share too little, so the others are
 //! left alone.
 //!
+//! Where a thread has real-time priority the service goes nowhere: while that thread, or another
+//! like it, runs, nothing else does on its processor.
+//!
 //! The main thread's processor is read from its rseq area. Where others are nobody tells a process
 //! without rights, so one of them that faults often is kept where the service is.
 
@@ -41,6 +44,7 @@ struct Thread {
     kept_ns: u64,
     /// It could not be kept, and is not asked again before.
     refused_until_ns: u64,
+    is_real_time: bool,
 }
 
 /// Follows the faulting threads.
@@ -83,6 +87,9 @@ impl Placement {
     pub fn attend(&mut self, thread: u32, now_ns: u64) {
         let index = self.note(thread, now_ns);
         let noted = self.threads[index];
+        if noted.is_real_time {
+            return self.leave();
+        }
         if self.stay.is_kept(index, thread) {
             if now_ns > noted.kept_ns + BREATH_NS {
                 self.let_all_go();
@@ -118,7 +125,8 @@ impl Placement {
     /// After `thread` has been woken: goes to its processor if that is known, unless others are
     /// kept here.
     pub fn follow(&mut self, thread: u32) {
-        if self.anybody_kept() {
+        let is_real_time = |other: &Thread| other.id == thread && other.is_real_time;
+        if self.anybody_kept() || self.threads.iter().any(is_real_time) {
             return;
         }
         if let Some(processor) = self.processor_of(thread) {
@@ -158,7 +166,9 @@ impl Placement {
         let index = known.unwrap_or_else(|| {
             let oldest = (0..PLACES).min_by_key(|index| self.threads[*index].last_ns).unwrap_or(0);
             self.stay.let_go(oldest);
-            self.threads[oldest] = Thread { id, since_ns: now_ns, ..Thread::default() };
+            let is_real_time = cpu::is_real_time(id);
+            self.threads[oldest] =
+                Thread { id, since_ns: now_ns, is_real_time, ..Thread::default() };
             oldest
         });
         let thread = &mut self.threads[index];
@@ -168,6 +178,14 @@ impl Placement {
         thread.faults += 1;
         thread.last_ns = now_ns;
         index
+    }
+
+    /// Runs wherever there is room: beside a thread of real-time priority there may be none.
+    fn leave(&mut self) {
+        if self.current.take().is_some() {
+            // Its cpuset still holds; a refusal leaves it where it is.
+            let _ = Allowed::ALL.give_to(0);
+        }
     }
 
     fn anybody_kept(&self) -> bool {

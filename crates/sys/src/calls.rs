@@ -110,6 +110,7 @@ pub const ALL: &[Call] = &[
     spare("pwrite64", linux::__NR_pwrite64),
     spare("rt_sigprocmask", linux::__NR_rt_sigprocmask),
     spare("sched_getaffinity", linux::__NR_sched_getaffinity),
+    spare("sched_getscheduler", linux::__NR_sched_getscheduler),
     spare("sched_setaffinity", linux::__NR_sched_setaffinity),
     spare("sched_yield", linux::__NR_sched_yield),
     spare("setpriority", linux::__NR_setpriority),

@@ -90,6 +90,19 @@ impl Allowed {
     }
 }
 
+/// Whether `thread` has a real-time policy: while it runs, nothing without one does on its
+/// processor.
+pub fn is_real_time(thread: u32) -> bool {
+    use linux_raw_sys::general as linux;
+    let arguments = [thread as usize, 0, 0, 0, 0, 0];
+    // SAFETY: sched_getscheduler takes a number, and reads no memory of ours.
+    let policy = unsafe { crate::raw::syscall(linux::__NR_sched_getscheduler, arguments) };
+    let real_time = [linux::SCHED_FIFO, linux::SCHED_RR, linux::SCHED_DEADLINE];
+    // Whether children inherit it is told by another bit.
+    let policy = policy & !(linux::SCHED_RESET_ON_FORK as isize);
+    real_time.iter().any(|one| *one as isize == policy)
+}
+
 /// The processor the calling thread runs on.
 pub fn current() -> usize {
     rustix::thread::sched_getcpu()
