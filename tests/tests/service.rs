@@ -1,0 +1,91 @@
+//! Risk: a program notices the process that serves its memory, or that process outlives it, has
+//! rights that it should not have, or ends before the program's last page was served.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Live};
+use coldpress_tests::machine::{self, fixture};
+use coldpress_tests::watch;
+
+/// A python that every user may run.
+const PYTHON: &str = "/usr/bin/python3";
+/// Half of what the fixture holds.
+const BUDGET: Bytes = Bytes::mib(32);
+/// A busy machine's time for anything here.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The fixture; `None` with a printed line where there is no python.
+fn beside(words: &[&str]) -> Option<Job> {
+    if !Path::new(PYTHON).exists() {
+        machine::skip("no python3 that every user may run");
+        return None;
+    }
+    let job = Job::new("beside", PYTHON).arg(fixture("beside.py"));
+    Some(job.args(words.iter().copied()))
+}
+
+/// The program prints the same plain and managed.
+fn is_as_plain(words: &[&str]) {
+    let Some(job) = beside(words) else { return };
+    let plain = job.plain();
+    let run = job.managed(BUDGET);
+    println!("{run}\n{}{}", String::from_utf8_lossy(&run.stdout), run.stderr);
+    run.assert_same(&plain);
+    run.assert_stored();
+}
+
+#[test]
+fn a_wait_of_any_kind_gives_children_of_the_program_alone() {
+    is_as_plain(&["wait"]);
+}
+
+#[test]
+fn the_program_is_dumpable_and_owns_its_files_as_without_coldpress() {
+    is_as_plain(&["dumpable"]);
+}
+
+#[test]
+fn the_program_has_one_thread_and_may_make_a_user_name_space() {
+    is_as_plain(&["single"]);
+}
+
+#[test]
+fn a_chain_of_exec_ends_whole() {
+    is_as_plain(&["exec", "10"]);
+}
+
+/// Starts the fixture, looks at its service, and signals that and the program.
+fn ends_by_its_handler(what: &str, check_service: impl Fn(u32)) {
+    let Some(job) = beside(&[what]) else { return };
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready", LIMIT);
+    let (program, service) = watch::find_service(live.root()).expect("it is managed");
+    check_service(service);
+    machine::signal("TERM", &[service, program]);
+    let run = live.finish(LIMIT);
+    println!("{run}\n{}{}", String::from_utf8_lossy(&run.stdout), run.stderr);
+    assert_eq!((run.code, &run.stdout[..]), (7, &b"ready\nwhole\n"[..]));
+    assert!(!watch::is_service(service), "it outlives the program");
+}
+
+/// As a service manager stops it: the service gets the signal first.
+#[test]
+fn a_signal_to_every_process_ends_the_program_in_its_own_way() {
+    ends_by_its_handler("term", |_| ());
+}
+
+#[test]
+fn the_service_of_a_program_that_became_nobody_has_no_rights() {
+    if !machine::is_root() {
+        return;
+    }
+    ends_by_its_handler("drop", |service| {
+        let status = fs::read_to_string(format!("/proc/{service}/status")).expect("it lives");
+        for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+            assert!(status.contains(line), "no {line:?} in {status}");
+        }
+    });
+}
