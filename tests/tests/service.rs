@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live};
@@ -57,13 +58,39 @@ fn a_chain_of_exec_ends_whole() {
     is_as_plain(&["exec", "10"]);
 }
 
+#[test]
+fn a_program_that_was_stopped_for_a_while_ends_in_its_own_way() {
+    ends_by_its_handler("term", |program, service| {
+        machine::signal("STOP", &[service, program]);
+        machine::signal("CONT", &[program, service]);
+    });
+}
+
+/// The program goes on, and takes its service with it when it ends.
+#[test]
+fn a_program_whose_launcher_was_killed_ends_in_its_own_way() {
+    let Some(job) = beside(&["term"]) else { return };
+    let mut live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready", LIMIT);
+    let (program, service) = watch::find_service(live.root()).expect("it is managed");
+    live.kill_root();
+    machine::signal("TERM", &[program]);
+    assert!(live.wait_output_end(LIMIT), "it does not end");
+    assert_eq!(live.output(), b"ready\nwhole\n");
+    let begin = Instant::now();
+    while watch::is_service(service) {
+        assert!(begin.elapsed() < LIMIT, "the service outlives the program");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Starts the fixture, looks at its service, and signals that and the program.
-fn ends_by_its_handler(what: &str, check_service: impl Fn(u32)) {
+fn ends_by_its_handler(what: &str, before: impl Fn(u32, u32)) {
     let Some(job) = beside(&[what]) else { return };
     let live = Live::start(&job, Some(BUDGET));
     live.wait_for_output("ready", LIMIT);
     let (program, service) = watch::find_service(live.root()).expect("it is managed");
-    check_service(service);
+    before(program, service);
     machine::signal("TERM", &[service, program]);
     let run = live.finish(LIMIT);
     println!("{run}\n{}{}", String::from_utf8_lossy(&run.stdout), run.stderr);
@@ -74,7 +101,7 @@ fn ends_by_its_handler(what: &str, check_service: impl Fn(u32)) {
 /// As a service manager stops it: the service gets the signal first.
 #[test]
 fn a_signal_to_every_process_ends_the_program_in_its_own_way() {
-    ends_by_its_handler("term", |_| ());
+    ends_by_its_handler("term", |_, _| ());
 }
 
 #[test]
@@ -82,7 +109,7 @@ fn the_service_of_a_program_that_became_nobody_has_no_rights() {
     if !machine::is_root() {
         return;
     }
-    ends_by_its_handler("drop", |service| {
+    ends_by_its_handler("drop", |_, service| {
         let status = fs::read_to_string(format!("/proc/{service}/status")).expect("it lives");
         for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
             assert!(status.contains(line), "no {line:?} in {status}");
