@@ -66,6 +66,20 @@ fn a_program_that_was_stopped_for_a_while_ends_in_its_own_way() {
     });
 }
 
+/// The one thing that is not as without coldpress, and is in docs/compatibility.md.
+#[test]
+fn a_reaper_above_the_program_reaps_its_service_too() {
+    if beside(&[]).is_none() {
+        return;
+    }
+    let job = Job::new("reaper", PYTHON).arg(fixture("reaper.py")).arg(PYTHON);
+    let run = job.arg(fixture("beside.py")).arg("dumpable").managed(BUDGET);
+    let text = String::from_utf8_lossy(&run.stdout);
+    println!("{run}\n{text}{}", run.stderr);
+    assert!(text.contains("whole\nstatus 0\nothers "), "{text}");
+    assert!(!text.contains("others 0"), "docs/compatibility.md says otherwise: {text}");
+}
+
 /// The program goes on, and takes its service with it when it ends.
 #[test]
 fn a_program_whose_launcher_was_killed_ends_in_its_own_way() {
