@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -129,4 +130,46 @@ fn the_service_of_a_program_that_became_nobody_has_no_rights() {
             assert!(status.contains(line), "no {line:?} in {status}");
         }
     });
+}
+
+/// What a program that has taken its service over would have it do, made by root in its place: so
+/// it is the filter that refuses, whatever the program can write.
+#[test]
+fn a_service_that_somebody_commands_may_do_nothing_for_them() {
+    let Some(gdb) = machine::require("gdb").filter(|_| machine::is_root()) else { return };
+    ends_by_its_handler("term", |_, service| {
+        let mut command = Command::new(&gdb);
+        command.args(["-batch", "-p", &service.to_string(), "-x"]).arg(fixture("calls.gdb"));
+        let output = command.output().expect("gdb is there");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let results: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("call ")).collect();
+        println!("{results:?}");
+        // Open for writing and reading, kill, socket, ptrace, mmap to execute, setuid and clone are
+        // refused (EPERM); the last, getpid, is not.
+        let refused = ["257", "257", "62", "41", "101", "9", "105", "56"];
+        let mut wanted: Vec<String> = refused.iter().map(|call| format!("{call}: -1")).collect();
+        wanted.push(format!("39: {service}"));
+        assert_eq!(results, wanted, "{}", String::from_utf8_lossy(&output.stderr));
+    });
+}
+
+/// The memory of the image before is the service's alone then.
+#[test]
+fn an_exec_ends_the_service_of_the_image_before() {
+    let Some(job) = beside(&["become"]) else { return };
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready", LIMIT);
+    // The fixture goes on at the end of its input, which is at once.
+    let begin = Instant::now();
+    let is_there = || watch::find_service(live.root()).is_some();
+    while is_there() {
+        assert!(begin.elapsed() < LIMIT, "its service stays");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let run = live.finish(LIMIT);
+    println!("{run}");
+    run.assert_stored();
+    assert_eq!((run.code, &run.stdout[..]), (0, &b"ready\n"[..]), "{}", run.stderr);
+    assert!(!run.stderr.contains("go on alone"), "{}", run.stderr);
 }
