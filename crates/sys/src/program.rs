@@ -6,20 +6,24 @@
 //! process is, anybody may read at any time, and ours then differs from the program's.
 
 use core::ffi::CStr;
+use core::ptr;
 
 use linux_raw_sys::general as linux;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::cpu;
 use crate::error::{SysError, SysResult};
-use crate::page::PageCount;
+use crate::page::{Bytes, PageCount};
 use crate::proc::{self, ResidentGauge};
 use crate::raw;
 
 /// How often two sizes are compared that change meanwhile.
 const TRIES: usize = 16;
+/// What is mapped to see whether another memory grows with ours: 64 GiB of no memory at all.
+const PROBE: Bytes = Bytes(64 << 30);
 /// The last field of a statm or stat file that is read.
 const STAT_MAX: usize = 512;
 
@@ -63,7 +67,7 @@ impl Program {
     /// Whether it has gone from this memory, of which `own` is a gauge: it has ended, or called
     /// exec.
     pub fn has_left(&self, own: &ResidentGauge) -> bool {
-        (0..TRIES).all(|_| {
+        let differs = (0..TRIES).all(|_| {
             let Ok(before) = own.size() else { return true };
             match proc::first_number(&self.statm) {
                 Ok(theirs) if theirs == before => false,
@@ -75,7 +79,25 @@ impl Program {
                     .is_ok_and(|after| theirs < before.min(after) || theirs > before.max(after)),
                 Err(_) => true,
             }
-        })
+        });
+        differs && !self.grows_with_ours()
+    }
+
+    /// Whether the program's memory becomes larger by what is mapped here, and by much more than it
+    /// maps itself meanwhile: sizes of a program whose threads all map and unmap may differ at each
+    /// of many looks.
+    fn grows_with_ours(&self) -> bool {
+        let size = || proc::first_number(&self.statm).unwrap_or(PageCount(0));
+        let before = size();
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping without access, at a place of the kernel's choice.
+        let probe = unsafe { mmap_anonymous(ptr::null_mut(), PROBE.0, ProtFlags::empty(), flags) };
+        // Where so much address space is not to be had, what differs is another memory.
+        let Ok(probe) = probe else { return false };
+        let during = size();
+        // SAFETY: it was just mapped, and nobody knows of it.
+        let _ = unsafe { munmap(probe, PROBE.0) };
+        during.saturating_sub(before).0 > PROBE.pages_down().0 / 2
     }
 
     /// Nanoseconds that its threads have run for, ever.
@@ -145,6 +167,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let other = Program::follow(child.id()).unwrap();
         assert!(other.has_left(&own) && !other.has_ended());
+        assert!(here.grows_with_ours() && !other.grows_with_ours());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(other.has_ended());
