@@ -17,6 +17,8 @@ ALONE := budget idle sharing torture tree walks
 BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/tests/*.rs))))
 STRESS := --test stress -- --test-threads=4
 SYSTEM := --locked --profile system --package
+# Those of which `make test` runs a part, and `make edges` all.
+EDGES := --test edges --test containers --test setup
 # How long `make stress` lasts, about; four methods run at a time.
 STRESS_SECONDS ?= 3600
 # Where `make suites` and `make bench` keep the sources that they fetch.
@@ -91,9 +93,9 @@ edges: export PATH := $(TOOLS)/bin:$(PATH)
 edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed programs (minutes)
 	@scripts/bootstrap-tests edges
 	cargo build $(SYSTEM) coldpress
-	cargo test $(SYSTEM) $(SYSTEM_TESTS) --test edges --no-run
+	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(EDGES) --no-run
 	@begun=$$(date +%s); COLDPRESS_EDGES=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
-		--test edges -- --test-threads=1 --nocapture; status=$$?; \
+		$(EDGES) -- --test-threads=1 --nocapture; status=$$?; \
 		echo "edges: $$(($$(date +%s) - begun)) s"; exit $$status
 
 # They lie beside the project, where it is developed; NAMES="H1 M3" runs these alone.

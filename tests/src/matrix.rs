@@ -38,7 +38,7 @@ pub fn case<'a>(name: &'a str, lane: Lane, run: impl Fn() -> Option<()> + 'a) ->
 }
 
 /// Whether all cases run.
-fn is_all() -> bool {
+pub fn is_all() -> bool {
     env::var("COLDPRESS_EDGES").is_ok_and(|value| value == "1")
 }
 

@@ -10,6 +10,7 @@ use std::fs;
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Run};
 use coldpress_tests::machine::{self, Scratch};
+use coldpress_tests::matrix;
 
 const BUDGET: Bytes = Bytes::mib(32);
 const GROWER: &str = env!("CARGO_BIN_EXE_grower");
@@ -27,6 +28,11 @@ fn check(job: &Job) -> (Run, bool) {
     (run, is_managed)
 }
 
+/// Of a list, `make test` tries every so many, and `make edges` all.
+fn every(count: usize) -> usize {
+    if matrix::is_all() { 1 } else { count }
+}
+
 /// The program alone.
 #[test]
 fn the_program_is_right_alone() {
@@ -37,7 +43,7 @@ fn the_program_is_right_alone() {
 #[test]
 fn too_few_descriptors_at_any_step_leave_the_program_whole() {
     let mut managed = [false; 20];
-    for (limit, is_managed) in managed.iter_mut().enumerate().skip(4) {
+    for (limit, is_managed) in managed.iter_mut().enumerate().skip(4).step_by(every(5)) {
         let script = format!("ulimit -n {limit}; exec {GROWER}");
         *is_managed = check(&Job::new("ulimit -n", "sh").args(["-c", &script])).1;
     }
@@ -49,7 +55,7 @@ fn too_few_descriptors_at_any_step_leave_the_program_whole() {
 /// Address space runs out at several steps.
 #[test]
 fn too_little_address_space_leaves_the_program_whole() {
-    for mebibytes in [80, 90, 100, 130, 160, 200, 300] {
+    for mebibytes in [80, 90, 100, 130, 160, 200, 300].into_iter().step_by(every(4)) {
         let script = format!("ulimit -v {}; exec {GROWER}", mebibytes << 10);
         check(&Job::new("ulimit -v", "sh").args(["-c", &script]));
     }
@@ -79,7 +85,10 @@ fn a_refused_call_leaves_the_program_whole() {
         "timerfd_settime",
         "unshare",
         "userfaultfd",
-    ] {
+    ]
+    .into_iter()
+    .step_by(every(4))
+    {
         println!("without {call}:");
         check(&Job::new("without", env!("CARGO_BIN_EXE_without")).args([call, GROWER]));
     }

@@ -154,7 +154,8 @@ mod tests {
                 // Relaxed: a flag of its own.
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let length = crate::Bytes::mib(1);
-                    drop(crate::map::Span::reserve(length, crate::Bytes(4096)).unwrap());
+                    let align = crate::Bytes(4096);
+                    drop(crate::map::Span::reserve_inaccessible(length, align).unwrap());
                 }
             });
             let left = (0..2000).filter(|_| here.has_left(&own)).count();
