@@ -68,6 +68,8 @@ const START_WAITS: u32 = 0;
 const START_BEGUN: u32 = 1;
 /// None may be now.
 const START_BARRED: u32 = 2;
+/// A thread starts one.
+const START_BUSY: u32 = 3;
 
 /// Nobody uses the hint.
 const HINT_FREE: u32 = 0;
@@ -210,20 +212,48 @@ impl Control {
     }
 
     /// Whether the caller shall start a service now: there was none yet, and nothing bars it. True
-    /// once.
+    /// once; then its signals must stay blocked until [`Control::end_start`].
     pub fn begin_start(&self) -> bool {
         // Relaxed, both: who is told true starts it by a call to the kernel, which orders all else.
         self.start.load(Ordering::Relaxed) == START_WAITS
             && self.is_owner()
             && (self.start)
-                .compare_exchange(START_WAITS, START_BEGUN, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(START_WAITS, START_BUSY, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
     }
 
     /// No service may be started; whether there was one, which has been stopped.
     pub fn bar_start(&self) -> bool {
-        // Relaxed: see `begin_start`.
-        self.start.swap(START_BARRED, Ordering::Relaxed) == START_BEGUN
+        loop {
+            // Acquire pairs with the Release in `end_start`: the service is there to be stopped.
+            let state = self.start.load(Ordering::Acquire);
+            if state == START_BUSY {
+                cpu::sleep_ns(LOOK_AGAIN_NS);
+                continue;
+            }
+            // Acquire, as above. Relaxed on failure: looked at again.
+            let barred = (self.start).compare_exchange(
+                state,
+                START_BARRED,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if barred.is_ok() {
+                return state == START_BEGUN;
+            }
+        }
+    }
+
+    /// The service was started, or could not be.
+    pub fn end_start(&self) {
+        // Release pairs with the Acquire in `bar_start`.
+        self.start.store(START_BEGUN, Ordering::Release);
+    }
+
+    /// Whether a service may be started. For decisions that cost time only.
+    pub fn may_start(&self) -> bool {
+        // Relaxed: `begin_start` looks again.
+        self.start.load(Ordering::Relaxed) == START_WAITS
     }
 
     /// One may be started again, when it is worth it.

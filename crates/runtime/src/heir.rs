@@ -55,6 +55,9 @@ use crate::thaw::Thaw;
 use crate::turns::Turns;
 use crate::wire::Loudness;
 
+/// A forker that does not get ready may have been killed: looked at after so many yields.
+const LOOK_EVERY: u32 = 64;
+
 impl Manager {
     /// Answers a thread that wants to fork: sleeps until it has, or refuses.
     pub(crate) fn answer_fork(&mut self) {
@@ -62,6 +65,7 @@ impl Manager {
             return;
         }
         // The forker may wait for its last ring to be heard, or for a page of its stack.
+        let mut tries = 0_u32;
         let needs = loop {
             self.read_messages();
             self.take_hints();
@@ -70,6 +74,10 @@ impl Manager {
             match self.control.fork_needs() {
                 Some(needs) => break needs,
                 None => cpu::yield_now(),
+            }
+            tries += 1;
+            if tries.is_multiple_of(LOOK_EVERY) && self.program.has_left(self.budget.gauge()) {
+                return self.control.forget_fork();
             }
         };
         // From here on nothing is taken out.
@@ -92,7 +100,8 @@ impl Manager {
         self.control.set_files(files);
         self.count(Counter::Forks, 1);
         self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
-        self.control.grant((&raw mut *self).cast());
+        let legacy = (&raw mut *self).cast();
+        self.control.grant(legacy, || self.program.has_left(self.budget.gauge()));
         // A failure costs later children some address space.
         let _ = map::inherit_spans(false);
     }

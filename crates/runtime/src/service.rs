@@ -445,6 +445,12 @@ impl Manager {
             if !self.control.is_held() && self.control.end_quiet() {
                 return;
             }
+            // Who was killed while it held does not let go.
+            self.left.is_so =
+                self.waiter.has_seen_end() || self.program.has_left(self.budget.gauge());
+            if self.left.is_so {
+                return;
+            }
             if let Err(error) = self.waiter.wait() {
                 self.die(format_args!("faults cannot be waited for: {error}"));
             }

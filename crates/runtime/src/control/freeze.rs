@@ -12,7 +12,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use coldpress_sys::futex;
+use coldpress_sys::{futex, raw};
 
 use super::{Control, LOOK_AGAIN_NS};
 
@@ -42,6 +42,10 @@ pub struct Needs {
 /// Such addresses: of the thread's control block and what follows it, of the restarting section's
 /// area, and of the word for the child's number.
 pub const TOUCHED: usize = 4;
+
+/// What a child says whose pages nobody has any more.
+const HEIR_GONE: &[u8] =
+    b"coldpress: fatal: the process that keeps the cold pages of this child of fork has ended\n";
 
 /// Files that a child can inherit: its parent's, and those of so many ancestors.
 pub const FILES_MAX: usize = 4;
@@ -112,6 +116,13 @@ impl Control {
         // Acquire pairs with the Release in `note_inherited`.
         while self.inheriting.load(Ordering::Acquire) != 0 {
             futex::wait(&self.inheriting, 1, Some(LOOK_AGAIN_NS));
+            // Acquire pairs with the kernel's clearing store: what it noted before is seen below.
+            let is_gone = self.alive.load(Ordering::Acquire) == 0;
+            // Acquire pairs with the Release in `note_inherited`.
+            if is_gone && self.inheriting.load(Ordering::Acquire) != 0 {
+                raw::write_to_stderr(HEIR_GONE);
+                raw::abort_process();
+            }
         }
     }
 
@@ -169,15 +180,24 @@ impl Control {
     }
 
     /// Lets the forker go on, which is ready, leaves `legacy` to the heir, and sleeps until the
-    /// fork is over.
-    pub fn grant(&self, legacy: *mut c_void) {
+    /// fork is over, or the program has gone.
+    pub fn grant(&self, legacy: *mut c_void, has_left: impl Fn() -> bool) {
         // Relaxed: ordered by the turn below.
         self.legacy.store(legacy, Ordering::Relaxed);
         self.turn_fork(FORK_READY, FORK_FROZEN);
         // Acquire pairs with the turn in `unfreeze`.
         while self.fork.load(Ordering::Acquire) == FORK_FROZEN {
             futex::wait(&self.fork, FORK_FROZEN, Some(LOOK_AGAIN_NS));
+            if has_left() {
+                self.turn_fork(FORK_FROZEN, FORK_NONE);
+            }
         }
+    }
+
+    /// The program has gone in the middle of a fork: nobody forks.
+    pub fn forget_fork(&self) {
+        // Relaxed: there is no forker to be ordered with.
+        self.fork.store(FORK_NONE, Ordering::Relaxed);
     }
 
     /// The heir has taken over: the child may go on.

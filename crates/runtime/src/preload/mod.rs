@@ -248,6 +248,7 @@ extern "C" fn service_main() -> ! {
 fn start_heir() {
     CONTROL.reset(true);
     CONTROL.begin_start();
+    CONTROL.end_start();
     // SAFETY: this process has one thread; the service's stack, a copy, is not used any more.
     let result = unsafe {
         begin_child();

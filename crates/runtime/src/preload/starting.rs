@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coldpress_sys::proc::ResidentGauge;
-use coldpress_sys::{Bytes, beside};
+use coldpress_sys::{Bytes, beside, raw};
 use linux_raw_sys::{auxvec, elf};
 
 use super::{CONTROL, start_service};
@@ -66,7 +66,7 @@ pub(super) fn begin_in_child() {
 pub(super) fn note_mapped(length: Bytes) {
     // Relaxed, here and below: a sum that only decides when to start.
     let mapped = MAPPED.fetch_add(length.0, Ordering::Relaxed).saturating_add(length.0);
-    if mapped >= WORTH.load(Ordering::Relaxed) {
+    if mapped >= WORTH.load(Ordering::Relaxed) && CONTROL.may_start() {
         start();
     }
 }
@@ -78,9 +78,13 @@ pub(super) fn go_on() {
 
 /// Starts the service, unless that was done before.
 pub(super) fn start() {
+    // A handler of the program would wait for its own thread.
+    let mask = raw::block_signals();
     if CONTROL.begin_start() {
         start_service();
+        CONTROL.end_start();
     }
+    raw::set_signal_mask(mask);
 }
 
 /// What is of interest in the program's file.

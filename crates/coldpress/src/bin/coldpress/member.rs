@@ -30,7 +30,11 @@ impl Served {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
         let number = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
         let process = number.trim().parse().ok().filter(|process| *process > 0)?;
-        let is_ours = tree::is_below(process, std::process::id()) && have_one(service, process);
+        // Another user's program cannot be had by sizes that are alike.
+        let [speaker, owner] = [service, process].map(tree::user);
+        let may = speaker == Some(0) || speaker.is_some() && speaker == owner;
+        let is_ours =
+            may && tree::is_below(process, std::process::id()) && have_one(service, process);
         is_ours.then_some(Self { pidfd, process })
     }
 

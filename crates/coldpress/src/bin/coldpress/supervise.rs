@@ -177,14 +177,17 @@ impl Running {
     }
 }
 
+/// Whether a process has the name of a service.
+fn is_named_service(process: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{process}/comm"));
+    name.is_ok_and(|name| name.trim_end() == SERVICE_NAME)
+}
+
 /// Reaps what has ended, or is about to, of services that never joined: they find that their
 /// program has ended first.
 pub(crate) fn reap_unknown() {
-    let is_service = |pid: &u32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.trim_end() == SERVICE_NAME)
-    };
-    for child in tree::children(std::process::id()).into_iter().filter(is_service) {
+    let children = tree::children(std::process::id());
+    for child in children.into_iter().filter(|child| is_named_service(*child)) {
         let Some(pid) = Pid::from_raw(child.cast_signed()) else { continue };
         let is_there =
             || matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None));
@@ -204,6 +207,9 @@ pub(crate) fn reap(services: &[u32]) {
         let mut tries = 0..REAP_TRIES;
         while is_there() {
             if tries.next().is_none() {
+                if !is_named_service(pid.as_raw_pid().unsigned_abs()) {
+                    break;
+                }
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
             thread::sleep(REAP_INTERVAL);
