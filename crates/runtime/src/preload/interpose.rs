@@ -327,6 +327,13 @@ unsafe extern "C" fn syscall(
             call()
         }
         linux::__NR_madvise => advise(a, b, c as c_int),
+        linux::__NR_mmap => {
+            let result = call();
+            if result > 0 && is_reserve(d as c_int) {
+                starting::note_mapped(Bytes(b).pages_up().bytes());
+            }
+            result
+        }
         linux::__NR_mremap => remap([a, b, c, d, e]),
         linux::__NR_futex if CONTROL.is_managing() => futex_on_away_pages(call, [a, e]),
         _ => call(),

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coldpress_sys::proc::ResidentGauge;
-use coldpress_sys::{Bytes, beside, raw};
+use coldpress_sys::{Bytes, PageCount, beside, raw};
 use linux_raw_sys::{auxvec, elf};
 
 use super::{CONTROL, start_service};
@@ -42,11 +42,18 @@ pub(super) fn begin(budget: Bytes, is_told: bool, image: Image) {
         // That of the image before an exec, if there was one, is this process's child.
         beside::reap_ended_clones();
     }
-    if !is_told || is_sanitized || image.calls_around_libc || image.zeros >= worth {
+    if !is_told || is_sanitized || image.calls_around_libc || writable() >= worth {
         // Relaxed: as above.
         MAPPED.store(worth.0, Ordering::Relaxed);
         start();
     }
+}
+
+/// Memory of this process that may be written to, touched or not: what its files begin with as
+/// zeros, and what it has mapped.
+fn writable() -> Bytes {
+    let pages = ResidentGauge::open().and_then(|gauge| gauge.writable());
+    pages.map_or(Bytes(0), PageCount::bytes)
 }
 
 /// In a child of `fork`, which has what its parent had.
@@ -54,8 +61,7 @@ pub(super) fn begin_in_child() {
     // Relaxed, both: there is one thread.
     MAPPED.store(0, Ordering::Relaxed);
     let worth = Bytes(WORTH.load(Ordering::Relaxed));
-    let held = ResidentGauge::open().and_then(|gauge| gauge.anonymous());
-    if held.is_ok_and(|pages| pages.bytes() >= worth) {
+    if writable() >= worth {
         // Relaxed: as above.
         MAPPED.store(worth.0, Ordering::Relaxed);
         start();
@@ -90,8 +96,6 @@ pub(super) fn start() {
 /// What is of interest in the program's file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Image {
-    /// Memory that it begins with as zeros.
-    zeros: Bytes,
     /// It has a runtime that makes its system calls itself.
     calls_around_libc: bool,
 }
@@ -138,18 +142,12 @@ impl Image {
         let moved = of_headers.map_or(0, |header| address.wrapping_sub(header.p_vaddr));
         let mut image = Self::default();
         for header in headers {
-            match header.p_type {
-                elf::PT_LOAD => {
-                    image.zeros += Bytes(header.p_memsz.saturating_sub(header.p_filesz));
-                }
-                PT_NOTE => {
-                    let notes = header.p_vaddr.wrapping_add(moved);
-                    let first = core::ptr::with_exposed_provenance::<u8>(notes);
-                    // SAFETY: the segment is mapped, and as long.
-                    let notes = unsafe { core::slice::from_raw_parts(first, header.p_filesz) };
-                    image.calls_around_libc |= has_note_of(notes, GO);
-                }
-                _ => {}
+            if header.p_type == PT_NOTE {
+                let notes = header.p_vaddr.wrapping_add(moved);
+                let first = core::ptr::with_exposed_provenance::<u8>(notes);
+                // SAFETY: the segment is mapped, and as long.
+                let notes = unsafe { core::slice::from_raw_parts(first, header.p_filesz) };
+                image.calls_around_libc |= has_note_of(notes, GO);
             }
         }
         image
