@@ -175,7 +175,19 @@ pub fn descendants(root: u32) -> Vec<u32> {
             }
         }
     }
-    found
+    // A service that has just begun has its program's name still; it is the launcher's child.
+    let begins = |pid: &u32| {
+        is_child_of(*pid, root)
+            && found.iter().any(|other| other < pid && share_memory(*other, *pid) == Ok(true))
+    };
+    found.iter().copied().filter(|pid| !begins(pid)).collect()
+}
+
+/// Whether `pid` is a child of `parent`: field 4 of its stat.
+fn is_child_of(pid: u32, parent: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+    field.and_then(|word| word.parse().ok()) == Some(parent)
 }
 
 /// Thread numbers of `pid`; none when it is gone.
