@@ -269,7 +269,7 @@ impl Handles {
                 return Err(error);
             }
         };
-        (start.note_link)(joined.link.socket().as_raw_fd());
+        (start.note_link)(joined.link.socket().as_raw_fd(), program.pidfd().as_raw_fd());
         let uffd = mem::replace(&mut joined.uffd, Err(manager::NO_MEMORY));
         let opened = manager.own_store(ancestors, Some(&mut joined)).and_then(|()| {
             let uffd = uffd?;

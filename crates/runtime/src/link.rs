@@ -121,16 +121,21 @@ impl Link {
 
     /// Has the launcher give up what was lent: this process goes on, but not with that descriptor.
     pub fn take_back(&self) {
-        // A launcher that has ended has nothing of ours.
-        let _ = net::send(self.socket.as_fd(), &[LEND], &[]);
+        self.insist(LEND);
     }
 
-    /// Says that this service ends, and nothing is lost with it. Waits while the launcher has too
-    /// much to read: without this word it would end the program.
+    /// Says that this service ends, and nothing is lost with it: without this word the launcher
+    /// would end the program.
     pub fn leave(&self) {
+        self.insist(LEAVE);
+    }
+
+    /// Sends a packet of one byte, and waits while the launcher has too much to read. One that has
+    /// ended has nothing of ours.
+    fn insist(&self, word: u8) {
         const EAGAIN: i32 = 11;
         let again = |error: SysError| error.errno == EAGAIN;
-        while net::send(self.socket.as_fd(), &[LEAVE], &[]).is_err_and(again) {
+        while net::send(self.socket.as_fd(), &[word], &[]).is_err_and(again) {
             cpu::sleep_ns(LEAVE_NS);
         }
     }

@@ -92,8 +92,8 @@ pub struct Start {
     pub own: [Range<usize>; 2],
     /// Whether this process comes from a fork, and shares its memory.
     pub is_forked: bool,
-    /// Called with the link's descriptor number, for messages from a panic.
-    pub note_link: fn(i32),
+    /// Called with the descriptor numbers of the link and of the program's process, for a panic.
+    pub note_link: fn(i32, i32),
 }
 
 /// The life of the service. Returns when told to stop, or when there is nothing to do.
@@ -146,7 +146,7 @@ impl Begun {
         let (gauge, joined) = joined.inspect_err(|error| {
             link::tell_unmanaged(start.socket, &program, format_args!("{error}"));
         })?;
-        (start.note_link)(joined.link.socket().as_raw_fd());
+        (start.note_link)(joined.link.socket().as_raw_fd(), program.pidfd().as_raw_fd());
         let files = Files::open();
         let ring = joined.spill.as_ref().and_then(|_| Ring::new().ok());
         let waiter = Waiter::new(RUN_NS_NEAR)?;

@@ -92,8 +92,9 @@ impl Program {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping without access, at a place of the kernel's choice.
         let probe = unsafe { mmap_anonymous(ptr::null_mut(), PROBE.0, ProtFlags::empty(), flags) };
-        // Where so much address space is not to be had, what differs is another memory.
-        let Ok(probe) = probe else { return false };
+        // Where so much address space is not to be had nobody can tell, and what a program that is
+        // still here has away must not be lost.
+        let Ok(probe) = probe else { return !self.has_ended() };
         let during = size();
         // SAFETY: it was just mapped, and nobody knows of it.
         let _ = unsafe { munmap(probe, PROBE.0) };
@@ -117,8 +118,13 @@ impl Program {
 
     /// Ends it, if this process may: SIGKILL.
     pub fn kill(&self) {
-        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
+        kill(self.pidfd());
     }
+}
+
+/// Ends the process of `pidfd`, if the caller may: SIGKILL.
+pub fn kill(pidfd: BorrowedFd<'_>) {
+    let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
 }
 
 /// Whether the calling process is the only one left that has its memory. `None` where a filter

@@ -247,7 +247,6 @@ extern "C" fn service_main() -> ! {
 /// returns when it has.
 fn start_heir() {
     CONTROL.reset(true);
-    CONTROL.begin_start();
     CONTROL.end_start();
     // SAFETY: this process has one thread; the service's stack, a copy, is not used any more.
     let result = unsafe {

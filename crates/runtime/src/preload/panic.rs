@@ -5,19 +5,21 @@ use core::fmt::Write;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use coldpress_sys::{BorrowedFd, raw};
+use coldpress_sys::{BorrowedFd, program, raw};
 
 use super::CONTROL;
 use crate::link::Note;
 use crate::wire::Loudness;
 
-/// The link's descriptor in the service's file table, or -1.
+/// The link's descriptor in the service's file table, or -1; and that of the program's process.
 static LINK: AtomicI32 = AtomicI32::new(-1);
+static PROGRAM: AtomicI32 = AtomicI32::new(-1);
 
-/// Remembers where notes go.
-pub(super) fn note_link(fd: i32) {
-    // Relaxed: only the service reads it back.
-    LINK.store(fd, Ordering::Relaxed);
+/// Remembers where notes go, and which program has to end when the service does.
+pub(super) fn note_link(link: i32, pidfd: i32) {
+    // Relaxed, both: only the service reads them back.
+    LINK.store(link, Ordering::Relaxed);
+    PROGRAM.store(pidfd, Ordering::Relaxed);
 }
 
 #[panic_handler]
@@ -31,6 +33,10 @@ fn panic(info: &PanicInfo<'_>) -> ! {
         // SAFETY: this is the service, in whose file table the link is open for ever.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let _ = coldpress_sys::net::send(socket, note.bytes(), &[]);
+        // Where there is no launcher any more, nobody else ends it.
+        // Relaxed: this process noted it.
+        // SAFETY: noted with the link, and as long open.
+        program::kill(unsafe { BorrowedFd::borrow_raw(PROGRAM.load(Ordering::Relaxed)) });
     } else {
         raw::write_to_stderr(&note.bytes()[1..]);
     }
