@@ -81,7 +81,8 @@ impl Manager {
         // Before the wake-up, which moves who may be moved. A forker may wait to be followed by a
         // child.
         if !self.control.is_held() && !self.control.is_forking() {
-            self.placement.attend(fault.thread, self.time.now_ns());
+            let give = |allowed: &_, thread| self.link.give_processors(allowed, thread);
+            self.placement.attend(fault.thread, self.time.now_ns(), &give);
         }
         let was = self.pages.state(fault.page);
         if !self.try_bring_in(fault.page, window) {

@@ -3,17 +3,20 @@
 use core::ffi::CStr;
 use core::fmt::{self, Write};
 
+use coldpress_sys::cpu::{self, Allowed};
 use coldpress_sys::net::{self, DESCRIPTORS_MAX};
 use coldpress_sys::proc::{self, Enlarged};
 use coldpress_sys::program::Program;
 use coldpress_sys::shared::Shared;
 use coldpress_sys::uffd::Userfaultfd;
-use coldpress_sys::{AsFd, OwnedFd, SysError, SysResult, cpu};
+use coldpress_sys::{AsFd, OwnedFd, SysError, SysResult};
 use coldpress_zswap::desk::Desk;
 
 use crate::ahead;
 use crate::ledger::{Ledger, SEATS, Terms};
-use crate::wire::{CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, Welcome};
+use crate::wire::{
+    AFFINITY, Affinity, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, Welcome,
+};
 
 /// An open link.
 pub struct Link {
@@ -149,6 +152,23 @@ impl Link {
         let (mut bytes, mut fds) = ([0; PACKET_MAX], [const { None }; DESCRIPTORS_MAX]);
         let length = net::receive(self.socket.as_fd(), &mut bytes, &mut fds).ok()?;
         proc::enlarges(bytes[..length].strip_prefix(&[CALL])?)
+    }
+
+    /// Allows a thread of the program these processors, by the launcher where the kernel refuses it
+    /// to this process: it has not the capabilities that the program has, or not its user
+    /// (sched_setaffinity(2)).
+    pub fn give_processors(&self, allowed: &Allowed, thread: u32) -> SysResult<()> {
+        const EPERM: i32 = 1;
+        match allowed.give_to(thread) {
+            Err(error) if error.errno == EPERM => {
+                let gives = Affinity { thread, allowed: *allowed };
+                net::send(self.socket.as_fd(), &gives.encode(), &[])?;
+                let (mut answer, mut fds) = ([0; 2], [const { None }; DESCRIPTORS_MAX]);
+                let length = net::receive(self.socket.as_fd(), &mut answer, &mut fds)?;
+                if answer[..length] == [AFFINITY, 1] { Ok(()) } else { Err(error) }
+            }
+            result => result,
+        }
     }
 
     /// Asks for the file to record frames in; waits for the answer. `None` when the launcher cannot

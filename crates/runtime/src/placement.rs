@@ -15,7 +15,7 @@
 
 use coldpress_sys::cpu::{self, Allowed, RseqArea};
 
-use crate::stay::{LOOSE_NS, PLACES, Stay, Wish};
+use crate::stay::{Give, LOOSE_NS, PLACES, Stay, Wish};
 
 /// A thread is kept once it has faulted `OFTEN` times within `OFTEN_NS`: being moved at each of
 /// them would take 40 % of its time.
@@ -83,16 +83,16 @@ impl Placement {
     }
 
     /// Before `thread` is woken, which has faulted: keeps it on its processor if it does so often.
-    /// `now_ns` is the monotonic clock.
-    pub fn attend(&mut self, thread: u32, now_ns: u64) {
-        let index = self.note(thread, now_ns);
+    /// `now_ns` is the monotonic clock, `give` changes what a thread is allowed.
+    pub fn attend(&mut self, thread: u32, now_ns: u64, give: Give<'_>) {
+        let index = self.note(thread, now_ns, give);
         let noted = self.threads[index];
         if noted.is_real_time {
             return self.leave();
         }
         if self.stay.is_kept(index, thread) {
             if now_ns > noted.kept_ns + BREATH_NS {
-                self.let_all_go();
+                self.let_all_go(give);
                 // To be kept again at its next fault, where it is then.
                 let thread = &mut self.threads[index];
                 (thread.faults, thread.since_ns) = (OFTEN, now_ns);
@@ -108,7 +108,7 @@ impl Placement {
         let place = if others { self.current } else { self.processor_of(thread).or_else(here) };
         let kept = place.is_some_and(|processor| {
             let wish = Wish { process: self.main_thread, thread, processor };
-            let kept = self.stay.keep(index, wish, self.unrestricted);
+            let kept = self.stay.keep(index, wish, self.unrestricted, give);
             if kept {
                 self.go_to(processor);
             }
@@ -135,18 +135,18 @@ impl Placement {
     }
 
     /// Lets threads go that fault no longer.
-    pub fn let_rest(&mut self, now_ns: u64) {
+    pub fn let_rest(&mut self, now_ns: u64, give: Give<'_>) {
         for (index, thread) in self.threads.iter().enumerate() {
             if now_ns > thread.last_ns + REST_NS {
-                self.stay.let_go(index);
+                self.stay.let_go(index, give);
             }
         }
     }
 
     /// Lets all threads go.
-    pub fn let_all_go(&mut self) {
+    pub fn let_all_go(&mut self, give: Give<'_>) {
         for index in 0..PLACES {
-            self.stay.let_go(index);
+            self.stay.let_go(index, give);
         }
     }
 
@@ -161,11 +161,11 @@ impl Placement {
     }
 
     /// Counts a fault of `thread`; its place.
-    fn note(&mut self, id: u32, now_ns: u64) -> usize {
+    fn note(&mut self, id: u32, now_ns: u64, give: Give<'_>) -> usize {
         let known = self.threads.iter().position(|thread| thread.id == id);
         let index = known.unwrap_or_else(|| {
             let oldest = (0..PLACES).min_by_key(|index| self.threads[*index].last_ns).unwrap_or(0);
-            self.stay.let_go(oldest);
+            self.stay.let_go(oldest, give);
             let is_real_time = cpu::is_real_time(id);
             self.threads[oldest] =
                 Thread { id, since_ns: now_ns, is_real_time, ..Thread::default() };

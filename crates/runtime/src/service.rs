@@ -337,7 +337,7 @@ impl Manager {
     /// Brings everything back, and gives up what it has: the program goes on alone.
     fn stop(&mut self) {
         self.bring_all_back();
-        self.placement.let_all_go();
+        self.placement.let_all_go(&|allowed, thread| self.link.give_processors(allowed, thread));
         self.write_events();
         self.control.set_stage(Stage::Watching);
         // With its last descriptor the userfaultfd goes: whoever waits in its ranges goes on, and
@@ -382,7 +382,7 @@ impl Manager {
         let ran = self.program.ran_ns();
         self.running.note(now, ran);
         self.rest.note(now, self.clock, ran);
-        self.placement.let_rest(now);
+        self.placement.let_rest(now, &|allowed, thread| self.link.give_processors(allowed, thread));
         if self.budget.is_worth_taking() {
             let moved = self.zswap.compact(COMPACTED).moved;
             self.count(Counter::BytesCompacted, moved.0);

@@ -19,7 +19,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use coldpress_sys::cpu::{self, Allowed};
-use coldpress_sys::raw;
+use coldpress_sys::{SysResult, raw};
 
 /// Threads that can be kept at a time; more stay where the kernel puts them.
 pub const PLACES: usize = 16;
@@ -44,6 +44,9 @@ pub struct Wish {
     /// The processor.
     pub processor: usize,
 }
+
+/// Allows a thread these processors, as [`Allowed::give_to`] does.
+pub type Give<'a> = &'a dyn Fn(&Allowed, u32) -> SysResult<()>;
 
 /// The threads that are kept, and what they were allowed before.
 pub struct Stay {
@@ -86,13 +89,13 @@ impl Place {
     }
 
     /// Restores what the thread was allowed, if nobody else has changed it. The place is claimed.
-    fn restore(&self, thread: u32) {
+    fn restore(&self, thread: u32, give: Give<'_>) {
         // Relaxed, both: the claim orders them.
         let kept = Allowed::only(self.processor.load(Ordering::Relaxed) as usize);
         let word = |index: usize| self.allowed[index].load(Ordering::Relaxed);
         if Allowed::of(thread) == Ok(kept) {
             // It may have ended meanwhile.
-            let _ = Allowed(core::array::from_fn(word)).give_to(thread);
+            let _ = give(&Allowed(core::array::from_fn(word)), thread);
         }
     }
 }
@@ -139,7 +142,7 @@ impl Stay {
                     // A handler that ran meanwhile would wait for its own thread.
                     let mask = raw::block_signals();
                     if place.claim(thread, thread) {
-                        place.restore(thread);
+                        place.restore(thread, &Allowed::give_to);
                         place.leave(FREE);
                     }
                     raw::set_signal_mask(mask);
@@ -156,19 +159,25 @@ impl Stay {
     /// Keeps a thread where it shall stay from now on, in a free place. `unrestricted` is what a
     /// thread is allowed that may run anywhere: it is given all processors back, those too that
     /// come later. False when it may not be kept there, or not now.
-    pub fn keep(&self, index: usize, wish: Wish, unrestricted: Option<Allowed>) -> bool {
+    pub fn keep(
+        &self,
+        index: usize,
+        wish: Wish,
+        unrestricted: Option<Allowed>,
+        give: Give<'_>,
+    ) -> bool {
         let (place, thread) = (&self.places[index], wish.thread);
         if !place.claim(FREE, thread) {
             return false;
         }
         // SeqCst: see the proof at the head of this file; pairs with `loosen_those`.
         let may = self.loose_until.load(Ordering::SeqCst) <= cpu::monotonic_ns();
-        let kept = may && Self::narrow(place, wish, unrestricted);
+        let kept = may && Self::narrow(place, wish, unrestricted, give);
         place.leave(if kept { thread } else { FREE });
         kept
     }
 
-    fn narrow(place: &Place, wish: Wish, unrestricted: Option<Allowed>) -> bool {
+    fn narrow(place: &Place, wish: Wish, unrestricted: Option<Allowed>, give: Give<'_>) -> bool {
         let Wish { process, thread, processor } = wish;
         let Ok(allowed) = Allowed::of(thread) else { return false };
         if !allowed.has(processor) || allowed.is_one() {
@@ -181,7 +190,7 @@ impl Stay {
             word.store(bits, Ordering::Relaxed);
         }
         // A child by `vfork` faults in our memory too.
-        raw::is_thread_of(process, thread) && Allowed::only(processor).give_to(thread).is_ok()
+        raw::is_thread_of(process, thread) && give(&Allowed::only(processor), thread).is_ok()
     }
 
     /// Whether `thread` is kept, in this place.
@@ -191,12 +200,12 @@ impl Stay {
     }
 
     /// Lets the thread in this place go, if there is one.
-    pub fn let_go(&self, index: usize) {
+    pub fn let_go(&self, index: usize, give: Give<'_>) {
         let place = &self.places[index];
         // Relaxed: looked at again by the claim, which fails when somebody else lets it go.
         let thread = place.state.load(Ordering::Relaxed);
         if thread & BUSY == 0 && thread != FREE && place.claim(thread, thread) {
-            place.restore(thread);
+            place.restore(thread, give);
             place.leave(FREE);
         }
     }
@@ -216,6 +225,8 @@ mod tests {
     use core::sync::atomic::AtomicBool;
 
     use super::*;
+
+    const GIVE: Give<'static> = &Allowed::give_to;
 
     /// What this thread is allowed, if that is more than one processor.
     fn all() -> Option<Allowed> {
@@ -238,12 +249,12 @@ mod tests {
     fn a_thread_that_is_let_go_may_run_where_it_might_before() {
         let Some(all) = all() else { return };
         let (stay, thread) = (Stay::new(), raw::thread_id());
-        assert!(stay.keep(3, wish(thread, cpu::current()), None));
+        assert!(stay.keep(3, wish(thread, cpu::current()), None, GIVE));
         assert!(stay.is_kept(3, thread) && is_kept(thread));
-        assert!(!stay.keep(3, wish(1 + thread, cpu::current()), None), "the place is taken");
-        stay.let_go(3);
+        assert!(!stay.keep(3, wish(1 + thread, cpu::current()), None, GIVE), "the place is taken");
+        stay.let_go(3, GIVE);
         assert_eq!(Allowed::of(thread), Ok(all));
-        assert!(stay.keep(3, wish(thread, cpu::current()), Some(all)));
+        assert!(stay.keep(3, wish(thread, cpu::current()), Some(all), GIVE));
         stay.loosen(thread);
         assert_eq!(Allowed::of(thread), Ok(all));
         assert!(!stay.is_kept(3, thread));
@@ -254,9 +265,9 @@ mod tests {
         let Some(all) = all() else { return };
         let (stay, thread) = (Stay::new(), raw::thread_id());
         let outside = (0..1024).find(|processor| !all.has(*processor));
-        assert!(outside.is_none_or(|outside| !stay.keep(0, wish(thread, outside), None)));
+        assert!(outside.is_none_or(|outside| !stay.keep(0, wish(thread, outside), None, GIVE)));
         // The first process is no thread of ours.
-        assert!(!stay.keep(0, wish(1, cpu::current()), None));
+        assert!(!stay.keep(0, wish(1, cpu::current()), None, GIVE));
         assert!(!stay.is_kept(0, 1) && !stay.is_kept(0, thread));
         assert_eq!(Allowed::of(thread), Ok(all));
     }
@@ -267,18 +278,18 @@ mod tests {
         let (stay, thread) = (Stay::new(), raw::thread_id());
         let mut processors = (0..1024).filter(|one| all.has(*one));
         let [first, second] = [0, 1].map(|_| processors.next().expect("it may run on two"));
-        assert!(stay.keep(0, wish(thread, first), None));
+        assert!(stay.keep(0, wish(thread, first), None, GIVE));
         stay.loosen_all();
         Allowed::only(first).give_to(thread).expect("it may");
-        stay.let_go(0);
-        assert!(!stay.keep(0, wish(thread, first), None), "not so soon");
+        stay.let_go(0, GIVE);
+        assert!(!stay.keep(0, wish(thread, first), None, GIVE), "not so soon");
         assert_eq!(Allowed::of(thread), Ok(Allowed::only(first)));
         // By a call around libc, while it is kept.
         let stay = Stay::new();
         all.give_to(thread).expect("it may");
-        assert!(stay.keep(0, wish(thread, first), None));
+        assert!(stay.keep(0, wish(thread, first), None, GIVE));
         Allowed::only(second).give_to(thread).expect("it may");
-        stay.let_go(0);
+        stay.let_go(0, GIVE);
         assert_eq!(Allowed::of(thread), Ok(Allowed::only(second)));
     }
 
@@ -291,11 +302,11 @@ mod tests {
             scope.spawn(|| {
                 // Relaxed: a flag of its own.
                 while !done.load(Ordering::Relaxed) {
-                    let kept =
-                        stay.is_kept(2, thread) || stay.keep(2, wish(thread, cpu::current()), None);
+                    let kept = stay.is_kept(2, thread)
+                        || stay.keep(2, wish(thread, cpu::current()), None, GIVE);
                     // Now and then, so that both let go at once.
                     if kept && cpu::ticks().is_multiple_of(4) {
-                        stay.let_go(2);
+                        stay.let_go(2, GIVE);
                     }
                     cpu::yield_now();
                 }

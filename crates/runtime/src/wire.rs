@@ -3,10 +3,12 @@
 //! The service says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the orders and
 //! the seats of the ledger, then the desk, the spill file and /dev/userfaultfd as far as the flags
 //! say. After that only the service speaks: notes for the user, [`RECORD`] and [`CALL`], which are
-//! answered, and [`LEAVE`]. The end of the connection is the end of the service.
+//! answered, as [`Affinity`] is, and [`LEAVE`]. The end of the connection is the end of the service.
 //!
 //! `coldpress ctl` comes to the same socket, with packets that begin otherwise and are the
 //! launcher's own business.
+
+use coldpress_sys::cpu::Allowed;
 
 /// The environment variable that names the launcher's socket.
 pub const SOCKET_VARIABLE: &str = "COLDPRESS_SOCKET";
@@ -29,6 +31,9 @@ pub const RECORD: u8 = b'r';
 /// number follows (4 bytes); and of the answer, followed by what the thread's `syscall` file has
 /// (proc_pid_syscall(5)), if it may be read. The service may open no file.
 pub const CALL: u8 = b'c';
+
+/// The first byte of [`Affinity`], and of the answer, followed by 1 if it was done, else 0.
+pub const AFFINITY: u8 = b'a';
 
 /// "cpr" and the version of this protocol.
 const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x04");
@@ -57,6 +62,15 @@ pub struct Welcome {
     pub has_device: bool,
     /// The run is recorded: the process asks for a file when it begins to manage its memory.
     pub is_recorded: bool,
+}
+
+/// Asks the launcher to allow a thread of the program these processors, where the service may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Affinity {
+    /// The thread, as the program's name space numbers it.
+    pub thread: u32,
+    /// The processors.
+    pub allowed: Allowed,
 }
 
 /// How loud a note is.
@@ -119,6 +133,30 @@ impl Welcome {
     }
 }
 
+impl Affinity {
+    const LENGTH: usize = 1 + size_of::<u32>() + size_of::<Allowed>();
+
+    /// As bytes.
+    pub fn encode(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [AFFINITY; Self::LENGTH];
+        bytes[1..5].copy_from_slice(&self.thread.to_le_bytes());
+        for (bytes, word) in bytes[5..].chunks_exact_mut(size_of::<u64>()).zip(self.allowed.0) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// From bytes; `None` when they are something else.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.strip_prefix(&[AFFINITY])?;
+        let (thread, words) = bytes.split_first_chunk()?;
+        let (words, rest) = words.as_chunks();
+        let words: [[u8; size_of::<u64>()]; Allowed::WORDS] = words.try_into().ok()?;
+        let allowed = Allowed(words.map(u64::from_le_bytes));
+        rest.is_empty().then(|| Self { thread: u32::from_le_bytes(*thread), allowed })
+    }
+}
+
 impl Loudness {
     /// The first byte of a note.
     pub const fn encode(self) -> u8 {
@@ -165,6 +203,10 @@ mod tests {
             }
         }
         assert_eq!(Welcome::decode(&hello.encode()), None);
+        let gives = Affinity { thread: 7, allowed: Allowed::only(70) };
+        assert_eq!(Affinity::decode(&gives.encode()), Some(gives));
+        assert_eq!(Affinity::decode(&gives.encode()[1..]), None);
+        assert_eq!(Affinity::decode(&[AFFINITY; 500]), None);
         for loudness in [Loudness::Verbose, Loudness::Warning, Loudness::Fatal, Loudness::Unmanaged]
         {
             assert_eq!(Loudness::decode(loudness.encode()), Some(loudness));

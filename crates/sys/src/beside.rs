@@ -207,11 +207,14 @@ pub fn close_files(kept: impl Iterator<Item = i32> + Clone) -> SysResult<()> {
     }
 }
 
-/// Takes the calling process out of the session and the process group that it began in, so that no
-/// signal to those reaches it, and out of its directory, so that it keeps nothing mounted.
+/// Takes the calling process out of the process group that it began in, so that no signal to that
+/// reaches it, and out of its directory, so that it keeps nothing mounted.
+///
+/// It stays in its session: in one of its own it would also be in a group of the scheduler's of its
+/// own (autogroup, sched(7)), and its nice value would say nothing beside the program's.
 pub fn leave_surroundings() {
-    // A group's leader may not; one that was just made is none.
-    let _ = rustix::process::setsid();
+    // Refused to the leader of a session only, and one that was just made is none.
+    let _ = rustix::process::setpgid(None, None);
     let _ = rustix::process::chdir(c"/");
 }
 

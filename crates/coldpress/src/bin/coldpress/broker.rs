@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use coldpress_runtime::ledger::{Keeper, SEATS};
 use coldpress_runtime::wire::{
-    BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, SOCKET_VARIABLE,
-    Welcome,
+    AFFINITY, Affinity, BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD,
+    SOCKET_VARIABLE, Welcome,
 };
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::uffd::Userfaultfd;
@@ -402,6 +402,9 @@ impl Serving {
             Ok(length) if length > 0 && bytes[0] == CALL => {
                 self.tell_call(index, &bytes[1..length])
             }
+            Ok(length) if length > 0 && bytes[0] == AFFINITY => {
+                self.give_processors(index, &bytes[..length]);
+            }
             Ok(length) if length > 0 && bytes[0] == LEAVE => self.members[index].leaves = true,
             Ok(length) if length > 0 && bytes[0] == Loudness::Unmanaged.encode() => {
                 let process = self.members[index].program.process();
@@ -448,6 +451,15 @@ impl Serving {
         answer.extend(call.into_iter().flatten().take(PACKET_MAX - 1));
         // A member that has ended needs no answer.
         let _ = net::send(socket.as_fd(), &answer, &[]);
+    }
+
+    /// Allows a thread of a member's program the processors that its service asks for.
+    fn give_processors(&self, index: usize, packet: &[u8]) {
+        let Member { socket, program, .. } = &self.members[index];
+        let is_done = Affinity::decode(packet).is_some_and(|Affinity { thread, allowed }| {
+            program.has_thread(thread) && allowed.give_to(thread).is_ok()
+        });
+        let _ = net::send(socket.as_fd(), &[AFFINITY, u8::from(is_done)], &[]);
     }
 
     /// Prints a note of a member, unless there were too many.

@@ -5,6 +5,7 @@
 //! have one memory and the program is of this run.
 
 use std::fs;
+use std::path::Path;
 
 use coldpress_sys::proc::share_memory;
 use coldpress_sys::{AsRawFd, OwnedFd};
@@ -41,6 +42,11 @@ impl Served {
     /// Its number.
     pub(crate) fn process(&self) -> u32 {
         self.process
+    }
+
+    /// Whether it has this thread.
+    pub(crate) fn has_thread(&self, thread: u32) -> bool {
+        Path::new(&format!("/proc/{}/task/{thread}", self.process)).exists()
     }
 
     /// Whether it has ended.
