@@ -20,13 +20,16 @@
 //! The *bell* wakes the service, which sleeps on its userfaultfd and shares no descriptor
 //! with the program: dropping a page of the bell (madvise) sends an event there, and returns once
 //! it is read. Each page but the first belongs to a *hint*: a range that a thread has just mapped,
-//! and waits to see registered before it goes on to touch it faster than anybody could look.
+//! and waits to see registered before it goes on to touch it faster than anybody could look; or one
+//! that the program has for itself (`given`), and which is to be given up before it goes on.
 
 mod freeze;
 mod gate;
+mod given;
 mod looks;
 
 use core::ffi::c_void;
+use core::ops::Range;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use coldpress_sys::map::Span;
@@ -35,6 +38,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu, futex, raw};
 use crate::stay::Stay;
 pub use freeze::{FILES_MAX, Needs, TOUCHED};
 use freeze::{FORK_NONE, NO_FILE};
+pub use given::Given;
 pub use looks::Looks;
 
 /// How far the service has come.
@@ -116,6 +120,8 @@ pub struct Control {
     /// The same, also while no userfaultfd knows it.
     bell_kept: AtomicUsize,
     hints: [Hint; HINTS],
+    /// What the program has for itself.
+    pub given: Given,
     /// Who asks to be looked at before there is management.
     pub looks: Looks,
     /// The threads that are kept on their processor.
@@ -151,6 +157,7 @@ impl Control {
                     length: AtomicUsize::new(0),
                 }
             }; HINTS],
+            given: Given::new(),
             looks: Looks::new(),
             stay: Stay::new(),
         }
@@ -339,7 +346,8 @@ impl Control {
     }
 
     /// Tells of memory that the calling thread has just mapped; returns when it is registered, or
-    /// will not be.
+    /// will not be. Of no length: there may be other memory to be found, and no change of the
+    /// address space is under way when it returns.
     pub fn hint(&self, start: usize, length: Bytes) {
         if !self.is_owner() {
             return;
@@ -361,6 +369,22 @@ impl Control {
         }
         // Release pairs with the Acquire of the next thread that takes it.
         hint.state.store(HINT_FREE, Ordering::Release);
+    }
+
+    /// The program has this range for itself from now on; returns when nothing of it is away or
+    /// watched.
+    pub fn give_up(&self, range: Range<usize>) {
+        if self.given.add(range.clone()) && self.is_managing() {
+            self.hint(range.start, Bytes(range.end - range.start));
+        }
+    }
+
+    /// The program has no use of its own for this range any more.
+    pub fn take_again(&self, range: &Range<usize>) {
+        self.given.remove(range);
+        if self.is_managing() {
+            self.hint(range.start, Bytes(0));
+        }
     }
 
     /// Whether there is a bell.

@@ -16,6 +16,9 @@ use crate::manager::Manager;
 use crate::pages::{PageNumber, PageState};
 use crate::regions::{Discovery, Regions};
 
+/// The user hears of ranges of this size that are given up.
+const TOLD_BYTES: Bytes = Bytes::mib(4);
+
 impl Manager {
     /// Registers mappings of the program that are not registered yet, and takes their resident
     /// pages in.
@@ -51,12 +54,17 @@ impl Manager {
         }
     }
 
-    /// Registers ranges that threads have just mapped and wait with. Nobody else knows of them yet.
+    /// Registers ranges that threads have just mapped and wait with, which nobody else knows yet,
+    /// and gives those up that the program has for itself.
     pub(crate) fn take_hints(&mut self) {
         while let Some((index, start, length)) = self.hints.pop() {
             // Words of earlier tenants of these addresses come first.
             self.settle();
-            if self.uffd.register(start, length, Mode::Missing).is_ok() {
+            if length == Bytes(0) {
+                self.discover();
+            } else if self.control.given.has(&(start..start + length.0)) {
+                self.give_up(start..start + length.0);
+            } else if self.uffd.register(start, length, Mode::Missing).is_ok() {
                 let range = start..start + length.0;
                 // Of a former tenant nothing is left.
                 if self.known_in(&range).iter().next().is_some() {
@@ -70,10 +78,33 @@ impl Manager {
         }
     }
 
+    /// Gives a range up, with all of its pages in place.
+    fn give_up(&mut self, range: Range<usize>) {
+        self.bring_back(PageNumber::of(range.start)..PageNumber::of(range.end));
+        let (mut parts, mut length) = (Vec::new(), Bytes(0));
+        self.regions.for_each_part(range, |part| parts.push(part));
+        for part in parts {
+            length.0 += part.end - part.start;
+            // Refused only without memory for one more mapping, and where it has just gone.
+            if self.uffd.unregister(part.start, Bytes(part.end - part.start)).is_ok() {
+                self.forget(part.clone());
+                self.regions.remove(part);
+            }
+        }
+        if length >= TOLD_BYTES {
+            let (mib, process) = (length.0 >> 20, self.link.process());
+            self.link.warn(format_args!(
+                "{mib} MiB of process {process} are no longer managed, as the program has a \
+                 userfaultfd of its own for them"
+            ));
+        }
+    }
+
     /// Ranges of mappings that may be managed and are in no region.
     fn unregistered(&mut self) -> Vec<Range<usize>> {
         let mut own = self.own.clone();
         for_each_span(|start, end| own.push(start..end));
+        own.extend(self.control.given.iter());
         let mut discovery = Discovery::default();
         let mut found = Vec::new();
         let regions = &self.regions;

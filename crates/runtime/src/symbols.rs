@@ -22,7 +22,7 @@ pub const TAKEN: [&str; 11] = [
 ];
 
 /// Functions of libc that the library stands in front of, and one that a sanitizer asks for.
-pub const GIVEN: [&str; 41] = [
+pub const GIVEN: [&str; 43] = [
     "_Fork",
     "__asan_default_options",
     "aio_read",
@@ -39,6 +39,7 @@ pub const GIVEN: [&str; 41] = [
     "execvp",
     "execvpe",
     "fexecve",
+    "ioctl",
     "lio_listio",
     "lio_listio64",
     "madvise",
@@ -54,6 +55,7 @@ pub const GIVEN: [&str; 41] = [
     "pthread_create",
     "pthread_getaffinity_np",
     "pthread_getattr_np",
+    "pthread_mutex_init",
     "pthread_setaffinity_np",
     "sched_getaffinity",
     "sched_setaffinity",

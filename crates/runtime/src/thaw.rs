@@ -5,6 +5,8 @@
 //! taken out meanwhile, whatever the budget says. A part comes back at a time, and faults are
 //! served in between.
 
+use core::ops::Range;
+
 use coldpress_sys::PageCount;
 
 use crate::knobs::Knob;
@@ -13,6 +15,9 @@ use crate::pages::{PageNumber, PageState};
 
 /// Pages looked at in a turn: a few milliseconds when all of them are away.
 const PAGES_AT_A_TIME: usize = 256;
+
+/// Every page there may be.
+const ALL: Range<PageNumber> = PageNumber(0)..PageNumber(usize::MAX / 2);
 
 /// While everything is brought back, so many pages at most have a copy in the pool.
 const COPIES_MAX: usize = 256;
@@ -43,7 +48,7 @@ impl Manager {
         if !self.shall_thaw() || self.tuning.thaw.is_done {
             return false;
         }
-        let (next, count) = self.bring_back_some(self.tuning.thaw.next, PAGES_AT_A_TIME);
+        let (next, count) = self.bring_back_some(self.tuning.thaw.next..ALL.end, PAGES_AT_A_TIME);
         self.tuning.thaw.has_found |= count > PageCount(0);
         if let Some(next) = next {
             self.tuning.thaw.next = next;
@@ -61,11 +66,16 @@ impl Manager {
 
     /// Brings every page back into the program, whatever the budget says.
     pub(crate) fn bring_all_back(&mut self) -> PageCount {
+        self.bring_back(ALL)
+    }
+
+    /// Brings back every page of a range; how many were away.
+    pub(crate) fn bring_back(&mut self, range: Range<PageNumber>) -> PageCount {
         let mut total = PageCount(0);
         loop {
             // Pages may move behind the cursor (mremap), so only a pass that finds none is the
             // last.
-            let (_, count) = self.bring_back_some(PageNumber(0), usize::MAX);
+            let (_, count) = self.bring_back_some(range.clone(), usize::MAX);
             total += count;
             if count == PageCount(0) {
                 return total;
@@ -73,15 +83,14 @@ impl Manager {
         }
     }
 
-    /// Brings back what is away of the next `most` pages that are known, from `from` on. Where to
-    /// go on, if that were not all, and how many came.
+    /// Brings back what is away of the first `most` known pages of a range. Where to go on, if that
+    /// were not all, and how many came.
     pub(crate) fn bring_back_some(
         &mut self,
-        from: PageNumber,
+        range: Range<PageNumber>,
         most: usize,
     ) -> (Option<PageNumber>, PageCount) {
-        let end = PageNumber(usize::MAX / 2);
-        let (mut at, mut count) = (from, PageCount(0));
+        let (mut at, end, mut count) = (range.start, range.end, PageCount(0));
         for index in 0..most {
             if index.is_multiple_of(COPIES_MAX) {
                 // Everything takes its room in the program now.

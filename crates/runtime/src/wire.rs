@@ -2,8 +2,9 @@
 //!
 //! The service says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the orders and
 //! the seats of the ledger, then the desk, the spill file and /dev/userfaultfd as far as the flags
-//! say. After that only the service speaks: notes for the user, [`RECORD`] and [`CALL`], which are
-//! answered, as [`Affinity`] is, and [`LEAVE`]. The end of the connection is the end of the service.
+//! say. After that only the service speaks: notes for the user, [`RECORD`], [`CALL`] and
+//! [`Affinity`], which are answered, and [`LEAVE`]. The end of the connection is the end of the
+//! service.
 //!
 //! `coldpress ctl` comes to the same socket, with packets that begin otherwise and are the
 //! launcher's own business.

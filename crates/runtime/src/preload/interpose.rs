@@ -7,8 +7,9 @@
 //! - `mmap`, so that fresh memory is known at once, and not filled before.
 //! - `madvise`, for the kinds of advice that change contents without telling us.
 //!
-//! `remap` has `mremap`, which Linux gives up halfway where one of several mappings is watched.
-//! `starters` has those before which a thread that is kept on its processor is let go.
+//! `given` has those that ask for a range for the program itself. `remap` has `mremap`, which Linux
+//! gives up halfway where one of several mappings is watched. `starters` has those before which a
+//! thread that is kept on its processor is let go.
 //!
 //! Each does what libc's does: by the same system call, or by libc's own function where libc keeps
 //! something beside it (`_Fork`). libc's own calls do not come here, but for those of `inner`.
@@ -21,7 +22,7 @@ use linux_raw_sys::general as linux;
 
 use super::imports::{self, next, set_errno};
 use super::remap::remap;
-use super::{CONTROL, fork, make_fresh, starters, starting};
+use super::{CONTROL, fork, given, make_fresh, starters, starting};
 use crate::regions::REGION_BYTES_MIN;
 
 /// MADV_GUARD_INSTALL of Linux 6.13: drops pages without an event.
@@ -144,6 +145,10 @@ pub(super) unsafe extern "C" fn map(
     // SAFETY: the program's own call, handed on but for what it need not do.
     let result = unsafe { raw::syscall(linux::__NR_mmap, arguments) };
     let length = Bytes(length).pages_up().bytes();
+    if result > 0 {
+        // Of what was there before nothing is left.
+        CONTROL.given.remove(&(result as usize..result as usize + length.0));
+    }
     if result > 0 && is_manageable {
         if !is_known {
             note_mapped(length);
@@ -335,6 +340,7 @@ unsafe extern "C" fn syscall(
             result
         }
         linux::__NR_mremap => remap([a, b, c, d, e]),
+        linux::__NR_ioctl => given::control(a, b, c),
         linux::__NR_futex if CONTROL.is_managing() => futex_on_away_pages(call, [a, e]),
         _ => call(),
     };

@@ -5,6 +5,7 @@
 //! are the only state; they can be made fresh again, which is what a child of `fork` does.
 
 mod fork;
+mod given;
 mod imports;
 mod inner;
 mod interpose;
@@ -136,6 +137,7 @@ extern "C" fn constructor(
         run.main_area = rseq_area();
         fork::register();
         interpose::resolve();
+        given::resolve();
         interpose::note_budget(run.budget);
         let is_told = inner::take_over();
         // SAFETY: as above; behind the list is what the kernel tells of the program.

@@ -28,8 +28,7 @@ pub(super) fn remap(arguments: [usize; 5]) -> isize {
     let end = address.wrapping_add(old);
     if flags as u32 & linux::MREMAP_DONTUNMAP != 0 && CONTROL.is_managing() {
         let result = call(arguments);
-        // Nothing to be managed: returns when no change is under way, so that no word is waited for
-        // which does not come.
+        // So that no word is waited for which does not come.
         if result > 0 {
             CONTROL.hint(address, Bytes(0));
         }

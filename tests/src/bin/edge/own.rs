@@ -7,19 +7,23 @@ use std::thread;
 
 use super::program::outcome::{Outcome, Stop, wrong};
 use super::program::{PAGE, raw};
-use super::{Held, failed};
+use super::{HELD, Held, failed};
 
 /// Of linux/userfaultfd.h: the version of the API, and its calls as `_IOWR(0xaa, number, struct)`.
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
+const UFFDIO_UNREGISTER: u64 = 0x8010_aa01;
 const UFFDIO_COPY: u64 = 0xc028_aa03;
 const REGISTER_MODE_MISSING: u64 = 1;
+const REGISTER_MODE_WP: u64 = 2;
 const EVENT_PAGEFAULT: u8 = 0x12;
 /// Bytes of its `struct uffd_msg`, and where the address of a fault is in it.
 const MESSAGE_BYTES: usize = 32;
 const ADDRESS_AT: usize = 16;
 
+/// Parts of what it holds.
+const PARTS: usize = 64;
 /// Pages whose faults it serves.
 const PAGES: usize = 512;
 
@@ -27,15 +31,7 @@ const PAGES: usize = 512;
 /// when it is touched.
 pub fn serves_its_own_faults() -> Outcome {
     let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
-    // The flag asks for faults of programs alone, which every user may have.
-    let flags = libc::O_CLOEXEC | 1;
-    let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) } as i32;
-    if descriptor < 0 {
-        return Err(Stop::Skip(format!("userfaultfd: {}", Error::last_os_error())));
-    }
-    let faults = unsafe { File::from_raw_fd(descriptor) };
-    let mut api = [UFFD_API, 0, 0];
-    call(&faults, UFFDIO_API, "UFFDIO_API", &mut api)?;
+    let (faults, cold) = (open()?, open()?);
     let start = raw::map(PAGES * PAGE).map_err(|error| Stop::Fail(error.to_string()))?;
     let mut register = [start as u64, (PAGES * PAGE) as u64, REGISTER_MODE_MISSING, 0];
     call(&faults, UFFDIO_REGISTER, "UFFDIO_REGISTER", &mut register)?;
@@ -47,7 +43,28 @@ pub fn serves_its_own_faults() -> Outcome {
         }
     }
     server.join().map_err(|_| Stop::Fail("its server failed".to_owned()))??;
+    // Parts of what is cold, for a while. What is given up is in memory for a moment, so they are
+    // small.
+    for part in 0..PARTS {
+        let start = (held.start + part * HELD / PARTS) as u64;
+        let mut register = [start, (HELD / PARTS / 8) as u64, REGISTER_MODE_WP, 0];
+        call(&cold, UFFDIO_REGISTER, "UFFDIO_REGISTER", &mut register)?;
+        call(&cold, UFFDIO_UNREGISTER, "UFFDIO_UNREGISTER", &mut register)?;
+    }
     held.check().map_err(|error| Stop::Fail(error.to_string()))
+}
+
+fn open() -> Result<File, Stop> {
+    // The flag asks for faults of programs alone, which every user may have.
+    let flags = libc::O_CLOEXEC | 1;
+    let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) } as i32;
+    if descriptor < 0 {
+        return Err(Stop::Skip(format!("userfaultfd: {}", Error::last_os_error())));
+    }
+    let faults = unsafe { File::from_raw_fd(descriptor) };
+    let mut api = [UFFD_API, 0, 0];
+    call(&faults, UFFDIO_API, "UFFDIO_API", &mut api)?;
+    Ok(faults)
 }
 
 /// Fills each page with its number when it is touched, until all have been.
