@@ -83,6 +83,9 @@ impl Manager {
         if !self.control.is_held() && !self.control.is_forking() {
             let give = |allowed: &_, thread| self.link.give_processors(allowed, thread);
             self.placement.attend(fault.thread, self.time.now_ns(), &give);
+            if let Some(thread) = self.placement.take_real_time() {
+                self.tell_of_real_time(thread);
+            }
         }
         let was = self.pages.state(fault.page);
         if !self.try_bring_in(fault.page, window) {
@@ -105,6 +108,14 @@ impl Manager {
         }
         self.tally().note_latency(Group::FaultNs, self.time.span_ns(stall));
         self.placement.follow(fault.thread);
+    }
+
+    fn tell_of_real_time(&self, thread: u32) {
+        self.link.warn(format_args!(
+            "thread {thread} of process {} has a real-time policy and waits for cold pages, behind \
+             busy threads of its priority; lock its memory (mlockall), or raise the budget",
+            self.link.process()
+        ));
     }
 
     /// Puts a page where the program can reach it, and wakes who waits for it. Waits for the disk

@@ -8,7 +8,8 @@
 //! left alone.
 //!
 //! Where a thread has real-time priority the service goes nowhere: while that thread, or another
-//! like it, runs, nothing else does on its processor.
+//! like it, runs, nothing else does on its processor. What it has to wait for when others like it
+//! have all processors is theirs to end, so the user is told once.
 //!
 //! The main thread's processor is read from its rseq area. Where others are nobody tells a process
 //! without rights, so one of them that faults often is kept where the service is.
@@ -60,6 +61,9 @@ pub struct Placement {
     unrestricted: Option<Allowed>,
     /// Whether threads are gathered on one processor.
     gathers: bool,
+    /// The first thread with real-time priority that faulted, and has not been told of.
+    real_time: Option<u32>,
+    has_seen_real_time: bool,
 }
 
 impl Placement {
@@ -79,6 +83,8 @@ impl Placement {
             stay,
             unrestricted,
             gathers: processors <= GATHER_MAX,
+            real_time: None,
+            has_seen_real_time: false,
         }
     }
 
@@ -150,6 +156,11 @@ impl Placement {
         }
     }
 
+    /// A thread with real-time priority has faulted, for the first time that any has: which.
+    pub fn take_real_time(&mut self) -> Option<u32> {
+        self.real_time.take()
+    }
+
     /// The processor that the service runs on, once it has gone to one.
     pub fn current(&self) -> Option<usize> {
         self.current
@@ -167,6 +178,9 @@ impl Placement {
             let oldest = (0..PLACES).min_by_key(|index| self.threads[*index].last_ns).unwrap_or(0);
             self.stay.let_go(oldest, give);
             let is_real_time = cpu::is_real_time(id);
+            if is_real_time && !self.has_seen_real_time {
+                (self.real_time, self.has_seen_real_time) = (Some(id), true);
+            }
             self.threads[oldest] =
                 Thread { id, since_ns: now_ns, is_real_time, ..Thread::default() };
             oldest
