@@ -240,7 +240,7 @@ pub fn children_are_elsewhere() -> bool {
         name[..link.0.len()].copy_from_slice(link.0);
         Some(name)
     };
-    place(c"/proc/self/ns/pid") != place(c"/proc/self/ns/pid_for_children")
+    place(c"/proc/thread-self/ns/pid") != place(c"/proc/thread-self/ns/pid_for_children")
 }
 
 #[cfg(test)]
