@@ -15,7 +15,7 @@ use coldpress_zswap::desk::Desk;
 use crate::ahead;
 use crate::ledger::{Ledger, SEATS, Terms};
 use crate::wire::{
-    AFFINITY, Affinity, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, Welcome,
+    AFFINITY, Affinity, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, TAKE_BACK, Welcome,
 };
 
 /// An open link.
@@ -124,7 +124,7 @@ impl Link {
 
     /// Has the launcher give up what was lent: this process goes on, but not with that descriptor.
     pub fn take_back(&self) {
-        self.insist(LEND);
+        self.insist(TAKE_BACK);
     }
 
     /// Says that this service ends, and nothing is lost with it: without this word the launcher

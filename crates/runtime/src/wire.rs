@@ -21,8 +21,10 @@ pub const SOCKET_PATH_MAX: usize = 108;
 pub const PACKET_MAX: usize = 512;
 
 /// The first byte of a packet that lends the launcher the process's userfaultfd, which comes with
-/// it, or, without one, takes it back.
+/// it; and of one that takes it back.
 pub const LEND: u8 = b'l';
+/// See [`LEND`].
+pub const TAKE_BACK: u8 = b't';
 
 /// The first byte of a packet that asks the launcher for a file to record frames in, and of the
 /// answer, which comes with the file if there is one.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use coldpress_runtime::ledger::{Keeper, SEATS};
 use coldpress_runtime::wire::{
     AFFINITY, Affinity, BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD,
-    SOCKET_VARIABLE, Welcome,
+    SOCKET_VARIABLE, TAKE_BACK, Welcome,
 };
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::uffd::Userfaultfd;
@@ -396,8 +396,11 @@ impl Serving {
         let mut fds = [const { None }; DESCRIPTORS_MAX];
         match net::receive(self.members[index].socket.as_fd(), &mut bytes, &mut fds) {
             Ok(length) if length > 0 && bytes[0] == LEND => {
-                self.members[index].lent = fds[0].take().and_then(Userfaultfd::from_lent);
+                // One that could not come along, for want of descriptors, changes nothing.
+                let lent = fds[0].take().and_then(Userfaultfd::from_lent);
+                self.members[index].lent = lent.or(self.members[index].lent.take());
             }
+            Ok(length) if length > 0 && bytes[0] == TAKE_BACK => self.members[index].lent = None,
             Ok(length) if length > 0 && bytes[0] == RECORD => self.hand_record(index),
             Ok(length) if length > 0 && bytes[0] == CALL => {
                 self.tell_call(index, &bytes[1..length])

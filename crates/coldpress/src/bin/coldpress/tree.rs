@@ -118,19 +118,24 @@ pub(crate) fn of_run(began_at: u64) -> Vec<u32> {
     all
 }
 
-/// The children of a process.
-pub(crate) fn children(process: u32) -> Vec<u32> {
+/// The threads of a process.
+pub(crate) fn threads(process: u32) -> Vec<u32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
-    threads
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
-        .flat_map(|list| {
-            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
-        })
-        .collect()
+    threads.flatten().filter_map(|thread| thread.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Raises the limit of open files as far as it goes: each managed process takes two.
+/// The children of a process.
+pub(crate) fn children(process: u32) -> Vec<u32> {
+    let lists = threads(process).into_iter().filter_map(|thread| {
+        fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()
+    });
+    let numbers = |list: String| {
+        list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    };
+    lists.flat_map(numbers).collect()
+}
+
+/// Raises the limit of open files as far as it goes: each managed process takes three.
 pub(crate) fn allow_many_descriptors() {
     let limits = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limits.maximum, ..limits };
