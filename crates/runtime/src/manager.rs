@@ -386,6 +386,7 @@ impl Manager {
             counters.loaded_same_filled + counters.loaded_from_pool + counters.loaded_from_backing;
         tally.set(Counter::PagesLoaded, loaded);
         tally.set(Counter::Migrations, self.placement.migrations());
+        tally.set(Counter::ServiceNs, cpu::process_ran_ns(0));
         let huge_blocks = self.frames.stats().huge_blocks_available();
         tally.set(Counter::HugeBlocksAvailable, huge_blocks as u64);
         let returned = self.blocks_returned() - self.blocks_returned_before;

@@ -93,6 +93,8 @@ counters! {
     ForkPages "fork_pages",
     /// Times the service changed its processor to follow the program.
     Migrations "migrations",
+    /// Nanoseconds of processors' time of the service.
+    ServiceNs "service_ns",
     /// Blocks of 2 MiB of our own memory that were free as a whole when last looked at.
     HugeBlocksAvailable "huge_blocks_available",
     /// Blocks of 2 MiB whose memory went back to the system as a whole.
