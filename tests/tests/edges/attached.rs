@@ -12,9 +12,6 @@ use coldpress_tests::matrix::{self, Lane, case};
 
 use super::{HANG, PYTHON};
 
-/// What is known to fail, and why.
-const KNOWN: &[(&str, &str)] = &[];
-
 /// What `sampled.py` has of the 62 MiB that it holds: 40 %.
 const BUDGET: Bytes = Bytes::mib(25);
 /// How much longer than on a plain program a profiler that samples may take to answer.
@@ -145,5 +142,5 @@ fn tools_that_attach() {
             attach("perf", perf, "Captured and wrote")
         }),
     ];
-    matrix::run(&cases, KNOWN);
+    matrix::run(&cases);
 }

@@ -9,9 +9,6 @@ use coldpress_tests::matrix::{self, Lane, case};
 
 use super::HANG;
 
-/// What is known to fail, and why.
-const KNOWN: &[(&str, &str)] = &[];
-
 /// A small budget, and what may be held of it.
 const SMALL: Bytes = Bytes::mib(240);
 const SMALL_HELD: Bytes = Bytes::mib(250);
@@ -94,5 +91,5 @@ fn browsers() {
         case("as root without its sandbox, in 240M", Lane::Edges, small),
         case("as a user with its own sandbox", Lane::Edges, as_user),
     ];
-    matrix::run(&cases, KNOWN);
+    matrix::run(&cases);
 }

@@ -37,5 +37,5 @@ fn mechanisms_of_its_own() {
         case("real-time threads on all processors", Lane::Edges, || is_told(&processors)),
         case("a robust mutex in cold memory", Lane::Short, || edge(&["robust"], HANG)),
     ];
-    matrix::run(&cases, &[]);
+    matrix::run(&cases);
 }

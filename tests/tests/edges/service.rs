@@ -6,9 +6,6 @@ use coldpress_tests::matrix::{self, Lane, case};
 
 use super::{Ground, HANG, compare_managed};
 
-/// What is known to fail, and why.
-const KNOWN: &[(&str, &str)] = &[];
-
 /// One of those that systemd gives to dynamic users: 61184 to 65519.
 const USER: &str = "61234";
 
@@ -60,5 +57,5 @@ fn services_of_systemd() {
             launcher_too("kill")
         }),
     ];
-    matrix::run(&cases, KNOWN);
+    matrix::run(&cases);
 }

@@ -10,12 +10,6 @@ use coldpress_tests::matrix::{self, Case, Lane, case};
 
 use super::{Ground, HANG, PYTHON, compare, compare_managed};
 
-/// What is known to fail, and why.
-const KNOWN: &[(&str, &str)] = &[
-    ("chroot to a tree of its own", "of a short run, only the dynamic linker says it"),
-    ("firejail with its default profile, inside", "as in a tree of its own"),
-];
-
 /// Words of bubblewrap for the machine as it is.
 const BWRAP: &[&str] =
     &["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"];
@@ -72,7 +66,7 @@ fn name_spaces() {
         inside("chroot to /", Lane::Short, &["chroot", "/"]),
         case("chroot to a tree of its own", Lane::Edges, other_root),
     ];
-    matrix::run(&cases, KNOWN);
+    matrix::run(&cases);
 }
 
 #[test]
@@ -86,7 +80,7 @@ fn sandboxes() {
         around("firejail --noprofile, around", Lane::Edges, FIREJAIL),
         case("firejail with its default profile, inside", Lane::Edges, own_profile),
     ];
-    matrix::run(&cases, KNOWN);
+    matrix::run(&cases);
 }
 
 #[test]
@@ -96,7 +90,7 @@ fn tracers() {
         around("strace -f, around", Lane::Edges, STRACE),
         case("valgrind, inside", Lane::Edges, valgrind),
     ];
-    matrix::run(&cases, KNOWN);
+    matrix::run(&cases);
 }
 
 #[test]
@@ -106,7 +100,7 @@ fn other_users() {
     }
     let cases =
         [inside("runuser, inside", Lane::Short, RUNUSER), case("su, inside", Lane::Edges, su)];
-    matrix::run(&cases, KNOWN);
+    matrix::run(&cases);
 }
 
 #[test]
@@ -117,7 +111,7 @@ fn inits() {
         around("dumb-init, around", Lane::Edges, DUMB_INIT),
         inside("dumb-init, inside", Lane::Edges, DUMB_INIT),
     ];
-    matrix::run(&cases, KNOWN);
+    matrix::run(&cases);
 }
 
 /// A program whose preload library is not where it is now: it runs unmanaged, and that is told.

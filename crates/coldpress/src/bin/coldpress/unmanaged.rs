@@ -7,17 +7,20 @@
 //! between two looks.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use coldpress_sys::{Bytes, PageCount};
 use serde_json::{Value, json};
 
 use crate::elf::{self, Image};
-use crate::preload::{LD_PRELOAD, LIBRARY_NAME};
+use crate::preload::{LD_PRELOAD, LIBRARY_NAME, listed};
 use crate::size::show;
 use crate::text::printable;
 use crate::tree;
@@ -250,13 +253,26 @@ pub(crate) fn reason(process: u32, takes_others: bool) -> Option<String> {
         return Some("is setuid, so its loader leaves the library out".to_owned());
     }
     let environment = fs::read(folder.join("environ")).ok()?;
-    let is_named = environment.split(|byte| *byte == 0).any(|entry| {
-        let entry = String::from_utf8_lossy(entry);
-        entry
-            .split_once('=')
-            .is_some_and(|(name, value)| name == LD_PRELOAD && value.contains(LIBRARY_NAME))
+    let Some(library) = library_in(&environment) else {
+        return Some(format!("was started without {LD_PRELOAD}"));
+    };
+    // As the process sees it.
+    let seen = folder.join("root").join(library.strip_prefix("/").unwrap_or(&library));
+    let is_hidden = fs::metadata(seen).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    is_hidden.then(|| format!("sees no {}, in a root of its own", library.display()))
+}
+
+/// Our library, as an environment names it.
+fn library_in(environment: &[u8]) -> Option<PathBuf> {
+    let entries = environment.split(|byte| *byte == 0);
+    let value = entries.filter_map(|entry| {
+        let (name, value) = entry.split_at_checked(LD_PRELOAD.len())?;
+        (name == LD_PRELOAD.as_bytes()).then_some(value.strip_prefix(b"=")?)
     });
-    (!is_named).then(|| format!("was started without {LD_PRELOAD}"))
+    value
+        .flat_map(|value| listed(OsStr::from_bytes(value)))
+        .map(PathBuf::from)
+        .find(|library| library.ends_with(LIBRARY_NAME))
 }
 
 /// Why a process that has not joined for so long may not be able to.
@@ -313,6 +329,14 @@ mod tests {
     fn look(found: &mut Found, mib: usize, now: Instant, why: Option<&str>) -> usize {
         let held = Bytes::mib(mib).pages_down();
         found.look(|_| held, [7].into_iter(), now, |_| why.map(str::to_owned)).len()
+    }
+
+    #[test]
+    fn our_library_is_found_in_an_environment() {
+        let library = Some("/tmp/x/libcoldpress.so".into());
+        assert_eq!(library_in(b"A=b\0LD_PRELOAD=/a.so:/tmp/x/libcoldpress.so\0B=c"), library);
+        assert_eq!(library_in(b"LD_PRELOAD=/tmp/x/libcoldpress.so b.so"), library);
+        assert_eq!(library_in(b"LD_PRELOADED=/tmp/x/libcoldpress.so\0LD_PRELOAD="), None);
     }
 
     #[test]
