@@ -78,13 +78,17 @@ pub(crate) fn is_shared(service: u32) -> bool {
 /// containers, their sizes are: two memories are seldom equally large, and those of a service and
 /// another program never, as a service has reserved much for itself.
 fn have_one(service: u32, program: u32) -> bool {
-    share_memory(service, program).unwrap_or_else(|_| {
-        (0..TRIES).any(|_| {
-            let sizes = [service, program, service].map(tree::size);
-            let [before, theirs, after] = sizes;
-            theirs.is_some() && (theirs == before || theirs == after)
+    let has = |thread| {
+        share_memory(service, thread).unwrap_or_else(|_| {
+            (0..TRIES).any(|_| {
+                let sizes = [service, thread, service].map(tree::size);
+                let [before, theirs, after] = sizes;
+                theirs.is_some() && (theirs == before || theirs == after)
+            })
         })
-    })
+    };
+    // Its first thread, which has its number, may have ended, and has no memory then.
+    has(program) || tree::threads(program).into_iter().any(has)
 }
 
 #[cfg(test)]
