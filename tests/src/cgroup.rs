@@ -116,8 +116,13 @@ impl Limited {
         names.into_iter().find_map(read).map(Bytes)
     }
 
+    /// Moves a process into the group; `None` where the kernel refuses.
+    pub fn take(&self, process: u32) -> Option<()> {
+        self.write("cgroup.procs", &process.to_string())
+    }
+
     /// Processes inside.
-    fn members(&self) -> Vec<u32> {
+    pub fn members(&self) -> Vec<u32> {
         let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }

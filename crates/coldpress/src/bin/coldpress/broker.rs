@@ -27,6 +27,7 @@ use coldpress_sys::uffd::Userfaultfd;
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, cpu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::along::Along;
 use crate::budget::Budget;
 use crate::cgroup;
 use crate::claims::Claims;
@@ -137,6 +138,7 @@ impl Broker {
             root: None,
             began: Instant::now(),
             outliving: Outliving::default(),
+            along: Along::default(),
             services: Vec::new(),
             told_of: HashSet::new(),
             has_told_of_none: false,
@@ -263,6 +265,7 @@ struct Serving {
     root: Option<u32>,
     began: Instant,
     outliving: Outliving,
+    along: Along,
     /// Services that ended lately.
     services: Vec<u32>,
     /// Users of which it was said that they have enough seats, and processes that are not believed.
@@ -316,6 +319,8 @@ impl Serving {
             }
             if Instant::now() >= follow_at {
                 self.follow_limit();
+                let pair = |member: &Member| (member.program.process(), member.peer.process);
+                self.along.look(&self.members.iter().map(pair).collect::<Vec<_>>());
                 follow_at = Instant::now() + FOLLOW_INTERVAL;
             }
         }

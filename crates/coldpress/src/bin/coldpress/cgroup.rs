@@ -147,7 +147,7 @@ fn own_path(line: &str, is_unified: bool) -> Option<&Path> {
 /// The own cgroup as a path below the mount point. What lies outside the mounted part cannot be
 /// read; then the mounted part itself is the best there is (a container without a cgroup
 /// namespace).
-fn below_mount<'a>(own: &'a Path, mounted_root: &Path) -> &'a Path {
+pub(crate) fn below_mount<'a>(own: &'a Path, mounted_root: &Path) -> &'a Path {
     let inside = own.strip_prefix(mounted_root).unwrap_or(Path::new(""));
     if inside.components().all(|part| matches!(part, Component::Normal(_))) {
         inside
@@ -156,20 +156,54 @@ fn below_mount<'a>(own: &'a Path, mounted_root: &Path) -> &'a Path {
     }
 }
 
-/// A line of mountinfo, if it is a hierarchy that can limit memory:
-/// `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT OPTIONS [TAGS...] - TYPE SOURCE SUPEROPTIONS`.
+/// A mounted hierarchy.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    /// What it is mounted with: for version 1 the names of its controllers are among that. `None`
+    /// for version 2.
+    options: Option<Vec<String>>,
+    /// The cgroup that is visible at the mount point.
+    pub(crate) root: PathBuf,
+    pub(crate) mount_point: PathBuf,
+}
+
+impl Mount {
+    /// A line of mountinfo, if it is a hierarchy:
+    /// `ID PARENT MAJOR:MINOR ROOT MOUNTPOINT OPTIONS [TAGS...] - TYPE SOURCE SUPEROPTIONS`.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ').skip(3);
+        let (root, mount_point) = (before.next()?, before.next()?);
+        let mut after = after.split(' ');
+        let (kind, _source) = (after.next()?, after.next()?);
+        let options = match kind {
+            "cgroup2" => None,
+            "cgroup" => Some(after.next()?.split(',').map(str::to_owned).collect()),
+            _ => return None,
+        };
+        Some(Self { options, root: unescape(root), mount_point: unescape(mount_point) })
+    }
+
+    /// Whether it is the hierarchy of these controllers, as a line of /proc/PID/cgroup names them:
+    /// none for version 2.
+    pub(crate) fn is_of(&self, controllers: &str) -> bool {
+        match &self.options {
+            None => controllers.is_empty(),
+            Some(options) => controllers.split(',').all(|one| options.iter().any(|it| it == one)),
+        }
+    }
+}
+
+/// A line of mountinfo, if it is a hierarchy that can limit memory.
 fn parse_mount(line: &str) -> Option<Hierarchy> {
-    let (before, after) = line.split_once(" - ")?;
-    let mut before = before.split(' ').skip(3);
-    let (root, mount_point) = (before.next()?, before.next()?);
-    let mut after = after.split(' ');
-    let (kind, _source) = (after.next()?, after.next()?);
-    let is_unified = match kind {
-        "cgroup2" => true,
-        "cgroup" if after.next()?.split(',').any(|option| option == "memory") => false,
-        _ => return None,
-    };
-    Some(Hierarchy { is_unified, root: unescape(root), mount_point: unescape(mount_point) })
+    let mount = Mount::parse(line)?;
+    let is_unified = mount.is_of("");
+    let Mount { root, mount_point, .. } = &mount;
+    (is_unified || mount.is_of("memory")).then(|| Hierarchy {
+        is_unified,
+        root: root.clone(),
+        mount_point: mount_point.clone(),
+    })
 }
 
 /// Undoes the kernel's octal escapes (`\040` for a space).

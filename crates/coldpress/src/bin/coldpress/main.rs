@@ -1,6 +1,7 @@
 //! The command `coldpress`: one subcommand, one file.
 #![forbid(unsafe_code)]
 
+mod along;
 mod args;
 mod bench;
 mod broker;

@@ -1,0 +1,54 @@
+//! Services go along with their programs from one cgroup to another: else the group that a program
+//! was moved out of could not be removed, and would be charged for what is done for the program.
+//!
+//! A move is not told of, so the groups are compared from time to time, of some processes at a
+//! look. Who may not write to the new group leaves the service where it is.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::cgroup::{self, Mount};
+
+/// Processes at a look, which is once a second: some milliseconds in all.
+const LOOKED_AT: usize = 64;
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+pub(crate) struct Along {
+    next: usize,
+}
+
+impl Along {
+    /// Looks at some of `pairs`, each a program and its service.
+    pub(crate) fn look(&mut self, pairs: &[(u32, u32)]) {
+        for _ in 0..pairs.len().min(LOOKED_AT) {
+            let (program, service) = pairs[self.next % pairs.len()];
+            self.next = (self.next + 1) % pairs.len();
+            // One that has ended needs no group.
+            let _ = take(program, service);
+        }
+    }
+}
+
+/// Takes `service` to the groups of `program`.
+fn take(program: u32, service: u32) -> io::Result<()> {
+    let groups = |process| fs::read_to_string(format!("/proc/{process}/cgroup"));
+    let (wanted, now) = (groups(program)?, groups(service)?);
+    if wanted == now {
+        return Ok(());
+    }
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    let mounts = String::from_utf8_lossy(&mounts);
+    let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
+    for line in wanted.lines().filter(|line| now.lines().all(|other| other != *line)) {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let Some(mount) = mounts.iter().find(|mount| mount.is_of(controllers)) else { continue };
+        let group = cgroup::below_mount(Path::new(path), &mount.root);
+        let file = mount.mount_point.join(group).join("cgroup.procs");
+        // Other hierarchies may allow it.
+        let _ = fs::write(file, service.to_string());
+    }
+    Ok(())
+}
