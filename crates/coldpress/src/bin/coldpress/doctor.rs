@@ -38,19 +38,25 @@ pub(crate) enum Access {
 
 /// How `coldpress run` can work here, or the first finding that says why it cannot.
 pub(crate) fn access() -> Result<Access, Finding> {
-    let faults = host::Faults::gather();
-    for finding in checks::of_faults(&faults) {
-        if finding.level == Level::Fail {
-            return Err(finding);
-        }
+    fn first_fail(faults: &host::Faults) -> Option<Finding> {
+        checks::of_faults(faults).into_iter().find(|finding| finding.level == Level::Fail)
     }
-    Ok(checks::best_access(&faults).expect("the check of access passed above"))
+
+    // The place is for what a finding says, and takes longer to ask for than all else.
+    let mut faults = host::Faults::gather(Place::default());
+    if first_fail(&faults).is_some() {
+        faults.place = Place::here();
+    }
+    match first_fail(&faults) {
+        Some(finding) => Err(finding),
+        None => Ok(checks::best_access(&faults).expect("the check of access passed above")),
+    }
 }
 
 /// Tries what a run does, with the library of `preload`; else the finding that says why it does not
 /// work.
 pub(crate) fn trial(preload: &Preload) -> Result<(), Finding> {
-    let place = Place::below(Path::new("/"));
+    let place = Place::here();
     trial::run(preload).map(drop).map_err(|obstacle| checks::of_trial(&place, &Err(obstacle)))
 }
 

@@ -57,8 +57,8 @@ fn try_run(args: &RunArgs) -> Result<u8> {
     if !config.quiet && config.budget.origin != Origin::Asked {
         say(format!("budget {}", config.budget));
     }
-    if let Some(complaint) = config.budget.complaint()
-        && !config.quiet
+    if !config.quiet
+        && let Some(complaint) = config.budget.complaint()
     {
         say(format!("warning: {complaint}"));
     }

@@ -68,8 +68,8 @@ pub(super) struct Host {
 }
 
 impl Faults {
-    /// Tries everything on this machine. A millisecond at most.
-    pub(super) fn gather() -> Self {
+    /// Tries everything on this machine, which is this place. A millisecond at most.
+    pub(super) fn gather(place: Place) -> Self {
         let mask = test_features_mask();
         let masked = |features: SysResult<u64>| features.map(|bits| bits & mask);
         Self {
@@ -77,7 +77,7 @@ impl Faults {
             device: masked(features_of(userfaultfd_by_device)),
             syscall: masked(features_of(|| Userfaultfd::from_syscall(false))),
             has_capability: has_capability(CAPABILITY_SYS_PTRACE),
-            place: Place::below(Path::new("/")),
+            place,
             page_scan: scan_a_page(),
         }
     }
@@ -89,7 +89,7 @@ impl Host {
     pub(super) fn gather(directory: Option<&Path>, is_named: bool) -> Self {
         Self {
             trial: None,
-            faults: Faults::gather(),
+            faults: Faults::gather(Place::here()),
             has_glibc: has_glibc(),
             machine: cgroup::machine_memory().ok(),
             limit: cgroup::own_limit(),
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_device_and_the_call_know_the_same_features() {
-        let faults = Faults::gather();
+        let faults = Faults::gather(Place::default());
         if let (Ok(device), Ok(syscall)) = (faults.device, faults.syscall) {
             assert_eq!(device, syscall);
         } else {

@@ -10,9 +10,10 @@ use std::path::Path;
 const KUBERNETES: &str = "KUBERNETES_SERVICE_HOST";
 
 /// What this runs in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Container {
     /// None that is known.
+    #[default]
     None,
     Docker,
     Podman,
@@ -36,7 +37,7 @@ impl Container {
 }
 
 /// What decides, beside the kernel's answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) container: Container,
     /// Whether a seccomp filter is in force for this process.
@@ -54,6 +55,11 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// This machine.
+    pub(super) fn here() -> Self {
+        Self::below(Path::new("/"))
+    }
+
     /// The place whose files are below `root`.
     pub(super) fn below(root: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).ok();
