@@ -8,7 +8,7 @@
 //! 1. An address space counts once: a vfork child that has not called exec yet borrows its
 //!    parent's, and a service has its program's; both are left out.
 //! 2. The root's own memory is in `total` and never in `below`: under `coldpress run` the root is
-//!    the launcher, and `below` is the managed tree.
+//!    the launcher, whose keeper counts as it does, and `below` is the managed tree.
 //! 3. A process that ends between being listed and being read counts nothing and is no error.
 //! 4. A sample is of one moment: when the watcher is stopped while it reads, what has gone from one
 //!    process to another meanwhile would count twice, so that reading is left out.
@@ -156,11 +156,14 @@ pub fn read_tree(root: u32, measure: Measure) -> Sample {
     for pid in descendants(root) {
         below += measure.read(pid);
     }
-    Sample { at: Duration::ZERO, below, total: below + measure.read(root) }
+    let keeper = keeper(root).map_or(Bytes(0), |keeper| measure.read(keeper));
+    Sample { at: Duration::ZERO, below, total: below + measure.read(root) + keeper }
 }
 
-/// Every process below `root` that has an address space of its own, parents before children.
+/// Every process below `root` that has an address space of its own, parents before children; but
+/// not the keeper of a run.
 pub fn descendants(root: u32) -> Vec<u32> {
+    let keeper = keeper(root);
     let mut found = Vec::new();
     let mut waiting = vec![root];
     while let Some(parent) = waiting.pop() {
@@ -168,16 +171,17 @@ pub fn descendants(root: u32) -> Vec<u32> {
             let path = format!("/proc/{parent}/task/{thread}/children");
             let children = fs::read_to_string(path).unwrap_or_default();
             for child in children.split_ascii_whitespace().filter_map(|word| word.parse().ok()) {
-                if !borrows_memory(child, parent, thread) && !is_service(child) {
+                let is_keeper = Some(child) == keeper;
+                if !is_keeper && !borrows_memory(child, parent, thread) && !is_service(child) {
                     found.push(child);
                 }
                 waiting.push(child);
             }
         }
     }
-    // A service that has just begun has its program's name still; it is the launcher's child.
+    // A service that has just begun has its program's name still; it is the keeper's child.
     let begins = |pid: &u32| {
-        is_child_of(*pid, root)
+        keeper.is_some_and(|keeper| is_child_of(*pid, keeper))
             && found.iter().any(|other| other < pid && share_memory(*other, *pid) == Ok(true))
     };
     found.iter().copied().filter(|pid| !begins(pid)).collect()
@@ -194,6 +198,16 @@ fn is_child_of(pid: u32, parent: u32) -> bool {
 pub fn threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The keeper of the run that `launcher` has started.
+pub fn keeper(launcher: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).ok()?;
+    let mut children = children.split_ascii_whitespace().filter_map(|word| word.parse().ok());
+    children.find(|child: &u32| {
+        let name = fs::read_to_string(format!("/proc/{child}/comm"));
+        name.is_ok_and(|name| name.trim_end() == "coldpress-keep")
+    })
 }
 
 /// A managed program below `root`, and its service.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live, Run};
-use coldpress_tests::machine::{Scratch, fixture, require};
+use coldpress_tests::machine::{self, Scratch, fixture, require};
+use coldpress_tests::watch;
 
 const FORKER: &str = env!("CARGO_BIN_EXE_forker");
 
@@ -60,16 +61,18 @@ fn children_of_recorded_programs_find_everything_in_place() {
     assert!(run.stats().count("fork_pages") > 0);
 }
 
-/// A program goes on when its launcher was killed, and its children cannot join any run: they have
-/// everything in place.
+/// A program goes on when launcher and keeper were killed, and its children cannot join any run:
+/// they have everything in place.
 #[test]
-fn children_without_a_launcher_are_whole() {
+fn children_without_a_keeper_are_whole() {
     let Some(python) = require("python3") else { return };
     let job = Job::new("orphan", python).arg(fixture("fork.py")).args(["64", "orphan"]);
     let job = job.options(["--max-pool-percent", "20"]);
     let mut live = Live::start(&job, Some(Bytes::mib(40)));
     live.wait_for_output("ready", Duration::from_secs(60));
+    let keeper = watch::keeper(live.root()).expect("it is there");
     live.kill_root();
+    machine::signal("KILL", &[keeper]);
     assert!(live.wait_output_end(Duration::from_secs(60)), "it does not end");
     let text = String::from_utf8_lossy(&live.output()).into_owned();
     assert!(text.contains("child status 0"), "{text}");

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
+use coldpress_tests::watch;
 
 /// A python that every user may run; one in a home directory is not.
 const PYTHON: &str = "/usr/bin/python3";
@@ -174,17 +175,18 @@ fn a_flood_of_connections_leaves_runs_as_they_are() {
     assert_eq!(run.stats().count("managed_processes"), 3, "{}", run.stderr);
 }
 
-/// Where the launcher `process` listens.
-fn socket_of(process: u32) -> PathBuf {
-    let part = format!("/coldpress-{process}-");
+/// Where the keeper of the run of `launcher` listens.
+fn socket_of(launcher: u32) -> PathBuf {
     let begun = Instant::now();
     loop {
+        let part = watch::keeper(launcher).map(|keeper| format!("/coldpress-{keeper}-"));
         let sockets = fs::read_to_string("/proc/net/unix").expect("/proc is there");
-        let path = sockets.lines().find(|line| line.contains(&part));
+        let is_there = |line: &&str| part.as_ref().is_some_and(|part| line.contains(part));
+        let path = sockets.lines().find(is_there);
         if let Some(path) = path.and_then(|line| line.split_once(" /")) {
             return PathBuf::from(format!("/{}", path.1));
         }
-        assert!(begun.elapsed() < READY_MAX, "no launcher {process} listens");
+        assert!(begun.elapsed() < READY_MAX, "no keeper of {launcher} listens");
         thread::sleep(Duration::from_millis(20));
     }
 }

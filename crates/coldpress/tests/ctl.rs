@@ -1,12 +1,16 @@
 //! The risk: `coldpress ctl` turns the knobs of another run, or half of them, or lets in somebody
 //! who has no business there, or leaves a user with an error that does not help.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use coldpress_sys::net;
 use serde_json::Value;
@@ -36,6 +40,15 @@ fn told(process: u32, args: &[&str]) -> String {
 fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
     common::assert_fails(output, code, parts);
     assert!(output.stdout.is_empty());
+}
+
+/// The socket of the run that a process was started in.
+fn socket_of(process: u32) -> PathBuf {
+    let environment = fs::read(format!("/proc/{process}/environ")).expect("it is there");
+    let socket = environment.split(|byte| *byte == 0).find_map(|variable| {
+        Some(PathBuf::from(OsStr::from_bytes(variable.strip_prefix(b"COLDPRESS_SOCKET=")?)))
+    });
+    socket.expect("it is of a run")
 }
 
 /// A run that waits.
@@ -144,10 +157,7 @@ fn silent_connections_hold_nobody_up() {
         return;
     }
     let run = Waiting::start(&[], WAITING);
-    let sockets = fs::read_to_string("/proc/self/net/unix").expect("/proc is there");
-    let prefix = format!("coldpress-{}-", run.launcher.id());
-    let path = sockets.lines().find(|line| line.contains(&prefix)).expect("it listens");
-    let path = path.rsplit(' ').next().map(CString::new).expect("a field").expect("no zero");
+    let path = CString::new(socket_of(run.program).into_os_string().into_vec()).expect("no zero");
     let silent: Vec<_> = (0..100).map(|_| net::connect(&path).expect("it accepts")).collect();
     assert!(told(run.program, &["get", "max_pool_percent"]).contains("50"));
     drop(silent);
@@ -169,17 +179,36 @@ fn what_is_no_run_is_named() {
     for part in ["max_pool_percent (1 to 90; default 50)", "Examples:", "coldpress ctl 4711 get"] {
         assert!(help.contains(part), "{part:?} is not in: {help}");
     }
+}
+
+/// Waits until this is true.
+fn until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not come true");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_a_program_leaves_in_the_background_has_its_run_until_it_ends() {
     if !can_manage() {
         return;
     }
-    // A program that outlives its launcher has no run any more.
+    // Its output ends with the launcher, or this would wait for the keeper.
     let output = coldpress(&["run", "-q", "-m", "64M", "--", "sh", "-c"])
         .arg("sleep 20 >&- 2>&- & echo $!")
         .output()
         .unwrap();
     let orphan: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
-    assert_fails(&ctl(orphan, &["get"]), 1, &["is in no coldpress run"]);
+    assert_eq!(told(orphan, &["get", "budget_bytes"]), format!("{}\n", 64 << 20));
+    let directory = socket_of(orphan).parent().expect("it is in a directory").to_owned();
+    let stat = fs::read_to_string(format!("/proc/{orphan}/stat")).unwrap();
+    let keeper: u32 = stat.split(' ').nth(3).expect("a parent").parse().expect("a number");
+    let name = || fs::read_to_string(format!("/proc/{keeper}/comm")).unwrap_or_default();
+    assert_eq!(name(), "coldpress-keep\n");
     Command::new("kill").arg(orphan.to_string()).status().unwrap();
+    until(|| !directory.exists() && name() != "coldpress-keep\n");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Children as programs make them, by libc's `fork`: for programs of ours that are measured. The
-//! only thing here that needs a libc, so the runtime must not use it.
+//! Children as programs make them, by libc's `fork`: for the command, and for programs of ours that
+//! are measured. The only thing here that needs a libc, so the runtime must not use it.
 
 use core::ffi::c_int;
 
@@ -30,6 +30,25 @@ pub fn fork_with(work: fn(&mut [Page]) -> u8, pages: &mut [Page]) -> SysResult<P
             unsafe { _exit(status) }
         }
         number if number > 0 => Ok(Pid::from_raw(number).expect("it is not zero")),
+        // SAFETY: it is this thread's own variable.
+        _ => Err(SysError { call: "fork", errno: unsafe { *__errno_location() } }),
+    }
+}
+
+/// Makes a child, in which the call returns `None`; its parent gets its number. Refused in a
+/// process with other threads (EBUSY): the child would not have them, but the locks they hold.
+pub fn fork_here() -> SysResult<Option<Pid>> {
+    const EBUSY: i32 = 16;
+    // A directory for each, beside "." and "..": proc(5).
+    let threads =
+        rustix::fs::stat("/proc/self/task").map_err(SysError::of("stat(/proc)"))?.st_nlink;
+    if threads != 3 {
+        return Err(SysError { call: "fork", errno: EBUSY });
+    }
+    // SAFETY: fork(2) asks for nothing, and no other thread has anything that the child would miss.
+    match unsafe { fork() } {
+        0 => Ok(None),
+        number if number > 0 => Ok(Pid::from_raw(number)),
         // SAFETY: it is this thread's own variable.
         _ => Err(SysError { call: "fork", errno: unsafe { *__errno_location() } }),
     }

@@ -81,9 +81,6 @@ pub(crate) enum Command {
     /// What `bench` runs and measures
     #[command(hide = true)]
     BenchWorkload(WorkloadArgs),
-    /// What a launcher leaves behind for memory that outlives its process
-    #[command(hide = true)]
-    Outlive,
 }
 
 /// The options of `coldpress run`.

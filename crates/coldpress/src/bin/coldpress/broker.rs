@@ -71,7 +71,7 @@ const NOTES_MAX: u32 = 1000;
 const MEMORY_UNKNOWN: PageCount = PageCount(1 << 40);
 /// The launcher's side of a run.
 pub(crate) struct Broker {
-    thread: JoinHandle<Retired>,
+    thread: JoinHandle<(Retired, Serving)>,
     /// Tells the thread the program's process; closing it ends the thread.
     commands: PipeWriter,
     environment: Vec<(OsString, OsString)>,
@@ -123,7 +123,12 @@ impl Broker {
             helper: Helper::start(&ledger),
             ledger,
             device: device.map(OwnedFd::from),
-            disk: config.disk.clone().filter(|_| terms.spill_max > Bytes(0)),
+            // The keeper leaves its directory when the program has ended.
+            disk: config
+                .disk
+                .as_deref()
+                .filter(|_| terms.spill_max > Bytes(0))
+                .map(|disk| std::path::absolute(disk).unwrap_or_else(|_| disk.to_owned())),
             records,
             members: Vec::new(),
             unseated: Unseated::new(),
@@ -144,12 +149,9 @@ impl Broker {
             has_told_of_none: false,
             required: config.require_managed.then(Required::default),
         };
-        let thread = thread::Builder::new()
-            .name("broker".to_owned())
-            .spawn(move || serving.run(receiver))
-            .map_err(|error| {
-                Failure::ours(format!("cannot start a thread: {error}"), "raise ulimit -u")
-            })?;
+        let thread = start_thread(serving, receiver).map_err(|error| {
+            Failure::ours(format!("cannot start a thread: {error}"), "raise ulimit -u")
+        })?;
         let environment = vec![
             (SOCKET_VARIABLE.into(), path.into_os_string()),
             (BUDGET_VARIABLE.into(), config.budget.bytes.0.to_string().into()),
@@ -176,15 +178,16 @@ impl Broker {
     /// The end of a run of our own: why a process of it was not managed, if one said so.
     pub(crate) fn into_unmanaged(self) -> Option<String> {
         drop(self.commands);
-        let retired = self.thread.join().ok()?;
+        let (retired, _) = self.thread.join().ok()?;
         supervise::reap(&retired.services);
         retired.unmanaged.told()
     }
 
-    /// The program has ended: the sum of what its processes told.
-    pub(crate) fn finish(self, program: &str, exit: ExitReport) -> Summary {
+    /// The program has ended: the sum of what its processes told, and what serves those that are
+    /// left.
+    pub(crate) fn finish(self, program: &str, exit: ExitReport) -> (Summary, Option<Serving>) {
         drop(self.commands);
-        let retired = self.thread.join().unwrap_or_else(|_| Retired {
+        let none = Retired {
             totals: Totals::default(),
             peak: PageCount(0),
             at_end: self.at_start,
@@ -192,10 +195,16 @@ impl Broker {
             unmanaged: Found::default(),
             services: Vec::new(),
             ended_for: None,
-        });
+        };
+        let (retired, serving) = match self.thread.join() {
+            Ok((retired, serving)) => (retired, Some(serving)),
+            Err(_) => (none, None),
+        };
         supervise::reap(&retired.services);
-        supervise::reap_unknown();
-        Summary {
+        if supervise::has_rest() {
+            supervise::reap_unknown();
+        }
+        let summary = Summary {
             program: program.to_owned(),
             at_end: retired.at_end,
             peak: retired.peak.bytes(),
@@ -204,8 +213,26 @@ impl Broker {
             unmanaged: retired.unmanaged,
             ended_for: retired.ended_for,
             exit,
-        }
+        };
+        (summary, serving)
     }
+}
+
+/// Serves what is left of a run while `wait` waits for it.
+pub(crate) fn go_on(serving: Serving, wait: impl FnOnce()) {
+    let Ok((receiver, commands)) = io::pipe() else { return wait() };
+    let Ok(thread) = start_thread(serving, receiver) else { return wait() };
+    wait();
+    drop(commands);
+    // Its panic has been told.
+    let _ = thread.join();
+}
+
+fn start_thread(
+    serving: Serving,
+    commands: PipeReader,
+) -> io::Result<JoinHandle<(Retired, Serving)>> {
+    thread::Builder::new().name("broker".to_owned()).spawn(move || serving.run(commands))
 }
 
 /// A process that has joined.
@@ -236,7 +263,7 @@ struct Woken {
 }
 
 /// Everything the broker's thread works with.
-struct Serving {
+pub(crate) struct Serving {
     door: Door,
     /// Whether processes of other users are managed.
     takes_others: bool,
@@ -278,7 +305,7 @@ struct Serving {
 
 impl Serving {
     /// Serves until the other end of `commands` is closed.
-    fn run(mut self, mut commands: PipeReader) -> Retired {
+    fn run(mut self, mut commands: PipeReader) -> (Retired, Self) {
         // A process that grows waits for its welcome.
         cpu::set_nice(cpu::nice() - PREFERRED_BY);
         let (mut look_at, mut follow_at) = (Instant::now(), Instant::now());
@@ -331,11 +358,11 @@ impl Serving {
         self.unmanaged.look(|_| PageCount(0), [].into_iter(), Instant::now(), |_| None);
         self.note_peak();
         let (totals, peak) = (self.totals_now(), self.ledger.peak());
-        let (left, unmanaged) = (self.members.len(), self.unmanaged);
-        self.outliving.hand_over();
-        let services = self.services;
-        let ended_for = self.required.and_then(Required::into_reason);
-        Retired { totals, peak, left, unmanaged, services, ended_for, at_end: self.now }
+        let unmanaged = std::mem::take(&mut self.unmanaged);
+        let services = std::mem::take(&mut self.services);
+        let ended_for = self.required.take().and_then(Required::into_reason);
+        let (left, at_end) = (self.members.len(), self.now.clone());
+        (Retired { totals, peak, left, unmanaged, services, ended_for, at_end }, self)
     }
 
     /// Waits for services whose programs have ended, unless others have the memory still, which is

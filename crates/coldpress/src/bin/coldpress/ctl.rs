@@ -1,9 +1,9 @@
 //! `coldpress ctl`: sees and turns the knobs of a run, and thaws it, through the socket of its
-//! launcher.
+//! keeper.
 //!
-//! The socket's path has the launcher's number in it and stands in /proc, so a run is found from
+//! The socket's path has the keeper's number in it and stands in /proc, so a run is found from
 //! the number of any of its processes; who really listens there is asked of the kernel. Whether the
-//! caller may is decided by the launcher.
+//! caller may is decided by the keeper.
 
 use std::ffi::CString;
 use std::fs;
@@ -36,8 +36,8 @@ pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {
 
 /// What is to be printed.
 fn try_ctl(args: &CtlArgs) -> Result<String> {
-    let launcher = find_launcher(args.process)?;
-    let ask = |settings: &[String]| ask(&launcher, args.process, settings);
+    let keeper = find_keeper(args.process)?;
+    let ask = |settings: &[String]| ask(&keeper, args.process, settings);
     match &args.verb {
         CtlVerb::Get { name: Some(name) } => one(&ask(&[])?, name, args.json),
         CtlVerb::Get { name: None } if args.json => Ok(format!("{:#}\n", ask(&[])?)),
@@ -45,7 +45,7 @@ fn try_ctl(args: &CtlArgs) -> Result<String> {
         CtlVerb::Set { settings } if args.json => Ok(format!("{:#}\n", ask(settings)?["knobs"])),
         CtlVerb::Set { settings } => {
             let document = ask(settings)?;
-            // The launcher has taken them, so each has a name that it knows.
+            // The keeper has taken them, so each has a name that it knows.
             let names = settings.iter().filter_map(|setting| setting.split_once('='));
             names.map(|(name, _)| Ok(format!("{name} {}", one(&document, name, false)?))).collect()
         }
@@ -56,21 +56,23 @@ fn try_ctl(args: &CtlArgs) -> Result<String> {
     }
 }
 
-/// A launcher that listens.
-struct Launcher {
+/// A keeper that listens.
+struct Keeper {
     process: u32,
     socket: PathBuf,
 }
 
-/// The launcher of the run that `process` belongs to: itself, or the nearest above it.
-fn find_launcher(process: u32) -> Result<Launcher> {
+/// The keeper of the run that `process` belongs to: itself, the nearest above it, or the child of a
+/// launcher.
+fn find_keeper(process: u32) -> Result<Keeper> {
     let Ok(sockets) = fs::read_to_string(format!("/proc/{process}/net/unix")) else {
         let cause = format!("there is no process {process}");
         return Err(Failure::ours(cause, "`pgrep -a coldpress` lists the runs"));
     };
-    let found = tree::lineage(process).find_map(|candidate| {
+    let mut candidates = tree::lineage(process).chain(tree::children(process));
+    let found = candidates.find_map(|candidate| {
         let socket = socket_of(&sockets, candidate)?;
-        Some(Launcher { process: candidate, socket })
+        Some(Keeper { process: candidate, socket })
     });
     found.ok_or_else(|| {
         let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
@@ -82,9 +84,9 @@ fn find_launcher(process: u32) -> Result<Launcher> {
     })
 }
 
-/// The socket of the run that `launcher` leads, in a /proc/net/unix (its last field, unix(7)).
-fn socket_of(sockets: &str, launcher: u32) -> Option<PathBuf> {
-    let prefix = directory_prefix(launcher);
+/// The socket of the run that `keeper` leads, in a /proc/net/unix (its last field, unix(7)).
+fn socket_of(sockets: &str, keeper: u32) -> Option<PathBuf> {
+    let prefix = directory_prefix(keeper);
     sockets.lines().find_map(|line| {
         // The names of abstract sockets begin with "@".
         let path = Path::new(line.get(line.find(" /")? + 1..)?);
@@ -93,12 +95,12 @@ fn socket_of(sockets: &str, launcher: u32) -> Option<PathBuf> {
     })
 }
 
-/// Asks `launcher` to turn knobs of the run of `asked_about` as `settings` say; the figures after
+/// Asks `keeper` to turn knobs of the run of `asked_about` as `settings` say; the figures after
 /// that.
-fn ask(launcher: &Launcher, asked_about: u32, settings: &[String]) -> Result<Value> {
-    let process = launcher.process;
+fn ask(keeper: &Keeper, asked_about: u32, settings: &[String]) -> Result<Value> {
+    let process = keeper.process;
     let failed = |error: SysError| {
-        let cause = format!("cannot talk to the launcher, process {process}: {error}");
+        let cause = format!("cannot talk to the keeper, process {process}: {error}");
         Failure::ours(cause, "run this as the user who started it, or as root, in its container")
     };
     let request = control::request(settings);
@@ -106,12 +108,12 @@ fn ask(launcher: &Launcher, asked_about: u32, settings: &[String]) -> Result<Val
         let cause = format!("{} bytes of settings, {REQUEST_MAX} are possible", request.len());
         return Err(Failure::ours(cause, "name each knob once"));
     }
-    let path = CString::new(launcher.socket.as_os_str().as_encoded_bytes())
+    let path = CString::new(keeper.socket.as_os_str().as_encoded_bytes())
         .expect("a line of text holds no zero");
     let socket = net::connect(&path).map_err(failed)?;
     // Anybody could have made a directory of that name.
     let peer = net::peer(socket.as_fd()).map_err(failed)?;
-    let path = printable(&launcher.socket.to_string_lossy());
+    let path = printable(&keeper.socket.to_string_lossy());
     if peer.process != process {
         let cause = format!("{path} is not of process {process}");
         return Err(Failure::ours(cause, "run this where that process sees the same numbers"));
@@ -124,12 +126,12 @@ fn ask(launcher: &Launcher, asked_about: u32, settings: &[String]) -> Result<Val
         return Err(Failure::ours(cause, "give the number of the `coldpress run` that is meant"));
     }
     control::exchange(&socket, &request).map_err(failed)?.unwrap_or_else(|| {
-        let cause = format!("the launcher, process {process}, gives no answer that is understood");
+        let cause = format!("the keeper, process {process}, gives no answer that is understood");
         Err(Failure::ours(cause, "try again; or it is of another version of coldpress"))
     })
 }
 
-/// Whether a launcher of user `leads` may tell of a process of `user`: root's may tell of all, and
+/// Whether a keeper of user `leads` may tell of a process of `user`: root's may tell of all, and
 /// another's of what that user started. Whoever else listens there poses as one.
 fn may_lead(leads: u32, user: Option<u32>) -> bool {
     leads == 0 || leads == rustix::process::geteuid().as_raw() || user == Some(leads)
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_tells_of_processes_of_its_user() {
+    fn a_keeper_tells_of_processes_of_its_user() {
         let own = rustix::process::geteuid().as_raw();
         assert!(may_lead(0, Some(4_711)) && may_lead(own, Some(4_711)) && may_lead(9, Some(9)));
         assert!(!may_lead(own + 1, Some(own)) && !may_lead(own + 1, None));

@@ -22,7 +22,7 @@ use crate::config::DEFAULT_DISK;
 use crate::failure::Failure;
 use crate::preload::Preload;
 use crate::print;
-use crate::supervise::Supervisor;
+use crate::supervise::{self, Signals};
 use crate::trial::{self, Obstacle};
 pub(crate) use finding::{Finding, Level};
 use place::Place;
@@ -63,7 +63,8 @@ pub(crate) fn trial(preload: &Preload) -> Result<(), Finding> {
 fn try_out() -> Result<Duration, Obstacle> {
     let other = |failure: Failure| Obstacle::Other(failure.cause);
     // What a launcher must be able to besides.
-    drop(Supervisor::prepare(false).map_err(other)?);
+    drop(Signals::keep(None).map_err(other)?);
+    supervise::become_reaper().map_err(other)?;
     let preload = Preload::lay_out().map_err(other)?;
     trial::run(&preload)
 }

@@ -17,6 +17,7 @@ mod door;
 mod elf;
 mod failure;
 mod helper;
+mod keeper;
 mod knobs;
 mod leftovers;
 mod member;
@@ -59,7 +60,6 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Trial(args) }) => trial::program(&args),
         Ok(Cli { command: Command::Bench(args) }) => bench::bench(&args),
         Ok(Cli { command: Command::BenchWorkload(args) }) => bench::workload(&args),
-        Ok(Cli { command: Command::Outlive }) => outliving::outlive(),
         Err(error) => {
             // A closed terminal is no reason to change the exit status.
             let _ = error.print();

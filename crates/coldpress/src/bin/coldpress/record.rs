@@ -31,7 +31,11 @@ impl Records {
     /// file.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         match create(path, |path| File::create(path)) {
-            Ok(file) => Ok(Self { path: path.to_owned(), first: Some(file), count: 0 }),
+            Ok(file) => {
+                // The keeper leaves its directory when the program has ended.
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+                Ok(Self { path, first: Some(file), count: 0 })
+            }
             Err(error) => Err(Failure::ours(
                 format!("cannot write --record {}: {error}", path.display()),
                 "name a file in a directory you may write to",

@@ -1,39 +1,46 @@
 //! `coldpress run`: one program within a budget, from the options to the exit status.
 //!
 //! Everything that can be wrong is found before the program starts, in the order a user would mend
-//! it: options, the program, the machine, the disk. After that the launcher only serves and waits.
+//! it: options, the program, the machine, the disk. After that the keeper serves and the launcher
+//! waits.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
 
 use coldpress_runtime::knobs::Knob;
+use rustix::process::Pid;
 
 use crate::args::{self, RunArgs};
-use crate::broker::{Broker, SOCKET_NAME};
+use crate::broker::{self, Broker, SOCKET_NAME};
 use crate::budget::Origin;
 use crate::config::RunConfig;
 use crate::disk::{self, Disk};
 use crate::doctor::{self, Finding};
 use crate::failure::{Failure, Result};
+use crate::keeper::{self, Keeper, Part};
 use crate::outer::{self, Outer};
 use crate::preload::{LD_PRELOAD, Preload};
 use crate::program::Program;
 use crate::record::Records;
 use crate::say;
 use crate::size::show;
-use crate::supervise::{self, Supervisor};
+use crate::stats::Summary;
+use crate::supervise::{self, ExitReport};
 
 /// Runs the program and returns its exit status, or that of our own failure.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
-    match try_run(args) {
-        Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            say(&failure);
-            ExitCode::from(failure.code)
-        }
-    }
+    ExitCode::from(code_of(try_run(args)))
+}
+
+/// The exit status; the user is told of a failure.
+fn code_of(result: Result<u8>) -> u8 {
+    result.unwrap_or_else(|failure| {
+        say(&failure);
+        failure.code
+    })
 }
 
 fn try_run(args: &RunArgs) -> Result<u8> {
@@ -95,16 +102,31 @@ fn run_inside(args: &RunArgs, outer: &Outer) -> Failure {
     supervise::replace_by(&program, command)
 }
 
-/// Starts the program with everything it needs to be managed, and waits for it.
+/// Makes the keeper, in which the program is started with everything it needs to be managed, and
+/// waits for it.
 fn supervise_managed(
     config: &RunConfig,
     program: &Program,
-    mut command: std::process::Command,
+    command: Command,
+    stats: Option<File>,
+    records: Option<Records>,
+) -> Result<u8> {
+    match keeper::part(config.waits)? {
+        Part::Launcher(launcher) => launcher.wait(),
+        Part::Keeper(keeper) => keep(keeper, config, program, command, stats, records),
+    }
+}
+
+/// The keeper of a run: from its start until nothing is left of it.
+fn keep(
+    mut keeper: Keeper,
+    config: &RunConfig,
+    program: &Program,
+    mut command: Command,
     stats: Option<File>,
     records: Option<Records>,
 ) -> Result<u8> {
     let preload = Preload::lay_out()?;
-    let supervisor = Supervisor::prepare(config.waits)?;
     if config.require_managed {
         try_out(&preload)?;
     }
@@ -113,19 +135,41 @@ fn supervise_managed(
     let former = outer::former_library();
     command.env(LD_PRELOAD, preload.ld_preload(existing.as_deref(), former.as_deref()));
     command.envs(broker.environment());
-    let running = supervisor.start(program, command)?;
-    broker.child_started(running.pid());
+    let started = Instant::now();
+    let child = keeper.spawn(program, command)?;
+    broker.child_started(child.id());
     preload.remove_leftovers();
-    let exit = running.wait()?;
+    let ending = supervise::wait_for(Pid::from_child(&child))?;
+    let exit = ExitReport { ending, wall_time: started.elapsed() };
     if config.waits {
-        running.wait_for_rest();
+        supervise::wait_for_rest();
     }
-    let summary = broker.finish(&program.name.to_string_lossy(), exit);
+    let (summary, serving) = broker.finish(&program.name.to_string_lossy(), exit);
+    report(config, &summary, stats);
+    let code = match summary.unmanaged_for() {
+        Some(why) if config.require_managed => Err(Failure::ours(
+            format!("the run was to be managed, and was not: {why}"),
+            "`coldpress doctor` says what this machine lacks; or run it without --require-managed",
+        )),
+        _ => Ok(exit.ending.exit_code()),
+    };
+    if !supervise::has_rest() {
+        return code;
+    }
+    keeper.say_ended(code_of(code));
+    if let Some(serving) = serving {
+        broker::go_on(serving, supervise::wait_for_rest);
+    }
+    Ok(0)
+}
+
+/// Tells how the run was.
+fn report(config: &RunConfig, summary: &Summary, stats: Option<File>) {
     if !config.quiet {
-        say(&summary);
+        say(summary);
         if summary.left > 0 {
             let left = summary.left;
-            say(format!("warning: managed processes go on alone: {left}; see --wait"));
+            say(format!("managed processes go on in the background: {left}; see --wait"));
         }
     }
     if let Some(mut file) = stats
@@ -133,13 +177,6 @@ fn supervise_managed(
     {
         // The program's own exit status matters more than the report on it.
         say(format!("cannot write the statistics: {error}; make room and run again"));
-    }
-    match summary.unmanaged_for() {
-        Some(why) if config.require_managed => Err(Failure::ours(
-            format!("the run was to be managed, and was not: {why}"),
-            "`coldpress doctor` says what this machine lacks; or run it without --require-managed",
-        )),
-        _ => Ok(exit.ending.exit_code()),
     }
 }
 

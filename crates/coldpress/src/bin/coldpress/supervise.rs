@@ -6,19 +6,18 @@
 //! hang-up) is not, because the whole group gets it. Signals that were ignored at the start stay
 //! ignored, as `nohup` asks.
 //!
-//! The launcher is the reaper of the program's orphans (PR_SET_CHILD_SUBREAPER). It waits for the
-//! program only: what still runs in the background then goes on without it, as under `env` or
-//! `timeout`. With `--wait` it stays until the last process of the run has ended, and signals of
-//! any origin then go to those that are left: a server that has forked away is in no terminal's
-//! group.
+//! With `--wait` it stays until the last process of the run has ended, and signals of any origin
+//! then go to those that are left: a server that has forked away is in no terminal's group.
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -26,7 +25,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::signal::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
 };
-use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
@@ -38,6 +37,9 @@ use crate::tree;
 /// The signals passed on. Those of job control (TSTP, TTIN, TTOU, CONT) keep their meaning for the
 /// launcher itself.
 const PASSED_ON: [i32; 8] = [SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+
+/// The way out where we lack something to follow the program.
+pub(crate) const RAISE: &str = "raise the limits of this shell (ulimit -n, ulimit -u)";
 
 /// A shell shows a process ended by signal N as 128 + N.
 const EXIT_SIGNAL_BASE: u8 = 128;
@@ -76,103 +78,118 @@ pub(crate) struct ExitReport {
     pub(crate) wall_time: Duration,
 }
 
-/// The launcher, ready to start a program: signals are kept from now on and passed on from the
-/// start.
-pub(crate) struct Supervisor {
-    signals: SignalsInfo<WithOrigin>,
-    waits_for_rest: bool,
-}
-
-/// A program that runs, or has ended and is not yet reaped.
-pub(crate) struct Running {
-    pid: Pid,
-    started: Instant,
-}
-
-impl Supervisor {
-    /// Becomes the reaper of orphans and starts to keep signals; those after the program's end are
-    /// for the rest, if that is to be waited for.
-    pub(crate) fn prepare(waits_for_rest: bool) -> Result<Self> {
-        let failed = |what: &str, error: io::Error| {
-            Failure::ours(format!("cannot {what}: {error}"), "raise ulimit -n of this shell")
-        };
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(|errno| failed("become the reaper of orphans", errno.into()))?;
-        let ignored = ignored_signals();
-        let passed_on = PASSED_ON.iter().filter(|&&signal| ignored & (1 << (signal - 1)) == 0);
+/// Becomes the reaper of orphans below the calling process, and of children that leave a status.
+pub(crate) fn become_reaper() -> Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(io::Error::from)
         // Where SIGCHLD is ignored, a child leaves no status; a handler of any kind ends that.
-        let kept = passed_on.chain([&SIGCHLD]);
-        let signals =
-            SignalsInfo::<WithOrigin>::new(kept).map_err(|error| failed("keep signals", error))?;
-        Ok(Self { signals, waits_for_rest })
-    }
-
-    /// Starts `command`, made from `program`, and passes signals on to it from now on. Fails with
-    /// 126 or 127 when the kernel cannot execute it.
-    pub(crate) fn start(self, program: &Program, command: Command) -> Result<Running> {
-        let started = Instant::now();
-        let mut child = spawn(program, command)?;
-        let pid = Pid::from_child(&child);
-        match follow(self.signals, pid, self.waits_for_rest) {
-            Ok(()) => Ok(Running { pid, started }),
-            Err(error) => {
-                // It may not run on alone, without anybody who hands on its signals and its end.
-                let _ = child.kill();
-                let cause = format!("cannot follow the program: {error}");
-                Err(Failure::ours(cause, "raise the limits of this shell (ulimit -n, ulimit -u)"))
-            }
-        }
-    }
+        .and_then(|()| signal_hook::flag::register(SIGCHLD, Arc::default()))
+        .map(|_| ())
+        .map_err(|error| Failure::ours(format!("cannot become a reaper: {error}"), RAISE))
 }
 
-/// Passes `signals` on to the child `pid`, and then to the rest if that is waited for, in a thread
-/// of its own.
-fn follow(mut signals: SignalsInfo<WithOrigin>, pid: Pid, waits_for_rest: bool) -> io::Result<()> {
-    // The child is not reaped yet, so the number is still its own; the descriptor stays its own.
-    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-    let pass_on_all = move || {
-        for origin in signals.forever() {
-            if origin.signal == SIGCHLD {
-                continue;
-            }
-            if waits_for_rest && has_ended(&pidfd) {
-                pass_on_to_rest(origin.signal);
-            } else if origin.cause != Cause::Kernel {
-                pass_on(&pidfd, origin.signal);
-            }
-        }
-    };
-    thread::Builder::new().name("signals".to_owned()).spawn(pass_on_all).map(|_| ())
+/// The signals that are for the program: kept from now on, and passed on once it has started.
+pub(crate) struct Signals {
+    kept: SignalDelivery<UnixStream, WithOrigin>,
+    /// The program, if it has not ended.
+    program: Option<OwnedFd>,
+    /// Whose children they are for when it has.
+    rest: Option<Pid>,
 }
 
-impl Running {
-    /// The program's process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid.as_raw_pid().unsigned_abs()
+impl Signals {
+    /// Starts to keep them. When the program has ended, they are for the children of `rest`.
+    pub(crate) fn keep(rest: Option<Pid>) -> Result<Self> {
+        let ignored = ignored_signals();
+        let numbers = PASSED_ON.iter().filter(|&&signal| ignored & (1 << (signal - 1)) == 0);
+        let kept = UnixStream::pair()
+            .and_then(|(read, write)| {
+                SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)
+            })
+            .map_err(|error| Failure::ours(format!("cannot keep signals: {error}"), RAISE))?;
+        Ok(Self { kept, program: None, rest })
     }
 
-    /// Waits until no process of the run is left, and reaps them.
-    pub(crate) fn wait_for_rest(&self) {
-        while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
+    /// They are for `program`, which has started. When that cannot be, it is ended: it may not run
+    /// on without anybody who hands on its signals and its end.
+    pub(crate) fn are_for(&mut self, program: Pid) -> Result<()> {
+        match rustix::process::pidfd_open(program, PidfdFlags::empty()) {
+            Ok(pidfd) => self.program = Some(pidfd),
+            // It has ended already.
+            Err(Errno::SRCH) => {}
+            Err(errno) => {
+                let _ = rustix::process::kill_process(program, Signal::KILL);
+                return Err(Failure::ours(format!("cannot follow the program: {errno}"), RAISE));
+            }
+        }
+        Ok(())
     }
 
-    /// Waits for the program, and reaps orphans on the way.
-    pub(crate) fn wait(&self) -> Result<ExitReport> {
+    /// Returns when there is something to be read from `words`, or its other end is closed. Until
+    /// then signals are passed on.
+    pub(crate) fn pass_on_until(&mut self, words: BorrowedFd<'_>) {
         loop {
-            match rustix::process::wait(WaitOptions::empty()) {
-                Ok(Some((pid, status))) if pid == self.pid => {
-                    if let Some(ending) = ending(status) {
-                        return Ok(ExitReport { ending, wall_time: self.started.elapsed() });
-                    }
-                }
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => {
-                    return Err(Failure::ours(
-                        format!("cannot wait for the program: {errno}"),
-                        "report this: it cannot happen",
-                    ));
+            let pipe = self.kept.get_read();
+            let mut fds =
+                [words, pipe.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            // An interrupted wait is as good as one that has ended.
+            let _ = poll(&mut fds, None);
+            let [has_word, has_signal] = fds.map(|fd| !fd.revents().is_empty());
+            if has_signal {
+                self.pass_on();
+            }
+            if has_word {
+                return;
+            }
+        }
+    }
+
+    fn pass_on(&mut self) {
+        let running = self.program.as_ref().filter(|pidfd| !has_ended(pidfd));
+        for origin in self.kept.pending() {
+            match (running, self.rest) {
+                // The whole group gets those of the kernel.
+                (Some(pidfd), _) if origin.cause != Cause::Kernel => pass_on(pidfd, origin.signal),
+                (None, Some(rest)) => pass_on_to_rest(rest, origin.signal),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Waits for the child `pid`, and reaps others on the way.
+pub(crate) fn wait_for(pid: Pid) -> Result<Ending> {
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some((other, status))) if other == pid => {
+                if let Some(ending) = ending(status) {
+                    return Ok(ending);
                 }
             }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => {
+                return Err(Failure::ours(
+                    format!("cannot wait for process {pid}: {errno}"),
+                    "report this: it cannot happen",
+                ));
+            }
+        }
+    }
+}
+
+/// Waits until no child is left, and reaps them.
+pub(crate) fn wait_for_rest() {
+    while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
+}
+
+/// Whether any child is left that has not ended.
+pub(crate) fn has_rest() -> bool {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            // One that had ended, and is reaped now.
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
         }
     }
 }
@@ -240,7 +257,8 @@ pub(crate) fn replace_by(program: &Program, mut command: Command) -> Failure {
     cannot_execute(program, &error)
 }
 
-fn spawn(program: &Program, mut command: Command) -> Result<Child> {
+/// Starts `command`, made from `program`. Fails with 126 or 127 when the kernel cannot execute it.
+pub(crate) fn spawn(program: &Program, mut command: Command) -> Result<Child> {
     command
         .spawn()
         .or_else(|error| match shell_for(program, &command, &error) {
@@ -287,11 +305,11 @@ fn pass_on(pidfd: &OwnedFd, signal: i32) {
     }
 }
 
-/// Sends `signal` to every child: the program has ended, so they are its orphans, and hand on what
-/// they see fit.
-fn pass_on_to_rest(signal: i32) {
+/// Sends `signal` to every child of `reaper`: the program has ended, so they are its orphans, and
+/// hand on what they see fit.
+fn pass_on_to_rest(reaper: Pid, signal: i32) {
     let Some(signal) = Signal::from_named_raw(signal) else { return };
-    for child in tree::children(std::process::id()) {
+    for child in tree::children(reaper.as_raw_pid().unsigned_abs()) {
         if let Some(pid) = Pid::from_raw(child.cast_signed()) {
             let _ = rustix::process::kill_process(pid, signal);
         }

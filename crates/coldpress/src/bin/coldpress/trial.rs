@@ -133,9 +133,6 @@ fn make_calls() -> ExitCode {
 
 /// Runs a child beyond its budget, until a page of it has gone and one has come back.
 fn try_memory(preload: &Preload) -> Result<(), Obstacle> {
-    // Of the child's service, as the launcher is of all services of a run.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(|errno| Obstacle::Other(format!("cannot become a reaper: {errno}")))?;
     let config = RunConfig::for_trial(BUDGET);
     let broker = Broker::start(&config, preload, None, SOCKET_NAME)
         .map_err(|failure| Obstacle::Other(failure.cause))?;
