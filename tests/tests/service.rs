@@ -8,10 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
+use coldpress_tests::cgroup::Limited;
 use coldpress_tests::harness::{Job, Live};
-use coldpress_tests::machine::{self, fixture};
-use coldpress_tests::watch;
+use coldpress_tests::machine::{self, Scratch, fixture};
+use coldpress_tests::{matrix, watch};
 
+/// Programs in one process, one after the other.
+const EXECS: &str = env!("CARGO_BIN_EXE_execs");
 /// A python that every user may run.
 const PYTHON: &str = "/usr/bin/python3";
 /// Half of what the fixture holds.
@@ -65,6 +68,29 @@ fn a_program_that_was_stopped_for_a_while_ends_in_its_own_way() {
         machine::signal("STOP", &[service, program]);
         machine::signal("CONT", &[program, service]);
     });
+}
+
+#[test]
+fn a_service_goes_with_its_program_from_one_group_to_another() {
+    let (Some(job), Some(first)) = (beside(&["term"]), Limited::new(Bytes::mib(512))) else {
+        return;
+    };
+    let second = Limited::new(Bytes::mib(512)).expect("as the first");
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready", LIMIT);
+    let (program, service) = watch::find_service(live.root()).expect("it is managed");
+    for group in [&first, &second] {
+        group.take(program).expect("it took others");
+        let begun = Instant::now();
+        while !group.members().contains(&service) {
+            assert!(begun.elapsed() < LIMIT, "the service stays behind");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    assert!(first.members().is_empty(), "the group that was left cannot be removed");
+    machine::signal("TERM", &[program]);
+    let run = live.finish(LIMIT);
+    assert_eq!((run.code, run.stdout.as_slice()), (7, &b"ready\nwhole\n"[..]), "{}", run.stderr);
 }
 
 /// The one thing that is not as without coldpress, and is in docs/compatibility.md.
@@ -154,22 +180,52 @@ fn a_service_that_somebody_commands_may_do_nothing_for_them() {
     });
 }
 
-/// The memory of the image before is the service's alone then.
+/// As many programs in one process as `make edges` runs, or a tenth of that.
+#[test]
+fn a_long_chain_of_exec_leaves_one_service() {
+    let count = if matrix::is_all() { "1000" } else { "100" };
+    let run = Job::new("execs", EXECS).args([count]).managed(BUDGET);
+    println!("{run}{}", run.stderr);
+    assert_eq!((run.code, &run.stdout[..]), (0, &b"whole, services 1\n"[..]), "{}", run.stderr);
+}
+
+/// The memory of the image before is the service's alone then, whatever comes after it: a program
+/// that is managed, a static one, or one that takes on another user.
 #[test]
 fn an_exec_ends_the_service_of_the_image_before() {
-    let Some(job) = beside(&["become"]) else { return };
-    let live = Live::start(&job, Some(BUDGET));
-    live.wait_for_output("ready", LIMIT);
-    // The fixture goes on at the end of its input, which is at once.
-    let begin = Instant::now();
-    let is_there = || watch::find_service(live.root()).is_some();
-    while is_there() {
-        assert!(begin.elapsed() < LIMIT, "its service stays");
-        thread::sleep(Duration::from_millis(1));
+    let scratch = Scratch::new("execs");
+    let mut after = vec![vec!["/bin/sleep".to_owned(), "1".to_owned()]];
+    if let Some(compiler) = machine::find("cc") {
+        let source = scratch.write("rest.c", b"#include <unistd.h>\nint main(void){sleep(1);}\n");
+        let program = scratch.path("rest");
+        let words = ["-static".as_ref(), "-o".as_ref(), program.as_os_str(), source.as_os_str()];
+        let built = Command::new(compiler).args(words).status().is_ok_and(|done| done.success());
+        if built {
+            after.push(vec![program.to_str().expect("plain names").to_owned()]);
+            if machine::is_root() {
+                let copy = scratch.path("setuid");
+                fs::copy(&program, &copy).expect("there is room");
+                let copy = copy.to_str().expect("plain names").to_owned();
+                let given = Command::new("chown").args(["65534", &copy]).status();
+                let set = Command::new("chmod").args(["4755", &copy]).status();
+                assert!(given.is_ok_and(|done| done.success()), "it is ours to give");
+                assert!(set.is_ok_and(|done| done.success()), "it is ours to set");
+                after.push(vec![copy]);
+            }
+        }
     }
-    let run = live.finish(LIMIT);
-    println!("{run}");
-    run.assert_stored();
-    assert_eq!((run.code, &run.stdout[..]), (0, &b"ready\n"[..]), "{}", run.stderr);
-    assert!(!run.stderr.contains("go on alone"), "{}", run.stderr);
+    for words in after {
+        let live = Live::start(&Job::new("exec", EXECS).arg("0").args(&words), Some(BUDGET));
+        live.wait_for_output("ready", LIMIT);
+        // The program goes on at the end of its input, which is at once.
+        let begin = Instant::now();
+        while watch::find_service(live.root()).is_some() {
+            assert!(begin.elapsed() < LIMIT, "{words:?}: its service stays");
+            thread::sleep(Duration::from_millis(1));
+        }
+        println!("{words:?}: no service after {:?}", begin.elapsed());
+        let run = live.finish(LIMIT);
+        assert_eq!((run.code, &run.stdout[..]), (0, &b"ready\n"[..]), "{}", run.stderr);
+        assert!(!run.stderr.contains("background"), "{words:?}: {}", run.stderr);
+    }
 }

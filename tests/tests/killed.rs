@@ -1,0 +1,165 @@
+//! Risk: somebody, or the kernel when memory is short, kills a process of coldpress's, and the
+//! program hangs, reads wrong bytes, or something is left behind.
+//!
+//! The moments are by lot, from before the program begins until it has ended.
+//! `COLDPRESS_KILLED_SEED` repeats a run, `COLDPRESS_KILLED_ROUNDS` makes it longer (5).
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Live};
+use coldpress_tests::machine::{self, fixture};
+use coldpress_tests::watch;
+
+/// A python that every user may run.
+const PYTHON: &str = "/usr/bin/python3";
+/// What the program holds, and half of that.
+const HELD_MIB: &str = "48";
+const BUDGET: Bytes = Bytes::mib(24);
+/// What is not done by then hangs.
+const HANG: Duration = Duration::from_secs(60);
+/// The status of who was killed.
+const KILLED: i32 = 128 + 9;
+/// Marks the processes of a run, all of which have it in their environment.
+const MARK: &str = "TEST_KILLED_MARK";
+
+fn setting(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}
+
+/// Numbers by lot: splitmix64.
+struct Lot(u64);
+
+impl Lot {
+    fn new() -> Self {
+        let seed = setting("COLDPRESS_KILLED_SEED").unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            now.map_or(1, |since| since.subsec_nanos().into())
+        });
+        println!("seed {seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % end
+    }
+}
+
+/// The processes with this mark.
+fn marked(mark: &str) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").expect("it is there").flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has = |process: &u32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    numbers.filter(has).collect()
+}
+
+/// How a run ended of which a process was killed.
+struct Ended {
+    /// What `kill` found to kill.
+    killed: bool,
+    code: i32,
+    /// The output is that of a run without coldpress, not only the beginning of it.
+    is_whole: bool,
+    stderr: String,
+}
+
+/// Starts a program again and again, has `kill` end something at a moment by lot, and hands how it
+/// ended to `judge`, once nothing of it is left.
+fn at_any_moment(name: &'static str, kill: impl Fn(&Live) -> bool, judge: impl Fn(&Ended)) {
+    if !Path::new(PYTHON).exists() {
+        return machine::skip("no python3 that every user may run");
+    }
+    let job = || Job::new(name, PYTHON).arg(fixture("hold.py")).args(["private", HELD_MIB, "3"]);
+    let plain = job().plain().stdout;
+    let whole = job().managed(BUDGET).wall.as_micros() as u64;
+    let mut lot = Lot::new();
+    for round in 0..setting("COLDPRESS_KILLED_ROUNDS").unwrap_or(5) {
+        let mark = format!("{name}-{}-{round}", std::process::id());
+        let live = Live::start(&job().environment(MARK, &mark), Some(BUDGET));
+        let moment = Duration::from_micros(lot.below(whole));
+        thread::sleep(moment);
+        let killed = kill(&live);
+        // What goes on without the launcher holds the output.
+        assert!(live.wait_output_end(HANG), "{moment:?}: hangs");
+        let run = live.finish(HANG);
+        let begun = Instant::now();
+        while !marked(&format!("{MARK}={mark}")).is_empty() {
+            assert!(begun.elapsed() < HANG, "{moment:?}: something is left; {}", run.stderr);
+            thread::sleep(Duration::from_millis(5));
+        }
+        println!("{moment:?}: killed {killed}, status {}; {}", run.code, run.stderr);
+        assert!(plain.starts_with(&run.stdout), "{moment:?}: other output");
+        let is_whole = run.stdout == plain;
+        judge(&Ended { killed, code: run.code, is_whole, stderr: run.stderr });
+    }
+}
+
+#[test]
+fn a_program_goes_on_whole_whenever_its_launcher_is_killed() {
+    let kill = |live: &Live| {
+        let is_made = watch::keeper(live.root()).is_some();
+        machine::signal("KILL", &[live.root()]);
+        is_made
+    };
+    at_any_moment("launcher", kill, |ended| {
+        // Before there is a keeper, the launcher is all there is.
+        assert!(ended.is_whole || !ended.killed, "{}", ended.stderr);
+        assert!([0, KILLED].contains(&ended.code));
+    });
+}
+
+#[test]
+fn a_program_goes_on_whole_whenever_its_keeper_is_killed() {
+    at_any_moment(
+        "keeper",
+        |live| kill(watch::keeper(live.root())),
+        |ended| {
+            if ended.is_whole && ended.code == 0 {
+                let is_told = ended.stderr.contains("the keeper of this run was ended by signal 9");
+                // It may have been about to end.
+                assert!(
+                    is_told || !ended.killed || ended.stderr.contains("peak"),
+                    "{}",
+                    ended.stderr
+                );
+            } else {
+                // The program had not begun, or the launcher had not heard of it.
+                assert!(ended.killed && ended.code == KILLED, "{}: {}", ended.code, ended.stderr);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_program_is_ended_or_goes_on_whole_whenever_its_service_is_killed() {
+    let service = |live: &Live| kill(watch::find_service(live.root()).map(|(_, service)| service));
+    at_any_moment("service", service, |ended| match ended.code {
+        // It had none, or all of its pages.
+        0 => assert!(ended.is_whole),
+        code => {
+            assert!(ended.killed && code == KILLED, "{code}: {}", ended.stderr);
+            assert!(
+                ended.stderr.contains("the process that kept its cold pages"),
+                "{}",
+                ended.stderr
+            );
+        }
+    });
+}
+
+/// Kills it, if there is one.
+fn kill(process: Option<u32>) -> bool {
+    machine::signal("KILL", process.as_slice());
+    process.is_some()
+}
