@@ -95,7 +95,7 @@ edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed pro
 	cargo build $(SYSTEM) coldpress
 	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(EDGES) --no-run
 	@begun=$$(date +%s); COLDPRESS_EDGES=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
-		$(EDGES) -- --test-threads=1 --nocapture; status=$$?; \
+		--no-fail-fast $(EDGES) -- --test-threads=1 --nocapture; status=$$?; \
 		echo "edges: $$(($$(date +%s) - begun)) s"; exit $$status
 
 # They lie beside the project, where it is developed; NAMES="H1 M3" runs these alone.

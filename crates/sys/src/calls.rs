@@ -103,7 +103,7 @@ pub const ALL: &[Call] = &[
     spare("munmap", linux::__NR_munmap),
     spare("poll", linux::__NR_poll),
     spare("readlinkat", linux::__NR_readlinkat),
-    spare("setpgid", linux::__NR_setsid),
+    spare("setpgid", linux::__NR_setpgid),
     spare("unshare", linux::__NR_unshare),
     spare("wait4", linux::__NR_wait4),
     spare("nanosleep", linux::__NR_nanosleep),

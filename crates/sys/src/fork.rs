@@ -43,14 +43,14 @@ pub fn fork_here() -> SysResult<Option<Pid>> {
     let threads =
         rustix::fs::stat("/proc/self/task").map_err(SysError::of("stat(/proc)"))?.st_nlink;
     if threads != 3 {
-        return Err(SysError { call: "fork", errno: EBUSY });
+        return Err(SysError { call: "clone", errno: EBUSY });
     }
     // SAFETY: fork(2) asks for nothing, and no other thread has anything that the child would miss.
     match unsafe { fork() } {
         0 => Ok(None),
         number if number > 0 => Ok(Pid::from_raw(number)),
-        // SAFETY: it is this thread's own variable.
-        _ => Err(SysError { call: "fork", errno: unsafe { *__errno_location() } }),
+        // What libc's fork calls. SAFETY: it is this thread's own variable.
+        _ => Err(SysError { call: "clone", errno: unsafe { *__errno_location() } }),
     }
 }
 

@@ -23,6 +23,8 @@ use coldpress_zswap::desk::{Claim, Desk};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
+use crate::trial::pause;
+
 /// The name of the thread.
 pub(crate) const NAME: &str = "helper";
 /// Processors below which there is none: it would take the time of those it is for.
@@ -181,7 +183,7 @@ impl Working {
                 busy_at = Instant::now();
                 if looked_at.elapsed() >= LOOK {
                     if looked_at.has_lost_much() {
-                        thread::sleep(REST);
+                        pause(REST);
                     }
                     looked_at = Stopwatch::start();
                 }

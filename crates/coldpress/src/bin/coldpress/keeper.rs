@@ -24,6 +24,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use coldpress_sys::{beside, fork, raw};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::failure::{Failure, Result};
@@ -65,17 +66,19 @@ pub(crate) struct Keeper {
 
 /// Makes the keeper; from here on there are two processes.
 pub(crate) fn part(waits_for_rest: bool) -> Result<Part> {
-    let failed = |what: &str, error: io::Error| {
-        Failure::ours(format!("cannot {what}: {error}"), supervise::RAISE)
-    };
-    let (receiver, words) = io::pipe().map_err(|error| failed("make a pipe", error))?;
+    let (receiver, words) = io::pipe()
+        .map_err(|error| Failure::ours(format!("cannot make a pipe: {error}"), supervise::RAISE))?;
     // The keeper's children come to the launcher if it is killed.
     supervise::become_reaper()?;
     let group = rustix::process::getpgrp();
     // Those that come now wait.
     let mask = raw::block_signals();
-    let child =
-        fork::fork_here().map_err(|error| failed("start the keeper", io::Error::other(error)))?;
+    let child = fork::fork_here().map_err(|error| {
+        let is_limit = error.is(Errno::AGAIN) || error.is(Errno::NOMEM);
+        let way_out = "`coldpress doctor` says what this machine lacks";
+        let way_out = if is_limit { supervise::RAISE } else { way_out };
+        Failure::ours(format!("cannot start the keeper: {error}"), way_out)
+    })?;
     let Some(keeper) = child else {
         drop(receiver);
         let _ = rustix::process::setpgid(None, None);

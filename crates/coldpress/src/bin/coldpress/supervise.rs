@@ -16,7 +16,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,6 +32,7 @@ use crate::elf::Image;
 use crate::failure::{Failure, Result};
 use crate::program::{Program, SHELL};
 use crate::tree;
+use crate::trial::pause;
 
 /// The signals passed on. Those of job control (TSTP, TTIN, TTOU, CONT) keep their meaning for the
 /// launcher itself.
@@ -85,7 +85,7 @@ pub(crate) fn become_reaper() -> Result<()> {
         // Where SIGCHLD is ignored, a child leaves no status; a handler of any kind ends that.
         .and_then(|()| signal_hook::flag::register(SIGCHLD, Arc::default()))
         .map(|_| ())
-        .map_err(|error| Failure::ours(format!("cannot become a reaper: {error}"), RAISE))
+        .map_err(|error| Failure::ours(format!("cannot become a reaper (prctl): {error}"), RAISE))
 }
 
 /// The signals that are for the program: kept from now on, and passed on once it has started.
@@ -210,7 +210,7 @@ pub(crate) fn reap_unknown() {
             || matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None));
         let mut tries = 0..REAP_TRIES;
         while is_there() && tries.next().is_some() {
-            thread::sleep(REAP_INTERVAL);
+            pause(REAP_INTERVAL);
         }
     }
 }
@@ -229,7 +229,7 @@ pub(crate) fn reap(services: &[u32]) {
                 }
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
-            thread::sleep(REAP_INTERVAL);
+            pause(REAP_INTERVAL);
         }
     }
 }

@@ -4,7 +4,6 @@
 //! until it is turned off. A process that is stopped cannot do anything; that is told, as the order
 //! in which these things are to be done is easily mistaken.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use coldpress_sys::{Bytes, PAGE_BYTES};
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use crate::cgroup;
 use crate::failure::{Failure, Result};
 use crate::size::show;
+use crate::trial::pause;
 
 /// Between two questions.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -34,7 +34,7 @@ pub(crate) fn thaw(
     let mut document = ask(&[ON.to_owned()])?;
     let mut seen = (progress(&document), Instant::now());
     while figure(&document, "processes_not_thawed") > 0 {
-        thread::sleep(INTERVAL);
+        pause(INTERVAL);
         document = ask(&[])?;
         let now = progress(&document);
         if now != seen.0 {
