@@ -38,7 +38,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu, futex, raw};
 use crate::stay::Stay;
 pub use freeze::{FILES_MAX, Needs, TOUCHED};
 use freeze::{FORK_NONE, NO_FILE};
-pub use given::Given;
+pub use given::{Given, pages_of};
 pub use looks::Looks;
 
 /// How far the service has come.
@@ -349,16 +349,32 @@ impl Control {
     /// will not be. Of no length: there may be other memory to be found, and no change of the
     /// address space is under way when it returns.
     pub fn hint(&self, start: usize, length: Bytes) {
-        if !self.is_owner() {
-            return;
+        if self.is_owner() {
+            self.tell(start, length);
         }
+    }
+
+    /// The program has this range for itself from now on, as `given` has it already; returns when
+    /// nothing of it is away or watched.
+    pub fn give_up(&self, range: &Range<usize>) {
+        // SeqCst pairs with `set_stage`: see `given`.
+        while self.stage.load(Ordering::SeqCst) == Stage::Managing as u32
+            && !self.tell(range.start, Bytes(range.end - range.start))
+        {
+            // All hints are taken.
+            cpu::sleep_ns(LOOK_AGAIN_NS / 100);
+        }
+    }
+
+    /// As [`Control::hint`]; false at once when all hints are taken.
+    fn tell(&self, start: usize, length: Bytes) -> bool {
         let free = self.hints.iter().enumerate().find(|(_, hint)| {
             // Acquire pairs with the Release below that freed it. Relaxed on failure: not ours.
             hint.state
                 .compare_exchange(HINT_FREE, HINT_TAKEN, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
         });
-        let Some((index, hint)) = free else { return };
+        let Some((index, hint)) = free else { return false };
         // Relaxed: the bell's event orders them before the service's reads.
         hint.start.store(start, Ordering::Relaxed);
         hint.length.store(length.0, Ordering::Relaxed);
@@ -369,22 +385,7 @@ impl Control {
         }
         // Release pairs with the Acquire of the next thread that takes it.
         hint.state.store(HINT_FREE, Ordering::Release);
-    }
-
-    /// The program has this range for itself from now on; returns when nothing of it is away or
-    /// watched.
-    pub fn give_up(&self, range: Range<usize>) {
-        if self.given.add(range.clone()) && self.is_managing() {
-            self.hint(range.start, Bytes(range.end - range.start));
-        }
-    }
-
-    /// The program has no use of its own for this range any more.
-    pub fn take_again(&self, range: &Range<usize>) {
-        self.given.remove(range);
-        if self.is_managing() {
-            self.hint(range.start, Bytes(0));
-        }
+        true
     }
 
     /// Whether there is a bell.

@@ -22,7 +22,7 @@ pub const TAKEN: [&str; 11] = [
 ];
 
 /// Functions of libc that the library stands in front of, and one that a sanitizer asks for.
-pub const GIVEN: [&str; 43] = [
+pub const GIVEN: [&str; 44] = [
     "_Fork",
     "__asan_default_options",
     "aio_read",
@@ -55,6 +55,7 @@ pub const GIVEN: [&str; 43] = [
     "pthread_create",
     "pthread_getaffinity_np",
     "pthread_getattr_np",
+    "pthread_mutex_destroy",
     "pthread_mutex_init",
     "pthread_setaffinity_np",
     "sched_getaffinity",

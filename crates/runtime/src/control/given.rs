@@ -1,72 +1,140 @@
-//! Ranges that the program has for itself: they are given up, and not taken again.
+//! What the program has for itself: it is given up, and not taken again.
 //!
 //! A page that is away is brought back when it is touched. That is not enough where the program
 //! asks the kernel to watch a range by a userfaultfd of its own, which the kernel refuses for what
 //! is watched already; nor for a mutex that the kernel looks at without waiting for a page.
+//!
+//! Who adds something looks whether pages may be away after that; the service says that they may,
+//! then reads what there is. All of that is sequentially consistent, so at least one of them sees
+//! the other.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Ranges that can be given up at a time. More stay as they are.
+use coldpress_sys::PAGE_BYTES;
+
+/// Ranges that are watched, and mutexes, of which there can be so many at a time. More stay as they
+/// are.
 const RANGES: usize = 64;
-/// The start of no range, and of one that is being written.
+const MUTEXES: usize = 192;
+/// `sizeof(pthread_mutex_t)`, x86-64.
+const MUTEX_BYTES: usize = 40;
+/// SeqCst of each pairs with those of the others, and with `Control::set_stage` and `give_up`: see
+/// the head of this file.
+const AGREED: Ordering = Ordering::SeqCst;
+/// No range and no mutex, and a range that is being changed.
 const FREE: usize = 0;
 const BUSY: usize = 1;
 
-/// The ranges, in no order.
+/// All of it, in no order.
 pub struct Given {
     ranges: [(AtomicUsize, AtomicUsize); RANGES],
+    mutexes: [AtomicUsize; MUTEXES],
+    /// Whether there ever was anything: most programs have nothing to be looked for.
+    is_used: AtomicBool,
+}
+
+/// The pages of the mutex at `address`.
+pub fn pages_of(address: usize) -> Range<usize> {
+    let end = (address + MUTEX_BYTES).next_multiple_of(PAGE_BYTES);
+    address & !(PAGE_BYTES - 1)..end
 }
 
 impl Given {
-    /// None.
+    /// Nothing.
     pub const fn new() -> Self {
-        Self { ranges: [const { (AtomicUsize::new(FREE), AtomicUsize::new(0)) }; RANGES] }
-    }
-
-    /// Adds a range, which is not empty. False when there is no room.
-    pub fn add(&self, range: Range<usize>) -> bool {
-        if self.has(&range) {
-            return true;
+        Self {
+            ranges: [const { (AtomicUsize::new(FREE), AtomicUsize::new(0)) }; RANGES],
+            mutexes: [const { AtomicUsize::new(FREE) }; MUTEXES],
+            is_used: AtomicBool::new(false),
         }
-        let free = self.ranges.iter().find(|(start, _)| {
-            // Acquire pairs with the Release in `remove`. Relaxed on failure: not ours.
-            (start.compare_exchange(FREE, BUSY, Ordering::Acquire, Ordering::Relaxed)).is_ok()
-        });
-        let Some((start, end)) = free else { return false };
-        // Relaxed: the store to `start` releases it.
-        end.store(range.end, Ordering::Relaxed);
-        // Release pairs with the Acquire in `iter`.
-        start.store(range.start, Ordering::Release);
-        true
     }
 
-    /// Forgets the ranges that reach into `gone`.
-    pub fn remove(&self, gone: &Range<usize>) {
+    /// Adds a range that the program is about to watch, which is not empty. `None` when there is no
+    /// room, else whether it is new.
+    pub fn watch(&self, range: Range<usize>) -> Option<bool> {
+        if self.watched().any(|other| other.start <= range.start && range.end <= other.end) {
+            return Some(false);
+        }
+        let (start, end) = self
+            .ranges
+            .iter()
+            .find(|(start, _)| (start.compare_exchange(FREE, BUSY, AGREED, AGREED)).is_ok())?;
+        end.store(range.end, AGREED);
+        start.store(range.start, AGREED);
+        self.is_used.store(true, AGREED);
+        Some(true)
+    }
+
+    /// This part of what is watched is so no longer.
+    pub fn unwatch(&self, gone: &Range<usize>) {
         for (start, end) in &self.ranges {
-            // Acquire pairs with the Release in `add`.
-            let from = start.load(Ordering::Acquire);
-            // Relaxed: ordered by the load of `start`.
-            if from > BUSY && from < gone.end && gone.start < end.load(Ordering::Relaxed) {
-                // Release pairs with the Acquire in `add`. One that changes meanwhile is another's.
-                let _ = start.compare_exchange(from, FREE, Ordering::Release, Ordering::Relaxed);
+            let from = start.load(AGREED);
+            let to = end.load(AGREED);
+            let is_hit = from > BUSY && from < gone.end && gone.start < to;
+            // One that changes meanwhile is another's.
+            if !is_hit || start.compare_exchange(from, BUSY, AGREED, AGREED).is_err() {
+                continue;
+            }
+            start.store(FREE, AGREED);
+            // What is left of it; where there is no room for that it is managed again, or refused.
+            for rest in [from..gone.start, gone.end..to] {
+                if rest.start < rest.end {
+                    self.watch(rest);
+                }
             }
         }
     }
 
-    /// The ranges. One that is added or removed meanwhile may be among them or not.
+    /// Adds the mutex at `address`. False when there is no room.
+    pub fn add_mutex(&self, address: usize) -> bool {
+        self.is_used.store(true, AGREED);
+        self.mutexes
+            .iter()
+            .any(|mutex| (mutex.compare_exchange(FREE, address, AGREED, AGREED)).is_ok())
+    }
+
+    /// Removes the mutex at `address`; whether there was one.
+    pub fn remove_mutex(&self, address: usize) -> bool {
+        self.is_used.load(AGREED)
+            && self.mutexes.iter().any(|mutex| {
+                // Relaxed: who destroys a mutex has seen it made. Only the exchange counts.
+                mutex.load(Ordering::Relaxed) == address
+                    && (mutex.compare_exchange(address, FREE, AGREED, AGREED)).is_ok()
+            })
+    }
+
+    /// Something else is mapped at this range now: nothing of what was there is left.
+    pub fn forget(&self, gone: &Range<usize>) {
+        if !self.is_used.load(AGREED) {
+            return;
+        }
+        self.unwatch(gone);
+        for mutex in &self.mutexes {
+            let address = mutex.load(AGREED);
+            if gone.contains(&address) {
+                // One that changes meanwhile is another's.
+                let _ = mutex.compare_exchange(address, FREE, AGREED, AGREED);
+            }
+        }
+    }
+
+    /// The ranges, of mutexes too. What is added or removed meanwhile may be among them or not.
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
-        self.ranges.iter().filter_map(|(start, end)| {
-            // Acquire pairs with the Release in `add`.
-            let start = start.load(Ordering::Acquire);
-            // Relaxed: ordered by the load of `start`.
-            (start > BUSY).then(|| start..end.load(Ordering::Relaxed))
-        })
+        let addresses = self.mutexes.iter().map(|mutex| mutex.load(AGREED));
+        self.watched().chain(addresses.filter(|address| *address != FREE).map(pages_of))
     }
 
     /// Whether all of `range` lies in one of them.
     pub fn has(&self, range: &Range<usize>) -> bool {
         self.iter().any(|given| given.start <= range.start && range.end <= given.end)
+    }
+
+    fn watched(&self) -> impl Iterator<Item = Range<usize>> {
+        self.ranges.iter().filter_map(|(start, end)| {
+            let start = start.load(AGREED);
+            (start > BUSY).then(|| start..end.load(AGREED))
+        })
     }
 }
 
@@ -82,23 +150,52 @@ mod tests {
     //! never managed.
 
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
 
     #[test]
-    fn ranges_are_there_until_what_they_cover_is_gone() {
+    fn there_is_room_for_both_and_it_comes_back() {
         let given = Given::new();
-        assert!(given.add(4..8) && given.add(20..24) && given.add(5..7));
-        assert!(given.has(&(4..8)) && given.has(&(21..22)) && !given.has(&(7..9)));
-        assert_eq!(given.iter().count(), 2, "a part of one is no other");
-        given.remove(&(8..20));
-        assert_eq!(given.iter().count(), 2);
-        given.remove(&(7..9));
-        assert!(!given.has(&(4..5)) && given.has(&(20..24)));
-        for index in 1..RANGES {
-            assert!(given.add(100 * index..100 * index + 1), "{index}");
+        for index in 1..=RANGES {
+            assert_eq!(given.watch(100 * index..100 * index + 1), Some(true), "{index}");
         }
-        assert!(!given.add(50..51));
-        given.remove(&(0..usize::MAX));
+        assert_eq!((given.watch(50..51), given.watch(100..101)), (None, Some(false)));
+        let address = |index: usize| (1 + index) * PAGE_BYTES;
+        assert!((0..MUTEXES).all(|index| given.add_mutex(address(index))));
+        assert!(!given.add_mutex(64) && given.remove_mutex(address(7)) && given.add_mutex(64));
+        assert!(!given.remove_mutex(address(7)));
+        given.forget(&(0..usize::MAX));
         assert_eq!(given.iter().count(), 0);
-        assert!(given.add(50..51));
+    }
+
+    #[test]
+    fn the_pages_of_a_mutex_are_those_that_it_lies_in() {
+        assert_eq!(pages_of(2 * PAGE_BYTES), 2 * PAGE_BYTES..3 * PAGE_BYTES);
+        assert_eq!(pages_of(3 * PAGE_BYTES - 8), 2 * PAGE_BYTES..4 * PAGE_BYTES);
+    }
+
+    proptest! {
+        /// Against a set of numbers; ranges end below 64, so that parts find room.
+        #[test]
+        fn what_is_watched_is_what_was_and_is_no_longer(
+            steps in prop::collection::vec((any::<bool>(), 2_usize..60, 1_usize..12), 1..24)
+        ) {
+            let (given, mut model) = (Given::new(), BTreeSet::new());
+            for (adds, start, length) in steps {
+                let range = start..start + length;
+                if adds {
+                    prop_assert!(given.watch(range.clone()).is_some());
+                    model.extend(range);
+                } else {
+                    given.unwatch(&range);
+                    model.retain(|number| !range.contains(number));
+                }
+                let numbers: BTreeSet<usize> = given.iter().flatten().collect();
+                prop_assert_eq!(numbers, model.clone());
+            }
+            let all: Vec<_> = given.iter().collect();
+            prop_assert!(all.len() < RANGES);
+        }
     }
 }

@@ -5,18 +5,20 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use coldpress_sys::{PAGE_BYTES, raw};
+use coldpress_sys::{Bytes, PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
 use super::imports::next;
 use super::interpose::{ENOSYS, libc_result};
+use crate::control::pages_of;
 
 /// Requests of linux/userfaultfd.h.
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 const UFFDIO_UNREGISTER: u32 = 0x8010_aa01;
-/// What is watched already.
+/// What is watched already, and what is watched by another one.
 const EBUSY: isize = -16;
+const EINVAL: isize = -22;
 /// A range that was found just before it is given up is given up the next time.
 const TRIES: u32 = 3;
 
@@ -27,14 +29,17 @@ const ATTRIBUTES: [(&CStr, c_int); 2] = [
     // PTHREAD_PRIO_INHERIT.
     (c"pthread_mutexattr_getprotocol", 1),
 ];
-/// `sizeof(pthread_mutex_t)`, x86-64.
-const MUTEX_BYTES: usize = 40;
 
 type Init = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
 type GetAttribute = unsafe extern "C" fn(*const c_void, *mut c_int) -> c_int;
 
-/// libc's.
+/// libc's. They are found before the program begins: to look for one takes a lock of the loader's,
+/// which a thread may have that waits for the caller.
 static REAL_INIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static REAL_DESTROY: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static GETTERS: [AtomicPtr<c_void>; ATTRIBUTES.len()] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; ATTRIBUTES.len()];
 
 /// `ioctl(2)`, as the system call: a range is given up before the kernel is asked to watch it for
 /// the program.
@@ -49,26 +54,43 @@ pub(super) fn control(fd: usize, request: usize, argument: usize) -> isize {
     }
     // `struct uffdio_range`, which is what `struct uffdio_register` begins with.
     let Some(range) = read_pair(argument).and_then(range_of) else { return call() };
+    let unwatch = || {
+        CONTROL.given.unwatch(&range);
+        take_again(range.start);
+    };
     if request == UFFDIO_UNREGISTER {
-        let result = call();
+        let mut result = call();
+        // As parts of it that the program does not watch are watched by us.
+        if result == EINVAL && CONTROL.given.watch(range.clone()).is_some() {
+            CONTROL.give_up(&range);
+            result = call();
+        }
         if result == 0 {
-            CONTROL.take_again(&range);
+            unwatch();
         }
         return result;
     }
-    CONTROL.give_up(range.clone());
+    let Some(is_new) = CONTROL.given.watch(range.clone()) else { return call() };
+    CONTROL.give_up(&range);
     let mut result = call();
     for _ in 1..TRIES {
         if result != EBUSY {
             break;
         }
-        CONTROL.give_up(range.clone());
+        CONTROL.give_up(&range);
         result = call();
     }
-    if result < 0 {
-        CONTROL.take_again(&range);
+    if result < 0 && is_new {
+        unwatch();
     }
     result
+}
+
+/// The program has no use of its own any more for what lies at `address`.
+fn take_again(address: usize) {
+    if CONTROL.is_managing() {
+        CONTROL.hint(address, Bytes(0));
+    }
 }
 
 /// Two words of the program's, which may not be there.
@@ -90,10 +112,14 @@ fn range_of([start, length]: [usize; 2]) -> Option<Range<usize>> {
     (is_whole && start != 0 && length != 0).then_some(start..end)
 }
 
-/// Finds libc's function, while it is still safe to ask.
+/// Finds libc's functions, while it is still safe to ask.
 pub(super) fn resolve() {
-    // Relaxed: set before the program's first thread.
+    // Relaxed, all: set before the program's first thread.
     REAL_INIT.store(next(c"pthread_mutex_init"), Ordering::Relaxed);
+    REAL_DESTROY.store(next(c"pthread_mutex_destroy"), Ordering::Relaxed);
+    for (getter, (name, _)) in GETTERS.iter().zip(ATTRIBUTES) {
+        getter.store(next(name), Ordering::Relaxed);
+    }
 }
 
 /// `ioctl(2)`.
@@ -105,6 +131,15 @@ unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int 
     libc_result(control(fd as usize, request, argument)) as c_int
 }
 
+/// A function of libc's; where our constructor found no run, it has not been looked for.
+fn real(kept: &AtomicPtr<c_void>) -> *mut c_void {
+    // Relaxed, here and below: whoever finds it finds the same.
+    if kept.load(Ordering::Relaxed).is_null() {
+        resolve();
+    }
+    kept.load(Ordering::Relaxed)
+}
+
 /// `pthread_mutex_init(3)`. The pages of a mutex that the kernel looks at stay in place: of a
 /// robust one, whose owner ends without unlocking it, it does so when nothing is brought back any
 /// more, and of one that hands on priority without waiting for a page.
@@ -113,12 +148,7 @@ unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int 
 /// As libc's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attributes: *const c_void) -> c_int {
-    // Relaxed: set before the program's first thread, or else found again.
-    if REAL_INIT.load(Ordering::Relaxed).is_null() {
-        resolve();
-    }
-    // Relaxed: as above.
-    let real = REAL_INIT.load(Ordering::Relaxed);
+    let real = real(&REAL_INIT);
     if real.is_null() {
         return ENOSYS as c_int;
     }
@@ -126,17 +156,42 @@ unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attributes: *const c
     let real: Init = unsafe { core::mem::transmute(real) };
     // SAFETY: the program's own call, handed on.
     let result = unsafe { real(mutex, attributes) };
-    if result == 0 && !attributes.is_null() && CONTROL.is_owner() && is_looked_at(attributes) {
-        let (start, end) = (mutex.addr(), mutex.addr() + MUTEX_BYTES);
-        CONTROL.give_up(start & !(PAGE_BYTES - 1)..end.next_multiple_of(PAGE_BYTES));
+    if result == 0
+        && !attributes.is_null()
+        && CONTROL.is_owner()
+        && is_looked_at(attributes)
+        && CONTROL.given.add_mutex(mutex.addr())
+    {
+        CONTROL.give_up(&pages_of(mutex.addr()));
+    }
+    result
+}
+
+/// `pthread_mutex_destroy(3)`.
+///
+/// # Safety
+/// As libc's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut c_void) -> c_int {
+    let real = real(&REAL_DESTROY);
+    if real.is_null() {
+        return ENOSYS as c_int;
+    }
+    // SAFETY: libc's function of this name has this type.
+    let real: Destroy = unsafe { core::mem::transmute(real) };
+    // SAFETY: the program's own call, handed on.
+    let result = unsafe { real(mutex) };
+    if result == 0 && CONTROL.is_owner() && CONTROL.given.remove_mutex(mutex.addr()) {
+        take_again(mutex.addr());
     }
     result
 }
 
 /// Whether the kernel looks at a mutex with these attributes.
 fn is_looked_at(attributes: *const c_void) -> bool {
-    ATTRIBUTES.into_iter().any(|(name, wanted)| {
-        let get = next(name);
+    GETTERS.iter().zip(ATTRIBUTES).any(|(getter, (_, wanted))| {
+        // Relaxed: set before the program's first thread.
+        let get = getter.load(Ordering::Relaxed);
         // SAFETY: libc's functions of these names have this type, and a null is `None`.
         let get = unsafe { core::mem::transmute::<*mut c_void, Option<GetAttribute>>(get) };
         let mut value = 0;

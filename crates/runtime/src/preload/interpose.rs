@@ -147,7 +147,7 @@ pub(super) unsafe extern "C" fn map(
     let length = Bytes(length).pages_up().bytes();
     if result > 0 {
         // Of what was there before nothing is left.
-        CONTROL.given.remove(&(result as usize..result as usize + length.0));
+        CONTROL.given.forget(&(result as usize..result as usize + length.0));
     }
     if result > 0 && is_manageable {
         if !is_known {

@@ -51,6 +51,27 @@ pub fn serves_its_own_faults() -> Outcome {
         call(&cold, UFFDIO_REGISTER, "UFFDIO_REGISTER", &mut register)?;
         call(&cold, UFFDIO_UNREGISTER, "UFFDIO_UNREGISTER", &mut register)?;
     }
+    // Many at once, each a page of its own; then all that lies between too, in one call.
+    let watch = |part: usize| {
+        let page = (held.start + part * HELD / PARTS) as u64;
+        let mut register = [page, PAGE as u64, REGISTER_MODE_WP, 0];
+        call(&cold, UFFDIO_REGISTER, "UFFDIO_REGISTER", &mut register)
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..PARTS / 2)
+            .map(|part| {
+                scope.spawn({
+                    let watch = &watch;
+                    move || watch(part)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|one| one.join().map_err(|_| Stop::Fail("a thread failed".to_owned()))?)
+    })?;
+    let mut all = [held.start as u64, (HELD / PARTS * 4) as u64];
+    call(&cold, UFFDIO_UNREGISTER, "UFFDIO_UNREGISTER", &mut all)?;
     held.check().map_err(|error| Stop::Fail(error.to_string()))
 }
 

@@ -85,6 +85,9 @@ struct Place(*mut libc::pthread_mutex_t);
 // SAFETY: what is there is made for several threads, and outlives them.
 unsafe impl Send for Place {}
 
+/// Mutexes that are made and destroyed.
+const MANY: usize = 1000;
+
 /// Lets a thread end that holds a robust mutex in a page that has gone cold.
 pub fn robust() -> Outcome {
     let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
@@ -94,6 +97,12 @@ pub fn robust() -> Outcome {
         let mut how = std::mem::zeroed();
         libc::pthread_mutexattr_init(&raw mut how);
         libc::pthread_mutexattr_setrobust(&raw mut how, libc::PTHREAD_MUTEX_ROBUST);
+        // More than can be kept in mind at a time: each is destroyed again.
+        for number in 0..MANY {
+            let other = raw::pointer(room + number * 64).cast::<libc::pthread_mutex_t>();
+            libc::pthread_mutex_init(other, &raw const how);
+            libc::pthread_mutex_destroy(other);
+        }
         if libc::pthread_mutex_init(mutex, &raw const how) != 0 {
             return Err(failed("pthread_mutex_init"));
         }
