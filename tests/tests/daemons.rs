@@ -3,6 +3,7 @@
 //! process the launcher is, cannot be stopped.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -112,6 +113,85 @@ fn the_first_process_of_a_container_manages_reaps_and_passes_signals_on() {
     let job = Job::new("signalled", "sh").args(["-c", script]).before(words);
     let run = job.managed(BUDGET);
     assert_eq!((run.code, run.stdout.as_slice()), (7, &b"got\n"[..]), "{}", run.stderr);
+}
+
+/// Runs a script in a file with `first` as its first line, within a run that `before` is in front
+/// of, on a terminal: its output, and its status.
+fn on_a_terminal(first: &str, before: &[&str], word: &str) -> Option<(String, i32)> {
+    let python = require("python3")?;
+    let scratch = Scratch::new("terminal");
+    let script = format!("{first}echo ready; read line; echo \"got $line\"");
+    let file = scratch.write("script", script.as_bytes());
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let mut command = Command::new(python);
+    command.arg(fixture("terminal.py")).arg(word).args(before).arg(machine::coldpress());
+    command.args(["run", "-q", "-m", "64M", "--"]).arg(file);
+    let output = command.output().expect("python3 was found");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    println!("{first:?} {before:?} {word}: {text:?} {:?}", output.status.code());
+    Some((text, output.status.code().expect("it tells a status")))
+}
+
+/// Whatever it is, and wherever its numbers come from, the program is the terminal's foreground.
+#[test]
+fn the_program_reads_its_terminal_and_is_interrupted_there() {
+    let first = as_first();
+    let first = first.as_ref().map_or(&[][..], |words| words);
+    // A file without a first line for the kernel is run by the shell.
+    for (line, before) in [("#!/bin/sh\n", &[][..]), ("", &[]), ("", first)] {
+        let Some((text, status)) = on_a_terminal(line, before, "line") else { return };
+        assert!(status == 0 && text.ends_with("got hello\n"), "{text}");
+        let Some((_, status)) = on_a_terminal(line, before, "interrupt") else { return };
+        // As the shell tells it, or the parent of all others in a name space.
+        assert!([130, 254, 2].contains(&status), "{status}");
+    }
+}
+
+/// What others start in a container comes to its first process.
+#[test]
+fn the_first_process_of_a_container_reaps_whom_it_has_not_started() {
+    let Some(words) = as_first() else { return };
+    let job = Job::new("first", "sh").args(["-c", "echo ready; sleep 3"]).before(words);
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready\n", HANG);
+    let children = |process: u32| {
+        let path = format!("/proc/{process}/task/{process}/children");
+        let list = fs::read_to_string(path).unwrap_or_default();
+        list.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()
+    };
+    // Behind `unshare`, which stays outside.
+    let launcher = children(live.root())[0];
+    let mut command = Command::new("nsenter");
+    command.args(["--pid", "--mount", "--target", &launcher.to_string(), "sh", "-c"]);
+    let status = command.arg("for n in 1 2 3; do sleep 0.1 & done").status();
+    assert!(status.is_ok_and(|status| status.success()), "nsenter is of util-linux, as unshare is");
+    let begun = Instant::now();
+    // One of them is the keeper.
+    while children(launcher).len() > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", children(launcher));
+        thread::sleep(Duration::from_millis(10));
+    }
+    live.finish(HANG);
+}
+
+/// What nobody manages counts as well, and is told of by `ctl`.
+#[test]
+fn what_is_left_counts_although_nobody_manages_it() {
+    let Some(python) = require("python3") else { return };
+    let scratch = Scratch::new("left");
+    let output = scratch.path("output");
+    let hold = [fixture("hold.py").into_os_string(), "private".into(), "40".into(), "3".into()];
+    let job = Job::new("left", "sh").args(["-c", FORK_AWAY]).arg(&output);
+    let job = job.args(["env", "-u", "LD_PRELOAD"]).arg(python).args(hold).arg("rest");
+    let run = job.managed(Bytes::mib(64));
+    assert_eq!(run.code, 3, "{}", run.stderr);
+    let left = machine::running(&fixture("hold.py")).expect("it rests for some seconds");
+    let mut command = Command::new(machine::coldpress());
+    let told = command.args(["ctl", &left.to_string(), "get", "used_bytes"]).output();
+    let told = String::from_utf8_lossy(&told.expect("it is built").stdout).into_owned();
+    machine::signal("KILL", &[left]);
+    let used: usize = told.trim().parse().expect("a number");
+    assert!(used >= 40 << 20, "{used} bytes are in use, it says");
 }
 
 /// The example of a unit, with programs that are here.

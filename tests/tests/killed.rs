@@ -158,6 +158,18 @@ fn a_program_is_ended_or_goes_on_whole_whenever_its_service_is_killed() {
     });
 }
 
+/// The program has ended with a status of its own by then.
+#[test]
+fn a_keeper_killed_behind_its_program_takes_no_status_with_it() {
+    let job = Job::new("behind", "sh").args(["-c", "sleep 1 & echo ready; exit 3"]);
+    let live = Live::start(&job.options(["--wait"]), Some(BUDGET));
+    live.wait_for_output("ready", HANG);
+    thread::sleep(Duration::from_millis(200));
+    assert!(kill(watch::keeper(live.root())));
+    let run = live.finish(HANG);
+    assert_eq!(run.code, 3, "{}", run.stderr);
+}
+
 /// Kills it, if there is one.
 fn kill(process: Option<u32>) -> bool {
     machine::signal("KILL", process.as_slice());

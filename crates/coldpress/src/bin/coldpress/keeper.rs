@@ -13,31 +13,38 @@
 //! background goes on as it did, as the keeper stays for it. And it does when the launcher is
 //! killed.
 //!
-//! The keeper is in a process group of its own and blocks all signals, so that no terminal, and
-//! nobody who ends a whole service by SIGTERM, ends it before those that it is there for. If it is
-//! killed all the same, the launcher becomes their reaper.
+//! Once the program has begun the keeper is in a process group of its own, and it blocks all
+//! signals, so that no terminal, and nobody who ends a whole service by SIGTERM, ends it before
+//! those that it is there for. If it is killed all the same, the launcher becomes their reaper.
 
 use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use coldpress_sys::{beside, fork, raw};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, getpgid, getpid, getppid, setpgid, setsid};
 
 use crate::failure::{Failure, Result};
 use crate::program::Program;
 use crate::say;
 use crate::supervise::{self, Ending, Signals};
+use crate::trial::pause;
 
 /// What `ps` and `top` call it. A service is called `coldpress`, as is the launcher.
 const NAME: &str = "coldpress-keep";
 
-/// First bytes of what the keeper says: the program has this number; it has ended with this code.
+/// First bytes of what the keeper says: the program has this number; it was reaped, with this
+/// status; the launcher may end, with this one.
 const STARTED: u8 = b's';
+const REAPED: u8 = b'r';
 const ENDED: u8 = b'e';
+/// The status of who was killed.
+const KILLED: u8 = 128 + 9;
+/// Between two looks at what a killed keeper has left.
+const REST_INTERVAL: Duration = Duration::from_millis(50);
 /// FD_CLOEXEC among the flags of proc_pid_fdinfo(5).
 const CLOSED_BY_EXEC: u32 = 0o2_000_000;
 /// Bytes of a word: the first, and a number.
@@ -54,13 +61,14 @@ pub(crate) struct Launcher {
     keeper: Pid,
     words: PipeReader,
     signals: Signals,
+    waits_for_rest: bool,
 }
 
 /// The keeper's side.
 pub(crate) struct Keeper {
     words: PipeWriter,
-    /// The process group of the launcher, and its signal mask.
-    group: Pid,
+    launcher: Option<Pid>,
+    /// The launcher's signal mask.
     mask: u64,
 }
 
@@ -70,8 +78,8 @@ pub(crate) fn part(waits_for_rest: bool) -> Result<Part> {
         .map_err(|error| Failure::ours(format!("cannot make a pipe: {error}"), supervise::RAISE))?;
     // The keeper's children come to the launcher if it is killed.
     supervise::become_reaper()?;
-    let group = rustix::process::getpgrp();
-    // Those that come now wait.
+    let mut signals = Signals::keep()?;
+    // A handler that runs in both of them would speak for the other one.
     let mask = raw::block_signals();
     let child = fork::fork_here().map_err(|error| {
         let is_limit = error.is(Errno::AGAIN) || error.is(Errno::NOMEM);
@@ -80,78 +88,101 @@ pub(crate) fn part(waits_for_rest: bool) -> Result<Part> {
         Failure::ours(format!("cannot start the keeper: {error}"), way_out)
     })?;
     let Some(keeper) = child else {
-        drop(receiver);
-        let _ = rustix::process::setpgid(None, None);
+        drop((receiver, signals));
         // For people only.
         let _ = fs::write("/proc/self/comm", NAME);
         // A child inherits the handler, and not that it is a reaper.
         supervise::become_reaper()?;
-        return Ok(Part::Keeper(Keeper { words, group, mask }));
+        return Ok(Part::Keeper(Keeper { words, launcher: getppid(), mask }));
     };
     drop(words);
-    let signals = Signals::keep(waits_for_rest.then_some(keeper));
+    signals.set_keeper(keeper);
     raw::set_signal_mask(mask);
-    Ok(Part::Launcher(Launcher { keeper, words: receiver, signals: signals? }))
+    Ok(Part::Launcher(Launcher { keeper, words: receiver, signals, waits_for_rest }))
 }
 
 impl Launcher {
     /// Waits until the program has ended; the exit status for the user.
     pub(crate) fn wait(mut self) -> Result<u8> {
-        let mut program = None;
+        let (mut program, mut code) = (None, None);
         let mut word = [0; WORD_BYTES];
         loop {
-            // Those that come before the program are for the program, once it is there.
-            if program.is_some() {
-                self.signals.pass_on_until(self.words.as_fd());
-            }
+            self.signals.pass_on_until(self.words.as_fd());
             if self.words.read_exact(&mut word).is_err() {
                 break;
             }
             let [kind, number @ ..] = word;
             let number = u32::from_le_bytes(number);
-            if kind == ENDED {
+            match kind {
                 // The rest goes on without the launcher.
-                return Ok(number as u8);
+                ENDED => return Ok(number as u8),
+                REAPED => {
+                    code = Some(number as u8);
+                    self.signals.are_for_rest(self.waits_for_rest.then_some(self.keeper));
+                }
+                _ => {
+                    program = Pid::from_raw(number.cast_signed());
+                    program.map_or(Ok(()), |pid| self.signals.are_for(pid))?;
+                }
             }
-            program = Pid::from_raw(number.cast_signed());
-            program.map_or(Ok(()), |pid| self.signals.are_for(pid))?;
         }
-        let ending = supervise::wait_for(self.keeper)?;
-        match (ending, program) {
-            (Ending::Signaled(signal), Some(program)) => self.go_on_without(program, signal),
-            _ => Ok(ending.exit_code()),
+        match (supervise::wait_for(self.keeper)?, program) {
+            (Ending::Signaled(signal), Some(program)) => {
+                say(format!(
+                    "fatal: the keeper of this run was ended by signal {signal}; what it had \
+                     started goes on, and nobody tells whether its budget is kept"
+                ));
+                Ok(self.go_on_without(program, code))
+            }
+            (ending, _) => Ok(ending.exit_code()),
         }
     }
 
-    /// The keeper was ended by a signal, so its children are ours now.
-    fn go_on_without(mut self, program: Pid, signal: u8) -> Result<u8> {
-        say(format!(
-            "fatal: the keeper of this run was ended by signal {signal}; what it had started goes \
-             on, and nobody tells whether its budget is kept"
-        ));
-        if let Ok(pidfd) = rustix::process::pidfd_open(program, PidfdFlags::empty()) {
-            self.signals.pass_on_until(pidfd.as_fd());
+    /// The keeper was killed, so its children are ours now. The exit status of the program, which
+    /// is known if it has ended before.
+    fn go_on_without(mut self, program: Pid, code: Option<u8>) -> u8 {
+        let code = code.unwrap_or_else(|| {
+            self.signals.pass_on_until_end();
+            // Reaped by the keeper, which had no time to tell.
+            supervise::wait_for(program).map_or(KILLED, Ending::exit_code)
+        });
+        if self.waits_for_rest {
+            self.signals.are_for_rest(Some(getpid()));
+            while supervise::has_rest() {
+                self.signals.pass_on();
+                pause(REST_INTERVAL);
+            }
         }
-        Ok(supervise::wait_for(program)?.exit_code())
+        code
     }
 }
 
 impl Keeper {
-    /// Starts `command`, made from `program`, in the group of the launcher.
-    pub(crate) fn spawn(&mut self, program: &Program, mut command: Command) -> Result<Child> {
-        command.process_group(self.group.as_raw_pid());
+    /// Starts `command`, made from `program`, and leaves the group of the launcher to it.
+    pub(crate) fn spawn(&mut self, program: &Program, command: Command) -> Result<Child> {
         // The program inherits the mask.
         raw::set_signal_mask(self.mask);
         let child = supervise::spawn(program, command);
         raw::block_signals();
         let child = child?;
+        let _ = setpgid(None, None);
         self.say(STARTED, child.id());
         Ok(child)
     }
 
-    /// The program has ended, and the user shall have this exit status; other processes of the run
-    /// have not.
+    /// The program has been reaped, and ended with this status.
+    pub(crate) fn say_reaped(&mut self, code: u8) {
+        self.say(REAPED, u32::from(code));
+    }
+
+    /// The user shall have this exit status now; processes of the run are left.
     pub(crate) fn say_ended(mut self, code: u8) {
+        // In a session of its own: what is left in the group of the launcher is an orphan of the
+        // terminal's as soon as that has ended, as without a keeper. Who leads a group may make
+        // none.
+        let group = self.launcher.and_then(|launcher| getpgid(Some(launcher)).ok());
+        let _ = group.map(|group| setpgid(None, Some(group)));
+        let _ = setsid();
         self.say(ENDED, u32::from(code));
         // Whoever reads what the launcher wrote sees its end.
         if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {

@@ -141,6 +141,7 @@ fn keep(
     preload.remove_leftovers();
     let ending = supervise::wait_for(Pid::from_child(&child))?;
     let exit = ExitReport { ending, wall_time: started.elapsed() };
+    keeper.say_reaped(ending.exit_code());
     if config.waits {
         supervise::wait_for_rest();
     }

@@ -18,7 +18,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::signal::{
@@ -44,8 +44,6 @@ pub(crate) const RAISE: &str = "raise the limits of this shell (ulimit -n, ulimi
 /// A shell shows a process ended by signal N as 128 + N.
 const EXIT_SIGNAL_BASE: u8 = 128;
 
-/// What services are called, and launchers, which may be among the orphans of a run.
-const SERVICE_NAME: &str = "coldpress";
 /// A service that has closed all it had will have ended in some microseconds.
 const REAP_TRIES: usize = 50;
 const REAP_INTERVAL: Duration = Duration::from_millis(1);
@@ -91,32 +89,55 @@ pub(crate) fn become_reaper() -> Result<()> {
 /// The signals that are for the program: kept from now on, and passed on once it has started.
 pub(crate) struct Signals {
     kept: SignalDelivery<UnixStream, WithOrigin>,
-    /// The program, if it has not ended.
-    program: Option<OwnedFd>,
-    /// Whose children they are for when it has.
-    rest: Option<Pid>,
+    target: Target,
+    /// A child that is not to be reaped on the way.
+    keeper: Option<Pid>,
+}
+
+/// Who signals are for.
+enum Target {
+    /// The program, which has not started.
+    Coming,
+    /// The program, by a descriptor, and its number.
+    Program(OwnedFd, Pid),
+    /// The children of this process.
+    ChildrenOf(Pid),
+    Nobody,
 }
 
 impl Signals {
-    /// Starts to keep them. When the program has ended, they are for the children of `rest`.
-    pub(crate) fn keep(rest: Option<Pid>) -> Result<Self> {
+    /// Starts to keep them.
+    pub(crate) fn keep() -> Result<Self> {
         let ignored = ignored_signals();
-        let numbers = PASSED_ON.iter().filter(|&&signal| ignored & (1 << (signal - 1)) == 0);
+        let is_heard = |signal: &&i32| ignored & (1 << (**signal - 1)) == 0;
+        // The last tells of children of others, which come to the first process of a name space.
+        let numbers = PASSED_ON.iter().filter(is_heard).chain([&SIGCHLD]);
         let kept = UnixStream::pair()
             .and_then(|(read, write)| {
                 SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)
             })
             .map_err(|error| Failure::ours(format!("cannot keep signals: {error}"), RAISE))?;
-        Ok(Self { kept, program: None, rest })
+        Ok(Self { kept, target: Target::Coming, keeper: None })
     }
 
-    /// They are for `program`, which has started. When that cannot be, it is ended: it may not run
-    /// on without anybody who hands on its signals and its end.
+    /// Children are reaped on the way, but not the keeper.
+    pub(crate) fn set_keeper(&mut self, keeper: Pid) {
+        self.keeper = Some(keeper);
+    }
+
+    /// They are for `program`, which has started; also those that came before, from whomever. When
+    /// that cannot be, it is ended: it may not run on without anybody who hands on its signals and
+    /// its end.
     pub(crate) fn are_for(&mut self, program: Pid) -> Result<()> {
         match rustix::process::pidfd_open(program, PidfdFlags::empty()) {
-            Ok(pidfd) => self.program = Some(pidfd),
+            Ok(pidfd) => {
+                for origin in self.kept.pending().filter(|origin| origin.signal != SIGCHLD) {
+                    pass_on(&pidfd, origin.signal);
+                }
+                self.target = Target::Program(pidfd, program);
+            }
             // It has ended already.
-            Err(Errno::SRCH) => {}
+            Err(Errno::SRCH) => self.target = Target::Nobody,
             Err(errno) => {
                 let _ = rustix::process::kill_process(program, Signal::KILL);
                 return Err(Failure::ours(format!("cannot follow the program: {errno}"), RAISE));
@@ -125,15 +146,22 @@ impl Signals {
         Ok(())
     }
 
+    /// The program has ended: they are for the children of `reaper`, or for nobody.
+    pub(crate) fn are_for_rest(&mut self, reaper: Option<Pid>) {
+        self.target = reaper.map_or(Target::Nobody, Target::ChildrenOf);
+    }
+
     /// Returns when there is something to be read from `words`, or its other end is closed. Until
     /// then signals are passed on.
     pub(crate) fn pass_on_until(&mut self, words: BorrowedFd<'_>) {
         loop {
             let pipe = self.kept.get_read();
-            let mut fds =
-                [words, pipe.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            let fds = [words, pipe.as_fd()];
+            let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            // Those that come before the program are for the program, once it is there.
+            let count = if matches!(self.target, Target::Coming) { 1 } else { 2 };
             // An interrupted wait is as good as one that has ended.
-            let _ = poll(&mut fds, None);
+            let _ = poll(&mut fds[..count], None);
             let [has_word, has_signal] = fds.map(|fd| !fd.revents().is_empty());
             if has_signal {
                 self.pass_on();
@@ -144,15 +172,41 @@ impl Signals {
         }
     }
 
-    fn pass_on(&mut self) {
-        let running = self.program.as_ref().filter(|pidfd| !has_ended(pidfd));
+    /// Passes signals on until the program has ended.
+    pub(crate) fn pass_on_until_end(&mut self) {
+        if let Target::Program(pidfd, _) = &self.target
+            && let Ok(pidfd) = pidfd.try_clone()
+        {
+            self.pass_on_until(pidfd.as_fd());
+        }
+    }
+
+    /// Passes on those that have come.
+    pub(crate) fn pass_on(&mut self) {
         for origin in self.kept.pending() {
-            match (running, self.rest) {
+            match &self.target {
+                _ if origin.signal == SIGCHLD => self.reap_others(),
                 // The whole group gets those of the kernel.
-                (Some(pidfd), _) if origin.cause != Cause::Kernel => pass_on(pidfd, origin.signal),
-                (None, Some(rest)) => pass_on_to_rest(rest, origin.signal),
+                Target::Program(pidfd, _) if origin.cause != Cause::Kernel => {
+                    pass_on(pidfd, origin.signal);
+                }
+                Target::ChildrenOf(reaper) => pass_on_to_rest(*reaper, origin.signal),
                 _ => {}
             }
+        }
+    }
+
+    /// Reaps children that have ended and are neither the keeper nor, when that was killed, the
+    /// program.
+    fn reap_others(&self) {
+        let program = match &self.target {
+            Target::Program(_, pid) => Some(*pid),
+            _ => None,
+        };
+        let children = tree::children(std::process::id()).into_iter();
+        let pids = children.filter_map(|child| Pid::from_raw(child.cast_signed()));
+        for pid in pids.filter(|pid| Some(*pid) != self.keeper && Some(*pid) != program) {
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }
 }
@@ -194,17 +248,11 @@ pub(crate) fn has_rest() -> bool {
     }
 }
 
-/// Whether a process has the name of a service.
-fn is_named_service(process: u32) -> bool {
-    let name = fs::read_to_string(format!("/proc/{process}/comm"));
-    name.is_ok_and(|name| name.trim_end() == SERVICE_NAME)
-}
-
 /// Reaps what has ended, or is about to, of services that never joined: they find that their
 /// program has ended first.
 pub(crate) fn reap_unknown() {
     let children = tree::children(std::process::id());
-    for child in children.into_iter().filter(|child| is_named_service(*child)) {
+    for child in children.into_iter().filter(|child| tree::is_named_service(*child)) {
         let Some(pid) = Pid::from_raw(child.cast_signed()) else { continue };
         let is_there =
             || matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None));
@@ -224,7 +272,7 @@ pub(crate) fn reap(services: &[u32]) {
         let mut tries = 0..REAP_TRIES;
         while is_there() {
             if tries.next().is_none() {
-                if !is_named_service(pid.as_raw_pid().unsigned_abs()) {
+                if !tree::is_named_service(pid.as_raw_pid().unsigned_abs()) {
                     break;
                 }
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -232,13 +280,6 @@ pub(crate) fn reap(services: &[u32]) {
             pause(REAP_INTERVAL);
         }
     }
-}
-
-/// Whether the process has ended.
-fn has_ended(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    // An end stays readable (pidfd_open(2)).
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 /// The command line of `program` with `arguments`: what the user named stays its first argument.
