@@ -6,9 +6,11 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path};
 
-use crate::cgroup::{self, Mount};
+use crate::cgroup::Mount;
+use crate::member;
+use crate::tree::Life;
 
 /// Processes at a look, which is once a second: some milliseconds in all.
 const LOOKED_AT: usize = 64;
@@ -33,9 +35,14 @@ impl Along {
 
 /// Takes `service` to the groups of `program`.
 fn take(program: u32, service: u32) -> io::Result<()> {
+    // A first thread that has ended while others run is in no group, which reads as the topmost.
+    if Life::of(program).is_none_or(|life| life.is_ending) {
+        return Ok(());
+    }
     let groups = |process| fs::read_to_string(format!("/proc/{process}/cgroup"));
     let (wanted, now) = (groups(program)?, groups(service)?);
-    if wanted == now {
+    // Numbers are used again: both are still what they were.
+    if wanted == now || !member::have_one(service, program) {
         return Ok(());
     }
     let mounts = fs::read("/proc/self/mountinfo")?;
@@ -45,7 +52,11 @@ fn take(program: u32, service: u32) -> io::Result<()> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
         let Some(mount) = mounts.iter().find(|mount| mount.is_of(controllers)) else { continue };
-        let group = cgroup::below_mount(Path::new(path), &mount.root);
+        // One that is not below what is mounted here is nobody's to name.
+        let Ok(group) = Path::new(path).strip_prefix(&mount.root) else { continue };
+        if !group.components().all(|part| matches!(part, Component::Normal(_))) {
+            continue;
+        }
         let file = mount.mount_point.join(group).join("cgroup.procs");
         // Other hierarchies may allow it.
         let _ = fs::write(file, service.to_string());

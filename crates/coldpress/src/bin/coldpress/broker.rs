@@ -140,7 +140,8 @@ impl Broker {
             pressure: Pressure::default(),
             quiet: config.quiet,
             verbose: config.verbose,
-            root: None,
+            has_started: false,
+            is_trial: config.is_trial,
             began: Instant::now(),
             outliving: Outliving::default(),
             along: Along::default(),
@@ -238,8 +239,9 @@ fn start_thread(
 /// A process that has joined.
 struct Member {
     socket: OwnedFd,
-    /// The service.
+    /// The service, and a descriptor of its process.
     peer: Peer,
+    service: OwnedFd,
     seat: usize,
     program: Served,
     /// The service has said that it ends, and nothing is lost with it.
@@ -288,8 +290,9 @@ pub(crate) struct Serving {
     pressure: Pressure,
     quiet: bool,
     verbose: bool,
-    /// The program's process, once it runs.
-    root: Option<u32>,
+    /// Whether the program runs, or has.
+    has_started: bool,
+    is_trial: bool,
     began: Instant,
     outliving: Outliving,
     along: Along,
@@ -326,10 +329,12 @@ impl Serving {
                 match commands.read_exact(&mut process) {
                     Ok(()) => {
                         let root = u32::from_le_bytes(process);
-                        self.root = Some(root);
+                        self.has_started = true;
                         self.required.iter_mut().for_each(|required| required.begin(root));
                         // The program has its own limits by now.
-                        tree::allow_many_descriptors();
+                        if !self.is_trial {
+                            tree::allow_many_descriptors();
+                        }
                     }
                     Err(_) => break,
                 }
@@ -346,8 +351,10 @@ impl Serving {
             }
             if Instant::now() >= follow_at {
                 self.follow_limit();
+                self.drop_ended();
+                let pairs = self.members.iter().filter(|member| !member.program.has_ended());
                 let pair = |member: &Member| (member.program.process(), member.peer.process);
-                self.along.look(&self.members.iter().map(pair).collect::<Vec<_>>());
+                self.along.look(&pairs.map(pair).collect::<Vec<_>>());
                 follow_at = Instant::now() + FOLLOW_INTERVAL;
             }
         }
@@ -446,16 +453,29 @@ impl Serving {
                 self.hear_unmanaged(process, &bytes[1..length]);
             }
             Ok(length) if length > 0 => self.hear_note(index, &bytes[..length]),
-            _ => {
-                let saved = self.totals_now().saved();
-                self.note_peak();
-                let mut member = self.members.swap_remove(index);
-                self.look_after(&member);
-                if let Some(uffd) = member.lent.take() {
-                    self.outliving.keep(uffd, member.peer.user);
-                }
-                self.totals.add_ended(&self.ledger, member.seat, saved);
-                self.free_seat(member.seat);
+            _ => self.drop_member(index),
+        }
+    }
+
+    /// The service of a member has ended.
+    fn drop_member(&mut self, index: usize) {
+        let saved = self.totals_now().saved();
+        self.note_peak();
+        let mut member = self.members.swap_remove(index);
+        self.look_after(&member);
+        if let Some(uffd) = member.lent.take() {
+            self.outliving.keep(uffd, member.peer.user);
+        }
+        self.totals.add_ended(&self.ledger, member.seat, saved);
+        self.free_seat(member.seat);
+    }
+
+    /// A connection ends with its service, unless that has handed it to another process. From then
+    /// on its number may be anybody's.
+    fn drop_ended(&mut self) {
+        for index in (0..self.members.len()).rev() {
+            if member::is_over(&self.members[index].service) {
+                self.drop_member(index);
             }
         }
     }
@@ -480,7 +500,9 @@ impl Serving {
         let Member { socket, program, .. } = &self.members[index];
         let call = thread.try_into().ok().and_then(|thread| {
             let (process, thread) = (program.process(), u32::from_le_bytes(thread));
-            std::fs::read(format!("/proc/{process}/task/{thread}/syscall")).ok()
+            let call = std::fs::read(format!("/proc/{process}/task/{thread}/syscall")).ok();
+            // Else the number may be another's.
+            call.filter(|_| !program.has_ended())
         });
         let mut answer = vec![CALL];
         answer.extend(call.into_iter().flatten().take(PACKET_MAX - 1));
@@ -560,9 +582,11 @@ impl Serving {
             self.hear_unmanaged(process, &packet[1..]);
         } else if is_ours
             && Hello::decode(&packet).is_some()
+            // Before it is looked at what that process is.
+            && let Some(service) = member::pidfd_of(peer.process)
             && let Some(program) = pidfd.and_then(|pidfd| Served::find(pidfd, peer.process))
         {
-            self.welcome(socket, peer, program);
+            self.welcome(socket, (peer, service), program);
         }
     }
 
@@ -608,7 +632,7 @@ impl Serving {
     }
 
     /// Lets a process join, if there is a seat for it.
-    fn welcome(&mut self, socket: OwnedFd, peer: Peer, program: Served) {
+    fn welcome(&mut self, socket: OwnedFd, (peer, service): (Peer, OwnedFd), program: Served) {
         let ours = rustix::process::geteuid().as_raw();
         let have = self
             .members
@@ -639,6 +663,7 @@ impl Serving {
             self.members.push(Member {
                 socket,
                 peer,
+                service,
                 seat,
                 program,
                 leaves: false,
@@ -683,10 +708,12 @@ impl Serving {
 
     /// Counts what processes without a seat hold.
     fn look_at_tree(&mut self) {
-        let Some(root) = self.root else { return };
+        if !self.has_started {
+            return;
+        }
         // A service has no memory but its program's.
         let seated = |member: &Member| [member.program.process(), member.peer.process];
-        self.unseated.look(root, &self.members.iter().flat_map(seated).collect());
+        self.unseated.look(tree::of_ours(), &self.members.iter().flat_map(seated).collect());
         self.ledger.set_unseated(self.unseated.pages());
         self.note_peak();
         self.look_at_unmanaged();

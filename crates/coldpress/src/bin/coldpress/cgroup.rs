@@ -147,7 +147,7 @@ fn own_path(line: &str, is_unified: bool) -> Option<&Path> {
 /// The own cgroup as a path below the mount point. What lies outside the mounted part cannot be
 /// read; then the mounted part itself is the best there is (a container without a cgroup
 /// namespace).
-pub(crate) fn below_mount<'a>(own: &'a Path, mounted_root: &Path) -> &'a Path {
+fn below_mount<'a>(own: &'a Path, mounted_root: &Path) -> &'a Path {
     let inside = own.strip_prefix(mounted_root).unwrap_or(Path::new(""));
     if inside.components().all(|part| matches!(part, Component::Normal(_))) {
         inside

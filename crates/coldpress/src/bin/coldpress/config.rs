@@ -40,6 +40,8 @@ pub(crate) struct RunConfig {
     pub(crate) no_lend: bool,
     /// End the run rather than leave a process that holds much unmanaged.
     pub(crate) require_managed: bool,
+    /// It is no run of the user's, and what this process has is for one that may follow.
+    pub(crate) is_trial: bool,
 }
 
 impl RunConfig {
@@ -65,6 +67,7 @@ impl RunConfig {
             allow_unmanaged: args.allow_unmanaged,
             no_lend: args.no_lend,
             require_managed: args.require_managed,
+            is_trial: false,
         })
     }
 
@@ -87,6 +90,7 @@ impl RunConfig {
             allow_unmanaged: false,
             no_lend: false,
             require_managed: false,
+            is_trial: true,
         }
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use coldpress_sys::proc::share_memory;
 use coldpress_sys::{AsRawFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_send_signal};
 
 use crate::tree::{self, Life};
 
@@ -46,14 +46,14 @@ impl Served {
 
     /// Whether it has this thread.
     pub(crate) fn has_thread(&self, thread: u32) -> bool {
-        Path::new(&format!("/proc/{}/task/{thread}", self.process)).exists()
+        let is_there = Path::new(&format!("/proc/{}/task/{thread}", self.process)).exists();
+        // Else the number may be another's.
+        is_there && !self.has_ended()
     }
 
     /// Whether it has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        // An end stays readable (pidfd_open(2)).
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+        is_over(&self.pidfd)
     }
 
     /// Ends it, if it is not about to end; whether it was.
@@ -61,6 +61,18 @@ impl Served {
         let is_ending = Life::of(self.process).is_none_or(|life| life.is_ending);
         !is_ending && !self.has_ended() && pidfd_send_signal(&self.pidfd, Signal::KILL).is_ok()
     }
+}
+
+/// A descriptor of a process, if it has not been reaped.
+pub(crate) fn pidfd_of(process: u32) -> Option<OwnedFd> {
+    rustix::process::pidfd_open(Pid::from_raw(process.cast_signed())?, PidfdFlags::empty()).ok()
+}
+
+/// Whether the process of a descriptor has ended.
+pub(crate) fn is_over(pidfd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    // An end stays readable (pidfd_open(2)).
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 /// Whether any process but `service` has its memory, as far as the kernel tells.
@@ -77,7 +89,7 @@ pub(crate) fn is_shared(service: u32) -> bool {
 /// Whether two processes have one memory. Where the kernel does not compare them, as in most
 /// containers, their sizes are: two memories are seldom equally large, and those of a service and
 /// another program never, as a service has reserved much for itself.
-fn have_one(service: u32, program: u32) -> bool {
+pub(crate) fn have_one(service: u32, program: u32) -> bool {
     let has = |thread| {
         share_memory(service, thread).unwrap_or_else(|_| {
             (0..TRIES).any(|_| {
@@ -97,7 +109,7 @@ mod tests {
 
     use std::process::Command;
 
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use rustix::process::pidfd_open;
 
     use super::*;
 
@@ -114,8 +126,11 @@ mod tests {
         assert!(Served::find(pidfd(1), 1).is_none());
         let served = Served::find(pidfd(child_id), child_id).expect("it is below, and itself");
         assert!(served.process() == child_id && !served.has_ended());
+        assert!(served.has_thread(child_id) && !served.has_thread(std::process::id()));
         assert!(served.end() && !served.end());
         child.wait().expect("it was started");
         assert!(served.has_ended() && !served.end());
+        // Nor if its number were another's by now.
+        assert!(!served.has_thread(child_id));
     }
 }

@@ -6,6 +6,8 @@ use coldpress_sys::PageCount;
 use coldpress_sys::proc::share_memory;
 use rustix::process::{Resource, Rlimit};
 
+/// What services are called, and launchers, which may be among the orphans of a run.
+const SERVICE_NAME: &str = "coldpress";
 /// Longest chain of parents followed: deeper trees are somebody else's loop.
 const DEPTH_MAX: usize = 1000;
 
@@ -24,12 +26,25 @@ pub(crate) fn lineage(process: u32) -> impl Iterator<Item = u32> {
         .take(DEPTH_MAX)
 }
 
-/// `root` and all that descend from it now, but those whose memory is their parent's: a child of
+/// Whether a process has the name of a service.
+pub(crate) fn is_named_service(process: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{process}/comm"));
+    name.is_ok_and(|name| name.trim_end() == SERVICE_NAME)
+}
+
+/// The children of ours that are processes of the run: not its services, which have no memory but
+/// their programs'.
+pub(crate) fn of_ours() -> Vec<u32> {
+    let children = children(std::process::id()).into_iter();
+    children.filter(|child| !is_named_service(*child)).collect()
+}
+
+/// `roots` and all that descend from them now, but those whose memory is their parent's: a child of
 /// `vfork` that has not called `exec` yet holds nothing of its own. Processes that end meanwhile
 /// are left out.
-pub(crate) fn holders_below(root: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn holders_below(roots: Vec<u32>) -> impl Iterator<Item = u32> {
     // Each with its parent.
-    let mut open = vec![(root, None)];
+    let mut open: Vec<_> = roots.into_iter().map(|root| (root, None)).collect();
     let all = std::iter::from_fn(move || {
         let (process, parent) = open.pop()?;
         open.extend(children(process).into_iter().map(|child| (child, Some(process))));
@@ -158,7 +173,7 @@ mod tests {
         let (ours, theirs) = (std::process::id(), child.id());
         assert!(is_below(theirs, ours));
         assert!(!is_below(ours, theirs));
-        assert!(holders_below(ours).any(|process| process == theirs));
+        assert!(holders_below(vec![ours]).any(|process| process == theirs));
         // Some sandboxes forbid to ask.
         if let Ok(is_same) = share_memory(ours, ours) {
             assert!(is_same && share_memory(ours, theirs).is_ok_and(|is_same| !is_same));

@@ -37,8 +37,8 @@ impl Unseated {
         Self { seen: HashMap::new(), interval: INTERVAL_MIN }
     }
 
-    /// Looks at `root` and all below; those in `seated` count for themselves.
-    pub(crate) fn look(&mut self, root: u32, seated: &HashSet<u32>) {
+    /// Looks at `roots` and all below; those in `seated` count for themselves.
+    pub(crate) fn look(&mut self, roots: Vec<u32>, seated: &HashSet<u32>) {
         let see = |process| {
             let is_seated = seated.contains(&process);
             // Who ends has given its seat back, and shares what it has with who goes on.
@@ -47,7 +47,7 @@ impl Unseated {
             let unseated = if counts { tree::anonymous(process)? } else { PageCount(0) };
             Some((process, Seen { unseated, ticks }))
         };
-        self.take(tree::holders_below(root).filter_map(see).collect());
+        self.take(tree::holders_below(roots).filter_map(see).collect());
     }
 
     fn take(&mut self, seen: HashMap<u32, Seen>) {
@@ -117,9 +117,9 @@ mod tests {
     fn who_has_a_seat_is_not_counted_twice() {
         let own = std::process::id();
         let mut unseated = Unseated::new();
-        unseated.look(own, &HashSet::new());
+        unseated.look(vec![own], &HashSet::new());
         assert!(unseated.pages() > PageCount(10));
-        unseated.look(own, &HashSet::from([own]));
+        unseated.look(vec![own], &HashSet::from([own]));
         assert_eq!(unseated.seen[&own].unseated, PageCount(0));
     }
 }
