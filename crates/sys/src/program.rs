@@ -5,6 +5,7 @@
 //! an exec, after which the process goes on with other memory: but how large the memory of a
 //! process is, anybody may read at any time, and ours then differs from the program's.
 
+use core::cell::Cell;
 use core::ffi::CStr;
 use core::ptr;
 
@@ -24,6 +25,9 @@ use crate::raw;
 const TRIES: usize = 16;
 /// What is mapped to see whether another memory grows with ours: 64 GiB of no memory at all.
 const PROBE: Bytes = Bytes(64 << 30);
+/// So often that is tried, as the program may unmap as much meanwhile; and again after so long.
+const PROBES: usize = 3;
+const PROBE_NS: u64 = 20_000_000;
 /// The last field of a statm or stat file that is read.
 const STAT_MAX: usize = 512;
 
@@ -34,6 +38,8 @@ pub struct Program {
     pidfd: OwnedFd,
     statm: OwnedFd,
     stat: OwnedFd,
+    /// When sizes that are alike are believed no longer.
+    probe_at_ns: Cell<u64>,
 }
 
 impl Program {
@@ -45,7 +51,8 @@ impl Program {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(SysError::of("pidfd_open"))?;
         let open = |name: &CStr| proc::open_of(process, name);
-        Ok(Self { process, pidfd, statm: open(c"/statm")?, stat: open(c"/stat")? })
+        let (statm, stat) = (open(c"/statm")?, open(c"/stat")?);
+        Ok(Self { process, pidfd, statm, stat, probe_at_ns: Cell::new(0) })
     }
 
     /// Its number.
@@ -67,12 +74,14 @@ impl Program {
     /// Whether it has gone from this memory, of which `own` is a gauge: it has ended, or called
     /// exec.
     pub fn has_left(&self, own: &ResidentGauge) -> bool {
+        // Its first thread may have ended, but not all.
+        if proc::first_number(&self.statm) == Ok(PageCount(0)) {
+            return self.has_ended();
+        }
         let differs = (0..TRIES).all(|_| {
             let Ok(before) = own.size() else { return true };
             match proc::first_number(&self.statm) {
                 Ok(theirs) if theirs == before => false,
-                // Its first thread has ended, but not all.
-                Ok(PageCount(0)) => self.has_ended(),
                 // It may map and unmap meanwhile: any size between two of ours is ours.
                 Ok(theirs) => own
                     .size()
@@ -80,7 +89,13 @@ impl Program {
                 Err(_) => true,
             }
         });
-        differs && !self.grows_with_ours()
+        // That of another image of the same program, with its service, is as large as ours.
+        let now = cpu::monotonic_ns();
+        let is_doubted = differs || now >= self.probe_at_ns.get();
+        if is_doubted {
+            self.probe_at_ns.set(now + PROBE_NS);
+        }
+        is_doubted && !(0..PROBES).any(|_| self.grows_with_ours())
     }
 
     /// Whether the program's memory becomes larger by what is mapped here, and by much more than it
