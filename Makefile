@@ -21,6 +21,8 @@ SYSTEM := --locked --profile system --package
 EDGES := --test edges --test containers --test setup
 # How long `make stress` lasts, about; four methods run at a time.
 STRESS_SECONDS ?= 3600
+# How long each torture of `make stress` lasts behind that.
+TORTURE_SECONDS ?= 60
 # Where `make suites` and `make bench` keep the sources that they fetch.
 SUITES := $(TARGET)/suites
 # Where `make edges` keeps programs that no package has.
@@ -65,12 +67,12 @@ check: bootstrap ## format, lints, tidy, documentation
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 unit: bootstrap ## unit and property tests
-	cargo test --locked --workspace --exclude $(SYSTEM_TESTS)
+	cargo test --locked --profile system --workspace --exclude $(SYSTEM_TESTS)
 
 system: export COLDPRESS_BIN := $(TARGET)/system/coldpress
 system: bootstrap ## real programs within a budget
 	@scripts/bootstrap-tests
-	cargo build $(SYSTEM) coldpress
+	cargo build --locked --profile system --workspace --exclude $(SYSTEM_TESTS) --bin coldpress
 	cargo test $(SYSTEM) $(SYSTEM_TESTS) --lib $(BESIDE:%=--test %) -- --test-threads=2
 	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(STRESS)
 	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(ALONE:%=--test %) -- --test-threads=1
@@ -79,13 +81,15 @@ system: bootstrap ## real programs within a budget
 stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)
 	@scripts/bootstrap-tests stress-ng
 	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) cargo test $(SYSTEM) $(SYSTEM_TESTS) $(STRESS)
+	COLDPRESS_TORTURE_SECONDS=$(TORTURE_SECONDS) cargo test $(SYSTEM) $(SYSTEM_TESTS) \
+		--test torture -- --test-threads=1
 
-# `make system` runs short forms of them.
+# `make system` runs short forms of them, and programs in a quarter of their memory only.
 suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without coldpress (an hour)
 	@scripts/bootstrap-tests
 	@scripts/fetch-suites $(SUITES)
-	COLDPRESS_SUITES=$(SUITES) cargo test $(SYSTEM) $(SYSTEM_TESTS) \
-		--test suites -- --test-threads=1
+	COLDPRESS_SUITES=$(SUITES) COLDPRESS_ALL=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
+		--test suites --test programs -- --test-threads=1
 
 # `make system` runs one case of each kind. One test at a time: some judge how soon a tool answers.
 edges: export COLDPRESS_BIN := $(TARGET)/system/coldpress
@@ -94,7 +98,7 @@ edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed pro
 	@scripts/bootstrap-tests edges
 	cargo build $(SYSTEM) coldpress
 	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(EDGES) --no-run
-	@begun=$$(date +%s); COLDPRESS_EDGES=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
+	@begun=$$(date +%s); COLDPRESS_ALL=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
 		--no-fail-fast $(EDGES) -- --test-threads=1 --nocapture; status=$$?; \
 		echo "edges: $$(($$(date +%s) - begun)) s"; exit $$status
 

@@ -1,8 +1,8 @@
 //! Many cases of one kind in one test.
 //!
 //! A case states what is right and panics where that is not so; all of them run, and those that
-//! fail are told together. A test runs the short cases; with COLDPRESS_EDGES=1 (`make edges`) all
-//! of them.
+//! fail are told together. A test runs the short cases; with COLDPRESS_ALL=1 (`make edges`) all of
+//! them.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use std::time::Instant;
 pub enum Lane {
     /// Always.
     Short,
-    /// With COLDPRESS_EDGES=1.
+    /// With COLDPRESS_ALL=1.
     Edges,
 }
 
@@ -34,7 +34,7 @@ pub fn case<'a>(name: &'a str, lane: Lane, run: impl Fn() -> Option<()> + 'a) ->
 
 /// Whether all cases run.
 pub fn is_all() -> bool {
-    env::var("COLDPRESS_EDGES").is_ok_and(|value| value == "1")
+    env::var("COLDPRESS_ALL").is_ok_and(|value| value == "1")
 }
 
 /// Runs `cases`.

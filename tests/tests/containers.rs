@@ -4,7 +4,7 @@
 //! The containers are made of what makes them: the default seccomp profiles of the runtimes
 //! (`fixtures/seccomp`), their capabilities, another user, and a device that this user may open. On
 //! top of a profile, calls that a managed program makes for us are refused, each in turn: nothing
-//! may end with status 0 and nothing managed then. With `COLDPRESS_EDGES=1` that is each call under
+//! may end with status 0 and nothing managed then. With `COLDPRESS_ALL=1` that is each call under
 //! each profile, else a few.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use coldpress_sys::Bytes;
 use coldpress_sys::calls::{self, Call};
 use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
-use coldpress_tests::watch;
+use coldpress_tests::{matrix, watch};
 
 const BUDGET: Bytes = Bytes::mib(32);
 /// What the program holds and checks.
@@ -57,7 +57,7 @@ struct Ground {
 }
 
 /// Whether every call is to be refused under every profile.
-static ALL: LazyLock<bool> = LazyLock::new(|| env::var_os("COLDPRESS_EDGES").is_some());
+static ALL: LazyLock<bool> = LazyLock::new(matrix::is_all);
 
 impl Ground {
     fn new() -> Option<Self> {

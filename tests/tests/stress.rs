@@ -24,7 +24,7 @@ use coldpress_tests::machine::require;
 /// A fraction of what every method touches.
 const BUDGET: Bytes = Bytes::mib(24);
 /// How long each method runs, in seconds, unless all together are given a time.
-const SECONDS: u64 = 15;
+const SECONDS: u64 = 8;
 /// Methods that run at a time, as the Makefile has it.
 const AT_A_TIME: u64 = 4;
 /// What a run may take beyond its own time, on a busy machine.

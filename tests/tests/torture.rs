@@ -3,7 +3,7 @@
 //!
 //! The programs in `src/bin` know nothing of coldpress and check all of their bytes themselves;
 //! here they run within a part of what they hold. `COLDPRESS_TORTURE_SECONDS` says how long the
-//! torture lasts (20), `COLDPRESS_TORTURE_SEED` repeats one.
+//! torture lasts (8), `COLDPRESS_TORTURE_SEED` repeats one.
 
 use std::env;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -56,7 +56,7 @@ fn assert_evicted(run: &Run, bytes: Bytes, budget: Bytes) {
 
 #[test]
 fn every_byte_survives_torture_within_a_fifth() {
-    let seconds = setting("COLDPRESS_TORTURE_SECONDS").unwrap_or(20);
+    let seconds = setting("COLDPRESS_TORTURE_SECONDS").unwrap_or(8);
     let budget = Bytes::mib((TORTURE_BYTES.0 / 5) >> 20);
     let job = Job::new("torture", TORTURE)
         .args(["--seconds", &seconds.to_string(), "--seed", &seed().to_string()])
@@ -88,7 +88,7 @@ fn a_torture_of_one_thread_ends_with_the_same_bytes() {
         output(run).rsplit_once("digest=").map(|(_, digest)| digest.trim().to_owned())
     };
     let plain = job.plain();
-    let run = job.managed(Bytes::mib(20));
+    let run = job.managed(Bytes::mib(8));
     println!("{run}\n{}", output(&run));
     assert_eq!(digest(&run), digest(&plain), "seed {seed}");
     run.assert_stored();
