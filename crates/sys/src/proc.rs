@@ -83,11 +83,16 @@ impl ResidentGauge {
 
 /// The first number of a statm file: all that is mapped.
 pub(crate) fn first_number(statm: &OwnedFd) -> SysResult<PageCount> {
+    number_at(statm, 0)
+}
+
+/// A number of a statm file; the first is at 0.
+pub(crate) fn number_at(statm: &OwnedFd, field: usize) -> SysResult<PageCount> {
     let mut buffer = [0; 128];
     let text = read_at(statm, &mut buffer, 0)?;
-    let first = text.split(|byte| *byte == b' ').next().and_then(decimal);
+    let number = text.split(|byte| *byte == b' ').nth(field).and_then(decimal);
     let parse = SysError { call: "parse(statm)", errno: 22 };
-    first.map(|count| PageCount(count as usize)).ok_or(parse)
+    number.map(|count| PageCount(count as usize)).ok_or(parse)
 }
 
 /// Memory of this process that cannot leave it.

@@ -3,33 +3,53 @@
 //!
 //! The kernel tells when the program has ended, by a descriptor of the process. It does not tell of
 //! an exec, after which the process goes on with other memory: but how large the memory of a
-//! process is, anybody may read at any time, and ours then differs from the program's.
+//! process is, anybody may read at any time, and ours then differs from the program's, or does not
+//! change with it.
 
-use core::cell::Cell;
+use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
-use core::ptr;
 
 use linux_raw_sys::general as linux;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::cpu;
 use crate::error::{SysError, SysResult};
-use crate::page::{Bytes, PageCount};
+use crate::page::{PAGE_BYTES, PageCount};
 use crate::proc::{self, ResidentGauge};
 use crate::raw;
 
 /// How often two sizes are compared that change meanwhile.
 const TRIES: usize = 16;
-/// What is mapped to see whether another memory grows with ours: 64 GiB of no memory at all.
-const PROBE: Bytes = Bytes(64 << 30);
-/// So often that is tried, as the program may unmap as much meanwhile; and again after so long.
+/// A memory that does not change with ours at one of so many looks is another; it is looked at again
+/// after so long.
 const PROBES: usize = 3;
 const PROBE_NS: u64 = 20_000_000;
+/// Which of the numbers of statm tells what can be written to, from 0 (proc_pid_statm(5)).
+const DATA_FIELD: usize = 5;
+/// What is made writable and not, and holds nothing: as much as programs seldom map.
+const AREA_BYTES: usize = 19 * PAGE_BYTES;
+static AREA: Area = Area(UnsafeCell::new([0; AREA_BYTES]));
 /// The last field of a statm or stat file that is read.
 const STAT_MAX: usize = 512;
+
+/// A part of our zero-initialised data.
+#[repr(C, align(4096))]
+struct Area(UnsafeCell<[u8; AREA_BYTES]>);
+
+// SAFETY: nobody reads or writes what it holds.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// Allows or forbids that it is written to; whether that is so now.
+    fn allow(&self, writes: bool) -> bool {
+        let flags = if writes { linux::PROT_READ | linux::PROT_WRITE } else { linux::PROT_READ };
+        let arguments = [self.0.get().expose_provenance(), AREA_BYTES, flags as usize, 0, 0, 0];
+        // SAFETY: whole pages that nothing else lies in, and that nobody writes to.
+        unsafe { raw::syscall(linux::__NR_mprotect, arguments) == 0 }
+    }
+}
 
 /// The process that has the memory which the calling one shares.
 #[derive(Debug)]
@@ -95,25 +115,25 @@ impl Program {
         if is_doubted {
             self.probe_at_ns.set(now + PROBE_NS);
         }
-        is_doubted && !(0..PROBES).any(|_| self.grows_with_ours())
+        is_doubted && !(0..PROBES).all(|_| self.changes_with_ours())
     }
 
-    /// Whether the program's memory becomes larger by what is mapped here, and by much more than it
-    /// maps itself meanwhile: sizes of a program whose threads all map and unmap may differ at each
-    /// of many looks.
-    fn grows_with_ours(&self) -> bool {
-        let size = || proc::first_number(&self.statm).unwrap_or(PageCount(0));
-        let before = size();
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping without access, at a place of the kernel's choice.
-        let probe = unsafe { mmap_anonymous(ptr::null_mut(), PROBE.0, ProtFlags::empty(), flags) };
-        // Where so much address space is not to be had nobody can tell, and what a program that is
-        // still here has away must not be lost.
-        let Ok(probe) = probe else { return !self.has_ended() };
-        let during = size();
-        // SAFETY: it was just mapped, and nobody knows of it.
-        let _ = unsafe { munmap(probe, PROBE.0) };
-        during.saturating_sub(before).0 > PROBE.pages_down().0 / 2
+    /// Whether the program's memory is ours, by what changes here: a part of ours can be written to
+    /// or not, and how much can is told of each memory. No address changes hands: what is mapped and
+    /// unmapped here could meet what the program does at that address. Another memory does not
+    /// change with ours; where that cannot be told, as it changes all the time, it is taken for ours.
+    fn changes_with_ours(&self) -> bool {
+        let writable = || proc::number_at(&self.statm, DATA_FIELD);
+        let Ok(before) = writable() else { return !self.has_ended() };
+        let is_changed = AREA.allow(false);
+        let during = writable();
+        let is_back = AREA.allow(true);
+        let after = writable();
+        let stays = during == Ok(before) && after == Ok(before);
+        // Where a change was refused nothing is told, and what a program that is still here has
+        // away must not be lost.
+        let is_another = is_changed && is_back && stays;
+        !is_another && !self.has_ended()
     }
 
     /// Nanoseconds that its threads have run for, ever.
@@ -189,7 +209,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let other = Program::follow(child.id()).unwrap();
         assert!(other.has_left(&own) && !other.has_ended());
-        assert!(here.grows_with_ours() && !other.grows_with_ours());
+        assert!(here.changes_with_ours() && !other.changes_with_ours());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(other.has_ended());

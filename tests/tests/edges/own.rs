@@ -31,6 +31,7 @@ fn mechanisms_of_its_own() {
     let processors = thread::available_parallelism().map_or(1, NonZero::get).to_string();
     let cases = [
         case("a userfaultfd of its own", Lane::Short, || edge(&["uffd"], HANG)),
+        case("a range that is mapped anew", Lane::Short, || edge(&["anew"], HANG)),
         case("real-time threads beside a free processor", Lane::Edges, || {
             edge(&["fifo", "0"], REAL_TIME_MAX)
         }),

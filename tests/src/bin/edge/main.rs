@@ -1,6 +1,7 @@
 //! `edge`: what programs do that a memory manager may stand in the way of, once each.
 //!
 //!     edge hold             no more than to hold memory and check it
+//!     edge anew             unmaps a range and maps it anew, again and again
 //!     edge uffd             serves faults of its own memory by a userfaultfd of its own
 //!     edge fifo BUSY        reads cold memory at real-time priority beside BUSY threads that spin
 //!     edge robust           lets the owner of a mutex end, whose page has been cold for long
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
     let outcome = match words[..] {
         ["hold"] => hold(),
         ["uffd"] => own::serves_its_own_faults(),
+        ["anew"] => own::maps_anew(),
         ["fifo", busy] => threads::real_time(busy.parse().unwrap_or(1)),
         ["robust"] => threads::robust(),
         ["filter", action, file, program, ref args @ ..] => {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Error, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::program::outcome::{Outcome, Stop, wrong};
 use super::program::{PAGE, raw};
@@ -117,4 +118,42 @@ fn call<const N: usize>(
 ) -> Outcome {
     let result = unsafe { libc::ioctl(faults.as_raw_fd(), number, argument.as_mut_ptr()) };
     if result == 0 { Ok(()) } else { Err(failed(name)) }
+}
+
+/// Where nothing is mapped: right below the lowest of what the kernel has placed, which is where it
+/// puts what is large.
+fn below_all() -> Result<usize, Stop> {
+    const PLACED_FROM: usize = 0x7000_0000_0000;
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| failed("/proc/self/maps"))?;
+    let starts =
+        maps.lines().filter_map(|line| usize::from_str_radix(line.split('-').next()?, 16).ok());
+    starts.filter(|start| *start > PLACED_FROM).min().ok_or_else(|| failed("no mapping"))
+}
+
+/// Unmaps a range and maps it anew at the same place, again and again, as a program of one thread
+/// may: nobody else can have taken it meanwhile.
+pub fn maps_anew() -> Outcome {
+    const LENGTH: usize = 8 << 20;
+    const ROUNDS: Duration = Duration::from_millis(1500);
+    let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
+    // Until what serves it has settled.
+    thread::sleep(Duration::from_millis(300));
+    let place = below_all()? - LENGTH;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let map = |flags| {
+        let mapped = unsafe { raw::map_at(place, LENGTH, protection, flags) };
+        mapped.map_err(|error| Stop::Fail(error.to_string()))
+    };
+    map(libc::MAP_FIXED_NOREPLACE)?;
+    let begun = Instant::now();
+    while begun.elapsed() < ROUNDS {
+        unsafe { raw::unmap(place, LENGTH) }.map_err(|error| Stop::Fail(error.to_string()))?;
+        map(libc::MAP_FIXED)?;
+        for _ in 0..2000 {
+            std::hint::spin_loop();
+        }
+        // An error when any of it is not mapped.
+        unsafe { raw::resident_pages(place, LENGTH) }.map_err(|_| failed("it is gone: mincore"))?;
+    }
+    held.check().map_err(|error| Stop::Fail(error.to_string()))
 }
