@@ -89,9 +89,13 @@ impl Given {
     /// Adds the mutex at `address`. False when there is no room.
     pub fn add_mutex(&self, address: usize) -> bool {
         self.is_used.store(true, AGREED);
-        self.mutexes
-            .iter()
-            .any(|mutex| (mutex.compare_exchange(FREE, address, AGREED, AGREED)).is_ok())
+        // Made again, and not destroyed before.
+        let is_known = self.mutexes.iter().any(|mutex| mutex.load(AGREED) == address);
+        is_known
+            || self
+                .mutexes
+                .iter()
+                .any(|mutex| (mutex.compare_exchange(FREE, address, AGREED, AGREED)).is_ok())
     }
 
     /// Removes the mutex at `address`; whether there was one.

@@ -61,11 +61,13 @@ pub(super) fn control(fd: usize, request: usize, argument: usize) -> isize {
     if request == UFFDIO_UNREGISTER {
         let mut result = call();
         // As parts of it that the program does not watch are watched by us.
-        if result == EINVAL && CONTROL.given.watch(range.clone()).is_some() {
+        let mut is_new = false;
+        if result == EINVAL {
+            is_new = CONTROL.given.watch(range.clone()) == Some(true);
             CONTROL.give_up(&range);
             result = call();
         }
-        if result == 0 {
+        if result == 0 || is_new {
             unwatch();
         }
         return result;

@@ -351,8 +351,12 @@ impl Serving {
             }
             if Instant::now() >= follow_at {
                 self.follow_limit();
-                self.drop_ended();
-                let pairs = self.members.iter().filter(|member| !member.program.has_ended());
+                // From the end of one on its number may be anybody's. The connection of a service
+                // ends with it, unless that was handed to another process.
+                let are_there = |member: &&Member| {
+                    !member.program.has_ended() && !member::is_over(&member.service)
+                };
+                let pairs = self.members.iter().filter(are_there);
                 let pair = |member: &Member| (member.program.process(), member.peer.process);
                 self.along.look(&pairs.map(pair).collect::<Vec<_>>());
                 follow_at = Instant::now() + FOLLOW_INTERVAL;
@@ -468,16 +472,6 @@ impl Serving {
         }
         self.totals.add_ended(&self.ledger, member.seat, saved);
         self.free_seat(member.seat);
-    }
-
-    /// A connection ends with its service, unless that has handed it to another process. From then
-    /// on its number may be anybody's.
-    fn drop_ended(&mut self) {
-        for index in (0..self.members.len()).rev() {
-            if member::is_over(&self.members[index].service) {
-                self.drop_member(index);
-            }
-        }
     }
 
     /// The service of `member` has ended. If it was not to, pages of the program's are lost, so it
@@ -713,7 +707,7 @@ impl Serving {
         }
         // A service has no memory but its program's.
         let seated = |member: &Member| [member.program.process(), member.peer.process];
-        self.unseated.look(tree::of_ours(), &self.members.iter().flat_map(seated).collect());
+        self.unseated.look(&self.members.iter().flat_map(seated).collect());
         self.ledger.set_unseated(self.unseated.pages());
         self.note_peak();
         self.look_at_unmanaged();

@@ -96,7 +96,7 @@ pub(crate) fn part(waits_for_rest: bool) -> Result<Part> {
         return Ok(Part::Keeper(Keeper { words, launcher: getppid(), mask }));
     };
     drop(words);
-    signals.set_keeper(keeper);
+    signals.set_keeper(keeper, waits_for_rest);
     raw::set_signal_mask(mask);
     Ok(Part::Launcher(Launcher { keeper, words: receiver, signals, waits_for_rest }))
 }
@@ -144,7 +144,7 @@ impl Launcher {
         let code = code.unwrap_or_else(|| {
             self.signals.pass_on_until_end();
             // Reaped by the keeper, which had no time to tell.
-            supervise::wait_for(program).map_or(KILLED, Ending::exit_code)
+            supervise::wait_for_alone(program).map_or(KILLED, Ending::exit_code)
         });
         if self.waits_for_rest {
             self.signals.are_for_rest(Some(getpid()));

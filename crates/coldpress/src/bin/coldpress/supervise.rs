@@ -30,6 +30,7 @@ use signal_hook::low_level::siginfo::Cause;
 
 use crate::elf::Image;
 use crate::failure::{Failure, Result};
+use crate::member;
 use crate::program::{Program, SHELL};
 use crate::tree;
 use crate::trial::pause;
@@ -92,6 +93,8 @@ pub(crate) struct Signals {
     target: Target,
     /// A child that is not to be reaped on the way.
     keeper: Option<Pid>,
+    /// Whether they are for the keeper's children when the program has ended.
+    waits_for_rest: bool,
 }
 
 /// Who signals are for.
@@ -117,12 +120,13 @@ impl Signals {
                 SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)
             })
             .map_err(|error| Failure::ours(format!("cannot keep signals: {error}"), RAISE))?;
-        Ok(Self { kept, target: Target::Coming, keeper: None })
+        Ok(Self { kept, target: Target::Coming, keeper: None, waits_for_rest: false })
     }
 
-    /// Children are reaped on the way, but not the keeper.
-    pub(crate) fn set_keeper(&mut self, keeper: Pid) {
-        self.keeper = Some(keeper);
+    /// Children are reaped on the way, but not the keeper; when the program has ended, signals are
+    /// for the keeper's children if these are waited for.
+    pub(crate) fn set_keeper(&mut self, keeper: Pid, waits_for_rest: bool) {
+        (self.keeper, self.waits_for_rest) = (Some(keeper), waits_for_rest);
     }
 
     /// They are for `program`, which has started; also those that came before, from whomever. When
@@ -135,6 +139,7 @@ impl Signals {
                     pass_on(&pidfd, origin.signal);
                 }
                 self.target = Target::Program(pidfd, program);
+                self.reap_others();
             }
             // It has ended already.
             Err(Errno::SRCH) => self.target = Target::Nobody,
@@ -183,6 +188,12 @@ impl Signals {
 
     /// Passes on those that have come.
     pub(crate) fn pass_on(&mut self) {
+        // Before the keeper has told.
+        if let (Target::Program(pidfd, _), true) = (&self.target, self.waits_for_rest)
+            && member::is_over(pidfd)
+        {
+            self.are_for_rest(self.keeper);
+        }
         for origin in self.kept.pending() {
             match &self.target {
                 _ if origin.signal == SIGCHLD => self.reap_others(),
@@ -227,6 +238,21 @@ pub(crate) fn wait_for(pid: Pid) -> Result<Ending> {
                     "report this: it cannot happen",
                 ));
             }
+        }
+    }
+}
+
+/// Waits for the child `pid` alone; how it ended, if it was there to be waited for.
+pub(crate) fn wait_for_alone(pid: Pid) -> Option<Ending> {
+    loop {
+        match rustix::process::waitpid(Some(pid), WaitOptions::empty()) {
+            Ok(Some((_, status))) => {
+                if let Some(ending) = ending(status) {
+                    return Some(ending);
+                }
+            }
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(_) => return None,
         }
     }
 }

@@ -1,10 +1,13 @@
 //! The processes of a run, as /proc shows them.
 
+use std::collections::HashSet;
 use std::fs;
 
 use coldpress_sys::PageCount;
 use coldpress_sys::proc::share_memory;
 use rustix::process::{Resource, Rlimit};
+
+use crate::member;
 
 /// What services are called, and launchers, which may be among the orphans of a run.
 const SERVICE_NAME: &str = "coldpress";
@@ -32,11 +35,19 @@ pub(crate) fn is_named_service(process: u32) -> bool {
     name.is_ok_and(|name| name.trim_end() == SERVICE_NAME)
 }
 
-/// The children of ours that are processes of the run: not its services, which have no memory but
-/// their programs'.
-pub(crate) fn of_ours() -> Vec<u32> {
-    let children = children(std::process::id()).into_iter();
-    children.filter(|child| !is_named_service(*child)).collect()
+/// All processes of the run that have memory of their own now. Services have their programs': those
+/// that have not joined yet are told apart by that, as any program may have their name.
+pub(crate) fn holders_of_run(seated: &HashSet<u32>) -> Vec<u32> {
+    let is_service = |child: &u32| !seated.contains(child) && is_named_service(*child);
+    let (named, roots): (Vec<u32>, Vec<u32>) =
+        children(std::process::id()).into_iter().partition(is_service);
+    let mut holders: Vec<u32> = holders_below(roots).collect();
+    for one in named {
+        if !holders.iter().any(|holder| member::have_one(one, *holder)) {
+            holders.extend(holders_below(vec![one]));
+        }
+    }
+    holders
 }
 
 /// `roots` and all that descend from them now, but those whose memory is their parent's: a child of
@@ -150,7 +161,7 @@ pub(crate) fn children(process: u32) -> Vec<u32> {
     lists.flat_map(numbers).collect()
 }
 
-/// Raises the limit of open files as far as it goes: each managed process takes three.
+/// Raises the limit of open files as far as it goes: each managed process takes four.
 pub(crate) fn allow_many_descriptors() {
     let limits = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limits.maximum, ..limits };

@@ -37,8 +37,12 @@ impl Unseated {
         Self { seen: HashMap::new(), interval: INTERVAL_MIN }
     }
 
-    /// Looks at `roots` and all below; those in `seated` count for themselves.
-    pub(crate) fn look(&mut self, roots: Vec<u32>, seated: &HashSet<u32>) {
+    /// Looks at all below this process; those in `seated` count for themselves.
+    pub(crate) fn look(&mut self, seated: &HashSet<u32>) {
+        self.look_at(tree::holders_of_run(seated).into_iter(), seated);
+    }
+
+    fn look_at(&mut self, processes: impl Iterator<Item = u32>, seated: &HashSet<u32>) {
         let see = |process| {
             let is_seated = seated.contains(&process);
             // Who ends has given its seat back, and shares what it has with who goes on.
@@ -47,7 +51,7 @@ impl Unseated {
             let unseated = if counts { tree::anonymous(process)? } else { PageCount(0) };
             Some((process, Seen { unseated, ticks }))
         };
-        self.take(tree::holders_below(roots).filter_map(see).collect());
+        self.take(processes.filter_map(see).collect());
     }
 
     fn take(&mut self, seen: HashMap<u32, Seen>) {
@@ -117,9 +121,9 @@ mod tests {
     fn who_has_a_seat_is_not_counted_twice() {
         let own = std::process::id();
         let mut unseated = Unseated::new();
-        unseated.look(vec![own], &HashSet::new());
+        unseated.look_at([own].into_iter(), &HashSet::new());
         assert!(unseated.pages() > PageCount(10));
-        unseated.look(vec![own], &HashSet::from([own]));
+        unseated.look_at([own].into_iter(), &HashSet::from([own]));
         assert_eq!(unseated.seen[&own].unseated, PageCount(0));
     }
 }
