@@ -22,8 +22,8 @@ use crate::raw;
 
 /// How often two sizes are compared that change meanwhile.
 const TRIES: usize = 16;
-/// A memory that does not change with ours at one of so many looks is another; it is looked at again
-/// after so long.
+/// A memory that does not change with ours at one of so many looks is another; one that does is
+/// looked at again after so long.
 const PROBES: usize = 3;
 const PROBE_NS: u64 = 20_000_000;
 /// Which of the numbers of statm tells what can be written to, from 0 (proc_pid_statm(5)).
@@ -119,9 +119,9 @@ impl Program {
     }
 
     /// Whether the program's memory is ours, by what changes here: a part of ours can be written to
-    /// or not, and how much can is told of each memory. No address changes hands: what is mapped and
-    /// unmapped here could meet what the program does at that address. Another memory does not
-    /// change with ours; where that cannot be told, as it changes all the time, it is taken for ours.
+    /// or not, and how much can is told of each memory. No address changes hands: what is mapped
+    /// and unmapped here could meet what the program does at that address. Another memory does not
+    /// change with ours; where that cannot be told, as it changes all the time, it passes for ours.
     fn changes_with_ours(&self) -> bool {
         let writable = || proc::number_at(&self.statm, DATA_FIELD);
         let Ok(before) = writable() else { return !self.has_ended() };
