@@ -88,7 +88,7 @@ fn a_torture_of_one_thread_ends_with_the_same_bytes() {
         output(run).rsplit_once("digest=").map(|(_, digest)| digest.trim().to_owned())
     };
     let plain = job.plain();
-    let run = job.managed(Bytes::mib(8));
+    let run = job.managed(Bytes::mib(20));
     println!("{run}\n{}", output(&run));
     assert_eq!(digest(&run), digest(&plain), "seed {seed}");
     run.assert_stored();
