@@ -102,6 +102,7 @@ pub const ALL: &[Call] = &[
     spare("munlock", linux::__NR_munlock),
     spare("munmap", linux::__NR_munmap),
     spare("poll", linux::__NR_poll),
+    spare("ppoll", linux::__NR_ppoll),
     spare("readlinkat", linux::__NR_readlinkat),
     spare("setpgid", linux::__NR_setpgid),
     spare("unshare", linux::__NR_unshare),

@@ -133,7 +133,7 @@ impl Program {
         // Where a change was refused nothing is told, and what a program that is still here has
         // away must not be lost.
         let is_another = is_changed && is_back && stays;
-        !is_another && !self.has_ended()
+        !is_another
     }
 
     /// Nanoseconds that its threads have run for, ever.
