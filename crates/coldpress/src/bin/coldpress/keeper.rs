@@ -41,8 +41,8 @@ const NAME: &str = "coldpress-keep";
 const STARTED: u8 = b's';
 const REAPED: u8 = b'r';
 const ENDED: u8 = b'e';
-/// The status of who was killed.
-const KILLED: u8 = 128 + 9;
+/// How a program is said to have ended of which nobody knows.
+const SIGKILL: u8 = 9;
 /// Between two looks at what a killed keeper has left.
 const REST_INTERVAL: Duration = Duration::from_millis(50);
 /// FD_CLOEXEC among the flags of proc_pid_fdinfo(5).
@@ -144,7 +144,7 @@ impl Launcher {
         let code = code.unwrap_or_else(|| {
             self.signals.pass_on_until_end();
             // Reaped by the keeper, which had no time to tell.
-            supervise::wait_for_alone(program).map_or(KILLED, Ending::exit_code)
+            supervise::wait_for_alone(program).unwrap_or(Ending::Signaled(SIGKILL)).exit_code()
         });
         if self.waits_for_rest {
             self.signals.are_for_rest(Some(getpid()));
