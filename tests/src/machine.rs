@@ -85,13 +85,13 @@ pub fn is_root() -> bool {
     root
 }
 
-/// A process that has `file` among its words.
+/// A process that runs the script `file`: its second word. Those around it have that later.
 pub fn running(file: &Path) -> Option<u32> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.find(|process: &u32| {
         let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        words.split(|byte| *byte == 0).any(|word| word == file.as_os_str().as_encoded_bytes())
+        words.split(|byte| *byte == 0).nth(1) == Some(file.as_os_str().as_encoded_bytes())
     })
 }
 

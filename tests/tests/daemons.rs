@@ -180,12 +180,15 @@ fn what_is_left_counts_although_nobody_manages_it() {
     let Some(python) = require("python3") else { return };
     let scratch = Scratch::new("left");
     let output = scratch.path("output");
-    let hold = [fixture("hold.py").into_os_string(), "private".into(), "40".into(), "3".into()];
+    // Tests beside this one run the fixture too.
+    let script = scratch.path("left.py");
+    fs::copy(fixture("hold.py"), &script).expect("the scratch directory takes files");
+    let hold = [script.clone().into_os_string(), "private".into(), "40".into(), "3".into()];
     let job = Job::new("left", "sh").args(["-c", FORK_AWAY]).arg(&output);
     let job = job.args(["env", "-u", "LD_PRELOAD"]).arg(python).args(hold).arg("rest");
     let run = job.managed(Bytes::mib(64));
     assert_eq!(run.code, 3, "{}", run.stderr);
-    let left = machine::running(&fixture("hold.py")).expect("it rests for some seconds");
+    let left = machine::running(&script).expect("it rests for some seconds");
     let mut command = Command::new(machine::coldpress());
     let told = command.args(["ctl", &left.to_string(), "get", "used_bytes"]).output();
     let told = String::from_utf8_lossy(&told.expect("it is built").stdout).into_owned();
