@@ -80,6 +80,35 @@ fn drop_span(first: usize) {
     }
 }
 
+/// Where the next mapping of ours goes if there is room. Zero: where the kernel puts any mapping.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// The lowest address that [`keep_apart`] chooses, in the middle of the 47 bits that a program has:
+/// the kernel puts files at 0x55... and mappings at 0x7f..., and no sanitizer has its tables here.
+const APART: usize = 0x3800_0000_0000;
+/// So far from it, at most, is the address chosen: 8 TiB.
+const APART_BYTES: usize = 1 << 43;
+/// What is chosen is a multiple of it: what one page of page tables maps.
+const APART_ALIGN: usize = 2 << 20;
+
+/// From now on puts mappings of ours where the kernel puts none unless it is asked to: a program
+/// may give back a part of its memory and map the same addresses again, and in the meantime they
+/// must not become ours. Where exactly is chosen by `seed`.
+pub fn keep_apart(seed: usize) {
+    // Relaxed: a hint, of which every value is right.
+    NEXT.store(APART + seed % APART_BYTES / APART_ALIGN * APART_ALIGN, Ordering::Relaxed);
+}
+
+/// What to ask of `mmap` for `length` bytes.
+pub(crate) fn hint(length: usize) -> *mut c_void {
+    // Relaxed, both: as above.
+    if NEXT.load(Ordering::Relaxed) == 0 {
+        return ptr::null_mut();
+    }
+    ptr::without_provenance_mut(
+        NEXT.fetch_add(length.next_multiple_of(PAGE_BYTES), Ordering::Relaxed),
+    )
+}
+
 /// Bytes kept unmapped on both sides of a span, so that the kernel never merges it with a
 /// neighbour.
 const GUARD_BYTES: usize = PAGE_BYTES;
@@ -115,11 +144,10 @@ impl Span {
         assert!(align.0.is_power_of_two() && align.0 >= PAGE_BYTES);
         let length = length.pages_up().bytes();
         let total = length.0 + align.0 + 2 * GUARD_BYTES;
-        // SAFETY: a fresh private mapping at an address of the kernel's choice touches nothing of
-        // ours.
+        // SAFETY: a fresh private mapping where there is none touches nothing of ours.
         let start = unsafe {
             mmap_anonymous(
-                ptr::null_mut(),
+                hint(total),
                 total,
                 ProtFlags::empty(),
                 MapFlags::PRIVATE | MapFlags::NORESERVE,

@@ -19,6 +19,14 @@ pub fn inherit_spans(_inherited: bool) -> SysResult<()> {
 /// Would forget all spans: there is no `fork` here.
 pub fn forget_spans() {}
 
+/// Would keep mappings of ours apart from others': there are none here.
+pub fn keep_apart(_seed: usize) {}
+
+/// What to ask of `mmap`: nothing.
+pub(crate) fn hint(_length: usize) -> *mut core::ffi::c_void {
+    core::ptr::null_mut()
+}
+
 /// A private, page-aligned span of address space.
 #[derive(Debug)]
 pub struct Span {

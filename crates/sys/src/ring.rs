@@ -31,6 +31,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::error::{SysError, SysResult};
 use crate::file::SpillFile;
+use crate::map::hint;
 use crate::page::Bytes;
 
 /// Most transfers under way at a time.
@@ -336,8 +337,8 @@ impl Mapping {
     fn of(fd: BorrowedFd<'_>, offset: u64, length: usize) -> SysResult<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let start = unsafe { mmap(ptr::null_mut(), length, protection, flags, fd, offset) }
+        // SAFETY: a new mapping where there is none.
+        let start = unsafe { mmap(hint(length), length, protection, flags, fd, offset) }
             .map_err(SysError::of("mmap(io_uring)"))?;
         // A child of `fork` has no use for it.
         // SAFETY: the advice changes no contents of the mapping just made.

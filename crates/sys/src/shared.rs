@@ -8,6 +8,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::error::{SysError, SysResult};
+use crate::map::hint;
 use crate::page::Bytes;
 
 /// Makes memory of `length` zeroed bytes that can be handed to other processes. `name` shows in
@@ -85,12 +86,11 @@ impl<T: Sync> Shared<T> {
         if (size as usize) < size_of::<T>() {
             return Err(SysError { call: "fstat(shared memory)", errno: 22 });
         }
-        // SAFETY: a new mapping at an address of the kernel's choice, of a file that is long
-        // enough.
-        let pointer = unsafe {
-            mmap(core::ptr::null_mut(), size_of::<T>(), protection, MapFlags::SHARED, fd.as_fd(), 0)
-        }
-        .map_err(SysError::of("mmap"))?;
+        let length = size_of::<T>();
+        // SAFETY: a new mapping where there is none, of a file that is long enough.
+        let pointer =
+            unsafe { mmap(hint(length), length, protection, MapFlags::SHARED, fd.as_fd(), 0) }
+                .map_err(SysError::of("mmap"))?;
         // A child of `fork` joins by itself, under its own name.
         // SAFETY: the advice changes no contents of the mapping just made.
         let _ = unsafe { madvise(pointer, size_of::<T>(), Advice::LinuxDontFork) };

@@ -131,29 +131,29 @@ fn below_all() -> Result<usize, Stop> {
 }
 
 /// Unmaps a range and maps it anew at the same place, again and again, as a program of one thread
-/// may: nobody else can have taken it meanwhile.
+/// may: nobody else can have taken it meanwhile, even where what serves the program begins then.
 pub fn maps_anew() -> Outcome {
     const LENGTH: usize = 8 << 20;
     const ROUNDS: Duration = Duration::from_millis(1500);
-    let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
-    // Until what serves it has settled.
-    thread::sleep(Duration::from_millis(300));
+    let fails = |error: std::io::Error| Stop::Fail(error.to_string());
     let place = below_all()? - LENGTH;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let map = |flags| {
-        let mapped = unsafe { raw::map_at(place, LENGTH, protection, flags) };
-        mapped.map_err(|error| Stop::Fail(error.to_string()))
-    };
-    map(libc::MAP_FIXED_NOREPLACE)?;
+    let map = |start, length, flags| unsafe { raw::map_at(start, length, protection, flags) };
+    // What is mapped below keeps what is larger from the place.
+    map(place - PAGE, PAGE, libc::MAP_FIXED_NOREPLACE).map_err(fails)?;
+    let held = Held::new().map_err(fails)?;
+    // Until what serves it has settled.
+    thread::sleep(Duration::from_millis(300));
+    map(place, LENGTH, libc::MAP_FIXED_NOREPLACE).map_err(|_| failed("it is taken: mmap"))?;
     let begun = Instant::now();
     while begun.elapsed() < ROUNDS {
-        unsafe { raw::unmap(place, LENGTH) }.map_err(|error| Stop::Fail(error.to_string()))?;
-        map(libc::MAP_FIXED)?;
+        unsafe { raw::unmap(place, LENGTH) }.map_err(fails)?;
+        map(place, LENGTH, libc::MAP_FIXED).map_err(fails)?;
         for _ in 0..2000 {
             std::hint::spin_loop();
         }
         // An error when any of it is not mapped.
         unsafe { raw::resident_pages(place, LENGTH) }.map_err(|_| failed("it is gone: mincore"))?;
     }
-    held.check().map_err(|error| Stop::Fail(error.to_string()))
+    held.check().map_err(fails)
 }
