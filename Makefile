@@ -9,14 +9,22 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 COMMAND := $(TARGET)/release/coldpress
 # What tests and the demo run.
 export COLDPRESS_BIN := $(COMMAND)
-SYSTEM_TESTS := coldpress-tests
+# Lints, documentation and tests are of one profile and of all packages: any other choice would
+# compile what they use anew, with other features of it.
+PROFILE := --locked --profile system
+TESTS := cargo test $(PROFILE) --workspace
+# The command as tests have it, which cargo builds for tests of its own.
+BUILD_TESTED := $(TESTS) --test cli --no-run
+# The names of the files in some folders, each as a test of its own.
+tests_in = $(patsubst %,--test %,$(basename $(notdir $(wildcard $(1)))))
+UNIT := --lib --bin coldpress --bin coldpress-peers --bin xtask --bin cases \
+	$(call tests_in,crates/*/tests/*.rs xtask/tests/*.rs)
 # System tests by file. These run alone, as they judge each moment, or processor time; the others
 # by twos: a program and its service share one processor, so two programs take no longer than
 # one. Those of stress-ng are there to be many, and take their time whatever runs beside them.
 ALONE := budget idle sharing torture tree walks
 BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/tests/*.rs))))
 STRESS := --test stress -- --test-threads=4
-SYSTEM := --locked --profile system --package
 # Those of which `make test` runs a part, and `make edges` all.
 EDGES := --test edges --test containers --test setup
 # How long `make stress` lasts, about; four methods run at a time.
@@ -60,35 +68,35 @@ test: check unit system ## everything CI runs
 
 check: bootstrap ## format, lints, tidy, documentation
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --package coldpress-runtime --features preload --profile preload --lib \
-		-- -D warnings
+	cargo clippy $(PROFILE) --workspace --all-targets -- -D warnings
+	CARGO_PROFILE_SYSTEM_PANIC=abort cargo clippy $(PROFILE) --package coldpress-runtime \
+		--features preload --lib -- -D warnings
 	cargo xtask tidy
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps
 
 unit: bootstrap ## unit and property tests
-	cargo test --locked --profile system --workspace --exclude $(SYSTEM_TESTS)
+	$(TESTS) $(UNIT)
 
 system: export COLDPRESS_BIN := $(TARGET)/system/coldpress
 system: bootstrap ## real programs within a budget
 	@scripts/bootstrap-tests
-	cargo build --locked --profile system --workspace --exclude $(SYSTEM_TESTS) --bin coldpress
-	cargo test $(SYSTEM) $(SYSTEM_TESTS) --lib $(BESIDE:%=--test %) -- --test-threads=2
-	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(STRESS)
-	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(ALONE:%=--test %) -- --test-threads=1
+	$(BUILD_TESTED)
+	$(TESTS) $(BESIDE:%=--test %) -- --test-threads=2
+	$(TESTS) $(STRESS)
+	$(TESTS) $(ALONE:%=--test %) -- --test-threads=1
 
 # `make system` gives the same methods five minutes, all together.
 stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)
 	@scripts/bootstrap-tests stress-ng
-	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) cargo test $(SYSTEM) $(SYSTEM_TESTS) $(STRESS)
-	COLDPRESS_TORTURE_SECONDS=$(TORTURE_SECONDS) cargo test $(SYSTEM) $(SYSTEM_TESTS) \
+	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) $(TESTS) $(STRESS)
+	COLDPRESS_TORTURE_SECONDS=$(TORTURE_SECONDS) $(TESTS) \
 		--test torture -- --test-threads=1
 
 # `make system` runs short forms of them, and programs in a quarter of their memory only.
 suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without coldpress (an hour)
 	@scripts/bootstrap-tests
 	@scripts/fetch-suites $(SUITES)
-	COLDPRESS_SUITES=$(SUITES) COLDPRESS_ALL=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
+	COLDPRESS_SUITES=$(SUITES) COLDPRESS_ALL=1 $(TESTS) \
 		--test suites --test programs -- --test-threads=1
 
 # `make system` runs one case of each kind. One test at a time: some judge how soon a tool answers.
@@ -96,9 +104,8 @@ edges: export COLDPRESS_BIN := $(TARGET)/system/coldpress
 edges: export PATH := $(TOOLS)/bin:$(PATH)
 edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed programs (minutes)
 	@scripts/bootstrap-tests edges
-	cargo build $(SYSTEM) coldpress
-	cargo test $(SYSTEM) $(SYSTEM_TESTS) $(EDGES) --no-run
-	@begun=$$(date +%s); COLDPRESS_ALL=1 cargo test $(SYSTEM) $(SYSTEM_TESTS) \
+	$(BUILD_TESTED) $(EDGES)
+	@begun=$$(date +%s); COLDPRESS_ALL=1 $(TESTS) \
 		--no-fail-fast $(EDGES) -- --test-threads=1 --nocapture; status=$$?; \
 		echo "edges: $$(($$(date +%s) - begun)) s"; exit $$status
 
@@ -107,8 +114,7 @@ cases: export COLDPRESS_BIN := $(TARGET)/system/coldpress
 cases: export PATH := $(TOOLS)/bin:$(PATH)
 cases: bootstrap ## programs that were treated wrongly once, from ../shared/cases if it is there
 	@if [ -d $(CASES) ]; then \
-		cargo build $(SYSTEM) coldpress && \
-		cargo run --quiet $(SYSTEM) $(SYSTEM_TESTS) --bin cases -- $(CASES) $(NAMES); \
+		$(BUILD_TESTED) $(EDGES) && $(TARGET)/system/cases $(CASES) $(NAMES); \
 	else \
 		echo "skipped: no $(CASES)"; \
 	fi

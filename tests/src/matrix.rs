@@ -14,7 +14,7 @@ pub enum Lane {
     /// Always.
     Short,
     /// With COLDPRESS_ALL=1.
-    Edges,
+    Long,
 }
 
 /// One case.
@@ -50,7 +50,7 @@ pub fn run(cases: &[Case<'_>]) {
 fn judge(cases: &[Case<'_>], is_all: bool) -> Vec<String> {
     let mut failed = Vec::new();
     for Case { name, lane, run } in cases {
-        if *lane == Lane::Edges && !is_all {
+        if *lane == Lane::Long && !is_all {
             println!("left to `make edges`: {name}");
             continue;
         }
@@ -89,7 +89,7 @@ mod tests {
             case("good", Lane::Short, || Some(())),
             case("bad", Lane::Short, fails),
             case("absent", Lane::Short, || None),
-            case("long", Lane::Edges, fails),
+            case("long", Lane::Long, fails),
         ];
         assert_eq!(judge(&cases, false), ["bad: number 7"]);
         assert_eq!(judge(&cases, true), ["bad: number 7", "long: number 7"]);

@@ -20,8 +20,8 @@ const QUARTER: &[Fraction] = &[Fraction::Quarter];
 const CGROUP_ROOM: Bytes = Bytes::mib(32);
 /// Runs in a cgroup unless `COLDPRESS_CGROUP_RUNS` says another number.
 const CGROUP_RUNS: u32 = 1;
-/// Million characters of text that the demo indexes here: about 120 MB in it.
-const DEMO_LIMIT: &str = "20";
+/// Million characters of text that the demo indexes here: about 85 MB in it.
+const DEMO_LIMIT: &str = "14";
 
 /// The demo on a smaller input.
 fn demo() -> Option<Job> {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Fraction, Job, check};
 use coldpress_tests::machine::{Scratch, fixture, require};
-use coldpress_tests::matrix;
+use coldpress_tests::matrix::{self, Lane};
 
 /// Programs whose floor is small beside their data.
 const HALF_AND_QUARTER: &[Fraction] = &[Fraction::Half, Fraction::Quarter];
@@ -25,8 +25,9 @@ const QUARTER: &[Fraction] = &[Fraction::Quarter];
 const SORT_LINES: u64 = 740_000;
 /// Functions of the C file: about 100 MB in the compiler.
 const C_FUNCTIONS: u32 = 600;
-/// Keys given to redis-server: about 75 MB there.
+/// Keys given to redis-server: about 75 MB there, and half of it.
 const REDIS_KEYS: &str = "120000";
+const REDIS_KEYS_SHORT: &str = "60000";
 
 /// For two programs of up to 75 MiB each.
 const TWO_BUDGET: Bytes = Bytes::mib(72);
@@ -146,7 +147,8 @@ fn redis(name: &'static str, save: &str) -> Option<Case> {
     require("redis-benchmark")?;
     require("redis-server")?;
     let scratch = Scratch::new("redis");
-    let words = [scratch.path("").into_os_string(), REDIS_KEYS.into(), save.into()];
+    let keys = if matrix::is_all() { REDIS_KEYS } else { REDIS_KEYS_SHORT };
+    let words = [scratch.path("").into_os_string(), keys.into(), save.into()];
     let job = Job::new(name, fixture("redis.sh")).args(words);
     if save.is_empty() {
         Case::new(job, HALF_AND_QUARTER, scratch)
@@ -187,11 +189,14 @@ fn through_a_shim() -> Option<Case> {
     Case::new(job.args(small_python("5")?), HALF, Scratch::new("shim"))
 }
 
-/// One test for each job, and one that runs them all plain twice.
+/// One test for each job. Of a program with several jobs `make system` runs one: `Short`.
 macro_rules! cases {
-    ($($name:ident: $make:expr;)*) => {
+    ($($name:ident: $lane:ident, $make:expr;)*) => {
         $(#[test]
         fn $name() {
+            if Lane::$lane == Lane::Long && !matrix::is_all() {
+                return println!("skipped: only `make suites` runs it");
+            }
             if let Some(case) = $make {
                 case.check();
             }
@@ -200,21 +205,21 @@ macro_rules! cases {
 }
 
 cases! {
-    python3_mixed_gives_the_same: python_mixed();
-    python3_fork_gives_the_same: python_fork();
-    sqlite3_gives_the_same: sqlite();
-    sort_gives_the_same: sort("sort", "--parallel=1", SORT_LINES, QUARTER);
-    sort_in_two_threads_gives_the_same:
+    python3_mixed_gives_the_same: Short, python_mixed();
+    python3_fork_gives_the_same: Short, python_fork();
+    sqlite3_gives_the_same: Short, sqlite();
+    sort_gives_the_same: Long, sort("sort", "--parallel=1", SORT_LINES, QUARTER);
+    sort_in_two_threads_gives_the_same: Short,
         sort("sort, two threads", "--parallel=2", SORT_LINES / 2, HALF);
-    gcc_gives_the_same: gcc();
-    redis_gives_the_same: redis("redis", "");
-    redis_with_a_background_save_gives_the_same: redis("redis, bgsave", "bgsave");
-    node_gives_the_same: node();
-    java_serial_gives_the_same: java("java, serial", &["-XX:+UseSerialGC"]);
-    java_default_collector_gives_the_same: java("java", &[]);
-    a_program_through_a_shell_is_managed: through_a_shell();
-    a_program_through_env_is_managed: through_env();
-    a_program_through_shims_is_managed: through_a_shim();
+    gcc_gives_the_same: Short, gcc();
+    redis_gives_the_same: Long, redis("redis", "");
+    redis_with_a_background_save_gives_the_same: Short, redis("redis, bgsave", "bgsave");
+    node_gives_the_same: Short, node();
+    java_serial_gives_the_same: Long, java("java, serial", &["-XX:+UseSerialGC"]);
+    java_default_collector_gives_the_same: Short, java("java", &[]);
+    a_program_through_a_shell_is_managed: Short, through_a_shell();
+    a_program_through_env_is_managed: Short, through_env();
+    a_program_through_shims_is_managed: Short, through_a_shim();
 }
 
 /// What the user picks is what holds the pages.

@@ -109,33 +109,33 @@ fn tools_that_attach() {
     };
     let cases = [
         case("gdb, backtrace", Lane::Short, || attach("gdb", gdb, "#0")),
-        case("gcore, not thawed", Lane::Edges, || {
+        case("gcore, not thawed", Lane::Long, || {
             let gcore = |process: &str, file: &str| words(&format!("gcore -o {file} {process}"));
             attach("gcore", gcore, "Saved corefile")
         }),
-        case("strace -f -p", Lane::Edges, || {
+        case("strace -f -p", Lane::Long, || {
             let strace = |process: &str, file: &str| {
                 words(&format!("timeout -s INT 2 strace -f -o {file} -p {process}"))
             };
             attach("strace", strace, "/end")
         }),
-        case("py-spy dump", Lane::Edges, || {
+        case("py-spy dump", Lane::Long, || {
             let dump = |process: &str, _: &str| words(&format!("py-spy dump --pid {process}"));
             attach(PROFILER, dump, "touches")
         }),
-        case("py-spy dump --nonblocking", Lane::Edges, || {
+        case("py-spy dump --nonblocking", Lane::Long, || {
             let dump = |process: &str, _: &str| {
                 words(&format!("py-spy dump --nonblocking --pid {process}"))
             };
             attach(PROFILER, dump, "touches")
         }),
-        case("py-spy record", Lane::Edges, || {
+        case("py-spy record", Lane::Long, || {
             let record = |process: &str, file: &str| {
                 words(&format!("py-spy record -d 2 -r 20 -f raw -o {file} --pid {process}"))
             };
             attach(PROFILER, record, "touches")
         }),
-        case("perf record -p", Lane::Edges, || {
+        case("perf record -p", Lane::Long, || {
             let perf = |process: &str, file: &str| {
                 words(&format!("perf record -g -e cpu-clock -o {file} -p {process} -- sleep 2"))
             };

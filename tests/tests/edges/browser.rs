@@ -87,9 +87,9 @@ fn browsers() {
         return;
     }
     let cases = [
-        case("as root without its sandbox, in 4G", Lane::Edges, || as_root(LARGE).map(drop)),
-        case("as root without its sandbox, in 240M", Lane::Edges, small),
-        case("as a user with its own sandbox", Lane::Edges, as_user),
+        case("as root without its sandbox, in 4G", Lane::Long, || as_root(LARGE).map(drop)),
+        case("as root without its sandbox, in 240M", Lane::Long, small),
+        case("as a user with its own sandbox", Lane::Long, as_user),
     ];
     matrix::run(&cases);
 }

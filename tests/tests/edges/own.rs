@@ -32,10 +32,10 @@ fn mechanisms_of_its_own() {
     let cases = [
         case("a userfaultfd of its own", Lane::Short, || edge(&["uffd"], HANG)),
         case("a range that is mapped anew", Lane::Short, || edge(&["anew"], HANG)),
-        case("real-time threads beside a free processor", Lane::Edges, || {
+        case("real-time threads beside a free processor", Lane::Long, || {
             edge(&["fifo", "0"], REAL_TIME_MAX)
         }),
-        case("real-time threads on all processors", Lane::Edges, || is_told(&processors)),
+        case("real-time threads on all processors", Lane::Long, || is_told(&processors)),
         case("a robust mutex in cold memory", Lane::Short, || edge(&["robust"], HANG)),
     ];
     matrix::run(&cases);

@@ -49,11 +49,11 @@ fn services_of_systemd() {
     }
     let cases = [
         case("the program in the service", Lane::Short, || program_alone("errno")),
-        case("the program in the service, whose filter kills", Lane::Edges, || {
+        case("the program in the service, whose filter kills", Lane::Long, || {
             program_alone("kill")
         }),
-        case("the launcher in the service", Lane::Edges, || launcher_too("errno")),
-        case("the launcher in the service, whose filter kills", Lane::Edges, || {
+        case("the launcher in the service", Lane::Long, || launcher_too("errno")),
+        case("the launcher in the service, whose filter kills", Lane::Long, || {
             launcher_too("kill")
         }),
     ];

@@ -56,15 +56,15 @@ fn name_spaces() {
     }
     let cases = [
         inside("unshare user, inside", Lane::Short, NEW_USER),
-        around("unshare user, around", Lane::Edges, NEW_USER),
-        inside("unshare pid, inside", Lane::Edges, NEW_PID),
-        around("unshare pid, around", Lane::Edges, NEW_PID),
-        inside("unshare mount, inside", Lane::Edges, NEW_MOUNT),
-        around("unshare mount, around", Lane::Edges, NEW_MOUNT),
-        inside("unshare net, inside", Lane::Edges, NEW_NET),
-        around("unshare net, around", Lane::Edges, NEW_NET),
+        around("unshare user, around", Lane::Long, NEW_USER),
+        inside("unshare pid, inside", Lane::Long, NEW_PID),
+        around("unshare pid, around", Lane::Long, NEW_PID),
+        inside("unshare mount, inside", Lane::Long, NEW_MOUNT),
+        around("unshare mount, around", Lane::Long, NEW_MOUNT),
+        inside("unshare net, inside", Lane::Long, NEW_NET),
+        around("unshare net, around", Lane::Long, NEW_NET),
         inside("chroot to /", Lane::Short, &["chroot", "/"]),
-        case("chroot to a tree of its own", Lane::Edges, other_root),
+        case("chroot to a tree of its own", Lane::Long, other_root),
     ];
     matrix::run(&cases);
 }
@@ -73,12 +73,12 @@ fn name_spaces() {
 fn sandboxes() {
     let cases = [
         inside("bubblewrap, inside", Lane::Short, BWRAP),
-        around("bubblewrap, around", Lane::Edges, BWRAP),
-        inside("bubblewrap --unshare-all, inside", Lane::Edges, BWRAP_ALL),
-        case("bubblewrap --unshare-all without the device, around", Lane::Edges, no_device),
-        inside("firejail --noprofile, inside", Lane::Edges, FIREJAIL),
-        around("firejail --noprofile, around", Lane::Edges, FIREJAIL),
-        case("firejail with its default profile, inside", Lane::Edges, own_profile),
+        around("bubblewrap, around", Lane::Long, BWRAP),
+        inside("bubblewrap --unshare-all, inside", Lane::Long, BWRAP_ALL),
+        case("bubblewrap --unshare-all without the device, around", Lane::Long, no_device),
+        inside("firejail --noprofile, inside", Lane::Long, FIREJAIL),
+        around("firejail --noprofile, around", Lane::Long, FIREJAIL),
+        case("firejail with its default profile, inside", Lane::Long, own_profile),
     ];
     matrix::run(&cases);
 }
@@ -87,8 +87,8 @@ fn sandboxes() {
 fn tracers() {
     let cases = [
         inside("strace -f, inside", Lane::Short, STRACE),
-        around("strace -f, around", Lane::Edges, STRACE),
-        case("valgrind, inside", Lane::Edges, valgrind),
+        around("strace -f, around", Lane::Long, STRACE),
+        case("valgrind, inside", Lane::Long, valgrind),
     ];
     matrix::run(&cases);
 }
@@ -99,7 +99,7 @@ fn other_users() {
         return;
     }
     let cases =
-        [inside("runuser, inside", Lane::Short, RUNUSER), case("su, inside", Lane::Edges, su)];
+        [inside("runuser, inside", Lane::Short, RUNUSER), case("su, inside", Lane::Long, su)];
     matrix::run(&cases);
 }
 
@@ -107,9 +107,9 @@ fn other_users() {
 fn inits() {
     let cases = [
         around("tini, around", Lane::Short, TINI),
-        inside("tini, inside", Lane::Edges, TINI),
-        around("dumb-init, around", Lane::Edges, DUMB_INIT),
-        inside("dumb-init, inside", Lane::Edges, DUMB_INIT),
+        inside("tini, inside", Lane::Long, TINI),
+        around("dumb-init, around", Lane::Long, DUMB_INIT),
+        inside("dumb-init, inside", Lane::Long, DUMB_INIT),
     ];
     matrix::run(&cases);
 }
