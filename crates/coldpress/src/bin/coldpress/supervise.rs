@@ -18,7 +18,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
 use signal_hook::consts::signal::{
@@ -111,6 +111,15 @@ enum Target {
 impl Signals {
     /// Starts to keep them.
     pub(crate) fn keep() -> Result<Self> {
+        // Refused, it would not wait but return at once, for ever.
+        if let Err(errno) = poll(&mut [], Some(&Timespec::default()))
+            && errno != Errno::INTR
+        {
+            return Err(Failure::ours(
+                format!("cannot wait for signals (ppoll): {errno}"),
+                "allow that call in the seccomp filter that refuses it",
+            ));
+        }
         let ignored = ignored_signals();
         let is_heard = |signal: &&i32| ignored & (1 << (**signal - 1)) == 0;
         // The last tells of children of others, which come to the first process of a name space.
