@@ -319,6 +319,42 @@ fn an_ignored_signal_stays_ignored() {
 }
 
 #[test]
+fn what_is_ignored_at_the_start_is_ignored_by_the_program_and_nothing_else_is() {
+    if !can_manage() {
+        return;
+    }
+    let ignored = |run: &str| {
+        let script =
+            format!("trap '' HUP INT USR1 PIPE CHLD; exec {run} grep SigIgn /proc/self/status");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let plain = ignored("");
+    assert_eq!(ignored(&format!("{COLDPRESS} run -q -m 64M --")), plain);
+    // Without a budget it is the program that is in coldpress's place.
+    assert_eq!(ignored(&format!("{COLDPRESS} run -q -m 64M -- {COLDPRESS} run --")), plain);
+}
+
+/// A script has its jobs in the background ignore SIGINT; a program may handle it all the same.
+#[test]
+fn a_signal_that_is_ignored_at_the_start_reaches_a_program_that_handles_it() {
+    if !can_manage() || Command::new("python3").arg("-V").output().is_err() {
+        return;
+    }
+    let program = "import signal, sys, time; \
+                   signal.signal(signal.SIGINT, lambda *_: sys.exit(3)); print(1, flush=True); \
+                   time.sleep(20); sys.exit(9)";
+    let script = format!(
+        "{COLDPRESS} run -q -m 64M -- python3 -c '{program}' & read line; kill -INT $!; wait $!"
+    );
+    let (output, input) = std::io::pipe().unwrap();
+    let mut command = Command::new("sh");
+    let status = command.args(["-c", &script]).stdin(output).stdout(input).status().unwrap();
+    assert_eq!(status.code(), Some(3));
+}
+
+#[test]
 fn what_was_preloaded_stays_and_ours_comes_first() {
     if !can_manage() {
         return;

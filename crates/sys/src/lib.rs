@@ -10,11 +10,13 @@
 //! [`net`] packets with descriptors, [`remote`] pages of other processes, [`ring`] transfers that
 //! nobody waits for, [`rseq`] lists of one processor each, [`secret`] values that nobody finds,
 //! [`uffd`] faults, [`wait`] waiting for them; and, with the feature `libc`, [`fork`] children for
-//! measurements.
+//! measurements, and [`signals`] that a program is started to ignore.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
 extern crate alloc;
+#[cfg(any(test, feature = "libc"))]
+extern crate std;
 
 pub mod beside;
 pub mod calls;
@@ -42,6 +44,8 @@ pub mod ring;
 pub mod rseq;
 pub mod secret;
 pub mod shared;
+#[cfg(any(test, feature = "libc"))]
+pub mod signals;
 pub mod sync;
 pub mod uffd;
 pub mod wait;

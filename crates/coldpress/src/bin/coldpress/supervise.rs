@@ -3,13 +3,13 @@
 //! The launcher stays in the program's process group, so the terminal treats both as one job:
 //! Ctrl-C reaches the program by itself, Ctrl-Z stops and `fg` continues both. A signal that
 //! somebody sends to the launcher alone is passed on; one that the kernel sends (terminal keys,
-//! hang-up) is not, because the whole group gets it. Signals that were ignored at the start stay
-//! ignored, as `nohup` asks.
+//! hang-up) is not, because the whole group gets it. Signals that were ignored at the start are
+//! ignored by the program, as `nohup` asks, unless it asks otherwise: a script has its jobs in the
+//! background ignore SIGINT. So they are passed on too.
 //!
 //! With `--wait` it stays until the last process of the run has ended, and signals of any origin
 //! then go to those that are left: a server that has forked away is in no terminal's group.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -18,6 +18,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coldpress_sys::signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
@@ -120,10 +121,8 @@ impl Signals {
                 "allow that call in the seccomp filter that refuses it",
             ));
         }
-        let ignored = ignored_signals();
-        let is_heard = |signal: &&i32| ignored & (1 << (**signal - 1)) == 0;
         // The last tells of children of others, which come to the first process of a name space.
-        let numbers = PASSED_ON.iter().filter(is_heard).chain([&SIGCHLD]);
+        let numbers = PASSED_ON.iter().chain([&SIGCHLD]);
         let kept = UnixStream::pair()
             .and_then(|(read, write)| {
                 SignalDelivery::with_pipe(read, write, WithOrigin::default(), numbers)
@@ -321,6 +320,7 @@ pub(crate) fn reap(services: &[u32]) {
 pub(crate) fn command(program: &Program, arguments: &[std::ffi::OsString]) -> Command {
     let mut command = Command::new(&program.path);
     command.arg0(&program.name).args(arguments);
+    signals::hand_on_ignored(&mut command);
     command
 }
 
@@ -352,6 +352,7 @@ fn shell_for(program: &Program, command: &Command, error: &io::Error) -> Option<
     }
     let mut shell = Command::new(SHELL);
     shell.arg(&program.path).args(command.get_args());
+    signals::hand_on_ignored(&mut shell);
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => shell.env(name, value),
@@ -399,16 +400,6 @@ fn ending(status: WaitStatus) -> Option<Ending> {
     exited.or_else(|| status.terminating_signal().map(|signal| Ending::Signaled(byte(signal))))
 }
 
-/// The signals this process ignores, bit N-1 for signal N (`SigIgn` of proc_pid_status(5)).
-fn ignored_signals() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -418,10 +409,5 @@ mod tests {
         assert_eq!(Ending::Exited(3).exit_code(), 3);
         assert_eq!(Ending::Signaled(9).exit_code(), 137);
         assert_eq!(Ending::Signaled(64).exit_code(), 192);
-    }
-
-    #[test]
-    fn rust_programs_ignore_sigpipe_and_that_is_seen() {
-        assert_ne!(ignored_signals() & (1 << (13 - 1)), 0);
     }
 }
