@@ -354,6 +354,24 @@ fn a_signal_that_is_ignored_at_the_start_reaches_a_program_that_handles_it() {
     assert_eq!(status.code(), Some(3));
 }
 
+/// systemd names whom it has opened sockets for, which is the launcher, but means the program.
+#[test]
+fn a_program_that_is_told_its_number_finds_its_own() {
+    if !can_manage() {
+        return;
+    }
+    let said = |variables: &str, program: &str| {
+        let script = format!("{variables} exec {COLDPRESS} run -q -m 64M -- {program}");
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        (output.status.code(), stdout(&output), stderr(&output))
+    };
+    let names = "export LISTEN_PID=$$ WATCHDOG_PID=7 LISTEN_FDS=1;";
+    let program = "sh -c '[ $LISTEN_PID = $$ ] && echo \"$WATCHDOG_PID $LISTEN_FDS $0 $1\"' -a -b";
+    assert_eq!(said(names, program), (Some(0), "7 1 -a -b\n".into(), String::new()));
+    let (code, _, told) = said(names, "/dev/null");
+    assert_eq!(code, Some(126), "{told}");
+}
+
 #[test]
 fn what_was_preloaded_stays_and_ours_comes_first() {
     if !can_manage() {

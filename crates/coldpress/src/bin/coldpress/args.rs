@@ -15,6 +15,7 @@ use coldpress_sys::Bytes;
 use crate::bench::{BenchArgs, WorkloadArgs};
 use crate::budget::Ask;
 use crate::knobs::{self, Setting, parse_value};
+use crate::own_number::InPlaceArgs;
 use crate::size::parse_size;
 use crate::trial::TrialArgs;
 
@@ -78,6 +79,9 @@ pub(crate) enum Command {
     /// What is run before a program, and by `doctor`, to see whether it would be managed
     #[command(hide = true)]
     Trial(TrialArgs),
+    /// What begins in the place of a program that is to find its own number in variables
+    #[command(hide = true)]
+    InPlace(InPlaceArgs),
     /// What `bench` runs and measures
     #[command(hide = true)]
     BenchWorkload(WorkloadArgs),

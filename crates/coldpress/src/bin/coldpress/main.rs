@@ -23,6 +23,7 @@ mod leftovers;
 mod member;
 mod outer;
 mod outliving;
+mod own_number;
 mod preload;
 mod program;
 mod psi;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Doctor(args) }) => doctor::doctor(&args),
         Ok(Cli { command: Command::Ctl(args) }) => ctl::ctl(&args),
         Ok(Cli { command: Command::Trial(args) }) => trial::program(&args),
+        Ok(Cli { command: Command::InPlace(args) }) => own_number::in_place(&args),
         Ok(Cli { command: Command::Bench(args) }) => bench::bench(&args),
         Ok(Cli { command: Command::BenchWorkload(args) }) => bench::workload(&args),
         Err(error) => {

@@ -22,6 +22,7 @@ use crate::doctor::{self, Finding};
 use crate::failure::{Failure, Result};
 use crate::keeper::{self, Keeper, Part};
 use crate::outer::{self, Outer};
+use crate::own_number;
 use crate::preload::{LD_PRELOAD, Preload};
 use crate::program::Program;
 use crate::record::Records;
@@ -111,6 +112,7 @@ fn supervise_managed(
     stats: Option<File>,
     records: Option<Records>,
 ) -> Result<u8> {
+    let command = own_number::through(program, command, &own_number::variables());
     match keeper::part(config.waits)? {
         Part::Launcher(launcher) => launcher.wait(),
         Part::Keeper(keeper) => keep(keeper, config, program, command, stats, records),
