@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use coldpress_sys::Bytes;
+use coldpress_sys::ring::Ring;
 use coldpress_tests::harness::{Fraction, Job, check};
 use coldpress_tests::machine::{Scratch, fixture, require};
 use coldpress_tests::matrix::{self, Lane};
@@ -247,15 +248,18 @@ fn every_pool_gives_the_same() {
 fn pages_on_disk_come_back_the_same() {
     let Some(words) = small_python("9") else { return };
     let job = Job::new("disk", words[0].clone()).args(words.into_iter().skip(1));
-    let job = job.options(["--max-pool-percent", "5"]);
+    let job = job.options(["--max-pool-percent", "5", "--verbose"]);
     let plain = job.plain();
     let budget = Fraction::Half.of(plain.memory.peak_total);
     let without = [env!("CARGO_BIN_EXE_without"), "io_uring_setup"];
+    let here = Ring::new().is_ok();
     for (name, before) in [("io_uring", None), ("plain calls", Some(without))] {
         let run = job.clone().before(before.into_iter().flatten()).managed(budget);
         println!("{name}: {run}");
         run.assert_same(&plain);
         run.assert_within_budget();
+        let by_ring = !run.complaints(&["writes to the disk", "io_uring"]).is_empty();
+        assert_eq!(by_ring, here && before.is_none(), "{name}: {}", run.stderr);
         for counter in ["written_back_pages", "read_back_pages"] {
             assert!(run.stats().count(counter) > 1000, "{name}: {counter}; {}", run.stderr);
         }

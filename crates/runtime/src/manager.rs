@@ -489,6 +489,8 @@ type Disk = (Box<dyn Backing>, Sealer);
 /// Slots in `file`, with a key of this process's own.
 fn open_disk(link: &Link, terms: &Terms, file: OwnedFd, ring: Option<Ring>) -> Option<Disk> {
     let sealer = open_sealer(link, terms)?;
+    let way = if ring.is_some() { "through io_uring" } else { "by calls that wait" };
+    link.tell(format_args!("process {} writes to the disk {way}", link.process()));
     let file = SpillFile::from_fd(file);
     Some((Box::new(FileBacking::new(file, terms.spill_max, ring)), sealer))
 }

@@ -83,7 +83,8 @@ fn drop_span(first: usize) {
 /// Where the next mapping of ours goes if there is room. Zero: where the kernel puts any mapping.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// The lowest address that [`keep_apart`] chooses, in the middle of the 47 bits that a program has:
-/// the kernel puts files at 0x55... and mappings at 0x7f..., and no sanitizer has its tables here.
+/// the kernel puts files at 0x55... and mappings at 0x7f.... Where something is mapped, as the
+/// tables of a memory sanitizer, the kernel chooses.
 const APART: usize = 0x3800_0000_0000;
 /// So far from it, at most, is the address chosen: 8 TiB.
 const APART_BYTES: usize = 1 << 43;

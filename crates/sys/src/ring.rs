@@ -14,25 +14,24 @@
 use alloc::boxed::Box;
 use core::ffi::c_void;
 use core::mem;
-use core::ptr::{self, NonNull};
+use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::io_uring::{
-    IoringEnterFlags, IoringFeatureFlags, IoringOp, IoringRegisterOp, IoringRestrictionOp,
-    IoringSetupFlags, IoringSqFlags, IoringSqeFlags, addr_or_splice_off_in_union, io_uring_cqe,
-    io_uring_enter, io_uring_params, io_uring_ptr, io_uring_register, io_uring_restriction,
-    io_uring_setup, io_uring_sqe, io_uring_user_data, len_union, off_or_addr2_union,
+    IoringEnterFlags, IoringOp, IoringRegisterOp, IoringRestrictionOp, IoringSetupFlags,
+    IoringSqFlags, IoringSqeFlags, addr_or_splice_off_in_union, io_uring_cqe, io_uring_enter,
+    io_uring_params, io_uring_ptr, io_uring_register, io_uring_restriction, io_uring_setup,
+    io_uring_sqe, io_uring_user_data, len_union, off_or_addr2_union,
     register_or_sqe_op_or_sqe_flags_union,
 };
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::error::{SysError, SysResult};
 use crate::file::SpillFile;
-use crate::map::hint;
-use crate::page::Bytes;
+use crate::map::Span;
+use crate::page::{Bytes, PAGE_BYTES};
 
 /// Most transfers under way at a time.
 pub const TRANSFERS_MAX: usize = 16;
@@ -40,12 +39,14 @@ pub const TRANSFERS_MAX: usize = 16;
 const ENTRIES: u32 = 2 * TRANSFERS_MAX as u32;
 /// User data of an entry whose result is of no interest.
 const NOBODY: u64 = u64::MAX;
-/// Where the two mappings of a ring begin in its file (io_uring_setup(2)).
-const OFFSET_QUEUES: u64 = 0;
-const OFFSET_ENTRIES: u64 = 0x1000_0000;
 /// Bytes of a completion.
 const COMPLETION_BYTES: usize = 16;
 const _: () = assert!(size_of::<io_uring_cqe>() == COMPLETION_BYTES);
+/// Each of the two parts of a ring: a page, as the kernel wants what is not a mapping of the ring's
+/// own file in one piece. The completions, twice as many as entries, have some words in front.
+const PART_BYTES: Bytes = Bytes(PAGE_BYTES);
+const _: () = assert!(ENTRIES as usize * size_of::<io_uring_sqe>() <= PART_BYTES.0);
+const _: () = assert!(2 * ENTRIES as usize * COMPLETION_BYTES <= PART_BYTES.0 / 2);
 
 /// All that a ring is used for. What is submitted to a ring meets no seccomp filter, so a ring does
 /// nothing else for whoever may write to its entries.
@@ -81,16 +82,16 @@ pub struct Transfer {
 pub struct Ring {
     under_way: [Option<Transfer>; TRANSFERS_MAX],
     count: usize,
-    queues: Mapping,
-    entries: Mapping,
     params: io_uring_params,
     /// Counts ended transfers. epoll does not see them in the ring's own descriptor, as they are
     /// put there only when asked for.
     event: OwnedFd,
     fd: OwnedFd,
+    queues: Span,
+    entries: Span,
 }
 
-// SAFETY: the mappings are the ring's own. Another thread's calls are refused by the kernel, which
+// SAFETY: both parts are the ring's own. Another thread's calls are refused by the kernel, which
 // the methods answer like any other refusal.
 unsafe impl Send for Ring {}
 
@@ -104,13 +105,17 @@ impl Ring {
             | IoringSetupFlags::TASKRUN_FLAG
             | IoringSetupFlags::NO_SQARRAY
             | IoringSetupFlags::SUBMIT_ALL
+            | IoringSetupFlags::NO_MMAP
             | IoringSetupFlags::R_DISABLED;
-        // SAFETY: the parameters are initialized, and the kernel fills them in.
+        // In memory of ours: the kernel would choose where it maps the ring's file.
+        let part = || Span::reserve(PART_BYTES, Bytes(PAGE_BYTES));
+        let (queues, entries) = (part()?, part()?);
+        params.cq_off.user_addr = queues.base().cast::<c_void>().as_ptr().into();
+        params.sq_off.user_addr = entries.base().cast::<c_void>().as_ptr().into();
+        // SAFETY: the parameters are initialized, and the kernel fills them in; the memory they
+        // name stays until the ring is dropped.
         let fd = unsafe { io_uring_setup(ENTRIES, &mut params) }
             .map_err(SysError::of("io_uring_setup"))?;
-        if !params.features.contains(IoringFeatureFlags::SINGLE_MMAP) {
-            return Err(SysError { call: "io_uring_setup(one mapping)", errno: 22 });
-        }
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(SysError::of("eventfd2"))?;
         let number = event.as_raw_fd();
@@ -121,16 +126,16 @@ impl Ring {
         }
         .map_err(SysError::of("io_uring_register"))?;
         confine(fd.as_fd())?;
-        let queues = params.cq_off.cqes as usize + params.cq_entries as usize * COMPLETION_BYTES;
-        let entries = params.sq_entries as usize * size_of::<io_uring_sqe>();
+        let used = params.cq_off.cqes as usize + params.cq_entries as usize * COMPLETION_BYTES;
+        assert!(used <= PART_BYTES.0 && params.sq_entries == ENTRIES, "as it was asked for");
         Ok(Self {
             under_way: [const { None }; TRANSFERS_MAX],
             count: 0,
-            queues: Mapping::of(fd.as_fd(), OFFSET_QUEUES, queues)?,
-            entries: Mapping::of(fd.as_fd(), OFFSET_ENTRIES, entries)?,
             params,
             event,
             fd,
+            queues,
+            entries,
         })
     }
 
@@ -220,7 +225,7 @@ impl Ring {
             let index = end & (self.params.sq_entries - 1);
             // SAFETY: the index is below the number of entries, a power of two; the kernel reads
             // entries only inside `enter`.
-            unsafe { self.entries.start.cast::<io_uring_sqe>().add(index as usize).write(entry) };
+            unsafe { self.entries.base().cast::<io_uring_sqe>().add(index as usize).write(entry) };
             end = end.wrapping_add(1);
         }
         // Release pairs with the kernel's acquire of the tail, inside `enter`.
@@ -276,10 +281,10 @@ impl Ring {
         let at = head.load(Ordering::Relaxed);
         let index = (at & (self.params.cq_entries - 1)) as usize;
         let offset = self.params.cq_off.cqes as usize + index * COMPLETION_BYTES;
-        // SAFETY: the offset lies in the mapping, whose length was computed from the same numbers;
+        // SAFETY: the offset lies in the span, as was looked at when the ring was made;
         // the completion was written before the tail that `is_ready` read.
         let (data, result) = unsafe {
-            let place = self.queues.start.add(offset).cast::<io_uring_cqe>();
+            let place = self.queues.base().add(offset).cast::<io_uring_cqe>();
             ((*place.as_ptr()).user_data.u64_(), (*place.as_ptr()).res)
         };
         // Release pairs with the kernel's acquire of the head before it writes here again.
@@ -289,8 +294,8 @@ impl Ring {
 
     /// A word that is shared with the kernel, at an offset that it told.
     fn queue_word(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: the kernel's offsets lie in the mapping and are those of aligned 32-bit words.
-        unsafe { self.queues.start.add(offset as usize).cast::<AtomicU32>().as_ref() }
+        // SAFETY: the kernel's offsets lie in the span and are those of aligned 32-bit words.
+        unsafe { self.queues.base().add(offset as usize).cast::<AtomicU32>().as_ref() }
     }
 }
 
@@ -323,34 +328,6 @@ impl Drop for Ring {
                 return;
             }
         }
-    }
-}
-
-/// A part of the ring's file, mapped.
-#[derive(Debug)]
-struct Mapping {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-impl Mapping {
-    fn of(fd: BorrowedFd<'_>, offset: u64, length: usize) -> SysResult<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        // SAFETY: a new mapping where there is none.
-        let start = unsafe { mmap(hint(length), length, protection, flags, fd, offset) }
-            .map_err(SysError::of("mmap(io_uring)"))?;
-        // A child of `fork` has no use for it.
-        // SAFETY: the advice changes no contents of the mapping just made.
-        let _ = unsafe { madvise(start, length, Advice::LinuxDontFork) };
-        Ok(Self { start: NonNull::new(start.cast()).expect("mmap returns no null"), length })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing refers to it after its ring.
-        let _ = unsafe { munmap(self.start.as_ptr().cast::<c_void>(), self.length) };
     }
 }
 
@@ -389,6 +366,7 @@ mod tests {
     use rustix::event::epoll;
 
     use super::*;
+    use crate::map;
 
     /// A ring, unless this machine forbids them.
     fn ring() -> Option<Ring> {
@@ -405,6 +383,14 @@ mod tests {
         let buffer = alloc::vec![byte; 8192].into_boxed_slice();
         let position = number as u64 * 8192;
         Transfer { way, position, length: Bytes(8192), buffer, token: number as u32 }
+    }
+
+    /// As in a service, whose mappings lie apart.
+    #[test]
+    fn a_ring_is_made_apart_too() {
+        let here = ring().is_some();
+        map::keep_apart(7);
+        assert_eq!(ring().is_some(), here);
     }
 
     #[test]

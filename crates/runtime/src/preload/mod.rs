@@ -25,9 +25,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::slab::Heap;
 use coldpress_sys::beside::{self, Parent, ProcessMain};
-use coldpress_sys::cpu::RseqArea;
+use coldpress_sys::cpu::{self, RseqArea};
 use coldpress_sys::map::{self, Span};
-use coldpress_sys::secret::fill_random;
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 
 use crate::control::Control;
@@ -192,12 +191,10 @@ fn start_service() {
 fn try_start_service() -> SysResult<()> {
     // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let stack_top = unsafe { &mut (*RUN.0.get()).stack_top };
+    // Anew for each service, so that many of them stay where there is room.
+    map::keep_apart(cpu::ticks() as usize ^ (&raw const CONTROL).addr());
     // The last service's, if there was one, is nobody's: the kernel has told that it ended.
     if *stack_top == 0 {
-        let mut seed = [0; size_of::<usize>()];
-        // Where it is forbidden, any address will do.
-        let _ = fill_random(&mut seed);
-        map::keep_apart(usize::from_ne_bytes(seed));
         let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
         *stack_top = stack.address() + stack.length().0;
         core::mem::forget(stack);
