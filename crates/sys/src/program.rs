@@ -12,6 +12,7 @@ use core::ffi::CStr;
 use linux_raw_sys::general as linux;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::cpu;
@@ -64,7 +65,7 @@ pub struct Program {
 
 impl Program {
     /// Follows `process`, which must share the caller's memory. `ESRCH` or `ENOENT` when it has
-    /// ended.
+    /// ended, and the number of a filter that refuses to tell when it has.
     pub fn follow(process: u32) -> SysResult<Self> {
         let pid = Pid::from_raw(process.cast_signed())
             .ok_or(SysError { call: "pidfd_open", errno: 3 })?;
@@ -72,7 +73,11 @@ impl Program {
             .map_err(SysError::of("pidfd_open"))?;
         let open = |name: &CStr| proc::open_of(process, name);
         let (statm, stat) = (open(c"/statm")?, open(c"/stat")?);
-        Ok(Self { process, pidfd, statm, stat, probe_at_ns: Cell::new(0) })
+        let program = Self { process, pidfd, statm, stat, probe_at_ns: Cell::new(0) };
+        match program.poll() {
+            Ok(_) | Err(Errno::INTR) => Ok(program),
+            Err(errno) => Err(SysError::of("ppoll")(errno)),
+        }
     }
 
     /// Its number.
@@ -87,8 +92,12 @@ impl Program {
 
     /// Whether it has ended, with all its threads.
     pub fn has_ended(&self) -> bool {
+        self.poll().is_ok_and(|count| count > 0)
+    }
+
+    fn poll(&self) -> rustix::io::Result<usize> {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+        poll(&mut fds, Some(&Timespec::default()))
     }
 
     /// Whether it has gone from this memory, of which `own` is a gauge: it has ended, or called

@@ -62,11 +62,12 @@ pub(crate) fn trial(preload: &Preload) -> Result<(), Finding> {
 
 fn try_out() -> Result<Duration, Obstacle> {
     let other = |failure: Failure| Obstacle::Other(failure.cause);
-    // What a launcher must be able to besides.
-    drop(Signals::keep().map_err(other)?);
     supervise::become_reaper().map_err(other)?;
     let preload = Preload::lay_out().map_err(other)?;
-    trial::run(&preload)
+    let passed = trial::run(&preload)?;
+    // What a launcher must be able to besides.
+    drop(Signals::keep().map_err(other)?);
+    Ok(passed)
 }
 
 /// Runs all checks and prints them. Exit status 1 when `coldpress run` cannot work here.
