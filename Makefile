@@ -75,6 +75,7 @@ check: bootstrap ## format, lints, tidy, documentation
 	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps
 
 unit: bootstrap ## unit and property tests
+	@scripts/bootstrap-tests python3
 	$(TESTS) $(UNIT)
 
 system: export COLDPRESS_BIN := $(TARGET)/system/coldpress
@@ -85,14 +86,14 @@ system: bootstrap ## real programs within a budget
 	$(TESTS) $(STRESS)
 	$(TESTS) $(ALONE:%=--test %) -- --test-threads=1
 
-# `make system` gives the same methods five minutes, all together.
+# `make system` gives the same methods half a minute, all together.
 stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)
 	@scripts/bootstrap-tests stress-ng
 	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) $(TESTS) $(STRESS)
 	COLDPRESS_TORTURE_SECONDS=$(TORTURE_SECONDS) $(TESTS) \
 		--test torture -- --test-threads=1
 
-# `make system` runs short forms of them, and programs in a quarter of their memory only.
+# `make system` runs short forms of them, and programs in one part of their memory only.
 suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without coldpress (an hour)
 	@scripts/bootstrap-tests
 	@scripts/fetch-suites $(SUITES)

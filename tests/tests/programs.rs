@@ -190,7 +190,7 @@ fn through_a_shim() -> Option<Case> {
     Case::new(job.args(small_python("5")?), HALF, Scratch::new("shim"))
 }
 
-/// One test for each job. Of a program with several jobs `make system` runs one: `Short`.
+/// One test for each job. `make system` runs those that are `Short`.
 macro_rules! cases {
     ($($name:ident: $lane:ident, $make:expr;)*) => {
         $(#[test]
