@@ -85,6 +85,8 @@ pub enum Told {
     Ageing = 4,
     /// Processes take turns.
     Turns = 8,
+    /// A process mostly waits for pages.
+    Waits = 16,
 }
 
 /// What the launcher decides and every process obeys.

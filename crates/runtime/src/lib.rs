@@ -57,6 +57,7 @@ mod thaw;
 mod trial;
 mod tune;
 mod turns;
+mod waits;
 pub mod walks;
 
 #[cfg(feature = "preload")]

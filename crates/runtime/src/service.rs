@@ -401,6 +401,7 @@ impl Manager {
         self.gauges_at = now + self.gauge_interval_ns;
         if now >= self.immovable_at {
             self.look_at_immovable();
+            self.look_at_waits();
             // Giving disk blocks back takes milliseconds: only while nobody faults.
             self.zswap.take_back_lent();
             if nobody_waits && self.clock == self.clock_at_look {

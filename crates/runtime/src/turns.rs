@@ -26,6 +26,7 @@ use crate::ledger::{Ledger, SEATS, Told};
 use crate::manager::{Fault, Manager};
 use crate::mean::{Mean, Millionths};
 use crate::tally::Counter;
+use crate::waits::Waits;
 
 /// The shortest turn while others wait: to bring 60 MiB back takes a tenth of it.
 const TURN_MS: u32 = 4_000;
@@ -264,6 +265,8 @@ pub(crate) struct Turns {
     /// For how long threads have waited while their faults were served, and for a turn.
     pub(crate) served_ticks: u64,
     pub(crate) waited_ticks: u64,
+    /// What was last seen of both.
+    pub(crate) waits: Waits,
 }
 
 impl Turns {

@@ -26,6 +26,18 @@ fn is_told(processors: &str) -> Option<()> {
     Some(())
 }
 
+/// A minute is long enough to know, and nobody should have to guess the budget.
+fn is_told_what_it_lacks() -> Option<()> {
+    let run = Job::new("edge", EDGE).args(["thrash", "64"]).managed(BUDGET);
+    assert_eq!((run.code, &run.stdout[..]), (0, &b"ok\n"[..]), "{}", run.stderr);
+    let told = run.complaints(&["waited for pages", "24 MiB", "of the last minute"]);
+    assert_eq!(told.len(), 1, "{}", run.stderr);
+    let budget =
+        told[0].rsplit_once("; in ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    assert!(budget.is_some_and(|mib: u32| (64..80).contains(&mib)), "it holds 64 MiB: {}", told[0]);
+    Some(())
+}
+
 #[test]
 fn mechanisms_of_its_own() {
     let processors = thread::available_parallelism().map_or(1, NonZero::get).to_string();
@@ -36,6 +48,7 @@ fn mechanisms_of_its_own() {
             edge(&["fifo", "0"], REAL_TIME_MAX)
         }),
         case("real-time threads on all processors", Lane::Long, || is_told(&processors)),
+        case("a program that waits for a minute", Lane::Long, is_told_what_it_lacks),
         case("a robust mutex in cold memory", Lane::Short, || edge(&["robust"], HANG)),
     ];
     matrix::run(&cases);

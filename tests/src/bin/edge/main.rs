@@ -2,6 +2,7 @@
 //!
 //!     edge hold             no more than to hold memory and check it
 //!     edge anew             unmaps a range and maps it anew, again and again
+//!     edge thrash SECONDS   reads pages at random for so long
 //!     edge uffd             serves faults of its own memory by a userfaultfd of its own
 //!     edge fifo BUSY        reads cold memory at real-time priority beside BUSY threads that spin
 //!     edge robust           lets the owner of a mutex end, whose page has been cold for long
@@ -9,7 +10,7 @@
 //!                           starts PROGRAM under a seccomp filter that allows what FILE lists;
 //!                           other calls fail with EPERM (ACTION errno), or end it (ACTION kill)
 //!
-//! The first four hold and check memory besides, and print `ok` at the end. One that this machine
+//! The first five hold and check memory besides, and print `ok` at the end. One that this machine
 //! forbids prints `skip: ` and why.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on memory of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
@@ -95,6 +96,7 @@ fn main() -> ExitCode {
         ["hold"] => hold(),
         ["uffd"] => own::serves_its_own_faults(),
         ["anew"] => own::maps_anew(),
+        ["thrash", seconds] => own::thrashes(seconds),
         ["fifo", busy] => threads::real_time(busy.parse().unwrap_or(1)),
         ["robust"] => threads::robust(),
         ["filter", action, file, program, ref args @ ..] => {

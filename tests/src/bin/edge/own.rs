@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::program::outcome::{Outcome, Stop, wrong};
+use super::program::random::mix;
 use super::program::{PAGE, raw};
 use super::{HELD, Held, failed};
 
@@ -154,6 +155,23 @@ pub fn maps_anew() -> Outcome {
         }
         // An error when any of it is not mapped.
         unsafe { raw::resident_pages(place, LENGTH) }.map_err(|_| failed("it is gone: mincore"))?;
+    }
+    held.check().map_err(fails)
+}
+
+/// Touches all that it holds, in no order.
+pub fn thrashes(seconds: &str) -> Outcome {
+    let fails = |error: std::io::Error| Stop::Fail(error.to_string());
+    let seconds = seconds.parse().map_err(|_| Stop::Fail(format!("{seconds}: not seconds")))?;
+    let held = Held::new().map_err(fails)?;
+    let begun = Instant::now();
+    let mut number = 0;
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        for _ in 0..100 {
+            number += 1;
+            let page = mix(number) as usize % (HELD / PAGE);
+            std::hint::black_box(unsafe { raw::bytes(held.start + page * PAGE, 1)[0] });
+        }
     }
     held.check().map_err(fails)
 }

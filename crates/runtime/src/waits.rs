@@ -1,0 +1,97 @@
+//! Whether a program mostly waits for pages, which means that its budget is too small for what it
+//! does.
+//!
+//! A minute in which its threads waited for half of it at least, and for longer than they ran, is
+//! told: that of a thread which mostly sleeps and now and then waits is not, nor that of many
+//! threads which run and wait a little each. What is named is the budget within which everything
+//! that the process has would be in place: less may do.
+
+use crate::ledger::Told;
+use crate::manager::Manager;
+
+/// What is judged at a time.
+const PERIOD_NS: u64 = 60_000_000_000;
+
+/// The numbers at which a period began. The first begins with the machine, so nobody has waited for
+/// half of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    began_ns: u64,
+    stalled_ns: u64,
+    ran_ns: u64,
+}
+
+impl Waits {
+    /// Whether a period is over.
+    fn is_over(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.began_ns) >= PERIOD_NS
+    }
+
+    /// Begins the next period; threads have waited and run for so long altogether. If the program
+    /// mostly waited in the last: its percentage of the time that threads either waited or ran.
+    fn end(&mut self, now_ns: u64, stalled_ns: u64, ran_ns: u64) -> Option<u64> {
+        let before = core::mem::replace(self, Self { began_ns: now_ns, stalled_ns, ran_ns });
+        let passed = now_ns.saturating_sub(before.began_ns);
+        let stalled = stalled_ns.saturating_sub(before.stalled_ns);
+        let ran = ran_ns.saturating_sub(before.ran_ns);
+        let mostly_waits = stalled >= passed / 2 && stalled > ran;
+        mostly_waits.then(|| stalled.saturating_mul(100) / (stalled + ran))
+    }
+}
+
+impl Manager {
+    /// Tells, once in a run, of a program that mostly waits. For a call several times a second.
+    pub(crate) fn look_at_waits(&mut self) {
+        let now = self.time.now_ns();
+        if !self.turns.waits.is_over(now) {
+            return;
+        }
+        let stalled = self.time.span_ns(self.turns.served_ticks + self.turns.waited_ticks);
+        let Some(percent) = self.turns.waits.end(now, stalled, self.program.ran_ns()) else {
+            return;
+        };
+        if self.ledger.is_first_to_tell(Told::Waits) {
+            let mib = |bytes: usize| bytes.div_ceil(1 << 20);
+            let total = self.budget.total().bytes().0;
+            self.link.warn(format_args!(
+                "process {} has waited for pages for {percent} % of the last minute: it uses more \
+                 memory than the budget of {} MiB has; in {} MiB all that it holds would stay in \
+                 place",
+                self.link.process(),
+                mib(total),
+                mib(total.max(self.budget.used_by_all().bytes().0) + self.saved().0),
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a program that thrashes for hours without a word, or one that does well and is
+    //! complained of.
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// What is said of a minute in which threads waited and ran for so many seconds.
+    fn said(stalled: u64, ran: u64) -> Option<u64> {
+        let mut waits = Waits { began_ns: 5 * SECOND, stalled_ns: 7 * SECOND, ran_ns: 9 * SECOND };
+        assert!(!waits.is_over(64 * SECOND) && waits.is_over(65 * SECOND));
+        let percent = waits.end(65 * SECOND, (7 + stalled) * SECOND, (9 + ran) * SECOND);
+        assert!(!waits.is_over(66 * SECOND), "the next has begun");
+        percent
+    }
+
+    #[test]
+    fn who_waits_for_most_of_a_minute_is_told_of_and_nobody_else_is() {
+        assert_eq!(said(45, 15), Some(75));
+        assert_eq!(said(30, 10), Some(75));
+        // It sleeps for most of it.
+        assert_eq!(said(29, 1), None);
+        assert_eq!(said(0, 0), None);
+        // Eight threads that run most of the time.
+        assert_eq!(said(100, 380), None);
+        assert_eq!(said(300, 100), Some(75));
+    }
+}
