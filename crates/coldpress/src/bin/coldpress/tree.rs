@@ -13,6 +13,8 @@ use crate::member;
 const SERVICE_NAME: &str = "coldpress";
 /// Longest chain of parents followed: deeper trees are somebody else's loop.
 const DEPTH_MAX: usize = 1000;
+/// Looks at a chain that changes meanwhile.
+const TRIES: usize = 5;
 
 /// Bits of fields 9 (flags of linux/sched.h) and 31 (signals that are pending) of stat.
 const PF_EXITING: u64 = 0x4;
@@ -20,7 +22,21 @@ const PENDING_SIGKILL: u64 = 1 << (9 - 1);
 
 /// Whether `process` descends from `ancestor`.
 pub(crate) fn is_below(process: u32, ancestor: u32) -> bool {
-    lineage(process).skip(1).any(|other| other == ancestor)
+    for _ in 0..TRIES {
+        let mut last = process;
+        for other in lineage(process).skip(1) {
+            if other == ancestor {
+                return true;
+            }
+            last = other;
+        }
+        if parent(last) == Some(0) {
+            return false;
+        }
+        // One in between has ended since its child was asked, which has another parent now: so is a
+        // service begun.
+    }
+    false
 }
 
 /// `process`, its parent, the parent of that, and so on, as far as they are there.
