@@ -82,12 +82,13 @@ fn drop_span(first: usize) {
 
 /// Where the next mapping of ours goes if there is room. Zero: where the kernel puts any mapping.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// The lowest address that [`keep_apart`] chooses, in the middle of the 47 bits that a program has:
-/// the kernel puts files at 0x55... and mappings at 0x7f.... Where something is mapped, as the
-/// tables of a memory sanitizer, the kernel chooses.
-const APART: usize = 0x3800_0000_0000;
-/// So far from it, at most, is the address chosen: 8 TiB.
-const APART_BYTES: usize = 1 << 43;
+/// The lowest address that [`keep_apart`] chooses, far above where the kernel puts programs and
+/// their heaps (from 0x5555... on, within a TiB) and far below its mappings (0x7f...). All else is
+/// some sanitizer's own: that of addresses takes what is below 0x1000..., that of memory all but
+/// 0x51... to 0x60... and what the kernel uses, and that of threads from 0x5a... on.
+const APART: usize = 0x5780_0000_0000;
+/// So far from it, at most, is the address chosen: 1 TiB.
+const APART_BYTES: usize = 1 << 40;
 /// What is chosen is a multiple of it: what one page of page tables maps.
 const APART_ALIGN: usize = 2 << 20;
 
