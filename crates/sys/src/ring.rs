@@ -127,7 +127,9 @@ impl Ring {
         .map_err(SysError::of("io_uring_register"))?;
         confine(fd.as_fd())?;
         let used = params.cq_off.cqes as usize + params.cq_entries as usize * COMPLETION_BYTES;
-        assert!(used <= PART_BYTES.0 && params.sq_entries == ENTRIES, "as it was asked for");
+        if used > PART_BYTES.0 || params.sq_entries != ENTRIES {
+            return Err(SysError { call: "io_uring_setup(sizes)", errno: 22 });
+        }
         Ok(Self {
             under_way: [const { None }; TRANSFERS_MAX],
             count: 0,
