@@ -53,10 +53,7 @@ pub(crate) fn through(program: &Program, command: Command, variables: &[&str]) -
 
 /// Corrects the variables, and puts the program in our place. Returns only when that failed.
 pub(crate) fn in_place(args: &InPlaceArgs) -> ExitCode {
-    let failure = match try_in_place(args) {
-        Ok(never) => match never {},
-        Err(failure) => failure,
-    };
+    let Err(failure) = try_in_place(args);
     say(&failure);
     ExitCode::from(failure.code)
 }
