@@ -10,7 +10,8 @@ COMMAND := $(TARGET)/release/coldpress
 # What tests and the demo run.
 export COLDPRESS_BIN := $(COMMAND)
 # Lints, documentation and tests are of one profile and of all packages: any other choice would
-# compile what they use anew, with other features of it.
+# compile what they use anew, with other features of it. The preload library alone is linted by
+# itself, and as what does not unwind, for want of the standard library.
 PROFILE := --locked --profile system
 TESTS := cargo test $(PROFILE) --workspace
 # The command as tests have it, which cargo builds for tests of its own.

@@ -349,9 +349,10 @@ fn a_signal_that_is_ignored_at_the_start_reaches_a_program_that_handles_it() {
         "{COLDPRESS} run -q -m 64M -- python3 -c '{program}' & read line; kill -INT $!; wait $!"
     );
     let (output, input) = std::io::pipe().unwrap();
-    let mut command = Command::new("sh");
-    let status = command.args(["-c", &script]).stdin(output).stdout(input).status().unwrap();
-    assert_eq!(status.code(), Some(3));
+    // A program that says nothing would have the shell wait for ever.
+    let mut command = Command::new("timeout");
+    command.args(["60", "sh", "-c", &script]).stdin(output).stdout(input);
+    assert_eq!(command.status().unwrap().code(), Some(3));
 }
 
 /// systemd names whom it has opened sockets for, which is the launcher, but means the program.

@@ -10,7 +10,7 @@
 //!                           starts PROGRAM under a seccomp filter that allows what FILE lists;
 //!                           other calls fail with EPERM (ACTION errno), or end it (ACTION kill)
 //!
-//! The first five hold and check memory besides, and print `ok` at the end. One that this machine
+//! The first six hold and check memory besides, and print `ok` at the end. One that this machine
 //! forbids prints `skip: ` and why.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on memory of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
