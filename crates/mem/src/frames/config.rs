@@ -45,7 +45,8 @@ pub struct Config {
     /// Whether [`super::FrameAllocator::grow`] adds to the easy-reclaim zone, if there is one, and
     /// not to core. `false` is the reference's `noeasyrclm`.
     pub easy_reclaim_hot_add: bool,
-    /// Whether a request that finds nothing in the zone blocks are added to adds one for itself.
+    /// Whether a request that finds nothing adds a block to its own zone, as long as the span has
+    /// one.
     pub on_demand: bool,
 }
 

@@ -8,9 +8,9 @@ use core::sync::atomic::Ordering;
 use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
 use coldpress_sys::{Bytes, SysResult};
 
-use super::FrameAllocator;
 use super::blocks::BlockState;
 use super::config::{EBUSY, EINVAL, ENOMEM, Spans, error};
+use super::{FrameAllocator, Mobility};
 
 impl FrameAllocator {
     /// Adds `bytes`, whole blocks, to the zone that [`super::Config::easy_reclaim_hot_add`] names.
@@ -21,6 +21,11 @@ impl FrameAllocator {
     /// with `EBUSY` while another thread grows. Everything is as before then.
     pub fn grow(&self, bytes: Bytes) -> SysResult<Bytes> {
         let spans = self.spans().ok_or(error(EINVAL))?;
+        self.grow_zone(spans, spans.hot_zone, bytes).map(|()| self.online())
+    }
+
+    /// As [`FrameAllocator::grow`], in this zone.
+    pub(super) fn grow_zone(&self, spans: &Spans, zone: Mobility, bytes: Bytes) -> SysResult<()> {
         if bytes.0 == 0 || !bytes.0.is_multiple_of(BLOCK_BYTES) {
             return Err(error(EINVAL));
         }
@@ -28,13 +33,13 @@ impl FrameAllocator {
         if self.growing.swap(true, Ordering::Acquire) {
             return Err(error(EBUSY));
         }
-        let result = self.add(spans, bytes.0 / BLOCK_BYTES);
+        let result = self.add(spans, zone, bytes.0 / BLOCK_BYTES);
         // Release pairs with the Acquire above.
         self.growing.store(false, Ordering::Release);
-        result.map(|()| self.online())
+        result
     }
 
-    fn add(&self, spans: &Spans, wanted: usize) -> SysResult<()> {
+    fn add(&self, spans: &Spans, zone: Mobility, wanted: usize) -> SysResult<()> {
         let blocks = spans.tables.blocks();
         let offline = || blocks.iter().filter(|block| block.state() == BlockState::Offline);
         // Others only make more blocks Offline.
@@ -51,7 +56,7 @@ impl FrameAllocator {
             }
             from = run.end;
         }
-        let mut zone = self.zone(spans, spans.hot_zone);
+        let mut zone = self.zone(spans, zone);
         for (index, block) in blocks.iter().enumerate() {
             if block.state() == BlockState::Adding {
                 zone.make_fresh(index);

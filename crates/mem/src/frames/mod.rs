@@ -184,15 +184,8 @@ impl FrameAllocator {
     pub fn alloc_order(&self, order: u8, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
         let failure = || self.out_of_frames(mobility, order);
         let spans = self.spans().filter(|_| order <= ORDER_MAX).ok_or_else(failure)?;
-        let take =
-            || spans.zones(mobility).iter().find_map(|zone| self.zone(spans, *zone).take(order));
-        let chunk = take().or_else(|| {
-            // Frames in per-CPU lists keep their buddies from merging.
-            self.drain_all();
-            take()
-        });
-        let add = || self.add_on_demand(spans, mobility).and_then(|()| take());
-        let chunk = chunk.or_else(add).ok_or_else(failure)?;
+        let take = |zone| self.zone(spans, zone).take(order);
+        let chunk = self.find(spans, mobility, take).ok_or_else(failure)?;
         chunk.frames().for_each(|frame| spans.tables.set(frame, Descriptor::Core));
         self.recorder.note(|| Event::Alloc { id: chunk.head, order, mobility });
         Ok(FrameId(chunk.head))
@@ -295,27 +288,37 @@ impl FrameAllocator {
     /// A frame when this CPU's list of the first zone is empty; fills the list on the way.
     #[cold]
     fn refill(&self, spans: &Spans, mobility: Mobility) -> Result<u32, OutOfFrames> {
-        let take = || {
-            spans.zones(mobility).iter().find_map(|zone| {
-                self.lists.pop(*zone as usize).or_else(|| self.refill_from(spans, *zone))
-            })
-        };
-        let frame = take()
-            .or_else(|| {
-                // The last frames may be in the lists of other CPUs.
-                self.drain_all();
-                take()
-            })
-            .or_else(|| self.add_on_demand(spans, mobility).and_then(|()| take()))
-            .ok_or_else(|| self.out_of_frames(mobility, 0))?;
+        let take = |zone| self.lists.pop(zone as usize).or_else(|| self.refill_from(spans, zone));
+        let found = self.find(spans, mobility, take);
+        let frame = found.ok_or_else(|| self.out_of_frames(mobility, 0))?;
         self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
         Ok(frame)
     }
 
-    /// Adds a block for a request that found nothing, if it may take from there.
-    fn add_on_demand(&self, spans: &Spans, mobility: Mobility) -> Option<()> {
-        let may = spans.on_demand && spans.zones(mobility).contains(&spans.hot_zone);
-        may.then(|| self.grow(Bytes(BLOCK_BYTES)).ok()).flatten().map(|_| ())
+    /// What `take` finds in the zones that a request may take from, best first. Where blocks are
+    /// added on demand, its own zone gets one before another is asked.
+    fn find<T>(
+        &self,
+        spans: &Spans,
+        mobility: Mobility,
+        take: impl Fn(Mobility) -> Option<T>,
+    ) -> Option<T> {
+        let zones = spans.zones(mobility);
+        let first = if spans.on_demand { &zones[..1] } else { zones };
+        let take_of = |zones: &[Mobility]| zones.iter().find_map(|zone| take(*zone));
+        let found = take_of(first).or_else(|| {
+            // The last frames may be in the lists of other CPUs, and keep their buddies from
+            // merging.
+            self.drain_all();
+            take_of(first)
+        });
+        let add = || {
+            self.grow_zone(spans, zones[0], Bytes(BLOCK_BYTES)).ok()?;
+            take_of(first)
+        };
+        found.or_else(|| {
+            spans.on_demand.then(add).flatten().or_else(|| take_of(&zones[first.len()..]))
+        })
     }
 
     fn refill_from(&self, spans: &Spans, name: Mobility) -> Option<u32> {

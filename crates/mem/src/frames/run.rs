@@ -20,16 +20,8 @@ impl FrameAllocator {
     ) -> Result<(FrameId, u8), OutOfFrames> {
         let failure = || self.out_of_frames(mobility, order);
         let spans = self.spans().filter(|_| whole <= ORDER_MAX).ok_or_else(failure)?;
-        let zones = spans.zones(mobility);
-        let take =
-            || zones.iter().find_map(|zone| self.zone(spans, *zone).take_first(order, whole));
-        let found = take().or_else(|| {
-            // Frames in per-CPU lists keep their buddies from merging.
-            self.drain_all();
-            take()
-        });
-        let add = || self.add_on_demand(spans, mobility).and_then(|()| take());
-        let (chunk, whole) = found.or_else(add).ok_or_else(failure)?;
+        let take = |zone| self.zone(spans, zone).take_first(order, whole);
+        let (chunk, whole) = self.find(spans, mobility, take).ok_or_else(failure)?;
         self.hand_out_run(spans, chunk, mobility);
         Ok((FrameId(chunk.head), whole))
     }

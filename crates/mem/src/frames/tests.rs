@@ -147,13 +147,41 @@ fn a_request_adds_a_block_for_itself_until_the_span_is_used_up() {
     assert_eq!(frames.online(), blocks(4));
     // The easy-reclaim block is left, and core must not take it.
     assert!(block().is_err() && frames.alloc(Mobility::Core).is_err());
-    assert!(frames.alloc(Mobility::EasyReclaim).is_ok());
+    let movable: Vec<_> =
+        (0..FRAMES_PER_BLOCK).map(|_| frames.alloc(Mobility::EasyReclaim).unwrap()).collect();
+    assert!(frames.alloc(Mobility::EasyReclaim).is_err());
+    movable.iter().for_each(|frame| free(&frames, *frame));
     frames.check();
     for frame in taken {
         // SAFETY: taken above as a block, and unused.
         unsafe { frames.free_order(frame, ORDER_MAX) };
     }
     assert!(frames.alloc(Mobility::Core).is_ok());
+}
+
+#[test]
+fn a_block_is_added_to_the_zone_of_the_request() {
+    let frames = FrameAllocator::new();
+    let config = Config {
+        span: blocks(6),
+        core: Some(blocks(1)),
+        online: blocks(2),
+        easy_reclaim_hot_add: false,
+        on_demand: true,
+    };
+    frames.init(config).unwrap();
+    let online = || {
+        let of = |zone: Mobility| frames.stats().zones[zone as usize].online.bytes();
+        (of(Mobility::Core), of(Mobility::EasyReclaim))
+    };
+    let take = |mobility| (0..3 * FRAMES_PER_BLOCK).all(|_| frames.alloc(mobility).is_ok());
+    assert!(take(Mobility::EasyReclaim));
+    assert_eq!(online(), (blocks(1), blocks(3)));
+    // The span has two more, and core's own is used up first.
+    assert!(take(Mobility::Core));
+    assert_eq!(online(), (blocks(3), blocks(3)));
+    assert!(frames.alloc(Mobility::Core).is_err());
+    frames.check();
 }
 
 #[test]
