@@ -24,7 +24,7 @@ use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::{self, Program};
 use coldpress_sys::ring::Ring;
 use coldpress_sys::wait::Waiter;
-use coldpress_sys::{AsRawFd, Bytes, PageCount, SysResult, beside, confine, cpu, raw};
+use coldpress_sys::{AsRawFd, Bytes, PageCount, SysError, SysResult, beside, confine, cpu, raw};
 use coldpress_zswap::StoreError;
 
 use crate::budget::{Budget, Past, Seen};
@@ -240,8 +240,11 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     time.adjust();
     let total = budget.total();
     let (process, stay) = (program.process(), &start.control.stay);
-    if let Err(error) = prepare_memory(start, total) {
-        joined.link.not_managed(format_args!("no room for tables: {error}"));
+    if let Err(error) = prepare_memory(start, total, left_of_addresses(&program, &budget)) {
+        joined.link.not_managed(format_args!(
+            "no room for pool and tables: {error}; raise its ulimit -v by {} MiB",
+            (2 * least_span(total).0) >> 20
+        ));
         return None;
     }
     let files = files.inspect_err(|error| tell_unmanaged(&joined.link, *error)).ok()?;
@@ -263,15 +266,31 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     .ok()
 }
 
-/// Gives the frame allocator its span: the pool cannot outgrow the budget, nor our tables. All of
-/// it is online, as only what is touched takes memory.
-fn prepare_memory(start: &Start, total: PageCount) -> SysResult<()> {
+/// What the program may still map, if that is limited.
+fn left_of_addresses(program: &Program, budget: &Budget) -> Option<Bytes> {
+    let mapped = budget.gauge().size().map_or(Bytes(0), PageCount::bytes);
+    program.address_limit().map(|limit| Bytes(limit.0.saturating_sub(mapped.0)))
+}
+
+/// Pool and tables cannot outgrow a budget of `total`; and an eighth for blocks that are partly
+/// used.
+fn least_span(total: PageCount) -> Bytes {
+    whole_blocks(total.bytes().0 / 8 * 9 + CORE_AT_FIRST.0).min(SPAN_MAX)
+}
+
+/// Gives the frame allocator its span, of which blocks come online as they are needed: a larger
+/// budget may come. If only so many addresses are `left`, half of them are the program's.
+fn prepare_memory(start: &Start, total: PageCount, left: Option<Bytes>) -> SysResult<()> {
+    const ENOMEM: i32 = 12;
     start.control.make_bell()?;
-    let online = whole_blocks(2 * total.bytes().0).min(Bytes(SPAN_MAX.0 / 2));
+    let (least, most) = (least_span(total), whole_blocks(4 * total.bytes().0).min(SPAN_MAX));
+    if left.is_some_and(|left| left.0 / 2 < least.0) {
+        return Err(SysError { call: "RLIMIT_AS", errno: ENOMEM });
+    }
     start.frames.init(Config {
-        span: Bytes(2 * online.0),
+        span: if left.is_some() { least } else { most.max(least) },
         core: Some(CORE_AT_FIRST),
-        online,
+        online: Bytes(CORE_AT_FIRST.0 + BLOCK_BYTES),
         easy_reclaim_hot_add: false,
         on_demand: true,
     })

@@ -104,13 +104,17 @@ pub struct Immovable {
     pub shared: Bytes,
 }
 
-/// The number behind `name` at the start of a line, of KiB.
-fn kib_after(text: &[u8], name: &[u8]) -> Option<Bytes> {
+/// The number behind `name` at the start of a line.
+pub(crate) fn number_after(text: &[u8], name: &[u8]) -> Option<u64> {
     text.split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(name))
         .and_then(|rest| rest.trim_ascii().split(|byte| *byte == b' ').next())
         .and_then(decimal)
-        .map(|count| Bytes::kib(count as usize))
+}
+
+/// The same, of KiB.
+fn kib_after(text: &[u8], name: &[u8]) -> Option<Bytes> {
+    number_after(text, name).map(|count| Bytes::kib(count as usize))
 }
 
 /// What the kernel tells of this process's memory, in files that are opened once: what may be read

@@ -17,7 +17,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use crate::cpu;
 use crate::error::{SysError, SysResult};
-use crate::page::{PAGE_BYTES, PageCount};
+use crate::page::{Bytes, PAGE_BYTES, PageCount};
 use crate::proc::{self, ResidentGauge};
 use crate::raw;
 
@@ -34,6 +34,8 @@ const AREA_BYTES: usize = 19 * PAGE_BYTES;
 static AREA: Area = Area(UnsafeCell::new([0; AREA_BYTES]));
 /// The last field of a statm or stat file that is read.
 const STAT_MAX: usize = 512;
+/// A limits file is 17 lines of 79 bytes.
+const LIMITS_MAX: usize = 2048;
 
 /// A part of our zero-initialised data.
 #[repr(C, align(4096))]
@@ -59,6 +61,7 @@ pub struct Program {
     pidfd: OwnedFd,
     statm: OwnedFd,
     stat: OwnedFd,
+    limits: OwnedFd,
     /// When sizes that are alike are believed no longer.
     probe_at_ns: Cell<u64>,
 }
@@ -72,8 +75,8 @@ impl Program {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(SysError::of("pidfd_open"))?;
         let open = |name: &CStr| proc::open_of(process, name);
-        let (statm, stat) = (open(c"/statm")?, open(c"/stat")?);
-        let program = Self { process, pidfd, statm, stat, probe_at_ns: Cell::new(0) };
+        let (statm, stat, limits) = (open(c"/statm")?, open(c"/stat")?, open(c"/limits")?);
+        let program = Self { process, pidfd, statm, stat, limits, probe_at_ns: Cell::new(0) };
         match program.poll() {
             Ok(_) | Err(Errno::INTR) => Ok(program),
             Err(errno) => Err(SysError::of("ppoll")(errno)),
@@ -83,6 +86,13 @@ impl Program {
     /// Its number.
     pub fn process(&self) -> u32 {
         self.process
+    }
+
+    /// What it may map, if that is limited (RLIMIT_AS). Not as it was when the caller was made.
+    pub fn address_limit(&self) -> Option<Bytes> {
+        let mut buffer = [0; LIMITS_MAX];
+        let text = proc::read_at(&self.limits, &mut buffer, 0).ok()?;
+        proc::number_after(text, b"Max address space").map(|bytes| Bytes(bytes as usize))
     }
 
     /// What becomes readable when it has ended.
