@@ -94,3 +94,15 @@ fn many_children_of_little_use_hold_hardly_more_than_without_coldpress() {
     assert!(run.stderr.contains("the budget of 40 MiB cannot be kept"), "{}", run.stderr);
     assert!(2 * managed <= 3 * plain, "{managed} MiB, {plain} without coldpress");
 }
+
+/// A fork by the bare instruction is not caught: a child that touches what was away ends.
+#[test]
+fn children_that_nobody_sees_find_no_wrong_byte() {
+    let job = Job::new("unseen", env!("CARGO_BIN_EXE_unseen"));
+    let plain = job.plain();
+    let run = job.managed(Bytes::mib(24));
+    println!("{run}\n{}{}", String::from_utf8_lossy(&run.stdout), run.stderr);
+    run.assert_same(&plain);
+    run.assert_stored();
+    assert_eq!(heirs(&run), 3);
+}

@@ -81,7 +81,8 @@ impl Manager {
         if let Some(new) = waiting.find_map(|fault| self.grown_for(*fault)) {
             // It wakes who waits there. Refused only without memory for one more mapping.
             if self.uffd.unregister(new.start, Bytes(new.end - new.start)).is_ok() {
-                self.regions.remove(new);
+                self.regions.remove(new.clone());
+                self.lift_bar(new);
             }
         }
     }
@@ -113,7 +114,9 @@ impl Manager {
                     Word::Moved(one) => self.follow_move(one),
                     Word::Unmapped(range) => {
                         self.forget(range.clone());
-                        self.regions.remove(range);
+                        self.regions.remove(range.clone());
+                        self.control.uninherited.remove(&range);
+                        self.barred.remove(range);
                     }
                     Word::Dropped(range) => self.forget(range),
                 }
@@ -177,6 +180,7 @@ impl Manager {
         self.pages.forget(old, |_| {});
         self.regions.remove(one.source());
         self.regions.insert(one.mapping());
+        self.follow_bar(one);
     }
 
     /// Stores a page of limbo whatever the knobs and the pool's limit say: there is nowhere else

@@ -38,7 +38,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu, futex, raw};
 use crate::stay::Stay;
 pub use freeze::{FILES_MAX, Needs, TOUCHED};
 use freeze::{FORK_NONE, NO_FILE};
-pub use given::{Given, pages_of};
+pub use given::{Given, Ranges, pages_of};
 pub use looks::Looks;
 
 /// How far the service has come.
@@ -122,6 +122,8 @@ pub struct Control {
     hints: [Hint; HINTS],
     /// What the program has for itself.
     pub given: Given,
+    /// What the program itself keeps from its children (MADV_DONTFORK).
+    pub uninherited: Ranges,
     /// Who asks to be looked at before there is management.
     pub looks: Looks,
     /// The threads that are kept on their processor.
@@ -158,6 +160,7 @@ impl Control {
                 }
             }; HINTS],
             given: Given::new(),
+            uninherited: Ranges::new(),
             looks: Looks::new(),
             stay: Stay::new(),
         }

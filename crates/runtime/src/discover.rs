@@ -61,6 +61,7 @@ impl Manager {
             // Words of earlier tenants of these addresses come first.
             self.settle();
             if length == Bytes(0) {
+                self.bar_again();
                 self.discover();
             } else if self.control.given.has(&(start..start + length.0)) {
                 self.give_up(start..start + length.0);
@@ -88,7 +89,8 @@ impl Manager {
             // Refused only without memory for one more mapping, and where it has just gone.
             if self.uffd.unregister(part.start, Bytes(part.end - part.start)).is_ok() {
                 self.forget(part.clone());
-                self.regions.remove(part);
+                self.regions.remove(part.clone());
+                self.lift_bar(part);
             }
         }
         if length >= TOLD_BYTES {
@@ -164,7 +166,7 @@ impl Manager {
 }
 
 /// Calls `visit` for the parts of `range` outside all of `holes`.
-fn for_each_outside(
+pub(crate) fn for_each_outside(
     holes: &[Range<usize>],
     range: Range<usize>,
     mut visit: impl FnMut(Range<usize>),

@@ -100,10 +100,12 @@ impl Manager {
         self.control.set_files(files);
         self.count(Counter::Forks, 1);
         self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
+        self.unbar();
         let legacy = (&raw mut *self).cast();
         self.control.grant(legacy, || self.program.has_left(self.budget.gauge()));
         // A failure costs later children some address space.
         let _ = map::inherit_spans(false);
+        self.bar_again();
     }
 
     /// Whether a child can go on from what is in memory now. The forker's stack must not be ours to
@@ -236,7 +238,7 @@ impl Manager {
         self.running = Running::begin(self.time.now_ns(), 0);
         self.left = Left::default();
         self.proactive.begin_as_heir();
-        (self.gauges_at, self.immovable_at) = (0, 0);
+        self.gauges_at = 0;
         self.refaults = Refaults::default();
         self.gauge_interval_ns = RUN_NS_NEAR;
         self.blocks_returned_before = self.blocks_returned();
@@ -364,6 +366,7 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
         manager.link.leave();
         return None;
     }
+    manager.bar_again();
     manager.ledger.seats[manager.seat].set_managing();
     manager.count(Counter::Heirs, 1);
     manager.read_gauges();

@@ -24,6 +24,7 @@ pub mod wire;
 mod ageing;
 pub mod ahead;
 mod away;
+mod bar;
 pub mod budget;
 mod change;
 pub mod clock;

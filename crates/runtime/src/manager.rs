@@ -94,6 +94,8 @@ pub struct Manager {
     pub(crate) uffd: Userfaultfd,
     pub(crate) pages: PageTable,
     pub(crate) regions: Regions,
+    /// What no child inherits (`bar`).
+    pub(crate) barred: Regions,
     pub(crate) order: Order,
     pub(crate) limbo: Limbo,
     pub(crate) limbo_pages: PageCount,
@@ -120,13 +122,12 @@ pub struct Manager {
     /// The clock when it was last looked whether anybody faults.
     pub(crate) clock_at_look: u32,
     pub(crate) stuck: Stuck,
-    /// When to read the gauges again, and when to look again at what cannot be moved.
+    /// When to read the gauges again.
     pub(crate) gauges_at: u64,
     pub(crate) gauge_interval_ns: u64,
     pub(crate) waiter: Waiter,
     pub(crate) program: Program,
     pub(crate) left: Left,
-    pub(crate) immovable_at: u64,
     /// Ranges just mapped whose threads wait: number, start, length.
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
     pub(crate) rest: Rest,
@@ -175,6 +176,8 @@ pub(crate) struct Stuck {
     pub(crate) since_look: bool,
     /// Whether pages that relatives share are taken too.
     pub(crate) takes_shared: bool,
+    /// When to look again at what cannot be moved.
+    pub(crate) look_at_ns: u64,
 }
 
 /// What the manager needs from the outside.
@@ -218,14 +221,15 @@ impl Manager {
         let spills = spill.iter().map(|file| (file.as_raw_fd(), SlotId(0))).collect();
         let tuning = Tuning::begin(&ledger, &budget, time.now_ns());
         let disk = spill.and_then(|file| open_disk(&link, &terms, file, ring));
-        let tools = uffd.and_then(|uffd| Tools::open(uffd, &tuning, frames, control, disk));
-        let tools = tools.and_then(|tools| tools.used_by(&waiter, &program, &link));
-        let Tools { uffd, limbo, zeros, zswap } =
-            tools.inspect_err(|error| tell_unmanaged(&link, *error))?;
-        let manager = Box::new(Self {
+        let open = |uffd| Tools::open(uffd, &tuning, frames, control, disk);
+        let tools = uffd.and_then(open).and_then(|it| it.used_by(&waiter, &program, &link));
+        let told = |error: &SysError| tell_unmanaged(&link, *error);
+        let Tools { uffd, limbo, zeros, zswap } = tools.inspect_err(told)?;
+        Ok(Box::new(Self {
             uffd,
             pages: PageTable::new(budget.share()),
             regions: Regions::default(),
+            barred: Regions::default(),
             order: Order::default(),
             limbo,
             limbo_pages: PageCount(0),
@@ -253,7 +257,6 @@ impl Manager {
             gauge_interval_ns: RUN_NS_NEAR,
             waiter,
             left: Left::default(),
-            immovable_at: 0,
             hints: Vec::new(),
             rest: Rest::default(),
             running: Running::begin(time.now_ns(), program.ran_ns()),
@@ -276,8 +279,8 @@ impl Manager {
             ahead: Ahead::new(desk, tuning.share),
             tuning,
             last_owned: None,
-        });
-        Ok(manager.begin())
+        })
+        .begin())
     }
 
     fn begin(mut self: Box<Self>) -> Box<Self> {

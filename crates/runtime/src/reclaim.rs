@@ -8,6 +8,7 @@ use coldpress_sys::{Bytes, Page, PageCount, cpu};
 use coldpress_zswap::StoreError;
 use coldpress_zswap::desk::Ticket;
 
+use crate::bar::Bar;
 use crate::budget::PAGES_TOGETHER;
 use crate::manager::{FRAMES_KEPT, Manager};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
@@ -253,6 +254,11 @@ impl Manager {
 
     /// One MOVE of neighbouring pages into `slot`.
     fn move_some(&mut self, page: PageNumber, count: PageCount, slot: u16) -> Moved {
+        match self.bar(page) {
+            Bar::Is => {}
+            Bar::New => return Moved { moved: PageCount(0), next: Next::LookAgain },
+            Bar::Refused => return Moved { moved: PageCount(0), next: Next::Halve },
+        }
         let target = self.limbo.address(slot, page);
         // SAFETY: the pages are in a registered range, so the program gets them back by a fault;
         // the slot's places for them are empty.

@@ -356,6 +356,7 @@ impl Manager {
     /// Brings everything back, and gives up what it has: the program goes on alone.
     fn stop(&mut self) {
         self.bring_all_back();
+        self.lift_all_bars();
         self.placement.let_all_go(&|allowed, thread| self.link.give_processors(allowed, thread));
         self.write_events();
         self.control.set_stage(Stage::Watching);
@@ -418,7 +419,7 @@ impl Manager {
         }
         self.set_gauge_interval();
         self.gauges_at = now + self.gauge_interval_ns;
-        if now >= self.immovable_at {
+        if now >= self.stuck.look_at_ns {
             self.look_at_immovable();
             self.look_at_waits();
             // Giving disk blocks back takes milliseconds: only while nobody faults.
@@ -427,7 +428,7 @@ impl Manager {
                 self.zswap.trim_backing(SLOTS_TRIMMED);
             }
             self.clock_at_look = self.clock;
-            self.immovable_at = now + IMMOVABLE_NS;
+            self.stuck.look_at_ns = now + IMMOVABLE_NS;
         }
     }
 
@@ -443,6 +444,7 @@ impl Manager {
     fn keep_quiet(&mut self) {
         let from = self.time.now_ns();
         let pages = self.bring_all_back();
+        self.lift_all_bars();
         self.budget.begin_sharing();
         self.read_gauges();
         self.control.set_quiet();

@@ -2,6 +2,7 @@
 //! request.
 
 use core::ffi::c_void;
+use core::ops::Range;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -35,15 +36,22 @@ pub fn for_each_span(mut visit: impl FnMut(usize, usize)) {
 /// Whether children of `fork` have the spans that are live now: not otherwise. Fails with the
 /// kernel's number; some are inherited then, others not.
 pub fn inherit_spans(inherited: bool) -> SysResult<()> {
-    let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
     let mut result = Ok(());
     for_each_span(|start, end| {
-        let first = (start + GUARD_BYTES) as *mut c_void;
-        // SAFETY: the range is a live span; the advice changes no contents.
-        let done = unsafe { madvise(first, end - start - 2 * GUARD_BYTES, advice) };
-        result = result.and(done.map_err(SysError::of("madvise")));
+        let done = inherit(start + GUARD_BYTES..end - GUARD_BYTES, inherited);
+        result = result.and(done);
     });
     result
+}
+
+/// Whether children of `fork` have a range of whole pages (`MADV_DOFORK`, `MADV_DONTFORK`).
+/// `ENOMEM` where some of it is not mapped: then it holds for all the rest; or without memory for
+/// one more mapping.
+pub fn inherit(range: Range<usize>, inherited: bool) -> SysResult<()> {
+    let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
+    // SAFETY: the advice changes no contents, and nothing in this process.
+    unsafe { madvise(range.start as *mut c_void, range.end - range.start, advice) }
+        .map_err(SysError::of("madvise"))
 }
 
 /// Forgets all spans. For the child of `fork` that has inherited none.

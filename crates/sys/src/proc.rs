@@ -274,9 +274,14 @@ impl Mappings {
         })
     }
 
-    /// Where the mapping ends that has `address`. `ENOENT` when there is none; `ENOTTY` where the
-    /// kernel has no PROCMAP_QUERY (before Linux 6.11).
+    /// Where the mapping ends that has `address`; it fails as [`Mappings::at`].
     pub fn end_at(&self, address: usize) -> SysResult<usize> {
+        self.at(address).map(|mapping| mapping.end)
+    }
+
+    /// The mapping that has `address`. `ENOENT` when there is none; `ENOTTY` where the kernel has
+    /// no PROCMAP_QUERY (before Linux 6.11).
+    pub fn at(&self, address: usize) -> SysResult<Range<usize>> {
         // _IOWR('f', 17, struct procmap_query)
         const PROCMAP_QUERY: usize = 0xc068_6611;
         let size = size_of::<MapQuery>() as u64;
@@ -286,7 +291,8 @@ impl Mappings {
             [self.maps.as_raw_fd() as usize, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0];
         // SAFETY: the structure has the size it tells and asks for no name to be written.
         let result = unsafe { raw::syscall(linux::__NR_ioctl, arguments) };
-        raw::checked("ioctl(PROCMAP_QUERY)", result).map(|_| query.end as usize)
+        raw::checked("ioctl(PROCMAP_QUERY)", result)?;
+        Ok(query.start as usize..query.end as usize)
     }
 
     /// Whether one mapping has both addresses, of which `low` is the lower one. `ENOTTY` as above.

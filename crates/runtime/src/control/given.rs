@@ -28,11 +28,14 @@ const BUSY: usize = 1;
 
 /// All of it, in no order.
 pub struct Given {
-    ranges: [(AtomicUsize, AtomicUsize); RANGES],
+    watched: Ranges,
     mutexes: [AtomicUsize; MUTEXES],
     /// Whether there ever was anything: most programs have nothing to be looked for.
     is_used: AtomicBool,
 }
+
+/// Ranges, in no order, of which there can be 64 at a time.
+pub struct Ranges([(AtomicUsize, AtomicUsize); RANGES]);
 
 /// The pages of the mutex at `address`.
 pub fn pages_of(address: usize) -> Range<usize> {
@@ -44,7 +47,7 @@ impl Given {
     /// Nothing.
     pub const fn new() -> Self {
         Self {
-            ranges: [const { (AtomicUsize::new(FREE), AtomicUsize::new(0)) }; RANGES],
+            watched: Ranges::new(),
             mutexes: [const { AtomicUsize::new(FREE) }; MUTEXES],
             is_used: AtomicBool::new(false),
         }
@@ -53,37 +56,14 @@ impl Given {
     /// Adds a range that the program is about to watch, which is not empty. `None` when there is no
     /// room, else whether it is new.
     pub fn watch(&self, range: Range<usize>) -> Option<bool> {
-        if self.watched().any(|other| other.start <= range.start && range.end <= other.end) {
-            return Some(false);
-        }
-        let (start, end) = self
-            .ranges
-            .iter()
-            .find(|(start, _)| (start.compare_exchange(FREE, BUSY, AGREED, AGREED)).is_ok())?;
-        end.store(range.end, AGREED);
-        start.store(range.start, AGREED);
+        let is_new = self.watched.add(range)?;
         self.is_used.store(true, AGREED);
-        Some(true)
+        Some(is_new)
     }
 
     /// This part of what is watched is so no longer.
     pub fn unwatch(&self, gone: &Range<usize>) {
-        for (start, end) in &self.ranges {
-            let from = start.load(AGREED);
-            let to = end.load(AGREED);
-            let is_hit = from > BUSY && from < gone.end && gone.start < to;
-            // One that changes meanwhile is another's.
-            if !is_hit || start.compare_exchange(from, BUSY, AGREED, AGREED).is_err() {
-                continue;
-            }
-            start.store(FREE, AGREED);
-            // What is left of it; where there is no room for that it is managed again, or refused.
-            for rest in [from..gone.start, gone.end..to] {
-                if rest.start < rest.end {
-                    self.watch(rest);
-                }
-            }
-        }
+        self.watched.remove(gone);
     }
 
     /// Adds the mutex at `address`. False when there is no room.
@@ -126,19 +106,67 @@ impl Given {
     /// The ranges, of mutexes too. What is added or removed meanwhile may be among them or not.
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
         let addresses = self.mutexes.iter().map(|mutex| mutex.load(AGREED));
-        self.watched().chain(addresses.filter(|address| *address != FREE).map(pages_of))
+        self.watched.iter().chain(addresses.filter(|address| *address != FREE).map(pages_of))
     }
 
     /// Whether all of `range` lies in one of them.
     pub fn has(&self, range: &Range<usize>) -> bool {
         self.iter().any(|given| given.start <= range.start && range.end <= given.end)
     }
+}
 
-    fn watched(&self) -> impl Iterator<Item = Range<usize>> {
-        self.ranges.iter().filter_map(|(start, end)| {
+impl Ranges {
+    /// None.
+    pub const fn new() -> Self {
+        Self([const { (AtomicUsize::new(FREE), AtomicUsize::new(0)) }; RANGES])
+    }
+
+    /// Adds a range, which is not empty. `None` when there is no room, else whether it is new.
+    pub fn add(&self, range: Range<usize>) -> Option<bool> {
+        if self.iter().any(|other| other.start <= range.start && range.end <= other.end) {
+            return Some(false);
+        }
+        let (start, end) = self
+            .0
+            .iter()
+            .find(|(start, _)| (start.compare_exchange(FREE, BUSY, AGREED, AGREED)).is_ok())?;
+        end.store(range.end, AGREED);
+        start.store(range.start, AGREED);
+        Some(true)
+    }
+
+    /// Removes a part of them.
+    pub fn remove(&self, gone: &Range<usize>) {
+        for (start, end) in &self.0 {
+            let from = start.load(AGREED);
+            let to = end.load(AGREED);
+            let is_hit = from > BUSY && from < gone.end && gone.start < to;
+            // One that changes meanwhile is another's.
+            if !is_hit || start.compare_exchange(from, BUSY, AGREED, AGREED).is_err() {
+                continue;
+            }
+            start.store(FREE, AGREED);
+            // What is left of it; where there is no room for that it is no longer among them.
+            for rest in [from..gone.start, gone.end..to] {
+                if rest.start < rest.end {
+                    self.add(rest);
+                }
+            }
+        }
+    }
+
+    /// All of them. What is added or removed meanwhile may be among them or not.
+    pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
+        self.0.iter().filter_map(|(start, end)| {
             let start = start.load(AGREED);
             (start > BUSY).then(|| start..end.load(AGREED))
         })
+    }
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -15,6 +15,7 @@
 //! something beside it (`_Fork`). libc's own calls do not come here, but for those of `inner`.
 
 use core::ffi::{c_int, c_long, c_void};
+use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use coldpress_sys::{Bytes, cpu, raw};
@@ -78,6 +79,10 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
     if advice == MADV_GUARD_INSTALL {
         CONTROL.note_guards();
     }
+    if [linux::MADV_DONTFORK, linux::MADV_DOFORK].contains(&(advice as u32)) {
+        let length = Bytes(length).pages_up().bytes();
+        return pass_to_children(address..address.saturating_add(length.0), advice, call);
+    }
     if !CONTROL.is_managing() {
         return call(advice);
     }
@@ -108,6 +113,25 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
         }
         advice => call(advice),
     }
+}
+
+/// Whether children inherit a range: what they are not to have we never give them, and what they
+/// are to have we keep from them as before (`bar`).
+fn pass_to_children(range: Range<usize>, advice: c_int, call: impl Fn(c_int) -> isize) -> isize {
+    let is_barred = advice as u32 == linux::MADV_DONTFORK;
+    let start = range.start;
+    if !is_barred {
+        CONTROL.uninherited.remove(&range);
+    }
+    let result = call(advice);
+    if is_barred && result == 0 && !range.is_empty() {
+        // Where there is no room for it children get it.
+        let _ = CONTROL.uninherited.add(range);
+    }
+    if !is_barred && CONTROL.is_managing() {
+        CONTROL.hint(start, Bytes(0));
+    }
+    result
 }
 
 /// `madvise(2)`.
@@ -147,7 +171,9 @@ pub(super) unsafe extern "C" fn map(
     let length = Bytes(length).pages_up().bytes();
     if result > 0 {
         // Of what was there before nothing is left.
-        CONTROL.given.forget(&(result as usize..result as usize + length.0));
+        let range = result as usize..result as usize + length.0;
+        CONTROL.given.forget(&range);
+        CONTROL.uninherited.remove(&range);
     }
     if result > 0 && is_manageable {
         if !is_known {

@@ -1,0 +1,128 @@
+//! Forks that nobody can catch, by the bare instruction, of a program with pages away. What is
+//! printed is the same with and without coldpress.
+
+use std::ffi::{c_int, c_void};
+use std::process::ExitCode;
+
+const PAGE: usize = 4096;
+const BYTES: usize = 48 << 20;
+/// What the program itself keeps from its children.
+const OWN_BYTES: usize = 1 << 20;
+
+fn main() -> ExitCode {
+    let data = Data::new(BYTES, 1);
+    let own = Data::new(OWN_BYTES, 2);
+    let checks = [
+        ("a child that reads", reads(&data)),
+        ("a child that execs", end_of(unseen_fork(exec_true)) == 0),
+        ("a child that ends", end_of(unseen_fork(|| 7)) == 7),
+        ("a child that is seen", end_of(seen_fork(|| data.wrong())) == 0),
+        ("kept from children", own.advise(libc::MADV_DONTFORK)),
+        ("one that has it not", end_of(seen_fork(|| data.wrong() + own.is_mapped())) == 0),
+        ("given to children", own.advise(libc::MADV_DOFORK)),
+        ("one that has it", end_of(seen_fork(|| data.wrong() + own.wrong())) == 0),
+        ("a child that reads after all", reads(&data)),
+        ("the parent", data.wrong() + own.wrong() == 0),
+    ];
+    for (name, is_right) in checks {
+        println!("{} {name}", if is_right { "ok" } else { "FAIL" });
+    }
+    if checks.iter().all(|(_, is_right)| *is_right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether a child finds no wrong byte: where it lacks any, it ends.
+fn reads(data: &Data) -> bool {
+    let end = end_of(unseen_fork(|| data.wrong()));
+    [0, -libc::SIGSEGV, -libc::SIGBUS].contains(&end)
+}
+
+/// Pages, each full of a word that tells its place.
+struct Data {
+    start: *mut u64,
+    bytes: usize,
+    seed: u64,
+}
+
+impl Data {
+    fn new(bytes: usize, seed: u64) -> Self {
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let start = unsafe {
+            let (access, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        let data = Self { start: start.cast(), bytes, seed };
+        for index in 0..bytes / 8 {
+            // SAFETY: the mapping has so many words, and one user.
+            unsafe { data.start.add(index).write_volatile(data.word(index)) };
+        }
+        data
+    }
+
+    /// Compressible, and different in each page.
+    fn word(&self, index: usize) -> u64 {
+        let page = (index * 8 / PAGE) as u64;
+        (page + self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (index % 4 * 8)
+    }
+
+    /// 1 if any word is wrong.
+    fn wrong(&self) -> c_int {
+        // SAFETY: a word of the mapping; where that is not, the process ends, as it should.
+        let read = |index| unsafe { self.start.add(index).read_volatile() };
+        c_int::from((0..self.bytes / 8).any(|index| read(index) != self.word(index)))
+    }
+
+    fn advise(&self, advice: c_int) -> bool {
+        // SAFETY: neither kind of advice changes anything in this process.
+        unsafe { libc::madvise(self.start.cast::<c_void>(), self.bytes, advice) == 0 }
+    }
+
+    /// 1 if it is mapped here.
+    fn is_mapped(&self) -> c_int {
+        let mut seen = 0_u8;
+        // SAFETY: one byte is written for one page.
+        c_int::from(unsafe { libc::mincore(self.start.cast(), PAGE, &raw mut seen) } == 0)
+    }
+}
+
+/// By the bare instruction: no function is called that anybody could have replaced.
+fn unseen_fork(work: impl FnOnce() -> c_int) -> libc::pid_t {
+    let result: i64;
+    // SAFETY: as fork, and the child runs on with a copy of everything.
+    unsafe {
+        std::arch::asm!(
+            "syscall", inlateout("rax") 57_i64 => result, lateout("rcx") _, lateout("r11") _
+        );
+    }
+    with_child(result as libc::pid_t, work)
+}
+
+fn seen_fork(work: impl FnOnce() -> c_int) -> libc::pid_t {
+    // SAFETY: the program has one thread.
+    with_child(unsafe { libc::fork() }, work)
+}
+
+fn with_child(process: libc::pid_t, work: impl FnOnce() -> c_int) -> libc::pid_t {
+    if process == 0 {
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(work()) }
+    }
+    process
+}
+
+fn exec_true() -> c_int {
+    let arguments = [c"true".as_ptr(), std::ptr::null()];
+    let environment = [std::ptr::null()];
+    // SAFETY: lists that end with a null.
+    unsafe { libc::execve(c"/bin/true".as_ptr(), arguments.as_ptr(), environment.as_ptr()) }
+}
+
+/// A child's exit status, or the signal that ended it as a negative number.
+fn end_of(process: libc::pid_t) -> c_int {
+    let mut status = 0;
+    // SAFETY: waits for a child of ours.
+    let found = unsafe { libc::waitpid(process, &raw mut status, 0) };
+    assert_eq!(found, process);
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
+}
