@@ -1,8 +1,8 @@
-//! libc's own calls of `mmap` and `brk`, for malloc above all. They go to libc's functions by
-//! their addresses, so no function of ours comes first, and memory that grows so is touched faster
-//! than anybody can look: a program that takes 20 MB of malloc at once passed its budget by a
-//! fifth. So the first bytes of those functions are made a jump to ours, before the program's first
-//! thread. `mremap`, by which `realloc` grows, is another of them.
+//! libc's own calls of `mmap` and `brk`, for malloc above all, and of `execve`. They go to libc's
+//! functions by their addresses, so no function of ours comes first, and memory that grows so is
+//! touched faster than anybody can look: a program that takes 20 MB of malloc at once passed its
+//! budget by a fifth. So the first bytes of those functions are made a jump to ours, before the
+//! program's first thread. `mremap`, by which `realloc` grows, is another of them.
 //!
 //! That is done only where a function is known to be no more than the system call; elsewhere such
 //! memory is found when it has grown.
@@ -16,6 +16,7 @@ use coldpress_sys::{Bytes, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
+use super::exec::{execute, execute_at};
 use super::imports::{imports, next, used};
 use super::interpose::{libc_result, map, note_mapped};
 use super::remap::mremap;
@@ -33,16 +34,24 @@ const LONGEST: usize = 192;
 /// Where libc keeps the break.
 static BREAK: AtomicPtr<AtomicUsize> = AtomicPtr::new(core::ptr::null_mut());
 
+/// Which of libc's own calls come to us.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    /// All that map memory.
+    pub(super) of_memory: bool,
+    /// All that start a program.
+    pub(super) of_programs: bool,
+}
+
 /// Has libc's own calls come to us, unless a library has started threads, which may be in them.
-/// Whether all of them do.
-pub(super) fn take_over() -> bool {
+pub(super) fn take_over() -> Told {
     let is_alone = used(c"__libc_single_threaded").cast::<bool>();
     // SAFETY: a byte of libc's (glibc 2.32), 1 while there is one thread and 0 then.
     if is_alone.is_null() || !unsafe { is_alone.read_volatile() } {
-        return false;
+        return Told::default();
     }
     // A kernel that lets nobody write to code refuses, here or below.
-    let Ok(memory) = Memory::open() else { return false };
+    let Ok(memory) = Memory::open() else { return Told::default() };
     let kept = used(c"__curbrk");
     // Relaxed: set before the program's first thread.
     BREAK.store(kept.cast(), Ordering::Relaxed);
@@ -52,7 +61,11 @@ pub(super) fn take_over() -> bool {
         !kept.is_null()
             && replace(&memory, c"brk", linux::__NR_brk, move_break as *const () as usize),
     ];
-    replaced == [true; 3]
+    let execute = execute as *const () as usize;
+    let of_programs = replace(&memory, c"execve", linux::__NR_execve, execute);
+    // Before glibc 2.34 it calls `execve`.
+    replace(&memory, c"execveat", linux::__NR_execveat, execute_at as *const () as usize);
+    Told { of_memory: replaced == [true; 3], of_programs }
 }
 
 /// Makes libc's function of this name a jump to `ours`, if it is system call `number`; whether it
@@ -62,7 +75,8 @@ fn replace(memory: &Memory, name: &CStr, number: u32, ours: usize) -> bool {
     let Some(code) = code_of(function) else { return false };
     let skipped = if code.starts_with(&LANDING) { LANDING.len() } else { 0 };
     // `mov $number, %eax; syscall`
-    let call = [0xb8, number as u8, 0, 0, 0, 0x0f, 0x05];
+    let [low, high, ..] = number.to_le_bytes();
+    let call = [0xb8, low, high, 0, 0, 0x0f, 0x05];
     let is_call = code.windows(call.len()).any(|part| part == call);
     let start = function.addr() + skipped;
     let fits = skipped + JUMP_BYTES <= code.len() && start % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;

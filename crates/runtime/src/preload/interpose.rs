@@ -23,7 +23,7 @@ use linux_raw_sys::general as linux;
 
 use super::imports::{self, next, set_errno};
 use super::remap::remap;
-use super::{CONTROL, fork, given, make_fresh, starters, starting};
+use super::{CONTROL, exec, fork, given, make_fresh, starters, starting};
 use crate::regions::REGION_BYTES_MIN;
 
 /// MADV_GUARD_INSTALL of Linux 6.13: drops pages without an event.
@@ -347,9 +347,19 @@ unsafe extern "C" fn syscall(
             let flags = if a == 0 { 0 } else { unsafe { *(a as *const u64) } };
             with_copy(flags, call)
         }
-        linux::__NR_execve | linux::__NR_execveat => {
+        linux::__NR_execve => {
             starters::loosen();
-            call()
+            // SAFETY: the program's own call, with another environment.
+            let execute = |list| unsafe { raw::syscall(number as u32, [a, b, list, d, e, f]) };
+            // SAFETY: the third argument of this call is an environment.
+            unsafe { exec::put_back(c, execute) }
+        }
+        linux::__NR_execveat => {
+            starters::loosen();
+            // SAFETY: the program's own call, with another environment.
+            let execute = |list| unsafe { raw::syscall(number as u32, [a, b, c, list, e, f]) };
+            // SAFETY: the fourth argument of this call is an environment.
+            unsafe { exec::put_back(d, execute) }
         }
         linux::__NR_sched_getaffinity
         | linux::__NR_sched_setaffinity

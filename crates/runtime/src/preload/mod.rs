@@ -4,6 +4,8 @@
 //! calls; everything else waits until the program has mapped something (`starting`). Statics below
 //! are the only state; they can be made fresh again, which is what a child of `fork` does.
 
+mod environment;
+mod exec;
 mod fork;
 mod given;
 mod imports;
@@ -29,6 +31,7 @@ use coldpress_sys::cpu::{self, RseqArea};
 use coldpress_sys::map::{self, Span};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 
+use self::environment::value_of;
 use crate::control::Control;
 use crate::heir;
 use crate::service::{self, Start};
@@ -139,9 +142,14 @@ extern "C" fn constructor(
         interpose::resolve();
         given::resolve();
         interpose::note_budget(run.budget);
-        let is_told = inner::take_over();
+        let told = inner::take_over();
         // SAFETY: as above; behind the list is what the kernel tells of the program.
-        starting::begin(run.budget, is_told, unsafe { starting::Image::behind(environment) });
+        let image = unsafe { starting::Image::behind(environment) };
+        if told.of_programs && !image.calls_around_libc {
+            // SAFETY: as above; there is one thread.
+            unsafe { exec::take_out(environment) };
+        }
+        starting::begin(run.budget, told.of_memory, image);
     }
 }
 
@@ -177,10 +185,6 @@ unsafe fn read_environment(environment: *const *const c_char, run: &mut Run) -> 
         }
     }
     socket && budget
-}
-
-fn value_of<'e>(entry: &'e [u8], name: &str) -> Option<&'e [u8]> {
-    entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
 /// Starts the service. Without one the program is unmanaged, which is always correct.

@@ -63,7 +63,7 @@ extern "C" fn missing() -> c_long {
 /// Those that a signal handler may call, or a child of a process with many threads, where it is too
 /// late to look for them: `vfork` and all of `exec`. A look takes a microsecond in every process,
 /// so the others are found when they are called.
-const ANYWHERE: Range<usize> = 6..16;
+const ANYWHERE: Range<usize> = 6..15;
 
 /// Finds them, while it is still safe to ask.
 pub(super) fn resolve() {
@@ -138,21 +138,20 @@ wrapped! {
     9 execvp loosen,
     10 execvpe loosen,
     11 execveat loosen,
-    12 fexecve loosen,
-    13 execl loosen,
-    14 execlp loosen,
-    15 execle loosen,
-    16 timer_create loosen,
-    17 mq_notify loosen,
-    18 aio_read loosen,
-    19 aio_read64 loosen,
-    20 aio_write loosen,
-    21 aio_write64 loosen,
-    22 lio_listio loosen,
-    23 lio_listio64 loosen,
-    24 sched_getaffinity loosen_all,
-    25 sched_setaffinity loosen_all,
-    26 pthread_getaffinity_np loosen_all,
-    27 pthread_setaffinity_np loosen_all,
-    28 pthread_getattr_np loosen_all,
+    12 execl loosen,
+    13 execlp loosen,
+    14 execle loosen,
+    15 timer_create loosen,
+    16 mq_notify loosen,
+    17 aio_read loosen,
+    18 aio_read64 loosen,
+    19 aio_write loosen,
+    20 aio_write64 loosen,
+    21 lio_listio loosen,
+    22 lio_listio64 loosen,
+    23 sched_getaffinity loosen_all,
+    24 sched_setaffinity loosen_all,
+    25 pthread_getaffinity_np loosen_all,
+    26 pthread_setaffinity_np loosen_all,
+    27 pthread_getattr_np loosen_all,
 }

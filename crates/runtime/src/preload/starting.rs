@@ -97,7 +97,7 @@ pub(super) fn start() {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Image {
     /// It has a runtime that makes its system calls itself.
-    calls_around_libc: bool,
+    pub(super) calls_around_libc: bool,
 }
 
 impl Image {

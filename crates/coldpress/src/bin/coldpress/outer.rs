@@ -8,7 +8,8 @@
 
 use std::env;
 use std::ffi::{CString, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use coldpress_runtime::wire::{BUDGET_VARIABLE, SOCKET_VARIABLE};
@@ -29,14 +30,14 @@ pub(crate) struct Outer {
 impl Outer {
     /// The run that this process is in, while its launcher lives.
     pub(crate) fn find() -> Option<Self> {
-        let socket = PathBuf::from(env::var_os(SOCKET_VARIABLE)?);
+        let socket = PathBuf::from(given(SOCKET_VARIABLE)?);
         let connection = net::connect(&CString::new(socket.as_os_str().as_bytes()).ok()?).ok()?;
         // One that is about to end takes connections, and says nothing any more.
         let answer = control::exchange(&connection, &control::request(&[])).ok().flatten()?;
         // One of another user tells nothing; the budget it began with is known.
         let told =
             answer.ok().and_then(|document| document.get("budget_bytes").and_then(Value::as_u64));
-        let began_with = || env::var(BUDGET_VARIABLE).ok()?.parse().ok();
+        let began_with = || given(BUDGET_VARIABLE)?.to_str()?.parse().ok();
         let budget = told.map(|bytes| bytes as usize).or_else(began_with).map(Bytes);
         Some(Self { library: library_beside(&socket)?, budget })
     }
@@ -53,22 +54,32 @@ impl Outer {
 
     /// LD_PRELOAD for a program inside: the outer run's library is in it, whoever took it out.
     pub(crate) fn ld_preload(&self) -> OsString {
-        let existing = env::var_os(LD_PRELOAD).unwrap_or_default();
-        if listed(&existing).any(|entry| entry == self.library.as_os_str()) {
-            return existing;
-        }
         let mut value = self.library.clone().into_os_string();
-        if !existing.is_empty() {
-            value.push(":");
-            value.push(existing);
+        match env::var_os(LD_PRELOAD) {
+            Some(existing) if listed(&existing).any(|entry| entry == value) => existing,
+            Some(existing) => {
+                value.push(":");
+                value.push(existing);
+                value
+            }
+            None => value,
         }
-        value
     }
 }
 
 /// The library of the run that this process was started in, whose launcher may have ended.
 pub(crate) fn former_library() -> Option<PathBuf> {
-    library_beside(Path::new(&env::var_os(SOCKET_VARIABLE)?))
+    library_beside(Path::new(&given(SOCKET_VARIABLE)?))
+}
+
+/// A variable that this process was given at its start: a library of the outer run has taken it out
+/// of the environment, which is the program's user's.
+fn given(name: &str) -> Option<OsString> {
+    let all = fs::read("/proc/self/environ").ok()?;
+    let mut entries = all.split(|byte| *byte == 0);
+    let value =
+        |entry: &[u8]| Some(entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?.to_vec());
+    entries.find_map(value).map(OsString::from_vec)
 }
 
 fn library_beside(socket: &Path) -> Option<PathBuf> {

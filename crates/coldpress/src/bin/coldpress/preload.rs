@@ -92,15 +92,20 @@ impl Preload {
         self.directory.path()
     }
 
-    /// The value of LD_PRELOAD: ours first, then what was there, but `former`, the library of a run
-    /// that is over.
+    /// The value of LD_PRELOAD: ours first, then what was there, as the library gives it back to
+    /// the program; but for `former`, the library of a run that is over.
     pub(crate) fn ld_preload(&self, existing: Option<&OsStr>, former: Option<&Path>) -> OsString {
         let mut value = self.library.clone().into_os_string();
-        for entry in listed(existing.unwrap_or_default()) {
-            if former.is_none_or(|former| former.as_os_str() != entry) {
-                value.push(":");
-                value.push(entry);
-            }
+        let Some(existing) = existing else { return value };
+        let is_former = |entry: &OsStr| former.is_some_and(|former| former.as_os_str() == entry);
+        if !listed(existing).any(is_former) {
+            value.push(":");
+            value.push(existing);
+            return value;
+        }
+        for entry in listed(existing).filter(|entry| !is_former(entry)) {
+            value.push(":");
+            value.push(entry);
         }
         value
     }
@@ -161,9 +166,10 @@ mod tests {
         let preload = Preload::lay_out_in(place.path()).unwrap();
         let ours = preload.library.as_os_str();
         assert_eq!(preload.ld_preload(None, None), ours);
-        assert_eq!(preload.ld_preload(Some(OsStr::new("")), None), ours);
+        let empty = format!("{}:", ours.display());
+        assert_eq!(preload.ld_preload(Some(OsStr::new("")), None), OsStr::new(&empty));
         let existing = Some(OsStr::new("/a.so b.so::/old/libcoldpress.so"));
-        let all = format!("{}:/a.so:b.so:/old/libcoldpress.so", ours.display());
+        let all = format!("{}:/a.so b.so::/old/libcoldpress.so", ours.display());
         assert_eq!(preload.ld_preload(existing, None), OsStr::new(&all));
         let fewer = format!("{}:/a.so:b.so", ours.display());
         let former = Some(Path::new("/old/libcoldpress.so"));
