@@ -13,34 +13,40 @@ use super::interpose::{libc_result, note_mapped};
 /// Programs' addresses are below, with page tables of four levels.
 const ADDRESSES_MAX: usize = (1 << 47) - PAGE_BYTES;
 
+/// `mremap(2)`, as the system call.
+pub(super) fn remap(arguments: [usize; 5]) -> isize {
+    let [address, _, _, flags, _] = arguments;
+    let stays = flags as u32 & linux::MREMAP_DONTUNMAP != 0;
+    let result = move_range(arguments);
+    // So that no word is waited for which does not come.
+    if stays && result > 0 && CONTROL.is_managing() {
+        CONTROL.hint(address, Bytes(0));
+    }
+    result
+}
+
 /// Moves a range, as `mremap` with these arguments does.
 ///
 /// Since Linux 6.17 one call moves several mappings, but it ends with EFAULT at the first that a
 /// userfaultfd watches, when others have been moved (mm/mremap.c, `remap_move`). So they are moved
 /// one by one, as Linux does where nobody watches. Older versions tell of a move that shortens a
 /// mapping by its old length, so the end is unmapped first, which is what Linux does anyway.
-pub(super) fn remap(arguments: [usize; 5]) -> isize {
+fn move_range(arguments: [usize; 5]) -> isize {
     let call = |[address, old, new, flags, target]: [usize; 5]| {
         // SAFETY: the program's own call, or a part of it.
         unsafe { raw::syscall(linux::__NR_mremap, [address, old, new, flags, target, 0]) }
     };
     let [address, old, new, flags, target] = arguments;
     let end = address.wrapping_add(old);
-    if flags as u32 & linux::MREMAP_DONTUNMAP != 0 && CONTROL.is_managing() {
-        let result = call(arguments);
-        // So that no word is waited for which does not come.
-        if result > 0 {
-            CONTROL.hint(address, Bytes(0));
-        }
-        return result;
-    }
     let length = old.min(new);
-    let is_ours = flags as u32 == linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED
+    let stays = flags as u32 & linux::MREMAP_DONTUNMAP != 0;
+    let kind = flags as u32 & !linux::MREMAP_DONTUNMAP;
+    let is_ours = kind == linux::MREMAP_MAYMOVE | linux::MREMAP_FIXED
         && CONTROL.is_managing()
         && address < end
         && (target.wrapping_add(length) <= address || address.wrapping_add(length) <= target);
-    if is_ours && new < old && shorten(address, old, new, target) {
-        return remap([address, new, new, flags, target]);
+    if is_ours && !stays && new < old && shorten(address, old, new, target) {
+        return move_range([address, new, new, flags, target]);
     }
     if !is_ours || old != new {
         return call(arguments);
