@@ -190,6 +190,14 @@ impl Job {
         self
     }
 
+    /// Says that the job has shared memory: peaks count it, each page once.
+    #[must_use]
+    pub fn shares(mut self) -> Self {
+        self.measure = Measure::Shares;
+        self.rate_hz = watch::RATE_SHARES_HZ;
+        self
+    }
+
     /// Samples of memory a second.
     #[must_use]
     pub fn rate_hz(mut self, rate_hz: u32) -> Self {

@@ -1,8 +1,9 @@
-//! A watcher outside the process: resident anonymous memory of a process tree, sampled.
+//! A watcher outside the process: memory of a process tree, sampled.
 //!
-//! A thread walks `/proc/PID/task/*/children` from a root at a fixed rate, adds up `RssAnon` of all
-//! it finds, and keeps the peak. It touches nothing inside the processes, takes no lock of theirs
-//! but the brief ones of /proc, and so sees what the kernel's own accounting would see.
+//! A thread walks `/proc/PID/task/*/children` from a root at a fixed rate, adds up what the
+//! processes it finds hold, and keeps the peak. It touches nothing inside the processes, takes no
+//! lock of theirs but the brief ones of /proc, and so sees what the kernel's own accounting would
+//! see.
 //!
 //! Invariants:
 //! 1. An address space counts once: a vfork child that has not called exec yet borrows its
@@ -43,24 +44,24 @@ const CLONE_CALLS: [&str; 2] = ["220", "435"];
 pub enum Measure {
     /// `RssAnon` of /proc/PID/status: cheap. A page that processes share counts in each of them.
     Resident,
-    /// `Pss_Anon` of /proc/PID/smaps_rollup: a page shared by n processes counts 1/n in each.
+    /// `Pss_Anon` and `Pss_Shmem` of /proc/PID/smaps_rollup: shared memory counts too, and a page
+    /// shared by n processes 1/n in each.
     Shares,
 }
 
 impl Measure {
-    /// Anonymous memory of one process; zero when it is gone or has no memory left.
+    /// Memory of one process; zero when it is gone or has no memory left.
     pub fn read(self, pid: u32) -> Bytes {
-        let (file, field) = match self {
-            Self::Resident => ("status", "RssAnon:"),
-            Self::Shares => ("smaps_rollup", "Pss_Anon:"),
+        let (file, fields): (_, &[&str]) = match self {
+            Self::Resident => ("status", &["RssAnon:"]),
+            Self::Shares => ("smaps_rollup", &["Pss_Anon:", "Pss_Shmem:"]),
         };
         let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        let kib = text
-            .lines()
-            .find_map(|line| line.strip_prefix(field))
-            .and_then(|rest| rest.trim().strip_suffix(" kB"))
-            .and_then(|number| number.parse().ok());
-        Bytes::kib(kib.unwrap_or(0))
+        let kib = |field: &&str| {
+            let rest = text.lines().find_map(|line| line.strip_prefix(field))?;
+            rest.trim().strip_suffix(" kB")?.parse::<usize>().ok()
+        };
+        Bytes::kib(fields.iter().filter_map(kib).sum())
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! `used` is the kernel's own figure (RssAnon) and the desk, read now and then, plus what we did
 //! since; what is shared with relatives since a fork counts in part (`sharing`).
-//! Everything counts in it: managed and unmanaged memory, limbo, the pool, our tables. What grew
+//! Everything private counts in it: managed and unmanaged memory, limbo, the pool, our tables.
+//! Shared memory of all processes, which stays in place, counts with what others hold. What grew
 //! without us (fresh mappings, stacks) is watched as *native growth*: room for three times the
 //! fastest growth lately, and for some at least, is kept free, so that the budget holds between two
 //! readings.
@@ -56,6 +57,9 @@ const MANAGE_ROOM: PageCount = Bytes::mib(32).pages_down();
 /// A budget that has become smaller is approached by this much at a reading, so that a fault waits
 /// for less than a millisecond of reclaim: 250 MiB/s.
 const LOWERED_BY: PageCount = PageCount(64);
+/// What shared memory takes of a budget at most, as a part of it, in that private memory makes room
+/// for it: where it takes more the budget cannot be kept, and what is left would only be slow.
+const SHARED_PART_MAX: (usize, usize) = (7, 8);
 /// A process's share of the budget is at least this, or an eighth of a small budget: whoever comes
 /// when others hold everything needs a pool to begin with.
 const SHARE_MIN: PageCount = Bytes::mib(4).pages_down();
@@ -68,7 +72,10 @@ pub struct Budget {
     used: PageCount,
     /// Resident pages that relatives are charged with.
     credit: PageCount,
+    /// What others hold, and shared memory that room is made for.
     others: PageCount,
+    /// Shared memory beyond that.
+    beyond: PageCount,
     /// Largest native growth between two readings; fades soon.
     growth: PageCount,
     /// The same; fades late.
@@ -120,6 +127,7 @@ impl Budget {
             used: zero,
             credit: zero,
             others: zero,
+            beyond: zero,
             growth: zero,
             burst: zero,
             undiscovered: zero,
@@ -168,8 +176,10 @@ impl Budget {
         let anonymous = self.gauge.anonymous()?;
         let resident = anonymous + past.desk;
         let others = ledger.others(self.seat);
-        self.others = others.used;
-        let now = Now { resident: anonymous, others: self.others, served: past.faults };
+        let shared = ledger.shared();
+        let room = room_for_shared(shared, ledger.budget());
+        (self.others, self.beyond) = (others.used + room, shared.saturating_sub(room));
+        let now = Now { resident: anonymous, others: others.used, served: past.faults };
         // What is written to by the service becomes this process's own too.
         let faults = || seen.program.minor_faults() + raw::minor_faults();
         let fair_part = || seen.files.and_then(|files| files.fair_part().ok());
@@ -192,7 +202,7 @@ impl Budget {
         let excess = self.used.saturating_sub(self.soft());
         let part = part_of(excess, self.used, self.used_by_all());
         self.ahead_to = self.used.saturating_sub(part);
-        ledger.note_used(self.used_by_all());
+        ledger.note_used(self.held_by_all());
         Ok(())
     }
 
@@ -231,9 +241,19 @@ impl Budget {
         share_of(self.total, self.others)
     }
 
-    /// Used by all processes.
+    /// Used by all processes, but for shared memory that no room is made for.
     pub fn used_by_all(&self) -> PageCount {
         self.used + self.others
+    }
+
+    /// What all processes hold.
+    pub fn held_by_all(&self) -> PageCount {
+        self.used_by_all() + self.beyond
+    }
+
+    /// Whether shared memory takes more than room can be made for, of which the launcher tells.
+    pub fn is_passed_by_shared(&self) -> bool {
+        self.beyond > PageCount(0)
     }
 
     /// Whether about all of the budget is in use: what reclaim ahead leaves free is no room.
@@ -340,6 +360,12 @@ pub fn band(total: PageCount) -> PageCount {
 /// holds at once, and what nobody uses of `total` goes at once.
 fn approach(total: PageCount, wanted: PageCount, used: PageCount) -> PageCount {
     total.min(used + RESERVE_MAX + BAND_MAX).saturating_sub(LOWERED_BY).max(wanted)
+}
+
+/// What of `shared` memory room is made for in a budget of `total`.
+fn room_for_shared(shared: PageCount, total: PageCount) -> PageCount {
+    let (part, of) = SHARED_PART_MAX;
+    shared.min(PageCount(total.0 / of * part))
 }
 
 /// What `others` leave of a budget of `total`, but never less than a newcomer needs.

@@ -38,7 +38,7 @@ pub use orders::{Keeper, Orders};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 14;
+pub const LEDGER_VERSION: u32 = 15;
 /// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
 /// PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
@@ -79,8 +79,6 @@ impl Deref for Ledger {
 pub enum Told {
     /// More is in use than the budget, and nothing more can be moved.
     OverBudget = 1,
-    /// Shared memory takes what the budget has.
-    Immovable = 2,
     /// Stored pages are made denser.
     Ageing = 4,
     /// Processes take turns.
@@ -174,16 +172,21 @@ impl Ledger {
         all.filter(|(_, (place, _))| place.process() != 0).map(|(index, (_, seat))| (index, seat))
     }
 
-    /// What all processes but the one in `seat` hold, and would gain.
+    /// What all processes but the one in `seat` hold of their own, and would gain.
     pub fn others(&self, seat: usize) -> Holding {
         let others = self.taken().filter(|(index, _)| *index != seat);
         let unseated = Holding { used: self.orders.unseated(), ..Holding::default() };
         others.map(|(index, _)| self.holding(index)).fold(unseated, Holding::add)
     }
 
-    /// Pages that all processes hold.
+    /// Pages that all processes hold, shared ones included.
     pub fn used(&self) -> PageCount {
-        self.others(SEATS).used
+        self.others(SEATS).used + self.shared()
+    }
+
+    /// Pages of shared memory that processes have mapped, each once.
+    pub fn shared(&self) -> PageCount {
+        self.orders.shared()
     }
 
     /// Processes that are managed and have pages away, or may have.

@@ -61,8 +61,6 @@ const REST_NS_MAX: u64 = 25_000_000;
 const LEFT_NS: u64 = 5_000_000;
 /// "Near": this much below the hard limit.
 const NEAR: PageCount = Bytes::mib(16).pages_down();
-/// Shared memory below this is not worth a word.
-const SHARED_IGNORED: Bytes = Bytes::mib(1);
 /// Slots of the disk given back at a time: 1 to 2 ms each (measured on ext4).
 const SLOTS_TRIMMED: SlotCount = SlotCount(4);
 /// Compressed bytes moved at a time to pack the pool closer: 10 to 40 us.
@@ -481,12 +479,13 @@ impl Manager {
 
     /// Tells the user, once in a run, when the budget cannot be kept, and why.
     fn look_at_immovable(&mut self) {
-        let used = self.budget.used_by_all();
+        let used = self.budget.held_by_all();
         let stuck = core::mem::take(&mut self.stuck.since_look);
-        let immovable = self.files.immovable().unwrap_or_default();
+        let locked = self.files.locked().unwrap_or_default();
         let mib = |bytes: Bytes| bytes.0.div_ceil(1 << 20);
         let total = self.budget.total().bytes();
-        if stuck && used.bytes() > total && self.ledger.is_first_to_tell(Told::OverBudget) {
+        let is_over = used.bytes() > total && !self.budget.is_passed_by_shared();
+        if stuck && is_over && self.ledger.is_first_to_tell(Told::OverBudget) {
             let data = self.files.data_of_files(&mut self.maps_buffer).unwrap_or_default();
             self.link.warn(format_args!(
                 "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be \
@@ -496,24 +495,9 @@ impl Manager {
                 mib(used.bytes()),
                 self.link.process(),
                 mib(data),
-                mib(immovable.locked),
+                mib(locked),
                 Refusal(self.last_refusal),
-                WayOut(self.last_refusal, immovable.locked)
-            ));
-        }
-        // The seats and the desk are shared memory too, but ours.
-        let ours = Bytes(size_of_val(&self.ledger.seats)) + self.ahead.memory();
-        let shared = Bytes(immovable.shared.0.saturating_sub(ours.0));
-        if shared > SHARED_IGNORED
-            && used.bytes() + shared > total
-            && self.ledger.is_first_to_tell(Told::Immovable)
-        {
-            self.link.warn(format_args!(
-                "the budget of {} MiB cannot be kept: {} MiB of shared memory are in use beside \
-                 {} MiB of private, and shared memory is not managed; raise --memory",
-                mib(total),
-                mib(shared),
-                mib(used.bytes())
+                WayOut(self.last_refusal, locked)
             ));
         }
     }

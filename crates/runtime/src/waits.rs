@@ -59,7 +59,7 @@ impl Manager {
                  place",
                 self.link.process(),
                 mib(total),
-                mib(total.max(self.budget.used_by_all().bytes().0) + self.saved().0),
+                mib(total.max(self.budget.held_by_all().bytes().0) + self.saved().0),
             ));
         }
     }

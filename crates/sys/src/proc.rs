@@ -95,15 +95,6 @@ pub(crate) fn number_at(statm: &OwnedFd, field: usize) -> SysResult<PageCount> {
     number.map(|count| PageCount(count as usize)).ok_or(parse)
 }
 
-/// Memory of this process that cannot leave it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Immovable {
-    /// Locked (VmLck).
-    pub locked: Bytes,
-    /// Resident shared memory (RssShmem).
-    pub shared: Bytes,
-}
-
 /// The number behind `name` at the start of a line.
 pub(crate) fn number_after(text: &[u8], name: &[u8]) -> Option<u64> {
     text.split(|byte| *byte == b'\n')
@@ -144,12 +135,11 @@ impl Files {
         })
     }
 
-    /// Locked and shared memory.
-    pub fn immovable(&self) -> SysResult<Immovable> {
+    /// Locked memory (VmLck).
+    pub fn locked(&self) -> SysResult<Bytes> {
         let mut buffer = [0; 4096];
         let text = read_at(&self.status, &mut buffer, 0)?;
-        let kib = |name| kib_after(text, name).unwrap_or_default();
-        Ok(Immovable { locked: kib(b"VmLck:"), shared: kib(b"RssShmem:") })
+        Ok(kib_after(text, b"VmLck:").unwrap_or_default())
     }
 
     /// The resident anonymous memory of this process, each page divided by the number of mappings

@@ -30,6 +30,8 @@ pub struct Orders {
     knobs: [AtomicU64; KNOBS],
     /// Anonymous pages of processes of the tree that have no seat, as the launcher last saw them.
     unseated_pages: AtomicU64,
+    /// Pages of shared memory that the tree has mapped, likewise.
+    shared_pages: AtomicU64,
     /// Seats that were ever taken, from the first one on.
     seats_taken: AtomicU32,
     processors: AtomicU32,
@@ -132,6 +134,11 @@ impl Orders {
     pub(super) fn unseated(&self) -> PageCount {
         PageCount(self.unseated_pages.load(Ordering::Relaxed) as usize)
     }
+
+    /// What all processes have of shared memory.
+    pub(super) fn shared(&self) -> PageCount {
+        PageCount(self.shared_pages.load(Ordering::Relaxed) as usize)
+    }
 }
 
 /// The ledger for the launcher: who writes the orders.
@@ -183,6 +190,11 @@ impl Keeper {
     /// Says what processes without a seat hold.
     pub fn set_unseated(&self, pages: PageCount) {
         self.orders.unseated_pages.store(pages.0 as u64, Ordering::Relaxed);
+    }
+
+    /// Says what all processes have of shared memory, each page once.
+    pub fn set_shared(&self, pages: PageCount) {
+        self.orders.shared_pages.store(pages.0 as u64, Ordering::Relaxed);
     }
 
     /// Gives a seat to `process` (0 takes it back), of which no more than `used_max` is believed,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use coldpress_runtime::ledger::{Keeper, SEATS};
 use coldpress_runtime::wire::{
-    AFFINITY, Affinity, BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD,
+    AFFINITY, BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD,
     SOCKET_VARIABLE, TAKE_BACK, Welcome,
 };
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
@@ -37,7 +37,7 @@ use crate::disk;
 use crate::door::{Door, Newcomer};
 use crate::failure::{Failure, Result};
 use crate::helper::Helper;
-use crate::member::{self, Served};
+use crate::member::{self, Member, Served};
 use crate::outliving::Outliving;
 use crate::preload::Preload;
 use crate::psi::Pressure;
@@ -45,7 +45,8 @@ use crate::record::Records;
 use crate::required::Required;
 use crate::say;
 use crate::seating;
-use crate::stats::{self, Summary, Totals};
+use crate::shared::Shared;
+use crate::stats::{self, Account, Summary, Totals};
 use crate::supervise::{self, ExitReport};
 use crate::text::printable;
 use crate::tree;
@@ -83,6 +84,7 @@ pub(crate) struct Broker {
 struct Retired {
     totals: Totals,
     peak: PageCount,
+    at_peak: Account,
     at_end: Changeable,
     /// Processes that have not ended.
     left: usize,
@@ -132,6 +134,8 @@ impl Broker {
             records,
             members: Vec::new(),
             unseated: Unseated::new(),
+            shared: Shared::default(),
+            at_peak: Account::default(),
             unmanaged: Found::default(),
             told_of_unmanaged: false,
             memory: cgroup::machine_memory().map_or(MEMORY_UNKNOWN, Bytes::pages_up),
@@ -191,6 +195,7 @@ impl Broker {
         let none = Retired {
             totals: Totals::default(),
             peak: PageCount(0),
+            at_peak: Account::default(),
             at_end: self.at_start,
             left: 0,
             unmanaged: Found::default(),
@@ -209,6 +214,7 @@ impl Broker {
             program: program.to_owned(),
             at_end: retired.at_end,
             peak: retired.peak.bytes(),
+            at_peak: retired.at_peak,
             totals: retired.totals,
             left: retired.left,
             unmanaged: retired.unmanaged,
@@ -236,26 +242,6 @@ fn start_thread(
     thread::Builder::new().name("broker".to_owned()).spawn(move || serving.run(commands))
 }
 
-/// A process that has joined.
-struct Member {
-    socket: OwnedFd,
-    /// The service, and a descriptor of its process.
-    peer: Peer,
-    service: OwnedFd,
-    seat: usize,
-    program: Served,
-    /// The service has said that it ends, and nothing is lost with it.
-    leaves: bool,
-    /// Its userfaultfd. While it is open, a page that is away never reads as zeros, not even to
-    /// the last system call of a process that is being killed.
-    lent: Option<Userfaultfd>,
-    /// Whether it has asked for a file to record in; it gets one.
-    has_record: bool,
-    /// Lines that it may still have printed.
-    notes_left: u32,
-    claims: Claims,
-}
-
 /// What a wait ended with, beside connections.
 struct Woken {
     /// The launcher has a command, or is done.
@@ -278,6 +264,9 @@ pub(crate) struct Serving {
     records: Option<Records>,
     members: Vec<Member>,
     unseated: Unseated,
+    shared: Shared,
+    /// What was held when most was.
+    at_peak: Account,
     unmanaged: Found,
     /// Whether the user was told that the budget is passed for them.
     told_of_unmanaged: bool,
@@ -368,12 +357,13 @@ impl Serving {
         self.required.iter_mut().for_each(Required::finish);
         self.unmanaged.look(|_| PageCount(0), [].into_iter(), Instant::now(), |_| None);
         self.note_peak();
-        let (totals, peak) = (self.totals_now(), self.ledger.peak());
+        self.complain_of_shared(true);
+        let (totals, peak, at_peak) = (self.totals_now(), self.ledger.peak(), self.at_peak);
         let unmanaged = std::mem::take(&mut self.unmanaged);
         let services = std::mem::take(&mut self.services);
         let ended_for = self.required.take().and_then(Required::into_reason);
         let (left, at_end) = (self.members.len(), self.now.clone());
-        (Retired { totals, peak, left, unmanaged, services, ended_for, at_end }, self)
+        (Retired { totals, peak, at_peak, left, unmanaged, services, ended_for, at_end }, self)
     }
 
     /// Waits for services whose programs have ended, unless others have the memory still, which is
@@ -446,10 +436,10 @@ impl Serving {
             Ok(length) if length > 0 && bytes[0] == TAKE_BACK => self.members[index].lent = None,
             Ok(length) if length > 0 && bytes[0] == RECORD => self.hand_record(index),
             Ok(length) if length > 0 && bytes[0] == CALL => {
-                self.tell_call(index, &bytes[1..length])
+                self.members[index].tell_call(&bytes[1..length])
             }
             Ok(length) if length > 0 && bytes[0] == AFFINITY => {
-                self.give_processors(index, &bytes[..length]);
+                self.members[index].give_processors(&bytes[..length]);
             }
             Ok(length) if length > 0 && bytes[0] == LEAVE => self.members[index].leaves = true,
             Ok(length) if length > 0 && bytes[0] == Loudness::Unmanaged.encode() => {
@@ -487,30 +477,6 @@ impl Serving {
                 member.peer.process
             ));
         }
-    }
-
-    /// Answers a member that asks in which call a thread of its program waits.
-    fn tell_call(&self, index: usize, thread: &[u8]) {
-        let Member { socket, program, .. } = &self.members[index];
-        let call = thread.try_into().ok().and_then(|thread| {
-            let (process, thread) = (program.process(), u32::from_le_bytes(thread));
-            let call = std::fs::read(format!("/proc/{process}/task/{thread}/syscall")).ok();
-            // Else the number may be another's.
-            call.filter(|_| !program.has_ended())
-        });
-        let mut answer = vec![CALL];
-        answer.extend(call.into_iter().flatten().take(PACKET_MAX - 1));
-        // A member that has ended needs no answer.
-        let _ = net::send(socket.as_fd(), &answer, &[]);
-    }
-
-    /// Allows a thread of a member's program the processors that its service asks for.
-    fn give_processors(&self, index: usize, packet: &[u8]) {
-        let Member { socket, program, .. } = &self.members[index];
-        let is_done = Affinity::decode(packet).is_some_and(|Affinity { thread, allowed }| {
-            program.has_thread(thread) && allowed.give_to(thread).is_ok()
-        });
-        let _ = net::send(socket.as_fd(), &[AFFINITY, u8::from(is_done)], &[]);
     }
 
     /// Prints a note of a member, unless there were too many.
@@ -709,20 +675,26 @@ impl Serving {
         let seated = |member: &Member| [member.program.process(), member.peer.process];
         self.unseated.look(&self.members.iter().flat_map(seated).collect());
         self.ledger.set_unseated(self.unseated.pages());
+        let services: HashSet<_> = self.members.iter().map(|member| member.peer.process).collect();
+        let holders = self.unseated.processes().filter(|process| !services.contains(process));
+        self.shared.look(holders, Instant::now());
+        self.ledger.set_shared(self.shared.pages());
         self.note_peak();
         self.look_at_unmanaged();
+        self.complain_of_shared(false);
     }
 
     /// Raises the peak to what is used now, and limits what is believed of members that say they
     /// hold what they do not.
     fn note_peak(&mut self) {
         let (mut liars, now) = (Vec::new(), Instant::now());
-        let mut used = self.unseated.pages();
+        let (unmanaged, shared) = (self.unseated.pages(), self.shared.pages());
+        let mut managed = PageCount(0);
         for Member { program, seat, claims, .. } in &mut self.members {
             // Read once: it may be another the next moment.
             let claimed = self.ledger.claimed(*seat).min(self.memory);
             let verdict = claims.judge(claimed, || tree::anonymous(program.process()), now);
-            used += claims.counted(claimed);
+            managed += claims.counted(claimed);
             match verdict {
                 Some(Some(most)) => {
                     self.ledger.limit(*seat, most);
@@ -732,7 +704,11 @@ impl Serving {
                 None => {}
             }
         }
-        self.ledger.note_peak(used.min(self.memory));
+        let account = Account { managed, unmanaged, shared };
+        if account.sum() > self.at_peak.sum() {
+            self.at_peak = account;
+        }
+        self.ledger.note_peak(account.sum().min(self.memory));
         for process in liars {
             if self.is_news(process, "claims") {
                 self.warn(Some(format!(
@@ -741,6 +717,13 @@ impl Serving {
                 )));
             }
         }
+    }
+
+    /// Tells the user, once, when shared memory takes what the budget has.
+    fn complain_of_shared(&mut self, is_last: bool) {
+        let (used, budget) = (self.ledger.used().bytes(), self.now.budget.bytes);
+        let complaint = self.shared.complaint(used, budget, is_last, Instant::now());
+        self.warn(complaint);
     }
 
     /// Whether `what` was not said of `whom` yet, and may be: not of any number of them.

@@ -31,6 +31,7 @@ mod record;
 mod required;
 mod run;
 mod seating;
+mod shared;
 mod size;
 mod stats;
 mod supervise;

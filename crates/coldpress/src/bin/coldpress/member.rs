@@ -7,11 +7,15 @@
 use std::fs;
 use std::path::Path;
 
+use coldpress_runtime::wire::{AFFINITY, Affinity, CALL, PACKET_MAX};
+use coldpress_sys::net::{self, Peer};
 use coldpress_sys::proc::share_memory;
-use coldpress_sys::{AsRawFd, OwnedFd};
+use coldpress_sys::uffd::Userfaultfd;
+use coldpress_sys::{AsFd, AsRawFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_send_signal};
 
+use crate::claims::Claims;
 use crate::tree::{self, Life};
 
 /// How often the sizes of two processes are compared that change meanwhile.
@@ -60,6 +64,52 @@ impl Served {
     pub(crate) fn end(&self) -> bool {
         let is_ending = Life::of(self.process).is_none_or(|life| life.is_ending);
         !is_ending && !self.has_ended() && pidfd_send_signal(&self.pidfd, Signal::KILL).is_ok()
+    }
+}
+
+/// A process that has joined.
+pub(crate) struct Member {
+    pub(crate) socket: OwnedFd,
+    /// The service, and a descriptor of its process.
+    pub(crate) peer: Peer,
+    pub(crate) service: OwnedFd,
+    pub(crate) seat: usize,
+    pub(crate) program: Served,
+    /// The service has said that it ends, and nothing is lost with it.
+    pub(crate) leaves: bool,
+    /// Its userfaultfd. While it is open, a page that is away never reads as zeros, not even to
+    /// the last system call of a process that is being killed.
+    pub(crate) lent: Option<Userfaultfd>,
+    /// Whether it has asked for a file to record in; it gets one.
+    pub(crate) has_record: bool,
+    /// Lines that it may still have printed.
+    pub(crate) notes_left: u32,
+    pub(crate) claims: Claims,
+}
+
+impl Member {
+    /// Answers it when it asks in which call a thread of its program waits.
+    pub(crate) fn tell_call(&self, thread: &[u8]) {
+        let Member { socket, program, .. } = self;
+        let call = thread.try_into().ok().and_then(|thread| {
+            let (process, thread) = (program.process(), u32::from_le_bytes(thread));
+            let call = std::fs::read(format!("/proc/{process}/task/{thread}/syscall")).ok();
+            // Else the number may be another's.
+            call.filter(|_| !program.has_ended())
+        });
+        let mut answer = vec![CALL];
+        answer.extend(call.into_iter().flatten().take(PACKET_MAX - 1));
+        // A member that has ended needs no answer.
+        let _ = net::send(socket.as_fd(), &answer, &[]);
+    }
+
+    /// Allows a thread of its program the processors that it asks for.
+    pub(crate) fn give_processors(&self, packet: &[u8]) {
+        let Member { socket, program, .. } = self;
+        let is_done = Affinity::decode(packet).is_some_and(|Affinity { thread, allowed }| {
+            program.has_thread(thread) && allowed.give_to(thread).is_ok()
+        });
+        let _ = net::send(socket.as_fd(), &[AFFINITY, u8::from(is_done)], &[]);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coldpress_runtime::ledger::{Keeper, Ledger};
 use coldpress_runtime::tally::{Counter, Figures, Group};
-use coldpress_sys::{Bytes, PAGE_BYTES};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 use serde_json::{Map, Value, json};
 
 use crate::control::Changeable;
@@ -137,6 +137,32 @@ impl Totals {
     }
 }
 
+/// What a run holds, by what it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    /// Private memory of processes that have joined; what they have stored is in it, compressed.
+    pub(crate) managed: PageCount,
+    /// That of other processes.
+    pub(crate) unmanaged: PageCount,
+    /// Shared memory, each page once.
+    pub(crate) shared: PageCount,
+}
+
+impl Account {
+    /// All of it.
+    pub(crate) fn sum(self) -> PageCount {
+        self.managed + self.unmanaged + self.shared
+    }
+
+    fn document(self) -> Value {
+        json!({
+            "managed_bytes": self.managed.bytes().0,
+            "unmanaged_bytes": self.unmanaged.bytes().0,
+            "shared_bytes": self.shared.bytes().0,
+        })
+    }
+}
+
 /// What happened in a run.
 pub(crate) struct Summary {
     pub(crate) program: String,
@@ -144,6 +170,8 @@ pub(crate) struct Summary {
     pub(crate) at_end: Changeable,
     /// The most that all processes held at a time.
     pub(crate) peak: Bytes,
+    /// What was held then, as far as the launcher saw it.
+    pub(crate) at_peak: Account,
     pub(crate) totals: Totals,
     /// Processes that had joined and have not ended.
     pub(crate) left: usize,
@@ -159,6 +187,7 @@ impl Summary {
     pub(crate) fn to_json(&self) -> String {
         let mut document = Value::from(self.totals.document(&self.at_end, self.peak));
         document["schema"] = SCHEMA.into();
+        document["at_peak"] = self.at_peak.document();
         document["saved_at_end_bytes"] = self.saved_at_end().0.into();
         document["unmanaged_processes"] = self.unmanaged.count().into();
         document["unmanaged"] = self.unmanaged.document();
@@ -169,9 +198,10 @@ impl Summary {
         format!("{document:#}\n")
     }
 
-    /// Whether nothing was managed although more was held than the budget.
+    /// Whether nothing was managed although more private memory was held than the budget.
     fn is_all_unmanaged(&self) -> bool {
-        self.totals.managed() == 0 && self.peak > self.at_end.budget.bytes
+        let shared = self.at_peak.shared.bytes();
+        self.totals.managed() == 0 && self.peak.0 > self.at_end.budget.bytes.0 + shared.0
     }
 
     /// Why not everything was managed that should have been, if anything was not.
@@ -183,6 +213,15 @@ impl Summary {
         let found = || (self.unmanaged.count() > 0).then(|| self.unmanaged.to_string());
         let ended_for = self.ended_for.clone().or_else(found);
         ended_for.or_else(|| self.is_all_unmanaged().then(nothing))
+    }
+
+    /// What most of the peak was, where the budget was passed for that.
+    fn largest(&self) -> String {
+        let Account { managed, unmanaged, shared } = self.at_peak;
+        if self.peak <= self.at_end.budget.bytes || shared <= managed.max(unmanaged) {
+            return String::new();
+        }
+        format!(" ({} of it shared memory, which stays in place)", show(shared.bytes()))
     }
 
     /// Bytes saved at the end: by what is left, else when the last managed process ended.
@@ -232,7 +271,7 @@ impl fmt::Display for Summary {
         let budget = show(self.at_end.budget.bytes);
         match self.peak {
             Bytes(0) => write!(f, "ended before its memory was looked at, of {budget}, ")?,
-            peak => write!(f, "peak {} of {budget}, ", show(peak))?,
+            peak => write!(f, "peak {} of {budget}{}, ", show(peak), self.largest())?,
         }
         let stored = self.totals.get(Counter::PagesStored);
         if stored == 0 {
@@ -289,8 +328,28 @@ mod tests {
         let exit = ExitReport { ending: Ending::Signaled(9), wall_time: Duration::from_secs(3) };
         let (program, peak) = ("job".to_owned(), Bytes::mib(149));
         let unmanaged = Found::default();
-        let (left, ended_for) = (0, None);
-        Summary { program, at_end: changeable(), peak, totals, left, unmanaged, ended_for, exit }
+        let (left, ended_for, at_peak) = (0, None, Account::default());
+        let at_end = changeable();
+        Summary { program, at_end, peak, at_peak, totals, left, unmanaged, ended_for, exit }
+    }
+
+    #[test]
+    fn the_line_says_what_the_budget_was_passed_for() {
+        let shared = Bytes::mib(140).pages_up();
+        let at_peak = Account { managed: PageCount(2_560), shared, ..Account::default() };
+        let mut summary = Summary { at_peak, ..summary(0) };
+        assert!(!summary.to_string().contains("shared"), "{summary}");
+        summary.peak = Bytes::mib(151);
+        let line = summary.to_string();
+        assert!(
+            line.starts_with("the program was ended by signal 9; peak 151 MiB of 150 MiB (140")
+        );
+        // It could not have been managed, and nothing else had to be.
+        assert!(!line.contains("nothing was managed"), "{line}");
+        assert_eq!(summary.unmanaged_for(), None);
+        let document: Value = serde_json::from_str(&summary.to_json()).unwrap();
+        assert_eq!(document["at_peak"]["shared_bytes"], 140 << 20);
+        assert_eq!(document["at_peak"]["managed_bytes"], 10 << 20);
     }
 
     #[test]

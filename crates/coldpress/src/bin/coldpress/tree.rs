@@ -91,6 +91,12 @@ pub(crate) fn anonymous(process: u32) -> Option<PageCount> {
     Some(PageCount(resident).saturating_sub(PageCount(shared)))
 }
 
+/// Pages of files and of shared memory that a process has in memory: the third number of its statm.
+pub(crate) fn files_and_shared(process: u32) -> Option<PageCount> {
+    let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    text.split_ascii_whitespace().nth(2)?.parse().ok().map(PageCount)
+}
+
 /// All that a process has mapped.
 pub(crate) fn size(process: u32) -> Option<PageCount> {
     let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
