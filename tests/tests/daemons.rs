@@ -185,7 +185,7 @@ fn what_is_left_counts_although_nobody_manages_it() {
     fs::copy(fixture("hold.py"), &script).expect("the scratch directory takes files");
     let hold = [script.clone().into_os_string(), "private".into(), "40".into(), "3".into()];
     let job = Job::new("left", "sh").args(["-c", FORK_AWAY]).arg(&output);
-    let job = job.args(["env", "-u", "LD_PRELOAD"]).arg(python).args(hold).arg("rest");
+    let job = job.args(["env", "COLDPRESS_SOCKET=none"]).arg(python).args(hold).arg("rest");
     let run = job.managed(Bytes::mib(64));
     assert_eq!(run.code, 3, "{}", run.stderr);
     let left = machine::running(&script).expect("it rests for some seconds");
