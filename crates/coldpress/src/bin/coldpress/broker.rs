@@ -454,8 +454,9 @@ impl Serving {
     /// The service of a member has ended.
     fn drop_member(&mut self, index: usize) {
         let saved = self.totals_now().saved();
-        self.note_peak();
         let mut member = self.members.swap_remove(index);
+        // Its memory has gone, and what it shared is others' by now.
+        self.note_peak();
         self.look_after(&member);
         if let Some(uffd) = member.lent.take() {
             self.outliving.keep(uffd, member.peer.user);

@@ -24,6 +24,7 @@ mod member;
 mod outer;
 mod outliving;
 mod own_number;
+mod parts;
 mod preload;
 mod program;
 mod psi;

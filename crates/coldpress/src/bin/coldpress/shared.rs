@@ -3,9 +3,7 @@
 //! A memory cgroup is charged with a page of shared memory, or of a file in tmpfs, once, however
 //! many processes map it. /proc tells how much of it a process maps (RssShmem of status), and what
 //! falls to the process when each page is divided by its mappings (Pss_Shmem of smaps_rollup, Linux
-//! 5.3): the sum over the tree has each page once. The kernel looks at every page for the second,
-//! so it is asked when the first has changed, and for 2 % of the time; in between, a process's part
-//! grows and shrinks with what it maps.
+//! 5.3), which `parts` adds up.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,52 +11,25 @@ use std::time::{Duration, Instant};
 
 use coldpress_sys::{Bytes, PageCount};
 
+use crate::parts::{Parts, kib_of};
 use crate::size::show;
 use crate::text::printable;
 use crate::tree;
 
 /// A process that maps less has none: so much may be ours, the ledger and the helper's desk.
 const IGNORED: PageCount = Bytes::mib(1).pages_down();
-/// What a process maps has changed when it did by this part, and this much.
-const CHANGED_PART: usize = 64;
-const CHANGED: PageCount = Bytes::kib(256).pages_down();
-/// Between two askings of the kernel, so many times what one took.
-const ASK_COST_FACTOR: u32 = 50;
 /// The budget is left alone by this part of it when it is said to be too small.
 const ROOM_PART: usize = 8;
 /// Of what is too large it is told when it has grown no more for so long.
 const TOLD_AFTER: Duration = Duration::from_millis(500);
 
-/// What one process maps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Mapped {
-    /// Pages of files and of shared memory, when it was last asked how many are of the second.
-    of_both: PageCount,
-    shared: PageCount,
-    /// The process's part of them, and what it had mapped of them when it was asked for.
-    part: PageCount,
-    of: PageCount,
-}
-
-impl Mapped {
-    /// Its part now, as far as that is known.
-    fn part_now(self) -> PageCount {
-        PageCount(self.part.0 * self.shared.0 / self.of.0.max(1))
-    }
-
-    fn has_changed(self) -> bool {
-        let by = self.shared.0.abs_diff(self.of.0);
-        self.shared >= IGNORED && by > CHANGED.0.max(self.of.0 / CHANGED_PART)
-    }
-}
-
 /// What the tree has mapped, as last seen.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    seen: HashMap<u32, Mapped>,
-    /// Somebody that maps some has come or gone: so others' parts are not what they were.
-    is_stale: bool,
-    ask_at: Option<Instant>,
+    /// Pages of files and of shared memory that a process had when it was last asked how many are
+    /// of the second, and how many were.
+    seen: HashMap<u32, (PageCount, PageCount)>,
+    parts: Parts,
     complaint: Complaint,
 }
 
@@ -76,41 +47,18 @@ impl Shared {
         let before = std::mem::take(&mut self.seen);
         for process in processes {
             let Some(of_both) = tree::files_and_shared(process) else { continue };
-            let mut mapped = before.get(&process).copied().unwrap_or_default();
-            if mapped.of_both != of_both {
-                mapped.of_both = of_both;
-                mapped.shared = of_status(process).unwrap_or_default();
-            }
-            self.seen.insert(process, mapped);
+            let known = before.get(&process).copied().filter(|(then, _)| *then == of_both);
+            let ask = || (of_both, kib_of(process, "status", "RssShmem:").unwrap_or_default());
+            self.seen.insert(process, known.unwrap_or_else(ask));
         }
-        let has_gone = |(process, mapped): (&u32, &Mapped)| {
-            mapped.of >= IGNORED && !self.seen.contains_key(process)
-        };
-        self.is_stale |= before.iter().any(has_gone);
-        self.is_stale |= self.seen.values().any(|mapped| mapped.has_changed());
-        if self.is_stale && self.ask_at.is_none_or(|at| at <= now) {
-            self.ask();
-        }
-    }
-
-    /// Asks for every process's part.
-    fn ask(&mut self) {
-        let begun = Instant::now();
-        for (process, mapped) in &mut self.seen {
-            let is_some = mapped.shared >= IGNORED;
-            // Where the kernel does not tell, as of who hides itself, all of it counts.
-            let part = || part_of(*process).unwrap_or(mapped.shared).min(mapped.shared);
-            mapped.part = if is_some { part() } else { PageCount(0) };
-            mapped.of = if is_some { mapped.shared } else { PageCount(0) };
-        }
-        self.is_stale = false;
-        self.ask_at = Some(Instant::now() + ASK_COST_FACTOR * begun.elapsed());
+        let mapped = self.seen.iter().map(|(process, (_, shared))| (*process, *shared));
+        let part = |process| kib_of(process, "smaps_rollup", "Pss_Shmem:");
+        self.parts.note(mapped.filter(|(_, shared)| *shared >= IGNORED), now, part);
     }
 
     /// All of it, each page once.
     pub(crate) fn pages(&self) -> PageCount {
-        let parts = self.seen.values().map(|mapped| mapped.part_now());
-        parts.fold(PageCount(0), |sum, part| sum + part)
+        self.parts.sum()
     }
 
     /// What to tell the user of it, once, when so much is in use and it takes what the budget has:
@@ -147,7 +95,7 @@ impl Shared {
 
     /// What most of it is.
     fn largest(&self) -> Option<String> {
-        let (process, _) = self.seen.iter().max_by_key(|(_, mapped)| mapped.shared)?;
+        let process = self.parts.largest()?;
         let smaps = fs::read_to_string(format!("/proc/{process}/smaps")).ok()?;
         let (name, kib) = largest_of(&smaps)?;
         let comm = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
@@ -189,34 +137,18 @@ fn kind_of(name: &str) -> String {
     }
 }
 
-/// Shared memory that a process maps.
-fn of_status(process: u32) -> Option<PageCount> {
-    kib_in(&format!("/proc/{process}/status"), "RssShmem:")
-}
-
-/// What of it falls to the process.
-fn part_of(process: u32) -> Option<PageCount> {
-    kib_in(&format!("/proc/{process}/smaps_rollup"), "Pss_Shmem:")
-}
-
-fn kib_in(file: &str, name: &str) -> Option<PageCount> {
-    let text = fs::read_to_string(file).ok()?;
-    let kib = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: usize = kib.split_whitespace().next()?.parse().ok()?;
-    Some(Bytes::kib(kib).pages_up())
-}
-
 #[cfg(test)]
 mod tests {
-    //! The risk: shared memory that is counted more than once, or not at all.
+    //! The risk: a user who does not hear of what takes the budget, or hears of it all the time.
 
     use super::*;
 
     /// As if a process that is not there had mapped so many MiB.
     fn mapped(mib: usize) -> Shared {
-        let pages = Bytes::mib(mib).pages_up();
-        let mapped = Mapped { of_both: pages, shared: pages, part: pages, of: pages };
-        Shared { seen: HashMap::from([(u32::MAX, mapped)]), ..Shared::default() }
+        let mut shared = Shared::default();
+        let all = [(u32::MAX, Bytes::mib(mib).pages_up())];
+        shared.parts.note(all.into_iter(), Instant::now(), |_| None);
+        shared
     }
 
     #[test]
@@ -242,19 +174,7 @@ mod tests {
         let mut shared = mapped(8);
         assert_eq!(shared.pages(), Bytes::mib(8).pages_up());
         shared.look([std::process::id(), u32::MAX].into_iter(), Instant::now());
-        assert!(shared.pages() < IGNORED);
-        assert_eq!(shared.seen.len(), 1);
-    }
-
-    #[test]
-    fn parts_follow_what_is_mapped_until_the_kernel_is_asked_again() {
-        let of = PageCount(1_000);
-        let mapped = Mapped { shared: of, of, part: PageCount(250), ..Mapped::default() };
-        assert_eq!(mapped.part_now(), PageCount(250));
-        assert_eq!(Mapped { shared: PageCount(2_000), ..mapped }.part_now(), PageCount(500));
-        assert_eq!(Mapped::default().part_now(), PageCount(0));
-        assert!(!mapped.has_changed());
-        assert!(Mapped { shared: PageCount(1_200), ..mapped }.has_changed());
+        assert_eq!(shared.pages(), PageCount(0));
     }
 
     #[test]

@@ -18,6 +18,7 @@ const TRIES: usize = 5;
 
 /// Bits of fields 9 (flags of linux/sched.h) and 31 (signals that are pending) of stat.
 const PF_EXITING: u64 = 0x4;
+const PF_FORKNOEXEC: u64 = 0x40;
 const PENDING_SIGKILL: u64 = 1 << (9 - 1);
 
 /// Whether `process` descends from `ancestor`.
@@ -118,6 +119,8 @@ pub(crate) struct Life {
     /// Whether it is about to end: it exits, or has been killed. Its memory goes, though some may
     /// still be there.
     pub(crate) is_ending: bool,
+    /// Whether it comes from a fork, and has not called exec: what it has is its parent's too.
+    pub(crate) is_forked: bool,
 }
 
 impl Life {
@@ -127,7 +130,8 @@ impl Life {
         let field = |number: usize| fields_of(&text)?.nth(number - 3)?.parse::<u64>().ok();
         let (flags, user, kernel, pending) = (field(9)?, field(14)?, field(15)?, field(31)?);
         let is_ending = flags & PF_EXITING != 0 || pending & PENDING_SIGKILL != 0;
-        Some(Self { ticks: user + kernel, is_ending })
+        let is_forked = flags & PF_FORKNOEXEC != 0;
+        Some(Self { ticks: user + kernel, is_ending, is_forked })
     }
 }
 

@@ -4,12 +4,17 @@
 //! programs, those of other users) must be looked for. While anything in the tree runs, it is
 //! looked at twenty times a second, which is a tenth of a percent of a processor at 50 us a look;
 //! while nothing does, nothing grows.
+//!
+//! A child of fork has what its parent has until it writes to it or calls exec. As long as there is
+//! one without a seat, what falls to each counts (`parts`): all that a child has would count twice.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coldpress_sys::PageCount;
 
+use crate::member;
+use crate::parts::{Parts, kib_of};
 use crate::tree::{self, Life};
 
 /// Between two looks while anything runs; then twice as long each time, up to the most.
@@ -23,18 +28,21 @@ struct Seen {
     unseated: PageCount,
     /// Time it has run, in ticks of the kernel's clock.
     ticks: u64,
+    is_forked: bool,
 }
 
 /// What was seen last, and when to look again.
 pub(crate) struct Unseated {
     seen: HashMap<u32, Seen>,
+    /// What falls to each, if any comes from a fork.
+    parts: Option<Parts>,
     interval: Duration,
 }
 
 impl Unseated {
     /// Nothing was seen yet.
     pub(crate) fn new() -> Self {
-        Self { seen: HashMap::new(), interval: INTERVAL_MIN }
+        Self { seen: HashMap::new(), parts: None, interval: INTERVAL_MIN }
     }
 
     /// Looks at all below this process; those in `seated` count for themselves.
@@ -46,18 +54,36 @@ impl Unseated {
         let see = |process| {
             let is_seated = seated.contains(&process);
             // Who ends has given its seat back, and shares what it has with who goes on.
-            let Life { ticks, is_ending } = Life::of(process)?;
+            let Life { ticks, is_ending, is_forked } = Life::of(process)?;
             let counts = !is_seated && !is_ending;
             let unseated = if counts { tree::anonymous(process)? } else { PageCount(0) };
-            Some((process, Seen { unseated, ticks }))
+            Some((process, Seen { unseated, ticks, is_forked }))
         };
-        self.take(processes.filter_map(see).collect());
+        let mut seen = HashMap::new();
+        for (process, found) in processes.filter_map(see) {
+            // A service that has just begun has its program's name and memory.
+            let is_second = |other: &u32| member::have_one(process, *other);
+            let may_be = found.is_forked && found.unseated > PageCount(0);
+            if !may_be || !seen.keys().any(is_second) {
+                seen.insert(process, found);
+            }
+        }
+        self.take(seen);
     }
 
     fn take(&mut self, seen: HashMap<u32, Seen>) {
         let is_same = seen == self.seen;
         self.interval = if is_same { (self.interval * 2).min(INTERVAL_MAX) } else { INTERVAL_MIN };
         self.seen = seen;
+        let is_forked = |seen: &Seen| seen.is_forked && seen.unseated > PageCount(0);
+        if !self.seen.values().any(is_forked) {
+            self.parts = None;
+            return;
+        }
+        let all = self.seen.iter().map(|(process, seen)| (*process, seen.unseated));
+        let part = |process| kib_of(process, "smaps_rollup", "Pss_Anon:");
+        let parts = self.parts.get_or_insert_default();
+        parts.note(all.filter(|(_, unseated)| unseated.0 > 0), Instant::now(), part);
     }
 
     /// `process` has taken a seat, and counts for itself from now on.
@@ -74,12 +100,13 @@ impl Unseated {
 
     /// What `process` holds, if it has no seat.
     pub(crate) fn held_by(&self, process: u32) -> PageCount {
-        self.seen.get(&process).map_or(PageCount(0), |seen| seen.unseated)
+        let seen = self.seen.get(&process).map_or(PageCount(0), |seen| seen.unseated);
+        self.parts.as_ref().map_or(seen, |parts| parts.of(process).min(seen))
     }
 
     /// What processes without a seat hold.
     pub(crate) fn pages(&self) -> PageCount {
-        let pages = self.seen.values().map(|seen| seen.unseated);
+        let pages = self.seen.keys().map(|process| self.held_by(*process));
         pages.fold(PageCount(0), |sum, pages| sum + pages)
     }
 
@@ -102,7 +129,8 @@ mod tests {
 
     #[test]
     fn looks_become_rare_while_nothing_runs_and_frequent_when_something_does() {
-        let seen = |ticks| HashMap::from([(7, Seen { unseated: PageCount(3), ticks })]);
+        let seen =
+            |ticks| HashMap::from([(7, Seen { unseated: PageCount(3), ticks, is_forked: false })]);
         let mut unseated = Unseated::new();
         unseated.take(seen(1));
         assert_eq!(unseated.interval(), INTERVAL_MIN);
