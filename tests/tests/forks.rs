@@ -106,3 +106,21 @@ fn children_that_nobody_sees_find_no_wrong_byte() {
     run.assert_stored();
     assert_eq!(heirs(&run), 3);
 }
+
+/// Parent and child write to all that they share, which has no room twice: each copy waits for it.
+#[test]
+fn copies_of_what_is_shared_wait_for_room() {
+    let Some(python) = require("python3") else { return };
+    let job = Job::new("copies", python).arg(fixture("copies.py")).args(["48", "3"]);
+    let job = job.shares();
+    let plain = job.plain();
+    let run = job.managed(Bytes::mib(64));
+    println!("{run}\n{}", run.stderr);
+    run.assert_same(&plain);
+    run.assert_stored();
+    run.assert_within_budget();
+    assert!(run.stats().count("copy_faults") > 0, "{run}");
+    assert_eq!(heirs(&run), 3);
+    let peak = run.stats().count("peak_bytes");
+    assert!(peak <= 68 << 20, "it says {peak} bytes");
+}

@@ -90,6 +90,36 @@ pub struct Budget {
     meter: Meter,
     /// Whether memory is of more use to others.
     yields: bool,
+    lasting: Lasting,
+}
+
+/// What is held, but for moments in which relatives are charged twice: who ends is charged with its
+/// part until the launcher has heard of it, and so are those by then that it shared with.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lasting {
+    /// The least since the last 10 ms ended, when the next do, and the least in the last.
+    least: PageCount,
+    until_ns: u64,
+    before: PageCount,
+    /// When anything was shared last.
+    shared_ns: u64,
+}
+
+impl Lasting {
+    /// The least of what was `held` in the last 10 to 20 ms, for those that have shared lately.
+    fn note(&mut self, now_ns: u64, held: PageCount, is_shared: bool) -> PageCount {
+        const SPAN_NS: u64 = 10_000_000;
+        if now_ns >= self.until_ns {
+            (self.before, self.least) = (self.least, held);
+            self.until_ns = now_ns + SPAN_NS;
+        }
+        self.least = self.least.min(held);
+        if is_shared {
+            self.shared_ns = now_ns;
+        }
+        let has_shared = is_shared || now_ns < self.shared_ns + 10 * SPAN_NS;
+        if has_shared { self.before.min(self.least) } else { held }
+    }
 }
 
 /// What a process has done until now.
@@ -135,6 +165,7 @@ impl Budget {
             ahead_to: zero,
             meter: Meter::default(),
             yields: false,
+            lasting: Lasting::default(),
         }
     }
 
@@ -202,7 +233,7 @@ impl Budget {
         let excess = self.used.saturating_sub(self.soft());
         let part = part_of(excess, self.used, self.used_by_all());
         self.ahead_to = self.used.saturating_sub(part);
-        ledger.note_used(self.held_by_all());
+        ledger.note_used(self.lasting.note(past.now_ns, self.held_by_all(), self.shares_much()));
         Ok(())
     }
 
@@ -223,6 +254,16 @@ impl Budget {
     /// Pages have left.
     pub fn subtract(&mut self, pages: PageCount) {
         self.used = self.used.saturating_sub(pages);
+    }
+
+    /// Pages that are in memory, those too that relatives are charged with.
+    pub fn resident(&self) -> PageCount {
+        self.used + self.credit
+    }
+
+    /// What of it nobody else has: at most what goes when this process ends.
+    pub fn exclusive(&self) -> PageCount {
+        self.used.saturating_sub(self.credit)
     }
 
     /// Pages this process holds.
@@ -291,7 +332,8 @@ impl Budget {
     pub fn hard(&self) -> PageCount {
         let reserve = reserve(self.total, self.share(), self.growth, self.burst);
         let yielded = if self.yields { band(self.total) } else { PageCount(0) };
-        self.total.saturating_sub(self.others).saturating_sub(reserve + yielded)
+        let kept = reserve + yielded + self.sharing.pending();
+        self.total.saturating_sub(self.others).saturating_sub(kept)
     }
 
     /// Whether pages that relatives share are worth taking when nothing else can go. Room for
@@ -393,6 +435,19 @@ mod tests {
         assert_eq!((share(100_000, 0), share(100_000, 30_000)), (100_000, 70_000));
         assert_eq!((share(100_000, 99_000), share(100_000, 200_000)), (1024, 1024));
         assert_eq!(share(4096, 4096), 512);
+    }
+
+    #[test]
+    fn what_lasts_is_noted_and_no_moment() {
+        let mut lasting = Lasting::default();
+        let mut note = |ms: u64, pages, is_shared| {
+            lasting.note((1_000 + ms) * 1_000_000, PageCount(pages), is_shared).0
+        };
+        (0..40).for_each(|ms| assert_eq!(note(ms, 100, false), 100));
+        (40..45).for_each(|ms| assert_eq!(note(ms, 150, true), 100));
+        (45..48).for_each(|ms| assert_eq!(note(ms, 150, false), 100));
+        (48..70).for_each(|ms| drop(note(ms, 120, false)));
+        assert_eq!((note(70, 300, false), note(150, 300, false)), (120, 300));
     }
 
     #[test]

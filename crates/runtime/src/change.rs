@@ -21,7 +21,7 @@ impl Manager {
     /// Acts on one event; faults are put aside. `later` are the messages read along behind it.
     pub(crate) fn take_event(&mut self, event: Event, later: Range<usize>, now_ticks: u64) {
         match event {
-            Event::Fault { address, thread } => {
+            Event::Fault { address, thread, is_protected } => {
                 let page = PageNumber::of(address);
                 self.pending.push_back(Fault {
                     page,
@@ -29,6 +29,7 @@ impl Manager {
                     read_at_ticks: now_ticks,
                     waited_ticks: 0,
                     is_coming: false,
+                    is_protected,
                 });
             }
             Event::Remove { start, end } => {

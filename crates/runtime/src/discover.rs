@@ -30,7 +30,7 @@ impl Manager {
         // A mapping may have gone or changed since it was read; what the kernel refuses stays as it
         // is.
         found.retain(|gap| {
-            self.uffd.register(gap.start, Bytes(gap.end - gap.start), Mode::Missing).is_ok()
+            self.uffd.register(gap.start, Bytes(gap.end - gap.start), Mode::Faults).is_ok()
         });
         if found.is_empty() {
             return;
@@ -65,7 +65,7 @@ impl Manager {
                 self.discover();
             } else if self.control.given.has(&(start..start + length.0)) {
                 self.give_up(start..start + length.0);
-            } else if self.uffd.register(start, length, Mode::Missing).is_ok() {
+            } else if self.uffd.register(start, length, Mode::Faults).is_ok() {
                 let range = start..start + length.0;
                 // Of a former tenant nothing is left.
                 if self.known_in(&range).iter().next().is_some() {

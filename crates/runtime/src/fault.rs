@@ -52,6 +52,11 @@ impl Manager {
             // an idle processor, and every fault from there costs a wake-up across
             // processors.
             self.reclaim_along();
+            if fault.is_protected {
+                self.serve_copy(fault);
+                self.turns.serving = None;
+                continue;
+            }
             let window = self.window_of(fault.page);
             self.make_room(PageCount(window.count));
             self.serve_fault(fault, window);

@@ -101,6 +101,7 @@ impl Manager {
         self.count(Counter::Forks, 1);
         self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
         self.unbar();
+        self.protect_shared(&needs.touched);
         let legacy = (&raw mut *self).cast();
         self.control.grant(legacy, || self.program.has_left(self.budget.gauge()));
         // A failure costs later children some address space.
@@ -146,7 +147,7 @@ impl Manager {
         self.uffd.register(bell, Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         self.limbo.register(&self.uffd)?;
         for region in self.regions.iter() {
-            self.uffd.register(region.start, Bytes(region.end - region.start), Mode::Missing)?;
+            self.uffd.register(region.start, Bytes(region.end - region.start), Mode::Faults)?;
         }
         Ok(())
     }
@@ -367,6 +368,9 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
         return None;
     }
     manager.bar_again();
+    if core::mem::take(&mut manager.copies).is_on() {
+        manager.protect_shared(&[]);
+    }
     manager.ledger.seats[manager.seat].set_managing();
     manager.count(Counter::Heirs, 1);
     manager.read_gauges();

@@ -29,6 +29,7 @@ pub mod budget;
 mod change;
 pub mod clock;
 pub mod control;
+mod copies;
 mod discover;
 mod fault;
 mod gauging;

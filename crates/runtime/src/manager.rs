@@ -37,6 +37,7 @@ use crate::away::Away;
 use crate::budget::{Budget, Past, Seen};
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
+use crate::copies::Copies;
 use crate::fault::TOUCHES;
 use crate::gauging::{RUN_NS_NEAR, Running};
 use crate::ledger::{Ledger, Terms};
@@ -77,6 +78,8 @@ pub(crate) struct Fault {
     pub(crate) waited_ticks: u64,
     /// Its page is being read back from disk.
     pub(crate) is_coming: bool,
+    /// It is a write to a page that is there, and protected.
+    pub(crate) is_protected: bool,
 }
 
 /// Faults on pages that were away, since this process began.
@@ -94,6 +97,7 @@ pub struct Manager {
     pub(crate) uffd: Userfaultfd,
     pub(crate) pages: PageTable,
     pub(crate) regions: Regions,
+    pub(crate) copies: Copies,
     /// What no child inherits (`bar`).
     pub(crate) barred: Regions,
     pub(crate) order: Order,
@@ -213,8 +217,7 @@ impl Manager {
     /// Sets everything up; nothing of the program is touched yet. The frame allocator must have its
     /// span, and no frame in use.
     pub fn new(parts: Parts) -> SysResult<Box<Self>> {
-        let Parts { joined, frames, heap_bytes, control, placement, own, budget, .. } = parts;
-        let Parts { time, program, files, ring, waiter, .. } = parts;
+        let Parts { joined, frames, control, budget, time, program, ring, waiter, .. } = parts;
         let Joined { link, ledger, seat, terms, desk, spill, uffd, is_recorded } = joined;
         // Before the first of our own allocations, so that it tells of every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
@@ -229,6 +232,7 @@ impl Manager {
             uffd,
             pages: PageTable::new(budget.share()),
             regions: Regions::default(),
+            copies: Copies::default(),
             barred: Regions::default(),
             order: Order::default(),
             limbo,
@@ -236,7 +240,7 @@ impl Manager {
             limbo_target: limbo::target(tuning.share),
             zswap,
             frames,
-            heap_bytes,
+            heap_bytes: parts.heap_bytes,
             own_held: PageCount(0),
             budget,
             ledger,
@@ -248,7 +252,7 @@ impl Manager {
             reading: Vec::with_capacity(64),
             touches: Walks::new(TOUCHES),
             away: Away::new(SlotCount::inside(terms.spill_max)),
-            placement,
+            placement: parts.placement,
             zeros,
             clock: 0,
             clock_at_look: 0,
@@ -263,9 +267,9 @@ impl Manager {
             program,
             proactive: Proactive::new(time.started_ns()),
             messages: [const { Message::EMPTY }; 16],
-            files,
+            files: parts.files,
             maps_buffer: alloc::vec![0; MAPS_BUFFER.0],
-            own: own.to_vec(),
+            own: parts.own.to_vec(),
             recording,
             spills,
             blocks_returned_before: 0,

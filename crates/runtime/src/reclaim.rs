@@ -337,6 +337,7 @@ impl Manager {
     /// Makes a page that is shared after `fork` this process's own. False when it was, or did not
     /// help last time: then the page is pinned.
     fn become_owner(&mut self, page: PageNumber) -> bool {
+        self.allow_copy(page);
         let again = self.last_owned.replace(page) == Some(page);
         !again && unshare_page(page.address())
     }

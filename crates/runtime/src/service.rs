@@ -38,6 +38,7 @@ use crate::manager::{Manager, Parts, tell_unmanaged};
 use crate::placement::Placement;
 use crate::proactive::Growth;
 use crate::reclaim::{Step, TRIM_MAX, TRIM_MAX_IDLE};
+use crate::shares::Holding;
 use crate::tally::Counter;
 
 /// The service is so much less nice than the program while it watches, and while it serves faults:
@@ -311,6 +312,9 @@ impl Manager {
             }
             if (self.left.is_so || self.waiter.has_seen_end()) && self.is_over() {
                 self.write_events();
+                // What is shared is charged to relatives when this has ended.
+                let left = Holding { used: self.budget.exclusive(), ..Holding::default() };
+                self.ledger.seats[self.seat].publish(left);
                 self.link.leave();
                 // What this has is given up by the kernel, all at once.
                 beside::exit_process(0);
@@ -410,6 +414,7 @@ impl Manager {
         self.write_events();
         self.tune(nobody_waits);
         self.read_gauges();
+        self.lift_protection();
         self.look_at_pressure(now);
         self.look_at_turns();
         if self.budget.take_undiscovered() {

@@ -6,11 +6,17 @@
 //! In between, a shared page becomes a process's own when that process writes to it, by a minor
 //! fault, so such faults since are taken off its credit. That is too much rather than too little,
 //! as some of them are first touches, which RssAnon has as well; those that we served are known.
+//!
+//! After a fork the credit is half of everything, whether the child is there to be charged with the
+//! other half, is still to join, or has ended already. What nobody has been seen to be charged with
+//! is *pending* for a while: no room for anything.
 
 use coldpress_sys::{PageCount, cpu};
 
 /// From a fork to the first asking: the child should not wait for it.
 const FRESH_NS: u64 = 20_000_000;
+/// A child has joined by then, or has ended, or is not managed.
+const JOINED_NS: u64 = 200_000_000;
 /// Between two askings at least, and so many times what one took.
 const ASK_NS_MIN: u64 = 50_000_000;
 const ASK_COST_FACTOR: u64 = 50;
@@ -27,8 +33,14 @@ pub(crate) struct Sharing {
     credit: PageCount,
     /// Faults when the credit was found, but for those that we served.
     faults: u64,
-    /// What others held then.
+    /// The most that others have held since.
     others: PageCount,
+    /// Until when a child may still have to be charged with its part, and what others held when it
+    /// was made.
+    child_until_ns: u64,
+    before_child: PageCount,
+    /// Part of the credit that nobody is charged with, as far as is known.
+    pending: PageCount,
     ask_at_ns: u64,
     /// Shared pages that became its own since [`Sharing::take_broken`], and when they were counted.
     broken: u64,
@@ -72,8 +84,14 @@ impl Sharing {
 
     /// In a child that inherits, which shares as much as its parent does since the fork.
     pub(crate) fn go_on_in_child(self) -> Self {
-        // Its faults are counted from nothing.
-        Self { faults: 0, counted: 0, others: PageCount(0), ..self }
+        // Its faults are counted from nothing, and its parent is charged with the other half.
+        let none = PageCount(0);
+        Self { faults: 0, counted: 0, others: none, pending: none, child_until_ns: 0, ..self }
+    }
+
+    /// What is no room, though nobody holds it.
+    pub(crate) fn pending(&self) -> PageCount {
+        self.pending
     }
 
     /// Whether much is shared, as far as is known.
@@ -106,6 +124,7 @@ impl Sharing {
             self.note(now, faults, now.resident.saturating_sub(part));
             self.state = State::Known;
             self.ask_at_ns = begun + FRESH_NS;
+            (self.child_until_ns, self.before_child) = (begun + JOINED_NS, now.others);
         } else if begun >= self.ask_at_ns || self.has_let_go(now.others) {
             // Where the kernel does not say, everything counts.
             let part = fair_part().unwrap_or(now.resident);
@@ -117,7 +136,16 @@ impl Sharing {
                 *self = Self::default();
             }
         }
-        self.left(faults).min(now.resident)
+        let credit = self.left(faults).min(now.resident);
+        self.others = self.others.max(now.others);
+        let of_child = now.others.saturating_sub(self.before_child);
+        if of_child >= credit || begun >= self.child_until_ns {
+            self.child_until_ns = 0;
+        }
+        // Relatives are charged with as much as this process is spared.
+        let charged = if self.child_until_ns > 0 { of_child } else { now.others };
+        self.pending = credit.saturating_sub(charged);
+        credit
     }
 
     /// Pages that became its own, as far as is known, since this was last asked.
@@ -170,6 +198,34 @@ mod tests {
         let served = Now { served: ALL, ..now };
         assert!(sharing.credit(served, || ALL, || None) > PageCount(4_900));
         assert!(sharing.credit(now, || ALL, || None) <= PageCount(5_000 - ALL as usize));
+    }
+
+    /// The risk: the room of a child that ended at once is filled, and was never there.
+    #[test]
+    fn what_nobody_is_charged_with_is_pending_until_it_is_known() {
+        let now =
+            |others| Now { resident: PageCount(10_000), others: PageCount(others), served: 0 };
+        let mut sharing = Sharing::default();
+        sharing.begin();
+        let pending = |sharing: &mut Sharing, others, fair| {
+            let credit = sharing.credit(now(others), || ALL, || Some(PageCount(fair)));
+            (credit.0, sharing.pending().0)
+        };
+        let (credit, all) = pending(&mut sharing, 700, 0);
+        assert_eq!(credit, all);
+        assert_eq!(pending(&mut sharing, 1_700, 0), (credit, credit - 1_000));
+        // It has ended before it was charged.
+        assert_eq!(pending(&mut sharing, 700, 0), (credit, credit));
+        assert_eq!(pending(&mut sharing, 9_000, 0), (credit, 0));
+        // Nor is anything in a child, whose parent is charged, unless that goes.
+        let mut child = Sharing::default();
+        child.begin();
+        pending(&mut child, 700, 0);
+        let mut child = child.go_on_in_child();
+        let (credit, none) = pending(&mut child, 6_000, 0);
+        assert_eq!((none, pending(&mut child, 5_000, 0).1), (0, credit.saturating_sub(5_000)));
+        // It lets go: the kernel is asked at once.
+        assert_eq!(pending(&mut sharing, 700, 9_900), (0, 0));
     }
 
     #[test]

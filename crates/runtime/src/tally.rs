@@ -89,6 +89,8 @@ counters! {
     Forks "forks",
     /// Children of such a fork that took over what their parent had, away or not.
     Heirs "heirs",
+    /// Writes to what relatives share since a fork that waited for room for the copy.
+    CopyFaults "copy_faults",
     /// Pages brought back for a fork whose child could not.
     ForkPages "fork_pages",
     /// Times the service changed its processor to follow the program.

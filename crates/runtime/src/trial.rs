@@ -22,7 +22,7 @@ pub(crate) fn take_and_bring_back(uffd: &Userfaultfd) -> SysResult<()> {
     span.forbid_huge_pages();
     let (page, aside) = (span.address(), span.address() + PAGE_BYTES);
     fill(&span);
-    uffd.register(page, PAGE, Mode::Missing)?;
+    uffd.register(page, PAGE, Mode::Faults)?;
     let result = uffd
         .register(aside, PAGE, Mode::WriteProtect)
         .and_then(|()| take(uffd, &span))

@@ -48,12 +48,14 @@ pub struct Userfaultfd {
 /// What the kernel tells through a userfaultfd. Addresses are those of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Thread `thread` waits for the page that holds `address`.
+    /// Thread `thread` waits for the page that holds `address`, or to write to it.
     Fault {
         /// The address touched, rounded down to its page.
         address: usize,
         /// The waiting thread.
         thread: u32,
+        /// The page is there, and protected from being written to.
+        is_protected: bool,
     },
     /// Pages moved from `from` to `to` (mremap). The thread that did it waits until this is read.
     Remap {
@@ -122,8 +124,8 @@ impl Stop {
 /// What faults of a registered range are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Touches of missing pages.
-    Missing,
+    /// Touches of missing pages, and writes to those that were write-protected.
+    Faults,
     /// Only writes to pages that were write-protected: for ranges that merely take part in moves.
     WriteProtect,
 }
@@ -196,7 +198,7 @@ impl Userfaultfd {
     /// ranges.
     pub fn register(&self, start: usize, length: Bytes, mode: Mode) -> SysResult<()> {
         let mode = match mode {
-            Mode::Missing => linux::UFFDIO_REGISTER_MODE_MISSING,
+            Mode::Faults => linux::UFFDIO_REGISTER_MODE_MISSING | linux::UFFDIO_REGISTER_MODE_WP,
             Mode::WriteProtect => linux::UFFDIO_REGISTER_MODE_WP,
         };
         let mut register = linux::uffdio_register {
@@ -281,13 +283,20 @@ impl Userfaultfd {
     /// is not there changes nothing, but the kernel answers EAGAIN first while a change is
     /// pending.
     pub fn is_changing(&self, inside: usize) -> bool {
-        let mut protect =
-            linux::uffdio_writeprotect { range: range(inside, Bytes(PAGE_BYTES)), mode: 0 };
-        self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_WRITEPROTECT as Opcode }, _>(
+        self.protect(inside, Bytes(PAGE_BYTES), false) == Err(Stop::Changing)
+    }
+
+    /// Protects the pages that are there in a range from being written to, or lifts that, and wakes
+    /// who waits there.
+    pub fn protect(&self, start: usize, length: Bytes, is_protected: bool) -> Result<(), Stop> {
+        // UFFDIO_WRITEPROTECT_MODE_WP of linux/userfaultfd.h is 1.
+        let mode = u64::from(is_protected);
+        let mut protect = linux::uffdio_writeprotect { range: range(start, length), mode };
+        let result = self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_WRITEPROTECT as Opcode }, _>(
             "ioctl(UFFDIO_WRITEPROTECT)",
             &mut protect,
-        )
-        .is_err_and(|error| error.is(Errno::AGAIN))
+        );
+        result.map_err(|error| Stop::of(error.errno))
     }
 
     /// Reads what is there, at most `buffer.len()` events, without waiting. Faults come before
@@ -369,6 +378,9 @@ impl Message {
                 linux::UFFD_EVENT_PAGEFAULT => Event::Fault {
                     address: argument.pagefault.address as usize & !(PAGE_BYTES - 1),
                     thread: argument.pagefault.feat.ptid,
+                    is_protected: argument.pagefault.flags
+                        & u64::from(linux::UFFD_PAGEFAULT_FLAG_WP)
+                        != 0,
                 },
                 linux::UFFD_EVENT_REMAP => Event::Remap {
                     from: argument.remap.from as usize,

@@ -1,0 +1,146 @@
+//! Copies: while relatives share much after a fork, a write to what they share waits for room.
+//!
+//! The kernel copies a shared page when somebody writes to it, without a word and by gigabytes a
+//! second: parent and child that share all of the budget would hold twice as much before anybody
+//! looks. So where there is not room for all of it, what is shared is write-protected at the fork
+//! (UFFDIO_WRITEPROTECT), in parent and child, and each copy is a fault that waits for room as a
+//! page does that comes in. A fork for which there is room costs what it did.
+//!
+//! To take a shared page frees nothing, so the room for a copy often has to come from a relative,
+//! which has become the only one to have the page: it is waited for, for a moment.
+//!
+//! Protection is lifted from what turns out not to be shared, by runs, and from everything when
+//! relatives share no more.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use coldpress_sys::uffd::Stop;
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, cpu};
+
+use crate::manager::{Fault, Manager};
+use crate::pages::{PageNumber, RUN_PAGES};
+use crate::tally::Counter;
+use crate::walks::{Pace, Walks};
+
+/// Walks of writes get wider windows, as what is copied for nothing is bounded by what was written.
+const WRITES: Pace =
+    Pace { faults: 2, step_max: 1, leap_faults: 2, leap_max: 1, growth: 4, widest: RUN_PAGES };
+/// How long a copy waits for a relative to make room, and how often it looks.
+const WAIT_NS: u64 = 5_000_000;
+const LOOK_NS: u64 = 100_000;
+/// After it has waited in vain, copies wait no more for so long: a relative may be stopped.
+const VAIN_NS: u64 = 100_000_000;
+
+/// What is known of protected pages.
+pub(crate) struct Copies {
+    /// Whether there are any.
+    is_on: bool,
+    writes: Walks,
+    /// Until then nobody waits for a relative.
+    vain_until_ns: u64,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self { is_on: false, writes: Walks::new(WRITES), vain_until_ns: 0 }
+    }
+}
+
+impl Copies {
+    /// Whether pages are protected.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+}
+
+impl Manager {
+    /// Protects what is shared if not all of it could be copied now: before a fork, of which pages
+    /// at `touched` are written to while nobody serves, and in a child that has taken over.
+    pub(crate) fn protect_shared(&mut self, touched: &[usize]) {
+        let room = self.budget.hard().saturating_sub(self.budget.used());
+        if self.budget.resident() <= room || !self.budget.is_worth_taking() {
+            return;
+        }
+        self.copies.is_on = true;
+        for region in self.regions.iter().collect::<Vec<_>>() {
+            self.protect(region, true);
+        }
+        for address in touched {
+            self.protect(page_of(*address), false);
+        }
+    }
+
+    /// Protects a range, or lifts that, and wakes who waits there. What cannot be protected is
+    /// copied without a word, as if there were room.
+    fn protect(&mut self, range: Range<usize>, is_protected: bool) {
+        let length = Bytes(range.end - range.start);
+        while self.uffd.protect(range.start, length, is_protected) == Err(Stop::Changing) {
+            self.settle();
+        }
+    }
+
+    /// Lifts the protection of everything, if relatives share no more.
+    pub(crate) fn lift_protection(&mut self) {
+        if self.copies.is_on && !self.budget.shares_much() {
+            self.copies.is_on = false;
+            for region in self.regions.iter().collect::<Vec<_>>() {
+                self.protect(region, false);
+            }
+        }
+    }
+
+    /// A page may be written to by us.
+    pub(crate) fn allow_copy(&mut self, page: PageNumber) {
+        if self.copies.is_on {
+            self.protect(page_of(page.address()), false);
+        }
+    }
+
+    /// Lets a thread go on that writes to a protected page, when there is room for its copy, and
+    /// those that its walk is likely to write next.
+    pub(crate) fn serve_copy(&mut self, fault: Fault) {
+        let window = self.copies.writes.window(fault.page, |_| false);
+        let ahead = if window.step == 1 { window.count } else { 1 };
+        // Where it cannot be told, all are shared.
+        let shared = self.files.pagemap.shared(fault.page.address()).unwrap_or(u64::MAX);
+        let is_shared = |page: usize| shared >> page & 1 == 1;
+        // Of pages that are not shared none is copied.
+        let alone = (0..RUN_PAGES).take_while(|page| !is_shared(*page)).count();
+        let count = ahead.max(alone);
+        let copied = PageCount((0..count).filter(|page| is_shared(*page)).count());
+        self.make_room(copied);
+        self.wait_for_relatives(copied);
+        let start = fault.page.address();
+        self.protect(start..start + count * PAGE_BYTES, false);
+        self.budget.add(copied);
+        self.copies.writes.advance(fault.page, window.at_most(ahead));
+        self.count(Counter::CopyFaults, 1);
+        let served = cpu::ticks().wrapping_sub(fault.read_at_ticks);
+        self.turns.served_ticks += served;
+        self.placement.follow(fault.thread);
+    }
+
+    /// Waits until relatives have made room for `copied` pages, for a moment.
+    fn wait_for_relatives(&mut self, copied: PageCount) {
+        let begun = self.time.now_ns();
+        if copied == PageCount(0) || begun < self.copies.vain_until_ns {
+            return;
+        }
+        while self.budget.used() + copied > self.budget.hard() {
+            let now = self.time.now_ns();
+            if now >= begun + WAIT_NS {
+                self.copies.vain_until_ns = now + VAIN_NS;
+                return;
+            }
+            cpu::sleep_ns(LOOK_NS);
+            self.read_gauges();
+        }
+    }
+}
+
+/// The page of an address.
+fn page_of(address: usize) -> Range<usize> {
+    let start = PageNumber::of(address).address();
+    start..start + PAGE_BYTES
+}
