@@ -181,3 +181,24 @@ fn a_budget_above_the_limit_is_told_at_the_start() {
         + run.complaints(&["warning", "300 MiB", "200 MiB", "memory.max"]).len();
     assert_eq!(told, 1, "{}", run.stderr);
 }
+
+/// What the program may have is ours too: when it has used all of it up, our tables still find room.
+#[test]
+fn a_program_that_uses_up_its_limit_goes_on() {
+    let Some(python) = require("python3") else { return };
+    let program = "
+held = []
+try:
+    while True: held.append(bytes([len(held) & 255]) * (1 << 20))
+except MemoryError: pass
+print(all(one[0] == one[-1] == at & 255 for at, one in enumerate(held)))";
+    for limit in ["-d", "-v"] {
+        let script = format!("ulimit {limit} 200000; exec \"$@\"");
+        let job = Job::new("limited", "sh").args(["-c", &script, "sh"]).arg(&python);
+        let job = job.args(["-c", program]);
+        let plain = job.plain();
+        let run = job.managed(Bytes::mib(64));
+        println!("{run}\n{}", run.stderr);
+        run.assert_same(&plain);
+    }
+}

@@ -72,6 +72,8 @@ const LOCKED_IGNORED: Bytes = Bytes::mib(1);
 /// index, 8 of handle, some 4 of page table, a part of a zspage descriptor), so this is enough for
 /// 400 MiB away, and blocks are added on demand: an allocation of theirs must not fail.
 const CORE_AT_FIRST: Bytes = Bytes::mib(4);
+/// Of all memory that a program may have, this part, for tables of what is away: 42 bytes a page.
+const CORE_PART: usize = 96;
 /// Between two looks at what cannot be moved.
 const IMMOVABLE_NS: u64 = 250_000_000;
 
@@ -239,11 +241,15 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     time.adjust();
     let total = budget.total();
     let (process, stay) = (program.process(), &start.control.stay);
-    if let Err(error) = prepare_memory(start, total, left_of_addresses(&program, &budget)) {
-        joined.link.not_managed(format_args!(
-            "no room for pool and tables: {error}; raise its ulimit -v by {} MiB",
-            (2 * least_span(total).0) >> 20
-        ));
+    let limits = Limits::of(&program, &budget);
+    if let Err(error) = prepare_memory(start, total, &limits) {
+        match limits.missing(total) {
+            Bytes(0) => joined.link.not_managed(format_args!("no room for tables: {error}")),
+            missing => joined.link.not_managed(format_args!(
+                "no room for pool and tables; raise its ulimit -v by {} MiB",
+                missing.0.div_ceil(1 << 20)
+            )),
+        }
         return None;
     }
     let files = files.inspect_err(|error| tell_unmanaged(&joined.link, *error)).ok()?;
@@ -265,31 +271,58 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     .ok()
 }
 
-/// What the program may still map, if that is limited.
-fn left_of_addresses(program: &Program, budget: &Budget) -> Option<Bytes> {
-    let mapped = budget.gauge().size().map_or(Bytes(0), PageCount::bytes);
-    program.address_limit().map(|limit| Bytes(limit.0.saturating_sub(mapped.0)))
+/// How much the program may map, where that is limited.
+struct Limits {
+    /// What is left of the addresses.
+    left: Option<Bytes>,
+    /// All that it may have, in place or away.
+    most: Option<Bytes>,
 }
 
-/// Pool and tables cannot outgrow a budget of `total`; and an eighth for blocks that are partly
-/// used.
-fn least_span(total: PageCount) -> Bytes {
-    whole_blocks(total.bytes().0 / 8 * 9 + CORE_AT_FIRST.0).min(SPAN_MAX)
+impl Limits {
+    fn of(program: &Program, budget: &Budget) -> Self {
+        let mapped = budget.gauge().size().map_or(Bytes(0), PageCount::bytes);
+        let addresses = program.address_limit();
+        Self {
+            left: addresses.map(|limit| Bytes(limit.0.saturating_sub(mapped.0))),
+            most: addresses.into_iter().chain(program.data_limit()).min(),
+        }
+    }
+
+    /// What core needs at first: where memory is limited all that it ever will, as it could not be
+    /// had when the program has used up what it may.
+    fn core(&self) -> Bytes {
+        let most = self.most.map_or(0, |most| most.0 / CORE_PART);
+        whole_blocks(CORE_AT_FIRST.0.max(most))
+    }
+
+    /// What the span takes at least: pool and tables cannot outgrow a budget of `total`, and an
+    /// eighth is for blocks that are partly used.
+    fn least_span(&self, total: PageCount) -> Bytes {
+        whole_blocks(total.bytes().0 / 8 * 9 + self.core().0).min(SPAN_MAX)
+    }
+
+    /// By how much more addresses there should be: half of those that are left are the program's.
+    fn missing(&self, total: PageCount) -> Bytes {
+        let wanted = 2 * self.least_span(total).0;
+        self.left.map_or(Bytes(0), |left| Bytes(wanted.saturating_sub(left.0)))
+    }
 }
 
 /// Gives the frame allocator its span, of which blocks come online as they are needed: a larger
-/// budget may come. If only so many addresses are `left`, half of them are the program's.
-fn prepare_memory(start: &Start, total: PageCount, left: Option<Bytes>) -> SysResult<()> {
+/// budget may come, where the limits leave room for it.
+fn prepare_memory(start: &Start, total: PageCount, limits: &Limits) -> SysResult<()> {
     const ENOMEM: i32 = 12;
     start.control.make_bell()?;
-    let (least, most) = (least_span(total), whole_blocks(4 * total.bytes().0).min(SPAN_MAX));
-    if left.is_some_and(|left| left.0 / 2 < least.0) {
+    if limits.missing(total) > Bytes(0) {
         return Err(SysError { call: "RLIMIT_AS", errno: ENOMEM });
     }
+    let (least, core) = (limits.least_span(total), limits.core());
+    let most = whole_blocks(4 * total.bytes().0).min(SPAN_MAX);
     start.frames.init(Config {
-        span: if left.is_some() { least } else { most.max(least) },
-        core: Some(CORE_AT_FIRST),
-        online: Bytes(CORE_AT_FIRST.0 + BLOCK_BYTES),
+        span: if limits.left.is_some() { least } else { most.max(least) },
+        core: Some(core),
+        online: Bytes(core.0 + BLOCK_BYTES),
         easy_reclaim_hot_add: false,
         on_demand: true,
     })

@@ -88,11 +88,20 @@ impl Program {
         self.process
     }
 
-    /// What it may map, if that is limited (RLIMIT_AS). Not as it was when the caller was made.
+    /// What it may map now, if that is limited (RLIMIT_AS).
     pub fn address_limit(&self) -> Option<Bytes> {
+        self.limit(b"Max address space")
+    }
+
+    /// What of it it may write to, if that is limited (RLIMIT_DATA).
+    pub fn data_limit(&self) -> Option<Bytes> {
+        self.limit(b"Max data size")
+    }
+
+    fn limit(&self, name: &[u8]) -> Option<Bytes> {
         let mut buffer = [0; LIMITS_MAX];
         let text = proc::read_at(&self.limits, &mut buffer, 0).ok()?;
-        proc::number_after(text, b"Max address space").map(|bytes| Bytes(bytes as usize))
+        proc::number_after(text, name).map(|bytes| Bytes(bytes as usize))
     }
 
     /// What becomes readable when it has ended.

@@ -46,7 +46,7 @@ pub struct Config {
     /// not to core. `false` is the reference's `noeasyrclm`.
     pub easy_reclaim_hot_add: bool,
     /// Whether a request that finds nothing adds a block to its own zone, as long as the span has
-    /// one.
+    /// one; it takes from no other zone then.
     pub on_demand: bool,
 }
 

@@ -296,7 +296,8 @@ impl FrameAllocator {
     }
 
     /// What `take` finds in the zones that a request may take from, best first. Where blocks are
-    /// added on demand, its own zone gets one before another is asked.
+    /// added on demand, it is its own zone that gets one, and no other is asked: core is kept for
+    /// those who cannot do without.
     fn find<T>(
         &self,
         spans: &Spans,
@@ -304,21 +305,19 @@ impl FrameAllocator {
         take: impl Fn(Mobility) -> Option<T>,
     ) -> Option<T> {
         let zones = spans.zones(mobility);
-        let first = if spans.on_demand { &zones[..1] } else { zones };
-        let take_of = |zones: &[Mobility]| zones.iter().find_map(|zone| take(*zone));
-        let found = take_of(first).or_else(|| {
+        let asked = if spans.on_demand { &zones[..1] } else { zones };
+        let take = || asked.iter().find_map(|zone| take(*zone));
+        let found = take().or_else(|| {
             // The last frames may be in the lists of other CPUs, and keep their buddies from
             // merging.
             self.drain_all();
-            take_of(first)
+            take()
         });
         let add = || {
             self.grow_zone(spans, zones[0], Bytes(BLOCK_BYTES)).ok()?;
-            take_of(first)
+            take()
         };
-        found.or_else(|| {
-            spans.on_demand.then(add).flatten().or_else(|| take_of(&zones[first.len()..]))
-        })
+        found.or_else(|| spans.on_demand.then(add).flatten())
     }
 
     fn refill_from(&self, spans: &Spans, name: Mobility) -> Option<u32> {
