@@ -7,7 +7,8 @@
 //! page does that comes in. A fork for which there is room costs what it did.
 //!
 //! To take a shared page frees nothing, so the room for a copy often has to come from a relative,
-//! which has become the only one to have the page: it is waited for, for a moment.
+//! which has become the only one to have the page: it is waited for, for a moment. Where none comes
+//! the budget cannot be kept, and everything is copied as it would be without us.
 //!
 //! Protection is lifted from what turns out not to be shared, by runs, and from everything when
 //! relatives share no more.
@@ -27,23 +28,19 @@ use crate::walks::{Pace, Walks};
 const WRITES: Pace =
     Pace { faults: 2, step_max: 1, leap_faults: 2, leap_max: 1, growth: 4, widest: RUN_PAGES };
 /// How long a copy waits for a relative to make room, and how often it looks.
-const WAIT_NS: u64 = 5_000_000;
+const WAIT_NS: u64 = 20_000_000;
 const LOOK_NS: u64 = 100_000;
-/// After it has waited in vain, copies wait no more for so long: a relative may be stopped.
-const VAIN_NS: u64 = 100_000_000;
 
 /// What is known of protected pages.
 pub(crate) struct Copies {
     /// Whether there are any.
     is_on: bool,
     writes: Walks,
-    /// Until then nobody waits for a relative.
-    vain_until_ns: u64,
 }
 
 impl Default for Copies {
     fn default() -> Self {
-        Self { is_on: false, writes: Walks::new(WRITES), vain_until_ns: 0 }
+        Self { is_on: false, writes: Walks::new(WRITES) }
     }
 }
 
@@ -71,22 +68,34 @@ impl Manager {
         }
     }
 
-    /// Protects a range, or lifts that, and wakes who waits there. What cannot be protected is
-    /// copied without a word, as if there were room.
+    /// Protects a range, or lifts that, and wakes who waits there. Of what has gone meanwhile there
+    /// is nothing to protect.
     fn protect(&mut self, range: Range<usize>, is_protected: bool) {
         let length = Bytes(range.end - range.start);
-        while self.uffd.protect(range.start, length, is_protected) == Err(Stop::Changing) {
-            self.settle();
+        loop {
+            match self.uffd.protect(range.start, length, is_protected) {
+                Ok(()) => return,
+                Err(Stop::Changing) => self.settle(),
+                Err(_) => {
+                    // Who waits there tries again, or finds that it has gone.
+                    let _ = self.uffd.wake(range.start, length);
+                    return;
+                }
+            }
         }
     }
 
     /// Lifts the protection of everything, if relatives share no more.
     pub(crate) fn lift_protection(&mut self) {
         if self.copies.is_on && !self.budget.shares_much() {
-            self.copies.is_on = false;
-            for region in self.regions.iter().collect::<Vec<_>>() {
-                self.protect(region, false);
-            }
+            self.protect_nothing();
+        }
+    }
+
+    fn protect_nothing(&mut self) {
+        self.copies.is_on = false;
+        for region in self.regions.iter().collect::<Vec<_>>() {
+            self.protect(region, false);
         }
     }
 
@@ -107,10 +116,14 @@ impl Manager {
         let is_shared = |page: usize| shared >> page & 1 == 1;
         // Of pages that are not shared none is copied.
         let alone = (0..RUN_PAGES).take_while(|page| !is_shared(*page)).count();
-        let count = ahead.max(alone);
+        let region = self.regions.holding(fault.page.address());
+        let within = region.map_or(1, |region| PageNumber::of(region.end).0 - fault.page.0);
+        let count = ahead.max(alone).min(within);
         let copied = PageCount((0..count).filter(|page| is_shared(*page)).count());
         self.make_room(copied);
-        self.wait_for_relatives(copied);
+        if !self.relatives_make_room(copied) {
+            self.protect_nothing();
+        }
         let start = fault.page.address();
         self.protect(start..start + count * PAGE_BYTES, false);
         self.budget.add(copied);
@@ -121,21 +134,18 @@ impl Manager {
         self.placement.follow(fault.thread);
     }
 
-    /// Waits until relatives have made room for `copied` pages, for a moment.
-    fn wait_for_relatives(&mut self, copied: PageCount) {
-        let begun = self.time.now_ns();
-        if copied == PageCount(0) || begun < self.copies.vain_until_ns {
-            return;
-        }
-        while self.budget.used() + copied > self.budget.hard() {
-            let now = self.time.now_ns();
-            if now >= begun + WAIT_NS {
-                self.copies.vain_until_ns = now + VAIN_NS;
-                return;
+    /// Waits until relatives have made room for `copied` pages; whether they do in time.
+    fn relatives_make_room(&mut self, copied: PageCount) -> bool {
+        let until = self.time.now_ns() + WAIT_NS;
+        while copied > PageCount(0) && self.budget.used() + copied > self.budget.hard() {
+            // A fork that needs everything in place makes room for nobody.
+            if self.time.now_ns() >= until || self.control.is_held() {
+                return false;
             }
             cpu::sleep_ns(LOOK_NS);
             self.read_gauges();
         }
+        true
     }
 }
 

@@ -284,13 +284,15 @@ impl Manager {
             return;
         }
         if !self.plays() {
-            // What comes from disk has a buffer that others may wait for.
+            // What comes from disk has a buffer that others may wait for, and what is copied brings
+            // nothing in.
             let wait = &mut self.turns.faults;
             self.pending.retain(|fault| {
-                if !fault.is_coming {
+                let goes_on = fault.is_coming || fault.is_protected;
+                if !goes_on {
                     wait.push(*fault);
                 }
-                fault.is_coming
+                goes_on
             });
             return;
         }
