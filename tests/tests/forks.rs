@@ -104,7 +104,7 @@ fn children_that_nobody_sees_find_no_wrong_byte() {
     println!("{run}\n{}{}", String::from_utf8_lossy(&run.stdout), run.stderr);
     run.assert_same(&plain);
     run.assert_stored();
-    assert_eq!(heirs(&run), 3);
+    assert_eq!(heirs(&run), 6);
 }
 
 /// Parent and child write to all that they share, which has no room twice: each copy waits for it.

@@ -117,7 +117,7 @@ impl Manager {
                         self.forget(range.clone());
                         self.regions.remove(range.clone());
                         self.control.uninherited.remove(&range);
-                        self.barred.remove(range);
+                        self.bars.ranges.remove(range);
                     }
                     Word::Dropped(range) => self.forget(range),
                 }

@@ -187,6 +187,8 @@ impl Control {
             // Relaxed: there is no other thread.
             hint.state.store(HINT_FREE, Ordering::Relaxed);
         }
+        // What the parent has kept from it is not there.
+        self.uninherited.remove(&(0..usize::MAX));
         self.looks.reset();
         self.stay.reset();
     }
@@ -352,8 +354,11 @@ impl Control {
     /// will not be. Of no length: there may be other memory to be found, and no change of the
     /// address space is under way when it returns.
     pub fn hint(&self, start: usize, length: Bytes) {
-        if self.is_owner() {
-            self.tell(start, length);
+        if self.is_owner() && !self.tell(start, length) && length == Bytes(0) {
+            // Who asks to be looked for needs that.
+            while self.is_managing() && !self.tell(start, length) {
+                cpu::sleep_ns(LOOK_AGAIN_NS / 100);
+            }
         }
     }
 

@@ -50,6 +50,7 @@ impl Manager {
             moved.for_each_gap(gap, |part| self.regions.remove(part));
         }
         for gap in found {
+            self.bar_beside(gap.clone());
             self.take_in(gap);
         }
     }
@@ -72,6 +73,7 @@ impl Manager {
                     self.forget(range.clone());
                 }
                 self.regions.insert(range.clone());
+                self.bar_beside(range.clone());
                 // Another thread may know the address, and have touched it.
                 self.take_in(range);
             }

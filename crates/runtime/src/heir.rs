@@ -100,7 +100,7 @@ impl Manager {
         self.control.set_files(files);
         self.count(Counter::Forks, 1);
         self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
-        self.unbar();
+        self.lift_bars();
         self.protect_shared(&needs.touched);
         let legacy = (&raw mut *self).cast();
         self.control.grant(legacy, || self.program.has_left(self.budget.gauge()));
@@ -121,13 +121,16 @@ impl Manager {
     /// (MADV_DONTFORK), or was unmapping it. First of all: what is mapped here later may come to
     /// lie there.
     fn forget_unmapped(&mut self) {
-        let mut mapped = Regions::default();
-        let regions = &self.regions;
+        let (mut mapped, mut barred) = (Regions::default(), Regions::default());
+        let (regions, before) = (&self.regions, &self.bars.ranges);
         let result = self.files.mappings.for_each(&mut self.maps_buffer, |mapping| {
+            let range = mapping.start..mapping.end;
             if mapping.kind != MappingKind::Other {
-                regions.for_each_part(mapping.start..mapping.end, |part| mapped.insert(part));
+                regions.for_each_part(range.clone(), |part| mapped.insert(part));
             }
+            before.for_each_part(range, |part| barred.insert(part));
         });
+        self.bars.ranges = barred;
         if let Err(error) = result {
             abandon(self.control, format_args!("{error}"));
         }

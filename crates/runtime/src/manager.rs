@@ -34,6 +34,7 @@ use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 use crate::ageing::Rest;
 use crate::ahead::Ahead;
 use crate::away::Away;
+use crate::bar::Bars;
 use crate::budget::{Budget, Past, Seen};
 use crate::clock::Clock;
 use crate::control::{BELL_PAGES, Control};
@@ -98,8 +99,7 @@ pub struct Manager {
     pub(crate) pages: PageTable,
     pub(crate) regions: Regions,
     pub(crate) copies: Copies,
-    /// What no child inherits (`bar`).
-    pub(crate) barred: Regions,
+    pub(crate) bars: Bars,
     pub(crate) order: Order,
     pub(crate) limbo: Limbo,
     pub(crate) limbo_pages: PageCount,
@@ -233,7 +233,7 @@ impl Manager {
             pages: PageTable::new(budget.share()),
             regions: Regions::default(),
             copies: Copies::default(),
-            barred: Regions::default(),
+            bars: Bars::default(),
             order: Order::default(),
             limbo,
             limbo_pages: PageCount(0),

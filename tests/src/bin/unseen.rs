@@ -8,24 +8,40 @@ const PAGE: usize = 4096;
 const BYTES: usize = 48 << 20;
 /// What the program itself keeps from its children.
 const OWN_BYTES: usize = 1 << 20;
+const GROWING_BYTES: usize = 4 << 20;
+/// Room behind each, for what grows in place.
+const ROOM_BYTES: usize = 64 << 20;
 
 fn main() -> ExitCode {
     let data = Data::new(BYTES, 1);
-    let own = Data::new(OWN_BYTES, 2);
-    let checks = [
+    let mut own = Data::new(OWN_BYTES, 2);
+    let mut grown = Data::new(GROWING_BYTES, 3);
+    // Pages of all of them go while this is written.
+    let last = Data::new(BYTES, 4);
+    let mut checks = vec![
         ("a child that reads", reads(&data)),
         ("a child that execs", end_of(unseen_fork(exec_true)) == 0),
         ("a child that ends", end_of(unseen_fork(|| 7)) == 7),
         ("a child that is seen", end_of(seen_fork(|| data.wrong())) == 0),
         ("kept from children", own.advise(libc::MADV_DONTFORK)),
         ("one that has it not", end_of(seen_fork(|| data.wrong() + own.is_mapped())) == 0),
+        ("kept where it has moved", own.resize(OWN_BYTES, libc::MREMAP_MAYMOVE, true)),
+        ("one that has it not there", end_of(seen_fork(|| own.is_mapped())) == 0),
         ("given to children", own.advise(libc::MADV_DOFORK)),
         ("one that has it", end_of(seen_fork(|| data.wrong() + own.wrong())) == 0),
-        ("a child that reads after all", reads(&data)),
-        ("the parent", data.wrong() + own.wrong() == 0),
     ];
-    for (name, is_right) in checks {
-        println!("{} {name}", if is_right { "ok" } else { "FAIL" });
+    // In place, then to where there is room, which is one mapping for the kernel.
+    for (flags, moves) in [(0, false), (libc::MREMAP_MAYMOVE, true)] {
+        let bytes = grown.bytes + GROWING_BYTES;
+        checks.push(("a mapping that grows", grown.resize(bytes, flags, moves)));
+        checks.push(("a child that has all", end_of(seen_fork(|| grown.wrong())) == 0));
+    }
+    checks.extend([
+        ("a child that reads after all", reads(&data)),
+        ("the parent", data.wrong() + own.wrong() + grown.wrong() + last.wrong() == 0),
+    ]);
+    for (name, is_right) in &checks {
+        println!("{} {name}", if *is_right { "ok" } else { "FAIL" });
     }
     if checks.iter().all(|(_, is_right)| *is_right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -45,19 +61,34 @@ struct Data {
 
 impl Data {
     fn new(bytes: usize, seed: u64) -> Self {
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let start = unsafe {
-            let (access, flags) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0)
-        };
-        assert_ne!(start, libc::MAP_FAILED);
-        let data = Self { start: start.cast(), bytes, seed };
-        for index in 0..bytes / 8 {
-            // SAFETY: the mapping has so many words, and one user.
-            unsafe { data.start.add(index).write_volatile(data.word(index)) };
-        }
+        let data = Self { start: map(bytes, ROOM_BYTES), bytes, seed };
+        data.write(0);
         data
+    }
+
+    /// Writes the words behind the first `bytes`.
+    fn write(&self, bytes: usize) {
+        for index in bytes / 8..self.bytes / 8 {
+            // SAFETY: the mapping has so many words, and one user.
+            unsafe { self.start.add(index).write_volatile(self.word(index)) };
+        }
+    }
+
+    /// Makes it so long, here or where something else is not; whether that was done.
+    fn resize(&mut self, bytes: usize, flags: c_int, moves: bool) -> bool {
+        let before = self.bytes;
+        let target = if moves { map(bytes, 0) } else { std::ptr::null_mut() };
+        let flags = if moves { flags | libc::MREMAP_FIXED } else { flags };
+        // SAFETY: the target, if there is one, is a mapping that nobody uses.
+        let start = unsafe {
+            libc::mremap(self.start.cast(), before, bytes, flags, target.cast::<c_void>())
+        };
+        if start == libc::MAP_FAILED {
+            return false;
+        }
+        (self.start, self.bytes) = (start.cast(), bytes);
+        self.write(before);
+        true
     }
 
     /// Compressible, and different in each page.
@@ -83,6 +114,19 @@ impl Data {
         let mut seen = 0_u8;
         // SAFETY: one byte is written for one page.
         c_int::from(unsafe { libc::mincore(self.start.cast(), PAGE, &raw mut seen) } == 0)
+    }
+}
+
+/// Fresh memory, with so much room behind it.
+fn map(bytes: usize, room: usize) -> *mut u64 {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping at an address of the kernel's choice, of which the end is given back.
+    unsafe {
+        let start = libc::mmap(std::ptr::null_mut(), bytes + room, access, flags, -1, 0);
+        assert_ne!(start, libc::MAP_FAILED);
+        libc::munmap(start.add(bytes), room);
+        start.cast()
     }
 }
 

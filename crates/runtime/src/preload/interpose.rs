@@ -79,7 +79,7 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
     if advice == MADV_GUARD_INSTALL {
         CONTROL.note_guards();
     }
-    if [linux::MADV_DONTFORK, linux::MADV_DOFORK].contains(&(advice as u32)) {
+    if length > 0 && [linux::MADV_DONTFORK, linux::MADV_DOFORK].contains(&(advice as u32)) {
         let length = Bytes(length).pages_up().bytes();
         return pass_to_children(address..address.saturating_add(length.0), advice, call);
     }
@@ -118,18 +118,22 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
 /// Whether children inherit a range: what they are not to have we never give them, and what they
 /// are to have we keep from them as before (`bar`).
 fn pass_to_children(range: Range<usize>, advice: c_int, call: impl Fn(c_int) -> isize) -> isize {
-    let is_barred = advice as u32 == linux::MADV_DONTFORK;
     let start = range.start;
-    if !is_barred {
-        CONTROL.uninherited.remove(&range);
+    if advice as u32 == linux::MADV_DONTFORK {
+        // Before the call, as another thread may fork. Where there is no room children get it.
+        let is_new = CONTROL.uninherited.add(range.clone()) == Some(true);
+        let result = call(advice);
+        if result < 0 && is_new {
+            CONTROL.uninherited.remove(&range);
+        }
+        return result;
     }
     let result = call(advice);
-    if is_barred && result == 0 && !range.is_empty() {
-        // Where there is no room for it children get it.
-        let _ = CONTROL.uninherited.add(range);
-    }
-    if !is_barred && CONTROL.is_managing() {
-        CONTROL.hint(start, Bytes(0));
+    if result == 0 {
+        CONTROL.uninherited.remove(&range);
+        if CONTROL.is_managing() {
+            CONTROL.hint(start, Bytes(0));
+        }
     }
     result
 }
