@@ -15,6 +15,9 @@ use coldpress_sys::cpu::Allowed;
 pub const SOCKET_VARIABLE: &str = "COLDPRESS_SOCKET";
 /// The environment variable that gives the budget in bytes, for a process that has not joined yet.
 pub const BUDGET_VARIABLE: &str = "COLDPRESS_BUDGET_BYTES";
+/// The variable that is there, empty, when LD_PRELOAD was not set: with it the library takes an
+/// even number of variables out of the environment.
+pub const PADDING_VARIABLE: &str = "COLDPRESS_PADDING";
 /// Longest socket path: `sun_path` of unix(7), its zero included.
 pub const SOCKET_PATH_MAX: usize = 108;
 /// Longest packet.

@@ -2,25 +2,28 @@
 //! before the program looks, and put into that of each program that it starts, whatever becomes of
 //! it in between (a start script that sets LD_PRELOAD, `env -i`).
 //!
-//! An environment that names a run is left as it is: it is of a run inside this one.
+//! An environment that names another run is left as it is: it is of a run inside this one.
+//!
+//! Behind the list lies what the kernel tells of the program (getauxval(3)), and there are runtimes
+//! that look for it there (Go's). So an even number of entries is taken out, and pairs that say
+//! nothing take their place.
 
 use core::ffi::{CStr, c_char};
 use core::ops::Range;
 use core::ptr;
 
-use coldpress_sys::raw;
-use linux_raw_sys::general as linux;
-
-use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE};
+use crate::wire::{BUDGET_VARIABLE, PADDING_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// The library's name, beside the socket.
 const LIBRARY: &[u8] = b"/libcoldpress.so";
 /// Longest string of ours, with its zero.
 const KEPT_BYTES: usize = SOCKET_PATH_MAX + 32;
-/// An environment of so many words is laid out on the stack: that of a child by `posix_spawn` has
-/// 32 KiB. For a larger one memory is mapped, which such a child leaves to its parent.
-const ON_STACK: [usize; 3] = [128, 512, 2048];
+/// What says nothing in the auxiliary vector (elf.h).
+const AT_IGNORE: usize = 1;
+const OURS: [&str; 3] = [SOCKET_VARIABLE, BUDGET_VARIABLE, PADDING_VARIABLE];
+/// It is there when LD_PRELOAD was not set.
+const PADDING: &CStr = c"COLDPRESS_PADDING=";
 
 /// A string of ours.
 #[derive(Debug)]
@@ -58,6 +61,153 @@ pub(super) struct Ours {
     library: Kept,
 }
 
+impl Ours {
+    /// Nothing.
+    pub(super) const NONE: Self = Self { variables: [Kept::NONE; 2], library: Kept::NONE };
+
+    /// What is ours in an environment.
+    ///
+    /// # Safety
+    /// It must be a list of C strings that ends with a null, and nobody changes it meanwhile.
+    pub(super) unsafe fn find(environment: *const *const c_char) -> Self {
+        let mut ours = Self::NONE;
+        // SAFETY: the caller's promise.
+        for entry in unsafe { entries(environment) } {
+            if let Some(path) = value_of(entry, SOCKET_VARIABLE) {
+                ours.variables[0].keep([entry, b""]);
+                let folder = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                ours.library.keep([&path[..folder], LIBRARY]);
+            } else if value_of(entry, BUDGET_VARIABLE).is_some() {
+                ours.variables[1].keep([entry, b""]);
+            }
+        }
+        let is_all = ours.variables.iter().chain([&ours.library]).all(|kept| kept.length > 0);
+        if is_all { ours } else { Self::NONE }
+    }
+
+    /// Takes it out of an environment.
+    ///
+    /// # Safety
+    /// As for [`Ours::find`], and both list and strings may be written to.
+    pub(super) unsafe fn take_out(&self, environment: *mut *const c_char) {
+        if self.library.length == 0 {
+            return;
+        }
+        let (mut to, mut from) = (environment, environment);
+        // SAFETY: the caller's promise; `to` is never behind `from`.
+        unsafe {
+            while !(*from).is_null() {
+                if take_from(*from, self.library.text()) {
+                    *to = *from;
+                    to = to.add(1);
+                }
+                from = from.add(1);
+            }
+            *to = ptr::null();
+            let left = from.offset_from_unsigned(to);
+            for index in 0..left {
+                let word = if index.is_multiple_of(2) { AT_IGNORE } else { 0 };
+                *to.add(1 + index) = ptr::without_provenance(word);
+            }
+        }
+    }
+
+    /// The library's path, as a C string; none where nothing was found.
+    pub(super) fn library(&self) -> Option<&CStr> {
+        CStr::from_bytes_until_nul(&self.library.bytes).ok().filter(|path| !path.is_empty())
+    }
+
+    /// Whether an environment is one that ours belongs into: it is of no other run.
+    ///
+    /// # Safety
+    /// It must be null, or a list of C strings that ends with a null.
+    pub(super) unsafe fn belongs_into(&self, environment: *const *const c_char) -> bool {
+        let is_others = |entry: &[u8]| {
+            value_of(entry, SOCKET_VARIABLE).is_some() && entry != self.variables[0].text()
+        };
+        // SAFETY: the caller's promise.
+        self.library.length > 0 && !unsafe { entries(environment) }.any(is_others)
+    }
+
+    /// Words that an environment takes with ours in it, and the string of its LD_PRELOAD behind it.
+    ///
+    /// # Safety
+    /// As for [`Ours::belongs_into`].
+    pub(super) unsafe fn words_for(&self, environment: *const *const c_char) -> usize {
+        // SAFETY: the caller's promise.
+        let entries = unsafe { entries(environment) };
+        let (count, preload) = entries.fold((0, 0), |(count, longest), entry| {
+            let is_preload = entry.starts_with(PRELOAD);
+            (count + 1, if is_preload { entry.len().max(longest) } else { longest })
+        });
+        let line = PRELOAD.len() + self.library.length + 2 + preload;
+        // With LD_PRELOAD, what is ours, and the null.
+        count + 2 + OURS.len() + line.div_ceil(size_of::<usize>())
+    }
+
+    /// Lays such an environment out in `room`; where it begins. `None` when that is not long
+    /// enough, as another thread has changed the environment.
+    ///
+    /// # Safety
+    /// As for [`Ours::belongs_into`].
+    pub(super) unsafe fn put_into(
+        &self,
+        environment: *const *const c_char,
+        room: &mut [usize],
+    ) -> Option<*const *const c_char> {
+        let is_ours = |entry: &[u8]| OURS.iter().any(|name| value_of(entry, name).is_some());
+        // SAFETY: the caller's promise.
+        let entries = unsafe { entries(environment) }.filter(|entry| !is_ours(entry));
+        let count = entries.clone().count();
+        let (list, rest) = room.split_at_mut_checked(count + 2 + OURS.len())?;
+        // SAFETY: words are bytes, and these are nobody else's.
+        let line = unsafe {
+            core::slice::from_raw_parts_mut(rest.as_mut_ptr().cast::<u8>(), size_of_val(rest))
+        };
+        // Of several the loader takes the last.
+        let is_preload = |entry: &(usize, &[u8])| entry.1.starts_with(PRELOAD);
+        let theirs = entries.clone().enumerate().filter(is_preload).last();
+        let value = theirs.map(|(_, entry)| &entry[PRELOAD.len()..]);
+        self.write_line(value, line)?;
+        let line = line.as_ptr();
+        let at = theirs.map(|(index, _)| index);
+        let others = entries.enumerate().map(
+            |(index, entry)| {
+                if Some(index) == at { line } else { entry.as_ptr() }
+            },
+        );
+        let new = at.is_none().then_some(line);
+        // The variable goes with ours.
+        let is_ours = value.is_none_or(|value| value == self.library.text());
+        let new = new.into_iter().chain(is_ours.then_some(PADDING.as_ptr().cast()));
+        let ours = self.variables.iter().map(|kept| kept.bytes.as_ptr());
+        let mut places = list.iter_mut();
+        for string in others.take(count).chain(new).chain(ours).chain([ptr::null()]) {
+            *places.next()? = string.expose_provenance();
+        }
+        Some(list.as_ptr().cast())
+    }
+
+    /// Writes LD_PRELOAD with ours in it, where `theirs` was set.
+    fn write_line(&self, theirs: Option<&[u8]>, line: &mut [u8]) -> Option<()> {
+        let mut at = 0;
+        let mut append = |part: &[u8]| {
+            line.get_mut(at..at + part.len())?.copy_from_slice(part);
+            at += part.len();
+            Some(())
+        };
+        append(PRELOAD)?;
+        let has_ours = theirs
+            .is_some_and(|value| names(value).any(|name| value[name] == *self.library.text()));
+        if !has_ours {
+            append(self.library.text())?;
+            append(if theirs.is_some() { b":" } else { b"" })?;
+        }
+        append(theirs.unwrap_or_default())?;
+        append(b"\0")
+    }
+}
+
 /// Takes what is ours out of a variable; whether anything is left of it.
 ///
 /// # Safety
@@ -65,7 +215,7 @@ pub(super) struct Ours {
 unsafe fn take_from(variable: *const c_char, library: &[u8]) -> bool {
     // SAFETY: the caller's promise.
     let entry = unsafe { CStr::from_ptr(variable) }.to_bytes();
-    if [SOCKET_VARIABLE, BUDGET_VARIABLE].iter().any(|name| value_of(entry, name).is_some()) {
+    if OURS.iter().any(|name| value_of(entry, name).is_some()) {
         return false;
     }
     let length = entry.len();
@@ -75,25 +225,27 @@ unsafe fn take_from(variable: *const c_char, library: &[u8]) -> bool {
     // SAFETY: the caller's promise; the shared slice is not used any more.
     let entry =
         unsafe { core::slice::from_raw_parts_mut(variable.cast_mut().cast::<u8>(), length) };
-    let Some(found) = names(entry).find(|name| entry[name.clone()] == *library) else {
+    let value = &mut entry[PRELOAD.len()..];
+    let Some(found) = names(value).find(|name| value[name.clone()] == *library) else {
         return true;
     };
-    if found == (PRELOAD.len()..length) {
+    if found == (0..value.len()) {
         return false;
     }
     // With the separator behind it, which is there also if nothing else is.
-    let behind = (found.end + 1).min(length);
-    entry.copy_within(behind.., found.start);
-    entry[found.start + length - behind..].fill(0);
+    let behind = (found.end + 1).min(value.len());
+    let left = found.start + value.len() - behind;
+    value.copy_within(behind.., found.start);
+    value[left..].fill(0);
     true
 }
 
-/// The names that LD_PRELOAD has, by their places in the variable: spaces or colons separate them
+/// The names that a value of LD_PRELOAD has, by their places in it: spaces or colons separate them
 /// (ld.so(8)).
-fn names(variable: &[u8]) -> impl Iterator<Item = Range<usize>> {
-    let mut at = PRELOAD.len();
+fn names(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
     core::iter::from_fn(move || {
-        let rest = variable.get(at..)?;
+        let rest = value.get(at..)?;
         let length = rest.iter().position(|byte| matches!(byte, b' ' | b':'));
         let name = at..at + length.unwrap_or(rest.len());
         at = name.end + 1;
@@ -109,10 +261,8 @@ pub(super) fn value_of<'e>(entry: &'e [u8], name: &str) -> Option<&'e [u8]> {
 /// The strings of an environment, which may be null.
 ///
 /// # Safety
-/// It must be null, or a list of C strings that ends with a null, and stay as it is meanwhile.
-pub(super) unsafe fn entries<'e>(
-    environment: *const *const c_char,
-) -> impl Iterator<Item = &'e [u8]> + Clone {
+/// It must be null, or a list of C strings that ends with a null.
+unsafe fn entries<'e>(environment: *const *const c_char) -> impl Iterator<Item = &'e [u8]> + Clone {
     let mut at = environment;
     core::iter::from_fn(move || {
         // SAFETY: the caller's promise: before the null there are strings.
@@ -125,156 +275,6 @@ pub(super) unsafe fn entries<'e>(
             Some(entry.to_bytes())
         }
     })
-}
-
-#[inline(never)]
-fn on_stack<const WORDS: usize>(run: &mut dyn FnMut(&mut [usize]) -> isize) -> isize {
-    run(&mut [0; WORDS])
-}
-
-fn mapped(words: usize, run: &mut dyn FnMut(&mut [usize]) -> isize) -> isize {
-    let length = words * size_of::<usize>();
-    let protection = (linux::PROT_READ | linux::PROT_WRITE) as usize;
-    let flags = (linux::MAP_PRIVATE | linux::MAP_ANONYMOUS) as usize;
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let start =
-        unsafe { raw::syscall(linux::__NR_mmap, [0, length, protection, flags, usize::MAX, 0]) };
-    if start < 0 {
-        return start;
-    }
-    let first = ptr::with_exposed_provenance_mut(start as usize);
-    // SAFETY: so long is the mapping, which nobody else has.
-    let result = run(unsafe { core::slice::from_raw_parts_mut(first, words) });
-    // SAFETY: as above; the program was not started.
-    unsafe { raw::syscall(linux::__NR_munmap, [start as usize, length, 0, 0, 0, 0]) };
-    result
-}
-
-impl Ours {
-    /// Nothing.
-    pub(super) const NONE: Self = Self { variables: [Kept::NONE; 2], library: Kept::NONE };
-
-    /// Takes what is ours out of a program's environment.
-    ///
-    /// # Safety
-    /// It must be a list of C strings that ends with a null, both of which may be written to, and
-    /// nobody else uses it meanwhile.
-    pub(super) unsafe fn take_out(environment: *const *const c_char) -> Self {
-        let mut ours = Self::NONE;
-        // SAFETY: the caller's promise.
-        for entry in unsafe { entries(environment) } {
-            if let Some(path) = value_of(entry, SOCKET_VARIABLE) {
-                ours.variables[0].keep([entry, b""]);
-                let folder = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                ours.library.keep([&path[..folder], LIBRARY]);
-            } else if value_of(entry, BUDGET_VARIABLE).is_some() {
-                ours.variables[1].keep([entry, b""]);
-            }
-        }
-        if ours.variables.iter().chain([&ours.library]).any(|kept| kept.length == 0) {
-            return Self::NONE;
-        }
-        let (mut to, mut from) = (environment.cast_mut(), environment);
-        // SAFETY: the caller's promise; `to` is never behind `from`.
-        unsafe {
-            while !(*from).is_null() {
-                if take_from(*from, ours.library.text()) {
-                    *to = *from;
-                    to = to.add(1);
-                }
-                from = from.add(1);
-            }
-            *to = ptr::null();
-        }
-        ours
-    }
-
-    /// Runs `call` with an environment that has what is ours beside what is in `environment`.
-    ///
-    /// # Safety
-    /// It must be null, or a list of C strings that ends with a null, and stay as it is meanwhile.
-    pub(super) unsafe fn put_back(
-        &self,
-        environment: *const *const c_char,
-        call: impl Fn(*const *const c_char) -> isize,
-    ) -> isize {
-        // SAFETY: the caller's promise.
-        let all = unsafe { entries(environment) };
-        let names_a_run = |entry| value_of(entry, SOCKET_VARIABLE).is_some();
-        if self.library.length == 0 || all.clone().any(names_a_run) {
-            return call(environment);
-        }
-        let words = self.words_for(all.clone());
-        let mut run = |room: &mut [usize]| call(self.put_into(all.clone(), room));
-        let [small, medium, large] = ON_STACK;
-        match words {
-            words if words <= small => on_stack::<{ ON_STACK[0] }>(&mut run),
-            words if words <= medium => on_stack::<{ ON_STACK[1] }>(&mut run),
-            words if words <= large => on_stack::<{ ON_STACK[2] }>(&mut run),
-            words => mapped(words, &mut run),
-        }
-    }
-
-    /// Words that an environment of these strings takes with ours in it, and the string of its
-    /// LD_PRELOAD behind it.
-    fn words_for<'e>(&self, entries: impl Iterator<Item = &'e [u8]>) -> usize {
-        let (count, preload) = entries.fold((0, 0), |(count, longest), entry| {
-            let is_preload = entry.starts_with(PRELOAD);
-            (count + 1, if is_preload { entry.len().max(longest) } else { longest })
-        });
-        let line = PRELOAD.len() + self.library.length + 2 + preload;
-        self.count_for(count) + line.div_ceil(size_of::<usize>())
-    }
-
-    /// Of the list alone: with LD_PRELOAD, two variables and the null.
-    fn count_for(&self, entries: usize) -> usize {
-        entries + 2 + self.variables.len()
-    }
-
-    /// Lays such an environment out in `room`, which is long enough; where it begins.
-    fn put_into<'e>(
-        &self,
-        entries: impl Iterator<Item = &'e [u8]> + Clone,
-        room: &mut [usize],
-    ) -> *const *const c_char {
-        let (list, rest) = room.split_at_mut(self.count_for(entries.clone().count()));
-        // SAFETY: words are bytes, and these are nobody else's.
-        let line = unsafe {
-            core::slice::from_raw_parts_mut(rest.as_mut_ptr().cast::<u8>(), size_of_val(rest))
-        };
-        let mut length = 0;
-        let mut append = |part: &[u8]| {
-            line[length..length + part.len()].copy_from_slice(part);
-            length += part.len();
-        };
-        append(PRELOAD);
-        // Of several the loader takes the last.
-        let is_preload = |entry: &(usize, &[u8])| entry.1.starts_with(PRELOAD);
-        let theirs = entries.clone().enumerate().filter(is_preload).last();
-        let has_ours = |entry: &[u8]| names(entry).any(|name| entry[name] == *self.library.text());
-        if !theirs.is_some_and(|(_, entry)| has_ours(entry)) {
-            append(self.library.text());
-        }
-        if let Some((_, entry)) = theirs {
-            append(if has_ours(entry) { b"" } else { b":" });
-            append(&entry[PRELOAD.len()..]);
-        }
-        append(b"\0");
-        let line = line.as_ptr();
-        let at = theirs.map(|(index, _)| index);
-        let others = entries.enumerate().map(
-            |(index, entry)| {
-                if Some(index) == at { line } else { entry.as_ptr() }
-            },
-        );
-        let new = at.is_none().then_some(line);
-        let ours = self.variables.iter().map(|kept| kept.bytes.as_ptr());
-        let strings = others.chain(new).chain(ours).chain([ptr::null()]);
-        for (place, string) in list.iter_mut().zip(strings) {
-            *place = string.expose_provenance();
-        }
-        list.as_ptr().cast()
-    }
 }
 
 #[cfg(test)]
@@ -313,52 +313,96 @@ mod tests {
         }
     }
 
-    #[test]
-    fn ours_is_taken_out_and_put_back_whatever_was_set_meanwhile() {
-        let given = [
-            "A=1",
-            "LD_PRELOAD=/tmp/x/libcoldpress.so:/a.so b.so",
-            SOCKET,
-            BUDGET,
-            "COLDPRESS_SOCKETS=theirs",
-        ];
-        let environment = Environment::of(&given);
+    const PAD: &str = "COLDPRESS_PADDING=";
+    const LINE: &str = "LD_PRELOAD=/tmp/x/libcoldpress.so";
+
+    /// What was found in an environment that is as a launcher makes it.
+    fn found() -> Ours {
+        let environment = Environment::of(&[LINE, SOCKET, BUDGET, PAD]);
         // SAFETY: as the test made it.
-        let taken = unsafe { Ours::take_out(environment.list.as_ptr()) };
-        let left = ["A=1", "LD_PRELOAD=/a.so b.so", "COLDPRESS_SOCKETS=theirs"];
-        assert_eq!(Environment::texts(environment.list.as_ptr()), left);
-        let put = |entries: &[&str]| {
-            let environment = Environment::of(entries);
-            let mut seen = Vec::new();
-            let keep = core::cell::RefCell::new(&mut seen);
-            let call = |list| {
-                keep.borrow_mut().extend(Environment::texts(list));
-                -7
-            };
+        unsafe { Ours::find(environment.list.as_ptr()) }
+    }
+
+    /// An environment with what is ours put into it, in so much room beyond what it takes.
+    fn put_into(ours: &Ours, entries: &[&str], more: isize) -> Option<Vec<String>> {
+        let environment = Environment::of(entries);
+        let list = environment.list.as_ptr();
+        // SAFETY: as the test made it.
+        let words = unsafe { ours.words_for(list) };
+        let mut room = std::vec![7; words.saturating_add_signed(more)];
+        // SAFETY: as above: the test made it.
+        unsafe { ours.put_into(list, &mut room) }.map(Environment::texts)
+    }
+
+    #[test]
+    fn ours_is_taken_out_and_nothing_is_said_in_its_place() {
+        for (given, left) in [
+            (&["A=1", LINE, SOCKET, "B=2", BUDGET, PAD][..], &["A=1", "B=2"][..]),
+            (
+                &["LD_PRELOAD=/tmp/x/libcoldpress.so:/a.so b.so", BUDGET, SOCKET, "C="],
+                &["LD_PRELOAD=/a.so b.so", "C="],
+            ),
+            (
+                &["COLDPRESS_SOCKETS=theirs", LINE, PAD, BUDGET, SOCKET],
+                &["COLDPRESS_SOCKETS=theirs"],
+            ),
+        ] {
+            let mut environment = Environment::of(given);
             // SAFETY: as the test made it.
-            assert_eq!(unsafe { taken.put_back(environment.list.as_ptr(), call) }, -7);
-            seen
-        };
-        let ours = "LD_PRELOAD=/tmp/x/libcoldpress.so";
-        assert_eq!(put(&[]), [ours, SOCKET, BUDGET]);
-        let all = format!("{ours}:/a.so b.so");
-        assert_eq!(put(&left), ["A=1", &all, "COLDPRESS_SOCKETS=theirs", SOCKET, BUDGET]);
-        // Of two the last counts; ours is not there twice.
-        let two = put(&["LD_PRELOAD=/c.so", "LD_PRELOAD=/d.so::/tmp/x/libcoldpress.so"]);
+            unsafe {
+                let ours = Ours::find(environment.list.as_ptr());
+                ours.take_out(environment.list.as_mut_ptr());
+            }
+            assert_eq!(Environment::texts(environment.list.as_ptr()), left);
+            let rest: Vec<usize> =
+                environment.list[left.len() + 1..].iter().map(|word| word.addr()).collect();
+            let (pairs, odd) = rest.as_chunks::<2>();
+            assert!(odd.is_empty() && pairs.iter().all(|pair| *pair == [AT_IGNORE, 0]), "{rest:?}");
+        }
+        // Without all of it nothing is.
+        let mut environment = Environment::of(&[SOCKET, "A=1"]);
+        // SAFETY: as the test made it.
+        unsafe {
+            Ours::find(environment.list.as_ptr()).take_out(environment.list.as_mut_ptr());
+        }
+        assert_eq!(Environment::texts(environment.list.as_ptr()), [SOCKET, "A=1"]);
+    }
+
+    #[test]
+    fn ours_is_put_back_whatever_was_set_meanwhile() {
+        let ours = found();
+        let put = |entries: &[&str]| put_into(&ours, entries, 0).unwrap();
+        assert_eq!(put(&[]), [LINE, PAD, SOCKET, BUDGET]);
+        let theirs = ["A=1", "LD_PRELOAD=/a.so b.so", "B=2"];
+        let line = std::format!("{LINE}:/a.so b.so");
+        assert_eq!(put(&theirs), ["A=1", &line, "B=2", SOCKET, BUDGET]);
+        assert_eq!(put(&["LD_PRELOAD="]), [&std::format!("{LINE}:"), SOCKET, BUDGET]);
+        assert_eq!(put(&[LINE]), [LINE, PAD, SOCKET, BUDGET]);
+        // Of two the last counts; what is ours is not there twice.
         let last = "LD_PRELOAD=/d.so::/tmp/x/libcoldpress.so";
+        let two = put(&["LD_PRELOAD=/c.so", SOCKET, last, BUDGET, PAD]);
         assert_eq!(two, ["LD_PRELOAD=/c.so", last, SOCKET, BUDGET]);
-        // Of another run.
-        let other = ["COLDPRESS_SOCKET=/tmp/y/socket", "B=2"];
-        assert_eq!(put(&other), other);
-        for count in [100, 400, 1_500, 5_000] {
-            let many: Vec<String> = (0..count).map(|index| format!("V{index}=x")).collect();
-            let many: Vec<&str> = many.iter().map(String::as_str).collect();
-            assert_eq!(put(&many), [&many[..], &[ours, SOCKET, BUDGET]].concat());
+        let many: Vec<String> = (0..5_000).map(|index| std::format!("V{index}=x")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(put(&many), [&many[..], &[LINE, PAD, SOCKET, BUDGET]].concat());
+        // Another thread has changed it since it was measured.
+        assert!((-30..0).all(|less| put_into(&ours, &theirs, less).is_none_or(|it| it.len() == 5)));
+    }
+
+    #[test]
+    fn an_environment_of_another_run_is_none_of_ours() {
+        let ours = found();
+        // SAFETY: null is no environment.
+        assert!(unsafe { ours.belongs_into(ptr::null()) });
+        for (entry, belongs) in [(SOCKET, true), ("COLDPRESS_SOCKET=/tmp/y/socket", false)] {
+            let environment = Environment::of(&["A=1", entry]);
+            // SAFETY: as the test made it.
+            assert_eq!(unsafe { ours.belongs_into(environment.list.as_ptr()) }, belongs);
         }
         // SAFETY: null is no environment.
-        assert_eq!(unsafe { taken.put_back(ptr::null(), |list| (!list.is_null()).into()) }, 1);
-        // SAFETY: null is no environment.
-        assert_eq!(unsafe { Ours::NONE.put_back(ptr::null(), |list| list.is_null().into()) }, 1);
+        assert!(!unsafe { Ours::NONE.belongs_into(ptr::null()) });
+        assert_eq!(ours.library(), Some(c"/tmp/x/libcoldpress.so"));
+        assert_eq!(Ours::NONE.library(), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use coldpress_runtime::knobs::Knob;
+use coldpress_runtime::wire::PADDING_VARIABLE;
 use rustix::process::Pid;
 
 use crate::args::{self, RunArgs};
@@ -136,6 +137,9 @@ fn keep(
     let existing = std::env::var_os(LD_PRELOAD);
     let former = outer::former_library();
     command.env(LD_PRELOAD, preload.ld_preload(existing.as_deref(), former.as_deref()));
+    if existing.is_none() {
+        command.env(PADDING_VARIABLE, "");
+    }
     command.envs(broker.environment());
     let started = Instant::now();
     let child = keeper.spawn(program, command)?;
