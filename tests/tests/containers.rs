@@ -308,7 +308,8 @@ fn a_process_that_is_not_managed_ends_a_run_that_must_be_and_no_other() {
     // One that was a child of the launcher before the program began; and in the run one that
     // ignores to be asked.
     let script = r#"sleep 120 > /dev/null 2>&1 & echo $! > "$0"; exec "$@""#;
-    let holder = r#"trap "" TERM; echo $$ > "$0"; env -i COLDPRESS_SOCKET=none "$@" & wait; sleep 60; echo done"#;
+    let holder = r#"trap "" TERM; echo $$ > "$0"; env -i COLDPRESS_SOCKET=none "$@" & wait
+        sleep 60; echo done"#;
     let mut job = Job::new("stubborn", "sh").args(["-c", holder]).arg(&after);
     job =
         job.arg(ground.scratch.path("dropper")).args(["--bytes", "64M", "--touches", "100000000"]);

@@ -749,7 +749,9 @@ impl Serving {
             required.end_for(first.to_string());
         }
         let (used, budget) = (self.ledger.used().bytes(), self.now.budget.bytes);
-        let complaint = self.unmanaged.complaint(held, used, budget);
+        // Of what is shared another line tells.
+        let is_theirs = self.unseated.pages() > self.shared.pages();
+        let complaint = self.unmanaged.complaint(held, used, budget).filter(|_| is_theirs);
         if complaint.is_some() && !std::mem::replace(&mut self.told_of_unmanaged, true) {
             self.warn(complaint);
         }

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
 struct Complaint {
     /// The most there was, since when.
     most: Option<(PageCount, Instant)>,
+    /// The most that was in use then, shared or not.
+    used: Bytes,
     is_told: bool,
 }
 
@@ -75,14 +77,15 @@ impl Shared {
         let is_too_much = used > budget && pages.bytes().0 > budget.0 - budget.0 / ROOM_PART;
         if is_too_much && most.is_none_or(|(before, _)| pages > before) {
             *most = Some((pages, now));
+            self.complaint.used = self.complaint.used.max(used);
         }
         let (most, since) = self.complaint.most?;
-        let is_time = is_last || now.duration_since(since) >= TOLD_AFTER;
+        let is_time = is_last || is_too_much && now.duration_since(since) >= TOLD_AFTER;
         if self.complaint.is_told || !is_time {
             return None;
         }
         self.complaint.is_told = true;
-        let enough = Bytes(used.0.max(most.bytes().0) / 100 * 110);
+        let enough = Bytes(self.complaint.used.0 / 100 * 110);
         Some(format!(
             "the budget of {} cannot be kept: {} of shared memory are in use, which stays in \
              place{}; raise --memory to {}M, or have less of it shared",
@@ -113,7 +116,9 @@ fn largest_of(smaps: &str) -> Option<(String, usize)> {
         if let [_, permissions, .., path] = fields[..]
             && fields[0].contains('-')
         {
-            name = permissions.ends_with('s').then(|| path.trim_start().to_owned());
+            let path = path.trim_start();
+            let is_ours = path.starts_with("/memfd:coldpress-");
+            name = (permissions.ends_with('s') && !is_ours).then(|| path.to_owned());
         } else if let Some(kib) = line.strip_prefix("Rss:")
             && let Some(name) = name.take()
         {
@@ -182,7 +187,8 @@ mod tests {
         let smaps = "1-2 rw-p 0 00:01 9 /bin/x\nRss: 900 kB\n\
                      2-3 rw-s 0 00:01 9    /dev/zero (deleted)\nSize: 9 kB\nRss: 40 kB\n\
                      3-4 rw-s 0 00:01 9    /memfd:a b (deleted)\nRss: 70 kB\n\
-                     4-5 rw-p 00000 00:00 0 \nRss: 99 kB\n";
+                     4-5 rw-p 00000 00:00 0 \nRss: 99 kB\n\
+                     5-6 rw-s 0 00:01 9    /memfd:coldpress-desk (deleted)\nRss: 80 kB\n";
         assert_eq!(largest_of(smaps), Some(("/memfd:a b (deleted)".to_owned(), 70)));
         assert_eq!(kind_of("/memfd:a b (deleted)"), "the memfd a b");
         assert_eq!(kind_of("/dev/zero (deleted)"), "without a name");

@@ -23,7 +23,7 @@ use crate::elf::{self, Image};
 use crate::preload::{LD_PRELOAD, LIBRARY_NAME, listed};
 use crate::size::show;
 use crate::text::printable;
-use crate::tree;
+use crate::tree::{self, Life};
 
 /// Who holds so much without a seat is looked at.
 const LOOKED_AT: PageCount = Bytes::mib(4).pages_down();
@@ -279,14 +279,20 @@ fn library_in(environment: &[u8]) -> Option<PathBuf> {
 fn late(process: u32, waited: Duration) -> Option<String> {
     (waited >= PATIENCE).then(|| {
         let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-        format!("has not joined the run: {}", hint(&status))
+        let is_forked = Life::of(process).is_some_and(|life| life.is_forked);
+        format!("has not joined the run: {}", hint(&status, is_forked))
     })
 }
 
-/// What `status`, as of proc_pid_status(5), tells of what may keep a process from joining.
-fn hint(status: &str) -> String {
+/// What `status`, as of proc_pid_status(5), tells of what may keep a process from joining, and
+/// whether it comes from a fork and has not called exec.
+fn hint(status: &str, is_forked: bool) -> String {
     let own = rustix::process::geteuid().as_raw();
     match (number(status, "Seccomp"), number(status, "Uid")) {
+        _ if is_forked => "it comes from a fork that coldpress cannot follow, by clone or by the \
+            bare system call; in the second case it lacks what its parent had away, and ends by \
+            SIGSEGV where it touches that"
+            .to_owned(),
         (Some(1..), _) => "a seccomp filter is in force for it, and may refuse what that takes; \
             `coldpress doctor` under the same filter says which call"
             .to_owned(),
@@ -410,10 +416,11 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         let status =
             |user: u32, seccomp| format!("Name:\tx\nUid:\t{user}\t7\nSeccomp:\t{seccomp}\n");
-        assert!(hint(&status(own, 2)).contains("seccomp"));
-        assert!(hint(&status(own + 1, 0)).contains(&format!("user {}", own + 1)));
-        assert!(hint(&status(own, 0)).contains("dropped"));
-        assert!(hint("").contains("dropped"));
+        assert!(hint(&status(own, 2), false).contains("seccomp"));
+        assert!(hint(&status(own + 1, 0), false).contains(&format!("user {}", own + 1)));
+        assert!(hint(&status(own, 0), false).contains("dropped"));
+        assert!(hint("", false).contains("dropped"));
+        assert!(hint(&status(own, 2), true).contains("bare system call"));
         assert!(!is_setuid(Path::new("/proc/self/exe"), &status(own, 0)));
         if let Ok(su) = fs::metadata("/bin/su")
             && su.mode() & SETUID != 0
