@@ -182,7 +182,7 @@ fn a_budget_above_the_limit_is_told_at_the_start() {
     assert_eq!(told, 1, "{}", run.stderr);
 }
 
-/// What the program may have is ours too: when it has used all of it up, our tables still find room.
+/// What the program may have is ours too: our tables still find room when it has used all of it.
 #[test]
 fn a_program_that_uses_up_its_limit_goes_on() {
     let Some(python) = require("python3") else { return };
