@@ -129,6 +129,8 @@ pub struct Past {
     pub now_ns: u64,
     /// Faults that were served.
     pub faults: u64,
+    /// Pages shared since a fork that were copied.
+    pub copied: u64,
     /// What was waited for in those on pages that were away.
     pub waited: Waited,
     /// Pages of limbo.
@@ -210,7 +212,8 @@ impl Budget {
         let shared = ledger.shared();
         let room = room_for_shared(shared, ledger.budget());
         (self.others, self.beyond) = (others.used + room, shared.saturating_sub(room));
-        let now = Now { resident: anonymous, others: others.used, served: past.faults };
+        let copied = ledger.copied().saturating_sub(past.copied);
+        let now = Now { resident: anonymous, others: others.used, served: past.faults, copied };
         // What is written to by the service becomes this process's own too.
         let faults = || seen.program.minor_faults() + raw::minor_faults();
         let fair_part = || seen.files.and_then(|files| files.fair_part().ok());

@@ -27,20 +27,22 @@ use crate::walks::{Pace, Walks};
 /// Walks of writes get wider windows, as what is copied for nothing is bounded by what was written.
 const WRITES: Pace =
     Pace { faults: 2, step_max: 1, leap_faults: 2, leap_max: 1, growth: 4, widest: RUN_PAGES };
-/// How long a copy waits for a relative to make room, and how often it looks.
-const WAIT_NS: u64 = 20_000_000;
-const LOOK_NS: u64 = 100_000;
+/// How long a copy waits for a relative to make any room, and how often it looks.
+const WAIT_NS: u64 = 50_000_000;
+const LOOK_NS: u64 = 200_000;
 
 /// What is known of protected pages.
 pub(crate) struct Copies {
     /// Whether there are any.
     is_on: bool,
     writes: Walks,
+    /// Pages that this process has copied.
+    pub(crate) copied: u64,
 }
 
 impl Default for Copies {
     fn default() -> Self {
-        Self { is_on: false, writes: Walks::new(WRITES) }
+        Self { is_on: false, writes: Walks::new(WRITES), copied: 0 }
     }
 }
 
@@ -101,9 +103,7 @@ impl Manager {
 
     /// A page may be written to by us.
     pub(crate) fn allow_copy(&mut self, page: PageNumber) {
-        if self.copies.is_on {
-            self.protect(page_of(page.address()), false);
-        }
+        self.protect(page_of(page.address()), false);
     }
 
     /// Lets a thread go on that writes to a protected page, when there is room for its copy, and
@@ -127,6 +127,8 @@ impl Manager {
         let start = fault.page.address();
         self.protect(start..start + count * PAGE_BYTES, false);
         self.budget.add(copied);
+        self.copies.copied += copied.0 as u64;
+        self.ledger.note_copied(copied);
         self.copies.writes.advance(fault.page, window.at_most(ahead));
         self.count(Counter::CopyFaults, 1);
         let served = cpu::ticks().wrapping_sub(fault.read_at_ticks);
@@ -134,9 +136,10 @@ impl Manager {
         self.placement.follow(fault.thread);
     }
 
-    /// Waits until relatives have made room for `copied` pages; whether they do in time.
+    /// Waits until relatives have made room for `copied` pages; false when they make none any more.
     fn relatives_make_room(&mut self, copied: PageCount) -> bool {
-        let until = self.time.now_ns() + WAIT_NS;
+        let mut least = self.budget.used_by_all();
+        let mut until = self.time.now_ns() + WAIT_NS;
         while copied > PageCount(0) && self.budget.used() + copied > self.budget.hard() {
             // A fork that needs everything in place makes room for nobody.
             if self.time.now_ns() >= until || self.control.is_held() {
@@ -144,6 +147,10 @@ impl Manager {
             }
             cpu::sleep_ns(LOOK_NS);
             self.read_gauges();
+            if self.budget.used_by_all() < least {
+                least = self.budget.used_by_all();
+                until = self.time.now_ns() + WAIT_NS;
+            }
         }
         true
     }

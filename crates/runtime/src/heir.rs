@@ -371,12 +371,14 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
         return None;
     }
     manager.bar_again();
-    if core::mem::take(&mut manager.copies).is_on() {
-        manager.protect_shared(&[]);
-    }
     manager.ledger.seats[manager.seat].set_managing();
     manager.count(Counter::Heirs, 1);
+    let copies = core::mem::take(&mut manager.copies);
+    // What others hold decides what there is room for.
     manager.read_gauges();
+    if copies.is_on() {
+        manager.protect_shared(&[]);
+    }
     let process = manager.link.process();
     manager.link.tell(format_args!("process {process} goes on managed after fork"));
     Some(manager)

@@ -38,7 +38,7 @@ pub use orders::{Keeper, Orders};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 15;
+pub const LEDGER_VERSION: u32 = 16;
 /// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
 /// PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
@@ -55,6 +55,8 @@ pub struct Ledger {
 #[derive(Debug)]
 pub struct Seats {
     peak_pages: AtomicU64,
+    /// Pages shared since a fork that processes have copied: each is a relative's alone by now.
+    copied_pages: AtomicU64,
     /// What the user was told, a bit for each [`Told`].
     told: AtomicU32,
     pub(crate) turns: Table,
@@ -202,6 +204,16 @@ impl Seats {
         if used.0 as u64 > self.peak_pages.load(Ordering::Relaxed) {
             self.peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Counts pages that a process copies.
+    pub fn note_copied(&self, pages: PageCount) {
+        self.copied_pages.fetch_add(pages.0 as u64, Ordering::Relaxed);
+    }
+
+    /// Pages that processes have copied.
+    pub fn copied(&self) -> u64 {
+        self.copied_pages.load(Ordering::Relaxed)
     }
 
     /// The most pages that a process has noted.

@@ -359,6 +359,7 @@ impl Manager {
         let past = Past {
             now_ns: self.time.now_ns(),
             faults: tally.get(Counter::Faults),
+            copied: self.copies.copied,
             waited: Waited {
                 faults: self.refaults.faults,
                 in_limbo: self.refaults.in_limbo,

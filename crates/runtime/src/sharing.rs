@@ -7,6 +7,9 @@
 //! fault, so such faults since are taken off its credit. That is too much rather than too little,
 //! as some of them are first touches, which RssAnon has as well; those that we served are known.
 //!
+//! A page that a relative copies becomes this process's own, too, and those are taken off likewise
+//! as far as they are known (`copies`).
+//!
 //! After a fork the credit is half of everything, whether the child is there to be charged with the
 //! other half, is still to join, or has ended already. What nobody has been seen to be charged with
 //! is *pending* for a while: no room for anything.
@@ -20,6 +23,8 @@ const JOINED_NS: u64 = 200_000_000;
 /// Between two askings at least, and so many times what one took.
 const ASK_NS_MIN: u64 = 50_000_000;
 const ASK_COST_FACTOR: u64 = 50;
+/// The same when a relative may have ended.
+const SOON_COST_FACTOR: u64 = 5;
 /// A credit below this is none: 1 MiB.
 const NOTHING: PageCount = PageCount(256);
 /// When others have let go of this part of the credit, a relative may have ended: the kernel is
@@ -42,6 +47,10 @@ pub(crate) struct Sharing {
     /// Part of the credit that nobody is charged with, as far as is known.
     pending: PageCount,
     ask_at_ns: u64,
+    /// When it may be asked at the soonest.
+    may_ask_at_ns: u64,
+    /// What others had copied when the credit was found.
+    copied: u64,
     /// Shared pages that became its own since [`Sharing::take_broken`], and when they were counted.
     broken: u64,
     counted: u64,
@@ -67,6 +76,8 @@ pub(crate) struct Now {
     pub(crate) others: PageCount,
     /// Faults that we have served.
     pub(crate) served: u64,
+    /// Pages that other processes of the run have copied.
+    pub(crate) copied: u64,
 }
 
 impl Sharing {
@@ -118,25 +129,28 @@ impl Sharing {
         if self.state == State::Fresh {
             self.broken = 0;
             // One more shares everything: what was a part of 1/n is one of 1/(n + 1).
-            let part = now.resident.saturating_sub(self.left(faults));
+            let part = now.resident.saturating_sub(self.left(faults, now.copied));
             let all = now.resident + part;
             let part = PageCount(part.0 * now.resident.0 / all.0.max(1));
             self.note(now, faults, now.resident.saturating_sub(part));
             self.state = State::Known;
             self.ask_at_ns = begun + FRESH_NS;
             (self.child_until_ns, self.before_child) = (begun + JOINED_NS, now.others);
-        } else if begun >= self.ask_at_ns || self.has_let_go(now.others) {
+        } else if begun >= self.ask_at_ns
+            || begun >= self.may_ask_at_ns && self.has_let_go(now.others)
+        {
             // Where the kernel does not say, everything counts.
             let part = fair_part().unwrap_or(now.resident);
             self.note(now, faults, now.resident.saturating_sub(part));
             let ended = cpu::monotonic_ns();
             let took = ended.saturating_sub(begun);
             self.ask_at_ns = ended + ASK_NS_MIN.max(took * ASK_COST_FACTOR);
+            self.may_ask_at_ns = ended + took * SOON_COST_FACTOR;
             if self.credit < NOTHING {
                 *self = Self::default();
             }
         }
-        let credit = self.left(faults).min(now.resident);
+        let credit = self.left(faults, now.copied).min(now.resident);
         self.others = self.others.max(now.others);
         let of_child = now.others.saturating_sub(self.before_child);
         if of_child >= credit || begun >= self.child_until_ns {
@@ -153,9 +167,12 @@ impl Sharing {
         PageCount(core::mem::take(&mut self.broken).min(self.credit.0 as u64) as usize)
     }
 
-    /// What is left of the credit, now that there have been so many faults.
-    fn left(&self, faults: u64) -> PageCount {
-        self.credit.saturating_sub(PageCount(faults.saturating_sub(self.faults) as usize))
+    /// What is left of the credit, now that there have been so many faults, and others have copied
+    /// so much.
+    fn left(&self, faults: u64, copied: u64) -> PageCount {
+        let broken = faults.saturating_sub(self.faults);
+        let broken = broken.saturating_add(copied.saturating_sub(self.copied));
+        self.credit.saturating_sub(PageCount(broken as usize))
     }
 
     /// Whether others hold so much less than when the credit was found that it may be smaller.
@@ -165,6 +182,7 @@ impl Sharing {
 
     fn note(&mut self, now: Now, faults: u64, credit: PageCount) {
         (self.credit, self.faults, self.others) = (credit, faults, now.others);
+        self.copied = now.copied;
     }
 }
 
@@ -179,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_fresh_credit_is_half_and_shrinks_with_every_write() {
-        let now = Now { resident: PageCount(10_000), others: PageCount(5_000), served: 0 };
+        let now =
+            Now { resident: PageCount(10_000), others: PageCount(5_000), served: 0, copied: 0 };
         let mut sharing = Sharing::default();
         assert_eq!(sharing.credit(now, || ALL, || None), PageCount(0));
         sharing.begin();
@@ -203,8 +222,12 @@ mod tests {
     /// The risk: the room of a child that ended at once is filled, and was never there.
     #[test]
     fn what_nobody_is_charged_with_is_pending_until_it_is_known() {
-        let now =
-            |others| Now { resident: PageCount(10_000), others: PageCount(others), served: 0 };
+        let now = |others| Now {
+            resident: PageCount(10_000),
+            others: PageCount(others),
+            served: 0,
+            copied: 0,
+        };
         let mut sharing = Sharing::default();
         sharing.begin();
         let pending = |sharing: &mut Sharing, others, fair| {
@@ -230,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_process_without_relatives_soon_knows_it() {
-        let now = Now { resident: PageCount(0), others: PageCount(0), served: 0 };
+        let now = Now { resident: PageCount(0), others: PageCount(0), served: 0, copied: 0 };
         let mut sharing = Sharing::default();
         sharing.begin();
         sharing.credit(now, || ALL, || None);

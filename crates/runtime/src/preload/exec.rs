@@ -26,7 +26,7 @@ const ABSENT: [isize; 3] = [-2, -13, -20];
 const R_OK: usize = 4;
 /// Rooms that are kept: threads that start programs at the same time, and more of them leave theirs
 /// behind.
-const ROOMS: usize = 16;
+const ROOMS: usize = 64;
 
 /// What was taken out of the program's environment.
 struct Taken(UnsafeCell<Ours>);
@@ -103,6 +103,12 @@ fn map(words: usize) -> Option<&'static mut [usize]> {
     // SAFETY: a fresh mapping at an address of the kernel's choice.
     let start =
         unsafe { raw::syscall(linux::__NR_mmap, [0, length, protection, flags, usize::MAX, 0]) };
+    if start > 0 {
+        // So that it is never one with a mapping of the program's, which children may not inherit.
+        let arguments = [start as usize, length, linux::MADV_DONTDUMP as usize, 0, 0, 0];
+        // SAFETY: the mapping just made; the advice changes no contents.
+        unsafe { raw::syscall(linux::__NR_madvise, arguments) };
+    }
     let first = ptr::with_exposed_provenance_mut(start as usize);
     // SAFETY: so long is the mapping, which nobody else has.
     (start > 0).then(|| unsafe { core::slice::from_raw_parts_mut(first, words) })

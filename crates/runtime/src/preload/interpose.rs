@@ -16,7 +16,7 @@
 
 use core::ffi::{c_int, c_long, c_void};
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use coldpress_sys::{Bytes, cpu, raw};
 use linux_raw_sys::general as linux;
@@ -491,7 +491,8 @@ extern "C" fn munlockall() -> c_int {
 
 /// Futex operations whose word the kernel touches in a way that cannot wait for us: EFAULT on a
 /// page that is away (fixup_user_fault without FAULT_FLAG_ALLOW_RETRY). An ordinary wait that is
-/// over at once brings the page in, or shows that the address is wrong.
+/// over at once brings the page in, or shows that the address is wrong; an addition of nothing has
+/// a page copied that waits for that.
 fn futex_on_away_pages(call: impl Fn() -> isize, words: [usize; 2]) -> isize {
     const EFAULT: isize = -14;
     // An eviction in between is unlikely once, let alone this often.
@@ -512,5 +513,12 @@ fn touch(address: usize) -> bool {
     let operation = (linux::FUTEX_WAIT | linux::FUTEX_PRIVATE_FLAG) as usize;
     let arguments = [address, operation, 0, time.as_ptr() as usize, 0, 0];
     // SAFETY: a wait of no time, which changes nothing; a wrong address is answered by EFAULT.
-    unsafe { raw::syscall(linux::__NR_futex, arguments) != -14 }
+    let is_there = unsafe { raw::syscall(linux::__NR_futex, arguments) != -14 };
+    if is_there && address.is_multiple_of(size_of::<AtomicU32>()) {
+        let word = core::ptr::with_exposed_provenance_mut::<u32>(address);
+        // SAFETY: a word of the program's that it has the kernel write to.
+        // Relaxed: nothing changes.
+        unsafe { AtomicU32::from_ptr(word) }.fetch_add(0, Ordering::Relaxed);
+    }
+    is_there
 }

@@ -615,8 +615,9 @@ impl Serving {
         // The helper reads what a process that has the desk asks for, with our rights.
         let helper = self.helper.as_ref().filter(|_| peer.user == ours);
         let desk = helper.and_then(|helper| helper.open_desk(seat, peer.process));
-        // It counts for itself from now on.
+        // It counts for itself from now on. Its service may have been taken for it.
         self.unseated.sit(program.process());
+        self.unseated.sit(peer.process);
         self.unmanaged.sit(program.process());
         self.ledger.set_unseated(self.unseated.pages());
         self.ledger.assign(seat, program.process(), self.memory);
