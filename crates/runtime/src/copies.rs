@@ -7,8 +7,9 @@
 //! page does that comes in. A fork for which there is room costs what it did.
 //!
 //! To take a shared page frees nothing, so the room for a copy often has to come from a relative,
-//! which has become the only one to have the page: it is waited for, for a moment. Where none comes
-//! the budget cannot be kept, and everything is copied as it would be without us.
+//! which has become the only one to have the page: copies wait as long as any comes, while other
+//! faults are served. Where none comes the budget cannot be kept, and everything is copied as it
+//! would be without us.
 //!
 //! Protection is lifted from what turns out not to be shared, by runs, and from everything when
 //! relatives share no more.
@@ -27,29 +28,46 @@ use crate::walks::{Pace, Walks};
 /// Walks of writes get wider windows, as what is copied for nothing is bounded by what was written.
 const WRITES: Pace =
     Pace { faults: 2, step_max: 1, leap_faults: 2, leap_max: 1, growth: 4, widest: RUN_PAGES };
-/// How long a copy waits for a relative to make any room, and how often it looks.
+/// How long copies wait for a relative to make any room.
 const WAIT_NS: u64 = 50_000_000;
-const LOOK_NS: u64 = 200_000;
 
 /// What is known of protected pages.
 pub(crate) struct Copies {
     /// Whether there are any.
     is_on: bool,
     writes: Walks,
-    /// Pages that this process has copied.
+    /// Writes that wait for room.
+    waiting: Vec<Fault>,
+    /// Until when, and the least that all processes have held meanwhile.
+    until_ns: u64,
+    least: PageCount,
+    /// Pages that this process has copied, and its ancestors had when they forked.
     pub(crate) copied: u64,
 }
 
 impl Default for Copies {
     fn default() -> Self {
-        Self { is_on: false, writes: Walks::new(WRITES), copied: 0 }
+        Self {
+            is_on: false,
+            writes: Walks::new(WRITES),
+            waiting: Vec::new(),
+            until_ns: 0,
+            least: PageCount(0),
+            copied: 0,
+        }
     }
 }
 
 impl Copies {
-    /// Whether pages are protected.
-    pub(crate) fn is_on(&self) -> bool {
-        self.is_on
+    /// In a child, where nothing is protected yet and nobody waits; whether its parent protects.
+    pub(crate) fn begin_in_child(&mut self) -> bool {
+        let copied = self.copied;
+        core::mem::replace(self, Self { copied, ..Self::default() }).is_on
+    }
+
+    /// Whether threads wait for room.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 }
 
@@ -94,8 +112,13 @@ impl Manager {
         }
     }
 
-    fn protect_nothing(&mut self) {
+    /// Lifts it whatever they share, and wakes those that wait for room.
+    pub(crate) fn protect_nothing(&mut self) {
         self.copies.is_on = false;
+        for fault in core::mem::take(&mut self.copies.waiting) {
+            // It may lie in no region any more.
+            self.allow_copy(fault.page);
+        }
         for region in self.regions.iter().collect::<Vec<_>>() {
             self.protect(region, false);
         }
@@ -106,8 +129,8 @@ impl Manager {
         self.protect(page_of(page.address()), false);
     }
 
-    /// Lets a thread go on that writes to a protected page, when there is room for its copy, and
-    /// those that its walk is likely to write next.
+    /// Lets a thread go on that writes to a protected page, if there is room for its copy and for
+    /// those that its walk is likely to write next; else it waits.
     pub(crate) fn serve_copy(&mut self, fault: Fault) {
         let window = self.copies.writes.window(fault.page, |_| false);
         let ahead = if window.step == 1 { window.count } else { 1 };
@@ -121,8 +144,9 @@ impl Manager {
         let count = ahead.max(alone).min(within);
         let copied = PageCount((0..count).filter(|page| is_shared(*page)).count());
         self.make_room(copied);
-        if !self.relatives_make_room(copied) {
-            self.protect_nothing();
+        // A fork that needs everything in place makes room for nobody.
+        if self.lacks_room_for(copied) && !self.control.is_held() {
+            return self.let_wait(fault);
         }
         let start = fault.page.address();
         self.protect(start..start + count * PAGE_BYTES, false);
@@ -136,23 +160,34 @@ impl Manager {
         self.placement.follow(fault.thread);
     }
 
-    /// Waits until relatives have made room for `copied` pages; false when they make none any more.
-    fn relatives_make_room(&mut self, copied: PageCount) -> bool {
-        let mut least = self.budget.used_by_all();
-        let mut until = self.time.now_ns() + WAIT_NS;
-        while copied > PageCount(0) && self.budget.used() + copied > self.budget.hard() {
-            // A fork that needs everything in place makes room for nobody.
-            if self.time.now_ns() >= until || self.control.is_held() {
-                return false;
-            }
-            cpu::sleep_ns(LOOK_NS);
-            self.read_gauges();
-            if self.budget.used_by_all() < least {
-                least = self.budget.used_by_all();
-                until = self.time.now_ns() + WAIT_NS;
-            }
+    fn lacks_room_for(&self, copied: PageCount) -> bool {
+        copied > PageCount(0) && self.budget.used() + copied > self.budget.hard()
+    }
+
+    /// Has a write wait for relatives to make room.
+    fn let_wait(&mut self, fault: Fault) {
+        if !self.copies.is_waiting() {
+            self.copies.until_ns = self.time.now_ns() + WAIT_NS;
+            self.copies.least = self.budget.used_by_all();
         }
-        true
+        self.copies.waiting.push(fault);
+    }
+
+    /// Has the writes that wait tried again when there is room for one, and gives up when nobody
+    /// makes any. For a call whenever the gauges were read.
+    pub(crate) fn look_at_copies(&mut self) {
+        if !self.copies.is_waiting() {
+            return;
+        }
+        let (now, held) = (self.time.now_ns(), self.budget.used_by_all());
+        if held < self.copies.least {
+            (self.copies.least, self.copies.until_ns) = (held, now + WAIT_NS);
+        }
+        if !self.lacks_room_for(PageCount(1)) {
+            self.pending.extend(self.copies.waiting.drain(..));
+        } else if now >= self.copies.until_ns {
+            self.protect_nothing();
+        }
     }
 }
 

@@ -66,7 +66,8 @@ impl Manager {
 
     /// Whether threads wait for pages that they have asked for.
     pub(crate) fn somebody_waits(&self) -> bool {
-        !self.pending.is_empty() || !self.reading.is_empty() || self.turns.is_waiting()
+        let waits = self.turns.is_waiting() || self.copies.is_waiting();
+        waits || !self.pending.is_empty() || !self.reading.is_empty()
     }
 
     /// Takes in what the disk has finished; faults that may have waited for it are served again.

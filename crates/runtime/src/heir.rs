@@ -373,10 +373,10 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
     manager.bar_again();
     manager.ledger.seats[manager.seat].set_managing();
     manager.count(Counter::Heirs, 1);
-    let copies = core::mem::take(&mut manager.copies);
+    let protects = manager.copies.begin_in_child();
     // What others hold decides what there is room for.
     manager.read_gauges();
-    if copies.is_on() {
+    if protects {
         manager.protect_shared(&[]);
     }
     let process = manager.link.process();

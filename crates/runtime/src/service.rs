@@ -448,6 +448,7 @@ impl Manager {
         self.tune(nobody_waits);
         self.read_gauges();
         self.lift_protection();
+        self.look_at_copies();
         self.look_at_pressure(now);
         self.look_at_turns();
         if self.budget.take_undiscovered() {
@@ -481,6 +482,10 @@ impl Manager {
         let from = self.time.now_ns();
         let pages = self.bring_all_back();
         self.lift_all_bars();
+        // Who waits for room may have what the forker waits for.
+        if self.copies.is_waiting() {
+            self.protect_nothing();
+        }
         self.budget.begin_sharing();
         self.read_gauges();
         self.control.set_quiet();
