@@ -61,7 +61,7 @@ impl Manager {
         };
         let range = self.to_mapping_ends(range);
         if map::inherit(range.clone(), false).is_err() {
-            self.give_to_children(range);
+            self.give_unbarred(range);
             return Bar::Refused;
         }
         self.confirm(&[range]);
@@ -113,12 +113,13 @@ impl Manager {
         }
         self.settle();
         for range in ranges {
-            let mut others = Vec::new();
-            self.bars.ranges.for_each_gap(range.clone(), |gap| others.push(gap));
-            for other in others {
-                self.give_to_children(other);
-            }
+            self.give_unbarred(range.clone());
         }
+    }
+
+    /// Children have what of a range is not barred.
+    fn give_unbarred(&self, range: Range<usize>) {
+        self.bars.ranges.for_each_gap(range, |gap| self.give_to_children(gap));
     }
 
     /// Lets children inherit everything; [`Manager::bar_again`] may follow.
