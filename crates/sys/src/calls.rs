@@ -86,7 +86,6 @@ pub const ALL: &[Call] = &[
     needed_alone("ppoll", linux::__NR_ppoll),
     needed_alone("prctl", linux::__NR_prctl),
     needed_alone("capset", linux::__NR_capset),
-    spare("access", linux::__NR_access),
     spare("chdir", linux::__NR_chdir),
     spare("clock_nanosleep", linux::__NR_clock_nanosleep),
     spare("eventfd2", linux::__NR_eventfd2),

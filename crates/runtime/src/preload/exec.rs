@@ -22,8 +22,6 @@ const EFAULT: isize = -14;
 const EINVAL: isize = -22;
 /// What it answers for what is not there, or not for this user (asm-generic/errno-base.h).
 const ABSENT: [isize; 3] = [-2, -13, -20];
-/// access(2): whether it is there, and to be read.
-const R_OK: usize = 4;
 /// Rooms that are kept: threads that start programs at the same time, and more of them leave theirs
 /// behind.
 const ROOMS: usize = 64;
@@ -135,10 +133,16 @@ pub(super) unsafe fn put_back(environment: usize, call: impl Fn(usize) -> isize)
     }
 }
 
+/// Whether the library can be read here.
 fn is_there(path: &core::ffi::CStr) -> bool {
-    let arguments = [path.as_ptr().expose_provenance(), R_OK, 0, 0, 0, 0];
+    let flags = (linux::O_RDONLY | linux::O_CLOEXEC) as usize;
+    let arguments = [path.as_ptr().expose_provenance(), flags, 0, 0, 0, 0];
     // SAFETY: a path that ends with a zero.
-    let result = unsafe { raw::syscall(linux::__NR_access, arguments) };
+    let result = unsafe { raw::syscall(linux::__NR_open, arguments) };
+    if result >= 0 {
+        // SAFETY: the descriptor that was just made, which nobody else knows.
+        unsafe { raw::syscall(linux::__NR_close, [result as usize, 0, 0, 0, 0, 0]) };
+    }
     // Where it may not be asked, it is.
     !ABSENT.contains(&result)
 }
