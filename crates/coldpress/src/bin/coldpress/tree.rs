@@ -53,13 +53,16 @@ pub(crate) fn is_named_service(process: u32) -> bool {
 }
 
 /// All processes of the run that have memory of their own now. Services have their programs': those
-/// that have not joined yet are told apart by that, as any program may have their name.
+/// that have not joined yet are told apart by that, as any program may have their name, and one
+/// that has just begun has its program's.
 pub(crate) fn holders_of_run(seated: &HashSet<u32>) -> Vec<u32> {
-    let is_service = |child: &u32| !seated.contains(child) && is_named_service(*child);
-    let (named, roots): (Vec<u32>, Vec<u32>) =
-        children(std::process::id()).into_iter().partition(is_service);
+    let is_forked = |child| Life::of(child).is_some_and(|life| life.is_forked);
+    let may_be_service =
+        |child: &u32| !seated.contains(child) && (is_named_service(*child) || is_forked(*child));
+    let (doubted, roots): (Vec<u32>, Vec<u32>) =
+        children(std::process::id()).into_iter().partition(may_be_service);
     let mut holders: Vec<u32> = holders_below(roots).collect();
-    for one in named {
+    for one in doubted {
         if !holders.iter().any(|holder| member::have_one(one, *holder)) {
             holders.extend(holders_below(vec![one]));
         }

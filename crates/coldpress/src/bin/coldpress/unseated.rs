@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use coldpress_sys::PageCount;
 
-use crate::member;
 use crate::parts::{Parts, kib_of};
 use crate::tree::{self, Life};
 
@@ -59,16 +58,7 @@ impl Unseated {
             let unseated = if counts { tree::anonymous(process)? } else { PageCount(0) };
             Some((process, Seen { unseated, ticks, is_forked }))
         };
-        let mut seen = HashMap::new();
-        for (process, found) in processes.filter_map(see) {
-            // A service that has just begun has its program's name and memory.
-            let is_second = |other: &u32| member::have_one(process, *other);
-            let may_be = found.is_forked && found.unseated > PageCount(0);
-            if !may_be || !seen.keys().any(is_second) {
-                seen.insert(process, found);
-            }
-        }
-        self.take(seen);
+        self.take(processes.filter_map(see).collect());
     }
 
     fn take(&mut self, seen: HashMap<u32, Seen>) {
