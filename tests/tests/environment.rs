@@ -72,3 +72,13 @@ fn perl_starts_managed_programs() {
     let job = Job::new("perl", perl).args(words).arg(LOADED);
     assert_eq!(output(&job), "libcoldpress\n");
 }
+
+/// Go's runtime starts programs around libc, so what its programs were given is left to them.
+#[test]
+fn programs_of_go_keep_what_they_were_given() {
+    let job = Job::new("noted", env!("CARGO_BIN_EXE_noted")).args(["/bin/sh", "-c"]).arg(LOADED);
+    assert_eq!(
+        output(&job),
+        "COLDPRESS_BUDGET_BYTES COLDPRESS_PADDING COLDPRESS_SOCKET LD_PRELOAD\n"
+    );
+}

@@ -131,17 +131,23 @@ impl Migrate for Owners<'_> {
     }
 }
 
-#[test]
-fn a_request_adds_a_block_for_itself_until_the_span_is_used_up() {
+/// One block of each zone, and more on demand, of so many.
+fn on_demand(span: usize) -> FrameAllocator {
     let frames = FrameAllocator::new();
     let config = Config {
-        span: blocks(4),
+        span: blocks(span),
         core: Some(blocks(1)),
         online: blocks(2),
         easy_reclaim_hot_add: false,
         on_demand: true,
     };
     frames.init(config).unwrap();
+    frames
+}
+
+#[test]
+fn a_request_adds_a_block_for_itself_until_the_span_is_used_up() {
+    let frames = on_demand(4);
     let block = || frames.alloc_block(Mobility::Core);
     let taken: Vec<_> = (0..3).map(|_| block().unwrap()).collect();
     assert_eq!(frames.online(), blocks(4));
@@ -161,15 +167,7 @@ fn a_request_adds_a_block_for_itself_until_the_span_is_used_up() {
 
 #[test]
 fn a_block_is_added_to_the_zone_of_the_request() {
-    let frames = FrameAllocator::new();
-    let config = Config {
-        span: blocks(6),
-        core: Some(blocks(1)),
-        online: blocks(2),
-        easy_reclaim_hot_add: false,
-        on_demand: true,
-    };
-    frames.init(config).unwrap();
+    let frames = on_demand(6);
     let online = || {
         let of = |zone: Mobility| frames.stats().zones[zone as usize].online.bytes();
         (of(Mobility::Core), of(Mobility::EasyReclaim))
