@@ -42,38 +42,75 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     seen: HashMap<u32, Part>,
+    /// What fell to processes that have gone since the kernel was asked: others may have it still.
+    left_behind: PageCount,
     /// Somebody has come or gone, so others' parts are not what they were.
     is_stale: bool,
     ask_at: Option<Instant>,
 }
 
+/// How a process is asked.
+pub(crate) trait Asked {
+    /// What `process` has of such memory, all in all: a cheap figure. Nothing when it has ended.
+    fn all(&self, process: u32) -> Option<PageCount>;
+    /// What falls to it, each page divided by how many map it; nothing where the kernel hides it.
+    fn part(&self, process: u32) -> Option<PageCount>;
+}
+
 impl Parts {
-    /// These processes have so much in common with others, all in all; `ask` asks for the part of
-    /// one. One that has not been asked for yet has none.
+    /// These processes have so much in common with others, all in all. One that has not been asked
+    /// for its part yet has none.
     pub(crate) fn note(
         &mut self,
         all: impl Iterator<Item = (u32, PageCount)>,
         now: Instant,
-        ask: impl Fn(u32) -> Option<PageCount>,
+        asked: &impl Asked,
     ) {
-        let before = std::mem::take(&mut self.seen);
+        let mut before = std::mem::take(&mut self.seen);
         self.seen.extend(all.map(|(process, all)| {
-            let known = before.get(&process).copied().unwrap_or_default();
+            let known = before.remove(&process).unwrap_or_default();
             (process, Part { all, ..known })
         }));
-        let has_gone = before.keys().any(|process| !self.seen.contains_key(process));
-        self.is_stale |= has_gone || self.seen.values().any(|part| part.has_changed());
+        let gone = before.values().fold(PageCount(0), |sum, part| sum + part.part);
+        self.left_behind += gone;
+        self.is_stale |= !before.is_empty() || self.seen.values().any(|part| part.has_changed());
         if !self.is_stale || self.ask_at.is_some_and(|at| now < at) {
             return;
         }
         let begun = Instant::now();
-        for (process, part) in &mut self.seen {
-            // Where the kernel does not tell, as of who hides itself, all of it counts.
-            part.part = ask(*process).unwrap_or(part.all).min(part.all);
-            part.of = part.all;
-        }
-        self.is_stale = false;
+        self.ask(asked);
         self.ask_at = Some(now + ASK_COST_FACTOR * begun.elapsed().max(Duration::from_micros(100)));
+    }
+
+    /// Asks for the part of each. Those that map more or less by the time that all have been asked
+    /// keep the part that they had, and those that have ended have none: what was theirs may be in
+    /// the parts of those asked after them.
+    fn ask(&mut self, asked: &impl Asked) {
+        let parts: Vec<_> = self
+            .seen
+            .iter()
+            .map(|(process, part)| (*process, asked.part(*process).unwrap_or(part.all)))
+            .collect();
+        self.is_stale = false;
+        self.left_behind = PageCount(0);
+        for (process, part) in parts {
+            let Some(all) = asked.all(process) else {
+                self.seen.remove(&process);
+                self.is_stale = true;
+                continue;
+            };
+            let known = self.seen.get_mut(&process).expect("it was asked for its part");
+            if all.0.abs_diff(known.all.0) > CHANGED.0 {
+                self.is_stale = true;
+            } else {
+                *known = Part { all: known.all, part: part.min(known.all), of: known.all };
+            }
+        }
+    }
+
+    /// `process` counts elsewhere from now on.
+    pub(crate) fn forget(&mut self, process: u32) {
+        self.is_stale |= self.seen.remove(&process).is_some();
     }
 
     /// What falls to one.
@@ -82,9 +119,15 @@ impl Parts {
         self.seen.get(&process).map_or(PageCount(0), |part| part.now(is_only))
     }
 
-    /// What falls to all.
+    /// What falls to all. Of what those had that have gone, as much as others can have in common
+    /// with them.
     pub(crate) fn sum(&self) -> PageCount {
-        self.seen.keys().fold(PageCount(0), |sum, process| sum + self.of(*process))
+        let none = (PageCount(0), PageCount(0));
+        let (parts, common) = self.seen.iter().fold(none, |(parts, common), (process, part)| {
+            let own = self.of(*process);
+            (parts + own, common + part.all.saturating_sub(own))
+        });
+        parts + self.left_behind.min(common)
     }
 
     /// The process that has most, all in all.
@@ -107,23 +150,78 @@ mod tests {
 
     use super::*;
 
+    /// What processes tell when they are asked; those not named have ended.
+    struct Tells<'a>(&'a [(u32, usize, Option<usize>)]);
+
+    impl Tells<'_> {
+        fn of(&self, process: u32) -> Option<(usize, Option<usize>)> {
+            self.0.iter().find(|(one, ..)| *one == process).map(|(_, all, part)| (*all, *part))
+        }
+    }
+
+    impl Asked for Tells<'_> {
+        fn all(&self, process: u32) -> Option<PageCount> {
+            self.of(process).map(|(all, _)| PageCount(all))
+        }
+
+        fn part(&self, process: u32) -> Option<PageCount> {
+            self.of(process)?.1.map(PageCount)
+        }
+    }
+
+    /// Each of these has this much, is asked at this time if it is time, and tells this part.
+    fn note(parts: &mut Parts, now: Instant, all: &[(u32, usize, Option<usize>)]) -> usize {
+        let seen = all.iter().map(|(process, all, _)| (*process, PageCount(*all)));
+        parts.note(seen, now, &Tells(all));
+        parts.sum().0
+    }
+
     #[test]
     fn parts_follow_what_there_is_until_the_kernel_is_asked_again() {
-        let (mut parts, now) = (Parts::default(), Instant::now());
-        let note = |parts: &mut Parts, all: &[(u32, usize)], ms, part| {
-            let all = all.iter().map(|(process, pages)| (*process, PageCount(*pages)));
-            parts.note(all, now + Duration::from_millis(ms), |_| part);
-            parts.sum().0
-        };
-        assert_eq!(note(&mut parts, &[(1, 1_000), (2, 1_000)], 0, Some(PageCount(500))), 1_000);
+        let (mut parts, begun) = (Parts::default(), Instant::now());
+        let at = |ms| begun + Duration::from_millis(ms);
+        let half = Some(500);
+        assert_eq!(note(&mut parts, at(0), &[(1, 1_000, half), (2, 1_000, half)]), 1_000);
         // Too soon to ask, then nothing to ask for.
-        assert_eq!(note(&mut parts, &[(1, 2_000), (2, 1_000)], 1, None), 1_000);
-        assert_eq!(note(&mut parts, &[(1, 2_000), (2, 1_000)], 900, None), 3_000);
-        assert_eq!(note(&mut parts, &[(1, 2_000), (2, 1_000)], 1_900, Some(PageCount(1))), 3_000);
+        assert_eq!(note(&mut parts, at(1), &[(1, 2_000, None), (2, 1_000, None)]), 1_000);
+        assert_eq!(note(&mut parts, at(900), &[(1, 2_000, None), (2, 1_000, None)]), 3_000);
+        let told = [(1, 2_000, Some(1)), (2, 1_000, Some(1))];
+        assert_eq!(note(&mut parts, at(1_900), &told), 3_000);
         assert_eq!((parts.of(1).0, parts.of(3).0, parts.largest()), (2_000, 0, Some(1)));
         // One has gone, so the other's part may be another; and a part is no more than all.
-        assert_eq!(note(&mut parts, &[(2, 1_000)], 3_000, Some(PageCount(900))), 900);
-        assert_eq!(note(&mut parts, &[(2, 2_000)], 3_001, None), 1_800);
-        assert_eq!(note(&mut parts, &[(2, 1_000)], 3_900, Some(PageCount(9_000))), 1_000);
+        assert_eq!(note(&mut parts, at(3_000), &[(2, 1_000, Some(900))]), 900);
+        assert_eq!(note(&mut parts, at(3_001), &[(2, 2_000, None)]), 1_800);
+        assert_eq!(note(&mut parts, at(3_900), &[(2, 1_000, Some(9_000))]), 1_000);
+    }
+
+    #[test]
+    fn what_the_gone_had_is_with_others_until_these_are_asked() {
+        let (mut parts, begun) = (Parts::default(), Instant::now());
+        let soon = begun + Duration::from_nanos(1);
+        let third = Some(300);
+        let all = [(1, 900, third), (2, 900, third), (3, 900, third)];
+        assert_eq!(note(&mut parts, begun, &all), 900);
+        assert_eq!(note(&mut parts, soon, &all[..2]), 900);
+        assert_eq!(note(&mut parts, soon, &all[..1]), 900);
+        assert_eq!(note(&mut parts, soon, &[]), 0);
+        // What counts elsewhere has gone nowhere.
+        assert_eq!(note(&mut parts, begun + Duration::from_secs(9), &all), 900);
+        parts.forget(3);
+        assert_eq!(parts.sum().0, 600);
+    }
+
+    #[test]
+    fn what_changes_while_it_is_asked_for_counts_once() {
+        let (mut parts, begun) = (Parts::default(), Instant::now());
+        // The second has ended after the first was asked, or before: all is the first's.
+        let seen = || [(1, PageCount(1_000)), (2, PageCount(1_000))].into_iter();
+        parts.note(seen(), begun, &Tells(&[(1, 1_000, Some(1_000))]));
+        assert_eq!(parts.sum().0, 1_000);
+        // Another maps all of it after the first was asked, and is believed the next time.
+        let later = begun + Duration::from_secs(1);
+        parts.note(seen(), later, &Tells(&[(1, 1_000, Some(1_000)), (2, 2_000, Some(500))]));
+        assert_eq!(parts.sum().0, 1_000);
+        let told = [(1, 1_000, Some(500)), (2, 2_000, Some(1_500))];
+        assert_eq!(note(&mut parts, begun + Duration::from_secs(2), &told), 2_000);
     }
 }

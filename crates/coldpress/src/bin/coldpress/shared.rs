@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use coldpress_sys::{Bytes, PageCount};
 
-use crate::parts::{Parts, kib_of};
+use crate::parts::{Asked, Parts, kib_of};
 use crate::size::show;
 use crate::text::printable;
 use crate::tree;
@@ -22,6 +22,19 @@ const IGNORED: PageCount = Bytes::mib(1).pages_down();
 const ROOM_PART: usize = 8;
 /// Of what is too large it is told when it has grown no more for so long.
 const TOLD_AFTER: Duration = Duration::from_millis(500);
+
+/// How processes are asked for what they map of it.
+struct OfShared;
+
+impl Asked for OfShared {
+    fn all(&self, process: u32) -> Option<PageCount> {
+        kib_of(process, "status", "RssShmem:")
+    }
+
+    fn part(&self, process: u32) -> Option<PageCount> {
+        kib_of(process, "smaps_rollup", "Pss_Shmem:")
+    }
+}
 
 /// What the tree has mapped, as last seen.
 #[derive(Debug, Default)]
@@ -50,12 +63,11 @@ impl Shared {
         for process in processes {
             let Some(of_both) = tree::files_and_shared(process) else { continue };
             let known = before.get(&process).copied().filter(|(then, _)| *then == of_both);
-            let ask = || (of_both, kib_of(process, "status", "RssShmem:").unwrap_or_default());
+            let ask = || (of_both, OfShared.all(process).unwrap_or_default());
             self.seen.insert(process, known.unwrap_or_else(ask));
         }
         let mapped = self.seen.iter().map(|(process, (_, shared))| (*process, *shared));
-        let part = |process| kib_of(process, "smaps_rollup", "Pss_Shmem:");
-        self.parts.note(mapped.filter(|(_, shared)| *shared >= IGNORED), now, part);
+        self.parts.note(mapped.filter(|(_, shared)| *shared >= IGNORED), now, &OfShared);
     }
 
     /// All of it, each page once.
@@ -148,11 +160,24 @@ mod tests {
 
     use super::*;
 
+    /// A process that maps this much and tells no more of it.
+    struct Hides(PageCount);
+
+    impl Asked for Hides {
+        fn all(&self, _process: u32) -> Option<PageCount> {
+            Some(self.0)
+        }
+
+        fn part(&self, _process: u32) -> Option<PageCount> {
+            None
+        }
+    }
+
     /// As if a process that is not there had mapped so many MiB.
     fn mapped(mib: usize) -> Shared {
         let mut shared = Shared::default();
         let all = [(u32::MAX, Bytes::mib(mib).pages_up())];
-        shared.parts.note(all.into_iter(), Instant::now(), |_| None);
+        shared.parts.note(all.into_iter(), Instant::now(), &Hides(Bytes::mib(mib).pages_up()));
         shared
     }
 

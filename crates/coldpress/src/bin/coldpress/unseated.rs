@@ -13,12 +13,25 @@ use std::time::{Duration, Instant};
 
 use coldpress_sys::PageCount;
 
-use crate::parts::{Parts, kib_of};
+use crate::parts::{Asked, Parts, kib_of};
 use crate::tree::{self, Life};
 
 /// Between two looks while anything runs; then twice as long each time, up to the most.
 const INTERVAL_MIN: Duration = Duration::from_millis(50);
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// How processes are asked for what they have in common with their children.
+struct OfPrivate;
+
+impl Asked for OfPrivate {
+    fn all(&self, process: u32) -> Option<PageCount> {
+        tree::anonymous(process)
+    }
+
+    fn part(&self, process: u32) -> Option<PageCount> {
+        kib_of(process, "smaps_rollup", "Pss_Anon:")
+    }
+}
 
 /// A process of the tree at a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,15 +84,17 @@ impl Unseated {
             return;
         }
         let all = self.seen.iter().map(|(process, seen)| (*process, seen.unseated));
-        let part = |process| kib_of(process, "smaps_rollup", "Pss_Anon:");
         let parts = self.parts.get_or_insert_default();
-        parts.note(all.filter(|(_, unseated)| unseated.0 > 0), Instant::now(), part);
+        parts.note(all.filter(|(_, unseated)| unseated.0 > 0), Instant::now(), &OfPrivate);
     }
 
     /// `process` has taken a seat, and counts for itself from now on.
     pub(crate) fn sit(&mut self, process: u32) {
         if let Some(seen) = self.seen.get_mut(&process) {
             seen.unseated = PageCount(0);
+        }
+        if let Some(parts) = &mut self.parts {
+            parts.forget(process);
         }
     }
 
@@ -91,13 +106,15 @@ impl Unseated {
     /// What `process` holds, if it has no seat.
     pub(crate) fn held_by(&self, process: u32) -> PageCount {
         let seen = self.seen.get(&process).map_or(PageCount(0), |seen| seen.unseated);
-        self.parts.as_ref().map_or(seen, |parts| parts.of(process).min(seen))
+        self.parts.as_ref().map_or(seen, |parts| parts.of(process))
     }
 
     /// What processes without a seat hold.
     pub(crate) fn pages(&self) -> PageCount {
-        let pages = self.seen.keys().map(|process| self.held_by(*process));
-        pages.fold(PageCount(0), |sum, pages| sum + pages)
+        if let Some(parts) = &self.parts {
+            return parts.sum();
+        }
+        self.seen.values().fold(PageCount(0), |sum, seen| sum + seen.unseated)
     }
 
     /// How long until the next look.
