@@ -177,7 +177,7 @@ mod tests {
         let served = Served::find(pidfd(child_id), child_id).expect("it is below, and itself");
         assert!(served.process() == child_id && !served.has_ended());
         assert!(served.has_thread(child_id) && !served.has_thread(std::process::id()));
-        assert!(served.end() && !served.end());
+        assert!(served.end());
         child.wait().expect("it was started");
         assert!(served.has_ended() && !served.end());
         // Nor if its number were another's by now.
