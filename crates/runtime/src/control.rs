@@ -27,6 +27,7 @@ mod freeze;
 mod gate;
 mod given;
 mod looks;
+mod room;
 
 use core::ffi::c_void;
 use core::ops::Range;
@@ -40,6 +41,7 @@ pub use freeze::{FILES_MAX, Needs, TOUCHED};
 use freeze::{FORK_NONE, NO_FILE};
 pub use given::{Given, Ranges, pages_of};
 pub use looks::Looks;
+pub use room::Room;
 
 /// How far the service has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +126,8 @@ pub struct Control {
     pub given: Given,
     /// What the program itself keeps from its children (MADV_DONTFORK).
     pub uninherited: Ranges,
+    /// Where executable memory waits in limbo.
+    pub room: Room,
     /// Who asks to be looked at before there is management.
     pub looks: Looks,
     /// The threads that are kept on their processor.
@@ -161,6 +165,7 @@ impl Control {
             }; HINTS],
             given: Given::new(),
             uninherited: Ranges::new(),
+            room: Room::new(),
             looks: Looks::new(),
             stay: Stay::new(),
         }
@@ -182,6 +187,7 @@ impl Control {
         if !inherits {
             self.bell.store(0, Ordering::Relaxed);
             self.bell_kept.store(0, Ordering::Relaxed);
+            self.room.reset();
         }
         for hint in &self.hints {
             // Relaxed: there is no other thread.

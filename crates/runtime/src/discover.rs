@@ -23,6 +23,7 @@ impl Manager {
     /// Registers mappings of the program that are not registered yet, and takes their resident
     /// pages in.
     pub(crate) fn discover(&mut self) {
+        self.take_room();
         let mut found = self.unregistered();
         // Newer thread libraries keep stacks apart so, in one mapping with what lies beside them.
         // What the kernel itself writes to a stack, when its thread ends, waits for nobody.
@@ -55,12 +56,24 @@ impl Manager {
         }
     }
 
+    /// Takes the room for executable memory, if there is any now.
+    fn take_room(&mut self) {
+        if self.limbo.has_room() {
+            return;
+        }
+        let Some(span) = self.control.room.span() else { return };
+        if let Err(error) = self.limbo.take_room(span, &self.uffd) {
+            self.link.tell(format_args!("executable memory is not managed: {error}"));
+        }
+    }
+
     /// Registers ranges that threads have just mapped and wait with, which nobody else knows yet,
     /// and gives those up that the program has for itself.
     pub(crate) fn take_hints(&mut self) {
         while let Some((index, start, length)) = self.hints.pop() {
             // Words of earlier tenants of these addresses come first.
             self.settle();
+            self.take_room();
             if length == Bytes(0) {
                 self.bar_again();
                 self.discover();
@@ -109,7 +122,7 @@ impl Manager {
         let mut own = self.own.clone();
         for_each_span(|start, end| own.push(start..end));
         own.extend(self.control.given.iter());
-        let mut discovery = Discovery::default();
+        let mut discovery = Discovery::new(self.limbo.has_room());
         let mut found = Vec::new();
         let regions = &self.regions;
         let result = self.files.mappings.for_each(&mut self.maps_buffer, |mapping| {

@@ -19,44 +19,91 @@
 //! We never write there. A MOVE is refused for frames that the kernel has pinned, not for those
 //! that it only holds, for a pipe (vmsplice) or a socket (MSG_ZEROCOPY), which are to be sent as
 //! they are. So a frame whose page has been stored cannot be given to another page either.
+//!
+//! A MOVE wants the same access on both sides. So there is a second limbo of the same shape for
+//! memory that may be executed, if the program has any and a thread of it has made the room
+//! (`control::Room`): a slot is a place in both, and its pages lie on one side. Which side is not
+//! known of a run but by trying, and remembered.
 
 mod ring;
 
 use coldpress_sys::map::Span;
 use coldpress_sys::uffd::{Mode, Userfaultfd};
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysError, SysResult};
 
-use crate::pages::{PageNumber, RUN_BYTES, RUN_PAGES};
-pub use ring::{Ring, target};
+use crate::pages::{PageNumber, RUN_BYTES, RUN_PAGES, RunNumber};
+use crate::regions::Regions;
+use ring::stride;
+pub use ring::{Ring, Side, target};
 
 /// The ring of slots and its memory.
 pub struct Limbo {
     span: Span,
+    executable: Option<Executable>,
     ring: Ring,
+}
+
+/// The side of memory that may be executed.
+struct Executable {
+    span: &'static Span,
+    /// Runs that were moved there when they were last moved.
+    runs: Regions,
+}
+
+/// The memory of one side of the limbo of a process with that budget.
+pub fn side_bytes(budget: PageCount) -> Bytes {
+    Ring::side_bytes(target(budget))
 }
 
 impl Limbo {
     /// Reserves slots for at least `pages`, which are still to be registered. Nothing is touched
     /// yet.
     pub fn reserve(pages: PageCount) -> SysResult<Self> {
-        let ring = Ring::new(pages);
-        let (chunks, stride) = (ring.chunks(), ring.chunk_slots() * RUN_BYTES.0 + PAGE_BYTES);
-        let span = Span::reserve(Bytes(chunks * stride), Bytes::mib(2))?;
+        let span = Span::reserve(Ring::side_bytes(pages), Bytes::mib(2))?;
         span.forbid_huge_pages();
         span.forbid_dump();
-        for chunk in 0..chunks {
-            span.guard(Bytes((chunk + 1) * stride - PAGE_BYTES), Bytes(PAGE_BYTES))?;
+        let limbo = Self { span, executable: None, ring: Ring::new(pages) };
+        limbo.guard(&limbo.span)?;
+        Ok(limbo)
+    }
+
+    /// The room that the program has made for its executable memory is a side from now on. An error
+    /// leaves that memory unmanaged.
+    pub fn take_room(&mut self, span: &'static Span, uffd: &Userfaultfd) -> SysResult<()> {
+        const EINVAL: i32 = 22;
+        if span.length() != self.span.length() {
+            // Made, and perhaps guarded by a service before this one, for another budget.
+            return Err(SysError { call: "limbo", errno: EINVAL });
         }
-        Ok(Self { span, ring })
+        self.guard(span)?;
+        self.register_side(span, uffd)?;
+        self.executable = Some(Executable { span, runs: Regions::default() });
+        Ok(())
+    }
+
+    /// Whether executable memory can be moved here.
+    pub fn has_room(&self) -> bool {
+        self.executable.is_some()
     }
 
     /// Registers its memory with `uffd`, which must be closed before this is dropped: nobody would
     /// read the event that unmapping it sends.
     pub fn register(&self, uffd: &Userfaultfd) -> SysResult<()> {
-        for chunk in 0..self.ring.chunks() {
-            uffd.register(self.chunk_address(chunk), self.chunk_bytes(), Mode::WriteProtect)?;
-        }
-        Ok(())
+        self.register_side(&self.span, uffd)?;
+        self.executable.iter().try_for_each(|side| self.register_side(side.span, uffd))
+    }
+
+    fn register_side(&self, span: &Span, uffd: &Userfaultfd) -> SysResult<()> {
+        let mut offsets = (0..self.ring.chunks()).map(|chunk| self.chunk_offset(chunk).0);
+        offsets.try_for_each(|offset| {
+            uffd.register(span.address() + offset, self.chunk_bytes(), Mode::WriteProtect)
+        })
+    }
+
+    fn guard(&self, span: &Span) -> SysResult<()> {
+        let mut ends =
+            (0..self.ring.chunks()).map(|chunk| self.chunk_offset(chunk).0 + self.chunk_bytes().0);
+        ends.try_for_each(|end| span.guard(Bytes(end), Bytes(PAGE_BYTES)))
     }
 
     /// The order of its slots.
@@ -64,22 +111,49 @@ impl Limbo {
         &mut self.ring
     }
 
+    /// Takes the next slot for pages of `run`, at this time.
+    pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
+        let executable = self.executable.as_ref();
+        let known =
+            executable.is_some_and(|side| side.runs.holding(run.first().address()).is_some());
+        let side = if known { Side::Executable } else { Side::Plain };
+        self.ring.take_slot(run, side, now_ms)
+    }
+
+    /// The pages of `run` did not fit where `slot` has room for them, and will go to the other
+    /// side. False where there is none.
+    pub fn turn(&mut self, slot: u16, run: RunNumber) -> bool {
+        let Some(executable) = &mut self.executable else { return false };
+        self.ring.turn(slot);
+        let start = run.first().address();
+        match self.ring.side(slot) {
+            Side::Executable => executable.runs.insert(start..start + RUN_BYTES.0),
+            Side::Plain => executable.runs.remove(start..start + RUN_BYTES.0),
+        }
+        true
+    }
+
     /// Gives the oldest slot up. When it was the last of its chunk, the chunk's memory goes back to
     /// the system; returns the pages that this freed.
     pub fn finish_oldest(&mut self, uffd: &Userfaultfd) -> SysResult<PageCount> {
-        match self.ring.finish_oldest() {
-            Some((chunk, freed)) if freed > PageCount(0) => {
-                self.drop_chunk(uffd, chunk)?;
-                Ok(freed)
+        let Some((chunk, freed)) = self.ring.finish_oldest() else { return Ok(PageCount(0)) };
+        for (side, freed) in [Side::Plain, Side::Executable].into_iter().zip(freed) {
+            if freed > PageCount(0) {
+                // Its slots are finished, and nobody keeps a reference into limbo.
+                let address = self.side(side).address() + self.chunk_offset(chunk).0;
+                self.clear(uffd, address, self.chunk_bytes())?;
             }
-            _ => Ok(PageCount(0)),
         }
+        let [plain, executable] = freed;
+        Ok(plain + executable)
     }
 
     /// Where a page is while it waits in `slot`.
     pub fn address(&self, slot: u16, page: PageNumber) -> usize {
+        let side = self.ring.side(slot);
         let (slot, chunk_slots) = (slot as usize, self.ring.chunk_slots());
-        self.chunk_address(slot / chunk_slots)
+        self.side(side).address()
+            + self.chunk_offset(slot / chunk_slots).0
             + slot % chunk_slots * RUN_BYTES.0
             + page.0 % RUN_PAGES * PAGE_BYTES
     }
@@ -89,8 +163,11 @@ impl Limbo {
         self.span.address()
     }
 
-    fn chunk_address(&self, chunk: usize) -> usize {
-        self.span.address() + self.chunk_offset(chunk).0
+    fn side(&self, side: Side) -> &Span {
+        match (side, &self.executable) {
+            (Side::Executable, Some(executable)) => executable.span,
+            _ => &self.span,
+        }
     }
 
     fn chunk_bytes(&self) -> Bytes {
@@ -98,20 +175,26 @@ impl Limbo {
     }
 
     fn chunk_offset(&self, chunk: usize) -> Bytes {
-        Bytes(chunk * (self.chunk_bytes().0 + PAGE_BYTES))
-    }
-
-    fn drop_chunk(&mut self, uffd: &Userfaultfd, chunk: usize) -> SysResult<()> {
-        // Its slots are finished, and nobody keeps a reference into limbo.
-        self.clear(uffd, self.chunk_address(chunk), self.chunk_bytes())
+        Bytes(chunk * stride(self.ring.chunk_slots()))
     }
 
     /// Drops what lies in a part of limbo: nothing that is waiting there.
     pub fn clear(&self, uffd: &Userfaultfd, address: usize, length: Bytes) -> SysResult<()> {
         uffd.unregister(address, length)?;
-        let offset = Bytes(address - self.span.address());
+        let is_plain = address.wrapping_sub(self.span.address()) < self.span.length().0;
+        let span = self.side(if is_plain { Side::Plain } else { Side::Executable });
+        let offset = Bytes(address - span.address());
         // SAFETY: every page there has been dealt with, by the caller's word.
-        unsafe { self.span.discard(offset, length)? };
+        unsafe { span.discard(offset, length)? };
         uffd.register(address, length, Mode::WriteProtect)
+    }
+}
+
+impl Drop for Limbo {
+    fn drop(&mut self) {
+        if let Some(Executable { span, .. }) = &self.executable {
+            // SAFETY: everything is in place again, and nobody keeps a reference into limbo.
+            let _ = unsafe { span.discard(Bytes(0), span.length()) };
+        }
     }
 }

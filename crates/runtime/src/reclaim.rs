@@ -184,10 +184,12 @@ impl Manager {
         }
         let first = number.first();
         let now_ms = self.now_ms();
-        let slot = self.limbo.ring().take_slot(number, now_ms);
+        let slot = self.limbo.take_slot(number, now_ms);
         self.pages.run_mut(number).slot = Some(slot);
         let mut moved = PageCount(0);
         let (mut at, mut length_max, mut unfit) = (0, RUN_PAGES, false);
+        // To the other side of limbo, and back.
+        let mut turns = 0..2;
         while at < RUN_PAGES {
             if !wanted[at] {
                 at += 1;
@@ -201,6 +203,10 @@ impl Manager {
             match done.next {
                 Next::Go => {}
                 Next::Skip => at += 1,
+                Next::Halve
+                    if moved == PageCount(0)
+                        && turns.next().is_some()
+                        && self.limbo.turn(slot, number) => {}
                 // The run may lie in two mappings, of which one MOVE takes one.
                 Next::Halve if length > 1 => length_max = length / 2,
                 Next::Halve => {

@@ -98,12 +98,18 @@ impl Regions {
 }
 
 /// Picks, from the mappings in address order, those that may be managed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Discovery {
+    takes_executable: bool,
     previous: Option<Mapping>,
 }
 
 impl Discovery {
+    /// Nothing was seen yet. Memory that may be executed is managed too if it `takes_executable`.
+    pub fn new(takes_executable: bool) -> Self {
+        Self { takes_executable, previous: None }
+    }
+
     /// Whether `mapping` may be managed, given the ones before it.
     ///
     /// Private anonymous memory of at least [`REGION_BYTES_MIN`], not a stack: see [`MappingKind`]
@@ -111,7 +117,8 @@ impl Discovery {
     pub fn accepts(&mut self, mapping: Mapping) -> bool {
         let below = self.previous.replace(mapping).filter(|below| below.end == mapping.start);
         match mapping.kind {
-            MappingKind::PrivateAnonymous => {
+            MappingKind::Executable if !self.takes_executable => false,
+            MappingKind::PrivateAnonymous | MappingKind::Executable => {
                 let guarded = below.is_some_and(|guard| {
                     guard.kind == MappingKind::Inaccessible
                         && guard.end - guard.start <= GUARD_BYTES_MAX.0
@@ -141,11 +148,16 @@ mod tests {
             end: start + pages * PAGE_BYTES,
             kind,
         };
-        use MappingKind::{Inaccessible, Other, PrivateAnonymous};
-        let accepted = |list: &[Mapping]| {
-            let mut discovery = Discovery::default();
+        use MappingKind::{Executable, Inaccessible, Other, PrivateAnonymous};
+        let accepted_with = |takes_executable, list: &[Mapping]| {
+            let mut discovery = Discovery::new(takes_executable);
             list.iter().map(|mapping| discovery.accepts(*mapping)).collect::<Vec<_>>()
         };
+        let accepted = |list: &[Mapping]| accepted_with(false, list);
+        assert_eq!(accepted(&[mapping(0, 512, Executable)]), [false]);
+        assert_eq!(accepted_with(true, &[mapping(0, 512, Executable)]), [true]);
+        let stack = [mapping(0, 1, Inaccessible), mapping(PAGE_BYTES, 2048, Executable)];
+        assert_eq!(accepted_with(true, &stack), [false, false]);
         assert_eq!(accepted(&[mapping(0, 32, PrivateAnonymous)]), [true]);
         assert_eq!(accepted(&[mapping(0, 31, PrivateAnonymous)]), [false]);
         assert_eq!(accepted(&[mapping(0, 512, Other)]), [false]);
@@ -163,7 +175,7 @@ mod tests {
         let accepted = |start: usize, used: usize, gap: usize, rest: usize| {
             let used_end = start + used * PAGE_BYTES;
             let above = used_end + gap * PAGE_BYTES;
-            let mut discovery = Discovery::default();
+            let mut discovery = Discovery::new(false);
             let arena = Mapping { start, end: used_end, kind: MappingKind::PrivateAnonymous };
             let (end, kind) = (above + rest * PAGE_BYTES, MappingKind::Inaccessible);
             discovery.accepts(arena);

@@ -209,6 +209,15 @@ impl Span {
             .map_err(SysError::of("mprotect"))
     }
 
+    /// As [`Span::commit`] for all of it, and it may be executed. Refused with `EACCES` or `EPERM`
+    /// where the system lets nobody write to memory that it executes.
+    pub fn commit_executable(&self) -> SysResult<()> {
+        let start = self.range(Bytes(0), self.length);
+        let access = MprotectFlags::READ | MprotectFlags::WRITE | MprotectFlags::EXEC;
+        // SAFETY: the range is the span; access to it is only widened.
+        unsafe { mprotect(start, self.length.0, access) }.map_err(SysError::of("mprotect"))
+    }
+
     /// Gives the memory of a range back to the system and makes it inaccessible until it is
     /// committed again. After an error it is accessible, its bytes as they were or zero.
     ///

@@ -203,9 +203,11 @@ pub struct Mapping {
 pub enum MappingKind {
     /// Private, anonymous, readable and writable, not executable, and not a stack.
     PrivateAnonymous,
+    /// The same, but executable.
+    Executable,
     /// Private and anonymous, without any access: a guard or a reservation.
     Inaccessible,
-    /// Private and anonymous, but read-only or executable.
+    /// Private and anonymous, but never both readable and writable.
     OtherAnonymous,
     /// Everything else: files, shared, stacks, the kernel's own.
     Other,
@@ -224,6 +226,7 @@ fn parse_mapping(line: &[u8]) -> Option<Mapping> {
     let is_stack = anonymous && line.windows(5).any(|part| part == b"stack");
     let kind = match permissions {
         b"rw-p" if anonymous && !is_stack => MappingKind::PrivateAnonymous,
+        b"rwxp" if anonymous && !is_stack => MappingKind::Executable,
         b"---p" if anonymous => MappingKind::Inaccessible,
         [.., b'p'] if anonymous => MappingKind::OtherAnonymous,
         _ => MappingKind::Other,
@@ -507,7 +510,7 @@ mod tests {
     #[test]
     fn lines_of_maps_are_told_apart() {
         let kind = |line: &str| parse_mapping(line.as_bytes()).unwrap().kind;
-        use MappingKind::{Inaccessible, Other, OtherAnonymous, PrivateAnonymous};
+        use MappingKind::{Executable, Inaccessible, Other, OtherAnonymous, PrivateAnonymous};
         assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0 "), PrivateAnonymous);
         assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0    [heap]"), PrivateAnonymous);
         assert_eq!(
@@ -521,7 +524,8 @@ mod tests {
         );
         assert_eq!(kind("7f00-8f00 rw-p 00000000 00:00 0          [stack]"), Other);
         assert_eq!(kind("7f00-8f00 ---p 00000000 00:00 0 "), Inaccessible);
-        assert_eq!(kind("7f00-8f00 rwxp 00000000 00:00 0 "), OtherAnonymous);
+        assert_eq!(kind("7f00-8f00 rwxp 00000000 00:00 0 "), Executable);
+        assert_eq!(kind("7f00-8f00 r-xp 00000000 00:00 0 "), OtherAnonymous);
         assert_eq!(kind("7f00-8f00 r--p 00000000 00:00 0 "), OtherAnonymous);
         assert_eq!(kind("7f00-8f00 r--s 00000000 00:00 0 "), Other);
         assert_eq!(kind("7f00-8f00 rw-s 00000000 00:01 77  /dev/zero (deleted)"), Other);

@@ -4,7 +4,9 @@ use std::num::NonZero;
 use std::thread;
 use std::time::Duration;
 
+use coldpress_sys::Bytes;
 use coldpress_tests::harness::Job;
+use coldpress_tests::machine::require;
 use coldpress_tests::matrix::{self, Lane, case};
 
 use super::{BUDGET, EDGE, HANG, compare_managed};
@@ -38,6 +40,20 @@ fn is_told_what_it_lacks() -> Option<()> {
     Some(())
 }
 
+/// A lisp whose heap may be executed, with 260 MiB of lists: it holds no more than it may.
+fn keeps_its_budget() -> Option<()> {
+    let lists = "(let ((lists (loop for i below 4000000 collect (list i (* 3 i)))))
+        (dotimes (round 3) (print (reduce #'+ lists :key #'second))))";
+    let words = ["--noinform", "--non-interactive", "--no-userinit", "--eval", lists];
+    let job = Job::new("sbcl", require("sbcl")?).args(words);
+    let plain = job.plain();
+    let run = job.managed(Bytes::mib(110));
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_within_budget();
+    Some(())
+}
+
 #[test]
 fn mechanisms_of_its_own() {
     let processors = thread::available_parallelism().map_or(1, NonZero::get).to_string();
@@ -49,6 +65,7 @@ fn mechanisms_of_its_own() {
         }),
         case("real-time threads on all processors", Lane::Long, || is_told(&processors)),
         case("a program that waits for a minute", Lane::Long, is_told_what_it_lacks),
+        case("a lisp whose heap may be executed", Lane::Long, keeps_its_budget),
         case("a robust mutex in cold memory", Lane::Short, || edge(&["robust"], HANG)),
     ];
     matrix::run(&cases);

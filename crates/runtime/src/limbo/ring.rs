@@ -3,9 +3,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use coldpress_sys::{Bytes, PageCount};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-use crate::pages::{PageNumber, RUN_PAGES, RunNumber};
+use crate::pages::{PageNumber, RUN_BYTES, RUN_PAGES, RunNumber};
 
 /// Limbo holds this part of what its process may hold, at least [`LIMBO_MIN`] where there is room
 /// and at most [`LIMBO_MAX`].
@@ -26,12 +26,17 @@ pub fn target(budget: PageCount) -> PageCount {
     PageCount(budget.0 / LIMBO_SHARE).max(least).min(LIMBO_MAX)
 }
 
+/// From one chunk to the next.
+pub(super) fn stride(chunk_slots: usize) -> usize {
+    chunk_slots * RUN_BYTES.0 + PAGE_BYTES
+}
+
 /// Slots in the order in which they are filled and drained.
 #[derive(Debug)]
 pub struct Ring {
     slots: Vec<Slot>,
-    /// Pages that each chunk took in since its memory was last dropped.
-    chunk_pages: Vec<usize>,
+    /// Pages that each chunk took in since its memory was last dropped, on each side.
+    chunk_pages: Vec<Freed>,
     /// Slots in a chunk.
     chunk_slots: usize,
     /// Slots ever taken and slots ever drained; their difference is the length of the queue.
@@ -39,9 +44,22 @@ pub struct Ring {
     drained: usize,
 }
 
+/// Where a slot's pages lie: each slot has room for them on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Among memory to be read and written.
+    Plain = 0,
+    /// Among memory that may be executed too.
+    Executable = 1,
+}
+
+/// Pages that a chunk held, by the side on which they lay.
+pub(super) type Freed = [PageCount; 2];
+
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     run: RunNumber,
+    side: Side,
     /// When it was taken, in milliseconds that go round.
     taken_at_ms: u32,
     /// Pages of the run before this index have been dealt with.
@@ -50,23 +68,39 @@ struct Slot {
     is_sample: bool,
 }
 
-const EMPTY_SLOT: Slot =
-    Slot { run: RunNumber(0), taken_at_ms: 0, next: RUN_PAGES as u8, is_sample: false };
+const EMPTY_SLOT: Slot = Slot {
+    run: RunNumber(0),
+    side: Side::Plain,
+    taken_at_ms: 0,
+    next: RUN_PAGES as u8,
+    is_sample: false,
+};
 
 impl Ring {
     /// Slots for at least `pages`. Runs often come with holes, so twice the slots that full ones
     /// would take.
     pub fn new(pages: PageCount) -> Self {
-        let slots = (2 * pages.0 / RUN_PAGES).clamp(2 * CHUNK_SLOTS_MIN, SLOTS_MAX);
-        let chunk_slots = slots.div_ceil(CHUNKS_MAX).max(CHUNK_SLOTS_MIN);
-        let chunks = slots.div_ceil(chunk_slots);
+        let (chunks, chunk_slots) = Self::shape(pages);
         Self {
             slots: vec![EMPTY_SLOT; chunks * chunk_slots],
-            chunk_pages: vec![0; chunks],
+            chunk_pages: vec![[PageCount(0); 2]; chunks],
             chunk_slots,
             taken: 0,
             drained: 0,
         }
+    }
+
+    /// How many chunks one for at least `pages` has, and how many slots each of them.
+    fn shape(pages: PageCount) -> (usize, usize) {
+        let slots = (2 * pages.0 / RUN_PAGES).clamp(2 * CHUNK_SLOTS_MIN, SLOTS_MAX);
+        let chunk_slots = slots.div_ceil(CHUNKS_MAX).max(CHUNK_SLOTS_MIN);
+        (slots.div_ceil(chunk_slots), chunk_slots)
+    }
+
+    /// The memory of one side of a limbo for at least `pages`: chunks, each with a page behind it.
+    pub fn side_bytes(pages: PageCount) -> Bytes {
+        let (chunks, chunk_slots) = Self::shape(pages);
+        Bytes(chunks * stride(chunk_slots))
     }
 
     /// How many chunks there are.
@@ -91,11 +125,11 @@ impl Ring {
         self.taken == self.drained
     }
 
-    /// Takes the next slot for pages of `run`, at this time.
-    pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
+    /// Takes the next slot for pages of `run`, which will lie on that side, at this time.
+    pub fn take_slot(&mut self, run: RunNumber, side: Side, now_ms: u32) -> u16 {
         assert!(!self.is_full(), "the caller asks first");
         let index = self.taken % self.slots.len();
-        self.slots[index] = Slot { run, taken_at_ms: now_ms, next: 0, is_sample: false };
+        self.slots[index] = Slot { run, side, taken_at_ms: now_ms, next: 0, is_sample: false };
         self.taken += 1;
         index as u16
     }
@@ -107,9 +141,21 @@ impl Ring {
         self.slots[index] = EMPTY_SLOT;
     }
 
+    /// The side on which the pages of `slot` lie.
+    pub fn side(&self, slot: u16) -> Side {
+        self.slots[slot as usize].side
+    }
+
+    /// The pages of `slot`, which has none yet, will lie on the other side.
+    pub fn turn(&mut self, slot: u16) {
+        let side = &mut self.slots[slot as usize].side;
+        *side = if *side == Side::Plain { Side::Executable } else { Side::Plain };
+    }
+
     /// Counts pages moved into a slot.
     pub fn note_moved(&mut self, slot: u16, count: PageCount) {
-        self.chunk_pages[slot as usize / self.chunk_slots] += count.0;
+        let side = self.side(slot) as usize;
+        self.chunk_pages[slot as usize / self.chunk_slots][side] += count;
     }
 
     /// The slot that was taken first, with its run, and the index of the next page to look at, if
@@ -171,13 +217,13 @@ impl Ring {
 
     /// Gives the oldest slot up. When it was the last of its chunk: the chunk, whose memory can be
     /// dropped now, and the pages that this frees.
-    pub fn finish_oldest(&mut self) -> Option<(usize, PageCount)> {
+    pub fn finish_oldest(&mut self) -> Option<(usize, Freed)> {
         let index = self.drained % self.slots.len();
         self.slots[index] = EMPTY_SLOT;
         self.drained += 1;
         let chunk = index / self.chunk_slots;
         let is_last = (index + 1).is_multiple_of(self.chunk_slots);
-        is_last.then(|| (chunk, PageCount(core::mem::take(&mut self.chunk_pages[chunk]))))
+        is_last.then(|| (chunk, core::mem::take(&mut self.chunk_pages[chunk])))
     }
 }
 
@@ -200,19 +246,25 @@ mod tests {
         #[test]
         fn it_is_a_queue_that_frees_what_its_chunks_took(
             pages in 0_usize..20_000,
-            steps in prop::collection::vec((any::<bool>(), 0_usize..=RUN_PAGES), 1..2000),
+            steps in prop::collection::vec(
+                (any::<bool>(), any::<bool>(), 0_usize..=RUN_PAGES), 1..2000
+            ),
         ) {
             let mut ring = Ring::new(PageCount(pages));
-            let (mut queue, mut in_chunks, mut run) = (VecDeque::new(), 0, 0);
-            for (takes, count) in steps {
+            let (mut queue, mut in_chunks, mut run) = (VecDeque::new(), [0; 2], 0);
+            for (takes, turns, count) in steps {
                 if takes && !ring.is_full() {
-                    let slot = ring.take_slot(RunNumber(run), run as u32);
+                    let slot = ring.take_slot(RunNumber(run), Side::Plain, run as u32);
+                    if turns {
+                        ring.turn(slot);
+                    }
+                    prop_assert_eq!(ring.side(slot) == Side::Executable, turns);
                     if count == 0 {
                         ring.return_slot();
                     } else {
                         ring.note_moved(slot, PageCount(count));
                         queue.push_back((slot, RunNumber(run)));
-                        in_chunks += count;
+                        in_chunks[usize::from(turns)] += count;
                     }
                     run += 1;
                 } else if let Some((slot, number)) = queue.pop_front() {
@@ -238,8 +290,10 @@ mod tests {
                     prop_assert_eq!(ring.page_at(first), None);
                     if let Some((chunk, freed)) = freed {
                         prop_assert!(chunk == slot as usize / ring.chunk_slots());
-                        prop_assert!(freed.0 <= in_chunks);
-                        in_chunks -= freed.0;
+                        for (held, freed) in in_chunks.iter_mut().zip(freed) {
+                            prop_assert!(freed.0 <= *held);
+                            *held -= freed.0;
+                        }
                     }
                 } else {
                     prop_assert!(ring.is_empty() && ring.oldest().is_none());
@@ -247,7 +301,8 @@ mod tests {
                 }
                 // At most a chunk that is being filled and one that is being drained keep more.
                 let most = (queue.len() + 2 * ring.chunk_slots()) * RUN_PAGES;
-                prop_assert!(in_chunks <= most, "{in_chunks} of {most}");
+                let held: usize = in_chunks.iter().sum();
+                prop_assert!(held <= most, "{held} of {most}");
             }
         }
     }

@@ -163,13 +163,29 @@ pub(super) unsafe extern "C" fn map(
     fd: c_int,
     offset: isize,
 ) -> *mut c_void {
+    let arguments =
+        [address.addr(), length, protection as usize, flags as usize, fd as usize, offset as usize];
+    // SAFETY: the caller's promise.
+    let result = unsafe { map_memory(arguments) };
+    core::ptr::with_exposed_provenance_mut(libc_result(result) as usize)
+}
+
+/// As [`map`], with the kernel's answer.
+///
+/// # Safety
+/// As libc's.
+unsafe fn map_memory(arguments: [usize; 6]) -> isize {
+    let [address, length, protection, flags, fd, offset] = arguments;
+    let (protection, flags) = (protection as c_int, flags as c_int);
     let is_manageable = is_manageable(length, protection, flags);
+    if is_manageable && protection as u32 & linux::PROT_EXEC != 0 && CONTROL.is_owner() {
+        super::want_room();
+    }
     let is_known = is_manageable && CONTROL.is_managing();
     // Relaxed: set before the program's first thread.
     let is_large = is_manageable && length > UNSEEN_MAX.load(Ordering::Relaxed);
     let fills = if is_known || is_large { flags & !(linux::MAP_POPULATE as c_int) } else { flags };
-    let arguments =
-        [address.addr(), length, protection as usize, fills as usize, fd as usize, offset as usize];
+    let arguments = [address, length, protection as usize, fills as usize, fd, offset];
     // SAFETY: the program's own call, handed on but for what it need not do.
     let result = unsafe { raw::syscall(linux::__NR_mmap, arguments) };
     let length = Bytes(length).pages_up().bytes();
@@ -189,7 +205,7 @@ pub(super) unsafe extern "C" fn map(
     } else if result > 0 && is_reserve(flags) {
         starting::note_mapped(length);
     }
-    core::ptr::with_exposed_provenance_mut(libc_result(result) as usize)
+    result
 }
 
 /// `mmap(2)`.
@@ -244,15 +260,15 @@ fn is_reserve(flags: c_int) -> bool {
     flags as u32 & (kind | linux::MAP_STACK) == kind
 }
 
-/// Whether a new mapping is private anonymous memory to write to, large enough, and nothing
-/// special.
+/// Whether a new mapping is private anonymous memory to write to, and perhaps to execute, large
+/// enough, and nothing special.
 fn is_manageable(length: usize, protection: c_int, flags: c_int) -> bool {
     let protection = protection as u32;
     let flags = flags as u32;
     let kind = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
     let special = linux::MAP_STACK | linux::MAP_GROWSDOWN | linux::MAP_HUGETLB | linux::MAP_LOCKED;
     length >= REGION_BYTES_MIN.0
-        && protection == linux::PROT_READ | linux::PROT_WRITE
+        && protection & !linux::PROT_EXEC == linux::PROT_READ | linux::PROT_WRITE
         && flags & kind == kind
         && flags & special == 0
 }
@@ -373,11 +389,8 @@ unsafe extern "C" fn syscall(
         }
         linux::__NR_madvise => advise(a, b, c as c_int),
         linux::__NR_mmap => {
-            let result = call();
-            if result > 0 && is_reserve(d as c_int) {
-                starting::note_mapped(Bytes(b).pages_up().bytes());
-            }
-            result
+            // SAFETY: the program's own call.
+            unsafe { map_memory([a, b, c, d, e, f]) }
         }
         linux::__NR_mremap => remap([a, b, c, d, e]),
         linux::__NR_ioctl => given::control(a, b, c),

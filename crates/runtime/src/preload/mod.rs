@@ -33,9 +33,9 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 
 use self::environment::value_of;
 use crate::control::Control;
-use crate::heir;
 use crate::service::{self, Start};
 use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE};
+use crate::{heir, limbo};
 
 /// The service's stack. Making the manager with its pool takes some 60 KiB, zstd below 16.
 const STACK_BYTES: Bytes = Bytes::kib(256);
@@ -197,6 +197,7 @@ fn try_start_service() -> SysResult<()> {
     let stack_top = unsafe { &mut (*RUN.0.get()).stack_top };
     // Anew for each service, so that many of them stay where there is room.
     map::keep_apart(cpu::ticks() as usize ^ (&raw const CONTROL).addr());
+    make_room();
     // The last service's, if there was one, is nobody's: the kernel has told that it ended.
     if *stack_top == 0 {
         let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
@@ -205,6 +206,21 @@ fn try_start_service() -> SysResult<()> {
     }
     // SAFETY: there is no service, and nobody uses the stack, which stays.
     unsafe { start_process(service_main) }
+}
+
+/// The program has mapped memory to execute, which needs room of its own in limbo.
+fn want_room() {
+    CONTROL.room.want();
+    // Whoever starts a service makes it.
+    if !CONTROL.may_start() {
+        make_room();
+    }
+}
+
+fn make_room() {
+    // SAFETY: what is read was written before the program's first thread.
+    let budget = unsafe { (*RUN.0.get()).budget };
+    CONTROL.room.make(limbo::side_bytes(budget.pages_down()));
 }
 
 /// Starts a service that runs `main` on the stack noted in [`RUN`].

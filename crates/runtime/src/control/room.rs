@@ -1,0 +1,130 @@
+//! Room for the program's executable memory.
+//!
+//! The kernel moves a page only between mappings with the same access, so what may be executed
+//! waits in limbo among memory that may be executed too. The service may make none: by its filter
+//! (`sys::confine`), for the program could have it do what the program may not. So a thread of the
+//! program makes it, where the program has mapped such memory itself, and nobody else.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use coldpress_sys::map::Span;
+use coldpress_sys::page::BLOCK_BYTES;
+use coldpress_sys::{Bytes, SysResult};
+
+/// The program has mapped no executable memory.
+const NOT_WANTED: u32 = 0;
+/// It has.
+const WANTED: u32 = 1;
+/// A thread makes the room.
+const BUSY: u32 = 2;
+/// The room is there, for as long as the process is.
+const THERE: u32 = 3;
+/// The system refuses it.
+const REFUSED: u32 = 4;
+
+/// The room, once it was wanted.
+pub struct Room {
+    state: AtomicU32,
+    span: UnsafeCell<MaybeUninit<Span>>,
+}
+
+// SAFETY: the span is written once, by who made the state `BUSY`, and read only when it is `THERE`.
+unsafe impl Sync for Room {}
+
+impl Room {
+    /// Nobody wants it.
+    pub const fn new() -> Self {
+        Self { state: AtomicU32::new(NOT_WANTED), span: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    /// The program has mapped executable memory.
+    pub fn want(&self) {
+        // Relaxed: `make` is called after it by the same thread, or by one that starts the service:
+        // who misses it leaves that memory unmanaged.
+        let _ =
+            self.state.compare_exchange(NOT_WANTED, WANTED, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Makes it so large, in whole pages, if it is wanted and was not made yet.
+    pub fn make(&self, length: Bytes) {
+        // Relaxed: nothing is read of what others wrote; one thread gets past this.
+        let is_mine = (self.state)
+            .compare_exchange(WANTED, BUSY, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if !is_mine {
+            return;
+        }
+        let made = Self::reserve(length);
+        let state = if made.is_ok() { THERE } else { REFUSED };
+        if let Ok(span) = made {
+            // SAFETY: nobody else writes, and nobody reads before the state is `THERE`.
+            unsafe { (*self.span.get()).write(span) };
+        }
+        // Release pairs with the Acquire in `span`.
+        self.state.store(state, Ordering::Release);
+    }
+
+    fn reserve(length: Bytes) -> SysResult<Span> {
+        let span = Span::reserve_inaccessible(length, Bytes(BLOCK_BYTES))?;
+        span.forbid_huge_pages();
+        span.forbid_dump();
+        span.commit_executable()?;
+        Ok(span)
+    }
+
+    /// The room, if it is there.
+    pub fn span(&self) -> Option<&Span> {
+        // Acquire pairs with the Release in `make`.
+        let is_there = self.state.load(Ordering::Acquire) == THERE;
+        // SAFETY: it was written before the state became that, and is not written again while it
+        // is.
+        is_there.then(|| unsafe { (*self.span.get()).assume_init_ref() })
+    }
+
+    /// In the child of `fork`: the room is its parent's, and wanted as it was there.
+    pub fn reset(&self) {
+        // Relaxed: there is one thread. The span is left as it is: it is not mapped here.
+        if self.state.load(Ordering::Relaxed) != NOT_WANTED {
+            self.state.store(WANTED, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: memory to execute that nobody asked for, or a child that takes its parent's for
+    //! its own.
+
+    use super::*;
+
+    #[test]
+    fn it_is_made_once_when_it_is_wanted() {
+        let room = Room::new();
+        room.make(Bytes::mib(2));
+        assert!(room.span().is_none());
+        room.want();
+        assert!(room.span().is_none());
+        room.make(Bytes::mib(2));
+        let Some(span) = room.span() else {
+            eprintln!("skipped: this system lets nobody write to memory that it executes");
+            return;
+        };
+        let (start, length) = (span.address(), span.length());
+        assert_eq!(length, Bytes::mib(2));
+        room.want();
+        room.make(Bytes::mib(4));
+        assert_eq!(room.span().map(Span::address), Some(start));
+        room.reset();
+        assert!(room.span().is_none());
+        room.make(Bytes::mib(2));
+        assert!(room.span().is_some_and(|span| span.address() != start));
+    }
+}
