@@ -274,6 +274,12 @@ impl Control {
         self.start.load(Ordering::Relaxed) == START_WAITS
     }
 
+    /// Whether a service was started, or is being.
+    pub fn has_begun(&self) -> bool {
+        // Relaxed: for decisions that cost time or memory only.
+        [START_BEGUN, START_BUSY].contains(&self.start.load(Ordering::Relaxed))
+    }
+
     /// One may be started again, when it is worth it.
     pub fn allow_start(&self) {
         // Relaxed: see `begin_start`.

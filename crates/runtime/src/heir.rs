@@ -206,6 +206,11 @@ impl Manager {
         let files = files.unwrap_or_else(|error| abandon(self.control, format_args!("{error}")));
         // The parent's numbers are others' here.
         mem::forget(mem::replace(&mut self.files, files));
+        if !self.limbo.has_room() {
+            // One that another thread was making then is not here, or nobody's.
+            self.control.room.give_back();
+            self.control.room.reset();
+        }
         // A failure costs children some address space.
         let _ = map::inherit_spans(false);
         self.forget_unmapped();

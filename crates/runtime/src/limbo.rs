@@ -29,7 +29,7 @@ mod ring;
 
 use coldpress_sys::map::Span;
 use coldpress_sys::uffd::{Mode, Userfaultfd};
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysError, SysResult};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 
 use crate::pages::{PageNumber, RUN_BYTES, RUN_PAGES, RunNumber};
 use crate::regions::Regions;
@@ -46,6 +46,9 @@ pub struct Limbo {
 /// The side of memory that may be executed.
 struct Executable {
     span: &'static Span,
+    /// Chunks of the ring for which there is room: it was made for the budget that the run began
+    /// with.
+    chunks: usize,
     /// Runs that were moved there when they were last moved.
     runs: Regions,
 }
@@ -63,21 +66,18 @@ impl Limbo {
         span.forbid_huge_pages();
         span.forbid_dump();
         let limbo = Self { span, executable: None, ring: Ring::new(pages) };
-        limbo.guard(&limbo.span)?;
+        limbo.guard(&limbo.span, limbo.ring.chunks())?;
         Ok(limbo)
     }
 
     /// The room that the program has made for its executable memory is a side from now on. An error
     /// leaves that memory unmanaged.
     pub fn take_room(&mut self, span: &'static Span, uffd: &Userfaultfd) -> SysResult<()> {
-        const EINVAL: i32 = 22;
-        if span.length() != self.span.length() {
-            // Made, and perhaps guarded by a service before this one, for another budget.
-            return Err(SysError { call: "limbo", errno: EINVAL });
-        }
-        self.guard(span)?;
-        self.register_side(span, uffd)?;
-        self.executable = Some(Executable { span, runs: Regions::default() });
+        let fitting = span.length().0 / stride(self.ring.chunk_slots());
+        let chunks = self.ring.chunks().min(fitting);
+        self.guard(span, chunks)?;
+        self.register_side(span, chunks, uffd)?;
+        self.executable = Some(Executable { span, chunks, runs: Regions::default() });
         Ok(())
     }
 
@@ -89,20 +89,19 @@ impl Limbo {
     /// Registers its memory with `uffd`, which must be closed before this is dropped: nobody would
     /// read the event that unmapping it sends.
     pub fn register(&self, uffd: &Userfaultfd) -> SysResult<()> {
-        self.register_side(&self.span, uffd)?;
-        self.executable.iter().try_for_each(|side| self.register_side(side.span, uffd))
+        self.register_side(&self.span, self.ring.chunks(), uffd)?;
+        let mut sides = self.executable.iter();
+        sides.try_for_each(|side| self.register_side(side.span, side.chunks, uffd))
     }
 
-    fn register_side(&self, span: &Span, uffd: &Userfaultfd) -> SysResult<()> {
-        let mut offsets = (0..self.ring.chunks()).map(|chunk| self.chunk_offset(chunk).0);
-        offsets.try_for_each(|offset| {
-            uffd.register(span.address() + offset, self.chunk_bytes(), Mode::WriteProtect)
-        })
+    fn register_side(&self, span: &Span, chunks: usize, uffd: &Userfaultfd) -> SysResult<()> {
+        (0..chunks)
+            .map(|chunk| span.address() + self.chunk_offset(chunk).0)
+            .try_for_each(|start| uffd.register(start, self.chunk_bytes(), Mode::WriteProtect))
     }
 
-    fn guard(&self, span: &Span) -> SysResult<()> {
-        let mut ends =
-            (0..self.ring.chunks()).map(|chunk| self.chunk_offset(chunk).0 + self.chunk_bytes().0);
+    fn guard(&self, span: &Span, chunks: usize) -> SysResult<()> {
+        let mut ends = (1..=chunks).map(|chunk| self.chunk_offset(chunk).0 - PAGE_BYTES);
         ends.try_for_each(|end| span.guard(Bytes(end), Bytes(PAGE_BYTES)))
     }
 
@@ -113,16 +112,24 @@ impl Limbo {
 
     /// Takes the next slot for pages of `run`, at this time.
     pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
-        let executable = self.executable.as_ref();
-        let known =
-            executable.is_some_and(|side| side.runs.holding(run.first().address()).is_some());
-        let side = if known { Side::Executable } else { Side::Plain };
-        self.ring.take_slot(run, side, now_ms)
+        let slot = self.ring.take_slot(run, now_ms);
+        let executable = self.executable.as_ref().filter(|side| self.reaches(side, slot));
+        if executable.is_some_and(|side| side.runs.holding(run.first().address()).is_some()) {
+            self.ring.turn(slot);
+        }
+        slot
+    }
+
+    fn reaches(&self, executable: &Executable, slot: u16) -> bool {
+        (slot as usize) < executable.chunks * self.ring.chunk_slots()
     }
 
     /// The pages of `run` did not fit where `slot` has room for them, and will go to the other
     /// side. False where there is none.
     pub fn turn(&mut self, slot: u16, run: RunNumber) -> bool {
+        if !self.executable.as_ref().is_some_and(|side| self.reaches(side, slot)) {
+            return false;
+        }
         let Some(executable) = &mut self.executable else { return false };
         self.ring.turn(slot);
         let start = run.first().address();
@@ -187,14 +194,5 @@ impl Limbo {
         // SAFETY: every page there has been dealt with, by the caller's word.
         unsafe { span.discard(offset, length)? };
         uffd.register(address, length, Mode::WriteProtect)
-    }
-}
-
-impl Drop for Limbo {
-    fn drop(&mut self) {
-        if let Some(Executable { span, .. }) = &self.executable {
-            // SAFETY: everything is in place again, and nobody keeps a reference into limbo.
-            let _ = unsafe { span.discard(Bytes(0), span.length()) };
-        }
     }
 }

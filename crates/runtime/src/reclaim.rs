@@ -206,9 +206,17 @@ impl Manager {
                 Next::Halve
                     if moved == PageCount(0)
                         && turns.next().is_some()
-                        && self.limbo.turn(slot, number) => {}
+                        && self.limbo.turn(slot, number) =>
+                {
+                    length_max = length;
+                }
                 // The run may lie in two mappings, of which one MOVE takes one.
-                Next::Halve if length > 1 => length_max = length / 2,
+                Next::Halve if length > 1 => {
+                    length_max = length / 2;
+                    turns = 0..2;
+                }
+                // What is on the other side of limbo comes when the slot is another.
+                Next::Halve if moved > PageCount(0) && self.limbo.has_room() => break,
                 Next::Halve => {
                     unfit = true;
                     self.pages.pass_over(first.plus(at));
@@ -227,18 +235,24 @@ impl Manager {
             }
         }
         if moved == PageCount(0) {
-            if unfit {
-                let run = self.pages.run_mut(number);
-                run.unfit_times = (run.unfit_times + 1).min(7);
-                run.unfit_sweeps = 1 << run.unfit_times;
-            }
-            self.limbo.ring().return_slot();
-            if self.pages.run(number).is_some_and(|run| run.slot == Some(slot)) {
-                self.pages.run_mut(number).slot = None;
-            }
+            self.return_slot(slot, number, unfit);
         }
         self.count(Counter::PagesMoved, moved.0);
         moved
+    }
+
+    /// Gives the slot back into which nothing of a run was moved, as it is `unfit` or for another
+    /// reason.
+    fn return_slot(&mut self, slot: u16, number: RunNumber, unfit: bool) {
+        if unfit {
+            let run = self.pages.run_mut(number);
+            run.unfit_times = (run.unfit_times + 1).min(7);
+            run.unfit_sweeps = 1 << run.unfit_times;
+        }
+        self.limbo.ring().return_slot();
+        if self.pages.run(number).is_some_and(|run| run.slot == Some(slot)) {
+            self.pages.run_mut(number).slot = None;
+        }
     }
 
     /// Leaves out those of the `wanted` pages of a run that relatives share: to be taken, each

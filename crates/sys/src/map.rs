@@ -25,10 +25,13 @@ const SPANS_MAX: usize = 512;
 pub fn for_each_span(mut visit: impl FnMut(usize, usize)) {
     for [start, end] in &SPANS {
         // Acquire pairs with the Release in `note_span`.
-        let end = end.load(Ordering::Acquire);
-        if end != 0 {
-            // Relaxed: ordered by the load above.
-            visit(start.load(Ordering::Relaxed), end);
+        let last = end.load(Ordering::Acquire);
+        // Acquire pairs with the Release in `drop_span`, which may be under way on another thread:
+        // who sees that start sees this end.
+        let first = start.load(Ordering::Acquire);
+        // Relaxed: ordered by the load above.
+        if last != 0 && first != 0 && end.load(Ordering::Relaxed) == last {
+            visit(first, last);
         }
     }
 }

@@ -3,6 +3,7 @@
 use core::arch::asm;
 
 use crate::error::{SysError, SysResult};
+use crate::page::Bytes;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("coldpress runs on x86-64 Linux only so far");
@@ -111,6 +112,12 @@ pub fn thread_block() -> usize {
     // SAFETY: reads the word that every thread with a libc has there.
     unsafe { asm!("mov {}, fs:0", out(reg) block, options(nostack, readonly, pure)) };
     block
+}
+
+/// What this process may map, if that is limited (`RLIMIT_AS`).
+pub fn address_limit() -> Option<Bytes> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As);
+    limit.current.map(|bytes| Bytes(bytes as usize))
 }
 
 /// The id of the calling process.

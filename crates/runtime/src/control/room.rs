@@ -49,19 +49,25 @@ impl Room {
 
     /// Makes it so large, in whole pages, if it is wanted and was not made yet.
     pub fn make(&self, length: Bytes) {
-        // Relaxed: nothing is read of what others wrote; one thread gets past this.
+        // Acquire pairs with the Release in `give_back`: the last span is gone. Relaxed on failure:
+        // it is another's.
         let is_mine = (self.state)
-            .compare_exchange(WANTED, BUSY, Ordering::Relaxed, Ordering::Relaxed)
+            .compare_exchange(WANTED, BUSY, Ordering::Acquire, Ordering::Relaxed)
             .is_ok();
         if !is_mine {
             return;
         }
-        let made = Self::reserve(length);
-        let state = if made.is_ok() { THERE } else { REFUSED };
-        if let Ok(span) = made {
-            // SAFETY: nobody else writes, and nobody reads before the state is `THERE`.
-            unsafe { (*self.span.get()).write(span) };
-        }
+        const ENOMEM: i32 = 12;
+        let state = match Self::reserve(length) {
+            Ok(span) => {
+                // SAFETY: nobody else writes, and nobody reads before the state is `THERE`.
+                unsafe { (*self.span.get()).write(span) };
+                THERE
+            }
+            // There may be some when the next is mapped.
+            Err(error) if error.errno == ENOMEM => WANTED,
+            Err(_) => REFUSED,
+        };
         // Release pairs with the Acquire in `span`.
         self.state.store(state, Ordering::Release);
     }
@@ -81,6 +87,22 @@ impl Room {
         // SAFETY: it was written before the state became that, and is not written again while it
         // is.
         is_there.then(|| unsafe { (*self.span.get()).assume_init_ref() })
+    }
+
+    /// Gives it back, to be made anew when it is wanted next. Nobody may use it any more: there is
+    /// no service, or one that has not taken it.
+    pub fn give_back(&self) {
+        // Acquire pairs with the Release in `make`. Relaxed on failure: there is none.
+        let is_there = (self.state)
+            .compare_exchange(THERE, BUSY, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok();
+        if is_there {
+            // SAFETY: it was written before the state became `THERE`, is nobody's now by the
+            // caller's word, and is not read again before it is written.
+            unsafe { (*self.span.get()).assume_init_drop() };
+            // Release pairs with the exchange in `make`, which writes another.
+            self.state.store(WANTED, Ordering::Release);
+        }
     }
 
     /// In the child of `fork`: the room is its parent's, and wanted as it was there.
@@ -126,5 +148,9 @@ mod tests {
         assert!(room.span().is_none());
         room.make(Bytes::mib(2));
         assert!(room.span().is_some_and(|span| span.address() != start));
+        room.give_back();
+        assert!(room.span().is_none());
+        room.make(Bytes::mib(6));
+        assert_eq!(room.span().map(Span::length), Some(Bytes::mib(6)));
     }
 }

@@ -125,11 +125,11 @@ impl Ring {
         self.taken == self.drained
     }
 
-    /// Takes the next slot for pages of `run`, which will lie on that side, at this time.
-    pub fn take_slot(&mut self, run: RunNumber, side: Side, now_ms: u32) -> u16 {
+    /// Takes the next slot for pages of `run`, which will lie on the plain side, at this time.
+    pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
         assert!(!self.is_full(), "the caller asks first");
         let index = self.taken % self.slots.len();
-        self.slots[index] = Slot { run, side, taken_at_ms: now_ms, next: 0, is_sample: false };
+        self.slots[index] = Slot { run, taken_at_ms: now_ms, next: 0, ..EMPTY_SLOT };
         self.taken += 1;
         index as u16
     }
@@ -254,7 +254,7 @@ mod tests {
             let (mut queue, mut in_chunks, mut run) = (VecDeque::new(), [0; 2], 0);
             for (takes, turns, count) in steps {
                 if takes && !ring.is_full() {
-                    let slot = ring.take_slot(RunNumber(run), Side::Plain, run as u32);
+                    let slot = ring.take_slot(RunNumber(run), run as u32);
                     if turns {
                         ring.turn(slot);
                     }

@@ -23,7 +23,7 @@ use linux_raw_sys::general as linux;
 
 use super::imports::{self, next, set_errno};
 use super::remap::remap;
-use super::{CONTROL, exec, fork, given, make_fresh, starters, starting};
+use super::{CONTROL, exec, fork, given, make_fresh, starters, starting, want_room};
 use crate::regions::REGION_BYTES_MIN;
 
 /// MADV_GUARD_INSTALL of Linux 6.13: drops pages without an event.
@@ -177,10 +177,10 @@ pub(super) unsafe extern "C" fn map(
 unsafe fn map_memory(arguments: [usize; 6]) -> isize {
     let [address, length, protection, flags, fd, offset] = arguments;
     let (protection, flags) = (protection as c_int, flags as c_int);
-    let is_manageable = is_manageable(length, protection, flags);
-    if is_manageable && protection as u32 & linux::PROT_EXEC != 0 && CONTROL.is_owner() {
-        super::want_room();
-    }
+    let is_executable = protection as u32 & linux::PROT_EXEC != 0;
+    let has_room = || !is_executable || CONTROL.room.span().is_some();
+    let may_be_managed = is_manageable(length, protection, flags);
+    let is_manageable = may_be_managed && has_room();
     let is_known = is_manageable && CONTROL.is_managing();
     // Relaxed: set before the program's first thread.
     let is_large = is_manageable && length > UNSEEN_MAX.load(Ordering::Relaxed);
@@ -195,7 +195,10 @@ unsafe fn map_memory(arguments: [usize; 6]) -> isize {
         CONTROL.given.forget(&range);
         CONTROL.uninherited.remove(&range);
     }
-    if result > 0 && is_manageable {
+    if result > 0 && may_be_managed && is_executable {
+        want_room();
+    }
+    if result > 0 && may_be_managed && has_room() {
         if !is_known {
             note_mapped(length);
         }
@@ -419,6 +422,7 @@ fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
     if CONTROL.bar_start() {
         CONTROL.stop_service();
         make_fresh();
+        CONTROL.room.give_back();
     }
     let mut result = call();
     // The service ends a moment after it has told.

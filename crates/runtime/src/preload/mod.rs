@@ -58,6 +58,9 @@ static BLOCK: [AtomicUsize; BLOCK_WORDS] = [const { AtomicUsize::new(0) }; BLOCK
 /// What is looked for there, such as the guard of the stack, lies in the first words.
 const BLOCK_WORDS: usize = 64;
 
+/// What the program's executable memory takes in limbo, at the budget that the run began with.
+static ROOM_BYTES: AtomicUsize = AtomicUsize::new(0);
+
 /// What the constructor found out.
 struct Run {
     socket: [u8; SOCKET_PATH_MAX],
@@ -142,6 +145,9 @@ extern "C" fn constructor(
         interpose::resolve();
         given::resolve();
         interpose::note_budget(run.budget);
+        let room = limbo::side_bytes(run.budget.pages_down());
+        // Relaxed: there is one thread.
+        ROOM_BYTES.store(room.0, Ordering::Relaxed);
         let told = inner::take_over();
         // SAFETY: as above; behind the list is what the kernel tells of the program.
         let image = unsafe { starting::Image::behind(environment) };
@@ -211,16 +217,18 @@ fn try_start_service() -> SysResult<()> {
 /// The program has mapped memory to execute, which needs room of its own in limbo.
 fn want_room() {
     CONTROL.room.want();
-    // Whoever starts a service makes it.
-    if !CONTROL.may_start() {
+    // Else whoever starts a service makes it.
+    if CONTROL.has_begun() {
         make_room();
     }
 }
 
+/// Makes the room, if it is wanted, and addresses are not limited: those are the program's.
 fn make_room() {
-    // SAFETY: what is read was written before the program's first thread.
-    let budget = unsafe { (*RUN.0.get()).budget };
-    CONTROL.room.make(limbo::side_bytes(budget.pages_down()));
+    if raw::address_limit().is_none() {
+        // Relaxed: set before the program's first thread.
+        CONTROL.room.make(Bytes(ROOM_BYTES.load(Ordering::Relaxed)));
+    }
 }
 
 /// Starts a service that runs `main` on the stack noted in [`RUN`].
