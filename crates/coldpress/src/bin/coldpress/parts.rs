@@ -25,6 +25,8 @@ struct Part {
     /// What fell to it when the kernel was asked, and what it had then; nothing before.
     part: PageCount,
     of: PageCount,
+    /// It had changed while all were asked, the last time.
+    is_doubtful: bool,
 }
 
 impl Part {
@@ -83,8 +85,8 @@ impl Parts {
     }
 
     /// Asks for the part of each. Those that map more or less by the time that all have been asked
-    /// keep the part that they had, and those that have ended have none: what was theirs may be in
-    /// the parts of those asked after them.
+    /// keep the part that they had, but not twice in a row, and those that have ended have none:
+    /// what was theirs may be in the parts of those asked after them.
     fn ask(&mut self, asked: &impl Asked) {
         let parts: Vec<_> = self
             .seen
@@ -95,15 +97,19 @@ impl Parts {
         self.left_behind = PageCount(0);
         for (process, part) in parts {
             let Some(all) = asked.all(process) else {
-                self.seen.remove(&process);
+                let gone = self.seen.remove(&process).expect("it was asked for its part");
+                self.left_behind += gone.part;
                 self.is_stale = true;
                 continue;
             };
             let known = self.seen.get_mut(&process).expect("it was asked for its part");
-            if all.0.abs_diff(known.all.0) > CHANGED.0 {
-                self.is_stale = true;
+            let has_changed = all.0.abs_diff(known.all.0) > CHANGED.0;
+            self.is_stale |= has_changed;
+            if has_changed && !known.is_doubtful {
+                known.is_doubtful = true;
             } else {
-                *known = Part { all: known.all, part: part.min(known.all), of: known.all };
+                let (all, part) = (known.all, part.min(known.all));
+                *known = Part { all, part, of: all, is_doubtful: has_changed };
             }
         }
     }
@@ -223,5 +229,16 @@ mod tests {
         assert_eq!(parts.sum().0, 1_000);
         let told = [(1, 1_000, Some(500)), (2, 2_000, Some(1_500))];
         assert_eq!(note(&mut parts, begun + Duration::from_secs(2), &told), 2_000);
+    }
+
+    #[test]
+    fn what_changes_all_the_time_counts_all_the_same() {
+        let (mut parts, begun) = (Parts::default(), Instant::now());
+        for round in 1..=4 {
+            let (now, all) = (begun + Duration::from_secs(round as u64), 1_000 * round);
+            let tells = [(1, all + 500, Some(all))];
+            parts.note([(1, PageCount(all))].into_iter(), now, &Tells(&tells));
+            assert_eq!(parts.sum().0, if round == 1 { 0 } else { all });
+        }
     }
 }

@@ -25,7 +25,8 @@ struct OfPrivate;
 
 impl Asked for OfPrivate {
     fn all(&self, process: u32) -> Option<PageCount> {
-        tree::anonymous(process)
+        // One that has ended and was not waited for has none.
+        tree::anonymous(process).filter(|pages| pages.0 > 0)
     }
 
     fn part(&self, process: u32) -> Option<PageCount> {

@@ -11,7 +11,7 @@
 use coldpress_bench::policy::trace::Trace;
 use coldpress_bench::policy::{Found, Policy};
 use coldpress_runtime::budget::{PAGES_TOGETHER, band};
-use coldpress_runtime::limbo::{Ring, Side, target};
+use coldpress_runtime::limbo::{Ring, target};
 use coldpress_runtime::pages::{Origin, PageNumber, PageState, PageTable, RunNumber, Way};
 use coldpress_runtime::queue::{Evicted, RunQueue};
 use coldpress_runtime::walks::{LOADS, Walks, Window};
@@ -105,7 +105,7 @@ impl<'a> Ours<'a> {
         let wanted: Vec<PageNumber> =
             number.pages().filter(|page| self.pages.sweep(*page)).collect();
         if !wanted.is_empty() {
-            let slot = self.ring.take_slot(number, Side::Plain, 0);
+            let slot = self.ring.take_slot(number, 0);
             self.ring.note_moved(slot, PageCount(wanted.len()));
             self.pages.run_mut(number).slot = Some(slot);
             wanted.iter().for_each(|page| self.pages.set_state(*page, PageState::Limbo));
