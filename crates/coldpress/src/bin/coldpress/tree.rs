@@ -61,9 +61,20 @@ pub(crate) fn holders_of_run(seated: &HashSet<u32>) -> Vec<u32> {
         |child: &u32| !seated.contains(child) && (is_named_service(*child) || is_forked(*child));
     let (doubted, roots): (Vec<u32>, Vec<u32>) =
         children(std::process::id()).into_iter().partition(may_be_service);
-    let mut holders: Vec<u32> = holders_below(roots).collect();
+    let (orphans, others): (Vec<_>, Vec<_>) = relatives_below(roots).partition(|(one, parent)| {
+        // A service is made by a process that ends at once: it lets its memory go before its
+        // child has another parent.
+        may_be_service(one) && parent.is_some_and(|parent| size(parent).is_none_or(|it| it.0 == 0))
+    });
+    let mut holders: Vec<u32> = others.into_iter().map(|(one, _)| one).collect();
+    let is_new = |holders: &[u32], one| !holders.iter().any(|it| member::have_one(one, *it));
+    for (one, _) in orphans {
+        if is_new(&holders, one) {
+            holders.push(one);
+        }
+    }
     for one in doubted {
-        if !holders.iter().any(|holder| member::have_one(one, *holder)) {
+        if is_new(&holders, one) {
             holders.extend(holders_below(vec![one]));
         }
     }
@@ -74,7 +85,11 @@ pub(crate) fn holders_of_run(seated: &HashSet<u32>) -> Vec<u32> {
 /// `vfork` that has not called `exec` yet holds nothing of its own. Processes that end meanwhile
 /// are left out.
 pub(crate) fn holders_below(roots: Vec<u32>) -> impl Iterator<Item = u32> {
-    // Each with its parent.
+    relatives_below(roots).map(|(process, _)| process)
+}
+
+/// The same, each with its parent, but for the roots.
+fn relatives_below(roots: Vec<u32>) -> impl Iterator<Item = (u32, Option<u32>)> {
     let mut open: Vec<_> = roots.into_iter().map(|root| (root, None)).collect();
     let all = std::iter::from_fn(move || {
         let (process, parent) = open.pop()?;
@@ -84,7 +99,6 @@ pub(crate) fn holders_below(roots: Vec<u32>) -> impl Iterator<Item = u32> {
     // One that cannot be compared is counted: rather too much than too little.
     let borrows = |process, parent| share_memory(process, parent).unwrap_or(false);
     all.filter(move |(process, parent)| !parent.is_some_and(|parent| borrows(*process, parent)))
-        .map(|(process, _)| process)
 }
 
 /// Resident anonymous memory of a process: resident less shared of its statm.
