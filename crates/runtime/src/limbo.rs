@@ -113,30 +113,29 @@ impl Limbo {
     /// Takes the next slot for pages of `run`, at this time.
     pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
         let slot = self.ring.take_slot(run, now_ms);
-        let executable = self.executable.as_ref().filter(|side| self.reaches(side, slot));
-        if executable.is_some_and(|side| side.runs.holding(run.first().address()).is_some()) {
+        let is_known = |side: &mut Executable| side.runs.holding(run.first().address()).is_some();
+        if self.executable_at(slot).is_some_and(is_known) {
             self.ring.turn(slot);
         }
         slot
     }
 
-    fn reaches(&self, executable: &Executable, slot: u16) -> bool {
-        (slot as usize) < executable.chunks * self.ring.chunk_slots()
+    /// The side of executable memory, if it reaches to `slot`.
+    fn executable_at(&mut self, slot: u16) -> Option<&mut Executable> {
+        let chunk = slot as usize / self.ring.chunk_slots();
+        self.executable.as_mut().filter(|side| chunk < side.chunks)
     }
 
     /// The pages of `run` did not fit where `slot` has room for them, and will go to the other
     /// side. False where there is none.
     pub fn turn(&mut self, slot: u16, run: RunNumber) -> bool {
-        if !self.executable.as_ref().is_some_and(|side| self.reaches(side, slot)) {
-            return false;
+        let (before, start) = (self.ring.side(slot), run.first().address());
+        let Some(executable) = self.executable_at(slot) else { return false };
+        match before {
+            Side::Plain => executable.runs.insert(start..start + RUN_BYTES.0),
+            Side::Executable => executable.runs.remove(start..start + RUN_BYTES.0),
         }
-        let Some(executable) = &mut self.executable else { return false };
         self.ring.turn(slot);
-        let start = run.first().address();
-        match self.ring.side(slot) {
-            Side::Executable => executable.runs.insert(start..start + RUN_BYTES.0),
-            Side::Plain => executable.runs.remove(start..start + RUN_BYTES.0),
-        }
         true
     }
 

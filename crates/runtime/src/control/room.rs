@@ -47,6 +47,12 @@ impl Room {
             self.state.compare_exchange(NOT_WANTED, WANTED, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Whether it is to be made. Most programs never want it, and make no call for it.
+    pub fn is_wanted(&self) -> bool {
+        // Relaxed: `make` looks again.
+        self.state.load(Ordering::Relaxed) == WANTED
+    }
+
     /// Makes it so large, in whole pages, if it is wanted and was not made yet.
     pub fn make(&self, length: Bytes) {
         // Acquire pairs with the Release in `give_back`: the last span is gone. Relaxed on failure:
@@ -132,8 +138,9 @@ mod tests {
         let room = Room::new();
         room.make(Bytes::mib(2));
         assert!(room.span().is_none());
+        assert!(!room.is_wanted());
         room.want();
-        assert!(room.span().is_none());
+        assert!(room.is_wanted() && room.span().is_none());
         room.make(Bytes::mib(2));
         let Some(span) = room.span() else {
             eprintln!("skipped: this system lets nobody write to memory that it executes");
@@ -142,6 +149,7 @@ mod tests {
         let (start, length) = (span.address(), span.length());
         assert_eq!(length, Bytes::mib(2));
         room.want();
+        assert!(!room.is_wanted());
         room.make(Bytes::mib(4));
         assert_eq!(room.span().map(Span::address), Some(start));
         room.reset();

@@ -225,7 +225,7 @@ fn want_room() {
 
 /// Makes the room, if it is wanted, and addresses are not limited: those are the program's.
 fn make_room() {
-    if raw::address_limit().is_none() {
+    if CONTROL.room.is_wanted() && raw::address_limit().is_none() {
         // Relaxed: set before the program's first thread.
         CONTROL.room.make(Bytes(ROOM_BYTES.load(Ordering::Relaxed)));
     }
