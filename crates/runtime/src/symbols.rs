@@ -7,7 +7,7 @@
 //! listed by hand, and nothing else passes.
 
 /// Symbols of libc, and of sanitizers, that the library uses if they are there: see shim.c.
-pub const TAKEN: [&str; 11] = [
+pub const TAKEN: [&str; 10] = [
     "__asan_init",
     "__clone",
     "__errno_location",
@@ -17,7 +17,6 @@ pub const TAKEN: [&str; 11] = [
     "__rseq_offset",
     "__rseq_size",
     "__tsan_init",
-    "dladdr1",
     "dlsym",
 ];
 

@@ -5,18 +5,6 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-/// A symbol of an ELF file: elf(5).
-#[repr(C)]
-pub(super) struct Symbol {
-    name: u32,
-    info: u8,
-    other: u8,
-    section: u16,
-    value: u64,
-    /// The bytes that it names.
-    pub(super) size: u64,
-}
-
 /// `clone(2)` as libc has it for itself.
 type Clone = unsafe extern "C" fn(
     function: *mut c_void,
@@ -36,13 +24,6 @@ type RegisterAtFork = unsafe extern "C" fn(
     object: *mut c_void,
 ) -> c_int;
 
-type AddressInfo = unsafe extern "C" fn(
-    address: *const c_void,
-    info: *mut [usize; 4],
-    symbol: *mut *const Symbol,
-    kind: c_int,
-) -> c_int;
-
 type Lookup = unsafe extern "C" fn(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 
 /// `coldpress_imports` of shim.c.
@@ -51,7 +32,6 @@ pub(super) struct Imports {
     clone: Option<Clone>,
     errno_location: Option<unsafe extern "C" fn() -> *mut c_int>,
     pub(super) register_atfork: Option<RegisterAtFork>,
-    pub(super) dladdr1: Option<AddressInfo>,
     dlsym: Option<Lookup>,
 }
 
@@ -61,19 +41,15 @@ unsafe extern "C" {
 
 /// All of it.
 pub(super) fn imports() -> &'static Imports {
-    // SAFETY: a constant of shim.c, five words that the loader has filled in, each with a function
+    // SAFETY: a constant of shim.c, four words that the loader has filled in, each with a function
     // of its type or null.
     unsafe { &coldpress_imports }
 }
 
 /// Whether all of it is there, which is so with glibc.
 pub(super) fn are_complete() -> bool {
-    let Imports { clone, errno_location, register_atfork, dladdr1, dlsym } = imports();
-    clone.is_some()
-        && errno_location.is_some()
-        && register_atfork.is_some()
-        && dladdr1.is_some()
-        && dlsym.is_some()
+    let Imports { clone, errno_location, register_atfork, dlsym } = imports();
+    clone.is_some() && errno_location.is_some() && register_atfork.is_some() && dlsym.is_some()
 }
 
 /// Sets the calling thread's `errno`; it is one of the program's.

@@ -7,7 +7,7 @@
 //! That is done only where a function is known to be no more than the system call; elsewhere such
 //! memory is found when it has grown.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use coldpress_sys::page::PAGE_BYTES;
@@ -16,8 +16,9 @@ use coldpress_sys::{Bytes, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
+use super::code::{Object, call_in};
 use super::exec::{execute, execute_at};
-use super::imports::{imports, next, used};
+use super::imports::{imports, used};
 use super::interpose::{libc_result, map, note_mapped};
 use super::remap::mremap;
 use crate::regions::REGION_BYTES_MIN;
@@ -45,62 +46,50 @@ pub(super) struct Told {
 
 /// Has libc's own calls come to us, unless a library has started threads, which may be in them.
 pub(super) fn take_over() -> Told {
+    // A kernel that lets nobody write to code refuses, here or below.
+    let (Ok(memory), Some(libc)) = (Memory::open(), libc()) else { return Told::default() };
     let is_alone = used(c"__libc_single_threaded").cast::<bool>();
     // SAFETY: a byte of libc's (glibc 2.32), 1 while there is one thread and 0 then.
     if is_alone.is_null() || !unsafe { is_alone.read_volatile() } {
         return Told::default();
     }
-    // A kernel that lets nobody write to code refuses, here or below.
-    let Ok(memory) = Memory::open() else { return Told::default() };
     let kept = used(c"__curbrk");
     // Relaxed: set before the program's first thread.
     BREAK.store(kept.cast(), Ordering::Relaxed);
     let replaced = [
-        replace(&memory, c"mmap", linux::__NR_mmap, map as *const () as usize),
-        replace(&memory, c"mremap", linux::__NR_mremap, mremap as *const () as usize),
+        replace(&memory, &libc, c"mmap", linux::__NR_mmap, map as *const () as usize),
+        replace(&memory, &libc, c"mremap", linux::__NR_mremap, mremap as *const () as usize),
         !kept.is_null()
-            && replace(&memory, c"brk", linux::__NR_brk, move_break as *const () as usize),
+            && replace(&memory, &libc, c"brk", linux::__NR_brk, move_break as *const () as usize),
     ];
     let execute = execute as *const () as usize;
-    let of_programs = replace(&memory, c"execve", linux::__NR_execve, execute);
+    let of_programs = replace(&memory, &libc, c"execve", linux::__NR_execve, execute);
     // Before glibc 2.34 it calls `execve`.
-    replace(&memory, c"execveat", linux::__NR_execveat, execute_at as *const () as usize);
+    replace(&memory, &libc, c"execveat", linux::__NR_execveat, execute_at as *const () as usize);
     Told { of_memory: replaced == [true; 3], of_programs }
+}
+
+/// The object of libc, whose own calls are meant: a library before it may have functions of the
+/// same names.
+fn libc() -> Option<Object> {
+    let known = imports().register_atfork? as *const () as usize;
+    // SAFETY: the loader's variable; libraries are loaded one after the other, and this one's
+    // constructor runs.
+    unsafe { Object::of(used(c"_r_debug"), known) }
 }
 
 /// Makes libc's function of this name a jump to `ours`, if it is system call `number`; whether it
 /// is one now.
-fn replace(memory: &Memory, name: &CStr, number: u32, ours: usize) -> bool {
-    let function = next(name);
-    let Some(code) = code_of(function) else { return false };
+fn replace(memory: &Memory, libc: &Object, name: &CStr, number: u32, ours: usize) -> bool {
+    let code = libc.code_of(name).filter(|code| code.len() <= LONGEST);
+    let Some(code) = code.filter(|code| call_in(code, number).is_some()) else { return false };
     let skipped = if code.starts_with(&LANDING) { LANDING.len() } else { 0 };
-    // `mov $number, %eax; syscall`
-    let [low, high, ..] = number.to_le_bytes();
-    let call = [0xb8, low, high, 0, 0, 0x0f, 0x05];
-    let is_call = code.windows(call.len()).any(|part| part == call);
-    let start = function.addr() + skipped;
+    let start = code.as_ptr().addr() + skipped;
     let fits = skipped + JUMP_BYTES <= code.len() && start % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
     let mut jump = [0; JUMP_BYTES];
     jump[..JUMP.len()].copy_from_slice(&JUMP);
     jump[JUMP.len()..].copy_from_slice(&ours.to_ne_bytes());
-    is_call && fits && memory.write(start, &jump).is_ok()
-}
-
-/// The code of a function that is not long.
-fn code_of(function: *mut c_void) -> Option<&'static [u8]> {
-    /// `RTLD_DL_SYMENT` of dlfcn.h.
-    const SYMBOL: c_int = 1;
-    let (mut info, mut symbol) = ([0; 4], core::ptr::null());
-    let look = imports().dladdr1?;
-    // SAFETY: the structure is four words; both are written only when the address is found.
-    let is_found = unsafe { look(function, &raw mut info, &raw mut symbol, SYMBOL) } != 0;
-    if function.is_null() || !is_found || symbol.is_null() {
-        return None;
-    }
-    // SAFETY: a symbol of a loaded object, which stays.
-    let size = unsafe { (*symbol).size } as usize;
-    // SAFETY: the symbol says that so much is the function's.
-    (size <= LONGEST).then(|| unsafe { core::slice::from_raw_parts(function.cast(), size) })
+    fits && memory.write(start, &jump).is_ok()
 }
 
 /// What libc's `brk` does. What the break has grown by is registered before anybody can touch it.

@@ -4,6 +4,7 @@
 //! calls; everything else waits until the program has mapped something (`starting`). Statics below
 //! are the only state; they can be made fresh again, which is what a child of `fork` does.
 
+mod code;
 mod environment;
 mod exec;
 mod fork;

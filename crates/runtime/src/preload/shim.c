@@ -24,14 +24,13 @@ void rust_eh_personality(void) { __builtin_trap(); }
 extern void __clone(void) IMPORT;
 extern void __errno_location(void) IMPORT;
 extern void __register_atfork(void) IMPORT;
-extern void dladdr1(void) IMPORT;
 extern void dlsym(void) IMPORT;
 extern const ptrdiff_t __rseq_offset IMPORT;
 extern const unsigned int __rseq_size IMPORT;
 
 /* The functions, in the order of `Imports` in imports.rs. */
 void (*const coldpress_imports[])(void) = {
-    __clone, __errno_location, __register_atfork, dladdr1, dlsym,
+    __clone, __errno_location, __register_atfork, dlsym,
 };
 
 /* Says whether there is a registered area, and where. */
