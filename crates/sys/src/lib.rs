@@ -5,12 +5,12 @@
 //! failed call, [`beside`] processes that share our memory, [`confine`] rights given up, [`map`]
 //! address space, [`shared`] memory between processes, [`mod@file`] the spill file, [`sync`] locks,
 //! [`pair`] double words, [`futex`] waiting, [`raw`] bare calls, [`calls`] which of them a filter
-//! refuses, [`cpu`] processors and clocks, [`dispatch`] calls that we make for others, [`proc`]
-//! what the kernel says of this process, [`program`] the process that one beside it serves,
-//! [`net`] packets with descriptors, [`remote`] pages of other processes, [`ring`] transfers that
-//! nobody waits for, [`rseq`] lists of one processor each, [`secret`] values that nobody finds,
-//! [`uffd`] faults, [`wait`] waiting for them; and, with the feature `libc`, [`fork`] children for
-//! measurements, and [`signals`] that a program is started to ignore.
+//! refuses, [`cpu`] processors and clocks, [`proc`] what the kernel says of this process,
+//! [`program`] the process that one beside it serves, [`net`] packets with descriptors, [`remote`]
+//! pages of other processes, [`ring`] transfers that nobody waits for, [`rseq`] lists of one
+//! processor each, [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them;
+//! and, with the feature `libc`, [`fork`] children for measurements, and [`signals`] that a program
+//! is started to ignore.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
@@ -22,7 +22,6 @@ pub mod beside;
 pub mod calls;
 pub mod confine;
 pub mod cpu;
-pub mod dispatch;
 pub mod error;
 pub mod file;
 #[cfg(any(test, feature = "libc"))]

@@ -30,6 +30,14 @@ const DUMB_INIT: &[&str] = &["dumb-init", "--"];
 const STRINGS: &str = "words = [str(number) * 100 for number in range(90_000)]
 print(sum(map(len, words)), words[-1][:9])";
 
+/// Children that read all of it.
+const FORKS: &str = "import os
+for number in range(3):
+    child = os.fork()
+    if child == 0:
+        os._exit(sum(map(len, words)) != sum(len(str(number)) * 100 for number in range(90_000)))
+    assert os.waitpid(child, 0)[1] == 0";
+
 /// `coldpress run -- TOOL PROGRAM`.
 fn inside(name: &'static str, lane: Lane, words: &'static [&'static str]) -> Case<'static> {
     case(name, lane, || {
@@ -89,6 +97,7 @@ fn tracers() {
         inside("strace -f, inside", Lane::Short, STRACE),
         around("strace -f, around", Lane::Long, STRACE),
         case("valgrind, inside", Lane::Long, valgrind),
+        case("gdb, inside, of a program that forks", Lane::Short, gdb),
     ];
     matrix::run(&cases);
 }
@@ -167,6 +176,26 @@ fn valgrind() -> Option<()> {
     let job = Job::new("valgrind", VALGRIND[0]).args(VALGRIND[1..].iter().copied());
     // By itself python takes minutes there.
     compare(&job.arg(ground.path("edge")).arg("hold"), 2 * HANG).map(drop)
+}
+
+/// gdb stops at a signal that a program gets, so a fork must not come with one. Where gdb is asked
+/// to stop, it finds who has called.
+fn gdb() -> Option<()> {
+    require("gdb")?;
+    let steps = ["catch fork", "run", "backtrace", "delete", "continue"];
+    let steps = steps.into_iter().flat_map(|step| ["-ex", step]);
+    let forks = format!("{STRINGS}\n{FORKS}");
+    let words = ["-nx", "-batch", "-return-child-result"].into_iter().chain(steps);
+    let job = Job::new("gdb", "gdb").args(words).args(["--args", PYTHON, "-c", &forks]);
+    let run = job.managed(super::BUDGET);
+    let told = String::from_utf8_lossy(&run.stdout);
+    assert!(told.contains("exited normally]") && !told.contains("SIG"), "{told}");
+    assert!(told.contains("[Detaching after fork from child"), "it has forked: {told}");
+    // `fork` has other names where its debugging symbols are.
+    let has_frame = |name| told.lines().any(|line| line.starts_with('#') && line.contains(name));
+    assert!(has_frame("fork (") && has_frame("main ("), "who has called is not found: {told}");
+    run.assert_stored();
+    Some(())
 }
 
 fn su() -> Option<()> {

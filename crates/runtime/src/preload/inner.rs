@@ -2,7 +2,8 @@
 //! functions by their addresses, so no function of ours comes first, and memory that grows so is
 //! touched faster than anybody can look: a program that takes 20 MB of malloc at once passed its
 //! budget by a fifth. So the first bytes of those functions are made a jump to ours, before the
-//! program's first thread. `mremap`, by which `realloc` grows, is another of them.
+//! program's first thread. `mremap`, by which `realloc` grows, is another of them; `site` has the
+//! call of `fork`.
 //!
 //! That is done only where a function is known to be no more than the system call; elsewhere such
 //! memory is found when it has grown.
@@ -21,6 +22,7 @@ use super::exec::{execute, execute_at};
 use super::imports::{imports, used};
 use super::interpose::{libc_result, map, note_mapped};
 use super::remap::mremap;
+use super::site;
 use crate::regions::REGION_BYTES_MIN;
 
 /// `endbr64`, which some builds of libc begin functions with.
@@ -42,16 +44,20 @@ pub(super) struct Told {
     pub(super) of_memory: bool,
     /// All that start a program.
     pub(super) of_programs: bool,
+    /// The one that makes a child.
+    pub(super) of_forks: bool,
 }
 
-/// Has libc's own calls come to us, unless a library has started threads, which may be in them.
+/// Has libc's own calls come to us, but for fork unless a library has started threads, which may be
+/// in them.
 pub(super) fn take_over() -> Told {
     // A kernel that lets nobody write to code refuses, here or below.
     let (Ok(memory), Some(libc)) = (Memory::open(), libc()) else { return Told::default() };
+    let of_forks = site::replace(&memory, &libc);
     let is_alone = used(c"__libc_single_threaded").cast::<bool>();
     // SAFETY: a byte of libc's (glibc 2.32), 1 while there is one thread and 0 then.
     if is_alone.is_null() || !unsafe { is_alone.read_volatile() } {
-        return Told::default();
+        return Told { of_forks, ..Told::default() };
     }
     let kept = used(c"__curbrk");
     // Relaxed: set before the program's first thread.
@@ -66,7 +72,7 @@ pub(super) fn take_over() -> Told {
     let of_programs = replace(&memory, &libc, c"execve", linux::__NR_execve, execute);
     // Before glibc 2.34 it calls `execve`.
     replace(&memory, &libc, c"execveat", linux::__NR_execveat, execute_at as *const () as usize);
-    Told { of_memory: replaced == [true; 3], of_programs }
+    Told { of_memory: replaced == [true; 3], of_programs, of_forks }
 }
 
 /// The object of libc, whose own calls are meant: a library before it may have functions of the

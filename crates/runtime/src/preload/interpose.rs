@@ -23,7 +23,7 @@ use linux_raw_sys::general as linux;
 
 use super::imports::{self, next, set_errno};
 use super::remap::remap;
-use super::{CONTROL, exec, fork, given, make_fresh, starters, starting, want_room};
+use super::{CONTROL, exec, fork, given, make_fresh, site, starters, starting, want_room};
 use crate::regions::REGION_BYTES_MIN;
 
 /// MADV_GUARD_INSTALL of Linux 6.13: drops pages without an event.
@@ -293,12 +293,15 @@ unsafe extern "C" fn _Fork() -> c_int {
     }
     // SAFETY: libc's function of this name has this type.
     let real: extern "C" fn() -> c_int = unsafe { core::mem::transmute(real) };
-    fork::prepare();
+    if site::is_ours() {
+        return real();
+    }
+    fork::hold();
     let process = real();
     if process == 0 {
         fork::child()
     } else {
-        fork::parent()
+        fork::let_go()
     }
     process
 }
@@ -326,7 +329,7 @@ unsafe extern "C" fn clone(
 
 /// Runs `call`, holding everything in place if its flags copy the address space. A child made so is
 /// not managed.
-fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
+pub(super) fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
     let copies = flags & u64::from(linux::CLONE_VM) == 0;
     if copies {
         fork::hold();

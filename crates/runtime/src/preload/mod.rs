@@ -1,8 +1,8 @@
 //! The preload library: what happens inside a program before and beside its own code.
 //!
-//! The constructor reads two environment variables, registers fork handlers and takes over a few
-//! calls; everything else waits until the program has mapped something (`starting`). Statics below
-//! are the only state; they can be made fresh again, which is what a child of `fork` does.
+//! The constructor reads two environment variables and takes over a few calls; everything else
+//! waits until the program has mapped something (`starting`). Statics below are the only state;
+//! they can be made fresh again, which is what a child of `fork` does.
 
 mod code;
 mod environment;
@@ -15,6 +15,7 @@ mod interpose;
 mod memory;
 mod panic;
 mod remap;
+mod site;
 mod starters;
 mod starting;
 mod tools;
@@ -142,7 +143,6 @@ extern "C" fn constructor(
     if found {
         CONTROL.note_owner();
         run.main_area = rseq_area();
-        fork::register();
         interpose::resolve();
         given::resolve();
         interpose::note_budget(run.budget);
@@ -150,6 +150,9 @@ extern "C" fn constructor(
         // Relaxed: there is one thread.
         ROOM_BYTES.store(room.0, Ordering::Relaxed);
         let told = inner::take_over();
+        if !told.of_forks {
+            fork::register();
+        }
         // SAFETY: as above; behind the list is what the kernel tells of the program.
         let image = unsafe { starting::Image::behind(environment) };
         if told.of_programs && !image.calls_around_libc {

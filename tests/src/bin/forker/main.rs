@@ -96,7 +96,7 @@ fn child(way: Way, round: usize, data: &mut Data, log: &mut Log) -> i32 {
         data.verify().map_err(|text| format!("at its start: {text}"))?;
         data.scribble();
         data.verify_scribbled()?;
-        if way == Way::ForkTwice {
+        if way.forks_again() {
             let status = ways::with_child(Way::Fork, &mut || match data.verify_scribbled() {
                 Ok(()) => CHILD_OK,
                 Err(text) => say(&text),

@@ -31,6 +31,8 @@ pub enum Way {
     BareFork,
     /// libc's `clone` without `CLONE_VM`.
     Clone,
+    /// The same, and the child, which nobody manages, forks.
+    CloneThenFork,
     /// `vfork` and `execve`.
     Vfork,
     /// `posix_spawn`.
@@ -49,11 +51,17 @@ impl Way {
         Self::RawFork,
         Self::BareFork,
         Self::Clone,
+        Self::CloneThenFork,
         Self::Vfork,
         Self::Spawn,
         Self::ForkExec,
         Self::Command,
     ];
+
+    /// Whether the child forks.
+    pub fn forks_again(self) -> bool {
+        matches!(self, Self::ForkTwice | Self::CloneThenFork)
+    }
 
     /// Whether the child runs a program instead of going on with our memory.
     pub fn runs_program(self) -> bool {
@@ -66,7 +74,7 @@ pub fn with_child(way: Way, work: &mut dyn FnMut() -> i32) -> Result<i32, String
     let pid = match way {
         Way::RawFork => raw_fork(),
         Way::BareFork => bare_fork(),
-        Way::Clone => return clone_child(work),
+        Way::Clone | Way::CloneThenFork => return clone_child(work),
         _ => unsafe { libc::fork() },
     };
     if pid == 0 {

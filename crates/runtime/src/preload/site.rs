@@ -1,0 +1,110 @@
+//! libc's own fork: the system call in `_Fork` (before glibc 2.34, in `fork`), made a jump to us.
+//!
+//! `mov $nr, %eax; syscall` takes seven bytes, a jump to where we are five. We are as near as two
+//! mappings of libraries are: within 2 GiB. The system call's own two bytes stay as they are, so a
+//! thread that is about to make it goes on as before. One that a library has started, and that is
+//! in the first five at this moment, could see a part of the jump; nobody forks so early.
+
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use coldpress_sys::proc::Memory;
+use coldpress_sys::{PAGE_BYTES, raw};
+use linux_raw_sys::general as linux;
+
+use super::code::{Object, call_in};
+use super::fork::{bare, is_plain};
+use super::interpose::with_copy;
+
+/// `jmp`, by four bytes that follow, from behind them.
+const JUMP: u8 = 0xe9;
+const JUMP_BYTES: usize = 5;
+/// The function is no longer: of 458 bytes in glibc 2.31, of 116 in 2.36, of 192 in 2.41.
+const LONGEST: usize = 1024;
+
+/// Where libc goes on behind its call, if that is a jump to us, or is about to be.
+static BEHIND: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the call is a jump to us.
+pub(super) fn is_ours() -> bool {
+    // Relaxed: set before `main`, while nothing is away.
+    BEHIND.load(Ordering::Relaxed) != 0
+}
+
+/// Makes the call a jump to us; whether it is one now.
+pub(super) fn replace(memory: &Memory, libc: &Object) -> bool {
+    let code = libc.code_of(c"_Fork").or_else(|| libc.code_of(c"fork"));
+    let Some(code) = code.filter(|code| code.len() <= LONGEST) else { return false };
+    let Some(place) = call_in(code, linux::__NR_clone) else { return false };
+    let (start, end) = (code.as_ptr().addr() + place.start, code.as_ptr().addr() + place.end);
+    let by = (enter as *const () as usize).wrapping_sub(start + JUMP_BYTES).cast_signed();
+    let fits = start % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
+    let Some(by) = i32::try_from(by).ok().filter(|_| fits) else { return false };
+    // Relaxed, both: read by threads that come to the jump, which is written by a call.
+    BEHIND.store(end, Ordering::Relaxed);
+    let [a, b, c, d] = by.to_le_bytes();
+    let is_written = memory.write(start, &[JUMP, a, b, c, d]).is_ok();
+    if !is_written {
+        BEHIND.store(0, Ordering::Relaxed);
+    }
+    is_written
+}
+
+/// What libc comes to in place of its call: as the kernel does, it keeps all registers that we use
+/// but rax, rcx and r11, and what lies below the stack's end. The first word behind that is where
+/// it came from, for those who walk the stack.
+#[unsafe(naked)]
+unsafe extern "C" fn enter() {
+    naked_asm!(
+        ".cfi_startproc simple",
+        ".cfi_def_cfa rsp, 0",
+        "lea rsp, [rsp - 128]",
+        "push qword ptr [rip + {behind}]",
+        "push rbp",
+        "mov rbp, rsp",
+        ".cfi_def_cfa rbp, 144",
+        ".cfi_offset rip, -136",
+        ".cfi_offset rbp, -144",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push r8",
+        "push r9",
+        "push r10",
+        "lea rsp, [rsp - 512]",
+        "and rsp, -16",
+        "fxsave64 [rsp]",
+        "mov rcx, r10",
+        "call {made}",
+        "fxrstor64 [rsp]",
+        "mov rdi, [rbp - 8]",
+        "mov rsi, [rbp - 16]",
+        "mov rdx, [rbp - 24]",
+        "mov r8, [rbp - 32]",
+        "mov r9, [rbp - 40]",
+        "mov r10, [rbp - 48]",
+        "mov rsp, rbp",
+        "pop rbp",
+        "lea rsp, [rsp + 136]",
+        "jmp [rip + {behind}]",
+        ".cfi_endproc",
+        made = sym make,
+        behind = sym BEHIND,
+    )
+}
+
+/// libc's call, in the order of the kernel's arguments.
+unsafe extern "C" fn make(
+    flags: usize,
+    stack: usize,
+    parent_tid: usize,
+    child_tid: usize,
+    tls: usize,
+) -> isize {
+    let arguments = [flags, stack, parent_tid, child_tid, tls, 0];
+    if is_plain(linux::__NR_clone, arguments) {
+        return bare(linux::__NR_clone, arguments);
+    }
+    // SAFETY: libc's own call, handed on.
+    with_copy(flags as u64, || unsafe { raw::syscall(linux::__NR_clone, arguments) })
+}
