@@ -674,12 +674,13 @@ impl Serving {
             return;
         }
         // A service has no memory but its program's.
-        let seated = |member: &Member| [member.program.process(), member.peer.process];
-        self.unseated.look(&self.members.iter().flat_map(seated).collect());
+        let seated = self.members.iter().map(|member| member.program.process()).collect();
+        // Nor children; but who says that it serves itself may have some.
+        let serves = |member: &&Member| member.peer.process != member.program.process();
+        let services = self.members.iter().filter(serves).map(|it| it.peer.process).collect();
+        self.unseated.look(&seated, &services);
         self.ledger.set_unseated(self.unseated.pages());
-        let services: HashSet<_> = self.members.iter().map(|member| member.peer.process).collect();
-        let holders = self.unseated.processes().filter(|process| !services.contains(process));
-        self.shared.look(holders, Instant::now());
+        self.shared.look(self.unseated.processes(), Instant::now());
         self.ledger.set_shared(self.shared.pages());
         self.note_peak();
         self.look_at_unmanaged();

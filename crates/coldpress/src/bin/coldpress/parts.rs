@@ -6,10 +6,11 @@
 //! one grows with that figure; of several, what one comes to map another mostly has already.
 
 use std::collections::HashMap;
-use std::fs;
 use std::time::{Duration, Instant};
 
 use coldpress_sys::{Bytes, PageCount};
+
+use crate::tree;
 
 /// What a process has in common with others has changed when it did by this part, and this much.
 const CHANGED_PART: usize = 64;
@@ -138,7 +139,7 @@ impl Parts {
 
 /// A figure of a file of `process` in /proc, of KiB.
 pub(crate) fn kib_of(process: u32, file: &str, name: &str) -> Option<PageCount> {
-    let text = fs::read_to_string(format!("/proc/{process}/{file}")).ok()?;
+    let text = tree::text(process, file)?;
     let kib = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: usize = kib.split_whitespace().next()?.parse().ok()?;
     Some(Bytes::kib(kib).pages_up())

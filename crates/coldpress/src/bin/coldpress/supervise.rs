@@ -222,7 +222,7 @@ impl Signals {
             Target::Program(_, pid) => Some(*pid),
             _ => None,
         };
-        let children = tree::children(std::process::id()).into_iter();
+        let children = tree::children(std::process::id());
         let pids = children.filter_map(|child| Pid::from_raw(child.cast_signed()));
         for pid in pids.filter(|pid| Some(*pid) != self.keeper && Some(*pid) != program) {
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
@@ -286,7 +286,7 @@ pub(crate) fn has_rest() -> bool {
 /// program has ended first.
 pub(crate) fn reap_unknown() {
     let children = tree::children(std::process::id());
-    for child in children.into_iter().filter(|child| tree::is_named_service(*child)) {
+    for child in children.filter(|child| tree::is_named_service(*child)) {
         let Some(pid) = Pid::from_raw(child.cast_signed()) else { continue };
         let is_there =
             || matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None));

@@ -1,7 +1,8 @@
 //! The processes of a run, as /proc shows them.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 
 use coldpress_sys::PageCount;
 use coldpress_sys::proc::share_memory;
@@ -15,6 +16,8 @@ const SERVICE_NAME: &str = "coldpress";
 const DEPTH_MAX: usize = 1000;
 /// Looks at a chain that changes meanwhile.
 const TRIES: usize = 5;
+/// Most that a file of /proc gives at once.
+const TEXT_BYTES: usize = 4096;
 
 /// Bits of fields 9 (flags of linux/sched.h) and 31 (signals that are pending) of stat.
 const PF_EXITING: u64 = 0x4;
@@ -48,20 +51,20 @@ pub(crate) fn lineage(process: u32) -> impl Iterator<Item = u32> {
 
 /// Whether a process has the name of a service.
 pub(crate) fn is_named_service(process: u32) -> bool {
-    let name = fs::read_to_string(format!("/proc/{process}/comm"));
-    name.is_ok_and(|name| name.trim_end() == SERVICE_NAME)
+    text(process, "comm").is_some_and(|name| name.trim_end() == SERVICE_NAME)
 }
 
-/// All processes of the run that have memory of their own now. Services have their programs': those
-/// that have not joined yet are told apart by that, as any program may have their name, and one
-/// that has just begun has its program's.
-pub(crate) fn holders_of_run(seated: &HashSet<u32>) -> Vec<u32> {
+/// All processes of the run that have memory of their own now, but for the `services` of those that
+/// are `seated`. Services that have not joined yet are told apart by having their programs' memory,
+/// as any program may have their name, and one that has just begun has its program's.
+pub(crate) fn holders_of_run(seated: &HashSet<u32>, services: &HashSet<u32>) -> Vec<u32> {
     let is_forked = |child| Life::of(child).is_some_and(|life| life.is_forked);
     let may_be_service =
         |child: &u32| !seated.contains(child) && (is_named_service(*child) || is_forked(*child));
     let (doubted, roots): (Vec<u32>, Vec<u32>) =
-        children(std::process::id()).into_iter().partition(may_be_service);
-    let (orphans, others): (Vec<_>, Vec<_>) = relatives_below(roots).partition(|(one, parent)| {
+        children_here().filter(|it| !services.contains(it)).partition(may_be_service);
+    let relatives = relatives_below(roots, services);
+    let (orphans, others): (Vec<_>, Vec<_>) = relatives.partition(|(one, parent)| {
         // A service is made by a process that ends at once: it lets its memory go before its
         // child has another parent.
         may_be_service(one) && parent.is_some_and(|parent| size(parent).is_none_or(|it| it.0 == 0))
@@ -75,25 +78,24 @@ pub(crate) fn holders_of_run(seated: &HashSet<u32>) -> Vec<u32> {
     }
     for one in doubted {
         if is_new(&holders, one) {
-            holders.extend(holders_below(vec![one]));
+            holders.extend(relatives_below(vec![one], services).map(|(process, _)| process));
         }
     }
     holders
 }
 
-/// `roots` and all that descend from them now, but those whose memory is their parent's: a child of
-/// `vfork` that has not called `exec` yet holds nothing of its own. Processes that end meanwhile
-/// are left out.
-pub(crate) fn holders_below(roots: Vec<u32>) -> impl Iterator<Item = u32> {
-    relatives_below(roots).map(|(process, _)| process)
-}
-
-/// The same, each with its parent, but for the roots.
-fn relatives_below(roots: Vec<u32>) -> impl Iterator<Item = (u32, Option<u32>)> {
+/// `roots` and all that descend from them now, each with its parent but for the roots, without
+/// `services` and without those whose memory is their parent's: a child of `vfork` that has not
+/// called `exec` yet holds nothing of its own. Processes that end meanwhile are left out.
+fn relatives_below(
+    roots: Vec<u32>,
+    services: &HashSet<u32>,
+) -> impl Iterator<Item = (u32, Option<u32>)> {
     let mut open: Vec<_> = roots.into_iter().map(|root| (root, None)).collect();
     let all = std::iter::from_fn(move || {
         let (process, parent) = open.pop()?;
-        open.extend(children(process).into_iter().map(|child| (child, Some(process))));
+        let children = children(process).filter(|child| !services.contains(child));
+        open.extend(children.map(|child| (child, Some(process))));
         Some((process, parent))
     });
     // One that cannot be compared is counted: rather too much than too little.
@@ -103,7 +105,7 @@ fn relatives_below(roots: Vec<u32>) -> impl Iterator<Item = (u32, Option<u32>)> 
 
 /// Resident anonymous memory of a process: resident less shared of its statm.
 pub(crate) fn anonymous(process: u32) -> Option<PageCount> {
-    let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let text = text(process, "statm")?;
     let mut fields = text.split_ascii_whitespace().skip(1).map(|field| field.parse().ok());
     let (resident, shared): (usize, usize) = (fields.next()??, fields.next()??);
     Some(PageCount(resident).saturating_sub(PageCount(shared)))
@@ -111,19 +113,19 @@ pub(crate) fn anonymous(process: u32) -> Option<PageCount> {
 
 /// Pages of files and of shared memory that a process has in memory: the third number of its statm.
 pub(crate) fn files_and_shared(process: u32) -> Option<PageCount> {
-    let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let text = text(process, "statm")?;
     text.split_ascii_whitespace().nth(2)?.parse().ok().map(PageCount)
 }
 
 /// All that a process has mapped.
 pub(crate) fn size(process: u32) -> Option<PageCount> {
-    let text = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let text = text(process, "statm")?;
     text.split_ascii_whitespace().next()?.parse().ok().map(PageCount)
 }
 
 /// The effective user of a process, who may not be who owns its folder in /proc.
 pub(crate) fn user(process: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let text = text(process, "status")?;
     let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     ids.split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -158,7 +160,16 @@ fn parent(process: u32) -> Option<u32> {
 }
 
 fn stat(process: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{process}/stat")).ok()
+    text(process, "stat")
+}
+
+/// What a file of `process` in /proc says. Such files have no size to ask for, and most are read at
+/// once.
+pub(crate) fn text(process: u32, file: &str) -> Option<String> {
+    let mut text = String::with_capacity(TEXT_BYTES);
+    let file = File::open(format!("/proc/{process}/{file}")).ok()?;
+    file.take(u64::MAX).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// The fields of a stat from the third on: the second, the name, may hold anything.
@@ -176,7 +187,7 @@ pub(crate) fn began(process: u32) -> Option<u64> {
 /// along as children is none of the run's.
 pub(crate) fn of_run(began_at: u64) -> Vec<u32> {
     let is_of_run = |child: &u32| began(*child).is_some_and(|tick| tick >= began_at);
-    let mut open: Vec<u32> = children(std::process::id()).into_iter().filter(is_of_run).collect();
+    let mut open: Vec<u32> = children(std::process::id()).filter(is_of_run).collect();
     let mut all = Vec::new();
     while let Some(process) = open.pop() {
         open.extend(children(process));
@@ -194,14 +205,20 @@ pub(crate) fn threads(process: u32) -> Vec<u32> {
 }
 
 /// The children of a process.
-pub(crate) fn children(process: u32) -> Vec<u32> {
-    let lists = threads(process).into_iter().filter_map(|thread| {
-        fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()
-    });
-    let numbers = |list: String| {
-        list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
-    };
-    lists.flat_map(numbers).collect()
+pub(crate) fn children(process: u32) -> impl Iterator<Item = u32> {
+    threads(process).into_iter().flat_map(move |thread| children_of(process, thread))
+}
+
+/// The children of the keeper's first thread, which calls this or another: that one has made all of
+/// them, or was given them by the kernel, as orphans are given to the first that lives.
+fn children_here() -> impl Iterator<Item = u32> {
+    children_of(std::process::id(), std::process::id()).into_iter()
+}
+
+/// The children of a thread.
+fn children_of(process: u32, thread: u32) -> Vec<u32> {
+    let list = text(process, &format!("task/{thread}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Raises the limit of open files as far as it goes: each managed process takes four.
@@ -227,7 +244,7 @@ mod tests {
         let (ours, theirs) = (std::process::id(), child.id());
         assert!(is_below(theirs, ours));
         assert!(!is_below(ours, theirs));
-        assert!(holders_below(vec![ours]).any(|process| process == theirs));
+        assert!(children(ours).any(|process| process == theirs));
         // Some sandboxes forbid to ask.
         if let Ok(is_same) = share_memory(ours, ours) {
             assert!(is_same && share_memory(ours, theirs).is_ok_and(|is_same| !is_same));

@@ -58,9 +58,9 @@ impl Unseated {
         Self { seen: HashMap::new(), parts: None, interval: INTERVAL_MIN }
     }
 
-    /// Looks at all below this process; those in `seated` count for themselves.
-    pub(crate) fn look(&mut self, seated: &HashSet<u32>) {
-        self.look_at(tree::holders_of_run(seated).into_iter(), seated);
+    /// Looks at all below this process but `services`; those in `seated` count for themselves.
+    pub(crate) fn look(&mut self, seated: &HashSet<u32>, services: &HashSet<u32>) {
+        self.look_at(tree::holders_of_run(seated, services).into_iter(), seated);
     }
 
     fn look_at(&mut self, processes: impl Iterator<Item = u32>, seated: &HashSet<u32>) {
