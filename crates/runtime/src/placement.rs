@@ -31,7 +31,7 @@ const GATHER_MAX: u32 = 2;
 const REST_NS: u64 = 2_000_000;
 /// Threads that are kept are let go for a fault this often, so that they can leave a processor that
 /// others have come to use. When they are moved in vain, that is a fault or two across processors.
-const BREATH_NS: u64 = 100_000_000;
+const BREATH_NS: u64 = 1_000_000_000;
 
 /// What is known of a thread that faulted lately.
 #[derive(Clone, Copy, Default)]
