@@ -295,11 +295,6 @@ impl Budget {
         self.used_by_all() + self.beyond
     }
 
-    /// Whether shared memory takes more than room can be made for, of which the launcher tells.
-    pub fn is_passed_by_shared(&self) -> bool {
-        self.beyond > PageCount(0)
-    }
-
     /// Whether about all of the budget is in use: what reclaim ahead leaves free is no room.
     pub fn is_full(&self) -> bool {
         !self.has_room_for(PageCount(0))

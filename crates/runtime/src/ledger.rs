@@ -87,6 +87,9 @@ pub enum Told {
     Turns = 8,
     /// A process mostly waits for pages.
     Waits = 16,
+    /// As `OverBudget`, while most of the budget is shared memory: to the launcher, which tells the
+    /// user what that is.
+    OverByShared = 32,
 }
 
 /// What the launcher decides and every process obeys.
@@ -228,6 +231,12 @@ impl Seats {
         self.told.load(Ordering::Relaxed) & what as u32 == 0
             && self.told.fetch_or(what as u32, Ordering::Relaxed) & what as u32 == 0
     }
+
+    /// Whether somebody has told of this.
+    pub fn is_told(&self, what: Told) -> bool {
+        // Relaxed: it stands for itself.
+        self.told.load(Ordering::Relaxed) & what as u32 != 0
+    }
 }
 
 impl Seat {
@@ -350,6 +359,7 @@ mod tests {
         assert_ne!(second.generation(), generation);
         assert!(first.is_first_to_tell(Told::OverBudget));
         assert!(!second.is_first_to_tell(Told::OverBudget));
+        assert!(second.is_told(Told::OverBudget) && !second.is_told(Told::OverByShared));
         assert!(second.is_first_to_tell(Told::Ageing));
         first.set_budget(PageCount(50_000));
         assert_eq!(second.budget(), PageCount(50_000));

@@ -522,27 +522,31 @@ impl Manager {
 
     /// Tells the user, once in a run, when the budget cannot be kept, and why.
     fn look_at_immovable(&mut self) {
-        let used = self.budget.held_by_all();
-        let stuck = core::mem::take(&mut self.stuck.since_look);
+        let used = self.budget.held_by_all().bytes();
+        let total = self.budget.total().bytes();
+        if !core::mem::take(&mut self.stuck.since_look) || used <= total {
+            return;
+        }
+        let is_shared = self.ledger.shared().bytes().0 > total.0 / 2;
+        let what = if is_shared { Told::OverByShared } else { Told::OverBudget };
+        if !self.ledger.is_first_to_tell(what) || is_shared {
+            return;
+        }
+        let data = self.files.data_of_files(&mut self.maps_buffer).unwrap_or_default();
         let locked = self.files.locked().unwrap_or_default();
         let mib = |bytes: Bytes| bytes.0.div_ceil(1 << 20);
-        let total = self.budget.total().bytes();
-        let is_over = used.bytes() > total && !self.budget.is_passed_by_shared();
-        if stuck && is_over && self.ledger.is_first_to_tell(Told::OverBudget) {
-            let data = self.files.data_of_files(&mut self.maps_buffer).unwrap_or_default();
-            self.link.warn(format_args!(
-                "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be \
-                 moved (in process {}, {} MiB are data of its program and libraries, and {} MiB \
-                 are locked{}); raise --memory, or run fewer processes at once{}",
-                mib(total),
-                mib(used.bytes()),
-                self.link.process(),
-                mib(data),
-                mib(locked),
-                Refusal(self.last_refusal),
-                WayOut(self.last_refusal, locked)
-            ));
-        }
+        self.link.warn(format_args!(
+            "the budget of {} MiB cannot be kept: {} MiB are in use and nothing more can be moved \
+             (in process {}, {} MiB are data of its program and libraries, and {} MiB are \
+             locked{}); raise --memory, or run fewer processes at once{}",
+            mib(total),
+            mib(used),
+            self.link.process(),
+            mib(data),
+            mib(locked),
+            Refusal(self.last_refusal),
+            WayOut(self.last_refusal, locked)
+        ));
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::ledger::{Keeper, SEATS};
+use coldpress_runtime::ledger::{Keeper, SEATS, Told};
 use coldpress_runtime::wire::{
     AFFINITY, BUDGET_VARIABLE, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD,
     SOCKET_VARIABLE, TAKE_BACK, Welcome,
@@ -725,8 +725,10 @@ impl Serving {
     /// Tells the user, once, when shared memory takes what the budget has.
     fn complain_of_shared(&mut self, is_last: bool) {
         let (used, budget) = (self.ledger.used().bytes(), self.now.budget.bytes);
-        let complaint = self.shared.complaint(used, budget, is_last, Instant::now());
-        self.warn(complaint);
+        let is_stuck = self.ledger.is_told(Told::OverByShared);
+        let complaint = self.shared.complaint(used, budget, is_stuck, is_last, Instant::now());
+        // A service may have said that the budget cannot be kept.
+        self.warn(complaint.filter(|_| self.ledger.is_first_to_tell(Told::OverBudget)));
     }
 
     /// Whether `what` was not said of `whom` yet, and may be: not of any number of them.

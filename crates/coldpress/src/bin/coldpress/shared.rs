@@ -18,8 +18,10 @@ use crate::tree;
 
 /// A process that maps less has none: so much may be ours, the ledger and the helper's desk.
 const IGNORED: PageCount = Bytes::mib(1).pages_down();
-/// The budget is left alone by this part of it when it is said to be too small.
+/// Shared memory takes too much when it leaves less than this part of the budget; or half, where
+/// nothing private can be moved any more.
 const ROOM_PART: usize = 8;
+const ROOM_PART_WHEN_STUCK: usize = 2;
 /// Of what is too large it is told when it has grown no more for so long.
 const TOLD_AFTER: Duration = Duration::from_millis(500);
 
@@ -76,17 +78,21 @@ impl Shared {
     }
 
     /// What to tell the user of it, once, when so much is in use and it takes what the budget has:
-    /// when it grows no more, or `is_last`.
+    /// when it grows no more, or `is_last`. `is_stuck`: the budget was passed, and nothing private
+    /// could be moved any more.
     pub(crate) fn complaint(
         &mut self,
         used: Bytes,
         budget: Bytes,
+        is_stuck: bool,
         is_last: bool,
         now: Instant,
     ) -> Option<String> {
         let pages = self.pages();
         let most = &mut self.complaint.most;
-        let is_too_much = used > budget && pages.bytes().0 > budget.0 - budget.0 / ROOM_PART;
+        let room_part = if is_stuck { ROOM_PART_WHEN_STUCK } else { ROOM_PART };
+        let is_passed = is_stuck || used > budget;
+        let is_too_much = is_passed && pages.bytes().0 > budget.0 - budget.0 / room_part;
         if is_too_much && most.is_none_or(|(before, _)| pages > before) {
             *most = Some((pages, now));
             self.complaint.used = self.complaint.used.max(used);
@@ -97,7 +103,7 @@ impl Shared {
             return None;
         }
         self.complaint.is_told = true;
-        let enough = Bytes(self.complaint.used.0 / 100 * 110);
+        let enough = Bytes(self.complaint.used.max(budget).0 / 100 * 110);
         Some(format!(
             "the budget of {} cannot be kept: {} of shared memory are in use, which stays in \
              place{}; raise --memory to {}M, or have less of it shared",
@@ -186,7 +192,7 @@ mod tests {
         let mut shared = mapped(8);
         let now = Instant::now();
         let mut complain =
-            |budget, at| shared.complaint(Bytes::mib(20), Bytes::mib(budget), false, at);
+            |budget, at| shared.complaint(Bytes::mib(20), Bytes::mib(budget), false, false, at);
         assert_eq!(complain(21, now), None);
         // Private memory can give way.
         assert_eq!(complain(19, now + TOLD_AFTER), None);
@@ -195,8 +201,21 @@ mod tests {
         assert!(told.contains("8 MiB of shared memory") && told.contains("to 22M"), "{told}");
         assert_eq!(complain(8, now + TOLD_AFTER), None);
         let mut last = mapped(8);
-        assert_eq!(last.complaint(Bytes::mib(9), Bytes::mib(10), true, now), None);
-        assert!(last.complaint(Bytes::mib(9), Bytes::mib(8), true, now).is_some());
+        assert_eq!(last.complaint(Bytes::mib(9), Bytes::mib(10), false, true, now), None);
+        assert!(last.complaint(Bytes::mib(9), Bytes::mib(8), false, true, now).is_some());
+    }
+
+    #[test]
+    fn where_nothing_private_can_be_moved_half_of_the_budget_is_too_much() {
+        let now = Instant::now();
+        let complain = |is_stuck, budget| {
+            mapped(8).complaint(Bytes::mib(15), Bytes::mib(budget), is_stuck, true, now)
+        };
+        assert_eq!(complain(false, 14), None);
+        assert!(complain(true, 14).is_some());
+        // It was passed between two looks.
+        assert!(complain(true, 15).is_some_and(|told| told.contains("to 17M")));
+        assert_eq!(complain(true, 17), None);
     }
 
     #[test]
