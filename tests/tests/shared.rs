@@ -47,6 +47,7 @@ fn what_does_not_fit_is_counted_and_told_once() {
         assert!(told[0].contains(name) && told[0].contains("raise --memory to 1"), "{told:?}");
         assert_eq!(run.complaints(&["peak 1", "(120.", "of it shared memory"]).len(), 1);
         assert_eq!(run.stats().at("at_peak", "shared_bytes") >> 20, 120);
+        assert!(run.stats().at("at_peak", "launcher_bytes") > 0);
     }
 }
 

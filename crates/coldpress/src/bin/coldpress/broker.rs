@@ -27,6 +27,7 @@ use coldpress_sys::uffd::Userfaultfd;
 use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, cpu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::account::{Account, InPlace};
 use crate::along::Along;
 use crate::budget::Budget;
 use crate::cgroup;
@@ -46,7 +47,7 @@ use crate::required::Required;
 use crate::say;
 use crate::seating;
 use crate::shared::Shared;
-use crate::stats::{self, Account, Summary, Totals};
+use crate::stats::{self, Summary, Totals};
 use crate::supervise::{self, ExitReport};
 use crate::text::printable;
 use crate::tree;
@@ -135,6 +136,7 @@ impl Broker {
             members: Vec::new(),
             unseated: Unseated::new(),
             shared: Shared::default(),
+            in_place: InPlace::default(),
             at_peak: Account::default(),
             unmanaged: Found::default(),
             told_of_unmanaged: false,
@@ -265,6 +267,7 @@ pub(crate) struct Serving {
     members: Vec<Member>,
     unseated: Unseated,
     shared: Shared,
+    in_place: InPlace,
     /// What was held when most was.
     at_peak: Account,
     unmanaged: Found,
@@ -455,9 +458,9 @@ impl Serving {
     fn drop_member(&mut self, index: usize) {
         let saved = self.totals_now().saved();
         let mut member = self.members.swap_remove(index);
+        self.look_after(&member);
         // Its memory has gone, and what it shared is others' by now.
         self.note_peak();
-        self.look_after(&member);
         if let Some(uffd) = member.lent.take() {
             self.outliving.keep(uffd, member.peer.user);
         }
@@ -682,6 +685,9 @@ impl Serving {
         self.ledger.set_unseated(self.unseated.pages());
         self.shared.look(self.unseated.processes(), Instant::now());
         self.ledger.set_shared(self.shared.pages());
+        let holds = |it: &Member| (it.program.process(), self.ledger.claimed(it.seat));
+        let members = self.members.iter().map(holds);
+        self.in_place.look(self.ledger.used(), members, Instant::now());
         self.note_peak();
         self.look_at_unmanaged();
         self.complain_of_shared(false);
@@ -707,9 +713,10 @@ impl Serving {
                 None => {}
             }
         }
-        let account = Account { managed, unmanaged, shared };
+        let account = Account::of(managed, unmanaged, shared);
         if account.sum() > self.at_peak.sum() {
-            self.at_peak = account;
+            let seats = self.members.iter().map(|member| member.seat);
+            self.at_peak = account.with_parts(&self.ledger, seats, &self.in_place);
         }
         self.ledger.note_peak(account.sum().min(self.memory));
         for process in liars {

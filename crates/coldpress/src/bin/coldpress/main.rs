@@ -1,6 +1,7 @@
 //! The command `coldpress`: one subcommand, one file.
 #![forbid(unsafe_code)]
 
+mod account;
 mod along;
 mod args;
 mod bench;

@@ -16,7 +16,7 @@ use crate::tree;
 const CHANGED_PART: usize = 64;
 const CHANGED: PageCount = Bytes::kib(256).pages_down();
 /// Between two askings of the kernel, so many times what one took.
-const ASK_COST_FACTOR: u32 = 50;
+pub(crate) const ASK_COST_FACTOR: u32 = 50;
 
 /// What one process has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

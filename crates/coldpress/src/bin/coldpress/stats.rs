@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use coldpress_runtime::ledger::{Keeper, Ledger};
 use coldpress_runtime::tally::{Counter, Figures, Group};
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::{Map, Value, json};
 
+use crate::account::Account;
 use crate::control::Changeable;
 use crate::knobs;
 use crate::size::show;
@@ -137,32 +138,6 @@ impl Totals {
     }
 }
 
-/// What a run holds, by what it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Account {
-    /// Private memory of processes that have joined; what they have stored is in it, compressed.
-    pub(crate) managed: PageCount,
-    /// That of other processes.
-    pub(crate) unmanaged: PageCount,
-    /// Shared memory, each page once.
-    pub(crate) shared: PageCount,
-}
-
-impl Account {
-    /// All of it.
-    pub(crate) fn sum(self) -> PageCount {
-        self.managed + self.unmanaged + self.shared
-    }
-
-    fn document(self) -> Value {
-        json!({
-            "managed_bytes": self.managed.bytes().0,
-            "unmanaged_bytes": self.unmanaged.bytes().0,
-            "shared_bytes": self.shared.bytes().0,
-        })
-    }
-}
-
 /// What happened in a run.
 pub(crate) struct Summary {
     pub(crate) program: String,
@@ -217,11 +192,9 @@ impl Summary {
 
     /// What most of the peak was, where the budget was passed for that.
     fn largest(&self) -> String {
-        let Account { managed, unmanaged, shared } = self.at_peak;
-        if self.peak <= self.at_end.budget.bytes || shared <= managed.max(unmanaged) {
-            return String::new();
-        }
-        format!(" ({} of it shared memory, which stays in place)", show(shared.bytes()))
+        let is_passed = self.peak > self.at_end.budget.bytes;
+        let largest = self.at_peak.largest().filter(|_| is_passed);
+        largest.map(|largest| format!(" ({largest})")).unwrap_or_default()
     }
 
     /// Bytes saved at the end: by what is left, else when the last managed process ended.
@@ -336,7 +309,7 @@ mod tests {
     #[test]
     fn the_line_says_what_the_budget_was_passed_for() {
         let shared = Bytes::mib(140).pages_up();
-        let at_peak = Account { managed: PageCount(2_560), shared, ..Account::default() };
+        let at_peak = Account::of(PageCount(2_560), PageCount(0), shared);
         let mut summary = Summary { at_peak, ..summary(0) };
         assert!(!summary.to_string().contains("shared"), "{summary}");
         summary.peak = Bytes::mib(151);

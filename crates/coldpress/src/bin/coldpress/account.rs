@@ -1,0 +1,217 @@
+//! What a run holds, by what it is.
+
+use std::cmp::Reverse;
+use std::fs;
+use std::time::Instant;
+
+use coldpress_runtime::ledger::Ledger;
+use coldpress_runtime::tally::{Figures, Group};
+use coldpress_sys::{Bytes, PageCount};
+use rustix::process::getppid;
+use serde_json::{Value, json};
+
+use crate::parts::ASK_COST_FACTOR;
+use crate::size::show;
+use crate::tree;
+
+/// The kernel looks at every page to tell what mappings hold, so it is asked again when the sum has
+/// grown by this part, and for 2 % of the time.
+const GROWN_PART: usize = 8;
+/// Of so many processes, those that hold most: each may take milliseconds.
+const ASKED_MAX: usize = 16;
+
+/// What a run holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    /// Private memory of processes that have joined; what they have stored is in it, compressed.
+    pub(crate) managed: PageCount,
+    /// That of other processes.
+    pub(crate) unmanaged: PageCount,
+    /// Shared memory, each page once.
+    pub(crate) shared: PageCount,
+    within: Within,
+}
+
+/// What is in the memory of processes that have joined beside the program's own pages, and what of
+/// those may stay; and what coldpress holds elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+struct Within {
+    pool: PageCount,
+    tables: Bytes,
+    kept: Kept,
+    /// Of the launcher and its keeper: in no sum.
+    launcher: PageCount,
+}
+
+/// Private memory of mappings that may stay in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    locked: PageCount,
+    executable: PageCount,
+}
+
+/// The same, as last looked at.
+#[derive(Debug, Default)]
+pub(crate) struct InPlace {
+    kept: Kept,
+    /// What was held in all then.
+    held: PageCount,
+    ask_at: Option<Instant>,
+}
+
+impl InPlace {
+    /// Looks again if that may have changed, now that so much is `held` in all; `members` are the
+    /// programs that have joined, each with what it holds.
+    pub(crate) fn look(
+        &mut self,
+        held: PageCount,
+        members: impl Iterator<Item = (u32, PageCount)>,
+        now: Instant,
+    ) {
+        let has_grown = held.0 > self.held.0 + self.held.0 / GROWN_PART;
+        if !has_grown || self.ask_at.is_some_and(|at| now < at) {
+            return;
+        }
+        let mut members: Vec<_> = members.collect();
+        members.sort_by_key(|(_, holds)| Reverse(*holds));
+        self.kept = Kept::default();
+        for (program, _) in members.into_iter().take(ASKED_MAX) {
+            self.kept.add(Kept::of(&tree::text(program, "smaps").unwrap_or_default()));
+        }
+        self.held = held;
+        self.ask_at = Some(now + ASK_COST_FACTOR * now.elapsed());
+    }
+}
+
+impl Account {
+    /// Of these figures.
+    pub(crate) fn of(managed: PageCount, unmanaged: PageCount, shared: PageCount) -> Self {
+        Self { managed, unmanaged, shared, ..Self::default() }
+    }
+
+    /// All of it.
+    pub(crate) fn sum(self) -> PageCount {
+        self.managed + self.unmanaged + self.shared
+    }
+
+    /// The same, with what is in it now: of the processes in these seats.
+    pub(crate) fn with_parts(
+        self,
+        ledger: &Ledger,
+        seats: impl Iterator<Item = usize>,
+        in_place: &InPlace,
+    ) -> Self {
+        let mut figures = Figures::default();
+        seats.for_each(|seat| figures.add(&ledger.tallies[seat]));
+        let held = |wanted| {
+            let mut all = Group::Held.names().iter().zip(figures.group(Group::Held));
+            all.find(|(name, _)| **name == wanted).map_or(0, |(_, value)| *value as usize)
+        };
+        let own = own_processes().filter_map(tree::anonymous);
+        let within = Within {
+            pool: PageCount(held("pool_pages")),
+            tables: Bytes(held("table_bytes")),
+            kept: in_place.kept,
+            launcher: own.fold(PageCount(0), |sum, pages| sum + pages),
+        };
+        Self { within, ..self }
+    }
+
+    /// What most of it is, where a budget was passed for that.
+    pub(crate) fn largest(&self) -> Option<String> {
+        let Self { managed, unmanaged, shared, within, .. } = self;
+        let locked = within.kept.locked;
+        let (what, pages) = if *shared > *managed.max(unmanaged) {
+            ("shared memory", *shared)
+        } else if locked.0 > managed.0 / 2 && locked > *unmanaged {
+            ("locked", locked)
+        } else {
+            return None;
+        };
+        Some(format!("{} of it {what}, which stays in place", show(pages.bytes())))
+    }
+
+    pub(crate) fn document(self) -> Value {
+        let Within { pool, tables, kept, launcher } = self.within;
+        json!({
+            "managed_bytes": self.managed.bytes().0,
+            "unmanaged_bytes": self.unmanaged.bytes().0,
+            "shared_bytes": self.shared.bytes().0,
+            "managed": {
+                "pool_bytes": pool.bytes().0,
+                "table_bytes": tables.0,
+                "locked_bytes": kept.locked.bytes().0,
+                "executable_bytes": kept.executable.bytes().0,
+            },
+            "launcher_bytes": launcher.bytes().0,
+        })
+    }
+}
+
+/// This process, the keeper, and the launcher while it is there.
+fn own_processes() -> impl Iterator<Item = u32> {
+    let image = |process| fs::read_link(format!("/proc/{process}/exe")).ok();
+    let keeper = std::process::id();
+    let launcher = getppid().map(|process| process.as_raw_nonzero().get().cast_unsigned());
+    let launcher = launcher.filter(|launcher| image(*launcher) == image(keeper));
+    launcher.into_iter().chain([keeper])
+}
+
+impl Kept {
+    /// Of what /proc's `smaps` tells of a process.
+    fn of(smaps: &str) -> Self {
+        let (mut kept, mut is_executable, mut anonymous) = (Self::default(), false, PageCount(0));
+        for line in smaps.lines() {
+            let mut fields = line.split_ascii_whitespace();
+            let (name, value) = (fields.next().unwrap_or_default(), fields.next());
+            let kib = || value.and_then(|kib| kib.parse().ok()).unwrap_or_default();
+            match name {
+                "Anonymous:" => {
+                    anonymous = Bytes::kib(kib()).pages_up();
+                    kept.executable += if is_executable { anonymous } else { PageCount(0) };
+                }
+                // Of files too, and behind the line above.
+                "Locked:" => kept.locked += Bytes::kib(kib()).pages_up().min(anonymous),
+                _ if !name.ends_with(':') => {
+                    is_executable =
+                        value.is_some_and(|access| access.as_bytes().get(2) == Some(&b'x'));
+                }
+                _ => {}
+            }
+        }
+        kept
+    }
+
+    fn add(&mut self, other: Self) {
+        self.locked += other.locked;
+        self.executable += other.executable;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a line that blames what is not to blame.
+
+    use super::*;
+
+    #[test]
+    fn what_stays_in_place_is_named_where_it_is_most() {
+        let pages = |mib| Bytes::mib(mib).pages_up();
+        let mut account = Account::of(pages(20), pages(5), pages(19));
+        assert_eq!(account.largest(), None);
+        account.within.kept.locked = pages(11);
+        assert!(account.largest().is_some_and(|text| text.starts_with("11 MiB of it locked")));
+        account.shared = pages(21);
+        assert!(account.largest().is_some_and(|text| text.contains("21 MiB of it shared")));
+    }
+
+    #[test]
+    fn private_memory_of_mappings_is_told_by_what_they_are() {
+        let smaps = "1-2 r-xp 0 00:01 9 /bin/x\nRss: 900 kB\nAnonymous: 0 kB\nLocked: 90 kB\n\
+                     2-3 rwxp 0 00:00 0\nRss: 64 kB\nAnonymous: 64 kB\nLocked: 12 kB\n\
+                     3-4 rw-p 0 00:00 0 [heap]\nAnonymous: 40 kB\nLocked: 40 kB\n\
+                     4-5 --xp 0 00:00 0\nAnonymous: 8 kB\n";
+        let kept = Kept { locked: PageCount(13), executable: PageCount(18) };
+        assert_eq!(Kept::of(smaps), kept);
+    }
+}
