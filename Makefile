@@ -25,10 +25,10 @@ UNIT := --lib --bin coldpress --bin coldpress-peers --bin xtask --bin cases \
 # one. Those of stress-ng are there to be many, and take their time whatever runs beside them.
 ALONE := budget idle sharing torture tree walks
 BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/tests/*.rs))))
-STRESS := --test stress -- --test-threads=4
+STRESS := --test stress -- --test-threads=5
 # Those of which `make test` runs a part, and `make edges` all.
 EDGES := --test edges --test containers --test setup
-# How long `make stress` lasts, about; four methods run at a time.
+# How long `make stress` lasts, about; four methods run at a time, and forks beside them.
 STRESS_SECONDS ?= 3600
 # How long each torture of `make stress` lasts behind that.
 TORTURE_SECONDS ?= 60

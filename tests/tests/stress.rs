@@ -6,6 +6,8 @@
 //! little, or what is not managed, run beside one that touches much, so that pages of the run are
 //! away all the time.
 //!
+//! Beside them all, children are made in every way, while threads write.
+//!
 //! `make system` gives each five seconds, four at a time; `make stress` gives all together an hour,
 //! or as long as STRESS_SECONDS says.
 //!
@@ -25,7 +27,7 @@ use coldpress_tests::machine::require;
 const BUDGET: Bytes = Bytes::mib(24);
 /// How long each method runs, in seconds, unless all together are given a time.
 const SECONDS: u64 = 5;
-/// Methods that run at a time, as the Makefile has it.
+/// Methods that run at a time, beside the forks: one less than the Makefile has it.
 const AT_A_TIME: u64 = 4;
 /// What a run may take beyond its own time, on a busy machine.
 const EXTRA: Duration = Duration::from_secs(180);
@@ -58,6 +60,20 @@ fn check(name: &'static str, words: &[&str]) {
     let run = Live::start(&long, Some(BUDGET)).finish(Duration::from_secs(seconds) + EXTRA);
     println!("{run}\n{}", run.stderr);
     run.assert_same(&plain);
+    run.assert_stored();
+}
+
+/// Parent and children check all of their bytes.
+#[test]
+fn forks_of_every_kind_keep_every_byte() {
+    let seconds = seconds() * METHODS / AT_A_TIME;
+    let words = ["--bytes", "50331648", "--writers", "3", "--seconds", &seconds.to_string()];
+    let job = Job::new("forks", env!("CARGO_BIN_EXE_forker")).args(words).forks();
+    let run = Live::start(&job, Some(BUDGET)).finish(Duration::from_secs(seconds) + EXTRA);
+    let output = String::from_utf8_lossy(&run.stdout);
+    println!("{run}\n{}", run.stderr);
+    let last = output.lines().last().unwrap_or_default();
+    assert!(run.code == 0 && last.starts_with("forker: OK "), "{output}");
     run.assert_stored();
 }
 

@@ -1,13 +1,13 @@
 //! `forker`: makes processes in every way a program can while most of its memory is cold.
 //!
-//!     forker [--bytes TOTAL] [--rounds N]
+//!     forker [--bytes TOTAL] [--rounds N] [--seconds AT_LEAST] [--writers N]
 //!
 //! Each round and way: walk other memory (so that the data goes cold), write into a stdio stream
 //! without flushing, make the child, let it check, change and check the data, then check that the
 //! parent's data and the stream hold exactly what they must.
 //!
 //! 1. Half of the data is one mapping, half are `malloc` chunks on the heap behind the stream.
-//! 2. In odd rounds a second thread rewrites memory of its own the whole time.
+//! 2. In odd rounds other threads rewrite memory of their own the whole time.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "process creation is raw by nature")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -19,6 +19,7 @@ mod ways;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use data::Data;
 use log::Log;
@@ -34,16 +35,19 @@ fn main() -> ExitCode {
     if let Some(status) = ways::as_helper() {
         return status;
     }
-    let args = Args::parse(&[], &["bytes", "rounds"]);
+    let args = Args::parse(&[], &["bytes", "rounds", "seconds", "writers"]);
     let bytes = args.bytes("bytes", 128 << 20);
     let rounds = args.value("rounds", 3usize);
+    let writers = args.value("writers", 1usize);
+    let until = Instant::now() + Duration::from_secs(args.value("seconds", 0));
     // A third is walked over, the rest is the data that must survive.
     let pressure = Pressure::new(bytes / 3);
     let mut log = Log::new();
     let mut data = Data::new(bytes - bytes / 3);
     let mut failed = 0;
-    for round in 0..rounds {
-        let busy = (round % 2 == 1).then(|| Busy::start(bytes / 16));
+    for round in (0..).take_while(|round| *round < rounds || Instant::now() < until) {
+        let writers = if round % 2 == 1 { writers } else { 0 };
+        let busy: Vec<_> = (0..writers).map(|_| Busy::start(bytes / 16 / writers)).collect();
         for way in Way::ALL {
             pressure.walk();
             let result = one(*way, round, &mut data, &mut log);
