@@ -116,6 +116,18 @@ impl Limited {
         names.into_iter().find_map(read).map(Bytes)
     }
 
+    /// What it is charged with for private and shared memory: not for files on disk, nor for what
+    /// the kernel has for itself. `None` where that cannot be read.
+    pub fn held(&self) -> Option<Bytes> {
+        let text = fs::read_to_string(self.path.join("memory.stat")).ok()?;
+        let value = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+            lines.find(|(key, _)| *key == name)?.1.parse::<usize>().ok()
+        };
+        // The first is the name in v1.
+        Some(Bytes(value("rss").or_else(|| value("anon"))? + value("shmem")?))
+    }
+
     /// Moves a process into the group; `None` where the kernel refuses.
     pub fn take(&self, process: u32) -> Option<()> {
         self.write("cgroup.procs", &process.to_string())

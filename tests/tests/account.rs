@@ -1,0 +1,122 @@
+//! Risk: the peak that the line at the end tells is not what a container would be charged with, so
+//! that nobody can choose a budget by it, or a limit.
+//!
+//! The judge is the kernel: a memory cgroup has the program with all that it starts, and its
+//! private and shared memory (`memory.stat`) is read all the time. Launcher and keeper are outside
+//! of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::cgroup::Limited;
+use coldpress_tests::harness::Job;
+use coldpress_tests::machine::{self, fixture, require};
+use coldpress_tests::matrix::{self, Case, Lane, case};
+
+/// What a group is charged with is read this often.
+const PERIOD: Duration = Duration::from_millis(5);
+/// Most that both may differ by.
+const APART: Bytes = Bytes::mib(4);
+/// No limit for any of the jobs.
+const PLENTY: Bytes = Bytes::mib(4096);
+
+/// How much more may be told than is charged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Above {
+    /// As much as may be told less.
+    Little,
+    /// Any: each of many relatives is charged with its part of what they shared when it was last
+    /// asked, and these parts are too large while there come to be more of them.
+    Any,
+}
+
+/// Runs `words` within `budget` and compares what both say was the most.
+fn compare(words: &[&str], budget: Bytes, above: Above) -> Option<()> {
+    let group = Limited::new(PLENTY)?;
+    let entering = group.entering();
+    let job = Job::new("account", &entering[0]).args(entering[1..].iter().cloned()).args(words);
+    let ended = AtomicBool::new(false);
+    let (run, charged) = thread::scope(|scope| {
+        let judge = scope.spawn(|| {
+            let mut most = Bytes(0);
+            // Relaxed: it says nothing of anything else.
+            while !ended.load(Ordering::Relaxed) {
+                most = most.max(group.held().expect("the kernel counts them"));
+                thread::sleep(PERIOD);
+            }
+            most
+        });
+        let run = job.shares().managed(budget);
+        ended.store(true, Ordering::Relaxed);
+        (run, judge.join().expect("it reads a file"))
+    });
+    println!("{run}\n{}", run.stderr);
+    assert_eq!(run.code, 0, "{}{}", String::from_utf8_lossy(&run.stdout), run.stderr);
+    let told = Bytes(run.stats().count("peak_bytes") as usize);
+    let mib = |bytes: Bytes| bytes.0 as f64 / f64::from(1 << 20);
+    println!("{words:?}: told {:.1} MiB, charged {:.1}", mib(told), mib(charged));
+    let is_much = above == Above::Little && told > charged + APART;
+    let [told_mib, charged_mib] = [told, charged].map(mib);
+    assert!(
+        !is_much && told + APART >= charged,
+        "it tells {told_mib:.1} MiB, and is charged with {charged_mib:.1}"
+    );
+    Some(())
+}
+
+/// So many MiB of a kind, within a budget of so many.
+fn held(kind: &'static str, lane: Lane, mib: usize, budget: usize) -> Case<'static> {
+    case(kind, lane, move || hold(kind, mib, budget, Above::Little))
+}
+
+/// The same, by sixteen relatives.
+fn family(kind: &'static str, lane: Lane, mib: usize, budget: usize) -> Case<'static> {
+    case(kind, lane, move || hold(kind, mib, budget, Above::Any))
+}
+
+fn hold(kind: &str, mib: usize, budget: usize, above: Above) -> Option<()> {
+    let python = require("python3")?.into_os_string().into_string().ok()?;
+    let script = fixture("holds.py").into_os_string().into_string().ok()?;
+    compare(&[&python, &script, kind, &mib.to_string()], Bytes::mib(budget), above)
+}
+
+/// A program that is found by its name.
+fn found(words: &'static [&'static str], budget: usize) -> Case<'static> {
+    case(words[0], Lane::Long, move || {
+        require(words[0])?;
+        compare(words, Bytes::mib(budget), Above::Little)
+    })
+}
+
+#[test]
+fn the_peak_is_what_a_memory_cgroup_is_charged_with() {
+    if !machine::is_root() {
+        return println!("skipped: not root");
+    }
+    matrix::run(&[
+        held("heap", Lane::Long, 64, 40),
+        held("mapped", Lane::Short, 64, 40),
+        held("executable", Lane::Long, 64, 48),
+        held("huge", Lane::Short, 64, 40),
+        held("locked", Lane::Long, 48, 40),
+        held("threads", Lane::Long, 64, 40),
+        held("grows", Lane::Long, 64, 40),
+        held("dropped", Lane::Long, 64, 80),
+        family("each its own", Lane::Long, 64, 160),
+        family("read by children", Lane::Long, 48, 80),
+        held("written by a child", Lane::Short, 48, 64),
+        held("executed", Lane::Long, 64, 40),
+        held("spawned", Lane::Long, 48, 64),
+        family("anonymous, shared", Lane::Long, 48, 160),
+        family("memfd", Lane::Short, 48, 40),
+        family("tmpfs", Lane::Long, 48, 160),
+        family("System V", Lane::Long, 48, 160),
+        family("shared beside private", Lane::Long, 64, 160),
+        found(&["sh", "-c", "seq 400000 | sort -S 60M -R --random-source=/bin/sh | tail -1"], 40),
+        found(&["java", "-Xmx200m", "-version"], 64),
+        found(&["xz", "-6", "-k", "-c", "/bin/bash"], 60),
+        found(&["perl", "-e", "@a = map { $_ x 20 } 1 .. 600_000; print scalar @a"], 60),
+    ]);
+}
