@@ -27,7 +27,7 @@ ALONE := budget idle sharing torture tree walks
 BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/tests/*.rs))))
 STRESS := --test stress -- --test-threads=5
 # Those of which `make test` runs a part, and `make edges` all.
-EDGES := --test edges --test containers --test setup --test account
+EDGES := --test edges --test containers --test setup --test account --test bench
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.
 STRESS_SECONDS ?= 3600
 # How long each torture of `make stress` lasts behind that.
