@@ -318,6 +318,12 @@ impl Figures {
         self.group(Group::Counters)[counter as usize]
     }
 
+    /// What is held of this name; nothing where there is none.
+    pub fn held(&self, name: &str) -> u64 {
+        let mut all = HELD.iter().zip(self.group(Group::Held));
+        all.find(|(known, _)| **known == name).map_or(0, |(_, value)| *value)
+    }
+
     /// The words of a group.
     pub fn group(&self, group: Group) -> &[u64] {
         &self.words[group.range()]

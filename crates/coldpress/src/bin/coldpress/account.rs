@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Instant;
 
 use coldpress_runtime::ledger::Ledger;
-use coldpress_runtime::tally::{Figures, Group};
+use coldpress_runtime::tally::Figures;
 use coldpress_sys::{Bytes, PageCount};
 use rustix::process::getppid;
 use serde_json::{Value, json};
@@ -50,10 +50,11 @@ struct Kept {
     executable: PageCount,
 }
 
-/// The same, as last looked at.
+/// The same, as last looked at, and what the launcher and its keeper had.
 #[derive(Debug, Default)]
 pub(crate) struct InPlace {
     kept: Kept,
+    launcher: PageCount,
     /// What was held in all then.
     held: PageCount,
     ask_at: Option<Instant>,
@@ -78,6 +79,8 @@ impl InPlace {
         for (program, _) in members.into_iter().take(ASKED_MAX) {
             self.kept.add(Kept::of(&tree::text(program, "smaps").unwrap_or_default()));
         }
+        let own = own_processes().filter_map(tree::anonymous);
+        self.launcher = own.fold(PageCount(0), |sum, pages| sum + pages);
         self.held = held;
         self.ask_at = Some(now + ASK_COST_FACTOR * now.elapsed());
     }
@@ -103,16 +106,11 @@ impl Account {
     ) -> Self {
         let mut figures = Figures::default();
         seats.for_each(|seat| figures.add(&ledger.tallies[seat]));
-        let held = |wanted| {
-            let mut all = Group::Held.names().iter().zip(figures.group(Group::Held));
-            all.find(|(name, _)| **name == wanted).map_or(0, |(_, value)| *value as usize)
-        };
-        let own = own_processes().filter_map(tree::anonymous);
         let within = Within {
-            pool: PageCount(held("pool_pages")),
-            tables: Bytes(held("table_bytes")),
+            pool: PageCount(figures.held("pool_pages") as usize),
+            tables: Bytes(figures.held("table_bytes") as usize),
             kept: in_place.kept,
-            launcher: own.fold(PageCount(0), |sum, pages| sum + pages),
+            launcher: in_place.launcher,
         };
         Self { within, ..self }
     }

@@ -60,8 +60,7 @@ impl Totals {
 
     /// Bytes that are saved now.
     pub(crate) fn saved(&self) -> u64 {
-        let mut held = Group::Held.names().iter().zip(self.figures.group(Group::Held));
-        held.find(|(name, _)| **name == SAVED).map_or(0, |(_, bytes)| *bytes)
+        self.figures.held(SAVED)
     }
 
     /// Bytes that were saved on average.
