@@ -103,7 +103,7 @@ fn the_peak_is_what_a_memory_cgroup_is_charged_with() {
         held("locked", Lane::Long, 48, 40),
         held("threads", Lane::Long, 64, 40),
         held("grows", Lane::Long, 64, 40),
-        held("dropped", Lane::Long, 64, 80),
+        held("dropped", Lane::Long, 64, 40),
         family("each its own", Lane::Long, 64, 160),
         family("read by children", Lane::Long, 48, 80),
         held("written by a child", Lane::Short, 48, 64),
