@@ -30,7 +30,8 @@ const GATHER_MAX: u32 = 2;
 /// A thread that has not faulted for this long is let go.
 const REST_NS: u64 = 2_000_000;
 /// Threads that are kept are let go for a fault this often, so that they can leave a processor that
-/// others have come to use. When they are moved in vain, that is a fault or two across processors.
+/// others have come to use. When they are moved in vain, that is a fault or two across processors,
+/// and the helper has to leave the other one (`coldpress`, helper.rs).
 const BREATH_NS: u64 = 1_000_000_000;
 
 /// What is known of a thread that faulted lately.

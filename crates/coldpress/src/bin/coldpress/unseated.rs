@@ -2,8 +2,8 @@
 //!
 //! A process that can be managed says so itself when it has grown to something. What cannot (static
 //! programs, those of other users) must be looked for. While anything in the tree runs, it is
-//! looked at twenty times a second, which is a tenth of a percent of a processor at 50 us a look;
-//! while nothing does, nothing grows.
+//! looked at twenty times a second, which is a third of a percent of a processor at 150 us a look
+//! (one program); while nothing does, nothing grows.
 //!
 //! A child of fork has what its parent has until it writes to it or calls exec. As long as there is
 //! one without a seat, what falls to each counts (`parts`): all that a child has would count twice.
