@@ -142,10 +142,15 @@ impl Begun {
     fn begin(start: &Start) -> SysResult<Self> {
         begin_beside(core::iter::empty())?;
         let program = Program::follow(start.control.program())?;
-        let join = |gauge| Joined::join(start.socket, &program).map(|joined| (gauge, joined));
-        let joined = ResidentGauge::open().and_then(join);
-        let (gauge, joined) = joined.inspect_err(|error| {
+        let tell = |error: SysError| {
             link::tell_unmanaged(start.socket, &program, format_args!("{error}"));
+        };
+        let gauge = ResidentGauge::open().inspect_err(|error| tell(*error))?;
+        let joined = Joined::join(start.socket, &program).inspect_err(|error| {
+            // A launcher does not answer for one that has gone.
+            if !program.has_left(&gauge) {
+                tell(*error);
+            }
         })?;
         (start.note_link)(joined.link.socket().as_raw_fd(), program.pidfd().as_raw_fd());
         let files = Files::open();
