@@ -32,6 +32,7 @@ fn check(job: &Job, budget_mib: usize, limit: Duration) {
     let run = Live::start(job, Some(Bytes::mib(budget_mib))).finish(limit);
     println!("{run}\n{}\n{}", String::from_utf8_lossy(&run.stdout), run.stderr);
     run.assert_same(&plain);
+    run.assert_none_ended();
     run.assert_stored();
 }
 
@@ -186,7 +187,7 @@ fn redis_files_and_replicas() {
             "integration/replication",
             "integration/replication-psync",
         ],
-        32,
+        64,
     );
 }
 

@@ -132,6 +132,14 @@ impl Run {
         }
     }
 
+    /// Asserts that coldpress has ended no process: who started it may have tried again.
+    ///
+    /// # Panics
+    /// When it has.
+    pub fn assert_none_ended(&self) {
+        assert!(!self.stderr.contains("coldpress: fatal:"), "{}: {}", self.name, self.stderr);
+    }
+
     /// Asserts that pages were really moved out.
     ///
     /// # Panics
