@@ -22,9 +22,12 @@ use crate::ledger::{Ledger, Terms};
 use crate::shares::{Gain, Holding, Meter, Waited};
 use crate::sharing::{Now, Sharing};
 
-/// The reserve is room for native growth, and a 48th of the budget, within these bounds, at least:
-/// the first burst comes before any was seen. What malloc maps is told before it is touched, so
-/// with half of what it took before that, no more runs of seven programs pass their budgets.
+/// The reserve is room for native growth, and such a part of the budget, within these bounds, at
+/// least: the first burst comes before any was seen. What malloc maps is told before it is touched,
+/// so with half of what it took before that, no more runs of seven programs pass their budgets.
+/// Relatives that share learn some time later what each of them has made its own.
+const RESERVE_PART: usize = 48;
+const RESERVE_PART_OF_RELATIVES: usize = 20;
 const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_MAX: PageCount = Bytes::mib(4).pages_down();
 /// Growth fades by a 64th a reading, 8 MiB to a tenth in some 150 of them, which take a millisecond
@@ -97,7 +100,7 @@ pub struct Budget {
 /// part until the launcher has heard of it, and so are those by then that it shared with.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lasting {
-    /// The least since the last 10 ms ended, when the next do, and the least in the last.
+    /// The least since the last span ended, when the next do, and the least in the last.
     least: PageCount,
     until_ns: u64,
     before: PageCount,
@@ -106,9 +109,10 @@ struct Lasting {
 }
 
 impl Lasting {
-    /// The least of what was `held` in the last 10 to 20 ms, for those that have shared lately.
+    /// The least of what was `held` in the last 50 to 100 ms, for those that have shared lately: in
+    /// that time the kernel is asked what their parts are.
     fn note(&mut self, now_ns: u64, held: PageCount, is_shared: bool) -> PageCount {
-        const SPAN_NS: u64 = 10_000_000;
+        const SPAN_NS: u64 = 50_000_000;
         if now_ns >= self.until_ns {
             (self.before, self.least) = (self.least, held);
             self.until_ns = now_ns + SPAN_NS;
@@ -117,7 +121,7 @@ impl Lasting {
         if is_shared {
             self.shared_ns = now_ns;
         }
-        let has_shared = is_shared || now_ns < self.shared_ns + 10 * SPAN_NS;
+        let has_shared = is_shared || now_ns < self.shared_ns + 2 * SPAN_NS;
         if has_shared { self.before.min(self.least) } else { held }
     }
 }
@@ -213,7 +217,13 @@ impl Budget {
         let room = room_for_shared(shared, ledger.budget());
         (self.others, self.beyond) = (others.used + room, shared.saturating_sub(room));
         let copied = ledger.copied().saturating_sub(past.copied);
-        let now = Now { resident: anonymous, others: others.used, served: past.faults, copied };
+        let now = Now {
+            resident: anonymous,
+            others: others.used,
+            served: past.faults,
+            copied,
+            is_passed: self.used_by_all() > self.total,
+        };
         // What is written to by the service becomes this process's own too.
         let faults = || seen.program.minor_faults() + raw::minor_faults();
         let fair_part = || seen.files.and_then(|files| files.fair_part().ok());
@@ -328,7 +338,8 @@ impl Budget {
 
     /// Above this, reclaim comes before anything else.
     pub fn hard(&self) -> PageCount {
-        let reserve = reserve(self.total, self.share(), self.growth, self.burst);
+        let least = reserve_min(self.total, self.shares_much());
+        let reserve = least.max(reserve(self.total, self.share(), self.growth, self.burst));
         let yielded = if self.yields { band(self.total) } else { PageCount(0) };
         let kept = reserve + yielded + self.sharing.pending();
         self.total.saturating_sub(self.others).saturating_sub(kept)
@@ -337,7 +348,7 @@ impl Budget {
     /// Whether pages that relatives share are worth taking when nothing else can go. Room for
     /// growth that may not come is not worth it.
     pub fn is_worth_unsharing(&self) -> bool {
-        self.used_by_all() + reserve_min(self.total) > self.total
+        self.used_by_all() + reserve_min(self.total, true) > self.total
             && few_share(self.used, self.credit, self.total)
     }
 
@@ -383,12 +394,13 @@ fn few_share(used: PageCount, credit: PageCount, total: PageCount) -> bool {
 fn reserve(total: PageCount, share: PageCount, growth: PageCount, burst: PageCount) -> PageCount {
     let growth = PageCount((3 * growth.0).min(total.0 / 4));
     let burst = PageCount((3 * burst.0 / 2).min(share.0 / 4));
-    reserve_min(total).max(growth).max(burst)
+    growth.max(burst)
 }
 
-/// The reserve at least, in a budget of `total`.
-fn reserve_min(total: PageCount) -> PageCount {
-    PageCount(total.0 / 48).clamp(RESERVE_MIN, RESERVE_MAX)
+/// The reserve at least, in a budget of `total`, of a process that `shares` or does not.
+fn reserve_min(total: PageCount, shares: bool) -> PageCount {
+    let part = if shares { RESERVE_PART_OF_RELATIVES } else { RESERVE_PART };
+    PageCount(total.0 / part).clamp(RESERVE_MIN, RESERVE_MAX)
 }
 
 /// From soft to hard, in a budget of `total`.
@@ -438,14 +450,14 @@ mod tests {
     #[test]
     fn what_lasts_is_noted_and_no_moment() {
         let mut lasting = Lasting::default();
-        let mut note = |ms: u64, pages, is_shared| {
-            lasting.note((1_000 + ms) * 1_000_000, PageCount(pages), is_shared).0
+        let mut note = |steps: u64, pages, is_shared| {
+            lasting.note((1_000 + 5 * steps) * 1_000_000, PageCount(pages), is_shared).0
         };
-        (0..40).for_each(|ms| assert_eq!(note(ms, 100, false), 100));
-        (40..45).for_each(|ms| assert_eq!(note(ms, 150, true), 100));
-        (45..48).for_each(|ms| assert_eq!(note(ms, 150, false), 100));
-        (48..70).for_each(|ms| assert!(note(ms, 120, false) <= 120));
-        assert_eq!((note(70, 300, false), note(150, 300, false)), (120, 300));
+        (0..40).for_each(|step| assert_eq!(note(step, 100, false), 100));
+        (40..45).for_each(|step| assert_eq!(note(step, 150, true), 100));
+        (45..48).for_each(|step| assert_eq!(note(step, 150, false), 100));
+        (48..60).for_each(|step| assert!(note(step, 120, false) <= 120));
+        assert_eq!((note(60, 300, false), note(150, 300, false)), (120, 300));
     }
 
     #[test]
@@ -462,9 +474,14 @@ mod tests {
     fn a_burst_leaves_room_for_the_next_and_for_what_is_held() {
         let pages = |mib| Bytes::mib(mib).pages_down();
         let kept = |share, growth, burst| {
-            reserve(pages(48), pages(share), pages(growth), pages(burst)).bytes().0 >> 20
+            let [growth, burst] = [growth, burst].map(pages);
+            reserve(pages(48), pages(share), growth, burst).bytes().0 >> 20
         };
-        assert_eq!([kept(48, 0, 0), kept(48, 0, 6), kept(48, 0, 40)], [1, 9, 12]);
+        assert_eq!([kept(48, 0, 0), kept(48, 0, 6), kept(48, 0, 40)], [0, 9, 12]);
+        assert_eq!(
+            [false, true].map(|shares| reserve_min(pages(60), shares)),
+            [pages(1).max(PageCount(320)), pages(3)]
+        );
         assert_eq!([kept(48, 2, 1), kept(48, 40, 40)], [6, 12]);
         // Others hold more than the reserve leaves of all.
         assert_eq!([kept(12, 0, 8), kept(8, 0, 40)], [3, 2]);

@@ -8,8 +8,8 @@
 //!
 //! To take a shared page frees nothing, so the room for a copy often has to come from a relative,
 //! which has become the only one to have the page: copies wait as long as any comes, while other
-//! faults are served. Where none comes the budget cannot be kept, and everything is copied as it
-//! would be without us.
+//! faults are served, but for first touches, which grow likewise. Where none comes the budget
+//! cannot be kept, and everything is copied as it would be without us.
 //!
 //! Protection is lifted from what turns out not to be shared, by runs, and from everything when
 //! relatives share no more.
@@ -21,7 +21,7 @@ use coldpress_sys::uffd::Stop;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, cpu};
 
 use crate::manager::{Fault, Manager};
-use crate::pages::{PageNumber, RUN_PAGES};
+use crate::pages::{PageNumber, PageState, RUN_PAGES};
 use crate::tally::Counter;
 use crate::walks::{Pace, Walks};
 
@@ -30,6 +30,9 @@ const WRITES: Pace =
     Pace { faults: 2, step_max: 1, leap_faults: 2, leap_max: 1, growth: 4, widest: RUN_PAGES };
 /// How long copies wait for a relative to make any room.
 const WAIT_NS: u64 = 50_000_000;
+/// How long at most while none comes yet, as relatives each store what they share: of a page that
+/// three have, the memory is free when the third has stored it.
+const WAIT_NS_MAX: u64 = 1_000_000_000;
 
 /// What is known of protected pages.
 pub(crate) struct Copies {
@@ -41,6 +44,9 @@ pub(crate) struct Copies {
     /// Until when, and the least that all processes have held meanwhile.
     until_ns: u64,
     least: PageCount,
+    /// When the first began to wait, or room came last, and what all had stored at the last look.
+    since_ns: u64,
+    stored: u64,
     /// Pages that this process has copied, and its ancestors had when they forked.
     pub(crate) copied: u64,
 }
@@ -53,6 +59,8 @@ impl Default for Copies {
             waiting: Vec::new(),
             until_ns: 0,
             least: PageCount(0),
+            since_ns: 0,
+            stored: 0,
             copied: 0,
         }
     }
@@ -144,8 +152,7 @@ impl Manager {
         let count = ahead.max(alone).min(within);
         let copied = PageCount((0..count).filter(|page| is_shared(*page)).count());
         self.make_room(copied);
-        // A fork that needs everything in place makes room for nobody.
-        if self.lacks_room_for(copied) && !self.control.is_held() {
+        if self.lacks_room_for(copied) {
             return self.let_wait(fault);
         }
         let start = fault.page.address();
@@ -160,15 +167,25 @@ impl Manager {
         self.placement.follow(fault.thread);
     }
 
-    fn lacks_room_for(&self, copied: PageCount) -> bool {
-        copied > PageCount(0) && self.budget.used() + copied > self.budget.hard()
+    /// Whether a fault waits as copies do: what is touched first grows likewise.
+    pub(crate) fn shall_wait_to_grow(&self, page: PageNumber) -> bool {
+        let is_new = self.pages.state(page) == PageState::None;
+        is_new && self.copies.is_on && self.lacks_room_for(PageCount(1))
     }
 
-    /// Has a write wait for relatives to make room.
-    fn let_wait(&mut self, fault: Fault) {
+    fn lacks_room_for(&self, pages: PageCount) -> bool {
+        let is_room = pages == PageCount(0) || self.budget.used() + pages <= self.budget.hard();
+        // A fork that needs everything in place makes room for nobody.
+        !is_room && !self.control.is_held()
+    }
+
+    /// Has a fault wait for relatives to make room.
+    pub(crate) fn let_wait(&mut self, fault: Fault) {
         if !self.copies.is_waiting() {
-            self.copies.until_ns = self.time.now_ns() + WAIT_NS;
+            let now = self.time.now_ns();
+            (self.copies.since_ns, self.copies.until_ns) = (now, now + WAIT_NS);
             self.copies.least = self.budget.used_by_all();
+            self.copies.stored = self.ledger.stored();
         }
         self.copies.waiting.push(fault);
     }
@@ -180,9 +197,14 @@ impl Manager {
             return;
         }
         let (now, held) = (self.time.now_ns(), self.budget.used_by_all());
+        let stored = self.ledger.stored();
         if held < self.copies.least {
-            (self.copies.least, self.copies.until_ns) = (held, now + WAIT_NS);
+            (self.copies.least, self.copies.since_ns) = (held, now);
+            self.copies.until_ns = now + WAIT_NS;
+        } else if stored > self.copies.stored && now < self.copies.since_ns + WAIT_NS_MAX {
+            self.copies.until_ns = now + WAIT_NS;
         }
+        self.copies.stored = stored;
         if !self.lacks_room_for(PageCount(1)) {
             self.pending.extend(self.copies.waiting.drain(..));
         } else if now >= self.copies.until_ns {

@@ -59,7 +59,11 @@ impl Manager {
             }
             let window = self.window_of(fault.page);
             self.make_room(PageCount(window.count));
-            self.serve_fault(fault, window);
+            if self.shall_wait_to_grow(fault.page) {
+                self.let_wait(fault);
+            } else {
+                self.serve_fault(fault, window);
+            }
             self.turns.serving = None;
         }
     }

@@ -28,7 +28,7 @@ use coldpress_sys::{BorrowedFd, Bytes, PageCount, SysResult};
 use crate::ahead::Bell;
 use crate::mean::Millionths;
 use crate::shares::{Gain, Holding};
-use crate::tally::Tally;
+use crate::tally::{Counter, Tally};
 use crate::turns::{Table, Turn};
 
 mod orders;
@@ -192,6 +192,12 @@ impl Ledger {
     /// Pages of shared memory that processes have mapped, each once.
     pub fn shared(&self) -> PageCount {
         self.orders.shared()
+    }
+
+    /// Pages that processes have stored, ever, but for those that have ended.
+    pub(crate) fn stored(&self) -> u64 {
+        let tallies = self.taken().map(|(index, _)| &self.shared.tallies[index]);
+        tallies.fold(0, |sum, tally| sum.saturating_add(tally.get(Counter::PagesStored)))
     }
 
     /// Processes that are managed and have pages away, or may have.

@@ -2,7 +2,8 @@
 //!
 //! RssAnon has a page in every process that maps it. The kernel also tells each one's fair part of
 //! what it maps (Pss_Anon), but walks all page tables for it, 30 to 130 ns a page, so it is asked
-//! seldom, for 2 % of the time. The difference is the *credit*: what relatives are charged with.
+//! seldom, for 2 % of the time, and 5 % while the budget seems to be passed. The difference is the
+//! *credit*: what relatives are charged with.
 //! In between, a shared page becomes a process's own when that process writes to it, by a minor
 //! fault, so such faults since are taken off its credit. That is too much rather than too little,
 //! as some of them are first touches, which RssAnon has as well; those that we served are known.
@@ -25,6 +26,8 @@ const ASK_NS_MIN: u64 = 50_000_000;
 const ASK_COST_FACTOR: u64 = 50;
 /// The same when a relative may have ended.
 const SOON_COST_FACTOR: u64 = 5;
+/// The same while the budget seems to be passed: by how much has to be known then.
+const PASSED_COST_FACTOR: u64 = 20;
 /// A credit below this is none: 1 MiB.
 const NOTHING: PageCount = PageCount(256);
 /// When others have let go of this part of the credit, a relative may have ended: the kernel is
@@ -47,8 +50,9 @@ pub(crate) struct Sharing {
     /// Part of the credit that nobody is charged with, as far as is known.
     pending: PageCount,
     ask_at_ns: u64,
-    /// When it may be asked at the soonest.
-    may_ask_at_ns: u64,
+    /// When the kernel was last asked, and for how long this process ran meanwhile.
+    asked_ns: u64,
+    asking_ran_ns: u64,
     /// What others had copied when the credit was found.
     copied: u64,
     /// Shared pages that became its own since [`Sharing::take_broken`], and when they were counted.
@@ -78,6 +82,8 @@ pub(crate) struct Now {
     pub(crate) served: u64,
     /// Pages that other processes of the run have copied.
     pub(crate) copied: u64,
+    /// Whether more than the budget seems to be in use.
+    pub(crate) is_passed: bool,
 }
 
 impl Sharing {
@@ -136,16 +142,15 @@ impl Sharing {
             self.state = State::Known;
             self.ask_at_ns = begun + FRESH_NS;
             (self.child_until_ns, self.before_child) = (begun + JOINED_NS, now.others);
-        } else if begun >= self.ask_at_ns
-            || begun >= self.may_ask_at_ns && self.has_let_go(now.others)
-        {
+        } else if self.shall_ask(begun, now) {
+            let ran = cpu::ran_ns();
             // Where the kernel does not say, everything counts.
             let part = fair_part().unwrap_or(now.resident);
             self.note(now, faults, now.resident.saturating_sub(part));
-            let ended = cpu::monotonic_ns();
-            let took = ended.saturating_sub(begun);
-            self.ask_at_ns = ended + ASK_NS_MIN.max(took * ASK_COST_FACTOR);
-            self.may_ask_at_ns = ended + took * SOON_COST_FACTOR;
+            self.asked_ns = cpu::monotonic_ns();
+            // Not how long it took: on a busy machine this process mostly waits meanwhile.
+            self.asking_ran_ns = cpu::ran_ns().saturating_sub(ran);
+            self.ask_at_ns = self.asked_ns + ASK_NS_MIN.max(self.asking_ran_ns * ASK_COST_FACTOR);
             if self.credit < NOTHING {
                 *self = Self::default();
             }
@@ -175,6 +180,14 @@ impl Sharing {
         self.credit.saturating_sub(PageCount(broken as usize))
     }
 
+    /// Whether the kernel shall be asked at this time.
+    fn shall_ask(&self, now_ns: u64, now: Now) -> bool {
+        let after = |factor| now_ns >= self.asked_ns + self.asking_ran_ns * factor;
+        now_ns >= self.ask_at_ns
+            || now.is_passed && after(PASSED_COST_FACTOR)
+            || after(SOON_COST_FACTOR) && self.has_let_go(now.others)
+    }
+
     /// Whether others hold so much less than when the credit was found that it may be smaller.
     fn has_let_go(&self, others: PageCount) -> bool {
         self.others.saturating_sub(others).0 > self.credit.0 / LET_GO_PART
@@ -194,11 +207,17 @@ mod tests {
 
     /// Faults of the process.
     const ALL: u64 = 3_000;
+    const NOW: Now = Now {
+        resident: PageCount(0),
+        others: PageCount(0),
+        served: 0,
+        copied: 0,
+        is_passed: false,
+    };
 
     #[test]
     fn a_fresh_credit_is_half_and_shrinks_with_every_write() {
-        let now =
-            Now { resident: PageCount(10_000), others: PageCount(5_000), served: 0, copied: 0 };
+        let now = Now { resident: PageCount(10_000), others: PageCount(5_000), ..NOW };
         let mut sharing = Sharing::default();
         assert_eq!(sharing.credit(now, || ALL, || None), PageCount(0));
         sharing.begin();
@@ -222,12 +241,7 @@ mod tests {
     /// The risk: the room of a child that ended at once is filled, and was never there.
     #[test]
     fn what_nobody_is_charged_with_is_pending_until_it_is_known() {
-        let now = |others| Now {
-            resident: PageCount(10_000),
-            others: PageCount(others),
-            served: 0,
-            copied: 0,
-        };
+        let now = |others| Now { resident: PageCount(10_000), others: PageCount(others), ..NOW };
         let mut sharing = Sharing::default();
         sharing.begin();
         let pending = |sharing: &mut Sharing, others, fair| {
@@ -253,18 +267,32 @@ mod tests {
 
     #[test]
     fn a_process_without_relatives_soon_knows_it() {
-        let now = Now { resident: PageCount(0), others: PageCount(0), served: 0, copied: 0 };
         let mut sharing = Sharing::default();
         sharing.begin();
-        sharing.credit(now, || ALL, || None);
+        sharing.credit(NOW, || ALL, || None);
         sharing.ask_at_ns = 0;
-        assert_eq!(sharing.credit(now, || ALL, || None), PageCount(0));
+        assert_eq!(sharing.credit(NOW, || ALL, || None), PageCount(0));
         assert!(!sharing.is_much());
         // One that is looked for, and is not there.
         sharing.look();
         assert!(sharing.is_much());
-        assert_eq!(sharing.credit(now, || ALL, || None), PageCount(0));
+        assert_eq!(sharing.credit(NOW, || ALL, || None), PageCount(0));
         assert!(!sharing.is_much());
+    }
+
+    /// The risk: what only seems to be in use stops all, or is told as the peak.
+    #[test]
+    fn the_kernel_is_asked_sooner_when_the_budget_seems_to_be_passed() {
+        let sharing = Sharing {
+            ask_at_ns: 1_000_000_000,
+            asked_ns: 900_000_000,
+            asking_ran_ns: 1_000_000,
+            ..Sharing::default()
+        };
+        let now = |is_passed| Now { is_passed, ..NOW };
+        let asks = |at_ms: u64, is_passed| sharing.shall_ask(at_ms * 1_000_000, now(is_passed));
+        assert_eq!([asks(999, false), asks(1000, false)], [false, true]);
+        assert_eq!([asks(919, true), asks(920, true)], [false, true]);
     }
 
     #[test]

@@ -190,6 +190,11 @@ pub fn process_ran_ns(process: u32) -> u64 {
     clock_ns((!process << 3) | CPUCLOCK_SCHED)
 }
 
+/// Nanoseconds that the calling thread has run for, ever.
+pub fn ran_ns() -> u64 {
+    clock_ns(linux_raw_sys::general::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// Nanoseconds of one of the system's clocks.
 fn clock_ns(clock: u32) -> u64 {
     let mut time = [0_u64; 2];
