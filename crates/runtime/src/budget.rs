@@ -339,7 +339,7 @@ impl Budget {
     /// Above this, reclaim comes before anything else.
     pub fn hard(&self) -> PageCount {
         let least = reserve_min(self.total, self.shares_much());
-        let reserve = least.max(reserve(self.total, self.share(), self.growth, self.burst));
+        let reserve = reserve(least, self.total, self.share(), self.growth, self.burst);
         let yielded = if self.yields { band(self.total) } else { PageCount(0) };
         let kept = reserve + yielded + self.sharing.pending();
         self.total.saturating_sub(self.others).saturating_sub(kept)
@@ -390,11 +390,18 @@ fn few_share(used: PageCount, credit: PageCount, total: PageCount) -> bool {
     credit.0 <= 2 * used.0 || used.0 >= total.0 / 4
 }
 
-/// What is kept free for native growth, in a budget of `total` of which others leave `share`.
-fn reserve(total: PageCount, share: PageCount, growth: PageCount, burst: PageCount) -> PageCount {
+/// What is kept free for native growth, the `least` or more, in a budget of `total` of which others
+/// leave `share`.
+fn reserve(
+    least: PageCount,
+    total: PageCount,
+    share: PageCount,
+    growth: PageCount,
+    burst: PageCount,
+) -> PageCount {
     let growth = PageCount((3 * growth.0).min(total.0 / 4));
     let burst = PageCount((3 * burst.0 / 2).min(share.0 / 4));
-    growth.max(burst)
+    least.max(growth).max(burst)
 }
 
 /// The reserve at least, in a budget of `total`, of a process that `shares` or does not.
@@ -474,14 +481,13 @@ mod tests {
     fn a_burst_leaves_room_for_the_next_and_for_what_is_held() {
         let pages = |mib| Bytes::mib(mib).pages_down();
         let kept = |share, growth, burst| {
-            let [growth, burst] = [growth, burst].map(pages);
-            reserve(pages(48), pages(share), growth, burst).bytes().0 >> 20
+            let least = reserve_min(pages(48), false);
+            let [share, growth, burst] = [share, growth, burst].map(pages);
+            reserve(least, pages(48), share, growth, burst).bytes().0 >> 20
         };
-        assert_eq!([kept(48, 0, 0), kept(48, 0, 6), kept(48, 0, 40)], [0, 9, 12]);
-        assert_eq!(
-            [false, true].map(|shares| reserve_min(pages(60), shares)),
-            [pages(1).max(PageCount(320)), pages(3)]
-        );
+        assert_eq!([kept(48, 0, 0), kept(48, 0, 6), kept(48, 0, 40)], [1, 9, 12]);
+        // Relatives that share keep more.
+        assert_eq!([false, true].map(|shares| reserve_min(pages(60), shares).0), [320, 768]);
         assert_eq!([kept(48, 2, 1), kept(48, 40, 40)], [6, 12]);
         // Others hold more than the reserve leaves of all.
         assert_eq!([kept(12, 0, 8), kept(8, 0, 40)], [3, 2]);

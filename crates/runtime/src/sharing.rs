@@ -21,7 +21,7 @@ use coldpress_sys::{PageCount, cpu};
 const FRESH_NS: u64 = 20_000_000;
 /// A child has joined by then, or has ended, or is not managed.
 const JOINED_NS: u64 = 200_000_000;
-/// Between two askings at least, and so many times what one took.
+/// Between two askings at least, and so many times what this process ran for one.
 const ASK_NS_MIN: u64 = 50_000_000;
 const ASK_COST_FACTOR: u64 = 50;
 /// The same when a relative may have ended.
