@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use coldpress_sys::Bytes;
-use coldpress_tests::harness::Job;
-use coldpress_tests::machine::require;
+use coldpress_tests::harness::{Job, Run};
+use coldpress_tests::machine::{Scratch, fixture, require};
 use coldpress_tests::matrix::{self, Lane, case};
 
 use super::{BUDGET, EDGE, HANG, compare_managed};
@@ -54,6 +54,34 @@ fn keeps_its_budget() -> Option<()> {
     Some(())
 }
 
+/// A server that crashes, and tests the memory of its process then or does not.
+fn crash(memcheck: &str) -> Option<(Run, Run)> {
+    require("redis-server")?;
+    let scratch = Scratch::new("crash");
+    let job = Job::new("crash", "sh").arg(fixture("crash.sh")).arg(scratch.path("")).arg(memcheck);
+    let (plain, run) = (job.plain(), job.managed(BUDGET));
+    println!("{run}\n{}", run.stderr);
+    assert!(String::from_utf8_lossy(&plain.stdout).ends_with("status 139\nREDIS BUG REPORT END\n"));
+    run.assert_stored();
+    Some((plain, run))
+}
+
+/// The report is whole.
+fn crashes_as_it_would() -> Option<()> {
+    let (plain, run) = crash("no")?;
+    assert_eq!(run.stdout, plain.stdout, "{}", run.stderr);
+    Some(())
+}
+
+/// What fills all memory with random words, to put back what was there, ends its service, or
+/// itself in what of coldpress it runs: its report is not whole.
+fn ends_in_a_memory_test() -> Option<()> {
+    let (plain, run) = crash("yes")?;
+    let is_told = run.stderr.contains("crash-memcheck-enabled no");
+    assert!(is_told || run.stdout != plain.stdout, "{}", run.stderr);
+    Some(())
+}
+
 #[test]
 fn mechanisms_of_its_own() {
     let processors = thread::available_parallelism().map_or(1, NonZero::get).to_string();
@@ -66,6 +94,8 @@ fn mechanisms_of_its_own() {
         case("real-time threads on all processors", Lane::Long, || is_told(&processors)),
         case("a program that waits for a minute", Lane::Long, is_told_what_it_lacks),
         case("a lisp whose heap may be executed", Lane::Long, keeps_its_budget),
+        case("a server that crashes", Lane::Long, crashes_as_it_would),
+        case("a memory test in a crash", Lane::Long, ends_in_a_memory_test),
         case("a robust mutex in cold memory", Lane::Short, || edge(&["robust"], HANG)),
     ];
     matrix::run(&cases);

@@ -477,7 +477,9 @@ impl Serving {
             let process = member.program.process();
             say(format!(
                 "fatal: process {process} is ended, as the process that kept its cold pages \
-                 ({}) has ended; do not end processes named coldpress",
+                 ({}) has ended; do not end processes named coldpress, nor let a program write \
+                 over memory that is not its own, as Redis does to test memory when it crashes: \
+                 crash-memcheck-enabled no",
                 member.peer.process
             ));
         }
