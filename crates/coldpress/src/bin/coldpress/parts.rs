@@ -48,6 +48,8 @@ pub(crate) struct Parts {
     seen: HashMap<u32, Part>,
     /// What fell to processes that have gone since the kernel was asked: others may have it still.
     left_behind: PageCount,
+    /// What all have at most, while some have ended at each asking: nobody has more by that.
+    at_most: Option<PageCount>,
     /// Somebody has come or gone, so others' parts are not what they were.
     is_stale: bool,
     ask_at: Option<Instant>,
@@ -82,8 +84,15 @@ impl Parts {
             return;
         }
         let begun = Instant::now();
+        let known = self.sum().max(self.most());
+        self.at_most = None;
         let mut tries = 1..TRIES;
-        while self.ask(asked) && tries.next().is_some() {}
+        while self.ask(asked) {
+            if tries.next().is_none() {
+                self.at_most = Some(known);
+                break;
+            }
+        }
         self.ask_at = Some(now + ASK_COST_FACTOR * begun.elapsed().max(Duration::from_micros(100)));
     }
 
@@ -134,7 +143,13 @@ impl Parts {
             let own = self.of(*process);
             (parts + own, common + part.all.saturating_sub(own))
         });
-        parts + self.left_behind.min(common)
+        let sum = parts + self.left_behind.min(common);
+        self.at_most.map_or(sum, |most| sum.min(most))
+    }
+
+    /// The most that one has, all in all.
+    fn most(&self) -> PageCount {
+        self.seen.values().map(|part| part.all).max().unwrap_or_default()
     }
 
     /// The process that has most, all in all.
@@ -154,6 +169,8 @@ pub(crate) fn kib_of(process: u32, file: &str, name: &str) -> Option<PageCount> 
 #[cfg(test)]
 mod tests {
     //! The risk: memory that is counted more than once, or not at all.
+
+    use std::cell::Cell;
 
     use super::*;
 
@@ -241,6 +258,42 @@ mod tests {
         let (later, half) = (begun + Duration::from_secs(1), Some(450));
         parts.note(seen.into_iter(), later, &Tells(&[(1, 900, half), (2, 900, half)]));
         assert_eq!(parts.sum().0, 900);
+    }
+
+    /// Several that have the same 720 pages, of which the last ends whenever all are asked.
+    struct Ends {
+        left: Cell<u32>,
+        begins: Cell<bool>,
+    }
+
+    impl Asked for Ends {
+        fn all(&self, process: u32) -> Option<PageCount> {
+            self.begins.set(true);
+            (process < self.left.get()).then_some(PageCount(720))
+        }
+
+        fn part(&self, process: u32) -> Option<PageCount> {
+            if self.begins.take() {
+                self.left.update(|left| left - 1);
+            }
+            let left = self.left.get();
+            (process < left).then_some(PageCount(720 / left as usize))
+        }
+    }
+
+    #[test]
+    fn those_that_end_at_each_asking_do_not_make_it_more() {
+        let (mut parts, begun) = (Parts::default(), Instant::now());
+        let ends = Ends { left: Cell::new(10), begins: Cell::new(false) };
+        let seen = |count| (0..count).map(|process| (process, PageCount(720)));
+        parts.note(seen(10), begun, &ends);
+        assert_eq!((parts.sum().0, ends.left.get()), (720, 10));
+        ends.left.set(9);
+        parts.note(seen(9), begun + Duration::from_secs(1), &ends);
+        assert_eq!((parts.sum().0, ends.left.get()), (720, 5));
+        // What has grown is more.
+        let two = [(0, 2_000, Some(1_000)), (1, 2_000, Some(1_000))];
+        assert_eq!(note(&mut parts, begun + Duration::from_secs(2), &two), 2_000);
     }
 
     #[test]
