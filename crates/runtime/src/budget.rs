@@ -114,7 +114,8 @@ impl Lasting {
     fn note(&mut self, now_ns: u64, held: PageCount, is_shared: bool) -> PageCount {
         const SPAN_NS: u64 = 50_000_000;
         if now_ns >= self.until_ns {
-            (self.before, self.least) = (self.least, held);
+            let before = if self.until_ns == 0 { held } else { self.least };
+            (self.before, self.least) = (before, held);
             self.until_ns = now_ns + SPAN_NS;
         }
         self.least = self.least.min(held);

@@ -511,6 +511,8 @@ impl Manager {
             self.take_from_disk();
             self.serve_pending();
             if !self.control.is_held() && self.control.end_quiet() {
+                // What was read meanwhile may be of the time before the fork.
+                self.budget.look_for_sharing();
                 return;
             }
             // Who was killed while it held does not let go.

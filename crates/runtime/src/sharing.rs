@@ -50,6 +50,8 @@ pub(crate) struct Sharing {
     /// Part of the credit that nobody is charged with, as far as is known.
     pending: PageCount,
     ask_at_ns: u64,
+    /// Until then the fork may not have happened yet, and the kernel say that nothing is shared.
+    fresh_until_ns: u64,
     /// When the kernel was last asked, and for how long this process ran meanwhile.
     asked_ns: u64,
     asking_ran_ns: u64,
@@ -140,7 +142,7 @@ impl Sharing {
             let part = PageCount(part.0 * now.resident.0 / all.0.max(1));
             self.note(now, faults, now.resident.saturating_sub(part));
             self.state = State::Known;
-            self.ask_at_ns = begun + FRESH_NS;
+            (self.fresh_until_ns, self.ask_at_ns) = (begun + FRESH_NS, begun + FRESH_NS);
             (self.child_until_ns, self.before_child) = (begun + JOINED_NS, now.others);
         } else if self.shall_ask(begun, now) {
             let ran = cpu::ran_ns();
@@ -184,7 +186,7 @@ impl Sharing {
     fn shall_ask(&self, now_ns: u64, now: Now) -> bool {
         let after = |factor| now_ns >= self.asked_ns + self.asking_ran_ns * factor;
         now_ns >= self.ask_at_ns
-            || now.is_passed && after(PASSED_COST_FACTOR)
+            || now.is_passed && now_ns >= self.fresh_until_ns && after(PASSED_COST_FACTOR)
             || after(SOON_COST_FACTOR) && self.has_let_go(now.others)
     }
 
@@ -224,6 +226,8 @@ mod tests {
         assert!(sharing.is_much());
         let fresh = sharing.credit(now, || ALL, || None);
         assert!(fresh <= PageCount(5_000) && fresh > PageCount(4_000), "{fresh:?}");
+        let passed = Now { is_passed: true, ..now };
+        assert_eq!(sharing.credit(passed, || ALL, || panic!("it is too early")), fresh);
         // One more child: a third of it is charged.
         sharing.begin();
         let third = sharing.credit(now, || ALL, || None);
