@@ -78,7 +78,8 @@ impl Manager {
     /// left to the kernel, until it is discovered like any other memory.
     fn let_grow(&mut self) {
         let turns = self.turns.serving.iter().chain(&self.turns.faults);
-        let mut waiting = turns.chain(&self.pending).chain(&self.reading);
+        let read = self.pending.iter().chain(&self.reading);
+        let mut waiting = turns.chain(read).chain(&self.copies.waiting);
         if let Some(new) = waiting.find_map(|fault| self.grown_for(*fault)) {
             // It wakes who waits there. Refused only without memory for one more mapping.
             if self.uffd.unregister(new.start, Bytes(new.end - new.start)).is_ok() {

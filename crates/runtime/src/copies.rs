@@ -39,12 +39,14 @@ pub(crate) struct Copies {
     /// Whether there are any.
     is_on: bool,
     writes: Walks,
-    /// Writes that wait for room.
-    waiting: Vec<Fault>,
+    /// Faults that wait for room, and for how long they have, together.
+    pub(crate) waiting: Vec<Fault>,
+    pub(crate) waited_ticks: u64,
     /// Until when, and the least that all processes have held meanwhile.
     until_ns: u64,
     least: PageCount,
-    /// When the first began to wait, or room came last, and what all had stored at the last look.
+    /// When the first began to wait, or room came last, and what others had stored at the last
+    /// look.
     since_ns: u64,
     stored: u64,
     /// Pages that this process has copied, and its ancestors had when they forked.
@@ -57,6 +59,7 @@ impl Default for Copies {
             is_on: false,
             writes: Walks::new(WRITES),
             waiting: Vec::new(),
+            waited_ticks: 0,
             until_ns: 0,
             least: PageCount(0),
             since_ns: 0,
@@ -123,10 +126,7 @@ impl Manager {
     /// Lifts it whatever they share, and wakes those that wait for room.
     pub(crate) fn protect_nothing(&mut self) {
         self.copies.is_on = false;
-        for fault in core::mem::take(&mut self.copies.waiting) {
-            // It may lie in no region any more.
-            self.allow_copy(fault.page);
-        }
+        self.serve_waiting();
         for region in self.regions.iter().collect::<Vec<_>>() {
             self.protect(region, false);
         }
@@ -149,9 +149,13 @@ impl Manager {
         let alone = (0..RUN_PAGES).take_while(|page| !is_shared(*page)).count();
         let region = self.regions.holding(fault.page.address());
         let within = region.map_or(1, |region| PageNumber::of(region.end).0 - fault.page.0);
-        let count = ahead.max(alone).min(within);
-        let copied = PageCount((0..count).filter(|page| is_shared(*page)).count());
-        self.make_room(copied);
+        let copied = |count| PageCount((0..count).filter(|page| is_shared(*page)).count());
+        let mut count = ahead.max(alone).min(within);
+        self.make_room(copied(count));
+        if self.lacks_room_for(copied(count)) {
+            count = 1;
+        }
+        let copied = copied(count);
         if self.lacks_room_for(copied) {
             return self.let_wait(fault);
         }
@@ -169,14 +173,14 @@ impl Manager {
 
     /// Whether a fault waits as copies do: what is touched first grows likewise.
     pub(crate) fn shall_wait_to_grow(&self, page: PageNumber) -> bool {
-        let is_new = self.pages.state(page) == PageState::None;
-        is_new && self.copies.is_on && self.lacks_room_for(PageCount(1))
+        self.pages.state(page) == PageState::None && self.lacks_room_for(PageCount(1))
     }
 
     fn lacks_room_for(&self, pages: PageCount) -> bool {
         let is_room = pages == PageCount(0) || self.budget.used() + pages <= self.budget.hard();
-        // A fork that needs everything in place makes room for nobody.
-        !is_room && !self.control.is_held()
+        // A fork makes room for nobody, and a forker may wait for a page of its stack.
+        let is_fork = self.control.is_held() || self.control.is_forking();
+        self.copies.is_on && !is_room && !is_fork
     }
 
     /// Has a fault wait for relatives to make room.
@@ -185,9 +189,18 @@ impl Manager {
             let now = self.time.now_ns();
             (self.copies.since_ns, self.copies.until_ns) = (now, now + WAIT_NS);
             self.copies.least = self.budget.used_by_all();
-            self.copies.stored = self.ledger.stored();
+            self.copies.stored = self.ledger.stored_by_others(self.seat);
         }
         self.copies.waiting.push(fault);
+    }
+
+    /// Has those that wait served again.
+    fn serve_waiting(&mut self) {
+        let ticks = cpu::ticks();
+        for mut fault in self.copies.waiting.drain(..) {
+            self.copies.waited_ticks += fault.wait_until(ticks);
+            self.pending.push_back(fault);
+        }
     }
 
     /// Has the writes that wait tried again when there is room for one, and gives up when nobody
@@ -197,7 +210,7 @@ impl Manager {
             return;
         }
         let (now, held) = (self.time.now_ns(), self.budget.used_by_all());
-        let stored = self.ledger.stored();
+        let stored = self.ledger.stored_by_others(self.seat);
         if held < self.copies.least {
             (self.copies.least, self.copies.since_ns) = (held, now);
             self.copies.until_ns = now + WAIT_NS;
@@ -206,7 +219,7 @@ impl Manager {
         }
         self.copies.stored = stored;
         if !self.lacks_room_for(PageCount(1)) {
-            self.pending.extend(self.copies.waiting.drain(..));
+            self.serve_waiting();
         } else if now >= self.copies.until_ns {
             self.protect_nothing();
         }

@@ -194,9 +194,11 @@ impl Ledger {
         self.orders.shared()
     }
 
-    /// Pages that processes have stored, ever, but for those that have ended.
-    pub(crate) fn stored(&self) -> u64 {
-        let tallies = self.taken().map(|(index, _)| &self.shared.tallies[index]);
+    /// Pages that all processes but the one in `seat` have stored, ever, without those that have
+    /// ended.
+    pub(crate) fn stored_by_others(&self, seat: usize) -> u64 {
+        let others = self.taken().filter(|(index, _)| *index != seat);
+        let tallies = others.map(|(index, _)| &self.shared.tallies[index]);
         tallies.fold(0, |sum, tally| sum.saturating_add(tally.get(Counter::PagesStored)))
     }
 

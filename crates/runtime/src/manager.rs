@@ -75,12 +75,22 @@ pub(crate) struct Fault {
     pub(crate) page: PageNumber,
     pub(crate) thread: u32,
     pub(crate) read_at_ticks: u64,
-    /// For how long it waited before, for the process's turn.
+    /// For how long it waited before, for the process's turn or for room.
     pub(crate) waited_ticks: u64,
     /// Its page is being read back from disk.
     pub(crate) is_coming: bool,
     /// It is a write to a page that is there, and protected.
     pub(crate) is_protected: bool,
+}
+
+impl Fault {
+    /// It has waited until now; for how long.
+    pub(crate) fn wait_until(&mut self, ticks: u64) -> u64 {
+        let waited = ticks.wrapping_sub(self.read_at_ticks);
+        self.waited_ticks += waited;
+        self.read_at_ticks = ticks;
+        waited
+    }
 }
 
 /// Faults on pages that were away, since this process began.
@@ -399,9 +409,14 @@ impl Manager {
         tally.set(Counter::HugeBlocksAvailable, huge_blocks as u64);
         let returned = self.blocks_returned() - self.blocks_returned_before;
         tally.set(Counter::BlocksReturned, returned);
-        let stalled = self.turns.served_ticks + self.turns.waited_ticks;
-        tally.set(Counter::StallNs, self.time.span_ns(stalled));
+        tally.set(Counter::StallNs, self.stalled_ns());
         tally.set(Counter::TurnWaitNs, self.time.span_ns(self.turns.waited_ticks));
+    }
+
+    /// For how long threads have waited for their faults, together.
+    pub(crate) fn stalled_ns(&self) -> u64 {
+        let waited = self.turns.waited_ticks + self.copies.waited_ticks;
+        self.time.span_ns(self.turns.served_ticks + waited)
     }
 
     /// Blocks given back to the system, by ancestors too.

@@ -299,9 +299,7 @@ impl Manager {
         self.count(Counter::TurnWaits, self.turns.faults.len());
         let ticks = cpu::ticks();
         for mut fault in self.turns.faults.drain(..) {
-            fault.waited_ticks = ticks.wrapping_sub(fault.read_at_ticks);
-            fault.read_at_ticks = ticks;
-            self.turns.waited_ticks += fault.waited_ticks;
+            self.turns.waited_ticks += fault.wait_until(ticks);
             self.pending.push_back(fault);
         }
     }

@@ -46,7 +46,7 @@ impl Manager {
         if !self.turns.waits.is_over(now) {
             return;
         }
-        let stalled = self.time.span_ns(self.turns.served_ticks + self.turns.waited_ticks);
+        let stalled = self.stalled_ns();
         let Some(percent) = self.turns.waits.end(now, stalled, self.program.ran_ns()) else {
             return;
         };
