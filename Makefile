@@ -28,6 +28,8 @@ BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/test
 STRESS := --test stress -- --test-threads=5
 # Those of which `make test` runs a part, and `make edges` all.
 EDGES := --test edges --test containers --test setup --test account --test bench
+# Those of which `make long` runs what `make test` leaves out.
+LONG := budget day_one forks helper proactive rest
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.
 STRESS_SECONDS ?= 3600
 # How long each torture of `make stress` lasts behind that.
@@ -47,8 +49,8 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system stress suites edges cases loom miri fuzz \
-	bench install clean
+.PHONY: help bootstrap build demo test check unit system stress suites edges long cases loom miri \
+	fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -110,6 +112,13 @@ edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed pro
 	@begun=$$(date +%s); COLDPRESS_ALL=1 $(TESTS) \
 		--no-fail-fast $(EDGES) -- --test-threads=1 --nocapture; status=$$?; \
 		echo "edges: $$(($$(date +%s) - begun)) s"; exit $$status
+
+# `make system` runs most of their tests, but not those that take long and have another of a kind.
+long: export COLDPRESS_BIN := $(TARGET)/system/coldpress
+long: bootstrap ## system tests, with those that `make test` leaves out (minutes)
+	@scripts/bootstrap-tests
+	$(BUILD_TESTED)
+	COLDPRESS_ALL=1 $(TESTS) $(LONG:%=--test %) -- --test-threads=1
 
 # They lie beside the project, where it is developed; NAMES="H1 M3" runs these alone.
 cases: export COLDPRESS_BIN := $(TARGET)/system/coldpress

@@ -37,6 +37,15 @@ pub fn is_all() -> bool {
     env::var("COLDPRESS_ALL").is_ok_and(|value| value == "1")
 }
 
+/// Whether a test is left out, which it says: it takes long, and another is of its kind.
+pub fn is_left_out() -> bool {
+    let is_left_out = !is_all();
+    if is_left_out {
+        println!("left to `make long`");
+    }
+    is_left_out
+}
+
 /// Runs `cases`.
 ///
 /// # Panics

@@ -21,7 +21,7 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const HANG: Duration = Duration::from_secs(10);
 /// Rounds that keep `hold.py` busy long after it is ready: for seconds, as what cannot be moved is
 /// looked at four times in one.
-const MANY_ROUNDS: &str = "25";
+const MANY_ROUNDS: &str = "12";
 
 /// `hold.py` with `words`.
 fn hold(name: &'static str, words: &[&str]) -> Option<Job> {

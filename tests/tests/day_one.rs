@@ -11,6 +11,7 @@ use coldpress_sys::Bytes;
 use coldpress_tests::cases::{Evicted, check};
 use coldpress_tests::harness::Job;
 use coldpress_tests::machine::{Scratch, Setting};
+use coldpress_tests::matrix;
 
 const DAY_ONE: &str = env!("CARGO_BIN_EXE_day_one");
 const AGAIN: &str = env!("CARGO_BIN_EXE_again");
@@ -39,6 +40,9 @@ fn without_huge_pages_gives_the_same() {
 /// libc's own memory too: a setting of glibc, which others ignore.
 #[test]
 fn with_huge_pages_everywhere_gives_the_same() {
+    if matrix::is_left_out() {
+        return;
+    }
     let job = Job::new("huge always", DAY_ONE).args(["--huge", "always"]);
     let job = job.environment("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     check(&job, BUDGET, Evicted::MostOf);

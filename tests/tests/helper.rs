@@ -11,6 +11,7 @@ use std::time::Duration;
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{Scratch, coldpress, fixture, require, signal};
+use coldpress_tests::matrix;
 
 const DATA: Bytes = Bytes::mib(96);
 const BUDGET: Bytes = Bytes::mib(40);
@@ -84,6 +85,9 @@ fn pages_that_the_helper_made_come_back_from_disk() {
 
 #[test]
 fn programs_help_themselves_where_there_is_no_helper() {
+    if matrix::is_left_out() {
+        return;
+    }
     assert_eq!(made(&compare(&walks().options(["--set", "helper=off"]))), 0);
     let Some(taskset) = require("taskset") else { return };
     let job = walks().before([taskset.as_os_str(), "-c".as_ref(), "0".as_ref()]);
@@ -125,6 +129,9 @@ fn forks_with_a_helper_give_the_same() {
 /// what comes later at a desk of its own. The helper is turned on when the parent only waits.
 #[test]
 fn an_heir_has_the_helper_too() {
+    if matrix::is_left_out() {
+        return;
+    }
     let Some(python) = require("python3").filter(|_| has_helper()) else { return };
     let scratch = Scratch::new("heir");
     let go_on = scratch.path("go-on");

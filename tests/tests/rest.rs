@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use coldpress_tests::harness::{Fraction, Job, Run};
 use coldpress_tests::machine::{fixture, require};
+use coldpress_tests::matrix;
 
 const DATA: &str = "96";
 /// Long enough for a busy machine: each of some 10000 pages takes 60 us.
@@ -50,6 +51,9 @@ fn pages_become_denser_while_a_program_rests() {
 
 #[test]
 fn pages_stay_as_they_are_when_ageing_is_off() {
+    if matrix::is_left_out() {
+        return;
+    }
     let Some(python) = require("python3") else { return };
     let (job, plain) = (rest(&python, REST_SECONDS), plain(&python));
     let run =
