@@ -142,8 +142,9 @@ fn other_root() -> Option<()> {
 
 fn own_profile() -> Option<()> {
     require("firejail")?;
-    // It sees nothing of /tmp.
-    let job = Job::new("firejail", "firejail").args(["--quiet", PYTHON, "-c", STRINGS]);
+    // It sees nothing of /tmp, and lasts for longer than nobody looks.
+    let strings = format!("{STRINGS}\nimport time; time.sleep(0.3)");
+    let job = Job::new("firejail", "firejail").args(["--quiet", PYTHON, "-c", &strings]);
     is_told(&job)
 }
 

@@ -24,6 +24,8 @@ mod threads;
 
 use std::io::{Error, Result};
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use program::outcome::{Outcome, Stop};
 use program::pattern::{Kind, PageImage, Tag};
@@ -73,6 +75,8 @@ impl Held {
 
 fn hold() -> Outcome {
     let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
+    // A run looks at what is not managed twenty times a second.
+    thread::sleep(Duration::from_millis(300));
     held.check().map_err(|error| Stop::Fail(error.to_string()))
 }
 
