@@ -94,7 +94,7 @@ fn mechanisms_of_its_own() {
         case("real-time threads on all processors", Lane::Long, || is_told(&processors)),
         case("a program that waits for a minute", Lane::Long, is_told_what_it_lacks),
         case("a lisp whose heap may be executed", Lane::Long, keeps_its_budget),
-        case("a server that crashes", Lane::Long, crashes_as_it_would),
+        case("a server that crashes", Lane::Short, crashes_as_it_would),
         case("a memory test in a crash", Lane::Long, ends_in_a_memory_test),
         case("a robust mutex in cold memory", Lane::Short, || edge(&["robust"], HANG)),
     ];
