@@ -236,7 +236,7 @@ fn a_run_that_manages_nothing_says_so_although_it_is_short() {
     let Some(ground) = Ground::new() else { return };
     let refused = calls::ALL.iter().find(|call| call.name == "close_range").expect("it is used");
     let container = ground.container(RUNTIMES[0], 0, &[refused]);
-    let job = ground.job().args(["--touches", "1000000"]);
+    let job = ground.job().args(["--touches", "3000000"]);
     let run = job.before(container).managed(BUDGET);
     println!("{run}");
     assert_eq!((run.code, &run.stdout[..]), (0, &b"dropper: OK\n"[..]), "{}", run.stderr);
