@@ -123,7 +123,7 @@ impl Manager {
         }
     }
 
-    /// Lifts it whatever they share, and wakes those that wait for room.
+    /// Lifts it whatever they share, and has those that wait for room served.
     pub(crate) fn protect_nothing(&mut self) {
         self.copies.is_on = false;
         self.serve_waiting();
