@@ -91,7 +91,7 @@ impl Budget {
     /// The budget as it is now, where it is another: a limit has changed, or what is given up of
     /// `auto`, in percent. Never below the floor.
     pub(crate) fn changed(&self, given_percent: u32) -> Option<Self> {
-        if matches!(self.ask, Ask::Size(Size::Bytes(_))) {
+        if self.is_fixed() {
             return None;
         }
         // What cannot be read now stays as it was.
@@ -105,6 +105,10 @@ impl Budget {
     }
 
     fn read(ask: Ask) -> Result<Self> {
+        // Nothing has to be read for what is just a number.
+        if let Ask::Size(Size::Bytes(bytes)) = ask {
+            return Ok(Self::fixed(bytes));
+        }
         let machine = cgroup::machine_memory().map_err(|error| {
             Failure::ours(format!("cannot read /proc/meminfo: {error}"), "mount /proc")
         })?;
@@ -129,14 +133,21 @@ impl Budget {
 
     /// What is wrong with a budget that the user named, and that the kernel will not give.
     pub(crate) fn complaint(&self) -> Option<String> {
+        if !self.is_fixed() {
+            return None;
+        }
         self.complaint_within(cgroup::own_limit(), cgroup::machine_memory().ok()?)
+    }
+
+    /// Whether it is just a number, whatever the limits are.
+    fn is_fixed(&self) -> bool {
+        matches!(self.ask, Ask::Size(Size::Bytes(_)))
     }
 
     fn complaint_within(&self, limit: Option<Limit>, machine: Bytes) -> Option<String> {
         let limit = limit.filter(|limit| limit.bytes < machine);
         let most = limit.as_ref().map_or(machine, |limit| limit.bytes);
-        let is_fixed = matches!(self.ask, Ask::Size(Size::Bytes(_)));
-        (is_fixed && self.bytes > most).then(|| {
+        (self.bytes > most).then(|| {
             let of = limit.map_or("that this machine has".to_owned(), |limit| {
                 format!("that the cgroup may have ({})", limit.file.display())
             });
@@ -270,8 +281,11 @@ mod tests {
         }
         assert!(complaint("9T", None).unwrap().contains("8 GiB that this machine has"));
         assert_eq!(complaint("8G", Some(limit(Bytes(usize::MAX / 2)))), None);
-        assert_eq!(complaint("100%", Some(limit(Bytes::mib(150)))), None);
         assert_eq!(complaint("150M", Some(limit(Bytes::mib(150)))), None);
+        let named =
+            |text| Budget { ask: Ask::parse(text).unwrap(), ..Budget::fixed(Bytes(usize::MAX)) };
+        assert_eq!(named("100%").complaint(), None);
+        assert!(named("9T").complaint().is_some());
     }
 
     #[test]

@@ -240,14 +240,10 @@ fn new_ids(mode: u32, owner: u32, group: u32, rights: Rights) -> Option<Reason> 
 }
 
 fn own_rights() -> Rights {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let no_new_privileges = status
-        .lines()
-        .any(|line| line.strip_prefix("NoNewPrivs:").is_some_and(|value| value.trim() == "1"));
     Rights {
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
-        no_new_privileges,
+        no_new_privileges: rustix::thread::no_new_privs().unwrap_or(false),
     }
 }
 

@@ -11,6 +11,7 @@ use coldpress_sys::ring::Ring;
 use coldpress_sys::uffd::{FEATURES_NEEDED, Userfaultfd};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 
 use super::place::Place;
 use crate::cgroup::{self, Limit};
@@ -23,9 +24,6 @@ pub(super) const DEVICE: &str = "/dev/userfaultfd";
 
 /// For tests only: feature bits, in hexadecimal, that the kernel is believed to have at most.
 const TEST_FEATURES_MASK: &str = "COLDPRESS_TEST_FEATURES_MASK";
-
-/// CAP_SYS_PTRACE (linux/capability.h).
-const CAPABILITY_SYS_PTRACE: u32 = 19;
 
 /// What decides whether `coldpress run` can work at all.
 #[derive(Clone, Debug)]
@@ -76,7 +74,7 @@ impl Faults {
             kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
             device: masked(features_of(userfaultfd_by_device)),
             syscall: masked(features_of(|| Userfaultfd::from_syscall(false))),
-            has_capability: has_capability(CAPABILITY_SYS_PTRACE),
+            has_capability: may_trace(),
             place,
             page_scan: scan_a_page(),
         }
@@ -130,14 +128,10 @@ fn scan_a_page() -> SysResult<()> {
     Pagemap::open()?.for_each_present(start, start + PAGE_BYTES, |_, _| {})
 }
 
-/// Whether capability `number` is in the effective set (`CapEff` of proc_pid_status(5)).
-fn has_capability(number: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & (1 << number) != 0)
+/// Whether this process may trace others.
+fn may_trace() -> bool {
+    rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 /// Whether this very command was started by glibc's loader, or the loader is where programs look
