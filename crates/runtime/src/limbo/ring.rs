@@ -12,8 +12,13 @@ use crate::pages::{PageNumber, RUN_BYTES, RUN_PAGES, RunNumber};
 const LIMBO_SHARE: usize = 16;
 const LIMBO_MIN: PageCount = Bytes::mib(2).pages_down();
 const LIMBO_MAX: PageCount = Bytes::mib(128).pages_down();
-/// Fewest slots dropped together.
+/// Chunks that a ring is divided into, as far as the bounds below let it: small ones hold little
+/// that has been dealt with, large ones are cheaper to drop, which takes as long as four faults.
+/// With 16 slots a fault costs 4 % less than with 4 (`bench fault`, 128 MiB).
+const CHUNKS_WANTED: usize = 8;
+/// Fewest and most slots dropped together where there are not too many chunks.
 const CHUNK_SLOTS_MIN: usize = 4;
+const CHUNK_SLOTS_MAX: usize = 16;
 /// Most chunks: each is a mapping and a guard, of the 65,530 that a process may have.
 const CHUNKS_MAX: usize = 256;
 /// Slots have 16-bit numbers.
@@ -93,7 +98,8 @@ impl Ring {
     /// How many chunks one for at least `pages` has, and how many slots each of them.
     fn shape(pages: PageCount) -> (usize, usize) {
         let slots = (2 * pages.0 / RUN_PAGES).clamp(2 * CHUNK_SLOTS_MIN, SLOTS_MAX);
-        let chunk_slots = slots.div_ceil(CHUNKS_MAX).max(CHUNK_SLOTS_MIN);
+        let wanted = (slots / CHUNKS_WANTED).clamp(CHUNK_SLOTS_MIN, CHUNK_SLOTS_MAX);
+        let chunk_slots = slots.div_ceil(CHUNKS_MAX).max(wanted);
         (slots.div_ceil(chunk_slots), chunk_slots)
     }
 
