@@ -246,7 +246,7 @@ fn a_run_that_manages_nothing_says_so_although_it_is_short() {
     assert_eq!(run.stats().count("managed_processes"), 0);
 }
 
-/// Only the program is filtered, so no trial can tell.
+/// Only the program is filtered, so no trial can tell. It lasts, as that before it.
 #[test]
 fn a_process_that_gives_up_says_why_at_once_and_at_the_end() {
     let Some(ground) = Ground::new() else { return };
@@ -257,7 +257,7 @@ fn a_process_that_gives_up_says_why_at_once_and_at_the_end() {
             job.arg(format!("{}={EPERM}", refused.number)).arg(ground.scratch.path("dropper"));
         job.args(["--bytes", HELD, "--touches", touches]).launcher(ground.launcher())
     };
-    let run = job("2000").managed(BUDGET);
+    let run = job("3000000").managed(BUDGET);
     assert_eq!((run.code, &run.stdout[..]), (0, &b"dropper: OK\n"[..]), "{}", run.stderr);
     let reason = "ioctl(USERFAULTFD_IOC_NEW): EPERM";
     assert_eq!(run.complaints(&["warning: process", "is not managed", reason]).len(), 1);
