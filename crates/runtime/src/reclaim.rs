@@ -135,9 +135,12 @@ impl Manager {
         true
     }
 
-    /// Whether another run fits into limbo.
+    /// Whether another run fits into limbo. What relatives share waits there as a copy of a page
+    /// that they still have, so little of it does.
     pub(crate) fn limbo_has_room(&mut self) -> bool {
-        self.limbo_pages < self.limbo_target && !self.limbo.ring().is_full()
+        let takes_shared = self.stuck.takes_shared && self.budget.shares_much();
+        let target = if takes_shared { PageCount(RUN_PAGES) } else { self.limbo_target };
+        self.limbo_pages < target && !self.limbo.ring().is_full()
     }
 
     fn get_stuck(&mut self) {
