@@ -44,7 +44,7 @@ const GROWTH_FADES: usize = 64;
 /// most, so that they do not drive out all that this process holds.
 const BURST_FADES: usize = 512;
 /// Between soft and hard, reclaim goes along with faults: a 128th of the budget, within these
-/// bounds, and a 32nd at most. They are twice what a chunk of limbo frees, of 4 slots and of 8.
+/// bounds, and a 32nd at most.
 const BAND_MIN: PageCount = Bytes::mib(1).pages_down();
 const BAND_MAX: PageCount = Bytes::mib(2).pages_down();
 /// While use is between soft and hard, reclaim goes along with faults, for this many pages at a
@@ -79,6 +79,8 @@ pub struct Budget {
     others: PageCount,
     /// Shared memory beyond that.
     beyond: PageCount,
+    /// What of all this may be no more than is counted twice.
+    doubts: PageCount,
     /// Largest native growth between two readings; fades soon.
     growth: PageCount,
     /// The same; fades late.
@@ -134,6 +136,8 @@ pub struct Past {
     pub now_ns: u64,
     /// Faults that were served.
     pub faults: u64,
+    /// Pages of ours that were touched first.
+    pub own: PageCount,
     /// Pages shared since a fork that were copied.
     pub copied: u64,
     /// What was waited for in those on pages that were away.
@@ -165,6 +169,7 @@ impl Budget {
             credit: zero,
             others: zero,
             beyond: zero,
+            doubts: zero,
             growth: zero,
             burst: zero,
             undiscovered: zero,
@@ -216,14 +221,18 @@ impl Budget {
         let others = ledger.others(self.seat);
         let shared = ledger.shared();
         let room = room_for_shared(shared, ledger.budget());
-        (self.others, self.beyond) = (others.used + room, shared.saturating_sub(room));
+        self.others = others.used + others.doubt + room;
+        self.beyond = shared.saturating_sub(room);
         let copied = ledger.copied().saturating_sub(past.copied);
         let now = Now {
             resident: anonymous,
-            others: others.used,
+            others: others.used + others.doubt,
             served: past.faults,
+            own: past.own.0 as u64,
             copied,
+            noted: past.copied,
             is_passed: self.used_by_all() > self.total,
+            crowd: if self.shares_much() { ledger.crowd() } else { 1 },
         };
         // What is written to by the service becomes this process's own too.
         let faults = || seen.program.minor_faults() + raw::minor_faults();
@@ -242,7 +251,11 @@ impl Budget {
         self.total = approach(self.total, ledger.budget(), self.used_by_all());
         let time = self.meter.note(past.now_ns, past.waited);
         let gain = Gain { pages: past.limbo, time };
-        ledger.seats[self.seat].publish(Holding { used: self.used, gain });
+        let doubt = self.sharing.doubt().min(self.used);
+        let used = self.used.saturating_sub(doubt);
+        ledger.seats[self.seat].publish(Holding { used, doubt, gain });
+        ledger.seats[self.seat].set_sharing(self.shares_much());
+        self.doubts = doubt + others.doubt;
         self.yields = gain.shall_yield_to(others.gain);
         let excess = self.used.saturating_sub(self.soft());
         let part = part_of(excess, self.used, self.used_by_all());
@@ -301,9 +314,9 @@ impl Budget {
         self.used + self.others
     }
 
-    /// What all processes hold.
+    /// What all processes hold, without what is in doubt.
     pub fn held_by_all(&self) -> PageCount {
-        self.used_by_all() + self.beyond
+        (self.used_by_all() + self.beyond).saturating_sub(self.doubts)
     }
 
     /// Whether about all of the budget is in use: what reclaim ahead leaves free is no room.

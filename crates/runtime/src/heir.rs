@@ -35,7 +35,8 @@ use coldpress_sys::ring::Ring;
 use coldpress_sys::uffd::{FEATURES_NEEDED, Mode, Userfaultfd};
 use coldpress_sys::wait::Waiter;
 use coldpress_sys::{
-    AsRawFd, Bytes, FromRawFd, OwnedFd, PAGE_BYTES, Page, SysError, SysResult, cpu, map, raw,
+    AsRawFd, Bytes, FromRawFd, OwnedFd, PAGE_BYTES, Page, PageCount, SysError, SysResult, cpu, map,
+    raw,
 };
 use coldpress_zswap::Loaded;
 use coldpress_zswap::desk::Ticket;
@@ -248,6 +249,7 @@ impl Manager {
         self.left = Left::default();
         self.proactive.begin_as_heir();
         self.gauges_at = 0;
+        self.own_held.grown = PageCount(0);
         self.refaults = Refaults::default();
         self.gauge_interval_ns = RUN_NS_NEAR;
         self.blocks_returned_before = self.blocks_returned();

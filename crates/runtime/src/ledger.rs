@@ -38,7 +38,7 @@ pub use orders::{Keeper, Orders};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 16;
+pub const LEDGER_VERSION: u32 = 17;
 /// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
 /// PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
@@ -111,7 +111,9 @@ pub struct Terms {
 pub struct Seat {
     managing: AtomicU32,
     thawed: AtomicU32,
+    sharing: AtomicU32,
     used_pages: AtomicU64,
+    doubt_pages: AtomicU64,
     /// What more memory would gain: pages of it, and millionths of the time.
     gain_pages: AtomicU64,
     gain_time: AtomicU64,
@@ -166,8 +168,8 @@ impl Ledger {
     }
 
     /// What the process in `seat` says it holds, whatever is believed of it.
-    pub fn claimed(&self, seat: usize) -> PageCount {
-        self.shared.seats[seat].holding(PageCount(usize::MAX)).used
+    pub fn claimed(&self, seat: usize) -> Holding {
+        self.shared.seats[seat].holding(PageCount(usize::MAX))
     }
 
     /// The seats that processes have, with their numbers.
@@ -200,6 +202,12 @@ impl Ledger {
         let others = self.taken().filter(|(index, _)| *index != seat);
         let tallies = others.map(|(index, _)| &self.shared.tallies[index]);
         tallies.fold(0, |sum, tally| sum.saturating_add(tally.get(Counter::PagesStored)))
+    }
+
+    /// Processes that share memory with relatives for each processor, at least 1.
+    pub(crate) fn crowd(&self) -> u64 {
+        let sharing = self.taken().filter(|(_, seat)| seat.sharing.load(Ordering::Relaxed) != 0);
+        (sharing.count() / self.processors().max(1) as usize).max(1) as u64
     }
 
     /// Processes that are managed and have pages away, or may have.
@@ -252,6 +260,7 @@ impl Seat {
     fn clear(&self) {
         self.managing.store(0, Ordering::Relaxed);
         self.thawed.store(0, Ordering::Relaxed);
+        self.sharing.store(0, Ordering::Relaxed);
         self.publish(Holding::default());
         self.turn.clear();
     }
@@ -259,6 +268,7 @@ impl Seat {
     /// Says what this process holds, and would gain.
     pub fn publish(&self, holding: Holding) {
         self.used_pages.store(holding.used.0 as u64, Ordering::Relaxed);
+        self.doubt_pages.store(holding.doubt.0 as u64, Ordering::Relaxed);
         self.gain_pages.store(holding.gain.pages.0 as u64, Ordering::Relaxed);
         self.gain_time.store(holding.gain.time.0, Ordering::Relaxed);
     }
@@ -268,7 +278,9 @@ impl Seat {
         let pages = |word: &AtomicU64| PageCount(word.load(Ordering::Relaxed) as usize).min(most);
         let time = Millionths(self.gain_time.load(Ordering::Relaxed)).min(GAIN_TIME_MAX);
         let gain = Gain { pages: pages(&self.gain_pages), time };
-        Holding { used: pages(&self.used_pages), gain }
+        let used = pages(&self.used_pages);
+        let doubt = pages(&self.doubt_pages).min(most.saturating_sub(used));
+        Holding { used, doubt, gain }
     }
 
     /// Says that its pages are managed now.
@@ -279,6 +291,11 @@ impl Seat {
     /// Says whether all its pages are in the program, to stay there.
     pub fn set_thawed(&self, is_thawed: bool) {
         self.thawed.store(u32::from(is_thawed), Ordering::Relaxed);
+    }
+
+    /// Says whether it shares much memory with relatives.
+    pub(crate) fn set_sharing(&self, is_sharing: bool) {
+        self.sharing.store(u32::from(is_sharing), Ordering::Relaxed);
     }
 
     /// Whether all its pages are in the program, to stay there.
@@ -383,12 +400,14 @@ mod tests {
         for (seat, pages) in [(0, 100), (3, 20), (5, 3)] {
             ledger.assign(seat, 1000 + seat as u32, MACHINE);
             let gain = Gain { pages: PageCount(pages / 2), time: Millionths(pages as u64 / 3) };
-            ledger.seats[seat].publish(Holding { used: PageCount(pages), gain });
+            let doubt = PageCount(pages / 10);
+            ledger.seats[seat].publish(Holding { used: PageCount(pages), doubt, gain });
         }
         ledger.set_unseated(PageCount(7));
         assert_eq!(ledger.used(), PageCount(130));
         let gain = Gain { pages: PageCount(11), time: Millionths(7) };
-        assert_eq!(ledger.others(0), Holding { used: PageCount(30), gain });
+        let (used, doubt) = (PageCount(30), PageCount(2));
+        assert_eq!(ledger.others(0), Holding { used, doubt, gain });
         ledger.note_peak(ledger.used());
         ledger.seats[0].set_managing();
         ledger.seats[3].set_managing();

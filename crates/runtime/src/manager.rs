@@ -117,7 +117,7 @@ pub struct Manager {
     pub(crate) zswap: Zswap<Pools>,
     pub(crate) frames: &'static FrameAllocator,
     pub(crate) heap_bytes: fn() -> Bytes,
-    pub(crate) own_held: PageCount,
+    pub(crate) own_held: OwnHeld,
     pub(crate) budget: Budget,
     pub(crate) ledger: Ledger,
     pub(crate) seat: usize,
@@ -194,6 +194,14 @@ pub(crate) struct Stuck {
     pub(crate) look_at_ns: u64,
 }
 
+/// What our own tables and pool take.
+#[derive(Default)]
+pub(crate) struct OwnHeld {
+    pub(crate) pages: PageCount,
+    /// By how much that has grown, ever: so many pages were touched first.
+    pub(crate) grown: PageCount,
+}
+
 /// What the manager needs from the outside.
 pub struct Parts {
     /// The joined run.
@@ -251,7 +259,7 @@ impl Manager {
             zswap,
             frames,
             heap_bytes: parts.heap_bytes,
-            own_held: PageCount(0),
+            own_held: OwnHeld::default(),
             budget,
             ledger,
             seat,
@@ -298,7 +306,7 @@ impl Manager {
     }
 
     fn begin(mut self: Box<Self>) -> Box<Self> {
-        self.own_held = self.own_memory();
+        self.measure_own();
         self.ledger.seats[self.seat].set_managing();
         let (pool, codec) = (self.zswap.pool().current().kind(), self.zswap.knobs().codec);
         let process = self.link.process();
@@ -364,11 +372,12 @@ impl Manager {
     /// Reads the gauges: what is used, what others use, what our own tables take.
     pub(crate) fn read_gauges(&mut self) {
         self.drop_served();
-        self.own_held = self.own_memory();
+        self.measure_own();
         let tally = self.tally();
         let past = Past {
             now_ns: self.time.now_ns(),
             faults: tally.get(Counter::Faults),
+            own: self.own_held.grown,
             copied: self.copies.copied,
             waited: Waited {
                 faults: self.refaults.faults,
@@ -426,10 +435,17 @@ impl Manager {
 
     /// Counts what our own memory grew by since it was last counted.
     pub(crate) fn charge_own_growth(&mut self) {
+        let before = self.measure_own();
+        self.budget.add(self.own_held.pages.saturating_sub(before));
+        self.budget.subtract(before.saturating_sub(self.own_held.pages));
+    }
+
+    /// Finds what our own tables and pool take, and returns what they did.
+    fn measure_own(&mut self) -> PageCount {
         let now = self.own_memory();
-        self.budget.add(now.saturating_sub(self.own_held));
-        self.budget.subtract(self.own_held.saturating_sub(now));
-        self.own_held = now;
+        let before = core::mem::replace(&mut self.own_held.pages, now);
+        self.own_held.grown += now.saturating_sub(before);
+        before
     }
 
     fn own_memory(&self) -> PageCount {

@@ -182,7 +182,7 @@ impl Manager {
     /// that it takes.
     pub(crate) fn note_saved(&mut self, stored: PageCount) {
         let away = stored.saturating_sub(self.away.kept.count() + PageCount(self.served.len()));
-        self.proactive.note_saved(away.saturating_sub(self.own_held));
+        self.proactive.note_saved(away.saturating_sub(self.own_held.pages));
     }
 
     /// Bytes that were saved when it was last noted.

@@ -38,6 +38,8 @@ pub struct Gain {
 pub struct Holding {
     /// Pages held.
     pub used: PageCount,
+    /// Pages that may be held besides.
+    pub doubt: PageCount,
     /// By more.
     pub gain: Gain,
 }
@@ -69,7 +71,7 @@ impl core::ops::Add for Holding {
     fn add(self, other: Self) -> Self {
         let time = Millionths(self.gain.time.0.saturating_add(other.gain.time.0));
         let gain = Gain { pages: self.gain.pages + other.gain.pages, time };
-        Self { used: self.used + other.used, gain }
+        Self { used: self.used + other.used, doubt: self.doubt + other.doubt, gain }
     }
 }
 

@@ -2,14 +2,17 @@
 //!
 //! RssAnon has a page in every process that maps it. The kernel also tells each one's fair part of
 //! what it maps (Pss_Anon), but walks all page tables for it, 30 to 130 ns a page, so it is asked
-//! seldom, for 2 % of the time, and 5 % while the budget seems to be passed. The difference is the
-//! *credit*: what relatives are charged with.
+//! seldom, for 2 % of a processor's time, and 5 % while the budget seems to be passed, by all
+//! processes of the run together. The difference is the *credit*: what relatives are charged with.
 //! In between, a shared page becomes a process's own when that process writes to it, by a minor
 //! fault, so such faults since are taken off its credit. That is too much rather than too little,
 //! as some of them are first touches, which RssAnon has as well; those that we served are known.
 //!
 //! A page that a relative copies becomes this process's own, too, and those are taken off likewise
 //! as far as they are known (`copies`).
+//!
+//! So one copy is charged to each relative. Most of that is in *doubt*: it is no room for anything,
+//! and not told as held either.
 //!
 //! After a fork the credit is half of everything, whether the child is there to be charged with the
 //! other half, is still to join, or has ended already. What nobody has been seen to be charged with
@@ -21,7 +24,8 @@ use coldpress_sys::{PageCount, cpu};
 const FRESH_NS: u64 = 20_000_000;
 /// A child has joined by then, or has ended, or is not managed.
 const JOINED_NS: u64 = 200_000_000;
-/// Between two askings at least, and so many times what this process ran for one.
+/// Between two askings at least, and so many times what this process ran for one, for each of those
+/// that share its processor.
 const ASK_NS_MIN: u64 = 50_000_000;
 const ASK_COST_FACTOR: u64 = 50;
 /// The same when a relative may have ended.
@@ -55,8 +59,15 @@ pub(crate) struct Sharing {
     /// When the kernel was last asked, and for how long this process ran meanwhile.
     asked_ns: u64,
     asking_ran_ns: u64,
-    /// What others had copied when the credit was found.
+    /// What others had copied when the credit was found, and this one of that which they know of,
+    /// and what of ours had been touched first.
     copied: u64,
+    noted: u64,
+    own: u64,
+    /// What more is left of the credit, likely, than is counted on.
+    doubt: PageCount,
+    /// How many have each shared page, at least, itself included.
+    sharers: u64,
     /// Shared pages that became its own since [`Sharing::take_broken`], and when they were counted.
     broken: u64,
     counted: u64,
@@ -82,10 +93,16 @@ pub(crate) struct Now {
     pub(crate) others: PageCount,
     /// Faults that we have served.
     pub(crate) served: u64,
+    /// Pages of ours that were touched first.
+    pub(crate) own: u64,
     /// Pages that other processes of the run have copied.
     pub(crate) copied: u64,
+    /// Pages that this one has copied, of those that the others know of.
+    pub(crate) noted: u64,
     /// Whether more than the budget seems to be in use.
     pub(crate) is_passed: bool,
+    /// Processes that share memory for each processor, at least 1: all of them ask.
+    pub(crate) crowd: u64,
 }
 
 impl Sharing {
@@ -105,12 +122,26 @@ impl Sharing {
     pub(crate) fn go_on_in_child(self) -> Self {
         // Its faults are counted from nothing, and its parent is charged with the other half.
         let none = PageCount(0);
-        Self { faults: 0, counted: 0, others: none, pending: none, child_until_ns: 0, ..self }
+        Self {
+            faults: 0,
+            own: 0,
+            counted: 0,
+            others: none,
+            pending: none,
+            child_until_ns: 0,
+            ..self
+        }
     }
 
     /// What is no room, though nobody holds it.
     pub(crate) fn pending(&self) -> PageCount {
         self.pending
+    }
+
+    /// Pages that are no credit, and of which most are likely to be: nothing is made of them, as
+    /// they may not be.
+    pub(crate) fn doubt(&self) -> PageCount {
+        self.doubt
     }
 
     /// Whether much is shared, as far as is known.
@@ -137,7 +168,7 @@ impl Sharing {
         if self.state == State::Fresh {
             self.broken = 0;
             // One more shares everything: what was a part of 1/n is one of 1/(n + 1).
-            let part = now.resident.saturating_sub(self.left(faults, now.copied));
+            let part = now.resident.saturating_sub(self.left(faults, now));
             let all = now.resident + part;
             let part = PageCount(part.0 * now.resident.0 / all.0.max(1));
             self.note(now, faults, now.resident.saturating_sub(part));
@@ -152,12 +183,15 @@ impl Sharing {
             self.asked_ns = cpu::monotonic_ns();
             // Not how long it took: on a busy machine this process mostly waits meanwhile.
             self.asking_ran_ns = cpu::ran_ns().saturating_sub(ran);
-            self.ask_at_ns = self.asked_ns + ASK_NS_MIN.max(self.asking_ran_ns * ASK_COST_FACTOR);
+            let cost = self.asking_ran_ns * now.crowd;
+            self.ask_at_ns = self.asked_ns + ASK_NS_MIN.max(cost * ASK_COST_FACTOR);
             if self.credit < NOTHING {
                 *self = Self::default();
             }
         }
-        let credit = self.left(faults, now.copied).min(now.resident);
+        let credit = self.left(faults, now).min(now.resident);
+        let likely = self.likely_left(faults, now).min(now.resident);
+        self.doubt = likely.saturating_sub(credit);
         self.others = self.others.max(now.others);
         let of_child = now.others.saturating_sub(self.before_child);
         if of_child >= credit || begun >= self.child_until_ns {
@@ -175,16 +209,28 @@ impl Sharing {
     }
 
     /// What is left of the credit, now that there have been so many faults, and others have copied
-    /// so much.
-    fn left(&self, faults: u64, copied: u64) -> PageCount {
+    /// so much: at least, if all of these pages were this process's.
+    fn left(&self, faults: u64, now: Now) -> PageCount {
         let broken = faults.saturating_sub(self.faults);
-        let broken = broken.saturating_add(copied.saturating_sub(self.copied));
+        let broken = broken.saturating_add(now.copied.saturating_sub(self.copied));
         self.credit.saturating_sub(PageCount(broken as usize))
+    }
+
+    /// The same, as far as can be told: of a page that n have, each is charged with 1/n. Who copies
+    /// it is charged with all of it then, and each of the others with 1/(n - 1), if they know.
+    fn likely_left(&self, faults: u64, now: Now) -> PageCount {
+        let own = now.own.saturating_sub(self.own);
+        let copied = faults.saturating_sub(self.faults).saturating_sub(own);
+        let noted = now.noted.saturating_sub(self.noted).min(copied);
+        let n = self.sharers.max(2);
+        let of_others = now.copied.saturating_sub(self.copied).div_ceil(n * (n - 1));
+        self.credit.saturating_sub(PageCount((copied - noted / n + of_others) as usize))
     }
 
     /// Whether the kernel shall be asked at this time.
     fn shall_ask(&self, now_ns: u64, now: Now) -> bool {
-        let after = |factor| now_ns >= self.asked_ns + self.asking_ran_ns * factor;
+        let cost = self.asking_ran_ns * now.crowd;
+        let after = |factor| now_ns >= self.asked_ns + cost * factor;
         now_ns >= self.ask_at_ns
             || now.is_passed && now_ns >= self.fresh_until_ns && after(PASSED_COST_FACTOR)
             || after(SOON_COST_FACTOR) && self.has_let_go(now.others)
@@ -197,7 +243,10 @@ impl Sharing {
 
     fn note(&mut self, now: Now, faults: u64, credit: PageCount) {
         (self.credit, self.faults, self.others) = (credit, faults, now.others);
-        self.copied = now.copied;
+        (self.copied, self.noted, self.own) = (now.copied, now.noted, now.own);
+        // As few as this, for what it has alone counts as shared too.
+        let part = now.resident.saturating_sub(credit);
+        self.sharers = (now.resident.0 / part.0.max(1)) as u64;
     }
 }
 
@@ -213,8 +262,11 @@ mod tests {
         resident: PageCount(0),
         others: PageCount(0),
         served: 0,
+        own: 0,
         copied: 0,
+        noted: 0,
         is_passed: false,
+        crowd: 1,
     };
 
     #[test]
@@ -240,6 +292,34 @@ mod tests {
         let served = Now { served: ALL, ..now };
         assert!(sharing.credit(served, || ALL, || None) > PageCount(4_900));
         assert!(sharing.credit(now, || ALL, || None) <= PageCount(5_000 - ALL as usize));
+    }
+
+    /// The risk: three that copy what they share seem to hold three times what they copied, and
+    /// that is told as the peak.
+    #[test]
+    fn a_copy_is_likely_to_be_charged_once_and_may_be_to_all() {
+        let now = Now { resident: PageCount(9_000), others: PageCount(18_000), ..NOW };
+        // What this one has copied, all have, and how much of ours was touched first.
+        let held = |own: u64, of_others: u64, first: u64| {
+            let mut sharing = Sharing { state: State::Known, ..Sharing::default() };
+            sharing.credit(now, || ALL, || Some(PageCount(3_000)));
+            let now = Now { copied: of_others, noted: own, own: first, ..now };
+            let credit = sharing.credit(now, || ALL + own + first, || None);
+            (9_000 - credit.0, sharing.doubt().0)
+        };
+        assert_eq!(held(0, 0, 0), (3_000, 0));
+        let one = held(300, 0, 0);
+        assert_eq!(one, (3_300, 100));
+        let others = held(0, 300, 0);
+        assert_eq!(others, (3_300, 250));
+        let likely = |(held, doubt): (usize, usize)| held - doubt;
+        assert_eq!(likely(one) + 2 * likely(others), 9_300);
+        assert_eq!(likely(held(300, 0, 500)), likely(one));
+        // Nobody else knows of what was copied without us.
+        let mut alone = Sharing { state: State::Known, ..Sharing::default() };
+        alone.credit(now, || ALL, || Some(PageCount(3_000)));
+        assert_eq!(alone.credit(now, || ALL + 300, || None), PageCount(5_700));
+        assert_eq!(alone.doubt(), PageCount(0));
     }
 
     /// The risk: the room of a child that ended at once is filled, and was never there.
@@ -297,6 +377,9 @@ mod tests {
         let asks = |at_ms: u64, is_passed| sharing.shall_ask(at_ms * 1_000_000, now(is_passed));
         assert_eq!([asks(999, false), asks(1000, false)], [false, true]);
         assert_eq!([asks(919, true), asks(920, true)], [false, true]);
+        // A hundred that ask, each for so much of the time, would do nothing else.
+        let crowd = Now { is_passed: true, crowd: 4, ..NOW };
+        assert!(!sharing.shall_ask(979_000_000, crowd) && sharing.shall_ask(980_000_000, crowd));
     }
 
     #[test]

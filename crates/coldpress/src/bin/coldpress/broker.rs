@@ -687,7 +687,7 @@ impl Serving {
         self.ledger.set_unseated(self.unseated.pages());
         self.shared.look(self.unseated.processes(), Instant::now());
         self.ledger.set_shared(self.shared.pages());
-        let holds = |it: &Member| (it.program.process(), self.ledger.claimed(it.seat));
+        let holds = |it: &Member| (it.program.process(), self.ledger.claimed(it.seat).used);
         let members = self.members.iter().map(holds);
         self.in_place.look(self.ledger.used(), members, Instant::now());
         self.note_peak();
@@ -703,9 +703,10 @@ impl Serving {
         let mut managed = PageCount(0);
         for Member { program, seat, claims, .. } in &mut self.members {
             // Read once: it may be another the next moment.
-            let claimed = self.ledger.claimed(*seat).min(self.memory);
-            let verdict = claims.judge(claimed, || tree::anonymous(program.process()), now);
-            managed += claims.counted(claimed);
+            let claimed = self.ledger.claimed(*seat);
+            let all = PageCount(claimed.used.0.saturating_add(claimed.doubt.0)).min(self.memory);
+            let verdict = claims.judge(all, || tree::anonymous(program.process()), now);
+            managed += claims.counted(claimed.used.min(self.memory));
             match verdict {
                 Some(Some(most)) => {
                     self.ledger.limit(*seat, most);
