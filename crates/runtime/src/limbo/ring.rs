@@ -13,8 +13,8 @@ const LIMBO_SHARE: usize = 16;
 const LIMBO_MIN: PageCount = Bytes::mib(2).pages_down();
 const LIMBO_MAX: PageCount = Bytes::mib(128).pages_down();
 /// Chunks that a ring is divided into, as far as the bounds below let it: small ones hold little
-/// that has been dealt with, large ones are cheaper to drop, which takes as long as four faults.
-/// With 16 slots a fault costs 4 % less than with 4 (`bench fault`, 128 MiB).
+/// that has been dealt with, large ones are cheaper to drop. With 16 slots a fault costs 4 % less
+/// than with 4 (`bench fault`, 128 MiB).
 const CHUNKS_WANTED: usize = 8;
 /// Fewest and most slots dropped together where there are not too many chunks.
 const CHUNK_SLOTS_MIN: usize = 4;
