@@ -71,12 +71,12 @@ impl Manager {
             self.arrivals = 0;
             return;
         }
-        if self.arrivals < PAGES_TOGETHER {
-            return;
-        }
         // In the upper half of the band the pool is growing: what goes in takes room too.
         let twice = used - soft > self.budget.hard().saturating_sub(used);
         let steps = if twice { 2 * self.arrivals } else { self.arrivals };
+        if steps < PAGES_TOGETHER {
+            return;
+        }
         self.arrivals = 0;
         for _ in 0..steps {
             if self.reclaim_step() != Step::Done {

@@ -60,14 +60,18 @@ impl<'a> Ours<'a> {
     fn reclaim_along(&mut self) {
         if self.used <= self.soft {
             self.arrivals = 0;
-        } else if self.arrivals >= PAGES_TOGETHER {
-            let steps = std::mem::take(&mut self.arrivals);
-            // In the upper half of the band, twice as much.
-            let twice = self.used - self.soft > self.hard.saturating_sub(self.used);
-            for _ in 0..if twice { 2 * steps } else { steps } {
-                if !self.reclaim_step() {
-                    return;
-                }
+            return;
+        }
+        // In the upper half of the band, twice as much.
+        let twice = self.used - self.soft > self.hard.saturating_sub(self.used);
+        let steps = if twice { 2 * self.arrivals } else { self.arrivals };
+        if steps < PAGES_TOGETHER {
+            return;
+        }
+        self.arrivals = 0;
+        for _ in 0..steps {
+            if !self.reclaim_step() {
+                return;
             }
         }
     }
