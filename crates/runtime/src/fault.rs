@@ -238,8 +238,9 @@ impl Manager {
         }
         if placed > PageCount(0) {
             self.touches.advance(page, window.at_most(placed.0));
+            // Not where the kernel asks to try again, while mappings change.
+            self.count(Counter::FirstTouchFaults, 1);
         }
-        self.count(Counter::FirstTouchFaults, 1);
         self.outcome(progress)
     }
 
