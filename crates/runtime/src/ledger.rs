@@ -38,7 +38,7 @@ pub use orders::{Keeper, Orders};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 17;
+pub const LEDGER_VERSION: u32 = 18;
 /// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
 /// PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
@@ -112,6 +112,8 @@ pub struct Seat {
     managing: AtomicU32,
     thawed: AtomicU32,
     sharing: AtomicU32,
+    /// The same number for all that come from one process by forks, 0 for who has no relatives.
+    family: AtomicU32,
     used_pages: AtomicU64,
     doubt_pages: AtomicU64,
     /// What more memory would gain: pages of it, and millionths of the time.
@@ -210,6 +212,16 @@ impl Ledger {
         (sharing.count() / self.processors().max(1) as usize).max(1) as u64
     }
 
+    /// Processes of the `family` but the one in `seat`.
+    pub(crate) fn relatives(&self, seat: usize, family: u32) -> u64 {
+        if family == 0 {
+            return 0;
+        }
+        let others = self.taken().filter(|(index, _)| *index != seat);
+        let are = others.filter(|(_, seat)| seat.family.load(Ordering::Relaxed) == family);
+        are.count() as u64
+    }
+
     /// Processes that are managed and have pages away, or may have.
     pub fn not_thawed(&self) -> usize {
         self.taken().filter(|(_, seat)| seat.is_managing() && !seat.is_thawed()).count()
@@ -261,6 +273,7 @@ impl Seat {
         self.managing.store(0, Ordering::Relaxed);
         self.thawed.store(0, Ordering::Relaxed);
         self.sharing.store(0, Ordering::Relaxed);
+        self.family.store(0, Ordering::Relaxed);
         self.publish(Holding::default());
         self.turn.clear();
     }
@@ -296,6 +309,11 @@ impl Seat {
     /// Says whether it shares much memory with relatives.
     pub(crate) fn set_sharing(&self, is_sharing: bool) {
         self.sharing.store(u32::from(is_sharing), Ordering::Relaxed);
+    }
+
+    /// Says which family it is of.
+    pub(crate) fn set_family(&self, family: u32) {
+        self.family.store(family, Ordering::Relaxed);
     }
 
     /// Whether all its pages are in the program, to stay there.
@@ -409,6 +427,10 @@ mod tests {
         let (used, doubt) = (PageCount(30), PageCount(2));
         assert_eq!(ledger.others(0), Holding { used, doubt, gain });
         ledger.note_peak(ledger.used());
+        for (seat, family) in [(0, 7), (3, 7), (5, 9)] {
+            ledger.seats[seat].set_family(family);
+        }
+        assert_eq!([7, 9, 0].map(|family| ledger.relatives(0, family)), [1, 1, 0]);
         ledger.seats[0].set_managing();
         ledger.seats[3].set_managing();
         ledger.seats[3].set_thawed(true);
@@ -416,7 +438,7 @@ mod tests {
         let taken: std::vec::Vec<_> = ledger.taken().map(|(seat, _)| seat).collect();
         assert_eq!(taken, [0, 3, 5]);
         ledger.assign(0, 0, MACHINE);
-        assert_eq!(ledger.not_thawed(), 0);
+        assert_eq!((ledger.not_thawed(), ledger.relatives(3, 7)), (0, 0));
         assert_eq!(ledger.used(), PageCount(30));
         ledger.note_used(PageCount(129));
         assert_eq!(ledger.peak(), PageCount(130));

@@ -12,7 +12,8 @@
 //! as far as they are known (`copies`).
 //!
 //! So one copy is charged to each relative. Most of that is in *doubt*: it is no room for anything,
-//! and not told as held either.
+//! and not told as held either. So is what the credit lacks of relatives that have come since it
+//! was found: with them more of each page is others'.
 //!
 //! After a fork the credit is half of everything, whether the child is there to be charged with the
 //! other half, is still to join, or has ended already. What nobody has been seen to be charged with
@@ -30,7 +31,8 @@ const ASK_NS_MIN: u64 = 50_000_000;
 const ASK_COST_FACTOR: u64 = 50;
 /// The same when a relative may have ended.
 const SOON_COST_FACTOR: u64 = 5;
-/// The same while the budget seems to be passed: by how much has to be known then.
+/// The same while the budget seems to be passed: by how much has to be known then. And when there
+/// are more relatives.
 const PASSED_COST_FACTOR: u64 = 20;
 /// A credit below this is none: 1 MiB.
 const NOTHING: PageCount = PageCount(256);
@@ -64,6 +66,8 @@ pub(crate) struct Sharing {
     copied: u64,
     noted: u64,
     own: u64,
+    /// How many relatives there were then, with a child that is to come.
+    relatives: u64,
     /// What more is left of the credit, likely, than is counted on.
     doubt: PageCount,
     /// How many have each shared page, at least, itself included.
@@ -99,6 +103,8 @@ pub(crate) struct Now {
     pub(crate) copied: u64,
     /// Pages that this one has copied, of those that the others know of.
     pub(crate) noted: u64,
+    /// Other processes of its family.
+    pub(crate) relatives: u64,
     /// Whether more than the budget seems to be in use.
     pub(crate) is_passed: bool,
     /// Processes that share memory for each processor, at least 1: all of them ask.
@@ -171,15 +177,21 @@ impl Sharing {
             let part = now.resident.saturating_sub(self.left(faults, now));
             let all = now.resident + part;
             let part = PageCount(part.0 * now.resident.0 / all.0.max(1));
+            // The child is to come, and so may be others that the credit is spread over already.
+            let before = if self.credit > PageCount(0) { self.relatives } else { now.relatives };
             self.note(now, faults, now.resident.saturating_sub(part));
             self.state = State::Known;
+            self.relatives = before + 1;
             (self.fresh_until_ns, self.ask_at_ns) = (begun + FRESH_NS, begun + FRESH_NS);
             (self.child_until_ns, self.before_child) = (begun + JOINED_NS, now.others);
         } else if self.shall_ask(begun, now) {
             let ran = cpu::ran_ns();
             // Where the kernel does not say, everything counts.
             let part = fair_part().unwrap_or(now.resident);
+            // It counts a child that has not joined yet.
+            let expected = if begun < self.child_until_ns { self.relatives } else { 0 };
             self.note(now, faults, now.resident.saturating_sub(part));
+            self.relatives = self.relatives.max(expected);
             self.asked_ns = cpu::monotonic_ns();
             // Not how long it took: on a busy machine this process mostly waits meanwhile.
             self.asking_ran_ns = cpu::ran_ns().saturating_sub(ran);
@@ -224,15 +236,30 @@ impl Sharing {
         let noted = now.noted.saturating_sub(self.noted).min(copied);
         let n = self.sharers.max(2);
         let of_others = now.copied.saturating_sub(self.copied).div_ceil(n * (n - 1));
-        self.credit.saturating_sub(PageCount((copied - noted / n + of_others) as usize))
+        let credit = self.spread(now);
+        credit.saturating_sub(PageCount((copied - noted / n + of_others) as usize))
+    }
+
+    /// What the credit becomes with relatives that have come since, if all share what it is for: of
+    /// n that have a page, n - 1 are others.
+    fn spread(&self, now: Now) -> PageCount {
+        let (before, others) = (self.relatives.max(1), now.relatives);
+        if others <= before {
+            return self.credit;
+        }
+        let (part, all) = ((before + 1) * others, before * (others + 1));
+        let most = u128::from(others) * now.resident.0 as u128 / u128::from(others + 1);
+        let credit = u128::from(part) * self.credit.0 as u128 / u128::from(all);
+        PageCount(credit.min(most) as usize).max(self.credit)
     }
 
     /// Whether the kernel shall be asked at this time.
     fn shall_ask(&self, now_ns: u64, now: Now) -> bool {
         let cost = self.asking_ran_ns * now.crowd;
         let after = |factor| now_ns >= self.asked_ns + cost * factor;
+        let is_wanted = now.is_passed || now.relatives > self.relatives;
         now_ns >= self.ask_at_ns
-            || now.is_passed && now_ns >= self.fresh_until_ns && after(PASSED_COST_FACTOR)
+            || is_wanted && now_ns >= self.fresh_until_ns && after(PASSED_COST_FACTOR)
             || after(SOON_COST_FACTOR) && self.has_let_go(now.others)
     }
 
@@ -244,6 +271,7 @@ impl Sharing {
     fn note(&mut self, now: Now, faults: u64, credit: PageCount) {
         (self.credit, self.faults, self.others) = (credit, faults, now.others);
         (self.copied, self.noted, self.own) = (now.copied, now.noted, now.own);
+        self.relatives = now.relatives;
         // As few as this, for what it has alone counts as shared too.
         let part = now.resident.saturating_sub(credit);
         self.sharers = (now.resident.0 / part.0.max(1)) as u64;
@@ -265,6 +293,7 @@ mod tests {
         own: 0,
         copied: 0,
         noted: 0,
+        relatives: 0,
         is_passed: false,
         crowd: 1,
     };
@@ -320,6 +349,36 @@ mod tests {
         alone.credit(now, || ALL, || Some(PageCount(3_000)));
         assert_eq!(alone.credit(now, || ALL + 300, || None), PageCount(5_700));
         assert_eq!(alone.doubt(), PageCount(0));
+    }
+
+    /// The risk: until the kernel is asked, an elder child believes that it shares with its parent
+    /// alone, and all three seem to hold more than there is.
+    #[test]
+    fn one_more_relative_makes_the_credit_larger_and_no_room() {
+        let now = Now { resident: PageCount(6_000), others: PageCount(3_000), relatives: 1, ..NOW };
+        let mut sharing = Sharing { state: State::Known, ..Sharing::default() };
+        let mut held = |relatives| {
+            let now = Now { relatives, ..now };
+            let credit = sharing.credit(now, || ALL, || Some(PageCount(3_000)));
+            // A slow machine does not ask again.
+            (sharing.ask_at_ns, sharing.asked_ns) = (u64::MAX, u64::MAX / 2);
+            (6_000 - credit.0, sharing.doubt().0)
+        };
+        assert_eq!([held(1), held(2), held(4)], [(3_000, 0), (3_000, 1_000), (3_000, 1_800)]);
+        assert_eq!([held(1), held(0)], [(3_000, 0); 2]);
+        // It has less than its part of what it shares, if all of it is.
+        assert_eq!(held(500), (3_000, 2_988));
+        // Four forks before the first child has joined.
+        let mut sharing = Sharing::default();
+        for _ in 0..4 {
+            sharing.begin();
+            sharing.credit(Now { relatives: 0, ..now }, || ALL, || None);
+        }
+        let mut doubt = |relatives| {
+            sharing.credit(Now { relatives, ..now }, || ALL, || panic!("it is too early"));
+            sharing.doubt().0
+        };
+        assert!(doubt(4) == 0 && doubt(5) > 0);
     }
 
     /// The risk: the room of a child that ended at once is filled, and was never there.
