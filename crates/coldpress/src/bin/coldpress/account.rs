@@ -106,9 +106,10 @@ impl Account {
     ) -> Self {
         let mut figures = Figures::default();
         seats.for_each(|seat| figures.add(&ledger.tallies[seat]));
+        // Whatever processes tell, it is no more than all that they hold.
         let within = Within {
-            pool: PageCount(figures.held("pool_pages") as usize),
-            tables: Bytes(figures.held("table_bytes") as usize),
+            pool: PageCount(figures.held("pool_pages") as usize).min(self.managed),
+            tables: Bytes(figures.held("table_bytes") as usize).min(self.managed.bytes()),
             kept: in_place.kept,
             launcher: in_place.launcher,
         };
@@ -190,6 +191,10 @@ impl Kept {
 mod tests {
     //! The risk: a line that blames what is not to blame.
 
+    use coldpress_runtime::knobs::Knobs;
+    use coldpress_runtime::ledger::{Keeper, Terms};
+    use coldpress_zswap::Stats;
+
     use super::*;
 
     #[test]
@@ -201,6 +206,20 @@ mod tests {
         assert!(account.largest().is_some_and(|text| text.starts_with("11 MiB of it locked")));
         account.shared = pages(21);
         assert!(account.largest().is_some_and(|text| text.contains("21 MiB of it shared")));
+    }
+
+    /// The risk: a process writes any word to its seat, and the launcher does not end for it.
+    #[test]
+    fn what_processes_tell_is_no_more_than_they_hold() {
+        let terms =
+            Terms { budget: PageCount(9), spill_max: Bytes(0), verbose: false, processors: 1 };
+        let (_fds, ledger) = Keeper::create(terms, &Knobs::default()).unwrap();
+        let most = usize::MAX / 2;
+        let stats = Stats { pool_pages: PageCount(most), memory: Bytes(most), ..Stats::default() };
+        ledger.tallies[0].set_zswap(&stats, PageCount(0), Bytes(0));
+        let account = Account::of(PageCount(2), PageCount(0), PageCount(0));
+        let told = &account.with_parts(&ledger, 0..1, &InPlace::default()).document()["managed"];
+        assert_eq!((&told["pool_bytes"], &told["table_bytes"]), (&json!(8192), &json!(8192)));
     }
 
     #[test]
