@@ -57,8 +57,8 @@ fn a_page_counts_once_however_many_processes_map_it() {
     let run = run(&job, Bytes::mib(140));
     assert_eq!(warnings(&run), Vec::<&str>::new());
     let shared = run.stats().at("at_peak", "shared_bytes") >> 20;
-    // Some may have ended by then.
-    assert!((24..=49).contains(&shared), "{shared} MiB");
+    // What eight come to map while they are looked at may seem to be more.
+    assert!((48..=52).contains(&shared), "{shared} MiB");
 }
 
 #[test]

@@ -98,8 +98,8 @@ impl Parts {
 
     /// Asks for the part of each. Those that map less by the time that all have been asked have no
     /// more than that, and those that have ended none: what was theirs may be in the parts of those
-    /// asked after them. Who maps more counts at once, as others make room for it; what can be
-    /// mapped twice in so short a time is little. Whether any has ended.
+    /// asked after them. Those that map more are given the part of what they had when the asking
+    /// began, as others may have it whole by one asked before. Whether any has ended.
     fn ask(&mut self, asked: &impl Asked) -> bool {
         let parts: Vec<_> = self
             .seen
@@ -108,6 +108,7 @@ impl Parts {
             .collect();
         self.is_stale = false;
         self.left_behind = PageCount(0);
+        let is_only = parts.len() == 1;
         let mut has_any_gone = false;
         for (process, part) in parts {
             let Some(all) = asked.all(process) else {
@@ -118,8 +119,10 @@ impl Parts {
             };
             let known = self.seen.get_mut(&process).expect("it was asked for its part");
             self.is_stale |= all.0.abs_diff(known.all.0) > CHANGED.0;
-            let all = all.min(known.all);
-            *known = Part { all, part: part.min(all), of: all };
+            let before = all.min(known.all);
+            let share = PageCount(part.min(all).0 * before.0 / all.0.max(1));
+            let part = if is_only { part.min(before) } else { share };
+            *known = Part { all: before, part, of: before };
         }
         has_any_gone
     }
@@ -145,6 +148,12 @@ impl Parts {
         });
         let sum = parts + self.left_behind.min(common);
         self.at_most.map_or(sum, |most| sum.min(most))
+    }
+
+    /// The same where nobody else has any of it: while parts change, it is at least what one has.
+    pub(crate) fn sum_of_own(&self) -> PageCount {
+        let least = if self.is_stale { self.most() } else { PageCount(0) };
+        self.sum().max(least)
     }
 
     /// The most that one has, all in all.
@@ -258,6 +267,43 @@ mod tests {
         let (later, half) = (begun + Duration::from_secs(1), Some(450));
         parts.note(seen.into_iter(), later, &Tells(&[(1, 900, half), (2, 900, half)]));
         assert_eq!(parts.sum().0, 900);
+    }
+
+    /// Two that come to have the same 1,000 pages, after both were seen and before the second is
+    /// asked for its part.
+    struct Maps {
+        had: usize,
+    }
+
+    impl Asked for Maps {
+        fn all(&self, _process: u32) -> Option<PageCount> {
+            Some(PageCount(1_000))
+        }
+
+        fn part(&self, process: u32) -> Option<PageCount> {
+            Some(PageCount(if process == 1 { 1_000 - self.had / 2 } else { 500 }))
+        }
+    }
+
+    #[test]
+    fn what_is_mapped_while_it_is_asked_for_counts_once_and_is_there() {
+        for had in [0, 200, 1_000] {
+            let (mut parts, now) = (Parts::default(), Instant::now());
+            let mut note = |now, ones: [usize; 2]| {
+                let seen = [(1, PageCount(ones[0])), (2, PageCount(ones[1]))];
+                parts.note(seen.into_iter(), now, &Maps { had });
+                parts.sum_of_own().0
+            };
+            assert_eq!(note(now, [1_000, had]), 1_000);
+            // It is too soon to ask again.
+            assert_eq!(note(now, [1_000, 1_000]), 1_000);
+        }
+        // All have all by the time that the first is asked, and none was there before.
+        let (mut parts, now) = (Parts::default(), Instant::now());
+        let tells = [(1, 1_000, Some(500)), (2, 1_000, Some(500))];
+        let first = [(1, PageCount(1_000)), (2, PageCount(0))];
+        parts.note(first.into_iter(), now, &Tells(&tells));
+        assert_eq!((parts.sum().0, parts.sum_of_own().0), (500, 1_000));
     }
 
     /// Several that have the same 720 pages, of which the last ends whenever all are asked.

@@ -74,7 +74,7 @@ impl Shared {
 
     /// All of it, each page once.
     pub(crate) fn pages(&self) -> PageCount {
-        self.parts.sum()
+        self.parts.sum_of_own()
     }
 
     /// What to tell the user of it, once, when so much is in use and it takes what the budget has:
