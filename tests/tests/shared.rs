@@ -69,4 +69,7 @@ fn private_memory_makes_room_for_it() {
     assert_true(&run);
     run.assert_within_budget();
     run.assert_stored();
+    // A moment that is seen from outside in one run of several.
+    let told = Bytes(run.stats().count("peak_bytes") as usize);
+    assert!(told <= Bytes::mib(73), "{} MiB", told.0 >> 20);
 }

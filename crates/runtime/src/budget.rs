@@ -19,6 +19,7 @@ use coldpress_sys::program::Program;
 use coldpress_sys::{Bytes, PageCount, SysResult, cpu, raw};
 
 use crate::ledger::{Ledger, Terms};
+use crate::mapped::Mapped;
 use crate::shares::{Gain, Holding, Meter, Waited};
 use crate::sharing::{Now, Sharing};
 
@@ -90,6 +91,7 @@ pub struct Budget {
     /// Native growth since the last discovery of mappings.
     undiscovered: PageCount,
     sharing: Sharing,
+    mapped: Mapped,
     /// The same number for all that come from one process by forks; 0 for who has no relatives.
     family: u32,
     /// Down to here this process reclaims ahead until the next reading: others do so too, and what
@@ -182,6 +184,7 @@ impl Budget {
             burst: zero,
             undiscovered: zero,
             sharing: Sharing::default(),
+            mapped: Mapped::default(),
             family: 0,
             ahead_to: zero,
             meter: Meter::default(),
@@ -230,10 +233,11 @@ impl Budget {
 
     /// Reads what is really used, by this process and the others, and publishes it.
     pub fn read(&mut self, ledger: &Ledger, past: Past, seen: Seen<'_>) -> SysResult<()> {
-        let anonymous = self.gauge.anonymous()?;
+        let resident = self.gauge.resident()?;
+        let shared = ledger.shared().max(self.mapped.look(resident, past.desk, seen.files));
+        let anonymous = resident.anonymous;
         let resident = anonymous + past.desk;
         let others = ledger.others(self.seat);
-        let shared = ledger.shared();
         let room = room_for_shared(shared, ledger.budget());
         self.others = others.used + others.doubt + room;
         self.beyond = shared.saturating_sub(room);

@@ -38,6 +38,7 @@ mod kept;
 pub mod limbo;
 pub mod link;
 pub mod manager;
+mod mapped;
 pub mod mean;
 mod order;
 pub mod pages;

@@ -35,7 +35,16 @@ pub(crate) fn read_at<'b>(fd: &OwnedFd, buffer: &'b mut [u8], offset: u64) -> Sy
     Ok(&buffer[..count])
 }
 
-/// The resident anonymous memory of this process, read again and again from one open file.
+/// Pages of this process that are resident.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// Anonymous ones: `resident - shared` of statm, that is RssAnon.
+    pub anonymous: PageCount,
+    /// Those of files and of shared memory: `shared` of statm, RssFile and RssShmem.
+    pub others: PageCount,
+}
+
+/// The resident memory of this process, read again and again from one open file.
 #[derive(Debug)]
 pub struct ResidentGauge {
     statm: OwnedFd,
@@ -47,10 +56,10 @@ impl ResidentGauge {
         open_read(c"/proc/thread-self/statm").map(|statm| Self { statm })
     }
 
-    /// Resident anonymous pages: `resident - shared` of statm, that is RssAnon.
-    pub fn anonymous(&self) -> SysResult<PageCount> {
+    /// What is resident.
+    pub fn resident(&self) -> SysResult<Resident> {
         let [_size, resident, shared, ..] = self.read()?;
-        Ok(resident.saturating_sub(shared))
+        Ok(Resident { anonymous: resident.saturating_sub(shared), others: shared })
     }
 
     /// Pages of private mappings to write to, and of stacks, resident or not: `data` of statm, that
@@ -140,6 +149,13 @@ impl Files {
         let mut buffer = [0; 4096];
         let text = read_at(&self.status, &mut buffer, 0)?;
         Ok(kib_after(text, b"VmLck:").unwrap_or_default())
+    }
+
+    /// Resident shared memory (RssShmem): that of files in tmpfs, of memfd and of System V too.
+    pub fn shared(&self) -> SysResult<PageCount> {
+        let mut buffer = [0; 4096];
+        let text = read_at(&self.status, &mut buffer, 0)?;
+        Ok(kib_after(text, b"RssShmem:").unwrap_or_default().pages_up())
     }
 
     /// The resident anonymous memory of this process, each page divided by the number of mappings
@@ -572,7 +588,7 @@ mod tests {
     #[test]
     fn touched_pages_are_present_and_counted() {
         let gauge = ResidentGauge::open().unwrap();
-        let before = gauge.anonymous().unwrap();
+        let before = gauge.resident().unwrap().anonymous;
         let span = crate::map::Span::reserve(Bytes::mib(8), Bytes(PAGE_BYTES)).unwrap();
         span.forbid_huge_pages();
         for page in (0..2048).step_by(2) {
@@ -601,7 +617,7 @@ mod tests {
         };
         assert_eq!([holes(1, 2), holes(1, 9), holes(0, 9), holes(5, 9)], [1, 1, 0, 1]);
         assert_eq!(pagemap.shared(span.address()).unwrap(), 0);
-        let grown = gauge.anonymous().unwrap().0.saturating_sub(before.0);
+        let grown = gauge.resident().unwrap().anonymous.0.saturating_sub(before.0);
         assert!((900..1400).contains(&grown), "grew by {grown} pages");
         let writable = gauge.writable().unwrap();
         drop(span);

@@ -1,0 +1,77 @@
+//! Shared memory that this process has mapped.
+//!
+//! The launcher tells what all processes have of it, each page once, but looks twenty times a
+//! second at most. Meanwhile a process fills more than many a budget has, and private memory grows
+//! into room that is no longer there. So each process counts its own as soon as it is there; all of
+//! the run's is at least that.
+
+use coldpress_sys::proc::{Files, Resident};
+use coldpress_sys::{Bytes, PageCount};
+
+/// So much may be ours, the ledger.
+const IGNORED: PageCount = Bytes::mib(1).pages_down();
+/// The kernel is asked again, which takes some 30 us, when there is so much more or less of files
+/// and shared memory.
+const CHANGED: PageCount = Bytes::kib(256).pages_down();
+
+/// What there is of it, as last seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mapped {
+    /// With what there was of files and shared memory then.
+    of: PageCount,
+    shared: PageCount,
+}
+
+impl Mapped {
+    /// Looks again if that may have changed. `desk`: shared memory of this process that is ours.
+    pub(crate) fn look(
+        &mut self,
+        resident: Resident,
+        desk: PageCount,
+        files: Option<&Files>,
+    ) -> PageCount {
+        let Some(files) = files else { return PageCount(0) };
+        if resident.others.0.abs_diff(self.of.0) >= CHANGED.0 {
+            // Where the kernel does not say, the launcher does.
+            self.shared = files.shared().unwrap_or_default();
+            self.of = resident.others;
+        }
+        let shared = self.shared.saturating_sub(desk);
+        if shared > IGNORED { shared } else { PageCount(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: private memory that fills the room of shared memory nobody has seen yet.
+
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    use coldpress_sys::proc::ResidentGauge;
+    use coldpress_sys::shared::{self, Shared};
+    use coldpress_sys::{AsFd, PAGE_BYTES};
+
+    use super::*;
+
+    const BYTES: Bytes = Bytes::mib(8);
+
+    type Words = [AtomicU64; BYTES.0 / size_of::<AtomicU64>()];
+
+    #[test]
+    fn what_is_mapped_counts_as_soon_as_it_is_there() {
+        let (gauge, files) = (ResidentGauge::open().unwrap(), Files::open().unwrap());
+        let mut mapped = Mapped::default();
+        let mut look = |desk| mapped.look(gauge.resident().unwrap(), desk, Some(&files));
+        look(PageCount(0));
+        let memory = shared::create(c"mapped", BYTES).unwrap();
+        // SAFETY: zeroed memory is as many atomics.
+        let memory: Shared<Words> = unsafe { Shared::map(memory.as_fd()) }.unwrap();
+        memory
+            .iter()
+            .step_by(PAGE_BYTES / size_of::<AtomicU64>())
+            .for_each(|word| word.store(1, Ordering::Relaxed));
+        // Each processor has counted some pages that the kernel does not tell yet.
+        assert!(look(PageCount(0)) >= Bytes::mib(7).pages_down());
+        assert_eq!(look(PageCount(1 << 20)), PageCount(0));
+    }
+}
