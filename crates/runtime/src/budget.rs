@@ -16,7 +16,7 @@
 
 use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::Program;
-use coldpress_sys::{Bytes, PageCount, SysResult, cpu, raw};
+use coldpress_sys::{Bytes, PageCount, SysResult, raw};
 
 use crate::ledger::{Ledger, Terms};
 use crate::mapped::Mapped;
@@ -92,8 +92,6 @@ pub struct Budget {
     undiscovered: PageCount,
     sharing: Sharing,
     mapped: Mapped,
-    /// The same number for all that come from one process by forks; 0 for who has no relatives.
-    family: u32,
     /// Down to here this process reclaims ahead until the next reading: others do so too, and what
     /// each of them has freed is not known before.
     ahead_to: PageCount,
@@ -165,6 +163,8 @@ pub struct Seen<'a> {
     pub program: &'a Program,
     /// What its memory is, where that may be read.
     pub files: Option<&'a Files>,
+    /// The same number for all that come from one process by forks; 0 for who has no relatives.
+    pub family: u32,
 }
 
 impl Budget {
@@ -185,7 +185,6 @@ impl Budget {
             undiscovered: zero,
             sharing: Sharing::default(),
             mapped: Mapped::default(),
-            family: 0,
             ahead_to: zero,
             meter: Meter::default(),
             yields: false,
@@ -198,12 +197,8 @@ impl Budget {
         &self.gauge
     }
 
-    /// This process has forked, or comes from a fork: what it shares counts once.
+    /// This process has forked: what it shares counts once.
     pub fn begin_sharing(&mut self) {
-        if self.family == 0 {
-            // No other is likely to begin at the same nanosecond.
-            self.family = cpu::monotonic_ns() as u32 | 1;
-        }
         self.sharing.begin();
     }
 
@@ -216,7 +211,7 @@ impl Budget {
     pub fn inherit(&mut self, parent: &mut Self) {
         (self.total, self.used, self.credit) = (parent.total, parent.used, parent.credit);
         self.sharing = core::mem::take(&mut parent.sharing).go_on_in_child();
-        (self.family, self.lasting) = (parent.family, parent.lasting);
+        self.lasting = parent.lasting;
     }
 
     /// Whether relatives may share much of what is used.
@@ -236,7 +231,6 @@ impl Budget {
         let resident = self.gauge.resident()?;
         let shared = ledger.shared().max(self.mapped.look(resident, past.desk, seen.files));
         let anonymous = resident.anonymous;
-        let resident = anonymous + past.desk;
         let others = ledger.others(self.seat);
         let room = room_for_shared(shared, ledger.budget());
         self.others = others.used + others.doubt + room;
@@ -247,9 +241,10 @@ impl Budget {
             others: others.used + others.doubt,
             served: past.faults,
             own: past.own.0 as u64,
+            mapped: self.mapped.faults(resident),
             copied,
             noted: past.copied,
-            relatives: ledger.relatives(self.seat, self.family),
+            relatives: ledger.relatives(self.seat, seen.family),
             is_passed: self.used_by_all() > self.total,
             crowd: if self.shares_much() { ledger.crowd() } else { 1 },
         };
@@ -258,6 +253,7 @@ impl Budget {
         let fair_part = || seen.files.and_then(|files| files.fair_part().ok());
         let credit = self.sharing.credit(now, faults, fair_part);
         // What changes by asking the kernel is no growth; what the program writes to is.
+        let resident = anonymous + past.desk;
         let expected = self.used + self.credit;
         let grown = resident.saturating_sub(expected);
         let shrunk = expected.saturating_sub(resident);
@@ -274,7 +270,7 @@ impl Budget {
         let used = self.used.saturating_sub(doubt);
         ledger.seats[self.seat].publish(Holding { used, doubt, gain });
         ledger.seats[self.seat].set_sharing(self.shares_much());
-        ledger.seats[self.seat].set_family(self.family);
+        ledger.seats[self.seat].set_family(seen.family);
         self.doubts = doubt + others.doubt;
         self.yields = gain.shall_yield_to(others.gain);
         let excess = self.used.saturating_sub(self.soft());

@@ -115,6 +115,8 @@ pub struct Control {
     owner: AtomicU32,
     /// Whether a service may be started, and was.
     start: AtomicU32,
+    /// The same number for all that come from one process by forks; 0 before there were any.
+    family: AtomicU32,
     /// 1 while a thread stops and starts the service: one at a time may.
     alone: AtomicU32,
     /// Address of the bell's page, 0 before there is one.
@@ -153,6 +155,7 @@ impl Control {
             alive: AtomicU32::new(0),
             owner: AtomicU32::new(0),
             start: AtomicU32::new(START_WAITS),
+            family: AtomicU32::new(0),
             alone: AtomicU32::new(0),
             bell: AtomicUsize::new(0),
             bell_kept: AtomicUsize::new(0),
@@ -227,6 +230,20 @@ impl Control {
     pub fn program(&self) -> u32 {
         // Relaxed: written before the service was started.
         self.owner.load(Ordering::Relaxed)
+    }
+
+    /// A thread is about to fork.
+    pub fn begin_family(&self) {
+        // No other is likely to begin at the same nanosecond.
+        let number = cpu::monotonic_ns() as u32 | 1;
+        // Relaxed, both: it stands for itself, and is there by the fork that comes after.
+        let _ = self.family.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The family of the program.
+    pub fn family(&self) -> u32 {
+        // Relaxed: it stands for itself.
+        self.family.load(Ordering::Relaxed)
     }
 
     /// Whether the caller shall start a service now: there was none yet, and nothing bars it. True

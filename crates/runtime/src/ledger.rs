@@ -465,7 +465,7 @@ mod tests {
             let gauge = ResidentGauge::open().unwrap();
             let mut budget = Budget::new(gauge, &TERMS, 0);
             let program = Program::follow(std::process::id()).unwrap();
-            let seen = Seen { program: &program, files: None };
+            let seen = Seen { program: &program, files: None, family: 0 };
             budget.read(&keeper, Past::default(), seen).unwrap();
             prop_assert!(budget.total() == TERMS.budget && budget.share() <= TERMS.budget);
             let mut figures = Figures::default();
@@ -491,7 +491,7 @@ mod tests {
             });
             let mut budget = Budget::new(ResidentGauge::open().unwrap(), &TERMS, 0);
             let program = Program::follow(std::process::id()).unwrap();
-            let seen = Seen { program: &program, files: None };
+            let seen = Seen { program: &program, files: None, family: 0 };
             for _ in 0..500 {
                 budget.read(&keeper, Past::default(), seen).unwrap();
                 assert!(keeper.used().0 <= SEATS << 20 && keeper.peak().0 <= 1 << 20);

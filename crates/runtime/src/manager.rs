@@ -387,7 +387,8 @@ impl Manager {
             limbo: self.limbo_target,
             desk: self.ahead.memory().pages_up(),
         };
-        let seen = Seen { program: &self.program, files: Some(&self.files) };
+        let family = self.control.family();
+        let seen = Seen { program: &self.program, files: Some(&self.files), family };
         if let Err(error) = self.budget.read(&self.ledger, past, seen) {
             self.die(format_args!("resident memory cannot be read: {error}"));
         }

@@ -14,6 +14,10 @@ const IGNORED: PageCount = Bytes::mib(1).pages_down();
 /// and shared memory.
 const CHANGED: PageCount = Bytes::kib(256).pages_down();
 
+/// A page of a file or of memfd that is there already comes with as many around it, by one fault
+/// (`fault_around_bytes`, 64 KiB).
+const TOGETHER: usize = 16;
+
 /// What there is of it, as last seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mapped {
@@ -38,6 +42,13 @@ impl Mapped {
         }
         let shared = self.shared.saturating_sub(desk);
         if shared > IGNORED { shared } else { PageCount(0) }
+    }
+
+    /// Faults by which all of it, and what is mapped of files, may have come: pages of System V
+    /// memory come one by one, as do those that this process was the first to touch.
+    pub(crate) fn faults(&self, resident: Resident) -> u64 {
+        let of_files = resident.others.saturating_sub(self.shared);
+        (self.shared.0 + of_files.0 / TOGETHER) as u64
     }
 }
 

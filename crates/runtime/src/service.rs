@@ -220,11 +220,12 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     let mut budget = Budget::new(gauge, &joined.terms, joined.seat);
     let mut growth = Growth::new(cpu::monotonic_ns());
     if start.is_forked {
-        budget.begin_sharing();
+        budget.look_for_sharing();
     }
     loop {
         let is_asked = looking.begin();
-        let seen = Seen { program: &program, files: files.as_ref().ok() };
+        let family = start.control.family();
+        let seen = Seen { program: &program, files: files.as_ref().ok(), family };
         budget.read(&joined.ledger, Past::default(), seen).ok()?;
         let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
         let wants_idle = || joined.ledger.knobs().idle_share().is_some();

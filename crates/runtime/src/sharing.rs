@@ -6,7 +6,8 @@
 //! processes of the run together. The difference is the *credit*: what relatives are charged with.
 //! In between, a shared page becomes a process's own when that process writes to it, by a minor
 //! fault, so such faults since are taken off its credit. That is too much rather than too little,
-//! as some of them are first touches, which RssAnon has as well; those that we served are known.
+//! as some of them are first touches, which RssAnon has as well, or map shared memory; those that
+//! we served are known.
 //!
 //! A page that a relative copies becomes this process's own, too, and those are taken off likewise
 //! as far as they are known (`copies`).
@@ -40,6 +41,9 @@ const NOTHING: PageCount = PageCount(256);
 /// asked at once.
 const LET_GO_PART: usize = 4;
 
+/// When so much of the credit may have been lost, or not, the kernel is asked at once.
+const UNSURE_PART: usize = 8;
+
 /// What a process need not be charged with.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
@@ -66,6 +70,8 @@ pub(crate) struct Sharing {
     copied: u64,
     noted: u64,
     own: u64,
+    /// And what of shared memory and files was mapped.
+    mapped: u64,
     /// How many relatives there were then, with a child that is to come.
     relatives: u64,
     /// What more is left of the credit, likely, than is counted on.
@@ -99,6 +105,8 @@ pub(crate) struct Now {
     pub(crate) served: u64,
     /// Pages of ours that were touched first.
     pub(crate) own: u64,
+    /// Faults by which shared memory and files may have been mapped.
+    pub(crate) mapped: u64,
     /// Pages that other processes of the run have copied.
     pub(crate) copied: u64,
     /// Pages that this one has copied, of those that the others know of.
@@ -112,7 +120,7 @@ pub(crate) struct Now {
 }
 
 impl Sharing {
-    /// This process has forked, or comes from a fork.
+    /// This process has forked.
     pub(crate) fn begin(&mut self) {
         self.state = State::Fresh;
     }
@@ -131,6 +139,7 @@ impl Sharing {
         Self {
             faults: 0,
             own: 0,
+            mapped: 0,
             counted: 0,
             others: none,
             pending: none,
@@ -165,7 +174,13 @@ impl Sharing {
         fair_part: impl FnOnce() -> Option<PageCount>,
     ) -> PageCount {
         if self.state == State::Alone {
-            return PageCount(0);
+            self.relatives = self.relatives.min(now.relatives);
+            let is_time =
+                now.relatives > self.relatives && self.shall_ask(cpu::monotonic_ns(), now);
+            if !is_time {
+                return PageCount(0);
+            }
+            self.state = State::Known;
         }
         let faults = faults().saturating_sub(now.served);
         self.broken += faults.saturating_sub(self.counted.max(self.faults));
@@ -198,7 +213,7 @@ impl Sharing {
             let cost = self.asking_ran_ns * now.crowd;
             self.ask_at_ns = self.asked_ns + ASK_NS_MIN.max(cost * ASK_COST_FACTOR);
             if self.credit < NOTHING {
-                *self = Self::default();
+                *self = self.left_alone();
             }
         }
         let credit = self.left(faults, now).min(now.resident);
@@ -231,7 +246,8 @@ impl Sharing {
     /// The same, as far as can be told: of a page that n have, each is charged with 1/n. Who copies
     /// it is charged with all of it then, and each of the others with 1/(n - 1), if they know.
     fn likely_left(&self, faults: u64, now: Now) -> PageCount {
-        let own = now.own.saturating_sub(self.own);
+        let mapped = now.mapped.saturating_sub(self.mapped);
+        let own = now.own.saturating_sub(self.own).saturating_add(mapped);
         let copied = faults.saturating_sub(self.faults).saturating_sub(own);
         let noted = now.noted.saturating_sub(self.noted).min(copied);
         let n = self.sharers.max(2);
@@ -253,6 +269,12 @@ impl Sharing {
         PageCount(credit.min(most) as usize).max(self.credit)
     }
 
+    /// Nothing much is shared, which may be otherwise when there are more relatives.
+    fn left_alone(&self) -> Self {
+        let Self { relatives, ask_at_ns, asked_ns, asking_ran_ns, .. } = *self;
+        Self { relatives, ask_at_ns, asked_ns, asking_ran_ns, ..Self::default() }
+    }
+
     /// Whether the kernel shall be asked at this time.
     fn shall_ask(&self, now_ns: u64, now: Now) -> bool {
         let cost = self.asking_ran_ns * now.crowd;
@@ -260,7 +282,12 @@ impl Sharing {
         let is_wanted = now.is_passed || now.relatives > self.relatives;
         now_ns >= self.ask_at_ns
             || is_wanted && now_ns >= self.fresh_until_ns && after(PASSED_COST_FACTOR)
-            || after(SOON_COST_FACTOR) && self.has_let_go(now.others)
+            || after(SOON_COST_FACTOR) && (self.has_let_go(now.others) || self.is_unsure(now))
+    }
+
+    /// Whether many faults were copies, or have mapped shared memory.
+    fn is_unsure(&self, now: Now) -> bool {
+        now.mapped.saturating_sub(self.mapped) > (self.credit.0 / UNSURE_PART) as u64
     }
 
     /// Whether others hold so much less than when the credit was found that it may be smaller.
@@ -271,6 +298,7 @@ impl Sharing {
     fn note(&mut self, now: Now, faults: u64, credit: PageCount) {
         (self.credit, self.faults, self.others) = (credit, faults, now.others);
         (self.copied, self.noted, self.own) = (now.copied, now.noted, now.own);
+        self.mapped = now.mapped;
         self.relatives = now.relatives;
         // As few as this, for what it has alone counts as shared too.
         let part = now.resident.saturating_sub(credit);
@@ -291,6 +319,7 @@ mod tests {
         others: PageCount(0),
         served: 0,
         own: 0,
+        mapped: 0,
         copied: 0,
         noted: 0,
         relatives: 0,
@@ -349,6 +378,40 @@ mod tests {
         alone.credit(now, || ALL, || Some(PageCount(3_000)));
         assert_eq!(alone.credit(now, || ALL + 300, || None), PageCount(5_700));
         assert_eq!(alone.doubt(), PageCount(0));
+    }
+
+    /// The risk: sixteen that read shared memory seem to copy what they share at each fault; or one
+    /// that copies seems to read for ever.
+    #[test]
+    fn a_fault_that_may_have_mapped_shared_memory_is_likely_no_copy_until_the_kernel_tells() {
+        let now = Now { resident: PageCount(9_000), others: PageCount(18_000), ..NOW };
+        let mut sharing = Sharing { state: State::Known, ..Sharing::default() };
+        sharing.credit(now, || ALL, || Some(PageCount(3_000)));
+        sharing.asked_ns = u64::MAX / 2;
+        let few = Now { mapped: 700, ..now };
+        let credit = sharing.credit(few, || ALL + 800, || panic!("it is too early"));
+        assert_eq!((credit, sharing.doubt()), (PageCount(5_200), PageCount(700)));
+        sharing.asked_ns = 0;
+        let many = Now { mapped: 800, ..now };
+        let credit = sharing.credit(many, || ALL + 800, || Some(PageCount(3_700)));
+        assert_eq!((credit, sharing.doubt()), (PageCount(5_300), PageCount(0)));
+    }
+
+    /// The risk: a parent that was alone never hears that it has children by now; or many with
+    /// nothing in common ask all the time.
+    #[test]
+    fn one_that_is_alone_asks_when_there_are_more_relatives() {
+        let now = |relatives| Now { resident: PageCount(6_000), relatives, ..NOW };
+        let mut sharing = Sharing::default();
+        assert_eq!(sharing.credit(now(0), || ALL, || panic!("nobody is there")), PageCount(0));
+        assert_eq!(sharing.credit(now(1), || ALL, || Some(PageCount(5_900))), PageCount(0));
+        assert!(!sharing.is_much());
+        assert_eq!(sharing.credit(now(1), || ALL, || panic!("it is known")), PageCount(0));
+        // An asking took a second.
+        (sharing.asked_ns, sharing.asking_ran_ns) = (cpu::monotonic_ns(), 1_000_000_000);
+        assert_eq!(sharing.credit(now(2), || ALL, || panic!("it is too early")), PageCount(0));
+        (sharing.asked_ns, sharing.ask_at_ns) = (0, 0);
+        assert_eq!(sharing.credit(now(2), || ALL, || Some(PageCount(3_000))), PageCount(3_000));
     }
 
     /// The risk: until the kernel is asked, an elder child believes that it shares with its parent

@@ -67,6 +67,7 @@ pub(super) fn note_wiped() {
 
 /// Before a call that copies the address space and cannot be caught: everything is in place.
 pub(super) extern "C" fn hold() {
+    CONTROL.begin_family();
     CONTROL.hold();
     starters::loosen();
 }
@@ -138,6 +139,7 @@ fn end_turn() {
 
 /// Makes the call that copies the address space, between what comes before and after it.
 fn fork(call: Call) -> Made {
+    CONTROL.begin_family();
     // Before the freeze: it may wait for a thread that waits for the service.
     starters::loosen();
     // Relaxed: see `note_wiped`.
