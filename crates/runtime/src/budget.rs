@@ -16,7 +16,7 @@
 
 use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::Program;
-use coldpress_sys::{Bytes, PageCount, SysResult, raw};
+use coldpress_sys::{Bytes, PageCount, SysResult, cpu, raw};
 
 use crate::ledger::{Ledger, Terms};
 use crate::mapped::Mapped;
@@ -66,6 +66,9 @@ const LOWERED_BY: PageCount = PageCount(64);
 /// What shared memory takes of a budget at most, as a part of it, in that private memory makes room
 /// for it: where it takes more the budget cannot be kept, and what is left would only be slow.
 const SHARED_PART_MAX: (usize, usize) = (7, 8);
+/// A child with more than this does not have the kernel look at all of it before it runs: it may be
+/// about to exec.
+const ASKED_AT_ONCE: PageCount = Bytes::mib(32).pages_down();
 /// A process's share of the budget is at least this, or an eighth of a small budget: whoever comes
 /// when others hold everything needs a pool to begin with.
 const SHARE_MIN: PageCount = Bytes::mib(4).pages_down();
@@ -202,6 +205,16 @@ impl Budget {
         self.sharing.begin();
     }
 
+    /// This process comes from a fork, and shares what it has.
+    pub fn begin_as_child(&mut self) -> SysResult<()> {
+        if self.gauge.resident()?.anonymous <= ASKED_AT_ONCE {
+            self.sharing.look();
+        } else {
+            self.sharing.begin();
+        }
+        Ok(())
+    }
+
     /// This process may share memory with relatives that nobody has noted.
     pub fn look_for_sharing(&mut self) {
         self.sharing.look();
@@ -229,7 +242,10 @@ impl Budget {
     /// Reads what is really used, by this process and the others, and publishes it.
     pub fn read(&mut self, ledger: &Ledger, past: Past, seen: Seen<'_>) -> SysResult<()> {
         let resident = self.gauge.resident()?;
-        let shared = ledger.shared().max(self.mapped.look(resident, past.desk, seen.files));
+        let now_ns = cpu::monotonic_ns();
+        let mapped = self.mapped.look(now_ns, resident, past.desk, seen.files);
+        let unseen = mapped.saturating_sub(ledger.shared());
+        let shared = ledger.shared() + unseen;
         let anonymous = resident.anonymous;
         let others = ledger.others(self.seat);
         let room = room_for_shared(shared, ledger.budget());
@@ -246,7 +262,7 @@ impl Budget {
             noted: past.copied,
             relatives: ledger.relatives(self.seat, seen.family),
             is_passed: self.used_by_all() > self.total,
-            crowd: if self.shares_much() { ledger.crowd() } else { 1 },
+            crowd: if self.shares_much() || seen.family != 0 { ledger.crowd() } else { 1 },
         };
         // What is written to by the service becomes this process's own too.
         let faults = || seen.program.minor_faults() + raw::minor_faults();
@@ -271,7 +287,7 @@ impl Budget {
         ledger.seats[self.seat].publish(Holding { used, doubt, gain });
         ledger.seats[self.seat].set_sharing(self.shares_much());
         ledger.seats[self.seat].set_family(seen.family);
-        self.doubts = doubt + others.doubt;
+        self.doubts = doubt + others.doubt + unseen;
         self.yields = gain.shall_yield_to(others.gain);
         let excess = self.used.saturating_sub(self.soft());
         let part = part_of(excess, self.used, self.used_by_all());

@@ -206,9 +206,13 @@ impl Ledger {
         tallies.fold(0, |sum, tally| sum.saturating_add(tally.get(Counter::PagesStored)))
     }
 
-    /// Processes that share memory with relatives for each processor, at least 1.
+    /// Processes that share memory with relatives, or may, for each processor, at least 1.
     pub(crate) fn crowd(&self) -> u64 {
-        let sharing = self.taken().filter(|(_, seat)| seat.sharing.load(Ordering::Relaxed) != 0);
+        let may = |seat: &Seat| {
+            let words = [&seat.sharing, &seat.family];
+            words.into_iter().any(|word| word.load(Ordering::Relaxed) != 0)
+        };
+        let sharing = self.taken().filter(|(_, seat)| may(seat));
         (sharing.count() / self.processors().max(1) as usize).max(1) as u64
     }
 

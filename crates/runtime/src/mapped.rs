@@ -2,8 +2,9 @@
 //!
 //! The launcher tells what all processes have of it, each page once, but looks twenty times a
 //! second at most. Meanwhile a process fills more than many a budget has, and private memory grows
-//! into room that is no longer there. So each process counts its own as soon as it is there; all of
-//! the run's is at least that.
+//! into room that is no longer there. So each process counts its own as soon as it is there, until
+//! the launcher has looked: the kernel counts what is mapped twice twice, and what others map who
+//! are not of the run.
 
 use coldpress_sys::proc::{Files, Resident};
 use coldpress_sys::{Bytes, PageCount};
@@ -14,6 +15,8 @@ const IGNORED: PageCount = Bytes::mib(1).pages_down();
 /// and shared memory.
 const CHANGED: PageCount = Bytes::kib(256).pages_down();
 
+/// The launcher has looked by then.
+const SEEN_NS: u64 = 200_000_000;
 /// A page of a file or of memfd that is there already comes with as many around it, by one fault
 /// (`fault_around_bytes`, 64 KiB).
 const TOGETHER: usize = 16;
@@ -24,12 +27,16 @@ pub(crate) struct Mapped {
     /// With what there was of files and shared memory then.
     of: PageCount,
     shared: PageCount,
+    /// Until when the launcher may not have seen that.
+    until_ns: u64,
 }
 
 impl Mapped {
-    /// Looks again if that may have changed. `desk`: shared memory of this process that is ours.
+    /// Looks again if that may have changed; nothing once the launcher has seen it. `desk`: shared
+    /// memory of this process that is ours.
     pub(crate) fn look(
         &mut self,
+        now_ns: u64,
         resident: Resident,
         desk: PageCount,
         files: Option<&Files>,
@@ -38,7 +45,10 @@ impl Mapped {
         if resident.others.0.abs_diff(self.of.0) >= CHANGED.0 {
             // Where the kernel does not say, the launcher does.
             self.shared = files.shared().unwrap_or_default();
-            self.of = resident.others;
+            (self.of, self.until_ns) = (resident.others, now_ns + SEEN_NS);
+        }
+        if now_ns >= self.until_ns {
+            return PageCount(0);
         }
         let shared = self.shared.saturating_sub(desk);
         if shared > IGNORED { shared } else { PageCount(0) }
@@ -72,8 +82,9 @@ mod tests {
     fn what_is_mapped_counts_as_soon_as_it_is_there() {
         let (gauge, files) = (ResidentGauge::open().unwrap(), Files::open().unwrap());
         let mut mapped = Mapped::default();
-        let mut look = |desk| mapped.look(gauge.resident().unwrap(), desk, Some(&files));
-        look(PageCount(0));
+        let mut look =
+            |now_ns, desk| mapped.look(now_ns, gauge.resident().unwrap(), desk, Some(&files));
+        look(1, PageCount(0));
         let memory = shared::create(c"mapped", BYTES).unwrap();
         // SAFETY: zeroed memory is as many atomics.
         let memory: Shared<Words> = unsafe { Shared::map(memory.as_fd()) }.unwrap();
@@ -82,7 +93,11 @@ mod tests {
             .step_by(PAGE_BYTES / size_of::<AtomicU64>())
             .for_each(|word| word.store(1, Ordering::Relaxed));
         // Each processor has counted some pages that the kernel does not tell yet.
-        assert!(look(PageCount(0)) >= Bytes::mib(7).pages_down());
-        assert_eq!(look(PageCount(1 << 20)), PageCount(0));
+        let seen = look(SEEN_NS, PageCount(0));
+        assert!(seen >= Bytes::mib(6).pages_down());
+        // Of that, some is ours.
+        let less = look(SEEN_NS, Bytes::mib(4).pages_down());
+        assert!(less > PageCount(0) && less <= seen.saturating_sub(Bytes::mib(3).pages_down()));
+        assert_eq!(look(2 * SEEN_NS, PageCount(0)), PageCount(0));
     }
 }

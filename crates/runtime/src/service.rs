@@ -220,7 +220,7 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     let mut budget = Budget::new(gauge, &joined.terms, joined.seat);
     let mut growth = Growth::new(cpu::monotonic_ns());
     if start.is_forked {
-        budget.look_for_sharing();
+        budget.begin_as_child().ok()?;
     }
     loop {
         let is_asked = looking.begin();

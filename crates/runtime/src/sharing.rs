@@ -41,7 +41,7 @@ const NOTHING: PageCount = PageCount(256);
 /// asked at once.
 const LET_GO_PART: usize = 4;
 
-/// When so much of the credit may have been lost, or not, the kernel is asked at once.
+/// When so much of the credit may have been lost, or not, the kernel is asked sooner.
 const UNSURE_PART: usize = 8;
 
 /// What a process need not be charged with.
@@ -128,8 +128,14 @@ impl Sharing {
     /// This process may have forked before anybody noted it: the kernel is asked at once.
     pub(crate) fn look(&mut self) {
         if self.state == State::Alone {
-            (self.state, self.ask_at_ns) = (State::Known, 0);
+            self.become_known();
+            self.ask_at_ns = 0;
         }
+    }
+
+    /// The kernel is to be asked; what was copied before that is nobody's growth.
+    fn become_known(&mut self) {
+        (self.state, self.counted) = (State::Known, u64::MAX);
     }
 
     /// In a child that inherits, which shares as much as its parent does since the fork.
@@ -180,7 +186,7 @@ impl Sharing {
             if !is_time {
                 return PageCount(0);
             }
-            self.state = State::Known;
+            self.become_known();
         }
         let faults = faults().saturating_sub(now.served);
         self.broken += faults.saturating_sub(self.counted.max(self.faults));
@@ -281,18 +287,22 @@ impl Sharing {
         let after = |factor| now_ns >= self.asked_ns + cost * factor;
         let is_wanted = now.is_passed || now.relatives > self.relatives;
         now_ns >= self.ask_at_ns
-            || is_wanted && now_ns >= self.fresh_until_ns && after(PASSED_COST_FACTOR)
-            || after(SOON_COST_FACTOR) && (self.has_let_go(now.others) || self.is_unsure(now))
+            || (is_wanted || self.is_unsure(now))
+                && now_ns >= self.fresh_until_ns
+                && after(PASSED_COST_FACTOR)
+            || after(SOON_COST_FACTOR) && self.has_let_go(now.others)
     }
 
     /// Whether many faults were copies, or have mapped shared memory.
     fn is_unsure(&self, now: Now) -> bool {
-        now.mapped.saturating_sub(self.mapped) > (self.credit.0 / UNSURE_PART) as u64
+        let much = (self.credit.0 / UNSURE_PART).max(NOTHING.0) as u64;
+        self.credit > PageCount(0) && now.mapped.saturating_sub(self.mapped) > much
     }
 
     /// Whether others hold so much less than when the credit was found that it may be smaller.
     fn has_let_go(&self, others: PageCount) -> bool {
-        self.others.saturating_sub(others).0 > self.credit.0 / LET_GO_PART
+        self.credit > PageCount(0)
+            && self.others.saturating_sub(others).0 > self.credit.0 / LET_GO_PART
     }
 
     fn note(&mut self, now: Now, faults: u64, credit: PageCount) {
@@ -412,6 +422,10 @@ mod tests {
         assert_eq!(sharing.credit(now(2), || ALL, || panic!("it is too early")), PageCount(0));
         (sharing.asked_ns, sharing.ask_at_ns) = (0, 0);
         assert_eq!(sharing.credit(now(2), || ALL, || Some(PageCount(3_000))), PageCount(3_000));
+        // Its faults until then were no copies.
+        assert_eq!(sharing.take_broken(), PageCount(0));
+        sharing.credit(now(2), || ALL + 9, || None);
+        assert_eq!(sharing.take_broken(), PageCount(9));
     }
 
     /// The risk: until the kernel is asked, an elder child believes that it shares with its parent
