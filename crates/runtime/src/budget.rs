@@ -28,9 +28,10 @@ use crate::sharing::{Now, Sharing};
 /// so with half of what it took before that, no more runs of seven programs pass their budgets.
 /// Relatives that share learn some time later what each of them has made its own.
 const RESERVE_PART: usize = 48;
-const RESERVE_PART_OF_RELATIVES: usize = 20;
+const RESERVE_PART_OF_RELATIVES: usize = 16;
 const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_MAX: PageCount = Bytes::mib(4).pages_down();
+const RESERVE_MAX_OF_RELATIVES: PageCount = Bytes::mib(6).pages_down();
 /// Growth fades by a 64th a reading, 8 MiB to a tenth in some 150 of them, which take a millisecond
 /// or two each near the limit. The room for it is three times as much, and a quarter of the budget
 /// at most.
@@ -452,8 +453,12 @@ fn reserve(
 
 /// The reserve at least, in a budget of `total`, of a process that `shares` or does not.
 fn reserve_min(total: PageCount, shares: bool) -> PageCount {
-    let part = if shares { RESERVE_PART_OF_RELATIVES } else { RESERVE_PART };
-    PageCount(total.0 / part).clamp(RESERVE_MIN, RESERVE_MAX)
+    let (part, most) = if shares {
+        (RESERVE_PART_OF_RELATIVES, RESERVE_MAX_OF_RELATIVES)
+    } else {
+        (RESERVE_PART, RESERVE_MAX)
+    };
+    PageCount(total.0 / part).clamp(RESERVE_MIN, most)
 }
 
 /// From soft to hard, in a budget of `total`.
@@ -464,7 +469,7 @@ pub fn band(total: PageCount) -> PageCount {
 /// The next budget on the way from `total` to `wanted`, of which `used` is in use: a larger one
 /// holds at once, and what nobody uses of `total` goes at once.
 fn approach(total: PageCount, wanted: PageCount, used: PageCount) -> PageCount {
-    total.min(used + RESERVE_MAX + BAND_MAX).saturating_sub(LOWERED_BY).max(wanted)
+    total.min(used + RESERVE_MAX_OF_RELATIVES + BAND_MAX).saturating_sub(LOWERED_BY).max(wanted)
 }
 
 /// What of `shared` memory room is made for in a budget of `total`.
@@ -534,7 +539,7 @@ mod tests {
         };
         assert_eq!([kept(48, 0, 0), kept(48, 0, 6), kept(48, 0, 40)], [1, 9, 12]);
         // Relatives that share keep more.
-        assert_eq!([false, true].map(|shares| reserve_min(pages(60), shares).0), [320, 768]);
+        assert_eq!([false, true].map(|shares| reserve_min(pages(60), shares).0), [320, 960]);
         assert_eq!([kept(48, 2, 1), kept(48, 40, 40)], [6, 12]);
         // Others hold more than the reserve leaves of all.
         assert_eq!([kept(12, 0, 8), kept(8, 0, 40)], [3, 2]);

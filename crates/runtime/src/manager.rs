@@ -392,7 +392,7 @@ impl Manager {
         if let Err(error) = self.budget.read(&self.ledger, past, seen) {
             self.die(format_args!("resident memory cannot be read: {error}"));
         }
-        if self.budget.used() < self.budget.soft() {
+        if self.budget.used() < self.budget.soft() || !self.budget.shares_much() {
             self.stuck.takes_shared = false;
         }
         let stats = self.zswap.stats();

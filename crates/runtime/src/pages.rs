@@ -37,7 +37,7 @@ const BACKOFF_MAX: u16 = 6;
 /// as many, sort in two thirds of its memory has 20,000 faults on pages in limbo, with this 14,000.
 const BACKOFF_STEP: u16 = 2;
 /// Sweeps for which a page is passed over that relatives share: few, for they may end.
-const SHARED_SWEEPS: u16 = 8;
+pub const SHARED_SWEEPS: u16 = 8;
 /// A stored page was taken too early if it is asked for before this part of what the process may
 /// hold was stored after it: the best of those tried on recorded programs and on models.
 const SOON_SHARE: usize = 4;
@@ -341,13 +341,18 @@ impl PageTable {
 
     /// Whether a sweep may take the page. A page that is to be passed over comes one sweep nearer.
     pub fn sweep(&mut self, page: PageNumber) -> bool {
+        self.sweep_early(page, 0)
+    }
+
+    /// The same, already so many sweeps before it is near.
+    pub fn sweep_early(&mut self, page: PageNumber, patience: u16) -> bool {
         // What is not known stays so: its range may have gone, and needs no leaf.
         let Some(leaf) = self.leaves.get_mut(&(page.0 / LEAF_PAGES)) else { return false };
         let word = &mut leaf.pages[page.0 % LEAF_PAGES];
         if word.state() != PageState::Resident {
             return false;
         }
-        if word.sweeps() > 0 {
+        if word.sweeps() > patience {
             *word = word.with_wait(word.backoff(), word.sweeps() - 1);
             return false;
         }
@@ -468,6 +473,17 @@ mod tests {
         table.arrive(page, Origin::FirstTouch, Way::Alone, 4);
         table.arrive(page, Origin::Limbo, Way::Alone, 5);
         assert_eq!((0..).take_while(|_| !table.sweep(page)).count(), 4);
+    }
+
+    #[test]
+    fn what_relatives_share_can_be_taken_at_once_where_it_must() {
+        let mut table = PageTable::new(PageCount(1000));
+        let page = PageNumber(1000);
+        table.set_state(page, PageState::Resident);
+        table.pass_over_shared(page);
+        assert!(!table.sweep(page) && table.sweep_early(page, SHARED_SWEEPS));
+        table.pass_over(page);
+        assert!(!table.sweep_early(page, SHARED_SWEEPS), "it cannot be moved");
     }
 
     #[test]

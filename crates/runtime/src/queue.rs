@@ -28,6 +28,7 @@
 //!    or twice what was not stale when stale ones were last dropped.
 
 use alloc::collections::VecDeque;
+use core::cmp::Reverse;
 
 use crate::pages::{Origin, PageNumber, PageState, PageTable, Run, RunNumber, Way};
 
@@ -132,6 +133,16 @@ impl RunQueue {
         if self.walked.len() > WALKED_MAX {
             self.walked.pop_front().into_iter().for_each(|entry| self.push(pages, entry));
         }
+    }
+
+    /// Puts the main line into the order of the last faults, and of addresses where these tell
+    /// nothing: relatives that have the same runs take them in the same order, wherever each was
+    /// in its round.
+    pub fn put_in_order(&mut self, pages: &PageTable, now: u32) {
+        self.main.retain(|entry| !entry.is_stale(pages));
+        let age = |number| pages.run(number).map_or(0, |run| now.wrapping_sub(run.stamp));
+        let place = |entry: &Entry| (Reverse(age(entry.number)), entry.number.0);
+        self.main.make_contiguous().sort_by_cached_key(place);
     }
 
     /// How many runs to look at in one step.
@@ -300,6 +311,26 @@ mod tests {
         }
         assert_eq!(queue.next_if_cold(&mut pages, 200), Some(RunNumber(1)));
         assert_eq!(queue.walked.len(), 0);
+    }
+
+    /// The risk: relatives that store what they share, each from another place on, until nothing of
+    /// it is free and all of it is stored as often as there are relatives.
+    #[test]
+    fn relatives_take_the_same_runs_first_wherever_each_is_in_its_round() {
+        let order = |turns: usize| {
+            let (mut queue, mut pages) = queued(&[7, 3, 9, 5]);
+            for time in 0..turns {
+                let number = queue.next_if_cold(&mut pages, 10 + time as u32);
+                number.into_iter().for_each(|it| queue.enqueue(&mut pages, it, 10 + time as u32));
+            }
+            // One that was touched first in this one alone, and is youngest.
+            queue.arrive(&mut pages, page(1), Origin::FirstTouch, Way::Alone, 20);
+            queue.put_in_order(&pages, 21);
+            (0..5).map(|_| queue.next_if_cold(&mut pages, 22).unwrap().0).collect::<Vec<_>>()
+        };
+        for turns in 0..9 {
+            assert_eq!(order(turns), [7, 3, 9, 5, 1], "{turns}");
+        }
     }
 
     #[test]

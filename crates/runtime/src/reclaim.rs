@@ -11,7 +11,7 @@ use coldpress_zswap::desk::Ticket;
 use crate::bar::Bar;
 use crate::budget::PAGES_TOGETHER;
 use crate::manager::{FRAMES_KEPT, Manager};
-use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
+use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber, SHARED_SWEEPS};
 use crate::queue::Evicted;
 use crate::refusals::Drained;
 use crate::tally::{Counter, Group};
@@ -111,6 +111,7 @@ impl Manager {
         let takes_shared = self.budget.shares_much() && self.budget.is_worth_unsharing();
         if takes_shared && !self.stuck.takes_shared {
             self.stuck.takes_shared = true;
+            self.queue.put_in_order(&self.pages, self.clock);
             return Step::Done;
         }
         self.get_stuck();
@@ -167,8 +168,9 @@ impl Manager {
     /// Moves what may be moved of a run into a limbo slot.
     pub(crate) fn move_run(&mut self, number: RunNumber) -> PageCount {
         let mut wanted = [false; RUN_PAGES];
+        let patience = if self.stuck.takes_shared { SHARED_SWEEPS } else { 0 };
         for (index, page) in number.pages().enumerate() {
-            wanted[index] = self.pages.sweep(page);
+            wanted[index] = self.pages.sweep_early(page, patience);
         }
         self.move_wanted(number, wanted)
     }
