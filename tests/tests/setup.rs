@@ -57,7 +57,16 @@ fn too_few_descriptors_at_any_step_leave_the_program_whole() {
 fn too_little_address_space_leaves_the_program_whole() {
     for mebibytes in [80, 90, 100, 130, 160, 200, 300].into_iter().step_by(every(4)) {
         let script = format!("ulimit -v {}; exec {GROWER}", mebibytes << 10);
-        check(&Job::new("ulimit -v", "sh").args(["-c", &script]));
+        let (run, is_managed) = check(&Job::new("ulimit -v", "sh").args(["-c", &script]));
+        match mebibytes {
+            80 => {
+                assert!(!is_managed, "there is no room for its pool");
+                let why = ["is not managed: no room for", "raise its ulimit -v by"];
+                assert_eq!(run.complaints(&why).len(), 1, "{}", run.stderr);
+            }
+            300 => assert!(is_managed, "{}", run.stderr),
+            _ => {}
+        }
     }
 }
 

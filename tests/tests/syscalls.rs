@@ -73,4 +73,10 @@ fn what_a_stormy_thread_starts_may_run_anywhere() {
     let many = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     // On one processor nobody is kept, and on a busy machine a storm may be a breeze.
     assert!(!many || kept * 4 > storms, "{kept} of {storms}: nothing was tested\n{text}");
+    // Who asks past libc is told what is so, and has it in its children.
+    let line = text.lines().find(|line| line.starts_with("one processor seen by "));
+    let counts =
+        line.expect("the program prints it").split(' ').filter_map(|word| word.parse().ok());
+    let counts: Vec<u32> = counts.collect();
+    assert!(!many || counts.len() == 2 && !counts.contains(&0), "README says otherwise: {text}");
 }

@@ -7,13 +7,16 @@
 //! Whoever is started must be allowed what this program was when it began; so must this program be
 //! told, when it asks. Prints `ok WAY` for each way; and how often the kernel, asked through /proc,
 //! allowed the stormy thread itself one processor only. With `--show` it prints what it is allowed.
+//!
+//! Past libc nobody is in between: how often one processor was seen by a bare system call, and by a
+//! child that was made by one, is printed too.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "calls to libc are what is tested")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
 #[path = "../program/mod.rs"]
 mod program;
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_int};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -56,6 +59,13 @@ fn main() -> ExitCode {
         right &= of_pthread() == processors;
         right &= std::thread::available_parallelism().is_ok_and(|count| count.get() == processors);
     }
+    let (mut seen, mut passed_on) = (0, 0);
+    for _ in 0..4 * times {
+        storm.blow();
+        seen += u32::from(bare_processors() == 1);
+        passed_on += u32::from(processors_of_bare_child() == 1);
+    }
+    println!("one processor seen by {seen} bare calls and {passed_on} bare children");
     storm.blow();
     right &= own_choice_stays(&mut storm);
     println!("kept {} of {} storms", storm.kept, storm.storms);
@@ -123,6 +133,41 @@ fn of_pthread() -> usize {
         assert_eq!(libc::pthread_getaffinity_np(own, size_of_val(&set), &raw mut set), 0);
         libc::CPU_COUNT(&set) as usize
     }
+}
+
+/// A system call by the bare instruction, which no function of libc's makes.
+unsafe fn bare(number: libc::c_long, arguments: [usize; 3]) -> isize {
+    let [first, second, third] = arguments;
+    let result;
+    unsafe {
+        std::arch::asm!(
+            "syscall", inlateout("rax") number as isize => result, in("rdi") first,
+            in("rsi") second, in("rdx") third, lateout("rcx") _, lateout("r11") _
+        );
+    }
+    result
+}
+
+/// How many processors the kernel says that this thread may use.
+fn bare_processors() -> u32 {
+    let mut set = [0_u64; 16];
+    let arguments = [0, size_of_val(&set), set.as_mut_ptr().addr()];
+    let length = unsafe { bare(libc::SYS_sched_getaffinity, arguments) };
+    assert!(length > 0, "the kernel tells");
+    set.iter().map(|word| word.count_ones()).sum()
+}
+
+/// The same in a child, which calls nothing of libc's either.
+fn processors_of_bare_child() -> c_int {
+    let child = unsafe { bare(libc::SYS_fork, [0; 3]) };
+    if child == 0 {
+        let count = bare_processors();
+        unsafe { bare(libc::SYS_exit_group, [count as usize, 0, 0]) };
+    }
+    let mut status = 0;
+    let found = unsafe { libc::waitpid(child as libc::pid_t, &raw mut status, 0) };
+    assert_eq!(found, child as libc::pid_t);
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
 }
 
 /// Whether a set that the program chooses after a storm holds through the next.
