@@ -191,9 +191,9 @@ pub fn kill(pidfd: BorrowedFd<'_>) {
 }
 
 /// Whether the calling process is the only one left that has its memory. `None` where a filter
-/// forbids to ask (the default ones of containers do without CAP_SYS_ADMIN). Source: unshare(2),
-/// `check_unshare_flags` in kernel/fork.c: it changes nothing, and fails where the memory is
-/// shared.
+/// forbids to ask (Docker's default one does without CAP_SYS_ADMIN, Podman's does not). Source:
+/// unshare(2), `check_unshare_flags` in kernel/fork.c: it changes nothing, and fails where the
+/// memory is shared.
 pub fn is_alone() -> Option<bool> {
     const EINVAL: isize = -22;
     let arguments = [linux::CLONE_VM as usize, 0, 0, 0, 0, 0];

@@ -58,6 +58,15 @@ impl Stats {
         classes.iter().filter(is_in).filter_map(|class| class["count"].as_u64()).sum()
     }
 
+    /// The entries of the list `key`.
+    ///
+    /// # Panics
+    /// When there is no such list.
+    pub fn list(&self, key: &str) -> &[Value] {
+        let found = self.0.get(key).and_then(Value::as_array);
+        found.unwrap_or_else(|| panic!("no list {key:?} in the statistics: {}", self.0))
+    }
+
     /// The number under `key`.
     ///
     /// # Panics
