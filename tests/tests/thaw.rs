@@ -4,21 +4,26 @@
 //! A program holds a pattern of which most is away. Thawed and stopped, all of it must be readable
 //! from outside; going on, it must be whole, and pages must go away again.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
 use coldpress_tests::cgroup::Limited;
 use coldpress_tests::harness::{Job, Live};
-use coldpress_tests::machine::{self, Scratch, find, is_root};
+use coldpress_tests::machine::{self, Scratch, Setting, find, is_root, require};
 use coldpress_tests::watch;
 
 const STILL: &str = env!("CARGO_BIN_EXE_still");
 const BUDGET: Bytes = Bytes::mib(24);
+/// What it holds and walks, and some more.
+const HELD_MAX: Bytes = Bytes::mib(160);
+/// Pages that gdb is asked for.
+const LOOKS: u64 = 16;
 /// A program must be ready within this, and end, on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
 const HANG: Duration = Duration::from_secs(60);
@@ -39,12 +44,9 @@ impl Still {
         let live = Live::start(&job(hold), Some(BUDGET));
         live.wait_for_output("ready\n", READY_MAX);
         let output = String::from_utf8(live.output()).expect("it prints numbers");
-        let words: Vec<&str> = output.split_whitespace().collect();
-        let place = [words[1], words[2]].map(str::to_owned);
-        let (process, _) = watch::find_service(live.root()).expect("it is managed");
-        let still = Self { live, scratch, process, place };
-        assert!(evicted(&output, 0) * 2 > still.pages(), "{output}");
-        still
+        watch::find_service(live.root()).expect("it is managed");
+        let (place, process) = held(&output);
+        Self { live, scratch, process, place }
     }
 
     fn pages(&self) -> u64 {
@@ -69,15 +71,41 @@ impl Still {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         assert!(text.contains("every page is in memory"), "{text}");
+        assert!(text.contains("of a budget of 24 MiB") && self.used() > BUDGET, "{text}");
     }
 
     /// What another process finds there.
     fn look(&self, how: &str, subject: &str) -> String {
-        let [start, pages] = &self.place;
-        let words = ["-k", "60", "60", STILL, how, subject, start, pages];
-        let output = Command::new("timeout").args(words).output().expect("timeout is there");
-        println!("{how}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        look(how, subject, &self.place)
+    }
+
+    /// What gdb says of some of its pages: for how many that it cannot access them.
+    fn refused_to_gdb(&self) -> usize {
+        let start: u64 = self.place[0].parse().expect("an address");
+        let pages = (0..LOOKS).map(|look| start + look * (self.pages() / LOOKS) * 4096);
+        let looks = pages.flat_map(|page| ["-ex".to_owned(), format!("x/1xg {page}")]);
+        let mut command = Command::new("timeout");
+        command.args(["-k", "60", "60", "gdb", "-nx", "-batch", "-p", &self.process.to_string()]);
+        let output = command.args(looks).output().expect("timeout is there");
+        let [shown, said] = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        println!("gdb: {shown}{said}");
+        // It begins with each address what it shows or complains of.
+        assert_eq!(shown.matches(":\t").count(), LOOKS as usize);
+        said.matches("Cannot access memory at address").count()
+    }
+
+    /// Has gcore write a core file; `None` where it may not.
+    fn gcore(&self) -> Option<String> {
+        let (prefix, process) = (self.scratch.path("core"), self.process.to_string());
+        let output = Command::new("gcore").arg("-o").arg(&prefix).arg(&process).output();
+        let output = output.expect("gcore was found");
+        let file = format!("{}.{process}", prefix.display());
+        if Path::new(&file).exists() {
+            return Some(file);
+        }
+        println!("skipped: gcore may not: {}", String::from_utf8_lossy(&output.stderr));
+        None
     }
 
     fn all_right(&self) -> String {
@@ -95,6 +123,30 @@ impl Still {
     }
 }
 
+/// What another process finds at that place.
+fn look(how: &str, subject: &str, [start, pages]: &[String; 2]) -> String {
+    let words = ["-k", "60", "60", STILL, how, subject, start, pages];
+    let output = Command::new("timeout").args(words).output().expect("timeout is there");
+    println!("{how}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Of what was found, pages with other bytes, and those that cannot be read.
+fn counts(found: &str) -> [u64; 2] {
+    let word = |name| found.split_whitespace().find_map(|word| word.strip_prefix(name));
+    ["wrong=", "failed="].map(|name| word(name).expect("it is told").parse().expect("a number"))
+}
+
+/// Where the memory of a program is by what it printed, and its process. Most of it must be away.
+fn held(output: &str) -> ([String; 2], u32) {
+    let words: Vec<&str> = output.split_whitespace().collect();
+    let place = [words[1], words[2]].map(str::to_owned);
+    let process = words[4].strip_prefix("process=").expect("its process").parse();
+    let pages: u64 = place[1].parse().expect("a number of pages");
+    assert!(evicted(output, 0) * 2 > pages, "{output}");
+    (place, process.expect("a number"))
+}
+
 /// The number that `still` printed for the time `number`.
 fn evicted(output: &str, number: usize) -> u64 {
     let mut found = output.split_whitespace().filter_map(|word| word.strip_prefix("evicted="));
@@ -105,7 +157,12 @@ fn evicted(output: &str, number: usize) -> u64 {
 fn a_stopped_program_that_was_thawed_shows_every_byte() {
     let still = Still::start(|job| job);
     let process = still.process.to_string();
-    assert_ne!(still.look("mem", &process), still.all_right(), "nothing was away");
+    machine::signal("STOP", &[still.process]);
+    // Refused to some: no other bytes are shown in its place. Others get it from the service.
+    let [wrong, failed] = counts(&still.look("mem", &process));
+    assert!(wrong == 0 && failed * 2 > still.pages(), "{wrong} wrong, {failed} refused");
+    assert_eq!(still.look("vm", &process), still.all_right());
+    machine::signal("CONT", &[still.process]);
     still.thaw();
     machine::signal("STOP", &[still.process]);
     let found = ["mem", "vm"].map(|how| still.look(how, &process));
@@ -172,20 +229,92 @@ fn what_an_onlooker_leaves_is_not_taken_for_pages() {
 
 #[test]
 fn a_core_of_a_thawed_program_has_every_byte() {
-    let Some(gcore) = find("gcore") else { return println!("skipped: gcore is not installed") };
+    if find("gcore").is_none() {
+        return println!("skipped: gcore is not installed");
+    }
     let still = Still::start(|job| job);
     still.thaw();
-    let prefix = still.scratch.path("core");
-    let process = still.process.to_string();
-    let output = Command::new(gcore).arg("-o").arg(&prefix).arg(&process).output();
-    let output = output.expect("gcore was found");
-    let file = format!("{}.{process}", prefix.display());
-    if !Path::new(&file).exists() {
-        println!("skipped: gcore may not: {}", String::from_utf8_lossy(&output.stderr));
-    } else {
+    if let Some(file) = still.gcore() {
         assert_eq!(still.look("core", &file), still.all_right());
     }
     still.finish();
+}
+
+#[test]
+fn gdb_and_gcore_cannot_access_what_is_away() {
+    if require("gdb").is_none() {
+        return;
+    }
+    let still = Still::start(|job| job);
+    let refused = still.refused_to_gdb();
+    assert!(refused * 2 > LOOKS as usize, "{refused} of {LOOKS}");
+    if let Some(file) = find("gcore").and_then(|_| still.gcore()) {
+        let lacking: u64 = counts(&still.look("core", &file)).iter().sum();
+        assert!(lacking * 2 > still.pages(), "{lacking} of {} are missing", still.pages());
+    }
+    still.thaw();
+    assert_eq!(still.refused_to_gdb(), 0);
+    still.finish();
+}
+
+/// What the kernel's core file of a program shows of its memory that is ended by a signal; `None`
+/// where the kernel writes none.
+fn core_of(is_thawed: bool) -> Option<([u64; 2], u64)> {
+    let place = Scratch::new("cores");
+    let all = "ulimit -c $(ulimit -Hc); exec \"$@\"";
+    let still = Still::start(|job| job.before(["sh", "-c", all, "sh"]).directory(place.path("")));
+    if is_thawed {
+        still.thaw();
+    }
+    machine::signal("ABRT", &[still.process]);
+    let Still { live, place: memory, .. } = still;
+    assert_eq!(live.finish(HANG).code, 128 + 6);
+    let mut files = fs::read_dir(place.path("")).expect("it is ours").flatten();
+    let core = files.find(|file| file.file_name().to_string_lossy().starts_with("core"))?;
+    let core = core.path().to_str().expect("plain names").to_owned();
+    Some((counts(&look("core", &core, &memory)), memory[1].parse().expect("a number of pages")))
+}
+
+#[test]
+fn a_core_of_the_kernels_lacks_what_is_away() {
+    const PATTERN: &str = "/proc/sys/kernel/core_pattern";
+    let is_plain = fs::read_to_string(PATTERN).is_ok_and(|pattern| pattern.trim() == "core");
+    // Elsewhere another program gets it.
+    let changed = if is_plain { None } else { Setting::set(PATTERN, "core") };
+    if !is_plain && changed.is_none() {
+        return println!("skipped: core files go elsewhere");
+    }
+    let Some((found, _)) = core_of(true) else { return println!("skipped: no core is written") };
+    assert_eq!(found, [0, 0], "of a thawed program");
+    let ([wrong, failed], pages) = core_of(false).expect("one was written before");
+    assert!((wrong + failed) * 2 > pages, "{wrong} wrong and {failed} missing of {pages}");
+}
+
+#[test]
+fn every_process_of_a_run_is_thawed() {
+    let scratch = Scratch::new("other");
+    let output = scratch.path("output");
+    let still = Still::start(|job| job.arg(&output));
+    let begun = Instant::now();
+    let text = loop {
+        let text = fs::read_to_string(&output).unwrap_or_default();
+        if text.ends_with("ready\n") {
+            break text;
+        }
+        assert!(begun.elapsed() < READY_MAX, "{text}");
+        sleep(Duration::from_millis(20));
+    };
+    let (place, other) = held(&text);
+    let numbers = [other, still.process].map(|process| process.to_string());
+    let find = || [look("mem", &numbers[0], &place), still.look("mem", &numbers[1])];
+    for found in find() {
+        assert!(counts(&found)[1] > 0, "nothing is away: {found}");
+    }
+    still.thaw();
+    assert_eq!(find(), [still.all_right(), still.all_right()]);
+    assert_eq!(still.finish(), [0, 0]);
+    let text = fs::read_to_string(&output).expect("it was read above");
+    assert!(text.ends_with("wrong=0\n") && evicted(&text, 2) == 0, "{text}");
 }
 
 /// Where the kernel would kill it, it is refused, and the program goes on as before.
@@ -200,6 +329,35 @@ fn thawing_without_room_is_refused() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("--force"), "{text}");
     still.finish();
+    assert_eq!(group.kills(), 0);
+}
+
+/// The group has cached so much of a file that nothing is free; the kernel drops that for others.
+#[test]
+fn thawing_is_forced_where_there_is_room_only_for_who_asks_for_it() {
+    if !is_root() {
+        return;
+    }
+    let mounts = fs::read_to_string("/proc/mounts").expect("it is there");
+    if mounts.lines().any(|line| line.contains(" /tmp tmpfs ")) {
+        return println!("skipped: files of /tmp are memory");
+    }
+    let Some(group) = Limited::new(HELD_MAX + Bytes::mib(64)) else { return };
+    let still = Still::start(|job| job.before(group.entering()));
+    let words = group.entering();
+    let mut fill = Command::new(&words[0]);
+    fill.args(&words[1..]).args(["dd", "if=/dev/zero", "bs=1M", "count=256", "conv=fsync"]);
+    let mut target = OsString::from("of=");
+    target.push(still.scratch.path("cached"));
+    let filled = fill.arg(target).stderr(Stdio::null()).status();
+    assert!(filled.is_ok_and(|status| status.success()), "the disk takes no file");
+    let refused = still.ctl(&["thaw"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("--force"), "{text}");
+    let forced = still.ctl(&["thaw", "--force"]);
+    let text = String::from_utf8_lossy(&forced.stdout).into_owned();
+    assert!(forced.status.success() && text.contains("every page is in memory"), "{text}");
+    assert_eq!(still.finish(), [0, 0]);
     assert_eq!(group.kills(), 0);
 }
 

@@ -1,7 +1,8 @@
 //! `still`: holds memory of which most is away, and waits; or looks at such memory from outside.
 //!
-//!     still hold FILE             prints where its memory is, waits until FILE is there, checks
-//! all     still vm PID START PAGES    looks by process_vm_readv(2)
+//!     still hold FILE [OUTPUT]    prints where its memory is, waits until FILE is there, checks
+//!                                 all; with OUTPUT a child does the same, and prints there
+//!     still vm PID START PAGES    looks by process_vm_readv(2)
 //!     still mem PID START PAGES   looks in /proc/PID/mem, as debuggers do
 //!     still core FILE START PAGES looks in a core file
 //!
@@ -14,9 +15,10 @@ mod program;
 
 use std::fs::File;
 use std::io::{Error, Result};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -51,7 +53,8 @@ fn hold(file: &Path) -> Result<()> {
     }
     let pressure = Pressure::new(PRESSURE);
     pressure.walk();
-    println!("at {start} {PAGES} evicted={}", evicted(start)?);
+    let process = std::process::id();
+    println!("at {start} {PAGES} evicted={} process={process}", evicted(start)?);
     println!("ready");
     while !file.exists() {
         sleep(Duration::from_millis(10));
@@ -59,13 +62,26 @@ fn hold(file: &Path) -> Result<()> {
     println!("evicted={}", evicted(start)?);
     pressure.walk();
     println!("evicted={}", evicted(start)?);
-    let is_right = |page: &usize| {
-        let mut image = PageImage::zero();
-        expected(*page, &mut image);
-        unsafe { raw::bytes(start + page * PAGE, PAGE) == image.bytes() }
-    };
-    println!("wrong={}", PAGES - (0..PAGES).filter(is_right).count());
+    let (mut wrong, mut zeros) = (0, 0);
+    for page in 0..PAGES {
+        expected(page, &mut image);
+        let found = unsafe { raw::bytes(start + page * PAGE, PAGE) };
+        if found != image.bytes() {
+            wrong += 1;
+            zeros += usize::from(found.iter().all(|byte| *byte == 0));
+        }
+    }
+    println!("zeros={zeros}\nwrong={wrong}");
     Ok(())
+}
+
+/// The same in this process and in a child of it, which prints elsewhere.
+fn hold_both(file: &Path, output: &str) -> Result<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let mut other = command.arg("hold").arg(file).stdout(File::create(output)?).spawn()?;
+    hold(file)?;
+    let status = other.wait()?;
+    if status.success() { Ok(()) } else { Err(Error::other(format!("the other one: {status}"))) }
 }
 
 /// Compares what `read` gives of each page, and says what it found.
@@ -94,25 +110,28 @@ fn read_vm(process: i32, at: usize, bytes: &mut [u8]) -> Result<()> {
     if raw::counted(count)? == bytes.len() { Ok(()) } else { Err(Error::other("a short count")) }
 }
 
-/// Where a core file has the byte at `address`: by its program headers (elf(5), 64 bits).
-fn place_in_core(core: &File, address: u64) -> Result<u64> {
+/// What a core file has: the addresses, and where those are in it. By its program headers (elf(5),
+/// 64 bits).
+fn parts_of(core: &File) -> Result<Vec<(Range<u64>, u64)>> {
     let word = |at: u64| {
         let mut bytes = [0; 8];
         core.read_exact_at(&mut bytes, at).map(|()| u64::from_le_bytes(bytes))
     };
     let (headers, count) = (word(0x20)?, word(0x38)? & 0xffff);
+    let mut parts = Vec::new();
     for header in (0..count).map(|number| headers + number * 56) {
-        let (kind, offset, start, in_file) = (
-            word(header)? & 0xffff_ffff,
-            word(header + 8)?,
-            word(header + 16)?,
-            word(header + 32)?,
-        );
-        if kind == 1 && (start..start + in_file).contains(&address) {
-            return Ok(offset + (address - start));
+        let (offset, start, in_file) = (word(header + 8)?, word(header + 16)?, word(header + 32)?);
+        if word(header)? & 0xffff_ffff == 1 {
+            parts.push((start..start + in_file, offset));
         }
     }
-    Err(Error::other("the core has no such address"))
+    Ok(parts)
+}
+
+fn read_core(core: &File, parts: &[(Range<u64>, u64)], at: u64, bytes: &mut [u8]) -> Result<()> {
+    let part = parts.iter().find(|(addresses, _)| addresses.contains(&at));
+    let (addresses, offset) = part.ok_or_else(|| Error::other("the core has no such address"))?;
+    core.read_exact_at(bytes, offset + (at - addresses.start))
 }
 
 fn number(word: &str) -> Result<usize> {
@@ -124,6 +143,7 @@ fn main() -> Result<ExitCode> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["hold", file] => hold(Path::new(file))?,
+        ["hold", file, output] => hold_both(Path::new(file), output)?,
         ["vm", process, start, pages] => {
             let (process, start) = (number(process)?, number(start)?);
             look(number(pages)?, |at, bytes| read_vm(process as i32, start + at, bytes));
@@ -135,10 +155,8 @@ fn main() -> Result<ExitCode> {
         }
         ["core", file, start, pages] => {
             let (core, start) = (File::open(file)?, number(start)?);
-            look(number(pages)?, |at, bytes| {
-                let place = place_in_core(&core, (start + at) as u64)?;
-                core.read_exact_at(bytes, place)
-            });
+            let parts = parts_of(&core)?;
+            look(number(pages)?, |at, bytes| read_core(&core, &parts, (start + at) as u64, bytes));
         }
         _ => return Ok(ExitCode::from(2)),
     }
