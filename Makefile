@@ -27,8 +27,8 @@ ALONE := budget idle sharing torture tree walks
 BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/tests/*.rs))))
 STRESS := --test stress -- --test-threads=5
 # Those of which `make test` runs a part, and `make edges` all.
-EDGES := --test edges --test cannot_manage --test containers --test setup --test account \
-	--test bench
+EDGES := --test edges --test cannot_manage --test noticed --test containers --test setup \
+	--test account --test bench
 # Those of which `make long` runs what `make test` leaves out.
 LONG := budget day_one forks helper proactive rest
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.

@@ -12,8 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live};
-use coldpress_tests::machine::{self, fixture};
+use coldpress_tests::machine::{self, Scratch, fixture};
 use coldpress_tests::watch;
+
+/// A program that waits with its memory, most of which is away.
+const STILL: &str = env!("CARGO_BIN_EXE_still");
 
 /// A python that every user may run.
 const PYTHON: &str = "/usr/bin/python3";
@@ -168,6 +171,42 @@ fn a_keeper_killed_behind_its_program_takes_no_status_with_it() {
     assert!(kill(watch::keeper(live.root())));
     let run = live.finish(HANG);
     assert_eq!(run.code, 3, "{}", run.stderr);
+}
+
+/// Runs a program that waits, has `end` kill something then, and returns its pages that were wrong
+/// after that, and how many of those were zeros.
+fn wrong_and_zeros(end: impl Fn(&Live)) -> [u64; 2] {
+    let scratch = Scratch::new("killed");
+    let job = Job::new("still", STILL).arg("hold").arg(scratch.path("go on"));
+    let live = Live::start(&job, Some(BUDGET));
+    live.wait_for_output("ready\n", HANG);
+    end(&live);
+    scratch.write("go on", b"");
+    assert!(live.wait_output_end(HANG), "it hangs");
+    let run = live.finish(HANG);
+    let output = String::from_utf8_lossy(&run.stdout);
+    println!("{output}{}", run.stderr);
+    assert_eq!(run.code, 0, "{output}{}", run.stderr);
+    let number = |name| output.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+    ["wrong=", "zeros="].map(|name| number(name).expect("it printed all"))
+}
+
+/// Nobody ends the program any more when its service ends.
+#[test]
+fn without_a_keeper_a_program_goes_on_and_without_its_service_too_reads_zeros() {
+    let kill_keeper = |live: &Live| assert!(kill(watch::keeper(live.root())));
+    assert_eq!(wrong_and_zeros(kill_keeper), [0, 0]);
+    let [wrong, zeros] = wrong_and_zeros(|live| {
+        kill_keeper(live);
+        let (_, service) = watch::find_service(live.root()).expect("it is managed");
+        machine::signal("KILL", &[service]);
+        let begun = Instant::now();
+        while watch::is_service(service) {
+            assert!(begun.elapsed() < HANG, "its service stays");
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    assert!(wrong > 0 && zeros == wrong, "{zeros} of {wrong} wrong pages are zeros");
 }
 
 /// Kills it, if there is one.

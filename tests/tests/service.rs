@@ -77,7 +77,7 @@ fn a_service_goes_with_its_program_from_one_group_to_another() {
     };
     let second = Limited::new(Bytes::mib(512)).expect("as the first");
     let live = Live::start(&job, Some(BUDGET));
-    live.wait_for_output("ready", LIMIT);
+    live.wait_for_output("ready\n", LIMIT);
     let (program, service) = watch::find_service(live.root()).expect("it is managed");
     for group in [&first, &second] {
         group.take(program).expect("it took others");
@@ -112,7 +112,7 @@ fn a_reaper_above_the_program_reaps_its_service_too() {
 fn a_program_whose_launcher_was_killed_ends_in_its_own_way() {
     let Some(job) = beside(&["term"]) else { return };
     let mut live = Live::start(&job, Some(BUDGET));
-    live.wait_for_output("ready", LIMIT);
+    live.wait_for_output("ready\n", LIMIT);
     let (program, service) = watch::find_service(live.root()).expect("it is managed");
     live.kill_root();
     machine::signal("TERM", &[program]);
@@ -129,7 +129,7 @@ fn a_program_whose_launcher_was_killed_ends_in_its_own_way() {
 fn ends_by_its_handler(what: &str, before: impl Fn(u32, u32)) {
     let Some(job) = beside(&[what]) else { return };
     let live = Live::start(&job, Some(BUDGET));
-    live.wait_for_output("ready", LIMIT);
+    live.wait_for_output("ready\n", LIMIT);
     let (program, service) = watch::find_service(live.root()).expect("it is managed");
     before(program, service);
     machine::signal("TERM", &[service, program]);
@@ -143,6 +143,24 @@ fn ends_by_its_handler(what: &str, before: impl Fn(u32, u32)) {
 #[test]
 fn a_signal_to_every_process_ends_the_program_in_its_own_way() {
     ends_by_its_handler("term", |_, _| ());
+}
+
+/// All but KILL and STOP, of which 32 and 33 are libc's own.
+#[test]
+fn signals_that_can_be_blocked_do_nothing_to_a_service() {
+    ends_by_its_handler("term", |_, service| {
+        for number in (1..=31).chain(34..=64).filter(|number| ![9, 19].contains(number)) {
+            machine::signal(&number.to_string(), &[service]);
+        }
+        let stat = fs::read_to_string(format!("/proc/{service}/status")).expect("it lives");
+        let has = |line: &str, bit: u32| {
+            let mask = stat.lines().find_map(|found| found.strip_prefix(line)).expect("proc(5)");
+            u64::from_str_radix(mask.trim(), 16).expect("hex") >> (bit - 1) & 1 == 1
+        };
+        // HUP and the last one have come.
+        assert!([1, 64].iter().all(|bit| has("ShdPnd:", *bit)), "{stat}");
+        assert!(watch::is_service(service) && !stat.contains("State:\tT"), "{stat}");
+    });
 }
 
 #[test]
@@ -216,7 +234,7 @@ fn an_exec_ends_the_service_of_the_image_before() {
     }
     for words in after {
         let live = Live::start(&Job::new("exec", EXECS).arg("0").args(&words), Some(BUDGET));
-        live.wait_for_output("ready", LIMIT);
+        live.wait_for_output("ready\n", LIMIT);
         // The program goes on at the end of its input, which is at once.
         let begin = Instant::now();
         while watch::find_service(live.root()).is_some() {
