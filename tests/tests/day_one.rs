@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
 use coldpress_tests::cases::{Evicted, check};
-use coldpress_tests::harness::Job;
+use coldpress_tests::harness::{Job, Run};
 use coldpress_tests::machine::{Scratch, Setting};
 use coldpress_tests::matrix;
 
@@ -29,6 +29,13 @@ fn all_that_is_done_to_cold_memory_gives_the_same() {
     let run = check(&Job::new("day one", DAY_ONE), BUDGET, Evicted::MostOf);
     println!("{}", run.stderr);
     drop(merger);
+    // As README says: what is freed is dropped, and what is to be filled at once is not.
+    assert_eq!((told(&run, "kept_when_freed="), told(&run, "filled_at_once=")), (vec![0], vec![0]));
+}
+
+/// The numbers of the lines of standard error that begin so.
+fn told(run: &Run, name: &str) -> Vec<u64> {
+    run.stderr.lines().filter_map(|line| line.strip_prefix(name)?.parse().ok()).collect()
 }
 
 #[test]

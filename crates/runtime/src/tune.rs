@@ -164,8 +164,12 @@ mod tests {
 
     #[test]
     fn the_largest_pool_leaves_frames_for_tables() {
-        let budget = 4 * ROOM_MAX.0;
-        let knobs = tuning(budget, budget).for_store();
-        assert!(knobs.max_pool < knobs.hard_pool && knobs.hard_pool < ROOM_MAX, "{knobs:?}");
+        for gib in [60, 100, 256, 1024] {
+            let budget = Bytes::mib(gib << 10).pages_down().0;
+            let knobs = tuning(budget, budget).for_store();
+            assert!(knobs.max_pool < knobs.hard_pool && knobs.hard_pool < ROOM_MAX, "{knobs:?}");
+            // As README says.
+            assert_eq!(knobs.hard_pool.bytes().0 >> 30, 50, "{knobs:?}");
+        }
     }
 }

@@ -25,6 +25,8 @@ fn is_told(processors: &str) -> Option<()> {
     let run = Job::new("edge", "timeout").args(words).managed(BUDGET);
     let stderr = &run.stderr;
     assert!(stderr.contains("has a real-time policy and waits for cold pages"), "{stderr}");
+    // It was ended when it had read nothing for so long.
+    assert_eq!((run.code, &run.stdout[..]), (128 + 9, &b""[..]), "{stderr}");
     Some(())
 }
 

@@ -188,6 +188,8 @@ mod tests {
 
     #[test]
     fn there_is_room_for_both_and_it_comes_back() {
+        // As README says.
+        assert_eq!((RANGES, MUTEXES), (64, 192));
         let given = Given::new();
         for index in 1..=RANGES {
             assert_eq!(given.watch(100 * index..100 * index + 1), Some(true), "{index}");

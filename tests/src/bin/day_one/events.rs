@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
     Case { name: "grow-and-shrink", lay: ground, run: grow_and_shrink },
     Case { name: "grow-locked", lay: ground, run: grow_locked },
     Case { name: "realloc", lay: block, run: reallocate },
+    Case { name: "filled-at-once", lay: ground, run: fill_at_once },
 ];
 
 /// 2 MiB.
@@ -264,4 +265,18 @@ fn reallocate(ground: &mut Ground, pressure: &Pressure) -> Outcome {
         pressure.walk();
     }
     Ok(())
+}
+
+/// The kernel is asked to fill what is mapped at once, too little for the budget to matter.
+fn fill_at_once(ground: &mut Ground, _: &Pressure) -> Outcome {
+    const SMALL: usize = 256;
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let base = unsafe { raw::map_at(0, SMALL * PAGE, both, libc::MAP_POPULATE) };
+    let mut fresh = Ground::at(3200, base.map_err(|error| fail("mmap", &error))?, SMALL);
+    let (away, pages) = fresh.evicted();
+    eprintln!("filled_at_once={}", pages - away);
+    fresh.compare()?;
+    fresh.fill(0..SMALL);
+    fresh.compare()?;
+    ground.compare()
 }
