@@ -16,7 +16,7 @@
 
 use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::Program;
-use coldpress_sys::{Bytes, PageCount, SysResult, cpu, raw};
+use coldpress_sys::{Bytes, PageCount, SysResult, raw};
 
 use crate::ledger::{Ledger, Terms};
 use crate::mapped::Mapped;
@@ -243,8 +243,7 @@ impl Budget {
     /// Reads what is really used, by this process and the others, and publishes it.
     pub fn read(&mut self, ledger: &Ledger, past: Past, seen: Seen<'_>) -> SysResult<()> {
         let resident = self.gauge.resident()?;
-        let now_ns = cpu::monotonic_ns();
-        let mapped = self.mapped.look(now_ns, resident, past.desk, seen.files);
+        let mapped = self.mapped.look(past.now_ns, resident, past.desk, seen.files);
         let unseen = mapped.saturating_sub(ledger.shared());
         let shared = ledger.shared() + unseen;
         let anonymous = resident.anonymous;

@@ -82,9 +82,8 @@ mod tests {
     fn what_is_mapped_counts_as_soon_as_it_is_there() {
         let (gauge, files) = (ResidentGauge::open().unwrap(), Files::open().unwrap());
         let mut mapped = Mapped::default();
-        let mut look =
-            |now_ns, desk| mapped.look(now_ns, gauge.resident().unwrap(), desk, Some(&files));
-        look(1, PageCount(0));
+        let before = gauge.resident().unwrap();
+        mapped.look(1, before, PageCount(0), Some(&files));
         let memory = shared::create(c"mapped", BYTES).unwrap();
         // SAFETY: zeroed memory is as many atomics.
         let memory: Shared<Words> = unsafe { Shared::map(memory.as_fd()) }.unwrap();
@@ -93,11 +92,13 @@ mod tests {
             .step_by(PAGE_BYTES / size_of::<AtomicU64>())
             .for_each(|word| word.store(1, Ordering::Relaxed));
         // Each processor has counted some pages that the kernel does not tell yet.
+        let after = gauge.resident().unwrap();
+        let mut look = |now_ns, desk| mapped.look(now_ns, after, desk, Some(&files));
         let seen = look(SEEN_NS, PageCount(0));
         assert!(seen >= Bytes::mib(6).pages_down());
         // Of that, some is ours.
-        let less = look(SEEN_NS, Bytes::mib(4).pages_down());
-        assert!(less > PageCount(0) && less <= seen.saturating_sub(Bytes::mib(3).pages_down()));
+        let ours = Bytes::mib(4).pages_down();
+        assert_eq!(look(SEEN_NS, ours), seen.saturating_sub(ours));
         assert_eq!(look(2 * SEEN_NS, PageCount(0)), PageCount(0));
     }
 }

@@ -226,7 +226,8 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
         let is_asked = looking.begin();
         let family = start.control.family();
         let seen = Seen { program: &program, files: files.as_ref().ok(), family };
-        budget.read(&joined.ledger, Past::default(), seen).ok()?;
+        let past = Past { now_ns: cpu::monotonic_ns(), ..Past::default() };
+        budget.read(&joined.ledger, past, seen).ok()?;
         let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
         let wants_idle = || joined.ledger.knobs().idle_share().is_some();
         if budget.manage_now() || is_asked && budget.may_be_passed().ok()? {

@@ -397,7 +397,8 @@ mod tests {
         let now = Now { resident: PageCount(9_000), others: PageCount(18_000), ..NOW };
         let mut sharing = Sharing { state: State::Known, ..Sharing::default() };
         sharing.credit(now, || ALL, || Some(PageCount(3_000)));
-        sharing.asked_ns = u64::MAX / 2;
+        // A slow machine does not ask again.
+        (sharing.ask_at_ns, sharing.asked_ns) = (u64::MAX, u64::MAX / 2);
         let few = Now { mapped: 700, ..now };
         let credit = sharing.credit(few, || ALL + 800, || panic!("it is too early"));
         assert_eq!((credit, sharing.doubt()), (PageCount(5_200), PageCount(700)));
@@ -419,9 +420,11 @@ mod tests {
         assert_eq!(sharing.credit(now(1), || ALL, || panic!("it is known")), PageCount(0));
         // An asking took a second.
         (sharing.asked_ns, sharing.asking_ran_ns) = (cpu::monotonic_ns(), 1_000_000_000);
+        sharing.ask_at_ns = u64::MAX;
         assert_eq!(sharing.credit(now(2), || ALL, || panic!("it is too early")), PageCount(0));
         (sharing.asked_ns, sharing.ask_at_ns) = (0, 0);
         assert_eq!(sharing.credit(now(2), || ALL, || Some(PageCount(3_000))), PageCount(3_000));
+        (sharing.ask_at_ns, sharing.asked_ns) = (u64::MAX, u64::MAX / 2);
         // Its faults until then were no copies.
         assert_eq!(sharing.take_broken(), PageCount(0));
         sharing.credit(now(2), || ALL + 9, || None);
@@ -451,6 +454,7 @@ mod tests {
             sharing.begin();
             sharing.credit(Now { relatives: 0, ..now }, || ALL, || None);
         }
+        (sharing.ask_at_ns, sharing.fresh_until_ns) = (u64::MAX, u64::MAX);
         let mut doubt = |relatives| {
             sharing.credit(Now { relatives, ..now }, || ALL, || panic!("it is too early"));
             sharing.doubt().0
