@@ -445,9 +445,10 @@ mod tests {
         assert_eq!((ledger.not_thawed(), ledger.relatives(3, 7)), (0, 0));
         assert_eq!(ledger.used(), PageCount(30));
         ledger.note_used(PageCount(129));
-        assert_eq!(ledger.peak(), PageCount(130));
+        assert_eq!(ledger.peak(MACHINE), PageCount(130));
         ledger.note_used(PageCount(140));
-        assert_eq!(ledger.peak(), PageCount(140));
+        assert_eq!(ledger.peak(MACHINE), PageCount(140));
+        assert_eq!(ledger.peak(PageCount(135)), PageCount(135), "of the machine's memory");
     }
 
     proptest! {
@@ -465,7 +466,7 @@ mod tests {
             keeper.limit(0, PageCount(5));
             prop_assert!(keeper.holding(0).used <= PageCount(5));
             keeper.note_peak(PageCount(100));
-            prop_assert!(keeper.peak() <= PageCount(200) + Bytes::mib(64).pages_down());
+            prop_assert!(keeper.peak(MACHINE) <= PageCount(200) + Bytes::mib(64).pages_down());
             let gauge = ResidentGauge::open().unwrap();
             let mut budget = Budget::new(gauge, &TERMS, 0);
             let program = Program::follow(std::process::id()).unwrap();
@@ -498,7 +499,7 @@ mod tests {
             let seen = Seen { program: &program, files: None, family: 0 };
             for _ in 0..500 {
                 budget.read(&keeper, Past::default(), seen).unwrap();
-                assert!(keeper.used().0 <= SEATS << 20 && keeper.peak().0 <= 1 << 20);
+                assert!(keeper.used().0 <= SEATS << 20 && keeper.peak(MACHINE).0 <= 1 << 20);
                 assert!(budget.total() == TERMS.budget);
             }
             is_done.store(true, Ordering::Relaxed);

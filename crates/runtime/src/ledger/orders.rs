@@ -223,11 +223,11 @@ impl Keeper {
         self.peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
     }
 
-    /// The most pages that were ever used: whenever the launcher looked, or as processes tell,
-    /// as far as that can be.
-    pub fn peak(&self) -> PageCount {
+    /// The most pages that were ever used: whenever the launcher looked, or as processes tell, as
+    /// far as that can be, of the `most` that there are.
+    pub fn peak(&self, most: PageCount) -> PageCount {
         let seen = PageCount(self.peak_pages.load(Ordering::Relaxed) as usize);
         let believed = PageCount(2 * seen.0) + PEAK_BETWEEN_LOOKS;
-        self.peak_told().min(believed).max(seen)
+        self.peak_told().min(believed).max(seen).min(most)
     }
 }

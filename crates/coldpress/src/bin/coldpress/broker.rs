@@ -361,7 +361,8 @@ impl Serving {
         self.unmanaged.look(|_| PageCount(0), [].into_iter(), Instant::now(), |_| None);
         self.note_peak();
         self.complain_of_shared(true);
-        let (totals, peak, at_peak) = (self.totals_now(), self.ledger.peak(), self.at_peak);
+        let (totals, peak, at_peak) =
+            (self.totals_now(), self.ledger.peak(self.memory), self.at_peak);
         let unmanaged = std::mem::take(&mut self.unmanaged);
         let services = std::mem::take(&mut self.services);
         let ended_for = self.required.take().and_then(Required::into_reason);
@@ -573,7 +574,7 @@ impl Serving {
                     self.warn(wanted.budget.complaint());
                     self.set_budget(wanted.budget);
                 }
-                stats::live(&self.totals_now(), &self.ledger, &self.now)
+                stats::live(&self.totals_now(), &self.ledger, self.memory, &self.now)
             }
             Err(failure) => control::refusal(&failure),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coldpress_runtime::ledger::{Keeper, Ledger};
 use coldpress_runtime::tally::{Counter, Figures, Group};
-use coldpress_sys::{Bytes, PAGE_BYTES};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 use serde_json::{Map, Value, json};
 
 use crate::account::Account;
@@ -225,9 +225,10 @@ impl Summary {
     }
 }
 
-/// What is told of a run that goes on: as at its end, and what is held now.
-pub(crate) fn live(totals: &Totals, ledger: &Keeper, now: &Changeable) -> Value {
-    let mut document = Value::from(totals.document(now, ledger.peak().bytes()));
+/// What is told of a run that goes on, on a machine of that `memory`: as at its end, and what is
+/// held now.
+pub(crate) fn live(totals: &Totals, ledger: &Keeper, memory: PageCount, now: &Changeable) -> Value {
+    let mut document = Value::from(totals.document(now, ledger.peak(memory).bytes()));
     document["schema"] = SCHEMA.into();
     document["used_bytes"] = ledger.used().bytes().0.into();
     document["processes_not_thawed"] = ledger.not_thawed().into();
@@ -270,7 +271,6 @@ mod tests {
     use coldpress_runtime::knobs::Knobs;
     use coldpress_runtime::ledger::Terms;
     use coldpress_runtime::shares::Holding;
-    use coldpress_sys::PageCount;
 
     fn run(stored: u64) -> (Keeper, Totals) {
         let terms =
@@ -414,7 +414,7 @@ mod tests {
     fn a_run_that_goes_on_tells_what_it_holds_too() {
         let (ledger, totals) = run(50);
         ledger.seats[1].publish(Holding { used: PageCount(25), ..Holding::default() });
-        let document = live(&totals, &ledger, &changeable());
+        let document = live(&totals, &ledger, PageCount(1 << 20), &changeable());
         assert_eq!(
             (&document["used_bytes"], &document["pages_stored"]),
             (&json!(102_400), &json!(100))
