@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use coldpress_sys::Bytes;
 use coldpress_tests::cases::{Evicted, check};
 use coldpress_tests::harness::{Job, Run};
-use coldpress_tests::machine::{Scratch, Setting};
+use coldpress_tests::machine::{Scratch, Setting, fixture};
 use coldpress_tests::matrix;
 
 const DAY_ONE: &str = env!("CARGO_BIN_EXE_day_one");
@@ -53,6 +53,15 @@ fn with_huge_pages_everywhere_gives_the_same() {
     let job = Job::new("huge always", DAY_ONE).args(["--huge", "always"]);
     let job = job.environment("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     check(&job, BUDGET, Evicted::MostOf);
+}
+
+/// Linux 6.8 to 6.10 cannot be asked for the mapping of an address.
+#[test]
+fn a_locked_mapping_that_grows_moves_on_older_kernels_too() {
+    let profile = fixture("seccomp/linux-6.10.txt").into_os_string();
+    let job = Job::new("locked, older kernel", DAY_ONE).args(["--only", "grow-locked"]);
+    let filtered = [env!("CARGO_BIN_EXE_filtered").into(), "--profile".into(), profile];
+    check(&job.before(filtered), BUDGET, Evicted::MostOf);
 }
 
 /// With nothing on disk there is no file that a fork could fail to open, which would tell it early

@@ -78,7 +78,7 @@ impl Manager {
         }
     }
 
-    /// The mapping that has an address. Before Linux 6.11 the kernel cannot be asked for one.
+    /// The mapping that has an address.
     fn mapping_at(&self, address: usize) -> Option<Range<usize>> {
         self.files.mappings.at(address).ok()
     }

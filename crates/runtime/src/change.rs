@@ -91,7 +91,7 @@ impl Manager {
 
     /// What a mapping has been enlarged by that moves, and whose thread waits in `fault`: then that
     /// is the first page of it, and one mapping with what has moved. `None` if it is not so, or
-    /// cannot be told: before Linux 6.11, and where the launcher has gone or may not look.
+    /// cannot be told: where the launcher has gone or may not look.
     fn grown_for(&self, fault: Fault) -> Option<Range<usize>> {
         let Enlarged { from, old, by } = self.link.ask_what_enlarges(fault.thread)?;
         let start = fault.page.address();

@@ -288,9 +288,17 @@ impl Mappings {
         self.at(address).map(|mapping| mapping.end)
     }
 
-    /// The mapping that has `address`. `ENOENT` when there is none; `ENOTTY` where the kernel has
-    /// no PROCMAP_QUERY (before Linux 6.11).
+    /// The mapping that has `address`. `ENOENT` when there is none.
     pub fn at(&self, address: usize) -> SysResult<Range<usize>> {
+        match self.ask_for(address) {
+            // Before Linux 6.11.
+            Err(error) if error.is(Errno::NOTTY) => self.find(address),
+            result => result,
+        }
+    }
+
+    /// [`Mappings::at`] by the kernel's own search; `ENOTTY` where it has no PROCMAP_QUERY.
+    fn ask_for(&self, address: usize) -> SysResult<Range<usize>> {
         // _IOWR('f', 17, struct procmap_query)
         const PROCMAP_QUERY: usize = 0xc068_6611;
         let size = size_of::<MapQuery>() as u64;
@@ -304,7 +312,20 @@ impl Mappings {
         Ok(query.start as usize..query.end as usize)
     }
 
-    /// Whether one mapping has both addresses, of which `low` is the lower one. `ENOTTY` as above.
+    /// [`Mappings::at`] among all that the kernel lists.
+    fn find(&self, address: usize) -> SysResult<Range<usize>> {
+        let mut found = Err(SysError::of("mapping")(Errno::NOENT));
+        let mut buffer = [0; PAGE_BYTES + 256];
+        self.for_each(&mut buffer, |mapping| {
+            let range = mapping.start..mapping.end;
+            if range.contains(&address) {
+                found = Ok(range);
+            }
+        })?;
+        found
+    }
+
+    /// Whether one mapping has both addresses, of which `low` is the lower one.
     pub fn have_as_one(&self, low: usize, high: usize) -> SysResult<bool> {
         match self.end_at(low) {
             Ok(end) => Ok(low <= high && high < end),
@@ -548,6 +569,21 @@ mod tests {
         assert_eq!(kind("7f00-8f00 rw-p 00001000 fe:00 123  /usr/lib/libc.so.6"), Other);
         let mapping = parse_mapping(b"55d0c000-55d0e000 rw-p 0 00:00 0").unwrap();
         assert_eq!((mapping.start, mapping.end), (0x55d0_c000, 0x55d0_e000));
+    }
+
+    #[test]
+    fn a_mapping_is_found_as_the_kernel_tells_it() {
+        let mappings = Mappings::open().unwrap();
+        let here = (&raw const mappings).addr();
+        let code = a_mapping_is_found_as_the_kernel_tells_it as fn() as usize;
+        for address in [0, here, code, code + PAGE_BYTES, usize::MAX / 4] {
+            let found = mappings.find(address).map_err(|error| error.errno);
+            assert!(found.as_ref().map_or(address != here, |range| range.contains(&address)));
+            match mappings.ask_for(address) {
+                Err(error) if error.is(Errno::NOTTY) => println!("skipped: needs Linux 6.11"),
+                told => assert_eq!(found, told.map_err(|error| error.errno), "{address:x}"),
+            }
+        }
     }
 
     #[test]
