@@ -65,6 +65,20 @@ fn first_touch_of_one_mapping_keeps_the_budget() {
     check(&first_touch("first touch", "1", "one"), HALF_AND_QUARTER);
 }
 
+/// That more than the budget is mapped begins management, and meanwhile a part is given back.
+#[test]
+fn first_touch_of_what_was_trimmed_keeps_the_budget() {
+    let job = Job::new("first touch, trimmed", env!("CARGO_BIN_EXE_first_touch"));
+    let job = job.args(["--bytes", "48M", "--mode", "trimmed"]);
+    for _ in 0..60 {
+        let run = job.managed(Bytes::mib(24));
+        println!("{run}");
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        run.assert_stored();
+        run.assert_within_budget();
+    }
+}
+
 /// Filled by the kernel at once it would be over the budget before anybody could know: by the first
 /// thread before it is managed, by the other after.
 #[test]

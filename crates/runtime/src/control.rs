@@ -420,6 +420,8 @@ impl Control {
         while is_heard && self.is_managing() && hint.state.load(Ordering::Acquire) == HINT_TAKEN {
             futex::wait(&hint.state, HINT_TAKEN, Some(LOOK_AGAIN_NS));
         }
+        // Nobody shall take what is left of it for what the next one tells.
+        hint.start.store(0, Ordering::Relaxed);
         // Release pairs with the Acquire of the next thread that takes it.
         hint.state.store(HINT_FREE, Ordering::Release);
         true
@@ -475,6 +477,17 @@ impl Control {
     /// Whether `address` is in the bell.
     pub fn is_bell(&self, address: usize) -> bool {
         address.wrapping_sub(self.bell_address()) < BELL_PAGES * PAGE_BYTES
+    }
+
+    /// Whether a thread still waits with hint `index`, of that range: it does until the service
+    /// lets it go on. One does not that came while the service began.
+    pub fn is_waited_for(&self, index: usize, start: usize, length: Bytes) -> bool {
+        let hint = &self.hints[index];
+        // Acquire pairs with the Release that freed it, behind which the last range is not there.
+        // Relaxed: a thread that has taken it since, for the same range, waits likewise.
+        hint.state.load(Ordering::Acquire) == HINT_TAKEN
+            && hint.start.load(Ordering::Relaxed) == start
+            && hint.length.load(Ordering::Relaxed) == length.0
     }
 
     /// Lets the thread go on that waits with hint `index`.

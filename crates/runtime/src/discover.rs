@@ -79,6 +79,9 @@ impl Manager {
                 self.discover();
             } else if self.control.given.has(&(start..start + length.0)) {
                 self.give_up(start..start + length.0);
+            } else if !self.control.is_waited_for(index, start, length) {
+                // The thread has gone on, and may have unmapped a part.
+                self.discover();
             } else if self.uffd.register(start, length, Mode::Faults).is_ok() {
                 let range = start..start + length.0;
                 // Of a former tenant nothing is left.

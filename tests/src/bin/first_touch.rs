@@ -1,11 +1,12 @@
 //! `first_touch`: maps memory and touches every page as fast as it can, then checks all of it.
 //!
-//!     first_touch [--bytes TOTAL] [--threads T] [--mode one|filled|many|heap] [--leave]
+//!     first_touch [--bytes TOTAL] [--threads T] [--mode one|filled|trimmed|many|heap] [--leave]
 //!
-//! `one` is one mapping, `filled` one that the kernel is asked to fill at once, `many` are mappings
-//! of 1 MiB, `heap` are vectors of 64 KiB, which malloc takes from the break in the main thread and
-//! from arenas in others. Each page holds its number. With `--leave` another thread does it all,
-//! and the one that the process began with ends at once.
+//! `one` is one mapping, `filled` one that the kernel is asked to fill at once, `trimmed` one whose
+//! latter half is given back at once, `many` are mappings of 1 MiB, `heap` are vectors of 64 KiB,
+//! which malloc takes from the break in the main thread and from arenas in others. Each page holds
+//! its number. With `--leave` another thread does it all, and the one that the process began with
+//! ends at once.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each thread writes its own mappings only")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -72,6 +73,7 @@ fn work(thread: usize, share: usize, mode: &str) -> Option<u64> {
     let touched = match mode {
         "one" => touch_mapped(first, share, share, 0),
         "filled" => touch_mapped(first, share, share, libc::MAP_POPULATE),
+        "trimmed" => touch_trimmed(first, share),
         "many" => touch_mapped(first, share, PIECE, 0),
         "heap" => touch_heap(first, share),
         _ => {
@@ -85,15 +87,32 @@ fn work(thread: usize, share: usize, mode: &str) -> Option<u64> {
 fn touch_mapped(mut number: u64, share: usize, piece: usize, flags: i32) -> Touched {
     let mut addrs = Vec::new();
     for _ in 0..share / piece {
-        let both = libc::PROT_READ | libc::PROT_WRITE;
-        let addr = unsafe { raw::map_at(0, piece, both, flags) }.expect("cannot map");
-        for at in (addr..addr + piece).step_by(PAGE) {
-            unsafe { raw::pointer(at).cast::<u64>().write_volatile(number) };
-            number += 1;
-        }
+        let addr = map(piece, flags);
+        number = touch(addr, piece, number);
         addrs.push(addr);
     }
     Touched::Mapped(addrs, piece)
+}
+
+fn touch_trimmed(number: u64, share: usize) -> Touched {
+    let addr = map(2 * share, 0);
+    unsafe { raw::unmap(addr + share, share) }.expect("cannot unmap");
+    touch(addr, share, number);
+    Touched::Mapped(vec![addr], share)
+}
+
+fn map(bytes: usize, flags: i32) -> usize {
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    unsafe { raw::map_at(0, bytes, both, flags) }.expect("cannot map")
+}
+
+/// Writes `number` to the first page, and so on; the number after the last.
+fn touch(addr: usize, bytes: usize, mut number: u64) -> u64 {
+    for at in (addr..addr + bytes).step_by(PAGE) {
+        unsafe { raw::pointer(at).cast::<u64>().write_volatile(number) };
+        number += 1;
+    }
+    number
 }
 
 fn touch_heap(mut number: u64, share: usize) -> Touched {
