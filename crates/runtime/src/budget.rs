@@ -28,10 +28,10 @@ use crate::sharing::{Now, Sharing};
 /// so with half of what it took before that, no more runs of seven programs pass their budgets.
 /// Relatives that share learn some time later what each of them has made its own.
 const RESERVE_PART: usize = 48;
-const RESERVE_PART_OF_RELATIVES: usize = 16;
+const RESERVE_PART_OF_RELATIVES: usize = 12;
 const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_MAX: PageCount = Bytes::mib(4).pages_down();
-const RESERVE_MAX_OF_RELATIVES: PageCount = Bytes::mib(6).pages_down();
+const RESERVE_MAX_OF_RELATIVES: PageCount = Bytes::mib(8).pages_down();
 /// Growth fades by a 64th a reading, 8 MiB to a tenth in some 150 of them, which take a millisecond
 /// or two each near the limit. The room for it is three times as much, and a quarter of the budget
 /// at most.
@@ -67,6 +67,15 @@ const LOWERED_BY: PageCount = PageCount(64);
 /// What shared memory takes of a budget at most, as a part of it, in that private memory makes room
 /// for it: where it takes more the budget cannot be kept, and what is left would only be slow.
 const SHARED_PART_MAX: (usize, usize) = (7, 8);
+/// A process that has had no fault for so long neither waits for relatives nor is waited for: the
+/// child that writes to all of 200 MiB takes 1.7 s while its parent waits for it, and 2.4 to 4.2 s
+/// when either of them waits for the other.
+const ACTIVE_NS: u64 = 50_000_000;
+/// How much more one process may have taken of what relatives share than another: it is free when
+/// all have taken it, and until then each adds what it is compressed. Without a limit one of three
+/// that rebuild 77 MiB was 30 MiB ahead, for which it held 10, and nothing was free. With half of
+/// this all wait for each other, and held up to 97 MiB of 89, with this 92.
+const LEAD_MAX: PageCount = Bytes::mib(4).pages_down();
 /// A child with more than this does not have the kernel look at all of it before it runs: it may be
 /// about to exec.
 const ASKED_AT_ONCE: PageCount = Bytes::mib(32).pages_down();
@@ -96,6 +105,11 @@ pub struct Budget {
     undiscovered: PageCount,
     sharing: Sharing,
     mapped: Mapped,
+    /// Faults at the last reading, and until when the process counts as one that has some.
+    faults: u64,
+    active_until_ns: u64,
+    /// Whether a relative has more left of what they share.
+    leads: bool,
     /// Down to here this process reclaims ahead until the next reading: others do so too, and what
     /// each of them has freed is not known before.
     ahead_to: PageCount,
@@ -189,6 +203,9 @@ impl Budget {
             undiscovered: zero,
             sharing: Sharing::default(),
             mapped: Mapped::default(),
+            leads: false,
+            faults: 0,
+            active_until_ns: 0,
             ahead_to: zero,
             meter: Meter::default(),
             yields: false,
@@ -286,7 +303,7 @@ impl Budget {
         let used = self.used.saturating_sub(doubt);
         ledger.seats[self.seat].publish(Holding { used, doubt, gain });
         ledger.seats[self.seat].set_sharing(self.shares_much());
-        ledger.seats[self.seat].set_family(seen.family);
+        self.follow_relatives(ledger, past, seen.family, anonymous);
         self.doubts = doubt + others.doubt + unseen;
         self.yields = gain.shall_yield_to(others.gain);
         let excess = self.used.saturating_sub(self.soft());
@@ -294,6 +311,19 @@ impl Budget {
         self.ahead_to = self.used.saturating_sub(part);
         ledger.note_used(self.lasting.note(past.now_ns, self.held_by_all(), self.shares_much()));
         Ok(())
+    }
+
+    /// Tells relatives what this process has `resident`, shared with them or not, and finds out
+    /// whether one of them has more.
+    fn follow_relatives(&mut self, ledger: &Ledger, past: Past, family: u32, resident: PageCount) {
+        if past.faults > self.faults {
+            (self.faults, self.active_until_ns) = (past.faults, past.now_ns + ACTIVE_NS);
+        }
+        let is_active = past.now_ns < self.active_until_ns;
+        let left = if is_active { resident } else { PageCount(0) };
+        ledger.seats[self.seat].set_family(family, left);
+        let most = ledger.most_left(self.seat, family);
+        self.leads = self.shares_much() && is_active && most > resident + LEAD_MAX;
     }
 
     /// Growth before management says little of the time to come, as what is registered no longer
@@ -396,6 +426,12 @@ impl Budget {
     pub fn is_worth_unsharing(&self) -> bool {
         self.used_by_all() + reserve_min(self.total, true) > self.total
             && few_share(self.used, self.credit, self.total)
+    }
+
+    /// Whether this process has so much less in memory than a relative that the relative is to take
+    /// first what they share.
+    pub fn leads(&self) -> bool {
+        self.leads
     }
 
     /// Whether this process should reclaim though nobody waits.
@@ -538,7 +574,7 @@ mod tests {
         };
         assert_eq!([kept(48, 0, 0), kept(48, 0, 6), kept(48, 0, 40)], [1, 9, 12]);
         // Relatives that share keep more.
-        assert_eq!([false, true].map(|shares| reserve_min(pages(60), shares).0), [320, 960]);
+        assert_eq!([false, true].map(|shares| reserve_min(pages(60), shares).0), [320, 1280]);
         assert_eq!([kept(48, 2, 1), kept(48, 40, 40)], [6, 12]);
         // Others hold more than the reserve leaves of all.
         assert_eq!([kept(12, 0, 8), kept(8, 0, 40)], [3, 2]);

@@ -38,7 +38,7 @@ pub use orders::{Keeper, Orders};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 18;
+pub const LEDGER_VERSION: u32 = 19;
 /// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
 /// PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
@@ -114,6 +114,8 @@ pub struct Seat {
     sharing: AtomicU32,
     /// The same number for all that come from one process by forks, 0 for who has no relatives.
     family: AtomicU32,
+    /// What is in memory, shared with relatives or not; 0 for who has had no fault lately.
+    left_pages: AtomicU64,
     used_pages: AtomicU64,
     doubt_pages: AtomicU64,
     /// What more memory would gain: pages of it, and millionths of the time.
@@ -218,12 +220,20 @@ impl Ledger {
 
     /// Processes of the `family` but the one in `seat`.
     pub(crate) fn relatives(&self, seat: usize, family: u32) -> u64 {
-        if family == 0 {
-            return 0;
-        }
-        let others = self.taken().filter(|(index, _)| *index != seat);
-        let are = others.filter(|(_, seat)| seat.family.load(Ordering::Relaxed) == family);
-        are.count() as u64
+        self.of_family(seat, family).count() as u64
+    }
+
+    /// The most that one of those has left in memory that is managed and has had faults lately.
+    pub(crate) fn most_left(&self, seat: usize, family: u32) -> PageCount {
+        let managed = self.of_family(seat, family).filter(|seat| seat.is_managing());
+        let most = managed.map(|seat| seat.left_pages.load(Ordering::Relaxed)).max();
+        PageCount(most.unwrap_or_default() as usize)
+    }
+
+    fn of_family(&self, seat: usize, family: u32) -> impl Iterator<Item = &Seat> {
+        let others = self.taken().filter(move |(index, _)| family != 0 && *index != seat);
+        let are = others.filter(move |(_, seat)| seat.family.load(Ordering::Relaxed) == family);
+        are.map(|(_, seat)| seat)
     }
 
     /// Processes that are managed and have pages away, or may have.
@@ -277,7 +287,7 @@ impl Seat {
         self.managing.store(0, Ordering::Relaxed);
         self.thawed.store(0, Ordering::Relaxed);
         self.sharing.store(0, Ordering::Relaxed);
-        self.family.store(0, Ordering::Relaxed);
+        self.set_family(0, PageCount(0));
         self.publish(Holding::default());
         self.turn.clear();
     }
@@ -315,9 +325,10 @@ impl Seat {
         self.sharing.store(u32::from(is_sharing), Ordering::Relaxed);
     }
 
-    /// Says which family it is of.
-    pub(crate) fn set_family(&self, family: u32) {
+    /// Says which family it is of, and what it has `left` in memory.
+    pub(crate) fn set_family(&self, family: u32, left: PageCount) {
         self.family.store(family, Ordering::Relaxed);
+        self.left_pages.store(left.0 as u64, Ordering::Relaxed);
     }
 
     /// Whether all its pages are in the program, to stay there.
@@ -387,6 +398,21 @@ mod tests {
     const MACHINE: PageCount = PageCount(1 << 20);
 
     #[test]
+    fn the_relative_with_most_left_is_found_among_those_that_are_managed() {
+        let (_fds, ledger) = Keeper::create(TERMS, &Knobs::default()).unwrap();
+        let seats = [(0, 7, 100, true), (1, 7, 300, true), (2, 7, 900, false), (3, 8, 900, true)];
+        for (seat, family, left, is_managed) in seats {
+            ledger.assign(seat, 1000 + seat as u32, MACHINE);
+            ledger.seats[seat].set_family(family, PageCount(left));
+            if is_managed {
+                ledger.seats[seat].set_managing();
+            }
+        }
+        let most = |seat, family| ledger.most_left(seat, family).0;
+        assert_eq!([most(0, 7), most(1, 7), most(3, 8), most(0, 0)], [300, 100, 0, 0]);
+    }
+
+    #[test]
     fn terms_and_knobs_come_back_as_they_were_set() {
         let mut knobs = Knobs::default();
         let ([orders, seats], first) = Keeper::create(TERMS, &knobs).unwrap();
@@ -432,7 +458,7 @@ mod tests {
         assert_eq!(ledger.others(0), Holding { used, doubt, gain });
         ledger.note_peak(ledger.used());
         for (seat, family) in [(0, 7), (3, 7), (5, 9)] {
-            ledger.seats[seat].set_family(family);
+            ledger.seats[seat].set_family(family, PageCount(0));
         }
         assert_eq!([7, 9, 0].map(|family| ledger.relatives(0, family)), [1, 1, 0]);
         ledger.seats[0].set_managing();

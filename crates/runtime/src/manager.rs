@@ -190,6 +190,10 @@ pub(crate) struct Stuck {
     pub(crate) since_look: bool,
     /// Whether pages that relatives share are taken too.
     pub(crate) takes_shared: bool,
+    /// Since when relatives are to take them first, 0 when they are not, and when to take more of
+    /// them nevertheless.
+    pub(crate) leads_from_ns: u64,
+    pub(crate) take_at_ns: u64,
     /// When to look again at what cannot be moved.
     pub(crate) look_at_ns: u64,
 }

@@ -23,6 +23,11 @@ pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
 /// After nothing could be reclaimed, how long until it is tried again.
 pub(crate) const STUCK_NS: u64 = 20_000_000;
 
+/// How long until another run is taken of what relatives are to take first, and how long at most
+/// they are waited for while they take nothing.
+const SLOWLY_NS: u64 = 10_000_000;
+const LEAD_NS_MAX: u64 = 1_000_000_000;
+
 /// Which pages are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storing {
@@ -47,13 +52,13 @@ impl Manager {
             match self.reclaim_step() {
                 Step::Done => {}
                 Step::Nothing => return,
-                Step::Disk => self.wait_for_disk(),
+                Step::Disk | Step::Relatives => self.wait_for_others(),
             }
         }
     }
 
     /// Waits until the disk has done something, or a tick. Faults that come meanwhile are queued.
-    fn wait_for_disk(&mut self) {
+    fn wait_for_others(&mut self) {
         if self.zswap.reap() {
             return;
         }
@@ -110,12 +115,41 @@ impl Manager {
         }
         let takes_shared = self.budget.shares_much() && self.budget.is_worth_unsharing();
         if takes_shared && !self.stuck.takes_shared {
-            self.stuck.takes_shared = true;
+            (self.stuck.takes_shared, self.stuck.leads_from_ns) = (true, 0);
             self.queue.put_in_order(&self.pages, self.clock);
             return Step::Done;
         }
+        if self.stuck.takes_shared && self.waits_for_relatives() {
+            return Step::Relatives;
+        }
         self.get_stuck();
         Step::Nothing
+    }
+
+    /// Whether what is shared is to be taken by relatives first.
+    fn waits_for_relatives(&mut self) -> bool {
+        if !self.budget.leads() {
+            self.stuck.leads_from_ns = 0;
+            return false;
+        }
+        let now = self.time.now_ns();
+        if self.stuck.leads_from_ns == 0 {
+            self.stuck.leads_from_ns = now;
+        }
+        now < self.stuck.leads_from_ns + LEAD_NS_MAX
+    }
+
+    /// Whether the next run may be taken with what relatives share.
+    fn may_take_shared(&mut self) -> bool {
+        if !self.stuck.takes_shared {
+            return false;
+        }
+        let now = self.time.now_ns();
+        if self.waits_for_relatives() && now < self.stuck.take_at_ns {
+            return false;
+        }
+        self.stuck.take_at_ns = now + SLOWLY_NS;
+        true
     }
 
     /// Whether pages may be taken out, and it is not too early to try again.
@@ -181,7 +215,7 @@ impl Manager {
         number: RunNumber,
         mut wanted: [bool; RUN_PAGES],
     ) -> PageCount {
-        if self.budget.shares_much() && !self.stuck.takes_shared {
+        if self.budget.shares_much() && !self.may_take_shared() {
             self.pass_over_shared(number, &mut wanted);
         }
         if !wanted.contains(&true) {
@@ -492,6 +526,8 @@ pub(crate) enum Step {
     Nothing,
     /// Nothing, for the pool is full until the disk has taken what is on its way.
     Disk,
+    /// Nothing, until relatives have taken what they share.
+    Relatives,
 }
 
 /// How a MOVE ended.
