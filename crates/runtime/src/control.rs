@@ -77,6 +77,8 @@ const START_BARRED: u32 = 2;
 /// A thread starts one.
 const START_BUSY: u32 = 3;
 
+/// Where a hint begins that nobody uses.
+const NOWHERE: usize = usize::MAX;
 /// Nobody uses the hint.
 const HINT_FREE: u32 = 0;
 /// A thread fills it in, or waits.
@@ -162,7 +164,7 @@ impl Control {
             hints: [const {
                 Hint {
                     state: AtomicU32::new(HINT_FREE),
-                    start: AtomicUsize::new(0),
+                    start: AtomicUsize::new(NOWHERE),
                     length: AtomicUsize::new(0),
                 }
             }; HINTS],
@@ -193,7 +195,8 @@ impl Control {
             self.room.reset();
         }
         for hint in &self.hints {
-            // Relaxed: there is no other thread.
+            // Relaxed, both: there is no other thread.
+            hint.start.store(NOWHERE, Ordering::Relaxed);
             hint.state.store(HINT_FREE, Ordering::Relaxed);
         }
         // What the parent has kept from it is not there.
@@ -412,16 +415,17 @@ impl Control {
                 .is_ok()
         });
         let Some((index, hint)) = free else { return false };
-        // Relaxed: the bell's event orders them before the service's reads.
-        hint.start.store(start, Ordering::Relaxed);
+        // Relaxed: the bell's event orders it before the service's read.
         hint.length.store(length.0, Ordering::Relaxed);
+        // Release pairs with the Acquire in `is_waited_for`: behind this start is its length.
+        hint.start.store(start, Ordering::Release);
         let is_heard = self.ring(1 + index);
         // Acquire pairs with the Release in `finish_hint`.
         while is_heard && self.is_managing() && hint.state.load(Ordering::Acquire) == HINT_TAKEN {
             futex::wait(&hint.state, HINT_TAKEN, Some(LOOK_AGAIN_NS));
         }
         // Nobody shall take what is left of it for what the next one tells.
-        hint.start.store(0, Ordering::Relaxed);
+        hint.start.store(NOWHERE, Ordering::Relaxed);
         // Release pairs with the Acquire of the next thread that takes it.
         hint.state.store(HINT_FREE, Ordering::Release);
         true
@@ -483,10 +487,12 @@ impl Control {
     /// lets it go on. One does not that came while the service began.
     pub fn is_waited_for(&self, index: usize, start: usize, length: Bytes) -> bool {
         let hint = &self.hints[index];
-        // Acquire pairs with the Release that freed it, behind which the last range is not there.
-        // Relaxed: a thread that has taken it since, for the same range, waits likewise.
-        hint.state.load(Ordering::Acquire) == HINT_TAKEN
-            && hint.start.load(Ordering::Relaxed) == start
+        // Acquire pairs with the Release that freed it, behind which the last range is not there,
+        // and with the one of `start`. Relaxed: that orders it. A thread that has taken the hint
+        // since, for the same range, waits likewise.
+        start != NOWHERE
+            && hint.state.load(Ordering::Acquire) == HINT_TAKEN
+            && hint.start.load(Ordering::Acquire) == start
             && hint.length.load(Ordering::Relaxed) == length.0
     }
 

@@ -71,6 +71,7 @@ impl Manager {
     /// and gives those up that the program has for itself.
     pub(crate) fn take_hints(&mut self) {
         while let Some((index, start, length)) = self.hints.pop() {
+            let is_waited_for = self.control.is_waited_for(index, start, length);
             // Words of earlier tenants of these addresses come first.
             self.settle();
             self.take_room();
@@ -79,7 +80,7 @@ impl Manager {
                 self.discover();
             } else if self.control.given.has(&(start..start + length.0)) {
                 self.give_up(start..start + length.0);
-            } else if !self.control.is_waited_for(index, start, length) {
+            } else if !is_waited_for {
                 // The thread has gone on, and may have unmapped a part.
                 self.discover();
             } else if self.uffd.register(start, length, Mode::Faults).is_ok() {
@@ -93,7 +94,10 @@ impl Manager {
                 // Another thread may know the address, and have touched it.
                 self.take_in(range);
             }
-            self.control.finish_hint(index);
+            // Else whoever has taken the hint since rings too.
+            if is_waited_for {
+                self.control.finish_hint(index);
+            }
         }
     }
 

@@ -106,6 +106,7 @@ pub fn run(start: &Start) {
     let Ok(begun) = Begun::begin(start) else { return };
     let Some(mut manager) = manage(start, begun) else { return };
     cpu::set_nice(nice - SERVES_BY);
+    start.control.set_stage(Stage::Managing);
     manager.serve();
 }
 
@@ -340,9 +341,9 @@ fn whole_blocks(bytes: usize) -> Bytes {
 }
 
 impl Manager {
-    /// Serves the program until told to stop, or until nobody has its memory any more.
+    /// Serves the program, which is managed from now on, until told to stop, or until nobody has
+    /// its memory any more.
     fn serve(&mut self) {
-        self.control.set_stage(Stage::Managing);
         self.discover();
         let mut idle = false;
         loop {
