@@ -78,9 +78,9 @@ impl Manager {
         }
     }
 
-    /// The mapping that has an address.
+    /// The mapping that has an address. Not told before Linux 6.11: a fork asks for many.
     fn mapping_at(&self, address: usize) -> Option<Range<usize>> {
-        self.files.mappings.at(address).ok()
+        self.files.mappings.ask_for(address).ok()
     }
 
     /// A range, to where the mappings end that have its ends: a mapping that has grown in place is

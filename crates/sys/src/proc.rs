@@ -288,17 +288,18 @@ impl Mappings {
         self.at(address).map(|mapping| mapping.end)
     }
 
-    /// The mapping that has `address`. `ENOENT` when there is none.
+    /// The mapping that has `address`. `ENOENT` when there is none. Before Linux 6.11 all of them
+    /// are read for that.
     pub fn at(&self, address: usize) -> SysResult<Range<usize>> {
         match self.ask_for(address) {
-            // Before Linux 6.11.
             Err(error) if error.is(Errno::NOTTY) => self.find(address),
             result => result,
         }
     }
 
-    /// [`Mappings::at`] by the kernel's own search; `ENOTTY` where it has no PROCMAP_QUERY.
-    fn ask_for(&self, address: usize) -> SysResult<Range<usize>> {
+    /// As [`Mappings::at`], by the kernel's own search, which takes a microsecond however many
+    /// there are; `ENOTTY` where it has none (PROCMAP_QUERY, Linux 6.11).
+    pub fn ask_for(&self, address: usize) -> SysResult<Range<usize>> {
         // _IOWR('f', 17, struct procmap_query)
         const PROCMAP_QUERY: usize = 0xc068_6611;
         let size = size_of::<MapQuery>() as u64;
