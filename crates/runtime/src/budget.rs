@@ -67,14 +67,14 @@ const LOWERED_BY: PageCount = PageCount(64);
 /// What shared memory takes of a budget at most, as a part of it, in that private memory makes room
 /// for it: where it takes more the budget cannot be kept, and what is left would only be slow.
 const SHARED_PART_MAX: (usize, usize) = (7, 8);
-/// A process that has had no fault for so long neither waits for relatives nor is waited for: the
-/// child that writes to all of 200 MiB takes 1.7 s while its parent waits for it, and 2.4 to 4.2 s
-/// when either of them waits for the other.
+/// A process of which no fault was served for so long neither waits for relatives nor is waited
+/// for. While a parent does nothing, a child that writes to all of 200 MiB takes 1.7 s, and 2.4 to
+/// 4.2 s when either of them waits for the other.
 const ACTIVE_NS: u64 = 50_000_000;
-/// How much more one process may have taken of what relatives share than another: it is free when
-/// all have taken it, and until then each adds what it is compressed. Without a limit one of three
-/// that rebuild 77 MiB was 30 MiB ahead, for which it held 10, and nothing was free. With half of
-/// this all wait for each other, and held up to 97 MiB of 89, with this 92.
+/// How much less one process may have in memory than a relative before it waits for that one: what
+/// they share is free when all have taken it, and until then each adds what it is compressed.
+/// Without a limit one of three that rebuild 77 MiB was 30 MiB ahead, for which it held 10, and
+/// nothing was free. With half of this three held up to 97 MiB of 89, with this 92.
 const LEAD_MAX: PageCount = Bytes::mib(4).pages_down();
 /// A child with more than this does not have the kernel look at all of it before it runs: it may be
 /// about to exec.
@@ -108,7 +108,7 @@ pub struct Budget {
     /// Faults at the last reading, and until when the process counts as one that has some.
     faults: u64,
     active_until_ns: u64,
-    /// Whether a relative has more left of what they share.
+    /// Whether a relative is to take first what they share.
     leads: bool,
     /// Down to here this process reclaims ahead until the next reading: others do so too, and what
     /// each of them has freed is not known before.
@@ -313,17 +313,20 @@ impl Budget {
         Ok(())
     }
 
-    /// Tells relatives what this process has `resident`, shared with them or not, and finds out
-    /// whether one of them has more.
+    /// Tells relatives what this process has `resident`, if it takes what they share and has
+    /// faults, and finds out whether one of them has more.
     fn follow_relatives(&mut self, ledger: &Ledger, past: Past, family: u32, resident: PageCount) {
         if past.faults > self.faults {
             (self.faults, self.active_until_ns) = (past.faults, past.now_ns + ACTIVE_NS);
         }
-        let is_active = past.now_ns < self.active_until_ns;
-        let left = if is_active { resident } else { PageCount(0) };
+        // The clock may have been set back.
+        self.active_until_ns = self.active_until_ns.min(past.now_ns + ACTIVE_NS);
+        let takes = self.shares_much() && self.is_worth_taking() && self.is_worth_unsharing();
+        let left =
+            if takes && past.now_ns < self.active_until_ns { resident } else { PageCount(0) };
         ledger.seats[self.seat].set_family(family, left);
-        let most = ledger.most_left(self.seat, family);
-        self.leads = self.shares_much() && is_active && most > resident + LEAD_MAX;
+        let is_ahead = || ledger.most_left(self.seat, family) > resident + LEAD_MAX;
+        self.leads = left > PageCount(0) && is_ahead();
     }
 
     /// Growth before management says little of the time to come, as what is registered no longer
@@ -428,8 +431,8 @@ impl Budget {
             && few_share(self.used, self.credit, self.total)
     }
 
-    /// Whether this process has so much less in memory than a relative that the relative is to take
-    /// first what they share.
+    /// Whether this process has so much less in memory than a relative that the relative is to
+    /// take first what they share.
     pub fn leads(&self) -> bool {
         self.leads
     }

@@ -114,7 +114,8 @@ pub struct Seat {
     sharing: AtomicU32,
     /// The same number for all that come from one process by forks, 0 for who has no relatives.
     family: AtomicU32,
-    /// What is in memory, shared with relatives or not; 0 for who has had no fault lately.
+    /// What is in memory, shared with relatives or not; 0 for who takes nothing that they share,
+    /// or has had no fault lately.
     left_pages: AtomicU64,
     used_pages: AtomicU64,
     doubt_pages: AtomicU64,
@@ -223,7 +224,7 @@ impl Ledger {
         self.of_family(seat, family).count() as u64
     }
 
-    /// The most that one of those has left in memory that is managed and has had faults lately.
+    /// The most that one of those has left in memory that takes what they share.
     pub(crate) fn most_left(&self, seat: usize, family: u32) -> PageCount {
         let managed = self.of_family(seat, family).filter(|seat| seat.is_managing());
         let most = managed.map(|seat| seat.left_pages.load(Ordering::Relaxed)).max();
@@ -231,7 +232,8 @@ impl Ledger {
     }
 
     fn of_family(&self, seat: usize, family: u32) -> impl Iterator<Item = &Seat> {
-        let others = self.taken().filter(move |(index, _)| family != 0 && *index != seat);
+        let seats = (family != 0).then(|| self.taken()).into_iter().flatten();
+        let others = seats.filter(move |(index, _)| *index != seat);
         let are = others.filter(move |(_, seat)| seat.family.load(Ordering::Relaxed) == family);
         are.map(|(_, seat)| seat)
     }

@@ -190,10 +190,11 @@ pub(crate) struct Stuck {
     pub(crate) since_look: bool,
     /// Whether pages that relatives share are taken too.
     pub(crate) takes_shared: bool,
-    /// Since when relatives are to take them first, 0 when they are not, and when to take more of
-    /// them nevertheless.
+    /// Since when relatives are to take them first, 0 when they are not; when one was taken last;
+    /// and whether nothing else is left.
     pub(crate) leads_from_ns: u64,
-    pub(crate) take_at_ns: u64,
+    pub(crate) taken_at_ns: u64,
+    pub(crate) is_waiting: bool,
     /// When to look again at what cannot be moved.
     pub(crate) look_at_ns: u64,
 }

@@ -24,7 +24,7 @@ pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
 pub(crate) const STUCK_NS: u64 = 20_000_000;
 
 /// How long until another run is taken of what relatives are to take first, and how long at most
-/// they are waited for while they take nothing.
+/// they are waited for.
 const SLOWLY_NS: u64 = 10_000_000;
 const LEAD_NS_MAX: u64 = 1_000_000_000;
 
@@ -95,7 +95,11 @@ impl Manager {
         if !self.may_reclaim() {
             return Step::Nothing;
         }
-        let evicted = if self.limbo_has_room() { self.evict_run() } else { Evicted::Nothing };
+        // All that is left is for relatives to take first.
+        let rests = self.stuck.is_waiting && self.waits_for_relatives() && !self.may_take_another();
+        let evicted =
+            if self.limbo_has_room() && !rests { self.evict_run() } else { Evicted::Nothing };
+        self.stuck.is_waiting = rests;
         if evicted == Evicted::Run {
             return Step::Done;
         }
@@ -115,19 +119,24 @@ impl Manager {
         }
         let takes_shared = self.budget.shares_much() && self.budget.is_worth_unsharing();
         if takes_shared && !self.stuck.takes_shared {
-            (self.stuck.takes_shared, self.stuck.leads_from_ns) = (true, 0);
+            self.stuck.takes_shared = true;
             self.queue.put_in_order(&self.pages, self.clock);
             return Step::Done;
         }
-        if self.stuck.takes_shared && self.waits_for_relatives() {
+        if takes_shared && self.waits_for_relatives() {
+            self.stuck.is_waiting = true;
             return Step::Relatives;
         }
         self.get_stuck();
         Step::Nothing
     }
 
-    /// Whether what is shared is to be taken by relatives first.
+    /// Whether what is shared is to be taken by relatives first. Nobody waits for this process
+    /// meanwhile but for a page.
     fn waits_for_relatives(&mut self) -> bool {
+        if self.control.is_forking() || self.control.is_stopped() || !self.hints.is_empty() {
+            return false;
+        }
         if !self.budget.leads() {
             self.stuck.leads_from_ns = 0;
             return false;
@@ -144,12 +153,16 @@ impl Manager {
         if !self.stuck.takes_shared {
             return false;
         }
-        let now = self.time.now_ns();
-        if self.waits_for_relatives() && now < self.stuck.take_at_ns {
+        if self.waits_for_relatives() && !self.may_take_another() {
             return false;
         }
-        self.stuck.take_at_ns = now + SLOWLY_NS;
+        self.stuck.taken_at_ns = self.time.now_ns();
         true
+    }
+
+    /// Whether it is time for another run.
+    fn may_take_another(&self) -> bool {
+        self.time.now_ns() >= self.stuck.taken_at_ns + SLOWLY_NS
     }
 
     /// Whether pages may be taken out, and it is not too early to try again.

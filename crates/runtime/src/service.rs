@@ -433,8 +433,9 @@ impl Manager {
             return;
         }
         if self.time.adjust() {
-            // It was said by a clock that was ahead.
+            // They were said by a clock that was ahead.
             self.stuck.until_ns = 0;
+            (self.stuck.leads_from_ns, self.stuck.taken_at_ns) = (0, 0);
         }
         let now = self.time.now_ns();
         // The sooner no change is under way, the less is left to be told apart.
