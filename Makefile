@@ -30,7 +30,7 @@ STRESS := --test stress -- --test-threads=5
 EDGES := --test edges --test cannot_manage --test noticed --test containers --test setup \
 	--test account --test bench
 # Those of which `make long` runs what `make test` leaves out.
-LONG := budget day_one forks helper proactive rest
+LONG := budget day_one forks helper proactive rest sharing
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.
 STRESS_SECONDS ?= 3600
 # How long each torture of `make stress` lasts behind that.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use coldpress_sys::Bytes;
-use coldpress_tests::harness::{Job, Live, Run, SLACK};
+use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
 use coldpress_tests::matrix;
 use coldpress_tests::watch;
@@ -130,31 +130,4 @@ fn copies_of_what_is_shared_wait_for_room() {
     assert_eq!(heirs(&run), 3);
     let peak = run.stats().count("peak_bytes");
     assert!(peak <= 68 << 20, "it says {peak} bytes");
-}
-
-/// Three that share all and write to all: what each has compressed of it is free when all have.
-fn rebuilds(program: &str, script: &str, budget: Bytes) {
-    let Some(program) = require(program) else { return };
-    let job = Job::new("rebuilds", program).arg(fixture(script)).arg("700000").shares();
-    let run = job.managed(budget);
-    println!("{run}\n{}", run.stderr);
-    run.assert_same(&job.plain());
-    run.assert_stored();
-    run.assert_within_budget();
-    // What is not known of copies at once counts for a moment, longer on a busy machine.
-    let told = Bytes(run.stats().count("peak_bytes") as usize);
-    assert!(told <= budget + SLACK || !matrix::is_all(), "it says {told:?}");
-}
-
-#[test]
-fn a_family_that_rebuilds_what_it_shares_keeps_the_budget() {
-    rebuilds("python3", "rebuild.py", Bytes::mib(80));
-}
-
-/// Its pages are worse to compress: three copies of one take more than the page.
-#[test]
-fn a_family_of_ruby_that_rebuilds_what_it_shares_keeps_the_budget() {
-    if !matrix::is_left_out() {
-        rebuilds("ruby", "rebuild.rb", Bytes::mib(89));
-    }
 }
