@@ -78,11 +78,11 @@ impl Manager {
             if length == Bytes(0) {
                 self.bar_again();
                 self.discover();
-            } else if self.control.given.has(&(start..start + length.0)) {
-                self.give_up(start..start + length.0);
             } else if !is_waited_for {
                 // The thread has gone on, and may have unmapped a part.
                 self.discover();
+            } else if self.control.given.has(&(start..start + length.0)) {
+                self.give_up(start..start + length.0);
             } else if self.uffd.register(start, length, Mode::Faults).is_ok() {
                 let range = start..start + length.0;
                 // Of a former tenant nothing is left.
