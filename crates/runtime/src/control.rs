@@ -557,3 +557,30 @@ impl Default for Control {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a range is believed that a thread has told of which has gone on since, and has
+    //! unmapped a part of it; or one that nobody has told of.
+
+    use super::*;
+
+    #[test]
+    fn a_hint_holds_while_its_thread_waits() {
+        let (control, start) = (Control::new(), 1 << 20);
+        let hint = &control.hints[0];
+        let holds = |start, mib| control.is_waited_for(0, start, Bytes::mib(mib));
+        // Nobody hears it, so its thread goes on at once.
+        assert!(control.tell(start, Bytes::mib(2)));
+        assert!(!holds(start, 2));
+        // Another takes it, as `tell` does: nothing of the last one is left for it.
+        hint.state.store(HINT_TAKEN, Ordering::Relaxed);
+        assert!(!holds(start, 2) && !holds(NOWHERE, 2));
+        hint.length.store(1 << 20, Ordering::Relaxed);
+        assert!(!holds(start, 2) && !holds(start, 1));
+        hint.start.store(start, Ordering::Relaxed);
+        assert!(holds(start, 1) && !holds(start, 2));
+        control.finish_hint(0);
+        assert!(!holds(start, 1));
+    }
+}

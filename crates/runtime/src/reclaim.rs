@@ -131,8 +131,8 @@ impl Manager {
         Step::Nothing
     }
 
-    /// Whether what is shared is to be taken by relatives first. Nobody waits for this process
-    /// meanwhile but for a page.
+    /// Whether what is shared is to be taken by relatives first. Not while a fork, a stop, or a
+    /// thread that has mapped something waits for this service.
     fn waits_for_relatives(&mut self) -> bool {
         if self.control.is_forking() || self.control.is_stopped() || !self.hints.is_empty() {
             return false;
