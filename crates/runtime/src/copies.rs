@@ -143,7 +143,7 @@ impl Manager {
         let window = self.copies.writes.window(fault.page, |_| false);
         let ahead = if window.step == 1 { window.count } else { 1 };
         // Where it cannot be told, all are shared.
-        let shared = self.files.pagemap.shared(fault.page.address()).unwrap_or(u64::MAX);
+        let [shared] = self.files.pagemap.shared(fault.page.address()).unwrap_or([u64::MAX]);
         let is_shared = |page: usize| shared >> page & 1 == 1;
         // Of pages that are not shared none is copied.
         let alone = (0..RUN_PAGES).take_while(|page| !is_shared(*page)).count();

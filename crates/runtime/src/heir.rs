@@ -93,8 +93,7 @@ impl Manager {
                 self.bring_in(page);
             }
         }
-        self.budget.begin_sharing();
-        self.read_gauges();
+        self.begin_sharing();
         self.settle();
         let is_on_disk = self.zswap.lend() > SlotId(0);
         let files = self.spills.iter().filter(|_| is_on_disk).map(|(file, _)| *file);
@@ -108,6 +107,13 @@ impl Manager {
         // A failure costs later children some address space.
         let _ = map::inherit_spans(false);
         self.bar_again();
+    }
+
+    /// A child comes that shares all that is in memory.
+    pub(crate) fn begin_sharing(&mut self) {
+        self.pages.note_fork();
+        self.budget.begin_sharing();
+        self.read_gauges();
     }
 
     /// Whether a child can go on from what is in memory now. The forker's stack must not be ours to

@@ -190,6 +190,8 @@ pub(crate) struct Stuck {
     pub(crate) since_look: bool,
     /// Whether pages that relatives share are taken too.
     pub(crate) takes_shared: bool,
+    /// Leaves of which it was asked in this step what relatives share.
+    pub(crate) leaves_looked_at: usize,
     /// Since when relatives are to take them first, 0 when they are not; when one was taken last;
     /// and whether nothing else is left.
     pub(crate) leads_from_ns: u64,

@@ -36,8 +36,9 @@ const BACKOFF_MAX: u16 = 6;
 /// Each time a page was taken too early it is passed over for four times as many sweeps. With twice
 /// as many, sort in two thirds of its memory has 20,000 faults on pages in limbo, with this 14,000.
 const BACKOFF_STEP: u16 = 2;
-/// Sweeps for which a page is passed over that relatives share: few, for they may end.
-pub const SHARED_SWEEPS: u16 = 8;
+/// What is known of pages that relatives share holds for so long, as each copy and each relative's
+/// end changes it.
+const SHARED_MS: u32 = 100;
 /// A stored page was taken too early if it is asked for before this part of what the process may
 /// hold was stored after it: the best of those tried on recorded programs and on models.
 const SOON_SHARE: usize = 4;
@@ -86,6 +87,17 @@ impl RunNumber {
     /// Its pages.
     pub fn pages(self) -> impl DoubleEndedIterator<Item = PageNumber> {
         (0..RUN_PAGES).map(move |index| self.first().plus(index))
+    }
+
+    /// The first page of its leaf.
+    pub const fn leaf_start(self) -> PageNumber {
+        PageNumber(self.first().0 / LEAF_PAGES * LEAF_PAGES)
+    }
+
+    /// The places of its pages in its leaf.
+    const fn in_leaf(self) -> Range<usize> {
+        let first = self.0 % RUNS_PER_LEAF * RUN_PAGES;
+        first..first + RUN_PAGES
     }
 }
 
@@ -168,6 +180,18 @@ impl PageWord {
         Self(self.backoff() << 2 | time << 5).with_state(PageState::Stored)
     }
 
+    /// Whether a sweep may take the page; if it is to be passed over it comes one sweep nearer.
+    fn sweep(&mut self) -> bool {
+        if self.state() != PageState::Resident {
+            return false;
+        }
+        if self.sweeps() > 0 {
+            *self = self.with_wait(self.backoff(), self.sweeps() - 1);
+            return false;
+        }
+        true
+    }
+
     /// Whether it is stored, and was so a short time before `now`.
     const fn was_stored_lately(self, now: u16) -> bool {
         matches!(self.state(), PageState::Stored)
@@ -215,12 +239,26 @@ const FRESH_RUN: Run = Run {
     hot: 0,
 };
 
+/// A bit for each page of a leaf.
+pub type LeafBits = [u64; LEAF_PAGES / 64];
+
 struct Leaf {
     pages: [PageWord; LEAF_PAGES],
     runs: [Run; RUNS_PER_LEAF],
+    shared: Shared,
 }
 
-const _: () = assert!(size_of::<Leaf>() <= 512 * 2 + 16 * 16, "0.07 % of the memory described");
+/// Pages of a leaf that relatives share.
+#[derive(Clone, Copy, Default)]
+struct Shared {
+    bits: LeafBits,
+    /// When the kernel told that, in milliseconds.
+    noted_ms: u32,
+    /// Behind that fork; 0 when nothing is known.
+    fork: u32,
+}
+
+const _: () = assert!(size_of::<Leaf>() <= 512 * 2 + 16 * 16 + 80, "0.07 % of what is described");
 
 /// All pages that were ever seen.
 pub struct PageTable {
@@ -230,12 +268,14 @@ pub struct PageTable {
     /// Pages stored since it went on, and how many make it go on.
     stored: usize,
     unit: usize,
+    /// Goes on by 1 at each fork, from 1 on.
+    fork: u32,
 }
 
 impl PageTable {
     /// An empty one, of a process with that share of a budget.
     pub fn new(share: PageCount) -> Self {
-        let mut table = Self { leaves: BTreeMap::new(), time: 0, stored: 0, unit: 1 };
+        let mut table = Self { leaves: BTreeMap::new(), time: 0, stored: 0, unit: 1, fork: 1 };
         table.set_share(share);
         table
     }
@@ -284,7 +324,9 @@ impl PageTable {
     pub fn move_page(&mut self, from: PageNumber, to: PageNumber) {
         let from = &mut self.leaf(from).pages[from.0 % LEAF_PAGES];
         let word = core::mem::replace(from, PageWord::UNKNOWN);
-        self.leaf(to).pages[to.0 % LEAF_PAGES] = word;
+        let leaf = self.leaf(to);
+        leaf.pages[to.0 % LEAF_PAGES] = word;
+        leaf.shared = Shared::default();
     }
 
     /// The page has been brought in at the time `now`. Whether its run must be queued: it is marked
@@ -333,30 +375,41 @@ impl PageTable {
         *word = word.with_wait(word.backoff(), 1 << BACKOFF_MAX);
     }
 
-    /// The page is shared with relatives: it will be passed over for some sweeps.
-    pub fn pass_over_shared(&mut self, page: PageNumber) {
-        let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
-        *word = word.with_wait(word.backoff(), SHARED_SWEEPS);
-    }
-
     /// Whether a sweep may take the page. A page that is to be passed over comes one sweep nearer.
     pub fn sweep(&mut self, page: PageNumber) -> bool {
-        self.sweep_early(page, 0)
+        // What is not known stays so: its range may have gone, and needs no leaf.
+        let leaf = self.leaves.get_mut(&(page.0 / LEAF_PAGES));
+        leaf.is_some_and(|leaf| leaf.pages[page.0 % LEAF_PAGES].sweep())
     }
 
-    /// The same, already so many sweeps before it is near.
-    pub fn sweep_early(&mut self, page: PageNumber, patience: u16) -> bool {
-        // What is not known stays so: its range may have gone, and needs no leaf.
-        let Some(leaf) = self.leaves.get_mut(&(page.0 / LEAF_PAGES)) else { return false };
-        let word = &mut leaf.pages[page.0 % LEAF_PAGES];
-        if word.state() != PageState::Resident {
-            return false;
+    /// The same of all pages of a run.
+    pub fn sweep_run(&mut self, run: RunNumber) -> [bool; RUN_PAGES] {
+        let mut wanted = [false; RUN_PAGES];
+        if let Some(leaf) = self.leaves.get_mut(&(run.0 / RUNS_PER_LEAF)) {
+            let pages = leaf.pages[run.in_leaf()].iter_mut();
+            wanted.iter_mut().zip(pages).for_each(|(wanted, word)| *wanted = word.sweep());
         }
-        if word.sweeps() > patience {
-            *word = word.with_wait(word.backoff(), word.sweeps() - 1);
-            return false;
-        }
-        true
+        wanted
+    }
+
+    /// Which pages of a run relatives share, a bit each, if that was noted a short time before
+    /// `now_ms` and since the last fork.
+    pub fn shared(&self, run: RunNumber, now_ms: u32) -> Option<u32> {
+        let Shared { bits, noted_ms, fork } = self.leaves.get(&(run.0 / RUNS_PER_LEAF))?.shared;
+        let first = run.in_leaf().start;
+        let is_known = fork == self.fork && now_ms.wrapping_sub(noted_ms) < SHARED_MS;
+        is_known.then_some((bits[first / 64] >> (first % 64)) as u32)
+    }
+
+    /// Notes at `now_ms` which pages relatives share of the leaf that has a run.
+    pub fn note_shared(&mut self, run: RunNumber, bits: LeafBits, now_ms: u32) {
+        let shared = Shared { bits, noted_ms: now_ms, fork: self.fork };
+        self.leaf(run.first()).shared = shared;
+    }
+
+    /// A relative comes that shares all.
+    pub fn note_fork(&mut self) {
+        self.fork = self.fork.wrapping_add(1).max(1);
     }
 
     /// What is kept of a run, if any page of it was ever known.
@@ -375,7 +428,9 @@ impl PageTable {
 
     /// Whether any page of the run is in `state`.
     pub fn run_has(&self, run: RunNumber, state: PageState) -> bool {
-        run.pages().any(|page| self.state(page) == state)
+        let leaf = self.leaves.get(&(run.0 / RUNS_PER_LEAF));
+        let pages = leaf.map_or(&[][..], |leaf| &leaf.pages[run.in_leaf()]);
+        pages.iter().any(|word| word.state() == state)
     }
 
     /// Of the first leaf that has runs from `from` on: the first of them that has pages in the
@@ -440,6 +495,7 @@ impl PageTable {
             Box::new(Leaf {
                 pages: [PageWord::UNKNOWN; LEAF_PAGES],
                 runs: [FRESH_RUN; RUNS_PER_LEAF],
+                shared: Shared::default(),
             })
         })
     }
@@ -476,14 +532,44 @@ mod tests {
     }
 
     #[test]
-    fn what_relatives_share_can_be_taken_at_once_where_it_must() {
+    fn what_relatives_share_is_known_for_a_short_time_and_until_the_next_fork() {
         let mut table = PageTable::new(PageCount(1000));
-        let page = PageNumber(1000);
-        table.set_state(page, PageState::Resident);
-        table.pass_over_shared(page);
-        assert!(!table.sweep(page) && table.sweep_early(page, SHARED_SWEEPS));
-        table.pass_over(page);
-        assert!(!table.sweep_early(page, SHARED_SWEEPS), "it cannot be moved");
+        let [run, next, last] = [28, 29, 31].map(RunNumber);
+        assert_eq!(table.shared(run, 5), None);
+        let mut bits = [0; LEAF_PAGES / 64];
+        bits[6] = 0x1234_5678_9abc_def0;
+        // Times go round.
+        table.note_shared(last, bits, u32::MAX);
+        let known = [run, next, last].map(|run| table.shared(run, 3));
+        assert_eq!(known, [0x9abc_def0, 0x1234_5678, 0].map(Some));
+        let known = [SHARED_MS - 2, SHARED_MS - 1].map(|ms| table.shared(run, ms).is_some());
+        assert_eq!(known, [true, false]);
+        table.move_page(PageNumber(5), run.first());
+        assert_eq!(table.shared(run, 3), None, "another page may be there");
+        table.note_shared(run, bits, 3);
+        table.note_fork();
+        assert_eq!(table.shared(run, 3), None);
+        table.note_shared(run, bits, 3);
+        assert_eq!(table.shared(run, 3), Some(0x9abc_def0));
+    }
+
+    /// The risk: a page of another run is taken, or one that is to be passed over.
+    #[test]
+    fn a_sweep_of_a_run_is_one_of_each_of_its_pages() {
+        let mut tables = [(); 2].map(|()| PageTable::new(PageCount(1000)));
+        for table in &mut tables {
+            for number in (990..1100).step_by(3) {
+                table.set_state(PageNumber(number), PageState::Resident);
+            }
+            table.arrive(PageNumber(1002), Origin::Limbo, Way::Alone, 1);
+            table.pass_over(PageNumber(1005));
+            table.set_state(PageNumber(1008), PageState::Stored);
+        }
+        let [whole, single] = &mut tables;
+        for number in [31, 31, 31, 31, 31, 32, 30, 99].map(RunNumber) {
+            let mut each = number.pages().map(|page| single.sweep(page));
+            assert_eq!(whole.sweep_run(number), [(); RUN_PAGES].map(|()| each.next().unwrap()));
+        }
     }
 
     #[test]

@@ -495,8 +495,7 @@ impl Manager {
         if self.copies.is_waiting() {
             self.protect_nothing();
         }
-        self.budget.begin_sharing();
-        self.read_gauges();
+        self.begin_sharing();
         self.control.set_quiet();
         if pages > PageCount(0) {
             let ms = (self.time.now_ns() - from) / 1_000_000;
