@@ -10,7 +10,8 @@
 //!   memory goes to those that play (`shares`), as a little more of it would gain it nothing.
 //! - All may play, until those that fault keep the processors busy and serving them takes too
 //!   much. Then an eighth fewer may in each period, down to one for each processor and two at
-//!   least, and one more in each in which it takes little, until nobody waits.
+//!   least. One more may in each in which it takes little, or those that fault leave processors
+//!   idle, until nobody waits: who plays may wait for what one that waits would send.
 //! - A turn ends when it was long enough and somebody waits, or when too many play, for the last
 //!   that came. Who has waited longest is next: when another may play, when memory has been left
 //!   for all that it has away, and after [`WAIT_MS`] in any case. Who does not ask any longer, as
@@ -50,7 +51,7 @@ const BUSY_LOW: Millionths = Millionths(12_000);
 /// other would count as playing for [`PLAYS_MS`] more at every step.
 const LEAST: u32 = 2;
 /// Of each processor, what those that fault run and wait to be served, together, when it is busy.
-/// Who mostly waits for something else would only wait longer by turns.
+/// Who mostly waits for something else would only wait longer by turns, so below it more may play.
 const DEMAND_MIN: Millionths = Millionths(750_000);
 /// The mean of that follows over this time.
 const MEAN_NS: u64 = 100_000_000;
@@ -195,7 +196,7 @@ fn next_most(most: u32, others: Others, load: Load, processors: u32) -> u32 {
     if is_too_much && others.playing > least {
         let most = if most == 0 { others.playing } else { most.min(others.playing) };
         (most - (most / 8).max(1)).max(least)
-    } else if most == 0 || busy >= of_all(BUSY_LOW) {
+    } else if most == 0 || are_busy && busy >= of_all(BUSY_LOW) {
         most
     } else if others.waiting > 0 || others.playing > most {
         most + 1
@@ -486,6 +487,12 @@ mod tests {
         // All wait for the disk.
         assert_eq!(next(32, 10_000, 9_000_000, 2), 28);
         assert_eq!([1, 2, 3].map(|playing| next(playing, 90_000, 900_000, 1)), [0, 0, 2]);
+        // Replicas wait for their turn, and what plays for them to read.
+        let next = |runs, waiting| {
+            let load = Load { busy: Millionths(900_000), runs: Millionths(runs) };
+            next_most(2, others(2, 0, waiting, 0), load, 2)
+        };
+        assert_eq!([(601_000, 3), (600_000, 3), (600_000, 0)].map(|(r, w)| next(r, w)), [2, 3, 0]);
     }
 
     #[test]
