@@ -192,11 +192,10 @@ pub(crate) struct Stuck {
     pub(crate) takes_shared: bool,
     /// Leaves of which it was asked in this step what relatives share.
     pub(crate) leaves_looked_at: usize,
-    /// Since when relatives are to take them first, 0 when they are not; when one was taken last;
-    /// and whether nothing else is left.
+    /// Since when relatives are to take them first, 0 when they are not; and when one was taken
+    /// last.
     pub(crate) leads_from_ns: u64,
     pub(crate) taken_at_ns: u64,
-    pub(crate) is_waiting: bool,
     /// When to look again at what cannot be moved.
     pub(crate) look_at_ns: u64,
 }

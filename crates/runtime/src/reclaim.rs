@@ -98,11 +98,12 @@ impl Manager {
         if !self.may_reclaim() {
             return Step::Nothing;
         }
-        // All that is left is for relatives to take first.
-        let rests = self.stuck.is_waiting && self.waits_for_relatives() && !self.may_take_another();
+        // What is left is for relatives to take first. Its line stands still meanwhile: who takes
+        // in another order than they do takes what they keep, and nothing is free.
+        let rests =
+            self.stuck.takes_shared && self.waits_for_relatives() && !self.may_take_another();
         let evicted =
             if self.limbo_has_room() && !rests { self.evict_run() } else { Evicted::Nothing };
-        self.stuck.is_waiting = rests;
         if evicted == Evicted::Run {
             return Step::Done;
         }
@@ -127,7 +128,6 @@ impl Manager {
             return Step::Done;
         }
         if takes_shared && self.waits_for_relatives() {
-            self.stuck.is_waiting = true;
             return Step::Relatives;
         }
         self.get_stuck();
