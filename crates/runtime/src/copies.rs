@@ -2,9 +2,9 @@
 //!
 //! The kernel copies a shared page when somebody writes to it, without a word and by gigabytes a
 //! second: parent and child that share all of the budget would hold twice as much before anybody
-//! looks. So where there is not room for all of it, what is shared is write-protected at the fork
-//! (UFFDIO_WRITEPROTECT), in parent and child, and each copy is a fault that waits for room as a
-//! page does that comes in. A fork for which there is room costs what it did.
+//! looks. So where there is not room for all of it, what is shared is write-protected right behind
+//! the fork (UFFDIO_WRITEPROTECT), in parent and child, and each copy is a fault that waits for
+//! room as a page does that comes in. A fork for which there is room costs what it did.
 //!
 //! To take a shared page frees nothing, so the room for a copy often has to come from a relative,
 //! which has become the only one to have the page: copies wait as long as any comes, while other
@@ -83,20 +83,28 @@ impl Copies {
 }
 
 impl Manager {
-    /// Protects what is shared if not all of it could be copied now: before a fork, of which pages
-    /// at `touched` are written to while nobody serves, and in a child that has taken over.
-    pub(crate) fn protect_shared(&mut self, touched: &[usize]) {
+    /// Whether what is shared is to be protected, as not all of it could be copied now: before a
+    /// fork, of which pages at `touched` are written to while nobody serves, and in a child that
+    /// has taken over.
+    pub(crate) fn shall_protect(&mut self, touched: &[usize]) -> bool {
         let room = self.budget.hard().saturating_sub(self.budget.used());
-        if self.budget.resident() <= room || !self.budget.is_worth_taking() {
-            return;
+        let is_due = self.budget.resident() > room && self.budget.is_worth_taking();
+        self.copies.is_on |= is_due;
+        if self.copies.is_on {
+            // They may be protected since an earlier fork.
+            touched.iter().for_each(|address| self.protect(page_of(*address), false));
         }
-        self.copies.is_on = true;
+        is_due
+    }
+
+    /// Protects what is shared. Behind a fork: the forker need not wait for it, and the kernel has
+    /// less to copy; what is written meanwhile is a part of the reserve. Not pages at `touched`, of
+    /// which the kernel is to write to some.
+    pub(crate) fn protect_shared(&mut self, touched: &[usize]) {
         for region in self.regions.iter().collect::<Vec<_>>() {
             self.protect(region, true);
         }
-        for address in touched {
-            self.protect(page_of(*address), false);
-        }
+        touched.iter().for_each(|address| self.protect(page_of(*address), false));
     }
 
     /// Protects a range, or lifts that, and wakes who waits there. Of what has gone meanwhile there

@@ -101,12 +101,15 @@ impl Manager {
         self.count(Counter::Forks, 1);
         self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
         self.lift_bars();
-        self.protect_shared(&needs.touched);
+        let protects = self.shall_protect(&needs.touched);
         let legacy = (&raw mut *self).cast();
         self.control.grant(legacy, || self.program.has_left(self.budget.gauge()));
         // A failure costs later children some address space.
         let _ = map::inherit_spans(false);
         self.bar_again();
+        if protects {
+            self.protect_shared(&needs.touched);
+        }
     }
 
     /// A child comes that shares all that is in memory.
@@ -389,7 +392,7 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
     let protects = manager.copies.begin_in_child();
     // What others hold decides what there is room for.
     manager.read_gauges();
-    if protects {
+    if protects && manager.shall_protect(&[]) {
         manager.protect_shared(&[]);
     }
     let process = manager.link.process();
