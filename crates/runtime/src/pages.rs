@@ -41,8 +41,9 @@ const BACKOFF_STEP: u16 = 2;
 /// milliseconds hold 39 MiB of 40 with 3 ms, and 52 with 100.
 const SHARED_MS_MIN: u32 = 3;
 /// And for 1 ms for each of so many leaves, so that to look at all of them, 16 us each, takes a
-/// sixth of the time at most.
+/// sixth of the time at most. No longer than that: most of what is known may be away.
 const LEAVES_PER_MS: u32 = 10;
+const SHARED_MS_MAX: u32 = 100;
 /// A stored page was taken too early if it is asked for before this part of what the process may
 /// hold was stored after it: the best of those tried on recorded programs and on models.
 const SOON_SHARE: usize = 4;
@@ -401,7 +402,8 @@ impl PageTable {
     pub fn shared(&self, run: RunNumber, now_ms: u32) -> Option<u32> {
         let Shared { bits, noted_ms, fork } = self.leaves.get(&(run.0 / RUNS_PER_LEAF))?.shared;
         let first = run.in_leaf().start;
-        let holds_ms = (self.leaves.len() as u32 / LEAVES_PER_MS).max(SHARED_MS_MIN);
+        let all_ms = self.leaves.len() as u32 / LEAVES_PER_MS;
+        let holds_ms = all_ms.clamp(SHARED_MS_MIN, SHARED_MS_MAX);
         let is_known = fork == self.fork && now_ms.wrapping_sub(noted_ms) < holds_ms;
         is_known.then_some((bits[first / 64] >> (first % 64)) as u32)
     }
