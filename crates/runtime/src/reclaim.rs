@@ -98,7 +98,7 @@ impl Manager {
         if !self.may_reclaim() {
             return Step::Nothing;
         }
-        // What is left is for relatives to take first. Its line stands still meanwhile: who takes
+        // What is shared is for relatives to take first. The line stands still meanwhile: who takes
         // in another order than they do takes what they keep, and nothing is free.
         let rests =
             self.stuck.takes_shared && self.waits_for_relatives() && !self.may_take_another();
@@ -127,7 +127,7 @@ impl Manager {
             self.queue.put_in_order(&self.pages, self.clock);
             return Step::Done;
         }
-        if takes_shared && self.waits_for_relatives() {
+        if self.stuck.takes_shared && self.waits_for_relatives() {
             return Step::Relatives;
         }
         self.get_stuck();
