@@ -34,6 +34,9 @@ const WAIT_NS: u64 = 50_000_000;
 /// three have, the memory is free when the third has stored it.
 const WAIT_NS_MAX: u64 = 1_000_000_000;
 
+/// With more in memory it is protected before a fork.
+const BEHIND_MAX: PageCount = Bytes::mib(256).pages_down();
+
 /// What is known of protected pages.
 pub(crate) struct Copies {
     /// Whether there are any.
@@ -83,9 +86,10 @@ impl Copies {
 }
 
 impl Manager {
-    /// Whether what is shared is to be protected, as not all of it could be copied now: before a
-    /// fork, of which pages at `touched` are written to while nobody serves, and in a child that
-    /// has taken over.
+    /// Whether what is shared is to be protected, as not all of it could be copied now; then copies
+    /// wait for room from now on. For a call before a fork, which writes to pages at `touched`
+    /// while nobody serves, so that these are protected no more, and in a child that has taken
+    /// over.
     pub(crate) fn shall_protect(&mut self, touched: &[usize]) -> bool {
         let room = self.budget.hard().saturating_sub(self.budget.used());
         let is_due = self.budget.resident() > room && self.budget.is_worth_taking();
@@ -97,9 +101,14 @@ impl Manager {
         is_due
     }
 
-    /// Protects what is shared. Behind a fork: the forker need not wait for it, and the kernel has
-    /// less to copy; what is written meanwhile is a part of the reserve. Not pages at `touched`, of
-    /// which the kernel is to write to some.
+    /// Whether that is done behind a fork: the forker need not wait for it, and the kernel has less
+    /// to copy. What is written meanwhile is a part of the reserve as long as little is protected.
+    pub(crate) fn protects_behind(&self) -> bool {
+        self.budget.resident() <= BEHIND_MAX
+    }
+
+    /// Protects what is shared, but for pages at `touched`, which a forker or the kernel may be
+    /// about to write to while nobody serves.
     pub(crate) fn protect_shared(&mut self, touched: &[usize]) {
         for region in self.regions.iter().collect::<Vec<_>>() {
             self.protect(region, true);

@@ -102,12 +102,16 @@ impl Manager {
         self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
         self.lift_bars();
         let protects = self.shall_protect(&needs.touched);
+        let is_behind = self.protects_behind();
+        if protects && !is_behind {
+            self.protect_shared(&needs.touched);
+        }
         let legacy = (&raw mut *self).cast();
         self.control.grant(legacy, || self.program.has_left(self.budget.gauge()));
         // A failure costs later children some address space.
         let _ = map::inherit_spans(false);
         self.bar_again();
-        if protects {
+        if protects && is_behind {
             self.protect_shared(&needs.touched);
         }
     }
