@@ -2,9 +2,10 @@
 //!
 //! The kernel copies a shared page when somebody writes to it, without a word and by gigabytes a
 //! second: parent and child that share all of the budget would hold twice as much before anybody
-//! looks. So where there is not room for all of it, what is shared is write-protected right behind
-//! the fork (UFFDIO_WRITEPROTECT), in parent and child, and each copy is a fault that waits for
-//! room as a page does that comes in. A fork for which there is room costs what it did.
+//! looks. So where there is not room for all of it, what is shared is write-protected
+//! (UFFDIO_WRITEPROTECT) right behind the fork, or before it where there is much, in parent and
+//! child, and each copy is a fault that waits for room as a page does that comes in. A fork for
+//! which there is room costs what it did.
 //!
 //! To take a shared page frees nothing, so the room for a copy often has to come from a relative,
 //! which has become the only one to have the page: copies wait as long as any comes, while other
@@ -34,7 +35,9 @@ const WAIT_NS: u64 = 50_000_000;
 /// three have, the memory is free when the third has stored it.
 const WAIT_NS_MAX: u64 = 1_000_000_000;
 
-/// With more in memory it is protected before a fork.
+/// With more in memory it is protected before a fork, as the time that it takes grows with that. Of
+/// a program in 200 MiB the fork takes 4.0 to 4.7 ms in place of 6.4 to 6.5, and the family holds
+/// no more; larger ones were not measured.
 const BEHIND_MAX: PageCount = Bytes::mib(256).pages_down();
 
 /// What is known of protected pages.

@@ -41,8 +41,9 @@ const BACKOFF_STEP: u16 = 2;
 /// milliseconds hold 39 MiB of 40 with 3 ms, and 52 with 100.
 const SHARED_MS_MIN: u32 = 3;
 /// And for 1 ms for each of so many leaves, so that to look at all of them, 16 us each, takes a
-/// sixth of the time at most. No longer than that: most of what is known may be away.
+/// sixth of the time at most.
 const LEAVES_PER_MS: u32 = 10;
+/// But no longer than this, as most leaves may be of pages that are away.
 const SHARED_MS_MAX: u32 = 100;
 /// A stored page was taken too early if it is asked for before this part of what the process may
 /// hold was stored after it: the best of those tried on recorded programs and on models.
@@ -558,6 +559,12 @@ mod tests {
             table.set_state(PageNumber(leaf * LEAF_PAGES), PageState::Resident);
         }
         assert_eq!([last_ms + 1, last_ms + 2].map(|ms| is_known(&table, ms)), [true, false]);
+        // But not for ever.
+        for leaf in 0..(2 * SHARED_MS_MAX * LEAVES_PER_MS) as usize {
+            table.set_state(PageNumber(leaf * LEAF_PAGES), PageState::Resident);
+        }
+        let most = [SHARED_MS_MAX - 2, SHARED_MS_MAX - 1];
+        assert_eq!(most.map(|ms| is_known(&table, ms)), [true, false]);
         table.move_page(PageNumber(5), run.first());
         assert_eq!(table.shared(run, 3), None, "another page may be there");
         table.note_shared(run, bits, 3);
