@@ -1,17 +1,17 @@
 //! Writes to random pages by four threads, while children are forked that end at once: `brief
-//! MEBIBYTES CHILDREN`. Checks every byte at the end.
+//! [--bytes TOTAL] [--children COUNT]`. Checks every byte at the end.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on memory of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
 #[path = "../program/mod.rs"]
 mod program;
 
-use std::env;
 use std::io::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use program::args::Args;
 use program::random::{Random, mix};
 use program::{PAGE, raw};
 
@@ -22,11 +22,6 @@ const THREADS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(300);
 /// For so long a child sleeps.
 const CHILD_US: libc::useconds_t = 1000;
-
-fn number(index: usize) -> Result<usize> {
-    let word = env::args().nth(index).ok_or_else(|| Error::other("a number is missing"))?;
-    word.parse().map_err(Error::other)
-}
 
 /// Every eighth word is random, the others count: a fifth of the page when it is compressed.
 fn fill(page: &mut [u8], number: usize) {
@@ -65,7 +60,8 @@ fn fork_one() -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let (size, children) = (number(1)? << 20, number(2)?);
+    let args = Args::parse(&[], &["bytes", "children"]);
+    let (size, children) = (args.bytes("bytes", 64 << 20), args.value("children", 16));
     let bytes = unsafe { raw::bytes_mut(raw::map(size)?, size) };
     bytes.chunks_mut(PAGE).enumerate().for_each(|(number, page)| fill(page, number));
     let (pages, ended) = (size / PAGE / THREADS, AtomicBool::new(false));
