@@ -121,8 +121,8 @@ fn one_process_cannot_take_all_seats() {
     let script = format!("{}; {}", ground.hostile("join seats"), ground.victim());
     let run = run(&script, &[]);
     // The library in it has one, too.
-    assert!(["seats: 1\n", "seats: 2\n"].iter().any(|line| output(&run).contains(line)));
-    assert_eq!(run.complaints(&["asks for 3 seats"]).len(), 1, "{}", run.stderr);
+    assert!(["seats: 7\n", "seats: 8\n"].iter().any(|line| output(&run).contains(line)));
+    assert_eq!(run.complaints(&["asks for 9 seats"]).len(), 1, "{}", run.stderr);
     run.assert_stored();
 }
 
