@@ -128,6 +128,11 @@ impl Limited {
         Some(Bytes(value("rss").or_else(|| value("anon"))? + value("shmem")?))
     }
 
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Moves a process into the group; `None` where the kernel refuses.
     pub fn take(&self, process: u32) -> Option<()> {
         self.write("cgroup.procs", &process.to_string())

@@ -110,6 +110,8 @@ pub struct Control {
     gate: AtomicU32,
     /// 1 once the program has guard pages, for good: children have them too.
     guards: AtomicU32,
+    /// 1 once the program was told how much memory the machine has.
+    asked: AtomicU32,
     stage: AtomicU32,
     /// The service's process; the kernel clears and wakes it when that ends.
     alive: AtomicU32,
@@ -153,6 +155,7 @@ impl Control {
             stop: AtomicU32::new(0),
             gate: AtomicU32::new(0),
             guards: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
             stage: AtomicU32::new(Stage::Watching as u32),
             alive: AtomicU32::new(0),
             owner: AtomicU32::new(0),
@@ -216,6 +219,17 @@ impl Control {
     pub fn has_guards(&self) -> bool {
         // Acquire pairs with the Release in `note_guards`.
         self.guards.load(Ordering::Acquire) != 0
+    }
+
+    /// The program was told how much memory the machine has.
+    pub fn note_asked(&self) {
+        // Relaxed, here and below: it stands for itself.
+        self.asked.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether the program was told how much memory the machine has.
+    pub fn has_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) != 0
     }
 
     /// The word that tells whether the service lives: its process, or 0.

@@ -38,7 +38,7 @@ pub use orders::{Keeper, Orders};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 19;
+pub const LEDGER_VERSION: u32 = 20;
 /// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
 /// PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
@@ -112,6 +112,7 @@ pub struct Seat {
     managing: AtomicU32,
     thawed: AtomicU32,
     sharing: AtomicU32,
+    asked: AtomicU32,
     /// The same number for all that come from one process by forks, 0 for who has no relatives.
     family: AtomicU32,
     /// What is in memory, shared with relatives or not; 0 for who takes nothing that they share,
@@ -289,6 +290,7 @@ impl Seat {
         self.managing.store(0, Ordering::Relaxed);
         self.thawed.store(0, Ordering::Relaxed);
         self.sharing.store(0, Ordering::Relaxed);
+        self.asked.store(0, Ordering::Relaxed);
         self.set_family(0, PageCount(0));
         self.publish(Holding::default());
         self.turn.clear();
@@ -325,6 +327,16 @@ impl Seat {
     /// Says whether it shares much memory with relatives.
     pub(crate) fn set_sharing(&self, is_sharing: bool) {
         self.sharing.store(u32::from(is_sharing), Ordering::Relaxed);
+    }
+
+    /// Says that it was told how much memory the machine has.
+    pub(crate) fn set_asked(&self) {
+        self.asked.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether it was told how much memory the machine has.
+    pub fn has_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) != 0
     }
 
     /// Says which family it is of, and what it has `left` in memory.

@@ -67,6 +67,9 @@ pub mod walks;
 mod preload;
 // Tests call it by names of our own; the preload library alone has it as libc's.
 #[cfg(all(test, not(feature = "preload")))]
+#[path = "preload/asked.rs"]
+mod asked;
+#[cfg(all(test, not(feature = "preload")))]
 #[path = "preload/code.rs"]
 mod code;
 #[cfg(all(test, not(feature = "preload")))]

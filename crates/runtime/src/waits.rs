@@ -40,8 +40,12 @@ impl Waits {
 }
 
 impl Manager {
-    /// Tells, once in a run, of a program that mostly waits. For a call several times a second.
+    /// Tells, once in a run, of a program that mostly waits, and the launcher whether it has asked
+    /// for the machine's memory. For a call several times a second.
     pub(crate) fn look_at_waits(&mut self) {
+        if self.control.has_asked() {
+            self.ledger.seats[self.seat].set_asked();
+        }
         let now = self.time.now_ns();
         if !self.turns.waits.is_over(now) {
             return;

@@ -9,12 +9,17 @@
 //! `coldpress ctl` comes to the same socket, with packets that begin otherwise and are the
 //! launcher's own business.
 
+use coldpress_sys::Bytes;
 use coldpress_sys::cpu::Allowed;
 
 /// The environment variable that names the launcher's socket.
 pub const SOCKET_VARIABLE: &str = "COLDPRESS_SOCKET";
-/// The environment variable that gives the budget in bytes, for a process that has not joined yet.
+/// The environment variable that gives the budget in bytes, for a process that has not joined yet,
+/// and behind it what [`View`] it has.
 pub const BUDGET_VARIABLE: &str = "COLDPRESS_BUDGET_BYTES";
+/// The environment variable of a user that says what is shown as the machine's memory. For a
+/// program inside a run only "off" means anything.
+pub const VIEW_VARIABLE: &str = "COLDPRESS_SHOW_MEMORY";
 /// The variable that is there, empty, when LD_PRELOAD was not set: with it the library takes an
 /// even number of variables out of the environment.
 pub const PADDING_VARIABLE: &str = "COLDPRESS_PADDING";
@@ -40,6 +45,38 @@ pub const CALL: u8 = b'c';
 
 /// The first byte of [`Affinity`], and of the answer, followed by 1 if it was done, else 0.
 pub const AFFINITY: u8 = b'a';
+
+/// What a program is shown as the memory of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum View {
+    /// What there is.
+    #[default]
+    Truth,
+    /// What the user asked for.
+    Fixed,
+    /// As many budgets as suit who asks.
+    ByAsker,
+}
+
+impl View {
+    /// What stands behind the budget in its variable.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Truth => "",
+            Self::Fixed => " fixed",
+            Self::ByAsker => " by-asker",
+        }
+    }
+
+    /// Reads the variable's value: the budget, and what is shown.
+    pub fn after_budget(value: &str) -> Option<(Bytes, Self)> {
+        let end = value.find(' ').unwrap_or(value.len());
+        let (number, suffix) = value.split_at(end);
+        let all = [Self::Truth, Self::Fixed, Self::ByAsker];
+        let view = all.into_iter().find(|view| view.suffix() == suffix)?;
+        Some((Bytes(number.parse().ok()?), view))
+    }
+}
 
 /// "cpr" and the version of this protocol.
 const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x04");

@@ -110,13 +110,20 @@ fn hash_of(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
 }
 
-/// Where code makes system call `number`, if it does once: `mov $number, %eax; syscall`.
-pub(super) fn call_in(code: &[u8], number: u32) -> Option<Range<usize>> {
+/// Where code makes system call `number`: `mov $number, %eax; syscall`.
+pub(super) fn calls_in(code: &[u8], number: u32) -> impl Iterator<Item = Range<usize>> {
     let [a, b, c, d] = number.to_le_bytes();
     let call = [0xb8, a, b, c, d, 0x0f, 0x05];
-    let mut places = code.windows(call.len()).enumerate().filter(|(_, bytes)| **bytes == call);
-    let (at, _) = places.next()?;
-    places.next().is_none().then_some(at..at + call.len())
+    let is_it = move |bytes: &[u8]| bytes == call;
+    let places = code.windows(call.len()).enumerate().filter(move |(_, bytes)| is_it(bytes));
+    places.map(move |(at, _)| at..at + call.len())
+}
+
+/// The same, if it does once.
+pub(super) fn call_in(code: &[u8], number: u32) -> Option<Range<usize>> {
+    let mut places = calls_in(code, number);
+    let place = places.next()?;
+    places.next().is_none().then_some(place)
 }
 
 #[cfg(test)]
@@ -158,7 +165,9 @@ mod tests {
         let code = b"\x31\xd2\xb8\x38\0\0\0\x0f\x05\x48\x3d\0\xf0\xff\xff";
         assert_eq!(call_in(code, 56), Some(2..9));
         assert_eq!(call_in(code, 57), None, "another call");
-        assert_eq!(call_in(&[*code, *code].concat(), 56), None, "which of the two is not known");
+        let twice = [*code, *code].concat();
+        assert_eq!(call_in(&twice, 56), None, "which of the two is not known");
+        assert_eq!(calls_in(&twice, 56).collect::<std::vec::Vec<_>>(), [2..9, 17..24]);
         assert_eq!(call_in(&code[..8], 56), None, "its end is missing");
         assert_eq!(call_in(&[], 56), None);
     }

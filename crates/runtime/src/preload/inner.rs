@@ -22,7 +22,7 @@ use super::exec::{execute, execute_at};
 use super::imports::{imports, used};
 use super::interpose::{libc_result, map, note_mapped};
 use super::remap::mremap;
-use super::site;
+use super::{site, view};
 use crate::regions::REGION_BYTES_MIN;
 
 /// `endbr64`, which some builds of libc begin functions with.
@@ -59,6 +59,7 @@ pub(super) fn take_over() -> Told {
     if is_alone.is_null() || !unsafe { is_alone.read_volatile() } {
         return Told { of_forks, ..Told::default() };
     }
+    view::take_over(&memory, &libc);
     let kept = used(c"__curbrk");
     // Relaxed: set before the program's first thread.
     BREAK.store(kept.cast(), Ordering::Relaxed);

@@ -4,6 +4,8 @@
 //! waits until the program has mapped something (`starting`). Statics below are the only state;
 //! they can be made fresh again, which is what a child of `fork` does.
 
+mod after;
+mod asked;
 mod code;
 mod environment;
 mod exec;
@@ -19,6 +21,7 @@ mod site;
 mod starters;
 mod starting;
 mod tools;
+mod view;
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -36,7 +39,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 use self::environment::value_of;
 use crate::control::Control;
 use crate::service::{self, Start};
-use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE};
+use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE, VIEW_VARIABLE, View};
 use crate::{heir, limbo};
 
 /// The service's stack. Making the manager with its pool takes some 60 KiB, zstd below 16.
@@ -49,6 +52,7 @@ static HEAP: Fresh<Heap<'static>> = Fresh::new(Heap::new(frames()));
 static RUN: Fresh<Run> = Fresh::new(Run {
     socket: [0; SOCKET_PATH_MAX],
     budget: Bytes(0),
+    view: View::Truth,
     stack_top: 0,
     main_area: None,
     is_forked: false,
@@ -67,6 +71,7 @@ static ROOM_BYTES: AtomicUsize = AtomicUsize::new(0);
 struct Run {
     socket: [u8; SOCKET_PATH_MAX],
     budget: Bytes,
+    view: View,
     /// Where the service's stack begins.
     stack_top: usize,
     /// The rseq area of the main thread, which lives as long as the process.
@@ -149,6 +154,7 @@ extern "C" fn constructor(
         let room = limbo::side_bytes(run.budget.pages_down());
         // Relaxed: there is one thread.
         ROOM_BYTES.store(room.0, Ordering::Relaxed);
+        view::begin(run.view);
         let told = inner::take_over();
         if !told.of_forks {
             fork::register();
@@ -171,7 +177,7 @@ unsafe fn read_environment(environment: *const *const c_char, run: &mut Run) -> 
     if environment.is_null() {
         return false;
     }
-    let (mut socket, mut budget) = (false, false);
+    let (mut socket, mut budget, mut is_refused) = (false, false, false);
     for index in 0.. {
         // SAFETY: the list ends with a null, where the loop ends too; before it are C strings.
         let bytes = unsafe {
@@ -188,13 +194,26 @@ unsafe fn read_environment(environment: *const *const c_char, run: &mut Run) -> 
             run.socket[path.len()..].fill(0);
             socket = true;
         } else if let Some(text) = value_of(bytes, BUDGET_VARIABLE)
-            && let Some(bytes) = core::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
+            && let Some(found) = core::str::from_utf8(text).ok().and_then(View::after_budget)
         {
-            run.budget = Bytes(bytes);
+            (run.budget, run.view) = found;
             budget = true;
+        } else if let Some(value) = value_of(bytes, VIEW_VARIABLE) {
+            is_refused = view::is_refused(value);
         }
     }
+    if is_refused {
+        run.view = View::Truth;
+    }
     socket && budget
+}
+
+/// The directory of the run, in which its socket lies.
+fn run_directory() -> &'static [u8] {
+    // SAFETY: the path is written before the program's first thread, and only read then.
+    let socket = unsafe { &(*RUN.0.get()).socket };
+    let end = socket.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    &socket[..end]
 }
 
 /// Starts the service. Without one the program is unmanaged, which is always correct.

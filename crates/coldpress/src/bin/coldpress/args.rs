@@ -18,6 +18,7 @@ use crate::knobs::{self, Setting, parse_value};
 use crate::own_number::InPlaceArgs;
 use crate::size::parse_size;
 use crate::trial::TrialArgs;
+use crate::view;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -191,6 +192,18 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) set: Vec<Setting>,
 
+    /// What programs are shown as the memory of the machine, which many size themselves by: what
+    /// there is (off), as many budgets as suit who asks (auto: 1x for what goes to disk by itself,
+    /// 8x for a JVM, 4x for V8, else 2x), so many budgets (1x), or SIZE
+    #[arg(
+        long,
+        value_name = "off|auto|SIZE|Nx",
+        env = "COLDPRESS_SHOW_MEMORY",
+        default_value = "off",
+        value_parser = view::Ask::parse
+    )]
+    pub(crate) show_memory: view::Ask,
+
     /// Write what happened as JSON to FILE when the program has ended
     #[arg(long, value_name = "FILE", env = "COLDPRESS_STATS")]
     pub(crate) stats: Option<PathBuf>,
@@ -269,7 +282,7 @@ pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// Options of `run` that are for a whole run, by their fields.
-const OF_A_RUN: [&str; 13] = [
+const OF_A_RUN: [&str; 14] = [
     "memory",
     "idle",
     "codec",
@@ -278,6 +291,7 @@ const OF_A_RUN: [&str; 13] = [
     "disk_size",
     "max_pool_percent",
     "set",
+    "show_memory",
     "stats",
     "record",
     "wait",

@@ -47,12 +47,14 @@ use crate::required::Required;
 use crate::say;
 use crate::seating;
 use crate::shared::Shared;
+use crate::sizing::Sizing;
 use crate::stats::{self, Summary, Totals};
 use crate::supervise::{self, ExitReport};
 use crate::text::printable;
 use crate::tree;
 use crate::unmanaged::{self, Found};
 use crate::unseated::Unseated;
+use crate::view::View;
 
 /// Name of the socket in the run's directory.
 pub(crate) const SOCKET_NAME: &str = "socket";
@@ -68,9 +70,7 @@ const SERVICES_KEPT: usize = 64;
 const TOLD_OF_MAX: usize = 64;
 /// Lines of a process that are printed: more would fill a log.
 const NOTES_MAX: u32 = 1000;
-/// What no machine has more of, for one that does not tell what it has: 4 PiB, which is all that
-/// the 52 bits of physical addresses of x86-64 reach.
-const MEMORY_UNKNOWN: PageCount = PageCount(1 << 40);
+
 /// The launcher's side of a run.
 pub(crate) struct Broker {
     thread: JoinHandle<(Retired, Serving)>,
@@ -94,6 +94,8 @@ struct Retired {
     services: Vec<u32>,
     /// Why the run was ended, if it was.
     ended_for: Option<String>,
+    /// What would have helped.
+    hint: Option<String>,
 }
 
 impl Broker {
@@ -117,7 +119,7 @@ impl Broker {
         let (receiver, commands) = io::pipe().map_err(|error| {
             Failure::ours(format!("cannot make a pipe: {error}"), "raise ulimit -n")
         })?;
-        let at_start = Changeable { budget: config.budget.clone(), knobs: config.knobs };
+        let at_start = config.changeable();
         let broker_ledger = Arc::clone(&ledger);
         let serving = Serving {
             door,
@@ -137,13 +139,15 @@ impl Broker {
             unseated: Unseated::new(),
             shared: Shared::default(),
             in_place: InPlace::default(),
+            sizing: Sizing::default(),
             at_peak: Account::default(),
             unmanaged: Found::default(),
             told_of_unmanaged: false,
-            memory: cgroup::machine_memory().map_or(MEMORY_UNKNOWN, Bytes::pages_up),
+            memory: cgroup::most_of_machine(),
             totals: Totals::default(),
             now: at_start.clone(),
             pressure: Pressure::default(),
+            view: View::create(config.show_memory, config.budget.bytes, preload.directory())?,
             quiet: config.quiet,
             verbose: config.verbose,
             has_started: false,
@@ -161,7 +165,7 @@ impl Broker {
         })?;
         let environment = vec![
             (SOCKET_VARIABLE.into(), path.into_os_string()),
-            (BUDGET_VARIABLE.into(), config.budget.bytes.0.to_string().into()),
+            (BUDGET_VARIABLE.into(), config.budget_and_view().into()),
         ];
         Ok(Self { thread, commands, environment, at_start, ledger: broker_ledger })
     }
@@ -203,6 +207,7 @@ impl Broker {
             unmanaged: Found::default(),
             services: Vec::new(),
             ended_for: None,
+            hint: None,
         };
         let (retired, serving) = match self.thread.join() {
             Ok((retired, serving)) => (retired, Some(serving)),
@@ -221,6 +226,7 @@ impl Broker {
             left: retired.left,
             unmanaged: retired.unmanaged,
             ended_for: retired.ended_for,
+            hint: retired.hint,
             exit,
         };
         (summary, serving)
@@ -268,6 +274,7 @@ pub(crate) struct Serving {
     unseated: Unseated,
     shared: Shared,
     in_place: InPlace,
+    sizing: Sizing,
     /// What was held when most was.
     at_peak: Account,
     unmanaged: Found,
@@ -280,6 +287,8 @@ pub(crate) struct Serving {
     now: Changeable,
     /// What others need of a budget by `auto`.
     pressure: Pressure,
+    /// What programs are shown.
+    view: Option<View>,
     quiet: bool,
     verbose: bool,
     /// Whether the program runs, or has.
@@ -361,13 +370,23 @@ impl Serving {
         self.unmanaged.look(|_| PageCount(0), [].into_iter(), Instant::now(), |_| None);
         self.note_peak();
         self.complain_of_shared(true);
-        let (totals, peak, at_peak) =
-            (self.totals_now(), self.ledger.peak(self.memory), self.at_peak);
-        let unmanaged = std::mem::take(&mut self.unmanaged);
-        let services = std::mem::take(&mut self.services);
-        let ended_for = self.required.take().and_then(Required::into_reason);
-        let (left, at_end) = (self.members.len(), self.now.clone());
-        (Retired { totals, peak, at_peak, left, unmanaged, services, ended_for, at_end }, self)
+        (self.retire(), self)
+    }
+
+    /// What is left of the run.
+    fn retire(&mut self) -> Retired {
+        self.members.iter().for_each(|member| self.sizing.note(&self.ledger, member));
+        Retired {
+            totals: self.totals_now(),
+            peak: self.ledger.peak(self.memory),
+            at_peak: self.at_peak,
+            at_end: self.now.clone(),
+            left: self.members.len(),
+            unmanaged: std::mem::take(&mut self.unmanaged),
+            services: std::mem::take(&mut self.services),
+            ended_for: self.required.take().and_then(Required::into_reason),
+            hint: self.sizing.hint(&self.now),
+        }
     }
 
     /// Waits for services whose programs have ended, unless others have the memory still, which is
@@ -460,6 +479,7 @@ impl Serving {
         let saved = self.totals_now().saved();
         let mut member = self.members.swap_remove(index);
         self.look_after(&member);
+        self.sizing.note(&self.ledger, &member);
         // Its memory has gone, and what it shared is others' by now.
         self.note_peak();
         if let Some(uffd) = member.lent.take() {
@@ -628,6 +648,7 @@ impl Serving {
         self.ledger.set_unseated(self.unseated.pages());
         self.ledger.assign(seat, program.process(), self.memory);
         if self.send_welcome(&socket, Some(seat), [desk, spill]) {
+            let name = tree::text(program.process(), "comm").unwrap_or_default();
             self.members.push(Member {
                 socket,
                 peer,
@@ -639,6 +660,8 @@ impl Serving {
                 has_record: false,
                 notes_left: NOTES_MAX,
                 claims: Claims::new(),
+                name: printable(name.trim_end()),
+                since: Instant::now(),
             });
         } else {
             self.free_seat(seat);
@@ -692,6 +715,8 @@ impl Serving {
         let members = self.members.iter().map(holds);
         self.in_place.look(self.ledger.used(), members, Instant::now());
         self.note_peak();
+        let saved = self.totals_now().saved();
+        self.view.iter_mut().for_each(|view| view.show(self.ledger.used(), saved));
         self.look_at_unmanaged();
         self.complain_of_shared(false);
     }

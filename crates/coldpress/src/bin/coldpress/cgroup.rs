@@ -13,7 +13,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
-use coldpress_sys::Bytes;
+use coldpress_sys::{Bytes, PageCount};
+
+/// What no machine has more of: 4 PiB, which is all that the 52 bits of physical addresses of
+/// x86-64 reach.
+const MEMORY_UNKNOWN: PageCount = PageCount(1 << 40);
 
 /// A limit and the file that states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +90,11 @@ fn parent_in(cgroup: &str, mountinfo: &str) -> Option<PathBuf> {
 /// The machine's memory: `MemTotal` of `/proc/meminfo`.
 pub(crate) fn machine_memory() -> io::Result<Bytes> {
     meminfo("MemTotal:")
+}
+
+/// The same, or what no machine has more of, for one that does not tell.
+pub(crate) fn most_of_machine() -> PageCount {
+    machine_memory().map_or(MEMORY_UNKNOWN, Bytes::pages_up)
 }
 
 fn meminfo(name: &str) -> io::Result<Bytes> {

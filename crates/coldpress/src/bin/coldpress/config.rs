@@ -9,9 +9,11 @@ use coldpress_sys::Bytes;
 
 use crate::args::{self, DiskChoice, RunArgs};
 use crate::budget::Budget;
+use crate::control::Changeable;
 use crate::disk;
 use crate::failure::{Failure, Result};
 use crate::knobs::Setting;
+use crate::view;
 
 /// Where written-back pages go without `--disk`: on disk almost everywhere, and kept from reboot
 /// cleaners.
@@ -24,6 +26,8 @@ pub(crate) struct RunConfig {
     pub(crate) budget: Budget,
     /// What may be changed while the run goes on.
     pub(crate) knobs: Knobs,
+    /// What programs are shown as the memory of the machine.
+    pub(crate) show_memory: view::Ask,
     /// The directory of the unnamed spill file; `None` for memory only.
     pub(crate) disk: Option<PathBuf>,
     /// The most the spill file may grow to; `None` for the free space but 5 %.
@@ -59,6 +63,7 @@ impl RunConfig {
         Ok(Self {
             budget: Budget::find(args.memory)?,
             knobs: knobs(args, &args::given_for_a_run()),
+            show_memory: args.show_memory,
             disk,
             disk_size: args.disk_size,
             waits: args.wait,
@@ -82,6 +87,7 @@ impl RunConfig {
         Self {
             budget: Budget::fixed(budget),
             knobs: Knobs::default(),
+            show_memory: view::Ask::Off,
             disk: None,
             disk_size: None,
             waits: false,
@@ -92,6 +98,17 @@ impl RunConfig {
             require_managed: false,
             is_trial: true,
         }
+    }
+
+    /// What may be changed while the run goes on, as it is at the start.
+    pub(crate) fn changeable(&self) -> Changeable {
+        let budget = self.budget.clone();
+        Changeable { budget, knobs: self.knobs, show_memory: self.show_memory }
+    }
+
+    /// The budget in bytes and what is shown, as its variable has them.
+    pub(crate) fn budget_and_view(&self) -> String {
+        format!("{}{}", self.budget.bytes.0, self.show_memory.view().suffix())
     }
 
     /// The terms of the run as its processes read them.

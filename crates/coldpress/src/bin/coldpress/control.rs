@@ -17,6 +17,7 @@ use crate::budget::{Ask, Budget};
 use crate::failure::Failure;
 use crate::knobs;
 use crate::text::printable_document;
+use crate::view;
 
 /// The first bytes of a request: "cpc" and the version of these packets.
 const GREETING: &[u8] = b"cpc\x01";
@@ -57,6 +58,8 @@ pub(crate) struct Changeable {
     pub(crate) budget: Budget,
     /// All else.
     pub(crate) knobs: Knobs,
+    /// What programs are shown, which stays as it is.
+    pub(crate) show_memory: view::Ask,
 }
 
 impl Changeable {
@@ -154,7 +157,11 @@ mod tests {
     #[test]
     fn one_wrong_setting_turns_nothing() {
         let ask = Ask::parse("64M").unwrap();
-        let now = Changeable { budget: Budget::find(ask).unwrap(), knobs: Knobs::default() };
+        let now = Changeable {
+            budget: Budget::find(ask).unwrap(),
+            knobs: Knobs::default(),
+            show_memory: view::Ask::Auto,
+        };
         for (wrong, part) in
             [("max_pool_percent=91", "1 to 90"), ("memory=1K", "16 MiB"), ("memory=x", "512M")]
         {

@@ -35,6 +35,7 @@ mod run;
 mod seating;
 mod shared;
 mod size;
+mod sizing;
 mod stats;
 mod supervise;
 #[cfg(test)]
@@ -45,6 +46,7 @@ mod tree;
 mod trial;
 mod unmanaged;
 mod unseated;
+mod view;
 
 use std::fmt::Display;
 use std::io::{self, Write};

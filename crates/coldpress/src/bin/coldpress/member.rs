@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use coldpress_runtime::wire::{AFFINITY, Affinity, CALL, PACKET_MAX};
 use coldpress_sys::net::{self, Peer};
@@ -85,6 +86,9 @@ pub(crate) struct Member {
     /// Lines that it may still have printed.
     pub(crate) notes_left: u32,
     pub(crate) claims: Claims,
+    /// What the program was called when it joined, and when that was.
+    pub(crate) name: String,
+    pub(crate) since: Instant,
 }
 
 impl Member {

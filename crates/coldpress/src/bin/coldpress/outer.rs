@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use coldpress_runtime::wire::{BUDGET_VARIABLE, SOCKET_VARIABLE};
+use coldpress_runtime::wire::{BUDGET_VARIABLE, SOCKET_VARIABLE, View};
 use coldpress_sys::Bytes;
 use coldpress_sys::net;
 use serde_json::Value;
@@ -37,9 +37,14 @@ impl Outer {
         // One of another user tells nothing; the budget it began with is known.
         let told =
             answer.ok().and_then(|document| document.get("budget_bytes").and_then(Value::as_u64));
-        let began_with = || given(BUDGET_VARIABLE)?.to_str()?.parse().ok();
-        let budget = told.map(|bytes| bytes as usize).or_else(began_with).map(Bytes);
+        let began_with = || Some(View::after_budget(given(BUDGET_VARIABLE)?.to_str()?)?.0);
+        let budget = told.map(|bytes| Bytes(bytes as usize)).or_else(began_with);
         Some(Self { library: library_beside(&socket)?, budget })
+    }
+
+    /// All memory that the run may hold, as far as is known.
+    pub(crate) fn budget(&self) -> Option<Bytes> {
+        self.budget
     }
 
     /// What is said when an inner run begins that was given the options `given`.

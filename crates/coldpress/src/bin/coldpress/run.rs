@@ -31,6 +31,10 @@ use crate::say;
 use crate::size::show;
 use crate::stats::Summary;
 use crate::supervise::{self, ExitReport};
+use crate::view;
+
+/// The option that an inner run may turn off.
+const SHOW_MEMORY: &str = "--show-memory";
 
 /// Runs the program and returns its exit status, or that of our own failure.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
@@ -96,10 +100,15 @@ fn run_inside(args: &RunArgs, outer: &Outer) -> Failure {
         }
         _ => {}
     }
-    if !args.quiet {
-        say(outer.line(&args::given_for_a_run()));
-    }
+    let mut given = args::given_for_a_run();
     let mut command = supervise::command(&program, arguments);
+    if args.show_memory == view::Ask::Off && given.iter().any(|name| name == SHOW_MEMORY) {
+        given.retain(|name| name != SHOW_MEMORY);
+        view::refuse(&mut command, outer.budget());
+    }
+    if !args.quiet {
+        say(outer.line(&given));
+    }
     command.env(LD_PRELOAD, outer.ld_preload());
     supervise::replace_by(&program, command)
 }
@@ -141,6 +150,7 @@ fn keep(
         command.env(PADDING_VARIABLE, "");
     }
     command.envs(broker.environment());
+    command.envs(view::environment(config.show_memory, config.budget.bytes));
     let started = Instant::now();
     let child = keeper.spawn(program, command)?;
     broker.child_started(child.id());

@@ -100,6 +100,7 @@ impl Totals {
         }
         run["knobs"] = Value::from(knobs::document(&now.knobs));
         run["knobs"]["memory"] = now.budget.ask.value();
+        run["show_memory"] = now.show_memory.value();
         run["zswap"] = Value::from(self.named(Group::Zswap));
         run["histograms"] = json!({
             "fault_ns": self.classes(Group::FaultNs),
@@ -153,6 +154,8 @@ pub(crate) struct Summary {
     pub(crate) unmanaged: Found,
     /// Why the run was ended, if it was.
     pub(crate) ended_for: Option<String>,
+    /// What would have helped.
+    pub(crate) hint: Option<String>,
     pub(crate) exit: ExitReport,
 }
 
@@ -202,16 +205,18 @@ impl Summary {
         Bytes(saved as usize)
     }
 
-    /// What came of looking for idle memory, if it was looked for; and who was not managed.
+    /// What came of looking for idle memory, if it was looked for; who was not managed; and what
+    /// would have helped.
     fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.totals.get(Counter::IdleNs) > 0 {
             self.write_idle(f)?;
         }
         match self.unmanaged.count() {
-            0 if self.is_all_unmanaged() => f.write_str("; nothing was managed"),
-            0 => Ok(()),
-            _ => write!(f, "; {}", self.unmanaged),
+            0 if self.is_all_unmanaged() => f.write_str("; nothing was managed")?,
+            0 => {}
+            _ => write!(f, "; {}", self.unmanaged)?,
         }
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
     }
 
     fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -268,6 +273,7 @@ impl fmt::Display for Summary {
 mod tests {
     use super::*;
     use crate::budget::{Ask, Budget};
+    use crate::view;
     use coldpress_runtime::knobs::Knobs;
     use coldpress_runtime::ledger::Terms;
     use coldpress_runtime::shares::Holding;
@@ -291,7 +297,7 @@ mod tests {
 
     fn changeable() -> Changeable {
         let budget = Budget::find(Ask::parse("150M").unwrap()).unwrap();
-        Changeable { budget, knobs: Knobs::default() }
+        Changeable { budget, knobs: Knobs::default(), show_memory: view::Ask::Auto }
     }
 
     fn summary(stored: u64) -> Summary {
@@ -302,7 +308,8 @@ mod tests {
         let unmanaged = Found::default();
         let (left, ended_for, at_peak) = (0, None, Account::default());
         let at_end = changeable();
-        Summary { program, at_end, peak, at_peak, totals, left, unmanaged, ended_for, exit }
+        let hint = None;
+        Summary { program, at_end, peak, at_peak, totals, left, unmanaged, ended_for, hint, exit }
     }
 
     #[test]
@@ -404,6 +411,7 @@ mod tests {
         }
         assert_eq!(document["knobs"]["max_pool_percent"], 50);
         assert_eq!(document["knobs"]["memory"], 150 << 20);
+        assert_eq!(document["show_memory"], "auto");
         assert_eq!(document["histograms"]["load_ns"], json!([{ "below": 4096, "count": 2 }]));
         for name in ["stored_size", "loaded_age_ms", "flushed_age_ms"] {
             assert_eq!(document["histograms"][name], json!([]), "{name}");

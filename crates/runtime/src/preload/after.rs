@@ -1,0 +1,153 @@
+//! System calls of libc's own after which we look at what the kernel has answered: those by which a
+//! program opens a file, and `sysinfo(2)`, which libc's `sysconf` goes by.
+//!
+//! As for fork (`site`), the call in libc is made a jump to us, and all of libc comes here, `fopen`
+//! too, and whoever has bound libc's functions past us (RTLD_DEEPBIND). The call itself is made
+//! here as libc would make it, so a thread that is cancelled in it goes as from there.
+
+use core::arch::naked_asm;
+use core::ffi::CStr;
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use coldpress_sys::PAGE_BYTES;
+use coldpress_sys::proc::Memory;
+use linux_raw_sys::general as linux;
+
+use super::code::{Object, calls_in};
+use super::view::{opened, told_of_machine};
+
+/// `jmp`, by four bytes that follow, from behind them.
+const JUMP: u8 = 0xe9;
+const JUMP_BYTES: usize = 5;
+/// The functions are no longer (glibc 2.36: 296, 280 and 33).
+const LONGEST: usize = 1024;
+
+/// A call that comes to us: where libc goes on behind it, and where it goes first.
+struct Site {
+    behind: &'static AtomicUsize,
+    enter: unsafe extern "C" fn(),
+}
+
+/// Has libc's function come to us wherever it makes system call `number`, if that is in as many
+/// places as there are `sites`.
+fn replace(memory: &Memory, libc: &Object, name: &CStr, number: u32, sites: &[Site]) {
+    let code = libc.code_of(name).filter(|code| code.len() <= LONGEST);
+    let Some(code) = code else { return };
+    let start = code.as_ptr().addr();
+    let places = || calls_in(code, number).map(|it| start + it.start..start + it.end);
+    if places().count() == sites.len() && places().zip(sites).all(|(at, to)| to.jump(&at).is_some())
+    {
+        places().zip(sites).for_each(|(at, to)| to.enter_from(memory, &at));
+    }
+}
+
+impl Site {
+    /// The jump that takes the place of a call, if it can be written there.
+    fn jump(&self, place: &Range<usize>) -> Option<[u8; JUMP_BYTES]> {
+        let from = place.start + JUMP_BYTES;
+        let by = (self.enter as *const () as usize).wrapping_sub(from).cast_signed();
+        let fits = place.start % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
+        let [a, b, c, d] = i32::try_from(by).ok().filter(|_| fits)?.to_le_bytes();
+        Some([JUMP, a, b, c, d])
+    }
+
+    /// Writes it. Where that cannot be done, it stays libc's call.
+    fn enter_from(&self, memory: &Memory, place: &Range<usize>) {
+        // Relaxed: there is one thread.
+        self.behind.store(place.end, Ordering::Relaxed);
+        let _ = self.jump(place).map(|jump| memory.write(place.start, &jump));
+    }
+}
+
+macro_rules! sites {
+    ($($enter:ident $behind:ident $number:ident $handler:ident,)*) => {
+        $(
+            static $behind: AtomicUsize = AtomicUsize::new(0);
+
+            /// What libc comes to in place of its call: all registers that we use but rax, rcx and
+            /// r11 are kept, and what lies below the stack's end. The first word behind that is
+            /// where it came from, for those who walk the stack.
+            #[unsafe(naked)]
+            unsafe extern "C" fn $enter() {
+                naked_asm!(
+                    ".cfi_startproc simple",
+                    ".cfi_def_cfa rsp, 0",
+                    ".cfi_undefined rip",
+                    "lea rsp, [rsp - 128]",
+                    "push qword ptr [rip + {behind}]",
+                    ".cfi_def_cfa rsp, 136",
+                    ".cfi_offset rip, -136",
+                    "mov eax, {number}",
+                    "syscall",
+                    "test rax, rax",
+                    "js 2f",
+                    "push rbp",
+                    "mov rbp, rsp",
+                    ".cfi_remember_state",
+                    ".cfi_def_cfa rbp, 144",
+                    ".cfi_offset rbp, -144",
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push r8",
+                    "push r9",
+                    "push r10",
+                    "lea rsp, [rsp - 512]",
+                    "and rsp, -16",
+                    "fxsave64 [rsp]",
+                    "mov rcx, rax",
+                    "call {handler}",
+                    "fxrstor64 [rsp]",
+                    "mov rdi, [rbp - 8]",
+                    "mov rsi, [rbp - 16]",
+                    "mov rdx, [rbp - 24]",
+                    "mov r8, [rbp - 32]",
+                    "mov r9, [rbp - 40]",
+                    "mov r10, [rbp - 48]",
+                    "mov rsp, rbp",
+                    "pop rbp",
+                    ".cfi_restore_state",
+                    "2:",
+                    "lea rsp, [rsp + 136]",
+                    ".cfi_def_cfa rsp, 0",
+                    ".cfi_undefined rip",
+                    "jmp [rip + {behind}]",
+                    ".cfi_endproc",
+                    behind = sym $behind,
+                    number = const linux::$number,
+                    handler = sym $handler,
+                )
+            }
+        )*
+    };
+}
+
+// Each function makes its call in two places: one for programs with one thread.
+sites! {
+    open_once OPEN_ONCE __NR_openat opened,
+    open_again OPEN_AGAIN __NR_openat opened,
+    open_at_once OPEN_AT_ONCE __NR_openat opened,
+    open_at_again OPEN_AT_AGAIN __NR_openat opened,
+    ask ASK __NR_sysinfo told_of_machine,
+}
+
+/// Has `open` and `openat` come to us, and all that goes by them.
+pub(super) fn tell_of_files(memory: &Memory, libc: &Object) {
+    let open = [
+        Site { behind: &OPEN_ONCE, enter: open_once },
+        Site { behind: &OPEN_AGAIN, enter: open_again },
+    ];
+    let open_at = [
+        Site { behind: &OPEN_AT_ONCE, enter: open_at_once },
+        Site { behind: &OPEN_AT_AGAIN, enter: open_at_again },
+    ];
+    replace(memory, libc, c"open64", linux::__NR_openat, &open);
+    replace(memory, libc, c"openat64", linux::__NR_openat, &open_at);
+}
+
+/// Has `sysinfo` come to us, by which `sysconf` goes.
+pub(super) fn tell_of_machine(memory: &Memory, libc: &Object) {
+    let ask = [Site { behind: &ASK, enter: ask }];
+    replace(memory, libc, c"sysinfo", linux::__NR_sysinfo, &ask);
+}

@@ -1,0 +1,393 @@
+//! The view: what the program is shown as the memory of the machine (`--show-memory`).
+//!
+//! The launcher keeps what is shown in the directory of its run, in files that are written over as
+//! memory is taken: `meminfo.N` as of /proc, `node.N` as of the only node, `limit.N`, and `usage`
+//! as of a cgroup. N says how many budgets that is about; 0 is what a user asked for. Who opens a
+//! file that tells of memory gets one of these in its place, and who keeps it open reads what holds
+//! then. `sysinfo(2)` answers by the same. So an answer is by system calls on files alone: no lock,
+//! nothing of malloc's, and no thread-local memory, as `open` may be called anywhere.
+//!
+//! A limit of a cgroup that is lower stays, where there is none it stays so, and other programs'
+//! cgroups are told as they are. What cannot be found out is told as it is.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use coldpress_sys::proc::Memory;
+use coldpress_sys::raw;
+use linux_raw_sys::general as linux;
+
+use super::asked::{self, Asked, Search};
+use super::code::Object;
+use super::imports::next;
+use super::{CONTROL, after, run_directory};
+use crate::wire::View;
+
+/// What `statfs(2)` calls file systems (linux/magic.h).
+const SYSFS: i64 = 0x6265_6572;
+const CGROUP: i64 = 0x0027_e0eb;
+const CGROUP2: i64 = 0x6367_7270;
+/// Longer paths are nobody's that is asked for here.
+const PATH_MAX: usize = 512;
+/// What of /proc/thread-self/maps is looked at a time: on the stack, which may be a small one.
+const PART: usize = 2048;
+/// Who has asked so often has loaded what it will. A look takes some 60 us.
+const LOOKS: u32 = 64;
+
+/// So many budgets are shown to whom nothing else suits: they take from two fifths to nine tenths.
+const MOSTLY: u8 = 2;
+
+/// What is shown: 0 nothing, 1 what the user asked for, 2 what suits who asks.
+static SHOWN: AtomicU8 = AtomicU8::new(0);
+/// What suits this program, once that is known for good; 0 before.
+static TIMES: AtomicU8 = AtomicU8::new(0);
+/// How often it was looked for.
+static LOOKED: AtomicU32 = AtomicU32::new(0);
+
+/// Notes what is to be shown.
+pub(super) fn begin(view: View) {
+    let shown = match view {
+        View::Truth => 0,
+        View::Fixed => 1,
+        View::ByAsker => 2,
+    };
+    // Relaxed: set before the program's first thread.
+    SHOWN.store(shown, Ordering::Relaxed);
+}
+
+/// Has libc's calls come to us that tell of memory: those that open files if anything is shown.
+pub(super) fn take_over(memory: &Memory, libc: &Object) {
+    // Relaxed: as above.
+    let is_shown = SHOWN.load(Ordering::Relaxed) != 0;
+    if is_shown && is_our_own() {
+        return;
+    }
+    if is_shown {
+        let_qsort_ask();
+        after::tell_of_files(memory, libc);
+    }
+    after::tell_of_machine(memory, libc);
+}
+
+/// libc's `qsort` takes memory for a copy of what it sorts if that is no more than a quarter of the
+/// machine's, and keeps the order of equals only then (glibc before 2.37). It asks once, and is to
+/// know what there is: by one element that is long enough for that.
+fn let_qsort_ask() {
+    type Compare = extern "C" fn(*const c_void, *const c_void) -> c_int;
+    type Sort = unsafe extern "C" fn(*mut c_void, usize, usize, Compare);
+    extern "C" fn equal(_: *const c_void, _: *const c_void) -> c_int {
+        0
+    }
+    // SAFETY: libc's function of this name has this type, and a null is `None`.
+    let sort = unsafe { core::mem::transmute::<*mut c_void, Option<Sort>>(next(c"qsort")) };
+    let mut element = [0_u8; 2048];
+    if let Some(sort) = sort {
+        // SAFETY: one element of that length.
+        unsafe { sort(element.as_mut_ptr().cast(), 1, element.len(), equal) };
+    }
+}
+
+/// Whether this is coldpress itself, in a run, which is told the truth.
+fn is_our_own() -> bool {
+    let mut room = [0; PATH_MAX];
+    let path = link(c"/proc/thread-self/exe", &mut room).unwrap_or_default();
+    path.rsplit(|byte| *byte == b'/').next() == Some(b"coldpress")
+}
+
+/// How many budgets are shown, as files of the launcher's are called by it.
+fn times() -> u8 {
+    // Relaxed, all: whoever looks finds the same, sooner or later.
+    if SHOWN.load(Ordering::Relaxed) == 1 {
+        return 0;
+    }
+    let known = TIMES.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let mut room = [0; PATH_MAX];
+    let by_name = link(c"/proc/thread-self/exe", &mut room).and_then(asked::times_by_name);
+    let found = by_name.or_else(by_mapped);
+    // Relaxed, both: as above.
+    let is_last = LOOKED.fetch_add(1, Ordering::Relaxed) >= LOOKS;
+    if found.is_some() || is_last {
+        TIMES.store(found.unwrap_or(MOSTLY), Ordering::Relaxed);
+    }
+    found.unwrap_or(MOSTLY)
+}
+
+/// The same by what the program has mapped now.
+#[cold]
+#[inline(never)]
+fn by_mapped() -> Option<u8> {
+    let maps = File::open(c"/proc/thread-self/maps")?;
+    let (mut search, mut part, mut kept) = (Search::default(), [0; PART], 0);
+    loop {
+        let count = maps.read(&mut part[kept..]);
+        if count == 0 {
+            return search.found;
+        }
+        let length = kept + count;
+        let again = search.look(&part[..length]);
+        if search.found.is_some() {
+            return search.found;
+        }
+        part.copy_within(length - again..length, 0);
+        kept = again;
+    }
+}
+
+/// A file of our own reading.
+struct File(usize);
+
+impl File {
+    fn open(path: &CStr) -> Option<Self> {
+        let flags = (linux::O_RDONLY | linux::O_CLOEXEC) as usize;
+        let folder = linux::AT_FDCWD as isize as usize;
+        let arguments = [folder, path.as_ptr().expose_provenance(), flags, 0, 0, 0];
+        // SAFETY: a path that ends with a zero.
+        let result = unsafe { raw::syscall(linux::__NR_openat, arguments) };
+        usize::try_from(result).ok().map(Self)
+    }
+
+    /// Bytes read, 0 at the end and where it cannot be read.
+    fn read(&self, room: &mut [u8]) -> usize {
+        let arguments = [self.0, room.as_mut_ptr().expose_provenance(), room.len(), 0, 0, 0];
+        // SAFETY: the kernel writes no more than the room has.
+        let count = unsafe { raw::syscall(linux::__NR_read, arguments) };
+        usize::try_from(count).unwrap_or(0)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: a descriptor of ours.
+        unsafe { raw::syscall(linux::__NR_close, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// What a short file has.
+fn text_of<'r>(path: &CStr, room: &'r mut [u8]) -> Option<&'r [u8]> {
+    let count = File::open(path)?.read(room);
+    Some(&room[..count])
+}
+
+/// What a descriptor's file begins with, which stays where it is.
+fn start_of(fd: usize, room: &mut [u8]) -> &[u8] {
+    let arguments = [fd, room.as_mut_ptr().expose_provenance(), room.len(), 0, 0, 0];
+    // SAFETY: the kernel writes no more than the room has.
+    let count = unsafe { raw::syscall(linux::__NR_pread64, arguments) };
+    &room[..usize::try_from(count).unwrap_or(0)]
+}
+
+/// Where a symbolic link leads.
+fn link<'r>(path: &CStr, room: &'r mut [u8; PATH_MAX]) -> Option<&'r [u8]> {
+    let room_at = room.as_mut_ptr().expose_provenance();
+    let arguments = [path.as_ptr().expose_provenance(), room_at, room.len(), 0, 0, 0];
+    // SAFETY: a path that ends with a zero; the kernel writes no more than the room has.
+    let count = unsafe { raw::syscall(linux::__NR_readlink, arguments) };
+    let count = usize::try_from(count).ok().filter(|count| *count < PATH_MAX)?;
+    Some(&room[..count])
+}
+
+/// A path that is put together on the stack.
+struct Path {
+    bytes: [u8; PATH_MAX],
+    length: usize,
+}
+
+impl Path {
+    fn of(parts: &[&[u8]]) -> Option<Self> {
+        let mut path = Self { bytes: [0; PATH_MAX], length: 0 };
+        for part in parts {
+            let end = path.length + part.len();
+            // A zero stays behind it.
+            path.bytes[..PATH_MAX - 1].get_mut(path.length..end)?.copy_from_slice(part);
+            path.length = end;
+        }
+        Some(path)
+    }
+
+    fn as_c_str(&self) -> Option<&CStr> {
+        CStr::from_bytes_until_nul(&self.bytes).ok()
+    }
+
+    /// Of a descriptor's own link.
+    fn of_descriptor(fd: usize) -> Option<Self> {
+        let mut digits = [b'0'; 10];
+        let mut rest = fd;
+        for digit in digits.iter_mut().rev() {
+            *digit += (rest % 10) as u8;
+            rest /= 10;
+        }
+        let first = digits.iter().position(|digit| *digit != b'0').unwrap_or(digits.len() - 1);
+        Self::of(&[b"/proc/thread-self/fd/", &digits[first..]])
+    }
+}
+
+/// A file of the launcher's, by the start of its name and what suits who asks.
+fn kept(name: &[u8]) -> Option<Path> {
+    Path::of(&[run_directory(), name, b".", &[b'0' + times()]])
+}
+
+/// The total and what is free, in bytes.
+#[cold]
+#[inline(never)]
+fn totals() -> Option<[u64; 2]> {
+    let mut room = [0; 96];
+    asked::totals_in(text_of(kept(b"/meminfo")?.as_c_str()?, &mut room)?)
+}
+
+/// `struct sysinfo` of linux/sysinfo.h.
+#[repr(C)]
+struct Info {
+    uptime: i64,
+    loads: [u64; 3],
+    total: u64,
+    free: u64,
+    shared: u64,
+    buffers: u64,
+    total_swap: u64,
+    free_swap: u64,
+    processes: u16,
+    padding: u16,
+    total_high: u64,
+    free_high: u64,
+    unit: u32,
+}
+
+/// `sysinfo(2)` has told of the machine.
+///
+/// # Safety
+/// `info` is what the kernel has just written to.
+pub(super) unsafe extern "C" fn told_of_machine(
+    info: usize,
+    _: usize,
+    _: usize,
+    result: isize,
+) -> isize {
+    // Relaxed: set before the program's first thread.
+    if SHOWN.load(Ordering::Relaxed) == 0 {
+        CONTROL.note_asked();
+        return result;
+    }
+    let Some([total, free]) = totals() else { return result };
+    // SAFETY: the caller's promise.
+    let info = unsafe { &mut *core::ptr::with_exposed_provenance_mut::<Info>(info) };
+    let unit = u64::from(info.unit.max(1));
+    info.total = info.total.min(total / unit);
+    info.free = info.total.min(free / unit);
+    for other in [
+        &mut info.shared,
+        &mut info.buffers,
+        &mut info.total_swap,
+        &mut info.free_swap,
+        &mut info.total_high,
+        &mut info.free_high,
+    ] {
+        *other = 0;
+    }
+    result
+}
+
+/// A file was opened, as `fd`, which becomes one of the launcher's if it tells of memory.
+///
+/// # Safety
+/// `path` is a string that the kernel has just read.
+pub(super) unsafe extern "C" fn opened(_: usize, path: usize, flags: usize, fd: isize) -> isize {
+    let other = linux::O_ACCMODE | linux::O_PATH | linux::O_DIRECTORY;
+    let path = core::ptr::with_exposed_provenance::<c_char>(path);
+    if flags as u32 & other == 0 && !path.is_null() {
+        // SAFETY: the caller's promise.
+        let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+        if let Some(asked) = asked::of_path(path) {
+            show(asked, fd as usize, flags);
+        }
+    }
+    fd
+}
+
+/// Puts a file of the launcher's in the place of `fd`, if it is what its name says. Not a part of
+/// `opened`, which is to take no more of a small stack than it needs.
+#[cold]
+#[inline(never)]
+fn show(asked: Asked, fd: usize, flags: usize) -> Option<()> {
+    let mut room = [0; PATH_MAX];
+    let path = link(Path::of_descriptor(fd)?.as_c_str()?, &mut room)?;
+    let name = match (asked, system_of(fd)?) {
+        // Of which file system it is does not matter: LXCFS has its own there.
+        (Asked::Machine, _) if path == b"/proc/meminfo" => kept(b"/meminfo"),
+        (Asked::Machine, SYSFS) if path == b"/sys/devices/system/node/node0/meminfo" => {
+            kept(b"/node")
+        }
+        (Asked::Limit, system @ (CGROUP | CGROUP2)) => {
+            let limit = asked::limit_in(start_of(fd, &mut [0; 32]))?;
+            is_lowered(limit, path, system)?.then(|| kept(b"/limit"))?
+        }
+        (Asked::Usage, system @ (CGROUP | CGROUP2)) => {
+            let folder = folder_of(path);
+            let beside = Path::of(&[folder, b"/", asked::limit_beside(path)])?;
+            let limit = asked::limit_in(text_of(beside.as_c_str()?, &mut [0; 32])?)?;
+            is_lowered(limit, path, system)?.then(|| kept(b"/usage"))?
+        }
+        _ => None,
+    }?;
+    let file = File::open(name.as_c_str()?)?;
+    let flags = flags & linux::O_CLOEXEC as usize;
+    // SAFETY: both are descriptors that nobody else knows yet.
+    unsafe { raw::syscall(linux::__NR_dup3, [file.0, fd, flags, 0, 0, 0]) };
+    Some(())
+}
+
+/// Whether a cgroup's file is of this process's own or of one above, and another limit shown.
+fn is_lowered(limit: u64, path: &[u8], system: i64) -> Option<bool> {
+    let shown = asked::limit_in(text_of(kept(b"/limit")?.as_c_str()?, &mut [0; 32])?)?;
+    let folder = folder_of(path);
+    let inside = &folder[mount_point(folder, system)?..];
+    let mut room = [0; PART];
+    let own = text_of(c"/proc/thread-self/cgroup", &mut room)?;
+    Some(limit > shown && asked::is_own_or_above(inside, own, system == CGROUP2))
+}
+
+fn folder_of(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    &path[..end]
+}
+
+/// How long the path of the directory is where the file system begins that has this one.
+fn mount_point(folder: &[u8], system: i64) -> Option<usize> {
+    let mut length = folder.len();
+    loop {
+        let above = folder_of(&folder[..length]).len();
+        let path = Path::of(&[&folder[..above], b"/"])?;
+        let mut found = Statfs::default();
+        let at = (&raw mut found).expose_provenance();
+        let arguments = [path.as_c_str()?.as_ptr().expose_provenance(), at, 0, 0, 0, 0];
+        // SAFETY: a path that ends with a zero, and room for what the kernel writes.
+        let result = unsafe { raw::syscall(linux::__NR_statfs, arguments) };
+        if length == 0 || result != 0 || found.system != system {
+            return Some(length);
+        }
+        length = above;
+    }
+}
+
+/// `struct statfs` of asm-generic/statfs.h, of which the first word is looked at.
+#[repr(C)]
+#[derive(Default)]
+struct Statfs {
+    system: i64,
+    rest: [i64; 15],
+}
+
+fn system_of(fd: usize) -> Option<i64> {
+    let mut found = Statfs::default();
+    let arguments = [fd, (&raw mut found).expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: room for what the kernel writes.
+    let result = unsafe { raw::syscall(linux::__NR_fstatfs, arguments) };
+    (result == 0).then_some(found.system)
+}
+
+/// Whether a program that is in a run asks to be told the truth: `COLDPRESS_SHOW_MEMORY=off`.
+pub(super) fn is_refused(value: &[u8]) -> bool {
+    value == b"off"
+}
