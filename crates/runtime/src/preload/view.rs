@@ -1,7 +1,7 @@
 //! The view: what the program is shown as the memory of the machine (`--show-memory`).
 //!
 //! The launcher keeps what is shown in the directory of its run, in files that are written over as
-//! memory is taken: `meminfo.N` as of /proc, `node.N` as of the only node, `limit.N`, and `usage`
+//! memory is taken: `meminfo.N` as of /proc, `node.N` as of the only node, `limit.N` and `usage.N`
 //! as of a cgroup. N says how many budgets that is about; 0 is what a user asked for. Who opens a
 //! file that tells of memory gets one of these in its place, and who keeps it open reads what holds
 //! then. `sysinfo(2)` answers by the same. So an answer is by system calls on files alone: no lock,

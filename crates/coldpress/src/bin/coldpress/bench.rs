@@ -22,6 +22,7 @@ mod slab;
 mod start;
 mod swap;
 mod trees;
+mod view;
 mod workload;
 mod zswap;
 
@@ -71,6 +72,7 @@ fn try_bench(args: &BenchArgs) -> Result<()> {
         What::Trees(args) => (trees::measure(&launcher, args)?, args.json),
         What::Zswap(args) => (zswap::measure(&launcher, args)?, args.json),
         What::Build(args) => (build::measure(&launcher, args)?, args.json),
+        What::View(args) => (view::measure(&launcher, args)?, args.json),
         What::All(args) => return all::measure(&launcher, &machine, args),
     };
     let name = report.name;
@@ -88,6 +90,7 @@ fn out_of<'a>(what: &'a What, machine: &Machine) -> Result<Option<&'a Path>> {
     let out = match what {
         What::Build(args) => args.out.as_deref(),
         What::Fork(args) => args.out.as_deref(),
+        What::View(args) => args.out.as_deref(),
         What::All(args) => Some(args.out.as_path()),
         _ => None,
     };

@@ -15,6 +15,7 @@ use super::policy::PolicyArgs;
 use super::programs::options::ProgramsArgs;
 use super::swap::options::{SwapArgs, TouchArgs};
 use super::trees::options::TreesArgs;
+use super::view::options::ViewArgs;
 use super::zswap::options::{JobArgs, JobsArgs, ZswapArgs};
 use crate::budget::BUDGET_FLOOR;
 use crate::size::{parse_size, show};
@@ -37,6 +38,7 @@ Examples:
   coldpress bench trees --tree redis --peer zram-lz4
   coldpress bench zswap --jobs 8,24 --contestant swap-file,coldpress
   coldpress bench build --source target/suites/postgresql --jobs 8,16
+  coldpress bench view --program java-50,sort
   coldpress bench all --out bench/results
 
 Every figure is compared within one run, in turn: without coldpress and with it, or with others. A
@@ -99,6 +101,8 @@ pub(crate) enum What {
     /// Real compilers under growing pressure: over a swap file, over the kernel's zswap and zram,
     /// and over coldpress
     Build(BuildArgs),
+    /// Programs that size themselves, by what they are shown as the machine's memory
+    View(ViewArgs),
     /// All of them, with their defaults, kept as files
     All(AllArgs),
 }

@@ -117,13 +117,13 @@ pub(super) const ALL: [Job; 7] = [
 
 impl Job {
     /// What it needs and this machine lacks.
-    pub(super) fn lacks(&self) -> Option<String> {
+    pub(in crate::bench) fn lacks(&self) -> Option<String> {
         let name = absent(self.needs)?;
         Some(format!("there is no {name}"))
     }
 
     /// Makes its files in a directory.
-    pub(super) fn prepare(&self, directory: &Path) -> io::Result<()> {
+    pub(in crate::bench) fn prepare(&self, directory: &Path) -> io::Result<()> {
         for (name, text) in self.files {
             fs::write(directory.join(name), text)?;
         }
@@ -134,7 +134,7 @@ impl Job {
     }
 
     /// One run of it, in the directory with its files.
-    pub(super) fn command(&self, directory: &Path) -> Command {
+    pub(in crate::bench) fn command(&self, directory: &Path) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &format!("cd \"$0\" && {}", self.run)]).arg(directory);
         command
