@@ -135,7 +135,7 @@ fn by_who_asks_goes_by_name_and_by_what_is_mapped() {
         return machine::skip("no python3 of the system's");
     }
     let scratch = Scratch::new("names");
-    for (name, times) in [("python3", 2), ("node", 4), ("sort", 1), ("nodes", 2)] {
+    for (name, times) in [("python3", 2), ("node", 8), ("sort", 1), ("nodes", 2)] {
         let found = total_of(&scratch, name, "auto");
         assert_eq!(found, Some(times * BUDGET.0), "{name}");
     }

@@ -43,10 +43,11 @@ pub(super) fn limit_beside(usage: &[u8]) -> &'static [u8] {
 }
 
 /// By how much more than the budget programs of this name are shown at most, if that goes by the
-/// name: V8 makes its heap half of what it sees; `sort` fills all of it, and goes to disk then.
+/// name: V8 makes its heap half of what it sees, and ends when that is too small (with 4, node
+/// failed in a quarter of what it held by itself); `sort` fills all of it, and goes to disk then.
 pub(super) fn times_by_name(executable: &[u8]) -> Option<u8> {
     match executable.rsplit(|byte| *byte == b'/').next()? {
-        b"node" | b"nodejs" | b"chrome" | b"chromium" | b"electron" => Some(4),
+        b"node" | b"nodejs" | b"chrome" | b"chromium" | b"electron" => Some(8),
         b"sort" | b"duckdb" => Some(1),
         _ => None,
     }
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn who_asks_is_known_by_the_executable_or_by_what_it_has_mapped() {
         let by_name = |name: &str| times_by_name(name.as_bytes());
-        assert_eq!(by_name("/usr/bin/node"), Some(4));
+        assert_eq!(by_name("/usr/bin/node"), Some(8));
         assert_eq!(by_name("/usr/bin/sort"), Some(1));
         assert_eq!([by_name("/usr/bin/sorted"), by_name("/node/java"), by_name("")], [None; 3]);
         let text = b"7f00-7f01 r-xp 00000000 fe:01 77  /usr/lib/jvm/server/libjvm.so\n7f02";

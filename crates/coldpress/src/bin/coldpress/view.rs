@@ -23,8 +23,8 @@ use crate::cgroup;
 use crate::failure::{Failure, Result};
 use crate::size::{parse_size, show};
 
-/// So many budgets by who asks: what spills by itself, most, V8, a JVM.
-const TIMES: [usize; 4] = [1, 2, 4, 8];
+/// So many budgets by who asks: what spills by itself, most, and a JVM or V8.
+const TIMES: [usize; 3] = [1, 2, 8];
 /// The variable by which Go's runtime is told what it may hold (package runtime): it collects
 /// garbage all the time rather than hold more, and does not fail.
 const GO_VARIABLE: &str = "GOMEMLIMIT";
@@ -382,8 +382,8 @@ mod tests {
         let (budget, most) = (Bytes::mib(100), Bytes::mib(300));
         let mut view = View::make(Ask::Auto, budget, most, place.path()).unwrap();
         let limit = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
-        let limits = ["limit.1", "limit.2", "limit.4", "limit.8"].map(limit);
-        let wanted = [100, 200, 300, 300].map(|mib: usize| format!("{}\n", mib << 20));
+        let limits = ["limit.1", "limit.2", "limit.8"].map(limit);
+        let wanted = [100, 200, 300].map(|mib: usize| format!("{}\n", mib << 20));
         assert_eq!(limits, wanted);
         let length = limit("meminfo.2").len();
         view.show(Bytes::mib(30).pages_down(), 20 << 20);
