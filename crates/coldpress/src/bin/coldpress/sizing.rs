@@ -16,8 +16,8 @@ use crate::view;
 /// A program that takes a part of so many budgets takes more than one.
 const BUDGETS: usize = 4;
 /// Programs that do so, by how their names begin, and what their users tell them instead. Others
-/// may have asked for something else: libc's `qsort` does.
-const KNOWN: [(&str, &str); 8] = [
+/// may have asked for something else: libc's `qsort` does, and python whatever it runs.
+const KNOWN: [(&str, &str); 7] = [
     ("java", "-Xmx"),
     ("node", "--max-old-space-size"),
     ("sort", "-S"),
@@ -25,7 +25,6 @@ const KNOWN: [(&str, &str); 8] = [
     ("duckdb", "memory_limit"),
     ("clickhouse", "max_server_memory_usage"),
     ("dotnet", "DOTNET_GCHeapHardLimit"),
-    ("python", "a limit of its library's"),
 ];
 /// It asks by a file, which is not noticed.
 const ASKS_BY_FILE: &str = "node";
@@ -104,7 +103,7 @@ mod tests {
         }
         assert!(hint("node", false, 6_000).is_some_and(|told| told.contains("max-old-space")));
         assert_eq!([hint("java", true, 4_000), hint("python3.11", false, 9_000)], [None, None]);
-        assert_eq!(hint("a.out", true, 9_000), None, "it may have asked for something else");
+        assert_eq!([hint("a.out", true, 9_000), hint("python3", true, 9_000)], [None, None]);
     }
 
     #[test]
