@@ -31,7 +31,7 @@ const CGROUP2: i64 = 0x6367_7270;
 const PATH_MAX: usize = 512;
 /// What of /proc/thread-self/maps is looked at a time: on the stack, which may be a small one.
 const PART: usize = 2048;
-/// Who has asked so often has loaded what it will. A look takes some 60 us.
+/// Who has asked so often has loaded what it will.
 const LOOKS: u32 = 64;
 
 /// So many budgets are shown to whom nothing else suits: they take from two fifths to nine tenths.

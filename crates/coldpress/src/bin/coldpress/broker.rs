@@ -715,8 +715,9 @@ impl Serving {
         let members = self.members.iter().map(holds);
         self.in_place.look(self.ledger.used(), members, Instant::now());
         self.note_peak();
-        let saved = self.totals_now().saved();
-        self.view.iter_mut().for_each(|view| view.show(self.ledger.used(), saved));
+        let saved = self.view.as_ref().map(|_| self.totals_now().saved());
+        let used = self.ledger.used();
+        self.view.iter_mut().zip(saved).for_each(|(view, saved)| view.show(used, saved));
         self.look_at_unmanaged();
         self.complain_of_shared(false);
     }

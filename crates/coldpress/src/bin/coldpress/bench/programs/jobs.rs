@@ -15,6 +15,7 @@ macro_rules! fixture {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/", $name))
     };
 }
+pub(in crate::bench) use fixture;
 
 /// A real program with its work.
 pub(in crate::bench) struct Job {

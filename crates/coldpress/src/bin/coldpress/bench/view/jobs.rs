@@ -1,14 +1,7 @@
 //! Programs that take a part of the memory that they find, and print what follows from their input
 //! alone.
 
-use crate::bench::programs::jobs::Job;
-
-/// The files of the folder of fixtures.
-macro_rules! fixture {
-    ($name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/", $name))
-    };
-}
+use crate::bench::programs::jobs::{Job, fixture};
 
 /// A JVM, with its work.
 const fn java(name: &'static str, run: &'static str) -> Job {
