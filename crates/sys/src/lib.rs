@@ -18,6 +18,13 @@ extern crate alloc;
 #[cfg(any(test, feature = "libc"))]
 extern crate std;
 
+// What unwinds becomes part of the command, as loading it from libgcc_s would be one part in thirty
+// of the time a program takes to start. Named here, as it must come before std's own wish.
+#[cfg(all(feature = "libc", target_env = "gnu"))]
+// SAFETY: the block is empty, so no signature in it can be wrong.
+#[link(name = "gcc_eh", kind = "static", modifiers = "-bundle")]
+unsafe extern "C" {}
+
 pub mod beside;
 pub mod calls;
 pub mod confine;
