@@ -121,15 +121,16 @@ pub struct Budget {
 }
 
 /// What is held, but for moments in which relatives are charged twice: who ends is charged with its
-/// part until the launcher has heard of it, and so are those by then that it shared with.
+/// part until the launcher has heard of it, and so are those by then that it shared with. Also, what
+/// one has given up counts until it says so, when another has taken it already.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lasting {
     /// The least since the last span ended, when the next do, and the least in the last.
     least: PageCount,
     until_ns: u64,
     before: PageCount,
-    /// When anything was shared last.
-    shared_ns: u64,
+    /// When there were relatives last.
+    related_ns: u64,
 }
 
 impl Lasting {
@@ -138,20 +139,20 @@ impl Lasting {
     /// without this with up to 3.
     const SPAN_NS: u64 = 8_000_000;
 
-    /// The least of what was `held` in the last one or two spans, for those that have shared
+    /// The least of what was `held` in the last one or two spans, for those that have had relatives
     /// lately: mostly the launcher hears in that time of who ends, and relatives of who has joined.
-    fn note(&mut self, now_ns: u64, held: PageCount, is_shared: bool) -> PageCount {
+    fn note(&mut self, now_ns: u64, held: PageCount, has_relatives: bool) -> PageCount {
         if now_ns >= self.until_ns {
-            let before = if self.until_ns == 0 && !is_shared { held } else { self.least };
+            let before = if self.until_ns == 0 && !has_relatives { held } else { self.least };
             (self.before, self.least) = (before, held);
             self.until_ns = now_ns + Self::SPAN_NS;
         }
         self.least = self.least.min(held);
-        if is_shared {
-            self.shared_ns = now_ns;
+        if has_relatives {
+            self.related_ns = now_ns;
         }
-        let has_shared = is_shared || now_ns < self.shared_ns + 2 * Self::SPAN_NS;
-        if has_shared { self.before.min(self.least) } else { held }
+        let is_related = has_relatives || now_ns < self.related_ns + 2 * Self::SPAN_NS;
+        if is_related { self.before.min(self.least) } else { held }
     }
 }
 
@@ -309,7 +310,8 @@ impl Budget {
         let excess = self.used.saturating_sub(self.soft());
         let part = part_of(excess, self.used, self.used_by_all());
         self.ahead_to = self.used.saturating_sub(part);
-        ledger.note_used(self.lasting.note(past.now_ns, self.held_by_all(), self.shares_much()));
+        let has_relatives = self.shares_much() || now.relatives > 0;
+        ledger.note_used(self.lasting.note(past.now_ns, self.held_by_all(), has_relatives));
         Ok(())
     }
 

@@ -245,8 +245,8 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
             return None;
         }
     }
-    budget.begin_managing();
     time.adjust();
+    budget.begin_managing(time.now_ns());
     let total = budget.total();
     let (process, stay) = (program.process(), &start.control.stay);
     let limits = Limits::of(&program, &budget);
@@ -353,8 +353,9 @@ impl Manager {
             }
             if (self.left.is_so || self.waiter.has_seen_end()) && self.is_over() {
                 self.write_events();
-                // What is shared is charged to relatives when this has ended.
-                let left = Holding { used: self.budget.exclusive(), ..Holding::default() };
+                // It is no room until the kernel has given it up, which takes milliseconds, but
+                // held by nobody. What is shared is charged to relatives when this has ended.
+                let left = Holding { doubt: self.budget.exclusive(), ..Holding::default() };
                 self.ledger.seats[self.seat].publish(left);
                 self.link.leave();
                 // What this has is given up by the kernel, all at once.
