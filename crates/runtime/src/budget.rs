@@ -28,14 +28,21 @@ use crate::sharing::{Now, Sharing};
 /// so with half of what it took before that, no more runs of seven programs pass their budgets.
 /// Relatives that share learn some time later what each of them has made its own.
 const RESERVE_PART: usize = 48;
-const RESERVE_PART_OF_RELATIVES: usize = 12;
+const RESERVE_PART_OF_RELATIVES: usize = 9;
 const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_MAX: PageCount = Bytes::mib(4).pages_down();
-const RESERVE_MAX_OF_RELATIVES: PageCount = Bytes::mib(8).pages_down();
+const RESERVE_MAX_OF_RELATIVES: PageCount = Bytes::mib(10).pages_down();
 /// Growth fades by a 64th a reading, 8 MiB to a tenth in some 150 of them, which take a millisecond
 /// or two each near the limit. The room for it is three times as much, and a quarter of the budget
 /// at most.
 const GROWTH_FADES: usize = 64;
+/// Processes that begin to be managed at the same time each make tables and a pool, and take the
+/// room that is left for their own until they have heard of the others: for a second, each keeps so
+/// much more for each of these, up to such a part of the budget. Without it 24 that fill 384 MiB
+/// within 256 hold up to 276 for 0.1 s, with half of it up to 264, with it up to 257.
+const RESERVE_BESIDE: PageCount = Bytes::mib(1).pages_down();
+const RESERVE_PART_BESIDE: usize = 12;
+const BEGINS_NS: u64 = 1_000_000_000;
 /// But a burst is believed to come again for longer: it fades by a 512th, 8 MiB to nothing in some
 /// 1100 readings. A program whose thread gets another arena of malloc fills up to 9 MiB before the
 /// next reading, as the scheduler lets it run for up to 7 ms once it has waited for us (Linux 6.18,
@@ -118,11 +125,14 @@ pub struct Budget {
     /// Whether memory is of more use to others.
     yields: bool,
     lasting: Lasting,
+    /// Until when its management has just begun, and of how many others it has too.
+    begins_until_ns: u64,
+    beside: usize,
 }
 
-/// What is held, but for moments in which relatives are charged twice: who ends is charged with its
-/// part until the launcher has heard of it, and so are those by then that it shared with. Also, what
-/// one has given up counts until it says so, when another has taken it already.
+/// What is held, but for moments in which relatives are charged twice: what one has given up counts
+/// until it says so, when another has taken it already; and one that has ended unmanaged, until the
+/// launcher has heard of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lasting {
     /// The least since the last span ended, when the next do, and the least in the last.
@@ -211,6 +221,8 @@ impl Budget {
             meter: Meter::default(),
             yields: false,
             lasting: Lasting::default(),
+            begins_until_ns: 0,
+            beside: 0,
         }
     }
 
@@ -266,6 +278,10 @@ impl Budget {
         let shared = ledger.shared() + unseen;
         let anonymous = resident.anonymous;
         let others = ledger.others(self.seat);
+        // The clock may have been set back.
+        let begins = self.begins_until_ns.wrapping_sub(past.now_ns) <= BEGINS_NS;
+        ledger.seats[self.seat].set_beginning(begins);
+        self.beside = if begins { ledger.beginning_beside(self.seat) } else { 0 };
         let room = room_for_shared(shared, ledger.budget());
         self.others = others.used + others.doubt + room;
         self.beyond = shared.saturating_sub(room);
@@ -334,7 +350,8 @@ impl Budget {
     /// Growth before management says little of the time to come, as what is registered no longer
     /// grows by itself: an eighth of the budget is believed. All mappings are looked at when
     /// management begins.
-    pub fn begin_managing(&mut self) {
+    pub fn begin_managing(&mut self, now_ns: u64) {
+        self.begins_until_ns = now_ns + BEGINS_NS;
         let believed = PageCount(self.total.0 / 8);
         (self.growth, self.burst) = (self.growth.min(believed), self.burst.min(believed));
         self.undiscovered = PageCount(0);
@@ -419,7 +436,7 @@ impl Budget {
 
     /// Above this, reclaim comes before anything else.
     pub fn hard(&self) -> PageCount {
-        let least = reserve_min(self.total, self.shares_much());
+        let least = reserve_min(self.total, self.shares_much()) + beside(self.beside, self.total);
         let reserve = reserve(least, self.total, self.share(), self.growth, self.burst);
         let yielded = if self.yields { band(self.total) } else { PageCount(0) };
         let kept = reserve + yielded + self.sharing.pending();
@@ -489,6 +506,11 @@ fn reserve(
     let growth = PageCount((3 * growth.0).min(total.0 / 4));
     let burst = PageCount((3 * burst.0 / 2).min(share.0 / 4));
     least.max(growth).max(burst)
+}
+
+/// What more is kept free beside so many `others` while management begins, in a budget of `total`.
+fn beside(others: usize, total: PageCount) -> PageCount {
+    PageCount((others * RESERVE_BESIDE.0).min(total.0 / RESERVE_PART_BESIDE))
 }
 
 /// The reserve at least, in a budget of `total`, of a process that `shares` or does not.
@@ -579,8 +601,11 @@ mod tests {
         };
         assert_eq!([kept(48, 0, 0), kept(48, 0, 6), kept(48, 0, 40)], [1, 9, 12]);
         // Relatives that share keep more.
-        assert_eq!([false, true].map(|shares| reserve_min(pages(60), shares).0), [320, 1280]);
+        assert_eq!([false, true].map(|shares| reserve_min(pages(60), shares).0), [320, 1706]);
         assert_eq!([kept(48, 2, 1), kept(48, 40, 40)], [6, 12]);
+        // So do those that begin together.
+        let together = |others| beside(others, pages(256)).bytes().0 >> 20;
+        assert_eq!([0, 1, 12, 400].map(together), [0, 1, 12, 21]);
         // Others hold more than the reserve leaves of all.
         assert_eq!([kept(12, 0, 8), kept(8, 0, 40)], [3, 2]);
     }

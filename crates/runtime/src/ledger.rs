@@ -38,7 +38,7 @@ pub use orders::{Keeper, Orders};
 /// Processes of a run that can be managed at the same time; more stay unmanaged.
 pub const SEATS: usize = 512;
 /// Changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 20;
+pub const LEDGER_VERSION: u32 = 21;
 /// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
 /// PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
@@ -110,6 +110,7 @@ pub struct Terms {
 #[derive(Debug)]
 pub struct Seat {
     managing: AtomicU32,
+    beginning: AtomicU32,
     thawed: AtomicU32,
     sharing: AtomicU32,
     asked: AtomicU32,
@@ -220,6 +221,12 @@ impl Ledger {
         (sharing.count() / self.processors().max(1) as usize).max(1) as u64
     }
 
+    /// Processes whose management has just begun, but the one in `seat`.
+    pub(crate) fn beginning_beside(&self, seat: usize) -> usize {
+        let begins = |seat: &Seat| seat.beginning.load(Ordering::Relaxed) != 0;
+        self.taken().filter(|(index, other)| *index != seat && begins(other)).count()
+    }
+
     /// Processes of the `family` but the one in `seat`.
     pub(crate) fn relatives(&self, seat: usize, family: u32) -> u64 {
         self.of_family(seat, family).count() as u64
@@ -288,6 +295,7 @@ impl Seat {
     /// For a process that is new in the seat.
     fn clear(&self) {
         self.managing.store(0, Ordering::Relaxed);
+        self.beginning.store(0, Ordering::Relaxed);
         self.thawed.store(0, Ordering::Relaxed);
         self.sharing.store(0, Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
@@ -317,6 +325,11 @@ impl Seat {
     /// Says that its pages are managed now.
     pub fn set_managing(&self) {
         self.managing.store(1, Ordering::Relaxed);
+    }
+
+    /// Says whether its management has just begun.
+    pub(crate) fn set_beginning(&self, is_beginning: bool) {
+        self.beginning.store(u32::from(is_beginning), Ordering::Relaxed);
     }
 
     /// Says whether all its pages are in the program, to stay there.
@@ -479,6 +492,8 @@ mod tests {
         ledger.seats[3].set_managing();
         ledger.seats[3].set_thawed(true);
         assert_eq!(ledger.not_thawed(), 1);
+        ledger.seats[3].set_beginning(true);
+        assert_eq!([0, 3].map(|seat| ledger.beginning_beside(seat)), [1, 0]);
         let taken: std::vec::Vec<_> = ledger.taken().map(|(seat, _)| seat).collect();
         assert_eq!(taken, [0, 3, 5]);
         ledger.assign(0, 0, MACHINE);
