@@ -193,18 +193,24 @@ pub fn descendants(root: u32) -> Vec<u32> {
         }
     }
     // A service that has just begun has its program's name still; it is the keeper's child.
-    let begins = |pid: &u32| {
-        keeper.is_some_and(|keeper| is_child_of(*pid, keeper))
-            && found.iter().any(|other| other < pid && share_memory(*other, *pid) == Ok(true))
+    let is_kept = |pid: u32| keeper.is_some_and(|keeper| is_child_of(pid, keeper));
+    let is_program = |other: u32, pid: u32| {
+        other != pid && share_memory(other, pid) == Ok(true) && (!is_kept(other) || other < pid)
     };
+    let begins = |pid: &u32| is_kept(*pid) && found.iter().any(|other| is_program(*other, *pid));
     found.iter().copied().filter(|pid| !begins(pid)).collect()
 }
 
-/// Whether `pid` is a child of `parent`: field 4 of its stat.
+/// Whether `pid` is a child of `parent`.
 fn is_child_of(pid: u32, parent: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
-    field.and_then(|word| word.parse().ok()) == Some(parent)
+    stat_of(pid, 4) == Some(parent.into())
+}
+
+/// A field of a process's stat, by its number in proc(5). The name, field 2, may hold spaces and
+/// ends at the last ')'.
+fn stat_of(pid: u32, field: usize) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field - 3)?.parse().ok()
 }
 
 /// Thread numbers of `pid`; none when it is gone.
@@ -252,10 +258,7 @@ pub fn is_service(pid: u32) -> bool {
 /// Whether `child` still runs in its parent's address space: it has not called exec, and the thread
 /// that made it waits in the call, which only a vfork does.
 fn borrows_memory(child: u32, parent: u32, thread: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-    // proc(5): the flags are field 9; the name, field 2, may hold spaces and ends at the last ')'.
-    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6));
-    let flags: u64 = flags.and_then(|word| word.parse().ok()).unwrap_or(0);
+    let flags = stat_of(child, 9).unwrap_or(0);
     if flags & FORKED_WITHOUT_EXEC == 0 {
         return false;
     }

@@ -107,7 +107,7 @@ fn faults(case: &Case, plain: Option<&Ended>, managed: &Ended) -> Vec<String> {
 
 /// Whether `right` holds for a run that has ended.
 fn is_right(right: &Right, case: &Case, plain: Option<&Ended>, managed: &Ended) -> bool {
-    let is_held = managed.held <= budget(&case.budget) + SLACK;
+    let is_held = managed.held <= most(case);
     match right {
         Right::Same(word) => plain.is_some_and(|plain| is_same(plain, managed, word)),
         Right::Status(status) => managed.code == Some(*status),
@@ -135,6 +135,11 @@ fn is_told(stderr: &str) -> bool {
         line.starts_with("coldpress: ") && words.iter().any(|word| line.contains(word))
     };
     stderr.lines().any(is_ours)
+}
+
+/// What a case may hold at most.
+fn most(case: &Case) -> Bytes {
+    budget(&case.budget) + SLACK
 }
 
 /// A size of the table: a number of MiB or GiB.

@@ -15,6 +15,7 @@ use coldpress_tests::machine::{self, Scratch};
 use coldpress_tests::watch::{self, Measure, RATE_SHARES_HZ, Watch};
 use serde_json::Value;
 
+use crate::most;
 use crate::table::Case;
 
 /// How often the end of a run is looked for.
@@ -61,7 +62,7 @@ pub fn run(case: &Case, places: &Places, is_managed: bool) -> Ended {
     command.env("REVIEW", &places.review).env("PUBLIC", &places.public);
     command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
     let mut child = command.spawn().expect("there is a shell");
-    let watch = Watch::start(child.id(), Measure::Shares, RATE_SHARES_HZ, None);
+    let watch = Watch::start(child.id(), Measure::Shares, RATE_SHARES_HZ, Some(most(case)));
     let code = wait(&mut child, case.limit);
     let held = watch.stop().peak_below;
     end_what_is_left();
