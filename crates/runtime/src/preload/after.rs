@@ -4,6 +4,9 @@
 //! As for fork (`site`), the call in libc is made a jump to us, and all of libc comes here, `fopen`
 //! too, and whoever has bound libc's functions past us (RTLD_DEEPBIND). The call itself is made
 //! here as libc would make it, so a thread that is cancelled in it goes as from there.
+//!
+//! From glibc 2.41 on, calls in which a thread may be cancelled are made by one function of libc's
+//! own, so it is the call of that which comes to us, and goes on there.
 
 use core::arch::naked_asm;
 use core::ffi::CStr;
@@ -14,11 +17,12 @@ use coldpress_sys::PAGE_BYTES;
 use coldpress_sys::proc::Memory;
 use linux_raw_sys::general as linux;
 
-use super::code::{Object, calls_in};
+use super::code::{Object, call_behind, calls_in};
 use super::view::{opened, told_of_machine};
 
-/// `jmp`, by four bytes that follow, from behind them.
+/// `jmp` and `call`, by four bytes that follow, from behind them.
 const JUMP: u8 = 0xe9;
+const CALL: u8 = 0xe8;
 const JUMP_BYTES: usize = 5;
 /// The functions are no longer (glibc 2.36: 296, 280 and 33).
 const LONGEST: usize = 1024;
@@ -43,13 +47,9 @@ fn replace(memory: &Memory, libc: &Object, name: &CStr, number: u32, sites: &[Si
 }
 
 impl Site {
-    /// The jump that takes the place of a call, if it can be written there.
+    /// The jump that takes the place of a call.
     fn jump(&self, place: &Range<usize>) -> Option<[u8; JUMP_BYTES]> {
-        let from = place.start + JUMP_BYTES;
-        let by = (self.enter as *const () as usize).wrapping_sub(from).cast_signed();
-        let fits = place.start % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
-        let [a, b, c, d] = i32::try_from(by).ok().filter(|_| fits)?.to_le_bytes();
-        Some([JUMP, a, b, c, d])
+        to_us(JUMP, self.enter, place.start)
     }
 
     /// Writes it. Where that cannot be done, it stays libc's call.
@@ -58,6 +58,14 @@ impl Site {
         self.behind.store(place.end, Ordering::Relaxed);
         let _ = self.jump(place).map(|jump| memory.write(place.start, &jump));
     }
+}
+
+/// How code at `place` comes to our function, if that can be written there.
+fn to_us(how: u8, enter: unsafe extern "C" fn(), place: usize) -> Option<[u8; JUMP_BYTES]> {
+    let by = (enter as *const () as usize).wrapping_sub(place + JUMP_BYTES).cast_signed();
+    let fits = place % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
+    let [a, b, c, d] = i32::try_from(by).ok().filter(|_| fits)?.to_le_bytes();
+    Some([how, a, b, c, d])
 }
 
 macro_rules! sites {
@@ -132,6 +140,61 @@ sites! {
     ask ASK __NR_sysinfo told_of_machine,
 }
 
+/// libc's function that makes system calls in which a thread may be cancelled: six arguments, and
+/// the number on the stack.
+static CANCELLABLE: AtomicUsize = AtomicUsize::new(0);
+
+/// What `open` and `openat` call in its place.
+#[unsafe(naked)]
+unsafe extern "C" fn open_cancellably() {
+    naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "lea rsp, [rsp - 8]",
+        ".cfi_adjust_cfa_offset 8",
+        "push qword ptr [rsp + 40]",
+        ".cfi_adjust_cfa_offset 8",
+        "call [rip + {cancellable}]",
+        "lea rsp, [rsp + 16]",
+        ".cfi_adjust_cfa_offset -16",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "mov rcx, rax",
+        "test rax, rax",
+        "jns {opened}",
+        "ret",
+        ".cfi_endproc",
+        cancellable = sym CANCELLABLE,
+        opened = sym opened,
+    )
+}
+
+/// Has both of these functions call us where they call that one for system call `number`.
+fn replace_cancellable(memory: &Memory, libc: &Object, names: [&CStr; 2], number: u32) {
+    let call_in = |name| {
+        let call = call_behind(libc.code_of(name)?, number)?;
+        Some((call, to_us(CALL, open_cancellably, call.place)?))
+    };
+    let [Some((one, ours)), Some((other, other_ours))] = names.map(call_in) else { return };
+    // What is no call of the same function was taken for one.
+    if one.function == other.function {
+        // Relaxed: there is one thread.
+        CANCELLABLE.store(one.function, Ordering::Relaxed);
+        // Where one cannot be written it stays libc's call.
+        let _ = memory.write(one.place, &ours);
+        let _ = memory.write(other.place, &other_ours);
+    }
+}
+
 /// Has `open` and `openat` come to us, and all that goes by them.
 pub(super) fn tell_of_files(memory: &Memory, libc: &Object) {
     let open = [
@@ -144,6 +207,7 @@ pub(super) fn tell_of_files(memory: &Memory, libc: &Object) {
     ];
     replace(memory, libc, c"open64", linux::__NR_openat, &open);
     replace(memory, libc, c"openat64", linux::__NR_openat, &open_at);
+    replace_cancellable(memory, libc, [c"open64", c"openat64"], linux::__NR_openat);
 }
 
 /// Has `sysinfo` come to us, by which `sysconf` goes.

@@ -126,6 +126,33 @@ pub(super) fn call_in(code: &[u8], number: u32) -> Option<Range<usize>> {
     places.next().is_none().then_some(place)
 }
 
+/// A call of another function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    /// Where it is.
+    pub(super) place: usize,
+    /// What is called.
+    pub(super) function: usize,
+}
+
+/// The call that comes next behind the only `push $number`, its last argument: no further than the
+/// others take, some of which may come behind that.
+pub(super) fn call_behind(code: &[u8], number: u32) -> Option<Call> {
+    /// `call`, by four bytes that follow, from behind them.
+    const CALL: u8 = 0xe8;
+    const NEAR: usize = 40;
+    let [a, b, c, d] = number.to_le_bytes();
+    let push = [0x68, a, b, c, d];
+    let mut places = (0..code.len()).filter(|at| code[*at..].starts_with(&push));
+    let (place, None) = (places.next()?, places.next()) else { return None };
+    let behind = place + push.len();
+    let start = (behind..behind + NEAR).find(|at| code.get(*at) == Some(&CALL))?;
+    let end = start + 1 + size_of::<i32>();
+    let by = i32::from_le_bytes(code.get(start + 1..end)?.try_into().ok()?);
+    let at = code.as_ptr().addr();
+    Some(Call { place: at + start, function: (at + end).wrapping_add_signed(by as isize) })
+}
+
 #[cfg(test)]
 mod tests {
     //! The risk: code is written over that is not the call, or another function's.
@@ -170,5 +197,18 @@ mod tests {
         assert_eq!(calls_in(&twice, 56).collect::<std::vec::Vec<_>>(), [2..9, 17..24]);
         assert_eq!(call_in(&code[..8], 56), None, "its end is missing");
         assert_eq!(call_in(&[], 56), None);
+    }
+
+    #[test]
+    fn a_call_is_found_behind_its_number() {
+        // `push $257; xor %r8d, %r8d; mov $-100, %rdi; call; pop %rdx`, as in `open64` of glibc
+        // 2.41.
+        let code = b"\x68\x01\x01\0\0\x45\x31\xc0\x48\xc7\xc7\x9c\xff\xff\xff\xe8\x08\0\0\0\x5a";
+        let at = code.as_ptr().addr();
+        assert_eq!(call_behind(code, 257), Some(Call { place: at + 15, function: at + 28 }));
+        assert_eq!(call_behind(code, 258), None, "another number");
+        assert_eq!(call_behind(&code[..19], 257), None, "its end is missing");
+        assert_eq!(call_behind(&[*code, *code].concat(), 257), None, "which of the two?");
+        assert_eq!(call_behind(&[&code[..15], &[0x90; 40], &code[15..]].concat(), 257), None);
     }
 }
