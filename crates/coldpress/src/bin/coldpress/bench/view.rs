@@ -89,7 +89,13 @@ pub(super) fn measure(launcher: &Launcher, args: &ViewArgs) -> Result<Report> {
             continue;
         }
         let program = Program { launcher, job, place: place.path(), args };
-        let (seconds, held, output) = program.by_itself()?;
+        let (seconds, held, output) = match program.by_itself() {
+            Ok(found) => found,
+            Err(error) => {
+                missing.push(format!("{}: {error}", job.name));
+                continue;
+            }
+        };
         plain.row(vec![job.name.to_owned(), format!("{seconds:.1}"), (held.0 >> 20).to_string()]);
         for part in PARTS {
             let budget = Bytes(held.0 / part);

@@ -15,8 +15,12 @@ const fn java(name: &'static str, run: &'static str) -> Job {
     }
 }
 
+/// Any runtime from .NET Core 3.1 on.
+const DOTNET: &str = r#"{ "runtimeOptions": { "rollForward": "Major",
+    "framework": { "name": "Microsoft.NETCore.App", "version": "3.1.0" } } }"#;
+
 /// All of them.
-pub(super) const ALL: [Job; 6] = [
+pub(super) const ALL: [Job; 10] = [
     java("java-50", "exec java Sized 50 40"),
     java("java-300", "exec java Sized 300 6"),
     java("java-700", "exec java Sized 700 2"),
@@ -43,6 +47,38 @@ pub(super) const ALL: [Job; 6] = [
         files: &[("sized.py", fixture!("sized.py"))],
         prepare: "python3 -c 'import duckdb'",
         run: "exec python3 sized.py 16000000",
+        figures: &[],
+    },
+    Job {
+        name: "chdb",
+        needs: &["python3"],
+        files: &[("grouped.py", fixture!("grouped.py"))],
+        prepare: "python3 -c 'import chdb'",
+        run: "exec python3 grouped.py 30000000",
+        figures: &[],
+    },
+    Job {
+        name: "dask",
+        needs: &["python3"],
+        files: &[("workers.py", fixture!("workers.py"))],
+        prepare: "python3 -c 'import numpy, dask.distributed'",
+        run: "TMPDIR=. exec python3 workers.py 24",
+        figures: &[],
+    },
+    Job {
+        name: "erlang",
+        needs: &["erl", "erlc"],
+        files: &[("sized.erl", fixture!("sized.erl"))],
+        prepare: "erlc sized.erl && erl -noinput -eval 'ok = application:load(os_mon), halt().'",
+        run: "exec erl -noinput -kernel logger_level none -run sized main 2000 5",
+        figures: &[],
+    },
+    Job {
+        name: "dotnet",
+        needs: &["dotnet", "mcs"],
+        files: &[("Sized.cs", fixture!("Sized.cs")), ("Sized.runtimeconfig.json", DOTNET)],
+        prepare: "mcs -out:Sized.dll Sized.cs && dotnet --list-runtimes | grep -q NETCore",
+        run: "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1 exec dotnet Sized.dll 100 10",
         figures: &[],
     },
 ];
