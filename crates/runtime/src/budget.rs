@@ -32,10 +32,6 @@ const RESERVE_PART_OF_RELATIVES: usize = 9;
 const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_MAX: PageCount = Bytes::mib(4).pages_down();
 const RESERVE_MAX_OF_RELATIVES: PageCount = Bytes::mib(10).pages_down();
-/// Growth fades by a 64th a reading, 8 MiB to a tenth in some 150 of them, which take a millisecond
-/// or two each near the limit. The room for it is three times as much, and a quarter of the budget
-/// at most.
-const GROWTH_FADES: usize = 64;
 /// Processes that begin to be managed at the same time each make tables and a pool, and take the
 /// room that is left for their own until they have heard of the others: for a second, each keeps so
 /// much more for each of these, up to such a part of the budget. Without it 24 that fill 384 MiB
@@ -43,6 +39,10 @@ const GROWTH_FADES: usize = 64;
 const RESERVE_BESIDE: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_PART_BESIDE: usize = 12;
 const BEGINS_NS: u64 = 1_000_000_000;
+/// Growth fades by a 64th a reading, 8 MiB to a tenth in some 150 of them, which take a millisecond
+/// or two each near the limit. The room for it is three times as much, and a quarter of the budget
+/// at most.
+const GROWTH_FADES: usize = 64;
 /// But a burst is believed to come again for longer: it fades by a 512th, 8 MiB to nothing in some
 /// 1100 readings. A program whose thread gets another arena of malloc fills up to 9 MiB before the
 /// next reading, as the scheduler lets it run for up to 7 ms once it has waited for us (Linux 6.18,
