@@ -33,8 +33,8 @@ const PARTS: [usize; 2] = [2, 4];
 /// The goal: `auto` by the best of the others; a JVM may take longer to collect garbage.
 const RATIO_GOAL: f64 = 1.5;
 const RATIO_GOAL_JVM: f64 = 3.0;
-/// What `timeout` ends with when it had to stop a program.
-const STOPPED: i32 = 124;
+/// Seconds that a program has to end by itself when it is stopped: Erlang takes its time.
+const GRACE: &str = "5";
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -182,8 +182,8 @@ impl Program<'_> {
     /// its files in.
     fn by_itself(&self) -> Result<(f64, Bytes, Vec<u8>)> {
         let name = self.job.name;
-        self.run(&mut self.job.command(self.place))?;
-        let (seconds, output) = self.run(&mut self.job.command(self.place))?;
+        self.run(&mut self.limited())?;
+        let (seconds, output) = self.run(&mut self.limited())?;
         if !output.status.success() {
             return Err(failed(format!("{name} alone ended with {}", output.status)));
         }
@@ -201,7 +201,7 @@ impl Program<'_> {
             {
                 Ending::Right(seconds, held)
             }
-            Ok(((_, output), _)) if output.status.code() == Some(STOPPED) => Ending::Stopped,
+            Ok(((seconds, _), _)) if seconds >= f64::from(self.args.limit) => Ending::Stopped,
             _ => Ending::Failed,
         }
     }
@@ -222,23 +222,26 @@ impl Program<'_> {
             "--disk".as_ref(),
             disk,
         ];
-        let plain = self.job.command(self.place);
-        let ran = self.run(&mut self.launcher.managed(&options, &plain))?;
+        let ran = self.run(&mut self.launcher.managed(&options, &self.limited()))?;
         let held = stats_in(&stats).and_then(|stats| number(&stats, "peak_bytes").ok());
         Ok((ran, held.map(|bytes| Bytes(bytes as usize))))
     }
 
-    /// Seconds, and how it ended within the limit.
-    fn run(&self, command: &mut Command) -> Result<(f64, Output)> {
+    /// The program, which is stopped at the limit with all that it has started.
+    fn limited(&self) -> Command {
+        let command = self.job.command(self.place);
         let mut limited = Command::new("timeout");
+        limited.args(["--kill-after", GRACE, &self.args.limit.to_string()]);
+        limited.arg(command.get_program()).args(command.get_args());
         limited
-            .arg(self.args.limit.to_string())
-            .arg(command.get_program())
-            .args(command.get_args());
-        forget_settings(&mut limited);
-        limited.stdin(Stdio::null()).stderr(Stdio::null());
+    }
+
+    /// Seconds, and how it ended.
+    fn run(&self, command: &mut Command) -> Result<(f64, Output)> {
+        forget_settings(command);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
         let started = Instant::now();
-        let output = limited.output().map_err(|error| failed(format!("timeout: {error}")))?;
+        let output = command.output().map_err(|error| failed(error.to_string()))?;
         Ok((started.elapsed().as_secs_f64(), output))
     }
 }
