@@ -1,4 +1,4 @@
-//! A backing that goes wrong on request: around any other, for the operations of a chosen range.
+//! A backing that goes wrong on request: around any other, for operations of a chosen range.
 //!
 //! Writes and reads are numbered together, from zero. Failing "at operation N, for all N" then
 //! walks every error path of a user.
@@ -11,10 +11,10 @@ use coldpress_sys::{BorrowedFd, Bytes, SysError};
 
 use crate::{Backing, BackingError, Ended, Request, SlotCount, SlotId, Way};
 
-/// `EIO` (asm-generic/errno-base.h), what a broken disk answers.
+/// `EIO` (asm-generic/errno-base.h), the error of a broken disk.
 const EIO: i32 = 5;
 
-/// How an operation goes wrong.
+/// The ways in which an operation goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The operation reports `EIO`; a write has left its first half behind, a read has spoiled its
@@ -26,8 +26,8 @@ pub enum Fault {
     Tear,
     /// A write reports `Full`, having stored its first half; reads work.
     Full,
-    /// The operation is told to have ended only when the caller waits for it: later than all
-    /// others, in the reverse order of their beginnings.
+    /// The operation is reported as ended only when the caller waits for it: later than all others,
+    /// in the reverse order of their beginnings.
     Delay,
 }
 
@@ -38,24 +38,24 @@ pub struct FaultyBacking<B> {
     fault: Fault,
     faulty: Range<u64>,
     operations: u64,
-    /// Faulty operations under way: their token, and their length as it was asked for.
+    /// Faulty operations under way: their token, and the length that was asked for.
     under_way: Vec<(u32, Bytes)>,
-    /// Operations that have not ended inside.
+    /// Operations that have not ended in `inner`.
     inside: usize,
-    /// Operations that have: those whose end is not told yet, and those whose end is.
+    /// Operations that have ended there: those not to be reported yet, and those to be reported.
     delayed: Vec<Ended>,
     told: VecDeque<Ended>,
 }
 
 impl<B: Backing> FaultyBacking<B> {
-    /// `inner`, with `fault` at each operation whose number lies in `faulty`: `n..n + 1` for once,
-    /// `n..u64::MAX` for ever after. Tokens under way must differ.
+    /// Wraps `inner`, with `fault` at each operation whose number lies in `faulty`: `n..n + 1` for
+    /// once, `n..u64::MAX` for ever after. Tokens under way must differ.
     pub fn new(inner: B, fault: Fault, faulty: Range<u64>) -> Self {
         let (under_way, delayed, told) = (Vec::new(), Vec::new(), VecDeque::new());
         Self { inner, fault, faulty, operations: 0, under_way, inside: 0, delayed, told }
     }
 
-    /// Takes what has ended inside.
+    /// Takes the operations that have ended in `inner`.
     fn take_ended(&mut self) {
         while let Some(mut ended) = self.inner.ended() {
             self.inside -= 1;
@@ -72,7 +72,7 @@ impl<B: Backing> FaultyBacking<B> {
         }
     }
 
-    /// What the caller gets for a faulty operation that has ended inside.
+    /// Changes the outcome of a faulty operation that has ended in `inner` to what the caller gets.
     fn end(&self, ended: &mut Ended) {
         let errno = EIO;
         let (way, inside) = (ended.request.way, ended.result.is_ok());
@@ -95,7 +95,7 @@ impl<B: Backing> FaultyBacking<B> {
     }
 }
 
-/// Changes `bytes` as `fault` does silently.
+/// Changes `bytes` silently, as `fault` does.
 fn spoil(bytes: &mut [u8], fault: Fault) {
     let middle = bytes.len() / 2;
     match fault {

@@ -1,16 +1,17 @@
 //! A backing in a file: slot `n` lies at byte `n * SLOT_BYTES`. In a child of `fork` the slots of
-//! its ancestors are still read from their files, and those of its own lie in one of its own.
+//! its ancestors are still read from their files, and the child's own slots lie in a file of its
+//! own.
 //!
 //! The file is sparse and, by default, unnamed, so nothing is left behind however the program ends.
 //! Lowest-first slot numbers keep it short. A written slot is sent to the disk at once: dirty bytes
-//! would count as memory of the very program that is short of it.
+//! would count as memory of the very program that is short of memory.
 //!
-//! A discarded slot becomes a hole only on request, by [`Backing::trim`]. Making a hole waits for
+//! A discarded slot becomes a hole only on request, by [`Backing::trim`]. Punching a hole waits for
 //! the file system's journal and for writes still on their way (about 1 ms, up to 20, on ext4), and
-//! a slot that is written again without one is written faster.
+//! a slot that is written again without a hole is written faster.
 //!
-//! Nothing is synced, for nothing has to outlive the process. A block the disk loses after it was
-//! taken is found by its owner, by the seal of what was read.
+//! Nothing is synced, because nothing has to outlive the process. If the disk loses a block after
+//! it was taken, the owner finds out by the seal of the bytes read.
 
 use alloc::vec::Vec;
 
@@ -22,7 +23,7 @@ use crate::{
     Backing, BackingError, Ended, Queue, Request, SLOT_BYTES, SlotCount, SlotId, Way, check_range,
 };
 
-/// A transfer's token has the number of its layer above this bit, and its caller's token below.
+/// Bits of a transfer's token for its caller's token; the number of its layer is above them.
 const LAYER_SHIFT: u32 = 16;
 
 /// `EFBIG`: beyond the file size the process or the file system allows (asm-generic/errno-base.h).
@@ -32,42 +33,43 @@ const ENOSPC: i32 = 28;
 /// `EDQUOT`: the user's share of the disk is used up (asm-generic/errno.h).
 const EDQUOT: i32 = 122;
 
-/// How long until the kernel is asked again for what it could not do.
+/// Time until the kernel is asked again for something that it could not do.
 const RETRY_NS: u64 = 1_000_000;
 
 /// Slots in a file of limited size.
 #[derive(Debug)]
 pub struct FileBacking {
-    /// Dropped before the file: it waits for its transfers.
+    /// Dropped before the file, because dropping the ring waits for its transfers.
     ring: Option<Ring>,
-    /// By their first slots, the lowest first.
+    /// The layers by their first slots, the lowest first.
     layers: Vec<Layer>,
     /// The first slot that is not an ancestor's.
     own: SlotId,
     slots_max: SlotCount,
-    /// One bit for each slot that was discarded and still has its disk blocks, as far as any was.
+    /// One bit for each slot that was discarded and still has its disk blocks, up to the highest.
     stale: Vec<u64>,
-    /// What plain calls did.
+    /// Transfers that plain calls have made.
     done: Queue,
 }
 
-/// A file and the first of its slots; the next layer's first is beyond its last.
+/// A file and the first of its slots; the next layer's first slot is beyond its last.
 #[derive(Debug)]
 pub struct Layer {
     /// The file.
     pub file: SpillFile,
-    /// The slot at its beginning.
+    /// The slot at the file's beginning.
     pub first: SlotId,
 }
 
 impl FileBacking {
-    /// Keeps slots in `file`, up to `limit` bytes rounded down to whole slots. The contents of
-    /// `file` are given up. Transfers go through `ring`, if there is one; else by calls that wait.
+    /// Makes a backing that keeps slots in `file`, up to `limit` bytes rounded down to whole slots.
+    /// The contents of `file` are given up. Transfers go through `ring`, if there is one; otherwise
+    /// by blocking calls.
     pub fn new(file: SpillFile, limit: Bytes, ring: Option<Ring>) -> Self {
         Self { ring, ..Self::by_plain_calls(file, limit) }
     }
 
-    /// As [`FileBacking::new`], by calls that wait.
+    /// Makes a backing as [`FileBacking::new`] does, with blocking calls.
     pub fn by_plain_calls(file: SpillFile, limit: Bytes) -> Self {
         let layers = alloc::vec![Layer { file, first: SlotId(0) }];
         let slots_max = SlotCount::inside(limit);
@@ -75,9 +77,10 @@ impl FileBacking {
         Self { ring: None, layers, own: SlotId(0), slots_max, stale, done }
     }
 
-    /// In a child: the slots below `own` are read from the files of its ancestors; from there on
-    /// slots are kept in `file`, up to `limit` bytes, if there is one. Otherwise as
-    /// [`FileBacking::new`]; without a file of its own, by calls that wait.
+    /// Makes a backing for a child, which reads the slots below `own` from the files of its
+    /// ancestors. From there on slots are kept in `file`, up to `limit` bytes, if there is one. The
+    /// rest is as for [`FileBacking::new`]. A child without a file of its own passes no `ring`, and
+    /// reads by blocking calls.
     pub fn of_heir(
         ancestors: Vec<Layer>,
         own: SlotId,
@@ -94,12 +97,12 @@ impl FileBacking {
         Self { ring, layers, own, slots_max, stale, done }
     }
 
-    /// The number of the layer that has `slot`. The first layer begins with the first slot.
+    /// Returns the number of the layer that has `slot`. The first layer begins with the first slot.
     fn layer_of(&self, slot: SlotId) -> usize {
         self.layers.iter().rposition(|layer| layer.first <= slot).unwrap_or(0)
     }
 
-    /// Where in its file a transfer takes place.
+    /// Turns a request into a transfer at its place in a file.
     fn transfer_of(&self, request: Request) -> Transfer {
         let Request { way, slot, offset, length, buffer, token } = request;
         let number = self.layer_of(slot);
@@ -109,7 +112,7 @@ impl FileBacking {
         Transfer { way, position, length, buffer, token }
     }
 
-    /// The inverse of [`FileBacking::transfer_of`]: a transfer lies in one slot.
+    /// Turns a transfer, which lies in one slot, back: the inverse of [`FileBacking::transfer_of`].
     fn request_of(&self, transfer: Transfer) -> Request {
         let Transfer { way, position, length, buffer, token } = transfer;
         let slot_bytes = SLOT_BYTES.0 as u64;
@@ -135,12 +138,12 @@ impl FileBacking {
     }
 }
 
-/// The word of [`FileBacking::stale`] a slot has its bit in, and the bit.
+/// Returns the word of [`FileBacking::stale`] that a slot has its bit in, and the bit.
 const fn bit_of(slot: SlotId) -> (usize, u64) {
     ((slot.0 / u64::BITS) as usize, 1 << (slot.0 % u64::BITS))
 }
 
-/// The error a full disk, or another one, stands for.
+/// Returns the error that a failed call stands for: a full disk, or another error.
 fn error_of(error: SysError) -> BackingError {
     match error.errno {
         EFBIG | ENOSPC | EDQUOT => BackingError::Full,
@@ -180,7 +183,7 @@ impl Backing for FileBacking {
             if done == Ok(transfer.length) {
                 return Some(Ended { request: self.request_of(transfer), result: Ok(()) });
             }
-            // A plain call does the whole of it, or says why not.
+            // A plain call makes the whole transfer, or gives the reason why not.
             self.transfer_now(transfer);
         }
         self.done.pop()
@@ -191,7 +194,7 @@ impl Backing for FileBacking {
             && let Some(ring) = &self.ring
             && ring.wait().is_err()
         {
-            // The kernel is out of something: it is asked again a little later.
+            // The kernel lacks some resource: ask it again a little later.
             cpu::sleep_ns(RETRY_NS);
         }
     }
@@ -241,10 +244,10 @@ impl Backing for FileBacking {
                 continue;
             }
             let word = self.stale.len() - 1;
-            // Below `slots_max`, for only such slots got a bit.
+            // Below `slots_max`, because only such slots got a bit.
             let slot = SlotId(word as u32 * u64::BITS + bits.ilog2());
             self.stale[word] &= !bit_of(slot).1;
-            // Only slots of its own were discarded, and its own file is the last.
+            // Only the store's own slots were discarded, and its own file is the last.
             let position = SlotId(slot.0 - self.own.0).position();
             let punched = self.layers.last().map(|own| own.file.punch_hole(position, SLOT_BYTES));
             if !matches!(punched, Some(Ok(()))) {

@@ -2,12 +2,12 @@
 //!
 //! A *slot* is one sequential batch of [`SLOT_BYTES`]; its owner writes it once, reads pieces of it
 //! and discards it whole. This crate knows slots and bytes, and nothing of what the bytes mean:
-//! lengths and seals are the owner's. Transfers are begun with [`Backing::begin`], which takes
-//! the buffer, and given back by [`Backing::ended`]. Modules: [`slots`] which slots are taken,
-//! [`mod@file`] on disk, [`memory`] the specification, [`faulty`] a sibling that fails on request.
+//! lengths and seals are the owner's. [`Backing::begin`] begins a transfer and takes its buffer;
+//! [`Backing::ended`] gives it back. Modules: [`slots`] which slots are taken, [`mod@file`] on
+//! disk, [`memory`] the specification, [`faulty`] a sibling that fails on request.
 //!
-//! What every backing promises, and the oracle test in `tests.rs` checks:
-//! 1. A read after a write that ended well gives what was written, or an error.
+//! Promises of every backing, which the oracle test in `tests.rs` checks:
+//! 1. A read after a write that ended well gives the bytes written, or an error.
 //! 2. A failed transfer of one slot leaves every other slot as it was.
 //! 3. Every transfer begun ends once, with its own buffer and token.
 //! 4. [`Backing::trim`] changes no slot that was written since it was discarded.
@@ -45,7 +45,7 @@ pub const SLOT_BYTES: Bytes = Bytes::kib(64);
 pub struct SlotId(pub u32);
 
 impl SlotId {
-    /// Where the slot begins in a store of consecutive slots, in bytes.
+    /// Returns where the slot begins in a store of consecutive slots, in bytes.
     pub const fn position(self) -> u64 {
         self.0 as u64 * SLOT_BYTES.0 as u64
     }
@@ -56,14 +56,14 @@ impl SlotId {
 pub struct SlotCount(pub u32);
 
 impl SlotCount {
-    /// Whole slots inside `bytes`, at most what a [`SlotId`] can name.
+    /// Returns the number of whole slots inside `bytes`, at most as many as a [`SlotId`] can name.
     pub const fn inside(bytes: Bytes) -> Self {
         let count = bytes.0 / SLOT_BYTES.0;
         Self(if count > u32::MAX as usize { u32::MAX } else { count as u32 })
     }
 }
 
-/// Why a backing did not do what was asked.
+/// The reason why a backing did not do what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackingError {
     /// There is no room for the bytes now (`ENOSPC`, `EDQUOT`, `EFBIG`). Room may come later.
@@ -100,71 +100,73 @@ pub struct Request {
     pub way: Way,
     /// The slot.
     pub slot: SlotId,
-    /// Where in the slot, for a read.
+    /// The offset in the slot, for a read.
     pub offset: Bytes,
-    /// The first so many bytes of the buffer take part.
+    /// The number of bytes, from the front of the buffer, that take part.
     pub length: Bytes,
-    /// The backing's until the transfer has ended. Afterwards: what was read; unspecified after a
-    /// write or an error.
+    /// The buffer, which is the backing's until the transfer has ended. Afterwards it holds the
+    /// bytes read; its contents are unspecified after a write or an error.
     pub buffer: Box<[u8]>,
-    /// The caller's own number for it.
+    /// The caller's own number for the transfer.
     pub token: u32,
 }
 
-/// A transfer that is over.
+/// A transfer that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// As it was begun.
+    /// The request, as it was begun.
     pub request: Request,
     /// `OutOfRange` for a slot or a length too large; otherwise `Full` or `Sys`. After a failed
     /// write the slot holds nothing to rely on.
     pub result: Result<(), BackingError>,
 }
 
-/// A store of numbered slots. Which slots are taken is its user's business, see [`Slots`].
+/// A store of numbered slots. The user decides which slots are taken, see [`Slots`].
 pub trait Backing: Send {
-    /// The number of slots; ids below it are valid.
+    /// Returns the number of slots; ids below it are valid.
     fn slots_max(&self) -> SlotCount;
 
-    /// Begins a transfer, without waiting for it where the system allows. At most
-    /// [`TRANSFERS_MAX`] may be under way or ended and not taken; they end in any order. Only
-    /// bytes of the last write that ended well may be read; for others the answer is an error or
+    /// Begins a transfer, without waiting for it where the system allows. At most [`TRANSFERS_MAX`]
+    /// transfers may be under way, or ended and not taken; they end in any order. Only bytes of the
+    /// last write that ended well may be read; for other bytes the result is an error or
     /// unspecified bytes.
     fn begin(&mut self, request: Request);
 
-    /// The next transfer that has ended.
+    /// Takes the next transfer that has ended.
     fn ended(&mut self) -> Option<Ended>;
 
-    /// Waits until one has ended. At once when one that has is not taken yet, or none is under way.
+    /// Waits until a transfer has ended. Returns at once if an ended one is not taken yet, or if
+    /// none is under way.
     fn wait(&mut self);
 
-    /// What becomes readable when a transfer ends, if begun ones outlast [`Backing::begin`].
+    /// Returns the descriptor that becomes readable when a transfer ends, if transfers outlast
+    /// [`Backing::begin`].
     fn signal(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// From now on no transfer outlasts [`Backing::begin`]. Those that are under way end before.
+    /// Makes transfers end within [`Backing::begin`] from now on. Those under way end before.
     fn transfer_plainly(&mut self) {}
 
-    /// Whether a child of `fork` may still read from slots that were taken before it.
+    /// Returns whether a child of `fork` may still read from slots that were taken before it.
     fn is_lent(&self) -> bool {
         false
     }
 
-    /// Gives the contents of `slot` up, without waiting for anything. It cannot fail: what cannot
-    /// be given back is overwritten later. No write to it may be under way.
+    /// Gives up the contents of `slot`, without waiting for anything. This cannot fail: room that
+    /// cannot be given back is overwritten later. No write to the slot may be under way.
     fn discard(&mut self, slot: SlotId);
 
-    /// Gives the room of up to `most` discarded slots back to the system; of how many it did. It
-    /// may take milliseconds for each, so it is for a time when nobody waits. A backing that gives
-    /// room back in [`Backing::discard`] has nothing to do.
+    /// Gives the room of up to `most` discarded slots back to the system, and returns the number of
+    /// slots. A slot may take milliseconds, so this is for times when no caller waits. A backing
+    /// that gives room back in [`Backing::discard`] has nothing to do.
     fn trim(&mut self, most: SlotCount) -> SlotCount {
         let _ = most;
         SlotCount(0)
     }
 }
 
-/// Transfers that ended when they were begun, for a backing that does not wait.
+/// The queue of transfers that ended when they were begun, in a backing that does not wait.
 #[derive(Debug)]
 pub(crate) struct Queue(VecDeque<Ended>);
 
@@ -186,7 +188,7 @@ impl Queue {
     }
 }
 
-/// Whether a transfer lies in a store of `slots_max` slots: `OutOfRange` if not.
+/// Checks that a transfer lies in a store of `slots_max` slots: `OutOfRange` if not.
 pub(crate) fn check_range(slots_max: SlotCount, request: &Request) -> Result<(), BackingError> {
     let end = request.offset.0.checked_add(request.length.0);
     let is_inside = request.slot.0 < slots_max.0 && end.is_some_and(|end| end <= SLOT_BYTES.0);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::{Backing, BackingError, Ended, Queue, Request, SlotCount, SlotId, Way, check_range};
 
-/// Slots in a map. It saves no memory, so nothing but tests should swap to it.
+/// Slots in a map. They save no memory, so nothing but tests should use them.
 #[derive(Debug)]
 pub struct MemoryBacking {
     slots_max: SlotCount,
@@ -15,7 +15,7 @@ pub struct MemoryBacking {
 }
 
 impl MemoryBacking {
-    /// An empty store of `slots_max` slots.
+    /// Makes an empty store of `slots_max` slots.
     pub fn new(slots_max: SlotCount) -> Self {
         Self { slots_max, slots: BTreeMap::new(), done: Queue::new() }
     }

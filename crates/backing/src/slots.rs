@@ -1,18 +1,18 @@
-//! Which slots are taken, and by how many users each: lowest number first, so that a store stays
-//! short.
+//! The slots that are taken, and by how many users each. The lowest free number is taken first, so
+//! that a store stays short.
 //!
-//! A slot is taken with a number of users (the compressed pages in it), each user leaves once, and
-//! the slot is free again when the last one has left. It also keeps a word of its owner's, its
-//! *stamp*. Ten bytes a slot, in chunks that come as slots are first needed.
+//! A slot is taken with a number of users (the compressed pages in it). Each user leaves once, and
+//! the slot is free again when the last one has left. A slot also keeps a word of its owner's, its
+//! *stamp*. Slots cost ten bytes each, in chunks that come as slots are first needed.
 //!
-//! A `fork` copies the table, and both copies name the same slots of one store. Those below a
-//! *floor* are then given to nobody: in the child never again, as they are the parent's to give,
+//! A `fork` copies the table, and both copies name the same slots of one store. Slots below a
+//! *floor* are then not given out: in the child never again, because they are the parent's to give,
 //! and in the parent until no child can read them any more.
 //!
 //! Invariants:
 //! 1. A slot is free exactly when its count of users is zero and it is not below the floor.
-//! 2. `chunk.free` is the number of free slots in the chunk; `used` the number of slots with users,
-//!    `used_above` that of those not below the floor.
+//! 2. `chunk.free` is the number of free slots in the chunk; `used` is the number of slots with
+//!    users, and `used_above` the number of those that are not below the floor.
 //! 3. No chunk below `first_free` has a free slot.
 //! 4. `own <= floor`: slots below `own` are an ancestor's.
 
@@ -49,7 +49,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// All slots of a store of `slots_max`, free.
+    /// Makes a table of `slots_max` slots, all free.
     pub fn new(slots_max: SlotCount) -> Self {
         Self {
             slots_max,
@@ -62,8 +62,8 @@ impl Slots {
         }
     }
 
-    /// Before a `fork`: the floor is raised above every taken slot, so that a child can rely on
-    /// them. Returns the floor; 0 when none is taken.
+    /// Prepares for a `fork`: raises the floor above every taken slot, so that a child can rely on
+    /// those slots. Returns the floor; 0 when no slot is taken.
     pub fn lend(&mut self) -> SlotId {
         let taken = |chunk: &Chunk| chunk.users.iter().rposition(|users| *users > 0);
         let last = self
@@ -77,13 +77,13 @@ impl Slots {
         self.floor
     }
 
-    /// Whether slots are lent.
+    /// Returns whether slots are lent.
     pub fn is_lent(&self) -> bool {
         self.floor > self.own
     }
 
-    /// Nobody relies on slots of ours any more: calls `visit` for each that may have been given up
-    /// meanwhile, which are free again.
+    /// Takes back the lent slots, which no child relies on any more. Calls `visit` for each slot
+    /// that may have been given up meanwhile; these are free again.
     pub fn take_back(&mut self, mut visit: impl FnMut(SlotId)) {
         for slot in self.own.0..self.floor.0 {
             if self.users(SlotId(slot)) == 0 {
@@ -93,9 +93,9 @@ impl Slots {
         self.set_floor(self.own);
     }
 
-    /// In the child, after [`Slots::lend`]: the table of a store that has the ancestors' slots
-    /// below the floor, and others of its own from there on, up to `slots_max`. Returns the first
-    /// of these.
+    /// Turns the table, in the child and after [`Slots::lend`], into that of a store which has the
+    /// ancestors' slots below the floor, and others of its own from there on, up to `slots_max`.
+    /// Returns the first slot of its own.
     pub fn inherit(&mut self, slots_max: SlotCount) -> SlotId {
         self.own = self.floor;
         self.slots_max = SlotCount(slots_max.0.max(self.floor.0));
@@ -116,23 +116,23 @@ impl Slots {
         self.first_free = 0;
     }
 
-    /// The places of a chunk whose slots may be given out.
+    /// Returns the places of a chunk whose slots may be given out.
     fn within(&self, number: usize) -> Range<usize> {
         let place = |slot: u32| (slot as usize).saturating_sub(number * CHUNK_SLOTS);
         place(self.floor.0).min(CHUNK_SLOTS)..place(self.slots_max.0).min(CHUNK_SLOTS)
     }
 
-    /// The number of taken slots.
+    /// Returns the number of taken slots.
     pub fn used(&self) -> SlotCount {
         self.used
     }
 
-    /// Whether all slots are taken.
+    /// Returns whether all slots are taken.
     pub fn is_full(&self) -> bool {
         self.used_above == self.slots_max.0 - self.floor.0
     }
 
-    /// The memory of counts and stamps.
+    /// Returns the memory of counts and stamps.
     pub fn memory(&self) -> Bytes {
         let of = |chunk: &Chunk| size_of_val(&*chunk.users) + size_of_val(&*chunk.stamps);
         let tables: usize = self.chunks.iter().map(of).sum();
@@ -140,7 +140,7 @@ impl Slots {
     }
 
     /// Takes the lowest free slot for `users` users, and stamps it. `None` when all are taken, or
-    /// no memory is left to count one more chunk.
+    /// there is no memory to count one more chunk.
     pub fn take(&mut self, users: NonZeroU16, stamp: u64) -> Option<SlotId> {
         if self.is_full() {
             return None;
@@ -159,17 +159,17 @@ impl Slots {
         chunk.free -= 1;
         self.used.0 += 1;
         self.used_above += 1;
-        // The chunks together cover at most `slots_max` slots, and that is a u32.
+        // The chunks together cover at most `slots_max` slots, which is a u32.
         Some(SlotId((self.first_free * CHUNK_SLOTS + index) as u32))
     }
 
-    /// One user of `slot` leaves. Whether the slot is free now.
+    /// Returns whether `slot` is free, after one of its users has left.
     pub fn leave(&mut self, slot: SlotId) -> bool {
         self.leave_many(slot, NonZeroU16::MIN)
     }
 
-    /// `users` users of `slot` leave. Whether the slot is free now. More users than there are is a
-    /// bug of the caller, and stops the program.
+    /// Returns whether `slot` is free, after `users` of its users have left. Taking away more users
+    /// than the slot has is a bug of the caller, and stops the program.
     pub fn leave_many(&mut self, slot: SlotId, users: NonZeroU16) -> bool {
         let number = slot.0 as usize / CHUNK_SLOTS;
         let chunk = &mut self.chunks[number];
@@ -189,14 +189,14 @@ impl Slots {
         is_free
     }
 
-    /// The number of users of `slot`; zero for a free one.
+    /// Returns the number of users of `slot`; zero for a free one.
     pub fn users(&self, slot: SlotId) -> u16 {
         let chunk = self.chunks.get(slot.0 as usize / CHUNK_SLOTS);
         let users = chunk.and_then(|chunk| chunk.users.get(slot.0 as usize % CHUNK_SLOTS));
         users.copied().unwrap_or(0)
     }
 
-    /// The stamp `slot` was taken with; zero for one that never was.
+    /// Returns the stamp that `slot` was taken with; zero for a slot that never was.
     pub fn stamp(&self, slot: SlotId) -> u64 {
         let chunk = self.chunks.get(slot.0 as usize / CHUNK_SLOTS);
         let stamp = chunk.and_then(|chunk| chunk.stamps.get(slot.0 as usize % CHUNK_SLOTS));
@@ -213,7 +213,7 @@ impl Slots {
     }
 }
 
-/// A table of `count` zeros. `None` without memory.
+/// Allocates a table of `count` zeros. `None` without memory.
 fn zeros<T: Clone + Default>(count: usize) -> Option<Box<[T]>> {
     let mut values = Vec::new();
     values.try_reserve_exact(count).ok()?;
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
-        /// Against a map from slot to users, over more than one chunk.
+        /// Compares with a map from slot to users, over more than one chunk.
         #[test]
         fn slots_do_as_a_map_does(
             slots_max in 1_u32..2500,

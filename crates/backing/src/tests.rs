@@ -1,6 +1,6 @@
 //! The risk: a backing that gives back other bytes than were written, or that lets the fault of one
 //! slot reach another. Every backing runs the same random writes, reads and discards beside a map
-//! of what each slot must hold; faulty ones may answer with errors, but only in their faulty range.
+//! of what each slot must hold; faulty backings may return errors, but only in their faulty range.
 
 use std::collections::HashMap;
 
@@ -15,29 +15,29 @@ use super::*;
 /// Slots of the stores under test.
 const SLOTS: u32 = 8;
 
-/// Every way to go wrong.
+/// Every kind of fault.
 const FAULTS: [Fault; 5] = [Fault::Fail, Fault::Corrupt, Fault::Tear, Fault::Full, Fault::Delay];
 
 /// One step: a verb, a slot, a seed and a length.
 type Step = (u8, u32, u8, usize);
 
-/// Random steps.
+/// Makes random steps.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((0_u8..8, 0..SLOTS, any::<u8>(), 1..=SLOT_BYTES.0), 1..80)
 }
 
-/// Bytes that differ from one write to the next.
+/// Makes bytes that differ from one write to the next.
 fn bytes_of(seed: u8, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at as u8).wrapping_mul(seed | 1).wrapping_add((at >> 8) as u8)).collect()
 }
 
-/// A transfer of `buffer`.
+/// Makes a request for `buffer`.
 fn request(way: Way, slot: u32, offset: usize, buffer: Vec<u8>, token: u32) -> Request {
     let (length, buffer) = (Bytes(buffer.len()), buffer.into_boxed_slice());
     Request { way, slot: SlotId(slot), offset: Bytes(offset), length, buffer, token }
 }
 
-/// Makes one transfer with nothing else under way. Its buffer, and its result.
+/// Makes one transfer with nothing else under way. Returns its buffer and its result.
 fn transfer(backing: &mut dyn Backing, request: Request) -> (Vec<u8>, Result<(), BackingError>) {
     let (token, length) = (request.token, request.length);
     backing.begin(request);
@@ -52,7 +52,7 @@ fn write(backing: &mut dyn Backing, slot: u32, bytes: &[u8]) -> Result<(), Backi
     transfer(backing, request(Way::Write, slot, 0, bytes.to_vec(), 0)).1
 }
 
-/// What is read at `offset` of `slot`, over bytes that are not there.
+/// Reads at `offset` of `slot` into a buffer of other bytes.
 fn read(
     backing: &mut dyn Backing,
     slot: u32,
@@ -66,10 +66,10 @@ fn read(
 struct World<'b, S> {
     backing: &'b mut dyn Backing,
     expected: HashMap<u32, Vec<u8>>,
-    /// By token: the way, the slot, and the bytes that it must hold or give.
+    /// By token: the way, the slot, and the bytes that the slot must hold or give.
     under_way: HashMap<u32, (Way, u32, Vec<u8>)>,
     operations: u32,
-    /// Whether the operation of a number must work.
+    /// Whether the operation of this number must work.
     is_sound: S,
 }
 
@@ -81,7 +81,7 @@ impl<S: Fn(u64) -> bool> World<'_, S> {
         self.operations += 1;
     }
 
-    /// Takes what has ended.
+    /// Takes the transfers that have ended, and compares them.
     fn take(&mut self) {
         while let Some(Ended { request, result }) = self.backing.ended() {
             let (way, slot, bytes) = self.under_way.remove(&request.token).expect("it was begun");
@@ -146,7 +146,7 @@ fn agrees(backing: &mut dyn Backing, steps: &[Step], is_sound: impl Fn(u64) -> b
     assert_eq!(world.backing.slots_max(), SlotCount(SLOTS));
 }
 
-/// Ranges outside the store are refused before anything is done.
+/// Checks that ranges outside the store are refused before anything is done.
 fn refuses_what_is_outside(backing: &mut dyn Backing) {
     let outside = Err(BackingError::OutOfRange);
     assert_eq!(write(backing, SLOTS, b"x"), outside);
@@ -162,18 +162,18 @@ fn refuses_what_is_outside(backing: &mut dyn Backing) {
     assert_eq!(read(backing, SLOTS - 1, SLOT_BYTES.0 - 2, 2), (vec![7, 7], Ok(())));
 }
 
-/// A store in memory.
+/// Makes a store in memory.
 fn in_memory() -> MemoryBacking {
     MemoryBacking::new(SlotCount(SLOTS))
 }
 
-/// A store in an unnamed file. Its limit is not a whole number of slots.
+/// Makes a store in an unnamed file. Its limit is not a whole number of slots.
 fn in_file() -> FileBacking {
     let limit = Bytes(SLOTS as usize * SLOT_BYTES.0 + 1);
     FileBacking::new(SpillFile::unnamed_in(c"/var/tmp").unwrap(), limit, Ring::new().ok())
 }
 
-/// The same, by calls that wait.
+/// Makes a store in an unnamed file, with blocking calls.
 fn in_file_plainly() -> FileBacking {
     let limit = Bytes(SLOTS as usize * SLOT_BYTES.0 + 1);
     FileBacking::by_plain_calls(SpillFile::unnamed_in(c"/var/tmp").unwrap(), limit)
@@ -275,7 +275,7 @@ fn trimming_gives_the_disk_blocks_of_discarded_slots_back() {
     let fd = SpillFile::unnamed_in(c"/var/tmp").unwrap().into_fd();
     let watched = rustix::io::fcntl_dupfd_cloexec(&fd, 0).unwrap();
     let blocks = || {
-        // Blocks are counted for certain once they have been allocated on the disk.
+        // Blocks are counted reliably once they have been allocated on the disk.
         rustix::fs::fsync(&watched).unwrap();
         rustix::fs::fstat(&watched).unwrap().st_blocks
     };

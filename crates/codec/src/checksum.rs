@@ -1,20 +1,20 @@
-//! The checksum of bytes that leave memory: finds damage by a disk or by a bug of ours.
+//! The checksum of bytes that leave memory: it finds damage done by a disk or by a bug of ours.
 //!
-//! XXH3 with 64 bits (xxHash's `doc/xxhash_spec.md`), of which the low 32 are kept: enough for a
-//! chance of 2^-32 to miss damage, and small beside a compressed page. It is no defence against
-//! someone who changes bytes on purpose.
+//! XXH3 with 64 bits (xxHash's `doc/xxhash_spec.md`), of which the low 32 are kept: they miss
+//! damage with a chance of 2^-32, and are small beside a compressed page. The checksum is no
+//! defence against a deliberate change.
 
 use coldpress_sys::Page;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
-/// The low 32 bits of XXH3-64 of `data` with seed 0. The same on each machine.
+/// Returns the low 32 bits of XXH3-64 of `data` with seed 0, the same on each machine.
 pub fn checksum(data: &[u8]) -> u32 {
     xxh3_64(data) as u32
 }
 
-/// XXH3-128 of a page: pages that differ by chance have the same one once in 2^128 pairs, so it may
-/// stand for the page. With a random seed, nobody can prepare such a pair for all seeds that is
-/// known of; but XXH3 is no cipher.
+/// Returns XXH3-128 of a page. Pages that differ by chance have equal fingerprints once in 2^128
+/// pairs, so a fingerprint may stand for its page. With a random seed, no known method prepares
+/// such a pair for all seeds; but XXH3 is no cipher.
 pub fn fingerprint(page: &Page, seed: u64) -> u128 {
     xxh3_128_with_seed(page, seed)
 }
@@ -23,7 +23,7 @@ pub fn fingerprint(page: &Page, seed: u64) -> u128 {
 mod tests {
     use super::*;
 
-    /// XXH3-64 of nothing is 2D06800538D394C2 (xxHash's `tests/sanity_test_vectors.h`).
+    /// Checks that XXH3-64 of nothing is 2D06800538D394C2 (xxHash's `tests/sanity_test_vectors.h`).
     #[test]
     fn known_value() {
         assert_eq!(checksum(&[]), 0x38d3_94c2);

@@ -1,4 +1,4 @@
-//! Which codec pages get, as users write it: `wk`, `lz4`, `lzo`, `zstd`, `zstd:LEVEL` or `auto`.
+//! The choice of a codec, as users write it: `wk`, `lz4`, `lzo`, `zstd`, `zstd:LEVEL` or `auto`.
 //!
 //! Invariants:
 //! 1. Parsing accepts what [`CodecChoice`]'s Display prints, `zstd` alone, and other ways to write
@@ -11,19 +11,19 @@ use core::{fmt, iter};
 
 use crate::id::{CodecId, DEFAULT_ZSTD_LEVEL, ZSTD_LEVELS};
 
-/// Which codec a page gets when it is stored.
+/// The choice of the codec that a page gets when it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodecChoice {
-    /// This one, always.
+    /// Always this codec.
     Always(CodecId),
-    /// WK, and zstd for a page of which WK makes too little. Of the pages of an SQLite database
-    /// it makes 41 % no smaller than four fifths; zstd brings these to two thirds. A page that
-    /// zstd cannot press either has cost its time, some 16 us.
+    /// WK, and zstd for a page that WK makes too little smaller. Of the pages of an SQLite database
+    /// WK brings 41 % to no less than four fifths; zstd brings these to two thirds. A page that
+    /// zstd cannot compress either has cost zstd's time, some 16 us.
     Auto,
 }
 
 impl CodecChoice {
-    /// The codecs that a page is tried with, in this order.
+    /// Returns the codecs that a page is tried with, in this order.
     pub fn codecs(self) -> impl Iterator<Item = CodecId> {
         let (first, second) = match self {
             Self::Always(id) => (id, None),
@@ -54,14 +54,14 @@ impl fmt::Display for CodecChoice {
     }
 }
 
-/// A text that names no codec.
+/// The error of a text that names no codec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseCodecError {
     text: String,
 }
 
 impl ParseCodecError {
-    /// The text that was given.
+    /// Returns the text that was given.
     pub fn text(&self) -> &str {
         &self.text
     }

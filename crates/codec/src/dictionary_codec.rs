@@ -1,20 +1,22 @@
 //! zstd with dictionaries of the program's own pages: the codec for pages that stay.
 //!
-//! Programs change, and so should their dictionary; but a page comes back only with the dictionary
-//! it was compressed with. So a codec keeps several, each under its [`Generation`]. It compresses
-//! with the newest one and decompresses with any. Who keeps the pages keeps a page's generation
-//! with it (two bits), counts them, and retires a dictionary that no page needs any more.
+//! Programs change, and their dictionary should change with them; but a page comes back only with
+//! the dictionary it was compressed with. So a codec keeps several dictionaries, each under its
+//! [`Generation`]. It compresses with the newest one and decompresses with any. The owner of the
+//! pages keeps each page's generation with it (two bits), counts the pages of each, and retires a
+//! dictionary that no page needs any more.
 //!
 //! The compressed page is one byte, the number of the dictionary among all ever adopted, and behind
-//! it a zstd frame as that of [`Codec`](crate::Codec). The byte tells a page whose generation got
-//! mixed up, for zstd itself would decompress it to something else.
+//! it a zstd frame like that of [`Codec`](crate::Codec). The byte exposes a page whose generation
+//! got mixed up, because zstd itself would decompress it to something else.
 //!
-//! A [`DictionaryCodec`] is an encoder and a decoder. Who decompresses on many threads has one
-//! [`DictionaryEncoder`] and as many [`DictionaryDecoder`]s, and tells each what was adopted.
+//! A [`DictionaryCodec`] is an encoder and a decoder. A caller that decompresses on many threads
+//! has one [`DictionaryEncoder`] and several [`DictionaryDecoder`]s, and passes each decoder every
+//! dictionary that is adopted.
 //!
 //! Invariants:
-//! 1. `marks[newest]` is there, and its dictionary is the one the encoder copies from.
-//! 2. No two dictionaries that are there have the same mark.
+//! 1. `marks[newest]` is present, and its dictionary is the one the encoder copies from.
+//! 2. No two dictionaries that are present have the same mark.
 
 use core::fmt;
 
@@ -26,15 +28,15 @@ use crate::ffi::{ZstdDecoder, ZstdDictionaryEncoder};
 use crate::id::ZSTD_LEVELS;
 use crate::whole_page;
 
-/// Dictionaries that a codec keeps at most.
+/// The most dictionaries that a codec keeps.
 pub const GENERATIONS: usize = 4;
 
-/// Which dictionary of a [`DictionaryCodec`] a page was compressed with. The number of one that was
-/// retired is used again.
+/// The dictionary, by its number in a [`DictionaryCodec`], that a page was compressed with. The
+/// number of a retired dictionary is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Generation(Number);
 
-/// The numbers by name, so that what has a generation or none takes a byte.
+/// The numbers by name, so that an optional generation takes a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Number {
     First,
@@ -43,28 +45,29 @@ enum Number {
     Fourth,
 }
 
-// Beside it there is room for other ways to compress.
+// The byte also has room for other ways to compress.
 const _: () = assert!(size_of::<Option<Generation>>() == 1);
 
 impl Generation {
-    /// All of them, by their numbers.
+    /// All generations, by their numbers.
     pub const ALL: [Self; GENERATIONS] =
         [Self(Number::First), Self(Number::Second), Self(Number::Third), Self(Number::Fourth)];
 
-    /// Its number, below [`GENERATIONS`]: an index for who counts pages.
+    /// Returns the generation's number, below [`GENERATIONS`]: an index for callers that count
+    /// pages.
     pub fn number(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A dictionary's first byte in each page compressed with it.
+/// The first byte of each page compressed with a dictionary, by which the dictionary is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u8);
 
-/// A compressor of pages with what they have in common. Not shared: one per thread.
+/// A compressor of pages that uses what they have in common. Not shared: one per thread.
 pub struct DictionaryEncoder {
     encoder: ZstdDictionaryEncoder,
-    /// Of the dictionaries that pages may need.
+    /// The marks of the dictionaries that pages may need.
     marks: [Option<Mark>; GENERATIONS],
     newest: Generation,
 }
@@ -76,8 +79,8 @@ impl fmt::Debug for DictionaryEncoder {
 }
 
 impl DictionaryEncoder {
-    /// An encoder of a zstd level with its first dictionary, and its work memory from the global
-    /// allocator.
+    /// Makes an encoder of a zstd level with its first dictionary, and with its work memory from
+    /// the global allocator.
     ///
     /// # Errors
     /// Those of [`Codec::new`](crate::Codec::new).
@@ -92,28 +95,28 @@ impl DictionaryEncoder {
         Ok(Self { encoder, marks, newest: Generation::ALL[0] })
     }
 
-    /// The work memory held until this is dropped, without this structure itself.
+    /// Returns the size of the work memory, held until this is dropped, without this structure.
     pub fn work_bytes(&self) -> Bytes {
         self.encoder.bytes()
     }
 
-    /// What [`compress`](Self::compress) uses.
+    /// Returns the generation that [`compress`](Self::compress) uses.
     pub fn newest(&self) -> Generation {
         self.newest
     }
 
-    /// The mark of the newest dictionary.
+    /// Returns the mark of the newest dictionary.
     pub fn newest_mark(&self) -> Mark {
-        // The newest is there (invariant 1).
+        // The newest is present (invariant 1).
         self.marks[self.newest.number()].unwrap_or(Mark(0))
     }
 
     /// Compresses with `dictionary` from now on; takes up to a millisecond for its tables. Decoders
-    /// must adopt it before they meet such a page.
+    /// must adopt the dictionary before they meet such a page.
     ///
     /// # Errors
-    /// [`CodecError::Generations`] when there is no room for it: retire one first.
-    /// [`CodecError::Library`] when the library refuses it. Nothing has changed then, but that
+    /// [`CodecError::Generations`] when there is no room for the dictionary: retire one first.
+    /// [`CodecError::Library`] when the library refuses it. Nothing has changed then, except that
     /// pages may be compressed without a dictionary.
     pub fn adopt(&mut self, dictionary: &Dictionary) -> Result<Generation, CodecError> {
         let free = self.marks.iter().position(Option::is_none);
@@ -124,16 +127,16 @@ impl DictionaryEncoder {
         Ok(self.newest)
     }
 
-    /// Lets a later dictionary have this generation. `false`, and nothing happens, for the newest
-    /// one and for one that is not there. Decoders must retire it, too.
+    /// Returns whether `generation` was retired, so that a later dictionary may have it. The newest
+    /// one, and one that is not present, are not retired. Decoders must retire it, too.
     pub fn retire(&mut self, generation: Generation) -> bool {
         generation != self.newest && self.marks[generation.number()].take().is_some()
     }
 
     /// Compresses `page` with the newest dictionary into the front of `out` and returns that part.
     ///
-    /// `None` when the result does not fit; what `out` holds is then unspecified. zstd wants some
-    /// bytes (below 16) of room beyond the result to write it.
+    /// Returns `None` when the result does not fit; the contents of `out` are then unspecified.
+    /// zstd needs some bytes (below 16) of room beyond the result to write it.
     pub fn compress<'o>(&mut self, page: &Page, out: &'o mut [u8]) -> Option<&'o [u8]> {
         let Mark(mark) = self.newest_mark();
         let (first, frame) = out.split_first_mut()?;
@@ -142,7 +145,7 @@ impl DictionaryEncoder {
         out.get(..=length)
     }
 
-    /// The mark after that of the newest dictionary, that none has.
+    /// Returns the first mark after that of the newest dictionary that no dictionary has.
     fn next_mark(&self) -> Mark {
         let Mark(mut mark) = self.newest_mark();
         loop {
@@ -167,16 +170,16 @@ impl fmt::Debug for DictionaryDecoder {
 }
 
 impl DictionaryDecoder {
-    /// A decoder without dictionaries, and its work memory from the global allocator.
+    /// Makes a decoder without dictionaries, with its work memory from the global allocator.
     ///
     /// # Errors
-    /// [`CodecError::NoMemory`] and [`CodecError::Library`], as
+    /// [`CodecError::NoMemory`] and [`CodecError::Library`], as for
     /// [`Codec::new`](crate::Codec::new).
     pub fn new() -> Result<Self, CodecError> {
         Ok(Self { decoder: ZstdDecoder::new()?, dictionaries: [const { None }; GENERATIONS] })
     }
 
-    /// Another one that decompresses the same pages.
+    /// Makes another decoder that decompresses the same pages.
     ///
     /// # Errors
     /// Those of [`DictionaryDecoder::new`].
@@ -190,14 +193,14 @@ impl DictionaryDecoder {
         Ok(clone)
     }
 
-    /// The work memory held until this is dropped, and that of the dictionaries there are, without
-    /// this structure itself.
+    /// Returns the size of the work memory, held until this is dropped, and of the dictionaries
+    /// that are present, without this structure.
     pub fn work_bytes(&self) -> Bytes {
         let dictionaries = self.dictionaries.iter().flatten();
         dictionaries.fold(self.decoder.bytes(), |sum, (_, dictionary)| sum + dictionary.memory())
     }
 
-    /// Decompresses pages of `generation`, which are marked so, with `dictionary` from now on.
+    /// Decompresses pages of `generation`, which carry `mark`, with `dictionary` from now on.
     pub fn adopt(&mut self, generation: Generation, mark: Mark, dictionary: Dictionary) {
         self.dictionaries[generation.number()] = Some((mark, dictionary));
     }
@@ -211,9 +214,9 @@ impl DictionaryDecoder {
     /// dictionary of `generation`, into `page`.
     ///
     /// # Errors
-    /// [`DecodeError`] when `data` is not the compressed form of exactly one page, or that
-    /// dictionary is not there or not the one. The bytes of `page` are then unspecified. Damage
-    /// that still decodes to a page is not found here.
+    /// [`DecodeError`] when `data` is not the compressed form of exactly one page, or when that
+    /// dictionary is not present or not the right one. The bytes of `page` are then unspecified.
+    /// Damage that still decodes to a page is not found here.
     pub fn decompress(
         &mut self,
         generation: Generation,
@@ -229,7 +232,7 @@ impl DictionaryDecoder {
     }
 }
 
-/// A compressor and decompressor of pages with what they have in common. Not shared: one per
+/// A compressor and decompressor of pages that uses what they have in common. Not shared: one per
 /// thread.
 #[derive(Debug)]
 pub struct DictionaryCodec {
@@ -238,8 +241,8 @@ pub struct DictionaryCodec {
 }
 
 impl DictionaryCodec {
-    /// A codec of a zstd level with its first dictionary, and its work memory from the global
-    /// allocator.
+    /// Makes a codec of a zstd level with its first dictionary, and with its work memory from the
+    /// global allocator.
     ///
     /// # Errors
     /// Those of [`Codec::new`](crate::Codec::new).
@@ -250,18 +253,19 @@ impl DictionaryCodec {
         Ok(Self { encoder, decoder })
     }
 
-    /// The work memory held until this is dropped, and that of the dictionaries there are, without
-    /// this structure itself.
+    /// Returns the size of the work memory, held until this is dropped, and of the dictionaries
+    /// that are present, without this structure.
     pub fn work_bytes(&self) -> Bytes {
         self.encoder.work_bytes() + self.decoder.work_bytes()
     }
 
-    /// What [`compress`](Self::compress) uses.
+    /// Returns the generation that [`compress`](Self::compress) uses.
     pub fn newest(&self) -> Generation {
         self.encoder.newest()
     }
 
-    /// As [`DictionaryEncoder::adopt`], for both ways. The former dictionaries stay.
+    /// Adopts `dictionary` as [`DictionaryEncoder::adopt`] does, for both ways. The former ones
+    /// stay.
     ///
     /// # Errors
     /// Those of [`DictionaryEncoder::adopt`].
@@ -271,7 +275,8 @@ impl DictionaryCodec {
         Ok(generation)
     }
 
-    /// As [`DictionaryEncoder::retire`], for both ways.
+    /// Returns whether `generation` was retired, as [`DictionaryEncoder::retire`] does, for both
+    /// ways.
     pub fn retire(&mut self, generation: Generation) -> bool {
         let is_retired = self.encoder.retire(generation);
         if is_retired {
@@ -280,12 +285,12 @@ impl DictionaryCodec {
         is_retired
     }
 
-    /// As [`DictionaryEncoder::compress`].
+    /// Compresses `page` as [`DictionaryEncoder::compress`] does.
     pub fn compress<'o>(&mut self, page: &Page, out: &'o mut [u8]) -> Option<&'o [u8]> {
         self.encoder.compress(page, out)
     }
 
-    /// As [`DictionaryDecoder::decompress`].
+    /// Decompresses `data` as [`DictionaryDecoder::decompress`] does.
     ///
     /// # Errors
     /// Those of [`DictionaryDecoder::decompress`].

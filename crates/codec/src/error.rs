@@ -1,4 +1,4 @@
-//! What can go wrong: making a codec, and decoding bytes. Compressing cannot fail, only not fit.
+//! Errors of making a codec and of decoding. Compression cannot fail; its result may only not fit.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use crate::id::ZSTD_LEVELS;
 
-/// Why a codec could not be made.
+/// The reason why a codec could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodecError {
     /// A zstd level outside of [`ZSTD_LEVELS`].
@@ -35,7 +35,7 @@ impl fmt::Display for CodecError {
 
 impl core::error::Error for CodecError {}
 
-/// Why bytes are not a compressed page.
+/// The reason why bytes are not a compressed page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
     /// The bytes are malformed, incomplete, or of more than a page.

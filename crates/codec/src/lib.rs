@@ -1,12 +1,12 @@
 //! Layer codec: one page to few bytes, and back.
 //!
-//! A [`Codec`] owns all the memory it or its library needs, allocated once when it is made. It runs
-//! inside other people's programs, so a page costs neither an allocation nor a system call. What
-//! needs no state is beside it: [`mod@same_filled`] finds pages that are one word, and
-//! [`mod@checksum`] guards bytes that leave memory.
+//! A [`Codec`] owns all the memory that it or its library needs, allocated once when the codec is
+//! made. It runs inside other people's programs, so a page costs neither an allocation nor a system
+//! call. Functions without state stand beside it: [`mod@same_filled`] finds pages that are one
+//! repeated word, and [`mod@checksum`] guards bytes that leave memory.
 //!
-//! Pages that stay are worth more time. A [`Trainer`] makes a [`Dictionary`] of pages it is
-//! offered, and a [`DictionaryCodec`] compresses with the newest one:
+//! Pages that stay are worth more time. A [`Trainer`] makes a [`Dictionary`] of the pages it is
+//! offered, and a [`DictionaryCodec`] compresses with the newest dictionary:
 //!
 //! ```text
 //! pages, now and then -> Trainer::offer, then step, step, ... -> finish -> Dictionary
@@ -15,9 +15,9 @@
 //!
 //! Invariants:
 //! 1. `decompress(compress(page)) == page`, for each codec and each page.
-//! 2. No byte is written outside of the buffers the caller gave, whatever the input.
-//! 3. Only what makes a codec, a part or a copy of one, or a trainer allocates; C is only called
-//!    with caller-owned state (see `ffi`).
+//! 2. No byte is written outside of the caller's buffers, whatever the input.
+//! 3. Only making a codec, a part or a copy of one, or a trainer allocates; C is called only with
+//!    caller-owned state (see `ffi`).
 //! 4. The output depends on the page, the dictionary and the output limit alone, not on pages seen
 //!    before.
 #![cfg_attr(not(test), no_std)]
@@ -66,7 +66,7 @@ pub struct Codec {
     engine: Engine,
 }
 
-/// What a [`Codec`] works with.
+/// The implementation of a [`Codec`].
 enum Engine {
     Wk(Wk),
     Lz4(Lz4),
@@ -81,12 +81,12 @@ impl fmt::Debug for Codec {
 }
 
 impl Codec {
-    /// A codec with its work memory, from the global allocator.
+    /// Makes a codec with its work memory, from the global allocator.
     ///
     /// # Errors
     /// [`CodecError::Level`] when a zstd level is outside of [`ZSTD_LEVELS`],
-    /// [`CodecError::NoMemory`] when the work memory cannot be had, [`CodecError::Library`] when
-    /// the library refuses it.
+    /// [`CodecError::NoMemory`] when the work memory cannot be allocated, [`CodecError::Library`]
+    /// when the library refuses it.
     pub fn new(id: CodecId) -> Result<Self, CodecError> {
         let engine = match id {
             CodecId::Wk => Engine::Wk(Wk::new()?),
@@ -97,12 +97,13 @@ impl Codec {
         Ok(Self { id, engine })
     }
 
-    /// Which codec this is.
+    /// Returns which codec this is.
     pub fn id(&self) -> CodecId {
         self.id
     }
 
-    /// The work memory held until this is dropped, without this structure itself.
+    /// Returns the size of the work memory, held until the codec is dropped, without this
+    /// structure.
     pub fn work_bytes(&self) -> Bytes {
         match &self.engine {
             Engine::Wk(wk) => wk.work_bytes(),
@@ -114,8 +115,8 @@ impl Codec {
 
     /// Compresses `page` into the front of `out` and returns that part.
     ///
-    /// `None` when the result does not fit; what `out` holds is then unspecified. zstd wants some
-    /// bytes (below 16) of room beyond the result to write it.
+    /// Returns `None` when the result does not fit; the contents of `out` are then unspecified.
+    /// zstd needs some bytes (below 16) of room beyond the result to write it.
     pub fn compress<'o>(&mut self, page: &Page, out: &'o mut [u8]) -> Option<&'o [u8]> {
         let length = match &mut self.engine {
             Engine::Wk(wk) => wk.compress(page, out),
@@ -130,8 +131,8 @@ impl Codec {
     ///
     /// # Errors
     /// [`DecodeError`] when `data` is not the compressed form of exactly one page. The bytes of
-    /// `page` are then unspecified. Damage that still decodes to a page is not found here: that is
-    /// what [`checksum()`] is for.
+    /// `page` are then unspecified. Damage that still decodes to a page is not found here, but by
+    /// [`checksum()`].
     pub fn decompress(&mut self, data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
         match &mut self.engine {
             Engine::Wk(_) => decompress_wk(data, page),
@@ -142,7 +143,7 @@ impl Codec {
     }
 }
 
-/// As [`Codec::decompress`] of WK, which needs no work memory.
+/// Decompresses as [`Codec::decompress`] of WK does, but without work memory.
 ///
 /// # Errors
 /// Those of [`Codec::decompress`].
@@ -150,7 +151,7 @@ pub fn decompress_wk(data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
     whole_page(wk::decompress(data, page))
 }
 
-/// As [`Codec::decompress`] of LZ4, which needs no work memory.
+/// Decompresses as [`Codec::decompress`] of LZ4 does, but without work memory.
 ///
 /// # Errors
 /// Those of [`Codec::decompress`].
@@ -158,7 +159,7 @@ pub fn decompress_lz4(data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
     whole_page(Lz4::decompress(data, page))
 }
 
-/// As [`Codec::decompress`] of LZO, which needs no work memory.
+/// Decompresses as [`Codec::decompress`] of LZO does, but without work memory.
 ///
 /// # Errors
 /// Those of [`Codec::decompress`].
@@ -166,7 +167,7 @@ pub fn decompress_lzo(data: &[u8], page: &mut Page) -> Result<(), DecodeError> {
     whole_page(Lzo::decompress(data, page))
 }
 
-/// Whether a decoder made a page of well-formed data: its answer is the bytes it made.
+/// Checks that a decoder made a whole page; `length` counts the bytes it made, if well-formed.
 fn whole_page(length: Option<usize>) -> Result<(), DecodeError> {
     match length {
         Some(PAGE_BYTES) => Ok(()),

@@ -1,7 +1,7 @@
 //! LZ4, the fast codec: block format, no frame, acceleration 1.
 //!
-//! The state is cleared for each page (16 KiB), so the output depends on the page alone. The block
-//! format holds no length: the caller knows that of the data, and a page is always a page.
+//! The state (16 KiB) is cleared for each page, so the output depends on the page alone. The block
+//! format holds no length: the caller knows the length of the data, and a page is always a page.
 
 use coldpress_sys::{Bytes, Page};
 
@@ -14,22 +14,24 @@ pub(crate) struct Lz4 {
 }
 
 impl Lz4 {
-    /// A codec with a state of about 16 KiB.
+    /// Makes a codec with a state of about 16 KiB.
     pub(crate) fn new() -> Result<Self, CodecError> {
         Ok(Self { state: ffi::Lz4State::new()? })
     }
 
-    /// The size of the state.
+    /// Returns the size of the state.
     pub(crate) fn work_bytes(&self) -> Bytes {
         self.state.bytes()
     }
 
-    /// Bytes written to the front of `out`, or `None` if they do not fit.
+    /// Compresses `page` to the front of `out`. Returns the number of bytes written, or `None` if
+    /// they do not fit.
     pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
         self.state.compress(page, out)
     }
 
-    /// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
+    /// Decompresses `data` to the front of `page`. Returns the number of bytes written, or `None`
+    /// if `data` is malformed or longer than the page.
     pub(crate) fn decompress(data: &[u8], page: &mut Page) -> Option<usize> {
         ffi::lz4_decompress(data, page)
     }

@@ -1,14 +1,14 @@
 //! LZO1X: an encoder of our own and the decoder of the `lzo` crate.
 //!
-//! No permissive library has a quick encoder, so this one is written from the description of the
+//! No permissive library has a fast encoder, so this one is written from the description of the
 //! format in the kernel's `Documentation/staging/lzo.rst` (version 0, without runs of zeros). It is
-//! the greedy parse with a hash of four bytes that all fast Lempel-Ziv encoders share: look the
-//! bytes at hand up, take the last place they were seen if they are equal there, and search the
-//! faster the longer nothing is found.
+//! the greedy parse with a hash of four bytes that all fast Lempel-Ziv encoders share. It looks up
+//! the bytes at hand, takes the last place they were seen if they are equal there, and searches in
+//! larger steps the longer it finds nothing.
 //!
 //! Invariants:
 //! 1. Everything before `literals_from` is encoded; from there to `at` no match was found.
-//! 2. A distance is below 4096, so of the copy instructions M2 and M3 are enough.
+//! 2. A distance is below 4096, so the copy instructions M2 and M3 are enough.
 //! 3. Nothing is written behind the end of the output: each write is checked.
 
 use alloc::boxed::Box;
@@ -22,9 +22,9 @@ use crate::room::table;
 const HASH_BITS: u32 = 12;
 /// Slots of the hash table.
 const SLOTS: usize = 1 << HASH_BITS;
-/// Bytes a match has at least: what is hashed.
+/// The least bytes of a match: those that are hashed.
 const MATCH_MIN: usize = 4;
-/// Each this many positions without a match the step grows by one.
+/// Positions without a match after which the step grows by one.
 const PATIENCE: usize = 32;
 
 /// The last position of each hash of four bytes, in the page at hand.
@@ -36,20 +36,21 @@ pub(crate) struct Lzo {
 }
 
 impl Lzo {
-    /// A codec with a table of 8 KiB.
+    /// Makes a codec with a table of 8 KiB.
     pub(crate) fn new() -> Result<Self, CodecError> {
         let error = CodecError::NoMemory(Bytes(size_of::<Table>()));
         Ok(Self { table: table(SLOTS, 0)?.try_into().map_err(|_| error)? })
     }
 
-    /// The size of the table.
+    /// Returns the size of the table.
     pub(crate) fn work_bytes(&self) -> Bytes {
         Bytes(size_of::<Table>())
     }
 
-    /// Bytes written to the front of `out`, or `None` if they do not fit.
+    /// Compresses `page` to the front of `out`. Returns the number of bytes written, or `None` if
+    /// they do not fit.
     pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
-        // An empty slot says position 0: a place like another, since matches are verified.
+        // An empty slot names position 0, which is harmless, because matches are verified.
         self.table.fill(0);
         let mut writer = Writer { out, at: 0 };
         let mut literals_from = 0;
@@ -74,13 +75,14 @@ impl Lzo {
         Some(writer.at)
     }
 
-    /// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
+    /// Decompresses `data` to the front of `page`. Returns the number of bytes written, or `None`
+    /// if `data` is malformed or longer than the page.
     pub(crate) fn decompress(data: &[u8], page: &mut Page) -> Option<usize> {
         lzo::decompress_into(data, page).ok()
     }
 }
 
-/// The four bytes at `at`, or `None` near the end of the page.
+/// Returns the four bytes at `at`, or `None` near the end of the page.
 fn load(page: &Page, at: usize) -> Option<u32> {
     page.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
@@ -90,13 +92,13 @@ fn hash(word: u32) -> usize {
     (word.wrapping_mul(0x9e37_79b1) >> (u32::BITS - HASH_BITS)) as usize
 }
 
-/// A place in a page as the table keeps it.
+/// Returns a position in a page as the table keeps it.
 fn position(at: usize) -> u16 {
     const { assert!(PAGE_BYTES <= 1 << u16::BITS) };
     at as u16
 }
 
-/// How many bytes are equal from `seen` and from the later `at` on.
+/// Returns how many bytes from `seen` on equal those from the later `at` on.
 fn common_prefix(page: &Page, seen: usize, at: usize) -> usize {
     let (behind, ahead) = (&page[seen..], &page[at..]);
     let mut length = 0;
@@ -113,12 +115,12 @@ fn common_prefix(page: &Page, seen: usize, at: usize) -> usize {
     length + rest.take_while(|(one, other)| one == other).count()
 }
 
-/// How many bytes are equal at the ends of both.
+/// Returns how many bytes are equal at the ends of both slices.
 fn common_suffix(one: &[u8], other: &[u8]) -> usize {
     one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count()
 }
 
-/// Instructions into a slice. Each method is `None` when the slice is full.
+/// A writer of instructions into a slice. Each method returns `None` when the slice is full.
 struct Writer<'o> {
     out: &'o mut [u8],
     at: usize,
@@ -131,7 +133,7 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// What a length exceeds its instruction by, at least 1: zeros count 255 each.
+    /// Writes what a length exceeds its instruction by, at least 1: zeros count 255 each.
     fn extension(&mut self, excess: usize) -> Option<()> {
         let zeros = (excess - 1) / 255;
         self.out.get_mut(self.at..self.at + zeros)?.fill(0);
@@ -139,14 +141,14 @@ impl Writer<'_> {
         self.byte(excess - 255 * zeros)
     }
 
-    /// Bytes as they are.
+    /// Writes bytes as they are.
     fn literals(&mut self, bytes: &[u8]) -> Option<()> {
         let count = bytes.len();
         match count {
             // The first byte of the stream has an encoding of its own.
             1..=238 if self.at == 0 => self.byte(17 + count)?,
             0 => {}
-            // In the low bits of the last copy: both kinds have them in the byte before the last.
+            // In the low bits of the last copy: both kinds have these in the byte before the last.
             1..=3 => self.out[self.at - 2] |= count as u8,
             4..=18 => self.byte(count - 3)?,
             _ => {
@@ -159,7 +161,7 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// `length` bytes (at least 3) again from `distance` (1 to 16384) bytes ago.
+    /// Writes a copy of `length` bytes (at least 3) from `distance` (1 to 16384) bytes ago.
     fn copy(&mut self, distance: usize, length: usize) -> Option<()> {
         let back = distance - 1;
         if length <= 8 && back < 2048 {
@@ -178,7 +180,7 @@ impl Writer<'_> {
         self.byte(back >> 6)
     }
 
-    /// The end of the stream: M4 with distance 0.
+    /// Writes the end of the stream: M4 with distance 0.
     fn end(&mut self) -> Option<()> {
         self.byte(0x11)?;
         self.byte(0)?;

@@ -7,7 +7,7 @@ use coldpress_sys::Bytes;
 
 use crate::error::CodecError;
 
-/// `count` times `value`.
+/// Allocates a table of `count` times `value`.
 ///
 /// # Errors
 /// [`CodecError::NoMemory`] when the allocator has no memory.

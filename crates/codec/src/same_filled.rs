@@ -1,15 +1,15 @@
 //! Pages that are one 8-byte word repeated: zero pages above all. They need no storage.
 //!
-//! The word is compared with the last one first, as the kernel does (`page_same_filled` in zram):
-//! most other pages differ there. Then whole cache lines are compared, which the compiler turns
-//! into vector code.
+//! The first word is compared with the last one first, as the kernel does (`page_same_filled` in
+//! zram): most other pages differ there. Then whole cache lines are compared, which the compiler
+//! turns into vector code.
 
 use coldpress_sys::Page;
 
 /// Bytes compared between two branches: two cache lines.
 const STRIDE_BYTES: usize = 128;
 
-/// The word `page` consists of, in the byte order of the machine, or `None`.
+/// Returns the word `page` consists of, in the byte order of the machine, or `None`.
 pub fn same_filled(page: &Page) -> Option<u64> {
     let (words, _) = page.as_chunks::<8>();
     let word = u64::from_ne_bytes(*words.first()?);
@@ -20,13 +20,13 @@ pub fn same_filled(page: &Page) -> Option<u64> {
     strides.iter().all(|stride| difference(stride, word) == 0).then_some(word)
 }
 
-/// Zero when `stride` is `word` repeated.
+/// Returns zero when `stride` is `word` repeated.
 fn difference(stride: &[u8; STRIDE_BYTES], word: u64) -> u64 {
     let (words, _) = stride.as_chunks::<8>();
     words.iter().fold(0, |all, bytes| all | (u64::from_ne_bytes(*bytes) ^ word))
 }
 
-/// Makes `page` of `word` repeated, the reverse of [`same_filled`].
+/// Fills `page` with `word` repeated, the reverse of [`same_filled`].
 pub fn fill(page: &mut Page, word: u64) {
     let (words, _) = page.as_chunks_mut::<8>();
     words.fill(word.to_ne_bytes());
@@ -34,12 +34,12 @@ pub fn fill(page: &mut Page, word: u64) {
 
 #[cfg(test)]
 mod tests {
-    //! Guards against a page taken for a filled one: its content would be lost.
+    //! The risk: a page wrongly taken for a filled one, whose content would be lost.
     use super::*;
     use coldpress_sys::PAGE_BYTES;
     use proptest::prelude::*;
 
-    /// The definition, without any speed.
+    /// Applies the definition, without any speed.
     fn oracle(page: &Page) -> Option<u64> {
         let word: [u8; 8] = page[..8].try_into().expect("eight bytes");
         page.chunks(8).all(|chunk| chunk == word).then(|| u64::from_ne_bytes(word))

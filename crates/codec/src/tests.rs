@@ -1,8 +1,9 @@
 //! The risk: a page that comes back changed, or a codec that writes outside of its buffers. Both
 //! destroy the memory of a program that trusts us.
 //!
-//! One macro stamps the same suite on each codec; what follows it concerns a single codec. proptest
-//! prints its failing input, and the other random pages come from the fixed seeds seen here.
+//! One macro stamps the same suite on each codec; the tests behind it concern a single codec.
+//! proptest prints its failing input, and the other random pages come from the fixed seeds in this
+//! file.
 
 use std::path::PathBuf;
 
@@ -12,14 +13,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Room for any page with any codec: LZ4 bounds it by 4128, WK by one more, LZO1X by 4116, zstd by
-/// 4174 bytes.
+/// Room for any page with any codec: LZ4 needs at most 4128 bytes, WK one more, LZO1X 4116, and
+/// zstd 4174 bytes.
 const ROOM_BYTES: usize = 4200;
 
-/// What a library may want beyond the result to write it: zstd's bit stream is flushed by words.
+/// Room that a library may need beyond the result to write it: zstd flushes its bits by words.
 const SLACK_BYTES: usize = 16;
 
-/// A buffer between two guards, to see bytes written outside.
+/// A buffer between two guards, which show bytes written outside.
 #[repr(C)]
 struct Guarded<const N: usize> {
     before: [u8; 64],
@@ -37,7 +38,7 @@ impl<const N: usize> Guarded<N> {
     }
 }
 
-/// Marsaglia's xorshift64: random enough for test data.
+/// Returns Marsaglia's xorshift64: random enough for test data.
 fn random_words(seed: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(seed), |last| {
         let mut word = *last;
@@ -48,7 +49,7 @@ fn random_words(seed: u64) -> impl Iterator<Item = u64> {
     .skip(8)
 }
 
-/// The first page of an endless content.
+/// Makes a page of the first bytes of `content`.
 fn page_of(content: impl IntoIterator<Item = u8>) -> Page {
     let bytes: Vec<u8> = content.into_iter().take(PAGE_BYTES).collect();
     bytes.try_into().expect("the content has a page")
@@ -67,7 +68,7 @@ fn counter_page() -> Page {
     page_of((0_u32..).flat_map(u32::to_le_bytes))
 }
 
-/// Pages of each kind a program holds, by name.
+/// Makes pages of each kind that a program holds, by name.
 fn pages() -> Vec<(String, Page)> {
     let mut pages = vec![
         ("zero".to_owned(), [0; PAGE_BYTES]),
@@ -102,7 +103,7 @@ fn pages() -> Vec<(String, Page)> {
     pages
 }
 
-/// Pages built as programs of literals, runs, and copies from anywhere before.
+/// Makes pages as programs of literals, runs, and copies from anywhere before.
 fn any_page() -> impl Strategy<Value = Box<Page>> {
     let piece = prop_oneof![
         vec(any::<u8>(), 1..80).prop_map(Piece::Literals),
@@ -141,7 +142,7 @@ fn codec(id: CodecId) -> Codec {
     Codec::new(id).expect("a codec of a valid level")
 }
 
-/// What the suite needs of a codec.
+/// The methods that the suite needs of a codec.
 trait Tested: fmt::Debug {
     fn compress<'o>(&mut self, page: &Page, out: &'o mut [u8]) -> Option<&'o [u8]>;
     fn decompress(&mut self, data: &[u8], page: &mut Page) -> Result<(), DecodeError>;
@@ -177,7 +178,7 @@ fn assert_decodes(codec: &mut impl Tested, data: &[u8], page: &Page, name: &str)
     assert!(back.bytes == *page, "{codec:?} changes page {name}");
 }
 
-/// Decodes anything: an error or a page, nothing else touched.
+/// Decodes any bytes, to an error or a page, and expects nothing else to be touched.
 fn decode_any(codec: &mut impl Tested, data: &[u8]) -> Option<Page> {
     let mut back = Guarded::<PAGE_BYTES>::new();
     let decoded = codec.decompress(data, &mut back.bytes);
@@ -185,8 +186,8 @@ fn decode_any(codec: &mut impl Tested, data: &[u8]) -> Option<Page> {
     decoded.ok().map(|()| back.bytes)
 }
 
-/// Each limit from none to more than a page: the result is inside it, or there is none; and there
-/// is one as soon as the whole result fits with some slack.
+/// Tries each limit from none to more than a page: the result is inside it, or there is none; and
+/// there is one as soon as the whole result fits with some slack.
 fn assert_limits(codec: &mut impl Tested, page: &Page, name: &str) {
     let whole = compressed(codec, page).len();
     for limit in 0..=4100 {
@@ -207,7 +208,7 @@ fn assert_limits(codec: &mut impl Tested, page: &Page, name: &str) {
     }
 }
 
-/// The files of real pages, if this machine has them: see `COLDPRESS_CORPORA` in the message.
+/// Returns the files of real pages, if this machine has them: see the message below.
 fn corpora() -> Vec<PathBuf> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpora");
     let root = std::env::var_os("COLDPRESS_CORPORA").map_or_else(|| beside.into(), PathBuf::from);
@@ -221,8 +222,8 @@ fn corpora() -> Vec<PathBuf> {
     paths.filter(|path| path.to_string_lossy().ends_with(".pages.zst")).collect()
 }
 
-/// The suite of the codec `$codec` makes. `$sizes` are the compressed bytes of the zero, text and
-/// counter pages.
+/// Stamps the suite on the codec that `$codec` makes. `$sizes` are the compressed bytes of the
+/// zero, text and counter pages.
 macro_rules! codec_suite {
     ($name:ident, $codec:expr, $sizes:expr) => {
         mod $name {
@@ -304,7 +305,7 @@ macro_rules! codec_suite {
                     decode_any(&mut $codec, &data);
                 }
 
-                /// Damage gets further into a decoder than garbage does.
+                /// Checks damaged data, which get further into a decoder than garbage does.
                 #[test]
                 fn damage_is_an_error_or_a_page(
                     page in any_page(),
@@ -324,11 +325,11 @@ macro_rules! codec_suite {
     };
 }
 
-// Behind the macro, which it stamps, too.
+// Behind the macro, which the tests of dictionaries use, too.
 mod dictionary;
 mod wk;
 
-// Sizes of LZ4 and zstd are those of liblz4 1.9.4 and the zstd command, frame overhead aside.
+// Sizes of LZ4 and zstd are those of liblz4 1.9.4 and the zstd command, without frame overhead.
 codec_suite!(wk_suite, codec(CodecId::Wk), [8, 1690, 2308]);
 codec_suite!(lz4, codec(CodecId::Lz4), [26, 1689, 4105]);
 codec_suite!(lzo, codec(CodecId::Lzo), [24, 1288, 4112]);
@@ -336,7 +337,7 @@ codec_suite!(zstd_fastest, codec(CodecId::Zstd { level: -7 }), [20, 1081, 4101])
 codec_suite!(zstd_default, codec(CodecId::Zstd { level: DEFAULT_ZSTD_LEVEL }), [14, 895, 1943]);
 codec_suite!(zstd_three, codec(CodecId::Zstd { level: 3 }), [14, 820, 1950]);
 
-/// zstd judges a workspace over many pages, so each level gets more than the 128 it waits for.
+/// Gives each level more than the 128 pages over which zstd judges a workspace.
 #[test]
 fn each_zstd_level_works_in_static_memory() {
     let [text, random] = [text_page(), random_page(1)];
@@ -374,7 +375,7 @@ fn a_codec_moves_between_threads() {
     thread.join().expect("no panic");
 }
 
-/// Work memory is what the design counts with: a state and two contexts, not more.
+/// Checks that work memory is what the design counts with: a state and two contexts, not more.
 #[test]
 fn work_memory_is_known() {
     let bytes = |id| codec(id).work_bytes();
@@ -384,8 +385,8 @@ fn work_memory_is_known() {
     assert!(bytes(CodecId::Zstd { level: 1 }) <= Bytes::kib(176));
 }
 
-/// The encoder is ours, so each of its instructions is checked against bytes put together by hand
-/// from the description of the format.
+/// Checks each instruction of our own encoder against bytes put together by hand from the
+/// description of the format.
 #[test]
 fn lzo_instructions_are_as_described() {
     // First literal 18 0; M3 with 33 + 15 * 255 + 237 = 4095 bytes from distance 1; the end.
@@ -406,7 +407,7 @@ fn lzo_instructions_are_as_described() {
     assert_decodes(&mut codec(CodecId::Lzo), &data, &page, "by hand");
 }
 
-/// A well-formed stream of less than a page is told from a damaged one.
+/// Checks that a well-formed stream of less than a page is distinguished from a damaged one.
 #[test]
 fn a_short_page_is_an_error() {
     let hello = b"\x16hello\x11\0\0";

@@ -1,16 +1,16 @@
-//! Training: which pieces of a program's pages its other pages have, too.
+//! Training: finds pieces of a program's pages that its other pages have, too.
 //!
-//! The idea is that of zstd's "fast cover" (zdict.h; Liao, Petri, Moffat and Wirth 2016: "Effective
+//! The idea is zstd's "fast cover" (zdict.h; Liao, Petri, Moffat and Wirth 2016: "Effective
 //! construction of relative Lempel-Ziv dictionaries"), kept to what a thread that serves faults can
-//! spare. A piece of each of a few pages is kept as a sample, and for each eight bytes of it, by
-//! their hash, the number of samples they occur in. Then the samples are split into as many parts
-//! as a dictionary has segments, and each part gives the segment whose bytes are in most samples.
-//! What a segment covers counts no more for those after it.
+//! spare. A piece of each of a few pages is kept as a sample. For each eight bytes of a sample, by
+//! their hash, the trainer counts the samples that they occur in. Then the samples are split into
+//! as many parts as a dictionary has segments, and each part gives the segment whose bytes are in
+//! most samples. Bytes that a segment covers count no more for the segments after it.
 //!
 //! Work is done in small steps: [`Trainer::offer`] and [`Trainer::step`] take some ten
 //! microseconds each. Memory is taken once, by [`Trainer::new`].
 //!
-//! Measured on pages of four programs: with all pages for samples, segments are as good as ZDICT's
+//! Measured on pages of four programs: with all pages as samples, segments are as good as ZDICT's
 //! within 1 %; with the samples taken here, pages are 0.3 to 1.4 % larger. With segments from
 //! random places they are up to 2 % larger still.
 //!
@@ -31,25 +31,25 @@ use crate::room::table;
 
 /// Pages of which a piece is kept.
 const SAMPLES: usize = 128;
-/// Bytes of such a piece.
+/// Bytes of a sample.
 const SAMPLE_BYTES: usize = 1024;
 /// Bytes of a segment: long enough for matches to go on.
 const SEGMENT_BYTES: usize = 256;
 /// Segments of a dictionary.
 const SEGMENTS: usize = DICTIONARY_BYTES.0 / SEGMENT_BYTES;
-/// Bytes that are hashed. Shorter ones are in every page and say less.
+/// Bytes that are hashed together. Shorter words are in every page and say less.
 const WORD_BYTES: usize = size_of::<u64>();
 /// Words of a segment, and of a sample.
 const SEGMENT_WORDS: usize = SEGMENT_BYTES - WORD_BYTES + 1;
 const SAMPLE_WORDS: usize = SAMPLE_BYTES - WORD_BYTES + 1;
-/// log2 of the hashes: words of 8 samples share one. That is as good as none, as common words are
-/// in more, and 16 times as many hashes would save 0.5 % more.
+/// log2 of the hashes: words of 8 samples share one. That is as good as no sharing, because common
+/// words are in more samples; 16 times as many hashes would save 0.5 % more.
 const HASH_BITS: u32 = 14;
 
-// The numbers of samples, and how often a word is in a segment, fit their bytes.
+// The number of samples, and the count of a word in a segment, fit their bytes.
 const _: () = assert!(SAMPLES < 1 << u8::BITS && SEGMENT_WORDS < 1 << u8::BITS);
 
-/// How many samples have a word.
+/// The number of samples that have a word.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     samples: u8,
@@ -60,21 +60,21 @@ struct Count {
 /// A piece of a sample.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
-    /// Samples that have its words, added up over its different words.
+    /// The number of samples that have its words, summed over its different words.
     score: u32,
-    /// Where it is in `samples`.
+    /// Its position in `samples`.
     at: usize,
 }
 
-/// Makes a [`Dictionary`] of the pages it is offered.
+/// A maker of a [`Dictionary`] from the pages it is offered.
 pub struct Trainer {
     samples: Box<[u8]>,
-    /// Samples there are.
+    /// Samples taken so far.
     offered: usize,
     counts: Box<[Count]>,
-    /// How often each word is in the segment looked at.
+    /// How often each word is in the segment being looked at.
     in_window: Box<[u8]>,
-    /// Parts of the samples that have been looked through.
+    /// Parts of the samples that have been searched.
     parts_done: usize,
     chosen: Vec<Segment>,
     /// Room for the dictionary.
@@ -92,10 +92,10 @@ impl fmt::Debug for Trainer {
 }
 
 impl Trainer {
-    /// A trainer with all the memory it will need, the dictionary's included: about 195 KiB.
+    /// Makes a trainer with all the memory it will need, the dictionary's included: about 195 KiB.
     ///
     /// # Errors
-    /// [`CodecError::NoMemory`] when that cannot be had.
+    /// [`CodecError::NoMemory`] when that memory cannot be allocated.
     pub fn new() -> Result<Self, CodecError> {
         let mut chosen = Vec::new();
         let mut content = Vec::new();
@@ -113,14 +113,14 @@ impl Trainer {
         })
     }
 
-    /// The memory held until this is finished, without this structure itself.
+    /// Returns the size of the memory held until the trainer is finished, without this structure.
     pub fn work_bytes(&self) -> Bytes {
         let tables = size_of_val(&*self.counts) + size_of_val(&*self.in_window);
         let lists = self.chosen.capacity() * size_of::<Segment>() + self.content.capacity();
         Bytes(self.samples.len() + tables + lists)
     }
 
-    /// Whether another page would be looked at.
+    /// Returns whether another page would be looked at.
     pub fn wants_page(&self) -> bool {
         self.offered < SAMPLES && self.parts_done == 0
     }
@@ -131,7 +131,7 @@ impl Trainer {
         if !self.wants_page() {
             return;
         }
-        // A page's parts in turn, but not the same ones of each fourth page.
+        // Each of a page's parts in turn, shifted by one after every fourth page.
         let pieces = page.as_chunks::<SAMPLE_BYTES>().0;
         let piece = &pieces[(self.offered + self.offered / pieces.len()) % pieces.len()];
         let at = self.offered * SAMPLE_BYTES;
@@ -139,14 +139,15 @@ impl Trainer {
         self.offered += 1;
         for at in at..at + SAMPLE_WORDS {
             let count = &mut self.counts[hash(&self.samples, at)];
-            // There are fewer samples than a byte can tell.
+            // Sample numbers fit a byte.
             if count.last != self.offered as u8 {
                 *count = Count { samples: count.samples + 1, last: self.offered as u8 };
             }
         }
     }
 
-    /// Chooses one segment more. Whether there is more to do. Takes no more pages.
+    /// Returns whether there is more to do, after choosing one more segment. No more pages are
+    /// taken from then on.
     pub fn step(&mut self) -> bool {
         if self.parts_done < SEGMENTS {
             let part = |number: usize| number * self.offered / SEGMENTS;
@@ -168,8 +169,8 @@ impl Trainer {
         self.parts_done < SEGMENTS
     }
 
-    /// The dictionary of the segments chosen by now. `None` when there are none, as no two pages
-    /// had anything in common.
+    /// Returns the dictionary of the segments chosen so far. `None` when there are none, because no
+    /// two pages had anything in common.
     pub fn finish(mut self) -> Option<Dictionary> {
         self.chosen.sort_unstable_by_key(|segment| (segment.score, segment.at));
         for Segment { at, .. } in self.chosen {
@@ -178,7 +179,7 @@ impl Trainer {
         (!self.content.is_empty()).then(|| Dictionary::new(self.content))
     }
 
-    /// The segment of a sample that is better than any other of it and than `best`, else `best`.
+    /// Returns the best segment of a sample if it is better than `best`, otherwise `best`.
     fn best_of(&mut self, sample: usize, mut best: Segment) -> Segment {
         let start = sample * SAMPLE_BYTES;
         let end = start + SAMPLE_WORDS;
@@ -193,34 +194,34 @@ impl Trainer {
             }
             score -= self.leave(first);
         }
-        // What is left are the words of the last segment but its first.
+        // The window still has the words of the last segment, except for the first.
         for at in end - SEGMENT_WORDS + 1..end {
             self.leave(at);
         }
         best
     }
 
-    /// Counts the word at `at` in the window. What that adds to the score.
+    /// Counts the word at `at` in the window, and returns what that adds to the score.
     fn enter(&mut self, at: usize) -> u32 {
         let hash = hash(&self.samples, at);
         self.in_window[hash] += 1;
         if self.in_window[hash] == 1 { self.others(hash) } else { 0 }
     }
 
-    /// Takes the word at `at` out of the window. What that takes from the score.
+    /// Takes the word at `at` out of the window, and returns what that takes from the score.
     fn leave(&mut self, at: usize) -> u32 {
         let hash = hash(&self.samples, at);
         self.in_window[hash] -= 1;
         if self.in_window[hash] == 0 { self.others(hash) } else { 0 }
     }
 
-    /// Samples beyond one that have the word.
+    /// Returns the number of samples beyond one that have the word.
     fn others(&self, hash: usize) -> u32 {
         u32::from(self.counts[hash].samples.saturating_sub(1))
     }
 }
 
-/// The hash of the word at `at` (Fibonacci hashing, Knuth volume 3 section 6.4).
+/// Returns the hash of the word at `at` (Fibonacci hashing, Knuth volume 3 section 6.4).
 fn hash(samples: &[u8], at: usize) -> usize {
     let word = samples[at..].first_chunk().copied().map_or(0, u64::from_le_bytes);
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - HASH_BITS)) as usize
@@ -228,8 +229,8 @@ fn hash(samples: &[u8], at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a segment that is not common after all, which nothing would ever show but the
-    //! memory it fails to save.
+    //! The risk: a segment that is not common after all, which would show only in memory that is
+    //! not saved.
 
     use std::collections::HashSet;
     use std::mem::replace;
@@ -239,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// What [`Trainer`] does, in few words and slow.
+    /// Does what [`Trainer`] does, in few lines and slowly.
     fn naive(pages: &[Page]) -> Option<Vec<u8>> {
         let samples: Vec<&[u8]> = pages
             .iter()
@@ -294,7 +295,7 @@ mod tests {
         trainer.finish().map(|dictionary| dictionary.content().to_vec())
     }
 
-    /// Pages of few kinds of records, so that much is common and much is not.
+    /// Makes pages of few kinds of records, so that much is common and much is not.
     fn any_pages() -> impl Strategy<Value = Vec<Page>> {
         let records = vec(vec(any::<u8>(), 8..200), 1..12);
         let picks = vec(vec((any::<prop::sample::Index>(), any::<u8>()), 1..60), 0..7);
@@ -310,7 +311,7 @@ mod tests {
         })
     }
 
-    /// A page like no other: Knuth's linear congruential numbers.
+    /// Makes a page like no other: Knuth's linear congruential numbers.
     fn noise(seed: u64) -> Page {
         let next = |word: u64| {
             word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
@@ -337,7 +338,7 @@ mod tests {
         }
     }
 
-    /// With more samples than parts, a part has several to choose from.
+    /// Gives more samples than parts, so that a part has several to choose from.
     #[test]
     fn the_best_of_several_samples_is_chosen() {
         let (first, second) = (noise(1), noise(2));

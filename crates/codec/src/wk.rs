@@ -1,16 +1,16 @@
 //! WK: a codec for what programs keep in memory, words of 8 bytes.
 //!
-//! Most words of a heap are small numbers, words that were there before, and pointers, which share
+//! Most words of a heap are small numbers, words that occurred before, or pointers, which share
 //! their upper bytes with pointers to the same neighbourhood. The WK family of codecs (Wilson and
 //! Kaplan; WKdm in S. F. Kaplan, Compressed Caching and Modern Virtual Memory Simulation, 1999)
-//! says of each word which recent one it resembles, and gives the low bytes in which they differ.
-//! This one does so for words of 8 bytes instead of 4, takes up runs of earlier words as
-//! Lempel-Ziv codecs do, and leaves what is neither number nor pointer, text mostly, to LZ4.
+//! encodes for each word which recent one it resembles, and the low bytes in which they differ.
+//! This codec does so for words of 8 bytes instead of 4, and encodes runs of earlier words as
+//! Lempel-Ziv codecs do. Words that are neither number nor pointer, usually text, are left to LZ4.
 //!
-//! Of pages of Python, Perl, Java, node and a compiler it makes 7 to 29 % less bytes than LZ4 in
-//! 0.55 to 1 of the time, of pages of Redis and SQLite up to 6 % less in 1.2 (where short texts
-//! repeat, 1.8), and takes up to twice as long to decode. `coldpress bench codecs` measures
-//! it. No library has such a codec for words of 8 bytes.
+//! On pages of Python, Perl, Java, node and a compiler it makes 7 to 29 % fewer bytes than LZ4, in
+//! 0.55 to 1 of its time. On pages of Redis and SQLite it makes up to 6 % fewer, in 1.2 of the time
+//! (where short texts repeat, 1.8). Decoding takes up to twice as long. `coldpress-bench codecs`
+//! measures this. No library has such a codec for words of 8 bytes.
 //!
 //! ```text
 //! head 4 bytes | tags and places, 4 bits each | data | literals
@@ -20,29 +20,29 @@
 //! in a byte the low one is first
 //!
 //! tag      the word                                            in data
-//! 0 to 4   a number of so many bytes                           these bytes
-//! 5 to 8   as the recent word in the next place, but for       these bytes
+//! 0 to 4   a number of 0 to 4 bytes                            these bytes
+//! 5 to 8   the recent word in the next place, except for       these bytes
 //!          its 1 to 4 low bytes
-//! 9, 10    as the word number so many, of the first or second  its low byte
-//!          256; a run has the same distance, 1 at first
-//! 11       a run: words as those a distance before them        how many, less one
+//! 9, 10    an earlier word, by its number in the first or      the number's low byte
+//!          second 256; a run has the same distance, 1 at first
+//! 11       a run: words as those a distance before them        their count, less one
 //! 12       a literal
 //! 13       two numbers of 2 bytes                              4 bytes
 //! 14       4 zeros below                                       4 bytes
 //! 15       2 zeros above                                       6 bytes
 //! ```
 //!
-//! Literals are whole words. LZ4 compresses data and literals together where there is much text
-//! among them, and the page as a whole, behind one byte of head, where most is literal or the text
-//! repeats.
+//! Literals are whole words. Where there is much text among them, LZ4 compresses data and literals
+//! together. Where most of the page is literal or the text repeats, LZ4 compresses the page as a
+//! whole, behind one byte of head.
 //!
-//! Recent words lie in 16 places, zeros at first, by a hash of the upper 5 bytes, in which pointers
-//! to the same 16 MiB are equal. A word of tags 5 to 8 goes to the place it names, and one of tags
-//! 12 to 15 above 32 bits to its own.
+//! Recent words lie in 16 places, zeros at first. The place is a hash of the upper 5 bytes, in
+//! which pointers to the same 16 MiB are equal. A word of tags 5 to 8 goes to the place it names,
+//! and a word of tags 12 to 15 above 32 bits goes to its own.
 //!
 //! Invariants:
 //! 1. Encoder and decoder have the same recent words before each word.
-//! 2. Of a run and of an earlier word, all that is copied from has been decoded.
+//! 2. Runs and earlier words are copied only from words that have been decoded.
 
 mod decode;
 mod encode;
@@ -56,33 +56,33 @@ pub(crate) use encode::Wk;
 const WORDS: usize = PAGE_BYTES / size_of::<u64>();
 /// Bytes before the tags.
 const HEAD_BYTES: usize = size_of::<u32>();
-/// With more bytes of literals than these, and these for each word before, the page is LZ4's: what
-/// remains of such a page repeats more than its words show, and a page of text is known after a
-/// quarter of it.
+/// Limit of the bytes of literals: the base, and the step for each word before. A page with more
+/// goes to LZ4 whole: the rest of such a page repeats more than its words show. A page of text is
+/// recognised after a quarter of it.
 const LITERALS_BASE: usize = 640;
 const LITERALS_STEP: usize = 3;
-/// Literals of a page at most.
+/// The most bytes of literals in a page.
 const LITERALS_MAX: usize = LITERALS_BASE + LITERALS_STEP * WORDS;
 
-/// How data and literals are kept: the low bits of the head.
+/// The ways to keep data and literals: the low bits of the head.
 const RAW: u32 = 0;
 const PACKED: u32 = 1;
-/// There are none: LZ4 has all of the page.
+/// There are no data and literals: LZ4 has all of the page.
 const WHOLE: u32 = 2;
-/// The bits that say so.
+/// Mask of these bits.
 const KINDS: u32 = 3;
 
-/// Where the head has the number of nibbles, and the bytes of data.
+/// Positions and masks, in the head, of the number of nibbles and of the bytes of data.
 const NIBBLES_SHIFT: u32 = 2;
 const NIBBLES_MASK: u32 = 0x7ff;
 const DATA_SHIFT: u32 = 13;
 const DATA_MASK: u32 = 0x1fff;
 
-/// A number of 0 bytes; those of 1 to 4 follow.
+/// Tag of a number of 0 bytes; the tags of 1 to 4 bytes follow.
 const NUMBER: u8 = 0;
-/// As a recent word but for 0 low bytes, which none has; those of 1 to 4 follow.
+/// Base of the tags, which follow, of words that equal a recent word but for 1 to 4 low bytes.
 const NEAR: u8 = 4;
-/// As an earlier word of the first 256; the next tag is for those of the second.
+/// Tag of an earlier word in the first 256; the next tag is for the second 256.
 const SAME: u8 = 9;
 const SAME_END: u8 = 10;
 const RUN: u8 = 11;
@@ -90,19 +90,19 @@ const LITERAL: u8 = 12;
 const HALVES: u8 = 13;
 const HIGH: u8 = 14;
 const SIX: u8 = 15;
-/// Low bytes of a word that is near, or of a number, at most.
+/// The most low bytes of a number, or of a word near a recent one.
 const LOW_MAX: usize = 4;
 
-/// Places of recent words.
+/// Places for recent words.
 const RECENT: usize = 16;
 
-/// Words that were seen lately, each where those like it are.
+/// Recent words, each in the place of words like it.
 struct Recent([u64; RECENT]);
 
 impl Recent {
     const NONE: Self = Self([0; RECENT]);
 
-    /// The place of words like this one (Fibonacci hashing, Knuth volume 3 section 6.4).
+    /// Returns the place of words like this one (Fibonacci hashing, Knuth volume 3 section 6.4).
     #[inline]
     fn place(word: u64) -> usize {
         ((word >> 24).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize
@@ -113,7 +113,7 @@ impl Recent {
         self.0[place % RECENT]
     }
 
-    /// Notes a word where those like it are, if it is above 32 bits.
+    /// Notes a word in its place, if it is above 32 bits.
     #[inline]
     fn note(&mut self, word: u64) {
         if !is_number(word) {
@@ -122,7 +122,7 @@ impl Recent {
     }
 }
 
-/// Whether 4 bytes are enough for it.
+/// Returns whether 4 bytes are enough for the word.
 #[inline]
 fn is_number(word: u64) -> bool {
     word >> 32 == 0

@@ -17,7 +17,7 @@ pub(crate) struct Zstd {
 }
 
 impl Zstd {
-    /// A codec of `level`.
+    /// Makes a codec of `level`.
     pub(crate) fn new(level: i32) -> Result<Self, CodecError> {
         if !ZSTD_LEVELS.contains(&level) {
             return Err(CodecError::Level(level));
@@ -25,17 +25,19 @@ impl Zstd {
         Ok(Self { encoder: ffi::ZstdEncoder::new(level)?, decoder: ffi::ZstdDecoder::new()? })
     }
 
-    /// The size of both contexts.
+    /// Returns the size of both contexts.
     pub(crate) fn work_bytes(&self) -> Bytes {
         self.encoder.bytes() + self.decoder.bytes()
     }
 
-    /// Bytes written to the front of `out`, or `None` if they do not fit.
+    /// Compresses `page` to the front of `out`. Returns the number of bytes written, or `None` if
+    /// they do not fit.
     pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
         self.encoder.compress(page, out)
     }
 
-    /// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
+    /// Decompresses `data` to the front of `page`. Returns the number of bytes written, or `None`
+    /// if `data` is malformed or longer than the page.
     pub(crate) fn decompress(&mut self, data: &[u8], page: &mut Page) -> Option<usize> {
         self.decoder.decompress(data, &[], page)
     }

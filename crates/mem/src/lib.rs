@@ -1,9 +1,9 @@
 //! Layer 1: where bytes live. Order inside: percpu < frames < slab < pools.
 //!
-//! `percpu` keeps lists of each processor, [`frames`] hands out 4 KiB frames of one reserved span,
+//! `percpu` keeps per-processor lists, [`frames`] hands out 4 KiB frames of one reserved span,
 //! [`slab`] cuts them into small objects and is the runtime's global allocator, [`pools`] keep
 //! compressed pages in them. Nothing here calls malloc. The model checker (`--cfg loom`) sees only
-//! what its tests run.
+//! the code that its tests run.
 #![cfg_attr(not(any(test, fuzzing)), no_std)]
 
 #[cfg(not(loom))]

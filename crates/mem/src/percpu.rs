@@ -1,11 +1,10 @@
-//! Lists of numbers for each processor: the fast path of frames and of the slab.
+//! Per-processor lists of numbers: the fast path of frames and of the slab.
 //!
-//! Idea: for every processor one block of lists, a length and an array each, changed by the
-//! restartable sections of [`coldpress_sys::rseq`]: no lock, no locked instruction, nothing shared
-//! between processors. What cannot be done there is answered by "take the slow path": before
-//! [`CpuLists::init`], where the sections are not enabled, on a processor that was not known at
-//! `init`, and while the lists are drained. So users are right without any list, and only faster
-//! with them.
+//! Idea: every processor has one block of lists, each a length and an array, which the restartable
+//! sections of [`coldpress_sys::rseq`] change: no lock, no locked instruction, nothing shared
+//! between processors. Where that cannot work, the answer is "take the slow path": before
+//! [`CpuLists::init`], without enabled sections, on a processor that was unknown at `init`, and
+//! while the lists are drained. So callers are correct without any list, and only faster with them.
 //!
 //! Draining shuts all lists, restarts all sections that may have read them open, and then owns the
 //! lists until it opens them again:
@@ -20,8 +19,8 @@
 //!
 //! Invariants:
 //! 1. Values `0..length` of a list are in it, each put there once; lengths stay in the limits.
-//! 2. Limits are changed under `owner` only. Zero is a block no thread has used yet: its memory is
-//!    not counted, and it is opened by the first value that is refused.
+//! 2. Limits change under `owner` only. Zero marks a block that no thread has used yet: its memory
+//!    is not counted, and the first refused value opens it.
 //! 3. Blocks are placed before `starts` are set, and never replaced.
 
 #[cfg(test)]
@@ -36,12 +35,12 @@ use coldpress_sys::rseq::{self, Blocks, Limits, ListHead};
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu};
 
-/// The most lists.
+/// Maximum number of lists.
 pub(crate) const LISTS_MAX: usize = 32;
-/// A list starts at a multiple of this, so that its head and first values share a line.
+/// Alignment of a list, so that its head and first values share a cache line.
 const LIST_ALIGN: usize = 64;
 
-/// Bytes of a list that can take so many values.
+/// Returns the bytes of a list that can take `capacity` values.
 fn list_bytes(capacity: u16) -> usize {
     (size_of::<ListHead>() + usize::from(capacity) * size_of::<u32>()).next_multiple_of(LIST_ALIGN)
 }
@@ -49,23 +48,23 @@ fn list_bytes(capacity: u16) -> usize {
 /// Lists of 32-bit values, none of them [`Blocks::NONE`], for each processor. May be part of a
 /// `static`.
 pub(crate) struct CpuLists {
-    /// Blocks, one for each processor.
+    /// The number of blocks, one for each processor.
     count: AtomicU32,
-    /// Where each thread has its restartable-sequence area.
+    /// The offset of each thread's restartable-sequence area.
     offset: AtomicIsize,
-    /// Where each list starts in the first block, null while there are no lists.
+    /// The start of each list in the first block, null while there are no lists.
     starts: [AtomicPtr<u8>; LISTS_MAX],
-    /// How many values each list can take.
+    /// The number of values that each list can take.
     ceilings: [AtomicU16; LISTS_MAX],
     lists: AtomicUsize,
-    /// Blocks in use.
+    /// The number of blocks in use.
     open: AtomicUsize,
-    /// The blocks, for whoever holds the lock: the right to change limits.
+    /// The blocks. The holder of the lock may change limits.
     owner: SpinLock<Option<Span>>,
 }
 
 impl CpuLists {
-    /// No lists: every call answers "take the slow path".
+    /// Makes no lists: every call answers "take the slow path".
     pub(crate) const fn new() -> Self {
         Self {
             count: AtomicU32::new(0),
@@ -110,26 +109,26 @@ impl CpuLists {
         Ok(())
     }
 
-    /// Whether there are lists at all.
+    /// Returns whether there are any lists.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
-        // Acquire pairs with the Release in `init`. The first list comes first, and while there are
-        // no others they are taken for shut.
+        // Acquire pairs with the Release in `init`. The first list is stored first; until the
+        // others follow, readers take them for shut.
         !self.starts[0].load(Ordering::Acquire).is_null()
     }
 
-    /// Takes a value out of a list of this processor. `None`: take the slow path.
+    /// Takes a value from a list of this processor. `None`: take the slow path.
     #[inline]
     pub(crate) fn pop(&self, list: usize) -> Option<u32> {
         let blocks = self.blocks(list)?;
         // SAFETY: the blocks hold a list there, with room up to its ceiling (see `init`), and exist
-        // as long as this does. Whoever enabled the sections vouches for the thread.
+        // as long as this does. The code that enabled the sections vouches for the thread.
         unsafe { blocks.pop() }
     }
 
-    /// Puts a value into a list of this processor that is in use. False: take the slow path, which
-    /// is to try [`CpuLists::push`] first: with nothing kept for a second try here, the fast path
-    /// saves no registers.
+    /// Returns whether a value went into a list of this processor, which must be in use. `false`:
+    /// take the slow path, which tries [`CpuLists::push`] first. This function keeps nothing for a
+    /// second try, so that the fast path saves no registers.
     #[inline]
     pub(crate) fn push_in_use(&self, list: usize, value: u32) -> bool {
         debug_assert_ne!(value, Blocks::NONE);
@@ -138,21 +137,21 @@ impl CpuLists {
         unsafe { blocks.push(value) }
     }
 
-    /// Puts a value into a list of this processor. False: take the slow path.
+    /// Returns whether a value went into a list of this processor. `false`: take the slow path.
     pub(crate) fn push(&self, list: usize, value: u32) -> bool {
         let push = || self.push_in_use(list, value);
         push() || (self.blocks(list).is_some() && self.open_block(list) && push())
     }
 
-    /// Takes up to `to.len()` values out of a list of this processor, and returns how many.
+    /// Takes up to `to.len()` values from a list of this processor, and returns their number.
     pub(crate) fn pop_many(&self, list: usize, to: &mut [u32]) -> usize {
         let Some(blocks) = self.blocks(list) else { return 0 };
         // SAFETY: as in `pop`, and the slice is writable.
         unsafe { blocks.pop_many(to.as_mut_ptr(), to.len() as u32) as usize }
     }
 
-    /// Puts as many of the first of `values` into a list of this processor as it has room for, and
-    /// returns how many.
+    /// Puts the first of `values` into a list of this processor, as many as fit, and returns their
+    /// number.
     pub(crate) fn push_many(&self, list: usize, values: &[u32]) -> usize {
         let Some(blocks) = self.blocks(list) else { return 0 };
         // SAFETY: as in `pop`, and the slice is readable.
@@ -161,20 +160,20 @@ impl CpuLists {
         if pushed == 0 && self.open_block(list) { push() as usize } else { pushed as usize }
     }
 
-    /// Takes all values of all processors out and calls `f` with list and value of each. Meanwhile
-    /// everybody takes the slow path, `f` too; it must not drain these lists itself. Does nothing
-    /// when the kernel does not restart sections, which it agreed to when they were enabled.
+    /// Drains the lists of all processors, and calls `f` with list and value of each. Meanwhile all
+    /// threads take the slow path, `f` too; `f` must not drain these lists itself. Does nothing
+    /// when the kernel does not restart sections, although it agreed to when they were enabled.
     pub(crate) fn drain_all(&self, f: &mut dyn FnMut(usize, u32)) {
         if !self.is_ready() {
             return;
         }
-        // Held over a system call: it orders drains only, and waiters yield.
+        // Held over a system call: the lock orders drains only, and waiters yield.
         let _owner = self.owner.lock();
         self.set_limits(true);
         if rseq::restart_all().is_ok() {
             self.for_each_head(|list, head| {
-                // Relaxed: after the restart no section changes the list, and all that did are
-                // seen.
+                // Relaxed: after the restart no section changes the list, and this thread sees all
+                // earlier changes.
                 for index in 0..head.length.load(Ordering::Relaxed) as usize {
                     // SAFETY: the head is followed by its values (see `init`), and no section
                     // writes to a list that is shut.
@@ -187,13 +186,13 @@ impl CpuLists {
         self.set_limits(false);
     }
 
-    /// How many values a list has on all processors together, about.
+    /// Returns roughly how many values a list has on all processors together.
     pub(crate) fn length(&self, list: usize) -> usize {
         let mut length = 0;
         if self.is_ready() {
             self.for_each_head(|other, head| {
                 if other == list {
-                    // Relaxed: a figure of its own.
+                    // Relaxed: the counter stands alone.
                     length += head.length.load(Ordering::Relaxed) as usize;
                 }
             });
@@ -201,16 +200,16 @@ impl CpuLists {
         length
     }
 
-    /// What the lists take at most: the blocks of the processors that have used one.
+    /// Returns the maximum memory of the lists: the blocks of the processors that have used one.
     pub(crate) fn memory(&self) -> Bytes {
-        // Relaxed, all: figures of their own; there are lists once a block is open.
+        // Relaxed, all: the counters stand alone; there are lists once a block is open.
         let lists = self.lists.load(Ordering::Relaxed);
         let capacity = |list: &AtomicU16| list.load(Ordering::Relaxed);
         let block: usize = self.ceilings[..lists].iter().map(|it| list_bytes(capacity(it))).sum();
         Bytes(self.open.load(Ordering::Relaxed) * block.next_multiple_of(PAGE_BYTES))
     }
 
-    /// What the sections need to find a list.
+    /// Returns the arguments with which the sections find a list.
     #[inline]
     fn blocks(&self, list: usize) -> Option<Blocks> {
         // Acquire pairs with the Release in `init`.
@@ -218,18 +217,19 @@ impl CpuLists {
         if base.is_null() {
             return None;
         }
-        // Relaxed, both: they were written once, before `starts` were.
+        // Relaxed, both: they were written once, before `starts`.
         let count = self.count.load(Ordering::Relaxed);
         Some(Blocks { base, count, offset: self.offset.load(Ordering::Relaxed) })
     }
 
-    /// Opens the lists of this processor when nobody has used them yet. Says whether it did.
+    /// Returns whether it opened the lists of this processor: only when no thread has used them
+    /// yet.
     #[cold]
     fn open_block(&self, list: usize) -> bool {
         // Relaxed: this thread has seen the list's start, which was written later.
         let offset = self.offset.load(Ordering::Relaxed);
-        // SAFETY: the sections are enabled with this offset, and whoever did vouches for the
-        // thread, whose memory exists while it runs.
+        // SAFETY: the sections are enabled with this offset; the code that enabled them vouches for
+        // the thread, whose memory exists while it runs.
         let Some(processor) = unsafe { cpu::RseqArea::of_current(offset) }.cpu() else {
             return false;
         };
@@ -238,17 +238,17 @@ impl CpuLists {
             return false;
         }
         let is_new = || {
-            // Relaxed: limits change under the lock only, where they are looked at again.
+            // Relaxed: limits change under the lock only, where they are read again.
             self.head(processor, list).limits.load(Ordering::Relaxed) == 0
         };
         if !is_new() {
             return false;
         }
-        // Not waiting: the caller may hold a lock that a drain is waiting for.
+        // A try, without waiting: the caller may hold a lock that a drain waits for.
         let Some(_owner) = self.owner.try_lock() else { return false };
         let opens = is_new();
         if opens {
-            // Relaxed: a figure of its own.
+            // Relaxed: the counter stands alone.
             self.open.fetch_add(1, Ordering::Relaxed);
             self.set_block_limits(processor, false);
         }
@@ -268,7 +268,7 @@ impl CpuLists {
 
     /// Shuts or opens the lists of one processor. Needs the lock.
     fn set_block_limits(&self, processor: usize, shut: bool) {
-        // Relaxed: written once, before `starts` were.
+        // Relaxed: written once, before `starts`.
         for list in 0..self.lists.load(Ordering::Relaxed) {
             let ceiling = self.ceilings[list].load(Ordering::Relaxed);
             let limits = if shut { Limits::SHUT } else { Limits { floor: 0, ceiling } };
@@ -280,8 +280,8 @@ impl CpuLists {
 
     /// Calls `f` for each list in use.
     fn for_each_head(&self, mut f: impl FnMut(usize, &ListHead)) {
-        // Relaxed: this thread has seen `starts` set, and blocks that are just being opened may be
-        // left out.
+        // Relaxed: this thread has seen `starts` set, and may miss blocks that are just being
+        // opened.
         for processor in 0..self.count.load(Ordering::Relaxed) as usize {
             for list in 0..self.lists.load(Ordering::Relaxed) {
                 let head = self.head(processor, list);

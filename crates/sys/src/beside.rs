@@ -1,9 +1,9 @@
 //! Processes beside the caller: they share its memory and nothing else.
 //!
-//! Such a process has descriptors, directories, signal handlers and rights of its own, and is in
-//! no thread group but its own. So what its maker does with its own (a filter on all threads, other
-//! rights, a stop by a debugger, `unshare`) does not meet it; and no `wait` of its maker should see
-//! it, which never made a child that it knows of.
+//! Such a process has its own descriptors, directories, signal handlers and rights, and its own
+//! thread group. So what its maker does to itself (a filter on all threads, other rights, a stop by
+//! a debugger, `unshare`) does not reach it. No `wait` of its maker should see it either: the
+//! program there never made a child that it knows of.
 
 use core::arch::naked_asm;
 use core::mem::MaybeUninit;
@@ -14,32 +14,33 @@ use linux_raw_sys::general as linux;
 use crate::error::{SysError, SysResult};
 use crate::raw::{checked, process_id, syscall};
 
-/// What a process of [`spawn_beside`] runs; it must not return.
+/// The entry point of a process of [`spawn_beside`]; it must not return.
 pub type ProcessMain = extern "C" fn() -> !;
 
-/// Whose child a process of [`spawn_beside`] is.
+/// The parent of a process of [`spawn_beside`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parent {
-    /// That of the nearest reaper of orphans above the caller, so that no wait of the caller's can
-    /// see it: it is made by a process that ends at once.
+    /// The nearest reaper of orphans above the caller: an intermediate process makes the new one
+    /// and ends at once, so that no wait of the caller can see it.
     Reaper,
-    /// The caller's, which sees it only by the flags `__WALL` and `__WCLONE`: for a caller that is
-    /// such a reaper itself.
+    /// The caller, which sees the process only by the flags `__WALL` and `__WCLONE`: for a caller
+    /// that is such a reaper itself.
     Caller,
 }
 
 /// Starts a process that shares the caller's memory and nothing else: descriptors, signal handlers,
-/// directories and rights are copies, and it is in no thread group but its own. It runs `main` on
+/// directories and rights are copies, and it has a thread group of its own. It runs `main` on
 /// `stack_top` (16-byte aligned), with `thread_block` as its thread pointer.
 ///
-/// No debugger of the caller follows it (`CLONE_UNTRACED`), and its end is told by no signal. The
-/// word `alive` has its number until it ends; then it becomes zero, and is woken as a futex.
+/// No debugger of the caller follows it (`CLONE_UNTRACED`), and its end sends no signal. The word
+/// `alive` holds its number until it ends; then the kernel sets the word to zero and wakes it as a
+/// futex.
 ///
 /// # Safety
-/// `stack_top` must be the end of a stack that nobody else uses until the process has ended,
-/// `thread_block` must be memory of which the first word is its own address, and as `alive` it must
+/// `stack_top` must be the end of a stack that nothing else uses until the process has ended.
+/// `thread_block` must point to memory whose first word is its own address; like `alive`, it must
 /// outlive the process. All signals should be blocked during the call, so that no handler of the
-/// program ever runs there. It must use no libc and no thread-local memory.
+/// program ever runs there. The process must use no libc and no thread-local memory.
 pub unsafe fn spawn_beside(
     parent: Parent,
     stack_top: *mut u8,
@@ -50,7 +51,7 @@ pub unsafe fn spawn_beside(
     let shared = linux::CLONE_VM | linux::CLONE_UNTRACED;
     let settings = linux::CLONE_PARENT_SETTID | linux::CLONE_CHILD_CLEARTID | linux::CLONE_SETTLS;
     let between = match parent {
-        // It has the caller's stack meanwhile, and does not use it.
+        // The intermediate process has the caller's stack meanwhile, and does not use it.
         Parent::Reaper => (shared | linux::CLONE_VFORK) as usize,
         Parent::Caller => 0,
     };
@@ -65,22 +66,24 @@ pub unsafe fn spawn_beside(
         return Ok(());
     }
     match reap(process) {
-        // The other one has ended by itself, with the number of an error or with 0.
+        // The intermediate process has ended by itself, with an error number or 0 as its status.
         Some(0) => Ok(()),
         Some(status) => Err(SysError { call: "clone", errno: (status >> 8 & 0xff) as i32 }),
-        // Somebody else of this process has waited for it.
-        // Relaxed: the kernel wrote it before that one ended, which somebody has seen.
+        // Another thread of this process has waited for it.
+        // Relaxed: the kernel wrote the word before the intermediate process ended, which that
+        // thread has seen.
         None if alive.load(Ordering::Relaxed) != 0 => Ok(()),
         None => Err(SysError { call: "clone", errno: 10 }),
     }
 }
 
-/// Waits for a child of any kind, and lets it go. Its status; `None` when there is none.
+/// Waits for a child of any kind, reaps it, and returns its status; `None` when there is no such
+/// child.
 fn reap(process: usize) -> Option<u32> {
     let mut status = 0_u32;
     let place = (&raw mut status).expose_provenance();
     loop {
-        // SAFETY: the status is a word of ours.
+        // SAFETY: the kernel writes the status to a word of ours.
         let result = unsafe {
             syscall(linux::__NR_wait4, [process, place, linux::__WALL as usize, 0, 0, 0])
         };
@@ -93,17 +96,18 @@ fn reap(process: usize) -> Option<u32> {
     }
 }
 
-/// Lets go of children of the calling process that [`spawn_beside`] made for the image it had
-/// before its last exec, if they have ended.
+/// Reaps ended children of the calling process that [`spawn_beside`] made for the image before its
+/// last exec.
 pub fn reap_ended_clones() {
     let options = (linux::__WCLONE | linux::WNOHANG) as usize;
     // SAFETY: no address is given, so the kernel writes nowhere.
     while unsafe { syscall(linux::__NR_wait4, [usize::MAX, 0, options, 0, 0, 0]) } > 0 {}
 }
 
-/// Two calls of `clone` with nothing between them that needs a stack: the first, left out when
-/// `between` is 0, makes the process that makes the other one and ends. `flags`, `stack_top`,
-/// `word` (parent_tid and child_tid) and `block` (tls) are of the other one, which calls `main()`.
+/// Makes two calls of `clone` with nothing between them that needs a stack. The first, left out
+/// when `between` is 0, makes the intermediate process, which makes the second call and ends.
+/// `flags`, `stack_top`, `word` (parent_tid and child_tid) and `block` (tls) belong to the second
+/// call, whose process calls `main()`.
 #[unsafe(naked)]
 unsafe extern "C" fn clone_beside(
     between: usize,
@@ -114,8 +118,8 @@ unsafe extern "C" fn clone_beside(
     block: usize,
 ) -> isize {
     naked_asm!(
-        // The kernel keeps all registers but rax, rcx and r11, so what the second call needs waits
-        // in those that a function must restore.
+        // The kernel keeps all registers but rax, rcx and r11, so the arguments of the second call
+        // wait in registers that a function must restore.
         "push rbx",
         "push r12",
         "push r13",
@@ -136,7 +140,7 @@ unsafe extern "C" fn clone_beside(
         "syscall",
         "test rax, rax",
         "jnz 4f",
-        // In between: rdi is not 0, which is remembered in ebp.
+        // The intermediate process: rdi is not 0, which ebp remembers.
         "mov ebp, 1",
         "jmp 3f",
         "2:",
@@ -162,7 +166,7 @@ unsafe extern "C" fn clone_beside(
         "pop r12",
         "pop rbx",
         "ret",
-        "5:", // in between: ends with 0, or with the number of the error
+        "5:", // the intermediate process: ends with 0, or with the number of the error
         "xor edi, edi",
         "neg rax",
         "cmovns edi, eax",
@@ -176,7 +180,7 @@ unsafe extern "C" fn clone_beside(
     )
 }
 
-/// Ends the calling process, of which no exit handler runs.
+/// Ends the calling process without running exit handlers.
 pub fn exit_process(status: u8) -> ! {
     // SAFETY: exit_group ends the process; nothing after it runs.
     unsafe {
@@ -185,10 +189,10 @@ pub fn exit_process(status: u8) -> ! {
     unreachable!("exit_group does not return")
 }
 
-/// Closes every descriptor of the calling process but `kept`, in any order.
+/// Closes every descriptor of the calling process but `kept`, which may be in any order.
 ///
-/// A process that was made with copies of another's descriptors ([`spawn_beside`]) would keep open
-/// what that one closes: the end of a pipe would not be seen.
+/// A process made with copies of another's descriptors ([`spawn_beside`]) would otherwise keep open
+/// what the other one closes: readers of a pipe would not see its end.
 pub fn close_files(kept: impl Iterator<Item = i32> + Clone) -> SysResult<()> {
     let mut from = 0;
     loop {
@@ -196,7 +200,7 @@ pub fn close_files(kept: impl Iterator<Item = i32> + Clone) -> SysResult<()> {
         let end = next.unwrap_or(u32::MAX);
         if from < end {
             let arguments = [from as usize, end as usize - 1, 0, 0, 0, 0];
-            // SAFETY: the caller uses none of them.
+            // SAFETY: the caller uses none of the descriptors in this range.
             let result = unsafe { syscall(linux::__NR_close_range, arguments) };
             checked("close_range", result)?;
         }
@@ -207,31 +211,31 @@ pub fn close_files(kept: impl Iterator<Item = i32> + Clone) -> SysResult<()> {
     }
 }
 
-/// Takes the calling process out of the process group that it began in, so that no signal to that
+/// Takes the calling process out of its original process group, so that no signal to the group
 /// reaches it, and out of its directory, so that it keeps nothing mounted.
 ///
-/// It stays in its session: in one of its own it would also be in a group of the scheduler's of its
-/// own (autogroup, sched(7)), and its nice value would say nothing beside the program's.
+/// It stays in its session: in one of its own it would also be in a scheduler group of its own
+/// (autogroup, sched(7)), where its nice value would not count against the program's.
 pub fn leave_surroundings() {
-    // Refused to the leader of a session only, and one that was just made is none.
+    // The kernel refuses this only to a session leader, and a process just made is none.
     let _ = rustix::process::setpgid(None, None);
     let _ = rustix::process::chdir(c"/");
 }
 
-/// Whether the calling process is who gets the orphans below it: the first of its name space of
-/// process numbers, or one that has asked for them (`PR_SET_CHILD_SUBREAPER`).
+/// Returns whether orphans below the calling process become its children: it is the first process
+/// of its PID name space, or has asked for them (`PR_SET_CHILD_SUBREAPER`).
 pub fn is_reaper() -> bool {
     /// linux/prctl.h.
     const PR_GET_CHILD_SUBREAPER: usize = 37;
     let mut is_one = 0_i32;
     let arguments = [PR_GET_CHILD_SUBREAPER, (&raw mut is_one).expose_provenance(), 0, 0, 0, 0];
-    // SAFETY: the kernel writes an int.
+    // SAFETY: the kernel writes an int to `is_one`.
     unsafe { syscall(linux::__NR_prctl, arguments) };
     is_one != 0 || process_id() == 1
 }
 
-/// Whether children of the calling process are in another name space of process numbers than it is
-/// itself: the first of them is its init, and all end with that.
+/// Returns whether children of the calling process are in another PID name space than the process
+/// itself: the first child is then the init of that name space, and all others end with it.
 pub fn children_are_elsewhere() -> bool {
     let place = |path: &core::ffi::CStr| {
         let mut buffer = [MaybeUninit::uninit(); 64];
@@ -245,7 +249,8 @@ pub fn children_are_elsewhere() -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a child that somebody waits for who never made it, or a process that never ends.
+    //! The risk: a child turns up in the wait of a program that never made it, or a process never
+    //! ends.
 
     use std::time::Duration;
 
@@ -268,8 +273,8 @@ mod tests {
         block[0] = block.as_ptr().expose_provenance();
         for parent in [Parent::Reaper, Parent::Caller] {
             let mask = block_signals();
-            // SAFETY: stack, block and word are this test's own and outlive the process, as it
-            // waits for its end.
+            // SAFETY: stack, block and word are this test's own and outlive the process, because
+            // the test waits for its end.
             unsafe {
                 let top = span.base().as_ptr().add(span.length().0);
                 spawn_beside(parent, top, block.as_ptr(), body, &ALIVE).unwrap();

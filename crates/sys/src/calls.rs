@@ -1,8 +1,8 @@
-//! The calls that a managed program makes for us, each to be made once, to no effect: whether
-//! whatever filters calls here lets it through.
+//! The system calls that a managed program makes on our behalf. Each can be made once, without
+//! effect, to find out whether a filter lets it through.
 //!
-//! What a filter refuses it refuses before the kernel looks at the arguments, so each is made with
-//! such as succeed, or fail with a number that is known. For programs that have one thread.
+//! A filter refuses a call before the kernel looks at its arguments, so each call gets arguments
+//! with which it succeeds, or fails with a known error number. For programs of one thread.
 
 use linux_raw_sys::general as linux;
 
@@ -10,29 +10,30 @@ use crate::error::SysResult;
 use crate::page::PAGE_BYTES;
 use crate::raw::{checked, syscall};
 
-/// Of asm-generic/errno-base.h.
+/// Error numbers of asm-generic/errno-base.h.
 const EBADF: i32 = 9;
 const EFAULT: i32 = 14;
 const EINVAL: i32 = 22;
 const WRONG: &[i32] = &[EBADF, EFAULT, EINVAL];
 
-/// A call, by its name and number.
+/// A system call, by its name and number.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// As the manual page names it.
+    /// The name in the manual.
     pub name: &'static str,
-    /// Its number on this machine.
+    /// The number on this machine.
     pub number: u32,
-    /// Whether nothing is managed without; else a run is only slower, or larger, or does not know
-    /// something.
+    /// Whether nothing can be managed without this call. Without any other, a run is only slower or
+    /// larger, or lacks some figure.
     pub is_needed: bool,
     make: fn(u32) -> isize,
-    /// The kernel's numbers for arguments that are wrong on purpose; none when all are right.
+    /// The error numbers that deliberately wrong arguments produce; none when all arguments are
+    /// right.
     expected: &'static [i32],
 }
 
 impl Call {
-    /// Makes the call. Fails with the number that it was refused with.
+    /// Makes the call. Fails with the error number of a refusal.
     pub fn make(&self) -> SysResult<()> {
         match checked(self.name, (self.make)(self.number)) {
             Err(error) if !self.expected.contains(&error.errno) => Err(error),
@@ -45,7 +46,7 @@ const fn needed(name: &'static str, number: u32, make: fn(u32) -> isize) -> Call
     Call { name, number, is_needed: true, make, expected: &[] }
 }
 
-/// One that is made with nothing to work on.
+/// Makes a needed call that has nothing to work on.
 const fn needed_alone(name: &'static str, number: u32) -> Call {
     Call { name, number, is_needed: true, make: with_nothing, expected: WRONG }
 }
@@ -54,8 +55,8 @@ const fn spare(name: &'static str, number: u32) -> Call {
     Call { is_needed: false, ..needed_alone(name, number) }
 }
 
-/// All that a managed program makes for us. What its loader makes before cannot be refused: then
-/// there is no program.
+/// All calls that a managed program makes on our behalf. The calls that its loader makes before
+/// cannot be refused: without them there is no program.
 pub const ALL: &[Call] = &[
     needed("mmap", linux::__NR_mmap, map_a_page),
     needed("madvise", linux::__NR_madvise, |number| on_a_page(number, linux::MADV_DONTFORK)),
@@ -65,7 +66,7 @@ pub const ALL: &[Call] = &[
     needed("clock_gettime", linux::__NR_clock_gettime, tell_time),
     needed("getpid", linux::__NR_getpid, with_nothing),
     needed("close_range", linux::__NR_close_range, |number| {
-        // SAFETY: numbers; nobody has the last descriptor there can be.
+        // SAFETY: the arguments are numbers, and no file has the highest possible descriptor.
         unsafe { syscall(number, [u32::MAX as usize, u32::MAX as usize, 0, 0, 0, 0]) }
     }),
     needed("open", linux::__NR_open, open),
@@ -119,7 +120,7 @@ pub const ALL: &[Call] = &[
     spare("userfaultfd", linux::__NR_userfaultfd),
 ];
 
-/// With arguments that are no descriptor, no address and no flags.
+/// Makes the call with arguments that are no descriptor, no address and no flags.
 fn with_nothing(number: u32) -> isize {
     // SAFETY: the kernel has nothing to work on.
     unsafe { syscall(number, [usize::MAX; 6]) }
@@ -132,16 +133,17 @@ fn map_a_page(number: u32) -> isize {
     unsafe { syscall(number, [0, PAGE_BYTES, protection, flags, usize::MAX, 0]) }
 }
 
-/// On a page that nobody else has: address, length, and `last`.
+/// Makes the call on a page that nothing else uses, with its address, its length, and `last`.
 fn on_a_page(number: u32, last: u32) -> isize {
     let page = map_a_page(linux::__NR_mmap);
-    // SAFETY: the page was mapped for this, and nobody uses it.
+    // SAFETY: the page was mapped for this call, and nothing else uses it.
     unsafe { syscall(number, [page as usize, PAGE_BYTES, last as usize, 0, 0, 0]) }
 }
 
-/// A child that ends at once.
+/// Makes a child that ends at once.
 fn split(number: u32) -> isize {
-    // SAFETY: as fork, in a process of one thread; the child makes one call, which ends it.
+    // SAFETY: this works as fork does, in a process of one thread; the child makes one call, which
+    // ends it.
     unsafe {
         let child = syscall(number, [linux::SIGCHLD as usize, 0, 0, 0, 0, 0]);
         if child == 0 {
@@ -155,7 +157,7 @@ fn split(number: u32) -> isize {
 
 fn wake_nobody(number: u32) -> isize {
     let word = 0_u32;
-    // SAFETY: the word lives, and nobody waits for it.
+    // SAFETY: the word lives through the call, and no thread waits for it.
     unsafe { syscall(number, [&raw const word as usize, linux::FUTEX_WAKE as usize, 1, 0, 0, 0]) }
 }
 
@@ -169,7 +171,7 @@ fn tell_time(number: u32) -> isize {
 
 fn open(number: u32) -> isize {
     let path = c"/proc/self/pagemap".as_ptr() as usize;
-    // SAFETY: a path that lives, and flags.
+    // SAFETY: the path lives through the call; the other arguments are flags.
     unsafe { syscall(number, [path, linux::O_CLOEXEC as usize, 0, 0, 0, 0]) }
 }
 
@@ -182,7 +184,7 @@ fn socket(number: u32) -> isize {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a call that is not refused is told as refused.
+    //! The risk: a call is reported as refused that is not.
 
     use super::*;
 

@@ -1,13 +1,13 @@
-//! Giving up every right that is not needed any more.
+//! Giving up every right that a process no longer needs.
 //!
-//! A process that shares its memory with another is that one's to command: who may write to its
-//! stack says what it does next. So what it may do must be no more than the other may, whatever
-//! becomes of that one. It keeps no capability, gains none by an exec, and a filter (seccomp(2))
-//! lets it make those calls only that serve faults: nothing that opens, connects, signals, traces,
-//! makes a process, or maps memory to execute.
+//! A process that shares its memory with another is under the control of that other process: code
+//! that writes to its stack decides what it does next. So it must be allowed no more than the other
+//! process is, whatever becomes of that one. It keeps no capability, gains none by an exec, and a
+//! filter (seccomp(2)) allows only the calls that serve faults: nothing that opens, connects,
+//! signals, traces, makes a process, or maps memory to execute.
 //!
-//! The filter answers other calls with EPERM: one that was forgotten here is a failed call, not the
-//! end of the program.
+//! The filter answers all other calls with EPERM: a call forgotten here fails, and does not end the
+//! program.
 
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
@@ -17,7 +17,7 @@ use crate::raw::{checked, syscall};
 
 /// Calls that are allowed whatever their arguments.
 const ALLOWED: [u32; 38] = [
-    // What the descriptors at hand are for.
+    // The uses of open descriptors.
     linux::__NR_read,
     linux::__NR_pread64,
     linux::__NR_pwrite64,
@@ -53,7 +53,7 @@ const ALLOWED: [u32; 38] = [
     linux::__NR_sched_setaffinity,
     linux::__NR_sched_getscheduler,
     linux::__NR_getrusage,
-    // Itself, and its end.
+    // The process itself, and its end.
     linux::__NR_getpid,
     linux::__NR_gettid,
     linux::__NR_rt_sigprocmask,
@@ -65,15 +65,16 @@ const ALLOWED: [u32; 38] = [
 /// Calls whose third argument must not ask for memory to execute.
 const WITHOUT_EXECUTION: [u32; 2] = [linux::__NR_mmap, linux::__NR_mprotect];
 
-/// Calls that are allowed with these values of two arguments: the call, then which has what value.
+/// Calls that are allowed if two arguments have these values: the call, then pairs of an argument's
+/// index and its value.
 const WITH_VALUES: [(u32, [(usize, u32); 2]); 4] = [
-    // Whether a thread is there.
+    // To ask whether a thread exists.
     (linux::__NR_tgkill, [(2, 0); 2]),
-    // Whether the memory is shared.
+    // To ask whether the memory is shared.
     (linux::__NR_unshare, [(0, linux::CLONE_VM); 2]),
-    // The end of the program that was followed, by a descriptor that it has.
+    // To end the program that is served, through a descriptor that the process has.
     (linux::__NR_pidfd_send_signal, [(1, linux::SIGKILL), (3, 0)]),
-    // Its own nice value.
+    // To set its own nice value.
     (linux::__NR_setpriority, [(0, linux::PRIO_PROCESS), (1, 0)]),
 ];
 
@@ -94,18 +95,19 @@ struct Filter {
     instructions: *const Instruction,
 }
 
-/// linux/bpf_common.h: load a word at a fixed place, compare, return.
+/// Instructions of linux/bpf_common.h: load a word at a fixed place, compare, return.
 const LOAD: u16 = 0x20;
 const IF_EQUAL: u16 = 0x15;
 const IF_ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
-/// `struct seccomp_data`: number, architecture, instruction pointer, arguments of 8 bytes.
+/// Offsets in `struct seccomp_data`: number, architecture, instruction pointer, arguments of 8
+/// bytes.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 const ARGUMENTS_AT: u32 = 16;
-/// linux/audit.h, `AUDIT_ARCH_X86_64`.
+/// `AUDIT_ARCH_X86_64` of linux/audit.h.
 const ARCHITECTURE: u32 = 0xc000_003e;
-/// linux/seccomp.h.
+/// Constants of linux/seccomp.h.
 const SECCOMP_MODE_FILTER: usize = 2;
 const ALLOW: u32 = 0x7fff_0000;
 const REFUSE: u32 = 0x0005_0001;
@@ -121,7 +123,7 @@ const FILTER: [Instruction; LENGTH] = {
     const fn answer(value: u32) -> Instruction {
         Instruction { code: RETURN, if_true: 0, if_false: 0, value }
     }
-    // Skips so many instructions when it is so, or when it is not.
+    // Compares; skips `if_true` instructions when the condition holds, else `if_false`.
     const fn test(code: u16, value: u32, if_true: u8, if_false: u8) -> Instruction {
         Instruction { code, if_true, if_false, value }
     }
@@ -157,16 +159,16 @@ const FILTER: [Instruction; LENGTH] = {
         filter[at + 6] = answer(REFUSE);
         (at, index) = (at + 7, index + 1);
     }
-    // What is in no list falls through to the last, which refuses.
+    // A call that is in no list falls through to the last instruction, which refuses.
     assert!(at == LENGTH - 1);
     filter
 };
 
-/// Gives up all capabilities and the way to new ones, and every call that is not in the lists
-/// above, for the calling process, which must have one thread. Fails where there is no seccomp.
+/// Gives up, for the calling process, all capabilities, the way to new ones, and every call that is
+/// not in the lists above. The process must have one thread. Fails where there is no seccomp.
 pub fn give_up_rights() -> SysResult<()> {
     let call = |name, number, arguments| {
-        // SAFETY: the arguments below are numbers, or point to what the kernel reads.
+        // SAFETY: the arguments below are numbers, or point to data that the kernel only reads.
         checked(name, unsafe { syscall(number, arguments) }).map(|_| ())
     };
     let no_new = [prctl::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0, 0, 0];
@@ -178,7 +180,7 @@ pub fn give_up_rights() -> SysResult<()> {
         [head.as_ptr().expose_provenance(), none.as_ptr().expose_provenance(), 0, 0, 0, 0];
     call("capset", linux::__NR_capset, arguments)?;
     let filter = Filter { length: LENGTH as u16, instructions: FILTER.as_ptr() };
-    // Not by seccomp(2), which services of systemd may not call (SystemCallFilter=@system-service).
+    // Set by prctl: services of systemd may not call seccomp(2) (SystemCallFilter=@system-service).
     let filter = (&raw const filter).expose_provenance();
     let arguments = [prctl::PR_SET_SECCOMP as usize, SECCOMP_MODE_FILTER, filter, 0, 0, 0];
     call("prctl(PR_SET_SECCOMP)", linux::__NR_prctl, arguments)
@@ -193,13 +195,14 @@ mod tests {
     use super::*;
     use crate::page::Page;
 
-    /// In a child: gives rights up, and returns the number of the first thing that was not as
-    /// wanted, or 0.
+    /// Gives up rights in a child, and returns the number of the first call with a wrong outcome,
+    /// or 0.
     fn confined(_pages: &mut [Page]) -> u8 {
         if give_up_rights().is_err() {
             return 100;
         }
-        // SAFETY: none of these calls touches memory of ours, but what is mapped anew.
+        // SAFETY: none of these calls touches memory of ours, except for pages that are mapped
+        // anew.
         let call = |number, arguments| unsafe { syscall(number, arguments) };
         const EPERM: isize = -1;
         let path = c"/etc/passwd".as_ptr().expose_provenance();

@@ -1,4 +1,4 @@
-//! Processors: which one a thread is on, how to go there, and a cheap clock.
+//! Processors: finding a thread's processor, moving there, and a cheap clock.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +13,7 @@ pub fn run_on(cpu: usize) -> SysResult<()> {
     rustix::thread::sched_setaffinity(None, &set).map_err(SysError::of("sched_setaffinity"))
 }
 
-/// Processors that a thread may run on, a bit for each.
+/// The processors that a thread may run on, one bit for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed(pub [u64; Allowed::WORDS]);
 
@@ -21,11 +21,11 @@ impl Allowed {
     /// Words of 64 processors: as many as glibc's `cpu_set_t` has.
     pub const WORDS: usize = 16;
 
-    /// All there may ever be.
+    /// All processors there can ever be.
     pub const ALL: Self = Self([u64::MAX; Self::WORDS]);
 
-    /// What a thread of this process is allowed that nothing but its cpuset restricts, if the
-    /// calling thread is such a one.
+    /// Returns the processors of a thread that only its cpuset restricts, if the calling thread is
+    /// such a thread.
     pub fn unrestricted() -> Option<Self> {
         let own = Self::of(0).ok()?;
         Self::ALL.give_to(0).ok()?;
@@ -33,12 +33,13 @@ impl Allowed {
         if own == most {
             return Some(own);
         }
-        // It was allowed before.
+        // The thread had these processors before, so the kernel accepts them.
         let _ = own.give_to(0);
         None
     }
 
-    /// What `thread` is allowed. An error when it has ended, or where there are more processors.
+    /// Returns the processors that `thread` may use. Fails when it has ended, or where there are
+    /// more processors than fit.
     pub fn of(thread: u32) -> SysResult<Self> {
         let mut allowed = Self([0; Self::WORDS]);
         let words = allowed.0.as_mut_ptr() as usize;
@@ -50,66 +51,66 @@ impl Allowed {
         crate::raw::checked("sched_getaffinity", result).map(|_| allowed)
     }
 
-    /// This processor and no other.
+    /// Returns the set of this processor and no other.
     pub fn only(processor: usize) -> Self {
         let bit = |index| if index == processor / 64 { 1 << (processor % 64) } else { 0 };
         Self(core::array::from_fn(bit))
     }
 
-    /// All of these but one.
+    /// Returns the set without `processor`.
     #[must_use]
     pub fn without(self, processor: usize) -> Self {
         let gone = Self::only(processor);
         Self(core::array::from_fn(|index| self.0[index] & !gone.0[index]))
     }
 
-    /// Allows `thread` these, of those that its cpuset has.
+    /// Allows `thread` the processors of the set that are also in its cpuset.
     pub fn give_to(&self, thread: u32) -> SysResult<()> {
         let words = self.0.as_ptr() as usize;
         let arguments = [thread as usize, size_of::<Self>(), words, 0, 0, 0];
-        // SAFETY: the kernel reads as many bytes as it is told.
+        // SAFETY: the kernel reads no more bytes than the length given.
         let result = unsafe {
             crate::raw::syscall(linux_raw_sys::general::__NR_sched_setaffinity, arguments)
         };
         crate::raw::checked("sched_setaffinity", result).map(|_| ())
     }
 
-    /// Whether `processor` is among them.
+    /// Returns whether `processor` is in the set.
     pub fn has(&self, processor: usize) -> bool {
         self.0.get(processor / 64).is_some_and(|word| word >> (processor % 64) & 1 == 1)
     }
 
-    /// How many they are.
+    /// Returns the number of processors in the set.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Whether it is one processor.
+    /// Returns whether the set has exactly one processor.
     pub fn is_one(&self) -> bool {
         self.count() == 1
     }
 }
 
-/// Whether `thread` has a real-time policy: while it runs, nothing without one does on its
-/// processor.
+/// Returns whether `thread` has a real-time policy: while it runs, no thread without one runs on
+/// its processor.
 pub fn is_real_time(thread: u32) -> bool {
     use linux_raw_sys::general as linux;
     let arguments = [thread as usize, 0, 0, 0, 0, 0];
     // SAFETY: sched_getscheduler takes a number, and reads no memory of ours.
     let policy = unsafe { crate::raw::syscall(linux::__NR_sched_getscheduler, arguments) };
     let real_time = [linux::SCHED_FIFO, linux::SCHED_RR, linux::SCHED_DEADLINE];
-    // Whether children inherit it is told by another bit.
+    // Another bit of the policy says whether children inherit it.
     let policy = policy & !(linux::SCHED_RESET_ON_FORK as isize);
     real_time.iter().any(|one| *one as isize == policy)
 }
 
-/// The processor the calling thread runs on.
+/// Returns the processor that the calling thread runs on.
 pub fn current() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// One more than the highest processor the calling thread may run on now. It may be allowed others
-/// later.
+/// Returns one more than the highest processor that the calling thread may run on now. It may be
+/// allowed others later.
 pub fn count() -> SysResult<usize> {
     let allowed =
         rustix::thread::sched_getaffinity(None).map_err(SysError::of("sched_getaffinity"))?;
@@ -117,12 +118,12 @@ pub fn count() -> SysResult<usize> {
     Ok(highest.map_or(0, |cpu| cpu + 1))
 }
 
-/// The nice value of the calling thread.
+/// Returns the nice value of the calling thread.
 pub fn nice() -> i32 {
     rustix::process::getpriority_process(None).unwrap_or(0)
 }
 
-/// Gives the calling thread this nice value; without the privilege it does not become less.
+/// Sets the nice value of the calling thread; without privilege the value cannot become lower.
 pub fn set_nice(value: i32) {
     let _ = rustix::process::setpriority_process(None, value);
 }
@@ -138,7 +139,7 @@ pub struct RseqArea(*const AtomicU32);
 unsafe impl Send for RseqArea {}
 
 impl RseqArea {
-    /// The area of the calling thread, `offset` bytes from its thread pointer.
+    /// Returns the area of the calling thread, `offset` bytes from its thread pointer.
     ///
     /// # Safety
     /// `offset` must be glibc's `__rseq_offset`, and the result may be used only while the thread's
@@ -157,12 +158,13 @@ impl RseqArea {
         Self(thread_pointer.wrapping_add_signed(offset + 4) as *const AtomicU32)
     }
 
-    /// Where the area is.
+    /// Returns the address of the processor number in the area.
     pub fn address(self) -> usize {
         self.0 as usize
     }
 
-    /// The processor the thread is on, or was on when it last left one. `None` when not registered.
+    /// Returns the processor the thread is on, or was on when it last left one. `None` when the
+    /// area is not registered.
     pub fn cpu(self) -> Option<usize> {
         // SAFETY: the constructor's contract keeps the area alive. Relaxed: the kernel is the only
         // writer, and a stale answer costs time only.
@@ -171,31 +173,32 @@ impl RseqArea {
     }
 }
 
-/// Ticks of the processor's time-stamp counter: cheap, constant in rate, of unknown unit.
+/// Returns the ticks of the processor's time-stamp counter: cheap, constant in rate, of unknown
+/// unit.
 pub fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Nanoseconds of the monotonic clock, by a system call (about 200 ns).
+/// Returns the nanoseconds of the monotonic clock, by a system call (about 200 ns).
 pub fn monotonic_ns() -> u64 {
     clock_ns(linux_raw_sys::general::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds that all threads of `process` have run for, ever; 0 when it has ended. Takes a
-/// microsecond, and a part of one for each thread.
+/// Returns the nanoseconds that all threads of `process` have run since its start; 0 when it has
+/// ended. Takes a microsecond, and a fraction of one for each thread.
 pub fn process_ran_ns(process: u32) -> u64 {
-    /// The clock that the scheduler keeps, of a whole process (linux/posix-timers.h).
+    /// The scheduler's clock of a whole process (linux/posix-timers.h).
     const CPUCLOCK_SCHED: u32 = 2;
     clock_ns((!process << 3) | CPUCLOCK_SCHED)
 }
 
-/// Nanoseconds that the calling thread has run for, ever.
+/// Returns the nanoseconds that the calling thread has run since its start.
 pub fn ran_ns() -> u64 {
     clock_ns(linux_raw_sys::general::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Nanoseconds of one of the system's clocks.
+/// Returns the nanoseconds of one of the system's clocks.
 fn clock_ns(clock: u32) -> u64 {
     let mut time = [0_u64; 2];
     // SAFETY: the buffer is a struct timespec.
@@ -220,21 +223,21 @@ pub fn sleep_ns(duration_ns: u64) {
     }
 }
 
-/// Lets others on this processor run.
+/// Yields the processor to other threads.
 pub fn yield_now() {
     rustix::thread::sched_yield();
 }
 
 #[cfg(test)]
 mod tests {
-    //! Risk: the program's own threads, or those it starts, run with the service's priority.
+    //! The risk: the program's own threads, or those it starts, run with the service's priority.
 
     use super::*;
 
     #[test]
     fn a_nice_value_is_of_one_thread() {
         let before = nice();
-        // To become nicer is allowed to everybody; 19 is the most.
+        // Every thread may raise its nice value; 19 is the maximum.
         let wanted = (before + 2).min(19);
         let found = std::thread::spawn(move || {
             set_nice(wanted);

@@ -1,11 +1,11 @@
-//! The one error of this layer: which call failed, and with what number.
+//! The one error of this layer: the call that failed, and its error number.
 
 use core::fmt;
 
 /// A failed system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysError {
-    /// The call, as the manual page names it.
+    /// The name of the call in the manual.
     pub call: &'static str,
     /// The kernel's error number, positive.
     pub errno: i32,
@@ -15,12 +15,12 @@ pub struct SysError {
 pub type SysResult<T> = Result<T, SysError>;
 
 impl SysError {
-    /// An error of `call` with the error number of rustix.
+    /// Returns a function that turns an error number of rustix into an error of `call`.
     pub(crate) fn of(call: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         move |errno| Self { call, errno: errno.raw_os_error() }
     }
 
-    /// Whether this is the error number `errno`.
+    /// Returns whether the error number is `errno`.
     pub fn is(self, errno: rustix::io::Errno) -> bool {
         self.errno == errno.raw_os_error()
     }

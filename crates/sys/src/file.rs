@@ -9,7 +9,7 @@ use crate::error::{SysError, SysResult};
 use crate::page::Bytes;
 use crate::proc::write_path;
 
-/// Writes `text` to the standard error of `process`, as far as it takes it.
+/// Writes `text` to the standard error of `process`, as far as that file accepts it.
 pub fn append_to_stderr_of(process: u32, text: &[u8]) {
     let mut path = [0; 32];
     write_path(&mut path, b"/proc/", process, b"/fd/2\0");
@@ -27,13 +27,13 @@ pub struct SpillFile {
 }
 
 impl SpillFile {
-    /// Uses an open file, for example one that was handed over by another process.
+    /// Makes a spill file of an open file, for example one that another process handed over.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self { fd }
     }
 
-    /// Makes an unnamed file of mode 0600 in `directory`. `EOPNOTSUPP` where the file system has
-    /// none.
+    /// Makes an unnamed file of mode 0600 in `directory`. Fails with `EOPNOTSUPP` where the file
+    /// system has no unnamed files.
     pub fn unnamed_in(directory: &core::ffi::CStr) -> SysResult<Self> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
@@ -41,9 +41,9 @@ impl SpillFile {
             .map_err(SysError::of("open(O_TMPFILE)"))
     }
 
-    /// Opens the file of another process, for reading, as that one knows it by `descriptor`, and
-    /// keeps it lent ([`SpillFile::is_lent`]) until all copies of this descriptor are closed.
-    /// `EACCES` where this process may not open it, `ENOENT` without /proc.
+    /// Opens the file that `process` has open as `descriptor`, for reading, and keeps it lent
+    /// ([`SpillFile::is_lent`]) until all copies of this descriptor are closed. Fails with `EACCES`
+    /// where this process may not open it, with `ENOENT` without /proc.
     pub fn lent_by(process: u32, descriptor: i32) -> SysResult<Self> {
         let mut path = [0; 64];
         let length = write_path(&mut path, b"/proc/", process, b"/fd/");
@@ -56,8 +56,9 @@ impl SpillFile {
         Ok(Self { fd })
     }
 
-    /// Whether somebody has the file from [`SpillFile::lent_by`]: such a one holds a lock of it
-    /// (flock(2)), which ends with its last copy, however that ends.
+    /// Returns whether another process has the file from [`SpillFile::lent_by`]. Such a process
+    /// holds a lock on it (flock(2)), which ends with the last copy of its descriptor, however the
+    /// process ends.
     pub fn is_lent(&self) -> bool {
         match rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
@@ -68,13 +69,13 @@ impl SpillFile {
         }
     }
 
-    /// Hands the file over.
+    /// Hands the file over as its descriptor.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// Writes all of `bytes` at `offset`. `ENOSPC` when the disk is full: nothing may be relied on
-    /// then.
+    /// Writes all of `bytes` at `offset`. Fails with `ENOSPC` when the disk is full: nothing
+    /// written can be relied on then.
     pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> SysResult<()> {
         while !bytes.is_empty() {
             match rustix::io::pwrite(&self.fd, bytes, offset) {
@@ -90,7 +91,7 @@ impl SpillFile {
         Ok(())
     }
 
-    /// Reads exactly `bytes.len()` bytes at `offset`. `EIO` when the file ends before.
+    /// Reads exactly `bytes.len()` bytes at `offset`. Fails with `EIO` when the file ends before.
     pub fn read_exact_at(&self, mut bytes: &mut [u8], mut offset: u64) -> SysResult<()> {
         while !bytes.is_empty() {
             match rustix::io::pread(&self.fd, &mut *bytes, offset) {
@@ -106,8 +107,8 @@ impl SpillFile {
         Ok(())
     }
 
-    /// Gives the disk blocks of `offset..offset + length` back. `EOPNOTSUPP` where files have no
-    /// holes.
+    /// Returns the disk blocks of `offset..offset + length` to the file system. Fails with
+    /// `EOPNOTSUPP` where files have no holes.
     pub fn punch_hole(&self, offset: u64, length: Bytes) -> SysResult<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&self.fd, flags, offset, length.0 as u64)
@@ -115,17 +116,18 @@ impl SpillFile {
     }
 
     /// Asks the kernel to begin writing `offset..offset + length` to the disk, without waiting, so
-    /// that the bytes stop counting as dirty memory. Only a hint: a refusal changes nothing.
+    /// that the bytes stop counting as dirty memory. This is only a hint: a refusal changes
+    /// nothing.
     ///
     /// `POSIX_FADV_DONTNEED` starts the write-out of dirty pages and drops clean ones (the kernel's
-    /// mm/fadvise.c): what `SYNC_FILE_RANGE_WRITE` does, by a call that rustix offers.
+    /// mm/fadvise.c). It does what `SYNC_FILE_RANGE_WRITE` does, by a call that rustix offers.
     pub fn start_write_out(&self, offset: u64, length: Bytes) {
         if let Some(length) = core::num::NonZeroU64::new(length.0 as u64) {
             let _ = rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::DontNeed);
         }
     }
 
-    /// Free space of the file system the file lies on, as far as this user may take it.
+    /// Returns the free space of the file's file system that this user may take.
     pub fn space_available(&self) -> SysResult<Bytes> {
         let stat: StatVfs = rustix::fs::fstatvfs(&self.fd).map_err(SysError::of("fstatvfs"))?;
         Ok(Bytes(stat.f_bavail.saturating_mul(stat.f_frsize) as usize))

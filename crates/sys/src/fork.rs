@@ -1,5 +1,5 @@
-//! Children as programs make them, by libc's `fork`: for the command, and for programs of ours that
-//! are measured. The only thing here that needs a libc, so the runtime must not use it.
+//! Children as programs make them, by libc's `fork`: for the command, and for our own programs that
+//! are measured. This is the only module that needs a libc, so the runtime must not use it.
 
 use core::ffi::c_int;
 
@@ -9,47 +9,51 @@ use crate::error::{SysError, SysResult};
 use crate::page::Page;
 
 unsafe extern "C" {
-    /// fork(2), with the handlers of pthread_atfork(3).
+    /// Forks as fork(2) does, and runs the handlers of pthread_atfork(3).
     fn fork() -> c_int;
-    /// _exit(2).
+    /// Ends the process as _exit(2) does.
     fn _exit(status: c_int) -> !;
-    /// Where errno(3) is.
+    /// Returns where errno(3) is.
     fn __errno_location() -> *mut c_int;
 }
 
-/// Makes a child that does `work` on its copy of `pages`, and ends with what that returns as its
-/// status. In a program of several threads, `work` must take no lock and no memory: a lock that
-/// another thread had stays taken in the child. The parent gets the child's number, to wait for.
+/// Makes a child that runs `work` on its copy of `pages` and ends with the result as its status. In
+/// a program of several threads, `work` must take no lock and allocate nothing: a lock that another
+/// thread held stays taken in the child. The parent gets the child's number, to wait for.
 pub fn fork_with(work: fn(&mut [Page]) -> u8, pages: &mut [Page]) -> SysResult<Pid> {
-    // SAFETY: fork(2) asks for nothing. The child goes on with a copy of everything, does `work`,
-    // which holds nothing but these pages, and ends: it never returns into code of the parent.
+    // SAFETY: fork(2) has no preconditions. The child continues with a copy of everything, does
+    // `work`, which uses nothing but these pages, and ends: it never returns into code of the
+    // parent.
     match unsafe { fork() } {
         0 => {
             let status = c_int::from(work(pages));
-            // SAFETY: it only ends the process, without handlers and without writing out buffers.
+            // SAFETY: the call only ends the process, without exit handlers and without flushing
+            // buffers.
             unsafe { _exit(status) }
         }
         number if number > 0 => Ok(Pid::from_raw(number).expect("it is not zero")),
-        // SAFETY: it is this thread's own variable.
+        // SAFETY: errno is this thread's own variable.
         _ => Err(SysError { call: "fork", errno: unsafe { *__errno_location() } }),
     }
 }
 
-/// Makes a child, in which the call returns `None`; its parent gets its number. Refused in a
-/// process with other threads (EBUSY): the child would not have them, but the locks they hold.
+/// Makes a child. The call returns `None` in the child, and the child's number in its parent. Fails
+/// with EBUSY in a process with other threads: the child would lack the threads, but inherit the
+/// locks they hold.
 pub fn fork_here() -> SysResult<Option<Pid>> {
     const EBUSY: i32 = 16;
-    // A directory for each, beside "." and "..": proc(5).
+    // /proc has one directory a thread, beside "." and "..": proc(5).
     let threads =
         rustix::fs::stat("/proc/self/task").map_err(SysError::of("stat(/proc)"))?.st_nlink;
     if threads != 3 {
         return Err(SysError { call: "clone", errno: EBUSY });
     }
-    // SAFETY: fork(2) asks for nothing, and no other thread has anything that the child would miss.
+    // SAFETY: fork(2) has no preconditions, and no other thread holds anything that the child would
+    // miss.
     match unsafe { fork() } {
         0 => Ok(None),
         number if number > 0 => Ok(Pid::from_raw(number)),
-        // What libc's fork calls. SAFETY: it is this thread's own variable.
+        // `clone` is what libc's fork calls. SAFETY: errno is this thread's own variable.
         _ => Err(SysError { call: "clone", errno: unsafe { *__errno_location() } }),
     }
 }

@@ -6,8 +6,8 @@ use linux_raw_sys::general as linux;
 
 use crate::raw;
 
-/// Waits until `word` is woken, is not `expected`, or `timeout_ns` (none: for ever) is over. May
-/// return early.
+/// Waits until `word` is woken, is not `expected`, or `timeout_ns` has passed (`None`: for ever).
+/// May return early.
 pub fn wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     let time = timeout_ns.map(|ns| [ns / 1_000_000_000, ns % 1_000_000_000]);
     let pointer = time.as_ref().map_or(0, |time| time.as_ptr() as usize);
@@ -20,7 +20,7 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     }
 }
 
-/// Wakes all who wait on `word`.
+/// Wakes all threads that wait on `word`.
 pub fn wake_all(word: &AtomicU32) {
     // SAFETY: waking touches no memory of ours.
     unsafe {

@@ -1,16 +1,16 @@
 //! Layer 0: the only crate with system calls. It knows no policy.
 //!
 //! Everything here works without libc, without thread-local memory and without an allocator, so
-//! that the runtime may use it inside any program. Modules: [`page`] the units, [`error`] the
-//! failed call, [`beside`] processes that share our memory, [`confine`] rights given up, [`map`]
-//! address space, [`shared`] memory between processes, [`mod@file`] the spill file, [`sync`] locks,
-//! [`pair`] double words, [`futex`] waiting, [`raw`] bare calls, [`calls`] which of them a filter
-//! refuses, [`cpu`] processors and clocks, [`proc`] what the kernel says of this process,
-//! [`program`] the process that one beside it serves, [`net`] packets with descriptors, [`remote`]
-//! pages of other processes, [`ring`] transfers that nobody waits for, [`rseq`] lists of one
-//! processor each, [`secret`] values that nobody finds, [`uffd`] faults, [`wait`] waiting for them;
-//! and, with the feature `libc`, [`fork`] children for measurements, and [`signals`] that a program
-//! is started to ignore.
+//! that the runtime may use it inside any program. Modules: [`page`] units, [`error`] failed calls,
+//! [`beside`] processes that share our memory, [`confine`] giving up rights, [`map`] address space,
+//! [`shared`] memory between processes, [`mod@file`] the spill file, [`sync`] locks, [`pair`]
+//! double words, [`futex`] waiting, [`raw`] bare calls, [`calls`] which of them a filter refuses,
+//! [`cpu`] processors and clocks, [`proc`] what the kernel reports about this process, [`program`]
+//! the process that a service beside it serves, [`net`] packets with descriptors, [`remote`] pages
+//! of other processes, [`ring`] asynchronous transfers, [`rseq`] per-processor lists, [`secret`]
+//! values that leave no trace, [`uffd`] page faults, [`wait`] waiting for them; and, with the
+//! feature `libc`, [`fork`] children for measurements, and [`signals`] that a program was started
+//! to ignore.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
@@ -18,8 +18,8 @@ extern crate alloc;
 #[cfg(any(test, feature = "libc"))]
 extern crate std;
 
-// What unwinds becomes part of the command, as loading it from libgcc_s would be one part in thirty
-// of the time a program takes to start. Named here, as it must come before std's own wish.
+// The unwinder is linked into the command statically: loading it from libgcc_s takes a thirtieth of
+// the time a program needs to start. It is named here because it must precede std's own request.
 #[cfg(all(feature = "libc", target_env = "gnu"))]
 // SAFETY: the block is empty, so no signature in it can be wrong.
 #[link(name = "gcc_eh", kind = "static", modifiers = "-bundle")]

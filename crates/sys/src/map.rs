@@ -14,20 +14,21 @@ use rustix::mm::{
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES};
 
-/// Every live span, so that whoever looks at the mappings of this process can tell ours: start and
-/// end, guards included, or two zeros.
+/// The start and end of every live span, guards included, or two zeros. A scan of this process's
+/// mappings recognizes ours by this table.
 static SPANS: [[AtomicUsize; 2]; SPANS_MAX] =
     [const { [const { AtomicUsize::new(0) }; 2] }; SPANS_MAX];
-/// Most spans at a time. Beyond it [`Span::reserve`] fails with `ENOMEM`.
+/// Maximum spans at a time. Above it [`Span::reserve`] fails with `ENOMEM`.
 const SPANS_MAX: usize = 512;
 
-/// Calls `visit` with first address and end of each live span of this process, guards included.
+/// Calls `visit` with the first address and the end of each live span of this process, guards
+/// included.
 pub fn for_each_span(mut visit: impl FnMut(usize, usize)) {
     for [start, end] in &SPANS {
         // Acquire pairs with the Release in `note_span`.
         let last = end.load(Ordering::Acquire);
         // Acquire pairs with the Release in `drop_span`, which may be under way on another thread:
-        // who sees that start sees this end.
+        // a thread that sees that start also sees this end.
         let first = start.load(Ordering::Acquire);
         // Relaxed: ordered by the load above.
         if last != 0 && first != 0 && end.load(Ordering::Relaxed) == last {
@@ -36,8 +37,8 @@ pub fn for_each_span(mut visit: impl FnMut(usize, usize)) {
     }
 }
 
-/// Whether children of `fork` have the spans that are live now: not otherwise. Fails with the
-/// kernel's number; some are inherited then, others not.
+/// Sets whether children of `fork` inherit the spans that are live now. Fails with the kernel's
+/// number; some spans are inherited then, others not.
 pub fn inherit_spans(inherited: bool) -> SysResult<()> {
     let mut result = Ok(());
     for_each_span(|start, end| {
@@ -47,9 +48,9 @@ pub fn inherit_spans(inherited: bool) -> SysResult<()> {
     result
 }
 
-/// Whether children of `fork` have a range of whole pages (`MADV_DOFORK`, `MADV_DONTFORK`).
-/// `ENOMEM` where some of it is not mapped: then it holds for all the rest; or without memory for
-/// one more mapping.
+/// Sets whether children of `fork` inherit a range of whole pages (`MADV_DOFORK`, `MADV_DONTFORK`).
+/// Fails with `ENOMEM` where a part of it is not mapped, after treating all the rest, or when there
+/// is no memory for one more mapping.
 pub fn inherit(range: Range<usize>, inherited: bool) -> SysResult<()> {
     let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
     // SAFETY: the advice changes no contents, and nothing in this process.
@@ -57,7 +58,7 @@ pub fn inherit(range: Range<usize>, inherited: bool) -> SysResult<()> {
         .map_err(SysError::of("madvise"))
 }
 
-/// Forgets all spans. For the child of `fork` that has inherited none.
+/// Forgets all spans. For a child of `fork` that has inherited none.
 pub fn forget_spans() {
     for [start, end] in &SPANS {
         // Relaxed: there is no other thread.
@@ -68,8 +69,7 @@ pub fn forget_spans() {
 
 fn note_span(first: usize, last: usize) -> bool {
     SPANS.iter().any(|[start, end]| {
-        // Relaxed on both sides: the place is ours from here on, and is published by the store
-        // below.
+        // Relaxed on both sides: the place is ours from here on, and the store below publishes it.
         let free = start.compare_exchange(0, first, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if free {
             // Release pairs with the Acquire in `for_each_span`.
@@ -81,7 +81,7 @@ fn note_span(first: usize, last: usize) -> bool {
 
 fn drop_span(first: usize) {
     for [start, end] in &SPANS {
-        // Relaxed: the span's owner drops it, so nobody changes this place meanwhile.
+        // Relaxed: the span's owner drops it, so no other thread changes this place meanwhile.
         if start.load(Ordering::Relaxed) == first {
             end.store(0, Ordering::Relaxed);
             // Release pairs with the exchange in `note_span`: the end is zero before the place is
@@ -91,27 +91,27 @@ fn drop_span(first: usize) {
     }
 }
 
-/// Where the next mapping of ours goes if there is room. Zero: where the kernel puts any mapping.
+/// The preferred address of our next mapping. Zero: the kernel chooses.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// The lowest address that [`keep_apart`] chooses, far above where the kernel puts programs and
-/// their heaps (from 0x5555... on, within a TiB) and far below its mappings (0x7f...). All else is
-/// some sanitizer's own: that of addresses takes what is below 0x1000..., that of memory all but
-/// 0x51... to 0x60... and what the kernel uses, and that of threads from 0x5a... on.
+/// their heaps (from 0x5555... on, within a TiB) and far below its mappings (0x7f...). Sanitizers
+/// use the rest: AddressSanitizer everything below 0x1000..., MemorySanitizer all but 0x51... to
+/// 0x60... and what the kernel uses, and ThreadSanitizer everything from 0x5a... on.
 const APART: usize = 0x5780_0000_0000;
-/// So far from it, at most, is the address chosen: 1 TiB.
+/// The chosen address lies at most this far above [`APART`]: 1 TiB.
 const APART_BYTES: usize = 1 << 40;
-/// What is chosen is a multiple of it: what one page of page tables maps.
+/// Alignment of the chosen address: the memory that one page of page tables maps.
 const APART_ALIGN: usize = 2 << 20;
 
-/// From now on puts mappings of ours where the kernel puts none unless it is asked to: a program
-/// may give back a part of its memory and map the same addresses again, and in the meantime they
-/// must not become ours. Where exactly is chosen by `seed`.
+/// Puts our mappings, from now on, where the kernel puts none unasked. A program may give back a
+/// part of its memory and map the same addresses again; in the meantime they must not become ours.
+/// `seed` chooses the address.
 pub fn keep_apart(seed: usize) {
     // Relaxed: a hint, of which every value is right.
     NEXT.store(APART + seed % APART_BYTES / APART_ALIGN * APART_ALIGN, Ordering::Relaxed);
 }
 
-/// What to ask of `mmap` for `length` bytes.
+/// Returns the address to ask `mmap` for, for a mapping of `length` bytes.
 pub(crate) fn hint(length: usize) -> *mut c_void {
     // Relaxed, both: as above.
     if NEXT.load(Ordering::Relaxed) == 0 {
@@ -122,13 +122,13 @@ pub(crate) fn hint(length: usize) -> *mut c_void {
     )
 }
 
-/// Bytes kept unmapped on both sides of a span, so that the kernel never merges it with a
-/// neighbour.
+/// Unmapped bytes on both sides of a span, which keep the kernel from merging it with a neighbour.
 const GUARD_BYTES: usize = PAGE_BYTES;
 
-/// A private, page-aligned span of address space, backed on first touch where it is committed.
+/// A private, page-aligned span of address space; where it is committed, the first touch backs it
+/// with memory.
 ///
-/// It is not inherited over `fork`, but see [`inherit_spans`], and is given back on drop.
+/// Children of `fork` do not inherit it, but see [`inherit_spans`]; dropping it unmaps it.
 #[derive(Debug)]
 pub struct Span {
     base: NonNull<u8>,
@@ -144,7 +144,7 @@ unsafe impl Sync for Span {}
 
 impl Span {
     /// Reserves `length` bytes, rounded up to pages, aligned to `align` (a power of two of at least
-    /// a page), readable and writable. No memory is used until it is touched. Fails with the
+    /// a page), readable and writable. The span uses no memory until it is touched. Fails with the
     /// kernel's number, usually `ENOMEM` under an address-space limit.
     pub fn reserve(length: Bytes, align: Bytes) -> SysResult<Self> {
         let span = Self::reserve_inaccessible(length, align)?;
@@ -152,7 +152,7 @@ impl Span {
         Ok(span)
     }
 
-    /// As [`Span::reserve`], but no byte is accessible until it is committed.
+    /// Reserves a span as [`Span::reserve`] does, but no byte is accessible until it is committed.
     pub fn reserve_inaccessible(length: Bytes, align: Bytes) -> SysResult<Self> {
         assert!(align.0.is_power_of_two() && align.0 >= PAGE_BYTES);
         let length = length.pages_up().bytes();
@@ -180,7 +180,8 @@ impl Span {
                 SysError::of("madvise")(errno)
             },
         )?;
-        // The slack in front of and behind the span goes back, but for one guard page each.
+        // The slack before and after the span goes back to the kernel, except for one guard page
+        // each.
         let lead = first - GUARD_BYTES - start as usize;
         let tail = first + length.0 + GUARD_BYTES;
         // SAFETY: both ranges are inside our mapping and outside the span.
@@ -202,9 +203,9 @@ impl Span {
         Ok(Self { base, length, align: align.0 })
     }
 
-    /// Makes a range readable and writable; what was not accessible before reads as zero. Fails
-    /// with the kernel's number, usually `ENOMEM` under a limit of data or of committed memory; a
-    /// part of the range may be accessible then.
+    /// Makes a range readable and writable; bytes that were inaccessible read as zero. Fails with
+    /// the kernel's number, usually `ENOMEM` under a limit of data or of committed memory; a part
+    /// of the range may be accessible then.
     pub fn commit(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
         let start = self.range(offset, length);
         // SAFETY: the range is inside the span; access to it is only widened.
@@ -212,8 +213,8 @@ impl Span {
             .map_err(SysError::of("mprotect"))
     }
 
-    /// As [`Span::commit`] for all of it, and it may be executed. Refused with `EACCES` or `EPERM`
-    /// where the system lets nobody write to memory that it executes.
+    /// Commits the whole span as [`Span::commit`] does, and makes it executable. Fails with
+    /// `EACCES` or `EPERM` where the system forbids memory that is both writable and executable.
     pub fn commit_executable(&self) -> SysResult<()> {
         let start = self.range(Bytes(0), self.length);
         let access = MprotectFlags::READ | MprotectFlags::WRITE | MprotectFlags::EXEC;
@@ -221,50 +222,49 @@ impl Span {
         unsafe { mprotect(start, self.length.0, access) }.map_err(SysError::of("mprotect"))
     }
 
-    /// Gives the memory of a range back to the system and makes it inaccessible until it is
-    /// committed again. After an error it is accessible, its bytes as they were or zero.
+    /// Returns the memory of a range to the system and makes the range inaccessible until it is
+    /// committed again. After an error the range is accessible, its bytes as they were or zero.
     ///
     /// # Safety
-    /// As for [`Span::discard`], and nobody may access the range before it is committed again.
+    /// As for [`Span::discard`], and no code may access the range before it is committed again.
     pub unsafe fn decommit(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
         // SAFETY: the caller's promise, handed on.
         unsafe { self.discard(offset, length) }?;
         self.guard(offset, length)
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// The first address, as a number.
+    /// Returns the first address, as a number.
     pub fn address(&self) -> usize {
         self.base.as_ptr() as usize
     }
 
-    /// The length in bytes, a whole number of pages.
+    /// Returns the length in bytes, a whole number of pages.
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// The alignment asked for at [`Span::reserve`].
+    /// Returns the alignment requested at [`Span::reserve`].
     pub fn align(&self) -> Bytes {
         Bytes(self.align)
     }
 
-    /// Gives the memory of `offset..offset + length` back to the system; it reads as zero
+    /// Returns the memory of `offset..offset + length` to the system; the range reads as zero
     /// afterwards.
     ///
     /// # Safety
-    /// Nobody may rely on the bytes of that range, nor hold a reference into it.
+    /// No code may rely on the bytes of that range, nor hold a reference into it.
     pub unsafe fn discard(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
         let start = self.range(offset, length);
         // SAFETY: the range is inside the span, and the caller gave up its contents.
         unsafe { madvise(start, length.0, Advice::LinuxDontNeed) }.map_err(SysError::of("madvise"))
     }
 
-    /// Makes a range of the span inaccessible, which also keeps what lies around it apart. Its
-    /// memory stays.
+    /// Makes a range of the span inaccessible, as a guard between its neighbours. The memory stays.
     pub fn guard(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
         let start = self.range(offset, length);
         // SAFETY: the range is inside the span; a later access is a fault, not undefined.
@@ -272,13 +272,13 @@ impl Span {
             .map_err(SysError::of("mprotect"))
     }
 
-    /// The address of a range of whole pages, which must lie inside the span.
+    /// Returns the address of a range of whole pages, which must lie inside the span.
     fn range(&self, offset: Bytes, length: Bytes) -> *mut c_void {
         assert!(offset.0 + length.0 <= self.length.0 && offset.0.is_multiple_of(PAGE_BYTES));
         (self.address() + offset.0) as *mut c_void
     }
 
-    /// Keeps huge pages out of the span, so that what is touched is what is used.
+    /// Keeps huge pages out of the span, so that only touched pages use memory.
     pub fn forbid_huge_pages(&self) {
         // A kernel without huge pages answers EINVAL, which means the same.
         // SAFETY: the advice changes no contents.
@@ -286,8 +286,8 @@ impl Span {
             unsafe { madvise(self.base.as_ptr().cast(), self.length.0, Advice::LinuxNoHugepage) };
     }
 
-    /// Keeps the span out of core files, and so from whoever makes one of a living process and
-    /// touches all that it has.
+    /// Keeps the span out of core files, so that a process that dumps this one while it runs does
+    /// not touch all of it.
     pub fn forbid_dump(&self) {
         // SAFETY: the advice changes no contents.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.length.0, Advice::LinuxDontDump) };
@@ -311,8 +311,7 @@ impl Drop for Span {
     fn drop(&mut self) {
         let start = (self.address() - GUARD_BYTES) as *mut c_void;
         drop_span(start as usize);
-        // SAFETY: the span and its two guards are ours, and dropping it means nobody uses it any
-        // more.
+        // SAFETY: the span and its two guards are ours, and after the drop nothing uses them.
         let _ = unsafe { munmap(start, self.length.0 + 2 * GUARD_BYTES) };
     }
 }

@@ -1,5 +1,5 @@
 //! Address space under miri, which has no `mmap`: the same spans, from the standard library's
-//! allocator. What is given back reads as zero; what is inaccessible is not told apart.
+//! allocator. A discarded range reads as zero; an inaccessible range is accessible all the same.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
@@ -8,21 +8,21 @@ use core::ptr::NonNull;
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES};
 
-/// Would call `visit` for each live span: nobody looks at mappings here.
+/// Visits nothing: no code looks at mappings here.
 pub fn for_each_span(_visit: impl FnMut(usize, usize)) {}
 
-/// Would say whether children inherit spans: there is no `fork` here.
+/// Does nothing: there is no `fork` here.
 pub fn inherit_spans(_inherited: bool) -> SysResult<()> {
     Ok(())
 }
 
-/// Would forget all spans: there is no `fork` here.
+/// Does nothing: there is no `fork` here.
 pub fn forget_spans() {}
 
-/// Would keep mappings of ours apart from others': there are none here.
+/// Does nothing: miri has no mappings to keep apart.
 pub fn keep_apart(_seed: usize) {}
 
-/// What to ask of `mmap`: nothing.
+/// Returns null: there is no address to ask `mmap` for.
 pub(crate) fn hint(_length: usize) -> *mut core::ffi::c_void {
     core::ptr::null_mut()
 }
@@ -48,23 +48,23 @@ impl Span {
         let length = length.pages_up().bytes();
         let refused = SysError { call: "reserve", errno: 12 };
         let layout = Layout::from_size_align(length.0, align.0).map_err(|_| refused)?;
-        // SAFETY: nobody reserves zero bytes.
+        // SAFETY: no caller reserves zero bytes, so the layout is not empty.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused)?;
         Ok(Self { base, length, align: align.0 })
     }
 
-    /// As [`Span::reserve`].
+    /// Reserves a span as [`Span::reserve`] does.
     pub fn reserve_inaccessible(length: Bytes, align: Bytes) -> SysResult<Self> {
         Self::reserve(length, align)
     }
 
-    /// Makes a range readable and writable, which it is.
+    /// Checks that the range lies in the span, which is readable and writable already.
     pub fn commit(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
         self.range(offset, length);
         Ok(())
     }
 
-    /// Makes a range inaccessible, which reads as zero when it is committed again.
+    /// Makes a range read as zero; it stays accessible.
     ///
     /// # Safety
     /// As for [`Span::discard`].
@@ -73,22 +73,22 @@ impl Span {
         unsafe { self.discard(offset, length) }
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// The first address, as a number.
+    /// Returns the first address, as a number.
     pub fn address(&self) -> usize {
         self.base.as_ptr().addr()
     }
 
-    /// The length in bytes, a whole number of pages.
+    /// Returns the length in bytes, a whole number of pages.
     pub fn length(&self) -> Bytes {
         self.length
     }
 
-    /// The alignment asked for at [`Span::reserve`].
+    /// Returns the alignment requested at [`Span::reserve`].
     pub fn align(&self) -> Bytes {
         Bytes(self.align)
     }
@@ -96,7 +96,7 @@ impl Span {
     /// Makes the bytes of `offset..offset + length` zero.
     ///
     /// # Safety
-    /// Nobody may rely on the bytes of that range, nor hold a reference into it.
+    /// No code may rely on the bytes of that range, nor hold a reference into it.
     pub unsafe fn discard(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
         self.range(offset, length);
         // SAFETY: the range is inside the span, and the caller gave up its contents.
@@ -104,16 +104,16 @@ impl Span {
         Ok(())
     }
 
-    /// Would make a range of the span inaccessible.
+    /// Checks that the range lies in the span; it stays accessible.
     pub fn guard(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
         self.range(offset, length);
         Ok(())
     }
 
-    /// Would keep huge pages out of the span.
+    /// Does nothing: miri has no huge pages.
     pub fn forbid_huge_pages(&self) {}
 
-    /// Would keep the span out of core files and off swap devices.
+    /// Does nothing: miri has no core files and no swap devices.
     pub fn keep_secret(&self) -> SysResult<()> {
         Ok(())
     }
@@ -126,7 +126,8 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         let layout = Layout::from_size_align(self.length.0, self.align);
-        // SAFETY: `reserve` allocated the span with this layout, and nobody uses it any more.
+        // SAFETY: `reserve` allocated the span with this layout, and after the drop nothing uses
+        // it.
         unsafe { dealloc(self.base.as_ptr(), layout.expect("it was allocated with this layout")) };
     }
 }

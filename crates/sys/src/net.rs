@@ -1,4 +1,5 @@
-//! Packets with descriptors over a unix socket: how a launcher hands a process what it may use.
+//! Packets with descriptors over a unix socket, by which a launcher hands a process the resources
+//! it may use.
 
 use core::mem::MaybeUninit;
 
@@ -11,7 +12,7 @@ use rustix::net::{
 
 use crate::error::{SysError, SysResult};
 
-/// Most descriptors in one packet.
+/// Maximum descriptors in one packet.
 pub const DESCRIPTORS_MAX: usize = 5;
 
 /// Connects to the packet socket at `path`.
@@ -22,8 +23,9 @@ pub fn connect(path: &core::ffi::CStr) -> SysResult<OwnedFd> {
     Ok(socket)
 }
 
-/// Connections that may wait to be taken; the kernel lowers it to `net.core.somaxconn`, which is
-/// the same unless somebody has set it. Who connects beyond that waits, in no order.
+/// Connections that may wait to be accepted. The kernel lowers the number to `net.core.somaxconn`,
+/// which is the same unless the administrator has set it. Clients above that number wait, in no
+/// order.
 const BACKLOG: i32 = 4096;
 
 /// Listens for packet connections at `path`, which must not exist yet.
@@ -35,21 +37,21 @@ pub fn listen(path: &core::ffi::CStr) -> SysResult<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes the next connection. `EAGAIN` when there is none.
+/// Takes the next connection. Fails with `EAGAIN` when there is none.
 pub fn accept(listener: BorrowedFd<'_>) -> SysResult<OwnedFd> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC).map_err(SysError::of("accept4"))
 }
 
-/// Who is at the other end of a connection: who connected, or who listened.
+/// The process at the other end of a connection: the one that connected, or the one that listened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The process, as this process's PID name space numbers it.
     pub process: u32,
-    /// Its effective user id then.
+    /// Its effective user id at that time.
     pub user: u32,
 }
 
-/// Who is at the other end.
+/// Returns the process at the other end of `socket`.
 pub fn peer(socket: BorrowedFd<'_>) -> SysResult<Peer> {
     rustix::net::sockopt::socket_peercred(socket)
         .map(|credentials| Peer {
@@ -65,8 +67,8 @@ fn packet_socket(more: SocketFlags) -> SysResult<OwnedFd> {
         .map_err(SysError::of("socket"))
 }
 
-/// Sends one packet with descriptors. Never raises SIGPIPE and never waits: `EAGAIN` when the other
-/// end has too many unread.
+/// Sends one packet with descriptors. Never raises SIGPIPE and never waits: fails with `EAGAIN`
+/// when the other end has too many unread packets.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> SysResult<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -80,8 +82,8 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Sys
         .map_err(SysError::of("sendmsg"))
 }
 
-/// Receives one packet into `bytes`, its descriptors into `fds` in order. 0 bytes: the other end
-/// has closed. `EMSGSIZE` for a packet that is longer, which is dropped.
+/// Receives one packet into `bytes`, and its descriptors into `fds` in order. Returns 0 bytes when
+/// the other end has closed. Fails with `EMSGSIZE` for a longer packet, which is dropped.
 pub fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -106,7 +108,7 @@ pub fn receive(
     Ok(result.bytes)
 }
 
-/// A connected pair of packet sockets.
+/// Makes a connected pair of packet sockets.
 pub fn pair() -> SysResult<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(SysError::of("socketpair"))

@@ -34,22 +34,22 @@ impl PageBuffer {
 pub struct Bytes(pub usize);
 
 impl Bytes {
-    /// `count` kibibytes.
+    /// Returns `count` kibibytes.
     pub const fn kib(count: usize) -> Self {
         Self(count << 10)
     }
 
-    /// `count` mebibytes.
+    /// Returns `count` mebibytes.
     pub const fn mib(count: usize) -> Self {
         Self(count << 20)
     }
 
-    /// Whole pages that hold this many bytes, rounded up.
+    /// Returns the pages that hold this many bytes, rounded up.
     pub const fn pages_up(self) -> PageCount {
         PageCount(self.0.div_ceil(PAGE_BYTES))
     }
 
-    /// Whole pages inside this many bytes, rounded down.
+    /// Returns the whole pages inside this many bytes, rounded down.
     pub const fn pages_down(self) -> PageCount {
         PageCount(self.0 / PAGE_BYTES)
     }
@@ -60,19 +60,19 @@ impl Bytes {
 pub struct PageCount(pub usize);
 
 impl PageCount {
-    /// The size of this many pages.
+    /// Returns the size of these pages.
     pub const fn bytes(self) -> Bytes {
         Bytes(self.0 * PAGE_BYTES)
     }
 
-    /// The difference, zero when `other` is larger.
+    /// Returns the difference, or zero when `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }
 
-/// Adds and subtracts for a count type.
+/// Implements addition and subtraction for a count type.
 macro_rules! count_arithmetic {
     ($($name:ident),*) => {$(
         impl Add for $name {

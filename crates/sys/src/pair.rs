@@ -2,10 +2,10 @@
 //!
 //! Idea: x86-64 compares and exchanges 16 aligned bytes at once (CMPXCHG16B). All processors but
 //! the very first of the kind have the instruction; where it is missing, a spin lock takes its
-//! place. A model checker (`--cfg loom`) sees a lock too, and two loads.
+//! place. A model checker (`--cfg loom`) also sees a lock, and two loads.
 //!
-//! Invariant: words change by [`AtomicPair::compare_exchange`] only, so a pair compared equal is
-//! one that was there as a whole, even when the words to compare with were loaded one by one.
+//! Invariant: words change by [`AtomicPair::compare_exchange`] only. So a pair that compared equal
+//! existed as a whole, even when the words to compare with were loaded one by one.
 
 /// Two 64-bit words, aligned so that they can be exchanged together.
 #[derive(Debug)]
@@ -26,12 +26,13 @@ mod exchange {
     use super::AtomicPair;
 
     impl AtomicPair {
-        /// A pair of these words.
+        /// Makes a pair of these words.
         pub const fn new(first: u64, second: u64) -> Self {
             Self { words: [AtomicU64::new(first), AtomicU64::new(second)] }
         }
 
-        /// Both words, one after the other: they need not have been there together.
+        /// Returns both words, loaded one after the other: the pair need not have held both at one
+        /// time.
         #[inline]
         pub fn load(&self) -> (u64, u64) {
             // Acquire on both pairs with the exchange that wrote the word.
@@ -39,7 +40,7 @@ mod exchange {
             (first, self.words[1].load(Ordering::Acquire))
         }
 
-        /// Makes the pair `new` if it is `old`. Says whether it did.
+        /// Returns whether the pair was `old`, and makes it `new` if so.
         #[inline]
         pub fn compare_exchange(&self, old: (u64, u64), new: (u64, u64)) -> bool {
             if has_instruction() {
@@ -51,6 +52,8 @@ mod exchange {
             }
         }
 
+        /// Returns whether the pair was `old`, and makes it `new` if so, by the instruction.
+        ///
         /// # Safety
         /// The processor must have CMPXCHG16B.
         #[inline]
@@ -59,7 +62,7 @@ mod exchange {
             // The locked instruction orders in both directions: as a Release, which pairs with the
             // Acquire in `load`, and as an Acquire, which pairs with the exchange before it.
             // SAFETY: the words are 16 bytes aligned to 16, by their type; the caller vouches for
-            // the instruction. The compiler keeps rbx to itself, so it is swapped in and out.
+            // the instruction. The compiler reserves rbx, so the code saves and restores it.
             unsafe {
                 core::arch::asm!(
                     "xchg rsi, rbx",
@@ -80,7 +83,7 @@ mod exchange {
 
         #[cold]
         pub(super) fn exchange_under_lock(&self, old: (u64, u64), new: (u64, u64)) -> bool {
-            // Some locks, so that different pairs rarely wait for each other.
+            // Several locks, so that different pairs rarely wait for each other.
             static LOCKS: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
             let lock = &LOCKS[(&raw const *self).addr() / size_of::<Self>() % LOCKS.len()];
             // Acquire pairs with the Release below: one exchange sees all of another one.
@@ -102,8 +105,8 @@ mod exchange {
         }
     }
 
-    /// Whether the processor has CMPXCHG16B: bit 13 of ECX of CPUID leaf 1 (Intel SDM volume 2).
-    /// miri has neither instruction.
+    /// Returns whether the processor has CMPXCHG16B: bit 13 of ECX of CPUID leaf 1 (Intel SDM
+    /// volume 2). miri has neither instruction.
     #[inline]
     fn has_instruction() -> bool {
         const UNKNOWN: u8 = 0;
@@ -113,7 +116,7 @@ mod exchange {
         if cfg!(miri) {
             return false;
         }
-        // Relaxed: a fact about the processor, the same whoever finds it.
+        // Relaxed: a fact about the processor, the same for every thread that finds it.
         let known = KNOWN.load(Ordering::Relaxed);
         if known != UNKNOWN {
             return known == PRESENT;
@@ -127,18 +130,19 @@ mod exchange {
 
 #[cfg(loom)]
 impl AtomicPair {
-    /// A pair of these words.
+    /// Makes a pair of these words.
     pub fn new(first: u64, second: u64) -> Self {
         Self { words: loom::sync::Mutex::new((first, second)) }
     }
 
-    /// Both words, one after the other: they need not have been there together.
+    /// Returns both words, loaded one after the other: the pair need not have held both at one
+    /// time.
     pub fn load(&self) -> (u64, u64) {
         let first = self.words.lock().expect("no holder panics").0;
         (first, self.words.lock().expect("no holder panics").1)
     }
 
-    /// Makes the pair `new` if it is `old`. Says whether it did.
+    /// Returns whether the pair was `old`, and makes it `new` if so.
     pub fn compare_exchange(&self, old: (u64, u64), new: (u64, u64)) -> bool {
         let mut words = self.words.lock().expect("no holder panics");
         let same = *words == old;
@@ -152,7 +156,7 @@ impl AtomicPair {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    //! Risk guarded: words of two exchanges mixed, or an exchange lost.
+    //! The risk: words of two exchanges are mixed, or an exchange is lost.
 
     use super::*;
 
@@ -166,7 +170,7 @@ mod tests {
                         loop {
                             let old = pair.load();
                             if exchange(&pair, old, (old.0 + 1, old.1 + 3)) {
-                                // A torn load never passes.
+                                // A torn load never passes the comparison.
                                 assert_eq!(old.0 * 3 + 7, old.1);
                                 break;
                             }

@@ -1,9 +1,10 @@
-//! What the kernel says of this process: its mappings, its resident pages, where its threads run.
+//! What the kernel reports about this process: its mappings, its resident pages, where its threads
+//! run.
 //!
-//! Parsed by hand because these files are read on a thread without an allocator. See proc(5).
-//! /proc/self is the thread that the process began with, and says nothing once that has ended
-//! (`pthread_exit` in `main`) though others go on; so all is asked of the calling thread, which has
-//! the same memory.
+//! The files are parsed by hand because the thread that reads them has no allocator. See proc(5).
+//! /proc/self is the thread that the process began with. Once that thread has ended (`pthread_exit`
+//! in `main`), /proc/self says nothing, though other threads go on. So every question is asked of
+//! the calling thread, which has the same memory.
 
 mod thread;
 
@@ -35,46 +36,46 @@ pub(crate) fn read_at<'b>(fd: &OwnedFd, buffer: &'b mut [u8], offset: u64) -> Sy
     Ok(&buffer[..count])
 }
 
-/// Pages of this process that are resident.
+/// The resident pages of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resident {
-    /// Anonymous ones: `resident - shared` of statm, that is RssAnon.
+    /// Anonymous pages: `resident - shared` of statm, that is RssAnon.
     pub anonymous: PageCount,
-    /// Those of files and of shared memory: `shared` of statm, RssFile and RssShmem.
+    /// Pages of files and of shared memory: `shared` of statm, RssFile and RssShmem.
     pub others: PageCount,
 }
 
-/// The resident memory of this process, read again and again from one open file.
+/// A gauge of this process's resident memory, read repeatedly from one open file.
 #[derive(Debug)]
 pub struct ResidentGauge {
     statm: OwnedFd,
 }
 
 impl ResidentGauge {
-    /// Opens /proc/thread-self/statm. `ENOENT` where /proc is not mounted.
+    /// Opens /proc/thread-self/statm. Fails with `ENOENT` where /proc is not mounted.
     pub fn open() -> SysResult<Self> {
         open_read(c"/proc/thread-self/statm").map(|statm| Self { statm })
     }
 
-    /// What is resident.
+    /// Returns the pages that are resident.
     pub fn resident(&self) -> SysResult<Resident> {
         let [_size, resident, shared, ..] = self.read()?;
         Ok(Resident { anonymous: resident.saturating_sub(shared), others: shared })
     }
 
-    /// Pages of private mappings to write to, and of stacks, resident or not: `data` of statm, that
-    /// is VmData and VmStk.
+    /// Returns the pages of writable private mappings and of stacks, resident or not: `data` of
+    /// statm, that is VmData and VmStk.
     pub fn writable(&self) -> SysResult<PageCount> {
         let [.., data] = self.read()?;
         Ok(data)
     }
 
-    /// All that is mapped.
+    /// Returns the number of mapped pages.
     pub fn size(&self) -> SysResult<PageCount> {
         first_number(&self.statm)
     }
 
-    /// The first six numbers of statm: size, resident, shared, text, lib, data.
+    /// Reads the first six numbers of statm: size, resident, shared, text, lib, data.
     fn read(&self) -> SysResult<[PageCount; 6]> {
         let mut buffer = [0; 128];
         let text = read_at(&self.statm, &mut buffer, 0)?;
@@ -90,12 +91,12 @@ impl ResidentGauge {
     }
 }
 
-/// The first number of a statm file: all that is mapped.
+/// Returns the first number of a statm file: the pages that are mapped.
 pub(crate) fn first_number(statm: &OwnedFd) -> SysResult<PageCount> {
     number_at(statm, 0)
 }
 
-/// A number of a statm file; the first is at 0.
+/// Returns the number at index `field` of a statm file, counted from 0.
 pub(crate) fn number_at(statm: &OwnedFd, field: usize) -> SysResult<PageCount> {
     let mut buffer = [0; 128];
     let text = read_at(statm, &mut buffer, 0)?;
@@ -104,7 +105,7 @@ pub(crate) fn number_at(statm: &OwnedFd, field: usize) -> SysResult<PageCount> {
     number.map(|count| PageCount(count as usize)).ok_or(parse)
 }
 
-/// The number behind `name` at the start of a line.
+/// Returns the number that follows `name` at the start of a line.
 pub(crate) fn number_after(text: &[u8], name: &[u8]) -> Option<u64> {
     text.split(|byte| *byte == b'\n')
         .find_map(|line| line.strip_prefix(name))
@@ -112,28 +113,28 @@ pub(crate) fn number_after(text: &[u8], name: &[u8]) -> Option<u64> {
         .and_then(decimal)
 }
 
-/// The same, of KiB.
+/// Returns the number that follows `name`, in KiB, as bytes.
 fn kib_after(text: &[u8], name: &[u8]) -> Option<Bytes> {
     number_after(text, name).map(|count| Bytes::kib(count as usize))
 }
 
-/// What the kernel tells of this process's memory, in files that are opened once: what may be read
-/// later needs no right then.
+/// The kernel's files about this process's memory, opened once: reading them later needs no
+/// privilege.
 #[derive(Debug)]
 pub struct Files {
     status: OwnedFd,
     smaps: OwnedFd,
-    /// Linux 4.14.
+    /// smaps_rollup, since Linux 4.14.
     rollup: Option<OwnedFd>,
-    /// Its mappings, one at a time.
+    /// The mappings of the process, looked up one at a time.
     pub mappings: Mappings,
-    /// Its pages.
+    /// The pages of the process.
     pub pagemap: Pagemap,
 }
 
 impl Files {
-    /// Opens them. `EACCES` for who may not look at itself: a process that has forbidden core files
-    /// (PR_SET_DUMPABLE), or has dropped its user.
+    /// Opens the files. Fails with `EACCES` in a process that may not look at itself: one that has
+    /// forbidden core files (PR_SET_DUMPABLE), or has dropped its user.
     pub fn open() -> SysResult<Self> {
         Ok(Self {
             status: open_read(c"/proc/thread-self/status")?,
@@ -144,22 +145,24 @@ impl Files {
         })
     }
 
-    /// Locked memory (VmLck).
+    /// Returns the size of locked memory (VmLck).
     pub fn locked(&self) -> SysResult<Bytes> {
         let mut buffer = [0; 4096];
         let text = read_at(&self.status, &mut buffer, 0)?;
         Ok(kib_after(text, b"VmLck:").unwrap_or_default())
     }
 
-    /// Resident shared memory (RssShmem): that of files in tmpfs, of memfd and of System V too.
+    /// Returns the resident shared memory (RssShmem), which includes files in tmpfs, memfd and
+    /// System V segments.
     pub fn shared(&self) -> SysResult<PageCount> {
         let mut buffer = [0; 4096];
         let text = read_at(&self.status, &mut buffer, 0)?;
         Ok(kib_after(text, b"RssShmem:").unwrap_or_default().pages_up())
     }
 
-    /// The resident anonymous memory of this process, each page divided by the number of mappings
-    /// that share it (Pss_Anon of smaps_rollup, Linux 5.14). The kernel looks at every page for it.
+    /// Returns the resident anonymous memory of this process, each page divided by the number of
+    /// mappings that share it (Pss_Anon of smaps_rollup, Linux 5.14). The kernel looks at every
+    /// page for this.
     pub fn fair_part(&self) -> SysResult<PageCount> {
         let parse = SysError { call: "parse(/proc/self/smaps_rollup)", errno: 22 };
         let mut buffer = [0; 4096];
@@ -167,9 +170,9 @@ impl Files {
         kib_after(text, b"Pss_Anon:").map(Bytes::pages_up).ok_or(parse)
     }
 
-    /// Memory in private mappings of files that is no longer the file's: written data, and tables
-    /// that the dynamic linker has filled in. The kernel looks at every page for it. `buffer` is as
-    /// for [`Mappings::for_each`].
+    /// Returns the memory in private mappings of files that no longer matches the file: written
+    /// data, and tables that the dynamic linker has filled in. The kernel looks at every page for
+    /// this. `buffer` is as for [`Mappings::for_each`].
     pub fn data_of_files(&self, buffer: &mut [u8]) -> SysResult<Bytes> {
         let (mut sum, mut is_file) = (Bytes(0), false);
         for_each_line(&self.smaps, buffer, |line| {
@@ -183,7 +186,8 @@ impl Files {
     }
 }
 
-/// Calls `visit` for each line of a file, without its end, as for [`Mappings::for_each`].
+/// Calls `visit` for each line of a file, without its line end. `buffer` is as for
+/// [`Mappings::for_each`].
 fn for_each_line(file: &OwnedFd, buffer: &mut [u8], mut visit: impl FnMut(&[u8])) -> SysResult<()> {
     let (mut kept, mut offset) = (0, 0);
     loop {
@@ -203,33 +207,33 @@ fn for_each_line(file: &OwnedFd, buffer: &mut [u8], mut visit: impl FnMut(&[u8])
     }
 }
 
-/// One mapping, as a line of /proc/thread-self/maps gives it.
+/// One mapping, as a line of /proc/thread-self/maps describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
     pub start: usize,
     /// One past the last address.
     pub end: usize,
-    /// What kind of memory it is.
+    /// The kind of memory.
     pub kind: MappingKind,
 }
 
-/// The kinds of mappings that matter to who manages memory.
+/// The kinds of mappings that a memory manager distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappingKind {
     /// Private, anonymous, readable and writable, not executable, and not a stack.
     PrivateAnonymous,
-    /// The same, but executable.
+    /// As [`MappingKind::PrivateAnonymous`], but executable.
     Executable,
     /// Private and anonymous, without any access: a guard or a reservation.
     Inaccessible,
     /// Private and anonymous, but never both readable and writable.
     OtherAnonymous,
-    /// Everything else: files, shared, stacks, the kernel's own.
+    /// Everything else: files, shared memory, stacks, the kernel's own mappings.
     Other,
 }
 
-/// `start-end perms offset dev inode   name`
+/// Parses `start-end perms offset dev inode   name`.
 fn parse_mapping(line: &[u8]) -> Option<Mapping> {
     let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
     let mut addresses = fields.next()?.split(|byte| *byte == b'-').map(hexadecimal);
@@ -250,13 +254,13 @@ fn parse_mapping(line: &[u8]) -> Option<Mapping> {
     Some(Mapping { start: start as usize, end: end as usize, kind })
 }
 
-/// The mappings of this process, asked for one at a time, or all after each other.
+/// The mappings of this process, looked up by address or visited in order.
 #[derive(Debug)]
 pub struct Mappings {
     maps: OwnedFd,
 }
 
-/// `struct procmap_query` (linux/fs.h), of which the first words are of interest.
+/// `struct procmap_query` (linux/fs.h); only its first words are used.
 #[repr(C)]
 struct MapQuery {
     size: u64,
@@ -273,7 +277,7 @@ impl Mappings {
         open_read(c"/proc/thread-self/maps").map(|maps| Self { maps })
     }
 
-    /// Calls `visit` for each mapping in address order. `buffer` holds what is read at a time; it
+    /// Calls `visit` for each mapping in address order. `buffer` holds what one read returns; it
     /// must be longer than the longest line, 4 KiB of path included.
     pub fn for_each(&self, buffer: &mut [u8], mut visit: impl FnMut(Mapping)) -> SysResult<()> {
         for_each_line(&self.maps, buffer, |line| {
@@ -283,13 +287,13 @@ impl Mappings {
         })
     }
 
-    /// Where the mapping ends that has `address`; it fails as [`Mappings::at`].
+    /// Returns the end of the mapping that contains `address`. Fails as [`Mappings::at`] does.
     pub fn end_at(&self, address: usize) -> SysResult<usize> {
         self.at(address).map(|mapping| mapping.end)
     }
 
-    /// The mapping that has `address`. `ENOENT` when there is none. Before Linux 6.11 all of them
-    /// are read for that.
+    /// Returns the mapping that contains `address`. Fails with `ENOENT` when there is none. Before
+    /// Linux 6.11 this reads all mappings.
     pub fn at(&self, address: usize) -> SysResult<Range<usize>> {
         match self.ask_for(address) {
             Err(error) if error.is(Errno::NOTTY) => self.find(address),
@@ -297,8 +301,9 @@ impl Mappings {
         }
     }
 
-    /// As [`Mappings::at`], by the kernel's own search, which takes a microsecond however many
-    /// there are; `ENOTTY` where it has none (PROCMAP_QUERY, Linux 6.11).
+    /// Looks up `address` as [`Mappings::at`] does, by the kernel's own search, which takes a
+    /// microsecond however many mappings there are. Fails with `ENOTTY` before Linux 6.11
+    /// (PROCMAP_QUERY).
     pub fn ask_for(&self, address: usize) -> SysResult<Range<usize>> {
         // _IOWR('f', 17, struct procmap_query)
         const PROCMAP_QUERY: usize = 0xc068_6611;
@@ -307,13 +312,13 @@ impl Mappings {
             MapQuery { size, flags: 0, address: address as u64, start: 0, end: 0, others: [0; 8] };
         let arguments =
             [self.maps.as_raw_fd() as usize, PROCMAP_QUERY, &raw mut query as usize, 0, 0, 0];
-        // SAFETY: the structure has the size it tells and asks for no name to be written.
+        // SAFETY: the structure states its own size and asks the kernel to write no name.
         let result = unsafe { raw::syscall(linux::__NR_ioctl, arguments) };
         raw::checked("ioctl(PROCMAP_QUERY)", result)?;
         Ok(query.start as usize..query.end as usize)
     }
 
-    /// [`Mappings::at`] among all that the kernel lists.
+    /// Looks up `address` as [`Mappings::at`] does, by reading every mapping that the kernel lists.
     fn find(&self, address: usize) -> SysResult<Range<usize>> {
         let mut found = Err(SysError::of("mapping")(Errno::NOENT));
         let mut buffer = [0; PAGE_BYTES + 256];
@@ -326,7 +331,7 @@ impl Mappings {
         found
     }
 
-    /// Whether one mapping has both addresses, of which `low` is the lower one.
+    /// Returns whether one mapping contains both addresses, of which `low` is the lower one.
     pub fn have_as_one(&self, low: usize, high: usize) -> SysResult<bool> {
         match self.end_at(low) {
             Ok(end) => Ok(low <= high && high < end),
@@ -338,7 +343,7 @@ impl Mappings {
 
 const _: () = assert!(size_of::<MapQuery>() == 104);
 
-/// The memory of this process, to be written to whatever its protection.
+/// The memory of this process, writable through the kernel whatever its protection.
 #[derive(Debug)]
 pub struct Memory {
     fd: OwnedFd,
@@ -354,7 +359,8 @@ impl Memory {
     }
 
     /// Writes `bytes` at `address`, as a debugger would: all of them, which must lie in one page.
-    /// `EIO` where nothing is mapped, or a userfaultfd watches for a page that is missing.
+    /// Fails with `EIO` where nothing is mapped, or where a userfaultfd watches for a page that is
+    /// missing.
     pub fn write(&self, address: usize, bytes: &[u8]) -> SysResult<()> {
         match rustix::io::pwrite(&self.fd, bytes, address as u64) {
             Ok(count) if count == bytes.len() => Ok(()),
@@ -364,13 +370,14 @@ impl Memory {
     }
 }
 
-/// Whether the caller, and so its child, may open what says and changes where pages are: not after
-/// `chroot`, not without a free descriptor, and mostly not once it has dropped its user.
+/// Returns whether the caller, and so its child, may open the files that report and change where
+/// pages are. It may not after `chroot`, nor without a free descriptor, and usually not once it has
+/// dropped its user.
 pub fn may_be_opened() -> bool {
     Memory::open().is_ok() && Pagemap::open().is_ok()
 }
 
-/// Which pages of a range are in memory.
+/// The kernel's record of which pages of a range are in memory.
 #[derive(Debug)]
 pub struct Pagemap {
     fd: OwnedFd,
@@ -383,7 +390,7 @@ impl Pagemap {
     }
 
     /// Calls `visit(first address, end address)` for each run of present pages in `start..end`.
-    /// `ENOTTY` where the kernel has no PAGEMAP_SCAN (before Linux 6.7).
+    /// Fails with `ENOTTY` where the kernel has no PAGEMAP_SCAN (before Linux 6.7).
     pub fn for_each_present(
         &self,
         start: usize,
@@ -406,8 +413,8 @@ impl Pagemap {
         Ok(())
     }
 
-    /// How many pages from `start` on exist, in memory or in swap, before the first that does not,
-    /// within `start..end`.
+    /// Returns how many pages from `start` on exist, in memory or in swap, before the first page
+    /// that does not, within `start..end`.
     pub fn leading_pages(&self, start: usize, end: usize) -> SysResult<PageCount> {
         let mut region = [EMPTY_REGION];
         let exists = linux::PAGE_IS_PRESENT | linux::PAGE_IS_SWAPPED;
@@ -416,7 +423,8 @@ impl Pagemap {
         Ok(Bytes(if leads { region[0].end as usize - start } else { 0 }).pages_down())
     }
 
-    /// How many pages from `start` on are not there: neither in memory nor in the system's swap.
+    /// Returns how many pages from `start` on do not exist, neither in memory nor in the system's
+    /// swap, within `start..end`.
     pub fn leading_holes(&self, start: usize, end: usize) -> SysResult<PageCount> {
         let mut region = [EMPTY_REGION];
         let exists = linux::PAGE_IS_PRESENT | linux::PAGE_IS_SWAPPED;
@@ -425,15 +433,16 @@ impl Pagemap {
         Ok(Bytes(first - start).pages_down())
     }
 
-    /// Whether there is a guard page in the range: an access to it is a fault whatever the mapping
-    /// allows (`MADV_GUARD_INSTALL`). `EINVAL` before Linux 6.15, which does not tell.
+    /// Returns whether the range has a guard page (`MADV_GUARD_INSTALL`), any access to which
+    /// faults whatever the mapping allows. Fails with `EINVAL` before Linux 6.15, which does not
+    /// report them.
     pub fn has_guard(&self, start: usize, end: usize) -> SysResult<bool> {
         self.scan(start..end, linux::PAGE_IS_GUARD, &mut [EMPTY_REGION]).map(|(count, _)| count > 0)
     }
 
-    /// Which of the pages from `start` on, `N` times 64 of them, are in memory and mapped more than
-    /// once, as by relatives: a bit each, the lowest for the first. To look at 64 takes about 3 us,
-    /// at 512 about 16.
+    /// Returns which of the `N` times 64 pages from `start` on are in memory and mapped more than
+    /// once, as by related processes: one bit a page, the lowest bit for the first page. Looking at
+    /// 64 pages takes about 3 us, at 512 pages about 16 us.
     pub fn shared<const N: usize>(&self, start: usize) -> SysResult<[u64; N]> {
         // Bits of a page's word (Documentation/admin-guide/mm/pagemap.rst).
         const PRESENT: u64 = 1 << 63;
@@ -449,8 +458,8 @@ impl Pagemap {
         Ok(shared)
     }
 
-    /// One PAGEMAP_SCAN for pages in any of `categories`, without telling them apart: how many
-    /// regions it filled in, and how far it looked.
+    /// Makes one PAGEMAP_SCAN for pages in any of `categories`, without distinguishing them.
+    /// Returns how many regions it filled in, and how far it looked.
     fn scan(
         &self,
         range: Range<usize>,
@@ -480,8 +489,7 @@ impl Pagemap {
 
 const EMPTY_REGION: linux::page_region = linux::page_region { start: 0, end: 0, categories: 0 };
 
-/// PAGEMAP_SCAN returns the number of regions as the result of the call, which needs a pattern of
-/// its own.
+/// PAGEMAP_SCAN as an ioctl: its result is the number of regions, for which rustix has no pattern.
 struct ScanCall<'a>(&'a mut linux::pm_scan_arg);
 
 // SAFETY: the opcode belongs to `pm_scan_arg`, which the kernel both reads and writes; the output
@@ -506,9 +514,9 @@ unsafe impl ioctl::Ioctl for ScanCall<'_> {
     }
 }
 
-/// Whether two processes share their memory, as a child of `vfork` does until it calls `exec`.
-/// Fails where the kernel does not compare them: one has ended, or is another user's. Source:
-/// kcmp(2).
+/// Returns whether two processes share their memory, as a child of `vfork` does until it calls
+/// `exec`. Fails where the kernel does not compare them: one has ended, or belongs to another user.
+/// Source: kcmp(2).
 pub fn share_memory(one: u32, other: u32) -> SysResult<bool> {
     const KCMP_VM: usize = 1;
     let args = [one as usize, other as usize, KCMP_VM, 0, 0, 0];
@@ -517,7 +525,7 @@ pub fn share_memory(one: u32, other: u32) -> SysResult<bool> {
     raw::checked("kcmp", result).map(|order| order == 0)
 }
 
-/// Puts `head`, `number` in decimal digits and `tail` into `path`; returns their length.
+/// Writes `head`, `number` in decimal digits and `tail` into `path`, and returns their length.
 pub(crate) fn write_path(path: &mut [u8], head: &[u8], number: u32, tail: &[u8]) -> usize {
     let mut digits = [0; 10];
     let mut first = digits.len();
@@ -560,7 +568,7 @@ mod tests {
             kind("7f00-8f00 rw-p 00000000 00:00 0  [anon: glibc: malloc]"),
             PrivateAnonymous
         );
-        // One may be named so when pages of it are away.
+        // A mapping can have this name while some of its pages are away.
         assert_eq!(
             kind("7f00-8f00 rw-p 00000000 00:00 0  [anon: glibc: pthread stack: 7]"),
             OtherAnonymous
@@ -621,7 +629,7 @@ mod tests {
             (0..length).step_by(2 * PAGE_BYTES).for_each(|offset| start.add(offset).write(1));
             let data = files.data_of_files(&mut buffer).unwrap();
             rustix::mm::munmap(start.cast(), length).unwrap();
-            // Other tests write to data of ours meanwhile.
+            // Other tests write to our data meanwhile.
             let grown = data.0 - before.0;
             assert!((128 << 10..192 << 10).contains(&grown), "{grown} bytes");
         }
@@ -667,13 +675,14 @@ mod tests {
         assert!((1900..2200).contains(&less.0), "{less:?}");
     }
 
-    /// The risk: pages of relatives are taken for a process's own, or others for them.
+    /// The risk: a page shared with a relative passes for the process's own, or the other way
+    /// round.
     #[test]
     fn pages_mapped_twice_are_told_by_their_places() {
         use core::sync::atomic::{AtomicU8, Ordering};
         type Pages = [[AtomicU8; PAGE_BYTES]; 512];
         let fd = crate::shared::create(c"twice", Bytes(size_of::<Pages>())).unwrap();
-        // SAFETY: it consists of atomics.
+        // SAFETY: the mapped type consists of atomics.
         let map = || unsafe { crate::shared::Shared::<Pages>::map(fd.as_fd()).unwrap() };
         let (first, second) = (map(), map());
         let twice = [1, 63, 64, 300, 511];

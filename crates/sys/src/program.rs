@@ -1,10 +1,10 @@
-//! The program that a process beside it serves (`beside`): whether it still has this memory, and
-//! what it does.
+//! The program that the calling process serves from beside it (`beside`): whether it still has this
+//! memory, and what it does.
 //!
-//! The kernel tells when the program has ended, by a descriptor of the process. It does not tell of
-//! an exec, after which the process goes on with other memory: but how large the memory of a
-//! process is, anybody may read at any time, and ours then differs from the program's, or does not
-//! change with it.
+//! The kernel reports the end of the program by a descriptor of the process. It does not report an
+//! exec, after which the process goes on with other memory. But any process may read at any time
+//! how large the memory of a process is; after an exec our size differs from the program's, or the
+//! program's does not change with ours.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
@@ -21,40 +21,41 @@ use crate::page::{Bytes, PAGE_BYTES, PageCount};
 use crate::proc::{self, ResidentGauge};
 use crate::raw;
 
-/// How often two sizes are compared that change meanwhile.
+/// Maximum comparisons of two sizes that change meanwhile.
 const TRIES: usize = 16;
-/// A memory that does not change with ours at one of so many looks is another; one that does is
-/// looked at again after so long.
+/// Probes for a changed memory. A memory that fails to change with ours at any one of them is
+/// another memory; one that passes them is probed again after `PROBE_NS`.
 const PROBES: usize = 3;
 const PROBE_NS: u64 = 20_000_000;
-/// Which of the numbers of statm tells what can be written to, from 0 (proc_pid_statm(5)).
+/// Index of the field of statm that counts writable memory, from 0 (proc_pid_statm(5)).
 const DATA_FIELD: usize = 5;
-/// What is made writable and not, and holds nothing: as much as programs seldom map.
+/// Size of the area that is made read-only and writable again, and holds nothing: a size that
+/// programs rarely map.
 const AREA_BYTES: usize = 19 * PAGE_BYTES;
 static AREA: Area = Area(UnsafeCell::new([0; AREA_BYTES]));
-/// The last field of a statm or stat file that is read.
+/// Bytes to read of a statm or stat file, enough for the last field that is used.
 const STAT_MAX: usize = 512;
-/// A limits file is 17 lines of 79 bytes.
+/// Bytes to read of a limits file, which is 17 lines of 79 bytes.
 const LIMITS_MAX: usize = 2048;
 
 /// A part of our zero-initialised data.
 #[repr(C, align(4096))]
 struct Area(UnsafeCell<[u8; AREA_BYTES]>);
 
-// SAFETY: nobody reads or writes what it holds.
+// SAFETY: no code reads or writes the bytes of the area.
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Allows or forbids that it is written to; whether that is so now.
+    /// Returns whether the area now allows writes, or forbids them, as `writes` demands.
     fn allow(&self, writes: bool) -> bool {
         let flags = if writes { linux::PROT_READ | linux::PROT_WRITE } else { linux::PROT_READ };
         let arguments = [self.0.get().expose_provenance(), AREA_BYTES, flags as usize, 0, 0, 0];
-        // SAFETY: whole pages that nothing else lies in, and that nobody writes to.
+        // SAFETY: whole pages that hold nothing else, and that no code writes to.
         unsafe { raw::syscall(linux::__NR_mprotect, arguments) == 0 }
     }
 }
 
-/// The process that has the memory which the calling one shares.
+/// The process whose memory the calling process shares.
 #[derive(Debug)]
 pub struct Program {
     process: u32,
@@ -62,13 +63,13 @@ pub struct Program {
     statm: OwnedFd,
     stat: OwnedFd,
     limits: OwnedFd,
-    /// When sizes that are alike are believed no longer.
+    /// The time from which equal sizes no longer prove that the memory is shared.
     probe_at_ns: Cell<u64>,
 }
 
 impl Program {
-    /// Follows `process`, which must share the caller's memory. `ESRCH` or `ENOENT` when it has
-    /// ended, and the number of a filter that refuses to tell when it has.
+    /// Follows `process`, which must share the caller's memory. Fails with `ESRCH` or `ENOENT` when
+    /// it has ended, and with the error number of a filter that hides its end.
     pub fn follow(process: u32) -> SysResult<Self> {
         let pid = Pid::from_raw(process.cast_signed())
             .ok_or(SysError { call: "pidfd_open", errno: 3 })?;
@@ -83,17 +84,17 @@ impl Program {
         }
     }
 
-    /// Its number.
+    /// Returns the process's number.
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// What it may map now, if that is limited (RLIMIT_AS).
+    /// Returns how much the program may map now, if that is limited (RLIMIT_AS).
     pub fn address_limit(&self) -> Option<Bytes> {
         self.limit(b"Max address space")
     }
 
-    /// What of it it may write to, if that is limited (RLIMIT_DATA).
+    /// Returns how much writable memory the program may map, if that is limited (RLIMIT_DATA).
     pub fn data_limit(&self) -> Option<Bytes> {
         self.limit(b"Max data size")
     }
@@ -104,12 +105,12 @@ impl Program {
         proc::number_after(text, name).map(|bytes| Bytes(bytes as usize))
     }
 
-    /// What becomes readable when it has ended.
+    /// Returns the descriptor that becomes readable when the program has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Whether it has ended, with all its threads.
+    /// Returns whether the program has ended, with all its threads.
     pub fn has_ended(&self) -> bool {
         self.poll().is_ok_and(|count| count > 0)
     }
@@ -119,10 +120,10 @@ impl Program {
         poll(&mut fds, Some(&Timespec::default()))
     }
 
-    /// Whether it has gone from this memory, of which `own` is a gauge: it has ended, or called
-    /// exec.
+    /// Returns whether the program has left this memory, of which `own` is a gauge: it has ended,
+    /// or called exec.
     pub fn has_left(&self, own: &ResidentGauge) -> bool {
-        // Its first thread may have ended, but not all.
+        // The first thread may have ended while others go on.
         if proc::first_number(&self.statm) == Ok(PageCount(0)) {
             return self.has_ended();
         }
@@ -130,14 +131,14 @@ impl Program {
             let Ok(before) = own.size() else { return true };
             match proc::first_number(&self.statm) {
                 Ok(theirs) if theirs == before => false,
-                // It may map and unmap meanwhile: any size between two of ours is ours.
+                // The program may map and unmap meanwhile: any size between two of ours is ours.
                 Ok(theirs) => own
                     .size()
                     .is_ok_and(|after| theirs < before.min(after) || theirs > before.max(after)),
                 Err(_) => true,
             }
         });
-        // That of another image of the same program, with its service, is as large as ours.
+        // After an exec of the same program, its memory with its service is as large as ours.
         let now = cpu::monotonic_ns();
         let is_doubted = differs || now >= self.probe_at_ns.get();
         if is_doubted {
@@ -146,10 +147,11 @@ impl Program {
         is_doubted && !(0..PROBES).all(|_| self.changes_with_ours())
     }
 
-    /// Whether the program's memory is ours, by what changes here: a part of ours can be written to
-    /// or not, and how much can is told of each memory. No address changes hands: what is mapped
-    /// and unmapped here could meet what the program does at that address. Another memory does not
-    /// change with ours; where that cannot be told, as it changes all the time, it passes for ours.
+    /// Returns whether the program's memory is ours, by a change made here: an area of ours is made
+    /// read-only and writable again, and the kernel reports the writable size of each memory. No
+    /// address changes hands, because a mapping made and unmapped here could collide with what the
+    /// program does at that address. Another memory does not change with ours. Where the answer is
+    /// unclear, because the size changes all the time, the memory passes for ours.
     fn changes_with_ours(&self) -> bool {
         let writable = || proc::number_at(&self.statm, DATA_FIELD);
         let Ok(before) = writable() else { return !self.has_ended() };
@@ -158,46 +160,47 @@ impl Program {
         let is_back = AREA.allow(true);
         let after = writable();
         let stays = during == Ok(before) && after == Ok(before);
-        // Where a change was refused nothing is told, and what a program that is still here has
-        // away must not be lost.
+        // A refused change proves nothing, and the pages that a live program has away must not be
+        // lost.
         let is_another = is_changed && is_back && stays;
         !is_another
     }
 
-    /// Nanoseconds that its threads have run for, ever.
+    /// Returns the nanoseconds that the program's threads have run since its start.
     pub fn ran_ns(&self) -> u64 {
         cpu::process_ran_ns(self.process)
     }
 
-    /// Its faults, ever, that needed no disk: minflt of its stat.
+    /// Returns the number of the program's faults that needed no disk: minflt of its stat.
     pub fn minor_faults(&self) -> u64 {
         let mut buffer = [0; STAT_MAX];
         let Ok(text) = proc::read_at(&self.stat, &mut buffer, 0) else { return 0 };
-        // Field 10; those behind the name, which may hold anything, begin with the third.
+        // minflt is field 10; the fields behind the name, which may hold anything, begin with the
+        // third.
         let after_name = text.iter().rposition(|byte| *byte == b')').map_or(text, |at| &text[at..]);
         let field = after_name.split(|byte| *byte == b' ').nth(10 - 2);
         field.and_then(proc::decimal).unwrap_or(0)
     }
 
-    /// Ends it, if this process may: SIGKILL.
+    /// Ends the program by SIGKILL, if this process may.
     pub fn kill(&self) {
         kill(self.pidfd());
     }
 }
 
-/// Ends the process of `pidfd`, if the caller may: SIGKILL.
+/// Ends the process of `pidfd` by SIGKILL, if the caller may.
 pub fn kill(pidfd: BorrowedFd<'_>) {
     let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
 }
 
-/// Whether the calling process is the only one left that has its memory. `None` where a filter
-/// forbids to ask (Docker's default one does without CAP_SYS_ADMIN, Podman's does not). Source:
-/// unshare(2), `check_unshare_flags` in kernel/fork.c: it changes nothing, and fails where the
-/// memory is shared.
+/// Returns whether the calling process is the last one that has its memory. `None` where a filter
+/// forbids the question (Docker's default one does without CAP_SYS_ADMIN, Podman's does not).
+/// Source: unshare(2), `check_unshare_flags` in kernel/fork.c: the call changes nothing, and fails
+/// where the memory is shared.
 pub fn is_alone() -> Option<bool> {
     const EINVAL: isize = -22;
     let arguments = [linux::CLONE_VM as usize, 0, 0, 0, 0, 0];
-    // SAFETY: the call takes flags by value, and nothing is to be parted.
+    // SAFETY: the call takes flags by value, and there is nothing to unshare.
     match unsafe { raw::syscall(linux::__NR_unshare, arguments) } {
         0 => Some(true),
         EINVAL => Some(false),
@@ -207,7 +210,8 @@ pub fn is_alone() -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a program that is believed to have gone while it is here, or to be here for ever.
+    //! The risk: a live program passes for gone, or a program that has gone passes for live for
+    //! ever.
 
     use std::process::Command;
 
@@ -220,7 +224,7 @@ mod tests {
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Relaxed: a flag of its own.
+                // Relaxed: the flag orders nothing else.
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let length = crate::Bytes::mib(1);
                     let align = crate::Bytes(4096);

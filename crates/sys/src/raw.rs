@@ -1,4 +1,4 @@
-//! Bare system calls: what rustix does not offer, for who has no libc behind it.
+//! Bare system calls that rustix does not offer, for code that has no libc behind it.
 
 use core::arch::asm;
 
@@ -8,7 +8,7 @@ use crate::page::Bytes;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("coldpress runs on x86-64 Linux only so far");
 
-/// One system call by number.
+/// Makes one system call by number.
 ///
 /// # Safety
 /// As for the call itself: the arguments must be what the kernel expects of call `number`.
@@ -34,7 +34,7 @@ pub unsafe fn syscall(number: u32, args: [usize; 6]) -> isize {
     result
 }
 
-/// The result of [`syscall`] as a number or the error of `call`.
+/// Returns the result of [`syscall`] as a number, or as the error of `call`.
 pub fn checked(call: &'static str, result: isize) -> SysResult<usize> {
     // The kernel returns errors as -4095..=-1.
     if (-4095..0).contains(&result) {
@@ -66,7 +66,7 @@ pub fn abort_process() -> ! {
     unreachable!("exit_group does not return")
 }
 
-/// Writes to the standard error of the process, as far as it takes it.
+/// Writes to the standard error of the process, as far as that file accepts it.
 pub fn write_to_stderr(text: &[u8]) {
     // SAFETY: the text lives through the call; a closed descriptor is answered by EBADF.
     unsafe {
@@ -100,13 +100,13 @@ pub fn name_thread(name: &core::ffi::CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
-/// The id of the calling thread.
+/// Returns the id of the calling thread.
 pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// Where the calling thread's control block is: its first word, by the ABI, is its own address
-/// (ELF Handling For Thread-Local Storage, x86-64).
+/// Returns the address of the calling thread's control block: its first word, by the ABI, is its
+/// own address (ELF Handling For Thread-Local Storage, x86-64).
 pub fn thread_block() -> usize {
     let block: usize;
     // SAFETY: reads the word that every thread with a libc has there.
@@ -114,20 +114,20 @@ pub fn thread_block() -> usize {
     block
 }
 
-/// What this process may map, if that is limited (`RLIMIT_AS`).
+/// Returns how much this process may map, if that is limited (`RLIMIT_AS`).
 pub fn address_limit() -> Option<Bytes> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::As);
     limit.current.map(|bytes| Bytes(bytes as usize))
 }
 
-/// The id of the calling process.
+/// Returns the id of the calling process.
 pub fn process_id() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get() as u32
 }
 
-/// Whether `thread` is one of `process`.
+/// Returns whether `thread` belongs to `process`.
 pub fn is_thread_of(process: u32, thread: u32) -> bool {
-    // Said of one that is there, and another user's.
+    // The answer for a thread that exists and belongs to another user.
     const EPERM: isize = -1;
     let arguments = [process as usize, thread as usize, 0, 0, 0, 0];
     // SAFETY: the arguments are numbers, and signal 0 is none.
@@ -135,7 +135,7 @@ pub fn is_thread_of(process: u32, thread: u32) -> bool {
     result == 0 || result == EPERM
 }
 
-/// Ends `process`, if the calling one may.
+/// Ends `process` by SIGKILL, if the calling process may.
 pub fn kill(process: u32) {
     use linux_raw_sys::general as linux;
     let arguments = [process as usize, linux::SIGKILL as usize, 0, 0, 0, 0];
@@ -143,10 +143,11 @@ pub fn kill(process: u32) {
     unsafe { syscall(linux::__NR_kill, arguments) };
 }
 
-/// Faults of the calling process that needed no disk: ru_minflt.
+/// Returns the number of the calling process's faults that needed no disk: ru_minflt.
 pub fn minor_faults() -> u64 {
     use linux_raw_sys::general as linux;
-    /// struct rusage: two timevals, then 14 longs, of which this is the fifth.
+    /// Index of ru_minflt in struct rusage: two timevals, then 14 longs, of which this is the
+    /// fifth.
     const MINFLT: usize = 8;
     let mut usage = [0_u64; 18];
     // SAFETY: the buffer is as large as struct rusage (144 bytes on 64-bit Linux).
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn errors_carry_the_call() {
-        // SAFETY: closing a descriptor that cannot exist.
+        // SAFETY: the call closes a descriptor that cannot exist.
         let result =
             unsafe { syscall(linux_raw_sys::general::__NR_close, [usize::MAX, 0, 0, 0, 0, 0]) };
         let error = checked("close", result).unwrap_err();

@@ -8,13 +8,15 @@ use crate::error::SysResult;
 use crate::page::{PAGE_BYTES, Page, PageCount};
 use crate::raw;
 
-/// Most pages read at a time.
+/// Maximum pages in one read.
 pub const BATCH_MAX: usize = 8;
 
-/// Reads the pages at `addresses` of another process, [`BATCH_MAX`] at most, into `pages`; how many
-/// it could, from the first on. It needs the right to trace the process: EPERM without.
+/// Reads the pages at `addresses` of another process, at most [`BATCH_MAX`], into `pages`. Returns
+/// how many it could read, from the first on. The caller needs the right to trace the process:
+/// EPERM without.
 ///
-/// What is not there, or changes meanwhile, reads as anything. Where nothing is mapped it ends.
+/// A page that is missing, or changes meanwhile, reads as anything. Reading stops where nothing is
+/// mapped.
 pub fn read_pages(
     process: u32,
     addresses: &[usize],
@@ -36,7 +38,7 @@ pub fn read_pages(
 
 #[cfg(test)]
 mod tests {
-    //! The risk: pages taken for read that were not, or an error that looks like pages.
+    //! The risk: pages pass for read that were not, or an error looks like pages.
 
     use super::*;
 

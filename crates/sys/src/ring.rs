@@ -1,15 +1,16 @@
-//! io_uring: transfers between files and memory that nobody waits for.
+//! io_uring: asynchronous transfers between files and memory.
 //!
-//! A [`Ring`] owns the buffer of each transfer under way, so that nobody else can touch what the
-//! kernel reads or fills; it comes back with the result. The ring belongs to the thread that made
-//! it: the kernel refuses the calls of another (`IORING_SETUP_SINGLE_ISSUER`), and puts results
-//! into the ring only inside our calls (`IORING_SETUP_DEFER_TASKRUN`), so that no other call of
-//! this thread is interrupted.
+//! A [`Ring`] owns the buffer of each transfer under way, so that no other code can touch what the
+//! kernel reads or fills; the buffer comes back with the result. The ring belongs to the thread
+//! that made it: the kernel refuses the calls of other threads (`IORING_SETUP_SINGLE_ISSUER`), and
+//! puts results into the ring only inside our calls (`IORING_SETUP_DEFER_TASKRUN`), so that no
+//! other call of this thread is interrupted.
 //!
 //! Invariants:
-//! 1. A transfer is in `under_way` from its submission until its result was taken, and the number
-//!    of its place is the entry's user data.
-//! 2. The submission queue is empty between calls: what could not be submitted is taken out again.
+//! 1. A transfer is in `under_way` from its submission until its result was taken, and its index
+//!    there is the entry's user data.
+//! 2. The submission queue is empty between calls: an entry that the kernel did not take is taken
+//!    out again.
 
 use alloc::boxed::Box;
 use core::ffi::c_void;
@@ -33,30 +34,30 @@ use crate::file::SpillFile;
 use crate::map::Span;
 use crate::page::{Bytes, PAGE_BYTES};
 
-/// Most transfers under way at a time.
+/// Maximum transfers under way at a time.
 pub const TRANSFERS_MAX: usize = 16;
-/// Entries of the submission queue: a transfer and what follows it.
+/// Entries of the submission queue: a transfer and the hint that follows it, each.
 const ENTRIES: u32 = 2 * TRANSFERS_MAX as u32;
-/// User data of an entry whose result is of no interest.
+/// User data of an entry whose result is ignored.
 const NOBODY: u64 = u64::MAX;
 /// Bytes of a completion.
 const COMPLETION_BYTES: usize = 16;
 const _: () = assert!(size_of::<io_uring_cqe>() == COMPLETION_BYTES);
-/// Each of the two parts of a ring: a page, as the kernel wants what is not a mapping of the ring's
-/// own file in one piece. The completions, twice as many as entries, have some words in front.
+/// Size of each of the two parts of a ring: one page, because the kernel wants a part outside the
+/// ring's own file in one piece. The completions, twice as many as entries, follow some words.
 const PART_BYTES: Bytes = Bytes(PAGE_BYTES);
 const _: () = assert!(ENTRIES as usize * size_of::<io_uring_sqe>() <= PART_BYTES.0);
 const _: () = assert!(2 * ENTRIES as usize * COMPLETION_BYTES <= PART_BYTES.0 / 2);
 
-/// All that a ring is used for. What is submitted to a ring meets no seccomp filter, so a ring does
-/// nothing else for whoever may write to its entries.
+/// The only operations that a ring performs. Entries of a ring bypass seccomp filters, so a ring
+/// refuses all other operations to any code that can write to its entries.
 const OPERATIONS: [IoringOp; 3] = [IoringOp::Read, IoringOp::Write, IoringOp::Fadvise];
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From the buffer to the file; then the kernel is asked to begin writing them to the disk, as
-    /// by [`SpillFile::start_write_out`].
+    /// From the buffer to the file; then the kernel is asked to begin writing the bytes to the
+    /// disk, as by [`SpillFile::start_write_out`].
     Write,
     /// From the file to the buffer.
     Read,
@@ -65,15 +66,15 @@ pub enum Way {
 /// Bytes on their way between a buffer and a file.
 #[derive(Debug)]
 pub struct Transfer {
-    /// Which way.
+    /// The direction.
     pub way: Way,
-    /// Where in the file, in bytes.
+    /// The position in the file, in bytes.
     pub position: u64,
-    /// The first so many bytes of the buffer take part.
+    /// The number of bytes to transfer, from the start of the buffer on.
     pub length: Bytes,
-    /// The buffer, the ring's until the transfer has ended.
+    /// The buffer, which belongs to the ring until the transfer has ended.
     pub buffer: Box<[u8]>,
-    /// Its caller's own number for it.
+    /// The caller's own number for the transfer.
     pub token: u32,
 }
 
@@ -83,21 +84,21 @@ pub struct Ring {
     under_way: [Option<Transfer>; TRANSFERS_MAX],
     count: usize,
     params: io_uring_params,
-    /// Counts ended transfers. epoll does not see them in the ring's own descriptor, as they are
-    /// put there only when asked for.
+    /// Counts ended transfers. epoll does not see them in the ring's own descriptor, because the
+    /// kernel puts them there only on request.
     event: OwnedFd,
     fd: OwnedFd,
     queues: Span,
     entries: Span,
 }
 
-// SAFETY: both parts are the ring's own. Another thread's calls are refused by the kernel, which
-// the methods answer like any other refusal.
+// SAFETY: both parts belong to the ring alone. The kernel refuses another thread's calls, and the
+// methods handle that like any other refusal.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Makes a ring for this thread. `EPERM` or `ENOSYS` where io_uring is forbidden, as in many
-    /// containers; `EINVAL` before Linux 6.6.
+    /// Makes a ring for this thread. Fails with `EPERM` or `ENOSYS` where io_uring is forbidden, as
+    /// in many containers, and with `EINVAL` before Linux 6.6.
     pub fn new() -> SysResult<Self> {
         let mut params = io_uring_params::default();
         params.flags = IoringSetupFlags::SINGLE_ISSUER
@@ -107,7 +108,8 @@ impl Ring {
             | IoringSetupFlags::SUBMIT_ALL
             | IoringSetupFlags::NO_MMAP
             | IoringSetupFlags::R_DISABLED;
-        // In memory of ours: the kernel would choose where it maps the ring's file.
+        // The queues lie in our own spans: otherwise the kernel would choose the address of the
+        // ring's file.
         let part = || Span::reserve(PART_BYTES, Bytes(PAGE_BYTES));
         let (queues, entries) = (part()?, part()?);
         params.cq_off.user_addr = queues.base().cast::<c_void>().as_ptr().into();
@@ -141,12 +143,12 @@ impl Ring {
         })
     }
 
-    /// Transfers under way, or ended and not taken.
+    /// Returns the number of transfers that are under way, or ended and not yet taken.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Starts a transfer with `file`. Gives it back when the kernel refuses it, or when
+    /// Starts a transfer with `file`. Returns the transfer when the kernel refuses it, or when
     /// [`TRANSFERS_MAX`] are under way. The length must not exceed the buffer's.
     pub fn begin(&mut self, file: &SpillFile, transfer: Transfer) -> Result<(), Transfer> {
         assert!(transfer.length.0 <= transfer.buffer.len(), "a transfer longer than its buffer");
@@ -178,7 +180,7 @@ impl Ring {
             user_data: io_uring_user_data::from_u64(NOBODY),
             ..entry(file, &transfer)
         });
-        // From here on the kernel may use the buffer, which stays where it is: it is boxed.
+        // From here on the kernel may use the buffer, which does not move because it is boxed.
         self.under_way[place] = Some(transfer);
         if self.submit(first, write_out).is_err() {
             return self.under_way[place].take().map_or(Ok(()), Err);
@@ -187,8 +189,8 @@ impl Ring {
         Ok(())
     }
 
-    /// The next transfer that has ended, with the bytes done or the error. The kernel may have done
-    /// fewer than asked for.
+    /// Returns the next transfer that has ended, with the bytes done or the error. The kernel may
+    /// have done fewer bytes than requested.
     pub fn ended(&mut self) -> Option<(Transfer, SysResult<Bytes>)> {
         while self.count > 0 {
             let (place, result) = self.take_completion()?;
@@ -207,8 +209,8 @@ impl Ring {
         None
     }
 
-    /// Waits until a transfer has ended. At once when one that has is not taken yet, or none is
-    /// under way.
+    /// Waits until a transfer has ended. Returns at once when an ended transfer was not yet taken,
+    /// or none is under way.
     pub fn wait(&self) -> SysResult<()> {
         if self.count == 0 || self.is_ready() {
             return Ok(());
@@ -216,11 +218,11 @@ impl Ring {
         self.enter(0, 1).map(|_| ())
     }
 
-    /// Puts one or two entries into the queue and hands them to the kernel. On an error it has
-    /// none.
+    /// Puts one or two entries into the queue and hands them to the kernel. After an error the
+    /// kernel has neither.
     fn submit(&mut self, first: io_uring_sqe, second: Option<io_uring_sqe>) -> SysResult<()> {
         let tail = self.queue_word(self.params.sq_off.tail);
-        // Relaxed: this thread alone writes it.
+        // Relaxed: only this thread writes the tail.
         let start = tail.load(Ordering::Relaxed);
         let mut end = start;
         for entry in [Some(first), second].into_iter().flatten() {
@@ -233,7 +235,7 @@ impl Ring {
         // Release pairs with the kernel's acquire of the tail, inside `enter`.
         tail.store(end, Ordering::Release);
         let submitted = self.enter(end.wrapping_sub(start), 0);
-        // Nothing was taken, or all but the hint that follows a write.
+        // The kernel took nothing, or all but the hint that follows a write.
         let count = submitted.unwrap_or(0);
         // Release pairs with the kernel's acquire, as above.
         tail.store(start.wrapping_add(count), Ordering::Release);
@@ -247,8 +249,8 @@ impl Ring {
             _ => IoringEnterFlags::empty(),
         };
         loop {
-            // SAFETY: what the entries name, the buffers in `under_way`, stays until each has
-            // ended.
+            // SAFETY: the buffers in `under_way`, which the entries name, stay until each transfer
+            // has ended.
             match unsafe { io_uring_enter(&self.fd, submitted, wanted, flags) } {
                 Ok(count) => return Ok(count),
                 Err(Errno::INTR) => {}
@@ -257,15 +259,15 @@ impl Ring {
         }
     }
 
-    /// Whether a result lies in the ring.
+    /// Returns whether the ring holds a result.
     fn is_ready(&self) -> bool {
-        // Relaxed: this thread alone writes it.
+        // Relaxed: only this thread writes the head.
         let head = self.queue_word(self.params.cq_off.head).load(Ordering::Relaxed);
         // Acquire pairs with the kernel's release of the tail, after it wrote the completions.
         head != self.queue_word(self.params.cq_off.tail).load(Ordering::Acquire)
     }
 
-    /// The next completion: user data, and bytes or a negative error number.
+    /// Takes the next completion: its user data, and bytes or a negative error number.
     fn take_completion(&mut self) -> Option<(u64, i32)> {
         if !self.is_ready() {
             // Relaxed: a hint; a flag seen late is seen the next time.
@@ -279,34 +281,34 @@ impl Ring {
             }
         }
         let head = self.queue_word(self.params.cq_off.head);
-        // Relaxed: this thread alone writes it.
+        // Relaxed: only this thread writes the head.
         let at = head.load(Ordering::Relaxed);
         let index = (at & (self.params.cq_entries - 1)) as usize;
         let offset = self.params.cq_off.cqes as usize + index * COMPLETION_BYTES;
-        // SAFETY: the offset lies in the span, as was looked at when the ring was made;
-        // the completion was written before the tail that `is_ready` read.
+        // SAFETY: the offset lies in the span, which was checked when the ring was made; the kernel
+        // wrote the completion before the tail that `is_ready` read.
         let (data, result) = unsafe {
             let place = self.queues.base().add(offset).cast::<io_uring_cqe>();
             ((*place.as_ptr()).user_data.u64_(), (*place.as_ptr()).res)
         };
-        // Release pairs with the kernel's acquire of the head before it writes here again.
+        // Release pairs with the kernel's acquire of the head before it reuses this entry.
         head.store(at.wrapping_add(1), Ordering::Release);
         Some((data, result))
     }
 
-    /// A word that is shared with the kernel, at an offset that it told.
+    /// Returns a word shared with the kernel, at an offset that the kernel gave.
     fn queue_word(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: the kernel's offsets lie in the span and are those of aligned 32-bit words.
+        // SAFETY: the kernel's offsets lie in the span and belong to aligned 32-bit words.
         unsafe { self.queues.base().add(offset as usize).cast::<AtomicU32>().as_ref() }
     }
 }
 
-/// What every entry of a transfer has.
+/// Makes an entry with the fields that all entries of a transfer share.
 fn entry(file: BorrowedFd<'_>, transfer: &Transfer) -> io_uring_sqe {
     io_uring_sqe {
         fd: file.as_raw_fd(),
         off_or_addr2: off_or_addr2_union { off: transfer.position },
-        // A buffer of the heap is shorter than 4 GiB here; a longer transfer ends early, as any
+        // A buffer on the heap is shorter than 4 GiB here; a longer transfer ends early, as any
         // may.
         len: len_union { len: transfer.length.0 as u32 },
         ..io_uring_sqe::default()
@@ -314,7 +316,8 @@ fn entry(file: BorrowedFd<'_>, transfer: &Transfer) -> io_uring_sqe {
 }
 
 impl AsFd for Ring {
-    /// Readable since a transfer has ended; each end is an edge of its own to epoll.
+    /// Returns the descriptor that is readable once a transfer has ended; each end is an edge of
+    /// its own to epoll.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -325,7 +328,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         while self.count > 0 {
             if self.ended().is_none() && self.wait().is_err() {
-                // The kernel may use the buffers until this thread ends, so they are given up.
+                // The kernel may use the buffers until this thread ends, so they are leaked.
                 self.under_way.iter_mut().for_each(|transfer| mem::forget(transfer.take()));
                 return;
             }
@@ -333,7 +336,7 @@ impl Drop for Ring {
     }
 }
 
-/// Forbids all but [`OPERATIONS`], for ever, and lets the ring begin, as the calling thread's
+/// Restricts the ring to [`OPERATIONS`] for ever, and enables it as the calling thread's
 /// (io_uring_register(2), IORING_REGISTER_RESTRICTIONS, Linux 5.10).
 fn confine(ring: BorrowedFd<'_>) -> SysResult<()> {
     let allow = |opcode, what| {
@@ -350,7 +353,7 @@ fn confine(ring: BorrowedFd<'_>) -> SysResult<()> {
     let flags = register_or_sqe_op_or_sqe_flags_union { sqe_flags };
     let allowed = [read, write, fadvise, allow(IoringRestrictionOp::SqeFlagsAllowed, flags)];
     let failed = SysError::of("io_uring_register(restrictions)");
-    // SAFETY: the kernel reads as many entries as there are, and none for the second call.
+    // SAFETY: the first call reads as many entries as `allowed` has, the second none.
     unsafe {
         let (entries, count) = (allowed.as_ptr().cast::<c_void>(), allowed.len() as u32);
         io_uring_register(ring, IoringRegisterOp::RegisterRestrictions, entries, count)
@@ -363,14 +366,15 @@ fn confine(ring: BorrowedFd<'_>) -> SysResult<()> {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a buffer that comes back with other bytes, or that the kernel uses after its end.
+    //! The risk: a buffer comes back with other bytes, or the kernel uses it after the transfer's
+    //! end.
 
     use rustix::event::epoll;
 
     use super::*;
     use crate::map;
 
-    /// A ring, unless this machine forbids them.
+    /// Makes a ring, unless this machine forbids rings.
     fn ring() -> Option<Ring> {
         match Ring::new() {
             Ok(ring) => Some(ring),
@@ -387,7 +391,7 @@ mod tests {
         Transfer { way, position, length: Bytes(8192), buffer, token: number as u32 }
     }
 
-    /// As in a service, whose mappings lie apart.
+    /// A service keeps its mappings apart, so a ring must work there too.
     #[test]
     fn a_ring_is_made_apart_too() {
         let here = ring().is_some();
@@ -446,13 +450,13 @@ mod tests {
         epoll::add(&epoll, &ring, epoll::EventData::new_u64(0), edge).unwrap();
         for number in 0..100 {
             ring.begin(&file, transfer(Way::Write, number, 7)).unwrap();
-            // What follows a write may wake too, when it ends.
+            // The hint that follows a write may also wake, when it ends.
             while ring.ended().is_none() {
                 let mut events = [const { mem::MaybeUninit::uninit() }; 1];
                 let long = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
                 match epoll::wait(&epoll, &mut events, Some(&long)) {
                     Ok((woken, _)) => assert_eq!(woken.len(), 1, "{number} ended in silence"),
-                    // The kernel has this thread make a thread for it.
+                    // The kernel has this thread create a worker thread for it.
                     Err(errno) => assert_eq!(errno, Errno::INTR),
                 }
             }

@@ -1,19 +1,18 @@
-//! Restartable sequences: lists of one processor each, changed without a lock or a locked
-//! instruction.
+//! Restartable sequences: per-processor lists that change without a lock or a locked instruction.
 //!
 //! Idea (linux/rseq.h): while a thread runs inside a marked section and is moved, interrupted or
-//! signalled, the kernel sends it to the section's abort address; so a section that ends in one
+//! signalled, the kernel sends it to the section's abort address. So a section that ends in one
 //! store happened as a whole on one processor, or not at all. The C library registers an area for
 //! each thread, in which the kernel notes the processor; the sections here use that area and never
 //! register one.
 //!
 //! Invariants:
-//! 1. Nothing here is used until [`enable`] said so. A thread that shares the thread pointer of
-//!    another one must not run a section, as it would note its own section in the other's area; so
-//!    a process with such threads never enables this.
-//! 2. A section reads a list's limits before its length, and its only lasting store is that of the
-//!    length. Hence whoever changes the limits and then calls [`restart_all`] owns the list until
-//!    it changes them back.
+//! 1. No section runs until [`enable`] has returned true. A thread that shares the thread pointer
+//!    of another one must not run a section, because it would note its own section in the other's
+//!    area; so a process with such threads never enables sections.
+//! 2. A section reads a list's limits before its length, and its only lasting store is the store of
+//!    the length. Hence a thread that changes the limits and then calls [`restart_all`] owns the
+//!    list until it changes them back.
 
 use core::sync::atomic::{AtomicIsize, AtomicU32, Ordering};
 
@@ -22,13 +21,13 @@ use linux_raw_sys::general as linux;
 use crate::error::SysResult;
 use crate::raw;
 
-/// No area: a value that no offset has, as areas are aligned.
+/// No area: a value that no offset has, because areas are aligned.
 const NONE: isize = -1;
-/// Where every thread's area is, from its thread pointer.
+/// The offset of every thread's area from its thread pointer.
 static OFFSET: AtomicIsize = AtomicIsize::new(NONE);
 
-/// Turns the sections on for this process when its C library registers areas (glibc since 2.35) and
-/// the kernel can restart them (Linux 5.10). Says whether they are on.
+/// Returns whether the sections are on for this process, after turning them on where its C library
+/// registers areas (glibc since 2.35) and the kernel can restart sections (Linux 5.10).
 ///
 /// # Safety
 /// Every thread that uses [`Blocks`] from now on must have a thread pointer of its own, set up by
@@ -38,19 +37,19 @@ pub unsafe fn enable() -> bool {
     if register().is_err() {
         return false;
     }
-    // Relaxed: the number is a fact about every thread and publishes nothing.
+    // Relaxed: the offset is the same for every thread and publishes nothing.
     OFFSET.store(offset, Ordering::Relaxed);
     true
 }
 
-/// Where every thread's area is, from its thread pointer. `None` until [`enable`].
+/// Returns the offset of every thread's area from its thread pointer. `None` until [`enable`].
 pub fn offset() -> Option<isize> {
     // Relaxed: as in `enable`.
     Some(OFFSET.load(Ordering::Relaxed)).filter(|offset| *offset != NONE)
 }
 
-/// glibc's `__rseq_offset`, when it registered areas. Both symbols are weak: without them in the
-/// program their addresses are zero.
+/// Returns glibc's `__rseq_offset` if glibc registered areas. Both symbols are weak: without them
+/// in the program their addresses are zero.
 #[cfg(not(miri))]
 fn library_offset() -> Option<isize> {
     let (offset, size): (*const isize, *const u32);
@@ -74,7 +73,7 @@ fn library_offset() -> Option<isize> {
     unsafe { (*size != 0).then_some(*offset) }
 }
 
-/// miri runs no assembly.
+/// Returns `None`: miri runs no assembly.
 #[cfg(miri)]
 fn library_offset() -> Option<isize> {
     None
@@ -90,27 +89,27 @@ fn register() -> SysResult<()> {
     membarrier(linux::membarrier_cmd::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ)
 }
 
-/// Restarts every section that a thread of this process is in, and returns when each was: what was
-/// written before this call is seen by all sections that complete after it, and all that completed
-/// before are seen after this call.
+/// Restarts every section that a thread of this process is in, and returns when each has restarted.
+/// Sections that complete after this call see all that was written before it, and after this call
+/// the caller sees all that completed before.
 pub fn restart_all() -> SysResult<()> {
     let restart = || membarrier(linux::membarrier_cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED_RSEQ);
-    // A child of `fork` may have to register anew (EPERM).
+    // A child of `fork` may have to register again (EPERM).
     restart().or_else(|_| register().and_then(|()| restart()))
 }
 
-/// The head of a list; its values follow. Zeros are a list that is shut.
+/// The head of a list, followed by the list's values. All zeros make a list that is shut.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct ListHead {
-    /// How many values the list has. Written by the sections, and by the owner of a list that is
-    /// shut.
+    /// The number of values in the list. Written by the sections, and by the owner of a shut list.
     pub length: AtomicU32,
     /// The [`Limits`] of the length, as one word.
     pub limits: AtomicU32,
 }
 
-/// Between which lengths a list is kept: values are taken above `floor` and added below `ceiling`.
+/// The lengths between which a list is kept: sections take values above `floor` and add values
+/// below `ceiling`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The least length.
@@ -120,39 +119,39 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Nothing can be taken or added, and the list was open before.
+    /// Limits of a list that was open before and now allows no section to take or add a value.
     pub const SHUT: Self = Self { floor: u16::MAX, ceiling: 0 };
 
-    /// The word in [`ListHead::limits`].
+    /// Returns the word in [`ListHead::limits`].
     pub const fn to_word(self) -> u32 {
         self.floor as u32 | (self.ceiling as u32) << 16
     }
 }
 
-/// One list for each processor, in blocks that hold a list at the same place each.
+/// One list for each processor, in blocks that each hold a list at the same place.
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks {
     /// The [`ListHead`] of processor 0.
     pub base: *mut u8,
-    /// Number of blocks, [`Blocks::STRIDE`] apart. Threads on processors beyond find every list
-    /// shut.
+    /// The number of blocks, [`Blocks::STRIDE`] apart. Threads on processors above that number find
+    /// every list shut.
     pub count: u32,
-    /// What [`offset`] said.
+    /// The result of [`offset`].
     pub offset: isize,
 }
 
 impl Blocks {
     /// Bytes from one block to the next.
     pub const STRIDE: usize = 1 << STRIDE_SHIFT;
-    /// No value of a list.
+    /// A value that no list holds.
     pub const NONE: u32 = u32::MAX;
 }
 
-/// A shift takes less time than a multiplication, on the way to every list.
+/// log2 of the stride: a shift is faster than a multiplication, on the way to every list.
 const STRIDE_SHIFT: u32 = 16;
 
-/// The frame of a section: `head` is the list's address in its lines, which end in the store of the
-/// length, or leave it early by `jmp 26b`: then `result` is what `none` makes it.
+/// The frame of a section. In its lines `head` is the list's address. The lines end in the store of
+/// the length, or leave early by `jmp 26b`: then `result` is what `none` makes it.
 ///
 /// The abort address is preceded by the signature the C library registered (RSEQ_SIG of
 /// sys/rseq.h), inside an undefined instruction.
@@ -182,7 +181,7 @@ macro_rules! section {
             "mov qword ptr fs:[{offset} + 8], {head}",
             "22:",
             "mov {head:e}, dword ptr fs:[{offset} + 4]",
-            // A thread without an area has a number beyond any.
+            // The processor number of a thread without an area is above any count.
             "cmp {head:e}, {count:e}",
             "jae 26b",
             "shl {head}, {shift}",
@@ -205,13 +204,13 @@ macro_rules! section {
 
 #[cfg(not(miri))]
 impl Blocks {
-    /// Takes the last value of the calling thread's processor's list. `None` when there is none, or
-    /// the list is shut.
+    /// Takes the last value of the list of the calling thread's processor. `None` when the list is
+    /// empty or shut.
     ///
     /// # Safety
     /// The lists are readable and writable, with room for as many 32-bit values behind each
-    /// [`ListHead`] as its limits ever allow. The thread has a thread pointer of its own
-    /// (see [`enable`]).
+    /// [`ListHead`] as its limits ever allow. The thread has a thread pointer of its own (see
+    /// [`enable`]).
     #[inline]
     pub unsafe fn pop(self) -> Option<u32> {
         let value: u64;
@@ -232,8 +231,8 @@ impl Blocks {
         Some(value as u32).filter(|value| *value != Self::NONE)
     }
 
-    /// Adds a value, not [`Blocks::NONE`], to the calling thread's processor's list. False when the
-    /// list is full or shut.
+    /// Returns whether `value`, which must not be [`Blocks::NONE`], was added to the list of the
+    /// calling thread's processor: not when the list is full or shut.
     ///
     /// # Safety
     /// As for [`Blocks::pop`].
@@ -258,7 +257,7 @@ impl Blocks {
         added != 0
     }
 
-    /// Takes up to `most` last values of a list to `to` on. Returns how many.
+    /// Takes up to `most` values from the end of a list into `to`, and returns their number.
     ///
     /// # Safety
     /// As for [`Blocks::pop`], and `to` is valid for writes of `most` values.
@@ -292,7 +291,7 @@ impl Blocks {
         taken as u32
     }
 
-    /// Adds up to `most` values from `from` on to a list, the first ones. Returns how many.
+    /// Adds up to `most` values to a list, the first ones at `from`, and returns their number.
     ///
     /// # Safety
     /// As for [`Blocks::pop`], and `from` is valid for reads of `most` values.
@@ -325,7 +324,7 @@ impl Blocks {
     }
 }
 
-/// miri runs no assembly: every list is shut.
+/// Sections for miri, which runs no assembly: every list is shut.
 #[cfg(miri)]
 #[expect(clippy::missing_safety_doc, reason = "the promises are those of the sections above")]
 #[expect(missing_docs, reason = "the descriptions are those of the sections above")]

@@ -1,11 +1,11 @@
-//! Secrets: values in memory of their own that nobody finds afterwards, and bytes nobody can guess.
+//! Secrets: values in memory of their own that leave no trace, and random bytes.
 //!
 //! Invariants:
-//! 1. A secret's pages are in no core file; as far as the system lets us lock one page, nor on a
-//!    swap device; and in no child of `fork`, but for one that inherits all spans
+//! 1. A secret's pages are in no core file. As far as the system lets us lock one page, they are on
+//!    no swap device. No child of `fork` has them, except a child that inherits all spans
 //!    (`map::inherit_spans`), whose copy is not locked.
-//! 2. Its bytes are overwritten before its pages go back to the system, and so is the stack on
-//!    which it was made.
+//! 2. The bytes of a secret are overwritten before its pages go back to the system, and so is the
+//!    stack on which it was made.
 
 use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
@@ -19,12 +19,12 @@ use crate::error::{SysError, SysResult};
 use crate::map::Span;
 use crate::page::{Bytes, PAGE_BYTES};
 
-/// Stack that is overwritten after a secret was made: some times what an expanded AES key and the
-/// calls that make it take.
+/// Bytes of stack that are overwritten after making a secret: several times what an expanded AES
+/// key and the calls that make it take.
 const STACK_WIPED: usize = 16 << 10;
 
-/// Fills `bytes` with random ones of the kernel's (getrandom(2)), once it has enough. `ENOSYS` or
-/// `EPERM` where a sandbox forbids the call.
+/// Fills `bytes` with random bytes of the kernel (getrandom(2)), once the kernel has enough
+/// entropy. Fails with `ENOSYS` or `EPERM` where a sandbox forbids the call.
 pub fn fill_random(mut bytes: &mut [u8]) -> SysResult<()> {
     while !bytes.is_empty() {
         match getrandom(&mut *bytes, GetRandomFlags::empty()) {
@@ -50,8 +50,8 @@ unsafe impl<T: Send> Send for Secret<T> {}
 unsafe impl<T: Sync> Sync for Secret<T> {}
 
 impl<T> Secret<T> {
-    /// Puts what `make` gives into new pages. Fails with the kernel's number, usually `ENOMEM`.
-    /// What `make` copies elsewhere than to its own stack is its own affair.
+    /// Puts the result of `make` into new pages. Fails with the kernel's number, usually `ENOMEM`.
+    /// `make` itself is responsible for copies outside its own stack.
     pub fn new(make: impl FnOnce() -> T) -> SysResult<Self> {
         assert!(align_of::<T>() <= PAGE_BYTES);
         let span = Span::reserve(Bytes(size_of::<T>().max(1)), Bytes(PAGE_BYTES))?;
@@ -63,7 +63,7 @@ impl<T> Secret<T> {
         Ok(Self { place, span })
     }
 
-    /// Bytes of memory it takes.
+    /// Returns the size of the memory it uses.
     pub fn memory(&self) -> Bytes {
         self.span.length()
     }
@@ -71,9 +71,9 @@ impl<T> Secret<T> {
     /// Drops the value and overwrites its bytes.
     ///
     /// # Safety
-    /// The value must not be used, nor dropped, after it.
+    /// The value must not be used, nor dropped, afterwards.
     unsafe fn erase(&mut self) {
-        // SAFETY: `new` put a value there, and the caller's promise.
+        // SAFETY: `new` put a value there, and the caller promises not to use it again.
         unsafe {
             self.place.drop_in_place();
             wipe(self.place.cast(), size_of::<T>());
@@ -98,19 +98,19 @@ impl<T> DerefMut for Secret<T> {
 
 impl<T> Drop for Secret<T> {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the secret after its drop.
+        // SAFETY: nothing uses the secret after its drop.
         unsafe { self.erase() }
     }
 }
 
-/// Puts a value in its place. Not inlined, so that what is left of its making lies below the frame
-/// of the caller, where [`wipe_stack`] finds it.
+/// Puts a value in its place. Not inlined, so that the remains of `make` lie below the frame of the
+/// caller, where [`wipe_stack`] overwrites them.
 ///
 /// # Safety
 /// `place` must be writable and aligned for a `T`.
 #[inline(never)]
 unsafe fn put<T>(place: NonNull<T>, make: impl FnOnce() -> T) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises a writable, aligned place.
     unsafe { place.write(make()) }
 }
 
@@ -119,17 +119,17 @@ unsafe fn put<T>(place: NonNull<T>, make: impl FnOnce() -> T) {
 fn wipe_stack() {
     let mut stack = MaybeUninit::<[u8; STACK_WIPED]>::uninit();
     let start = NonNull::from(&mut stack).cast();
-    // SAFETY: the bytes are those of the variable above.
+    // SAFETY: the bytes belong to the variable above.
     unsafe { wipe(start, STACK_WIPED) };
 }
 
-/// Overwrites `length` bytes, though nobody reads them afterwards.
+/// Overwrites `length` bytes, even though no code reads them afterwards.
 ///
 /// # Safety
 /// They must be writable.
 unsafe fn wipe(start: NonNull<u8>, length: usize) {
     for offset in 0..length {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that `length` bytes are writable.
         unsafe { ptr::write_volatile(start.as_ptr().add(offset), 0) };
     }
     // SeqCst, of the compiler's order only: nothing that follows moves in front of the writes.
@@ -138,13 +138,13 @@ unsafe fn wipe(start: NonNull<u8>, length: usize) {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a key that is found in a core file, in a child, or in memory that was given back.
+    //! The risk: a key is found in a core file, in a child, or in memory that was given back.
 
     use std::fs;
 
     use super::*;
 
-    /// The flags the kernel tells of the mapping that holds `address` (proc(5), `VmFlags`).
+    /// Returns the flags of the mapping that holds `address` (proc(5), `VmFlags`).
     fn flags_of(address: usize) -> Vec<String> {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;
@@ -186,7 +186,7 @@ mod tests {
         let secret = Secret::new(|| Counted([9; 64])).unwrap();
         let mut secret = core::mem::ManuallyDrop::new(secret);
         let bytes = secret.place.cast::<[u8; 64]>();
-        // SAFETY: the secret is not used afterwards but for its bytes, which stay mapped.
+        // SAFETY: the secret is not used afterwards except for its bytes, which stay mapped.
         unsafe {
             assert_eq!(bytes.read(), [9; 64]);
             secret.erase();
@@ -197,18 +197,19 @@ mod tests {
         assert_eq!(DROPS.load(Ordering::Relaxed), 2);
     }
 
-    /// Byte `index` of a pattern that lies nowhere in memory unless it is made.
+    /// Returns byte `index` of a pattern that lies nowhere in memory unless it is made.
     fn pattern(index: usize) -> u8 {
         (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ 0x5a
     }
 
-    /// Whether 64 bytes of the pattern lie in the `length` bytes below this call's frame.
+    /// Returns whether 64 bytes of the pattern lie in the `length` bytes below this call's frame.
     #[inline(never)]
     fn is_on_the_stack(length: usize) -> bool {
         let here = 0_u8;
         let top = ptr::from_ref(&here).expose_provenance();
         let byte = |address: usize| {
-            // SAFETY: mapped stack of this thread, which is 2 MiB long; nobody else writes to it.
+            // SAFETY: mapped stack of this thread, which is 2 MiB long; no other thread writes to
+            // it.
             unsafe { ptr::read_volatile(ptr::with_exposed_provenance::<u8>(address)) }
         };
         (top - length..top - 64).any(|at| (0..64).all(|index| byte(at + index) == pattern(index)))

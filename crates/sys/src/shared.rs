@@ -1,4 +1,4 @@
-//! Memory shared between processes by a descriptor.
+//! Memory shared between processes through a descriptor.
 
 use core::ffi::CStr;
 use core::ptr::NonNull;
@@ -11,7 +11,7 @@ use crate::error::{SysError, SysResult};
 use crate::map::hint;
 use crate::page::Bytes;
 
-/// Makes memory of `length` zeroed bytes that can be handed to other processes. `name` shows in
+/// Makes `length` bytes of zeroed memory that can be handed to other processes. `name` shows in
 /// /proc.
 pub fn create(name: &CStr, length: Bytes) -> SysResult<OwnedFd> {
     let fd = create_open(name, length)?;
@@ -26,8 +26,9 @@ fn create_open(name: &CStr, length: Bytes) -> SysResult<OwnedFd> {
     Ok(fd)
 }
 
-/// Fixes the length, and what `more` says, for ever: who has it mapped would get SIGBUS if another
-/// made it shorter, and who has not might be kept from it by a seal that another sets.
+/// Seals the length, and what `more` says, for ever. Otherwise a process that shortens the memory
+/// could raise SIGBUS in those that have it mapped, and one that adds a seal could keep others from
+/// mapping it.
 fn seal(fd: BorrowedFd<'_>, more: SealFlags) -> SysResult<()> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | more;
     rustix::fs::fcntl_add_seals(fd, seals).map_err(SysError::of("fcntl(F_ADD_SEALS)"))
@@ -39,7 +40,7 @@ pub struct Shared<T: 'static> {
     place: NonNull<T>,
 }
 
-// SAFETY: `T: Sync` is asked for at `map`, and the mapping itself never moves.
+// SAFETY: `map` requires `T: Sync`, and the mapping itself never moves.
 unsafe impl<T: Sync> Send for Shared<T> {}
 // SAFETY: a reference gives a `&T`, and `T: Sync` may be shared so.
 unsafe impl<T: Sync> Sync for Shared<T> {}
@@ -55,8 +56,8 @@ impl<T: Sync> Shared<T> {
         unsafe { Self::map_as(fd, ProtFlags::READ | ProtFlags::WRITE) }
     }
 
-    /// Makes memory for one `T`, all zeros, that only this mapping can write to: who gets the
-    /// descriptor can map it by [`Shared::map_to_read`], and not otherwise
+    /// Makes memory for one `T`, all zeros, that only this mapping can write to. A process that
+    /// gets the descriptor can map it by [`Shared::map_to_read`], and not otherwise
     /// (`F_SEAL_FUTURE_WRITE` of fcntl(2)).
     ///
     /// # Safety
@@ -79,6 +80,8 @@ impl<T: Sync> Shared<T> {
         unsafe { Self::map_as(fd, ProtFlags::READ) }
     }
 
+    /// Maps `fd` with this protection.
+    ///
     /// # Safety
     /// As for [`Shared::map`].
     unsafe fn map_as(fd: BorrowedFd<'_>, protection: ProtFlags) -> SysResult<Self> {

@@ -1,7 +1,7 @@
-//! Signals that whoever started this process has it ignore, as `nohup` does with SIGHUP and a shell
-//! with SIGINT of a job in the background. A program that it starts in turn shall ignore the same
-//! ones: a handler of ours ends that, and so does the standard library, of SIGPIPE. For the
-//! command, which has a libc; the runtime changes no signal.
+//! Signals that this process was started to ignore, as `nohup` makes it ignore SIGHUP, and a shell
+//! makes a background job ignore SIGINT. A program that this process starts in turn must ignore the
+//! same signals, but a handler of ours ends that, and so does the one of the standard library for
+//! SIGPIPE. For the command, which has a libc; the runtime changes no signal.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +14,15 @@ use crate::raw::syscall;
 
 /// Bit N - 1 for each signal N that was ignored when this process began.
 static AT_START: AtomicU64 = AtomicU64::new(0);
-/// All of them: libc has a handler of its own for one that has no name.
+/// All signals. libc installs a handler of its own for a signal without a name.
 const SIGNALS: core::ops::RangeInclusive<u32> = 1..=64;
 /// `SIG_IGN` of signal(7).
 const IGNORED: usize = 1;
-/// Words of `struct kernel_sigaction`: the handler comes first. All zeros beside SIG_IGN are right.
+/// Words of `struct kernel_sigaction`: the handler comes first. With SIG_IGN, all other words may
+/// be zero.
 const ACTION_WORDS: usize = size_of::<linux::kernel_sigaction>() / size_of::<usize>();
 
-/// Called before `main`, and before the standard library prepares anything.
+/// Runs `note` before `main`, and before the standard library prepares anything.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static NOTE: extern "C" fn() = note;
@@ -33,7 +34,7 @@ extern "C" fn note() {
         let of = ptr::null::<usize>().expose_provenance();
         let to = action.as_mut_ptr().expose_provenance();
         let words = [signal as usize, of, to, size_of::<u64>(), 0, 0];
-        // SAFETY: the kernel writes one action, and changes none.
+        // SAFETY: the kernel writes one action to `action`, and changes none.
         let result = unsafe { syscall(linux::__NR_rt_sigaction, words) };
         if result == 0 && action[0] == IGNORED {
             ignored |= 1 << (signal - 1);
@@ -43,10 +44,10 @@ extern "C" fn note() {
     AT_START.store(ignored, Ordering::Relaxed);
 }
 
-/// Has the program that `command` starts, or is replaced by, ignore what this process was started
-/// with as ignored.
+/// Makes the program that `command` starts, or is replaced by, ignore the signals that this process
+/// was started to ignore.
 pub fn hand_on_ignored(command: &mut Command) {
-    // Relaxed: written before `main`.
+    // Relaxed: the value was written before `main`.
     let ignored = AT_START.load(Ordering::Relaxed);
     if ignored == 0 {
         return;
@@ -62,13 +63,14 @@ pub fn hand_on_ignored(command: &mut Command) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it makes system calls on its own stack, and nothing else.
+    // SAFETY: between fork and exec the closure makes system calls on its own stack, and nothing
+    // else.
     unsafe { command.pre_exec(ignore) };
 }
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a program is ended by what it was started to ignore.
+    //! The risk: a signal that a program was started to ignore ends it.
     use super::*;
 
     #[test]
@@ -77,7 +79,7 @@ mod tests {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
         let now = u64::from_str_radix(line.trim(), 16).unwrap();
-        // Threads have given libc's own signals, above those with names, a handler.
+        // Threads have given libc's own signals, which lie above the named ones, a handler.
         let (sigpipe, named) = (1 << (13 - 1), (1 << 31) - 1);
         assert_eq!((now | sigpipe) & named, (ignored | sigpipe) & named, "nobody changed others");
     }

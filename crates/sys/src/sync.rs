@@ -1,8 +1,8 @@
 //! Locks and atomics for code that may use neither libc nor thread-local memory: a [`SpinLock`] for
-//! sections of a few lines, a [`SleepLock`] for those that may wait for a disk.
+//! sections of a few lines, a [`SleepLock`] for sections that may wait for a disk.
 //!
-//! Under a model checker (`--cfg loom`) the locks are the checker's own: who waits for one is not
-//! tried in every number of turns.
+//! Under a model checker (`--cfg loom`) the locks are the checker's own, so that it does not try
+//! every number of spins of a waiter.
 
 #[cfg(not(loom))]
 pub use sleeping::{SleepGuard, SleepLock};
@@ -34,7 +34,7 @@ mod spinning {
     unsafe impl<T: Send> Sync for SpinLock<T> {}
 
     impl<T> SpinLock<T> {
-        /// An unlocked lock around `value`.
+        /// Makes an unlocked lock around `value`.
         pub const fn new(value: T) -> Self {
             Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
         }
@@ -42,8 +42,8 @@ mod spinning {
         /// Waits for the lock and takes it.
         pub fn lock(&self) -> SpinGuard<'_, T> {
             let mut backoff = Backoff::default();
-            // Acquire pairs with the Release in `SpinGuard::drop`: we see all that the last holder
-            // wrote.
+            // Acquire pairs with the Release in `SpinGuard::drop`: this thread sees all that the
+            // last holder wrote.
             while self
                 .locked
                 .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)
@@ -54,7 +54,7 @@ mod spinning {
             SpinGuard { lock: self, _of_this_thread: PhantomData }
         }
 
-        /// Takes the lock if nobody has it.
+        /// Takes the lock if no thread holds it.
         pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
             // Acquire pairs with the Release in `SpinGuard::drop`.
             self.locked
@@ -63,14 +63,14 @@ mod spinning {
                 .then(|| SpinGuard { lock: self, _of_this_thread: PhantomData })
         }
 
-        /// The value, by the proof that nobody else can hold the lock.
+        /// Returns the value without locking: `&mut self` proves that no thread can hold the lock.
         pub fn get_mut(&mut self) -> &mut T {
             self.value.get_mut()
         }
     }
 
-    /// How to wait for somebody who will be done in a moment: spins, and lets others run now and
-    /// then.
+    /// A waiter's pace while another thread is about to finish: it spins, and now and then yields
+    /// the processor.
     #[derive(Debug, Default)]
     pub struct Backoff(u32);
 
@@ -85,7 +85,7 @@ mod spinning {
         }
     }
 
-    /// Lets others run.
+    /// Yields the processor to other threads.
     fn yield_now() {
         #[cfg(miri)]
         std::thread::yield_now();
@@ -97,11 +97,12 @@ mod spinning {
     #[derive(Debug)]
     pub struct SpinGuard<'a, T> {
         lock: &'a SpinLock<T>,
-        /// Shared with other threads only as the value is.
+        /// A marker that makes the guard `!Send`; other threads share the guard only as they share
+        /// the value.
         _of_this_thread: PhantomData<*const ()>,
     }
 
-    // SAFETY: a shared guard gives a shared value.
+    // SAFETY: a shared guard gives only shared access to the value.
     unsafe impl<T: Sync> Sync for SpinGuard<'_, T> {}
 
     impl<T> Deref for SpinGuard<'_, T> {
@@ -138,7 +139,7 @@ mod sleeping {
 
     const FREE: u32 = 0;
     const HELD: u32 = 1;
-    /// Held, and perhaps somebody sleeps until it is not.
+    /// The lock is held, and a thread may be sleeping until it is free.
     const AWAITED: u32 = 2;
 
     /// A lock whose waiters sleep (the second mutex of Drepper, Futexes Are Tricky, 2011).
@@ -152,7 +153,7 @@ mod sleeping {
     unsafe impl<T: Send> Sync for SleepLock<T> {}
 
     impl<T> SleepLock<T> {
-        /// An unlocked lock around `value`.
+        /// Makes an unlocked lock around `value`.
         pub const fn new(value: T) -> Self {
             Self { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
         }
@@ -169,7 +170,7 @@ mod sleeping {
             SleepGuard { lock: self, _of_this_thread: PhantomData }
         }
 
-        /// Takes the lock if nobody has it.
+        /// Takes the lock if no thread holds it.
         pub fn try_lock(&self) -> Option<SleepGuard<'_, T>> {
             // Acquire pairs with the Release in `SleepGuard::drop`.
             self.state
@@ -178,7 +179,7 @@ mod sleeping {
                 .then(|| SleepGuard { lock: self, _of_this_thread: PhantomData })
         }
 
-        /// The value, by the proof that nobody else can hold the lock.
+        /// Returns the value without locking: `&mut self` proves that no thread can hold the lock.
         pub fn get_mut(&mut self) -> &mut T {
             self.value.get_mut()
         }
@@ -188,11 +189,12 @@ mod sleeping {
     #[derive(Debug)]
     pub struct SleepGuard<'a, T> {
         lock: &'a SleepLock<T>,
-        /// Shared with other threads only as the value is.
+        /// A marker that makes the guard `!Send`; other threads share the guard only as they share
+        /// the value.
         _of_this_thread: PhantomData<*const ()>,
     }
 
-    // SAFETY: a shared guard gives a shared value.
+    // SAFETY: a shared guard gives only shared access to the value.
     unsafe impl<T: Sync> Sync for SleepGuard<'_, T> {}
 
     impl<T> Deref for SleepGuard<'_, T> {
@@ -224,7 +226,7 @@ mod sleeping {
 mod under_loom {
     use core::ops::{Deref, DerefMut};
 
-    /// Lets the other threads of the model run.
+    /// A waiter's pace: it lets the other threads of the model run.
     #[derive(Debug, Default)]
     pub struct Backoff;
 
@@ -244,7 +246,7 @@ mod under_loom {
     pub struct SpinGuard<'a, T>(loom::sync::MutexGuard<'a, T>);
 
     impl<T> SpinLock<T> {
-        /// An unlocked lock around `value`.
+        /// Makes an unlocked lock around `value`.
         pub fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
@@ -254,12 +256,12 @@ mod under_loom {
             SpinGuard(self.0.lock().expect("no holder panics"))
         }
 
-        /// Takes the lock if nobody has it.
+        /// Takes the lock if no thread holds it.
         pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
             self.0.try_lock().ok().map(SpinGuard)
         }
 
-        /// The value, by the proof that nobody else can hold the lock.
+        /// Returns the value without locking: `&mut self` proves that no thread can hold the lock.
         pub fn get_mut(&mut self) -> &mut T {
             self.0.get_mut().expect("no holder panics")
         }
@@ -288,11 +290,11 @@ mod under_loom {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    //! Risk: two holders at a time, or a waiter that is never woken.
+    //! The risk: two holders at a time, or a waiter that is never woken.
 
     use super::*;
 
-    /// Stamps the tests out for a kind of lock.
+    /// Stamps out the tests for one kind of lock.
     macro_rules! suite {
         ($name:ident, $lock:ident) => {
             mod $name {

@@ -1,8 +1,8 @@
-//! userfaultfd: who is told of faults and of changes to the address space, and who answers them.
+//! userfaultfd: receiving and answering page faults and changes of the address space.
 //!
-//! Bindings of our own because no crate offers MOVE, POISON and the change probe
-//! (linux/userfaultfd.h, Linux 6.8). While an event is unread, every COPY and MOVE answers EAGAIN:
-//! the holder must read on.
+//! The bindings are our own because no crate offers MOVE, POISON and the change probe
+//! (linux/userfaultfd.h, Linux 6.8). While an event is unread, every COPY and MOVE fails with
+//! EAGAIN: the holder must read on.
 
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
@@ -25,12 +25,12 @@ const UFFDIO_MOVE: Opcode = ioctl::opcode::read_write::<linux::uffdio_move>(0xAA
 const UFFDIO_POISON: Opcode = ioctl::opcode::read_write::<linux::uffdio_poison>(0xAA, 8);
 /// `_IOWR(0xAA, 7, struct uffdio_continue)`.
 const UFFDIO_CONTINUE: Opcode = ioctl::opcode::read_write::<linux::uffdio_continue>(0xAA, 7);
-/// Where [`Userfaultfd::is_gone`] asks: any page above `vm.mmap_min_addr` will do.
+/// The address that [`Userfaultfd::is_gone`] asks for: any page above `vm.mmap_min_addr` will do.
 const ASKED_AT: usize = 1 << 30;
-/// What /proc shows of a userfaultfd.
+/// The name that /proc gives a userfaultfd.
 const PROC_NAME: &[u8] = b"anon_inode:[userfaultfd]";
-/// The features `run` cannot do without: told of moved, removed and unmapped ranges, told the
-/// faulting thread, and able to move pages without a copy (Linux 6.8).
+/// The features that `run` needs: events for moved, removed and unmapped ranges, the id of the
+/// faulting thread, and moving pages without a copy (Linux 6.8).
 pub const FEATURES_NEEDED: u64 = (linux::UFFD_FEATURE_EVENT_REMAP
     | linux::UFFD_FEATURE_EVENT_REMOVE
     | linux::UFFD_FEATURE_EVENT_UNMAP
@@ -39,13 +39,13 @@ pub const FEATURES_NEEDED: u64 = (linux::UFFD_FEATURE_EVENT_REMAP
 /// The feature bit of MOVE alone, for messages that name it.
 pub const FEATURE_MOVE: u64 = linux::UFFD_FEATURE_MOVE as u64;
 
-/// A userfaultfd of the process that made it, non-blocking.
+/// A non-blocking userfaultfd of the process that made it.
 #[derive(Debug)]
 pub struct Userfaultfd {
     fd: OwnedFd,
 }
 
-/// What the kernel tells through a userfaultfd. Addresses are those of the process.
+/// A message from the kernel through a userfaultfd. Addresses are those of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Thread `thread` waits for the page that holds `address`, or to write to it.
@@ -54,16 +54,17 @@ pub enum Event {
         address: usize,
         /// The waiting thread.
         thread: u32,
-        /// The page is there, and protected from being written to.
+        /// Whether the page is present and write-protected.
         is_protected: bool,
     },
-    /// Pages moved from `from` to `to` (mremap). The thread that did it waits until this is read.
+    /// Pages moved from `from` to `to` (mremap). The thread that moved them waits until this is
+    /// read.
     Remap {
         /// The old start.
         from: usize,
         /// The new start.
         to: usize,
-        /// How much moved.
+        /// The length of the moved range.
         length: Bytes,
     },
     /// The contents of a range will be dropped as soon as this is read (madvise).
@@ -82,16 +83,16 @@ pub enum Event {
     },
 }
 
-/// How far COPY, MOVE or POISON came, and why it stopped before the end.
+/// The progress of COPY, MOVE or POISON, and the reason for a stop before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes done from the start, whole pages.
     pub done: Bytes,
-    /// Why it stopped, if it did.
+    /// The reason for the stop, if there was one.
     pub stop: Option<Stop>,
 }
 
-/// Why COPY, MOVE or POISON stopped.
+/// The reason why COPY, MOVE or POISON stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// EAGAIN: the address space is changing; read events, look again, then retry.
@@ -121,41 +122,43 @@ impl Stop {
     }
 }
 
-/// What faults of a registered range are reported.
+/// The faults that a registered range reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Touches of missing pages, and writes to those that were write-protected.
+    /// Touches of missing pages, and writes to write-protected pages.
     Faults,
-    /// Only writes to pages that were write-protected: for ranges that merely take part in moves.
+    /// Only writes to write-protected pages: for ranges that merely take part in moves.
     WriteProtect,
 }
 
 impl Userfaultfd {
-    /// Makes one from an open /dev/userfaultfd: no privilege is needed beyond having it open.
+    /// Makes a userfaultfd from an open /dev/userfaultfd: this needs no privilege beyond having it
+    /// open.
     pub fn from_device(device: BorrowedFd<'_>) -> SysResult<Self> {
         let flags = (linux::O_CLOEXEC | linux::O_NONBLOCK) as usize;
         let arguments = [device.as_raw_fd() as usize, USERFAULTFD_IOC_NEW as usize, flags, 0, 0, 0];
         // SAFETY: the request takes flags by value and returns a descriptor.
         let result = unsafe { raw::syscall(linux::__NR_ioctl, arguments) };
         let fd = raw::checked("ioctl(USERFAULTFD_IOC_NEW)", result)?;
-        // SAFETY: the kernel just gave us this descriptor, nobody else knows it.
+        // SAFETY: the kernel just returned this descriptor, and nothing else uses it.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
     }
 
-    /// Makes one by the system call, which needs CAP_SYS_PTRACE or vm.unprivileged_userfaultfd=1;
-    /// with `user_mode_only` it needs nothing, but does not see the kernel's own accesses.
+    /// Makes a userfaultfd by the system call, which needs CAP_SYS_PTRACE or
+    /// vm.unprivileged_userfaultfd=1. With `user_mode_only` the call needs nothing, but the
+    /// userfaultfd does not see the kernel's own accesses.
     pub fn from_syscall(user_mode_only: bool) -> SysResult<Self> {
         let extra = if user_mode_only { linux::UFFD_USER_MODE_ONLY } else { 0 };
         let flags = (linux::O_CLOEXEC | linux::O_NONBLOCK | extra) as usize;
         // SAFETY: the call takes flags by value and returns a descriptor.
         let result = unsafe { raw::syscall(linux::__NR_userfaultfd, [flags, 0, 0, 0, 0, 0]) };
         let fd = raw::checked("userfaultfd", result)?;
-        // SAFETY: the kernel just gave us this descriptor, nobody else knows it.
+        // SAFETY: the kernel just returned this descriptor, and nothing else uses it.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
     }
 
-    /// Takes a descriptor that another process has handed over. `None` unless it is a userfaultfd
-    /// that is ready for use.
+    /// Takes a descriptor that another process has handed over. Returns `None` unless it is a
+    /// userfaultfd that is ready for use.
     pub fn from_lent(fd: OwnedFd) -> Option<Self> {
         let mut path = [0; 64];
         write_path(&mut path, b"/proc/self/fd/", fd.as_raw_fd().unsigned_abs(), b"\0");
@@ -163,15 +166,16 @@ impl Userfaultfd {
         let mut name = [0; PROC_NAME.len() + 1];
         let length = rustix::fs::readlinkat_raw(rustix::fs::CWD, path, &mut name[..]).ok()?;
         let uffd = Self { fd };
-        // Waking who waits nowhere is refused before the handshake, and does nothing after it.
+        // A wake with no waiter is refused before the handshake, and does nothing after it.
         (&name[..length] == PROC_NAME && uffd.wake(ASKED_AT, Bytes(PAGE_BYTES)).is_ok())
             .then_some(uffd)
     }
 
-    /// Whether the memory it is for has gone: all processes that had it have ended.
+    /// Returns whether the memory that this userfaultfd watches is gone: all processes that had it
+    /// have ended.
     ///
-    /// UFFDIO_CONTINUE is for pages of files: in anonymous memory, which is all that we register,
-    /// it is refused wherever it points, but the kernel looks for the memory first (`ESRCH`;
+    /// UFFDIO_CONTINUE is for pages of files. In anonymous memory, the only kind that we register,
+    /// the kernel refuses it wherever it points, but looks for the memory first (`ESRCH`;
     /// `userfaultfd_continue` of fs/userfaultfd.c).
     pub fn is_gone(&self) -> bool {
         let mut arguments = linux::uffdio_continue {
@@ -183,8 +187,8 @@ impl Userfaultfd {
             .is_err_and(|error| error.is(Errno::SRCH))
     }
 
-    /// Agrees on `features` (0 to only ask) and returns all that the kernel has. `EINVAL` when it
-    /// lacks one, `EPERM` when one needs a privilege.
+    /// Agrees on `features` (0 only asks) and returns all features of the kernel. Fails with
+    /// `EINVAL` when the kernel lacks one, with `EPERM` when one needs a privilege.
     pub fn handshake(&self, features: u64) -> SysResult<u64> {
         let mut api = linux::uffdio_api { api: u64::from(linux::UFFD_API), features, ioctls: 0 };
         self.ioctl::<{ linux_raw_sys::ioctl::UFFDIO_API as Opcode }, _>(
@@ -194,8 +198,8 @@ impl Userfaultfd {
         Ok(api.features)
     }
 
-    /// Asks to be told of faults in `start..start + length`, which must lie in private anonymous
-    /// ranges.
+    /// Registers `start..start + length` for faults; the range must lie in private anonymous
+    /// mappings.
     pub fn register(&self, start: usize, length: Bytes, mode: Mode) -> SysResult<()> {
         let mode = match mode {
             Mode::Faults => linux::UFFDIO_REGISTER_MODE_MISSING | linux::UFFDIO_REGISTER_MODE_WP,
@@ -228,7 +232,8 @@ impl Userfaultfd {
         )
     }
 
-    /// Fills missing pages at `target` with copies of `source` and wakes who waits there.
+    /// Fills missing pages at `target` with copies of `source` and wakes the threads that wait
+    /// there.
     ///
     /// # Safety
     /// `source..source + length` must be readable without a fault that this descriptor would have
@@ -248,15 +253,16 @@ impl Userfaultfd {
         progress(result, copy.copy, length)
     }
 
-    /// Moves pages from `source` to missing pages at `target` without a copy; a hole ends it with
-    /// [`Stop::Gone`].
+    /// Moves pages from `source` to missing pages at `target` without a copy; a hole ends the move
+    /// with [`Stop::Gone`].
     ///
-    /// The target must be registered here. It is atomic against the changes this descriptor tells
-    /// of: when one is under way nothing moves and the answer is [`Stop::Changing`].
+    /// The target must be registered here. The move is atomic against the changes that this
+    /// descriptor reports: while one is under way, nothing moves and the answer is
+    /// [`Stop::Changing`].
     ///
     /// # Safety
-    /// The bytes at `source` disappear: whoever owns them must be able to ask for them back by a
-    /// fault, or have given them up.
+    /// The bytes at `source` disappear: their owner must be able to ask for them back by a fault,
+    /// or must have given them up.
     pub unsafe fn move_pages(&self, target: usize, source: usize, length: Bytes) -> Progress {
         let mut arguments = linux::uffdio_move {
             dst: target as u64,
@@ -269,25 +275,24 @@ impl Userfaultfd {
         progress(result, arguments.move_, length)
     }
 
-    /// Makes touches of a missing range end in SIGBUS: its bytes are lost.
+    /// Makes touches of a missing range end in SIGBUS, because its bytes are lost.
     pub fn poison(&self, start: usize, length: Bytes) -> Progress {
         let mut poison = linux::uffdio_poison { range: range(start, length), mode: 0, updated: 0 };
         let result = self.ioctl::<UFFDIO_POISON, _>("ioctl(UFFDIO_POISON)", &mut poison);
         progress(result, poison.updated, length)
     }
 
-    /// Whether a change of the address space waits to be read, or has been read and is not
+    /// Returns whether a change of the address space waits to be read, or was read and is not
     /// finished.
     ///
     /// `inside` is any page-aligned address of a registered range. Lifting a write protection that
-    /// is not there changes nothing, but the kernel answers EAGAIN first while a change is
-    /// pending.
+    /// is not there changes nothing, but the kernel first answers EAGAIN while a change is pending.
     pub fn is_changing(&self, inside: usize) -> bool {
         self.protect(inside, Bytes(PAGE_BYTES), false) == Err(Stop::Changing)
     }
 
-    /// Protects the pages that are there in a range from being written to, or lifts that, and wakes
-    /// who waits there.
+    /// Write-protects the pages that are present in a range, or lifts the protection and wakes the
+    /// threads that wait there.
     pub fn protect(&self, start: usize, length: Bytes, is_protected: bool) -> Result<(), Stop> {
         // UFFDIO_WRITEPROTECT_MODE_WP of linux/userfaultfd.h is 1.
         let mode = u64::from(is_protected);
@@ -299,8 +304,8 @@ impl Userfaultfd {
         result.map_err(|error| Stop::of(error.errno))
     }
 
-    /// Reads what is there, at most `buffer.len()` events, without waiting. Faults come before
-    /// events; the reader must still act on events first.
+    /// Reads the messages that are there, at most `buffer.len()`, without waiting. Faults come
+    /// before events; the reader must still act on events first.
     pub fn read(&self, buffer: &mut [Message]) -> SysResult<usize> {
         // SAFETY: a slice of `MaybeUninit` messages is that many bytes, and any bytes may be
         // written to it.
@@ -317,9 +322,9 @@ impl Userfaultfd {
         }
     }
 
-    /// As [`Userfaultfd::read`], of one that another process may make blocking at any moment. On
-    /// Linux before 6.10, which cannot be asked not to wait for one read only, it may wait if that
-    /// is done.
+    /// Reads as [`Userfaultfd::read`] does, from a descriptor that another process may make
+    /// blocking at any moment. Linux before 6.10 cannot skip the wait for one read only, so there
+    /// this may wait if the other process does that.
     pub fn read_now(&self, buffer: &mut [Message]) -> SysResult<usize> {
         match self.read_without_waiting(buffer) {
             Err(error) if error.is(Errno::AGAIN) => Ok(0),
@@ -363,13 +368,13 @@ pub struct Message(MaybeUninit<linux::uffd_msg>);
 const _: () = assert!(size_of::<Message>() == 32);
 
 impl Message {
-    /// A place for a message.
+    /// An empty place for a message.
     pub const EMPTY: Self = Self(MaybeUninit::zeroed());
 
-    /// The message read into this place; `None` for a kind we did not ask for.
+    /// Returns the message that was read into this place; `None` for a kind we did not ask for.
     pub fn event(&self) -> Option<Event> {
-        // SAFETY: the place was zeroed at first, and only ever overwritten by the kernel with a
-        // whole message.
+        // SAFETY: the place was zeroed at first, and only the kernel overwrites it, with a whole
+        // message.
         let message = unsafe { self.0.assume_init_ref() };
         let argument = message.arg;
         // SAFETY: the event number says which member of the union the kernel filled.
@@ -407,7 +412,7 @@ fn range(start: usize, length: Bytes) -> linux::uffdio_range {
 }
 
 /// Reads the result field: bytes when positive, a negated error number when negative. On EAGAIN the
-/// call itself fails while the field may hold the bytes done before it.
+/// call itself fails while the field may hold the bytes done before.
 fn progress(result: SysResult<()>, field: i64, length: Bytes) -> Progress {
     let done = Bytes(field.clamp(0, length.0 as i64) as usize);
     match result {
@@ -416,9 +421,9 @@ fn progress(result: SysResult<()>, field: i64, length: Bytes) -> Progress {
     }
 }
 
-/// Adds zero to the 32-bit word at `address` in the kernel, as a write by the program would: a page
-/// shared after `fork` becomes the process's own. Never faults the caller; says whether the word
-/// was reachable.
+/// Returns whether the word at `address` was reachable, after the kernel added zero to that 32-bit
+/// word, as a write by the program would: a page shared after `fork` becomes the process's own.
+/// Never faults the caller.
 pub fn unshare_page(address: usize) -> bool {
     // FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0) is 1 << 28: add 0 to the second word.
     const ADD_ZERO: usize = 1 << 28;
@@ -434,11 +439,11 @@ pub fn unshare_page(address: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a launcher that uses what it was handed as something else, or waits for it.
+    //! The risk: a launcher uses a descriptor it was handed as something else, or waits for it.
 
     use super::*;
 
-    /// `None` where this user may have none.
+    /// Makes a userfaultfd; `None` where this user may have none.
     fn own() -> Option<Userfaultfd> {
         Userfaultfd::from_syscall(false).or_else(|_| Userfaultfd::from_syscall(true)).ok()
     }
@@ -454,7 +459,7 @@ mod tests {
         let ready = Userfaultfd::from_lent(ready.fd).expect("it is ready");
         assert!(!ready.is_gone());
         assert_eq!(ready.read_now(&mut [Message::EMPTY; 2]), Ok(0));
-        // Nor does it wait when somebody else says so.
+        // Reading does not wait either when another process makes the descriptor blocking.
         rustix::fs::fcntl_setfl(&ready.fd, rustix::fs::OFlags::empty()).unwrap();
         let refused = ready.read_without_waiting(&mut [Message::EMPTY; 2]).unwrap_err();
         assert!(refused.is(Errno::AGAIN) || refused.is(Errno::OPNOTSUPP), "{refused}");

@@ -1,11 +1,9 @@
-//! Waiting for a userfaultfd, with a clock that wakes the waiter again and again, and whatever else
-//! shall wake it.
+//! Waiting for a userfaultfd, for a clock that ticks, and for whatever else should wake the waiter.
 //!
-//! An epoll(7) instance, since it keeps its place in the queues of both between waits: faults that
-//! were waited for by poll(2) took 12.7 us where these took 11.9 (medians of 10 runs in turn, Linux
-//! 6.18). The clock is
-//! armed once a tick, not once a wait: programming a virtual machine's timer takes microseconds, as
-//! it leaves the machine.
+//! The waiter is an epoll(7) instance because it keeps its place in the queues of all sources
+//! between waits: faults took 12.7 us with poll(2) and 11.9 us with epoll (medians of 10
+//! alternating runs, Linux 6.18). The clock is armed once a tick, not once a wait: programming a
+//! virtual machine's timer takes microseconds, because it leaves the machine.
 
 use core::cell::Cell;
 use core::mem::MaybeUninit;
@@ -27,17 +25,17 @@ const OTHER: EventData = EventData::new_u64(2);
 const END: EventData = EventData::new_u64(3);
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Waits for a userfaultfd, and more.
+/// A waiter for a userfaultfd, and more.
 #[derive(Debug)]
 pub struct Waiter {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// Whether the program was seen to have ended.
+    /// Whether a wait has seen the end of the program.
     has_ended: Cell<bool>,
 }
 
 impl Waiter {
-    /// Ticks every `interval_ns` from now on.
+    /// Makes a waiter that ticks every `interval_ns` from now on.
     pub fn new(interval_ns: u64) -> SysResult<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(SysError::of("epoll_create1"))?;
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -50,27 +48,27 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// Waits for `uffd` too, which must stay open as long as this waits.
+    /// Adds `uffd` to the sources, which must stay open as long as this waiter.
     pub fn watch(&self, uffd: &Userfaultfd) -> SysResult<()> {
         // Edge-triggered: the reader takes all there is, so the kernel need not look again.
         epoll::add(&self.epoll, uffd, FAULTS, EventFlags::IN | EventFlags::ET)
             .map_err(SysError::of("epoll_ctl(userfaultfd)"))
     }
 
-    /// Lets `other` end a wait too, each time that it has become readable. It must stay open as
-    /// long as this waits.
+    /// Lets `other` end a wait, each time it becomes readable. It must stay open as long as this
+    /// waiter.
     pub fn also_wake_by(&self, other: BorrowedFd<'_>) -> SysResult<()> {
         epoll::add(&self.epoll, other, OTHER, EventFlags::IN | EventFlags::ET)
             .map_err(SysError::of("epoll_ctl"))
     }
 
-    /// Lets the end of the program end a wait too; its pidfd must stay open as long as this waits.
+    /// Lets the end of the program end a wait; its pidfd must stay open as long as this waiter.
     pub fn also_see_end(&self, pidfd: BorrowedFd<'_>) -> SysResult<()> {
         epoll::add(&self.epoll, pidfd, END, EventFlags::IN | EventFlags::ET)
             .map_err(SysError::of("epoll_ctl(pidfd)"))
     }
 
-    /// Whether a wait has seen the end of the program.
+    /// Returns whether a wait has seen the end of the program.
     pub fn has_seen_end(&self) -> bool {
         self.has_ended.get()
     }
@@ -87,13 +85,14 @@ impl Waiter {
             .map_err(SysError::of("timerfd_settime"))
     }
 
-    /// Waits until something came to be read since the last time, or a tick, or what else wakes.
-    /// Says whether something came: then all of it must be read, it is told of once.
+    /// Waits until the userfaultfd has become readable since the last wait, or until a tick or
+    /// another source. Returns whether the userfaultfd has: then the caller must read all of it,
+    /// because the event is reported once.
     pub fn wait(&self) -> SysResult<bool> {
         self.look(None)
     }
 
-    /// As [`Waiter::wait`], without waiting.
+    /// Looks for events as [`Waiter::wait`] does, without waiting.
     pub fn has_come(&self) -> SysResult<bool> {
         self.look(Some(&NO_TIME))
     }
@@ -107,7 +106,7 @@ impl Waiter {
         };
         let mut come = false;
         for event in events {
-            // Copied out: the structure is packed.
+            // The structure is packed, so the field is copied out.
             match { event.data }.u64() {
                 0 => come = true,
                 1 => self.clear_tick(),

@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use coldpress_sys::Bytes;
-// Names the crate so that its library is linked: it lacks the declarations below.
+// Names the crate so that its library is linked; the crate lacks the declarations below.
 use lz4_sys as _;
 
 use super::Workspace;
@@ -44,7 +44,8 @@ impl Lz4State {
         self.workspace.bytes()
     }
 
-    /// Bytes written to the front of `out`, or `None` if the result does not fit.
+    /// Compresses `data` to the front of `out`. Returns the number of bytes written, or `None` if
+    /// they do not fit.
     pub(crate) fn compress(&mut self, data: &[u8], out: &mut [u8]) -> Option<usize> {
         let size = c_int::try_from(data.len()).ok()?;
         let room = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
@@ -64,7 +65,8 @@ impl Lz4State {
     }
 }
 
-/// Bytes written to the front of `out`, or `None` if `data` is malformed or longer.
+/// Decompresses `data` to the front of `out`. Returns the number of bytes written, or `None` if
+/// `data` is malformed or longer than `out`.
 pub(crate) fn lz4_decompress(data: &[u8], out: &mut [u8]) -> Option<usize> {
     let size = c_int::try_from(data.len()).ok()?;
     let room = c_int::try_from(out.len()).unwrap_or(c_int::MAX);

@@ -1,10 +1,10 @@
 //! The C libraries behind safe functions. All `unsafe` of this crate is here.
 //!
-//! Nothing here reaches `malloc`: LZ4 is called through its external-state entry points, which have
-//! no allocation in them, and zstd through contexts made by `ZSTD_initStatic*`, whose memory the
-//! library cannot grow ("static cctx : no resize", zstd_compress.c). Dictionaries are such memory,
-//! too, and to decompress with one takes none. zstd allocates elsewhere only for worker threads and
-//! streams: none is used. `tests/no_malloc.rs` counts.
+//! Nothing here reaches `malloc`. LZ4 is called through its external-state entry points, which have
+//! no allocation in them. zstd is called through contexts made by `ZSTD_initStatic*`, whose memory
+//! the library cannot grow ("static cctx : no resize", zstd_compress.c). Dictionaries are in such
+//! memory, too, and decompressing with one takes no memory. zstd allocates elsewhere only for
+//! worker threads and streams, and none are used. `tests/no_malloc.rs` counts the allocations.
 //!
 //! Invariants:
 //! 1. A library writes only into its [`Workspace`] and into the slice passed as its output.
@@ -27,8 +27,8 @@ pub(crate) use lz4::{Lz4State, lz4_decompress};
 pub(crate) use zstd::unzstd;
 pub(crate) use zstd::{ZstdDecoder, ZstdDictionaryEncoder, ZstdEncoder};
 
-/// Zeroed memory aligned to 8 bytes (what both libraries ask for), owned through a raw pointer:
-/// zstd keeps pointers into it, which an owning `Box` would not allow.
+/// Zeroed memory aligned to 8 bytes (what both libraries require), owned through a raw pointer:
+/// zstd keeps pointers into the memory, which an owning `Box` would not allow.
 struct Workspace {
     words: NonNull<[u64]>,
 }
@@ -54,7 +54,7 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // SAFETY: the pointer is that of the box leaked in `new`, and nobody frees it but this.
+        // SAFETY: the pointer is that of the box leaked in `new`, and only this drop frees it.
         drop(unsafe { Box::from_raw(self.words.as_ptr()) });
     }
 }

@@ -22,13 +22,13 @@ pub(crate) struct ZstdEncoder {
 }
 
 impl ZstdEncoder {
-    /// A context in static memory of just the size one page needs at `level`.
+    /// Makes a context in static memory of just the size that one page needs at `level`.
     pub(crate) fn new(level: c_int) -> Result<Self, CodecError> {
         // SAFETY: a pure function of its arguments.
         Self::with_params(unsafe { ZSTD_getCParams(level, PAGE_BYTES as u64, 0) })
     }
 
-    /// A context of just the size one page needs with `params`.
+    /// Makes a context of just the size that one page needs with `params`.
     fn with_params(params: ZSTD_compressionParameters) -> Result<Self, CodecError> {
         let frame = ZSTD_frameParameters { contentSizeFlag: 0, checksumFlag: 0, noDictIDFlag: 1 };
         let format = ZSTD_format_e::ZSTD_f_zstd1_magicless as c_int;
@@ -37,13 +37,13 @@ impl ZstdEncoder {
         zstd_result(bytes, "ZSTD_estimateCCtxSize")?;
         let mut workspace = Workspace::new(bytes)?;
         let start = workspace.start();
-        // SAFETY: `start` has that many bytes, aligned to 8; the context is returned "at the same
+        // SAFETY: `start` has `bytes` bytes, aligned to 8; the context is returned "at the same
         // address" (zstd.h), so `compress` may find it there, and lives as long as the workspace.
         let context = unsafe { ZSTD_initStaticCCtx(start, bytes) };
         if context.cast() != start {
             return Err(CodecError::Library("ZSTD_initStaticCCtx"));
         }
-        // SAFETY: a fresh context, used by nobody else.
+        // SAFETY: the context is fresh, and no other code uses it yet.
         unsafe {
             zstd_result(ZSTD_CCtx_setCParams(context, params), "ZSTD_CCtx_setCParams")?;
             zstd_result(ZSTD_CCtx_setFParams(context, frame), "ZSTD_CCtx_setFParams")?;
@@ -58,10 +58,12 @@ impl ZstdEncoder {
         self.workspace.bytes()
     }
 
-    /// Bytes written to the front of `out`, or `None` if the result does not fit.
+    /// Compresses `page` to the front of `out`. Returns the number of bytes written, or `None` if
+    /// they do not fit.
     pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
         // SAFETY: the workspace starts with the context `new` made; `page` and `out` have the sizes
-        // passed and cannot overlap. The call resets the session, also after one that did not fit.
+        // passed and cannot overlap. The call resets the session, also after a result that did not
+        // fit.
         let length = unsafe {
             ZSTD_compress2(
                 self.workspace.start().cast(),
@@ -96,17 +98,17 @@ pub(crate) struct ZstdDictionaryEncoder {
 }
 
 impl ZstdDictionaryEncoder {
-    /// Contexts in static memory for dictionaries of up to `longest` bytes, a power of two.
+    /// Makes contexts in static memory for dictionaries of up to `longest` bytes, a power of two.
     pub(crate) fn new(level: c_int, longest: usize) -> Result<Self, CodecError> {
         let log = longest.ilog2();
         // SAFETY: pure functions of their arguments.
         let (params, page_params, bytes) = unsafe {
             let mut params = ZSTD_getCParams(level, PAGE_BYTES as u64, longest);
-            // A slot for each position is enough; zstd would take eight times as many.
+            // One slot for each position is enough; zstd would take eight times as many.
             params.hashLog = params.hashLog.min(log);
             params.chainLog = params.chainLog.min(log);
             // Above 14 zstd turns to its row matcher, which is less dense with these tables. The
-            // window need not reach over the dictionary, only over what is decompressed.
+            // window need not span the dictionary, only the data to decompress.
             params.windowLog = PAGE_BYTES.ilog2();
             let by_copy = ZSTD_dictLoadMethod_e::ZSTD_dlm_byCopy;
             let bytes = ZSTD_estimateCDictSize_advanced(longest, params, by_copy);
@@ -121,13 +123,13 @@ impl ZstdDictionaryEncoder {
         self.encoder.bytes() + self.dictionary.bytes()
     }
 
-    /// Copies from `content` from now on, and no longer from what was given before. After an error
+    /// Copies from `content` from now on, and no longer from the former dictionary. After an error
     /// it copies from nothing.
     pub(crate) fn set_dictionary(&mut self, content: &[u8]) -> Result<(), CodecError> {
         let context = self.encoder.workspace.start().cast();
         let session = ZSTD_ResetDirective::ZSTD_reset_session_only;
-        // SAFETY: the workspace starts with the context `with_params` made. Afterwards it no longer
-        // points into `dictionary`.
+        // SAFETY: the workspace starts with the context `with_params` made. Afterwards the context
+        // no longer points into `dictionary`.
         unsafe {
             zstd_result(ZSTD_CCtx_reset(context, session), "ZSTD_CCtx_reset")?;
             zstd_result(ZSTD_CCtx_refCDict(context, core::ptr::null()), "ZSTD_CCtx_refCDict")?;
@@ -154,7 +156,8 @@ impl ZstdDictionaryEncoder {
         zstd_result(unsafe { ZSTD_CCtx_refCDict(context, dictionary) }, "ZSTD_CCtx_refCDict")
     }
 
-    /// Bytes written to the front of `out`, or `None` if the result does not fit.
+    /// Compresses `page` to the front of `out`. Returns the number of bytes written, or `None` if
+    /// they do not fit.
     pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
         self.encoder.compress(page, out)
     }
@@ -166,7 +169,7 @@ pub(crate) struct ZstdDecoder {
 }
 
 impl ZstdDecoder {
-    /// A context in static memory. Its size does not depend on the level.
+    /// Makes a context in static memory. Its size does not depend on the level.
     pub(crate) fn new() -> Result<Self, CodecError> {
         // SAFETY: the function has no arguments and computes a size from constants.
         let bytes = unsafe { ZSTD_estimateDCtxSize() };
@@ -180,7 +183,7 @@ impl ZstdDecoder {
         let format = ZSTD_format_e::ZSTD_f_zstd1_magicless as c_int;
         // ZSTD_d_format in zstd.h.
         let key = ZSTD_dParameter::ZSTD_d_experimentalParam1;
-        // SAFETY: a fresh context, used by nobody else.
+        // SAFETY: the context is fresh, and no other code uses it yet.
         let set = unsafe { ZSTD_DCtx_setParameter(context, key, format) };
         zstd_result(set, "ZSTD_DCtx_setParameter")?;
         Ok(Self { workspace })
@@ -190,8 +193,9 @@ impl ZstdDecoder {
         self.workspace.bytes()
     }
 
-    /// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
-    /// `dictionary` is what was given to the compressor, or nothing.
+    /// Decompresses `data` to the front of `page`. Returns the number of bytes written, or `None`
+    /// if `data` is malformed or longer than the page. `dictionary` is the content that the
+    /// compressor had, or nothing.
     pub(crate) fn decompress(
         &mut self,
         data: &[u8],
@@ -216,13 +220,13 @@ impl ZstdDecoder {
     }
 }
 
-/// An error if `value`, returned by `call`, is one in zstd's eyes.
+/// Returns an error if zstd takes `value`, the result of `call`, for an error code.
 fn zstd_result(value: usize, call: &'static str) -> Result<(), CodecError> {
     // SAFETY: the function takes a number by value and only compares it.
     if unsafe { ZSTD_isError(value) } == 0 { Ok(()) } else { Err(CodecError::Library(call)) }
 }
 
-/// The content of a file made by the `zstd` command, of at most `capacity` bytes.
+/// Returns the content of a file made by the `zstd` command, of at most `capacity` bytes.
 #[cfg(test)]
 pub(crate) fn unzstd(file: &[u8], capacity: usize) -> Option<Vec<u8>> {
     let mut content = alloc::vec![0; capacity];

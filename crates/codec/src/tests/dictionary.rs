@@ -1,5 +1,5 @@
 //! The risk beyond that of any codec: a page decompressed with another dictionary than the one it
-//! was compressed with, which zstd does without a word.
+//! was compressed with, which zstd does without an error.
 
 use super::*;
 
@@ -13,7 +13,7 @@ impl Tested for DictionaryCodec {
     }
 }
 
-/// The dictionary of pages made of what pages of that number are made of.
+/// Trains a dictionary of pages with the records of `number`.
 fn trained(number: u64) -> Dictionary {
     let mut trainer = Trainer::new().expect("there is memory");
     for page in 0..64 {
@@ -23,7 +23,7 @@ fn trained(number: u64) -> Dictionary {
     trainer.finish().expect("records are common to all pages")
 }
 
-/// A page of records; those of pages with equal `number` are alike.
+/// Makes a page of records; pages with equal `number` have similar ones.
 fn record_page(number: u64, page: u64) -> Page {
     let names: Vec<u64> = random_words(number).take(40).collect();
     let record = |random: u64| {
@@ -39,7 +39,8 @@ fn dictionary_codec(level: i32) -> DictionaryCodec {
 
 codec_suite!(of_zstd, dictionary_codec(DEFAULT_DICTIONARY_LEVEL), [14, 778, 1951]);
 
-/// As for a codec without one; and a page the dictionary knows is smaller with it at each level.
+/// Checks each level as for a codec without a dictionary; and a page that the dictionary knows must
+/// be smaller with it.
 #[test]
 fn each_level_works_in_static_memory() {
     for level in ZSTD_LEVELS {
@@ -73,14 +74,14 @@ fn work_memory_is_known() {
     assert!(codec.work_bytes() <= Bytes::kib(360), "{:?}", codec.work_bytes());
 }
 
-/// Pages of each generation, all there are, come back whatever was adopted since; and none comes
-/// back as another page once its dictionary is gone.
+/// Checks that pages of each present generation come back, whatever was adopted since; and that
+/// none comes back as another page once its dictionary is gone.
 #[test]
 fn pages_come_back_with_their_own_dictionary_or_not_at_all() {
     let mut codec = dictionary_codec(DEFAULT_DICTIONARY_LEVEL);
     let mut kept: Vec<(Generation, Vec<u8>, Page)> = Vec::new();
     let dictionaries = [trained(1), trained(2), trained(3)];
-    // More than there are marks, so that marks come again.
+    // More rounds than there are marks, so that marks come again.
     for round in 0..300_u64 {
         let dictionary = &dictionaries[round as usize % 3];
         let page = record_page(1 + round % 3, round);
@@ -94,7 +95,7 @@ fn pages_come_back_with_their_own_dictionary_or_not_at_all() {
                 codec.decompress(oldest, &data, &mut [0; PAGE_BYTES]),
                 Err(DecodeError::Dictionary)
             );
-            // Its number is used again: the data are still told from those of the new one.
+            // The number is used again: the data are still distinguished from those of the new one.
             assert_eq!(codec.adopt(dictionary.clone()), Ok(oldest));
             assert_eq!(
                 codec.decompress(oldest, &data, &mut [0; PAGE_BYTES]),
@@ -115,7 +116,7 @@ fn pages_come_back_with_their_own_dictionary_or_not_at_all() {
     }
 }
 
-/// What a caller does, in any order.
+/// The actions of a caller, in any order.
 #[derive(Clone, Debug)]
 enum Verb {
     Adopt(u64),
@@ -135,7 +136,7 @@ fn any_verbs() -> impl Strategy<Value = Vec<Verb>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// The oracle is a list of the dictionaries there are, each with the time it was adopted.
+    /// Compares with a list of the dictionaries present, each with the time it was adopted.
     #[test]
     fn any_sequence_does_what_a_list_does(verbs in any_verbs()) {
         let dictionaries = [trained(1), trained(2), trained(3)];
@@ -193,8 +194,8 @@ fn a_level_out_of_range_is_an_error() {
     assert_eq!(error, CodecError::Level(level));
 }
 
-/// A dictionary that zstd would take for one in its own format, if it were told to guess, and the
-/// shortest ones.
+/// Tries a dictionary that zstd would take for one in its own format, if it guessed the format, and
+/// the shortest ones.
 #[test]
 fn any_content_is_a_dictionary() {
     let magic = [&[0x37, 0xa4, 0x30, 0xec, 9, 0, 0, 0][..], &[0x5a; 400]].concat();
@@ -207,7 +208,7 @@ fn any_content_is_a_dictionary() {
     }
 }
 
-/// The codec is of use only if it saves something on real pages, and none gets much larger.
+/// Checks that the codec saves something on real pages; otherwise it is of no use.
 #[test]
 fn real_pages_shrink() {
     for path in corpora() {

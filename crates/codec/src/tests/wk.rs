@@ -1,7 +1,6 @@
-//! The risk: encoder and decoder of WK are both ours, so they may agree on something else than
-//! what is described; or disagree where words of programs are, which the pages of the suite have
-//! few of. A decoder that knows nothing but the table in `wk.rs`, and the hash, is held beside
-//! ours.
+//! The risk: encoder and decoder of WK are both ours, so they may agree on something other than the
+//! description. Or they may disagree on words of programs, of which the suite's pages have few. A
+//! decoder that knows nothing but the table in `wk.rs`, and the hash, runs beside ours.
 
 use std::collections::VecDeque;
 
@@ -9,7 +8,7 @@ use super::*;
 
 const WORDS: usize = PAGE_BYTES / 8;
 
-/// A page of these words, and zeros behind them.
+/// Makes a page of these words, and zeros behind them.
 fn page_of_words(words: &[u64]) -> Page {
     let words = words.iter().copied().chain(std::iter::repeat(0));
     page_of(words.flat_map(u64::to_le_bytes))
@@ -24,11 +23,11 @@ enum Words {
     Double(u32),
     Text([u8; 8]),
     Any(u64),
-    /// Words again, from so far back.
+    /// Earlier words again: how far back, and how many.
     Again(usize, usize),
 }
 
-/// Pages of words.
+/// Makes pages of words.
 fn any_words() -> impl Strategy<Value = Box<Page>> {
     let piece = prop_oneof![
         (any::<u64>(), 0..64_u32).prop_map(|(word, bits)| Words::Number(word >> bits)),
@@ -65,7 +64,7 @@ fn any_words() -> impl Strategy<Value = Box<Page>> {
     })
 }
 
-/// What a table of 16 places has for words like this one.
+/// Returns the place, in a table of 16, for words like this one.
 fn place_of(word: u64) -> usize {
     ((word >> 24).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize
 }
@@ -79,7 +78,7 @@ fn take(stream: &mut Vec<u8>, count: usize) -> Option<u64> {
     Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
-/// The page of `data`, by the description alone; nothing if there is none.
+/// Decodes `data` by the description alone; `None` if that gives no page.
 fn decode_plainly(data: &[u8]) -> Option<Page> {
     let mut data = data.to_vec();
     let mut page = [0; PAGE_BYTES];
@@ -152,7 +151,7 @@ fn words_are_as_described() {
     let pointer = 0x5566_1234_5678;
     let words = [
         0x11,                  // a number of one byte
-        pointer,               // of six
+        pointer,               // a word of six bytes
         pointer + 0x100,       // near: two bytes differ
         0xabcd_0000_1234,      // two numbers
         0x4046_8000_0000_0000, // zeros below
@@ -175,7 +174,8 @@ fn words_are_as_described() {
         &[1],
         &[3],
         &[4, 3, 2, 1],
-        // Zeros: word 12, word 13 as that one, as more follow, and 498 as the ones before them.
+        // Zeros: word 12; word 13 equal to it, because more follow; and 498 in runs of the word
+        // before.
         &[12],
         &[255],
         &[241],
@@ -189,8 +189,8 @@ fn words_are_as_described() {
     assert_decodes(&mut codec(CodecId::Wk), &expected, &page, "by hand");
 }
 
-/// Data and literals are raw without much text, else packed; and LZ4 has the page if most of it is
-/// literal, or if the text repeats.
+/// Checks that data and literals are raw without much text, otherwise packed; and that LZ4 has the
+/// page if most of it is literal, or if the text repeats.
 #[test]
 fn text_is_kept_in_three_ways() {
     let kind = |page: &Page| {
@@ -204,7 +204,7 @@ fn text_is_kept_in_three_ways() {
     };
     let letter = |word: u64| b'a' + (word >> 40) as u8 % 16;
     let letters = page_of(random_words(8).map(letter));
-    // Of 16 bytes 7 are as before, which no word is.
+    // Of 16 bytes 7 repeat, but no word does.
     let some = page_of(
         random_words(8)
             .enumerate()

@@ -1,8 +1,8 @@
-//! Tags, data and literals to a page.
+//! The decoder: tags, data and literals to a page.
 //!
-//! Whatever the bytes are, nothing is read or written outside of them and of the page: a decoder in
-//! safe Rust. Streams are not watched while they are read, and have something behind their ends; at
-//! the end each must have been read to its end, neither less nor more.
+//! Whatever the bytes are, nothing is read or written outside of them and of the page: the decoder
+//! is safe Rust. Reads do not check for a stream's end, and find something behind it. At the end,
+//! each stream must have been read exactly to its end.
 
 use coldpress_sys::{PAGE_BYTES, Page};
 
@@ -13,13 +13,14 @@ use super::{
 };
 use crate::ffi::lz4_decompress;
 
-/// Data and literals of a page at most: six bytes for each word, or a literal.
+/// The most data and literals of a page: six bytes for each word, or a literal.
 const BODY_BYTES: usize = 6 * WORDS + LITERALS_MAX + size_of::<u64>();
-/// The low bytes of a number or of a word that is near, by tag.
+/// Masks of the low bytes of a number or of a near word, by tag.
 const LOW_BYTES: [u64; 9] =
     [0, 0xff, 0xffff, 0xff_ffff, 0xffff_ffff, 0xff, 0xffff, 0xff_ffff, 0xffff_ffff];
 
-/// Bytes written to the front of `page`, or `None` if `data` is malformed or longer.
+/// Decompresses `data` to the front of `page`. Returns the number of bytes written, or `None` if
+/// `data` is malformed or longer than the page.
 pub(crate) fn decompress(data: &[u8], page: &mut Page) -> Option<usize> {
     if u32::from(*data.first()?) & KINDS == WHOLE {
         return lz4_decompress(&data[1..], page);
@@ -59,23 +60,23 @@ pub(crate) fn decompress(data: &[u8], page: &mut Page) -> Option<usize> {
     is_whole.then_some(PAGE_BYTES)
 }
 
-/// Where the streams are read.
+/// The read positions in the streams.
 struct Reader<'d> {
     nibbles: &'d [u8; WORDS],
     /// The next tag.
     tag: usize,
-    /// The last place.
+    /// One more than the next place: places are read backwards.
     place: usize,
     data: &'d [u8],
     at: usize,
     literals: &'d [u8],
     literal: usize,
-    /// Words between a run and what it repeats.
+    /// Words between a run and the words it repeats.
     distance: usize,
 }
 
 impl Reader<'_> {
-    /// Makes the words, and says where the streams have been read to then.
+    /// Decodes all words, and returns the positions that the streams have been read to.
     fn words(mut self, words: &mut [[u8; 8]; WORDS]) -> Option<Self> {
         let mut recent = [0_u64; 2 * RECENT];
         let mut number = 0;
@@ -85,8 +86,8 @@ impl Reader<'_> {
             self.tag += 1;
             let word;
             if usize::from(tag) < LOW_BYTES.len() {
-                // Numbers and words that are near alternate without order: no branch. Numbers are
-                // near a zero that stays one.
+                // Numbers and near words alternate without order, so there is no branch. Numbers
+                // are near a zero that stays zero.
                 let is_near = usize::from(tag > NEAR);
                 let all = is_near.wrapping_neg();
                 let last = self.place.wrapping_sub(1);
@@ -124,7 +125,8 @@ impl Reader<'_> {
         self.nibbles[number / 2 % WORDS] >> (4 * (number % 2)) & 15
     }
 
-    /// A word that is neither number nor near, behind the `words`; `raw` is what data has next.
+    /// Decodes a word that is neither a number nor near, behind the `words`; `raw` is the next
+    /// data.
     #[inline]
     fn other(&mut self, tag: u8, raw: u64, words: &[[u8; 8]]) -> Option<u64> {
         let (word, read) = match tag {
@@ -148,7 +150,7 @@ impl Reader<'_> {
     }
 }
 
-/// The eight bytes at `at`; behind the last one there are zeros.
+/// Returns the eight bytes at `at`; behind the last byte there are zeros.
 #[inline]
 fn load(bytes: &[u8], at: usize) -> u64 {
     match bytes.get(at..).and_then(<[u8]>::first_chunk) {

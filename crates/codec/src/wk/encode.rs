@@ -1,4 +1,4 @@
-//! A page to tags, data and literals.
+//! The encoder: a page to tags, data and literals.
 
 use alloc::boxed::Box;
 
@@ -16,32 +16,32 @@ use crate::room::table;
 /// log2 of the slots in which words are looked up.
 const SLOT_BITS: u32 = 9;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// A run has at most so many words.
+/// The most words of a run.
 const RUN_MAX: usize = 256;
-/// Room behind what is written to a stream: it is written by words.
+/// Room behind the contents of a stream, which is written by whole words.
 const SPARE: usize = size_of::<u64>();
-/// Places of a page at most, and with its tags.
+/// The most places of a page; and the most nibbles, which are tags and places.
 const PLACES_MAX: usize = WORDS + SPARE;
 const NIBBLES_MAX: usize = 2 * WORDS + SPARE;
-/// Data of a page at most: six bytes for each word.
+/// The most data of a page: six bytes for each word.
 const DATA_MAX: usize = 6 * WORDS + SPARE;
-/// With less text than that data and literals are kept as they are: LZ4 makes 2 % less of them, in
-/// a microsecond.
+/// Bytes of text below which data and literals are kept as they are: LZ4 would make them 2 %
+/// smaller, in a microsecond.
 const TEXT_PACKED_MIN: usize = 512;
-/// If LZ4 makes so few per cent of data and literals, they are text that repeats, of which it makes
-/// less if it has the whole page.
+/// Per cent of data and literals. If LZ4 makes them smaller than this, they are text that repeats,
+/// of which LZ4 makes less if it has the whole page.
 const REPETITIVE: usize = 60;
 
 const _: () = assert!(2 * WORDS <= NIBBLES_MASK as usize && 6 * WORDS <= DATA_MASK as usize);
 
 /// The encoder's memory; the decoder has none.
 pub(crate) struct Wk {
-    /// The last number of each word, by its hash.
+    /// The number of the last word with each hash.
     seen: Box<[u16; SLOTS]>,
-    /// A tag to the byte, and a place to the byte.
+    /// One tag to the byte, and one place to the byte.
     tags: Stream<NIBBLES_MAX>,
     places: Stream<PLACES_MAX>,
-    /// And then literals.
+    /// Data, and at the end the literals behind them.
     data: Stream<{ DATA_MAX + LITERALS_MAX + SPARE }>,
     literals: Stream<{ LITERALS_MAX + 2 * SPARE }>,
     /// Bytes of words that may be text.
@@ -49,7 +49,7 @@ pub(crate) struct Wk {
     lz4: Lz4State,
 }
 
-/// Bytes that are written one behind the other.
+/// Bytes that are written one after another.
 struct Stream<const N: usize> {
     bytes: Box<[u8; N]>,
     length: usize,
@@ -90,7 +90,7 @@ impl Words<'_> {
         u64::from_le_bytes(self.0[number])
     }
 
-    /// How many words from `number` on are as those `distance` before them.
+    /// Returns how many words from `number` on equal those `distance` before them.
     #[inline]
     fn run(self, number: usize, distance: usize) -> usize {
         if number < distance {
@@ -100,8 +100,8 @@ impl Words<'_> {
         pairs.take(RUN_MAX).take_while(|(one, other)| one == other).count()
     }
 
-    /// Whether the two words behind `number` are as those behind `seen`, too: then it pays to say
-    /// how far that is, though the word itself is small.
+    /// Returns whether the two words behind `number` also equal those behind `seen`: then a
+    /// reference to the distance pays, even if the word itself is small.
     fn begins_run(self, number: usize, seen: usize) -> bool {
         let next = self.0.get(number + 1..number + 3);
         next.is_some() && next == self.0.get(seen + 1..seen + 3)
@@ -109,7 +109,7 @@ impl Words<'_> {
 }
 
 impl Wk {
-    /// A codec with some 26 KiB of memory.
+    /// Makes a codec with some 26 KiB of memory.
     pub(crate) fn new() -> Result<Self, CodecError> {
         let error = CodecError::NoMemory(Bytes(SLOTS * size_of::<u16>()));
         Ok(Self {
@@ -123,14 +123,15 @@ impl Wk {
         })
     }
 
-    /// The size of its memory.
+    /// Returns the size of the codec's memory.
     pub(crate) fn work_bytes(&self) -> Bytes {
         let nibbles = self.tags.bytes.len() + self.places.bytes.len();
         let streams = nibbles + self.data.bytes.len() + self.literals.bytes.len();
         self.lz4.bytes() + Bytes(SLOTS * size_of::<u16>() + streams)
     }
 
-    /// Bytes written to the front of `out`, or `None` if they do not fit.
+    /// Compresses `page` to the front of `out`. Returns the number of bytes written, or `None` if
+    /// they do not fit.
     pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
         if !self.encode(Words(page.as_chunks().0)) {
             let (head, rest) = out.split_first_mut()?;
@@ -139,11 +140,11 @@ impl Wk {
         }
         let (length, is_repetitive) = match self.write(out) {
             Some((length, packed)) => (length, packed < self.data.length * REPETITIVE / 100),
-            // What fits is shorter, whatever it is.
+            // A result that fits is shorter, whatever it is.
             None => (out.len() + 1, self.text >= TEXT_PACKED_MIN),
         };
         if is_repetitive {
-            // What has been written there is needed no more.
+            // The data written there are not needed any more.
             let most = length.checked_sub(2)?.min(self.data.bytes.len());
             let shorter = &mut self.data.bytes[..most];
             if let Some(whole) = self.lz4.compress(page, shorter) {
@@ -155,9 +156,9 @@ impl Wk {
         (length <= out.len()).then_some(length)
     }
 
-    /// Fills the streams; false if there are too many literals.
+    /// Returns whether literals are few enough, after filling the streams with the page's words.
     fn encode(&mut self, words: Words<'_>) -> bool {
-        // An empty slot says word 0: one like another, since words are compared.
+        // An empty slot names word 0, which is harmless, because words are compared.
         self.seen.fill(0);
         (self.tags.length, self.places.length) = (0, 0);
         (self.data.length, self.literals.length, self.text) = (0, 0, 0);
@@ -193,7 +194,7 @@ impl Wk {
         true
     }
 
-    /// One word by itself.
+    /// Encodes one word by itself.
     #[inline]
     fn single(&mut self, word: u64, recent: &mut Recent) {
         if is_number(word) {
@@ -203,7 +204,7 @@ impl Wk {
             return;
         }
         let place = Recent::place(word);
-        // One low byte at least, as there is no tag for none.
+        // One low byte at least, because there is no tag for none.
         let count = bytes_of(word ^ recent.word(place) | 1);
         recent.note(word);
         if count <= LOW_MAX {
@@ -227,13 +228,13 @@ impl Wk {
         }
     }
 
-    /// Writes the streams to the front of `out`: how many bytes in all, and how many of them are
-    /// data and literals; or `None` if they do not fit.
+    /// Writes the streams to the front of `out`. Returns the number of bytes in all, and how many
+    /// of them are data and literals; `None` if they do not fit.
     fn write(&mut self, out: &mut [u8]) -> Option<(usize, usize)> {
         for place in self.places.written().iter().rev() {
             self.tags.push(u64::from(*place), 1);
         }
-        // A zero is beside an odd last one: words are written.
+        // An odd last nibble has a zero beside it, because streams are written by words.
         let (nibbles, data) = (self.tags.length, self.data.length);
         self.data.append(self.literals.written());
         let (head, rest) = out.split_first_chunk_mut::<HEAD_BYTES>()?;
@@ -248,8 +249,9 @@ impl Wk {
         Some((HEAD_BYTES + packed.len() + length, length))
     }
 
-    /// Writes data and literals to the front of `out`, packed if there is text in them and that
-    /// makes them shorter: in which way, and how many bytes. `None` if they do not fit.
+    /// Writes data and literals to the front of `out`, packed if there is text in them and packing
+    /// makes them shorter. Returns the way they are kept and the number of bytes; `None` if they do
+    /// not fit.
     fn write_body(&mut self, out: &mut [u8]) -> Option<(u32, usize)> {
         let body = self.data.written();
         if self.text >= TEXT_PACKED_MIN {
@@ -263,13 +265,13 @@ impl Wk {
     }
 }
 
-/// The slot of a word (Fibonacci hashing).
+/// Returns the slot of a word (Fibonacci hashing).
 #[inline]
 fn slot_of(word: u64) -> usize {
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOT_BITS)) as usize
 }
 
-/// How many low bytes a number has.
+/// Returns how many low bytes a number has.
 #[inline]
 fn bytes_of(word: u64) -> usize {
     (u64::BITS - word.leading_zeros()).div_ceil(u8::BITS) as usize

@@ -1,9 +1,9 @@
-//! The tables: a descriptor for each frame and a [`Block`] for each 512 of them.
+//! The tables: a descriptor for each frame and a [`Block`] for each 512 frames.
 //!
 //! ```text
 //! blocks: 72 bytes each, up to a page boundary | descriptors of block 0: one page | of block 1 ...
 //! ```
-//! The life of a block, with who may change it:
+//! The life of a block, and the functions that change its state:
 //!
 //! ```text
 //! Offline -> Adding -> Fresh -> Live <-> Isolated -> Busy -> Offline     grow, take, shrink
@@ -17,10 +17,10 @@
 //!    and the free ones that were handed out since their memory was last given back.
 //! 3. `free` counts the free frames of a block that is Live or Isolated.
 //!
-//! All atomics but the state are Relaxed: a block and its free frames are changed under the lock of
-//! the block's zone, or by the one who made it Adding or Busy; a handed-out frame's descriptor by
-//! its owner. Whoever reads without that right gets an answer that may be old, and acts on it only
-//! under the lock.
+//! All atomics but the state are Relaxed. A block and its free frames change only under the lock of
+//! the block's zone, or by the thread that made the block Adding or Busy; the descriptor of a
+//! handed-out frame changes only by its owner. A thread that reads without that right gets an
+//! answer that may be old, and acts on it only under the lock.
 
 use core::mem::size_of;
 use core::ops::Range;
@@ -35,7 +35,7 @@ use super::{Descriptor, Mobility};
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Where a block is in its life; from Fresh on it belongs to a zone.
+/// The state of a block; from Fresh on it belongs to a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockState {
     /// Without memory and inaccessible.
@@ -48,7 +48,7 @@ pub(super) enum BlockState {
     Fresh(Mobility),
     /// Free frames are in the lists of the zone.
     Live(Mobility),
-    /// Free frames are in no list, so that nobody gets them.
+    /// Free frames are in no list, so that no request gets them.
     Isolated(Mobility),
 }
 
@@ -78,7 +78,7 @@ impl BlockState {
     }
 }
 
-/// What is known of a block. All zero is Offline.
+/// The record of one block. All zeros mean Offline.
 #[repr(C)]
 pub(super) struct Block {
     held: [AtomicU64; FRAMES_PER_BLOCK / WORD_BITS],
@@ -96,12 +96,12 @@ impl Block {
     }
 
     pub(super) fn set_state(&self, state: BlockState) {
-        // Release pairs with the Acquire in `state`: whoever adds a block that went offline sees it
-        // as it was left.
+        // Release pairs with the Acquire in `state`: a thread that adds a block that went offline
+        // sees the block as it was left.
         self.state.store(state.encode(), Ordering::Release);
     }
 
-    /// Free frames, of a block that is Live or Isolated.
+    /// Returns the free frames of a block that is Live or Isolated.
     pub(super) fn free(&self) -> usize {
         self.free.load(Ordering::Relaxed).into()
     }
@@ -115,12 +115,12 @@ impl Block {
 pub(super) struct Tables {
     span: Span,
     blocks: usize,
-    /// Where the descriptors start.
+    /// Offset of the descriptors.
     descriptors: Bytes,
 }
 
 impl Tables {
-    /// Tables for `blocks` blocks, all Offline.
+    /// Reserves tables for `blocks` blocks, all Offline.
     pub(super) fn reserve(blocks: usize) -> SysResult<Self> {
         let descriptors = Bytes(blocks * size_of::<Block>()).pages_up().bytes();
         let length = Bytes(descriptors.0 + blocks * PAGE_BYTES);
@@ -129,25 +129,25 @@ impl Tables {
         Ok(Self { span, blocks, descriptors })
     }
 
-    /// Where the tables lie.
+    /// Returns the address of the tables.
     #[cfg(test)]
     pub(super) fn address(&self) -> usize {
         self.span.address()
     }
 
-    /// The blocks, lowest first.
+    /// Returns the blocks, lowest first.
     pub(super) fn blocks(&self) -> &[Block] {
-        // SAFETY: the span starts with this many blocks, aligned to a page; the kernel filled it
-        // with zeros, which a block allows, and all of a block is atomic.
+        // SAFETY: the span starts with `self.blocks` blocks, aligned to a page; the kernel filled
+        // it with zeros, which a block allows, and every field of a block is atomic.
         unsafe { slice::from_raw_parts(self.span.base().as_ptr().cast(), self.blocks) }
     }
 
-    /// The block of a frame.
+    /// Returns the block of a frame.
     #[inline]
     pub(super) fn block_of(&self, frame: u32) -> &Block {
         let index = frame as usize / FRAMES_PER_BLOCK;
         assert!(index < self.blocks, "frame {frame} is in the span");
-        // SAFETY: as in `blocks`, of which this is one.
+        // SAFETY: as in `blocks`: `index` is one of those blocks.
         unsafe { self.span.base().cast::<Block>().add(index).as_ref() }
     }
 
@@ -155,14 +155,14 @@ impl Tables {
     fn word(&self, frame: u32) -> &AtomicU64 {
         assert!((frame as usize) < self.blocks * FRAMES_PER_BLOCK, "frame {frame} is in the span");
         // SAFETY: behind the blocks, from a page boundary on, the span has a word for each frame;
-        // it is zero or what was stored there, and atomic.
+        // the word is zero or what was stored there, and atomic.
         unsafe {
             let start = self.span.base().add(self.descriptors.0).cast::<AtomicU64>();
             start.add(frame as usize).as_ref()
         }
     }
 
-    /// A frame's descriptor.
+    /// Returns a frame's descriptor.
     #[inline]
     pub(super) fn get(&self, frame: u32) -> Descriptor {
         Descriptor::decode(self.word(frame).load(Ordering::Relaxed))
@@ -174,27 +174,27 @@ impl Tables {
         self.word(frame).store(descriptor.encode(), Ordering::Relaxed);
     }
 
-    /// Gives the memory of a block's descriptors back; they read as Offline afterwards.
+    /// Returns the memory of a block's descriptors to the system; they read as Offline afterwards.
     pub(super) fn drop_descriptors(&self, block: usize) -> SysResult<()> {
         let offset = Bytes(self.descriptors.0 + block * PAGE_BYTES);
-        // SAFETY: the words are only reached through `get` and `set`, as atomics, for which zero is
-        // as good as any value; the caller made the block Busy, so nobody relies on them.
+        // SAFETY: only `get` and `set` reach the words, as atomics, for which zero is as good as
+        // any value; the caller made the block Busy, so no other code relies on them.
         unsafe { self.span.discard(offset, Bytes(PAGE_BYTES)) }
     }
 
-    /// Memory of the blocks; the descriptors of each block in use take a page more.
+    /// Returns the memory of the blocks; the descriptors of each block in use take one more page.
     pub(super) fn blocks_held(&self) -> PageCount {
         self.descriptors.pages_down()
     }
 
-    /// How many frames of a range, which lies in one block, may hold memory.
+    /// Returns how many frames of a range inside one block may hold memory.
     pub(super) fn held(&self, frames: Range<u32>) -> usize {
         self.held_words(frames)
             .map(|(word, mask)| (word.load(Ordering::Relaxed) & mask).count_ones() as usize)
             .sum()
     }
 
-    /// Marks a range as holding memory. How many frames did not before.
+    /// Marks a range as holding memory. Returns how many of its frames held none before.
     pub(super) fn hold(&self, frames: Range<u32>) -> usize {
         self.held_words(frames)
             .map(|(word, mask)| {
@@ -205,7 +205,7 @@ impl Tables {
             .sum()
     }
 
-    /// Marks a range as holding no memory. How many frames did before.
+    /// Marks a range as holding no memory. Returns how many of its frames held some before.
     pub(super) fn unhold(&self, frames: Range<u32>) -> usize {
         self.held_words(frames)
             .map(|(word, mask)| {
@@ -216,7 +216,8 @@ impl Tables {
             .sum()
     }
 
-    /// The words of `held` that a range inside one block touches, each with the bits of the range.
+    /// Returns the words of `held` that a range inside one block touches, each with the bits of the
+    /// range.
     fn held_words(&self, frames: Range<u32>) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let block = self.block_of(frames.start);
         let start = frames.start as usize % FRAMES_PER_BLOCK;

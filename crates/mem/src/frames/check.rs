@@ -1,4 +1,4 @@
-//! The walk over everything a zone keeps, for tests.
+//! A walk over everything a zone keeps, for tests.
 
 use coldpress_sys::page::FRAMES_PER_BLOCK;
 
@@ -6,7 +6,7 @@ use super::blocks::BlockState;
 use super::zone::{Chunk, EMPTY, HELD, Locked};
 use super::{Descriptor, FrameAllocator, Mobility, ORDER_MAX};
 
-/// What the walk over the blocks of a zone counts; compared with the zone's own figures.
+/// Figures counted by the walk over the blocks of a zone, to compare with the zone's own.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Found {
     fresh: usize,
@@ -20,8 +20,8 @@ struct Found {
 }
 
 impl FrameAllocator {
-    /// Walks all tables and lists. Panics when an invariant is broken; for tests. While blocks are
-    /// on their way in or out by another thread it cannot be used.
+    /// Walks all tables and lists, and panics when an invariant is broken. For tests, and only
+    /// while no other thread adds or removes blocks.
     pub fn check(&self) {
         if let Some(spans) = self.spans() {
             Mobility::ALL.into_iter().for_each(|name| self.zone(spans, name).check());
@@ -117,7 +117,8 @@ impl Locked<'_> {
         found.idle += held;
     }
 
-    /// Follows each list: as long as it says, of its own order and kind, linked both ways.
+    /// Follows each list: it must be as long as it counts, of its own order and kind, and linked
+    /// both ways.
     fn check_lists(&self) {
         for (kind, lists) in self.zone.lists.iter().enumerate() {
             for (order, list) in lists.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! How the span is laid out, and what a request is told when it cannot be served.
+//! The layout of the span, and the error of a request that cannot be served.
 
 use core::fmt;
 
@@ -13,17 +13,17 @@ pub(super) const ENOMEM: i32 = 12;
 pub(super) const EBUSY: i32 = 16;
 pub(super) const EINVAL: i32 = 22;
 
-/// An error of our own.
+/// Returns an error of this allocator, with the number `errno`.
 pub(super) const fn error(errno: i32) -> SysError {
     SysError { call: "frames", errno }
 }
 
-/// What a frame is wanted for; also the name of a zone.
+/// The purpose of a frame; also the name of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mobility {
-    /// It stays where it is until it is freed.
+    /// The frame stays where it is until it is freed.
     Core = 0,
-    /// Its owner can move it: see [`super::FrameAllocator::set_owner`].
+    /// The owner can move the frame: see [`super::FrameAllocator::set_owner`].
     EasyReclaim = 1,
 }
 
@@ -32,39 +32,41 @@ impl Mobility {
     pub const ALL: [Self; 2] = [Self::Core, Self::EasyReclaim];
 }
 
-/// How a span is laid out. All sizes are whole blocks of 2 MiB.
+/// The layout of a span. All sizes are whole blocks of 2 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Address space to reserve, at most [`SPAN_MAX`].
     pub span: Bytes,
-    /// Online memory that goes to the core zone, the lowest first; the rest is easy-reclaim. The
-    /// reference's `kernelcore=`. `None`: one zone for everything.
+    /// Online memory that goes to the core zone, the lowest first; the rest is easy-reclaim. This
+    /// is `kernelcore=` of Mel Gorman's mail on easy-reclaim zones. `None`: one zone for
+    /// everything.
     pub core: Option<Bytes>,
     /// Memory that is online at first.
     pub online: Bytes,
     /// Whether [`super::FrameAllocator::grow`] adds to the easy-reclaim zone, if there is one, and
-    /// not to core. `false` is the reference's `noeasyrclm`.
+    /// not to core. `false` is `noeasyrclm` of Mel Gorman's mail on easy-reclaim zones.
     pub easy_reclaim_hot_add: bool,
     /// Whether a request that finds nothing adds a block to its own zone, as long as the span has
-    /// one; it takes from no other zone then.
+    /// one. Such a request takes frames from no other zone.
     pub on_demand: bool,
 }
 
 impl Config {
-    /// One zone of `span` bytes, all online.
+    /// Returns the layout of one zone of `span` bytes, all online.
     pub const fn one_zone(span: Bytes) -> Self {
         Self { span, core: None, online: span, easy_reclaim_hot_add: true, on_demand: false }
     }
 }
 
-/// No free chunk of that order was left in any zone the request may take from. Nothing was taken.
+/// The error of a request when no zone it may take from has a free chunk of that order. Nothing was
+/// taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfFrames {
-    /// What was asked for.
+    /// The requested mobility.
     pub mobility: Mobility,
-    /// log2 of the number of frames asked for; above [`super::ORDER_MAX`] there are no chunks.
+    /// log2 of the requested number of frames; above [`super::ORDER_MAX`] there are no chunks.
     pub order: u8,
-    /// Free frames of the zones in question, in smaller chunks.
+    /// Free frames of the zones that may serve the request, in smaller chunks.
     pub free: PageCount,
     /// All frames of these zones.
     pub online: PageCount,
@@ -83,12 +85,12 @@ impl fmt::Display for OutOfFrames {
 
 impl core::error::Error for OutOfFrames {}
 
-/// What [`FrameAllocator::init`] places.
+/// The spans and settings that [`FrameAllocator::init`] places.
 pub(super) struct Spans {
     pub(super) frames: Span,
     pub(super) tables: Tables,
     two_zones: bool,
-    /// Where added blocks go.
+    /// The zone that added blocks join.
     pub(super) hot_zone: Mobility,
     pub(super) on_demand: bool,
 }
@@ -123,7 +125,7 @@ impl Spans {
         Ok(spans)
     }
 
-    /// The zones a request may take from, best first.
+    /// Returns the zones that a request may take from, best first.
     #[inline]
     pub(super) fn zones(&self, mobility: Mobility) -> &'static [Mobility] {
         match mobility {

@@ -1,4 +1,4 @@
-//! What is known of a frame: eight bytes, typed, encoded and decoded here and nowhere else.
+//! Frame descriptors: eight bytes, typed, encoded and decoded here and nowhere else.
 //!
 //! ```text
 //!  63                  36 35                   8 7     4 3    0
@@ -12,9 +12,9 @@
 //! |  descriptor: 63..32 |              0                |  6   |  Slab
 //! +-----------------------------------------------------+------+
 //! ```
-//! `next` and `prev` are frame numbers plus one; zero is none. Whatever a multi-frame object needs
-//! beyond this is an object of its own, which `owner` or `descriptor` names. Whether a frame's
-//! memory may be resident is no business of its owner and lies, a bit a frame, in `blocks`.
+//! `next` and `prev` are frame numbers plus one; zero means none. A multi-frame object that needs
+//! more than this has an object of its own, which `owner` or `descriptor` names. Whether a frame's
+//! memory may be resident does not concern its owner; that is one bit a frame, in `blocks`.
 
 use super::{FrameId, ORDER_MAX};
 
@@ -38,10 +38,10 @@ const SLAB: u64 = 6;
 // The largest frame number plus one, 2^24, is a link; the largest order is four bits.
 const _: () = assert!(1 << 24 <= LINK_MASK && (ORDER_MAX as u64) <= TAG_MASK);
 
-/// What a frame is used for.
+/// The state and use of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
-    /// No memory can be behind it, or nobody has reached its block yet.
+    /// No memory can be behind it, or its block has not been used yet.
     Offline,
     /// Heads a chunk of 2^`order` free frames, in the list of its order.
     Free {
@@ -56,24 +56,24 @@ pub enum Descriptor {
     FreeTail,
     /// Taken from the free chunks but not handed out: in a per-CPU list, or being given back.
     Cached,
-    /// Handed out; nobody can move it.
+    /// Handed out and not movable.
     Core,
     /// Handed out to an owner that can move it.
     Movable {
-        /// What the owner calls the object the frame belongs to.
+        /// The owner's name for the object that the frame belongs to.
         owner: u32,
-        /// The frame's place in that object.
+        /// The frame's index in that object.
         index: u8,
     },
     /// Handed out and cut into objects of a slab.
     Slab {
-        /// Where the slab's descriptor lies: 16-byte units from the first frame.
+        /// Position of the slab's descriptor: 16-byte units from the first frame.
         descriptor: u32,
     },
 }
 
 impl Descriptor {
-    /// Whether a frame with this descriptor belongs to somebody outside the allocator.
+    /// Returns whether a frame with this descriptor has an owner outside the allocator.
     pub const fn is_handed_out(self) -> bool {
         matches!(self, Self::Core | Self::Movable { .. } | Self::Slab { .. })
     }

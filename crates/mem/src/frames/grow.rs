@@ -1,6 +1,6 @@
-//! Grow: blocks that are offline come online, all asked for or none.
+//! Grow: blocks that are offline come online, all requested blocks or none.
 //!
-//! One thread at a time makes blocks Adding, so those it finds are its own.
+//! Only one thread at a time makes blocks Adding, so all Adding blocks it finds are its own.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -14,22 +14,23 @@ use super::{FrameAllocator, Mobility};
 
 impl FrameAllocator {
     /// Adds `bytes`, whole blocks, to the zone that [`super::Config::easy_reclaim_hot_add`] names.
-    /// Returns what is online now.
+    /// Returns the memory that is online now.
     ///
     /// Fails with the kernel's number when the system refuses, with `ENOMEM` when the span has no
     /// more blocks, with `EINVAL` for a size that is zero or not whole blocks and before `init`,
-    /// with `EBUSY` while another thread grows. Everything is as before then.
+    /// with `EBUSY` while another thread grows. A failure leaves everything as it was.
     pub fn grow(&self, bytes: Bytes) -> SysResult<Bytes> {
         let spans = self.spans().ok_or(error(EINVAL))?;
         self.grow_zone(spans, spans.hot_zone, bytes).map(|()| self.online())
     }
 
-    /// As [`FrameAllocator::grow`], in this zone.
+    /// Adds `bytes` to `zone`, as [`FrameAllocator::grow`] does.
     pub(super) fn grow_zone(&self, spans: &Spans, zone: Mobility, bytes: Bytes) -> SysResult<()> {
         if bytes.0 == 0 || !bytes.0.is_multiple_of(BLOCK_BYTES) {
             return Err(error(EINVAL));
         }
-        // Acquire pairs with the Release below: the states the last grower left are seen.
+        // Acquire pairs with the Release below: this thread sees the states that the last grower
+        // left.
         if self.growing.swap(true, Ordering::Acquire) {
             return Err(error(EBUSY));
         }
@@ -42,7 +43,7 @@ impl FrameAllocator {
     fn add(&self, spans: &Spans, zone: Mobility, wanted: usize) -> SysResult<()> {
         let blocks = spans.tables.blocks();
         let offline = || blocks.iter().filter(|block| block.state() == BlockState::Offline);
-        // Others only make more blocks Offline.
+        // Other threads only add to the Offline blocks.
         if offline().count() < wanted {
             return Err(error(ENOMEM));
         }
@@ -67,7 +68,7 @@ impl FrameAllocator {
     }
 }
 
-/// The next blocks side by side that are Adding.
+/// Returns the next Adding blocks that lie side by side.
 fn next_run(spans: &Spans, from: usize) -> Option<Range<usize>> {
     let adding = |index: &usize| spans.tables.blocks()[*index].state() == BlockState::Adding;
     let blocks = spans.tables.blocks().len();
@@ -75,13 +76,13 @@ fn next_run(spans: &Spans, from: usize) -> Option<Range<usize>> {
     Some(start..(start..blocks).find(|index| !adding(index)).unwrap_or(blocks))
 }
 
-/// Makes all Adding blocks Offline again; those below `committed` may be accessible.
+/// Makes all Adding blocks Offline again; the blocks below `committed` may be accessible.
 fn give_up(spans: &Spans, committed: usize) {
     let mut from = 0;
     while let Some(run) = next_run(spans, from) {
         if run.start < committed {
             let (offset, length) = place(&run);
-            // Should the system refuse this too, they stay accessible, and nobody uses them.
+            // If the system refuses this too, the blocks stay accessible, and nothing uses them.
             let _ = spans.frames.guard(offset, length);
         }
         spans.tables.blocks()[run.clone()]
@@ -91,7 +92,7 @@ fn give_up(spans: &Spans, committed: usize) {
     }
 }
 
-/// Where blocks lie in the span.
+/// Returns the offset and length of blocks in the span.
 fn place(run: &Range<usize>) -> (Bytes, Bytes) {
     (Bytes(run.start * BLOCK_BYTES), Bytes(run.len() * BLOCK_BYTES))
 }

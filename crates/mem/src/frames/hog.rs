@@ -1,10 +1,10 @@
-//! For tests: somebody who takes frames, so that others run out of them.
+//! For tests: a user that takes frames until other users run out of them.
 
 use coldpress_sys::PageCount;
 
 use super::{FrameAllocator, FrameId, Mobility};
 
-/// Holds frames, and gives them back when dropped.
+/// A holder of frames, which it frees when dropped.
 pub(crate) struct Hog<'f> {
     frames: &'f FrameAllocator,
     taken: Vec<FrameId>,
@@ -15,7 +15,7 @@ impl<'f> Hog<'f> {
         Self { frames, taken: Vec::new() }
     }
 
-    /// Takes or gives back frames until exactly `free` are left, or all or none.
+    /// Takes or frees frames until exactly `free` are left, or all or none.
     pub(crate) fn leave(&mut self, free: usize) {
         let left = || self.frames.stats().zones.iter().map(|zone| zone.free.0).sum::<usize>();
         for _ in free..left() {
@@ -24,12 +24,12 @@ impl<'f> Hog<'f> {
         while left() < free
             && let Some(frame) = self.taken.pop()
         {
-            // SAFETY: the frame is ours and was never used.
+            // SAFETY: the frame belongs to the hog and was never used.
             unsafe { self.frames.free(frame) };
         }
     }
 
-    /// The number of frames it holds.
+    /// Returns the number of frames it holds.
     pub(crate) fn held(&self) -> PageCount {
         PageCount(self.taken.len())
     }

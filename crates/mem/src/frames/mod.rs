@@ -1,11 +1,12 @@
 //! Frames: 4 KiB pieces of one reserved span, handed out alone or as chunks of 2^order, and given
 //! back to the system.
 //!
-//! Idea: two zones (M. Gorman's easy-reclaim zone; today's ZONE_MOVABLE). *Core* frames never move.
-//! *Easy-reclaim* frames have an owner that can move them, so their blocks of 2 MiB can be emptied
-//! and given back at any time. A request falls back downwards only: easy-reclaim may take core
-//! frames, never the reverse. `blocks` keeps the tables, `zone` the free chunks, `trim` gives back
-//! the memory of free frames, `grow` and `shrink` add and remove blocks while others allocate.
+//! Idea: two zones (Mel Gorman's easy-reclaim zone; today's ZONE_MOVABLE), each with a buddy
+//! allocator. *Core* frames never move. *Easy-reclaim* frames have an owner that can move them, so
+//! their blocks of 2 MiB can be emptied and given back at any time. A request falls back downwards
+//! only: easy-reclaim may take core frames, never the reverse. `blocks` keeps the tables, `zone`
+//! the free chunks, `trim` gives back the memory of free frames, `grow` and `shrink` add and remove
+//! blocks while other threads allocate.
 //!
 //! Invariants:
 //! 1. The spans are placed once, before `base` is set, and never replaced.
@@ -49,7 +50,7 @@ pub use stats::{FrameStats, ZoneStats};
 use trace::Event;
 use zone::{Chunk, Locked, Zone};
 
-/// The largest span. Other tables name 16-byte places in it by 32 bits.
+/// The largest span. Other tables name 16-byte places in the span by 32 bits.
 pub const SPAN_MAX: Bytes = Bytes(64 << 30);
 /// The largest order: a whole block.
 pub const ORDER_MAX: u8 = FRAMES_PER_BLOCK.trailing_zeros() as u8;
@@ -58,26 +59,26 @@ pub const ORDERS: usize = ORDER_MAX as usize + 1;
 
 /// Frames that move between a zone and a per-CPU list at a time.
 const BATCH: usize = 32;
-/// Frames a per-CPU list of each zone may hold.
+/// Maximum frames in a per-CPU list of each zone.
 const LIST_FRAMES: u16 = 2 * BATCH as u16;
 
-/// The number of a frame in the span. Only a [`FrameAllocator`] makes them.
+/// The number of a frame in the span, as a [`FrameAllocator`] hands it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(u32);
 
 impl FrameId {
-    /// The number, below [`SPAN_MAX`] / 4 KiB = 2^24.
+    /// Returns the number, below [`SPAN_MAX`] / 4 KiB = 2^24.
     pub const fn index(self) -> u32 {
         self.0
     }
 
-    /// The frame numbered `index`, for those who keep the numbers they were given.
+    /// Returns the frame numbered `index`, for callers that store the numbers of their frames.
     pub const fn from_index(index: u32) -> Self {
         Self(index)
     }
 }
 
-/// Hands out frames. May be a `static`; does nothing and holds nothing until
+/// An allocator of frames. May be a `static`; does nothing and holds nothing until
 /// [`FrameAllocator::init`].
 pub struct FrameAllocator {
     zones: [SpinLock<Zone>; 2],
@@ -89,12 +90,12 @@ pub struct FrameAllocator {
     recorder: Recorder,
 }
 
-// SAFETY: `spans` is written once, under the locks and before `base` is set; it is read only by
-// those who have seen `base` set. Everything else is behind a lock or atomic.
+// SAFETY: `spans` is written once, under the locks and before `base` is set; only threads that have
+// seen `base` set read it. Everything else is behind a lock or atomic.
 unsafe impl Sync for FrameAllocator {}
 
 impl FrameAllocator {
-    /// An allocator without a span: every allocation fails.
+    /// Makes an allocator without a span: every allocation fails.
     pub const fn new() -> Self {
         Self {
             zones: [const { SpinLock::new(Zone::EMPTY) }; 2],
@@ -107,14 +108,14 @@ impl FrameAllocator {
         }
     }
 
-    /// Reserves the span and its tables. Of memory it takes 72 bytes a block so far.
+    /// Reserves the span and its tables. At first this takes 72 bytes of memory a block.
     ///
-    /// Fails with the kernel's number when the address space is not to be had, with `EINVAL` for
+    /// Fails with the kernel's number when there is not enough address space, with `EINVAL` for
     /// sizes that are zero, not whole blocks, or too large, with `EBUSY` when there is a span
     /// already.
     pub fn init(&self, config: Config) -> SysResult<()> {
         let spans = Spans::reserve(config)?;
-        // On a second call the new spans are unmapped after the locks are given up.
+        // On a second call the new spans are unmapped after the locks are released.
         let rejected = {
             let mut zones = Mobility::ALL.map(|zone| self.zones[zone as usize].lock());
             // Relaxed: the locks order this after any other `init`.
@@ -126,8 +127,8 @@ impl FrameAllocator {
                     }
                 }
                 let base = spans.frames.base().as_ptr();
-                // SAFETY: `base` is null, so nobody has a reference to `spans`, and the locks keep
-                // other callers of `init` out.
+                // SAFETY: `base` is null, so no thread has a reference to `spans`, and the locks
+                // keep other callers of `init` out.
                 unsafe { *self.spans.get() = Some(spans) };
                 // Release pairs with the Acquire in `spans`.
                 self.base.store(base, Ordering::Release);
@@ -143,7 +144,7 @@ impl FrameAllocator {
     }
 
     /// Keeps up to 64 free frames of each zone ready for each processor, where the process has
-    /// enabled restartable sections ([`coldpress_sys::rseq::enable`]). Elsewhere, while there is a
+    /// enabled restartable sections ([`coldpress_sys::rseq::enable`]). Without them, during a
     /// recording, or when the address space is refused, nothing changes.
     pub fn keep_per_processor(&self) -> SysResult<()> {
         if self.is_recording() {
@@ -152,8 +153,8 @@ impl FrameAllocator {
         self.lists.init(&[LIST_FRAMES; 2])
     }
 
-    /// A frame with undefined contents. Fails when no zone that may serve it has one left, and
-    /// before `init`.
+    /// Takes a frame with undefined contents. Fails when no zone that may serve it has a frame
+    /// left, and before `init`.
     #[inline]
     pub fn alloc(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
         let Some(spans) = self.spans() else { return Err(self.out_of_frames(mobility, 0)) };
@@ -166,7 +167,7 @@ impl FrameAllocator {
         Ok(FrameId(frame))
     }
 
-    /// As [`FrameAllocator::alloc`], filled with zeros.
+    /// Takes a frame as [`FrameAllocator::alloc`] does, filled with zeros.
     pub fn alloc_zeroed(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
         let frame = self.alloc(mobility)?;
         // SAFETY: the frame was just handed to us, and this is its size.
@@ -174,13 +175,14 @@ impl FrameAllocator {
         Ok(frame)
     }
 
-    /// 512 frames in one block, as [`FrameAllocator::alloc_order`].
+    /// Takes the 512 frames of one block, as [`FrameAllocator::alloc_order`] does.
     pub fn alloc_block(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
         self.alloc_order(ORDER_MAX, mobility)
     }
 
-    /// 2^`order` frames side by side, aligned to their length, with undefined contents; the first
-    /// of them names all. Fails as [`FrameAllocator::alloc`], and for an order above [`ORDER_MAX`].
+    /// Takes 2^`order` frames side by side, aligned to their length, with undefined contents; the
+    /// first one names them all. Fails as [`FrameAllocator::alloc`] does, and for an order above
+    /// [`ORDER_MAX`].
     pub fn alloc_order(&self, order: u8, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
         let failure = || self.out_of_frames(mobility, order);
         let spans = self.spans().filter(|_| order <= ORDER_MAX).ok_or_else(failure)?;
@@ -191,12 +193,11 @@ impl FrameAllocator {
         Ok(FrameId(chunk.head))
     }
 
-    /// Takes a frame back. Its memory is kept for the next allocation or for
-    /// [`FrameAllocator::trim`].
+    /// Frees a frame. Its memory is kept for the next allocation or for [`FrameAllocator::trim`].
     ///
     /// # Safety
-    /// This allocator handed the frame out, alone or in a chunk, it was not freed since, and nobody
-    /// uses its bytes any more.
+    /// This allocator handed the frame out, alone or in a chunk, it was not freed since, and no
+    /// code uses its bytes any more.
     #[inline]
     pub unsafe fn free(&self, frame: FrameId) {
         let spans = self.placed();
@@ -208,11 +209,11 @@ impl FrameAllocator {
         }
     }
 
-    /// Takes back all frames of a chunk.
+    /// Frees all frames of a chunk.
     ///
     /// # Safety
     /// As for [`FrameAllocator::free`], for each frame of a chunk that
-    /// [`FrameAllocator::alloc_order`] gave for this order.
+    /// [`FrameAllocator::alloc_order`] returned for this order.
     pub unsafe fn free_order(&self, frame: FrameId, order: u8) {
         let spans = self.placed();
         let chunk = Chunk { head: frame.0, order };
@@ -223,14 +224,14 @@ impl FrameAllocator {
         self.zone_of(spans, frame.0).put(chunk);
     }
 
-    /// The first byte of a frame. It may be read and written for as long as the caller owns the
-    /// frame; the pointer is good for the whole span.
+    /// Returns the first byte of a frame. The caller may read and write it as long as it owns the
+    /// frame; the pointer is valid for the whole span.
     #[inline]
     pub fn address(&self, frame: FrameId) -> NonNull<u8> {
         self.address_at(Bytes(frame.0 as usize * PAGE_BYTES))
     }
 
-    /// The byte `offset` bytes behind the first frame.
+    /// Returns the byte `offset` bytes behind the first frame.
     #[inline]
     pub(crate) fn address_at(&self, offset: Bytes) -> NonNull<u8> {
         // Acquire pairs with the Release in `init`.
@@ -238,7 +239,7 @@ impl FrameAllocator {
         NonNull::new(base.wrapping_add(offset.0)).expect("there is a span, not at address zero")
     }
 
-    /// How far `address`, a byte of a frame, lies behind the first frame.
+    /// Returns how far `address`, a byte of a frame, lies behind the first frame.
     #[inline]
     pub(crate) fn offset_of(&self, address: NonNull<u8>) -> Bytes {
         // Acquire pairs with the Release in `init`.
@@ -246,18 +247,19 @@ impl FrameAllocator {
         Bytes(address.as_ptr().addr() - base.addr())
     }
 
-    /// The frame that holds an address, which need not be one of the span.
+    /// Returns the frame that holds an address, which need not lie in the span.
     pub(crate) fn frame_at(&self, address: NonNull<u8>) -> Option<FrameId> {
         let span = &self.spans()?.frames;
         let offset = address.as_ptr().addr().wrapping_sub(span.address());
         (offset < span.length().0).then_some(FrameId((offset / PAGE_BYTES) as u32))
     }
 
-    /// Says who can move a frame: `owner` and `index` are what [`Migrate::migrate`] will be told.
+    /// Sets the owner that can move a frame: [`Migrate::migrate`] will receive this `owner` and
+    /// `index`.
     ///
     /// # Safety
-    /// The caller owns the frame, and whatever is passed to [`FrameAllocator::shrink_to`] until it
-    /// is freed can move it for this owner and index.
+    /// The caller owns the frame, and until the frame is freed, every mover passed to
+    /// [`FrameAllocator::shrink_to`] can move it for this owner and index.
     pub unsafe fn set_owner(&self, frame: FrameId, owner: u32, index: u8) {
         self.placed().tables.set(frame.0, Descriptor::Movable { owner, index });
     }
@@ -271,7 +273,7 @@ impl FrameAllocator {
         self.placed().tables.set(frame.0, Descriptor::Slab { descriptor });
     }
 
-    /// What the frame is used for, of late: only its owner can be sure.
+    /// Returns the use of the frame, which may be out of date: only its owner can rely on it.
     #[inline]
     pub fn descriptor(&self, frame: FrameId) -> Descriptor {
         self.placed().tables.get(frame.0)
@@ -285,7 +287,8 @@ impl FrameAllocator {
         }
     }
 
-    /// A frame when this CPU's list of the first zone is empty; fills the list on the way.
+    /// Takes a frame when this CPU's list of the first zone is empty, and refills the list on the
+    /// way.
     #[cold]
     fn refill(&self, spans: &Spans, mobility: Mobility) -> Result<u32, OutOfFrames> {
         let take = |zone| self.lists.pop(zone as usize).or_else(|| self.refill_from(spans, zone));
@@ -295,9 +298,9 @@ impl FrameAllocator {
         Ok(frame)
     }
 
-    /// What `take` finds in the zones that a request may take from, best first. Where blocks are
-    /// added on demand, it is its own zone that gets one, and no other is asked: core is kept for
-    /// those who cannot do without.
+    /// Returns what `take` finds in the zones that a request may take from, best first. Where
+    /// blocks are added on demand, the request's own zone gets one and no other zone is asked: core
+    /// is reserved for requests that cannot do without.
     fn find<T>(
         &self,
         spans: &Spans,
@@ -322,7 +325,7 @@ impl FrameAllocator {
 
     fn refill_from(&self, spans: &Spans, name: Mobility) -> Option<u32> {
         let mut zone = self.zone(spans, name);
-        // Where there is no list, not one frame more than needed is taken.
+        // Without a list, exactly one frame is taken.
         let mut wanted = if self.lists.is_ready() { BATCH } else { 1 };
         let mut first = None;
         while wanted > 0
@@ -341,7 +344,8 @@ impl FrameAllocator {
         first
     }
 
-    /// Takes back a frame that this CPU's list has no place for, if so, and others from the list.
+    /// Frees a frame that this CPU's list may have no place for, and drains others from the list
+    /// with it.
     #[cold]
     #[inline(never)]
     fn spill(&self, spans: &Spans, state: BlockState, frame: u32) {
@@ -379,7 +383,7 @@ impl FrameAllocator {
         Locked { zone: self.zones[name as usize].lock(), name, tables: &spans.tables }
     }
 
-    /// The zone of a frame that is not free: its block stays where it is.
+    /// Returns the locked zone of a frame that is not free: such a frame's block stays in its zone.
     fn zone_of<'a>(&'a self, spans: &'a Spans, frame: u32) -> Locked<'a> {
         let (BlockState::Live(name) | BlockState::Isolated(name)) =
             spans.tables.block_of(frame).state()
@@ -399,7 +403,7 @@ impl FrameAllocator {
         unsafe { (*self.spans.get()).as_ref() }
     }
 
-    /// The spans, for the owner of a frame.
+    /// Returns the spans, for the owner of a frame.
     #[inline]
     fn placed(&self) -> &Spans {
         self.spans().expect("a frame was handed out, so there is a span")

@@ -1,4 +1,4 @@
-//! Runs of frames that grow: for those who want many frames side by side, but not all at once.
+//! Runs of frames that grow: for users that want many frames side by side, but not all at once.
 
 use coldpress_sys::page::FRAMES_PER_BLOCK;
 
@@ -7,11 +7,11 @@ use super::zone::Chunk;
 use super::{Descriptor, FrameAllocator, FrameId, Mobility, ORDER_MAX, OutOfFrames, Spans};
 
 impl FrameAllocator {
-    /// 2^`order` frames, with undefined contents, at the start of a free chunk of order `whole`, or
-    /// as near to that as there is. Returns the first of them, which is aligned to the chunk's
-    /// length, and the order of the chunk: [`FrameAllocator::extend_run`] may add the rest. Fails
-    /// as [`FrameAllocator::alloc_order`], and for a `whole` below `order`. Each frame is given
-    /// back alone.
+    /// Takes 2^`order` frames, with undefined contents, at the start of a free chunk of order
+    /// `whole`, or of the nearest order there is. Returns the first frame, which is aligned to the
+    /// chunk's length, and the order of the chunk: [`FrameAllocator::extend_run`] may add the rest.
+    /// Fails as [`FrameAllocator::alloc_order`] does, and for a `whole` below `order`. Each frame
+    /// is freed alone.
     pub fn alloc_run(
         &self,
         order: u8,
@@ -26,16 +26,17 @@ impl FrameAllocator {
         Ok((FrameId(chunk.head), whole))
     }
 
-    /// Takes the 2^`order` frames from `frame` on, if they are all free. `frame` must be a multiple
-    /// of their number, and follow, in the same block, one that is handed out. They lie in the zone
-    /// of that block and are noted as taken for `mobility`.
+    /// Returns whether it could take the 2^`order` frames from `frame` on: only if they are all
+    /// free. `frame` must be a multiple of their number, and follow, in the same block, a frame
+    /// that is handed out. The frames lie in the zone of that block and are recorded as taken for
+    /// `mobility`.
     pub fn extend_run(&self, frame: FrameId, order: u8, mobility: Mobility) -> bool {
         let chunk = Chunk { head: frame.0, order };
         assert!(order <= ORDER_MAX && frame.0.is_multiple_of(1 << order));
         assert!(!(frame.0 as usize).is_multiple_of(FRAMES_PER_BLOCK), "frames of another block");
         let spans = self.placed();
         assert!(spans.tables.get(frame.0 - 1).is_handed_out(), "frame {} follows none", frame.0);
-        // A statement of its own, so that the lock is given up.
+        // A statement of its own, so that the lock is released.
         let taken = self.zone_of(spans, frame.0).take_at(chunk);
         if taken {
             self.hand_out_run(spans, chunk, mobility);
@@ -43,7 +44,8 @@ impl FrameAllocator {
         taken
     }
 
-    /// In a trace, each frame of a run is an allocation of its own, as it is freed alone.
+    /// Hands out a run. In a trace, each frame of a run is an allocation of its own, because it is
+    /// freed alone.
     fn hand_out_run(&self, spans: &Spans, chunk: Chunk, mobility: Mobility) {
         for frame in chunk.frames() {
             spans.tables.set(frame, Descriptor::Core);

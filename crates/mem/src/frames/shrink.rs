@@ -1,9 +1,9 @@
-//! Shrink: blocks are emptied, by moving what is in them, and go offline.
+//! Shrink: blocks are emptied by moving their frames, and go offline.
 //!
-//! Easy-reclaim blocks go first, then those of core that nothing immovable is in, each zone from
-//! the top. A batch of blocks is isolated before anything is moved, so nothing is moved to where it
-//! would have to leave again. A frame freed into an isolated block is counted but not listed; only
-//! when all 512 are free does the block go.
+//! Easy-reclaim blocks go first, then core blocks without immovable frames, each zone from the top.
+//! A batch of blocks is isolated before any frame moves, so no frame moves to a place that it would
+//! have to leave again. A frame freed into an isolated block is counted but not listed; the block
+//! goes only when all its 512 frames are free.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering;
@@ -15,31 +15,32 @@ use super::blocks::BlockState;
 use super::zone::{Chunk, Locked};
 use super::{Descriptor, FrameAllocator, FrameId, Mobility, ORDER_MAX, Spans};
 
-/// Blocks isolated at a time, 128 MiB: what allocations must do without meanwhile.
+/// Blocks isolated at a time, 128 MiB: the memory that allocations must do without meanwhile.
 const BATCH_BLOCKS: usize = 64;
 
-/// Who can move frames.
+/// A user of frames that can move them.
 pub trait Migrate {
-    /// Copies the bytes of `from` to `to`, or what is in them anywhere, makes the owner use `to`
-    /// and names it there ([`FrameAllocator::set_owner`]), and frees `from`. It may take other
-    /// frames, and free others of its own. `false`: `from` cannot be left now, or was freed by
-    /// another thread, and `to` is not used.
+    /// Returns whether the frame moved. A mover copies the bytes of `from` to `to`, or their
+    /// contents anywhere, makes the owner use `to` and names it there
+    /// ([`FrameAllocator::set_owner`]), and frees `from`. It may take other frames, and free others
+    /// of its own. `false`: `from` cannot be left now, or another thread freed it, and `to` is not
+    /// used.
     ///
     /// # Safety
-    /// `from` had this `owner` and `index` a moment ago; `to` is handed out and nobody uses it.
+    /// `from` had this `owner` and `index` a moment ago; `to` is handed out and no code uses it.
     unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool;
 }
 
 /// The right to be the only owner of movable frames in an allocator, so that one [`Migrate`] speaks
-/// for all of them. Given up on drop.
+/// for all of them. Released on drop.
 pub struct MoveClaim<'f>(&'f FrameAllocator);
 
 impl MoveClaim<'_> {
-    /// Gives the claim up while frames have an owner: they have none from now on, and stay where
+    /// Releases the claim while frames have an owner: from now on they have none, and stay where
     /// they are. Takes a microsecond for each MiB that is in use.
     ///
     /// # Safety
-    /// Nobody frees or moves a frame with an owner meanwhile, or names another one.
+    /// No thread frees or moves a frame with an owner meanwhile, or names another one.
     pub unsafe fn disown(self) {
         let Some(Spans { tables, .. }) = self.0.spans() else { return };
         for (index, block) in tables.blocks().iter().enumerate() {
@@ -47,7 +48,7 @@ impl MoveClaim<'_> {
                 continue;
             }
             for frame in Chunk::block(index).frames() {
-                // Of what others change meanwhile, nothing is movable.
+                // No frame that other threads change meanwhile is movable.
                 if let Descriptor::Movable { .. } = tables.get(frame) {
                     tables.set(frame, Descriptor::Core);
                 }
@@ -63,30 +64,31 @@ impl Drop for MoveClaim<'_> {
     }
 }
 
-/// How far [`FrameAllocator::shrink_to`] came.
+/// The result of [`FrameAllocator::shrink_to`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shrunk {
-    /// What is online now.
+    /// The memory that is online now.
     pub online: Bytes,
-    /// If that is more than was asked for: what lies in the blocks that could not go.
+    /// The frames in the blocks that could not go, if more memory is online than requested.
     pub held_back_by: Option<HeldBack>,
 }
 
 /// Frames that keep blocks online.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldBack {
-    /// Frames nobody can move.
+    /// Frames that have no mover.
     pub core: PageCount,
     /// Frames cut into slab objects.
     pub slab: PageCount,
-    /// Frames whose owner would not move them, or that found no place.
+    /// Frames whose owner would not move them, or for which there was no place.
     pub movable: PageCount,
-    /// Free frames of blocks the kernel did not take back.
+    /// Free frames of blocks that the kernel did not take back.
     pub refused: PageCount,
 }
 
 impl FrameAllocator {
-    /// Makes the caller the only owner of movable frames. `None` while somebody else is.
+    /// Makes the caller the only owner of movable frames. Returns `None` while another claim
+    /// exists.
     pub fn claim_moves(&self) -> Option<MoveClaim<'_>> {
         // Acquire pairs with the Release in the drop of the last claim.
         let claimed = self.moves_claimed.swap(true, Ordering::Acquire);
@@ -94,13 +96,12 @@ impl FrameAllocator {
     }
 
     /// Takes memory offline until at most `bytes`, rounded up to whole blocks, are online, or
-    /// nothing more can go. Frames with an owner are moved by `mover`; blocks with other frames
-    /// stay.
+    /// nothing more can go. `mover` moves frames with an owner; blocks with other frames stay.
     ///
     /// # Safety
     /// `mover` moves for every owner that was set in this allocator ([`FrameAllocator::set_owner`])
-    /// and whose frame is not freed. If others use or free such frames meanwhile, it knows how to
-    /// wait for them, or to leave a frame alone.
+    /// and whose frame is not freed. If other threads use or free such frames meanwhile, it knows
+    /// how to wait for them, or to leave a frame alone.
     pub unsafe fn shrink_to(&self, bytes: Bytes, mover: &mut dyn Migrate) -> Shrunk {
         let target = Bytes(bytes.0.div_ceil(BLOCK_BYTES) * BLOCK_BYTES);
         let mut held_back = HeldBack::default();
@@ -114,7 +115,7 @@ impl FrameAllocator {
         Shrunk { online, held_back_by: (online > target).then_some(held_back) }
     }
 
-    /// Memory that is online.
+    /// Returns the memory that is online.
     pub fn online(&self) -> Bytes {
         let online = |zone: Mobility| PageCount(self.zones[zone as usize].lock().online).bytes();
         online(Mobility::Core) + online(Mobility::EasyReclaim)
@@ -139,7 +140,7 @@ impl Shrink<'_> {
             while count < excess.min(BATCH_BLOCKS) && below > 0 {
                 below -= 1;
                 let block = below;
-                // A statement of its own, so that the lock is given up.
+                // A statement of its own, so that the lock is released.
                 let isolated = self.lock().isolate(block);
                 match isolated {
                     Ok(()) => {
@@ -170,21 +171,22 @@ impl Shrink<'_> {
         for frame in Chunk::block(block).frames() {
             let Descriptor::Movable { owner, index } = tables.get(frame) else { continue };
             let Some(to) = self.target() else { return };
-            // SAFETY: the descriptor was set by `set_owner`; `to` was just handed to us.
+            // SAFETY: `set_owner` set the descriptor; `to` was just handed to us.
             if unsafe { mover.migrate(FrameId(frame), to, owner, index) } {
                 self.lock().zone.migrations += 1;
                 continue;
             }
-            // SAFETY: the mover did not use it.
+            // SAFETY: the mover did not use `to`.
             unsafe { self.frames.free(to) };
-            // Its owner may have freed it meanwhile. No other has it: the block is isolated.
+            // The owner may have freed the frame meanwhile. It has no new owner: the block is
+            // isolated.
             if tables.get(frame).is_handed_out() {
                 return;
             }
         }
     }
 
-    /// A frame outside the isolated blocks.
+    /// Takes a frame outside the isolated blocks.
     fn target(&self) -> Option<FrameId> {
         loop {
             let frame = self.frames.alloc(Mobility::EasyReclaim).ok()?;
@@ -192,14 +194,14 @@ impl Shrink<'_> {
             if !matches!(state, BlockState::Isolated(_)) {
                 return Some(frame);
             }
-            // It was put into a per-CPU list just when its block was isolated; freeing it now takes
-            // it out.
+            // A thread put the frame into a per-CPU list just when its block was isolated; freeing
+            // the frame now takes it out.
             // SAFETY: the frame was just handed to us.
             unsafe { self.frames.free(frame) };
         }
     }
 
-    /// Takes an isolated block offline if all its frames are free, or puts it back to use.
+    /// Takes an isolated block offline if all its frames are free, or else puts it back into use.
     fn take_offline(&mut self, block: usize) {
         let entry = &self.spans.tables.blocks()[block];
         if entry.free() < FRAMES_PER_BLOCK {
@@ -217,7 +219,7 @@ impl Shrink<'_> {
             entry.set_state(BlockState::Busy);
         }
         let offset = Bytes(block * BLOCK_BYTES);
-        // SAFETY: all frames of the block are free, so nobody relies on their bytes, and Busy
+        // SAFETY: all frames of the block are free, so no code relies on their bytes, and Busy
         // blocks hand out none.
         let result = self
             .spans
@@ -232,8 +234,8 @@ impl Shrink<'_> {
 }
 
 impl Locked<'_> {
-    /// Takes the free chunks of a block out of the lists. An error, and nothing done, when
-    /// something in it cannot be moved, or when it is not this zone's to isolate.
+    /// Takes the free chunks of a block out of the lists. Fails, and changes nothing, when a frame
+    /// of the block cannot be moved, or when the block is not this zone's to isolate.
     pub(super) fn isolate(&mut self, block: usize) -> Result<(), HeldBack> {
         let entry = &self.tables.blocks()[block];
         let state = entry.state();
@@ -288,7 +290,7 @@ impl Locked<'_> {
             self.zone.blocks_returned += u64::from(dropped > 0);
             self.zone.live -= 1;
             self.zone.online -= FRAMES_PER_BLOCK;
-            // Last: from here on the block may be added again.
+            // The last step: from here on the block may be added again.
             entry.set_state(BlockState::Offline);
         } else {
             entry.set_state(BlockState::Live(self.name));
@@ -296,7 +298,7 @@ impl Locked<'_> {
         }
     }
 
-    /// What the frames of a block that are not free are used for.
+    /// Counts the frames of a block that are not free, by their use.
     fn tally(&self, block: usize) -> HeldBack {
         let mut found = HeldBack::default();
         for frame in Chunk::block(block).frames() {

@@ -6,12 +6,12 @@ use coldpress_sys::page::FRAMES_PER_BLOCK;
 use super::zone::{EMPTY, HELD, Locked};
 use super::{FrameAllocator, Mobility, ORDER_MAX, ORDERS};
 
-/// What a zone holds.
+/// The figures of a zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneStats {
     /// All frames of the zone.
     pub online: PageCount,
-    /// Frames somebody could get.
+    /// Frames that can be handed out.
     pub free: PageCount,
     /// Frames handed out or in per-CPU lists.
     pub used: PageCount,
@@ -19,20 +19,20 @@ pub struct ZoneStats {
     pub held: PageCount,
     /// Free chunks of each order.
     pub chunks: [usize; ORDERS],
-    /// Blocks whose memory went back to the system whole.
+    /// Blocks whose memory went back to the system as a whole.
     pub blocks_returned: u64,
-    /// Frames moved out of blocks that were to go.
+    /// Frames moved out of blocks that were to go offline.
     pub migrations: u64,
 }
 
 impl ZoneStats {
-    /// Whole blocks that could be handed out, or given back, at once.
+    /// Returns the whole blocks that could be handed out, or given back, at once.
     pub fn huge_blocks_available(&self) -> usize {
         self.chunks[usize::from(ORDER_MAX)]
     }
 
-    /// Why a chunk of `order` would not be had, in thousandths, as the kernel reckons it
-    /// (`__fragmentation_index` in mm/vmstat.c): near 0 for want of memory, near 1000 for
+    /// Returns why a chunk of `order` is not available, in thousandths, by the kernel's formula
+    /// (`__fragmentation_index` in mm/vmstat.c): near 0 for lack of memory, near 1000 for
     /// fragmentation; -1000 when there is one, 0 when nothing is free.
     pub fn fragmentation_index(&self, order: u8) -> i32 {
         let chunks: usize = self.chunks.iter().sum();
@@ -46,29 +46,29 @@ impl ZoneStats {
     }
 }
 
-/// What the allocator holds.
+/// The figures of the allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameStats {
-    /// The zones; their places are [`Mobility`] as a number.
+    /// The zones, indexed by [`Mobility`] as a number.
     pub zones: [ZoneStats; 2],
-    /// Frames' worth of memory the tables and the per-CPU lists take.
+    /// Memory of the tables and the per-CPU lists, in frames.
     pub tables: PageCount,
 }
 
 impl FrameStats {
-    /// A zone's figures.
+    /// Returns a zone's figures.
     pub fn zone(&self, zone: Mobility) -> &ZoneStats {
         &self.zones[zone as usize]
     }
 
-    /// Whole free blocks of both zones.
+    /// Returns the whole free blocks of both zones.
     pub fn huge_blocks_available(&self) -> usize {
         self.zones.iter().map(ZoneStats::huge_blocks_available).sum()
     }
 }
 
 impl FrameAllocator {
-    /// Figures of both zones.
+    /// Returns the figures of both zones.
     pub fn stats(&self) -> FrameStats {
         let mut stats = FrameStats::default();
         let Some(spans) = self.spans() else { return stats };
@@ -81,27 +81,28 @@ impl FrameAllocator {
         stats
     }
 
-    /// Frames handed out. Those in per-CPU lists count until [`FrameAllocator::drain_all`].
+    /// Returns the frames handed out. Frames in per-CPU lists count until
+    /// [`FrameAllocator::drain_all`].
     pub fn frames_used(&self) -> PageCount {
         let used = |zone: Mobility| PageCount(self.zones[zone as usize].lock().used());
         used(Mobility::Core) + used(Mobility::EasyReclaim)
     }
 
-    /// Frames that take memory: handed out, free but not yet given back, in per-CPU lists, and the
-    /// tables.
+    /// Returns the frames that use memory: handed out, free but not yet given back, in per-CPU
+    /// lists, and the tables.
     pub fn frames_held(&self) -> PageCount {
         let Some(spans) = self.spans() else { return PageCount(0) };
         let mut held = spans.tables.blocks_held() + self.lists.memory().pages_up();
         for zone in &self.zones {
             let zone = zone.lock();
-            // The descriptors of a block are a page.
+            // The descriptors of a block take one page.
             held += PageCount(zone.held + zone.live);
         }
         held
     }
 
-    /// Free frames whose memory may be resident: what [`FrameAllocator::trim`] could give back at
-    /// once.
+    /// Returns the free frames whose memory may be resident: those that [`FrameAllocator::trim`]
+    /// could give back at once.
     pub fn frames_idle(&self) -> PageCount {
         let idle = |zone: Mobility| PageCount(self.zones[zone as usize].lock().idle);
         idle(Mobility::Core) + idle(Mobility::EasyReclaim)

@@ -1,5 +1,5 @@
-//! Risk guarded: a frame handed out twice, memory of a used frame given back, bytes lost on the
-//! way to another block, or memory counted wrong.
+//! The risk: a frame is handed out twice, memory of a used frame is given back, bytes are lost on
+//! the way to another block, or memory is counted wrong.
 
 mod oracle;
 
@@ -17,7 +17,8 @@ fn blocks(count: usize) -> Bytes {
     Bytes(count * BLOCK_BYTES)
 }
 
-/// An allocator with a core zone of `core` of its `online` blocks; `span` blocks are reserved.
+/// Makes an allocator with a core zone of `core` of its `online` blocks; `span` blocks are
+/// reserved.
 fn zones(core: Option<usize>, online: usize, span: usize) -> FrameAllocator {
     let frames = FrameAllocator::new();
     let (span, core, online) = (blocks(span), core.map(blocks), blocks(online));
@@ -48,7 +49,7 @@ fn free(frames: &FrameAllocator, frame: FrameId) {
     unsafe { frames.free(frame) };
 }
 
-/// How many of the pages from `address` on the system has memory behind
+/// Returns how many of the pages from `address` on are resident
 /// (Documentation/admin-guide/mm/pagemap.rst).
 fn resident(address: usize, pages: PageCount) -> PageCount {
     use std::os::unix::fs::FileExt;
@@ -59,14 +60,14 @@ fn resident(address: usize, pages: PageCount) -> PageCount {
     PageCount(words.iter().filter(|word| u64::from_ne_bytes(**word) >> 63 == 1).count())
 }
 
-/// An owner of single frames; each knows where it is.
+/// Owners of one frame each, which know where their frames are.
 #[derive(Default)]
 struct Owners<'f> {
     frames: Option<&'f FrameAllocator>,
     places: HashMap<u32, FrameId>,
-    /// Those that will not be moved.
+    /// The owners that will not be moved.
     stubborn: Vec<u32>,
-    /// From where, to where, and whether it was done.
+    /// The moves asked for: from where, to where, and whether it was done.
     asked: Vec<(FrameId, FrameId, bool)>,
 }
 
@@ -75,12 +76,12 @@ impl<'f> Owners<'f> {
         Self { frames: Some(frames), ..Self::default() }
     }
 
-    /// Takes a frame for `owner`. `false` when there is none.
+    /// Returns whether it took a frame for `owner`: not when there is none.
     fn take(&mut self, owner: u32) -> bool {
         let frames = self.frames.unwrap();
         let Ok(frame) = frames.alloc(Mobility::EasyReclaim) else { return false };
         mark(frames, frame, owner);
-        // SAFETY: the frame is ours, and `migrate` moves it for this owner.
+        // SAFETY: the frame belongs to the test, and `migrate` moves it for this owner.
         unsafe { frames.set_owner(frame, owner, owner as u8) };
         self.places.insert(owner, frame);
         true
@@ -90,7 +91,7 @@ impl<'f> Owners<'f> {
         self.take_back(owner);
     }
 
-    /// Frees an owner's frame; which it was.
+    /// Frees an owner's frame, and returns the frame.
     fn take_back(&mut self, owner: u32) -> FrameId {
         let (frames, frame) = (self.frames.unwrap(), self.places.remove(&owner).unwrap());
         assert_eq!(marks(frames, frame), [owner; 2]);
@@ -100,7 +101,7 @@ impl<'f> Owners<'f> {
 
     fn shrink(&mut self, to: Bytes) -> Shrunk {
         let frames = self.frames.unwrap();
-        // SAFETY: all owners are ours.
+        // SAFETY: all owners belong to the test.
         unsafe { frames.shrink_to(to, self) }
     }
 
@@ -118,8 +119,8 @@ impl Migrate for Owners<'_> {
         let moved = !self.stubborn.contains(&owner);
         self.asked.push((from, to, moved));
         if moved {
-            // SAFETY: both frames are handed out, and nobody else uses them. The one is moved for
-            // this owner as the other was, which is used no more.
+            // SAFETY: both frames are handed out, and no other code uses them. `to` is movable for
+            // this owner as `from` was, which is no longer used.
             unsafe {
                 frames.address(to).copy_from_nonoverlapping(frames.address(from), PAGE_BYTES);
                 frames.set_owner(to, owner, index);
@@ -131,7 +132,7 @@ impl Migrate for Owners<'_> {
     }
 }
 
-/// One block of each zone, and more on demand, of so many.
+/// Makes an allocator with one block in each zone, which adds blocks on demand up to `span`.
 fn on_demand(span: usize) -> FrameAllocator {
     let frames = FrameAllocator::new();
     let config = Config {
@@ -159,7 +160,7 @@ fn a_request_adds_a_block_for_itself_until_the_span_is_used_up() {
     movable.iter().for_each(|frame| free(&frames, *frame));
     frames.check();
     for frame in taken {
-        // SAFETY: taken above as a block, and unused.
+        // SAFETY: the frame was taken above as a block, and is unused.
         unsafe { frames.free_order(frame, ORDER_MAX) };
     }
     assert!(frames.alloc(Mobility::Core).is_ok());
@@ -175,7 +176,7 @@ fn a_block_is_added_to_the_zone_of_the_request() {
     let take = |mobility| (0..3 * FRAMES_PER_BLOCK).all(|_| frames.alloc(mobility).is_ok());
     assert!(take(Mobility::EasyReclaim));
     assert_eq!(online(), (blocks(1), blocks(3)));
-    // The span has two more, and core's own is used up first.
+    // The span has two more blocks, and core's own is used up first.
     assert!(take(Mobility::Core));
     assert_eq!(online(), (blocks(3), blocks(3)));
     assert!(frames.alloc(Mobility::Core).is_err());
@@ -203,7 +204,8 @@ fn trimmed_frames_come_back_as_zeros_and_kept_ones_as_they_were() {
 fn what_the_system_holds_is_what_is_counted() {
     let frames = zones(Some(1), 3, 4);
     let spans = frames.spans().unwrap();
-    // What is counted and what the system says: in frames, and in all with the tables.
+    // Compares the counted frames with the system's answer: the frames alone, and all with the
+    // tables.
     let expect = |used: usize, idle: usize, tables: usize| {
         let held = PageCount(used + idle);
         let in_frames = resident(spans.frames.address(), blocks(4).pages_down());
@@ -217,7 +219,7 @@ fn what_the_system_holds_is_what_is_counted() {
         assert_eq!(frames.stats().tables, in_tables);
     };
     let mut owners = Owners::new(&frames);
-    // A page of blocks, and the descriptors of each block reached.
+    // The blocks take one page, and so do the descriptors of each block in use.
     expect(0, 0, 1);
     assert!((0..1000).all(|owner| owners.take(owner)));
     expect(1000, 0, 3);
@@ -244,7 +246,7 @@ fn a_block_that_is_free_goes_back_whole() {
     let chunks: Vec<_> = (0..2).map(|_| frames.alloc_block(Mobility::Core).unwrap()).collect();
     assert_eq!(frames.stats().huge_blocks_available(), 0);
     for chunk in &chunks {
-        // SAFETY: the chunk is the test's, and unused.
+        // SAFETY: the chunk belongs to the test, and is unused.
         unsafe { frames.free_order(*chunk, ORDER_MAX) };
     }
     assert_eq!(frames.trim(PageCount(512)), PageCount(512));
@@ -354,7 +356,8 @@ fn zeroed_frames_are_zero() {
     assert_eq!(marks(&frames, frame), [0; 2]);
 }
 
-/// Runs the test `name` once more, in a process with a limit, as no limit can be lifted again.
+/// Returns whether this process has the limit already. If not, runs the test `name` once more, in a
+/// process with the limit, because a limit cannot be lifted again.
 fn run_limited(limit: &str, name: &str) -> bool {
     const LIMITED: &str = "COLDPRESS_TEST_LIMITED";
     if std::env::var_os(LIMITED).is_some() {
@@ -390,8 +393,8 @@ fn memory_the_system_refuses_to_add_leaves_everything_as_it_was() {
     if run_limited("-d 800000", "memory_the_system_refuses_to_add_leaves_everything_as_it_was") {
         let frames = zones(Some(1), 4, 2048);
         let mut owners = Owners::new(&frames);
-        // One block in the middle stays: of two runs of offline blocks the first is to be had, the
-        // second is not.
+        // One block in the middle stays. Of two runs of offline blocks the first can be committed,
+        // the second cannot.
         assert_eq!(frames.grow(blocks(8)).unwrap(), blocks(12));
         assert!((0..5000).all(|owner| owners.take(owner)));
         (0..5000).filter(|owner| owner % 512 > 0).for_each(|owner| owners.free(owner));
@@ -458,7 +461,7 @@ fn shrinking_says_what_holds_the_rest() {
     // The second to sixth easy-reclaim blocks keep one frame each, of several kinds.
     (0..6 * 512).filter(|owner| owner % 512 != 0).for_each(|owner| owners.free(owner));
     let slab = frames.alloc(Mobility::EasyReclaim).unwrap();
-    // SAFETY: the frame is the test's; nobody looks for a descriptor.
+    // SAFETY: the frame belongs to the test; no code looks for a descriptor.
     unsafe { frames.set_slab(slab, 99) };
     assert_eq!(frames.descriptor(slab), Descriptor::Slab { descriptor: 99 });
     let core = frames.alloc(Mobility::Core).unwrap();
@@ -468,8 +471,8 @@ fn shrinking_says_what_holds_the_rest() {
     let left = held_back_by.unwrap();
     assert_eq!((left.core, left.slab, left.refused), (one, one, PageCount(0)));
     assert!(left.movable >= one);
-    // The blocks of the slab, of the stubborn one and of the core frame; moved frames went into
-    // one of them, or into the other core block when they were asked last.
+    // The blocks left are those of the slab, of the stubborn owner and of the core frame. Moved
+    // frames went into one of them, or into the other core block when they were asked last.
     assert!(online >= blocks(3) && online <= blocks(4), "{online:?}");
     frames.check();
     owners.verify();
@@ -550,7 +553,7 @@ fn frames_stay_when_their_claim_is_given_up() {
     let claim = frames.claim_moves().unwrap();
     assert!((0..600).all(|owner| owners.take(owner)));
     (0..600).filter(|owner| *owner != 599).for_each(|owner| owners.free(owner));
-    // SAFETY: this thread alone uses the frames.
+    // SAFETY: only this thread uses the frames.
     unsafe { claim.disown() };
     assert!(frames.claim_moves().is_some());
     let Shrunk { held_back_by, .. } = owners.shrink(Bytes(0));
@@ -585,7 +588,7 @@ fn frames_in_use_keep_their_bytes_while_others_trim_and_shrink() {
                 })
             })
             .collect();
-        // Relaxed: the flag carries nothing but itself.
+        // Relaxed: the flag orders nothing else.
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 frames.trim(PageCount(3));

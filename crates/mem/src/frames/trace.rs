@@ -23,7 +23,7 @@ use coldpress_sys::PAGE_BYTES;
 
 /// The version of the events.
 pub const VERSION: u32 = 1;
-/// What a file starts with.
+/// The first bytes of a file.
 pub const HEAD: [u8; 16] = *b"cpframes\x01\0\0\0\0\0\0\0";
 /// Bytes of an event.
 pub const EVENT_BYTES: usize = 4;
@@ -32,29 +32,29 @@ const ID_BITS: u32 = 26;
 /// The largest id.
 pub const ID_MAX: u32 = (1 << ID_BITS) - 1;
 
-/// One thing that happened.
+/// One recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A chunk of `1 << order` frames was allocated.
     Alloc {
-        /// Its name from now on.
+        /// The name of the chunk from now on.
         id: u32,
         /// 0 to 9.
         order: u8,
-        /// What it is for.
+        /// The purpose of the chunk.
         mobility: Mobility,
     },
     /// A chunk was freed.
     Free {
-        /// Its name until now.
+        /// The name of the chunk until now.
         id: u32,
-        /// As it was allocated.
+        /// The order, as it was allocated.
         order: u8,
     },
 }
 
 impl Event {
-    /// The event as the file holds it. Ids above [`ID_MAX`] lose their upper bits.
+    /// Returns the event as the file holds it. Ids above [`ID_MAX`] lose their upper bits.
     pub const fn encode(self) -> u32 {
         let (id, order, kind) = match self {
             Self::Free { id, order } => (id, order, 0),
@@ -64,7 +64,7 @@ impl Event {
         id << 6 | (order as u32) << 2 | kind
     }
 
-    /// The event of a word; nothing when it is none.
+    /// Returns the event of a word; `None` for a word that encodes none.
     pub const fn decode(word: u32) -> Option<Self> {
         let (id, order) = (word >> 6, (word >> 2 & 15) as u8);
         if order > ORDER_MAX {

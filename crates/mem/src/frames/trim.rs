@@ -1,9 +1,9 @@
 //! Trim: giving the memory of free frames back to the system.
 //!
-//! A claimed chunk is Cached and in no list, so nobody gets or merges it while the lock is given up
-//! for the system call. The largest chunks go first: most memory for a call, and the small ones are
-//! those allocations would fill. A block whose frames are all free goes back whole, with its
-//! descriptors, and is Fresh afterwards.
+//! A claimed chunk is Cached and in no list, so no thread gets or merges it while the lock is
+//! released for the system call. The largest chunks go first: a call frees most memory there, and
+//! allocations would fill the small ones. A block whose frames are all free goes back as a whole,
+//! with its descriptors, and is Fresh afterwards.
 
 use core::ops::Range;
 
@@ -14,7 +14,7 @@ use super::blocks::BlockState;
 use super::zone::{Chunk, HELD, Locked};
 use super::{Descriptor, FrameAllocator, FrameId, Mobility, ORDER_MAX, Spans};
 
-/// A free chunk taken aside, and the frames of it whose memory is to go.
+/// A free chunk set aside, and the frames of it whose memory is to go.
 struct Claim {
     chunk: Chunk,
     frames: Range<u32>,
@@ -27,7 +27,7 @@ impl Claim {
 
     fn give_back(&self, spans: &Spans) -> SysResult<()> {
         let offset = PageCount(self.frames.start as usize).bytes();
-        // SAFETY: the frames were free, so nobody relies on their bytes, and the claim keeps them
+        // SAFETY: the frames were free, so no code relies on their bytes, and the claim keeps them
         // from being handed out until it is settled.
         unsafe { spans.frames.discard(offset, PageCount(self.frames.len()).bytes()) }?;
         if self.is_block() {
@@ -40,7 +40,7 @@ impl Claim {
 impl FrameAllocator {
     /// Gives memory of free frames back to the system until at most `keep` free frames hold memory,
     /// those in per-CPU lists included. Returns the number of frames given back; it is lower than
-    /// asked only when the kernel refuses, as it does for locked memory.
+    /// requested only when the kernel refuses, as it does for locked memory.
     pub fn trim(&self, keep: PageCount) -> PageCount {
         let mut given_back = PageCount(0);
         let Some(spans) = self.spans() else { return given_back };
@@ -63,7 +63,7 @@ impl FrameAllocator {
 }
 
 impl Locked<'_> {
-    /// Takes the largest chunk with memory aside, to free up to `excess` frames of it.
+    /// Sets the largest chunk with memory aside, to free up to `excess` of its frames.
     fn claim_idle(&mut self, excess: usize) -> Option<Claim> {
         let lists = &self.zone.lists[HELD];
         let order = (0..=ORDER_MAX).rev().find(|order| lists[usize::from(*order)].chunks > 0)?;
@@ -85,7 +85,8 @@ impl Locked<'_> {
         Some(Claim { chunk, frames: first..last + 1 })
     }
 
-    /// Puts a claimed chunk back, without memory where it was given back. How many frames were.
+    /// Puts a claimed chunk back, without memory where that was given back. Returns the number of
+    /// frames given back.
     fn settle(&mut self, claim: Claim, done: bool) -> PageCount {
         let Claim { chunk, ref frames } = claim;
         let dropped = if done { self.tables.unhold(frames.clone()) } else { 0 };

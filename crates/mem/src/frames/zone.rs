@@ -1,9 +1,10 @@
 //! A zone: blocks whose free frames are kept as chunks of 2^order, split and merged as buddies
 //! (Knowlton 1965; Linux mm/page_alloc.c).
 //!
-//! Idea: chunks with a frame that still holds memory are listed apart and taken first, and of a
-//! chunk the half with memory is kept; so the memory held stays near the memory used. Fresh blocks
-//! are in no list and are reached, the lowest first, when the lists are empty.
+//! Idea: chunks with a frame that still holds memory have free lists of their own, and requests
+//! take them first. When a chunk is split, the half with memory is used first. So the memory held
+//! stays near the memory used. Fresh blocks are in no list; requests reach them, the lowest first,
+//! when the lists are empty.
 //!
 //! Invariants:
 //! 1. The free frames of a Live block are covered by listed chunks, each once; no two listed chunks
@@ -20,11 +21,11 @@ use coldpress_sys::sync::SpinGuard;
 use super::blocks::{BlockState, Tables};
 use super::{Descriptor, FrameId, Mobility, ORDER_MAX, ORDERS};
 
-/// The lists of chunks with and without memory.
+/// Indexes of the lists of chunks with and without memory.
 pub(super) const HELD: usize = 0;
 pub(super) const EMPTY: usize = 1;
 
-/// 2^`order` frames from `head` on, which is a multiple of that.
+/// A chunk of 2^`order` frames from `head` on, which is a multiple of that number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) head: u32,
@@ -32,12 +33,12 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// One frame.
+    /// Returns the chunk of one frame.
     pub(super) const fn frame(head: u32) -> Self {
         Self { head, order: 0 }
     }
 
-    /// All frames of a block.
+    /// Returns the chunk of all frames of a block.
     pub(super) const fn block(block: usize) -> Self {
         Self { head: (block * FRAMES_PER_BLOCK) as u32, order: ORDER_MAX }
     }
@@ -50,12 +51,12 @@ impl Chunk {
         self.head..self.head + (1 << self.order)
     }
 
-    /// The chunk it makes a larger one with.
+    /// Returns the chunk that this one can merge with.
     const fn buddy(self) -> Self {
         Self { head: self.head ^ 1 << self.order, order: self.order }
     }
 
-    /// The chunk it makes with its buddy.
+    /// Returns the chunk that this one makes with its buddy.
     const fn parent(self) -> Self {
         Self { head: self.head & !(1 << self.order), order: self.order + 1 }
     }
@@ -66,17 +67,17 @@ impl Chunk {
     }
 }
 
-/// Chunks of one order.
+/// A free list: the chunks of one order.
 #[derive(Clone, Copy)]
 pub(super) struct List {
     pub(super) first: Option<FrameId>,
     pub(super) chunks: usize,
 }
 
-/// What a zone knows beside the tables. Figures are in frames but for the blocks.
+/// The state of a zone besides the tables. Figures are in frames, except for the counts of blocks.
 pub(super) struct Zone {
     pub(super) lists: [[List; ORDERS]; 2],
-    /// Fresh blocks, and a block below which there is none.
+    /// Fresh blocks, and a block below which none is Fresh.
     pub(super) fresh: usize,
     pub(super) fresh_from: usize,
     /// Blocks whose descriptors hold memory.
@@ -106,12 +107,12 @@ impl Zone {
         migrations: 0,
     };
 
-    /// Frames somebody could get.
+    /// Returns the frames that can be handed out.
     pub(super) fn free(&self) -> usize {
         self.free + self.fresh * FRAMES_PER_BLOCK
     }
 
-    /// Frames handed out or in per-CPU lists.
+    /// Returns the frames handed out or in per-CPU lists.
     pub(super) fn used(&self) -> usize {
         self.online - self.free() - self.aside
     }
@@ -132,8 +133,8 @@ impl Locked<'_> {
         Some(chunk)
     }
 
-    /// Takes the chunk a single frame would be taken from, as in [`Locked::take`], or what is of it
-    /// up to this order.
+    /// Takes the chunk that a single frame would come from, as [`Locked::take`] does, or a part of
+    /// it up to this order.
     pub(super) fn take_up_to(&mut self, order: u8) -> Option<Chunk> {
         let chunk = self.pick(0)?;
         let chunk = self.narrow(chunk, order);
@@ -141,8 +142,8 @@ impl Locked<'_> {
         Some(chunk)
     }
 
-    /// Takes the first 2^`order` frames, as in [`Locked::take`], of a chunk of order `whole` or as
-    /// near to it as there is. Returns the order of that chunk too.
+    /// Takes the first 2^`order` frames, as [`Locked::take`] does, of a chunk of order `whole` or
+    /// of the nearest order there is. Returns the order of that chunk too.
     pub(super) fn take_first(&mut self, order: u8, whole: u8) -> Option<(Chunk, u8)> {
         let whole = (order..=whole).rev().find_map(|whole| self.carve(whole))?;
         let first = Chunk { head: whole.head, order };
@@ -150,7 +151,8 @@ impl Locked<'_> {
         Some((first, whole.order))
     }
 
-    /// Takes one certain chunk, if it is free; as in [`Locked::take`].
+    /// Returns whether it could take this chunk, as [`Locked::take`] does: only if the chunk is
+    /// free.
     pub(super) fn take_at(&mut self, chunk: Chunk) -> bool {
         let whole = (chunk.order..=ORDER_MAX).find_map(|order| {
             let head = chunk.head >> order << order;
@@ -167,7 +169,7 @@ impl Locked<'_> {
         true
     }
 
-    /// Takes a chunk out of one it is part of, which is in no list, and lists the rest.
+    /// Takes a part out of a chunk that is in no list, and lists the rest.
     fn split(&mut self, mut whole: Chunk, part: Chunk) {
         while whole.order > part.order {
             let (low, high) = whole.halves();
@@ -186,13 +188,13 @@ impl Locked<'_> {
         block.set_free(block.free() - chunk.len());
     }
 
-    /// Makes a chunk of this order that is in no list, of the best there is.
+    /// Makes a chunk of this order that is in no list, of the best chunk there is.
     fn carve(&mut self, order: u8) -> Option<Chunk> {
         let chunk = self.pick(order)?;
         Some(self.narrow(chunk, order))
     }
 
-    /// The part of at most this order of a chunk that is in no list. Lists the rest.
+    /// Reduces a chunk that is in no list to a part of at most this order, and lists the rest.
     fn narrow(&mut self, mut chunk: Chunk, order: u8) -> Chunk {
         while chunk.order > order {
             let (low, high) = chunk.halves();
@@ -205,7 +207,7 @@ impl Locked<'_> {
         chunk
     }
 
-    /// The best chunk of at least `order`, in no list any more.
+    /// Takes the best chunk of at least `order` out of its list.
     fn pick(&mut self, order: u8) -> Option<Chunk> {
         for list in [HELD, EMPTY] {
             for order in order..=ORDER_MAX {
@@ -219,7 +221,7 @@ impl Locked<'_> {
         self.reach()
     }
 
-    /// Makes the lowest Fresh block Live. It is in no list.
+    /// Makes the lowest Fresh block Live. Its chunk is in no list.
     fn reach(&mut self) -> Option<Chunk> {
         if self.zone.fresh == 0 {
             return None;
@@ -243,14 +245,15 @@ impl Locked<'_> {
         frames.for_each(|frame| self.tables.set(frame, Descriptor::FreeTail));
     }
 
-    /// Makes a block Fresh whose frames are free and hold no memory, nor do its descriptors.
+    /// Makes a block Fresh: its frames must be free and hold no memory, and neither must its
+    /// descriptors.
     pub(super) fn make_fresh(&mut self, block: usize) {
         self.tables.blocks()[block].set_state(BlockState::Fresh(self.name));
         self.zone.fresh += 1;
         self.zone.fresh_from = self.zone.fresh_from.min(block);
     }
 
-    /// Takes a chunk back. Its memory stays as it is marked.
+    /// Frees a chunk. Its memory stays as it is marked.
     pub(super) fn put(&mut self, chunk: Chunk) {
         chunk.frames().for_each(|frame| self.tables.set(frame, Descriptor::FreeTail));
         let block = self.tables.block_of(chunk.head);
@@ -262,7 +265,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes single frames back, those that are buddies together. The order of `frames` changes.
+    /// Frees single frames, buddies together. The order of `frames` changes.
     pub(super) fn put_all(&mut self, frames: &mut [u32]) {
         frames.sort_unstable();
         let mut left = &*frames;
@@ -312,7 +315,7 @@ impl Locked<'_> {
         self.tables.set(chunk.head, Descriptor::FreeTail);
     }
 
-    /// Counts a chunk in or out of `free` and `idle`, and finds its list.
+    /// Counts a chunk in or out of `free` and `idle`, and returns its list.
     fn count(&mut self, chunk: Chunk, change: impl Fn(&mut usize, usize)) -> &mut List {
         let held = self.tables.held(chunk.frames());
         change(&mut self.zone.free, chunk.len());

@@ -1,9 +1,9 @@
-//! Risk guarded: draining the lists of a processor takes a value that a section takes too, or
-//! misses one, in some order of their loads and stores.
+//! The risk: draining the lists of a processor takes a value that a section takes too, or misses
+//! one, in some order of their loads and stores.
 //!
-//! A model, as no checker runs the assembly: a section ends in an exchange that fails when the
-//! kernel restarted it, which is a count that [`Processor::restart_all`] raises. The order of loads
-//! and stores is that of the sections and of `drain_all`.
+//! This is a model, because no checker runs the assembly. A section ends in an exchange that fails
+//! when the kernel restarted it; [`Processor::restart_all`] counts the restarts. The order of loads
+//! and stores follows the sections and `drain_all`.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ const SHUT: usize = usize::MAX;
 /// One processor's list: `limits` is the least length.
 struct Processor {
     limits: AtomicUsize,
-    /// Restarts so far, and below them the length, in 8 bits.
+    /// The number of restarts, and below it the length, in 8 bits.
     length: AtomicU32,
     values: [AtomicU32; 2],
 }
@@ -28,7 +28,7 @@ impl Processor {
         }
     }
 
-    /// A section: commits only when it was not restarted.
+    /// Takes a value as a section does: it commits only when it was not restarted.
     fn pop(&self) -> Option<u32> {
         loop {
             // Acquire pairs with the Release of the restart: a section that began after it sees the
@@ -64,7 +64,7 @@ impl Processor {
         let values = &self.values[..word as usize & 0xff];
         let drained = values.iter().map(|value| value.load(Ordering::Relaxed)).collect();
         self.length.store(word & !0xff, Ordering::Release);
-        // Release pairs with the Acquire of a section: open lists are seen empty.
+        // Release pairs with the Acquire of a section, which sees open lists empty.
         self.limits.store(0, Ordering::Release);
         drained
     }

@@ -1,4 +1,4 @@
-//! Risk guarded: a value lost or doubled when threads change processors, when lists run over, or
+//! The risk: a value is lost or doubled when threads change processors, when lists run over, or
 //! when they are drained meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use super::*;
 
-/// Threads of tests that bind themselves to processors, one test at a time.
+/// Serializes the tests whose threads bind themselves to processors.
 static PROCESSORS: Mutex<()> = Mutex::new(());
 
 fn enabled() -> Option<MutexGuard<'static, ()>> {
@@ -77,7 +77,7 @@ fn a_list_is_a_stack_with_a_ceiling() {
             assert!(lists.push(list, Blocks::NONE - 1));
             assert_eq!(lists.pop(list), Some(Blocks::NONE - 1));
         }
-        // Three lists of together 306 values fit one page, on the one processor used.
+        // Three lists of 306 values in all fit one page, on the one processor used.
         assert_eq!(lists.memory(), Bytes(PAGE_BYTES));
     })
     .join()
@@ -102,14 +102,14 @@ fn a_processor_unknown_at_init_takes_the_slow_path() {
     .unwrap();
 }
 
-/// Moves values between lists and its own hands, changing processors all the time.
+/// Moves values between the lists and `held`, and changes processors all the time.
 fn shuffle(lists: &CpuLists, held: &mut Vec<u32>, turns: u32, seed: u32) {
     let processors = cpu::count().unwrap() as u32;
     let mut random = seed;
     for turn in 0..turns {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         if turn % 61 == 0 {
-            // One that is not allowed changes nothing.
+            // A processor that is not allowed changes nothing.
             let _ = cpu::run_on((random >> 16) as usize % processors as usize);
         }
         let list = (random >> 20) as usize % 2;
@@ -158,7 +158,7 @@ fn no_value_is_lost_or_doubled_while_threads_move_and_lists_are_drained() {
                 .collect();
             let drainer = scope.spawn(|| {
                 let mut drained = Vec::new();
-                // Relaxed: the flag carries nothing but itself.
+                // Relaxed: the flag orders nothing else.
                 while !done.load(Ordering::Relaxed) {
                     lists.drain_all(&mut |_, value| drained.push(value));
                     let count = drained.len();

@@ -1,4 +1,4 @@
-//! The pool a user picks by name.
+//! A pool that the user picks by name.
 
 use core::fmt;
 use core::str::FromStr;
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::frames::{FrameAllocator, Shrunk};
 
-/// Every kind of pool with its name, type and constructor.
+/// Defines every kind of pool with its name, type and constructor.
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident $name:literal $type:ident $make:expr;)+) => {
         /// A kind of pool.
@@ -25,7 +25,7 @@ macro_rules! kinds {
             /// Every kind.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
-            /// The name users give it.
+            /// Returns the name that users type.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name,)+
@@ -40,14 +40,14 @@ macro_rules! kinds {
         }
 
         impl<'f> AnyPool<'f> {
-            /// An empty pool; it holds no frame yet.
+            /// Makes an empty pool; it holds no frame yet.
             pub fn new(kind: PoolKind, frames: &'f FrameAllocator) -> Self {
                 match kind {
                     $(PoolKind::$kind => Self::$kind($make(frames)),)+
                 }
             }
 
-            /// Which kind this is.
+            /// Returns the kind of this pool.
             pub const fn kind(&self) -> PoolKind {
                 match self {
                     $(Self::$kind(_) => PoolKind::$kind,)+
@@ -83,7 +83,7 @@ impl fmt::Display for PoolKind {
     }
 }
 
-/// No pool has this name.
+/// The error of a name that no pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPool;
 

@@ -1,6 +1,6 @@
-//! A set of small numbers whose next and previous members are found in constant time.
+//! A set of small numbers that finds a member's neighbours in constant time.
 //!
-//! Idea (M. Masmano et al., TLSF, 2004): a bit for each number, and one more word with a bit for
+//! Idea (M. Masmano et al., TLSF, 2004): one bit for each number, and one more word with a bit for
 //! each word that is not zero. Both searches look at three words at most.
 
 const BITS: usize = u64::BITS as usize;
@@ -13,7 +13,7 @@ pub(super) struct Bitmap<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Bitmap<WORDS> {
-    /// The empty set.
+    /// Makes the empty set.
     pub(super) const fn new() -> Self {
         assert!(WORDS <= BITS, "one word sums up all others");
         Self { words: [0; WORDS], summary: 0 }
@@ -25,7 +25,7 @@ impl<const WORDS: usize> Bitmap<WORDS> {
         self.summary |= 1 << (number / BITS);
     }
 
-    /// Takes a number out.
+    /// Removes a number.
     pub(super) fn remove(&mut self, number: usize) {
         self.words[number / BITS] &= !(1 << (number % BITS));
         if self.words[number / BITS] == 0 {
@@ -33,12 +33,12 @@ impl<const WORDS: usize> Bitmap<WORDS> {
         }
     }
 
-    /// Whether the number is in the set.
+    /// Returns whether the number is in the set.
     pub(super) fn contains(&self, number: usize) -> bool {
         self.words[number / BITS] & 1 << (number % BITS) != 0
     }
 
-    /// The smallest member that is `start` or more.
+    /// Returns the smallest member that is `start` or more.
     pub(super) fn first_from(&self, start: usize) -> Option<usize> {
         let word = start / BITS;
         let here = self.words.get(word)? & u64::MAX << (start % BITS);
@@ -50,7 +50,7 @@ impl<const WORDS: usize> Bitmap<WORDS> {
         Some(word * BITS + self.words[word].trailing_zeros() as usize)
     }
 
-    /// The largest member below `end`.
+    /// Returns the largest member below `end`.
     pub(super) fn last_below(&self, end: usize) -> Option<usize> {
         let word = end / BITS;
         let here = self.words.get(word).map_or(0, |bits| bits & ones_below(end % BITS));
@@ -63,7 +63,7 @@ impl<const WORDS: usize> Bitmap<WORDS> {
     }
 }
 
-/// The lowest `count` bits.
+/// Returns a word with the lowest `count` bits set.
 fn ones_below(count: usize) -> u64 {
     !u64::MAX.checked_shl(count as u32).unwrap_or(0)
 }

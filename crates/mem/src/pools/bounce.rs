@@ -1,14 +1,14 @@
-//! Where an object that lies in pieces is put together.
+//! A buffer in which an object that lies in pieces is put together.
 
 use core::mem::MaybeUninit;
 use core::slice;
 
 use coldpress_sys::Page;
 
-/// Room for an object, on the stack of who uses it.
+/// Room for one object, on the stack of its user.
 pub(super) struct Bounce {
     bytes: MaybeUninit<Page>,
-    /// How many are written.
+    /// The number of bytes written.
     length: usize,
 }
 
@@ -17,11 +17,11 @@ impl Bounce {
         Self { bytes: MaybeUninit::uninit(), length: 0 }
     }
 
-    /// Adds the next piece. All pieces are no longer than a page.
+    /// Adds the next piece. All pieces together are no longer than a page.
     pub(super) fn push(&mut self, piece: &[u8]) {
         let end = self.length + piece.len();
         assert!(end <= size_of::<Page>(), "an object is no larger than a page");
-        // SAFETY: the piece ends in the page, which is ours and nobody else's.
+        // SAFETY: the piece ends in the page, which only this buffer uses.
         unsafe {
             let start = self.bytes.as_mut_ptr().cast::<u8>().add(self.length);
             start.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
@@ -29,9 +29,9 @@ impl Bounce {
         self.length = end;
     }
 
-    /// The pieces, one behind the other.
+    /// Returns the pieces, one behind the other.
     pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes were written, from the first on.
+        // SAFETY: `length` bytes were written, from the first on.
         unsafe { slice::from_raw_parts(self.bytes.as_ptr().cast(), self.length) }
     }
 }

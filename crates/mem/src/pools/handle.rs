@@ -1,10 +1,10 @@
-//! What an object is called: by its user a handle, inside its pool a name.
+//! The names of an object: a handle for its user, a name inside its pool.
 //!
-//! Idea: a name is a place in the handle table, and is given again after its object was freed. To
-//! tell an object from those that had its name before, or have it in another pool, a handle has a
-//! stamp too: a number that no other handle of the process has. The table keeps the stamps of the
-//! names in use. Stamps exist where mistakes are looked for, see [`CHECKS_HANDLES`]; elsewhere they
-//! are arrays of no numbers, and cost nothing.
+//! Idea: a name is a place in the handle table, and is reused after its object was freed. To tell
+//! an object from earlier objects of that name, or from those of another pool, a handle also has a
+//! stamp: a number that no other handle of the process has. The table keeps the stamps of the names
+//! in use. Stamps exist where mistakes are checked for, see [`CHECKS_HANDLES`]; elsewhere they are
+//! empty arrays and cost nothing.
 
 #![forbid(unsafe_code)]
 
@@ -17,18 +17,18 @@ use core::sync::atomic::{AtomicU32 as Counter, Ordering};
 use loom::sync::atomic::AtomicU32;
 
 /// Whether a pool refuses every handle that is not one of its objects, and not only those whose
-/// name is not in use: in debug builds, and with the feature `verify`. It costs four bytes in each
-/// handle and in each place of the handle table.
+/// name is not in use: in debug builds, and with the feature `verify`. The check costs four bytes
+/// in each handle and in each place of the handle table.
 pub const CHECKS_HANDLES: bool = cfg!(any(debug_assertions, feature = "verify"));
 
 /// The highest bit of a name, which no handle table sets.
 pub(super) const SIDE_SHIFT: u32 = 31;
 
-/// Numbers of a stamp.
+/// Numbers in a stamp.
 const STAMP_NUMBERS: usize = CHECKS_HANDLES as usize;
 type Number = [u32; STAMP_NUMBERS];
 
-/// What an object is called by who uses it, in the pool that allocated it and until it is freed.
+/// The handle of an object for its user, valid in the pool that allocated it until it is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     pub(super) name: Name,
@@ -38,34 +38,35 @@ pub struct Handle {
 const _: () = assert!(CHECKS_HANDLES || size_of::<Handle>() == size_of::<u32>());
 
 impl Handle {
-    /// A handle without a stamp, for a [`super::Pool`] that is implemented elsewhere. The pools
-    /// here have no object of that handle.
+    /// Makes a handle without a stamp, for a [`super::Pool`] that is implemented elsewhere. The
+    /// pools here have no object of that handle.
     pub const fn new(name: u32) -> Self {
         Self { name: Name(name), stamp: [0; STAMP_NUMBERS] }
     }
 
-    /// The name: of all objects in a pool at a time, each has another. Never zero in the pools
-    /// here.
+    /// Returns the name, which differs between all objects that a pool holds at one time. It is
+    /// never zero in the pools here.
     pub const fn name(self) -> u32 {
         self.name.0
     }
 
-    /// What a [`super::Switch`] calls an object that its pool on `side` calls `self`.
+    /// Returns the handle by which a [`super::Switch`] names an object that its pool on `side`
+    /// names `self`.
     pub(super) const fn on_side(self, side: bool) -> Self {
         Self { name: Name(self.name.0 | (side as u32) << SIDE_SHIFT), ..self }
     }
 
-    /// The reverse of [`Handle::on_side`].
+    /// Returns the side and the pool's own handle: the reverse of [`Handle::on_side`].
     pub(super) const fn side(self) -> (bool, Self) {
         let name = Name(self.name.0 & !(1 << SIDE_SHIFT));
         (self.name.0 >> SIDE_SHIFT != 0, Self { name, ..self })
     }
 }
 
-/// A pool has no object of this handle: it was freed, or it is that of another pool.
+/// The error of a handle without an object in the pool: it was freed, or belongs to another pool.
 ///
 /// Where [`CHECKS_HANDLES`] is false, this is only found when the name is not in use; a handle
-/// whose name was given again reaches the new object.
+/// whose name was reused reaches the new object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownHandle;
 
@@ -77,15 +78,16 @@ impl fmt::Display for UnknownHandle {
 
 impl core::error::Error for UnknownHandle {}
 
-/// What a pool calls an object. As long as it is in use, its handle without the stamp.
+/// The name of an object inside its pool: as long as it is in use, its handle without the stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Name(pub(super) u32);
 
-/// The stamp of a name in use. Zero bytes are one, and so are any others.
+/// The stamp of a name in use. Any bytes, zeros too, are a valid stamp.
 #[repr(transparent)]
 pub(super) struct Stamp([AtomicU32; STAMP_NUMBERS]);
 
-/// Stamps given. Zero is that of [`Handle::new`]; after 2^32 - 1 more they repeat.
+/// The number of stamps given. Zero is the stamp of [`Handle::new`]; after 2^32 - 1 more they
+/// repeat.
 static GIVEN: Counter = Counter::new(0);
 
 impl Stamp {
@@ -94,19 +96,20 @@ impl Stamp {
         Self(core::array::from_fn(|_| AtomicU32::new(0)))
     }
 
-    /// A handle of `name` that no other is equal to. The name has this stamp from now on.
+    /// Returns a new handle of `name` that equals no other. The name has this stamp from now on.
     pub(super) fn give(&self, name: Name) -> Handle {
         let stamp = self.0.each_ref().map(|kept| {
-            // Relaxed: only that no two get the same matters.
+            // Relaxed: it only matters that no two handles get the same number.
             let number = GIVEN.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            // Relaxed: who looks at it has seen the word of the name, stored later by a Release.
+            // Relaxed: a reader of the stamp has seen the word of the name, which a Release stores
+            // later.
             kept.store(number, Ordering::Relaxed);
             number
         });
         Handle { name, stamp }
     }
 
-    /// The handle with this stamp. The caller has seen the word of the name in use.
+    /// Returns the handle with this stamp. The caller has seen the word of the name in use.
     pub(super) fn handle(&self, name: Name) -> Handle {
         // Relaxed: stored before the word that the caller has seen.
         Handle { name, stamp: self.0.each_ref().map(|kept| kept.load(Ordering::Relaxed)) }

@@ -2,22 +2,23 @@
 //!
 //! Idea: 510 words and a small head fill a frame, a *leaf*; directory frames turn the leaf's number
 //! into its frame. A name is the leaf's number and the slot in it. Where stamps are checked
-//! (`handle`), a leaf has 340 words, and a stamp beside each. Leaves with room are listed,
-//! empty leaves go back at once and leave their number to the next one. Names are given and taken
-//! under one lock; words are found and pinned beside it (`pin`), so that using an object waits
-//! for nobody but its other users.
+//! (`handle`), a leaf has 340 words, and a stamp beside each. Leaves with room are listed, empty
+//! leaves go back at once and leave their number to the next one. Names are given and taken under
+//! one lock. Words are found and pinned outside that lock (`pin`), so that a user of an object
+//! waits only for other users of the same object.
 //!
 //! Invariants:
 //! 1. A directory entry is the frame of a live leaf, or `FREE_NUMBER` with the next free leaf
 //!    number, or `NONE` at the end of that chain. Entries from `numbers` on are undefined.
 //! 2. A leaf is listed exactly when it has room. It is live exactly when it holds a used word.
-//! 3. The low 15 bits of a word are the size of its object; it is used when they are not zero.
-//!    Slots that are not used are chained from a leaf's `free`, each once: above its low 16 bits a
-//!    word holds the distance to the next slot of the chain, less one. So a leaf of zeros is a
-//!    chain of all slots.
-//! 4. Directories, entries, heads of leaves and unused words change under the lock of the names
-//!    only. Relaxed loads and stores of them are made by who has it; those who look a handle up see
-//!    what was stored by the Release that let them in, or by the lock of the leaf that was passed.
+//! 3. The low 15 bits of a word are the size of its object; the word is used when they are not
+//!    zero. Unused slots are chained from a leaf's `free`, each once: above its low 16 bits, an
+//!    unused word holds the distance to the next slot of the chain, less one. So a leaf of zeros is
+//!    a chain of all slots.
+//! 4. Directories, entries, heads of leaves and unused words change only under the lock of the
+//!    names. Its holder makes Relaxed loads and stores of them. A thread that looks up a handle
+//!    sees the values stored by the Release that let it in, or by the lock of the leaf that it
+//!    passed.
 
 mod check;
 
@@ -42,7 +43,7 @@ const ENTRIES: usize = PAGE_BYTES / size_of::<u32>();
 /// Directory frames: enough for 2^25 names without stamps, the pages of a 128 GiB program.
 const DIRECTORIES: usize = 64;
 
-/// Bits of a name that are ever set.
+/// Bits that a name may have set.
 pub(super) const NAME_BITS: u32 = SLOT_BITS + (DIRECTORIES * ENTRIES).ilog2();
 const _: () = assert!(NAME_BITS <= SIDE_SHIFT);
 
@@ -53,7 +54,7 @@ const END: u16 = SLOTS as u16;
 /// Marks a directory entry that holds a free leaf number; frame numbers stay below 2^24.
 const FREE_NUMBER: u32 = 1 << 31;
 
-/// What the names of a leaf need.
+/// The part of a leaf that giving and taking names needs.
 #[repr(C)]
 struct Head {
     used: u16,
@@ -78,19 +79,19 @@ pub(super) struct HandleTable<'f> {
     pins: Pins,
     /// The directory frames, filled in order.
     root: [AtomicU32; DIRECTORIES],
-    /// Leaf numbers ever used since the table was empty.
+    /// Leaf numbers used since the table was last empty.
     numbers: AtomicU32,
     names: SpinLock<Names>,
 }
 
-/// What is needed to give and take names.
+/// The state for giving and taking names.
 struct Names {
     directories: usize,
-    /// The head of the chain of free leaf numbers, as an entry.
+    /// The head of the chain of free leaf numbers, in the format of an entry.
     free_number: u32,
     with_room: u32,
     leaves: usize,
-    /// Words in use, and the sum of their sizes.
+    /// The number of words in use, and below it the sum of their sizes.
     objects: usize,
     bytes: Bytes,
 }
@@ -113,8 +114,8 @@ impl<'f> HandleTable<'f> {
         }
     }
 
-    /// What a pool of type `P` holds by its names; the frames of its objects are missing, and other
-    /// tables than this one.
+    /// Returns the figures of a pool of type `P` as far as its names have them: without the frames
+    /// of its objects, and without tables other than this one.
     pub(super) fn stats<P>(&self) -> PoolStats {
         let names = self.names.lock();
         PoolStats {
@@ -125,8 +126,8 @@ impl<'f> HandleTable<'f> {
         }
     }
 
-    /// Stores a word of an object, pinned until the object is complete. `None` when there is no
-    /// frame, or no name.
+    /// Stores the word of an object, pinned until the object is complete. Returns `None` when there
+    /// is no frame, or no name.
     pub(super) fn insert(&self, word: u64) -> Option<(Handle, Pinned<'_>)> {
         let names = &mut *self.names.lock();
         if names.with_room == NONE {
@@ -135,10 +136,10 @@ impl<'f> HandleTable<'f> {
         let number = names.with_room;
         let slot = self.head(names, number).free;
         let (place, stamp) = self.place(names, number, slot);
-        // SAFETY: the word is used from here on, and its leaf is not given back before.
+        // SAFETY: the word is used from here on, and its leaf is not given back before that ends.
         let place = unsafe { &*ptr::from_ref(place) };
         let handle = stamp.give(name_of(number, slot));
-        // Relaxed: changed under the lock of the names.
+        // Relaxed: the word changes under the lock of the names.
         let free = next_slot(slot, place.load(Ordering::Relaxed));
         let head = self.head(names, number);
         (head.used, head.free) = (head.used + 1, free);
@@ -151,14 +152,14 @@ impl<'f> HandleTable<'f> {
         Some((handle, pinned))
     }
 
-    /// The word of a handle.
+    /// Returns the word of a handle.
     #[inline]
     pub(super) fn get(&self, handle: Handle) -> Result<u64, UnknownHandle> {
         let is_it = |stamp: &Stamp| stamp.handle(handle.name) == handle;
         self.look_up(handle.name, is_it).ok_or(UnknownHandle)
     }
 
-    /// The word of a name, for the pool itself. `None` when the name is not in use.
+    /// Returns the word of a name, for the pool itself. `None` when the name is not in use.
     #[inline]
     pub(super) fn get_named(&self, name: Name) -> Option<u64> {
         self.look_up(name, |_| true)
@@ -174,7 +175,7 @@ impl<'f> HandleTable<'f> {
         })
     }
 
-    /// Waits until nobody uses the object of a handle, and uses it.
+    /// Waits until no other thread uses the object of a handle, and pins it.
     #[inline]
     pub(super) fn pin(&self, handle: Handle) -> Result<Pinned<'_>, UnknownHandle> {
         let (number, slot) = parts_of(handle.name).ok_or(UnknownHandle)?;
@@ -182,7 +183,7 @@ impl<'f> HandleTable<'f> {
         let find = || Some(unsafe { self.find(number, slot) }?.0);
         let pinned = self.pins.pin(number, find).ok_or(UnknownHandle)?;
         if CHECKS_HANDLES {
-            // Looked at now: while it is pinned, the name is that of one object.
+            // The stamp is checked now: while the word is pinned, its name belongs to one object.
             // SAFETY: the word is pinned.
             let (_, stamp) = unsafe { self.find(number, slot) }.expect("it was found");
             if stamp.handle(handle.name) != handle {
@@ -192,16 +193,16 @@ impl<'f> HandleTable<'f> {
         Ok(pinned)
     }
 
-    /// Uses the object of a name, for the pool itself. `None` when the name is not in use, or
-    /// somebody uses the object.
+    /// Pins the object of a name, for the pool itself. Returns `None` when the name is not in use,
+    /// or another thread uses the object.
     #[inline]
     pub(super) fn try_pin(&self, name: Name) -> Option<Pinned<'_>> {
         let (number, slot) = parts_of(name)?;
-        // SAFETY: as in `pin`: found under the lock of its leaf, and then pinned.
+        // SAFETY: as in `pin`: the word is found under the lock of its leaf, and then pinned.
         self.pins.try_pin(number, || Some(unsafe { self.find(number, slot) }?.0))
     }
 
-    /// Drops the word of a name, which was pinned.
+    /// Drops the word of a name, which must be pinned.
     pub(super) fn remove(&self, name: Name, pinned: Pinned<'_>) {
         let (number, slot) = parts_of(name).expect("it is in use");
         let names = &mut *self.names.lock();
@@ -211,7 +212,7 @@ impl<'f> HandleTable<'f> {
         head.used -= 1;
         let used = usize::from(head.used);
         let next = mem::replace(&mut head.free, slot);
-        // Relaxed: it is unused from here on.
+        // Relaxed: the word is unused from here on.
         pinned.into_word().store(link_to(slot, next), Ordering::Relaxed);
         if used == SLOTS - 1 {
             self.list(names, number);
@@ -222,7 +223,7 @@ impl<'f> HandleTable<'f> {
         }
     }
 
-    /// Word and stamp of a slot of leaf `number`. `None` when there is no such leaf.
+    /// Returns word and stamp of a slot of leaf `number`. `None` when there is no such leaf.
     ///
     /// # Safety
     /// The caller holds the lock of the leaf in `pins`, or has the word pinned, and uses word and
@@ -233,17 +234,18 @@ impl<'f> HandleTable<'f> {
         if number >= self.numbers.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: the number is below `numbers`. Directories are given back after the lock of the
-        // leaf was passed.
+        // SAFETY: the number is below `numbers`. Directories are given back only after the lock of
+        // the leaf was passed.
         let entry = unsafe { self.entry_address(number).as_ref() };
-        // Acquire pairs with the Release in `add_leaf`: the leaf is seen with no word in use.
+        // Acquire pairs with the Release in `add_leaf`: this thread sees the leaf with no word in
+        // use.
         let entry = entry.load(Ordering::Acquire);
         if entry & FREE_NUMBER != 0 {
             return None;
         }
         let leaf = self.leaf_in(entry).as_ptr();
-        // SAFETY: a leaf lies there (invariant 1), which is given back after its lock was passed,
-        // and not with a used word in it.
+        // SAFETY: a leaf lies there (invariant 1). It is given back only after its lock was passed,
+        // and not while it holds a used word.
         Some(unsafe { place_in(leaf, slot) })
     }
 
@@ -268,8 +270,8 @@ impl<'f> HandleTable<'f> {
         Some(())
     }
 
-    /// A leaf number nobody uses, with a place in a directory: one that was used before, or the
-    /// next.
+    /// Returns a leaf number that is not in use, with a place in a directory: one used before, or
+    /// the next.
     fn free_number(&self, names: &mut Names) -> Option<u32> {
         if names.free_number != NONE {
             let number = names.free_number & !FREE_NUMBER;
@@ -286,8 +288,8 @@ impl<'f> HandleTable<'f> {
         Some(number)
     }
 
-    /// Gives back an empty leaf that is not listed, and the directories with the last leaf: there
-    /// is one for 522240 names, so they stay until then.
+    /// Gives back an empty leaf that is not listed, and the directories with the last leaf. One
+    /// directory serves 522240 names, so all of them stay until then.
     fn drop_leaf(&self, names: &mut Names, number: u32) {
         let entry = self.entry(names, number);
         let frame = FrameId::from_index(entry.load(Ordering::Relaxed));
@@ -295,8 +297,8 @@ impl<'f> HandleTable<'f> {
         names.free_number = number | FREE_NUMBER;
         names.leaves -= 1;
         self.pins.pass(number);
-        // SAFETY: the frame is ours (invariant 1), its directory entry is gone, and whoever has
-        // found it before is done.
+        // SAFETY: the frame is ours (invariant 1), its directory entry is gone, and every thread
+        // that found it before is done with it.
         unsafe { self.frames.free(frame) };
         if names.leaves == 0 {
             self.drop_directories(names);
@@ -307,13 +309,13 @@ impl<'f> HandleTable<'f> {
     fn drop_directories(&self, names: &mut Names) {
         let numbers = self.numbers.load(Ordering::Relaxed);
         self.numbers.store(0, Ordering::Relaxed);
-        // Whoever still looks at a directory has the lock of a leaf with one of these numbers.
+        // A thread that still reads a directory has the lock of a leaf with one of these numbers.
         (0..numbers.min(LOCKS as u32)).for_each(|number| self.pins.pass(number));
         for directory in &self.root[..names.directories] {
             let frame = FrameId::from_index(directory.load(Ordering::Relaxed));
             directory.store(NONE, Ordering::Relaxed);
-            // SAFETY: the frame is ours, no number leads to it, and whoever has looked at it before
-            // is done.
+            // SAFETY: the frame is ours, no number leads to it, and every thread that read it
+            // before is done.
             unsafe { self.frames.free(frame) };
         }
         (names.directories, names.free_number) = (0, NONE);
@@ -340,7 +342,7 @@ impl<'f> HandleTable<'f> {
         }
     }
 
-    /// The address of the directory entry of a number that has a directory.
+    /// Returns the address of the directory entry of a number that has a directory.
     fn entry_address(&self, number: u32) -> NonNull<AtomicU32> {
         let directory = self.root[number as usize / ENTRIES].load(Ordering::Relaxed);
         assert!(directory != NONE, "a leaf number has a directory");
@@ -366,13 +368,13 @@ impl<'f> HandleTable<'f> {
     }
 
     fn head<'n>(&self, names: &'n mut Names, number: u32) -> &'n mut Head {
-        // SAFETY: the frame is a leaf of ours (invariant 1) as long as `names` is not changed;
+        // SAFETY: the frame is a leaf of ours (invariant 1) as long as `names` does not change;
         // heads are reached with `names` only, which is borrowed mutably. Any bytes are a head.
         unsafe { &mut (*self.leaf(names, number).as_ptr()).head }
     }
 
     fn place<'n>(&self, names: &'n Names, number: u32, slot: u16) -> (&'n AtomicU64, &'n Stamp) {
-        // SAFETY: as in `head`; nobody has a mutable reference to words and stamps.
+        // SAFETY: as in `head`; no mutable reference to words and stamps exists.
         unsafe { place_in(self.leaf(names, number).as_ptr(), slot) }
     }
 
@@ -380,7 +382,7 @@ impl<'f> HandleTable<'f> {
         self.place(names, number, slot).0
     }
 
-    /// The numbers of all live leaves.
+    /// Returns the numbers of all live leaves.
     fn live<'n>(&self, names: &'n Names) -> impl Iterator<Item = u32> + use<'_, 'n, 'f> {
         let numbers = 0..self.numbers.load(Ordering::Relaxed);
         numbers
@@ -406,7 +408,7 @@ impl Drop for HandleTable<'_> {
     fn drop(&mut self) {
         let names = &mut *self.names.lock();
         for number in 0..self.numbers.load(Ordering::Relaxed) {
-            // The directories go with the last leaf, before the last number perhaps.
+            // The directories go with the last leaf, which may come before the last number.
             if names.leaves > 0
                 && self.entry(names, number).load(Ordering::Relaxed) & FREE_NUMBER == 0
             {
@@ -416,41 +418,41 @@ impl Drop for HandleTable<'_> {
     }
 }
 
-/// Word and stamp of a slot.
+/// Returns word and stamp of a slot.
 ///
 /// # Safety
 /// A leaf lies there as long as the references live.
 #[inline]
 unsafe fn place_in<'n>(leaf: *const Leaf, slot: u16) -> (&'n AtomicU64, &'n Stamp) {
     let slot = usize::from(slot);
-    // SAFETY: the caller's promise; words and stamps are atomic, and any bytes are one.
+    // SAFETY: the caller promises a leaf there; words and stamps are atomic, and any bytes are one.
     unsafe { (&(*leaf).words[slot], &(*leaf).stamps[slot]) }
 }
 
-/// The name of a slot of a leaf. One is added so that none is zero; slots stop short of their last
-/// value.
+/// Returns the name of a slot of a leaf. One is added so that no name is zero; slots stop short of
+/// their last value.
 fn name_of(number: u32, slot: u16) -> Name {
     Name(number << SLOT_BITS | (u32::from(slot) + 1))
 }
 
-/// The leaf and the slot of a name. `None` when no leaf has such a slot.
+/// Splits a name into leaf and slot. `None` when no leaf has such a slot.
 #[inline]
 fn parts_of(name: Name) -> Option<(u32, u16)> {
     let slot = (name.0 & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
     ((slot as usize) < SLOTS).then_some((name.0 >> SLOT_BITS, slot as u16))
 }
 
-/// The slot behind another one in the chain, by the word of that one.
+/// Returns the slot behind `slot` in the chain, from the word of `slot`.
 fn next_slot(slot: u16, word: u64) -> u16 {
     slot.wrapping_add((word >> 16) as u16).wrapping_add(1)
 }
 
-/// The word of a slot that is not used and has another one behind it in the chain.
+/// Returns the word of an unused slot that has `next` behind it in the chain.
 fn link_to(slot: u16, next: u16) -> u64 {
     u64::from(next.wrapping_sub(slot).wrapping_sub(1)) << 16
 }
 
-/// The size of the object of a word.
+/// Returns the size of the object of a word.
 fn size_of_word(word: u64) -> Bytes {
     Bytes((word & SIZE_MASK) as usize)
 }

@@ -1,12 +1,14 @@
-//! Risk guarded: an object read while another thread moves or frees it, found in a leaf that is
-//! gone, or reached by the handle of the one before it, in some order of their loads and stores.
+//! The risk: an object is read while another thread moves or frees it, is found in a leaf that is
+//! gone, or is reached by the handle of the object before it, in some order of their loads and
+//! stores.
 //!
-//! The code under test is that of pins and stamps; the rest of a pool is the model's, as small as
-//! may be: a leaf with one word, an object, two places for it, and the lock that movers and freers
-//! take.
-//! Whatever a pool does to bytes is done to cells, which the checker watches. Only readers wait for
-//! a pin: of several that wait the checker tries every number of turns. Whoever else finds one set
-//! gives up, as one would who comes later.
+//! The code under test is that of pins and stamps. The model adds the rest of a pool, as small as
+//! possible: a leaf with one word, an object, two places for it, and the lock that movers and
+//! freers take.
+//!
+//! Whatever a pool does to bytes, the model does to cells, which the checker watches. Only readers
+//! wait for a pin, because the checker tries every interleaving of several waiters. Any other
+//! thread that finds a pin set gives up, as a later one would.
 
 #[path = "handle.rs"]
 #[expect(dead_code, unreachable_pub, reason = "the model uses a part")]
@@ -25,7 +27,7 @@ use loom::thread;
 use handle::{Handle, Name, Stamp};
 use pin::{Pinned, Pins};
 
-/// The contents of the object, of what is written to it, and of what others put into its place.
+/// The contents of the object, of a write to it, and of foreign data that takes its place.
 const OLD: u32 = 1;
 const NEW: u32 = 2;
 const FOREIGN: u32 = 3;
@@ -36,9 +38,9 @@ const NAME: Name = Name(1);
 
 struct Pool {
     pins: Pins,
-    /// The directory entry: there is a leaf.
+    /// Whether the directory has an entry for the leaf.
     entry: AtomicBool,
-    /// The memory of the leaf, beside its word: others write to it when it was given back.
+    /// The memory of the leaf, besides its word: other users write to it once it was given back.
     leaf: UnsafeCell<()>,
     word: AtomicU64,
     stamp: Stamp,
@@ -48,10 +50,10 @@ struct Pool {
     structure: SpinLock<()>,
 }
 
-// SAFETY: the cells are the only part that is not shared anyway, and the checker guards them.
+// SAFETY: the cells are the only part that is not `Sync` by itself, and the checker guards them.
 unsafe impl Sync for Pool {}
 
-/// The word of the object in a place; its size is one.
+/// Returns the word of the object in a place; its size is one.
 fn word_of(place: usize) -> u64 {
     (place as u64) << 32 | 1
 }
@@ -76,24 +78,24 @@ impl Pool {
         })
     }
 
-    /// As in the handle table.
+    /// Finds the word as the handle table does.
     fn find(&self) -> Option<&AtomicU64> {
         // Acquire, as in the table.
         if !self.entry.load(Ordering::Acquire) {
             return None;
         }
-        // The checker notices when the leaf is somebody else's by now.
+        // The checker notices when another user has the leaf by now.
         self.leaf.with(|_| ());
         Some(&self.word)
     }
 
-    /// The object, if nobody uses it.
+    /// Pins the object, if no other thread uses it.
     fn try_pin(&self) -> Option<Pinned<'_>> {
         self.pins.try_pin(LEAF, || self.find())
     }
 
     fn get(&self, place: usize) -> u32 {
-        // SAFETY: the checker fails the test when somebody writes meanwhile.
+        // SAFETY: the checker fails the test when another thread writes meanwhile.
         self.places[place].with(|bytes| unsafe { *bytes })
     }
 
@@ -102,19 +104,19 @@ impl Pool {
         self.places[place].with_mut(|bytes| unsafe { *bytes = value });
     }
 
-    /// What the object is, if there is one. Waits until nobody else uses it.
+    /// Returns the contents of the object, if there is one. Waits until no other thread uses it.
     fn read(&self) -> Option<u32> {
         let pinned = self.pins.pin(LEAF, || self.find())?;
         Some(self.get(place_of(&pinned)))
     }
 
-    /// The word of a handle, as in the table.
+    /// Returns the word of a handle, as the table does.
     fn get_of(&self, handle: Handle) -> Option<u64> {
         self.pins
             .get(LEAF, || pin::value_of(self.find()?).filter(|_| self.stamp.handle(NAME) == handle))
     }
 
-    /// What the object of a handle is, as in the table.
+    /// Returns the contents of the object of a handle, as the table does.
     fn read_of(&self, handle: Handle) -> Option<u32> {
         let pinned = self.pins.pin(LEAF, || self.find())?;
         (self.stamp.handle(NAME) == handle).then(|| self.get(place_of(&pinned)))
@@ -126,7 +128,7 @@ impl Pool {
         }
     }
 
-    /// Moves the object to the other place, if nobody uses it.
+    /// Moves the object to the other place, if no other thread uses it.
     fn relocate(&self) {
         let _lock = self.structure.lock();
         let Some(mut pinned) = self.try_pin() else { return };
@@ -138,12 +140,12 @@ impl Pool {
         self.put(from, FOREIGN);
     }
 
-    /// Frees the object. The lock is kept for the caller.
+    /// Frees the object, and calls `then` under the lock.
     fn free_with(&self, then: impl FnOnce(&Self, usize)) {
         let Some(pinned) = self.try_pin() else { return };
         let place = place_of(&pinned);
         let _lock = self.structure.lock();
-        // Relaxed, as in the table: it is unused from here on.
+        // Relaxed, as in the table: the word is unused from here on.
         pinned.into_word().store(0, Ordering::Relaxed);
         self.put(place, FOREIGN);
         then(self, place);
@@ -152,7 +154,7 @@ impl Pool {
     /// Frees the object, and with it the leaf.
     fn free(&self) {
         self.free_with(|pool, _| {
-            // Relaxed, as in the table: who passes the lock after us sees it.
+            // Relaxed, as in the table: a thread that passes the lock after us sees the store.
             pool.entry.store(false, Ordering::Relaxed);
             pool.pins.pass(LEAF);
             pool.leaf.with_mut(|_| ());
@@ -242,7 +244,7 @@ fn reads_the_first(pool: &Pool) {
 }
 
 fn asks_the_first(pool: &Pool) {
-    // The first lies in the first place.
+    // The first object lies in the first place.
     assert!(pool.get_of(pool.first).is_none_or(|word| word == word_of(0)));
 }
 

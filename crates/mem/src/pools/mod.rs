@@ -1,4 +1,4 @@
-//! Pools: where compressed pages are kept, one trait over all of them.
+//! Pools: stores of compressed pages, with one trait over all of them.
 //!
 //! A pool names an object by a handle that stays the same wherever the object lies, and lends its
 //! bytes by closure, so that it may move objects at any other time.
@@ -40,14 +40,14 @@ pub use zsmalloc::Zsmalloc;
 /// The largest object: an incompressible page.
 pub const OBJECT_MAX: Bytes = Bytes(PAGE_BYTES);
 
-/// Why an object was not allocated. The pool is as it was before.
+/// The reason why an object was not allocated. The pool is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocError {
-    /// No frame is to be had for the object or for the bookkeeping.
+    /// There is no frame left for the object or for the bookkeeping.
     NoFrame,
     /// The size is zero or above [`OBJECT_MAX`].
     BadSize {
-        /// The size asked for.
+        /// The requested size.
         size: Bytes,
     },
 }
@@ -65,7 +65,7 @@ impl fmt::Display for AllocError {
 
 impl core::error::Error for AllocError {}
 
-/// What a pool holds. Its cost is `frames` plus `metadata`.
+/// The figures of a pool. Its cost is `frames` plus `metadata`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Objects stored.
@@ -74,45 +74,46 @@ pub struct PoolStats {
     pub bytes_stored: Bytes,
     /// Frames that hold objects.
     pub frames: PageCount,
-    /// Everything else the pool takes: whole frames of its tables, and the pool's own structure.
+    /// Everything else that the pool uses: whole frames of its tables, and the pool's own
+    /// structure.
     pub metadata: Bytes,
 }
 
-/// What moving an object costs beside its bytes, in bytes that could be copied meanwhile: 60 to 200
-/// ns, measured with objects of 20 bytes.
+/// The cost of moving an object besides its bytes, in bytes that could be copied meanwhile: 60 to
+/// 200 ns, measured with objects of 20 bytes.
 const MOVE_COST: Bytes = Bytes(256);
 
-/// Work that is done at a time while others wait for a lock of the pool, in bytes of objects moved,
-/// [`MOVE_COST`] counted for each.
+/// Work done at a time while other threads wait for a lock of the pool, in bytes of moved objects,
+/// with [`MOVE_COST`] added for each.
 const STEP: Bytes = Bytes(16 << 10);
 
-/// What one call of [`Pool::compact`] did.
+/// The result of one call of [`Pool::compact`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// Bytes of objects that lie elsewhere now.
+    /// Bytes of objects that were moved.
     pub moved: Bytes,
-    /// Frames the pool let go of.
+    /// Frames that the pool gave back.
     pub freed: PageCount,
 }
 
-/// How full a class of a pool is: the columns of the kernel's `zsmalloc/POOL/classes` file at the
+/// Occupancy of a class of a pool: the columns of the kernel's `zsmalloc/POOL/classes` file at the
 /// time of its fullness groups "almost full" and "almost empty" (mm/zsmalloc.c before Linux 6.2).
-/// Pools without zspages count a frame as one.
+/// Pools without zspages count each frame as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
     /// The number of the class.
     pub class: usize,
-    /// The largest object it takes.
+    /// The size of the largest object in the class.
     pub size: Bytes,
     /// Zspages that are more than a quarter full, and not full.
     pub almost_full: usize,
     /// Zspages that are at most a quarter full.
     pub almost_empty: usize,
-    /// Objects that its zspages have room for.
+    /// Objects that the zspages of the class have room for.
     pub obj_allocated: usize,
     /// Objects stored.
     pub obj_used: usize,
-    /// Frames of its zspages.
+    /// Frames of the zspages of the class.
     pub pages_used: PageCount,
     /// Frames of one zspage.
     pub pages_per_zspage: usize,
@@ -123,56 +124,60 @@ pub struct ClassStats {
 /// A store of objects of 1 to 4096 bytes, for any number of threads at once.
 ///
 /// A handle that is not one of the pool's objects is a bug of the caller. Methods that take one
-/// fail with [`UnknownHandle`] and have done nothing; see there for what is noticed in which build.
+/// fail with [`UnknownHandle`] and have done nothing; its documentation says what each build
+/// notices.
 ///
-/// Whoever reads, writes or frees an object waits for who does so already, and for who moves it: a
-/// copy of a page. Compaction and the moving of frames leave alone what is in use.
+/// A thread that reads, writes or frees an object waits for the thread that already uses or moves
+/// the object, for as long as copying a page takes. Compaction and the moving of frames leave
+/// objects in use alone.
 pub trait Pool: Sync {
-    /// Makes room for an object of exactly `size` bytes, with undefined contents.
+    /// Allocates room for an object of exactly `size` bytes, with undefined contents.
     fn alloc(&self, size: Bytes) -> Result<Handle, AllocError>;
 
-    /// Drops an object.
+    /// Frees an object.
     fn free(&self, handle: Handle) -> Result<(), UnknownHandle>;
 
-    /// The size the object was allocated with.
+    /// Returns the size that the object was allocated with.
     fn size(&self, handle: Handle) -> Result<Bytes, UnknownHandle>;
 
-    /// Fills the object with `bytes`. Panics when they are not as many as its size.
+    /// Fills the object with `bytes`. Panics unless their number is its size.
     fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle>;
 
-    /// Lends the object's bytes, in one piece. `f` must not use an object of this pool, or wait for
-    /// who does: it may be this one.
+    /// Lends the object's bytes, in one piece. `f` must not use an object of this pool, nor wait
+    /// for a thread that does: that object may be this one.
     fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle>;
 
-    /// What the pool holds now; takes constant time.
+    /// Returns the current figures of the pool; takes constant time.
     fn stats(&self) -> PoolStats;
 
-    /// Frames that hold objects, as in the figures; for who asks at every object.
+    /// Returns the frames that hold objects, as in the figures; for callers that ask at every
+    /// object.
     fn frames(&self) -> PageCount {
         self.stats().frames
     }
 
-    /// Calls `visit` for each class that has frames, the largest size first. Others may have to
-    /// wait meanwhile.
+    /// Calls `visit` for each class that has frames, the largest size first. Other threads may have
+    /// to wait meanwhile.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats));
 
-    /// Moves objects closer together until `budget` bytes of them were moved (the last one may go
-    /// beyond; each counts 256 bytes more, for the work), or nothing is left to be gained. Handles
-    /// stay. Without frames for it, it does what it can. Others may have to wait for the work of
-    /// 16 KiB.
+    /// Moves objects closer together until `budget` bytes were moved, or nothing more can be
+    /// gained. The last object may exceed the budget; each object counts 256 bytes more, for the
+    /// work. Handles stay. Without frames for new places, the pool does what it can. Other threads
+    /// may have to wait for the work of 16 KiB.
     fn compact(&self, budget: Bytes) -> Compacted;
 
     /// Takes frames offline until at most `online` bytes are, by moving the pool's frames out of
-    /// their blocks: [`crate::frames::FrameAllocator::shrink_to`]. Of pools on one allocator only
-    /// the first moves; a pool that cannot move its frames takes them from core. A frame with an
-    /// object in use stays.
+    /// their blocks: [`crate::frames::FrameAllocator::shrink_to`]. Of several pools on one
+    /// allocator only the first moves frames; a pool that cannot move its frames takes them from
+    /// core. A frame with an object in use stays.
     fn shrink_frames(&self, online: Bytes) -> Shrunk;
 
     /// Leaves its frames where they are from now on, so that another pool on the allocator can move
     /// its own. For a pool that moves frames.
     fn give_up_moves(&mut self) {}
 
-    /// Walks all structures, which nobody else uses. Panics when an invariant is broken; for tests.
+    /// Walks all structures, which no other thread may use, and panics when an invariant is broken.
+    /// For tests.
     fn check(&mut self);
 }
 
@@ -184,7 +189,7 @@ fn check_size(size: Bytes) -> Result<(), AllocError> {
     Ok(())
 }
 
-/// Moves nothing, for a pool whose frames cannot be moved.
+/// A mover that moves nothing, for a pool whose frames cannot be moved.
 struct Nobody;
 
 impl Migrate for Nobody {

@@ -1,11 +1,11 @@
-//! The oracle every pool is held to: a map from names to bytes.
+//! The oracle for every pool: a map from names to bytes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use super::*;
 
-/// A pool without any idea.
+/// The simplest pool possible.
 #[derive(Default)]
 pub(super) struct Naive(Mutex<Objects>);
 

@@ -1,7 +1,7 @@
 //! For tests: any bytes as operations on a pool beside its oracle.
 //!
-//! A fuzzer finds bytes that lead where random ones do not; the suite runs random ones. Both go
-//! through here, so that what a fuzzer finds is a test at once.
+//! A fuzzer finds bytes that lead to states which random bytes do not reach; the suite runs random
+//! bytes. Both use this module, so that a fuzzer's finding is a test at once.
 
 use coldpress_sys::page::BLOCK_BYTES;
 
@@ -12,7 +12,7 @@ use crate::frames::FrameAllocator;
 /// One operation. Objects are named by numbers that wrap around.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// Objects of sizes from the first on, this far apart.
+    /// Stores objects whose sizes start at `size` and grow by `step`.
     Store {
         size: usize,
         step: usize,
@@ -25,33 +25,33 @@ pub(super) enum Step {
     Write(usize),
     /// Uses an object that is gone.
     UseGone(usize),
-    /// Takes frames away until so many are free.
+    /// Takes frames until this number is free.
     Leave(usize),
-    /// Blocks to shrink to.
+    /// Shrinks to this number of blocks.
     Shrink(usize),
-    /// Blocks to add.
+    /// Adds this number of blocks.
     Grow(usize),
-    /// Bytes to move.
+    /// Compacts by this number of bytes.
     Compact(usize),
     /// Switches to a pool of this kind.
     Switch(PoolKind),
-    /// Objects of the former pool to allocate anew.
+    /// Allocates this number of objects of the former pool anew.
     Renew(usize),
 }
 
-/// The operations that bytes stand for, up to the last whole one.
+/// Returns the operations that the bytes encode, up to the last whole one.
 pub(super) fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> {
     let mut left = bytes;
     core::iter::from_fn(move || step(&mut left))
 }
 
-/// Takes the first operation off.
+/// Takes the first operation off the bytes.
 fn step(bytes: &mut &[u8]) -> Option<Step> {
     let verb = byte(bytes)?;
     Some(match verb % 18 {
         0..5 => Step::Store {
             size: number(bytes)? % 4096 + 1,
-            // Every second time all of one size.
+            // Half of these steps have objects of one size.
             step: (byte(bytes)? % 80).saturating_sub(40),
             count: byte(bytes)? % many(120) + 1,
         },
@@ -121,8 +121,8 @@ fn take<K: Kind>(frames: &FrameAllocator, pair: &mut Pair<'_, K>, step: Step) {
     }
 }
 
-/// Takes the steps that bytes stand for, on the pool that the first byte stands for. Panics when
-/// the pool does anything that its oracle does not.
+/// Takes the steps that the bytes encode, on the pool that the first byte encodes. Panics when the
+/// pool does anything that its oracle does not.
 pub fn run_bytes(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let steps = steps(bytes);

@@ -9,16 +9,17 @@ use super::*;
 use crate::frames::hog::Hog;
 use crate::frames::{Config, FrameAllocator};
 
-/// A pool that can be made; a type of its own, as a pool's type names the life of its frames.
+/// A kind of pool that tests can make; a type of its own, because a pool's type names the life of
+/// its frames.
 pub(super) trait Kind {
     type Pool<'f>: Pool;
 
-    /// Whether its frames can be moved.
+    /// Whether the frames of the pool can be moved.
     const MOVES: bool;
 
     fn make(frames: &FrameAllocator) -> Self::Pool<'_>;
 
-    /// What the pool takes beside frames.
+    /// Returns the memory of the pool besides frames.
     fn own_bytes(pool: &Self::Pool<'_>) -> Bytes {
         Bytes(size_of_val(pool))
     }
@@ -26,7 +27,7 @@ pub(super) trait Kind {
     /// Switches to a pool of another kind, if it can be switched.
     fn switch<'f>(_: &mut Self::Pool<'f>, _: &'f FrameAllocator, _: PoolKind) {}
 
-    /// Whether an object should be allocated anew.
+    /// Returns whether an object should be allocated anew.
     fn is_former(_: &Self::Pool<'_>, _: Handle) -> bool {
         false
     }
@@ -84,7 +85,7 @@ impl Kind for Packed {
     }
 }
 
-/// Any pool after any other.
+/// A pool of any kind after a pool of any other.
 pub(super) struct Switched;
 
 impl Kind for Switched {
@@ -124,12 +125,13 @@ pub(super) fn sixteen_mib() -> FrameAllocator {
     frames
 }
 
-/// So many of something, or a few: miri takes a millisecond for what else takes a microsecond.
+/// Returns `count`, or a fiftieth of it under miri, which takes a millisecond where other builds
+/// take a microsecond.
 pub(super) const fn many(count: usize) -> usize {
     if cfg!(miri) { count.div_ceil(50) } else { count }
 }
 
-/// Twelve blocks, of which two are core and three more can be added.
+/// Makes an allocator of twelve blocks, of which two are core and three can still be added.
 pub(super) fn two_zones() -> FrameAllocator {
     let frames = FrameAllocator::new();
     let blocks = |count| Bytes(count * BLOCK_BYTES);
@@ -139,16 +141,17 @@ pub(super) fn two_zones() -> FrameAllocator {
     frames
 }
 
-/// Room for a few thousand objects of a pool, in both zones if it can move them.
+/// Makes an allocator for a few thousand objects of a pool, in both zones if the pool can move
+/// them.
 pub(super) fn room_for<K: Kind>() -> FrameAllocator {
     if K::MOVES { two_zones() } else { sixteen_mib() }
 }
 
-/// Contents repeat after so many bytes. Under miri, where making them takes long, that is a prime:
-/// what lies a block or a frame aside is seen to be something else.
+/// The period of an object's contents. Under miri, where making them takes long, it is a prime, so
+/// that bytes displaced by a block or a frame differ.
 const CONTENTS: usize = if cfg!(miri) { 61 } else { PAGE_BYTES };
 
-/// Bytes that differ between objects and along each object.
+/// Returns bytes that differ between objects and along each object.
 pub(super) fn contents(seed: u32, size: Bytes) -> Vec<u8> {
     let words = (0..).map(|index: u32| (seed ^ index).wrapping_mul(0x9e37_79b1).rotate_left(11));
     let turn: Vec<_> = words.flat_map(u32::to_ne_bytes).take(size.0.min(CONTENTS)).collect();
@@ -157,7 +160,7 @@ pub(super) fn contents(seed: u32, size: Bytes) -> Vec<u8> {
     bytes
 }
 
-/// Expects that a pool knows nothing of a handle, and is left as it was.
+/// Expects that a pool does not know a handle, and is left as it was.
 pub(super) fn refuses(pool: &impl Pool, handle: Handle) {
     let before = pool.stats();
     assert_eq!(pool.size(handle), Err(UnknownHandle), "{handle:?}");
@@ -167,21 +170,21 @@ pub(super) fn refuses(pool: &impl Pool, handle: Handle) {
     assert_eq!(pool.stats(), before, "{handle:?}");
 }
 
-/// A pool beside its oracle, with the names of what both hold.
+/// A pool beside its oracle, with the names of the objects in both.
 pub(super) struct Pair<'f, K: Kind> {
     pub(super) pool: K::Pool<'f>,
     naive: Naive,
     pub(super) held: Vec<(Handle, Handle)>,
-    /// Handles of objects freed lately.
+    /// Handles of objects that were freed recently.
     gone: VecDeque<Handle>,
     frames: &'f FrameAllocator,
     pub(super) hog: Hog<'f>,
     seed: u32,
 }
 
-/// How many freed handles are kept.
+/// Maximum number of freed handles that are kept.
 const GONE_MAX: usize = 256;
-/// In place of `expect` on a handle that must be known to pool and oracle.
+/// The message for a handle that pool and oracle must know.
 const HELD: &str = "both hold the object";
 
 impl<'f, K: Kind> Pair<'f, K> {
@@ -192,7 +195,7 @@ impl<'f, K: Kind> Pair<'f, K> {
         Self { pool, naive, held, gone, frames, hog, seed: 0 }
     }
 
-    /// Allocates and writes in both. `false` when the pool has no frame.
+    /// Returns whether there was a frame for the object, which is allocated and written in both.
     pub(super) fn store(&mut self, size: Bytes) -> bool {
         self.seed += 1;
         match self.pool.alloc(size) {
@@ -269,7 +272,7 @@ impl<'f, K: Kind> Pair<'f, K> {
         }
     }
 
-    /// Compares everything, and holds the pool's figures to the frames really taken.
+    /// Compares everything, and checks the pool's figures against the frames actually taken.
     pub(super) fn check(&mut self) {
         self.pool.check();
         self.frames.check();
@@ -284,7 +287,7 @@ impl<'f, K: Kind> Pair<'f, K> {
         assert_eq!(stats.frames + tables.pages_up() + self.hog.held(), self.frames.frames_used());
     }
 
-    /// Frees what is left and expects every frame back.
+    /// Frees the remaining objects and expects every frame back.
     pub(super) fn finish(mut self) {
         (0..self.held.len()).rev().for_each(|which| self.free(which));
         self.hog.leave(usize::MAX);

@@ -1,15 +1,15 @@
-//! Pins: who uses the bytes of an object holds a bit of its word, and nobody else moves or frees
-//! it.
+//! Pins: a thread that uses the bytes of an object holds a bit of the object's word, and no other
+//! thread moves or frees the object.
 //!
 //! Idea (`HANDLE_PIN_BIT` of Linux mm/zsmalloc.c, until 5.16): readers wait for no lock of a pool,
-//! and movers leave alone what is being read. The bit is set under a lock that is held for a few
-//! instructions, one of [`LOCKS`] by the leaf that the word lies in: so the leaf cannot go away
-//! between finding the word and pinning it. It is cleared by its holder, without a lock.
+//! and movers leave alone an object that is being read. A thread sets the bit under a lock that it
+//! holds for a few instructions, one of [`LOCKS`] by the leaf of the word: so the leaf cannot go
+//! away between finding the word and pinning it. The holder clears the bit without a lock.
 //!
 //! Invariants:
-//! 1. A word is found under the lock of its leaf. What is looked at on the way is given back only
+//! 1. A word is found under the lock of its leaf. The memory read on the way is given back only
 //!    after nothing leads there any more and the lock was passed ([`Pins::pass`]).
-//! 2. A word in use is written by its holder alone. A leaf with such a word is not given back.
+//! 2. Only the holder writes a word in use. A leaf with such a word is not given back.
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
@@ -25,25 +25,25 @@ use loom::sync::atomic::AtomicU64;
 pub(super) const PIN: u64 = 1 << 15;
 /// The bits of a word that hold the size of its object, 1 to 4096; zero when it is not in use.
 pub(super) const SIZE_MASK: u64 = PIN - 1;
-/// Locks of a table. Those who look up words of different leaves seldom share one.
+/// Locks of a table. Threads that look up words of different leaves rarely share one.
 pub(super) const LOCKS: usize = 16;
 
-/// On a line of its own, as different processors use different ones.
+/// A lock on a cache line of its own, because different processors use different ones.
 #[repr(align(64))]
 struct Lock(SpinLock<()>);
 
 /// The locks under which words are found.
 pub(super) struct Pins([Lock; LOCKS]);
 
-/// The right to use an object, and to write its word; given up on drop.
+/// The right to use an object, and to write its word; released on drop.
 pub(super) struct Pinned<'w>(&'w AtomicU64);
 
-/// What came of an attempt to pin a word.
+/// The result of an attempt to pin a word.
 enum Attempt<'w> {
     Pinned(Pinned<'w>),
-    /// Another holds it.
+    /// Another thread holds the word.
     Busy,
-    /// It is not in use.
+    /// The word is not in use.
     Unused,
 }
 
@@ -58,8 +58,8 @@ impl Pins {
         Self(core::array::from_fn(|_| Lock(SpinLock::new(()))))
     }
 
-    /// Pins the word of leaf `leaf` that `find` finds, and waits for who holds it. `None` when it
-    /// is not in use. `find` is called under the lock of the leaf.
+    /// Pins the word of leaf `leaf` that `find` finds, and waits for its holder. Returns `None`
+    /// when the word is not in use. `find` is called under the lock of the leaf.
     #[inline]
     pub(super) fn pin<'w>(
         &self,
@@ -76,7 +76,8 @@ impl Pins {
         }
     }
 
-    /// As [`Pins::pin`], but `None` too when another holds the word.
+    /// Pins a word as [`Pins::pin`] does, but also returns `None` when another thread holds the
+    /// word.
     #[inline]
     pub(super) fn try_pin<'w>(
         &self,
@@ -93,8 +94,8 @@ impl Pins {
     fn attempt<'w>(&self, leaf: u32, find: &impl Fn() -> Option<&'w AtomicU64>) -> Attempt<'w> {
         let _lock = self.lock(leaf).lock();
         let Some(word) = find() else { return Attempt::Unused };
-        // Acquire pairs with the Release in the drop of the last pin: the object is seen as its
-        // holder left it.
+        // Acquire pairs with the Release in the drop of the last pin: this thread sees the object
+        // as the last holder left it.
         let value = word.load(Ordering::Acquire);
         if value & SIZE_MASK == 0 {
             return Attempt::Unused;
@@ -102,19 +103,19 @@ impl Pins {
         if value & PIN != 0 {
             return Attempt::Busy;
         }
-        // Relaxed: whoever wants to pin it takes the lock.
+        // Relaxed: a thread that pins the word takes the lock.
         word.store(value | PIN, Ordering::Relaxed);
         Attempt::Pinned(Pinned(word))
     }
 
-    /// What `look` sees under the lock of a leaf.
+    /// Returns what `look` returns under the lock of a leaf.
     #[inline]
     pub(super) fn get<R>(&self, leaf: u32, look: impl FnOnce() -> R) -> R {
         let _lock = self.lock(leaf).lock();
         look()
     }
 
-    /// Waits for those who are looking for a word of a leaf right now.
+    /// Waits for the threads that are looking for a word of a leaf right now.
     pub(super) fn pass(&self, leaf: u32) {
         drop(self.lock(leaf).lock());
     }
@@ -124,10 +125,10 @@ impl Pins {
     }
 }
 
-/// What a word is, pinned or not, without the pin. `None` when it is not in use.
+/// Returns the word without the pin, whether pinned or not. `None` when it is not in use.
 #[inline]
 pub(super) fn value_of(word: &AtomicU64) -> Option<u64> {
-    // Acquire pairs with the Release of who began its use, or has dropped a pin.
+    // Acquire pairs with the Release of the thread that began its use, or dropped a pin.
     let value = word.load(Ordering::Acquire) & !PIN;
     (value & SIZE_MASK != 0).then_some(value)
 }
@@ -137,26 +138,26 @@ impl<'w> Pinned<'w> {
     #[inline]
     pub(super) fn begin(word: &'w AtomicU64, value: u64) -> Self {
         assert!(value & SIZE_MASK != 0 && value & PIN == 0);
-        // Release pairs with the Acquire in `value_of`: what was noted beside the word is there.
+        // Release pairs with the Acquire in `value_of`: the data noted beside the word is there.
         word.store(value | PIN, Ordering::Release);
         Self(word)
     }
 
-    /// The word, without the pin.
+    /// Returns the word, without the pin.
     #[inline]
     pub(super) fn word(&self) -> u64 {
-        // Relaxed: it is ours.
+        // Relaxed: only the holder of the pin writes the word.
         self.0.load(Ordering::Relaxed) & !PIN
     }
 
     /// Replaces the word by another one in use.
     pub(super) fn set(&mut self, word: u64) {
         debug_assert!(word & SIZE_MASK != 0 && word & PIN == 0);
-        // Relaxed: others use it when the pin is gone.
+        // Relaxed: other threads use the word only when the pin is gone.
         self.0.store(word | PIN, Ordering::Relaxed);
     }
 
-    /// Ends the use of the word. It is the caller's to write.
+    /// Ends the use of the word, and leaves it to the caller to write.
     pub(super) fn into_word(self) -> &'w AtomicU64 {
         ManuallyDrop::new(self).0
     }
@@ -165,7 +166,7 @@ impl<'w> Pinned<'w> {
 impl Drop for Pinned<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release pairs with the Acquire of who pins it next.
+        // Release pairs with the Acquire of the thread that pins it next.
         self.0.store(self.word(), Ordering::Release);
     }
 }

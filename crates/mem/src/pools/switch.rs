@@ -1,9 +1,9 @@
-//! Two pools as one: the one in use, and the one before it while objects are left there.
+//! Two pools as one: the pool in use, and the former one while it still holds objects.
 //!
-//! Idea: new objects go to the pool in use. Those of the former pool keep their place and their
-//! handle until they are freed. Who wants that pool to become empty allocates its objects anew and
-//! frees the old ones: only the user of a handle knows where it is noted. The highest bit of a
-//! handle, its *side*, says which pool the object lies in; sides change with each switch.
+//! Idea: new objects go to the pool in use. Objects of the former pool keep their place and their
+//! handle until they are freed. To empty that pool, the user allocates its objects anew and frees
+//! the old ones: only the user of a handle knows where it is noted. The highest bit of a handle,
+//! its *side*, says which pool the object lies in; sides change with each switch.
 //!
 //! ```text
 //! before        switch, drain             finish          the next switch
@@ -30,15 +30,17 @@ use crate::frames::Shrunk;
 #[cfg(test)]
 mod tests;
 
-/// A pool that can be exchanged for another one of the type that `B` points to, a box for example,
-/// while it holds objects. Who switches has it alone; all else is done beside others.
+/// A pool that can be exchanged, while it holds objects, for another one of the type that `B`
+/// points to, a box for example. Switching needs the pool alone; all else works beside other
+/// threads.
 pub struct Switch<B> {
     current: B,
     former: Option<B>,
     side: bool,
 }
 
-/// The pool before the one in use still holds objects, so there is no place for another.
+/// The error of a switch while the former pool still holds objects: there is no place for a third
+/// pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StillDraining;
 
@@ -51,47 +53,49 @@ impl fmt::Display for StillDraining {
 impl core::error::Error for StillDraining {}
 
 impl<B: DerefMut<Target: Pool>> Switch<B> {
-    /// `pool` is in use.
+    /// Makes a switch with `pool` in use.
     pub const fn new(pool: B) -> Self {
         Self { current: pool, former: None, side: false }
     }
 
-    /// The pool in use: all new objects go there.
+    /// Returns the pool in use: all new objects go there.
     pub fn current(&self) -> &B::Target {
         &self.current
     }
 
-    /// The pool that was in use before, until [`Switch::finish`] finds it empty.
+    /// Returns the pool that was in use before, until [`Switch::finish`] finds it empty.
     pub fn former(&self) -> Option<&B::Target> {
         self.former.as_deref()
     }
 
-    /// Whether the object of a handle lies in the former pool, and so should be allocated anew.
+    /// Returns whether the object of a handle lies in the former pool, and so should be allocated
+    /// anew.
     #[inline]
     pub fn is_former(&self, handle: Handle) -> bool {
         self.former.is_some() && handle.side().0 != self.side
     }
 
-    /// Takes `pool`, which is empty, in use; the one that was is the former pool then, whose frames
-    /// stay where they are. Fails, and changes nothing, while the former pool holds objects.
+    /// Puts `pool`, which must be empty, into use. The pool in use before becomes the former one,
+    /// whose frames stay where they are. Fails, and changes nothing, while the former pool holds
+    /// objects.
     pub fn switch(&mut self, pool: B) -> Result<(), StillDraining> {
         self.finish();
         if self.former.is_some() {
             return Err(StillDraining);
         }
-        // Before the first frame of the other.
+        // This must precede the first frame of the other pool.
         self.current.give_up_moves();
         self.former = Some(mem::replace(&mut self.current, pool));
         self.side = !self.side;
         Ok(())
     }
 
-    /// Drops the former pool if it holds no object any more; whether it did.
+    /// Returns whether it dropped the former pool: only if that holds no object any more.
     pub fn finish(&mut self) -> bool {
         self.former.take_if(|former| former.stats().objects == 0).is_some()
     }
 
-    /// The pool that an object lies in, if it exists, and what it is called there.
+    /// Returns the pool that an object lies in, if it exists, and the handle of the object there.
     #[inline]
     fn find(&self, handle: Handle) -> Result<(&B::Target, Handle), UnknownHandle> {
         let (side, inner) = handle.side();
@@ -101,7 +105,7 @@ impl<B: DerefMut<Target: Pool>> Switch<B> {
         self.former.as_deref().map(|former| (former, inner)).ok_or(UnknownHandle)
     }
 
-    /// Both pools, the former one first.
+    /// Returns both pools, the former one first.
     fn all(&self) -> impl Iterator<Item = &B::Target> {
         self.former.as_deref().into_iter().chain([&*self.current])
     }
@@ -154,12 +158,12 @@ impl<B: DerefMut<Target: Pool> + Sync> Pool for Switch<B> {
         self.all().fold(PageCount(0), |sum, pool| sum + pool.frames())
     }
 
-    /// The classes of the former pool come before those of the one in use.
+    /// Visits the classes of the former pool before those of the pool in use.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
         self.all().for_each(|pool| pool.classes(visit));
     }
 
-    /// While there are two pools, each has half of the budget.
+    /// Compacts each pool with half of the budget while there are two.
     fn compact(&self, budget: Bytes) -> Compacted {
         let share = Bytes(budget.0.div_ceil(self.all().count()));
         self.all().fold(Compacted::default(), |sum, pool| {
@@ -168,7 +172,8 @@ impl<B: DerefMut<Target: Pool> + Sync> Pool for Switch<B> {
         })
     }
 
-    /// Frames of the former pool stay until its objects are gone.
+    /// Moves frames of the pool in use only: those of the former pool stay until its objects are
+    /// gone.
     fn shrink_frames(&self, online: Bytes) -> Shrunk {
         self.current.shrink_frames(online)
     }

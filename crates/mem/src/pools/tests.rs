@@ -1,8 +1,8 @@
-//! Risk guarded: a compressed page that reads back wrong, is lost, or is never given back; and a
-//! pool left half-changed when frames run out.
+//! The risk: a compressed page that reads back wrong, is lost, or is never given back; and a pool
+//! left half-changed when frames run out.
 //!
-//! Every pool goes through the same suite ([`suite!`]), beside a map from names to bytes; what only
-//! one of them promises is tested beside it.
+//! Every pool passes the same suite ([`suite!`]), beside a map from names to bytes; a promise that
+//! only one pool makes is tested beside that pool.
 
 mod threads;
 
@@ -13,7 +13,7 @@ pub(super) use super::pair::*;
 use super::*;
 use crate::frames::{FrameAllocator, Mobility, Shrunk};
 
-/// The tests that every pool must pass.
+/// Stamps out the tests that every pool must pass.
 macro_rules! suite {
     ($($name:ident: $kind:ty;)+) => { $(
         mod $name {
@@ -89,10 +89,10 @@ macro_rules! suite {
     )+ };
 }
 
-/// Bytes that stand for operations.
+/// Bytes that encode operations.
 const LENGTH: usize = if cfg!(miri) { 30 } else { 150 };
 
-/// Operations that any bytes stand for.
+/// Makes operations from any bytes.
 fn steps() -> impl Strategy<Value = Vec<operations::Step>> {
     prop::collection::vec(any::<u8>(), 1..LENGTH)
         .prop_map(|bytes| operations::steps(&bytes).collect())
@@ -130,7 +130,7 @@ fn bad_sizes<K: Kind>() {
     assert_eq!(frames.frames_used(), PageCount(0));
 }
 
-/// A short script with short and long chains, shared and new zspages, frees in between.
+/// Runs a short script with short and long chains, shared and new zspages, frees in between.
 fn script<K: Kind>(pair: &mut Pair<'_, K>) -> usize {
     let mut refused = 0;
     for size in [100, 3000, 3000, 4096, 1500, 100, 80, 3840, 3840, 2000, 32, 3100, 2720] {
@@ -148,7 +148,7 @@ fn running_out<K: Kind>() {
     let mut failures = 0;
     for limit in 1.. {
         let frames = sixteen_mib();
-        // One object is always there: the script may free it.
+        // One object is always there, because the script may free it.
         let mut pair = Pair::<K>::new(&frames);
         for size in [32, 32, 32] {
             assert!(pair.store(Bytes(size)));
@@ -178,7 +178,7 @@ fn bad_handles<K: Kind>() {
     let (frames, others) = (sixteen_mib(), sixteen_mib());
     let (pool, other) = (K::make(&frames), K::make(&others));
     let handle = pool.alloc(Bytes(77)).unwrap();
-    // A foreign one, of a name that is in use here.
+    // A foreign handle, of a name that is in use here.
     let foreign = other.alloc(Bytes(77)).unwrap();
     assert_eq!(foreign.name(), handle.name());
     let kept = pool.alloc(Bytes(77)).unwrap();
@@ -192,7 +192,7 @@ fn bad_handles<K: Kind>() {
     }
     refuses(&pool, handle);
     refuses(&pool, foreign);
-    // The name is given again, many times: the old handle must not reach the new object.
+    // The name is reused many times: the old handle must not reach the new object.
     for _ in 0..many(600) {
         let again = pool.alloc(Bytes(77)).unwrap();
         assert_eq!(again.name(), handle.name());
@@ -203,7 +203,7 @@ fn bad_handles<K: Kind>() {
         pool.free(again).unwrap();
     }
     pool.read(kept, |bytes| assert_eq!(bytes, [7; 77])).unwrap();
-    // The table went with the last object, and comes again.
+    // The table went with the last object, and is made again.
     pool.free(kept).unwrap();
     assert_eq!(frames.frames_used(), PageCount(0));
     refuses(&pool, handle);
@@ -228,7 +228,7 @@ fn moving_frames<K: Kind>() {
         return pair.finish();
     }
     assert!(full.zone(Mobility::EasyReclaim).used.0 > 1500, "{full:?}");
-    // Every zspage is left with some objects, all over the blocks.
+    // Every zspage keeps some objects, all over the blocks.
     (0..4000).for_each(|turn| pair.free(turn * 7 % (5000 - turn)));
     let used = frames.stats().zone(Mobility::EasyReclaim).used;
     let target = Bytes(2 * BLOCK_BYTES) + Bytes(used.bytes().0.next_multiple_of(BLOCK_BYTES));
@@ -236,7 +236,7 @@ fn moving_frames<K: Kind>() {
     assert_eq!(shrunk, Shrunk { online: target, held_back_by: None });
     assert!(frames.stats().zone(Mobility::EasyReclaim).migrations > 0);
     pair.check();
-    // What is left cannot go lower than it is large; it says so, and nothing is lost.
+    // The pool cannot shrink below the remaining objects; it says so, and nothing is lost.
     let shrunk = pair.pool.shrink_frames(Bytes(0));
     assert!(shrunk.online > Bytes(0) && shrunk.held_back_by.is_some());
     pair.check();
@@ -246,7 +246,7 @@ fn moving_frames<K: Kind>() {
     pair.finish();
 }
 
-/// Objects of many sizes, of which all but every fourth are gone.
+/// Makes a pool of objects of many sizes, of which all but every fourth are gone.
 fn with_holes<'f, K: Kind>(frames: &'f FrameAllocator, count: usize) -> Pair<'f, K> {
     let mut pair = Pair::new(frames);
     for index in 0..count {
@@ -309,7 +309,7 @@ fn classes_add_up<K: Kind>() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(many(64) as u32))]
 
-    /// What the fuzzer runs.
+    /// The operations that the fuzzer runs.
     #[test]
     fn any_bytes_are_operations(bytes in prop::collection::vec(any::<u8>(), 0..LENGTH)) {
         operations::run_bytes(&bytes);

@@ -1,13 +1,13 @@
-//! One class of slabs: which have free objects, and how objects come back.
+//! One class of slabs: the slabs with free objects, and how objects come back.
 //!
-//! Idea (Linux mm/slub.c): a freed object is pushed onto its slab's freelist by exchanging the
-//! (freelist, counters) pair, without the lock as long as the slab stays on its list. Objects are
-//! taken by a whole freelist at a time, or one, under the lock.
+//! Idea (Linux mm/slub.c): a free pushes the object onto its slab's freelist by exchanging the
+//! (freelist, counters) pair, without the lock as long as the slab stays on its list. Allocations
+//! take a whole freelist at a time, or one object, under the lock.
 //!
 //! Invariants:
-//! 1. Whenever the lock is free: a slab with all objects out is on `full`, one with some on
-//!    `partial`; one with none is `spare`, or given back.
-//! 2. Hence the pair is changed under the lock, but for frees between two partial states.
+//! 1. Whenever the lock is free: a slab with all objects out is on `full`, one with some out on
+//!    `partial`; one with none out is `spare`, or given back.
+//! 2. Hence the pair changes under the lock, except for frees between two partial states.
 //! 3. Under the lock the first object of a freelist stays on it until the holder takes it, so its
 //!    link may be read.
 
@@ -17,19 +17,21 @@ use coldpress_sys::sync::SpinLock;
 
 use super::descriptor::{Chain, Object, Slab, SlabRef, State};
 
-/// Where slabs and objects are: names to memory.
+/// The memory of slabs and objects, by their names.
 pub(super) trait Space {
-    /// The descriptor of a slab that exists.
+    /// Returns the descriptor of a slab that exists.
     fn slab(&self, slab: SlabRef) -> &Slab;
 
-    /// The object behind `object` in its chain. `object` must be free, and stay so meanwhile.
+    /// Returns the object behind `object` in its chain. `object` must be free, and stay so
+    /// meanwhile.
     fn link(&self, object: Object) -> Object;
 
-    /// Chains `next` behind `object`, which must be the caller's.
+    /// Chains `next` behind `object`, which must belong to the caller.
     fn set_link(&self, object: Object, next: Object);
 }
 
-/// The slabs of one class. On a line of its own, as classes are used by different processors.
+/// The slabs of one class, on a cache line of its own, because different processors use the
+/// classes.
 #[repr(align(64))]
 pub(super) struct Cache {
     lists: SpinLock<Lists>,
@@ -41,7 +43,7 @@ struct Lists {
     spare: SlabRef,
 }
 
-/// What a walk over all slabs of a class found.
+/// Figures from a walk over all slabs of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Census {
     pub(super) slabs: usize,
@@ -54,20 +56,20 @@ impl Lists {
 }
 
 impl Cache {
-    /// A class without slabs.
+    /// Makes a class without slabs.
     #[cfg(not(loom))]
     pub(super) const fn new() -> Self {
         Self { lists: SpinLock::new(Lists::EMPTY) }
     }
 
-    /// A class without slabs.
+    /// Makes a class without slabs.
     #[cfg(loom)]
     pub(super) fn new() -> Self {
         Self { lists: SpinLock::new(Lists::EMPTY) }
     }
 
-    /// Gives a chain of objects back to their slab. Returns a slab without objects that is on no
-    /// list any more: the caller gives its memory back.
+    /// Returns a chain of objects to their slab. If the slab is now empty and on no list, returns
+    /// it: the caller gives its memory back.
     pub(super) fn give_back(
         &self,
         space: &impl Space,
@@ -88,7 +90,7 @@ impl Cache {
         }
     }
 
-    /// As [`Cache::give_back`], where the slab may change its list.
+    /// Does the same as [`Cache::give_back`], under the lock, where the slab may change its list.
     fn give_back_locked(&self, space: &impl Space, slab: SlabRef, chain: Chain) -> Option<SlabRef> {
         let descriptor = space.slab(slab);
         let mut lists = self.lists.lock();
@@ -118,7 +120,7 @@ impl Cache {
         None
     }
 
-    /// Takes all free objects of a slab. `None`: no slab has one.
+    /// Takes all free objects of a slab, with their number. `None`: no slab has one.
     pub(super) fn take_chain(&self, space: &impl Space) -> Option<(Object, u16)> {
         let mut lists = self.lists.lock();
         let slab = lists.with_free_objects(space)?;
@@ -153,7 +155,7 @@ impl Cache {
         Some(object)
     }
 
-    /// Lists a new slab, of which an object is out.
+    /// Lists a new slab, at least one of whose objects is out.
     pub(super) fn adopt(&self, space: &impl Space, slab: SlabRef) {
         let mut lists = self.lists.lock();
         let list =
@@ -161,15 +163,15 @@ impl Cache {
         link(space, list, slab);
     }
 
-    /// Takes the spare slab away.
+    /// Takes the spare slab off the class.
     pub(super) fn take_spare(&self) -> Option<SlabRef> {
         let spare = mem::replace(&mut self.lists.lock().spare, SlabRef::NONE);
         (spare != SlabRef::NONE).then_some(spare)
     }
 
-    /// Takes any slab away, with objects out or not.
+    /// Takes any slab off the class, whether its objects are out or not.
     ///
-    /// Whoever calls this ends the use of all its objects.
+    /// A caller of this ends the use of all its objects.
     pub(super) fn take_any(&self, space: &impl Space) -> Option<SlabRef> {
         let mut guard = self.lists.lock();
         let lists = &mut *guard;
@@ -202,7 +204,8 @@ impl Cache {
         census
     }
 
-    /// Walks all lists and freelists, while nobody frees. Panics when an invariant is broken.
+    /// Walks all lists and freelists, and panics when an invariant is broken. No thread may free
+    /// meanwhile.
     pub(super) fn check(&self, space: &impl Space) {
         let lists = self.lists.lock();
         let heads = [lists.partial, lists.full, lists.spare];
@@ -223,7 +226,7 @@ impl Cache {
 }
 
 impl Lists {
-    /// A slab on `partial`; the spare one becomes it when there is no other.
+    /// Returns a slab on `partial`; if there is none, the spare slab goes there first.
     fn with_free_objects(&mut self, space: &impl Space) -> Option<SlabRef> {
         if self.partial == SlabRef::NONE && self.spare != SlabRef::NONE {
             let spare = mem::replace(&mut self.spare, SlabRef::NONE);
@@ -233,13 +236,13 @@ impl Lists {
     }
 }
 
-/// The state with a chain put before the freelist.
+/// Returns the state with a chain put before the freelist.
 fn freed(old: State, chain: Chain) -> State {
     assert!(chain.count <= old.in_use, "more objects freed than are out");
     old.then(chain.first, old.in_use - chain.count)
 }
 
-/// Follows a freelist: inside the frame, each object once, none missing.
+/// Follows a freelist: it must stay inside the frame and have each object once, none missing.
 fn check_freelist(space: &impl Space, frame: u32, state: State) {
     let mut seen = [false; super::size_class::FRAME_GRANULES];
     let (mut object, mut count) = (state.freelist, 0);

@@ -1,14 +1,14 @@
 //! Free objects on their way between processors, one ring for each class.
 //!
-//! Idea (the magazine layer of Bonwick and Adams, 2001, and the transfer cache of tcmalloc): what
-//! one processor frees and another one allocates goes by half a stack at a time, without a look at
-//! the slabs. Only what stays goes back to its slabs, many at a time, so that one exchange serves
-//! all objects of a slab.
+//! Idea (the magazine layer of Bonwick and Adams, 2001, and the transfer cache of tcmalloc):
+//! objects that one processor frees and another one allocates travel half a stack at a time,
+//! without a look at the slabs. Only objects that stay in the ring go back to their slabs, many at
+//! a time, so that one exchange serves all objects of a slab.
 //!
 //! Invariants:
-//! 1. The ring holds `tail - head` objects; the first `spilling` of them are being given back by
-//!    the one thread that was told so.
-//! 2. `head` is a multiple of half the ring, so what is spilled is one piece of it.
+//! 1. The ring holds `tail - head` objects. One thread, which holds the [`Spill`], is returning the
+//!    first `spilling` of them to their slabs.
+//! 2. `head` is a multiple of half the ring, so the spilled objects are one contiguous piece.
 
 use coldpress_sys::map::Span;
 use coldpress_sys::sync::SpinLock;
@@ -29,15 +29,15 @@ struct Ring {
     head: usize,
     tail: usize,
     spilling: usize,
-    /// Places ever written.
+    /// Places that were ever written.
     reached: usize,
 }
 
-// SAFETY: the places are memory of the span, which lives as long as the rings, and are reached
-// through the ring's lock, but for those that one thread spills.
+// SAFETY: the places are memory of the span, which lives as long as the rings. They are reached
+// through the ring's lock, except for those that one thread spills.
 unsafe impl Send for Ring {}
 
-/// The objects to be given back to their slabs: part of the ring of a class.
+/// The objects to return to their slabs: a part of the ring of a class.
 pub(super) struct Spill<'d> {
     pub(super) objects: &'d mut [u32],
 }
@@ -67,9 +67,9 @@ impl Depots {
         Ok(())
     }
 
-    /// Moves half a stack of this processor into the ring. `None`: the ring had no room, or the
-    /// stack is shut. Else the objects that must be given back now, if any, by way of
-    /// [`Depots::spilled`].
+    /// Moves half a stack of this processor into the ring. Returns `None` when the ring has no
+    /// room, or the stack is shut. Otherwise returns the objects that the caller must now return to
+    /// their slabs, if any; [`Depots::spilled`] ends that.
     pub(super) fn take_from(&self, lists: &CpuLists, class: usize) -> Option<Option<Spill<'_>>> {
         let half_ring = depot_capacity(class) / 2;
         let mut ring = self.rings[class].lock();
@@ -92,20 +92,21 @@ impl Depots {
         }
         ring.spilling = half_ring;
         let start = ring.head % depot_capacity(class);
-        // SAFETY: half a ring from `head` on is one piece (invariant 2), filled, and for this
-        // thread alone until it says that it is done (invariant 1).
+        // SAFETY: half a ring from `head` on is one piece (invariant 2), filled, and belongs to
+        // this thread alone until it calls `spilled` (invariant 1).
         let objects = unsafe { core::slice::from_raw_parts_mut(ring.places.add(start), half_ring) };
         Some(Some(Spill { objects }))
     }
 
-    /// Ends the spilling that [`Depots::take_from`] told this thread to do.
+    /// Ends the spilling that [`Depots::take_from`] assigned to this thread.
     pub(super) fn spilled(&self, class: usize) {
         let mut ring = self.rings[class].lock();
         ring.head += ring.spilling;
         ring.spilling = 0;
     }
 
-    /// Takes an object out of the ring, and moves up to half a stack of others to this processor's.
+    /// Takes an object from the ring, and moves up to half a stack of others to this processor's
+    /// stack.
     pub(super) fn give_to(&self, lists: &CpuLists, class: usize) -> Option<Object> {
         let mut ring = self.rings[class].lock();
         let ring = &mut *ring;
@@ -115,8 +116,8 @@ impl Depots {
         ring.tail -= 1;
         let end = ring.tail % depot_capacity(class);
         let count = batch(class).min(ring.tail - ring.head - ring.spilling).min(end);
-        // SAFETY: the place was filled, and those before it, `count` being no more than there are
-        // in one piece; the lock makes them ours.
+        // SAFETY: the place is filled, and so are the `count` places before it, no more than lie in
+        // one piece; the lock makes them ours.
         let (object, places) = unsafe {
             let first = ring.places.add(end - count);
             (first.add(count).read(), core::slice::from_raw_parts_mut(first, count))
@@ -127,7 +128,7 @@ impl Depots {
         Some(Object(object))
     }
 
-    /// Takes an object out of the ring of a class.
+    /// Takes an object from the ring of a class.
     pub(super) fn pop(&self, class: usize) -> Option<Object> {
         let mut ring = self.rings[class].lock();
         if ring.tail - ring.head == ring.spilling {
@@ -139,13 +140,13 @@ impl Depots {
         Some(Object(unsafe { ring.places.add(place).read() }))
     }
 
-    /// Objects in the ring of a class.
+    /// Returns the number of objects in the ring of a class.
     pub(super) fn length(&self, class: usize) -> usize {
         let ring = self.rings[class].lock();
         ring.tail - ring.head
     }
 
-    /// What the rings take.
+    /// Returns the memory of the rings.
     pub(super) fn memory(&self) -> Bytes {
         let places: usize = self.rings.iter().map(|ring| ring.lock().reached).sum();
         Bytes(places * size_of::<u32>()).pages_up().bytes()

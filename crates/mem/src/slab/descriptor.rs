@@ -1,4 +1,4 @@
-//! What is known of a slab: 32 bytes, of which the (freelist, counters) pair lies aligned inside.
+//! Slab descriptors: 32 bytes, in which the (freelist, counters) pair lies aligned.
 //!
 //! ```text
 //!  offset  0        8          16     20     24                28
@@ -11,13 +11,13 @@
 //!           |    tag    |   objects   |    in_use   |
 //!           +-----------+-------------+-------------+
 //! ```
-//! The pair is that of Linux's SLUB: it says which objects the slab has got back, chained through
-//! their first four bytes, and how many it has not. The tag counts changes, so that no two states
-//! are alike.
+//! The pair is the one of Linux's SLUB: it names the objects that the slab has got back, chained
+//! through their first four bytes, and counts those that are out. The tag counts changes, so that
+//! no two states are alike.
 //!
 //! Invariants:
 //! 1. `objects - in_use` objects are chained from `freelist`, each once.
-//! 2. `next` and `prev` are changed under the lock of the class, `batch` by whoever spills the
+//! 2. `next` and `prev` change under the lock of the class, `batch` by the thread that spills the
 //!    depot of the class.
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ use coldpress_sys::pair::AtomicPair;
 
 use super::size_class::FRAME_GRANULES;
 
-/// Names an object by its place in the span of frames, in units of 16 bytes. Zero is none: no
+/// The name of an object: its place in the span of frames, in units of 16 bytes. Zero is none: no
 /// object lies there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Object(pub(super) u32);
@@ -34,14 +34,14 @@ pub(super) struct Object(pub(super) u32);
 impl Object {
     pub(super) const NONE: Self = Self(0);
 
-    /// The number of the frame it lies in.
+    /// Returns the number of the frame that the object lies in.
     #[inline]
     pub(super) const fn frame(self) -> u32 {
         self.0 / FRAME_GRANULES as u32
     }
 }
 
-/// Names a slab, by the place of its descriptor, as [`Object`] does. Zero is none.
+/// The name of a slab: the place of its descriptor, as in [`Object`]. Zero is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlabRef(pub(super) u32);
 
@@ -71,17 +71,17 @@ impl State {
         Self { freelist, in_use, objects, tag: 0 }
     }
 
-    /// No object is free.
+    /// Returns whether no object is free.
     pub(super) const fn is_full(self) -> bool {
         self.in_use == self.objects
     }
 
-    /// No object is out.
+    /// Returns whether no object is out.
     pub(super) const fn is_empty(self) -> bool {
         self.in_use == 0
     }
 
-    /// The state after this one, with another freelist and count.
+    /// Returns the state after this one, with another freelist and count.
     pub(super) const fn then(self, freelist: Object, in_use: u16) -> Self {
         Self { freelist, in_use, objects: self.objects, tag: self.tag.wrapping_add(1) }
     }
@@ -118,7 +118,7 @@ const _: () = assert!(size_of::<Slab>() == DESCRIPTOR_BYTES && align_of::<Slab>(
 pub(super) const DESCRIPTOR_BYTES: usize = 32;
 
 impl Slab {
-    /// A slab on no list.
+    /// Makes the descriptor of a slab on no list.
     pub(super) fn new(frame: u32, class: usize, state: State) -> Self {
         let (freelist, counters) = state.to_words();
         Self {
@@ -138,13 +138,13 @@ impl Slab {
         (self.frame_and_class & 0xff) as usize
     }
 
-    /// The state, perhaps mixed from two: only [`Slab::change`] knows.
+    /// Returns the state, possibly mixed from two: only [`Slab::change`] can tell.
     #[inline]
     pub(super) fn state(&self) -> State {
         State::from_words(self.pair.load())
     }
 
-    /// Makes the state `new` if it is `old`. Says whether it did.
+    /// Returns whether the state was `old`, and makes it `new` if so.
     #[inline]
     pub(super) fn change(&self, old: State, new: State) -> bool {
         self.pair.compare_exchange(old.to_words(), new.to_words())
@@ -187,7 +187,7 @@ impl Slab {
         Object(object.0 - granule + (batch & 0xff))
     }
 
-    /// The chain made so far, none from here on.
+    /// Returns the chain made so far, and starts an empty one.
     #[inline]
     pub(super) fn take_batch(&self) -> Chain {
         // Relaxed: as in `add_to_batch`.

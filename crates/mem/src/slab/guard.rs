@@ -1,6 +1,6 @@
-//! What debug builds keep in and behind every object, to catch its misuse. Release builds call
-//! nothing of this: there, freeing twice, freeing what is not this heap's, and writing beyond an
-//! object's end are undefined.
+//! The marks that debug builds keep in and behind every object, to catch its misuse. Release builds
+//! call none of this: there, a double free, a free of foreign memory, and a write beyond an
+//! object's end are undefined behaviour.
 //!
 //! ```text
 //!  out:   | the caller's bytes | RED ... | LIVE ^ name |
@@ -14,16 +14,16 @@ use super::descriptor::Object;
 const MARK_BYTES: usize = size_of::<u64>();
 const LIVE: u64 = 0x11fe_0b1e_c701_11fe;
 const FREE: u64 = 0xf4ee_0b1e_c70f_4ee5;
-/// Behind the caller's bytes; the value of Linux's SLUB_RED_ACTIVE.
+/// Fills the space behind the caller's bytes; the value of Linux's SLUB_RED_ACTIVE.
 const RED: u8 = 0xcc;
-/// Free bytes; the value of Linux's POISON_FREE.
+/// Fills free objects; the value of Linux's POISON_FREE.
 const POISON: u8 = 0x6b;
-/// Bytes of an object just handed out; the value of Linux's POISON_INUSE.
+/// Fills an object just handed out; the value of Linux's POISON_INUSE.
 const NEW: u8 = 0x5a;
 /// Bytes at the start of a free object that a chain may use.
 const LINK_BYTES: usize = 8;
 
-/// An object: its name, its first byte, and how many bytes its class gives it.
+/// An object: its name, its first byte, and the size that its class gives it.
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
     pub(super) object: Object,
@@ -32,13 +32,17 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Returns the mark.
+    ///
     /// # Safety
-    /// The slot must be memory of the heap that nobody else changes.
+    /// The slot must be memory of the heap that no other code changes.
     unsafe fn mark(self) -> u64 {
         // SAFETY: the mark is the last word of the slot, whose size is a multiple of 16.
         unsafe { self.start.add(self.bytes - MARK_BYTES).cast::<u64>().read() }
     }
 
+    /// Sets the mark.
+    ///
     /// # Safety
     /// As for `mark`.
     unsafe fn set_mark(self, mark: u64) {
@@ -47,6 +51,8 @@ impl Slot {
         unsafe { self.start.add(self.bytes - MARK_BYTES).cast::<u64>().write(word) };
     }
 
+    /// Returns whether the slot has this mark.
+    ///
     /// # Safety
     /// As for `mark`.
     unsafe fn is_marked(self, mark: u64) -> bool {
@@ -54,6 +60,8 @@ impl Slot {
         unsafe { self.mark() == mark ^ u64::from(self.object.0) }
     }
 
+    /// Fills the slot from `from` to the mark.
+    ///
     /// # Safety
     /// As for `mark`; `from` is below the mark.
     unsafe fn fill(self, from: usize, byte: u8) {
@@ -62,6 +70,8 @@ impl Slot {
         unsafe { self.start.add(from).write_bytes(byte, length) };
     }
 
+    /// Returns whether the slot is filled with `byte` from `from` to the mark.
+    ///
     /// # Safety
     /// As for `fill`, and the bytes were written before.
     unsafe fn is_filled(self, from: usize, byte: u8) -> bool {
@@ -75,7 +85,7 @@ impl Slot {
 /// Prepares an object of a new slab.
 ///
 /// # Safety
-/// The slot is a new object that nobody uses.
+/// The slot is a new object that no code uses.
 pub(super) unsafe fn make(slot: Slot) {
     // SAFETY: the caller's promise: the slot is ours.
     unsafe {
@@ -87,9 +97,9 @@ pub(super) unsafe fn make(slot: Slot) {
 /// Checks an object before it is handed out for `size` bytes.
 ///
 /// # Safety
-/// The slot is a free object, which was made by [`make`] once.
+/// The slot is a free object, which [`make`] prepared once.
 pub(super) unsafe fn hand_out(slot: Slot, size: usize) {
-    // SAFETY: the caller's promise: the slot is ours, and was written.
+    // SAFETY: the caller promises that the slot is ours, and it was written.
     unsafe {
         assert!(slot.is_marked(FREE), "written behind its end after it was freed");
         assert!(slot.is_filled(LINK_BYTES, POISON), "written after it was freed");
@@ -102,9 +112,9 @@ pub(super) unsafe fn hand_out(slot: Slot, size: usize) {
 /// Checks an object of `size` bytes that is freed.
 ///
 /// # Safety
-/// The slot is an object of the heap, and the caller's unless it was freed already.
+/// The slot is an object of the heap, and belongs to the caller unless it was freed already.
 pub(super) unsafe fn take_back(slot: Slot, size: usize) {
-    // SAFETY: the caller's promise: the slot is ours, and was written.
+    // SAFETY: the caller promises that the slot is ours, and it was written.
     unsafe {
         assert!(!slot.is_marked(FREE), "freed twice");
         assert!(slot.is_marked(LIVE), "written far beyond its end");
@@ -119,7 +129,7 @@ pub(super) unsafe fn take_back(slot: Slot, size: usize) {
 /// # Safety
 /// The slot is the caller's object of `size` bytes.
 pub(super) unsafe fn resize(slot: Slot, size: usize, new_size: usize) {
-    // SAFETY: the caller's promise: the slot is the caller's.
+    // SAFETY: the caller promises that the slot is its own object.
     unsafe {
         assert!(slot.is_marked(LIVE) && slot.is_filled(size, RED), "written beyond its end");
         slot.fill(new_size, RED);

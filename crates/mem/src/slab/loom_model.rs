@@ -1,7 +1,7 @@
-//! Risk guarded: objects lost or handed out twice, or a slab on the wrong list, when frees without
-//! the lock meet frees and allocations with it, in some order of their steps.
+//! The risk: objects are lost or handed out twice, or a slab is on the wrong list, when frees
+//! without the lock meet frees and allocations with it, in some order of their steps.
 //!
-//! The code under test is that of the heap; only memory is the model's: slabs and links are arrays.
+//! The code under test is the heap's; only the memory is modelled: slabs and links are arrays.
 
 #[path = "cache.rs"]
 #[expect(dead_code, reason = "the models use a part")]
@@ -20,7 +20,7 @@ use cache::{Cache, Space};
 use descriptor::{Chain, Object, Slab, SlabRef, State};
 use size_class::FRAME_GRANULES;
 
-/// Two slabs of three objects, in frames 1 and 2.
+/// Objects in each of two slabs, in frames 1 and 2.
 const OBJECTS: u32 = 3;
 
 struct Model {
@@ -30,7 +30,7 @@ struct Model {
     links: [[UnsafeCell<u32>; OBJECTS as usize]; 2],
 }
 
-// SAFETY: the cells are the only part that is not shared anyway, and the checker guards them.
+// SAFETY: the cells are the only part that is not `Sync` by itself, and the checker guards them.
 unsafe impl Sync for Model {}
 
 fn object(frame: u32, index: u32) -> Object {
@@ -54,7 +54,7 @@ impl Space for Model {
 }
 
 impl Model {
-    /// All objects of both slabs are out, but for the first `free` of the first slab.
+    /// Makes two slabs with all objects out, except for the first `free` of the first slab.
     fn new(free: u32) -> Arc<Self> {
         let links = || core::array::from_fn(|_| UnsafeCell::new(0));
         let head = if free == 0 { Object::NONE } else { object(1, 0) };
@@ -82,7 +82,7 @@ impl Model {
         self.cache.give_back(self, SlabRef(object.frame()), chain)
     }
 
-    /// What a refill takes, in order of names.
+    /// Takes what a refill takes, in order of names.
     fn take(&self) -> Vec<u32> {
         let mut taken = Vec::new();
         if let Some((mut object, count)) = self.cache.take_chain(self) {
@@ -94,7 +94,7 @@ impl Model {
         taken
     }
 
-    /// Checks the lists, takes all that is free, and compares with what should be.
+    /// Checks the lists, takes all free objects, and compares them with the expected ones.
     fn expect_free(&self, taken: impl IntoIterator<Item = u32>, mut expected: Vec<u32>) {
         self.cache.check(self);
         let mut free: Vec<_> = taken.into_iter().collect();
@@ -127,7 +127,8 @@ fn two_slow_frees_meet_a_refill() {
                 let model = Arc::clone(&model);
                 thread::spawn(move || assert!(model.free(object(1, index)).is_none()))
             };
-            // With one free from the start the slab may become empty, and is the spare one then.
+            // With one object free from the start, the slab may become empty and then be the spare
+            // one.
             let threads = [free_one(1), free_one(2)];
             let taken = model.take();
             for thread in threads {

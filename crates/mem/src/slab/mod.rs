@@ -1,4 +1,4 @@
-//! The small-object allocator: frames cut into size classes, and spans for what is larger.
+//! The small-object allocator: frames cut into size classes, and spans for larger allocations.
 //!
 //! Idea: an allocation's place follows from its layout alone. Up to 2048 bytes it is one of the
 //! objects of a frame; up to 4096 it is a frame; beyond, a span whose record lies behind the
@@ -30,16 +30,16 @@ use large::Spans;
 use objects::Objects;
 use size_class::Place;
 
-/// What a heap holds.
+/// The figures of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// Bytes handed out, each allocation rounded up to what it takes.
+    /// Bytes handed out, each allocation rounded up to the memory it takes.
     pub in_use: Bytes,
-    /// Bytes of free objects kept ready in stacks of processors and in depots.
+    /// Bytes of free objects kept ready in per-processor stacks and in depots.
     pub cached: Bytes,
     /// Frames taken from the frame allocator.
     pub frames: PageCount,
-    /// What the stacks and depots themselves take, beside the frames.
+    /// Memory of the stacks and depots themselves, besides the frames.
     pub tables: Bytes,
     /// Length of all spans, whether touched or not. Part of `in_use`.
     pub large: Bytes,
@@ -49,7 +49,7 @@ pub struct HeapStats {
 ///
 /// Every allocation fails (null) while the frame allocator has no span, or no frame left.
 ///
-/// Dropping a heap gives the frames of all objects up to 2048 bytes back; larger allocations must
+/// Dropping a heap gives back the frames of all objects up to 2048 bytes; larger allocations must
 /// have been freed.
 pub struct Heap<'f> {
     frames: &'f FrameAllocator,
@@ -59,7 +59,7 @@ pub struct Heap<'f> {
 }
 
 impl<'f> Heap<'f> {
-    /// A heap on `frames`, holding nothing yet.
+    /// Makes a heap on `frames`, holding nothing yet.
     pub const fn new(frames: &'f FrameAllocator) -> Self {
         Self {
             frames,
@@ -78,9 +78,9 @@ impl<'f> Heap<'f> {
         self.objects.keep_per_processor()
     }
 
-    /// What the heap holds now. Walks all slabs.
+    /// Returns the current figures of the heap. Walks all slabs.
     pub fn stats(&self) -> HeapStats {
-        // Relaxed: a figure of its own.
+        // Relaxed: the counter stands alone.
         let whole = PageCount(self.whole_frames.load(Ordering::Relaxed));
         let large = self.large_bytes();
         let objects = self.objects.stats();
@@ -93,40 +93,43 @@ impl<'f> Heap<'f> {
         }
     }
 
-    /// Frames taken from the frame allocator.
+    /// Returns the frames taken from the frame allocator.
     pub fn frames_held(&self) -> PageCount {
-        // Relaxed: a figure of its own.
+        // Relaxed: the counter stands alone.
         self.objects.frames_held() + PageCount(self.whole_frames.load(Ordering::Relaxed))
     }
 
-    /// Length of all spans: what allocations above 4 KiB can come to take, beside the frames.
+    /// Returns the length of all spans: the memory that allocations above 4 KiB can come to take,
+    /// besides the frames.
     pub fn large_bytes(&self) -> Bytes {
         self.spans.bytes()
     }
 
-    /// Gives back the frames that only free objects are in: those kept ready for processors, and
-    /// the empty slab that each class keeps.
+    /// Gives back the frames that hold only free objects: those kept ready for processors, and the
+    /// empty slab that each class keeps.
     pub fn trim(&self) {
         self.objects.trim();
     }
 
-    /// Walks all size classes while nobody uses the heap. Panics when an invariant is broken; for
-    /// tests.
+    /// Walks all size classes, and panics when an invariant is broken. For tests, while no thread
+    /// uses the heap.
     pub(crate) fn check(&self) {
         self.objects.check();
     }
 
-    /// An allocation that is no object of a class.
+    /// Makes an allocation that is no object of a class.
     #[cold]
     fn alloc_large(&self, place: Place, layout: Layout) -> Option<NonNull<u8>> {
         if place == Place::Frame { self.alloc_frame() } else { self.spans.alloc(layout) }
     }
 
+    /// Frees an allocation that is no object of a class.
+    ///
     /// # Safety
     /// As for `dealloc`, with the place of the layout, which is no class.
     #[cold]
     unsafe fn free_large(&self, place: Place, layout: Layout, start: NonNull<u8>) {
-        // SAFETY: the caller freed what `alloc_large` gave for this layout.
+        // SAFETY: the caller frees what `alloc_large` returned for this layout.
         unsafe {
             if place == Place::Frame {
                 self.free_frame(start);
@@ -138,23 +141,25 @@ impl<'f> Heap<'f> {
 
     fn alloc_frame(&self) -> Option<NonNull<u8>> {
         let frame = self.frames.alloc(Mobility::Core).ok()?;
-        // Relaxed: a figure of its own.
+        // Relaxed: the counter stands alone.
         self.whole_frames.fetch_add(1, Ordering::Relaxed);
         Some(self.frames.address(frame))
     }
 
+    /// Frees a frame.
+    ///
     /// # Safety
-    /// `start` came from [`Heap::alloc_frame`] and is used no more.
+    /// `start` came from [`Heap::alloc_frame`] and is no longer used.
     unsafe fn free_frame(&self, start: NonNull<u8>) {
         let frame = self.frames.offset_of(start).0 / PAGE_BYTES;
-        // Relaxed: a figure of its own.
+        // Relaxed: the counter stands alone.
         self.whole_frames.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise: the frame is out and used no more.
+        // SAFETY: the caller promises that the frame is out and no longer used.
         unsafe { self.frames.free(FrameId::from_index(frame as u32)) };
     }
 }
 
-// SAFETY: places of different allocations never overlap and are aligned as asked: objects by
+// SAFETY: places of different allocations never overlap and are aligned as requested: objects by
 // `Place`, frames to 4 KiB, spans to at least that. Nothing here unwinds but on a broken invariant,
 // and nothing allocates from another heap.
 unsafe impl GlobalAlloc for Heap<'_> {
@@ -169,24 +174,25 @@ unsafe impl GlobalAlloc for Heap<'_> {
 
     #[inline]
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
-        // SAFETY: only what was allocated is freed, which is not null.
+        // SAFETY: a caller frees only what was allocated, which is not null.
         let object = unsafe { NonNull::new_unchecked(object) };
         match Place::of(layout) {
-            // SAFETY: the caller freed what `alloc` gave for this layout, which is of this class.
+            // SAFETY: the caller frees what `alloc` returned for this layout, which is of this
+            // class.
             Place::Class(class) => unsafe {
                 self.objects.free_object(class, layout.size(), object)
             },
-            // SAFETY: the caller freed what `alloc` gave for this layout, which has this place.
+            // SAFETY: the caller frees what `alloc` returned for this layout, which has this place.
             place => unsafe { self.free_large(place, layout, object) },
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller promises for `alloc_zeroed`.
+        // SAFETY: the caller's promise for `alloc_zeroed` holds for `alloc`.
         let object = unsafe { self.alloc(layout) };
-        // A new span is zero already, and zeroing it would make it take memory.
+        // A new span is zero already, and zeroing it would make it use memory.
         if !object.is_null() && Place::of(layout) != Place::Span {
-            // SAFETY: `alloc` gave at least this many bytes.
+            // SAFETY: `alloc` returned at least `layout.size()` bytes.
             unsafe { object.write_bytes(0, layout.size()) };
         }
         object
@@ -197,7 +203,7 @@ unsafe impl GlobalAlloc for Heap<'_> {
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
         match (Place::of(layout), Place::of(new_layout)) {
             (Place::Class(class), Place::Class(new_class)) if class == new_class => {
-                // SAFETY: the caller's object, of this class and size, which is not null.
+                // SAFETY: this is the caller's object, of this class and size, which is not null.
                 unsafe {
                     let start = NonNull::new_unchecked(object);
                     self.objects.resize(class, start, (layout.size(), new_size));
@@ -208,7 +214,7 @@ unsafe impl GlobalAlloc for Heap<'_> {
             _ => {}
         }
         // SAFETY: `object` is an allocation of `layout`, by the caller's promise; the new one is
-        // distinct from it and at least as large as what is copied.
+        // distinct from it and at least as large as the copied part.
         unsafe {
             let new = self.alloc(new_layout);
             if !new.is_null() {

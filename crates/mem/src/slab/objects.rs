@@ -1,4 +1,4 @@
-//! Objects up to 2048 bytes: stacks of processors, depots, and slabs.
+//! Objects up to 2048 bytes: per-processor stacks, depots, and slabs.
 //!
 //! The first two layers exist only after [`Objects::keep_per_processor`]:
 //!
@@ -14,7 +14,7 @@
 //! 1. A slab is a frame, named by the frame's descriptor; its own descriptor is an object of the
 //!    class [`DESCRIPTORS`], whose slabs hold their own descriptor as their last object.
 //! 2. No lock of a class is held while frames are taken or given back.
-//! 3. No object lies at the start of the span of frames: zero names none, and so does
+//! 3. No object lies at the start of the span of frames: zero names none, and neither does
 //!    [`Blocks::NONE`].
 
 use core::ptr::NonNull;
@@ -33,15 +33,15 @@ use super::space::FrameSpace;
 use crate::frames::{FrameAllocator, FrameId};
 use crate::percpu::CpuLists;
 
-/// The class of slab descriptors, behind those of allocations.
+/// The class of slab descriptors, behind the classes of allocations.
 const DESCRIPTORS: usize = CLASSES;
-/// Most objects a refill takes from slabs: those of one frame of the smallest class.
+/// Maximum objects that a refill takes from slabs: those of one frame of the smallest class.
 const REFILL_MAX: usize = FRAME_GRANULES;
-/// A refill goes on with the next slab until it has this many.
+/// A refill continues with the next slab until it has this many objects.
 const REFILL_ENOUGH: usize = 32;
-/// Bytes of a line of the processor's caches.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// How far ahead a spill asks for the memory of objects.
+/// Distance, in objects, by which a spill prefetches.
 const PREFETCH_AHEAD: usize = 24;
 
 /// All objects of a heap.
@@ -52,7 +52,7 @@ pub(super) struct Objects<'f> {
     caches: [Cache; CLASSES + 1],
 }
 
-/// What objects take.
+/// The memory of objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ObjectStats {
     pub(super) in_use: Bytes,
@@ -70,7 +70,7 @@ impl<'f> Objects<'f> {
         }
     }
 
-    /// See [`super::Heap::keep_per_processor`].
+    /// Keeps free objects ready, as [`super::Heap::keep_per_processor`] describes.
     pub(super) fn keep_per_processor(&self) -> SysResult<()> {
         if rseq::offset().is_none() {
             return Ok(());
@@ -83,14 +83,14 @@ impl<'f> Objects<'f> {
         self.lists.init(&capacities)
     }
 
-    /// What the objects take. Walks all slabs.
+    /// Returns the memory of the objects. Walks all slabs.
     pub(super) fn stats(&self) -> ObjectStats {
         let tables = self.lists.memory() + self.depots.memory();
         let mut stats = ObjectStats { tables, ..ObjectStats::default() };
         for class in 0..CLASSES {
             let cached = self.lists.length(class) + self.depots.length(class);
             let census = self.caches[class].census(&self.space, |_| ());
-            // Others may be moving objects between the two counts.
+            // Other threads may be moving objects between the two counts.
             let in_use = census.in_use.saturating_sub(cached);
             stats.cached += Bytes(cached * object_bytes(class));
             stats.in_use += Bytes(in_use * object_bytes(class));
@@ -98,12 +98,12 @@ impl<'f> Objects<'f> {
         stats
     }
 
-    /// Frames that hold objects or descriptors.
+    /// Returns the frames that hold objects or descriptors.
     pub(super) fn frames_held(&self) -> PageCount {
         self.space.frames_held()
     }
 
-    /// Gives back all frames that only free objects are in.
+    /// Gives back all frames that hold only free objects.
     pub(super) fn trim(&self) {
         self.drain();
         for cache in &self.caches {
@@ -113,7 +113,8 @@ impl<'f> Objects<'f> {
         }
     }
 
-    /// Walks all size classes while nobody uses them. Panics when an invariant is broken.
+    /// Walks all size classes, and panics when an invariant is broken. No thread may use them
+    /// meanwhile.
     pub(super) fn check(&self) {
         let mut frames = PageCount(0);
         for (class, cache) in self.caches.iter().enumerate() {
@@ -133,7 +134,7 @@ impl<'f> Objects<'f> {
         assert_eq!(frames, self.frames_held());
     }
 
-    /// Fills this processor's stack and returns one object more.
+    /// Fills this processor's stack and returns one more object.
     fn refill(&self, class: usize) -> Option<Object> {
         if !self.lists.is_ready() {
             return self.take_one(class);
@@ -143,7 +144,7 @@ impl<'f> Objects<'f> {
         }
         let mut objects = [0; REFILL_MAX];
         let count = self.take_from_slabs(class, &mut objects);
-        // Without a frame: what other processors keep may do.
+        // There is no frame left: the objects that other processors keep may do.
         let Some(last) = count.checked_sub(1) else {
             self.drain();
             return self.take_one(class);
@@ -155,15 +156,15 @@ impl<'f> Objects<'f> {
         Some(Object(objects[last]))
     }
 
-    /// Takes objects of slabs that have some, else all of a new slab. Returns how many; none when
+    /// Takes objects of slabs that have some, else all of a new slab. Returns their number; 0 when
     /// there is no frame.
     fn take_from_slabs(&self, class: usize, objects: &mut [u32; REFILL_MAX]) -> usize {
         let mut count = 0;
         while count < batch(class).min(REFILL_ENOUGH) && count + capacity(class) <= REFILL_MAX {
             let chain = self.caches[class].take_chain(&self.space);
             let Some((mut object, length)) = chain else { break };
-            // Each link says where the next one is, in any order, so without this each is waited
-            // for.
+            // Each link names the next object, in any order, so without this prefetch each link
+            // would be a cache miss of its own.
             let in_a_line = LINE.div_ceil(object_bytes(class));
             objects_of(class, FrameId::from_index(object.frame()))
                 .step_by(in_a_line)
@@ -177,7 +178,7 @@ impl<'f> Objects<'f> {
         if count == 0
             && let Some((slab, frame)) = self.new_slab(class, capacity(class))
         {
-            // The lowest one last, which is taken first.
+            // The lowest one goes in last, and is taken first.
             for object in objects_of(class, frame).rev() {
                 objects[count] = object.0;
                 count += 1;
@@ -198,8 +199,8 @@ impl<'f> Objects<'f> {
         object
     }
 
-    /// Makes a slab of which up to `taken` objects, the first, are out and the others chained. It
-    /// is on no list.
+    /// Makes a slab of which up to `taken` objects, the first, are out and the others chained. The
+    /// slab is on no list.
     fn new_slab(&self, class: usize, taken: usize) -> Option<(SlabRef, FrameId)> {
         let frame = self.space.take_frame()?;
         let slab = if class == DESCRIPTORS {
@@ -216,7 +217,7 @@ impl<'f> Objects<'f> {
         let count = objects_of(class, frame).len();
         for (index, object) in objects_of(class, frame).enumerate().rev() {
             if cfg!(debug_assertions) && class < CLASSES {
-                // SAFETY: the object is new.
+                // SAFETY: the object is new, and no code uses it.
                 unsafe { guard::make(self.slot(class, object)) };
             }
             if index >= taken {
@@ -227,7 +228,7 @@ impl<'f> Objects<'f> {
         let state = State::new(freelist, taken.min(count) as u16, count as u16);
         let place = self.space.address(Object(slab.0)).cast::<Slab>();
         // SAFETY: the descriptor is an object of its class, or the last place of its own slab, and
-        // nobody knows it yet.
+        // no other code knows it yet.
         unsafe {
             place.write(Slab::new(frame.index(), class, state));
             self.space.set_slab(frame, slab);
@@ -235,7 +236,7 @@ impl<'f> Objects<'f> {
         Some((slab, frame))
     }
 
-    /// The slow path of a free: moves half of this processor's stack away, if it is full.
+    /// Moves half of this processor's stack away, if it is full: the slow path of a free.
     #[cold]
     #[inline(never)]
     fn overflow(&self, class: usize, object: Object) {
@@ -255,8 +256,8 @@ impl<'f> Objects<'f> {
         self.give_back(class, object);
     }
 
-    /// Gives the oldest objects of a depot back to their slabs: chains them slab by slab, then
-    /// gives each chain back at once.
+    /// Returns the oldest objects of a depot to their slabs: chains them slab by slab, then returns
+    /// each chain at once.
     fn spill(&self, class: usize, Spill { objects }: Spill<'_>) {
         let mut slabs = 0;
         for index in 0..objects.len() {
@@ -267,7 +268,7 @@ impl<'f> Objects<'f> {
             let slab = self.space.slab_of(object);
             let behind = self.space.slab(slab).add_to_batch(object);
             if behind == object {
-                // The slab takes a place whose object is chained already.
+                // The slab's name takes a place whose object is chained already.
                 objects[slabs] = slab.0;
                 slabs += 1;
             } else {
@@ -281,7 +282,7 @@ impl<'f> Objects<'f> {
         self.depots.spilled(class);
     }
 
-    /// Gives all objects that are kept ready for processors back to their slabs.
+    /// Drains the stacks and depots: all their objects go back to their slabs.
     fn drain(&self) {
         self.lists.drain_all(&mut |class, object| self.give_back(class, Object(object)));
         for class in 0..CLASSES {
@@ -291,7 +292,7 @@ impl<'f> Objects<'f> {
         }
     }
 
-    /// Gives one object back to its slab.
+    /// Returns one object to its slab.
     fn give_back(&self, class: usize, object: Object) {
         let chain = Chain { first: object, last: object, count: 1 };
         self.give_back_chain(class, self.space.slab_of(object), chain);
@@ -303,12 +304,12 @@ impl<'f> Objects<'f> {
         }
     }
 
-    /// Gives the frame and the descriptor of a slab back, which is on no list.
+    /// Gives back the frame and the descriptor of a slab that is on no list.
     fn discard(&self, slab: SlabRef) {
         let descriptor = self.space.slab(slab);
         let (frame, class) = (FrameId::from_index(descriptor.frame()), descriptor.class());
-        // SAFETY: the slab's objects are free or, when the heap is dropped, used no more. The
-        // descriptor is not looked at again.
+        // SAFETY: the slab's objects are free or, when the heap is dropped, no longer used. The
+        // descriptor is not read again.
         unsafe { self.space.give_frame(frame) };
         if class != DESCRIPTORS {
             self.give_back(DESCRIPTORS, Object(slab.0));
@@ -342,13 +343,15 @@ impl<'f> Objects<'f> {
         self.space.address(object)
     }
 
+    /// Frees an object.
+    ///
     /// # Safety
     /// As for `dealloc`, with a size of this class.
     #[inline]
     pub(super) unsafe fn free_object(&self, class: usize, size: usize, address: NonNull<u8>) {
         let object = if cfg!(debug_assertions) {
             let object = self.checked_object_at(class, address);
-            // SAFETY: the caller gives the object up, which is one of this class.
+            // SAFETY: the caller gives up the object, which is one of this class.
             unsafe { guard::take_back(self.slot(class, object), size) };
             object
         } else {
@@ -359,7 +362,7 @@ impl<'f> Objects<'f> {
         }
     }
 
-    /// The object of this class that starts at `address`. Panics when there is none.
+    /// Returns the object of this class that starts at `address`. Panics when there is none.
     fn checked_object_at(&self, class: usize, address: NonNull<u8>) -> Object {
         let slab = self.space.slab_containing(address).map(|slab| self.space.slab(slab));
         let inside = address.as_ptr().addr() % PAGE_BYTES;
@@ -381,16 +384,16 @@ impl<'f> Objects<'f> {
     ) {
         if cfg!(debug_assertions) {
             let slot = self.slot(class, self.checked_object_at(class, start));
-            // SAFETY: the caller's object, of this class and size.
+            // SAFETY: the slot is the caller's object, of this class and size.
             unsafe { guard::resize(slot, size, new_size) };
         }
     }
 }
 
 impl Drop for Objects<'_> {
-    /// Gives all frames back, those with objects too: nobody uses them any more.
+    /// Gives back all frames, those with objects too: no code uses them any more.
     fn drop(&mut self) {
-        // Descriptors are the last class: the others' slabs are found by theirs.
+        // Descriptors are the last class, because the slabs of the others are found by theirs.
         for cache in &self.caches {
             while let Some(slab) = cache.take_any(&self.space) {
                 self.discard(slab);
@@ -399,9 +402,9 @@ impl Drop for Objects<'_> {
     }
 }
 
-/// The objects of a slab in a frame, in order of their addresses. The first frame of the span has
-/// no object at its start, and the last one that a span can have none at its end: it would have the
-/// number that stands for no value in the stacks.
+/// Returns the objects of a slab in a frame, in order of their addresses. The first frame of the
+/// span has no object at its start. The last frame that a span can have has none at its end,
+/// because that object's number would be the one that means no value in the stacks.
 pub(super) fn objects_of(
     class: usize,
     frame: FrameId,
@@ -418,7 +421,7 @@ pub(super) fn objects_of(
     (first..end).map(move |index| Object(base + (index * granules) as u32))
 }
 
-/// Where a slab of descriptors keeps its own: behind all others.
+/// Returns the place of its own descriptor in a slab of descriptors: behind all others.
 const fn own_descriptor(frame: FrameId) -> SlabRef {
     let inside = (PAGE_BYTES - DESCRIPTOR_BYTES) / GRANULE;
     SlabRef(frame.index() * FRAME_GRANULES as u32 + inside as u32)

@@ -1,14 +1,14 @@
-//! Which size class an allocation belongs to, and how much of a class is kept where.
+//! The size class of an allocation, and how many objects of a class are kept where.
 
 use core::alloc::Layout;
 
 use coldpress_sys::PAGE_BYTES;
 
-/// Every object starts at a multiple of this.
+/// Alignment of every object.
 pub(super) const GRANULE: usize = 16;
 /// Granules of a frame.
 pub(super) const FRAME_GRANULES: usize = PAGE_BYTES / GRANULE;
-/// Bytes behind every object that tell whether somebody wrote beyond it: none in release builds.
+/// Bytes behind every object that show writes beyond it: none in release builds.
 pub(super) const RED_ZONE: usize = if cfg!(debug_assertions) { 16 } else { 0 };
 
 /// Object sizes. Below 256 the usual steps; above, the largest sizes of which 12, 9, 8, 6, 5, 4, 3
@@ -34,7 +34,7 @@ const CLASS_OF_GRANULES: [u8; LARGEST / GRANULE + 1] = {
     table
 };
 
-/// Where an allocation lives; a function of its layout, so that freeing needs no lookup.
+/// The place of an allocation; a function of its layout, so that freeing needs no lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// One of several objects in a frame, of this class.
@@ -62,7 +62,7 @@ impl Place {
         if size + RED_ZONE > LARGEST {
             return Self::Frame;
         }
-        // Objects are counted from the frame's start, so they are aligned as far as their size is.
+        // Objects lie at multiples of their size in a frame, so the size's alignment is theirs.
         let mut class = CLASS_OF_GRANULES[(size + RED_ZONE).div_ceil(GRANULE)] as usize;
         while !object_bytes(class).is_multiple_of(align) {
             class += 1;
@@ -74,30 +74,31 @@ impl Place {
     }
 }
 
-/// The size of objects of a class.
+/// Returns the size of objects of a class.
 #[inline]
 pub(super) const fn object_bytes(class: usize) -> usize {
     SIZES[class] as usize
 }
 
-/// The number of objects in a frame of a class.
+/// Returns the number of objects in a frame of a class.
 pub(super) const fn capacity(class: usize) -> usize {
     PAGE_BYTES / object_bytes(class)
 }
 
-/// Most objects of a class that a processor keeps to itself: 64 KiB of them, up to 2048.
+/// Returns the maximum objects of a class that a processor keeps to itself: 64 KiB of them, up to
+/// 2048.
 pub(super) const fn stack_capacity(class: usize) -> usize {
     let objects = (64 << 10) / object_bytes(class);
     if objects > 2048 { 2048 } else { objects }
 }
 
-/// How many objects go from or to a processor's stack at a time: half of it.
+/// Returns how many objects go from or to a processor's stack at a time: half of it.
 pub(super) const fn batch(class: usize) -> usize {
     stack_capacity(class) / 2
 }
 
-/// Most objects of a class on their way between processors: 1 MiB of them, up to 16384. A power of
-/// two, and at least two batches.
+/// Returns the maximum objects of a class on their way between processors: 1 MiB of them, up to
+/// 16384. A power of two, and at least two batches.
 pub(super) const fn depot_capacity(class: usize) -> usize {
     let objects = (1 << 20) / object_bytes(class);
     let most = if objects > 16384 { 16384 } else { objects };

@@ -10,12 +10,12 @@ use super::descriptor::{Object, Slab, SlabRef};
 use super::size_class::GRANULE;
 use crate::frames::{Descriptor, FrameAllocator, FrameId, Mobility};
 
-/// The frames a heap takes objects from.
+/// The frames that a heap takes objects from.
 pub(super) struct FrameSpace<'f> {
-    /// Where the first frame is, once one was taken.
+    /// The address of the first frame, once one frame was taken.
     base: AtomicPtr<u8>,
     frames: &'f FrameAllocator,
-    /// Frames cut into objects, and those of descriptors.
+    /// Frames cut into objects or descriptors.
     held: AtomicUsize,
 }
 
@@ -24,12 +24,13 @@ impl<'f> FrameSpace<'f> {
         Self { base: AtomicPtr::new(ptr::null_mut()), frames, held: AtomicUsize::new(0) }
     }
 
-    /// A frame with undefined contents.
+    /// Takes a frame with undefined contents.
     pub(super) fn take_frame(&self) -> Option<FrameId> {
         let frame = self.frames.alloc(Mobility::Core).ok()?;
-        // Relaxed: always the same, and seen by whoever has an object, as that is behind it.
+        // Relaxed: the value is always the same, and any thread that has an object sees it, because
+        // the object came after it.
         self.base.store(self.frames.address_at(Bytes(0)).as_ptr(), Ordering::Relaxed);
-        // Relaxed: a figure of its own.
+        // Relaxed: the counter stands alone.
         self.held.fetch_add(1, Ordering::Relaxed);
         Some(frame)
     }
@@ -37,36 +38,37 @@ impl<'f> FrameSpace<'f> {
     /// Gives a frame back.
     ///
     /// # Safety
-    /// It was taken here, and nobody uses its bytes any more.
+    /// It was taken here, and no code uses its bytes any more.
     pub(super) unsafe fn give_frame(&self, frame: FrameId) {
-        // Relaxed: a figure of its own.
+        // Relaxed: the counter stands alone.
         self.held.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise: the frame is out, and not used any more.
+        // SAFETY: the caller promises that the frame is out, and no longer used.
         unsafe { self.frames.free(frame) };
     }
 
-    /// Frames taken.
+    /// Returns the number of frames taken.
     pub(super) fn frames_held(&self) -> PageCount {
-        // Relaxed: a figure of its own.
+        // Relaxed: the counter stands alone.
         PageCount(self.held.load(Ordering::Relaxed))
     }
 
-    /// Notes which slab a frame is.
+    /// Notes the slab that a frame is.
     ///
     /// # Safety
     /// The frame was taken here, and the slab's descriptor lies there until it is given back.
     pub(super) unsafe fn set_slab(&self, frame: FrameId, slab: SlabRef) {
-        // SAFETY: the caller's promise: the frame is ours, and the descriptor outlives its use.
+        // SAFETY: the caller promises that the frame is ours, and that the descriptor outlives its
+        // use.
         unsafe { self.frames.set_slab(frame, slab.0) };
     }
 
-    /// The slab an object lies in.
+    /// Returns the slab that an object lies in.
     #[inline]
     pub(super) fn slab_of(&self, object: Object) -> SlabRef {
         self.slab_at(FrameId::from_index(object.frame())).expect("the frame of an object is a slab")
     }
 
-    /// The slab whose frame holds an address, which need not be one of this heap.
+    /// Returns the slab whose frame holds an address, which need not belong to this heap.
     pub(super) fn slab_containing(&self, address: NonNull<u8>) -> Option<SlabRef> {
         self.slab_at(self.frames.frame_at(address)?)
     }
@@ -79,7 +81,7 @@ impl<'f> FrameSpace<'f> {
         }
     }
 
-    /// Asks the processor to fetch an object for writing.
+    /// Prefetches an object for writing.
     #[inline]
     pub(super) fn prefetch(&self, object: Object) {
         use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
@@ -87,17 +89,18 @@ impl<'f> FrameSpace<'f> {
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.address(object).as_ptr().cast()) };
     }
 
-    /// The address of an object, or of a descriptor.
+    /// Returns the address of an object, or of a descriptor.
     #[inline]
     pub(super) fn address(&self, object: Object) -> NonNull<u8> {
-        // Relaxed: who names an object has got it from somebody who has seen the base.
+        // Relaxed: a thread that names an object has got the name from a thread that has seen the
+        // base.
         let base = self.base.load(Ordering::Relaxed);
         let address = base.wrapping_add(object.0 as usize * GRANULE);
         // SAFETY: objects lie in the span of frames, which does not contain address zero.
         unsafe { NonNull::new_unchecked(address) }
     }
 
-    /// The name of an object of this heap.
+    /// Returns the name of an object of this heap.
     #[inline]
     pub(super) fn object_at(&self, address: NonNull<u8>) -> Object {
         // Relaxed: as in `address`.
@@ -116,13 +119,13 @@ impl Space for FrameSpace<'_> {
 
     #[inline]
     fn link(&self, object: Object) -> Object {
-        // SAFETY: a free object starts with its link, and nobody writes to it while it is free.
+        // SAFETY: a free object starts with its link, and no code writes to it while it is free.
         Object(unsafe { self.address(object).cast::<u32>().read() })
     }
 
     #[inline]
     fn set_link(&self, object: Object, next: Object) {
-        // SAFETY: the object is the caller's, and is larger than a link.
+        // SAFETY: the object belongs to the caller, and is larger than a link.
         unsafe { self.address(object).cast::<u32>().write(next.0) };
     }
 }

@@ -1,6 +1,6 @@
-//! Risk guarded: allocations that overlap, are misaligned, or lose memory, by one thread or by
-//! several that free what others allocated, with stacks of each processor and without; and misuse
-//! that debug builds do not notice.
+//! The risk: allocations that overlap, are misaligned, or lose memory, by one thread or by several
+//! that free what others allocated, with per-processor stacks and without; and misuse that debug
+//! builds do not notice.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -14,7 +14,7 @@ use super::*;
 use crate::frames::Config;
 use crate::frames::hog::Hog;
 
-/// Fewer turns where an interpreter runs them.
+/// Fewer rounds where an interpreter runs them.
 const TURNS: usize = if cfg!(miri) { 40 } else { 3000 };
 
 fn four_blocks() -> FrameAllocator {
@@ -23,7 +23,7 @@ fn four_blocks() -> FrameAllocator {
     frames
 }
 
-/// A heap, with stacks of each processor where the machine has restartable sequences.
+/// Makes a heap, with per-processor stacks where the machine has restartable sequences.
 fn heap(frames: &FrameAllocator, per_processor: bool) -> Heap<'_> {
     let heap = Heap::new(frames);
     // SAFETY: all threads of the tests are the standard library's.
@@ -58,12 +58,13 @@ impl Held {
     }
 
     fn fill(&self) {
-        // SAFETY: the allocation is the test's, and has this size.
+        // SAFETY: the allocation belongs to the test, and has this size.
         unsafe { self.object.write_bytes(self.byte, self.layout.size()) };
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the allocation is the test's, has this size, and was written or came zeroed.
+        // SAFETY: the allocation belongs to the test, has this size, and was written or came
+        // zeroed.
         unsafe { core::slice::from_raw_parts(self.object, self.layout.size()) }
     }
 
@@ -154,7 +155,7 @@ proptest! {
             }
             prop_assert_eq!(heap.frames_held() + hog.held(), frames.frames_used());
         }
-        // What each takes, from its layout alone.
+        // Returns the memory of an allocation, from its layout alone.
         let taken = |held: &Held| match Place::of(held.layout) {
             Place::Class(class) => object_bytes(class),
             Place::Frame => PAGE_BYTES,
@@ -167,7 +168,7 @@ proptest! {
         prop_assert_eq!(heap.stats().in_use, Bytes(0));
         drop(hog);
         if !heap.objects.lists.is_ready() {
-            // One spare slab for each class at most, that of descriptors too.
+            // At most one spare slab is left for each class, and one for the class of descriptors.
             prop_assert!(frames.frames_used().0 <= CLASSES + 1);
         }
         heap.trim();
@@ -185,7 +186,7 @@ fn a_frame_is_filled_before_the_next_is_taken() {
     // The start of the first frame stays free.
     let count = 64 * 5 - 1;
     let held: Vec<_> = (0..count).map(|_| Held::new(&heap, layout, 1, false).unwrap()).collect();
-    // And one frame of descriptors.
+    // One more frame holds descriptors.
     assert_eq!(heap.frames_held(), PageCount(5 + 1));
     assert_eq!(heap.stats().in_use, Bytes(64 * count));
     held.into_iter().for_each(|held| held.free(&heap));
@@ -273,7 +274,7 @@ fn dropping_a_heap_returns_the_frames_of_its_objects() {
     }
 }
 
-/// What the runtime does with it: a `static`, used by several threads, freed by another one.
+/// Uses a heap as the runtime does: a `static`, used by several threads, freed by another one.
 #[test]
 fn a_static_heap_serves_threads() {
     static FRAMES: FrameAllocator = FrameAllocator::new();
@@ -304,8 +305,8 @@ fn a_static_heap_serves_threads() {
 /// Objects each thread of [`pass_round`] allocates at a time.
 const ROUND: usize = if cfg!(miri) { 20 } else { 400 };
 
-/// One thread's part of [`pass_round`]: frees a quarter of what it allocates, in a shuffled order,
-/// and passes the rest on, unless the next thread lags behind.
+/// Runs one thread's part of [`pass_round`]: frees a quarter of its allocations, in a shuffled
+/// order, and passes the rest on, unless the next thread lags behind.
 fn allocate_and_pass(
     (heap, sizes): (&Heap, &[usize]),
     (thread, turns): (usize, usize),
@@ -333,7 +334,7 @@ fn allocate_and_pass(
     }
 }
 
-/// Threads pass what they allocate round, and one trims meanwhile.
+/// Runs threads that pass their allocations to each other, while one thread trims.
 fn pass_round(per_processor: bool, sizes: &[usize], turns: usize) {
     const THREADS: usize = 4;
     let frames = FrameAllocator::new();
@@ -354,7 +355,7 @@ fn pass_round(per_processor: bool, sizes: &[usize], turns: usize) {
             }));
         }
         drop(senders);
-        // Relaxed: the flag carries nothing but itself.
+        // Relaxed: the flag orders nothing else.
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 heap.trim();
@@ -382,7 +383,7 @@ fn remote_frees_in_any_order_lose_nothing() {
     }
 }
 
-/// Enough objects of one class that they fill the stack and the depot, and are spilled.
+/// Objects of one class that fill the stack and the depot, and are spilled.
 #[test]
 #[cfg_attr(miri, ignore = "miri has no restartable sequences, hence no depot")]
 fn a_full_depot_goes_back_to_its_slabs() {
@@ -397,7 +398,7 @@ fn a_full_depot_goes_back_to_its_slabs() {
             .map(|index| Held::new(&heap, layout, (index ^ round) as u8, false).unwrap())
             .collect();
         let used = frames.frames_used();
-        // Every seventh first, so that slabs come back in pieces.
+        // Every seventh object first, so that slabs come back in pieces.
         for step in 0..7 {
             for index in (step..count).step_by(7) {
                 held[index].verify(layout.size());
@@ -429,15 +430,15 @@ mod misuse {
         f(&heap, object, layout);
     }
 
-    /// Each of these is undefined by the letter, and made defined by debug builds: all the memory
-    /// concerned is the heap's own.
+    /// Frees an object. Each of these frees is undefined by the letter, and defined in debug
+    /// builds: all the memory concerned belongs to the heap.
     fn free(heap: &Heap, object: *mut u8, layout: Layout) {
-        // SAFETY: debug builds look at the pointer before they touch memory behind it.
+        // SAFETY: debug builds check the pointer before they touch memory behind it.
         unsafe { heap.dealloc(object, layout) };
     }
 
     fn write(place: *mut u8) {
-        // SAFETY: the byte is memory of the heap's frames, which nobody else uses.
+        // SAFETY: the byte is memory of the heap's frames, which no other code uses.
         unsafe { place.write(1) };
     }
 
@@ -454,7 +455,7 @@ mod misuse {
     #[should_panic(expected = "freed twice")]
     fn an_object_freed_twice_is_noticed_without_stacks() {
         with_object(99, |heap, object, layout| {
-            // A second one keeps the slab.
+            // A second object keeps the slab.
             // SAFETY: the layout is not empty.
             let _other = unsafe { heap.alloc(layout) };
             free(heap, object, layout);

@@ -1,4 +1,4 @@
-//! What the kernel says of one thread, or one other process.
+//! What the kernel reports about one thread, or about another process.
 
 use core::ffi::CStr;
 
@@ -9,7 +9,7 @@ use super::{decimal, hexadecimal, open_read, write_path};
 use crate::error::SysResult;
 use crate::page::Bytes;
 
-/// Opens a file that the kernel has of a thread, or of a process.
+/// Opens a file of /proc that belongs to a thread or a process.
 pub(crate) fn open_of(thread: u32, name: &CStr) -> SysResult<OwnedFd> {
     let mut path = [0_u8; 48];
     let length = write_path(&mut path, b"/proc/", thread, name.to_bytes_with_nul());
@@ -19,17 +19,17 @@ pub(crate) fn open_of(thread: u32, name: &CStr) -> SysResult<OwnedFd> {
 /// A mapping that a thread enlarges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enlarged {
-    /// Where it began before.
+    /// The start of the mapping before the call.
     pub from: usize,
-    /// How long it was, whole pages.
+    /// The old length, in whole pages.
     pub old: Bytes,
-    /// By how much, whole pages.
+    /// The added length, in whole pages.
     pub by: Bytes,
 }
 
-/// What a thread enlarges, if its `syscall` file says that it waits within `mremap`: number of the
-/// call in decimal, its six arguments in hexadecimal, stack and instruction pointer. Source:
-/// proc_pid_syscall(5).
+/// Returns the mapping that a thread enlarges, if its `syscall` file says that it waits inside
+/// `mremap`. The file has the number of the call in decimal, its six arguments in hexadecimal, and
+/// the stack and instruction pointers. Source: proc_pid_syscall(5).
 pub fn enlarges(text: &[u8]) -> Option<Enlarged> {
     let mut fields = text.split(|byte| *byte == b' ');
     if decimal(fields.next()?)? != u64::from(linux::__NR_mremap) {
@@ -45,7 +45,7 @@ pub fn enlarges(text: &[u8]) -> Option<Enlarged> {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: another call taken for one that enlarges a mapping, or a wrong size or field.
+    //! The risk: another call passes for one that enlarges a mapping, or a size or field is wrong.
 
     use super::*;
     use crate::page::PAGE_BYTES;
@@ -62,7 +62,7 @@ mod tests {
         let (old, from) = (Bytes(2 * PAGE_BYTES), 0x7f000);
         let by = |pages: usize| Some(Enlarged { from, old, by: Bytes(pages * PAGE_BYTES) });
         assert_eq!(call("0x2000", "0x6000"), by(4));
-        // Each counts as whole pages.
+        // Both sizes count as whole pages.
         assert_eq!(call("0x1800", "0x2900"), by(1));
         assert_eq!([call("0x1800", "0x1900"), call("0x2000", "0x1000")], [None, None]);
         let read = "0 0x3 0x2000 0x6000 0x1 0x0 0x0 0x7ffd 0x7f12\n";

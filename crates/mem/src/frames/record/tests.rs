@@ -1,6 +1,6 @@
-//! The risk: a trace that tells of other frames than were used, loses one in the middle, or that
-//! makes recorded programs behave differently. The method: the events are compared with what was
-//! done, or told to the shortest book of who has which frame.
+//! The risk: a trace that reports other frames than were used, loses one in the middle, or makes
+//! recorded programs behave differently. The method: the events are compared with the calls made,
+//! or replayed into a simple table of the frames in use.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -13,9 +13,9 @@ use super::*;
 use crate::frames::{Config, FrameId, Migrate, Mobility, ORDER_MAX};
 
 const BLOCKS: usize = 4;
-/// Most events of a random trace.
+/// Maximum events of a random trace.
 const EVENTS_MAX: usize = if cfg!(miri) { 30 } else { 300 };
-/// Turns of each of several threads.
+/// Rounds of each of several threads.
 const TURNS: usize = if cfg!(miri) { 3 } else { 200 };
 
 fn recorded(events: usize) -> FrameAllocator {
@@ -29,7 +29,7 @@ fn recorded(events: usize) -> FrameAllocator {
     frames
 }
 
-/// All events that wait, taken a few at a time.
+/// Takes all events that wait, a few at a time.
 fn take(frames: &FrameAllocator) -> Vec<Event> {
     let mut bytes = [0; 4 * EVENT_BYTES + 3];
     let mut events = Vec::new();
@@ -45,7 +45,7 @@ fn take(frames: &FrameAllocator) -> Vec<Event> {
     }
 }
 
-/// Who has which frame, after all this. Panics at what cannot be.
+/// Returns the chunks in use after these events. Panics at an impossible event.
 fn chunks_after(events: &[Event]) -> HashMap<u32, u8> {
     let mut chunks = HashMap::new();
     for event in events {
@@ -158,12 +158,12 @@ fn no_frame_passes_by_on_the_fast_path() {
     assert_eq!(frames.record(1000).unwrap_err().errno, EBUSY);
 }
 
-/// Moves whatever it is asked to.
+/// Moves every frame it is asked to move.
 struct Willing<'f>(&'f FrameAllocator);
 
 impl Migrate for Willing<'_> {
     unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
-        // SAFETY: nobody uses either frame, and this moves every owner's.
+        // SAFETY: no code uses either frame, and this moves the frames of every owner.
         unsafe {
             self.0.set_owner(to, owner, index);
             self.0.free(from);
@@ -176,15 +176,15 @@ impl Migrate for Willing<'_> {
 fn moved_frames_are_freed_and_allocated() {
     let frames = recorded(10_000);
     let held: Vec<_> = (0..1400).map(|_| frames.alloc(Mobility::EasyReclaim).unwrap()).collect();
-    // Few are left, in the upper blocks too.
+    // A few frames are left, some in the upper blocks.
     for (number, frame) in held.iter().enumerate() {
         match number % 10 {
-            // SAFETY: the frame is ours, and `Willing` moves all.
+            // SAFETY: the frame belongs to the test, and `Willing` moves all frames.
             0 => unsafe { frames.set_owner(*frame, 1, 0) },
             _ => free(&frames, *frame, 0),
         }
     }
-    // SAFETY: nobody uses the frames meanwhile.
+    // SAFETY: no code uses the frames meanwhile.
     let shrunk = unsafe { frames.shrink_to(Bytes(2 * BLOCK_BYTES), &mut Willing(&frames)) };
     assert_eq!(shrunk.online, Bytes(2 * BLOCK_BYTES));
     let chunks = chunks_after(&take(&frames));
@@ -197,7 +197,7 @@ fn events_of_many_threads_are_in_an_order_that_can_be() {
     let frames = recorded(1 << 16);
     let done = AtomicBool::new(false);
     let events = std::thread::scope(|scope| {
-        // Relaxed: the flag carries nothing but itself.
+        // Relaxed: the flag orders nothing else.
         let taker = scope.spawn(|| {
             let mut events = Vec::new();
             while !done.load(Ordering::Relaxed) {

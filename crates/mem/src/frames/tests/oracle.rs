@@ -12,7 +12,7 @@ enum State {
     Used,
 }
 
-/// Frames somebody holds that never move.
+/// Frames in use that never move.
 struct Fixed {
     head: FrameId,
     order: u8,
@@ -65,7 +65,7 @@ impl<'f> World<'f> {
         (0..SPAN_FRAMES).filter(move |frame| self.zones[frame / FRAMES_PER_BLOCK] == Some(zone))
     }
 
-    /// Whether a zone has `1 << order` free frames side by side, aligned.
+    /// Returns whether a zone has `1 << order` free frames side by side, aligned.
     fn has(&self, zone: Mobility, order: u8) -> bool {
         let fits = |frame: &usize| {
             frame.is_multiple_of(1 << order)
@@ -74,7 +74,7 @@ impl<'f> World<'f> {
         self.frames_of(zone).any(|frame| fits(&frame))
     }
 
-    /// The zone that must serve a request.
+    /// Returns the zone that must serve a request.
     fn serving(&self, mobility: Mobility, order: u8) -> Option<Mobility> {
         let zones: &[_] = match mobility {
             Mobility::EasyReclaim if self.two_zones => &[Mobility::EasyReclaim, Mobility::Core],
@@ -83,7 +83,8 @@ impl<'f> World<'f> {
         zones.iter().copied().find(|zone| self.has(*zone, order))
     }
 
-    /// Compares an answer with what should have been given, and notes it.
+    /// Returns whether a frame was given, after comparing the answer with the expected one and
+    /// noting it.
     fn note_taken(&mut self, zone: Option<Mobility>, order: u8, given: Option<FrameId>) -> bool {
         assert_eq!(given.is_some(), zone.is_some(), "order {order} from {zone:?}");
         let (Some(head), Some(zone)) = (given, zone) else { return false };
@@ -121,7 +122,7 @@ impl<'f> World<'f> {
         true
     }
 
-    /// Notes a chunk that is freed as one.
+    /// Notes a chunk that is freed as a whole.
     fn keep(&mut self, head: FrameId, order: u8) {
         let value = self.names;
         self.names += 1;
@@ -136,7 +137,7 @@ impl<'f> World<'f> {
         (head.0..head.0 + (1 << order)).for_each(|frame| self.keep(FrameId(frame), 0));
     }
 
-    /// Takes a run and extends it as far as it goes, by frames of `step`.
+    /// Returns whether a run was given, after extending it as far as it goes, by frames of `step`.
     fn alloc_run(&mut self, mobility: Mobility, (order, whole): (u8, u8), step: u8) -> bool {
         let zone = self.serving(mobility, order);
         let largest =
@@ -190,7 +191,7 @@ impl<'f> World<'f> {
             for frame in head.0..head.0 + (1 << order) {
                 assert_eq!(marks(self.frames, FrameId(frame)), [value; 2]);
             }
-            // SAFETY: the chunk is the test's, and not used any more.
+            // SAFETY: the chunk belongs to the test, and is no longer used.
             unsafe {
                 match order {
                     0 => self.frames.free(head),
@@ -310,7 +311,7 @@ impl<'f> World<'f> {
         }
     }
 
-    /// Frees everything, and expects it back in whole blocks.
+    /// Frees everything, and expects whole blocks afterwards.
     fn finish(mut self) {
         self.owners.verify();
         while self.fixed.len() + self.owners.places.len() > 0 {

@@ -1,6 +1,6 @@
 //! The checks of the handle table, for tests.
 //!
-//! Relaxed loads are made under the lock of the names, as all that is looked at changes under it.
+//! Loads are Relaxed because the lock of the names is held, under which everything here changes.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use super::{END, FREE_NUMBER, HandleTable, NONE, Names, SLOTS, next_slot, size_o
 use crate::pools::pin::SIZE_MASK;
 
 impl HandleTable<'_> {
-    /// Walks the whole table, of which nothing is in use. Panics when an invariant is broken.
+    /// Walks the whole table, which no thread uses, and panics when an invariant is broken.
     pub(in crate::pools) fn check(&mut self) {
         let (mut objects, mut bytes) = (0, Bytes(0));
         self.for_each(|name, word| {

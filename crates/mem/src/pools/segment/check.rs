@@ -1,10 +1,10 @@
-//! The walk over all structures of a pool of segments.
+//! A walk over all structures of a pool of segments.
 
 use super::lists::bucket_of;
 use super::space::{BLOCK_MIN, Segment, Tag};
 use super::{HandleTable, Layout, Location, PoolStats};
 
-/// What a walk has seen.
+/// The figures that a walk has counted.
 #[derive(Default)]
 struct Seen {
     segments: usize,
@@ -15,7 +15,7 @@ struct Seen {
 }
 
 impl Layout<'_> {
-    /// Checks all invariants. Panics when one is broken.
+    /// Checks all invariants, and panics when one is broken.
     pub(super) fn check(&self, handles: &HandleTable<'_>, stats: PoolStats) {
         let mut seen = Seen::default();
         for (bucket, first) in self.buckets.iter().enumerate() {
@@ -41,7 +41,7 @@ impl Layout<'_> {
         assert_eq!(self.bytes_stored, stats.bytes_stored, "bytes stored");
     }
 
-    /// Checks what lies in a segment.
+    /// Checks the blocks and holes of a segment.
     fn check_segment(&self, handles: &HandleTable<'_>, segment: Segment, seen: &mut Seen) {
         let head = *self.space.head(segment);
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));

@@ -1,17 +1,17 @@
 //! Draining: a segment is emptied object by object, and its frames are given back.
 //!
 //! Idea: the objects go into the best-fitting holes of other segments, wherever these are; only
-//! what fits nowhere goes to a new segment, where it lies as dense as when it was first stored. So
-//! moving L bytes out of a segment of S bytes fills L bytes of holes and gains S, and it takes but
-//! one segment at a time, whose frames go back as they become empty. It takes no objects meanwhile,
-//! so its holes need not be merged: each block that goes leaves a parked hole, for the cursor to
-//! skip.
+//! objects that fit nowhere go to a new segment, where they lie as dense as when first stored. So
+//! moving L bytes out of a segment of S bytes fills L bytes of holes and gains S. Only one segment
+//! at a time is drained, and its frames go back as they become empty. It takes no objects
+//! meanwhile, so its holes need not be merged: each block that leaves becomes a parked hole, for
+//! the cursor to skip.
 //!
 //! Invariants:
-//! 1. Between calls at most one segment is drained. Before the cursor it has no block, and no hole
-//!    that is in a list.
-//! 2. Within a round of [`crate::pools::Pool::compact`] no segment made in it is drained, so a
-//!    round ends.
+//! 1. Between calls at most one segment is being drained. Before the cursor it has no block, and no
+//!    hole that is in a list.
+//! 2. Within a round of [`crate::pools::Pool::compact`], no segment made in that round is drained,
+//!    so a round ends.
 
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
@@ -23,18 +23,18 @@ use crate::frames::FrameId;
 
 /// Holes that [`crate::pools::Pool::compact`] leaves alone, in thousandths.
 const HOLES_ASKED: usize = 5;
-/// Calls to wait for when frames ran out, before segments are drained unasked again.
+/// Calls to skip after frames ran out, before segments are drained unasked again.
 pub(super) const WAIT: u32 = 256;
 
-/// A segment on its way out.
+/// The segment that is being drained.
 #[derive(Clone, Copy)]
 pub(super) struct Drain {
     pub(super) segment: Segment,
-    /// What to look at next.
+    /// The next place to look at.
     cursor: Place,
 }
 
-/// What came of moving what lies at a place.
+/// The result of moving the block or hole at a place.
 enum Moved {
     /// The next block or hole lies there.
     Next(Place),
@@ -44,7 +44,7 @@ enum Moved {
     InUse,
 }
 
-/// How far a piece of draining came.
+/// The result of a piece of draining.
 enum Step {
     /// The budget is spent.
     Paused,
@@ -83,7 +83,8 @@ impl Layout<'_> {
         }
     }
 
-    /// Begins a round of [`crate::pools::Pool::compact`], if objects came or went since the last.
+    /// Begins a round of [`crate::pools::Pool::compact`], if objects came or went since the last
+    /// round.
     pub(super) fn begin_round(&mut self) {
         if core::mem::take(&mut self.touched) {
             self.round = self.round.wrapping_add(1);
@@ -91,7 +92,8 @@ impl Layout<'_> {
         }
     }
 
-    /// A piece of a round, until the work comes to `budget`, and the work it was.
+    /// Does a piece of a round, until the work reaches `budget`. Returns the result, and the work
+    /// done.
     pub(super) fn compact(
         &mut self,
         handles: &HandleTable<'_>,
@@ -113,7 +115,8 @@ impl Layout<'_> {
                         self.stop_draining(handles);
                         self.space.head_mut(segment).round = self.round;
                     }
-                    // Others would hardly find more room, and each costs a walk to put it back.
+                    // Other segments would hardly find more room, and each costs a walk to put it
+                    // back.
                     break;
                 }
             }
@@ -125,30 +128,31 @@ impl Layout<'_> {
         (Compacted { moved: self.moved - moved, freed }, self.work - work)
     }
 
-    /// Whether holes cost so much that segments are drained unasked.
+    /// Returns whether the cost of holes is high enough to drain segments unasked.
     fn is_wasteful(&self) -> bool {
         let stored = self.bytes_stored.0;
         let allowed = (stored / 1000 * WASTE).saturating_sub(self.live - stored);
         self.hole_bytes() > allowed.max(stored / 1000 * HOLES + self.step_bytes())
     }
 
-    /// Whether [`crate::pools::Pool::compact`] has something to do.
+    /// Returns whether [`crate::pools::Pool::compact`] has something to do.
     fn is_loose(&self) -> bool {
         self.hole_bytes() > self.live / 1000 * HOLES_ASKED + self.step_bytes()
     }
 
-    /// What the newest segment grew by and may not have used.
+    /// Returns the bytes that the newest segment grew by and may not have used.
     fn step_bytes(&self) -> usize {
         PAGE_BYTES << self.step_order()
     }
 
-    /// Whether a segment was made before this round.
+    /// Returns whether a segment was made before this round.
     fn is_older(&self, segment: Segment) -> bool {
         self.space.head(segment).round != self.round
     }
 
-    /// Begins to drain the emptiest segment that `may` go; the newest, where new objects go, only
-    /// when there is no other. `false` if none has a hole to speak of.
+    /// Returns whether it began to drain a segment: the emptiest one for which `may` holds. The
+    /// newest segment, where new objects go, is taken only when there is no other. `false` if none
+    /// has a hole worth draining for.
     fn begin(&mut self, may: impl Fn(&Self, Segment) -> bool) -> bool {
         let mut found = Segment::NONE;
         'search: for bucket in (1..BUCKETS).rev() {
@@ -179,7 +183,7 @@ impl Layout<'_> {
         }
     }
 
-    /// Moves objects out of the segment that is drained, until the work comes to `end` in all.
+    /// Moves objects out of the segment that is being drained, until the total work reaches `end`.
     fn drain_until(&mut self, handles: &HandleTable<'_>, end: Bytes) -> Step {
         while let Some(Drain { segment, cursor }) = self.drain {
             if self.work >= end {
@@ -200,21 +204,23 @@ impl Layout<'_> {
         Step::Done
     }
 
-    /// Gives back the frames of a segment before `at`, where nothing is left, but for the first,
-    /// with the head.
+    /// Gives back the frames of a segment before `at`, where nothing is left, except for the first
+    /// frame, which has the head.
     fn drop_frames(&mut self, segment: Segment, at: Place) {
         let before = *self.space.head(segment);
         self.space.set_start(segment, at);
         let kept = self.space.head(segment).frame_count();
         let count = before.frame_count() - kept;
         for frame in before.frames(segment).skip(1).take(count) {
-            // SAFETY: the frame is the segment's, and no block or hole of it starts or ends there.
+            // SAFETY: the frame belongs to the segment, and no block or hole of it starts or ends
+            // there.
             unsafe { self.space.frames.free(FrameId::from_index(frame)) };
         }
         self.frames_held -= count;
     }
 
-    /// Moves what lies at `at`, in a segment that is drained, if it is an object.
+    /// Moves the object at `at`, in a segment that is being drained, or takes the hole there off
+    /// its list.
     fn move_out(&mut self, handles: &HandleTable<'_>, at: Place) -> Moved {
         let (name, slack) = match self.space.tag(at) {
             Tag::Hole { hole, parked } => {
@@ -232,7 +238,7 @@ impl Layout<'_> {
         let Some(hole) = self.find_or_grow(wanted) else { return Moved::NoPlace };
         let to = Location { at: hole.at, order: hole.order, size: from.size };
         self.take(hole, wanted, name);
-        // SAFETY: the object is pinned. Its new block is named by nobody yet.
+        // SAFETY: the object is pinned. Nothing names its new block yet.
         unsafe {
             self.space.object(to.at, to.size).copy_from_slice(self.space.object(at, to.size))
         };
@@ -261,14 +267,14 @@ impl Layout<'_> {
         }
     }
 
-    /// Puts a segment that is drained back to use, with what is left in it.
+    /// Puts the segment that is being drained back into use, with what is left in it.
     pub(super) fn stop_draining(&mut self, handles: &HandleTable<'_>) {
         if let Some(Drain { segment, .. }) = self.drain.take() {
             self.reopen(handles, segment);
         }
     }
 
-    /// Merges and lists the holes of a segment that was drained, and lists it.
+    /// Merges and lists the holes of a segment that was drained, and lists the segment.
     fn reopen(&mut self, handles: &HandleTable<'_>, segment: Segment) {
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));
         let mut open: Option<Hole> = None;
@@ -295,7 +301,7 @@ impl Layout<'_> {
         self.list(segment);
     }
 
-    /// Lists a hole put together by `reopen`.
+    /// Lists a hole that `reopen` has merged.
     fn close(&mut self, hole: Option<Hole>) {
         if let Some(hole) = hole {
             self.space.park(hole);
@@ -303,11 +309,11 @@ impl Layout<'_> {
         }
     }
 
-    /// Empties a segment and frees it, and makes a segment of frame `to`. `false`, and nothing
-    /// taken, when its objects find no place or are in use.
+    /// Returns whether it could empty a segment, free it, and make a segment of frame `to` instead.
+    /// `false`, and nothing taken, when its objects find no place or are in use.
     ///
     /// # Safety
-    /// `to` is handed out and nobody uses it.
+    /// `to` is handed out and no code uses it.
     pub(super) unsafe fn exchange(
         &mut self,
         handles: &HandleTable<'_>,
@@ -324,7 +330,7 @@ impl Layout<'_> {
             };
             at = next;
         }
-        // SAFETY: `to` is ours. It is empty, and listed until `shrink_frames` ends.
+        // SAFETY: `to` is ours. The new segment is empty, and listed until `shrink_frames` ends.
         unsafe { self.found(to, 0, 0) };
         self.drop_segment(segment);
         true

@@ -1,7 +1,7 @@
-//! Finding room: the best-fitting hole, more frames for the newest segment, or a new one.
+//! Finding room: the best-fitting hole, more frames for the newest segment, or a new segment.
 //!
 //! Idea: a segment lies at the start of a larger free chunk, its window, and grows into it a few
-//! frames at a time, so that many frames are side by side and few are unused.
+//! frames at a time, so that many frames lie side by side and few are unused.
 
 use coldpress_sys::PAGE_BYTES;
 
@@ -11,22 +11,23 @@ use super::drain::WAIT;
 use super::space::{HEAD, Hole, Segment};
 use crate::frames::{FrameId, Mobility, ORDER_MAX};
 
-/// A segment grows by one part in this many of the pool: what its last frames may waste.
+/// A segment grows by one part in this many of the pool, which is what its last frames may waste.
 const STEP_SHARE: usize = 1024;
 /// A segment is at most one part in this many of the pool, when it is larger than
-/// [`SEGMENT_FRAMES`]: what it takes to drain one.
+/// [`SEGMENT_FRAMES`]. This bounds the work of draining one.
 const SEGMENT_SHARE: usize = 16;
-/// Frames that any segment may have: the last object that finds no room in it costs little there.
+/// Frames that any segment may have: at this length, the room that the last object did not fit into
+/// is a small share.
 const SEGMENT_FRAMES: usize = 16;
 
 impl Layout<'_> {
-    /// log2 of the frames a segment grows by.
+    /// Returns log2 of the frames by which a segment grows.
     pub(super) fn step_order(&self) -> u8 {
         (self.frames_held / STEP_SHARE).checked_ilog2().unwrap_or(0).min(ORDER_MAX.into()) as u8
     }
 
-    /// A hole of at least `length` bytes, in its list: the best fit there is, else that of a new
-    /// segment. The last resort is what is left of a segment being drained.
+    /// Returns a hole of at least `length` bytes, in its list: the best fit there is, else the hole
+    /// of a new segment. The last resort is the remainder of a segment being drained.
     pub(super) fn hole(&mut self, handles: &HandleTable<'_>, length: usize) -> Option<Hole> {
         if let Some(hole) = self.find_or_grow(length) {
             return Some(hole);
@@ -38,7 +39,8 @@ impl Layout<'_> {
         self.find(length)
     }
 
-    /// The best-fitting hole. Those it meets in a segment that is drained leave their list.
+    /// Returns the best-fitting hole. Holes that it meets in a segment being drained leave their
+    /// list.
     pub(super) fn find(&mut self, length: usize) -> Option<Hole> {
         loop {
             let hole = self.holes.find(&self.space, length)?;
@@ -49,7 +51,7 @@ impl Layout<'_> {
         }
     }
 
-    /// The best-fitting hole there is, or one of new frames.
+    /// Returns the best-fitting hole there is, or one of new frames.
     pub(super) fn find_or_grow(&mut self, length: usize) -> Option<Hole> {
         if let Some(hole) = self.find(length) {
             return Some(hole);
@@ -110,14 +112,15 @@ impl Layout<'_> {
         Some(hole)
     }
 
-    /// Makes a segment of the 2^`order` frames from `frame` on; it is empty and in its list.
+    /// Makes a segment of the 2^`order` frames from `frame` on; the segment is empty and in its
+    /// list.
     ///
     /// # Safety
-    /// The frames are the caller's, and from now on the segment's. The first is a multiple of
+    /// The frames belong to the caller, and from now on to the segment. The first is a multiple of
     /// 2^`window`.
     pub(super) unsafe fn found(&mut self, frame: FrameId, window: u8, order: u8) -> Hole {
         let segment = Segment(frame.index());
-        // SAFETY: by the promise of the caller.
+        // SAFETY: the caller promises that the frames are ours and aligned.
         let hole = unsafe { self.space.found(segment, window, 1 << order) };
         self.space.head_mut(segment).round = self.round;
         self.own(segment, frame, order, window);
@@ -128,7 +131,7 @@ impl Layout<'_> {
         hole
     }
 
-    /// Makes a segment the owner of 2^`order` frames, if ours can be moved.
+    /// Makes a segment the owner of 2^`order` frames, if the pool's frames can be moved.
     pub(super) fn own(&self, segment: Segment, first: FrameId, order: u8, window: u8) {
         if self.claim.is_some() {
             for frame in first.index()..first.index() + (1 << order) {

@@ -1,9 +1,9 @@
-//! Holes by their length: the best fit is found by looking at two bitmaps.
+//! Holes by their length: two bitmaps find the best fit.
 //!
-//! Idea: below [`EXACT_END`] each length has a list of its own, so that the first hole of the
-//! first list that is not empty is the best fit to the byte. Longer holes, each good for every
-//! object, lie in eight lists per power of two. (Two-level segregated fit, Masmano et al. 2004,
-//! with a list per byte where objects are.) The links are in the holes.
+//! Idea: below [`EXACT_END`] each length has a list of its own, so that the first hole of the first
+//! list that is not empty is the best fit to the byte. Longer holes, each good for every object,
+//! lie in eight lists per power of two. (Two-level segregated fit, Masmano et al. 2004, with a list
+//! per byte in the range of objects.) The links are in the holes.
 //!
 //! Invariants:
 //! 1. A list holds the holes of its lengths that are not parked, each once; its bit is set exactly
@@ -14,14 +14,14 @@ use coldpress_sys::PAGE_BYTES;
 use super::space::{BLOCK_MIN, Hole, Place, Space, TAG, Tag};
 use crate::frames::ORDER_MAX;
 
-/// From this length on, lists are of ranges. The blocks of all objects are shorter.
+/// From this length on, a list holds a range of lengths. The blocks of all objects are shorter.
 const EXACT_END: usize = 4160;
 const EXACT: usize = EXACT_END - BLOCK_MIN;
 const EXACT_LOG: usize = EXACT_END.ilog2() as usize;
 /// Lists per power of two of longer holes.
 const STEPS: usize = 8;
 const LISTS: usize = EXACT + (LENGTH_LOG - EXACT_LOG) * STEPS;
-/// Holes are shorter than two to this.
+/// log2 of a length that all holes stay below.
 const LENGTH_LOG: usize = (PAGE_BYTES << ORDER_MAX).ilog2() as usize;
 const WORDS: usize = LISTS.div_ceil(64);
 
@@ -76,8 +76,8 @@ impl Holes {
         }
     }
 
-    /// The shortest hole of at least `length` bytes, which must be below [`EXACT_END`]; among holes
-    /// of [`EXACT_END`] and more, one of the shortest list.
+    /// Returns the shortest hole of at least `length` bytes, which must be below [`EXACT_END`];
+    /// among holes of [`EXACT_END`] and more, one of the shortest list.
     pub(super) fn find(&self, space: &Space<'_>, length: usize) -> Option<Hole> {
         let list = list_of(length);
         let bits = self.used[list / 64] & (u64::MAX << (list % 64));
@@ -93,7 +93,7 @@ impl Holes {
         }
     }
 
-    /// The first word from `word` on that is not zero.
+    /// Returns the first word from `word` on that is not zero.
     fn word_from(&self, word: usize) -> Option<usize> {
         let mut mask = u64::MAX << (word % 64);
         for (index, words) in self.words_used.iter().enumerate().skip(word / 64) {
@@ -129,7 +129,7 @@ impl Holes {
     }
 }
 
-/// The list of holes of a length.
+/// Returns the list for holes of a length.
 fn list_of(length: usize) -> usize {
     if length < EXACT_END {
         return length - BLOCK_MIN;

@@ -1,4 +1,4 @@
-//! Segments by the share of holes in them, and their end.
+//! Lists of segments by the share of holes in them, and the end of a segment.
 
 use super::space::{Head, Segment, Tag};
 use super::{BUCKETS, Layout};
@@ -26,7 +26,8 @@ impl Layout<'_> {
         self.frames_held -= head.frame_count();
         self.segments -= 1;
         for frame in head.frames(segment) {
-            // SAFETY: the frame is the segment's; no handle, list or hole refers to it any more.
+            // SAFETY: the frame belongs to the segment; no handle, list or hole refers to it any
+            // more.
             unsafe { self.space.frames.free(FrameId::from_index(frame)) };
         }
         if self.frames_held == 0 {
@@ -34,7 +35,7 @@ impl Layout<'_> {
         }
     }
 
-    /// Counts bytes of blocks that came or went, and moves the segment to the list it belongs on.
+    /// Counts bytes of blocks that came or went, and moves the segment to its list.
     pub(super) fn add_live(&mut self, segment: Segment, change: isize) {
         self.live = self.live.strict_add_signed(change);
         let head = self.space.head_mut(segment);
@@ -44,7 +45,7 @@ impl Layout<'_> {
         }
     }
 
-    /// Moves a segment to the list it belongs on.
+    /// Moves a segment to the list of its share of holes.
     pub(super) fn relist(&mut self, segment: Segment) {
         let head = self.space.head(segment);
         if bucket_of(head) != usize::from(head.bucket) {
@@ -75,7 +76,7 @@ impl Layout<'_> {
         }
     }
 
-    /// Calls `visit` with every segment that is not drained.
+    /// Calls `visit` with every segment that is not being drained.
     pub(super) fn for_each_listed(&self, mut visit: impl FnMut(Segment, &Head)) {
         for bucket in &self.buckets {
             let mut segment = *bucket;
@@ -100,7 +101,7 @@ impl Layout<'_> {
     }
 }
 
-/// The list of a segment: by the share of holes in it.
+/// Returns the list of a segment: by the share of holes in it.
 pub(super) fn bucket_of(head: &Head) -> usize {
     let capacity = head.capacity();
     (capacity - head.live as usize) * (BUCKETS - 1) / capacity
@@ -114,7 +115,7 @@ impl Drop for Layout<'_> {
             while segment.is_some() {
                 let head = *self.space.head(segment);
                 for frame in head.frames(segment) {
-                    // SAFETY: the frame is the segment's, and the pool goes with it.
+                    // SAFETY: the frame belongs to the segment, which ends with the pool.
                     unsafe { self.space.frames.free(FrameId::from_index(frame)) };
                 }
                 segment = head.next;

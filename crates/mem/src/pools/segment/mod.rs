@@ -2,21 +2,21 @@
 //!
 //! Idea: a segment is a run of frames side by side, up to a whole block of 2 MiB, so an object lies
 //! across frame borders and is still read in one piece. A new object takes the best-fitting hole of
-//! the pool, else the newest segment grows. When more than `WASTE` thousandths are lost, each
-//! call drains the emptiest segment a little: its objects go into the best-fitting holes of the
-//! others, so that a byte of hole costs about a byte of copying. (Cleaning a log, which writes
-//! live objects to fresh space and leaves holes alone (Rosenblum and Ousterhout 1992), would cost
-//! about 20 at this density.) `space` lays out a segment, `grow` and `holes` find
-//! room, `lists` orders segments, `drain` empties them.
+//! the pool, else the newest segment grows. When more than `WASTE` thousandths are lost, each call
+//! drains the emptiest segment a little: its objects go into the best-fitting holes of the others,
+//! so that a byte of hole costs about a byte of copying. (Cleaning a log, which writes live objects
+//! to fresh space and leaves holes alone (Rosenblum and Ousterhout 1992), would cost about 20 at
+//! this density.) `space` lays out a segment, `grow` and `holes` find room, `lists` orders
+//! segments, `drain` empties them.
 //!
-//! Readers know an object's place from its pinned word. Everything else is done under one lock, a
-//! little at a time, and what is being read stays where it is.
+//! Readers know an object's place from its pinned word. Everything else happens under one lock, a
+//! little at a time, and an object being read stays where it is.
 //!
-//! Invariants, while nobody has the lock of the layout:
+//! Invariants, while no thread has the lock of the layout:
 //! 1. Blocks and holes cover a segment without gaps. No two holes are side by side, and a hole is
-//!    in its list, but in a segment that is drained.
+//!    in its list, except in a segment being drained.
 //! 2. A handle word names a block with its name in the tag, and each block is named by one.
-//! 3. A segment that is not drained is in the list of its fullness; `live` is the sum of its
+//! 3. A segment that is not being drained is in the list of its fullness; `live` is the sum of its
 //!    blocks. None is empty.
 //! 4. After a failed allocation the objects and their bytes are as they were.
 
@@ -44,22 +44,22 @@ use holes::Holes;
 use lists::bucket_of;
 use space::{BLOCK_MIN, HEAD, Hole, Place, Segment, Space, TAG, Tag};
 
-/// Lists of segments by the share of holes in them.
+/// Number of lists of segments, by the share of holes in them.
 const BUCKETS: usize = 128;
-/// Bytes beside the objects, in thousandths of these, before segments are drained unasked. Less
-/// would cost more copying, as there would be less to choose from.
+/// Bytes besides the objects, in thousandths of the objects' bytes, before segments are drained
+/// unasked. A smaller share would cost more copying, because there would be fewer holes to choose
+/// from.
 const WASTE: usize = 27;
-/// Holes may be this many thousandths of the pool in any case, where small objects make tags
-/// costly.
+/// Thousandths of the pool that holes may take in any case, where small objects make tags costly.
 const HOLES: usize = 10;
-/// Where an object lies, as kept in its handle word. The low 16 bits are never zero.
+/// The place and size of an object, as kept in its handle word. The low 16 bits are never zero.
 #[derive(Clone, Copy)]
 struct Location {
-    /// Its block.
+    /// The place of its block.
     at: Place,
-    /// That of its segment.
+    /// The order of its segment.
     order: u8,
-    /// The size asked for, 1 to 4096.
+    /// The requested size, 1 to 4096.
     size: usize,
 }
 
@@ -80,18 +80,18 @@ impl Location {
         Segment::of(self.at, self.order)
     }
 
-    /// That of a name in use.
+    /// Returns the location of a name in use.
     fn of(handles: &HandleTable<'_>, name: Name) -> Self {
         Self::from_word(handles.get_named(name).expect("the name is in use"))
     }
 
-    /// The length of its block, with so much slack.
+    /// Returns the length of the object's block, with `slack` bytes of slack.
     fn block(self, slack: usize) -> usize {
         block_of(self.size) + slack
     }
 }
 
-/// The length of the block of an object, without slack.
+/// Returns the length of the block of an object, without slack.
 fn block_of(size: usize) -> usize {
     (TAG + size).max(BLOCK_MIN)
 }
@@ -103,11 +103,11 @@ pub struct Segments<'f> {
     layout: SpinLock<Layout<'f>>,
 }
 
-/// What lies where.
+/// The structures of the pool, under their lock.
 struct Layout<'f> {
     space: Space<'f>,
     holes: Holes,
-    /// First segment of each share of holes, the fullest first.
+    /// The first segment of each share of holes, the fullest first.
     buckets: [Segment; BUCKETS],
     /// The sum of the sizes of all objects.
     bytes_stored: Bytes,
@@ -118,24 +118,25 @@ struct Layout<'f> {
     /// The segment that may grow.
     newest: Segment,
     drain: Option<Drain>,
-    /// Rounds of [`Pool::compact`], and whether objects came or went since the last.
+    /// The number of rounds of [`Pool::compact`], and whether objects came or went since the last.
     round: u32,
     touched: bool,
-    /// Frames that new segments took in this round, beyond those it gave back.
+    /// Frames that new segments took in this round, beyond those that the round gave back.
     owed: usize,
-    /// Calls to wait for before segments are drained unasked again, after frames ran out.
+    /// Calls to skip before segments are drained unasked again, after frames ran out.
     wait: u32,
     moved: Bytes,
-    /// The same, with [`MOVE_COST`] for each object.
+    /// As `moved`, with [`MOVE_COST`] added for each object.
     work: Bytes,
-    /// The last [`Pool::compact`] found nothing left to do, and nothing has changed since.
+    /// Whether the last [`Pool::compact`] found nothing left to do, and nothing has changed since.
     settled: bool,
-    /// While the pool holds frames and was the first in their allocator to do so.
+    /// The right to move frames, held while the pool has frames and was the first in their
+    /// allocator.
     claim: Option<MoveClaim<'f>>,
 }
 
 impl<'f> Segments<'f> {
-    /// An empty pool; it holds no frame yet.
+    /// Makes an empty pool; it holds no frame yet.
     ///
     /// The structure is about 36 KiB: make it in place, for example in a `static`.
     pub const fn new(frames: &'f FrameAllocator) -> Self {
@@ -165,12 +166,12 @@ impl<'f> Segments<'f> {
         }
     }
 
-    /// Bytes of objects that were moved, by [`Pool::compact`] and unasked.
+    /// Returns the bytes of objects that were moved, by [`Pool::compact`] and unasked.
     pub fn bytes_moved(&self) -> Bytes {
         self.layout.lock().moved
     }
 
-    /// Calls `f` with the object's bytes, which nobody else uses meanwhile.
+    /// Calls `f` with the object's bytes, which no other thread uses meanwhile.
     fn with_bytes<R>(
         &self,
         handle: Handle,
@@ -185,12 +186,12 @@ impl<'f> Segments<'f> {
 }
 
 impl Layout<'_> {
-    /// Bytes that no block takes.
+    /// Returns the bytes that no block takes.
     fn hole_bytes(&self) -> usize {
         self.frames_held * PAGE_BYTES - self.segments * HEAD - self.live
     }
 
-    /// Makes a block in a hole that is in its list: the tag is all that is written.
+    /// Makes a block in a hole that is in its list, and writes nothing but the tag.
     fn take(&mut self, hole: Hole, wanted: usize, name: Name) {
         self.holes.remove(&mut self.space, hole);
         let rest = hole.length - wanted;
@@ -241,11 +242,11 @@ impl Layout<'_> {
         }
     }
 
-    /// How full the pool is with so many objects.
+    /// Returns how full the pool is with this number of objects.
     fn class_stats(&self, objects: usize) -> ClassStats {
         let mut class = ClassStats {
             size: OBJECT_MAX,
-            // Room for more objects of the mean size.
+            // Estimates the room for more objects of the mean size.
             obj_allocated: objects + self.hole_bytes() * objects / self.live.max(1),
             obj_used: objects,
             pages_used: PageCount(self.frames_held),

@@ -1,19 +1,19 @@
 //! The bytes of segments: where heads, blocks and holes lie, and how they are written.
 //!
 //! Layout: a segment is a run of frames at the start of a window of 2^order frames, aligned to its
-//! length. Its [`Head`] comes first; blocks and holes follow without gaps up to the end. Of one
-//! that was partly drained, the frames between head and first block may be gone.
+//! length. Its [`Head`] comes first; blocks and holes follow without gaps up to the end. In a
+//! partly drained segment, the frames between head and first block may be gone.
 //!
 //! ```text
 //! block: tag | object | slack       tag:  name 25 bits, slack 5 bits, AFTER_HOLE
 //! hole:  tag | next | prev | .. | length     tag: length 21 bits, order 4 bits, PARKED, HOLE
 //! ```
 //!
-//! A hole is at least [`BLOCK_MIN`] bytes, so what is left of it is either a hole again or the
+//! A hole is at least [`BLOCK_MIN`] bytes, so the remainder of a hole is either a hole again or the
 //! slack of the block that took it. Nothing is aligned but heads.
 //!
 //! Invariants:
-//! 1. A [`Place`] outside this file is that of a block or hole of a live segment; a [`Segment`] is
+//! 1. A [`Place`] outside this file belongs to a block or hole of a live segment; a [`Segment`] is
 //!    live. Both are made from others by lengths kept in the segment itself.
 
 use core::mem::size_of;
@@ -26,16 +26,17 @@ use crate::frames::{FrameAllocator, FrameId, ORDER_MAX};
 use crate::pools::handle::Name;
 use crate::pools::handles::NAME_BITS;
 
-/// Bytes of a tag: what a block costs beside its object.
+/// Bytes of a tag: what a block costs besides its object.
 pub(super) const TAG: usize = size_of::<u32>();
 /// The smallest block and the smallest hole: a tag, two links, and a length at the end.
 pub(super) const BLOCK_MIN: usize = TAG + 2 * size_of::<u64>() + LENGTH;
 const LENGTH: usize = size_of::<u32>();
 
 const HOLE: u32 = 1 << 31;
-/// Of a hole: in no list.
+/// Flag of a hole that is in no list.
 const PARKED: u32 = 1 << 30;
-/// Of a block: a hole ends where it starts. Not kept up while the segment is drained.
+/// Flag of a block behind a hole that ends where the block starts. Not maintained while the segment
+/// is drained.
 const AFTER_HOLE: u32 = 1 << 30;
 const SLACK_SHIFT: u32 = 25;
 const NAME_MASK: u32 = (1 << SLACK_SHIFT) - 1;
@@ -48,7 +49,7 @@ const _: () = assert!(NAME_BITS <= SLACK_SHIFT);
 const _: () = assert!(BLOCK_MIN - 1 <= SLACK_MASK as usize);
 const _: () = assert!(PAGE_BYTES << ORDER_MAX <= 1 << ORDER_SHIFT);
 
-/// Where a block or a hole starts: bytes from the first frame of the span.
+/// The start of a block or a hole: bytes from the first frame of the span.
 pub(super) type Place = u64;
 
 /// A segment, by the number of its first frame.
@@ -56,10 +57,10 @@ pub(super) type Place = u64;
 pub(super) struct Segment(pub(super) u32);
 
 impl Segment {
-    /// None, in a list. Frame numbers stay below 2^24.
+    /// No segment, in a list. Frame numbers stay below 2^24.
     pub(super) const NONE: Self = Self(u32::MAX);
 
-    /// The segment of a window of 2^`order` frames that holds a place.
+    /// Returns the segment in a window of 2^`order` frames that holds a place.
     pub(super) fn of(at: Place, order: u8) -> Self {
         Self((at / PAGE_BYTES as u64) as u32 & !((1 << order) - 1))
     }
@@ -80,40 +81,40 @@ pub(super) const HEAD: usize = size_of::<Head>();
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
-    /// The neighbours in the list of its fullness.
+    /// The neighbours in the list of the segment's fullness.
     pub(super) next: Segment,
     pub(super) prev: Segment,
-    /// Where its blocks start, and where they end: bytes from its first. The end is that of a
-    /// frame.
+    /// The start and the end of the blocks, in bytes from the first byte of the segment. The end is
+    /// the end of a frame.
     pub(super) start: u32,
     pub(super) end: u32,
-    /// Bytes of its blocks.
+    /// Bytes of the segment's blocks.
     pub(super) live: u32,
-    /// The round of compaction it was made in, or could not be drained in.
+    /// The round of compaction in which the segment was made, or could not be drained.
     pub(super) round: u32,
     pub(super) order: u8,
-    /// The list it is in.
+    /// The list that the segment is in.
     pub(super) bucket: u8,
-    /// It is in no list, gets no objects, and its holes are not merged.
+    /// Whether the segment is in no list, gets no objects, and keeps its holes unmerged.
     pub(super) draining: bool,
-    /// A hole ends where the segment ends. Not kept up while it is drained.
+    /// Whether a hole ends where the segment ends. Not maintained while the segment is drained.
     pub(super) ends_in_hole: bool,
 }
 
 impl Head {
-    /// Bytes for blocks and holes.
+    /// Returns the bytes for blocks and holes.
     pub(super) fn capacity(&self) -> usize {
         (self.end - self.start) as usize
     }
 
-    /// The frames of the segment that the head describes, as numbers.
+    /// Returns the frames of the segment that the head describes, as numbers.
     pub(super) fn frames(&self, segment: Segment) -> impl Iterator<Item = u32> + use<> {
         let page = PAGE_BYTES as u32;
         let rest = segment.0 + (self.start / page).max(1)..segment.0 + self.end / page;
         core::iter::once(segment.0).chain(rest)
     }
 
-    /// How many these are.
+    /// Returns the number of these frames.
     pub(super) fn frame_count(&self) -> usize {
         let page = PAGE_BYTES as u32;
         1 + (self.end / page - (self.start / page).max(1)) as usize
@@ -125,7 +126,7 @@ impl Head {
 pub(super) struct Hole {
     pub(super) at: Place,
     pub(super) length: usize,
-    /// That of its segment.
+    /// The order of its segment.
     pub(super) order: u8,
 }
 
@@ -139,7 +140,7 @@ impl Hole {
     }
 }
 
-/// What lies at a place.
+/// The block or hole at a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tag {
     Block { name: Name, slack: usize, after_hole: bool },
@@ -147,7 +148,7 @@ pub(super) enum Tag {
 }
 
 /// The bytes of all segments of a pool. Heads, tags and holes are reached through the one in
-/// [`super::Layout`], under its lock; objects by who has them pinned.
+/// [`super::Layout`], under its lock; an object only by the thread that has it pinned.
 #[derive(Clone, Copy)]
 pub(super) struct Space<'f> {
     pub(super) frames: &'f FrameAllocator,
@@ -173,8 +174,8 @@ impl Space<'_> {
         self.set_word(at, name.0 | (slack as u32) << SLACK_SHIFT | flag);
     }
 
-    /// Says to what lies at the end of a hole, a block or the end of the segment, whether the hole
-    /// is there.
+    /// Notes in the neighbour at the end of a hole, a block or the end of the segment, whether the
+    /// hole is there.
     pub(super) fn set_after_hole(&mut self, hole: Hole, after_hole: bool) {
         let segment = hole.segment();
         if hole.end() == self.end(segment) {
@@ -184,17 +185,17 @@ impl Space<'_> {
         }
     }
 
-    /// Where the first block or hole of a segment lies.
+    /// Returns the place of the first block or hole of a segment.
     pub(super) fn start(&self, segment: Segment) -> Place {
         segment.base() + u64::from(self.head(segment).start)
     }
 
-    /// Where the last one ends.
+    /// Returns the end of the last block or hole of a segment.
     pub(super) fn end(&self, segment: Segment) -> Place {
         segment.base() + u64::from(self.head(segment).end)
     }
 
-    /// Says that the blocks of a segment start at `at`, a place after all frames that are gone.
+    /// Sets the start of the blocks of a segment to `at`, a place after all frames that are gone.
     pub(super) fn set_start(&mut self, segment: Segment, at: Place) {
         self.head_mut(segment).start = (at - segment.base()) as u32;
     }
@@ -215,7 +216,7 @@ impl Space<'_> {
         self.set_word(hole.at, hole.length as u32 | order | flag | HOLE);
     }
 
-    /// The hole that ends at `at`, for a block that has one before it.
+    /// Returns the hole that ends at `at`, for a block that has one before it.
     pub(super) fn hole_before(&self, at: Place) -> Hole {
         let length = self.word(at - LENGTH as u64);
         match self.tag(at - u64::from(length)) {
@@ -224,7 +225,7 @@ impl Space<'_> {
         }
     }
 
-    /// The neighbours of a hole in its list; zero is none.
+    /// Returns the neighbours of a hole in its list; zero is none.
     pub(super) fn links(&self, at: Place) -> (Place, Place) {
         (self.double(at + TAG as u64), self.double(at + TAG as u64 + 8))
     }
@@ -237,7 +238,7 @@ impl Space<'_> {
         self.set_double(at + TAG as u64 + 8, prev);
     }
 
-    /// The object in the block at `at`, if it is `size` bytes.
+    /// Returns the object in the block at `at`, if it is `size` bytes long.
     ///
     /// # Safety
     /// There is such a block in these frames, and the caller has its object pinned for as long as
@@ -245,14 +246,15 @@ impl Space<'_> {
     #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
     pub(super) unsafe fn object(&self, at: Place, size: usize) -> &mut [u8] {
         let start = self.address(at + TAG as u64, size).as_ptr();
-        // SAFETY: bytes of a block behind its tag. Only who has the object pinned reaches them.
+        // SAFETY: bytes of a block behind its tag, which only the thread reaches that has the
+        // object pinned.
         unsafe { slice::from_raw_parts_mut(start, size) }
     }
 
     pub(super) fn head(&self, segment: Segment) -> &Head {
         let address = self.address(segment.base(), size_of::<Head>()).cast::<Head>();
-        // SAFETY: a live segment starts with a head (invariant 1), at the start of a frame, and it
-        // changes by `&mut self` only.
+        // SAFETY: a live segment starts with a head (invariant 1), at the start of a frame, and the
+        // head changes by `&mut self` only.
         unsafe { address.as_ref() }
     }
 
@@ -266,7 +268,8 @@ impl Space<'_> {
     /// long as the rest.
     ///
     /// # Safety
-    /// The frames from the first of the segment on are the caller's, and from now on the segment's.
+    /// The frames from the first of the segment on belong to the caller, and from now on to the
+    /// segment.
     pub(super) unsafe fn found(&mut self, segment: Segment, order: u8, frames: usize) -> Hole {
         let end = frames * PAGE_BYTES;
         let head = Head {
@@ -282,7 +285,7 @@ impl Space<'_> {
             ends_in_hole: true,
         };
         let address = self.address(segment.base(), HEAD).cast::<Head>();
-        // SAFETY: the frame is the segment's, by the promise of the caller, and long enough.
+        // SAFETY: the caller promises that the frame belongs to the segment, and it is long enough.
         unsafe { address.write(head) };
         let hole = Hole { at: segment.base() + HEAD as u64, length: end - HEAD, order };
         self.park(hole);
@@ -290,10 +293,11 @@ impl Space<'_> {
     }
 
     /// Adds frames to the end of a segment. Returns a parked hole that covers them, merged with the
-    /// one before, which is in no list any more.
+    /// hole before them, which is then in no list.
     ///
     /// # Safety
-    /// The frames behind the last of the segment are the caller's, and from now on the segment's.
+    /// The frames behind the last of the segment belong to the caller, and from now on to the
+    /// segment.
     pub(super) unsafe fn extend(
         &mut self,
         segment: Segment,

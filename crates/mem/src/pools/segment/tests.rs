@@ -1,4 +1,4 @@
-//! Risk guarded: holes that nobody fills, copying without end, and a segment given up half-drained.
+//! The risk: holes that are never filled, copying without end, and a segment given up half-drained.
 
 use coldpress_sys::page::BLOCK_BYTES;
 use proptest::prelude::*;
@@ -14,19 +14,19 @@ fn frames_of(mib: usize) -> FrameAllocator {
     frames
 }
 
-/// Sizes all over the range, more small ones than large.
+/// Returns sizes all over the range, more small ones than large.
 fn size(index: usize) -> Bytes {
     let mixed = (index as u32).wrapping_mul(0x9e37_79b1).rotate_left(13) as usize;
     Bytes(30 + mixed % 64 * (mixed / 64 % 64) + mixed / 4096 % 32)
 }
 
-/// What the frames come to, in thousandths of the bytes stored.
+/// Returns the bytes of the frames in thousandths of the bytes stored.
 fn density(pool: &Segments<'_>) -> usize {
     let stats = pool.stats();
     stats.frames.bytes().0 * 1000 / stats.bytes_stored.0
 }
 
-/// Objects until `count` are there, each with its name in it.
+/// Stores objects until `count` are there, each with its name in it.
 fn fill(pool: &mut Segments<'_>, held: &mut Vec<Handle>, count: usize) {
     while held.len() < count {
         let handle = pool.alloc(size(held.len())).unwrap();
@@ -36,7 +36,7 @@ fn fill(pool: &mut Segments<'_>, held: &mut Vec<Handle>, count: usize) {
     }
 }
 
-/// Frees the object at a place that only looks random.
+/// Frees the object at a pseudo-random place.
 fn drop_one(pool: &mut Segments<'_>, held: &mut Vec<Handle>, turn: usize) {
     let which = turn.wrapping_mul(0x9e37_79b1) % held.len();
     let handle = held.swap_remove(which);
@@ -52,7 +52,7 @@ fn objects_lie_dense_when_stored_and_however_they_are_freed() {
     fill(&mut pool, &mut held, 20_000);
     pool.check();
     assert!(density(&pool) <= 1010, "{:?}", pool.stats());
-    // Each byte freed may cost a few of copying, not the twenty that a log would need.
+    // Each byte freed may cost a few bytes of copying, not the twenty that a log would need.
     let (moved, stored) = (pool.bytes_moved(), pool.stats().bytes_stored);
     for left in [10_000, 2_000] {
         while held.len() > left {
@@ -103,7 +103,7 @@ fn no_call_moves_much() {
 
 #[test]
 fn a_pool_dropped_while_a_segment_is_drained_returns_every_frame() {
-    // Of the emptiest list, a segment with others behind it is drained, and one without.
+    // In the list of the emptiest segments, one with others behind it is drained, and one without.
     for freed in 1..12 {
         let frames = frames_of(16);
         let (mut pool, mut held) = (Segments::new(&frames), Vec::new());
@@ -118,7 +118,7 @@ fn a_pool_dropped_while_a_segment_is_drained_returns_every_frame() {
     }
 }
 
-/// A pool with a segment that is drained half, and the objects in it.
+/// Makes a pool with a half-drained segment, and the objects in it.
 fn half_drained<'f>(frames: &'f FrameAllocator) -> (Pair<'f, Packed>, Segment) {
     let mut pair = Pair::<Packed>::new(frames);
     (0..3000).for_each(|index| assert!(pair.store(size(index))));
@@ -145,7 +145,7 @@ fn what_is_left_of_a_drained_segment_is_used_when_frames_run_out() {
     let head = *pair.pool.layout.lock().space.head(segment);
     assert!(!head.draining && head.start as usize > HEAD, "{head:?}");
     pair.check();
-    // It is drained again with all that is in it.
+    // The segment is drained again with all that is in it.
     pair.hog.leave(usize::MAX);
     (0..pair.held.len() * 9 / 10).for_each(|turn| pair.free(turn * 5 % pair.held.len()));
     pair.pool.compact(Bytes(usize::MAX));
@@ -157,7 +157,7 @@ fn what_is_left_of_a_drained_segment_is_used_when_frames_run_out() {
 fn the_last_object_of_a_drained_segment_takes_it_along() {
     let frames = sixteen_mib();
     let (mut pair, segment) = half_drained(&frames);
-    // Nothing is moved, so that the objects are freed where they are.
+    // Nothing is moved, so that the objects are freed in their places.
     pair.pool.layout.get_mut().wait = u32::MAX;
     let inside: Vec<_> = (0..pair.held.len())
         .filter(|which| {
@@ -198,7 +198,7 @@ fn frames_of_segments_are_moved_again_and_again() {
         (0..400).for_each(|step| assert!(pair.store(size(step))));
         pair.check();
     }
-    // There is no room for what lies in the block that should go: nothing is lost.
+    // There is no room for the objects of the block that should go: nothing is lost.
     pair.hog.leave(3);
     pair.pool.shrink_frames(Bytes(0));
     pair.check();
@@ -274,7 +274,7 @@ proptest! {
     }
 }
 
-/// What was shrunk out of a block, and out of the next one into that block again, lies where other
+/// Frames moved out of a block, and from the next block into that one again, lie where other
 /// segments were.
 #[test]
 fn frames_moved_back_to_where_their_segment_was_are_their_own() {
@@ -298,16 +298,16 @@ fn frames_moved_back_to_where_their_segment_was_are_their_own() {
             pair.free(which);
         }
         for round in 0..6 {
-            // One frame of the block that must stay is held, so the other one goes.
+            // One frame of the block that must stay is held, so the other block goes.
             let free = core::iter::from_fn(|| frames.alloc(Mobility::EasyReclaim).ok());
             let mut taken: Vec<_> = free.collect();
             let stays = |frame: &FrameId| frame.index() as usize / 512 == 1 + round % 2;
             let pin = taken.iter().position(stays).map(|place| taken.remove(place));
-            // SAFETY: the frames are ours and were never used.
+            // SAFETY: the frames belong to the test and were never used.
             taken.into_iter().for_each(|frame| unsafe { frames.free(frame) });
             let online = frames.online();
             pair.pool.shrink_frames(online - blocks(1));
-            // SAFETY: the frame is ours and was never used.
+            // SAFETY: the frame belongs to the test and was never used.
             pin.into_iter().for_each(|frame| unsafe { frames.free(frame) });
             pair.check();
             let _ = frames.grow(blocks(1));

@@ -1,5 +1,5 @@
-//! Risk guarded: an object that is lost, or read as another one, when the pool is switched; and a
-//! pool that is switched away from and stays in memory.
+//! The risk: an object is lost, or read as another one, when the pool is switched; or a pool that
+//! is switched away from stays in memory.
 
 use std::boxed::Box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use super::super::{AnyPool, PoolKind};
 use super::*;
 use crate::frames::FrameAllocator;
 
-/// Every kind after every other, and after itself.
+/// Returns every kind after every other, and after itself.
 fn pairs() -> impl Iterator<Item = (PoolKind, PoolKind)> {
     PoolKind::ALL.iter().flat_map(|from| PoolKind::ALL.iter().map(|to| (*from, *to)))
 }
@@ -32,7 +32,7 @@ fn a_drained_pool_gives_all_it_has_back() {
         pair.switch(to);
         assert!((0..many(100)).all(|index| pair.store(size(index))));
         pair.check();
-        // Some are freed where they lie, the others move over a few at a time.
+        // Some objects are freed in their places, the others move over a few at a time.
         (0..many(100)).for_each(|_| pair.free(0));
         while pair.pool.former().is_some_and(|former| former.stats().objects > 0) {
             assert!(!pair.pool.finish(), "{from} was dropped with its objects");
@@ -44,7 +44,7 @@ fn a_drained_pool_gives_all_it_has_back() {
         assert_eq!(former.frames, PageCount(0), "{from} to {to}");
         assert!(pair.pool.finish() && !pair.pool.finish());
         assert_eq!((pair.pool.current().kind(), pair.pool.former().is_none()), (to, true));
-        // `check` holds what is left against the frames really taken.
+        // `check` compares the figures with the frames actually taken.
         pair.check();
         pair.finish();
     }
@@ -64,7 +64,7 @@ fn the_frames_of_the_pool_in_use_can_be_moved() {
         assert!((0..1000).all(|index| pair.store(size(index))));
         pair.switch(to);
         assert!((0..3000).all(|index| pair.store(size(index))));
-        // Objects of both go, all over the blocks.
+        // Objects of both pools go, all over the blocks.
         (0..2500).for_each(|turn| pair.free(turn * 7 % (4000 - turn)));
         pair.pool.shrink_frames(Bytes(4 * BLOCK_BYTES));
         pair.check();
@@ -95,7 +95,7 @@ fn there_is_no_third_pool() {
     for (handle, byte) in [(first, 1), (second, 2)] {
         pool.read(handle, |bytes| assert_eq!(bytes, [byte; 100])).unwrap();
     }
-    // With its last object the first pool makes room, and its side is used again.
+    // With its last object the first pool makes room, and its side is reused.
     pool.free(first).unwrap();
     assert_eq!(pool.switch(make(PoolKind::Zsmalloc)), Ok(()));
     assert_eq!(pool.former().map(AnyPool::kind), Some(PoolKind::Xvmalloc));
@@ -121,8 +121,8 @@ fn dropping_both_pools_returns_every_frame() {
     }
 }
 
-/// Readers do not notice that an object is allocated anew: who moves it frees the old one, and
-/// waits for who reads it.
+/// Readers do not notice that an object is allocated anew: the mover frees the old one, and waits
+/// for its readers.
 #[test]
 fn what_is_read_stays_while_the_former_pool_drains() {
     for (from, to) in pairs() {

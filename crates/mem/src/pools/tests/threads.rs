@@ -1,8 +1,8 @@
-//! Risk guarded: a page that another thread's work spoils, loses or moves under its reader; and
-//! threads that wait for each other for ever.
+//! The risk: another thread's work spoils or loses a page, or moves it under its reader; and
+//! threads wait for each other for ever.
 //!
 //! Each thread is the oracle of its own objects: a list of what it wrote. Objects change hands, and
-//! some are read by all, while one more thread does nothing but move.
+//! some are read by all, while one more thread only moves objects.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use super::*;
 const THREADS: u32 = 3;
 const STEPS: usize = many(1000);
 
-/// An object, and what its contents follow from.
+/// An object, and the seed of its contents.
 #[derive(Clone, Copy)]
 struct Object {
     handle: Handle,
@@ -22,18 +22,18 @@ struct Object {
     size: Bytes,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct World<'w, 'f, K: Kind> {
     pool: &'w K::Pool<'f>,
     frames: &'f FrameAllocator,
-    /// Objects that whoever takes one owns.
+    /// Objects without an owner: a thread that takes one owns it.
     given: Mutex<Vec<Object>>,
-    /// Objects that all read and nobody frees.
+    /// Objects that all threads read and none frees.
     common: Vec<Object>,
     working: AtomicUsize,
 }
 
-/// Numbers that only look random (Numerical Recipes, section 7.1).
+/// A generator of pseudo-random numbers (Numerical Recipes, section 7.1).
 struct Random(u32);
 
 impl Random {
@@ -44,7 +44,7 @@ impl Random {
 }
 
 fn store(pool: &impl Pool, random: &mut Random) -> Option<Object> {
-    // Mostly small ones, so that many share a frame.
+    // Most objects are small, so that many share a frame.
     let size = [60, 200, 700, 4096][random.below(4)];
     let size = Bytes(1 + random.below(size));
     let handle = pool.alloc(size).ok()?;
@@ -60,7 +60,7 @@ fn verify(pool: &impl Pool, object: Object, seed: u32) {
     assert!(is_same.unwrap(), "seed {seed}: {:?} changed", object.handle);
 }
 
-/// Stores, reads, writes, frees, gives away and takes; returns what it still has.
+/// Stores, reads, writes, frees, gives away and takes; returns the objects it still has.
 fn work<K: Kind>(world: &World<'_, '_, K>, seed: u32) -> Vec<Object> {
     let (mut held, mut random) = (Vec::new(), Random(seed));
     for _ in 0..STEPS {
@@ -116,7 +116,7 @@ fn stir<K: Kind>(world: &World<'_, '_, K>, seed: u32) {
     }
 }
 
-/// Several threads in one pool; everything is there afterwards, and everything goes.
+/// Runs several threads in one pool; afterwards every object is there, and all can go.
 pub(super) fn several_threads<K: Kind>() {
     let mut migrations = 0;
     for seed in (1..=many(3) as u32).map(|turn| turn * 1000) {
@@ -150,11 +150,11 @@ pub(super) fn several_threads<K: Kind>() {
         assert_eq!(frames.frames_used(), PageCount(0), "seed {seed}");
         migrations += frames.stats().zone(Mobility::EasyReclaim).migrations;
     }
-    // How many depends on who runs when; that frames are moved at all, `moving_frames` expects.
+    // The number depends on the scheduler; `moving_frames` expects that frames move at all.
     assert!(K::MOVES || migrations == 0);
 }
 
-/// Objects are stored, moved and freed all around one that is being read.
+/// Stores, moves and frees objects all around one that is being read.
 pub(super) fn reading<K: Kind>() {
     let frames = room_for::<K>();
     let mut pair = with_holes::<K>(&frames, many(1000));
@@ -166,7 +166,7 @@ pub(super) fn reading<K: Kind>() {
                 pair.pool.compact(Bytes(budget));
             }
             pair.pool.shrink_frames(Bytes(frames.online().0 - BLOCK_BYTES));
-            // What was let go of is written over.
+            // New objects overwrite the freed memory.
             let new = (0..).map_while(|size| pair.pool.alloc(Bytes(size * 19 % 4096 + 1)).ok());
             let new: Vec<_> = new.take(if cfg!(miri) { 20 } else { usize::MAX }).collect();
             for handle in &new {
@@ -180,7 +180,7 @@ pub(super) fn reading<K: Kind>() {
         let _ = frames.grow(Bytes(BLOCK_BYTES));
         pair.check();
     }
-    // What was in use can be moved again.
+    // Objects that were in use can be moved again.
     let limit = 10_000;
     let ended = (0..limit).any(|_| pair.pool.compact(Bytes(usize::MAX)) == Compacted::default());
     assert!(ended, "compaction goes on for ever");

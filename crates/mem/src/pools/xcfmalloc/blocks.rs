@@ -2,12 +2,12 @@
 //!
 //! Idea: each block has a descriptor, and in its frame a header that names it (`descriptor`). Free
 //! blocks are listed by their granules. A chain is filled from the largest holes that are too
-//! small, and ends in a block that is cut to fit; what is freed merges with its neighbours.
+//! small, and ends in a block that is cut to fit; freed blocks merge with their neighbours.
 //!
 //! Invariants:
 //! 1. The blocks of a frame follow each other without a gap from its first byte to its last, and
 //!    each header names the descriptor that names the block.
-//! 2. No two free blocks lie side by side. A free block is on the list of its size, but in the
+//! 2. No two free blocks lie side by side. A free block is on the list of its size, except in the
 //!    isolated frame. Bit `i` of the bitmap is set when list `i` is not empty.
 //! 3. A [`BlockRef`] in a header, in a chain, on a list or in a handle word names a live
 //!    descriptor.
@@ -25,16 +25,16 @@ use super::descriptor::{Block, BlockRef, GRANULE_MIN, HEADER, PAYLOAD_MAX, Place
 use crate::frames::{FrameAllocator, FrameId, Mobility, MoveClaim};
 use crate::slab::Heap;
 
-/// Lists of free blocks: one for each number of granules.
+/// Number of lists of free blocks: one for each number of granules.
 const LISTS: usize = PAGE_BYTES / GRANULE_MIN;
-/// No frame: their numbers are below 2^24.
+/// No frame: frame numbers are below 2^24.
 pub(super) const NO_FRAME: u32 = u32::MAX;
 
 /// All blocks of a pool.
 pub(super) struct Blocks<'f> {
     pub(super) space: Space<'f>,
     pub(super) slab: Heap<'f>,
-    /// First free block of each number of granules, less one.
+    /// The first free block of each number of granules, less one.
     heads: [BlockRef; LISTS],
     lists: Bitmap<{ LISTS / 64 }>,
     pub(super) config: Config,
@@ -45,7 +45,8 @@ pub(super) struct Blocks<'f> {
     /// Granules of blocks in use.
     pub(super) used: usize,
     pub(super) compaction: Progress,
-    /// While the pool holds frames and was the first in their allocator to do so.
+    /// The right to move frames, held while the pool has frames and was the first in their
+    /// allocator.
     pub(super) claim: Option<MoveClaim<'f>>,
 }
 
@@ -66,7 +67,7 @@ impl<'f> Blocks<'f> {
         }
     }
 
-    /// Frames that hold descriptors.
+    /// Returns the frames that hold descriptors.
     pub(super) fn descriptor_frames(&self) -> PageCount {
         self.slab.frames_held()
     }
@@ -89,10 +90,10 @@ impl<'f> Blocks<'f> {
         self.compaction = Progress::NEW;
     }
 
-    /// Makes a chain of blocks for `size` bytes, 1 to 4096, and returns the first. `None`, and
-    /// nothing taken, when there is no room for it.
+    /// Makes a chain of blocks for `size` bytes, 1 to 4096, and returns the first. Returns `None`,
+    /// and takes nothing, when there is no room for it.
     pub(super) fn take_chain(&mut self, size: usize) -> Option<BlockRef> {
-        // What no block can hold has two in any case.
+        // An object that no block can hold gets two blocks in any case.
         let most = self.config.max_blocks.max(if size > PAYLOAD_MAX { 2 } else { 1 });
         let (mut first, mut last, mut left) = (BlockRef::NONE, BlockRef::NONE, size);
         for turn in 1..=most {
@@ -119,7 +120,7 @@ impl<'f> Blocks<'f> {
         None
     }
 
-    /// Takes a chain back.
+    /// Frees a chain.
     pub(super) fn give_chain(&mut self, first: BlockRef) {
         let mut block = first;
         while block.is_some() {
@@ -129,14 +130,14 @@ impl<'f> Blocks<'f> {
         }
     }
 
-    /// Bytes that fit into a free block.
+    /// Returns how many bytes fit into a free block.
     fn capacity(&self, block: BlockRef) -> usize {
         usize::from(self.get(block).length) * self.space.granularity.0 - HEADER
     }
 
-    /// Takes a free block off its list for `bytes` bytes, or as many of them as fit if more blocks
-    /// may follow. Holes come before empty frames: one that fits, else the largest that is filled,
-    /// else the smallest that is cut.
+    /// Takes a free block off its list for `bytes` bytes, or for as many of them as fit if more
+    /// blocks may follow. Holes come before empty frames: a hole that fits, else the largest that
+    /// is filled completely, else the smallest that is cut.
     fn take_block(&mut self, bytes: usize, is_last: bool) -> Option<BlockRef> {
         let (need, whole) = (self.granules_for(bytes), self.granules());
         if need < whole
@@ -151,7 +152,7 @@ impl<'f> Blocks<'f> {
         let block = match list {
             Some(list) => self.pop(list + 1)?,
             None => {
-                // Compaction has to do with the frames there are.
+                // Compaction has to do with the frames it has.
                 if self.compaction.isolated != NO_FRAME {
                     return None;
                 }
@@ -169,8 +170,8 @@ impl<'f> Blocks<'f> {
         Some(block)
     }
 
-    /// Cuts what a free block has beyond `need` granules off its end. `None`, and nothing changed,
-    /// when there is no frame for the descriptor.
+    /// Cuts the part beyond `need` granules off the end of a free block. Returns `None`, and
+    /// changes nothing, when there is no frame for the descriptor.
     fn split(&mut self, block: BlockRef, need: usize) -> Option<()> {
         let Block { place, length, .. } = *self.get(block);
         let rest = Block {
@@ -188,7 +189,7 @@ impl<'f> Blocks<'f> {
         Some(())
     }
 
-    /// Takes one block back, merges it with its neighbours, and lists it or gives its frame back.
+    /// Frees one block, merges it with its neighbours, and lists it or gives its frame back.
     fn give_block(&mut self, mut block: BlockRef) {
         let granules = self.granules_of(self.get(block));
         self.used -= granules;
@@ -202,7 +203,7 @@ impl<'f> Blocks<'f> {
             if !self.is_isolated(prev) {
                 self.unlist(prev);
             }
-            // It is off the lists, as the one it absorbs.
+            // The block is off the lists, like the one it absorbs.
             let Block { length, .. } = *self.get(block);
             self.drop_descriptor(block);
             self.get_mut(prev).length += length;
@@ -234,7 +235,7 @@ impl<'f> Blocks<'f> {
         self.get(block).place.frame() == self.compaction.isolated
     }
 
-    /// Notes the length of a block in the one behind it.
+    /// Notes the length of a block in the block behind it.
     fn tell_next(&mut self, block: BlockRef) {
         if let Some(next) = self.after(block) {
             self.get(next).before.set(self.granules_of(self.get(block)) as u8);
@@ -279,14 +280,14 @@ impl<'f> Blocks<'f> {
         unsafe { self.space.frames.free(FrameId::from_index(frame)) };
     }
 
-    /// The first block of a list, off the list.
+    /// Takes the first block off a list.
     fn pop(&mut self, granules: usize) -> Option<BlockRef> {
         let block = Some(self.heads[granules - 1]).filter(|block| block.is_some())?;
         self.unlist(block);
         Some(block)
     }
 
-    /// The first free block on the largest list below `end` granules that is not empty.
+    /// Returns the first free block on the largest list below `end` granules that is not empty.
     pub(super) fn largest_below(&self, end: usize) -> Option<BlockRef> {
         self.lists.last_below(end - 1).map(|list| self.heads[list])
     }

@@ -4,12 +4,12 @@ use super::blocks::{Blocks, NO_FRAME};
 use super::descriptor::{Block, BlockRef, Place, Role};
 use super::{Location, Xcfmalloc};
 
-/// Blocks seen on one way, to compare with those seen on another.
+/// Blocks counted in one way, to compare with those counted in another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Census {
     blocks: usize,
     granules: usize,
-    /// The sum of their refs: two ways that see as many blocks, but not the same, differ here.
+    /// The sum of their refs, which differs between equal numbers of different blocks.
     refs: u64,
 }
 
@@ -26,7 +26,7 @@ impl Xcfmalloc<'_> {
     pub(super) fn for_each_frame(&self, blocks: &Blocks<'_>, mut f: impl FnMut(u32)) {
         self.handles.for_each(|_, word| {
             for block in blocks.space.chain(Location::from_word(word).first) {
-                // A frame is seen with the first used block in it.
+                // A frame is visited with the first used block in it.
                 let frame = blocks.get(block).place.frame();
                 let mut used = blocks.blocks_of(frame).filter(|it| !blocks.get(*it).is_free());
                 if used.next() == Some(block) {
@@ -36,7 +36,7 @@ impl Xcfmalloc<'_> {
         });
     }
 
-    /// Panics when an invariant is broken.
+    /// Checks the whole pool, and panics when an invariant is broken.
     pub(super) fn check_all(&mut self) {
         let blocks = &*self.blocks.lock();
         assert_eq!(blocks.compaction.isolated, NO_FRAME, "a frame was left isolated");
@@ -93,8 +93,8 @@ impl Blocks<'_> {
         assert_eq!(start, self.granules(), "the blocks do not fill their frame");
     }
 
-    /// Checks the lists. Returns the free blocks in frames with objects, and how many frames have
-    /// none.
+    /// Checks the lists. Returns the free blocks in frames with objects, and the number of frames
+    /// without any.
     fn check_lists(&self) -> (Census, usize) {
         let (mut listed, mut empty, mut last_list) = (Census::default(), 0, self.granules() + 1);
         while let Some(first) = self.largest_below(last_list) {

@@ -1,16 +1,16 @@
 //! Compaction: the emptiest frames are emptied into the holes of others.
 //!
 //! Idea: the free blocks of one frame are taken off the lists, so that nothing new goes there, and
-//! the objects in it are stored again like new ones: first into holes, then into an empty frame of
-//! the reserve. The new blocks then trade places with the old ones, descriptor by descriptor, so
-//! the object keeps its first descriptor and its handle word. An object moves whole, as its blocks
-//! elsewhere may well fill a hole together with this one. Objects in use stay.
+//! its objects are stored again like new ones: first into holes, then into an empty frame of the
+//! reserve. The new blocks then trade places with the old ones, descriptor by descriptor, so the
+//! object keeps its first descriptor and its handle word. An object moves as a whole, because its
+//! blocks elsewhere may well fill a hole together with this one. Objects in use stay.
 //!
-//! An emptied frame costs an opened one now and then, so compaction goes by the balance of both,
-//! and gives up when it has moved far more than a frame should cost.
+//! Now and then, emptying a frame costs an opened one. So compaction keeps the balance of both, and
+//! gives up when it has moved far more bytes than a frame should cost.
 //!
 //! Invariants:
-//! 1. No frame is isolated but inside [`Blocks::compact`].
+//! 1. No frame is isolated except inside [`Blocks::compact`].
 //! 2. Compaction takes no frame from the allocator for objects.
 
 use coldpress_sys::{Bytes, PAGE_BYTES};
@@ -23,27 +23,27 @@ use super::blocks::{Blocks, NO_FRAME};
 use super::descriptor::{Block, BlockRef, GRANULE_MIN, Place};
 use crate::frames::{Descriptor, FrameId};
 
-/// Compaction begins when one of so many frames could be spared. To spare it, about as many are
-/// emptied into each other, less what the emptiest lack.
+/// Compaction begins when at least one in this many frames could be spared. To spare one, about as
+/// many frames are emptied into each other, less the room that the emptiest have.
 const WORTH: usize = 64;
-/// How many times more than expected is moved for a frame before compaction gives up.
+/// The multiple of the expected bytes that compaction moves for a frame before it gives up.
 const PATIENCE: usize = 4;
 /// Free blocks that are looked at, from the largest on, to find the emptiest frame.
 const CANDIDATES: usize = 16;
 
-/// How far compaction has come.
+/// The progress of compaction.
 pub(super) struct Progress {
-    /// The frame being emptied; between calls, when the budget ended first.
+    /// The frame being emptied; kept between calls when the budget ended first.
     victim: u32,
     /// The frame whose free blocks are on no list.
     pub(super) isolated: u32,
-    /// The frame that was begun last and is being filled: it looks empty, but it is no victim.
+    /// The frame that was begun last and is being filled: it looks empty, but is no victim.
     pub(super) open: u32,
-    /// Frames opened since the last gain that were not made up for by an emptied one.
+    /// Frames opened since the last gain and not yet made up for by an emptied one.
     opened: usize,
     /// Bytes moved since the last gain.
     fruitless: usize,
-    /// Nothing is to be gained until something is freed.
+    /// Whether nothing can be gained until an object is freed.
     settled: bool,
 }
 
@@ -57,7 +57,7 @@ impl Progress {
         settled: false,
     };
 
-    /// Notes that a frame has no object any more.
+    /// Notes that a frame has no object left.
     pub(super) fn emptied(&mut self, frame: u32) {
         self.renamed(frame, NO_FRAME);
     }
@@ -75,7 +75,7 @@ impl Progress {
         }
     }
 
-    /// Weighs an object moved against the change in the number of frames with objects.
+    /// Weighs a moved object against the change in the number of frames with objects.
     fn moved(&mut self, size: usize, before: usize, after: usize) {
         self.fruitless += size;
         self.opened += after.saturating_sub(before);
@@ -89,18 +89,18 @@ impl Progress {
 }
 
 impl Blocks<'_> {
-    /// Frames with objects.
+    /// Returns the number of frames with objects.
     pub(super) fn occupied(&self) -> usize {
         self.frames_held - self.empty
     }
 
-    /// Frames that the objects would not need if nothing were free in the others.
+    /// Returns how many frames could be spared if the others had no free granule.
     pub(super) fn freeable(&self) -> usize {
         self.occupied() - self.used.div_ceil(self.granules())
     }
 
-    /// Moves objects out of the emptiest frames until the work comes to `budget`. How many bytes
-    /// were moved, and the work.
+    /// Moves objects out of the emptiest frames until the work reaches `budget`. Returns the bytes
+    /// moved, and the work.
     pub(super) fn compact(&mut self, handles: &HandleTable<'_>, budget: Bytes) -> (Bytes, Bytes) {
         let (mut moved, mut work) = (Bytes(0), Bytes(0));
         while work < budget && !self.compaction.settled {
@@ -118,7 +118,7 @@ impl Blocks<'_> {
                         self.compaction.moved(size, before, self.occupied());
                         (moved, work) = (moved + Bytes(size), work + Bytes(size) + MOVE_COST);
                     }
-                    // Until something is freed.
+                    // The pool is settled until an object is freed.
                     Relocated::NoRoom => (self.compaction.settled, stopped) = (true, true),
                     Relocated::InUse => stopped = true,
                 }
@@ -131,8 +131,8 @@ impl Blocks<'_> {
         (moved, work)
     }
 
-    /// The frame to be emptied: the one begun, else the emptiest of some with large holes. `None`
-    /// when it is not worth it.
+    /// Returns the frame to empty: the one already begun, else the emptiest of some with large
+    /// holes. `None` when it is not worth it.
     fn victim(&mut self) -> Option<u32> {
         if self.compaction.victim != NO_FRAME {
             return Some(self.compaction.victim);
@@ -164,14 +164,14 @@ impl Blocks<'_> {
         Some(frame)
     }
 
-    /// The blocks of a frame, in order.
+    /// Returns the blocks of a frame, in order.
     pub(super) fn blocks_of(&self, frame: u32) -> impl Iterator<Item = BlockRef> {
         core::iter::successors(Some(self.block_at(Place::new(frame, 0))), |block| {
             self.after(*block)
         })
     }
 
-    /// Granules of a frame that are in use.
+    /// Returns the granules of a frame that are in use.
     pub(super) fn used_in(&self, frame: u32) -> usize {
         let blocks = self.blocks_of(frame).map(|block| self.get(block));
         blocks.filter(|block| !block.is_free()).map(|block| self.granules_of(block)).sum()
@@ -201,7 +201,7 @@ impl Blocks<'_> {
         }
     }
 
-    /// Stores an object of a frame elsewhere, one that nobody uses.
+    /// Stores an object of a frame elsewhere, one that no thread uses.
     fn relocate_one_of(&mut self, frame: u32, handles: &HandleTable<'_>) -> Relocated {
         let pin = |block| {
             let first = self.first_of(block);
@@ -217,7 +217,7 @@ impl Blocks<'_> {
         unsafe { self.space.gather(first, &mut bounce) };
         let size = bounce.bytes().len();
         let Some(new) = self.take_chain(size) else { return Relocated::NoRoom };
-        // SAFETY: the chain is new, so nobody else uses it.
+        // SAFETY: the chain is new, so no other thread uses it.
         unsafe { self.space.scatter(new, bounce.bytes()) };
         self.exchange(first, new);
         self.give_chain(new);
@@ -239,11 +239,11 @@ impl Blocks<'_> {
         self.set_name(object, name);
     }
 
-    /// Moves a frame's blocks to `to`, and frees it. `false`, and nothing done, when it is none of
-    /// ours, or an object in it is in use.
+    /// Returns whether it moved a frame's blocks to `to`, and freed the frame. `false`, and nothing
+    /// done, when the frame is not ours, or an object in it is in use.
     ///
     /// # Safety
-    /// `from` had an owner a moment ago; `to` is handed out and nobody uses it.
+    /// `from` had an owner a moment ago; `to` is handed out and no code uses it.
     pub(super) unsafe fn move_frame(
         &mut self,
         handles: &HandleTable<'_>,
@@ -261,8 +261,8 @@ impl Blocks<'_> {
             return false;
         }
         let (source, target) = (frames.address(from), frames.address(to));
-        // SAFETY: `from` is ours and `to` is free for us, so they differ. Nobody else reaches their
-        // bytes: all objects are pinned.
+        // SAFETY: `from` is ours and `to` is free for us, so they differ. No other thread reaches
+        // their bytes: all objects are pinned.
         unsafe { target.copy_from_nonoverlapping(source, PAGE_BYTES) };
         let mut next = Some(self.block_at(Place::new(from.index(), 0)));
         while let Some(block) = next {
@@ -271,7 +271,7 @@ impl Blocks<'_> {
             *place = Place::new(to.index(), place.granule());
         }
         self.compaction.renamed(from.index(), to.index());
-        // SAFETY: as in `add_frame`: `to` is ours now. `from` is not any more.
+        // SAFETY: as in `add_frame`: `to` is ours now, and `from` no longer.
         unsafe {
             frames.set_owner(to, 0, 0);
             frames.free(from);
@@ -279,7 +279,7 @@ impl Blocks<'_> {
         true
     }
 
-    /// Pins every object that has a block in a frame. `false` when one is in use.
+    /// Returns whether it pinned every object that has a block in a frame: not when one is in use.
     fn pin_all<'h>(
         &self,
         handles: &'h HandleTable<'_>,
@@ -289,7 +289,7 @@ impl Blocks<'_> {
         let is_here = |block: &BlockRef| self.get(*block).place.frame() == frame;
         let used = self.blocks_of(frame).filter(|block| !self.get(*block).is_free());
         used.zip(pins).all(|(block, pin)| {
-            // An object is pinned with the first of its blocks here.
+            // An object is pinned with the first of its blocks in this frame.
             let first = self.first_of(block);
             if self.space.chain(first).find(is_here) == Some(block) {
                 *pin = handles.try_pin(self.get(first).name());
@@ -300,12 +300,12 @@ impl Blocks<'_> {
     }
 }
 
-/// What came of moving an object.
+/// The result of moving an object.
 enum Relocated {
-    /// It lies elsewhere; so many bytes were copied.
+    /// The object lies elsewhere; this number of bytes was copied.
     Bytes(usize),
-    /// There is no room for it.
+    /// There is no room for the object.
     NoRoom,
-    /// All that could be moved are in use.
+    /// All movable objects are in use.
     InUse,
 }

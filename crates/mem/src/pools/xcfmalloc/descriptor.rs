@@ -1,11 +1,12 @@
-//! Descriptors: a slab object of 16 bytes for each block, and the bytes it speaks for.
+//! Descriptors: a slab object of 16 bytes for each block, and the bytes of the block.
 //!
-//! Idea: a descriptor says where its block lies, how long it is, and what comes before it in its
-//! frame; the header in the frame names the descriptor. So neighbours are found from a block's
-//! place, and a block is moved by changing its descriptor. The reference's takes 24 bytes on 32
-//! bits and 32 on 64: naming slab objects and frames by 32 bits halves that.
+//! Idea: a descriptor has the place of its block, its length, and the length of the block before it
+//! in the frame; the header in the frame names the descriptor. So neighbours are found from a
+//! block's place, and changing its descriptor moves a block. The descriptor in xcfmalloc's mail of
+//! 2011 takes 24 bytes on 32 bits and 32 on 64: naming slab objects and frames by 32 bits halves
+//! that.
 //!
-//! Everything that reaches the memory of a descriptor, or of a block, is here.
+//! All code that reaches the memory of a descriptor, or of a block, is here.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
@@ -21,21 +22,21 @@ use super::super::handle::Name;
 use super::blocks::Blocks;
 use crate::frames::{FrameAllocator, FrameId};
 
-/// The smallest granule a pool can be made with.
+/// The smallest granule that a pool can be made with.
 pub(super) const GRANULE_MIN: usize = 16;
-/// What stands in a frame before each block: the ref of its descriptor.
+/// Bytes before each block in its frame: the ref of its descriptor.
 pub(super) const HEADER: usize = size_of::<BlockRef>();
-/// The most one block holds.
+/// The maximum bytes that one block holds.
 pub(super) const PAYLOAD_MAX: usize = PAGE_BYTES - HEADER;
-/// A line of the processor's caches, and how many of them are asked for ahead.
+/// Bytes of a cache line, and the number of lines that are prefetched.
 const LINE: usize = 64;
 const LINES_AHEAD: usize = 4;
 const DESCRIPTOR: Layout = Layout::new::<Block>();
 
-/// Names a block, by its descriptor.
+/// The name of a block: the ref of its descriptor.
 pub(super) type BlockRef = DescriptorRef;
 
-/// Where a block lies: its frame in the upper 24 bits, its first granule below.
+/// The place of a block: its frame in the upper 24 bits, its first granule below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
@@ -53,27 +54,27 @@ impl Place {
     }
 }
 
-/// What a block is there for.
+/// The use of a block.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Free,
-    /// It holds the beginning of an object.
+    /// The block holds the beginning of an object.
     First,
-    /// It holds more of an object.
+    /// The block holds a later part of an object.
     Later,
 }
 
-/// The descriptor of a block. Those who read an object look at its blocks without the lock, but not
-/// at `before`: all else is changed only for a block whose object the changer has pinned, or that
-/// has none.
+/// The descriptor of a block. Readers of an object look at its blocks without the lock, but not at
+/// `before`: everything else changes only for a block whose object the changing thread has pinned,
+/// or that has none.
 #[repr(C)]
 #[derive(Clone)]
 pub(super) struct Block {
     pub(super) place: Place,
     /// The neighbours on the list of free blocks, or in the chain of an object.
     pub(super) next: BlockRef,
-    /// In the first block of an object, its name.
+    /// In the first block of an object, the object's name.
     pub(super) prev: BlockRef,
     /// Bytes of the object in the block, if it is used; granules of the block, if it is free.
     pub(super) length: u16,
@@ -87,7 +88,7 @@ impl Block {
         self.role == Role::Free
     }
 
-    /// The name of the object that begins here.
+    /// Returns the name of the object that begins here.
     pub(super) fn name(&self) -> Name {
         assert_eq!(self.role, Role::First, "the first block knows the name");
         Name(self.prev.to_word())
@@ -104,20 +105,20 @@ pub(super) struct Space<'f> {
 }
 
 impl Space<'_> {
-    /// The descriptor of a block.
+    /// Returns the descriptor of a block.
     pub(super) fn get(&self, block: BlockRef) -> &Block {
         // SAFETY: the ref names a live descriptor (invariant 3 of `blocks`). Its cell is used under
-        // the lock of the blocks; all else is not changed while somebody else may look at it.
+        // the lock of the blocks; the rest does not change while another thread may look at it.
         unsafe { block.address(self.frames).cast().as_ref() }
     }
 
-    /// Copies an object to the end of `bounce`. Each block is asked for before the one ahead of it
-    /// is copied: it lies elsewhere, and the processor waits for both at once.
+    /// Copies an object to the end of `bounce`. Each block is prefetched before the one ahead of it
+    /// is copied: it lies elsewhere, and so the processor waits for both at once.
     ///
     /// # Safety
     /// `first` is the first block of an object that the caller has pinned.
     pub(super) unsafe fn gather(&self, first: BlockRef, bounce: &mut Bounce) {
-        // SAFETY: the caller's promise, for all blocks of the chain.
+        // SAFETY: the caller has the object pinned, with all blocks of the chain.
         let mut pieces = self.chain(first).map(|block| unsafe { self.bytes(block) }).peekable();
         while let Some(piece) = pieces.next() {
             if let Some(next) = pieces.peek() {
@@ -133,21 +134,21 @@ impl Space<'_> {
     /// As for [`Space::gather`].
     pub(super) unsafe fn scatter(&self, first: BlockRef, mut bytes: &[u8]) {
         for block in self.chain(first) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller has the object pinned.
             let part = unsafe { self.bytes(block) };
             let here = bytes.split_off(..part.len()).expect("an object is as long as its blocks");
             part.copy_from_slice(here);
         }
     }
 
-    /// A block and those behind it in its chain, or on its list.
+    /// Returns a block and those behind it in its chain, or on its list.
     pub(super) fn chain(&self, first: BlockRef) -> impl Iterator<Item = BlockRef> {
         core::iter::successors(Some(first), |block| {
             Some(self.get(*block).next).filter(|next| next.is_some())
         })
     }
 
-    /// The part of an object that lies in this block.
+    /// Returns the part of an object that lies in this block.
     ///
     /// # Safety
     /// The caller has the object pinned for as long as the slice lives.
@@ -156,8 +157,8 @@ impl Space<'_> {
         let block = self.get(block);
         let (offset, length) = (self.offset(block.place), usize::from(block.length));
         assert!(!block.is_free() && offset + HEADER + length <= PAGE_BYTES, "an object's block");
-        // SAFETY: a block and its header end in the frame. Only who has the object pinned reaches
-        // its bytes.
+        // SAFETY: a block and its header end in the frame. Only the thread that has the object
+        // pinned reaches its bytes.
         unsafe { slice::from_raw_parts_mut(self.start(block.place).add(HEADER).as_ptr(), length) }
     }
 
@@ -173,7 +174,8 @@ impl Space<'_> {
     }
 }
 
-/// Asks the processor for the first lines of some bytes; it goes on by itself when they are read.
+/// Prefetches the first cache lines of some bytes; the processor continues by itself when they are
+/// read.
 fn prefetch(bytes: &[u8]) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for line in bytes.chunks(LINE).take(LINES_AHEAD) {
@@ -183,30 +185,30 @@ fn prefetch(bytes: &[u8]) {
 }
 
 impl Blocks<'_> {
-    /// Granules of a frame.
+    /// Returns the granules of a frame.
     pub(super) fn granules(&self) -> usize {
         PAGE_BYTES / self.space.granularity.0
     }
 
-    /// Granules of a block that holds so many bytes.
+    /// Returns the granules of a block that holds this number of bytes.
     pub(super) fn granules_for(&self, bytes: usize) -> usize {
         (HEADER + bytes).div_ceil(self.space.granularity.0)
     }
 
-    /// Granules of a block.
+    /// Returns the granules of a block.
     pub(super) fn granules_of(&self, block: &Block) -> usize {
         let length = usize::from(block.length);
         if block.is_free() { length } else { self.granules_for(length) }
     }
 
-    /// The block behind one, in the same frame.
+    /// Returns the block behind `block` in the same frame.
     pub(super) fn after(&self, block: BlockRef) -> Option<BlockRef> {
         let block = self.get(block);
         let end = block.place.granule() + self.granules_of(block);
         (end < self.granules()).then(|| self.block_at(Place::new(block.place.frame(), end)))
     }
 
-    /// The block before one, in the same frame.
+    /// Returns the block before `block` in the same frame.
     pub(super) fn before(&self, block: BlockRef) -> Option<BlockRef> {
         let Block { place, before, .. } = self.get(block);
         let before = usize::from(before.get());
@@ -219,7 +221,7 @@ impl Blocks<'_> {
         let descriptor = NonNull::new(unsafe { self.slab.alloc(DESCRIPTOR) })?;
         let name = BlockRef::of(descriptor, self.space.frames);
         self.set_header(block.place, name);
-        // SAFETY: the slab object has this layout, and nobody knows it yet.
+        // SAFETY: the slab object has this layout, and no other code knows it yet.
         unsafe { descriptor.cast::<Block>().write(block) };
         self.descriptors += 1;
         Some(name)
@@ -229,12 +231,12 @@ impl Blocks<'_> {
     pub(super) fn drop_descriptor(&mut self, block: BlockRef) {
         self.descriptors -= 1;
         let descriptor = self.address(block).cast::<u8>().as_ptr();
-        // SAFETY: `add_descriptor` allocated it with this layout; no header, chain or list names
-        // it any more.
+        // SAFETY: `add_descriptor` allocated it with this layout; no header, chain or list names it
+        // any more.
         unsafe { self.slab.dealloc(descriptor, DESCRIPTOR) };
     }
 
-    /// The block that begins at a place.
+    /// Returns the block that begins at a place.
     pub(super) fn block_at(&self, place: Place) -> BlockRef {
         // SAFETY: a header is four aligned bytes at the start of a granule, in a frame of ours.
         unsafe { self.space.start(place).cast().read() }
@@ -246,20 +248,20 @@ impl Blocks<'_> {
         unsafe { self.space.start(place).cast().write(block) }
     }
 
-    /// The descriptor of a block.
+    /// Returns the descriptor of a block.
     pub(super) fn get(&self, block: BlockRef) -> &Block {
         self.space.get(block)
     }
 
-    /// The descriptor of a block that is free, new, or of an object that the caller has pinned: to
-    /// change it.
+    /// Returns the descriptor of a block, to change it. The block must be free, new, or part of an
+    /// object that the caller has pinned.
     pub(super) fn get_mut(&mut self, block: BlockRef) -> &mut Block {
-        // SAFETY: the ref names a live descriptor (invariant 3). We are borrowed mutably, and those
-        // who read objects do not look at such a one.
+        // SAFETY: the ref names a live descriptor (invariant 3). We are borrowed mutably, and
+        // readers of objects do not look at such a descriptor.
         unsafe { self.address(block).as_mut() }
     }
 
-    /// The first block of the object that a block is part of.
+    /// Returns the first block of the object that a block is part of.
     pub(super) fn first_of(&self, mut block: BlockRef) -> BlockRef {
         while self.get(block).role != Role::First {
             block = self.get(block).prev;

@@ -1,10 +1,10 @@
 //! xcfmalloc: each object in one or two blocks of any frames.
 //!
 //! Idea (S. Jennings, "staging: zcache: xcfmalloc support", 2011): an object need not lie in one
-//! piece, so holes too small for it are filled with its beginning, and little is lost where
-//! objects are larger than half a frame. Blocks are whole granules; the object's handle word says
-//! which block is its first, and how long it is, so its size is known without looking at blocks.
-//! What the reference only planned is done here: compaction, see `compact`.
+//! piece. So a hole too small for an object is filled with its beginning, and little is lost where
+//! objects are larger than half a frame. Blocks are whole granules. The object's handle word names
+//! its first block and has its size, so the size is known without looking at blocks. The mail of
+//! 2011 only planned compaction, which is done here: see `compact`.
 //!
 //! ```text
 //! handle word --> descriptor --> descriptor        in slabs
@@ -16,12 +16,12 @@
 //! The price: a descriptor of 16 bytes and a header of 4 for each block, half a granule lost in
 //! each object, and a copy to read an object of two blocks.
 //!
-//! As in the reference, some empty frames are kept in reserve. They count as frames of the pool,
+//! As in the mail of 2011, some empty frames are kept in reserve. They count as frames of the pool,
 //! and go with its last object.
 //!
 //! Invariants:
-//! 1. While nobody has the lock of the blocks, every used handle word names the first block of a
-//!    chain in use, which holds as many bytes as it says and knows the name.
+//! 1. While no thread has the lock of the blocks, every used handle word names the first block of a
+//!    chain in use, which holds as many bytes as the word says and knows the name.
 //! 2. After a failed allocation nothing has changed but the reserve.
 
 mod blocks;
@@ -45,14 +45,13 @@ use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 use blocks::Blocks;
 use descriptor::{BlockRef, GRANULE_MIN, Space};
 
-/// What space is traded against what.
+/// The trade-offs of a pool between kinds of lost space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Most blocks of an object, at least 1. With 1 no object is in pieces, but those above 4092
-    /// bytes.
+    /// Maximum blocks of an object, at least 1. With 1 only objects above 4092 bytes are in pieces.
     pub max_blocks: usize,
-    /// Bytes that all blocks are multiples of: a power of two, 16 to 2048. Finer granules lose
-    /// less in each object, and leave more small holes.
+    /// Bytes of a granule, of which all blocks are multiples: a power of two, 16 to 2048. Finer
+    /// granules lose less in each object, and leave more small holes.
     pub granularity: Bytes,
     /// Empty frames kept ready while there are objects, at least 1: where no holes fit together,
     /// compaction begins with one.
@@ -60,7 +59,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// That of the reference: two blocks, 64 bytes, 32 frames.
+    /// The configuration of xcfmalloc's mail of 2011: two blocks, 64 bytes, 32 frames.
     pub const DEFAULT: Self =
         Self { max_blocks: 2, granularity: Bytes(64), reserve: PageCount(32) };
 }
@@ -71,11 +70,12 @@ impl Default for Config {
     }
 }
 
-/// Where an object lies, as kept in its handle word. The low 16 bits are never zero.
+/// The first block and size of an object, as kept in its handle word. The low 16 bits are never
+/// zero.
 #[derive(Clone, Copy)]
 struct Location {
     first: BlockRef,
-    /// The size asked for, 1 to 4096.
+    /// The requested size, 1 to 4096.
     size: u16,
 }
 
@@ -101,7 +101,8 @@ pub struct Xcfmalloc<'f> {
 }
 
 impl<'f> Xcfmalloc<'f> {
-    /// An empty pool; it holds no frame yet. Panics on a `config` out of the bounds given there.
+    /// Makes an empty pool; it holds no frame yet. Panics on a `config` out of the bounds given
+    /// there.
     ///
     /// The structure is about 4 KiB: make it in place, for example in a `static`.
     pub const fn new(frames: &'f FrameAllocator, config: Config) -> Self {
@@ -117,12 +118,12 @@ impl<'f> Xcfmalloc<'f> {
         }
     }
 
-    /// Blocks, free ones too: each has a descriptor.
+    /// Returns the number of blocks, free ones too: each has a descriptor.
     pub fn descriptors(&self) -> usize {
         self.blocks.lock().descriptors
     }
 
-    /// As [`Pool::alloc`], leaving the reserve of an empty pool to the caller.
+    /// Allocates as [`Pool::alloc`] does, and leaves the reserve of an empty pool to the caller.
     fn alloc_chain(&self, blocks: &mut Blocks<'f>, size: Bytes) -> Option<Handle> {
         blocks.refill();
         let first = blocks.take_chain(size.0)?;
@@ -135,7 +136,7 @@ impl<'f> Xcfmalloc<'f> {
         Some(handle)
     }
 
-    /// Waits until nobody uses an object, and where it lies.
+    /// Waits until no other thread uses an object, pins it, and returns its location.
     fn pin(&self, handle: Handle) -> Result<(Pinned<'_>, Location), UnknownHandle> {
         let pinned = self.handles.pin(handle)?;
         let location = Location::from_word(pinned.word());
@@ -196,7 +197,7 @@ impl Pool for Xcfmalloc<'_> {
         PoolStats { frames: PageCount(blocks.frames_held), metadata, ..names }
     }
 
-    /// All objects are of one class; a free block counts as one more.
+    /// Visits one class of all objects, in which a free block counts as one more object.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
         let blocks = self.blocks.lock();
         let objects = self.handles.stats::<Self>().objects;

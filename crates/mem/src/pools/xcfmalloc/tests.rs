@@ -1,5 +1,5 @@
-//! Risk guarded: holes that are not used though they could be, a reserve that is never given back,
-//! and compaction that spoils objects, or goes on for nothing.
+//! The risk: holes that stay unused although they would fit, a reserve that is never given back,
+//! and compaction that spoils objects, or continues without a gain.
 
 use coldpress_sys::page::BLOCK_BYTES;
 use proptest::prelude::*;
@@ -9,17 +9,17 @@ use super::descriptor::PAYLOAD_MAX;
 use super::*;
 use crate::frames::Mobility;
 
-/// The pool of the reference.
+/// The pool of xcfmalloc's mail of 2011.
 type Reference = Scattered<2, 64, 32>;
 
-/// The lengths of an object's blocks.
+/// Returns the lengths of an object's blocks.
 fn pieces(pool: &Xcfmalloc<'_>, handle: Handle) -> Vec<usize> {
     let blocks = pool.blocks.lock();
     let first = Location::from_word(pool.handles.get(handle).unwrap()).first;
     blocks.space.chain(first).map(|block| blocks.get(block).length.into()).collect()
 }
 
-/// The granules of all free blocks, smallest first.
+/// Returns the granules of all free blocks, smallest first.
 fn holes(pool: &Xcfmalloc<'_>) -> Vec<usize> {
     let blocks = pool.blocks.lock();
     let (mut end, mut holes) = (blocks.granules() + 1, Vec::new());
@@ -30,7 +30,7 @@ fn holes(pool: &Xcfmalloc<'_>) -> Vec<usize> {
     holes
 }
 
-/// The oracle: what an object is made of, by a search of all holes.
+/// Returns the expected blocks of an object, by a search of all holes: the oracle.
 fn expected_pieces(
     mut holes: Vec<usize>,
     size: usize,
@@ -139,7 +139,7 @@ fn the_reserve_is_kept_while_there_are_objects() {
     let frames = sixteen_mib();
     let mut pair = Pair::<Reference>::new(&frames);
     (0..100).for_each(|_| assert!(pair.store(Bytes(4000))));
-    // The last one was begun after the reserve was filled.
+    // The last frame was begun after the reserve was filled.
     assert_eq!(pair.pool.blocks.lock().empty, 31);
     (0..99).for_each(|_| pair.free(0));
     let pieces = pieces(&pair.pool, pair.held[0].0).len();
@@ -162,7 +162,7 @@ fn a_refused_first_allocation_leaves_no_reserve_behind() {
         assert_eq!(frames.frames_used(), pair.hog.held());
         pair.check();
     }
-    // What there was went to the reserve; the next allocations use it.
+    // The available frames went to the reserve; the next allocations use it.
     (0..3).for_each(|_| {
         pair.store(Bytes(3000));
     });
@@ -170,7 +170,7 @@ fn a_refused_first_allocation_leaves_no_reserve_behind() {
     pair.finish();
 }
 
-/// Objects of 2500 to 3500 bytes, a third of which is left.
+/// Makes a pool of objects of 2500 to 3500 bytes, a third of which is left.
 fn after_churn<'f, const GRANULARITY: usize>(
     frames: &'f FrameAllocator,
 ) -> Pair<'f, Scattered<2, GRANULARITY, 8>> {
@@ -194,7 +194,7 @@ fn compaction_leaves_no_more_than_it_is_worth() {
     let occupied = pair.pool.blocks.lock().occupied();
     assert!(pair.pool.blocks.lock().freeable() * 64 <= occupied + 64, "{done:?} {after:?}");
     assert!(done.moved.0 < 3 * after.bytes_stored.0, "{done:?} {after:?}");
-    // Freed again, there is something to gain again.
+    // After more frees there is something to gain again.
     (0..500).for_each(|_| pair.free(0));
     assert!(pair.pool.compact(Bytes(usize::MAX)).freed > PageCount(0));
     pair.check();
@@ -208,7 +208,7 @@ fn compaction_gives_up_where_no_two_objects_share_a_frame() {
     (0..200).for_each(|_| assert!(pair.store(Bytes(2500))));
     let done = pair.pool.compact(Bytes(usize::MAX));
     assert!(done.freed == PageCount(0) && done.moved < Bytes(20 * PAGE_BYTES), "{done:?}");
-    // It does not begin again before something is freed.
+    // Compaction does not begin again before an object is freed.
     assert_eq!(pair.pool.compact(Bytes(usize::MAX)), Compacted::default());
     pair.finish();
 }
@@ -253,7 +253,7 @@ fn small_objects_come_together() {
     let before = pair.pool.stats().frames;
     pair.pool.compact(Bytes(usize::MAX));
     let after = pair.pool.stats().frames;
-    // 5000 granules are 79 frames; there is the reserve, and what is not worth it.
+    // 5000 granules are 79 frames; the rest is the reserve, and frames not worth emptying.
     assert!(before.0 > 250 && after.0 <= 79 + 4 + 32, "{before:?} {after:?}");
     pair.check();
     pair.finish();
@@ -264,7 +264,7 @@ fn frames_move_between_two_steps_of_compaction() {
     let frames = two_zones();
     let mut pair = after_churn::<64>(&frames);
     let mut blocks = 9;
-    // One object a step: most frames are moved half emptied.
+    // One object a step: most frames are moved while half emptied.
     while pair.pool.compact(Bytes(1)) != Compacted::default() {
         if blocks > 6 {
             blocks -= 1;

@@ -1,7 +1,7 @@
 //! The frames of the pool, cut into blocks of any size.
 //!
-//! Idea: a block is a header of four bytes and what it holds. The header says how long the block
-//! is, where the one before begins, and whether either is free, so neighbours are found without a
+//! Idea: a block is a header of four bytes and its payload. The header has the length of the block,
+//! the start of the block before it, and whether either is free, so neighbours are found without a
 //! table (D. Knuth's boundary tags). Free blocks keep the links of their list in themselves.
 //!
 //! Invariants:
@@ -19,14 +19,14 @@ use coldpress_sys::{PAGE_BYTES, PageCount};
 use super::super::bitmap::Bitmap;
 use crate::frames::{FrameAllocator, FrameId, Mobility};
 
-/// Blocks and their lengths are multiples of this: `XV_ALIGN`.
+/// Alignment of blocks and of their lengths: `XV_ALIGN` of Linux's xvmalloc.
 const ALIGN: usize = 4;
 const HEADER: usize = size_of::<Header>();
-/// The smallest free block on a list: `XV_MIN_ALLOC_SIZE`.
+/// Bytes of the smallest free block on a list: `XV_MIN_ALLOC_SIZE` of Linux's xvmalloc.
 const LISTED_MIN: usize = 32;
-/// How far the sizes of lists lie apart: `FL_DELTA`.
+/// Difference between the sizes of neighbouring lists: `FL_DELTA` of Linux's xvmalloc.
 const STEP: usize = 8;
-/// The most a block holds: `XV_MAX_ALLOC_SIZE`.
+/// The maximum bytes that a block holds: `XV_MAX_ALLOC_SIZE` of Linux's xvmalloc.
 pub(super) const PAYLOAD_MAX: usize = PAGE_BYTES - HEADER;
 const LISTS: usize = (PAYLOAD_MAX - LISTED_MIN) / STEP + 1;
 
@@ -34,13 +34,13 @@ const LISTS: usize = (PAYLOAD_MAX - LISTED_MIN) / STEP + 1;
 const FREE: u16 = 1;
 const BEFORE_FREE: u16 = 2;
 
-/// What stands before each block.
+/// The header before each block.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Header {
-    /// What the block holds, without the header.
+    /// Bytes that the block holds, without the header.
     pub(super) size: u16,
-    /// Where the block before begins, and the flags.
+    /// The start of the block before this one, and the flags.
     before: u16,
 }
 
@@ -50,7 +50,7 @@ impl Header {
     }
 }
 
-/// Where the header of a block lies.
+/// The place of a block's header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -76,7 +76,7 @@ impl Place {
         unsafe { frame.add(self.offset.into()) }
     }
 
-    /// What a block here holds, if that is `size` bytes.
+    /// Returns the payload of the block here, if it is `size` bytes long.
     ///
     /// # Safety
     /// The block lies in these frames, holds an object of this size, and the caller has it pinned
@@ -85,13 +85,13 @@ impl Place {
     pub(super) unsafe fn bytes(self, frames: &FrameAllocator, size: usize) -> &mut [u8] {
         let header = if size > PAYLOAD_MAX { 0 } else { HEADER };
         assert!(usize::from(self.offset) + header + size <= PAGE_BYTES);
-        // SAFETY: the bytes are inside a frame, behind the header if there is one. Only who has the
-        // object pinned reaches them, by the caller's promise.
+        // SAFETY: the bytes are inside a frame, behind the header if there is one. By the caller's
+        // promise, only the thread that has the object pinned reaches them.
         unsafe { slice::from_raw_parts_mut(self.address(frames).add(header).as_ptr(), size) }
     }
 }
 
-/// Stands in a free block that is on a list.
+/// The links in a free block that is on a list.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Links {
@@ -114,15 +114,17 @@ impl<'f> Blocks<'f> {
         Self { frames, heads: [Place::NONE; LISTS], lists: Bitmap::new(), frames_held: 0 }
     }
 
-    /// Frames that hold objects.
+    /// Returns the frames that hold objects.
     pub(super) fn frames_held(&self) -> PageCount {
         PageCount(self.frames_held)
     }
 
-    /// Makes room for `size` bytes, 1 to 4096. `None`, and nothing changed, without a frame.
+    /// Takes a block for `size` bytes, 1 to 4096. Returns `None`, and changes nothing, without a
+    /// frame.
     pub(super) fn take(&mut self, size: usize) -> Option<Place> {
         if size > PAYLOAD_MAX {
-            // A header has no room beside it. None is needed: nothing lies beside it either.
+            // Such an object leaves no room for a header. It needs none: no other block lies in its
+            // frame.
             return self.take_frame();
         }
         let size = size.next_multiple_of(ALIGN);
@@ -143,7 +145,7 @@ impl<'f> Blocks<'f> {
         Some(place)
     }
 
-    /// Takes back what [`Blocks::take`] gave for this size.
+    /// Frees the block that [`Blocks::take`] returned for this size.
     pub(super) fn give(&mut self, place: Place, size: usize) {
         if size > PAYLOAD_MAX {
             return self.give_frame(place);
@@ -177,7 +179,7 @@ impl<'f> Blocks<'f> {
         self.list_if_large(place, header);
     }
 
-    /// The blocks of a frame, which is no object of its own, in order.
+    /// Returns the blocks of a frame, which must not be one object, in order.
     pub(super) fn blocks_of(&self, frame: u32) -> impl Iterator<Item = (Place, Header)> {
         let mut next = Some(Place { frame, offset: 0 });
         core::iter::from_fn(move || {
@@ -188,13 +190,13 @@ impl<'f> Blocks<'f> {
         })
     }
 
-    /// Cuts what a block has beyond `size` off its end, and marks it as used.
+    /// Cuts the part beyond `size` off the end of a block, and marks the block as used.
     fn split(&mut self, place: Place, size: usize) {
         let whole = self.header(place);
         let header = Header { size: size as u16, before: whole.before & !FREE };
         let beyond = usize::from(whole.size) - size;
         let next = self.after(place, whole);
-        // What is left is a header at least, as all are multiples of its size.
+        // The rest is at least a header, because all lengths are multiples of its size.
         self.set_header(place, header);
         let before = if beyond == 0 {
             place.offset
@@ -220,7 +222,7 @@ impl<'f> Blocks<'f> {
 
     fn give_frame(&mut self, place: Place) {
         self.frames_held -= 1;
-        // SAFETY: the frame is ours and whole: what lay in it is freed, and on no list.
+        // SAFETY: the frame is ours and whole: its blocks are freed, and on no list.
         unsafe { self.frames.free(FrameId::from_index(place.frame)) };
     }
 
@@ -259,7 +261,7 @@ impl<'f> Blocks<'f> {
         }
     }
 
-    /// The block behind one, in the same frame.
+    /// Returns the block behind `place` in the same frame.
     fn after(&self, place: Place, header: Header) -> Option<Place> {
         let end = usize::from(place.offset) + HEADER + usize::from(header.size);
         assert!(end <= PAGE_BYTES, "a block ends in its frame");
@@ -270,7 +272,7 @@ impl<'f> Blocks<'f> {
         place.address(self.frames)
     }
 
-    /// The header of a block. Only places of blocks are passed in.
+    /// Returns the header of a block. Only places of blocks are passed in.
     pub(super) fn header(&self, place: Place) -> Header {
         // SAFETY: a block begins there, in a frame of ours (invariant 1), aligned to four bytes.
         unsafe { self.address(place).cast().read() }
@@ -281,11 +283,11 @@ impl<'f> Blocks<'f> {
         unsafe { self.address(place).cast().write(header) }
     }
 
-    /// The links of a free block of at least [`LISTED_MIN`] bytes.
+    /// Returns the links of a free block of at least [`LISTED_MIN`] bytes.
     fn links_mut(&mut self, place: Place) -> &mut Links {
         // SAFETY: that many bytes of the block lie behind its header in a frame of ours, aligned to
-        // four; nobody uses a free block's bytes, and we are borrowed mutably. Any bytes are valid
-        // links.
+        // four; no thread uses a free block's bytes, and we are borrowed mutably. Any bytes are
+        // valid links.
         unsafe { self.address(place).add(HEADER).cast::<Links>().as_mut() }
     }
 
@@ -322,8 +324,8 @@ impl<'f> Blocks<'f> {
     }
 }
 
-/// The list of free blocks of this size, at least [`LISTED_MIN`]: all on it hold the smallest size
-/// that belongs there.
+/// Returns the list of free blocks of this size, at least [`LISTED_MIN`]: every block on it holds
+/// the smallest size that belongs there.
 fn list_of(size: u16) -> usize {
     (usize::from(size) - LISTED_MIN) / STEP
 }

@@ -2,10 +2,10 @@
 //!
 //! Idea (N. Gupta, drivers/staging/zram/xvmalloc.c, Linux 2.6.33 to 3.3; TLSF of M. Masmano et al.
 //! inside one page): free blocks are listed by size in steps of eight bytes, and a two-level bitmap
-//! finds the first list whose blocks are all large enough. What a block has too much is cut off;
-//! freed blocks merge with their neighbours. Objects never cross a frame, so of two that are larger
-//! than half of one each takes a frame: the limit that xcfmalloc was made against. The reference
-//! names an object by frame and offset, so it can never move; this is the baseline, so its objects
+//! finds the first list whose blocks are all large enough. The excess of a block is cut off; freed
+//! blocks merge with their neighbours. Objects never cross a frame, so two objects larger than half
+//! a frame take a frame each: the limit that xcfmalloc was made to remove. Linux's xvmalloc names
+//! an object by frame and offset, so it can never move. This pool is the baseline, so its objects
 //! stay where they are too, and its frames are core frames.
 //!
 //! ```text
@@ -14,12 +14,12 @@
 //!         h: size, start of the block before, whether this and that are free
 //! ```
 //!
-//! Unlike the reference, an object's name is a handle, whose word says where it lies and how long
-//! it is: a name that is not in use is noticed. Objects beyond 4092 bytes, which the reference
+//! Unlike in Linux's xvmalloc, an object's name is a handle, whose word has the object's place and
+//! size: a name that is not in use is noticed. Objects beyond 4092 bytes, which Linux's xvmalloc
 //! refuses, take a frame without a header.
 //!
 //! Invariants:
-//! 1. While nobody has the lock of the blocks, every used handle word names a block in use that
+//! 1. While no thread has the lock of the blocks, every used handle word names a block in use that
 //!    holds the object, or a frame of its own; no two words name the same.
 //! 2. After a failed allocation nothing has changed.
 
@@ -38,11 +38,11 @@ use super::{
 use crate::frames::{FrameAllocator, Shrunk};
 use blocks::{Blocks, PAYLOAD_MAX, Place};
 
-/// Where an object lies, as kept in its handle word. The low 16 bits are never zero.
+/// The place and size of an object, as kept in its handle word. The low 16 bits are never zero.
 #[derive(Clone, Copy)]
 struct Location {
     place: Place,
-    /// The size asked for, 1 to 4096.
+    /// The requested size, 1 to 4096.
     size: u16,
 }
 
@@ -70,7 +70,7 @@ pub struct Xvmalloc<'f> {
 }
 
 impl<'f> Xvmalloc<'f> {
-    /// An empty pool; it holds no frame yet. The structure is about 5 KiB: make it in place.
+    /// Makes an empty pool; it holds no frame yet. The structure is about 5 KiB: make it in place.
     pub const fn new(frames: &'f FrameAllocator) -> Self {
         Self {
             frames,
@@ -79,7 +79,7 @@ impl<'f> Xvmalloc<'f> {
         }
     }
 
-    /// Calls `f` with the object's bytes, which nobody else uses meanwhile.
+    /// Calls `f` with the object's bytes, which no other thread uses meanwhile.
     fn with_bytes<R>(
         &self,
         handle: Handle,
@@ -99,7 +99,7 @@ impl<'f> Xvmalloc<'f> {
             if usize::from(size) > PAYLOAD_MAX {
                 return;
             }
-            // A frame is seen with the first object in it.
+            // A frame is visited with the first object in it.
             let first = blocks.blocks_of(place.frame).find(|(_, header)| !header.is_free());
             if first.is_some_and(|(first, _)| first == place) {
                 f(place.frame);
@@ -150,7 +150,7 @@ impl Pool for Xvmalloc<'_> {
         PoolStats { frames: self.blocks.lock().frames_held(), ..self.handles.stats::<Self>() }
     }
 
-    /// All objects are of one class; a free block counts as one more.
+    /// Visits one class of all objects, in which a free block counts as one more object.
     fn classes(&self, visit: &mut dyn FnMut(ClassStats)) {
         let blocks = self.blocks.lock();
         let objects = self.handles.stats::<Self>().objects;
@@ -186,7 +186,7 @@ impl Pool for Xvmalloc<'_> {
     }
 
     fn shrink_frames(&self, online: Bytes) -> Shrunk {
-        // SAFETY: `Nobody` moves no frame, so `shrink_to` touches only what is free.
+        // SAFETY: `Nobody` moves no frame, so `shrink_to` touches free frames only.
         unsafe { self.frames.shrink_to(online, &mut Nobody) }
     }
 

@@ -1,4 +1,4 @@
-//! Risk guarded: a free block that is not found or not merged, and space lost with it.
+//! The risk: a free block is not found or not merged, and its space is lost.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,8 @@ impl Holes {
         }
     }
 
-    /// Whether some hole must be found for this payload: one that holds it rounded up to a list.
+    /// Returns whether some hole must be found for this payload: one that holds it rounded up to a
+    /// list.
     fn must_fit(&self, payload: usize) -> bool {
         let listed = payload.max(32).next_multiple_of(8);
         self.0.values().any(|hole| hole - 4 >= listed)
@@ -61,7 +62,7 @@ proptest! {
         let mut pool = Xvmalloc::new(&frames);
         let (mut holes, mut held) = (Holes::default(), Vec::new());
         for (size, free, which) in steps {
-            // Mostly small ones, of which many share a frame.
+            // Most objects are small, so that many share a frame.
             let size = if which % 4 == 0 { size } else { size % 300 + 1 };
             if free && !held.is_empty() {
                 let handle = held.swap_remove(which % held.len());
@@ -91,7 +92,8 @@ fn what_is_larger_than_half_a_frame_takes_a_frame() {
     let mut pair = Pair::<Kind>::new(&frames);
     (0..10).for_each(|index| assert!(pair.store(Bytes(2060 + index * 200))));
     assert_eq!(pair.pool.stats().frames.0, 10);
-    // The second of 2040 bytes fits behind the first; of 2044 it would, but the search rounds up.
+    // The second object of 2040 bytes fits behind the first. One of 2044 would fit too, but the
+    // search rounds up.
     (0..2).for_each(|_| assert!(pair.store(Bytes(2040))));
     assert_eq!(pair.pool.stats().frames.0, 11);
     pair.check();

@@ -5,8 +5,9 @@
 //! of a zspage goes first, so that its frames become free one by one. An object that finds no other
 //! zspage moves to the front of its own. Objects in use stay.
 //!
-//! It ends: a move to a zspage with no fewer objects makes the sum of the squares of their numbers
-//! larger, a move inside a zspage keeps it and makes the sum of the slots' numbers smaller.
+//! Compaction ends: a move to a zspage with no fewer objects increases the sum of the squares of
+//! their numbers; a move inside a zspage keeps that sum and decreases the sum of the slots'
+//! numbers.
 
 use coldpress_sys::{Bytes, PageCount};
 
@@ -18,24 +19,24 @@ use super::Zsmalloc;
 use super::object::{self, Location, Place};
 use super::zspage::{Locked, ZspageRef};
 
-/// What a call of compaction did.
+/// The result of one call of compaction.
 pub(super) struct Moves {
     pub(super) bytes: Bytes,
-    /// Frames taken for them, less those given back.
+    /// Frames taken for the moves, less those given back.
     pub(super) frames: isize,
-    /// Nothing more can be done.
+    /// Whether nothing more can be done.
     pub(super) is_all: bool,
 }
 
 impl Zsmalloc<'_> {
-    /// Moves objects until the work comes to `budget` (the last one may go beyond), or nothing more
+    /// Moves objects until the work reaches `budget` (the last one may exceed it), or nothing more
     /// can be done.
     pub(super) fn move_objects(&self, budget: Bytes) -> Moves {
         let mut moves = Moves { bytes: Bytes(0), frames: 0, is_all: false };
         let mut work = Bytes(0);
         for number in 0..self.sizes.count() {
             while work < budget {
-                // For one object only: others want the class too.
+                // The lock is held for one object only: other threads need the class too.
                 let mut class = self.lock(number);
                 let before = class.lists.held.frames;
                 if class.freeable() == PageCount(0) {
@@ -51,15 +52,15 @@ impl Zsmalloc<'_> {
 }
 
 impl Locked<'_, '_> {
-    /// Frames that the class could do without.
+    /// Returns the frames that the class could do without.
     fn freeable(&self) -> PageCount {
         let held = self.lists.held;
         let least = self.class.frames_for(held.objects as usize);
         PageCount(held.frames as usize).saturating_sub(PageCount(least))
     }
 
-    /// Moves the last object of the emptiest zspage, of those that nobody uses. `None` when there
-    /// is no better place for it, or no frame to make one.
+    /// Moves the last object of the emptiest zspage, of those that no thread uses. Returns `None`
+    /// when there is no better place for it, or no frame to make one.
     fn move_one(&mut self, handles: &HandleTable<'_>) -> Option<Bytes> {
         let from = self.emptiest()?;
         let (slot, pinned) = self.last_unused(handles, from)?;
@@ -72,7 +73,7 @@ impl Locked<'_, '_> {
         Some(bytes)
     }
 
-    /// The last slot of a zspage whose object nobody uses, and its pin.
+    /// Returns the last slot of a zspage whose object no thread uses, and its pin.
     fn last_unused<'h>(
         &self,
         handles: &'h HandleTable<'_>,
@@ -112,7 +113,7 @@ impl Locked<'_, '_> {
         location.bytes()
     }
 
-    /// How full the class is. `None` when it holds nothing.
+    /// Returns the figures of the class. `None` when it holds nothing.
     pub(super) fn stats(&self) -> Option<ClassStats> {
         let held = self.lists.held;
         if held.frames == 0 {

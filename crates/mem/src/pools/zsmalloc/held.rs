@@ -1,8 +1,8 @@
 //! The frames that hold a pool's objects: taken, given back, counted, and moved.
 //!
-//! Invariant: while the pool has the claim, every frame it holds names its [`Owner`], but for a
-//! huge object's between its allocation and its first name. No frame names an owner that has not
-//! got it, but for one that is being taken or moved under the lock of its class.
+//! Invariant: while the pool has the claim, every frame it holds names its [`Owner`], except the
+//! frame of a huge object between its allocation and its first name. No frame names an owner that
+//! does not have it, except a frame that is being taken or moved under the lock of its class.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,10 +13,10 @@ use super::super::handle::Name;
 use super::zspage::ZspageRef;
 use crate::frames::{Descriptor, FrameAllocator, FrameId, Mobility, MoveClaim};
 
-/// The index in a frame's descriptor that says the owner is the name of a huge object.
+/// The index in a frame's descriptor that marks the owner as the name of a huge object.
 const HUGE_INDEX: u8 = u8::MAX;
 
-/// What the descriptor of a frame of the pool names.
+/// The owner that the descriptor of a frame of the pool names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The zspage, and the frame's place in its chain.
@@ -26,7 +26,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    /// The owner and the index of a frame's descriptor.
+    /// Returns the owner and the index for a frame's descriptor.
     pub(super) fn encode(self) -> (u32, u8) {
         match self {
             Self::Zspage(zspage, index) => (zspage.to_word(), index as u8),
@@ -34,7 +34,7 @@ impl Owner {
         }
     }
 
-    /// The reverse of [`Owner::encode`].
+    /// Decodes an owner: the reverse of [`Owner::encode`].
     pub(super) fn decode(owner: u32, index: u8) -> Self {
         match index {
             HUGE_INDEX => Self::Huge(Name(owner)),
@@ -43,7 +43,7 @@ impl Owner {
     }
 }
 
-/// What a class holds.
+/// The figures of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) objects: u32,
@@ -60,9 +60,10 @@ impl Held {
 /// The frames of a pool.
 pub(super) struct HeldFrames<'f> {
     pub(super) allocator: &'f FrameAllocator,
-    /// How many there are; changes under the lock of the claim.
+    /// The number of frames; changes under the lock of the claim.
     count: AtomicUsize,
-    /// While the pool holds frames and was the first in their allocator to do so.
+    /// The right to move frames, held while the pool has frames and was the first in their
+    /// allocator.
     claim: SpinLock<Option<MoveClaim<'f>>>,
 }
 
@@ -71,14 +72,14 @@ impl<'f> HeldFrames<'f> {
         Self { allocator, count: AtomicUsize::new(0), claim: SpinLock::new(None) }
     }
 
-    /// How many there are.
+    /// Returns the number of frames.
     #[inline]
     pub(super) fn count(&self) -> PageCount {
-        // Relaxed: a figure, by which nothing else is known.
+        // Relaxed: a statistic, from which nothing else is concluded.
         PageCount(self.count.load(Ordering::Relaxed))
     }
 
-    /// A frame, with its owner if that is known. `None` when there is none.
+    /// Takes a frame, with its owner if that is known. Returns `None` when there is none.
     pub(super) fn take(&self, owner: Option<Owner>) -> Option<FrameId> {
         let frame = self.allocator.alloc(Mobility::EasyReclaim).ok()?;
         let mut claim = self.claim.lock();
@@ -101,7 +102,7 @@ impl<'f> HeldFrames<'f> {
     /// The frame was taken here, and nothing refers to it any more.
     pub(super) unsafe fn put(&self, frame: FrameId) {
         let mut claim = self.claim.lock();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that nothing refers to the frame.
         unsafe { self.allocator.free(frame) };
         let count = self.count().0 - 1;
         // Relaxed: changed under the lock alone.
@@ -111,21 +112,24 @@ impl<'f> HeldFrames<'f> {
         }
     }
 
-    /// Says whose a frame is, if this pool moves its frames.
+    /// Notes the owner of a frame, if this pool moves its frames.
     ///
     /// # Safety
-    /// The frame was taken here, and it is its owner's until it is put back.
+    /// The frame was taken here, and belongs to this owner until it is put back.
     pub(super) unsafe fn set_owner(&self, frame: FrameId, owner: Owner) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the frame belongs to this owner.
         unsafe { self.name_owner(&self.claim.lock(), frame, owner) };
     }
 
+    /// Notes the owner of a frame, under the lock of the claim.
+    ///
     /// # Safety
     /// As for [`HeldFrames::set_owner`].
     unsafe fn name_owner(&self, claim: &Option<MoveClaim<'_>>, frame: FrameId, owner: Owner) {
         if claim.is_some() {
             let (owner, index) = owner.encode();
-            // SAFETY: the frame is the pool's, and with the claim the pool moves it for its owner.
+            // SAFETY: the frame belongs to the pool, and with the claim the pool moves it for its
+            // owner.
             unsafe { self.allocator.set_owner(frame, owner, index) };
         }
     }
@@ -138,7 +142,7 @@ impl<'f> HeldFrames<'f> {
         }
     }
 
-    /// Calls `f` if a frame is this pool's and its owner's; it stays so until `f` returns.
+    /// Calls `f` if a frame belongs to this pool and this owner, which stays so until `f` returns.
     pub(super) fn if_owned<R>(
         &self,
         frame: FrameId,
@@ -152,18 +156,19 @@ impl<'f> HeldFrames<'f> {
         (claim.is_some() && has_owner).then(f)?
     }
 
-    /// Takes the frame `to` in place of `from`, with its bytes, for the same owner, who must use it
-    /// from now on.
+    /// Takes the frame `to` in place of `from`, with its bytes, for the same owner, which must use
+    /// it from now on.
     ///
     /// # Safety
-    /// `from` was taken here and is this owner's; `to` is handed out and nobody uses it. All
+    /// `from` was taken here and belongs to this owner; `to` is handed out and no code uses it. All
     /// objects in `from` are pinned by the caller, and their slots keep their state meanwhile.
     pub(super) unsafe fn replace(&self, from: FrameId, to: FrameId, owner: Owner) {
         let (source, target) = (self.allocator.address(from), self.allocator.address(to));
-        // SAFETY: the two differ, as one is used and one is not; nobody else reaches their bytes.
+        // SAFETY: the frames differ, because one is used and one is not; no other thread reaches
+        // their bytes.
         unsafe { target.copy_from_nonoverlapping(source, PAGE_BYTES) };
         let claim = self.claim.lock();
-        // SAFETY: `to` is the owner's from now on, and `from` is not any more.
+        // SAFETY: `to` belongs to the owner from now on, and `from` no longer.
         unsafe {
             self.name_owner(&claim, to, owner);
             self.allocator.free(from);

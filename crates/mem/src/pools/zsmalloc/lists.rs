@@ -8,17 +8,17 @@ use super::held::Held;
 use super::size_class::SizeClass;
 use super::zspage::{Locked, ZspageRef};
 
-/// Groups of fullness: quarters, and the full ones. The kernel has twelve; more than these do not
-/// pack denser.
+/// Number of groups of fullness: quarters, and the full ones. zsmalloc of Linux has twelve groups;
+/// more groups than these do not pack denser.
 const GROUPS: usize = 5;
 const FULL: usize = GROUPS - 1;
 
-/// The first zspage of each group of a class, and what the class holds.
+/// The first zspage of each group of a class, and the figures of the class.
 pub(super) struct Lists {
     heads: [ZspageRef; GROUPS],
     pub(super) held: Held,
     /// Objects that began in another class, up to [`super::size_class::BEGINNERS`], since this one
-    /// held none.
+    /// last held none.
     pub(super) given_away: u8,
 }
 
@@ -31,7 +31,7 @@ impl Lists {
 }
 
 impl Locked<'_, '_> {
-    /// Puts a zspage that is on no list on the one it belongs on.
+    /// Puts a zspage that is on no list on the list of its fullness.
     pub(super) fn list(&mut self, zspage: ZspageRef) {
         let head = self.get(zspage);
         let group = group_of(head.in_use.get(), self.class);
@@ -68,7 +68,7 @@ impl Locked<'_, '_> {
         }
     }
 
-    /// Takes a slot of a zspage, but not of `except`: of the fullest that has one in the frames it
+    /// Takes a slot of a zspage other than `except`: of the fullest that has one in the frames it
     /// holds, or else of the fullest that can have one with more frames. Looks at one zspage of
     /// each group only, so there may be a slot when it finds none.
     pub(super) fn take_listed_slot(&mut self, except: ZspageRef) -> Option<(ZspageRef, u16)> {
@@ -90,8 +90,8 @@ impl Locked<'_, '_> {
         None
     }
 
-    /// A zspage of the emptiest group, if one is not full: of the first two, that with fewer
-    /// objects. So no other that [`Locked::take_listed_slot`] looks at has fewer.
+    /// Returns a zspage of the emptiest group, if one is not full: of the first two, the one with
+    /// fewer objects. So no other zspage that [`Locked::take_listed_slot`] looks at has fewer.
     pub(super) fn emptiest(&self) -> Option<ZspageRef> {
         let first = *self.lists.heads[..FULL].iter().find(|head| head.is_some())?;
         let second = self.get(first).next.get();
@@ -111,7 +111,7 @@ impl Locked<'_, '_> {
         }
     }
 
-    /// Calls `f` with every zspage; it may destroy it.
+    /// Calls `f` with every zspage; `f` may destroy it.
     pub(super) fn for_each(&mut self, mut f: impl FnMut(&mut Self, ZspageRef)) {
         for head in self.lists.heads {
             let mut next = head;
@@ -123,7 +123,7 @@ impl Locked<'_, '_> {
         }
     }
 
-    /// Panics when a zspage is on the wrong list, or a list is broken.
+    /// Checks the lists. Panics when a zspage is on the wrong list, or a list is broken.
     pub(super) fn check_lists(&self) {
         for (group, list) in self.lists.heads.iter().enumerate() {
             let (mut zspage, mut prev) = (*list, ZspageRef::NONE);
@@ -141,7 +141,7 @@ impl Locked<'_, '_> {
     }
 }
 
-/// The group of a zspage with `in_use` objects.
+/// Returns the group of a zspage with `in_use` objects.
 fn group_of(in_use: u16, class: SizeClass) -> usize {
     usize::from(in_use) * FULL / usize::from(class.objects)
 }

@@ -2,23 +2,23 @@
 //!
 //! Idea (Linux mm/zsmalloc.c): a size class fixes the size of slots and the length of its zspages,
 //! chosen so that next to nothing is left over at the end. A new object goes into the fullest
-//! zspage that has room; compaction moves objects from the emptiest to the fullest. An object is
-//! named by a handle, whose word in the handle table says which zspage it lies in, where, and how
-//! long it is; its name is kept with the object, so that it can move.
+//! zspage that has room; compaction moves objects from the emptiest to the fullest. A handle names
+//! an object; the handle's word in the handle table has its zspage, its slot and its length. The
+//! object's name is kept with the object, so that it can move.
 //!
-//! Unlike the kernel's, a zspage holds only the frames that its objects need. So a class that holds
-//! little does not pay for long chains, and compaction ends with less than a frame to spare in each
-//! class, not less than a zspage.
+//! Unlike in zsmalloc of Linux, a zspage holds only the frames that its objects need. So a class
+//! that holds little does not pay for long chains, and compaction ends with less than a frame to
+//! spare in each class, not less than a zspage.
 //!
 //! A class has a lock of its own. Readers take none: a pinned word leads to a zspage that stays, in
 //! frames that stay.
 //!
-//! Invariants, of a class while nobody has its lock:
-//! 1. A zspage is on exactly one list: that of its class and its fullness. None is empty.
+//! Invariants, of a class while no thread has its lock:
+//! 1. A zspage is on exactly one list: the one of its class and its fullness. None is empty.
 //! 2. Every used handle word names a live zspage of the class of its size, or of the base of that
 //!    class, and a used slot of it that holds the name; or a frame, whose owner is the name if
 //!    frames can move.
-//! 3. After a failed allocation nothing has changed, but perhaps that a class may begin.
+//! 3. After a failed allocation nothing has changed, except that a class may begin.
 
 mod compact;
 mod held;
@@ -53,14 +53,14 @@ pub struct Zsmalloc<'f> {
     classes: [SpinLock<Lists>; CLASSES],
     zspages: Zspages<'f>,
     handles: HandleTable<'f>,
-    /// Frames that compaction took to move objects into, and has not made up for. Whoever compacts
-    /// has the lock.
+    /// Frames that compaction took to move objects into, and has not yet made up for. A thread that
+    /// compacts has the lock.
     owed: SpinLock<PageCount>,
 }
 
 impl<'f> Zsmalloc<'f> {
-    /// An empty pool with zspages of up to `chain_max` frames, 1 to [`CHAIN_MAX`]; it holds no
-    /// frame yet. Longer chains pack denser.
+    /// Makes an empty pool with zspages of up to `chain_max` frames, 1 to [`CHAIN_MAX`]; it holds
+    /// no frame yet. Longer chains pack denser.
     ///
     /// The structure is about 12 KiB: make it in place, for example in a `static`.
     pub const fn new(frames: &'f FrameAllocator, chain_max: usize) -> Self {
@@ -73,7 +73,7 @@ impl<'f> Zsmalloc<'f> {
         }
     }
 
-    /// The class of a number, for us alone.
+    /// Locks the class of a number.
     fn lock(&self, number: usize) -> Locked<'_, 'f> {
         self.locked(number, self.classes[number].lock())
     }
@@ -82,7 +82,7 @@ impl<'f> Zsmalloc<'f> {
         Locked { zspages: &self.zspages, lists, number, class: self.sizes.class(number) }
     }
 
-    /// The class that a new object goes to.
+    /// Locks the class that a new object goes to.
     fn lock_for(&self, size: Bytes) -> Locked<'_, 'f> {
         let number = self.sizes.class_of(size);
         let mut class = self.lock(number);
@@ -96,7 +96,7 @@ impl<'f> Zsmalloc<'f> {
         }
     }
 
-    /// The number of the class that an object lies in, which who knows the place has pinned.
+    /// Returns the number of the class of an object, which the caller has pinned.
     fn class_at(&self, place: Place) -> usize {
         match place {
             Place::Slot(zspage, _) => self.zspages.class_of(zspage),
@@ -104,27 +104,27 @@ impl<'f> Zsmalloc<'f> {
         }
     }
 
-    /// Waits until nobody uses an object, and where it lies.
+    /// Waits until no other thread uses an object, pins it, and returns its location.
     fn pin(&self, handle: Handle) -> Result<(Pinned<'_>, Location), UnknownHandle> {
         let pinned = self.handles.pin(handle)?;
         let location = Location::from_word(pinned.word());
         Ok((pinned, location))
     }
 
-    /// The bytes of an object: what lies in its first frame, and what lies in the next.
+    /// Returns the bytes of an object: the part in its first frame, and the part in the next.
     ///
     /// # Safety
     /// The caller has the object pinned for as long as the slices live.
     #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
     unsafe fn object(&self, location: Location) -> (&mut [u8], &mut [u8]) {
         let class = self.sizes.class(self.class_at(location.place));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that the object is pinned.
         unsafe { self.zspages.object(location.place, class, location.size.into()) }
     }
 }
 
 impl Locked<'_, '_> {
-    /// Room for an object of the class.
+    /// Takes room for an object of the class.
     fn take_place(&mut self) -> Option<Place> {
         if self.class.is_huge() {
             return self.take_huge().map(Place::Frame);
@@ -141,7 +141,7 @@ impl Locked<'_, '_> {
         Some(Place::Slot(zspage, slot))
     }
 
-    /// Takes the room of an object back, and the frames that are not needed without it.
+    /// Gives back the room of an object, and the frames that are not needed without it.
     fn put_place(&mut self, place: Place) {
         let (zspage, slot) = match place {
             Place::Frame(frame) => return self.put_huge(frame),
@@ -223,11 +223,11 @@ impl Pool for Zsmalloc<'_> {
         (0..self.sizes.count()).filter_map(|number| self.lock(number).stats()).for_each(visit);
     }
 
-    /// While another thread compacts, nothing is done.
+    /// Moves objects as the trait says; does nothing while another thread compacts.
     fn compact(&self, budget: Bytes) -> Compacted {
         let Some(mut owed) = self.owed.try_lock() else { return Compacted::default() };
         let moves = self.move_objects(budget);
-        // Frames are reported when what was taken for the moves is made up for.
+        // Freed frames are reported only once the frames taken for the moves are made up for.
         let due = owed.0 as isize + moves.frames;
         *owed = PageCount(if moves.is_all { 0 } else { due.max(0) as usize });
         Compacted { moved: moves.bytes, freed: PageCount((-due).max(0) as usize) }
@@ -282,8 +282,8 @@ impl Migrate for &Zsmalloc<'_> {
         let owner = Owner::decode(owner, index);
         match owner {
             Owner::Zspage(zspage, index) => {
-                // The zspage lives while it has the frame, and then while we have its class. That
-                // is only tried: who has it may be waiting to give the frame back.
+                // The zspage lives while it has the frame, and then while we hold the lock of its
+                // class. The lock is only tried: its holder may be waiting to give the frame back.
                 let locked = self.zspages.held.if_owned(from, owner, || {
                     let number = self.zspages.class_of(zspage);
                     self.classes[number].try_lock().map(|lists| self.locked(number, lists))
@@ -299,7 +299,7 @@ impl Migrate for &Zsmalloc<'_> {
                 if location.place != Place::Frame(from) {
                     return false;
                 }
-                // SAFETY: `from` is the object's, which is pinned; `to` is handed out to us.
+                // SAFETY: `from` belongs to the object, which is pinned; `to` is handed out to us.
                 unsafe { self.zspages.held.replace(from, to, owner) };
                 pinned.set(Location { place: Place::Frame(to), ..location }.to_word());
                 true

@@ -1,12 +1,12 @@
-//! Where objects lie, and their bytes.
+//! Places of objects, and their bytes.
 //!
 //! A slot holds the object and, in its last four bytes, the object's name. Sizes of slots are
-//! multiples of 16: an object may cross a seam between two frames, at most one, and its name
-//! never does. A huge object is a frame alone, without a descriptor; the frame's owner is its
+//! multiples of 16: an object may cross a seam between two frames, at most one, and its name never
+//! does. A huge object is a frame alone, without a descriptor; the frame's owner is the object's
 //! name.
 //!
 //! Invariant: a [`Place`] is made by `take_place` of the pool only and forgotten at `put_place`;
-//! who keeps places (handle words) drops them before. It is passed with its own class.
+//! code that keeps places (handle words) drops them before. A place is passed with its own class.
 
 use core::ptr::NonNull;
 use core::slice;
@@ -19,10 +19,10 @@ use super::size_class::{CLASS_STEP, NAME_BYTES, SizeClass};
 use super::zspage::{Locked, ZspageRef, Zspages};
 use crate::frames::{Descriptor, FrameId};
 
-/// In place of a slot's number in a handle word: the object is huge.
+/// The value in place of a slot's number in the handle word of a huge object.
 const HUGE_SLOT: u16 = u16::MAX;
 
-/// Where an object lies.
+/// The place of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// In a slot of a zspage.
@@ -31,11 +31,11 @@ pub(super) enum Place {
     Frame(FrameId),
 }
 
-/// What a handle word says of an object. Its low 16 bits are never zero.
+/// The location of an object, as its handle word has it. The low 16 bits are never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) place: Place,
-    /// The size asked for, 1 to 4096.
+    /// The requested size, 1 to 4096.
     pub(super) size: u16,
 }
 
@@ -73,8 +73,8 @@ pub(super) fn fill((first, second): (&mut [u8], &mut [u8]), bytes: &[u8]) {
 type Part = (NonNull<u8>, usize);
 
 impl Zspages<'_> {
-    /// The first `length` bytes of an object: what lies in its first frame, and what lies in the
-    /// next.
+    /// Returns the first `length` bytes of an object: the part in its first frame, and the part in
+    /// the next.
     ///
     /// # Safety
     /// The caller has the object pinned for as long as the slices live, or has just taken its
@@ -88,7 +88,7 @@ impl Zspages<'_> {
     ) -> (&mut [u8], &mut [u8]) {
         let ((first, first_length), (second, second_length)) = self.parts(place, class, length);
         // SAFETY: both parts are bytes of frames of the pool (see `parts`), and the frames differ.
-        // Only who has the object pinned reaches them.
+        // Only the thread that has the object pinned reaches them.
         unsafe {
             (
                 slice::from_raw_parts_mut(first.as_ptr(), first_length),
@@ -97,7 +97,7 @@ impl Zspages<'_> {
         }
     }
 
-    /// The two parts of an object.
+    /// Returns the two parts of an object.
     fn parts(&self, place: Place, class: SizeClass, length: usize) -> (Part, Part) {
         assert!(length <= usize::from(class.size));
         let nothing = (NonNull::dangling(), 0);
@@ -124,7 +124,7 @@ impl Locked<'_, '_> {
     /// Notes the name of an object.
     pub(super) fn set_name(&mut self, place: Place, name: Name) {
         match place {
-            // SAFETY: the frame is the huge object's own until that is freed.
+            // SAFETY: the frame belongs to the huge object until the object is freed.
             Place::Frame(frame) => unsafe {
                 self.zspages.held.set_owner(frame, Owner::Huge(name));
             },
@@ -136,14 +136,14 @@ impl Locked<'_, '_> {
         }
     }
 
-    /// The name of the object in a slot.
+    /// Returns the name of the object in a slot.
     pub(super) fn name(&self, zspage: ZspageRef, slot: u16) -> Name {
         // SAFETY: bytes of the slot, which change by `&mut self` only. `set_name` wrote them when
         // the object was placed.
         Name(unsafe { self.name_address(zspage, slot).read() })
     }
 
-    /// The name that an object knows. `None` when it is huge and its frame does not move.
+    /// Returns the name that an object knows. `None` when it is huge and its frame does not move.
     pub(super) fn name_of(&self, place: Place) -> Option<Name> {
         let frame = match place {
             Place::Slot(zspage, slot) => return Some(self.name(zspage, slot)),
@@ -159,7 +159,7 @@ impl Locked<'_, '_> {
         }
     }
 
-    /// The last bytes of a slot that is used.
+    /// Returns the address of a used slot's last bytes.
     fn name_address(&self, zspage: ZspageRef, slot: u16) -> NonNull<u32> {
         let start = (usize::from(slot) + 1) * usize::from(self.class.size) - NAME_BYTES;
         let frame = self.zspages.frame(zspage, start / PAGE_BYTES);

@@ -1,25 +1,25 @@
-//! Size classes and how many frames a zspage of each has.
+//! Size classes, and the number of frames in a zspage of each.
 //!
 //! The geometry is that of Linux mm/zsmalloc.c (`calculate_zspage_chain_size`, `zs_create_pool`): a
 //! class every 16 bytes from 32 to 4096; the shortest chain with the least unused tail; classes
 //! with the same chain and the same number of objects are one, of the larger size.
 //!
-//! Unlike the kernel's, a zspage is as many such chains in a row as may be: as its frames are taken
-//! one by one, that costs no frame, and there are fewer descriptors.
+//! Unlike in zsmalloc of Linux, a zspage is several such chains in a row, as many as possible:
+//! because its frames are taken one by one, that costs no frame, and there are fewer descriptors.
 //!
-//! Long chains make more classes, each with a frame that is not full, which small pools would feel.
-//! So a class that chains of up to [`BASE_CHAIN`] would not have begins as a part of the next one
-//! that they would: its first [`BEGINNERS`] objects go there.
+//! Long chains make more classes, each with a partly filled frame, which is costly for small pools.
+//! So a class that would not exist with chains of up to [`BASE_CHAIN`] begins as a part of the next
+//! class that would: its first [`BEGINNERS`] objects go there.
 
 use core::ops::RangeInclusive;
 
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
-/// Sizes of classes are multiples of this.
+/// Difference between the sizes of neighbouring classes.
 pub(super) const CLASS_STEP: usize = 16;
 /// The smallest class.
 pub(super) const CLASS_MIN: usize = 32;
-/// Sizes before merging.
+/// Number of sizes before merging.
 const SIZES: usize = (PAGE_BYTES - CLASS_MIN) / CLASS_STEP + 1;
 /// The longest chain of frames.
 pub const CHAIN_MAX: usize = 16;
@@ -29,11 +29,12 @@ const BASE_CHAIN: usize = 8;
 /// sizes of real heaps take no more frames than in chains of up to [`BASE_CHAIN`], at 30,000
 /// objects as at a million; with fewer, classes that hold little cost more than they save.
 pub(super) const BEGINNERS: u8 = 24;
-/// Classes after merging, at most: reached with chains of up to [`CHAIN_MAX`].
+/// Maximum classes after merging: reached with chains of up to [`CHAIN_MAX`].
 pub(super) const CLASSES: usize = 192;
-/// Bytes at the end of a slot that hold the name of its object. The kernel's handles take eight.
+/// Bytes at the end of a slot that hold the name of its object. Handles of Linux's zsmalloc take
+/// eight.
 pub(super) const NAME_BYTES: usize = size_of::<u32>();
-/// Objects of a zspage, at most: 48 bytes in three frames already are so many.
+/// Maximum objects of a zspage: slots of 48 bytes in three frames already reach it.
 const OBJECTS_MAX: usize = 256;
 
 /// One class. A class of one object, which is a frame, is *huge*: it needs no zspages.
@@ -45,12 +46,12 @@ pub(super) struct SizeClass {
     pub(super) objects: u16,
     /// Frames of a zspage.
     pub(super) chain: u8,
-    /// The number of the class that its first objects go to; its own if they stay.
+    /// The number of the class that its first objects go to; its own number if they stay.
     base: u8,
 }
 
 impl SizeClass {
-    /// The kernel's.
+    /// Returns the class that zsmalloc of Linux would make.
     const fn new(size: usize, chain_max: usize) -> Self {
         let (mut chain, mut best) = (1, PAGE_BYTES % size);
         let mut length = 2;
@@ -69,12 +70,12 @@ impl SizeClass {
         Self { size: size as u16, objects: objects as u16, chain: chain as u8, base: 0 }
     }
 
-    /// Whether a class and the next larger one are one.
+    /// Returns whether this class and the next larger one merge into one.
     const fn merges_with(self, larger: Self) -> bool {
         larger.chain == self.chain && larger.objects == self.objects
     }
 
-    /// The same slots, in as many chains in a row as frames and slots allow.
+    /// Returns the class with the same slots, in as many chains in a row as frames and slots allow.
     const fn lengthened(self, chain_max: usize) -> Self {
         let mut long = self;
         while !self.is_huge() {
@@ -87,24 +88,24 @@ impl SizeClass {
         long
     }
 
-    /// Whether an object is a whole frame.
+    /// Returns whether an object is a whole frame.
     pub(super) const fn is_huge(self) -> bool {
         self.objects == 1
     }
 
-    /// The first and the last frame that a slot lies in.
+    /// Returns the first and the last frame that a slot lies in.
     pub(super) fn frames_of(self, slot: u16) -> (usize, usize) {
         let start = usize::from(slot) * usize::from(self.size);
         (start / PAGE_BYTES, (start + usize::from(self.size) - 1) / PAGE_BYTES)
     }
 
-    /// The slots that lie in a frame, or partly.
+    /// Returns the slots that lie in a frame, or partly.
     pub(super) fn slots_in(self, frame: usize) -> RangeInclusive<usize> {
         let size = usize::from(self.size);
         frame * PAGE_BYTES / size..=((frame + 1) * PAGE_BYTES - 1) / size
     }
 
-    /// Frames that so many objects take when as few zspages as possible hold them.
+    /// Returns the frames that `objects` objects take when as few zspages as possible hold them.
     pub(super) fn frames_for(self, objects: usize) -> usize {
         let (full, rest) =
             (objects / usize::from(self.objects), objects % usize::from(self.objects));
@@ -121,7 +122,7 @@ pub(super) struct SizeClasses {
 }
 
 impl SizeClasses {
-    /// The classes for chains of up to `chain_max` frames, which must be 1 to [`CHAIN_MAX`].
+    /// Makes the classes for chains of up to `chain_max` frames, which must be 1 to [`CHAIN_MAX`].
     pub(super) const fn new(chain_max: usize) -> Self {
         assert!(chain_max >= 1 && chain_max <= CHAIN_MAX);
         let none = SizeClass { size: 0, objects: 0, chain: 0, base: 0 };
@@ -153,29 +154,30 @@ impl SizeClasses {
         all
     }
 
-    /// The number of classes. The first is the one of 4096 bytes, and the only huge one.
+    /// Returns the number of classes. The first is the one of 4096 bytes, and the only huge one.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// A class by its number.
+    /// Returns a class by its number.
     pub(super) fn class(&self, number: usize) -> SizeClass {
         self.classes[number]
     }
 
-    /// Where the first [`BEGINNERS`] objects of a class go. `None` when they stay.
+    /// Returns the class that the first [`BEGINNERS`] objects of a class go to. `None` when they
+    /// stay.
     pub(super) fn base_of(&self, number: usize) -> Option<usize> {
         let base = usize::from(self.classes[number].base);
         (base != number).then_some(base)
     }
 
-    /// The number of the class for objects of `size`, which must be 1 to 4096. The name lies in
-    /// the slot with the object, unless the class is huge.
+    /// Returns the number of the class for objects of `size`, which must be 1 to 4096. The name
+    /// lies in the slot with the object, unless the class is huge.
     pub(super) fn class_of(&self, size: Bytes) -> usize {
         self.class_of_slot((size.0 + NAME_BYTES).min(PAGE_BYTES))
     }
 
-    /// The number of the class for slots of `size`, which must be 1 to 4096.
+    /// Returns the number of the class for slots of `size`, which must be 1 to 4096.
     fn class_of_slot(&self, size: usize) -> usize {
         let step = size.max(CLASS_MIN).div_ceil(CLASS_STEP) - CLASS_MIN / CLASS_STEP;
         usize::from(self.class_of[step])
@@ -192,7 +194,7 @@ mod tests {
         (0..classes.count()).map(|number| classes.class(number)).collect()
     }
 
-    /// The kernel's own loop gives these numbers.
+    /// The loop in Linux's zsmalloc gives these numbers.
     #[test]
     fn as_many_distinct_classes_as_the_reference() {
         let reference = [(4, 69), (6, 94), (8, 119), (10, 141), (12, 159), (16, 192)];
@@ -231,8 +233,8 @@ mod tests {
         }
     }
 
-    /// Bytes of full zspages an object takes beyond its own, over all sizes, by the kernel's chains
-    /// and a handle of so many bytes.
+    /// Returns the bytes of full zspages that an object takes beyond its own, over all sizes, with
+    /// the chains of Linux's zsmalloc and a handle of `handle` bytes.
     fn mean_waste(chain_max: usize, handle: usize) -> f64 {
         let classes = SizeClasses::new(chain_max);
         let waste = |size: usize| {
@@ -244,7 +246,7 @@ mod tests {
         (1..=PAGE_BYTES).map(waste).sum::<f64>() / PAGE_BYTES as f64
     }
 
-    /// The reference's figures are with its handles of eight bytes.
+    /// The figures of Linux's zsmalloc are with its handles of eight bytes.
     #[test]
     fn an_object_wastes_four_bytes_less_than_in_the_reference() {
         for (chain_max, reference) in [(4, 154.9), (6, 92.4), (8, 63.8), (12, 40.5), (16, 31.4)] {
@@ -264,13 +266,14 @@ mod tests {
                 assert!(usize::from(class.size) >= size, "size {size} in {class:?}");
                 assert_eq!(objects, chain * PAGE_BYTES / usize::from(class.size));
                 assert!(chain <= chain_max && objects <= OBJECTS_MAX);
-                // The class the size would have alone: merging costs neither frames nor objects.
+                // The class that the size would have alone: merging costs neither frames nor
+                // objects.
                 let own = size.next_multiple_of(CLASS_STEP).max(CLASS_MIN);
                 let tails = (1..=chain_max).map(|chain| (chain * PAGE_BYTES % own, chain));
                 let (_, shortest) = tails.min().unwrap();
                 assert_eq!(chain % shortest, 0, "size {size} in {class:?}");
                 assert!(objects >= chain / shortest * (shortest * PAGE_BYTES / own));
-                // As long as may be, but for the huge.
+                // The chain is as long as possible, except for the huge class.
                 let longer = (chain + shortest) * PAGE_BYTES / usize::from(class.size);
                 let may_grow = chain + shortest <= chain_max && longer <= OBJECTS_MAX;
                 assert!(class.is_huge() || !may_grow, "size {size} in {class:?}");
@@ -290,7 +293,7 @@ mod tests {
                     assert_eq!(inside, (first..=last).contains(&frame), "{slot} of {class:?}");
                 }
             }
-            // A full zspage needs all its frames, and every object more at most two.
+            // A full zspage needs all its frames, and every further object at most two more.
             let full = usize::from(class.objects);
             assert_eq!(class.frames_for(full), chain);
             assert_eq!(class.frames_for(3 * full + 1), 3 * chain + 1);

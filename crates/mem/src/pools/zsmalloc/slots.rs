@@ -1,4 +1,4 @@
-//! Which slots of a zspage are used, and which frames that takes: words of bits, and no pointers.
+//! The used slots of a zspage, and the frames they need: words of bits, and no pointers.
 //!
 //! Invariant: a frame is held exactly when a used slot lies in it, or partly.
 
@@ -8,7 +8,7 @@ use core::iter;
 
 use super::size_class::SizeClass;
 
-/// In place of a frame number: no frame is held.
+/// The value in place of a frame number when no frame is held.
 pub(super) const NO_FRAME: u32 = u32::MAX;
 
 /// The slots and frames of one zspage.
@@ -21,13 +21,13 @@ pub(super) struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Words of bits for the slots of a class.
+    /// Returns the words of bits for the slots of a class.
     pub(super) const fn words(class: SizeClass) -> usize {
         (class.objects as usize).div_ceil(u32::BITS as usize)
     }
 
-    /// Of the free slots before `end`, the one that needs the fewest frames more, of these the
-    /// first; and how many frames those are, up to two.
+    /// Returns the free slot before `end` that needs the fewest more frames, the first of several,
+    /// and the number of those frames, up to two.
     pub(super) fn best_free(&self, end: u16) -> Option<(u16, usize)> {
         let mut best = None;
         let mut from = 0;
@@ -39,7 +39,7 @@ impl Slots<'_> {
             if best.is_none_or(|(_, least)| missing < least) {
                 best = Some((slot, missing));
             }
-            // No slot that starts in a missing frame can do without it.
+            // No slot that starts in a missing frame can do without that frame.
             let (first, _) = self.class.frames_of(slot);
             let is_held = self.frames[first] != NO_FRAME;
             from = if is_held { slot.into() } else { *self.class.slots_in(first).end() } + 1;
@@ -47,26 +47,26 @@ impl Slots<'_> {
         best
     }
 
-    /// How many free slots need no more frames.
+    /// Returns how many free slots need no more frames.
     pub(super) fn holes(&self) -> usize {
         let free =
             iter::successors(self.next_free(0), |slot| self.next_free(usize::from(*slot) + 1));
         free.filter(|slot| self.missing(*slot) == 0).count()
     }
 
-    /// The first free slot from `from` on.
+    /// Returns the first free slot from `from` on.
     fn next_free(&self, from: usize) -> Option<u16> {
         let slot = find(self.used, from, u32::MAX)? as u16;
         (slot < self.class.objects).then_some(slot)
     }
 
-    /// How many frames a slot lacks.
+    /// Returns how many frames a slot lacks.
     fn missing(&self, slot: u16) -> usize {
         let (first, last) = self.class.frames_of(slot);
         self.frames[first..=last].iter().filter(|frame| **frame == NO_FRAME).count()
     }
 
-    /// The last slot before `end` that is used.
+    /// Returns the last used slot before `end`.
     pub(super) fn last_used(&self, end: u16) -> Option<u16> {
         (0..self.used.len()).rev().find_map(|word| {
             let first = word as u32 * u32::BITS;
@@ -76,20 +76,20 @@ impl Slots<'_> {
         })
     }
 
-    /// Whether a slot is used.
+    /// Returns whether a slot is used.
     pub(super) fn is_used(&self, slot: usize) -> bool {
         let (word, bit) = place(slot as u16);
         self.used.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether a used slot lies in a frame, or partly.
+    /// Returns whether a used slot lies in a frame, or partly.
     pub(super) fn needs(&self, frame: usize) -> bool {
         let slots = self.class.slots_in(frame);
         find(self.used, *slots.start(), 0).is_some_and(|slot| slot <= *slots.end())
     }
 
-    /// The number of frames held. Panics when the invariant is broken, or other than `in_use` slots
-    /// are used.
+    /// Returns the number of frames held. Panics when the invariant is broken, or when the number
+    /// of used slots is not `in_use`.
     pub(super) fn check(&self, in_use: u16) -> u32 {
         let used: u32 = self.used.iter().map(|word| word.count_ones()).sum();
         assert_eq!(used, in_use.into(), "slots in use");
@@ -101,12 +101,12 @@ impl Slots<'_> {
     }
 }
 
-/// The word of a slot's bit, and the bit.
+/// Returns the word of a slot's bit, and the bit.
 pub(super) fn place(slot: u16) -> (usize, u32) {
     (usize::from(slot) / u32::BITS as usize, 1 << (u32::from(slot) % u32::BITS))
 }
 
-/// The first bit from `from` on that is set in `words`, each of them exclusive-or `flip`.
+/// Returns the first bit from `from` on that is set in `words`, each of them exclusive-or `flip`.
 fn find(words: &[u32], from: usize, flip: u32) -> Option<usize> {
     let bits = u32::BITS as usize;
     let mut mask = u32::MAX << (from % bits);
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Beside an array of truths, with frames missing anywhere.
+        /// Compares with an array of booleans, with frames missing anywhere.
         #[test]
         fn agrees_with_a_plain_array(
             chain_max in 1..=CHAIN_MAX,

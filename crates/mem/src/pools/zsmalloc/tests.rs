@@ -1,5 +1,5 @@
-//! Risk guarded: frames kept that no object needs, and compaction that loses an object, does not
-//! end, or leaves something to be gained.
+//! The risk: frames are kept that no object needs, and compaction loses an object, does not end, or
+//! leaves something to be gained.
 
 use coldpress_sys::PAGE_BYTES;
 use coldpress_sys::page::BLOCK_BYTES;
@@ -12,7 +12,7 @@ use crate::frames::{Config, Mobility};
 fn a_refused_allocation_can_be_repeated_when_frames_are_back() {
     let frames = sixteen_mib();
     let mut pair = Pair::<Chains<16>>::new(&frames);
-    // At every limit up to what one object takes, the whole of it is undone.
+    // At every limit up to the frames that one object takes, the whole allocation is undone.
     for limit in 0.. {
         pair.hog.leave(limit);
         if pair.store(Bytes(3800)) {
@@ -35,7 +35,7 @@ fn the_tables_shrink_with_the_pool() {
     handles[30..].iter().for_each(|handle| pair.pool.free(*handle).unwrap());
     pair.pool.check();
     assert!(pair.pool.stats().metadata.0 <= full.0 - 4 * PAGE_BYTES);
-    // Numbers of leaves given back are used again.
+    // Numbers of leaves given back are reused.
     let again: Vec<_> = (0..2070).map(|_| pair.pool.alloc(Bytes(32)).unwrap()).collect();
     pair.pool.check();
     assert_eq!(pair.pool.stats().metadata, full);
@@ -50,7 +50,7 @@ fn new_objects_go_into_the_fullest_zspage() {
     // Zspages of one frame and 64 objects.
     let handles: Vec<_> = (0..300).map(|_| pool.alloc(Bytes(60)).unwrap()).collect();
     assert_eq!(pool.stats().frames, PageCount(5));
-    // The second zspage is left nearly full, the others nearly empty.
+    // The second zspage stays nearly full, the others nearly empty.
     for (index, handle) in handles.iter().enumerate() {
         let zspage = index / 64;
         if (zspage == 1 && index % 64 == 0) || (zspage != 1 && index % 64 > 4) {
@@ -59,7 +59,7 @@ fn new_objects_go_into_the_fullest_zspage() {
     }
     pool.check();
     let object = pool.alloc(Bytes(60)).unwrap();
-    // The second is full now; freeing the others' objects leaves exactly one frame.
+    // The second zspage is full now; freeing the others' objects leaves exactly one frame.
     for (index, handle) in handles.iter().enumerate() {
         if index / 64 != 1 && index % 64 <= 4 {
             pool.free(*handle).unwrap();
@@ -86,7 +86,7 @@ fn a_second_pool_does_not_move_the_objects_of_the_first() {
     for pair in [&mut first, &mut second] {
         (0..pair.held.len()).rev().for_each(|which| pair.free(which));
     }
-    // With the first gone, the second can be moved.
+    // With the first pool gone, the second one's frames can move.
     drop(first);
     second.store(Bytes(100));
     second.store(Bytes(3000));
@@ -95,7 +95,7 @@ fn a_second_pool_does_not_move_the_objects_of_the_first() {
     second.finish();
 }
 
-/// Frames that may be given back, over all classes.
+/// Returns the frames that may be given back, over all classes.
 fn freeable(pool: &Zsmalloc<'_>) -> PageCount {
     let mut sum = PageCount(0);
     pool.classes(&mut |class| sum += class.freeable);
@@ -131,7 +131,7 @@ fn long_chains_take_no_more_frames_than_short_ones_at_thirty_thousand_objects() 
     for index in 0..30_000 {
         seed = seed.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
         let uniform = (seed >> 20) as usize;
-        // Half uniform, half mostly small.
+        // Half uniform, half small for the most part.
         sizes.push(Bytes(1 + if index % 2 == 0 { uniform } else { (uniform * uniform) >> 12 }));
     }
     let frames_with = |chain_max| {
@@ -198,7 +198,7 @@ fn churned<'f, K: Kind>(frames: &'f FrameAllocator, seed: &mut u32) -> Pair<'f, 
     pair
 }
 
-/// What a pool of its own takes for the objects of another.
+/// Returns the frames that a new pool takes for the objects of another.
 fn fresh_frames(pair: &Pair<'_, Chains<16>>) -> PageCount {
     let frames = sixteen_mib();
     let pool = Zsmalloc::new(&frames, 16);
@@ -224,7 +224,7 @@ fn a_compacted_pool_is_as_dense_as_a_fresh_one_whatever_the_steps() {
             assert!(step.moved.0 < budget.saturating_add(4096), "seed {start}: {step:?}");
             done.moved += step.moved;
             done.freed += step.freed;
-            // More than this, and objects go to and fro.
+            // With more moves than this, objects would go to and fro.
             assert!(done.moved.0 <= 2 * before.bytes_stored.0, "seed {start}: {done:?}");
             if turn < 4 {
                 pair.check();
@@ -247,7 +247,8 @@ fn a_compacted_pool_is_as_dense_as_a_fresh_one_whatever_the_steps() {
 fn a_pool_without_a_free_frame_compacts_into_its_holes() {
     let frames = sixteen_mib();
     let mut pair = Pair::<Chains<16>>::new(&frames);
-    // Zspages of 256 slots in four frames; of every second only the last frame's objects are left.
+    // Zspages of 256 slots in four frames; every second zspage keeps only the objects of its last
+    // frame.
     (0..4 * 256).for_each(|_| assert!(pair.store(Bytes(60))));
     let goes = |index: usize| match index / 256 {
         0 | 2 => index.is_multiple_of(4),

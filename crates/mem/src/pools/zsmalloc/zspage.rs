@@ -2,7 +2,8 @@
 //!
 //! Idea: the descriptor of a zspage is a slab object: a head, the numbers of its frames, and a bit
 //! for each slot. A frame is taken with the first object that needs it and given back with the
-//! last, wherever it is in the chain; the kernel's zspages have all their frames all the time.
+//! last, wherever it is in the chain; zspages of Linux's zsmalloc have all their frames all the
+//! time.
 //!
 //! ```text
 //! frame 0             frame 1             frame 2
@@ -10,14 +11,14 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A [`ZspageRef`] is made by [`Locked::create`] only and forgotten at [`Locked::destroy`];
-//!    whoever keeps refs (class lists, handle words) drops them before. It is used with its own
+//! 1. A [`ZspageRef`] is made by [`Locked::create`] only and forgotten at [`Locked::destroy`]; code
+//!    that keeps refs (class lists, handle words) drops them before. A ref is used with its own
 //!    class.
-//! 2. A zspage owns its frames. What lies in a used slot is reached by who has the object pinned;
-//!    its name, and what lies in a free slot, by who has the class.
-//! 3. A descriptor is looked at and changed by who has the class ([`Locked`]). Others look at two
-//!    things: its class, which stays as long as the zspage, and those frames of which they have an
-//!    object pinned, which stay as long as that.
+//! 2. A zspage owns its frames. Only the thread that has an object pinned reaches the bytes of its
+//!    slot; the name in it, and the bytes of a free slot, only the thread that has the class.
+//! 3. Only the thread that has the class ([`Locked`]) reads or changes a descriptor. Other threads
+//!    read two parts of it: its class, which stays as long as the zspage, and the frames of an
+//!    object that they have pinned, which stay as long as the pin.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
@@ -38,10 +39,10 @@ use super::slots::{self, NO_FRAME, Slots};
 use crate::frames::{FrameAllocator, FrameId};
 use crate::slab::Heap;
 
-/// Most objects that lie in a frame, or partly.
+/// Maximum objects that lie in a frame, or partly.
 const FRAME_OBJECTS: usize = PAGE_BYTES / CLASS_MIN + 1;
 
-/// Names a zspage, by its descriptor.
+/// The name of a zspage: the ref of its descriptor.
 pub(super) type ZspageRef = DescriptorRef;
 
 /// The head of a descriptor; the frames, four bytes each, and the words of [`Slots`] follow it.
@@ -74,28 +75,28 @@ impl<'f> Zspages<'f> {
         Self { held: HeldFrames::new(frames), descriptors: Heap::new(frames) }
     }
 
-    /// Frames that hold descriptors.
+    /// Returns the frames that hold descriptors.
     pub(super) fn descriptor_frames(&self) -> PageCount {
         self.descriptors.frames_held()
     }
 
-    /// An empty pool keeps no descriptors ready.
+    /// Trims the heap of descriptors if the pool is empty.
     fn trim_if_empty(&self) {
         if self.held.count() == PageCount(0) {
             self.descriptors.trim();
         }
     }
 
-    /// The number of the class of a zspage.
+    /// Returns the number of the class of a zspage.
     pub(super) fn class_of(&self, zspage: ZspageRef) -> usize {
-        // SAFETY: the ref names a live descriptor (invariant 1), of which this is never changed.
+        // SAFETY: the ref names a live descriptor (invariant 1), whose class never changes.
         unsafe { (*self.address(zspage).as_ptr()).class }.into()
     }
 
-    /// The first byte of a frame that a used slot lies in.
+    /// Returns the first byte of a frame that a used slot lies in.
     pub(super) fn frame(&self, zspage: ZspageRef, index: usize) -> NonNull<u8> {
         // SAFETY: the ref names a live descriptor (invariant 1), which has a frame at this index,
-        // as a used slot lies in it; it does not change meanwhile (invariant 3).
+        // because a used slot lies in it; the frame does not change meanwhile (invariant 3).
         let frame = unsafe { self.address(zspage).add(1).cast::<u32>().add(index).read() };
         assert!(frame != NO_FRAME, "a used slot has its frames");
         self.held.allocator.address(FrameId::from_index(frame))
@@ -112,8 +113,8 @@ impl<'f> Zspages<'f> {
 }
 
 impl Locked<'_, '_> {
-    /// Makes an empty zspage without frames, on no list. `None` when a frame for descriptors is
-    /// missing.
+    /// Makes an empty zspage without frames, on no list. Returns `None` when there is no frame for
+    /// descriptors.
     pub(super) fn create(&mut self) -> Option<ZspageRef> {
         // SAFETY: the layout is not empty.
         let descriptor = unsafe { self.zspages.descriptors.alloc(descriptor_layout(self.class)) };
@@ -131,7 +132,7 @@ impl Locked<'_, '_> {
         Some(ZspageRef::of(descriptor.cast(), self.zspages.held.allocator))
     }
 
-    /// Gives a zspage's frames and descriptor back. No ref to it may be left, nor any object of it.
+    /// Gives back a zspage's frames and descriptor. No ref to it may be left, nor any object of it.
     pub(super) fn destroy(&mut self, zspage: ZspageRef) {
         (0..self.class.chain.into()).for_each(|index| self.drop_frame(zspage, index));
         let descriptor = self.zspages.address(zspage).cast::<u8>().as_ptr();
@@ -148,18 +149,18 @@ impl Locked<'_, '_> {
         Some(frame)
     }
 
-    /// Takes the frame of a huge object back.
+    /// Gives back the frame of a huge object.
     pub(super) fn put_huge(&mut self, frame: FrameId) {
         self.lists.held.objects -= 1;
         self.lists.held.frames -= 1;
-        // SAFETY: the frame was the object's own, and who puts it drops its place.
+        // SAFETY: the frame belonged to the object, and the caller drops its place.
         unsafe { self.zspages.held.put(frame) };
         self.zspages.trim_if_empty();
     }
 
-    /// Takes a free slot before `end`, and the frames it lacks if `grow`. `None`, and nothing
-    /// changed, when there is no slot, or a frame is missing. The caller moves the zspage to the
-    /// list of its new fullness.
+    /// Takes a free slot before `end`, and the frames it lacks if `grow`. Returns `None`, and
+    /// changes nothing, when there is no slot, or a frame is missing. The caller moves the zspage
+    /// to the list of its new fullness.
     pub(super) fn take_slot(&mut self, zspage: ZspageRef, end: u16, grow: bool) -> Option<u16> {
         let (slot, missing) = self.slots(zspage).best_free(end)?;
         if missing > 0 && !(grow && self.add_frames(zspage, slot)) {
@@ -173,7 +174,7 @@ impl Locked<'_, '_> {
         Some(slot)
     }
 
-    /// Takes a slot back, and the frames that are not needed without it.
+    /// Frees a slot, and the frames that are not needed without it.
     pub(super) fn put_slot(&mut self, zspage: ZspageRef, slot: u16) {
         let (word, bit) = slots::place(slot);
         let used = &mut self.used_mut(zspage)[word];
@@ -188,7 +189,8 @@ impl Locked<'_, '_> {
         self.drop_frames(zspage, slot);
     }
 
-    /// Takes the frames that a slot lacks. `false`, and nothing changed, when one is missing.
+    /// Returns whether it could take the frames that a slot lacks. `false`, and nothing changed,
+    /// when one is missing.
     fn add_frames(&mut self, zspage: ZspageRef, slot: u16) -> bool {
         let (first, last) = self.class.frames_of(slot);
         for index in first..=last {
@@ -222,17 +224,17 @@ impl Locked<'_, '_> {
         if frame != NO_FRAME {
             self.set_frame(zspage, index, NO_FRAME);
             self.lists.held.frames -= 1;
-            // SAFETY: the frame was the zspage's own, its number is gone from the chain, and there
-            // is no object in it that somebody could have pinned.
+            // SAFETY: the frame belonged to the zspage, its number is gone from the chain, and
+            // there is no object in it that a thread could have pinned.
             unsafe { self.zspages.held.put(FrameId::from_index(frame)) };
         }
     }
 
-    /// Moves the frame at `index` of a zspage to `to`. `false`, and nothing done, when the frame
-    /// there is not `from`, or an object in it is in use.
+    /// Returns whether it moved the frame at `index` of a zspage to `to`. `false`, and nothing
+    /// done, when the frame there is not `from`, or an object in it is in use.
     ///
     /// # Safety
-    /// `to` is handed out and nobody uses it.
+    /// `to` is handed out and no code uses it.
     pub(super) unsafe fn move_frame(
         &mut self,
         handles: &HandleTable<'_>,
@@ -246,14 +248,15 @@ impl Locked<'_, '_> {
         if !self.pin_all(handles, zspage, index, &mut pins) {
             return false;
         }
-        // SAFETY: `from` is the zspage's own, all its objects are pinned, and its slots change
-        // under the lock only; of `to` the caller promises it.
+        // SAFETY: `from` belongs to the zspage, all its objects are pinned, and its slots change
+        // under the lock only; the caller promises that `to` is unused.
         unsafe { self.zspages.held.replace(from, to, Owner::Zspage(zspage, index)) };
         self.set_frame(zspage, index, to.index());
         true
     }
 
-    /// Pins every object that lies in a frame, or partly. `false` when one is in use.
+    /// Returns whether it pinned every object that lies in a frame, or partly: not when one is in
+    /// use.
     fn pin_all<'h>(
         &self,
         handles: &'h HandleTable<'_>,
@@ -269,19 +272,19 @@ impl Locked<'_, '_> {
         })
     }
 
-    /// The descriptor of a zspage.
+    /// Returns the descriptor of a zspage.
     pub(super) fn get(&self, zspage: ZspageRef) -> &Zspage {
         debug_assert_eq!(self.zspages.class_of(zspage), self.number, "another class");
-        // SAFETY: the ref names a live descriptor (invariant 1), whose cells nobody else looks at
-        // (invariant 3).
+        // SAFETY: the ref names a live descriptor (invariant 1), whose cells no other thread looks
+        // at (invariant 3).
         unsafe { self.zspages.address(zspage).as_ref() }
     }
 
-    /// The frames and used slots of a zspage.
+    /// Returns the frames and used slots of a zspage.
     pub(super) fn slots(&self, zspage: ZspageRef) -> Slots<'_> {
         let chain = usize::from(self.class.chain);
         // SAFETY: the tail of a live descriptor of this class (invariant 1), which `create` filled;
-        // it changes by `&mut self` only, as we have the class.
+        // it changes by `&mut self` only, because we have the class.
         let tail = unsafe {
             let tail = self.zspages.address(zspage).add(1).cast::<u32>();
             slice::from_raw_parts(tail.as_ptr(), chain + Slots::words(self.class))
@@ -290,20 +293,21 @@ impl Locked<'_, '_> {
         Slots { class: self.class, frames, used }
     }
 
-    /// The words of [`Slots`], to change them.
+    /// Returns the words of [`Slots`], to change them.
     fn used_mut(&mut self, zspage: ZspageRef) -> &mut [u32] {
         let chain = usize::from(self.class.chain);
-        // SAFETY: as in `slots`, we are borrowed mutably, and nobody else looks at these words.
+        // SAFETY: as in `slots`, we are borrowed mutably, and no other thread looks at these words.
         unsafe {
             let used = self.zspages.address(zspage).add(1).cast::<u32>().add(chain);
             slice::from_raw_parts_mut(used.as_ptr(), Slots::words(self.class))
         }
     }
 
-    /// Changes the frame at `index`, in which no object lies, or none that others can use.
+    /// Changes the frame at `index`, in which no object lies, or none that other threads can use.
     fn set_frame(&mut self, zspage: ZspageRef, index: usize, frame: u32) {
         assert!(index < self.class.chain.into());
-        // SAFETY: as in `slots`, and we are borrowed mutably; nobody else looks at this frame now.
+        // SAFETY: as in `slots`, and we are borrowed mutably; no other thread looks at this frame
+        // now.
         unsafe { self.zspages.address(zspage).add(1).cast::<u32>().add(index).write(frame) };
     }
 }
