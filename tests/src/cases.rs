@@ -1,8 +1,8 @@
 //! Programs made of many small cases, run plain and within a budget, and judged case by case.
 //!
-//! Such a program prints a line for each case, `ok NAME evicted=E/P`, `skip NAME: why` or
-//! `FAIL NAME ...`, and at the end `evicted_pages=E of P`: of the P pages that cases were given, E
-//! were not in memory when they began.
+//! Such a program prints a line for each case, `ok NAME evicted=E/P`, `skip NAME: why` or `FAIL
+//! NAME ...`, and at the end `evicted_pages=E of P`: of the P pages that the cases had, E were not
+//! in memory when they began.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use coldpress_sys::Bytes;
 
 use crate::harness::{Job, Run};
 
-/// How much must have been away, for the cases to test anything.
+/// The part of the pages that must have been away, for the cases to test anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {
     /// 1/3 of the pages.
     AThird,
-    /// 3/4 of them.
+    /// 3/4 of the pages.
     MostOf,
 }
 
@@ -28,11 +28,11 @@ impl Evicted {
     }
 }
 
-/// Runs `job` plain, then within `budget`: there nothing may fail, and all must pass that passed
-/// before, with pages away as `evicted` says.
+/// Runs `job` plain, then within `budget`. There no case may fail, all cases must pass that passed
+/// before, and pages must be away as `evicted` says.
 ///
 /// # Panics
-/// When one of that is not so.
+/// When any of this does not hold.
 pub fn check(job: &Job, budget: Bytes, evicted: Evicted) -> Run {
     let plain = job.plain();
     let wanted = text(&plain);
@@ -50,18 +50,19 @@ pub fn check(job: &Job, budget: Bytes, evicted: Evicted) -> Run {
     run
 }
 
-/// A run's output.
+/// Returns a run's output.
 fn text(run: &Run) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// The cases that were found right.
+/// Returns the cases that were found right.
 fn passed(text: &str) -> BTreeSet<&str> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("ok "));
     lines.map(|line| line.split(" evicted=").next().unwrap_or(line)).collect()
 }
 
-/// The pages that were away when cases began, and all pages they were given.
+/// Returns the number of pages that were away when cases began, and of all pages that the cases
+/// had.
 fn evicted_pages(text: &str) -> Option<(u64, u64)> {
     let line = text.lines().find_map(|line| line.strip_prefix("evicted_pages="))?;
     let (away, all) = line.split_once(" of ")?;

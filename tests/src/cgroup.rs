@@ -1,8 +1,8 @@
 //! A memory cgroup with a limit, for the time of a test.
 //!
-//! Both versions are served: v1 where the memory controller has a mount of its own, else v2. The
+//! Both versions are supported: v1 where the memory controller has a mount of its own, else v2. The
 //! group is made directly below the mount. Its limit holds for memory and swap together, so that a
-//! program cannot get out of it through a swap device.
+//! program cannot escape through a swap device.
 //!
 //! Invariant: the group is gone when the value is dropped; processes left in it are ended first.
 
@@ -17,11 +17,12 @@ use coldpress_sys::Bytes;
 
 use crate::machine;
 
-/// Where distributions mount the memory controller of v1.
+/// The mount point that distributions use for the memory controller of v1.
 const V1_MEMORY: &str = "/sys/fs/cgroup/memory";
-/// Where they mount v2.
+/// The mount point that distributions use for v2.
 const V2: &str = "/sys/fs/cgroup";
-/// Tries to remove the group, 50 ms apart: the kernel needs a moment after the last process.
+/// Number of tries to remove the group, 50 ms apart: the kernel needs a moment after the last
+/// process.
 const REMOVE_TRIES_MAX: u32 = 100;
 
 /// A limited group.
@@ -41,14 +42,14 @@ impl Limited {
         group
     }
 
-    /// A group of version 1.
+    /// Makes a group of version 1.
     fn v1(limit: Bytes) -> Option<Self> {
         let group = Self::create(Path::new(V1_MEMORY), "memory.oom_control")?;
         group.change(limit)?;
         Some(group)
     }
 
-    /// A group of version 2.
+    /// Makes a group of version 2.
     fn v2(limit: Bytes) -> Option<Self> {
         let group = Self::create(Path::new(V2), "memory.events")?;
         group.change(limit)?;
@@ -58,13 +59,14 @@ impl Limited {
         Some(group)
     }
 
-    /// Limits it to `limit` from now on; `None` where the kernel refuses.
+    /// Limits the group to `limit` from now on; `None` where the kernel refuses.
     pub fn change(&self, limit: Bytes) -> Option<()> {
         let bytes = limit.0.to_string();
         if self.path.join("memory.max").exists() {
             return self.write("memory.max", &bytes);
         }
-        // That of both together is never the smaller one. Only there when the kernel accounts swap.
+        // The limit of both together is never the smaller one. Its file is there only when the
+        // kernel accounts swap.
         let both = "memory.memsw.limit_in_bytes";
         let has_both = self.path.join(both).exists();
         let is_raised = has_both && self.write(both, &bytes).is_some();
@@ -92,14 +94,14 @@ impl Limited {
         fs::write(self.path.join(name), value).ok()
     }
 
-    /// Words that, in front of a command, run it with all its children inside the group.
+    /// Returns words that, in front of a command, run it with all its children inside the group.
     pub fn entering(&self) -> Vec<OsString> {
         let script = "echo $$ > \"$0\" && exec \"$@\"";
         let procs = self.path.join("cgroup.procs").into_os_string();
         vec!["sh".into(), "-c".into(), script.into(), procs]
     }
 
-    /// Processes the kernel killed in the group for want of memory.
+    /// Returns the number of processes that the kernel killed in the group for lack of memory.
     ///
     /// # Panics
     /// When the kernel does not count them: then the test would prove nothing.
@@ -109,26 +111,26 @@ impl Limited {
         count.and_then(|count| count.trim().parse().ok()).expect("the kernel counts oom_kill")
     }
 
-    /// Most memory the group ever held, where the kernel says so.
+    /// Returns the most memory that the group ever held, where the kernel reports it.
     pub fn peak(&self) -> Option<Bytes> {
         let names = ["memory.max_usage_in_bytes", "memory.peak"];
         let read = |name| fs::read_to_string(self.path.join(name)).ok()?.trim().parse().ok();
         names.into_iter().find_map(read).map(Bytes)
     }
 
-    /// What it is charged with for private and shared memory: not for files on disk, nor for what
-    /// the kernel has for itself. `None` where that cannot be read.
+    /// Returns the private and shared memory charged to the group: without files on disk and the
+    /// kernel's own memory. `None` where that cannot be read.
     pub fn held(&self) -> Option<Bytes> {
         let text = fs::read_to_string(self.path.join("memory.stat")).ok()?;
         let value = |name: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once(' '));
             lines.find(|(key, _)| *key == name)?.1.parse::<usize>().ok()
         };
-        // The first is the name in v1.
+        // `rss` is the name in v1.
         Some(Bytes(value("rss").or_else(|| value("anon"))? + value("shmem")?))
     }
 
-    /// Its directory.
+    /// Returns the group's directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -138,7 +140,7 @@ impl Limited {
         self.write("cgroup.procs", &process.to_string())
     }
 
-    /// Processes inside.
+    /// Returns the processes inside.
     pub fn members(&self) -> Vec<u32> {
         let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()

@@ -34,11 +34,13 @@ mod stream;
 pub use outcome::{Run, Stats};
 use stream::Stream;
 
-/// What a managed tree may hold beyond its budget: the promise the tests keep coldpress to.
+/// The memory that a managed tree may hold beyond its budget: the promise the tests keep coldpress
+/// to.
 pub const SLACK: Bytes = Bytes::mib(4);
-/// No job takes longer, on a busy machine and within a quarter of its memory.
+/// Time limit of a job: no job takes longer, on a busy machine and within a quarter of its memory.
 const RUN_MAX: Duration = Duration::from_secs(180);
-/// After the end of a program its pipes close at once, unless something of it lives on.
+/// Time limit for a program's pipes to close after its end. They close at once, unless a process of
+/// the program lives on.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
 /// The smallest budget that coldpress takes.
@@ -54,7 +56,8 @@ pub enum Fraction {
 }
 
 impl Fraction {
-    /// This part of `peak`, in whole MiB and no less than coldpress takes: what a user would type.
+    /// Returns this part of `peak`, in whole MiB and no less than coldpress takes: what a user
+    /// would type.
     pub fn of(self, peak: Bytes) -> Bytes {
         let divisor = match self {
             Self::Half => 2,
@@ -64,7 +67,7 @@ impl Fraction {
     }
 }
 
-/// What a managed run must show beside the right output.
+/// The proof that a managed run must give beside the right output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// Pages were stored, and memory stayed within budget and [`SLACK`].
@@ -93,7 +96,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// The job `name` running `program`.
+    /// Makes the job `name`, which runs `program`.
     pub fn new(name: &'static str, program: impl Into<OsString>) -> Self {
         Self {
             name,
@@ -124,14 +127,14 @@ impl Job {
         self.args([word])
     }
 
-    /// Words in front of everything, the launcher included; they must end in an exec.
+    /// Puts words in front of everything, the launcher included; they must end in an exec.
     #[must_use]
     pub fn before<A: Into<OsString>>(mut self, words: impl IntoIterator<Item = A>) -> Self {
         self.before = words.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Another copy of the built command, for a user who cannot read where it was built.
+    /// Uses another copy of the built command, for a user that cannot read where it was built.
     #[must_use]
     pub fn launcher(mut self, path: impl Into<PathBuf>) -> Self {
         self.launcher = Some(path.into());
@@ -152,7 +155,7 @@ impl Job {
         self
     }
 
-    /// Runs in `directory`.
+    /// Runs the job in `directory`.
     #[must_use]
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.directory = Some(directory.into());
@@ -166,22 +169,22 @@ impl Job {
         self
     }
 
-    /// A file the job writes, compared like its output.
+    /// Adds a file that the job writes, compared like its output.
     #[must_use]
     pub fn artefact(mut self, file: impl Into<PathBuf>) -> Self {
         self.artefacts.push(file.into());
         self
     }
 
-    /// What a managed run must show; [`Proof::Budget`] unless said.
+    /// Sets what a managed run must show; [`Proof::Budget`] unless set.
     #[must_use]
     pub fn proof(mut self, proof: Proof) -> Self {
         self.proof = proof;
         self
     }
 
-    /// Says that the job forks children that do not exec: their pages are shared with the parent
-    /// until written, so peaks count shares; such a child is not managed, so no budget is asked.
+    /// Notes that the job forks children that do not exec. Parent and child share pages until one
+    /// writes, so peaks count shares. Such a child is not managed, so no budget is checked.
     #[must_use]
     pub fn forks(mut self) -> Self {
         self.proof = Proof::Stored;
@@ -190,7 +193,7 @@ impl Job {
         self
     }
 
-    /// Says that the job has shared memory: peaks count it, each page once.
+    /// Notes that the job has shared memory: peaks count it, each page once.
     #[must_use]
     pub fn shares(mut self) -> Self {
         self.measure = Measure::Shares;
@@ -198,7 +201,7 @@ impl Job {
         self
     }
 
-    /// Samples of memory a second.
+    /// Sets the samples of memory a second.
     #[must_use]
     pub fn rate_hz(mut self, rate_hz: u32) -> Self {
         self.rate_hz = rate_hz;
@@ -215,7 +218,7 @@ impl Job {
         Live::start(self, Some(budget)).finish(RUN_MAX)
     }
 
-    /// The program's words, with the launcher's in front for a managed run.
+    /// Returns the program's words, with the launcher's in front for a managed run.
     fn command_line(&self, budget: Option<Bytes>, stats: &Path) -> Vec<OsString> {
         let mut line = self.before.clone();
         if let Some(budget) = budget {
@@ -233,7 +236,7 @@ impl Job {
     }
 }
 
-/// A job that runs; end it with [`Live::finish`].
+/// A running job; end it with [`Live::finish`].
 #[derive(Debug)]
 pub struct Live {
     root: u32,
@@ -263,7 +266,7 @@ impl Live {
         command.stdin(job.stdin.as_ref().map_or_else(Stdio::null, |path| {
             File::open(path).expect("the test made its input").into()
         }));
-        // The same words and numbers whatever the machine's language, seed and day.
+        // Words and numbers stay the same whatever the machine's language, seed and day.
         let fixed = [("LC_ALL", "C.UTF-8"), ("PYTHONHASHSEED", "0"), ("SOURCE_DATE_EPOCH", "0")];
         for (name, _) in env::vars_os() {
             // Options of coldpress can be variables too: a user's own must not change a test.
@@ -276,7 +279,7 @@ impl Live {
             command.current_dir(directory);
         }
         for path in &job.artefacts {
-            // What an earlier run left must not pass for this one's; mostly there is nothing.
+            // A file that an earlier run left must not pass for this run's; usually there is none.
             drop(fs::remove_file(path));
         }
         let begin = Instant::now();
@@ -289,7 +292,7 @@ impl Live {
         let (sender, status) = mpsc::channel();
         thread::spawn(move || {
             let status = child.wait().expect("nothing else waits for this child");
-            // The receiver is gone when the run was given up: then nobody asks.
+            // The receiver is gone when the run was given up: then nothing waits for the status.
             sender.send(status).ok();
         });
         Self {
@@ -308,7 +311,7 @@ impl Live {
         }
     }
 
-    /// The launcher's process number, or the program's in a plain run.
+    /// Returns the launcher's process number, or the program's in a plain run.
     pub fn root(&self) -> u32 {
         self.root
     }
@@ -316,13 +319,13 @@ impl Live {
     /// Waits until standard output holds `word`.
     ///
     /// # Panics
-    /// When it ends, or `limit` passes, without.
+    /// When the output ends, or `limit` passes, without it.
     pub fn wait_for_output(&self, word: &str, limit: Duration) {
         let seen = self.stdout.wait_for(word.as_bytes(), limit);
         assert!(seen, "{}: no {word:?} in the output; {}", self.name, self.stderr.text());
     }
 
-    /// Waits for the end and returns what was seen.
+    /// Waits for the end, and returns what the run came to.
     ///
     /// # Panics
     /// When `limit` passes first, or a process of the run lives on and holds its output.
@@ -352,7 +355,7 @@ impl Live {
         }
     }
 
-    /// Kills the root alone, and remembers its tree, which the drop of this run then ends.
+    /// Kills the root alone, and remembers its tree. The drop of this run then ends the tree.
     pub fn kill_root(&mut self) {
         self.orphans = watch::descendants(self.root);
         machine::signal("KILL", &[self.root]);
@@ -364,7 +367,7 @@ impl Live {
         self.stdout.wait_end(limit)
     }
 
-    /// Standard output so far.
+    /// Returns the standard output so far.
     pub fn output(&self) -> Vec<u8> {
         self.stdout.take()
     }

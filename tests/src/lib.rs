@@ -1,4 +1,5 @@
-//! What the system tests share: a harness, a watcher, and guards that put the machine back.
+//! The shared parts of the system tests: a harness, a watcher, and guards that put the machine
+//! back.
 //!
 //! The tests drive the built command from outside, as a user does, and know nothing of its insides.
 //! [`harness`] runs one job plain or within a budget and compares, [`watch`] samples memory of a

@@ -1,7 +1,7 @@
 //! Programs, scratch places and fixtures: what the machine lends a test, and gets back.
 //!
-//! Invariant: whatever a test makes outside its process is held by a value whose drop removes it,
-//! so that a failed test leaves the machine as a passed one does.
+//! Invariant: a value holds whatever a test makes outside its process, and the value's drop removes
+//! it. So a failed test leaves the machine as a passed one does.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs};
 
-/// Where the workspace starts.
+/// Returns the root folder of the workspace.
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The built command: `COLDPRESS_BIN`, else the one `make build` leaves.
+/// Returns the path of the built command: `COLDPRESS_BIN`, else the one that `make build` leaves.
 ///
 /// # Panics
 /// When there is none.
@@ -26,17 +26,17 @@ pub fn coldpress() -> PathBuf {
     path
 }
 
-/// A file of the folder `fixtures`.
+/// Returns the path of a file in the folder `fixtures`.
 ///
 /// # Panics
-/// When there is none of that name.
+/// When there is no file of that name.
 pub fn fixture(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
     assert!(path.is_file(), "no fixture {}", path.display());
     path
 }
 
-/// A file of the workspace, by its path from the top.
+/// Returns the path of a file of the workspace, by its path from the top.
 ///
 /// # Panics
 /// When there is none.
@@ -46,7 +46,7 @@ pub fn workspace_file(name: &str) -> PathBuf {
     path
 }
 
-/// The program `name` from `PATH`.
+/// Finds the program `name` in `PATH`.
 pub fn find(name: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         fs::metadata(path)
@@ -55,10 +55,11 @@ pub fn find(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(is_program)
 }
 
-/// The program `name`, or `None` with a printed line: the test is then skipped.
+/// Finds the program `name`. Returns `None` with a printed line if it is missing: the test is then
+/// skipped.
 ///
 /// # Panics
-/// When it is missing and `CI=true`: there everything must be installed.
+/// When the program is missing and `CI=true`: there everything must be installed.
 pub fn require(name: &str) -> Option<PathBuf> {
     let found = find(name);
     if found.is_none() {
@@ -67,16 +68,16 @@ pub fn require(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says that a test is skipped, and why.
+/// Prints that a test is skipped, and why.
 ///
 /// # Panics
-/// With `CI=true`: there nothing may be skipped for want of a program.
+/// With `CI=true`: there nothing may be skipped for lack of a program.
 pub fn skip(reason: &str) {
     assert!(!env::var("CI").is_ok_and(|ci| ci == "true"), "CI must not skip: {reason}");
     println!("skipped: {reason}");
 }
 
-/// Whether this process is root, without which some tests cannot be done. Says so when it is not.
+/// Returns whether this process is root, which some tests need. Prints a line when it is not.
 pub fn is_root() -> bool {
     let root = fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0);
     if !root {
@@ -85,7 +86,8 @@ pub fn is_root() -> bool {
     root
 }
 
-/// A process that runs the script `file`: its second word. Those around it have that later.
+/// Finds a process that runs the script `file`, the second word of its command line. In the
+/// processes around it, the script is a later word.
 pub fn running(file: &Path) -> Option<u32> {
     let entries = fs::read_dir("/proc").ok()?.flatten();
     let mut numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -100,16 +102,16 @@ pub fn signal(signal: &str, targets: &[u32]) {
     let mut command = Command::new("sh");
     command.args(["-c", "kill -\"$@\"", "sh", signal]);
     command.args(targets.iter().map(u32::to_string));
-    // A target that is gone already is what the caller wanted.
+    // A target that is already gone is what the caller wanted.
     drop(command.stdout(Stdio::null()).stderr(Stdio::null()).status());
 }
 
-/// A directory of its own, writable by everyone, removed with all it holds.
+/// A directory of the test's own, writable by everyone, removed with all it holds.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// A new one; `name` helps to recognise it.
+    /// Makes a new directory; `name` helps to recognise it.
     ///
     /// # Panics
     /// When the temporary directory refuses.
@@ -125,12 +127,12 @@ impl Scratch {
         Self(path)
     }
 
-    /// A path inside.
+    /// Returns a path inside.
     pub fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
         self.0.join(name.as_ref())
     }
 
-    /// Writes `contents` into a file inside, and returns its path.
+    /// Writes `contents` into a file inside, and returns the file's path.
     ///
     /// # Panics
     /// When the disk refuses.
@@ -147,14 +149,15 @@ impl Drop for Scratch {
     }
 }
 
-/// A small tmpfs of its own, unmounted at the end.
+/// A small tmpfs of the test's own, unmounted at the end.
 #[derive(Debug)]
 pub struct TinyDisk {
     scratch: Scratch,
 }
 
 impl TinyDisk {
-    /// Mounts `size` (as mount(8) takes it); `None` with a printed line where that is refused.
+    /// Mounts a tmpfs of `size` (as mount(8) takes it); `None` with a printed line where that is
+    /// refused.
     pub fn mount(size: &str) -> Option<Self> {
         let scratch = Scratch::new("disk");
         let mut command = Command::new("mount");
@@ -166,7 +169,7 @@ impl TinyDisk {
         None
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.scratch.0
     }

@@ -1,14 +1,14 @@
 //! Many cases of one kind in one test.
 //!
-//! A case states what is right and panics where that is not so; all of them run, and those that
-//! fail are told together. A test runs the short cases; with COLDPRESS_ALL=1 (`make edges`) all of
-//! them.
+//! A case states what is right and panics where it does not hold. All cases run, and those that
+//! fail are reported together. A test runs the short cases; with COLDPRESS_ALL=1 (`make edges`) all
+//! of them.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// When a case runs.
+/// The condition under which a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// Always.
@@ -19,25 +19,27 @@ pub enum Lane {
 
 /// One case.
 pub struct Case<'a> {
-    /// Its name.
+    /// The case's name.
     pub name: &'a str,
-    /// When it runs.
+    /// The condition under which the case runs.
     pub lane: Lane,
-    /// The case itself, which panics; `None` when this machine cannot try it, which it says.
+    /// The case itself, which panics when it fails; `None`, with a printed line, when this machine
+    /// cannot try it.
     pub run: Box<dyn Fn() -> Option<()> + 'a>,
 }
 
-/// A case named `name`.
+/// Makes a case named `name`.
 pub fn case<'a>(name: &'a str, lane: Lane, run: impl Fn() -> Option<()> + 'a) -> Case<'a> {
     Case { name, lane, run: Box::new(run) }
 }
 
-/// Whether all cases run.
+/// Returns whether all cases run.
 pub fn is_all() -> bool {
     env::var("COLDPRESS_ALL").is_ok_and(|value| value == "1")
 }
 
-/// Whether a test is left out, which it says: it takes long, and another is of its kind.
+/// Returns whether a test is left out, and prints a line if so: the test takes long, and another is
+/// of its kind.
 pub fn is_left_out() -> bool {
     let is_left_out = !is_all();
     if is_left_out {
@@ -55,7 +57,7 @@ pub fn run(cases: &[Case<'_>]) {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Runs them, prints a line each, and returns those that failed.
+/// Runs `cases`, prints a line for each, and returns those that failed.
 fn judge(cases: &[Case<'_>], is_all: bool) -> Vec<String> {
     let mut failed = Vec::new();
     for Case { name, lane, run } in cases {
@@ -64,7 +66,7 @@ fn judge(cases: &[Case<'_>], is_all: bool) -> Vec<String> {
             continue;
         }
         let begun = Instant::now();
-        // What a case leaves half done is its own.
+        // A case shares with the others nothing that it may leave half done.
         let outcome = catch_unwind(AssertUnwindSafe(run));
         let seconds = begun.elapsed().as_secs_f64();
         match outcome {
@@ -76,7 +78,7 @@ fn judge(cases: &[Case<'_>], is_all: bool) -> Vec<String> {
     failed
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked")

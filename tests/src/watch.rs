@@ -1,9 +1,9 @@
-//! A watcher outside the process: memory of a process tree, sampled.
+//! A watcher outside the process: samples the memory of a process tree.
 //!
-//! A thread walks `/proc/PID/task/*/children` from a root at a fixed rate, adds up what the
-//! processes it finds hold, and keeps the peak. It touches nothing inside the processes, takes no
-//! lock of theirs but the brief ones of /proc, and so sees what the kernel's own accounting would
-//! see.
+//! A thread walks `/proc/PID/task/*/children` from a root at a fixed rate, adds up the memory of
+//! the processes it finds, and keeps the peak. The watcher touches nothing inside the processes,
+//! and takes no lock of theirs but the brief ones of /proc. So it sees what the kernel's own
+//! accounting would see.
 //!
 //! Invariants:
 //! 1. An address space counts once: a vfork child that has not called exec yet borrows its
@@ -11,8 +11,8 @@
 //! 2. The root's own memory is in `total` and never in `below`: under `coldpress run` the root is
 //!    the launcher, whose keeper counts as it does, and `below` is the managed tree.
 //! 3. A process that ends between being listed and being read counts nothing and is no error.
-//! 4. A sample is of one moment: when the watcher is stopped while it reads, what has gone from one
-//!    process to another meanwhile would count twice, so that reading is left out.
+//! 4. A sample is of one moment. When the watcher is stopped while it reads, memory that moves from
+//!    one process to another meanwhile would count twice, so that reading is left out.
 
 use std::fs;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ use coldpress_sys::proc::share_memory;
 pub const RATE_HZ: u32 = 100;
 /// The same for [`Measure::Shares`], where the kernel walks the whole page table for each sample.
 pub const RATE_SHARES_HZ: u32 = 20;
-/// A reading that took longer is of no moment. Stops of 100 ms are what a busy machine has.
+/// Time limit of a reading: a longer one is not of one moment. A busy machine stops processes for
+/// 100 ms.
 const READING_MAX: Duration = Duration::from_millis(50);
 /// Samples over the limit that are kept one by one; later ones are only counted.
 const OVER_KEPT_MAX: usize = 1000;
@@ -39,7 +40,7 @@ const CLONE_CALLS: [&str; 3] = ["58", "56", "435"];
 #[cfg(target_arch = "aarch64")]
 const CLONE_CALLS: [&str; 2] = ["220", "435"];
 
-/// What is read of a process.
+/// The figure that is read of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// `RssAnon` of /proc/PID/status: cheap. A page that processes share counts in each of them.
@@ -50,7 +51,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Memory of one process; zero when it is gone or has no memory left.
+    /// Returns the memory of one process; zero when the process is gone or has no memory left.
     pub fn read(self, pid: u32) -> Bytes {
         let (file, fields): (_, &[&str]) = match self {
             Self::Resident => ("status", &["RssAnon:"]),
@@ -72,11 +73,11 @@ pub struct Sample {
     pub at: Duration,
     /// Resident anonymous memory of all descendants of the root.
     pub below: Bytes,
-    /// The same with the root's own.
+    /// The same with the root's own memory.
     pub total: Bytes,
 }
 
-/// What a watch saw.
+/// The results of a watch.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// Largest `below` of any sample.
@@ -89,7 +90,7 @@ pub struct Memory {
     pub gap_max: Duration,
     /// Samples whose `below` was over the limit.
     pub over_count: usize,
-    /// The first of them.
+    /// The first samples over the limit.
     pub over: Vec<Sample>,
 }
 
@@ -101,7 +102,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches the tree below `root`, `rate_hz` times a second; samples over `limit` are kept.
+    /// Watches the tree below `root`, `rate_hz` times a second. Samples over `limit` are kept.
     pub fn start(root: u32, measure: Measure, rate_hz: u32, limit: Option<Bytes>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
@@ -118,7 +119,7 @@ impl Watch {
     }
 }
 
-/// The sampler's loop.
+/// Runs the sampler's loop.
 fn sample_until(
     stop: &AtomicBool,
     (root, measure): (u32, Measure),
@@ -135,7 +136,7 @@ fn sample_until(
         let Some(mut read) = read_in_time(root, measure) else { continue };
         if is_over(&read) {
             // A page that one process gives up meanwhile, so that another has it alone, counts in
-            // both; not twice in a row.
+            // both; that does not happen twice in a row.
             let again = read_in_time(root, measure);
             read = again.filter(|again| again.below < read.below).unwrap_or(read);
         }
@@ -156,14 +157,14 @@ fn sample_until(
     memory
 }
 
-/// One reading, unless it takes so long that it is of no moment.
+/// Takes one reading, unless it takes too long to be of one moment.
 fn read_in_time(root: u32, measure: Measure) -> Option<Sample> {
     let begin = Instant::now();
     let sample = read_tree(root, measure);
     (begin.elapsed() <= READING_MAX).then_some(sample)
 }
 
-/// One reading of the tree at `root`; `at` is left zero.
+/// Takes one reading of the tree at `root`; `at` is left zero.
 pub fn read_tree(root: u32, measure: Measure) -> Sample {
     let mut below = Bytes(0);
     for pid in descendants(root) {
@@ -173,8 +174,8 @@ pub fn read_tree(root: u32, measure: Measure) -> Sample {
     Sample { at: Duration::ZERO, below, total: below + measure.read(root) + keeper }
 }
 
-/// Every process below `root` that has an address space of its own, parents before children; but
-/// not the keeper of a run.
+/// Returns every process below `root` that has an address space of its own, parents before
+/// children; but not the keeper of a run.
 pub fn descendants(root: u32) -> Vec<u32> {
     let keeper = keeper(root);
     let mut found = Vec::new();
@@ -192,7 +193,7 @@ pub fn descendants(root: u32) -> Vec<u32> {
             }
         }
     }
-    // A service that has just begun has its program's name still; it is the keeper's child.
+    // A service that has just begun still has its program's name; it is the keeper's child.
     let is_kept = |pid: u32| keeper.is_some_and(|keeper| is_child_of(pid, keeper));
     let is_program = |other: u32, pid: u32| {
         other != pid && share_memory(other, pid) == Ok(true) && (!is_kept(other) || other < pid)
@@ -201,25 +202,25 @@ pub fn descendants(root: u32) -> Vec<u32> {
     found.iter().copied().filter(|pid| !begins(pid)).collect()
 }
 
-/// Whether `pid` is a child of `parent`.
+/// Returns whether `pid` is a child of `parent`.
 fn is_child_of(pid: u32, parent: u32) -> bool {
     stat_of(pid, 4) == Some(parent.into())
 }
 
-/// A field of a process's stat, by its number in proc(5). The name, field 2, may hold spaces and
-/// ends at the last ')'.
+/// Returns a field of a process's stat, by its number in proc(5). The name, field 2, may hold
+/// spaces and ends at the last ')'.
 fn stat_of(pid: u32, field: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field - 3)?.parse().ok()
 }
 
-/// Thread numbers of `pid`; none when it is gone.
+/// Returns the thread numbers of `pid`; none when the process is gone.
 pub fn threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The keeper of the run that `launcher` has started.
+/// Returns the keeper of the run that `launcher` has started.
 pub fn keeper(launcher: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).ok()?;
     let mut children = children.split_ascii_whitespace().filter_map(|word| word.parse().ok());
@@ -229,7 +230,7 @@ pub fn keeper(launcher: u32) -> Option<u32> {
     })
 }
 
-/// A managed program below `root`, and its service.
+/// Finds a managed program below `root`, and its service.
 pub fn find_service(root: u32) -> Option<(u32, u32)> {
     let programs = descendants(root);
     services().into_iter().find_map(|service| {
@@ -238,14 +239,14 @@ pub fn find_service(root: u32) -> Option<(u32, u32)> {
     })
 }
 
-/// All services there are, of all runs.
+/// Returns all services of all runs.
 pub fn services() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     entries.flatten().filter_map(number).filter(|pid| is_service(*pid)).collect()
 }
 
-/// Whether a process is a service: it is named so, and its file is the program's.
+/// Returns whether a process is a service: its name is a service's, and its file is the program's.
 pub fn is_service(pid: u32) -> bool {
     let name = fs::read_to_string(format!("/proc/{pid}/comm"));
     let is_launcher = || {
@@ -255,8 +256,8 @@ pub fn is_service(pid: u32) -> bool {
     name.is_ok_and(|name| name.trim_end() == "coldpress") && !is_launcher()
 }
 
-/// Whether `child` still runs in its parent's address space: it has not called exec, and the thread
-/// that made it waits in the call, which only a vfork does.
+/// Returns whether `child` still runs in its parent's address space: it has not called exec, and
+/// the thread that made it waits in the call, which only a vfork does.
 fn borrows_memory(child: u32, parent: u32, thread: u32) -> bool {
     let flags = stat_of(child, 9).unwrap_or(0);
     if flags & FORKED_WITHOUT_EXEC == 0 {
@@ -292,7 +293,7 @@ mod tests {
         Ended(command.args(["-c", script]).stdin(Stdio::null()).spawn().unwrap())
     }
 
-    /// Looks until `done` holds: the processes need a moment to get there.
+    /// Waits until `done` holds: the processes need a moment to get there.
     fn eventually(mut done: impl FnMut() -> bool) {
         for _ in 0..500 {
             if done() {
@@ -323,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_vfork_child_before_exec_is_not_counted() {
-        // glibc's posix_spawn is a vfork whose child opens a pipe with no writer: it waits there.
+        // glibc's posix_spawn is a vfork whose child opens a pipe without a writer: the child waits
+        // there.
         let place = crate::machine::Scratch::new("vfork");
         let pipe = place.path("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

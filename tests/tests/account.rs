@@ -1,9 +1,9 @@
-//! Risk: the peak that the line at the end tells is not what a container would be charged with, so
-//! that nobody can choose a budget by it, or a limit.
+//! Risk: the peak in the final line is not what a container would be charged, so that nobody can
+//! choose a budget or a limit by it.
 //!
-//! The judge is the kernel: a memory cgroup has the program with all that it starts, and its
-//! private and shared memory (`memory.stat`) is read all the time. Launcher and keeper are outside
-//! of it.
+//! The judge is the kernel: a memory cgroup holds the program with all that it starts. The test
+//! reads the cgroup's private and shared memory (`memory.stat`) all the time. Launcher and keeper
+//! are outside the cgroup.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,34 +15,37 @@ use coldpress_tests::harness::Job;
 use coldpress_tests::machine::{self, fixture, require};
 use coldpress_tests::matrix::{self, Case, Lane, case};
 
-/// What a group is charged with is read this often.
+/// Time between two readings of a group's charge.
 const PERIOD: Duration = Duration::from_millis(5);
-/// Most that both may differ by.
+/// Most by which the reported peak and the charge may differ.
 const APART: Bytes = Bytes::mib(4);
-/// How much more may be told while sixteen relatives have a fault for each page at once, of their
-/// own or of System V: until the kernel is asked that looks like copies of what they share.
+/// Most by which the report may exceed the charge while sixteen relatives have a fault for each
+/// page at once, of their own memory or of System V's. Until coldpress asks the kernel, such faults
+/// look like copies of shared pages.
 const ABOVE_BY_FAULTS: Bytes = Bytes::mib(16);
-/// What relatives hold for less than that is told as far as it lasts (`Lasting` in `budget.rs`).
+/// Memory that relatives hold for less than this time is reported as far as it lasts (`Lasting` in
+/// `budget.rs`).
 const LASTING: Duration = Duration::from_millis(16);
-/// By how much relatives that write to all that they share may pass the budget on a busy machine.
+/// Most by which relatives that write to all of their shared memory may pass the budget on a busy
+/// machine.
 const PASSED: Bytes = Bytes::mib(8);
-/// No limit for any of the jobs.
+/// A limit that none of the jobs reaches.
 const PLENTY: Bytes = Bytes::mib(4096);
 
-/// What a group was charged with.
+/// The memory charged to a group.
 #[derive(Default)]
 struct Charged {
     most: Bytes,
-    /// The most that lasted.
+    /// The most memory that lasted.
     lasting: Bytes,
 }
 
 impl Charged {
-    /// Reads it until `ended`.
+    /// Reads the charge until `ended`.
     fn watch(group: &Limited, ended: &AtomicBool) -> Self {
         let mut charged = Self::default();
         let (mut least, mut since) = (Bytes(usize::MAX), Instant::now());
-        // Relaxed: it says nothing of anything else.
+        // Relaxed: the flag orders nothing else.
         while !ended.load(Ordering::Relaxed) {
             let held = group.held().expect("the kernel counts them");
             charged.most = charged.most.max(held);
@@ -57,18 +60,19 @@ impl Charged {
     }
 }
 
-/// How near what is told has to be.
+/// How near the reported peak has to be to the charge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
-    /// At all times.
+    /// Near at all times.
     Exactly,
-    /// More may be told while all relatives have faults at once.
+    /// The report may be higher while all relatives have faults at once.
     AboveByFaults,
-    /// Less may be told of what lasts a moment.
+    /// The report may be lower for memory that lasts a moment.
     AsFarAsItLasts,
 }
 
-/// Runs `words` within `budget`, compares what both say was the most, and returns it.
+/// Runs `words` within `budget`, compares the peaks of report and charge, and returns the charged
+/// peak.
 fn compare(words: &[&str], budget: Bytes, near: Told) -> Option<Bytes> {
     let group = Limited::new(PLENTY)?;
     let entering = group.entering();
@@ -97,7 +101,7 @@ fn compare(words: &[&str], budget: Bytes, near: Told) -> Option<Bytes> {
     Some(charged.most)
 }
 
-/// So many MiB of a kind, within a budget of so many.
+/// Holds `mib` MiB of a kind, within a budget of `budget` MiB.
 fn hold(kind: &str, mib: usize, budget: usize, near: Told) -> Option<Bytes> {
     let python = require("python3")?.into_os_string().into_string().ok()?;
     let script = fixture("holds.py").into_os_string().into_string().ok()?;
@@ -108,18 +112,19 @@ fn held(kind: &'static str, lane: Lane, mib: usize, budget: usize) -> Case<'stat
     case(kind, lane, move || hold(kind, mib, budget, Told::Exactly).map(drop))
 }
 
-/// The same, where more may be told for a moment.
+/// Makes a case as `held` does, where the report may be higher for a moment.
 fn faulted(kind: &'static str, lane: Lane, mib: usize, budget: usize) -> Case<'static> {
     case(kind, lane, move || hold(kind, mib, budget, Told::AboveByFaults).map(drop))
 }
 
-/// The same, where what lasts a moment may not be told: all relatives rise and fall at once.
+/// Makes a case as `held` does, where memory that lasts a moment may be missing from the report:
+/// all relatives rise and fall at once.
 fn lasting(kind: &'static str, lane: Lane, mib: usize, budget: usize) -> Case<'static> {
     case(kind, lane, move || hold(kind, mib, budget, Told::AsFarAsItLasts).map(drop))
 }
 
-/// As `held`, where that is enough: what relatives have stored before any of it is free passes it
-/// by little.
+/// Makes a case as `held` does, where the budget is enough: pages that relatives have stored before
+/// any of them is free pass the budget by little.
 fn kept(kind: &'static str, lane: Lane, mib: usize, budget: usize) -> Case<'static> {
     case(kind, lane, move || {
         let charged = hold(kind, mib, budget, Told::Exactly)?;
@@ -128,7 +133,7 @@ fn kept(kind: &'static str, lane: Lane, mib: usize, budget: usize) -> Case<'stat
     })
 }
 
-/// A program that is found by its name.
+/// Makes a case of a program that is found by its name.
 fn found(words: &'static [&'static str], budget: usize) -> Case<'static> {
     case(words[0], Lane::Long, move || {
         require(words[0])?;

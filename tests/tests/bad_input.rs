@@ -1,7 +1,8 @@
-//! Risk: something around the program is wrong, and it hangs, loses data, or nobody is told.
+//! Risk: something around the program is wrong, and the program hangs or loses data, or nobody
+//! hears of it.
 //!
-//! Here is what needs a running program: places for pages that are full or are memory themselves,
-//! memory that cannot be moved, helpers that are killed, descriptors that are closed. What is
+//! These tests need a running program: places for pages that are full or are memory themselves,
+//! memory that cannot be moved, helpers that are killed, descriptors that are closed. Input that is
 //! refused before a program starts is tested beside the command line.
 
 use std::fs::{self, File};
@@ -13,22 +14,22 @@ use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, TinyDisk, fixture, require};
 use coldpress_tests::watch;
 
-/// The exit status by which `hold.py` says that it may not lock memory.
+/// The exit status by which `hold.py` reports that it may not lock memory.
 const CANNOT_LOCK: i32 = 77;
-/// A program must reach its "ready" within this, on a busy machine.
+/// Time limit for a program to reach its "ready", on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// What outlives this after a kill hangs.
+/// Time limit for a process to end after a kill: longer, it hangs.
 const HANG: Duration = Duration::from_secs(10);
-/// Rounds that keep `hold.py` busy long after it is ready: for seconds, as what cannot be moved is
-/// looked at four times in one.
+/// Rounds that keep `hold.py` busy for seconds after it is ready: coldpress looks at memory that
+/// cannot be moved four times a second.
 const MANY_ROUNDS: &str = "12";
 
-/// `hold.py` with `words`.
+/// Makes a job of `hold.py` with `words`.
 fn hold(name: &'static str, words: &[&str]) -> Option<Job> {
     Some(Job::new(name, require("python3")?).arg(fixture("hold.py")).args(words.iter().copied()))
 }
 
-/// Runs `job` plain and within `budget`; asserts the same outcome.
+/// Runs `job` plain and within `budget`, and asserts the same outcome.
 fn compare(job: &Job, budget: Bytes) -> Run {
     let plain = job.plain();
     assert_eq!(plain.code, 0, "{}", plain.stderr);
@@ -56,7 +57,8 @@ fn a_disk_that_is_memory_is_told_once() {
     run.assert_stored();
 }
 
-/// What no limit of the pool can hold goes to the disk until that is full, and then stays.
+/// Checks that pages beyond the pool's limit go to the disk until it is full, and then stay in
+/// memory.
 fn check_full(job: Job) {
     let job = job.options(["--max-pool-percent", "10"]);
     let run = compare(&job, Bytes::mib(64));
@@ -80,7 +82,7 @@ fn a_full_disk_loses_nothing() {
     check_full(job.options(["--disk".into(), disk.path().to_owned()]));
 }
 
-/// What cannot be encrypted is not written.
+/// Pages that cannot be encrypted are not written.
 #[test]
 fn without_a_key_nothing_goes_to_the_disk() {
     let Some(job) = hold("no key", &["private", "112"]) else { return };
@@ -129,7 +131,7 @@ fn other_preloaded_libraries_are_kept() {
     assert!(lines > 0, "the library was not loaded; {}", run.stderr);
 }
 
-/// A run that has moved pages out and will be busy for long.
+/// Starts a run that has moved pages out and will be busy for long.
 fn start_busy() -> Option<Live> {
     let job = hold("killed", &["private", "64", MANY_ROUNDS])?;
     let live = Live::start(&job, Some(Bytes::mib(32)));
@@ -137,7 +139,8 @@ fn start_busy() -> Option<Live> {
     Some(live)
 }
 
-/// Pages that only the service has are lost with it: the program must not read others.
+/// Pages that only the service holds are lost with it: the program must not read other pages
+/// instead.
 #[test]
 fn a_killed_service_ends_the_program_loudly() {
     let Some(live) = start_busy() else { return };
@@ -149,8 +152,8 @@ fn a_killed_service_ends_the_program_loudly() {
     assert!(run.stderr.contains("has ended; do not end"), "{}", run.stderr);
 }
 
-/// The launcher serves only when processes start, so a program may well finish without it, and then
-/// rightly; or it ends. It does not wait for ever.
+/// The launcher acts only when processes start. So without it a program may well finish, and then
+/// with the right output; or it ends. It does not wait for ever.
 #[test]
 fn a_killed_launcher_does_not_leave_a_hanging_program() {
     let Some(job) = hold("killed", &["private", "64", MANY_ROUNDS]) else { return };
@@ -163,7 +166,7 @@ fn a_killed_launcher_does_not_leave_a_hanging_program() {
     assert!(whole || output == b"ready\n", "{:?}", String::from_utf8_lossy(&output));
 }
 
-/// A launcher that is killed cannot remove its directory; the next run of the same user does.
+/// A launcher that is killed cannot remove its directory; the next run of the same user removes it.
 #[test]
 fn the_next_run_removes_what_a_killed_launcher_left() {
     let script = "grep -m 1 -o '/[^ ]*libcoldpress.so' /proc/self/maps; kill -KILL $PPID";

@@ -2,8 +2,9 @@
 //!
 //! A watcher outside the process samples all resident anonymous memory of the managed tree, pool
 //! and tables included, 100 times a second; no sample may be over the budget by more than 4 MiB.
-//! The hardest case is a program that does nothing but touch new memory. What sampling could miss,
-//! the kernel does not: two jobs run inside a memory cgroup too, where a page too many is a kill.
+//! The hardest case is a program that does nothing but touch new memory. The kernel does not miss
+//! what sampling could miss: two jobs also run inside a memory cgroup, where a page too many is a
+//! kill.
 
 use std::env;
 
@@ -13,31 +14,31 @@ use coldpress_tests::harness::{Fraction, Job, Run, check};
 use coldpress_tests::machine::{fixture, is_root, require, workspace_file};
 use coldpress_tests::matrix;
 
-/// Both parts: nothing but data is large here.
+/// Both parts: only data is large in these jobs.
 const HALF_AND_QUARTER: &[Fraction] = &[Fraction::Half, Fraction::Quarter];
-/// Where the half is run in a cgroup.
+/// The part for jobs that run with the half in a cgroup.
 const QUARTER: &[Fraction] = &[Fraction::Quarter];
 /// Room of the cgroup beside the budget: launcher, page tables, stacks, code.
 const CGROUP_ROOM: Bytes = Bytes::mib(32);
-/// Runs in a cgroup unless `COLDPRESS_CGROUP_RUNS` says another number.
+/// Runs in a cgroup unless `COLDPRESS_CGROUP_RUNS` gives another number.
 const CGROUP_RUNS: u32 = 1;
-/// Million characters of text that the demo indexes here: about 85 MB in it.
+/// Millions of characters of text that the demo indexes here: about 85 MB in the program.
 const DEMO_LIMIT: &str = "14";
 
-/// The demo on a smaller input.
+/// Makes a job of the demo on a smaller input.
 fn demo() -> Option<Job> {
     let script = workspace_file("demo/index.py");
     let job = Job::new("demo", require("python3")?).arg(script);
     Some(job.args(["/usr", "--limit", DEMO_LIMIT]))
 }
 
-/// Touches 192 MiB as fast as it can, then checks it.
+/// Makes a job that touches 192 MiB as fast as it can, then checks it.
 fn first_touch(name: &'static str, threads: &str, mode: &str) -> Job {
     let program = env!("CARGO_BIN_EXE_first_touch");
     Job::new(name, program).args(["--bytes", "192M", "--threads", threads, "--mode", mode])
 }
 
-/// The service may come late on a busy machine, and what is touched before has passed the
+/// The service may come late on a busy machine. By then, pages touched before may have passed the
 /// budget.
 #[test]
 fn who_maps_the_whole_budget_is_managed_before_it_touches_it() {
@@ -65,7 +66,7 @@ fn first_touch_of_one_mapping_keeps_the_budget() {
     check(&first_touch("first touch", "1", "one"), HALF_AND_QUARTER);
 }
 
-/// That more than the budget is mapped begins management, and meanwhile a part is given back.
+/// Management begins because more than the budget is mapped, and meanwhile a part is given back.
 #[test]
 fn first_touch_of_what_was_trimmed_keeps_the_budget() {
     let job = Job::new("first touch, trimmed", env!("CARGO_BIN_EXE_first_touch"));
@@ -79,8 +80,8 @@ fn first_touch_of_what_was_trimmed_keeps_the_budget() {
     }
 }
 
-/// Filled by the kernel at once it would be over the budget before anybody could know: by the first
-/// thread before it is managed, by the other after.
+/// Filled at once by the kernel, this memory would pass the budget before coldpress could know. The
+/// first thread fills its part before it is managed, the other thread after.
 #[test]
 fn first_touch_of_what_is_to_be_filled_at_once_keeps_the_budget() {
     check(&first_touch("first touch, filled", "2", "filled"), HALF_AND_QUARTER);
@@ -103,7 +104,7 @@ fn first_touch_of_the_heap_keeps_the_budget() {
     check(&first_touch("first touch, heap, two threads", "2", "heap"), HALF_AND_QUARTER);
 }
 
-/// What /proc says of a process by its number is what it says of this thread: nothing.
+/// By its process number, /proc shows this process as it shows the ended thread: empty.
 #[test]
 fn a_process_whose_first_thread_has_ended_keeps_the_budget() {
     let job = first_touch("first touch, first thread gone", "2", "one").arg("--leave");
@@ -114,8 +115,9 @@ fn a_process_whose_first_thread_has_ended_keeps_the_budget() {
     run.assert_within_budget();
 }
 
-/// malloc's memory grows by calls that libc makes of itself. The program has been quiet each time,
-/// so no room is kept for it: without a word of it 20 MB are there before anybody has looked twice.
+/// malloc's memory grows by calls that libc makes itself. The program has been quiet each time, so
+/// coldpress keeps no room for it. Without notice, 20 MB are resident before coldpress has looked
+/// twice.
 #[test]
 fn what_malloc_maps_is_told_of_before_it_is_touched() {
     let Some(python) = require("python3") else { return };
@@ -125,14 +127,14 @@ fn what_malloc_maps_is_told_of_before_it_is_touched() {
         println!("{run}");
         assert_eq!((run.code, run.stdout.as_slice()), (0, &b"kept\n"[..]), "{}", run.stderr);
         run.assert_within_budget();
-        // Of twelve times 4900 pages at most 64 come with a fault.
+        // Of twelve times 4900 pages, at most 64 come with each fault.
         let told = run.stats().count("first_touch_faults");
         assert!(told >= 12 * 4900 / 64, "{told} first touches were ours");
     }
 }
 
-/// Tables grow with the program, not with the budget: at more than fifty times the budget they
-/// still find room.
+/// Tables grow with the program, not with the budget. At more than fifty times the budget there is
+/// still room for them.
 #[test]
 fn a_program_of_fifty_times_the_budget_has_its_tables() {
     let Some(python) = require("python3") else { return };
@@ -144,7 +146,8 @@ fn a_program_of_fifty_times_the_budget_has_its_tables() {
     run.assert_within_budget();
 }
 
-/// Runs `job` at half its peak, `runs` times, each in a new cgroup limited to budget and room.
+/// Runs `job` at half its peak, `runs` times, each in a new cgroup limited to the budget and
+/// [`CGROUP_ROOM`].
 fn check_in_cgroup(job: &Job, runs: u32) {
     let plain: Run = job.plain();
     assert_eq!(plain.code, 0, "{}", plain.stderr);

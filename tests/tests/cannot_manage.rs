@@ -1,7 +1,7 @@
-//! The risk: what README says under "What it cannot do", of programs and memory that stay unmanaged
-//! and of forks, is no longer so; or the user of such a program never hears of it.
+//! The risk: what docs/limits.md says of unmanaged programs and memory, and of forks, no longer
+//! holds; or the user of such a program never hears of it.
 //!
-//! Each test has the statements of a bullet there, as cases.
+//! Each test checks the statements of one bullet there, as cases.
 
 #[path = "cannot_manage/forks.rs"]
 mod forks;
@@ -19,20 +19,20 @@ use coldpress_tests::matrix::{self, Lane, case};
 use coldpress_tests::watch;
 
 const BUDGET: Bytes = Bytes::mib(32);
-/// What `floor` has of a kind: more than the budget.
+/// MiB of one kind of memory that `floor` holds: more than the budget.
 const FLOOR_MIB: u32 = 48;
-/// What it has besides, so that it is managed.
+/// MiB that `floor` holds besides, so that it is managed.
 const MORE_MIB: u32 = 8;
-/// How long it has that: long enough to be looked at, for a warning that the budget cannot be kept,
-/// and where nothing is waited for.
+/// Milliseconds for which `floor` holds its memory: first, long enough for a look; then, long
+/// enough for the warning that the budget cannot be kept; last, for a run that waits for nothing.
 const FLOOR_MS: &str = "1000";
 const TOLD_MS: &str = "2000";
 const BRIEF_MS: &str = "300";
-/// Who is not done by then hangs.
+/// Time limit of a run: longer, it hangs.
 const HANG: Duration = Duration::from_secs(60);
 
-/// `fixtures/floor.c` with so many MiB of written data. `None` with a printed line where it cannot
-/// be compiled.
+/// Compiles `fixtures/floor.c` with `data_mib` MiB of written data. `None` with a printed line
+/// where it cannot be compiled.
 fn floor(scratch: &Scratch, data_mib: u32) -> Option<PathBuf> {
     let program = scratch.path(format!("floor-{data_mib}"));
     let mut command = Command::new(require("gcc")?);
@@ -62,7 +62,7 @@ fn assert_passed_and_told(run: &Run) {
     assert_eq!(told.len(), 1, "{}", run.stderr);
 }
 
-/// The number between `words` and `unit` in a line of `text`.
+/// Returns the number between `words` and `unit` in a line of `text`.
 fn number(text: &str, words: &str, unit: &str) -> u64 {
     let lines = text.lines().filter_map(|line| line.split_once(words));
     let mut found = lines.filter_map(|(_, rest)| rest.split_once(unit)?.0.parse().ok());
@@ -82,7 +82,8 @@ fn is_refused_with_musl() -> Option<()> {
     Some(())
 }
 
-/// Below a managed program: it has all of its memory in place, which counts, and is told of.
+/// Runs a setuid program below a managed one: it keeps all of its memory resident. That memory
+/// counts and is reported.
 fn counts_with_the_rights_of_another() -> Option<()> {
     is_root().then_some(())?;
     let scratch = Scratch::new("setuid");
@@ -117,7 +118,7 @@ fn programs_that_take_no_library_are_refused_or_told_of() {
     ]);
 }
 
-/// Eighteen that hold 5 MiB, one that holds twice as much, and one that holds too little.
+/// Eighteen processes hold 5 MiB each, one holds twice as much, and one holds too little.
 #[test]
 fn of_many_that_are_not_managed_sixteen_are_listed() {
     let scratch = Scratch::new("unmanaged");
@@ -142,8 +143,8 @@ fn of_many_that_are_not_managed_sixteen_are_listed() {
     assert_eq!(line.len(), 1, "{}", run.stderr);
 }
 
-/// Processes that join and wait, so many of each user in turn. How many each has got in, and what
-/// is told.
+/// Runs processes that join and wait, a count for each user in turn. Returns how many processes of
+/// each user got in, and the run.
 fn crowd(users: &[(u32, u32)]) -> Option<(Vec<u32>, Run)> {
     is_root().then_some(())?;
     let words = users.iter().flat_map(|(user, count)| [user.to_string(), count.to_string()]);
@@ -155,7 +156,7 @@ fn crowd(users: &[(u32, u32)]) -> Option<(Vec<u32>, Run)> {
     Some((output(&run).lines().filter_map(got).collect(), run))
 }
 
-/// Root's own, and then none of nobody.
+/// Fills all seats with root's processes; a further one gets no seat.
 fn all_for_root() -> Option<()> {
     let (got, run) = crowd(&[(0, 520)])?;
     assert_eq!(got, [512], "{}", run.stderr);
@@ -163,7 +164,7 @@ fn all_for_root() -> Option<()> {
     Some(())
 }
 
-/// One has the most that it may; then many share what is left.
+/// Gives one user the most seats that it may have; then many users share the rest.
 fn some_for_each_user() -> Option<()> {
     let (got, run) = crowd(&[(1001, 260), (1002, 70), (1003, 70), (1004, 70), (1005, 2), (0, 70)])?;
     assert_eq!(got, [256, 64, 64, 64, 0, 64], "{}", run.stderr);
@@ -182,7 +183,7 @@ fn of_too_many_processes_those_that_were_there_first_are_managed() {
     ]);
 }
 
-/// What one that shares the memory of a process that has ended finds, behind `words`.
+/// Asserts what a process finds that shares the memory of an ended process, behind `words`.
 fn outliving(words: &[&str], found: &str) -> Option<()> {
     let scratch = Scratch::new("outliving");
     let file = scratch.write("word", b"");
@@ -200,7 +201,7 @@ fn outliving(words: &[&str], found: &str) -> Option<()> {
     Some(())
 }
 
-/// As root of a container.
+/// Asserts the same for root of a container.
 fn outliving_in(profile: &str, capabilities: &str, found: &str) -> Option<()> {
     is_root().then_some(())?;
     let profile = fixture(profile);
@@ -222,8 +223,8 @@ fn memory_that_outlives_its_process_is_lost_where_nobody_may_ask_who_has_it() {
     ]);
 }
 
-/// A run of `floor` on so many MiB of a kind, and more private ones, within the budget; behind a
-/// command of the shell.
+/// Runs `floor` within the budget, on `mib` MiB of a kind and `more` private ones, behind a command
+/// of the shell.
 fn floor_of(before: &str, kind: &str, [mib, more]: [u32; 2], wait_ms: &str) -> Option<Run> {
     let scratch = Scratch::new("floor");
     let program = floor(&scratch, if kind == "data" { mib } else { 1 })?;
@@ -232,7 +233,7 @@ fn floor_of(before: &str, kind: &str, [mib, more]: [u32; 2], wait_ms: &str) -> O
     Some(job.managed(BUDGET))
 }
 
-/// More than the budget stays, and that is told.
+/// Asserts that more than the budget stays resident, and that this is reported.
 fn stays(kind: &str) -> Option<Run> {
     let run = floor_of("", kind, [FLOOR_MIB, MORE_MIB], TOLD_MS)?;
     assert_says(&run, "in place, 0 wrong");
@@ -240,7 +241,7 @@ fn stays(kind: &str) -> Option<Run> {
     Some(run)
 }
 
-/// With the budget full of it and of what is younger.
+/// Fills the budget with memory of a kind and with younger memory.
 fn oldest(kind: &str, words: &str) -> Option<()> {
     let run = floor_of("", kind, [20, 32], BRIEF_MS)?;
     assert_says(&run, words);
@@ -254,14 +255,14 @@ fn stays_as_data() -> Option<()> {
     let run = stays("data")?;
     let told = run.complaints(&["cannot be kept", " are data of its program and libraries"]);
     let line = told.first().copied().unwrap_or_default();
-    // It may be told while the last of it is written.
+    // The report may come while the last of the data is written.
     let mib = line.rsplit_once(" MiB are data").and_then(|(line, _)| line.rsplit(' ').next());
     let mib = mib.and_then(|word| word.parse().ok());
     assert!(mib.is_some_and(|mib: u32| (24..=49).contains(&mib)), "{line}; {}", run.stderr);
     Some(())
 }
 
-/// What may be written to and executed.
+/// Runs code in memory that is both writable and executable.
 fn code_stays_with_a_limit() -> Option<()> {
     let script = format!("ulimit -v 2000000; exec {} 48 100", env!("CARGO_BIN_EXE_executable"));
     let job = Job::new("executable", "sh").args(["-c", &script]);
@@ -287,12 +288,12 @@ fn memory_of_these_kinds_stays() {
     ]);
 }
 
-/// What `floor` maps with all of its memory, in KiB.
+/// Returns what `floor` maps with all of its memory, in KiB.
 fn mapped_kib(run: &Run) -> u64 {
     number(&output(run), "maps ", " KiB")
 }
 
-/// What coldpress maps: an eighth more than the budget, 4 MiB, and a little for itself.
+/// Checks what coldpress maps: an eighth more than the budget, 4 MiB, and a little for itself.
 fn a_limit_counts_what_is_mapped() -> Option<()> {
     let scratch = Scratch::new("addresses");
     let program = floor(&scratch, 1)?;
@@ -307,7 +308,8 @@ fn a_limit_counts_what_is_mapped() -> Option<()> {
     Some(())
 }
 
-/// Twice as much must be left: the warning says what is missing, and with that it is managed.
+/// Checks that twice as much must be left. The warning says what is missing, and with that room the
+/// program is managed.
 fn too_low_a_limit_is_told() -> Option<()> {
     let within =
         |mib: u64| floor_of(&format!("ulimit -v {}; ", mib << 10), "private", [64, 0], BRIEF_MS);
@@ -332,7 +334,7 @@ fn a_limit_of_addresses_has_room_for_coldpress_or_nothing_is_managed() {
     ]);
 }
 
-/// By process_vm_readv, as its service goes on.
+/// The reader uses process_vm_readv, as the program's service goes on.
 #[test]
 fn who_reads_a_stopped_program_finds_every_byte() {
     const STILL: &str = env!("CARGO_BIN_EXE_still");

@@ -1,11 +1,11 @@
-//! Risk: in a container nothing is managed and nobody says so, or `doctor` says otherwise than a
-//! run does; or a run that must be managed goes on when it is not.
+//! Risk: in a container nothing is managed and no message says so, or `doctor` says otherwise than
+//! a run does; or a run that must be managed goes on when it is not.
 //!
-//! The containers are made of what makes them: the default seccomp profiles of the runtimes
+//! The test builds containers from their parts: the default seccomp profiles of the runtimes
 //! (`fixtures/seccomp`), their capabilities, another user, and a device that this user may open. On
-//! top of a profile, calls that a managed program makes for us are refused, each in turn: nothing
-//! may end with status 0 and nothing managed then. With `COLDPRESS_ALL=1` that is each call under
-//! each profile, else a few.
+//! top of a profile, the test refuses calls that a managed program makes for coldpress, each in
+//! turn. No run may end with status 0 and nothing managed. With `COLDPRESS_ALL=1` the test refuses
+//! each call under each profile, else a few.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -24,39 +24,42 @@ use coldpress_tests::machine::{self, Scratch, fixture, require};
 use coldpress_tests::{matrix, watch};
 
 const BUDGET: Bytes = Bytes::mib(32);
-/// What the program holds and checks.
+/// Bytes that the program holds and checks.
 const HELD: &str = "96M";
-/// What is not done by then hangs.
+/// Time limit of a run: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
-/// Nobody, and root as it is in a container.
+/// The user nobody, and root as it is in a container.
 const USERS: [u32; 2] = [65534, 0];
 const NOBODY: u32 = USERS[0];
-/// EPERM, as profiles refuse.
+/// EPERM, the error by which profiles refuse.
 const EPERM: i32 = 1;
-/// Puts a device that everybody may open in the place of the machine's, for the words behind it.
+/// A script that puts a device which everybody may open in the place of the machine's, for the
+/// words behind it.
 const WITH_DEVICE: &str = r#"mknod "$0" c 10 "$(($(stat -c 0x%T /dev/userfaultfd)))" &&
     chmod 666 "$0" && mount --bind "$0" /dev/userfaultfd && exec "$@""#;
 
-/// A runtime: its profile, and the capabilities in it by their bits (linux/capability.h).
+/// A container runtime: its profile, and its capabilities by their bits (linux/capability.h).
 #[derive(Clone, Copy, Debug)]
 struct Runtime {
     profile: &'static str,
     capabilities: &'static str,
 }
 
-/// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE,
-/// SYS_CHROOT, SETFCAP; Docker has NET_RAW, MKNOD and AUDIT_WRITE too.
+/// The runtimes. Both have the capabilities CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID,
+/// SETUID, SETPCAP, NET_BIND_SERVICE, SYS_CHROOT, SETFCAP; Docker has NET_RAW, MKNOD and
+/// AUDIT_WRITE too.
 const RUNTIMES: [Runtime; 2] = [
     Runtime { profile: "seccomp/docker.txt", capabilities: "a80425fb" },
     Runtime { profile: "seccomp/podman.txt", capabilities: "800405fb" },
 ];
 
-/// Programs where every user may run them; `None` with a printed line where this cannot be tested.
+/// The programs, in a place where every user may run them. `None` with a printed line where the
+/// test cannot run.
 struct Ground {
     scratch: Scratch,
 }
 
-/// Whether every call is to be refused under every profile.
+/// Whether the test refuses every call under every profile.
 static ALL: LazyLock<bool> = LazyLock::new(matrix::is_all);
 
 impl Ground {
@@ -84,7 +87,7 @@ impl Ground {
         None
     }
 
-    /// Words behind `unshare` that give whatever comes after them the device.
+    /// Returns words behind `unshare` that give the device to the words after them.
     fn device_words(&self) -> Vec<OsString> {
         let node = self.scratch.path(format!("device-{:?}", std::thread::current().id()));
         drop(fs::remove_file(&node));
@@ -93,8 +96,8 @@ impl Ground {
         words
     }
 
-    /// Words that run what comes after them in a container of `runtime`, as `user`, with `refused`
-    /// calls on top.
+    /// Returns words that run the words after them in a container of `runtime`, as `user`, with
+    /// `refused` calls on top.
     fn container(&self, runtime: Runtime, user: u32, refused: &[&Call]) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["unshare".into()];
         words.extend(self.device_words());
@@ -112,18 +115,18 @@ impl Ground {
         self.scratch.path("launcher")
     }
 
-    /// The program, which checks what it holds.
+    /// Makes a job of the program, which checks what it holds.
     fn job(&self) -> Job {
         let job = Job::new("dropper", self.scratch.path("dropper"));
         job.args(["--bytes", HELD, "--touches", "2000"]).launcher(self.launcher())
     }
 
-    /// It, in `container`, where it must be managed.
+    /// Runs the program in `container`, where it must be managed.
     fn required(&self, container: Vec<OsString>) -> Run {
         self.job().before(container).options(["--require-managed"]).managed(BUDGET)
     }
 
-    /// What doctor says in `container`.
+    /// Runs doctor in `container`. Returns whether all was well, and its output.
     fn doctor(&self, container: &[OsString]) -> (bool, String) {
         let mut command = Command::new(&container[0]);
         command.args(&container[1..]).arg(self.launcher()).arg("doctor");
@@ -133,10 +136,10 @@ impl Ground {
     }
 }
 
-/// Each runtime with each user, or two of them.
+/// Returns each runtime with each user, or two of these pairs.
 fn containers() -> impl Iterator<Item = (Runtime, u32)> {
     let all = RUNTIMES.into_iter().flat_map(|runtime| USERS.map(|user| (runtime, user)));
-    // Podman's with nobody, and Docker's with root.
+    // Podman with the user nobody, and Docker with root.
     all.enumerate().filter(|(index, _)| *ALL || matches!(index, 1 | 2)).map(|(_, one)| one)
 }
 
@@ -165,7 +168,7 @@ fn without_the_device_doctor_and_run_name_the_line() {
     let Some(ground) = Ground::new() else { return };
     for runtime in RUNTIMES {
         let mut container = ground.container(runtime, NOBODY, &[]);
-        // All behind the shell that gives the device.
+        // The words behind the shell that gives the device.
         let container = container.split_off(6);
         let (is_ok, told) = ground.doctor(&container);
         if is_ok {
@@ -178,8 +181,8 @@ fn without_the_device_doctor_and_run_name_the_line() {
     }
 }
 
-/// Asserts that a run that must be managed is, or ends with 125 and the name of the call that is
-/// refused; and that doctor says the same.
+/// Asserts that a run that must be managed is managed, or ends with 125 and the name of the refused
+/// call; and that doctor says the same.
 fn check_refused(ground: &Ground, runtime: Runtime, user: u32, call: &Call) {
     let container = || ground.container(runtime, user, &[call]);
     let what = format!("{} refused by {}, user {user}", call.name, runtime.profile);
@@ -208,7 +211,7 @@ fn a_call_that_is_refused_leaves_nothing_unmanaged_unsaid() {
     let few = ["close_range", "clock_gettime", "epoll_create1", "userfaultfd", "io_uring_setup"];
     for call in calls::ALL.iter().filter(|call| *ALL || few.contains(&call.name)) {
         if call.name == "exit" {
-            // Without it no thread ends, neither of the launcher nor of the program.
+            // Without `exit` no thread ends, neither of the launcher nor of the program.
             continue;
         }
         for (runtime, user) in containers().take(if *ALL { 4 } else { 1 }) {
@@ -217,7 +220,7 @@ fn a_call_that_is_refused_leaves_nothing_unmanaged_unsaid() {
     }
 }
 
-/// A filter that does not refuse but kills.
+/// The filter does not refuse the call but kills the caller.
 #[test]
 fn a_call_that_kills_is_named() {
     let Some(ground) = Ground::new() else { return };
@@ -229,8 +232,8 @@ fn a_call_that_kills_is_named() {
     assert_eq!(run.complaints(&["close_range", "killed"]).len(), 1, "{}", run.stderr);
 }
 
-/// Nobody asked for more than a budget. Short, but not shorter than from one look of the run at its
-/// processes to the next, which is 50 ms.
+/// The user asked only for a budget. The run is short, but longer than 50 ms, the time between two
+/// looks of the launcher at its processes.
 #[test]
 fn a_run_that_manages_nothing_says_so_although_it_is_short() {
     let Some(ground) = Ground::new() else { return };
@@ -246,7 +249,8 @@ fn a_run_that_manages_nothing_says_so_although_it_is_short() {
     assert_eq!(run.stats().count("managed_processes"), 0);
 }
 
-/// Only the program is filtered, so no trial can tell. It lasts, as that before it.
+/// Only the program is filtered, so no trial can show it. The program lasts as long as the one of
+/// the test before.
 #[test]
 fn a_process_that_gives_up_says_why_at_once_and_at_the_end() {
     let Some(ground) = Ground::new() else { return };
@@ -268,7 +272,7 @@ fn a_process_that_gives_up_says_why_at_once_and_at_the_end() {
     assert_eq!(run.complaints(&["was to be managed", reason]).len(), 1, "{}", run.stderr);
 }
 
-/// All calls of a service at work, as strace sees them, are in the list that is tried.
+/// All calls of a service at work, as strace sees them, are in the list that coldpress tries.
 #[test]
 fn the_list_of_calls_is_complete() {
     let Some(ground) = Ground::new() else { return };
@@ -296,7 +300,7 @@ fn the_list_of_calls_is_complete() {
         .map(|(name, _)| name)
         .filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
         .collect();
-    // Whether it ever waits is a matter of who is faster under strace.
+    // Whether the service ever waits depends on which side is faster under strace.
     assert!(made.contains("ioctl"), "no service seen: {made:?}");
     let known: BTreeSet<&str> = calls::ALL.iter().map(|call| call.name).collect();
     let unknown: Vec<_> = made.difference(&known).collect();
@@ -308,8 +312,8 @@ fn a_process_that_is_not_managed_ends_a_run_that_must_be_and_no_other() {
     let Some(ground) = Ground::new() else { return };
     let before = ground.scratch.path("before");
     let after = ground.scratch.path("after");
-    // One that was a child of the launcher before the program began; and in the run one that
-    // ignores to be asked.
+    // One process was a child of the launcher before the program began; in the run, another ignores
+    // the request to end.
     let script = r#"sleep 120 > /dev/null 2>&1 & echo $! > "$0"; exec "$@""#;
     let holder = r#"trap "" TERM; echo $$ > "$0"; env -i COLDPRESS_SOCKET=none "$@" & wait
         sleep 60; echo done"#;

@@ -1,6 +1,6 @@
-//! Risk: a server that forks away loses its budget, its pages or its signals with the program that
-//! started it; or the launcher hangs for it where nobody wants that; or a container, whose first
-//! process the launcher is, cannot be stopped.
+//! Risk: a server that forks away loses its budget, its pages or its signals when the program that
+//! started it ends; or the launcher hangs for the server where no user wants that; or a container,
+//! whose first process is the launcher, cannot be stopped.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,24 +14,24 @@ use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, Scratch, find, fixture, require, workspace_file};
 
 const BUDGET: Bytes = Bytes::mib(32);
-/// What is not done by then hangs.
+/// Time limit of a run: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
-/// Starts the words behind it in a session of their own, writing to `$0`, and ends with 3 when they
-/// are ready.
+/// A script that starts the words behind it in a session of their own, writing to `$0`. It ends
+/// with 3 when they are ready.
 const FORK_AWAY: &str =
     r#"setsid "$@" > "$0" 2>&1 & until grep -q ready "$0"; do sleep 0.05; done; exit 3"#;
 
-/// `hold.py` on 64 MiB for `rounds`, behind `words`.
+/// Adds `hold.py` on 64 MiB for `rounds` to the words of `job`.
 fn hold(job: Job, rounds: &str) -> Option<Job> {
     Some(job.arg(require("python3")?).arg(fixture("hold.py")).args(["private", "64", rounds]))
 }
 
-/// What `hold.py` writes.
+/// Runs `hold.py` plain, for its output.
 fn plain() -> Option<Run> {
     hold(Job::new("plain", "env"), "1").map(|job| job.plain())
 }
 
-/// `hold.py` in the background, that writes to `output` and outlives what started it.
+/// Makes a job of `hold.py` in the background, which writes to `output` and outlives its starter.
 fn daemon(output: &Path) -> Option<Job> {
     let job = Job::new("daemon", "sh").args(["-c", FORK_AWAY]).arg(output);
     hold(job.args(["timeout", "120"]), "3")
@@ -46,7 +46,7 @@ fn with_wait_a_server_that_forks_away_keeps_its_budget() {
     let run = job.options(["--wait"]).managed(BUDGET);
     println!("{run}");
     assert_eq!(run.code, 3, "{}", run.stderr);
-    // It has written all of it before the launcher ended.
+    // The server has written all of its output before the launcher ended.
     assert_eq!(fs::read(&output).expect("it was made"), plain.stdout);
     run.assert_stored();
     run.assert_within_budget();
@@ -73,7 +73,7 @@ fn without_wait_it_goes_on_in_its_budget_and_the_user_is_told() {
 /// A signal to the launcher reaches the server, whose starter has ended.
 #[test]
 fn signals_reach_what_is_left() {
-    // Until the program `$$` is reaped, a signal is for it.
+    // Until the program `$$` is reaped, a signal goes to it.
     let script = "(trap 'echo got; exit' TERM; while kill -0 $$; do sleep 0.05; done 2>/dev/null
         echo ready; while :; do sleep 0.05; done) & exit 6";
     let job = Job::new("signals", "sh").args(["-c", script]).options(["--wait"]);
@@ -84,7 +84,7 @@ fn signals_reach_what_is_left() {
     assert_eq!((run.code, run.stdout.as_slice()), (6, &b"ready\ngot\n"[..]), "{}", run.stderr);
 }
 
-/// Words in front of a command that make it the first process of a PID name space.
+/// Returns words in front of a command that make it the first process of a PID name space.
 fn as_first() -> Option<[&'static str; 5]> {
     let words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
     if !machine::is_root() {
@@ -101,7 +101,7 @@ fn as_first() -> Option<[&'static str; 5]> {
 #[test]
 fn the_first_process_of_a_container_manages_reaps_and_passes_signals_on() {
     let (Some(plain), Some(words)) = (plain(), as_first()) else { return };
-    // Orphans that end while the program runs, and must not be taken for it.
+    // Orphans that end while the program runs must not be taken for it.
     let script = r#"for n in 1 2 3; do (sleep 0.$n & ) ; done; exec "$@""#;
     let job = Job::new("first", "sh").args(["-c", script, "sh"]).before(words);
     let Some(job) = hold(job, "3") else { return };
@@ -115,8 +115,8 @@ fn the_first_process_of_a_container_manages_reaps_and_passes_signals_on() {
     assert_eq!((run.code, run.stdout.as_slice()), (7, &b"got\n"[..]), "{}", run.stderr);
 }
 
-/// Runs a script in a file with `first` as its first line, within a run that `before` is in front
-/// of, on a terminal: its output, and its status.
+/// Runs a script in a file with `first` as its first line, within a run behind `before`, on a
+/// terminal. Returns its output and its status.
 fn on_a_terminal(first: &str, before: &[&str], word: &str) -> Option<(String, i32)> {
     let python = require("python3")?;
     let scratch = Scratch::new("terminal");
@@ -132,7 +132,7 @@ fn on_a_terminal(first: &str, before: &[&str], word: &str) -> Option<(String, i3
     Some((text, output.status.code().expect("it tells a status")))
 }
 
-/// Whatever it is, and wherever its numbers come from, the program is the terminal's foreground.
+/// The program is the terminal's foreground, whatever it is, and wherever its numbers come from.
 #[test]
 fn the_program_reads_its_terminal_and_is_interrupted_there() {
     let first = as_first();
@@ -142,12 +142,12 @@ fn the_program_reads_its_terminal_and_is_interrupted_there() {
         let Some((text, status)) = on_a_terminal(line, before, "line") else { return };
         assert!(status == 0 && text.ends_with("got hello\n"), "{text}");
         let Some((_, status)) = on_a_terminal(line, before, "interrupt") else { return };
-        // As the shell tells it, or the parent of all others in a name space.
+        // The status that the shell reports, or the parent of all others in a name space.
         assert!([130, 254, 2].contains(&status), "{status}");
     }
 }
 
-/// What others start in a container comes to its first process.
+/// Orphans of other starters in a container become children of its first process.
 #[test]
 fn the_first_process_of_a_container_reaps_whom_it_has_not_started() {
     let Some(words) = as_first() else { return };
@@ -159,14 +159,14 @@ fn the_first_process_of_a_container_reaps_whom_it_has_not_started() {
         let list = fs::read_to_string(path).unwrap_or_default();
         list.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()
     };
-    // Behind `unshare`, which stays outside.
+    // The launcher is a child of `unshare`, which stays outside.
     let launcher = children(live.root())[0];
     let mut command = Command::new("nsenter");
     command.args(["--pid", "--mount", "--target", &launcher.to_string(), "sh", "-c"]);
     let status = command.arg("for n in 1 2 3; do sleep 0.1 & done").status();
     assert!(status.is_ok_and(|status| status.success()), "nsenter is of util-linux, as unshare is");
     let begun = Instant::now();
-    // One of them is the keeper.
+    // One of the children is the keeper.
     while children(launcher).len() > 1 {
         assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", children(launcher));
         thread::sleep(Duration::from_millis(10));
@@ -174,13 +174,13 @@ fn the_first_process_of_a_container_reaps_whom_it_has_not_started() {
     live.finish(HANG);
 }
 
-/// What nobody manages counts as well, and is told of by `ctl`.
+/// Memory that is not managed counts as well, and `ctl` reports it.
 #[test]
 fn what_is_left_counts_although_nobody_manages_it() {
     let Some(python) = require("python3") else { return };
     let scratch = Scratch::new("left");
     let output = scratch.path("output");
-    // Tests beside this one run the fixture too.
+    // Tests beside this one also run the fixture.
     let script = scratch.path("left.py");
     fs::copy(fixture("hold.py"), &script).expect("the scratch directory takes files");
     let hold = [script.clone().into_os_string(), "private".into(), "40".into(), "3".into()];
@@ -197,7 +197,7 @@ fn what_is_left_counts_although_nobody_manages_it() {
     assert!(used >= 40 << 20, "{used} bytes are in use, it says");
 }
 
-/// The example of a unit, with programs that are here.
+/// The example of a unit file, with programs that exist here.
 #[test]
 fn the_unit_is_one_for_systemd() {
     let Some(systemd) = find("systemd-analyze") else {
@@ -213,10 +213,10 @@ fn the_unit_is_one_for_systemd() {
     let output = Command::new(systemd).args(["verify", "--man=no"]).arg(&path).output();
     let output = output.expect("it was found");
     let errors = String::from_utf8_lossy(&output.stderr);
-    // It tells of other units of the machine too.
+    // systemd-analyze also reports other units of the machine.
     let ours = errors.lines().filter(|line| line.contains("redis-coldpress"));
     assert_eq!(ours.collect::<Vec<_>>(), [""; 0], "{errors}");
-    // What it starts is a command line that we understand.
+    // The unit starts a command line that coldpress understands.
     let line = here.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a command");
     let words: Vec<_> = line.split(' ').take_while(|word| *word != "--").collect();
     let status = Command::new(words[0]).args(&words[1..]).args(["--", "true"]).status();

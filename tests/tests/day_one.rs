@@ -1,7 +1,7 @@
-//! Risk: what programs do to memory every day, done to memory that is away: it is dropped, moved,
-//! handed to children, merged, made huge, locked; its address finds another owner before the end
-//! of the last one was told; it is a stack. And all of it while the kernel refuses what the service
-//! thread asks for, because the address space is changing.
+//! Risk: what programs do to memory every day fails on memory that is away: it is dropped, moved,
+//! handed to children, merged, made huge, locked; its address finds another owner before the end of
+//! the last one was reported; it is a stack. And all of that happens while the kernel refuses what
+//! the service thread asks for, because the address space is changing.
 
 use std::fs;
 use std::thread::sleep;
@@ -17,23 +17,23 @@ const DAY_ONE: &str = env!("CARGO_BIN_EXE_day_one");
 const AGAIN: &str = env!("CARGO_BIN_EXE_again");
 const TORTURE: &str = env!("CARGO_BIN_EXE_torture");
 const DROPPER: &str = env!("CARGO_BIN_EXE_dropper");
-/// Less than half of what is walked.
+/// The budget: less than half of the memory that is walked.
 const BUDGET: Bytes = Bytes::mib(20);
-/// How long after the end of a run its helper may take to say what it did.
+/// Time limit for a helper's message after the end of its run.
 const SAID_WITHIN: Duration = Duration::from_secs(10);
 
-/// The samepage merger is switched on where this is allowed; else there is nothing to be merged.
+/// The test switches the samepage merger on where it may; else there is nothing to be merged.
 #[test]
 fn all_that_is_done_to_cold_memory_gives_the_same() {
     let merger = Setting::set("/sys/kernel/mm/ksm/run", "1");
     let run = check(&Job::new("day one", DAY_ONE), BUDGET, Evicted::MostOf);
     println!("{}", run.stderr);
     drop(merger);
-    // As README says: what is freed is dropped, and what is to be filled at once is not.
+    // As docs/limits.md says: what is freed is dropped, and what is to be filled at once is not.
     assert_eq!((told(&run, "kept_when_freed="), told(&run, "filled_at_once=")), (vec![0], vec![0]));
 }
 
-/// The numbers of the lines of standard error that begin so.
+/// Returns the numbers of the lines of standard error that begin with `name`.
 fn told(run: &Run, name: &str) -> Vec<u64> {
     run.stderr.lines().filter_map(|line| line.strip_prefix(name)?.parse().ok()).collect()
 }
@@ -44,7 +44,7 @@ fn without_huge_pages_gives_the_same() {
     check(&job, BUDGET, Evicted::MostOf);
 }
 
-/// libc's own memory too: a setting of glibc, which others ignore.
+/// Huge pages for libc's own memory too: a setting of glibc, which other libraries ignore.
 #[test]
 fn with_huge_pages_everywhere_gives_the_same() {
     if matrix::is_left_out() {
@@ -55,7 +55,7 @@ fn with_huge_pages_everywhere_gives_the_same() {
     check(&job, BUDGET, Evicted::MostOf);
 }
 
-/// Linux 6.8 to 6.10 cannot be asked for the mapping of an address.
+/// Linux 6.8 to 6.10 has no call that returns the mapping of an address.
 #[test]
 fn a_locked_mapping_that_grows_moves_on_older_kernels_too() {
     let profile = fixture("seccomp/linux-6.10.txt").into_os_string();
@@ -64,15 +64,15 @@ fn a_locked_mapping_that_grows_moves_on_older_kernels_too() {
     check(&job.before(filtered), BUDGET, Evicted::MostOf);
 }
 
-/// With nothing on disk there is no file that a fork could fail to open, which would tell it early
-/// that the child cannot take over.
+/// With nothing on disk there is no file that a fork could fail to open. Such a failure would show
+/// early that the child cannot take over.
 #[test]
 fn a_fork_without_proc_gives_the_same_where_nothing_is_on_disk() {
     let job = Job::new("fork without proc", DAY_ONE).args(["--only", "fork-without-proc"]);
     check(&job.options(["--disk", "none"]), BUDGET, Evicted::MostOf);
 }
 
-/// While memory is dropped no page can be put anywhere, and between two such calls there is a
+/// While memory is dropped no page can be placed, and between two such calls there is a
 /// microsecond.
 #[test]
 fn who_drops_memory_all_the_time_does_not_stop_others() {
@@ -82,8 +82,8 @@ fn who_drops_memory_all_the_time_does_not_stop_others() {
     run.assert_stored();
 }
 
-/// Refused as if the address space were changing, though it may not be: nothing may be lost, given
-/// up, or waited for in vain.
+/// The filter refuses moves as if the address space were changing, though it may not be. Nothing
+/// may be lost, given up, or waited for in vain.
 #[test]
 fn every_byte_survives_torture_while_a_third_of_all_moves_is_refused() {
     let scratch = Scratch::new("again");

@@ -1,12 +1,12 @@
-//! Risk: a tool or a sandbox that works on a program does not work on a managed one, or ends it, or
-//! has it run unmanaged without a word.
+//! Risk: a tool or a sandbox that works on a plain program does not work on a managed one, or ends
+//! it, or makes it run unmanaged without a message.
 //!
 //! Each case runs a program behind or within a tool, plain and within a budget: output and status
 //! must be the same, pages must have been stored, and the budget kept. Tools that attach to a
 //! running program must answer as they do on a plain one, and leave it whole.
 //!
-//! `docs/compatibility.md` says what was seen. `make test` runs one case of each kind, `make edges`
-//! all of them.
+//! `docs/compatibility.md` records the results. `make test` runs one case of each kind, `make
+//! edges` all of them.
 
 #[path = "edges/attached.rs"]
 mod attached;
@@ -28,18 +28,18 @@ use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, Scratch, fixture};
 
-/// What programs here have; they hold more than twice as much.
+/// The budget of the programs here; they hold more than twice as much.
 const BUDGET: Bytes = Bytes::mib(24);
-/// What `hold.py` holds.
+/// MiB that `hold.py` holds.
 const HELD_MIB: &str = "56";
-/// What is not done by then hangs; plain it takes seconds.
+/// Time limit of a run: longer, it hangs. A plain run takes seconds.
 const HANG: Duration = Duration::from_secs(60);
-/// A python that every user may run; one in a home directory is not.
+/// A python that every user may run; one in a home directory is not such a python.
 const PYTHON: &str = "/usr/bin/python3";
-/// The program of `src/bin` of that name.
+/// The program `edge` of `src/bin`.
 const EDGE: &str = env!("CARGO_BIN_EXE_edge");
 
-/// Programs where every user can read them.
+/// The programs, in a place where every user can read them.
 struct Ground {
     scratch: Scratch,
 }
@@ -70,7 +70,7 @@ impl Ground {
         self.path(name).to_str().expect("plain names").to_owned()
     }
 
-    /// `hold.py` behind `words`; `None` where that python is not.
+    /// Makes a job of `hold.py` behind `words`; `None` where that python is missing.
     fn hold(&self, name: &'static str, words: &[&str]) -> Option<Job> {
         if !Path::new(PYTHON).exists() {
             machine::skip("no python3 that every user may run");
@@ -83,8 +83,8 @@ impl Ground {
     }
 }
 
-/// Runs `job` plain and within [`BUDGET`], which must be no difference but the memory it holds.
-/// `None` where it does not run plain.
+/// Runs `job` plain and within [`BUDGET`]. The runs must differ only in the memory they hold.
+/// `None` where the plain run fails.
 fn compare(job: &Job, limit: Duration) -> Option<Run> {
     let plain = Live::start(job, None).finish(limit);
     let is_forbidden = plain.stdout.starts_with(b"skip: ");
@@ -99,7 +99,7 @@ fn compare(job: &Job, limit: Duration) -> Option<Run> {
     Some(run)
 }
 
-/// As [`compare`], and it must have been managed.
+/// Compares as [`compare`] does; the program must also have been managed.
 fn compare_managed(job: &Job, limit: Duration) -> Option<()> {
     let run = compare(job, limit)?;
     run.assert_stored();

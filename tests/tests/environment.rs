@@ -1,12 +1,12 @@
-//! The risk: a program that sees in its environment what its user did not put there, or whose
-//! programs are not managed, or lose a library of the user's, for what a script does to it.
+//! The risk: a program sees in its environment what its user did not put there; or because of what
+//! a script does to it, its programs are not managed, or lose a library of the user's.
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::Job;
 use coldpress_tests::machine::{find, fixture, require};
 
 const BUDGET: Bytes = Bytes::mib(32);
-/// Prints the names of preloaded libraries that the calling process has.
+/// A script that prints the names of the preloaded libraries in the calling process.
 const LOADED: &str = "grep -o 'libcoldpress\\|libjemalloc\\|libm.so' /proc/self/maps | sort -u";
 
 fn output(job: &Job) -> String {
@@ -19,7 +19,7 @@ fn output(job: &Job) -> String {
 #[test]
 fn a_program_sees_what_its_user_has_set() {
     for value in [None, Some(""), Some("libm.so.6"), Some("libm.so.6 libdl.so.2")] {
-        // The shell's own programs see it too. `_` is the path of the program.
+        // The shell's own programs see the environment too. `_` is the path of the program.
         let job = Job::new("env", "sh").args(["-c", "env; env -u _ env; exec env"]);
         let job = match value {
             Some(value) => job.environment("LD_PRELOAD", value),
@@ -32,7 +32,7 @@ fn a_program_sees_what_its_user_has_set() {
     }
 }
 
-/// What a start script sets, tests or clears reaches the program, and so does coldpress.
+/// What a start script sets, tests or clears reaches the program, and coldpress reaches it too.
 #[test]
 fn libraries_of_the_users_are_loaded_beside_ours() {
     let scripts = [
@@ -49,7 +49,7 @@ fn libraries_of_the_users_are_loaded_beside_ours() {
     }
 }
 
-/// However a program is started, it is managed, as coldpress comes to it through every exec.
+/// A program is managed however it is started, because coldpress follows it through every exec.
 #[test]
 fn programs_started_in_every_way_with_a_bare_environment_are_managed() {
     let Some(python) = require("python3") else { return };
@@ -58,13 +58,13 @@ fn programs_started_in_every_way_with_a_bare_environment_are_managed() {
     let run = job.managed(BUDGET);
     println!("{run}\n{}{}", String::from_utf8_lossy(&run.stdout), run.stderr);
     run.assert_same(&plain);
-    // Each has a private memory of 48 MiB.
+    // Each program has a private memory of 48 MiB.
     assert!(run.stats().count("managed_processes") >= 6, "{run}");
     run.assert_within_budget();
     assert_eq!(run.stats().count("unmanaged_processes"), 0);
 }
 
-/// Perl's exec goes around none of libc's functions.
+/// Perl's exec bypasses none of libc's functions.
 #[test]
 fn perl_starts_managed_programs() {
     let Some(perl) = find("perl") else { return };
@@ -73,7 +73,7 @@ fn perl_starts_managed_programs() {
     assert_eq!(output(&job), "libcoldpress\n");
 }
 
-/// Go's runtime starts programs around libc, so what its programs were given is left to them.
+/// Go's runtime starts programs around libc, so its programs keep what they were given.
 #[test]
 fn programs_of_go_keep_what_they_were_given() {
     let job = Job::new("noted", env!("CARGO_BIN_EXE_noted")).args(["/bin/sh", "-c"]).arg(LOADED);

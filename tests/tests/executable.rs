@@ -1,11 +1,11 @@
-//! The risk: code that is not there when it is called, or is not what was written; and memory that
-//! stays over the budget because it may be executed.
+//! The risk: code is missing when it is called, or is not what was written; and memory stays over
+//! the budget because it may be executed.
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::Job;
 
-/// The program calls a function in each of its pages, changes it, and has a child call all of them:
-/// this part of the memory, in per cent, may be executed from the start, the rest later.
+/// Runs a program that calls a function in each of its pages, changes it, and has a child call all
+/// of them. `share` per cent of the memory may be executed from the start, the rest later.
 fn calls_all(share: &str) {
     let job = Job::new("executable", env!("CARGO_BIN_EXE_executable")).args(["48", share]).shares();
     let plain = job.plain();

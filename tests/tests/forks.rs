@@ -1,6 +1,6 @@
-//! The risk: a child of `fork` that finds other bytes than its parent had, or that a parent loses
-//! bytes to its child, while pages of both are in limbo, in the pool or on disk; and a fork that
-//! takes the memory that was to be saved.
+//! The risk: a child of `fork` finds other bytes than its parent had, or a parent loses bytes to
+//! its child, while pages of both are in limbo, in the pool or on disk; and a fork takes the memory
+//! that was to be saved.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use coldpress_tests::watch;
 
 const FORKER: &str = env!("CARGO_BIN_EXE_forker");
 
-/// Every way to fork, with these options of `run`, within half of the memory.
+/// Runs every way to fork, with these options of `run`, within half of the memory.
 fn forker(options: &[&str]) -> Run {
     let job = Job::new("forker", FORKER).args(["--bytes", "50331648", "--rounds", "1"]);
     let plain = job.plain();
@@ -23,13 +23,13 @@ fn forker(options: &[&str]) -> Run {
     run
 }
 
-/// Children that took over what their parent had.
+/// Returns the number of children that took over their parent's pages.
 fn heirs(run: &Run) -> u64 {
     run.stats().count("heirs")
 }
 
-/// glibc's forks are managed: nothing is brought back for them, and the children go on with what is
-/// on disk as well.
+/// Checks that glibc's forks are managed: no page is brought back for them, and the children also
+/// go on with pages on disk.
 fn inherits(pool: &str) {
     let run = forker(&["--pool", pool, "--max-pool-percent", "20"]);
     assert!(heirs(&run) >= 6);
@@ -55,7 +55,7 @@ fn children_inherit_where_there_is_no_disk() {
     assert!(heirs(&run) >= 6);
 }
 
-/// Nothing is inherited while frames are recorded: then everything is brought back.
+/// Children inherit nothing while frames are recorded: every page is brought back.
 #[test]
 fn children_of_recorded_programs_find_everything_in_place() {
     let place = Scratch::new("recorded-forks");
@@ -65,8 +65,8 @@ fn children_of_recorded_programs_find_everything_in_place() {
     assert!(run.stats().count("fork_pages") > 0);
 }
 
-/// A program goes on when launcher and keeper were killed, and its children cannot join any run:
-/// they have everything in place.
+/// A program goes on when launcher and keeper were killed. Its children cannot join a run: they
+/// have all pages in place.
 #[test]
 fn children_without_a_keeper_are_whole() {
     let Some(python) = require("python3") else { return };
@@ -82,7 +82,7 @@ fn children_without_a_keeper_are_whole() {
     assert!(text.contains("child status 0"), "{text}");
 }
 
-/// To take pages that many share frees none, and makes the taker's tables its own.
+/// Taking pages that many processes share frees none, and gives the taker page tables of its own.
 #[test]
 fn many_children_of_little_use_hold_hardly_more_than_without_coldpress() {
     let Some(python) = require("python3") else { return };
@@ -99,7 +99,7 @@ fn many_children_of_little_use_hold_hardly_more_than_without_coldpress() {
     assert!(2 * managed <= 3 * plain, "{managed} MiB, {plain} without coldpress");
 }
 
-/// A fork by the bare instruction is not caught: a child that touches what was away ends.
+/// A fork by the bare instruction is not caught: a child that touches pages that were away ends.
 #[test]
 fn children_that_nobody_sees_find_no_wrong_byte() {
     let job = Job::new("unseen", env!("CARGO_BIN_EXE_unseen"));
@@ -109,12 +109,13 @@ fn children_that_nobody_sees_find_no_wrong_byte() {
     run.assert_same(&plain);
     run.assert_stored();
     assert_eq!(heirs(&run), 6);
-    // By SIGSEGV, while without coldpress it finds all of its bytes.
+    // The child ends by SIGSEGV, while without coldpress it finds all of its bytes.
     let ends = |run: &Run, end| run.complaints(&[&format!("reads ended with {end}")]).len();
     assert_eq!((ends(&plain, 0), ends(&run, -11)), (2, 2), "{}{}", plain.stderr, run.stderr);
 }
 
-/// Parent and child write to all that they share, which has no room twice: each copy waits for it.
+/// Parent and child write to all of their shared memory, for which there is no room twice: each
+/// copy waits for room.
 #[test]
 fn copies_of_what_is_shared_wait_for_room() {
     let Some(python) = require("python3") else { return };
@@ -132,7 +133,7 @@ fn copies_of_what_is_shared_wait_for_room() {
     assert!(peak <= 68 << 20, "it says {peak} bytes");
 }
 
-/// A page that a child has had is its parent's alone again when the child has ended.
+/// A page that a child has shared belongs to its parent alone again when the child has ended.
 #[test]
 fn threads_that_write_beside_brief_children_keep_the_budget() {
     let job = Job::new("brief", env!("CARGO_BIN_EXE_brief")).args(["--children", "16"]);
@@ -142,7 +143,7 @@ fn threads_that_write_beside_brief_children_keep_the_budget() {
     run.assert_stored();
     run.assert_within_budget();
     assert_eq!(heirs(&run), 16);
-    // Most that was held when each page was looked at every time: 43.9 MiB.
+    // Most memory that was held when coldpress looked at each page every time: 43.9 MiB.
     let peak = run.stats().count("peak_bytes");
     assert!(peak <= 45 << 20, "it says {peak} bytes");
 }

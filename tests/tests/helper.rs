@@ -1,8 +1,8 @@
-//! Risk: a page that the helper compressed is torn or another's, or a program waits for a helper
-//! that is stopped, has gone, may not look, or was never there.
+//! Risk: a page that the helper compressed is torn or another page; or a program waits for a helper
+//! that is stopped, has gone, may not read the memory, or was never there.
 //!
-//! Programs check every byte of memory that does not fit; how many of their pages the helper made
-//! is counted.
+//! Programs check every byte of memory that does not fit. The tests count how many of their pages
+//! the helper compressed.
 
 use std::process::Command;
 use std::thread;
@@ -15,7 +15,8 @@ use coldpress_tests::matrix;
 
 const DATA: Bytes = Bytes::mib(96);
 const BUDGET: Bytes = Bytes::mib(40);
-/// Fills 96 MiB and waits for its child, which goes over them when there is a file.
+/// A script that fills 96 MiB and waits for its child. The child reads the pages when there is a
+/// file.
 const HEIR: &str = "
 import os, sys, time
 pages = [b'%07d.' % number * 500 for number in range(24000)]
@@ -30,7 +31,7 @@ print('whole')
 ";
 const HANG: Duration = Duration::from_secs(60);
 
-/// Whether programs have a helper; else there is one processor, which is said.
+/// Returns whether programs have a helper; else there is one processor, and a line says so.
 fn has_helper() -> bool {
     let has = thread::available_parallelism().is_ok_and(|count| count.get() > 1);
     if !has {
@@ -39,7 +40,7 @@ fn has_helper() -> bool {
     has
 }
 
-/// Walks over all of the data in all directions, checking it.
+/// Makes a job that walks over all of the data in all directions and checks it.
 fn walks() -> Job {
     let data = DATA.0.to_string();
     Job::new("walks", env!("CARGO_BIN_EXE_walks")).args(["--bytes", &data, "--mode", "steps"])
@@ -57,7 +58,7 @@ fn compare(job: &Job) -> Run {
     run
 }
 
-/// Pages that the helper had compressed.
+/// Returns the number of pages that the helper compressed.
 fn made(run: &Run) -> u64 {
     run.stats().at("zswap", "stored_made")
 }
@@ -69,7 +70,7 @@ fn pages_that_the_helper_made_are_the_right_ones_with_each_codec() {
     }
     for codec in ["wk", "lz4", "lzo", "zstd", "auto"] {
         let run = compare(&walks().options(["--disk", "none", "--codec", codec]));
-        // A busy machine has little time for it.
+        // A busy machine has little time for the helper.
         assert!(made(&run) > 0, "{codec}: it made none");
     }
 }
@@ -94,8 +95,8 @@ fn programs_help_themselves_where_there_is_no_helper() {
     assert_eq!(made(&compare(&job)), 0);
 }
 
-/// The helper is stopped, with jobs in hand: what the program does from then on it does itself, and
-/// with its memory nothing has happened when the helper goes on.
+/// The helper is stopped with jobs in hand. From then on the program compresses its pages itself,
+/// and its memory is the same when the helper goes on.
 #[test]
 fn a_stopped_helper_holds_nobody_up() {
     let Some(python) = require("python3").filter(|_| has_helper()) else { return };
@@ -125,8 +126,8 @@ fn forks_with_a_helper_give_the_same() {
     assert!(run.stats().count("heirs") > 0 && made(&run) > 0);
 }
 
-/// The child of a fork goes on with limbo as it was, which nobody else may read then, and posts
-/// what comes later at a desk of its own. The helper is turned on when the parent only waits.
+/// The child of a fork goes on with the parent's limbo, which no other process may read then. It
+/// posts later jobs at a desk of its own. The test turns the helper on when the parent only waits.
 #[test]
 fn an_heir_has_the_helper_too() {
     if matrix::is_left_out() {

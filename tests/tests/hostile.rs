@@ -2,8 +2,9 @@
 //! what their user did not ask for: hold more or less than the budget, print what a terminal obeys,
 //! write to files, hand out what root has, or read zeros where bytes were.
 //!
-//! `docs/security.md` says what each may and may not, and names the test here. The hostile one is
-//! `fixtures/hostile.py`, mostly as nobody in a run of root; so most tests need root.
+//! `docs/security.md` says what each process may and may not do, and names the test here. The
+//! hostile process is `fixtures/hostile.py`, usually run as nobody in a run of root; so most tests
+//! need root.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,15 +19,15 @@ use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
 use coldpress_tests::watch;
 
-/// A python that every user may run; one in a home directory is not.
+/// A python that every user may run; one in a home directory is not such a python.
 const PYTHON: &str = "/usr/bin/python3";
-/// Words that make the command after them nobody's.
+/// Words that run the command after them as nobody.
 const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups --";
 const BUDGET: Bytes = Bytes::mib(32);
 const READY_MAX: Duration = Duration::from_secs(60);
 const HANG: Duration = Duration::from_secs(120);
 
-/// What nobody needs, in a place that nobody can read.
+/// The files that the user nobody needs, in a place that this user can read.
 struct Ground {
     scratch: Scratch,
     hostile: PathBuf,
@@ -34,7 +35,7 @@ struct Ground {
 }
 
 impl Ground {
-    /// `None` with a printed line where this cannot be tested.
+    /// Copies the files; `None` with a printed line where the test cannot run.
     fn new() -> Option<Self> {
         if !machine::is_root() {
             return None;
@@ -54,18 +55,18 @@ impl Ground {
         Some(Self { scratch, hostile, hold })
     }
 
-    /// A command of the shell that lets the hostile one do this.
+    /// Returns a command of the shell by which the hostile process does `what`.
     fn hostile(&self, what: &str) -> String {
         format!("{NOBODY} {PYTHON} {} {what}", self.hostile.display())
     }
 
-    /// One that holds 64 MiB and checks it.
+    /// Returns a command whose process holds 64 MiB and checks them.
     fn victim(&self) -> String {
         format!("{PYTHON} {} private 64 8", self.hold.display())
     }
 }
 
-/// A run of `script` by the shell.
+/// Runs `script` by the shell within [`BUDGET`].
 fn run(script: &str, options: &[&str]) -> Run {
     let job = Job::new("hostile", "sh").args(["-c", script]).options(options.iter().copied());
     let run = job.managed(BUDGET);
@@ -77,8 +78,7 @@ fn output(run: &Run) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// The budget was that of root for all of the run, with a process of nobody that would rather have
-/// another.
+/// The budget was root's for all of the run, with a process of nobody that tries to change it.
 #[test]
 fn orders_of_the_launcher_can_be_read_and_not_written() {
     let Some(ground) = Ground::new() else { return };
@@ -95,7 +95,7 @@ fn orders_of_the_launcher_can_be_read_and_not_written() {
 fn random_words_in_the_seats_harm_neither_figures_nor_others() {
     let Some(ground) = Ground::new() else { return };
     let plain = Job::new("alone", "sh").args(["-c", &ground.victim()]).plain();
-    // Zeros, ones and all between have come to each word by then.
+    // By then, zeros, ones and all values between have come to each word.
     let scribbler = ground.hostile("join scribble 20261 6");
     let run = run(&format!("{scribbler} >&2 & {}; wait", ground.victim()), &[]);
     assert_eq!((run.code, output(&run)), (0, output(&plain)), "{}", run.stderr);
@@ -108,7 +108,7 @@ fn random_words_in_the_seats_harm_neither_figures_nor_others() {
     assert!(stats.count("stored_bytes") <= i64::MAX as u64);
 }
 
-/// The memory of the machine in bytes.
+/// Returns the memory of the machine in bytes.
 fn machine_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").expect("/proc is there");
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("it is there");
@@ -120,7 +120,7 @@ fn one_process_cannot_take_all_seats() {
     let Some(ground) = Ground::new() else { return };
     let script = format!("{}; {}", ground.hostile("join seats"), ground.victim());
     let run = run(&script, &[]);
-    // The library in it has one, too.
+    // The library in that process has a seat, too.
     assert!(["seats: 7\n", "seats: 8\n"].iter().any(|line| output(&run).contains(line)));
     assert_eq!(run.complaints(&["asks for 9 seats"]).len(), 1, "{}", run.stderr);
     run.assert_stored();
@@ -144,7 +144,7 @@ fn a_flood_of_connections_leaves_runs_as_they_are() {
     let [python, script, kind, size]: [OsString; 4] = words;
     let job = Job::new("victim", python).args([script, kind, size, "4".into()]);
     let plain = job.plain();
-    // Holds the run open until its socket was found.
+    // Holds the run open until the test has found its socket.
     let gate = ground.scratch.path("gate");
     let wait = format!(
         "while ! test -e {gate}; do sleep 0.05; done; for n in 1 2 3; do {} || exit 9; done",
@@ -165,7 +165,7 @@ fn a_flood_of_connections_leaves_runs_as_they_are() {
     fs::write(&gate, "").expect("the scratch directory takes files");
     let run = live.finish(HANG);
     for flood in &mut floods {
-        // It may have seen that the socket is gone.
+        // The flooder may have seen that the socket is gone.
         drop(flood.kill());
         flood.wait().expect("it is our child");
     }
@@ -175,7 +175,7 @@ fn a_flood_of_connections_leaves_runs_as_they_are() {
     assert_eq!(run.stats().count("managed_processes"), 3, "{}", run.stderr);
 }
 
-/// Where the keeper of the run of `launcher` listens.
+/// Returns the path on which the keeper of the run of `launcher` listens.
 fn socket_of(launcher: u32) -> PathBuf {
     let begun = Instant::now();
     loop {
@@ -247,18 +247,19 @@ fn what_root_may_is_lent_to_nobody_when_that_is_asked() {
     assert_eq!(keeps.stats().count("pages_stored"), 0);
     let why = ["is of user 65534", "--no-lend"];
     assert!(!keeps.complaints(&why).is_empty(), "{}", keeps.stderr);
-    // Not by asking, either.
+    // Nor when a process asks for it.
     let asks = run(&ground.hostile("join look"), &["--no-lend"]);
     assert!(asks.stderr.contains("PermissionError"), "{}; {}", output(&asks), asks.stderr);
     // Root's own programs are managed as ever.
     run(&ground.victim(), &["--no-lend"]).assert_stored();
 }
 
-/// What shares the memory of a process that has ended reads its bytes, or is told that it cannot.
+/// A process that shares the memory of an ended process reads its bytes, or gets a signal that it
+/// cannot.
 #[test]
 fn memory_that_outlives_its_process_never_reads_as_zeros() {
     let scratch = Scratch::new("outlives");
-    // Of a name of its own, so that what the launcher leaves behind is found.
+    // A copy with a name of its own, so that the test finds what the launcher leaves behind.
     let launcher = scratch.path("coldpress");
     fs::copy(machine::coldpress(), &launcher).expect("the scratch directory takes files");
     fs::set_permissions(&launcher, fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -270,7 +271,7 @@ fn memory_that_outlives_its_process_never_reads_as_zeros() {
         assert_eq!(run.code, code, "{}", run.stderr);
         run.assert_stored();
         let word = wait_for_word(&file);
-        // Its service goes on until nobody has the memory any more.
+        // The service of the ended process goes on until no process has the memory any more.
         assert_eq!(word, "right", "{way}");
     }
     let begun = Instant::now();
@@ -291,7 +292,7 @@ fn wait_for_word(file: &Path) -> String {
     }
 }
 
-/// Processes of that command that go on.
+/// Returns the number of processes of that command that go on.
 fn keepers(launcher: &Path) -> usize {
     let processes = fs::read_dir("/proc").expect("/proc is there").flatten();
     let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());

@@ -1,5 +1,5 @@
-//! Risk: a run in which nothing happens keeps processors busy, or a tree of many processes that
-//! only wait takes more memory and time for being managed than it could ever save.
+//! Risk: a run in which nothing happens keeps processors busy; or a tree of many processes that
+//! only wait takes more memory and time for management than it could ever save.
 
 use std::fs;
 use std::thread;
@@ -10,14 +10,14 @@ use coldpress_tests::harness::{Job, Live};
 use coldpress_tests::machine::{fixture, require};
 use coldpress_tests::watch;
 
-/// What a program may take to start on a busy machine.
+/// Time limit for a program to start on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Processes that wait: enough for each to show in the sum.
+/// Number of processes that wait: enough for each to show in the sum.
 const COUNT: &str = "200";
-/// Most that one of them may hold for being managed, in KiB.
+/// Most KiB that one of these processes may hold for its management.
 const OVERHEAD_KIB: u64 = 300;
 
-/// How often the threads of `process` have gone to sleep.
+/// Returns how often the threads of `process` have gone to sleep.
 fn naps(process: u32) -> u64 {
     let naps = |thread: &u32| {
         let status = fs::read_to_string(format!("/proc/{process}/task/{thread}/status")).ok()?;
@@ -40,7 +40,7 @@ fn a_run_in_which_nothing_happens_sleeps() {
         let before = (naps(live.root()), naps(*program));
         thread::sleep(Duration::from_secs(2));
         calm.push((naps(live.root()) - before.0, naps(*program) - before.1));
-        // The launcher looks twice, and not at all for most of the time of others.
+        // The launcher looks twice; for most of the time other processes give it no reason to look.
         if calm.last().is_some_and(|(launcher, program)| *launcher <= 6 && *program <= 4) {
             return;
         }
@@ -63,6 +63,7 @@ fn processes_that_wait_take_little() {
     let ((alone, _), (managed, ran)) = (told(&plain.stdout), told(&run.stdout));
     println!("a process holds {alone} KiB, {managed} KiB managed; all run for {ran} ticks in 3 s");
     assert!(managed < alone + OVERHEAD_KIB, "{alone} KiB alone, {managed} KiB managed");
-    // A hundred looks a second by each took more than a third of a processor.
+    // When each process looked a hundred times a second, they took more than a third of a
+    // processor.
     assert!(ran < 30, "{ran} ticks in three seconds");
 }

@@ -1,7 +1,7 @@
-//! Risk: somebody, or the kernel when memory is short, kills a process of coldpress's, and the
-//! program hangs, reads wrong bytes, or something is left behind.
+//! Risk: a user, or the kernel when memory is short, kills a process of coldpress, and the program
+//! hangs, reads wrong bytes, or something is left behind.
 //!
-//! The moments are by lot, from before the program begins until it has ended.
+//! The moments are random, from before the program begins until it has ended.
 //! `COLDPRESS_KILLED_SEED` repeats a run, `COLDPRESS_KILLED_ROUNDS` makes it longer (5).
 
 use std::env;
@@ -20,21 +20,21 @@ const STILL: &str = env!("CARGO_BIN_EXE_still");
 
 /// A python that every user may run.
 const PYTHON: &str = "/usr/bin/python3";
-/// What the program holds, and half of that.
+/// MiB that the program holds; below, half of them as the budget.
 const HELD_MIB: &str = "48";
 const BUDGET: Bytes = Bytes::mib(24);
-/// What is not done by then hangs.
+/// Time limit of a run: longer, it hangs.
 const HANG: Duration = Duration::from_secs(60);
-/// The status of who was killed.
+/// The exit status of a killed process.
 const KILLED: i32 = 128 + 9;
-/// Marks the processes of a run, all of which have it in their environment.
+/// Variable that marks the processes of a run: all of them have it in their environment.
 const MARK: &str = "TEST_KILLED_MARK";
 
 fn setting(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// Numbers by lot: splitmix64.
+/// A source of random numbers: splitmix64.
 struct Lot(u64);
 
 impl Lot {
@@ -56,7 +56,7 @@ impl Lot {
     }
 }
 
-/// The processes with this mark.
+/// Returns the processes with this mark.
 fn marked(mark: &str) -> Vec<u32> {
     let entries = fs::read_dir("/proc").expect("it is there").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -67,18 +67,18 @@ fn marked(mark: &str) -> Vec<u32> {
     numbers.filter(has).collect()
 }
 
-/// How a run ended of which a process was killed.
+/// The end of a run of which a process was killed.
 struct Ended {
-    /// What `kill` found to kill.
+    /// Whether `kill` found a process to kill.
     killed: bool,
     code: i32,
-    /// The output is that of a run without coldpress, not only the beginning of it.
+    /// Whether the output is that of a run without coldpress, not only its beginning.
     is_whole: bool,
     stderr: String,
 }
 
-/// Starts a program again and again, has `kill` end something at a moment by lot, and hands how it
-/// ended to `judge`, once nothing of it is left.
+/// Starts a program again and again, and lets `kill` end a process at a random moment. Hands the
+/// end of the run to `judge`, once none of its processes is left.
 fn at_any_moment(name: &'static str, kill: impl Fn(&Live) -> bool, judge: impl Fn(&Ended)) {
     if !Path::new(PYTHON).exists() {
         return machine::skip("no python3 that every user may run");
@@ -93,7 +93,7 @@ fn at_any_moment(name: &'static str, kill: impl Fn(&Live) -> bool, judge: impl F
         let moment = Duration::from_micros(lot.below(whole));
         thread::sleep(moment);
         let killed = kill(&live);
-        // What goes on without the launcher holds the output.
+        // Processes that go on without the launcher hold the output.
         assert!(live.wait_output_end(HANG), "{moment:?}: hangs");
         let run = live.finish(HANG);
         let begun = Instant::now();
@@ -116,7 +116,7 @@ fn a_program_goes_on_whole_whenever_its_launcher_is_killed() {
         is_made
     };
     at_any_moment("launcher", kill, |ended| {
-        // Before there is a keeper, the launcher is all there is.
+        // Before there is a keeper, the run has no process but the launcher.
         assert!(ended.is_whole || !ended.killed, "{}", ended.stderr);
         assert!([0, KILLED].contains(&ended.code));
     });
@@ -130,7 +130,7 @@ fn a_program_goes_on_whole_whenever_its_keeper_is_killed() {
         |ended| {
             if ended.is_whole && ended.code == 0 {
                 let is_told = ended.stderr.contains("the keeper of this run was ended by signal 9");
-                // It may have been about to end.
+                // The program may have been about to end.
                 assert!(
                     is_told || !ended.killed || ended.stderr.contains("peak"),
                     "{}",
@@ -148,7 +148,7 @@ fn a_program_goes_on_whole_whenever_its_keeper_is_killed() {
 fn a_program_is_ended_or_goes_on_whole_whenever_its_service_is_killed() {
     let service = |live: &Live| kill(watch::find_service(live.root()).map(|(_, service)| service));
     at_any_moment("service", service, |ended| match ended.code {
-        // It had none, or all of its pages.
+        // The program had no service, or has all of its pages.
         0 => assert!(ended.is_whole),
         code => {
             assert!(ended.killed && code == KILLED, "{code}: {}", ended.stderr);
@@ -161,7 +161,7 @@ fn a_program_is_ended_or_goes_on_whole_whenever_its_service_is_killed() {
     });
 }
 
-/// The program has ended with a status of its own by then.
+/// By then the program has ended with a status of its own.
 #[test]
 fn a_keeper_killed_behind_its_program_takes_no_status_with_it() {
     let job = Job::new("behind", "sh").args(["-c", "sleep 1 & echo ready; exit 3"]);
@@ -173,8 +173,8 @@ fn a_keeper_killed_behind_its_program_takes_no_status_with_it() {
     assert_eq!(run.code, 3, "{}", run.stderr);
 }
 
-/// Runs a program that waits, has `end` kill something then, and returns its pages that were wrong
-/// after that, and how many of those were zeros.
+/// Runs a program that waits, and lets `end` kill a process then. Returns how many of its pages
+/// were wrong after that, and how many of those were zeros.
 fn wrong_and_zeros(end: impl Fn(&Live)) -> [u64; 2] {
     let scratch = Scratch::new("killed");
     let job = Job::new("still", STILL).arg("hold").arg(scratch.path("go on"));
@@ -191,7 +191,7 @@ fn wrong_and_zeros(end: impl Fn(&Live)) -> [u64; 2] {
     ["wrong=", "zeros="].map(|name| number(name).expect("it printed all"))
 }
 
-/// Nobody ends the program any more when its service ends.
+/// Without a keeper, no process ends the program when its service ends.
 #[test]
 fn without_a_keeper_a_program_goes_on_and_without_its_service_too_reads_zeros() {
     let kill_keeper = |live: &Live| assert!(kill(watch::keeper(live.root())));
@@ -209,7 +209,7 @@ fn without_a_keeper_a_program_goes_on_and_without_its_service_too_reads_zeros() 
     assert!(wrong > 0 && zeros == wrong, "{zeros} of {wrong} wrong pages are zeros");
 }
 
-/// Kills it, if there is one.
+/// Kills the process, if there is one. Returns whether there was.
 fn kill(process: Option<u32>) -> bool {
     machine::signal("KILL", process.as_slice());
     process.is_some()

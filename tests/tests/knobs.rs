@@ -1,9 +1,8 @@
-//! Risk: a knob that is turned while pages are stored loses one, stops the program, or does
-//! nothing.
+//! Risk: turning a knob while pages are stored loses a page, stops the program, or does nothing.
 //!
-//! Programs hold memory that does not fit their budget and go over it again and again, while knobs
-//! are turned from outside. Their output must be that of a plain run, and the statistics must show
-//! what was asked for.
+//! Programs hold memory that does not fit their budget and read it again and again, while the test
+//! turns knobs from outside. Their output must be that of a plain run, and the statistics must show
+//! the requested values.
 
 use std::process::Command;
 use std::thread;
@@ -13,19 +12,19 @@ use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, fixture, require};
 
-/// A program must reach its "ready" within this, on a busy machine.
+/// Time limit for a program to reach its "ready", on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// A program that is not done by then hangs.
+/// Time limit of a program: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
 const BUDGET: Bytes = Bytes::mib(32);
 
-/// `hold.py` on 64 MiB.
+/// Makes a job of `hold.py` on 64 MiB.
 fn hold(rounds: &str) -> Option<Job> {
     let job = Job::new("hold", require("python3")?).arg(fixture("hold.py"));
     Some(job.args(["private", "64", rounds]))
 }
 
-/// Turns knobs of a run, which must be possible.
+/// Turns knobs of a run, which must succeed.
 fn set(live: &Live, settings: &[&str]) {
     let (launcher, root) = (machine::coldpress(), live.root().to_string());
     let output = Command::new(launcher).args(["ctl", &root, "set"]).args(settings).output();
@@ -33,7 +32,7 @@ fn set(live: &Live, settings: &[&str]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs `job` within [`BUDGET`] and lets `turn` turn knobs when it is ready; asserts the output of
+/// Runs `job` within [`BUDGET`] and lets `turn` turn knobs when it is ready. Asserts the output of
 /// a plain run.
 fn turned(job: &Job, turn: impl FnOnce(&Live)) -> Run {
     let plain = job.plain();
@@ -54,7 +53,7 @@ fn a_smaller_pool_and_another_codec_are_in_force_at_once() {
     let stats = run.stats();
     assert_eq!(stats.at("knobs", "max_pool_percent"), 10);
     assert_eq!(stats.at("zswap", "codec_switched"), 1);
-    // Half of the budget would have held them all.
+    // A pool of half the budget would have held all pages.
     assert!(stats.at("zswap", "flushed_pages") > 0, "the pool was not made smaller");
     run.assert_within_budget();
 }
@@ -69,13 +68,13 @@ fn codecs_switched_under_load_lose_nothing() {
             thread::sleep(Duration::from_millis(100));
         }
     });
-    // The last may come when the program has stopped looking.
+    // The last switch may come when the program has stopped looking.
     assert!(run.stats().at("zswap", "codec_switched") >= codecs.len() as u64 - 1);
     run.assert_stored();
     run.assert_within_budget();
 }
 
-/// What `coldpress ctl PID get NAME` says of a run.
+/// Returns what `coldpress ctl PID get NAME` prints for a run.
 fn get(live: &Live, name: &str) -> String {
     let (launcher, root) = (machine::coldpress(), live.root().to_string());
     let output = Command::new(launcher).args(["ctl", &root, "get", name]).output();
@@ -84,7 +83,7 @@ fn get(live: &Live, name: &str) -> String {
     String::from_utf8(output.stdout).expect("a name or a number").trim().to_owned()
 }
 
-/// While a program rests, the former pool becomes empty and goes; what it held is read where it is
+/// While a program rests, the former pool becomes empty and goes. Its pages are read where they are
 /// then.
 #[test]
 fn a_pool_that_is_left_is_empty_soon() {
@@ -121,15 +120,15 @@ fn pools_switched_under_load_lose_nothing() {
     run.assert_within_budget();
 }
 
-/// Pages that are refused stay in the program: it goes on, above its budget, and comes back below
-/// when they are wanted again.
+/// Refused pages stay in the program: it goes on, above its budget, and comes back below when pages
+/// are accepted again.
 #[test]
 fn pages_that_are_refused_stay_in_the_program() {
     let Some(job) = hold("12") else { return };
     let run = turned(&job, |live| {
         for (off, on) in [
             ("enabled=off", "enabled=on"),
-            // Every page but those of one word, as a quarter of each is noise.
+            // Refuses every page but those of one word, because a quarter of each page is noise.
             ("max_compression_ratio=1", "max_compression_ratio=80"),
         ] {
             set(live, &[off, "keep_incompressible=off"]);
@@ -142,7 +141,7 @@ fn pages_that_are_refused_stay_in_the_program() {
     for counter in ["reject_disabled", "reject_compress_poor"] {
         assert!(stats.at("zswap", counter) > 0, "{counter}");
     }
-    // Refusing costs a moment of a service, not all of it.
+    // Refusals cost a moment of a service, not all of its time.
     assert!(run.wall < Duration::from_secs(60), "{:?}", run.wall);
     run.assert_stored();
 }
@@ -158,7 +157,7 @@ fn no_more_is_written_than_the_limit_of_a_period() {
     run.assert_within_budget();
 }
 
-/// Memory that is moved while its pages are refused has to be kept all the same.
+/// Memory that is moved while its pages are refused must be kept all the same.
 #[test]
 fn every_byte_survives_torture_while_knobs_are_turned() {
     const TURNS: [&[&str]; 9] = [
@@ -190,7 +189,7 @@ fn every_byte_survives_torture_while_knobs_are_turned() {
     let job = Job::new("torture", env!("CARGO_BIN_EXE_torture")).args(TORTURE);
     let live = Live::start(&job, Some(Bytes::mib(64)));
     let begun = Instant::now();
-    // It goes on for 12 s; a turn takes longer on a busy machine.
+    // The program goes on for 12 s; a turn takes longer on a busy machine.
     for turn in TURNS.iter().cycle().take_while(|_| begun.elapsed() < TURNED) {
         thread::sleep(Duration::from_millis(200));
         set(&live, turn);

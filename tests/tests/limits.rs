@@ -1,8 +1,8 @@
-//! Risk: a budget that is changed while a run goes on is not kept; or the program stops, or loses a
-//! page on the way; or a budget by the machine is taken from others who wait for memory.
+//! Risk: a budget that changes during a run is not kept; or the program stops, or loses a page on
+//! the way; or a budget by the machine takes memory from other programs that wait for it.
 //!
-//! A program goes over its memory again and again, while the budget becomes smaller than that and
-//! larger again. What is used must follow within the time that a busy machine takes.
+//! A program reads its memory again and again, while the budget becomes smaller than that memory
+//! and larger again. The memory in use must follow within the time that a busy machine takes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,18 +15,18 @@ use coldpress_tests::cgroup::Limited;
 use coldpress_tests::harness::{Job, Live};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
 
-/// What does not follow by then does not follow.
+/// Time limit for memory to follow the budget: later, it does not follow.
 const HANG: Duration = Duration::from_secs(120);
-/// More than the program needs.
+/// A budget above the program's need.
 const BUDGET: Bytes = Bytes::mib(100);
 
-/// `hold.py` on 64 MiB, for so many rounds, or until a file is there.
+/// Makes a job of `hold.py` on 64 MiB, for `rounds` rounds, or until that file is there.
 fn hold(rounds: impl Into<OsString>) -> Option<Job> {
     let job = Job::new("hold", require("python3")?).arg(fixture("hold.py"));
     Some(job.args(["private", "64"]).arg(rounds))
 }
 
-/// `coldpress ctl PID` with `words`, which must succeed.
+/// Runs `coldpress ctl PID` with `words`, which must succeed, and returns its output.
 fn ctl(live: &Live, words: &[&str]) -> String {
     let mut command = Command::new(machine::coldpress());
     let output = command.args(["ctl", &live.root().to_string()]).args(words).output();
@@ -35,12 +35,12 @@ fn ctl(live: &Live, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("names and numbers").trim().to_owned()
 }
 
-/// The figure `name`.
+/// Returns the figure `name`.
 fn get(live: &Live, name: &str) -> Bytes {
     Bytes(ctl(live, &["get", name]).parse().expect("a number"))
 }
 
-/// Waits until the figure `name` is as `is_right` wants.
+/// Waits until `is_right` holds for the figure `name`.
 fn wait_until(live: &Live, name: &str, is_right: impl Fn(Bytes) -> bool) {
     let begun = Instant::now();
     while !is_right(get(live, name)) {
@@ -90,7 +90,7 @@ fn a_budget_by_a_limit_follows_it() {
     wait_until(&live, "budget_bytes", is_ninety_percent_of(200));
     group.change(Bytes::mib(300)).expect("more is always possible");
     wait_until(&live, "budget_bytes", is_ninety_percent_of(300));
-    // A smaller limit must have room at once, or the kernel refuses it or kills.
+    // A smaller limit must have room at once; else the kernel refuses it or kills.
     ctl(&live, &["set", "memory=40M"]);
     wait_until(&live, "used_bytes", |used| used <= Bytes::mib(40));
     ctl(&live, &["set", "memory=50%"]);
@@ -103,10 +103,10 @@ fn a_budget_by_a_limit_follows_it() {
     run.assert_same(&plain);
 }
 
-/// Where the kernel tells of pressure.
+/// The file in which the kernel reports memory pressure.
 const PRESSURE: &str = "/proc/pressure/memory";
 
-/// Half of the machine's memory, which is the budget where no cgroup has a limit.
+/// Returns half of the machine's memory, which is the budget where no cgroup has a limit.
 fn half_of_machine() -> Bytes {
     let text = fs::read_to_string("/proc/meminfo").expect("procfs is mounted");
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("proc(5)");
@@ -114,7 +114,7 @@ fn half_of_machine() -> Bytes {
     Bytes(kib << 9)
 }
 
-/// Others read pages of a file again and again for which their cgroup has no room.
+/// Other programs read pages of a file again and again for which their cgroup has no room.
 #[test]
 fn a_budget_by_the_machine_gives_way_to_others_and_comes_back() {
     let Some(python) = require("python3") else { return };
@@ -153,7 +153,7 @@ fn a_budget_by_the_machine_gives_way_to_others_and_comes_back() {
     assert_eq!(live.finish(HANG).code, 0);
 }
 
-/// A child that was given the environment of another run holds twice the budget.
+/// A child in the environment of another run holds twice the budget.
 #[test]
 fn who_is_not_managed_is_named_and_why() {
     let Some(python) = require("python3") else { return };
@@ -182,7 +182,8 @@ fn a_budget_above_the_limit_is_told_at_the_start() {
     assert_eq!(told, 1, "{}", run.stderr);
 }
 
-/// What the program may have is ours too: our tables still find room when it has used all of it.
+/// The program's limit holds for coldpress too: its tables still find room when the program has
+/// used all of it.
 #[test]
 fn a_program_that_uses_up_its_limit_goes_on() {
     let Some(python) = require("python3") else { return };

@@ -1,5 +1,5 @@
 //! Risk: a run inside another has two services move the same pages, or a budget of its own beside
-//! the outer one; or it refuses to run where the outer run is over.
+//! the outer budget; or it refuses to run where the outer run is over.
 //!
 //! `hold.py` runs below two launchers. Its output must be that of a plain run, and there must be
 //! one budget.
@@ -11,15 +11,15 @@ use coldpress_tests::harness::{Job, Live};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
 
 const BUDGET: Bytes = Bytes::mib(48);
-/// What hangs is not done by then.
+/// Time limit of a run: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
 
-/// `hold.py` on 64 MiB.
+/// Adds `hold.py` on 64 MiB to the words of `job`.
 fn hold(job: Job) -> Option<Job> {
     Some(job.arg(require("python3")?).arg(fixture("hold.py")).args(["private", "64", "3"]))
 }
 
-/// Whatever the inner run asks for, the outer one decides, and its library is there again where a
+/// Whatever the inner run asks for, the outer run decides. Its library is there again where a
 /// program has taken it out.
 #[test]
 fn an_inner_run_joins_the_outer_one() {
@@ -42,7 +42,7 @@ fn an_inner_run_joins_the_outer_one() {
     }
 }
 
-/// The outer launcher is killed by the very program that then runs another.
+/// The program kills the outer launcher, and then runs another program.
 #[test]
 fn without_the_outer_launcher_it_is_a_run_of_its_own() {
     let Some(plain) = hold(Job::new("plain", "env")).map(|job| job.plain()) else { return };

@@ -1,9 +1,9 @@
-//! Risk: idle memory is taken and a byte of it lost; it is not found; or a program that has none is
-//! slowed by being looked at.
+//! Risk: coldpress takes idle memory and loses a byte of it; or does not find it; or a program
+//! without idle memory is slowed by the looks at it.
 //!
 //! Programs hold memory within a budget that has room for all of it, and touch a part of it all the
-//! time. What a watcher outside sees must fall to what they use, while they wait for no more than
-//! their share of the time.
+//! time. The memory that a watcher outside sees must fall to what they use, while they wait for no
+//! more than their share of the time.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,16 +18,16 @@ use coldpress_tests::matrix;
 use coldpress_tests::watch::{self, Measure};
 
 const BUDGET: Bytes = Bytes::mib(1024);
-/// A program that is not there by then hangs, on a busy machine.
+/// Time limit for what a program must do, on a busy machine: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
-/// How often the launcher is asked again.
+/// Times that the launcher is asked again.
 const ASKED_AGAIN: usize = 5;
-/// Between two looks.
+/// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// In per cent, what `--idle` allows by itself.
+/// The share that `--idle` allows by itself, in per cent.
 const SHARE: f64 = 0.5;
 
-/// A program that holds memory until it is told to end.
+/// A program that holds memory until a file asks it to end.
 struct Holder {
     live: Live,
     plain: Run,
@@ -36,8 +36,8 @@ struct Holder {
 }
 
 impl Holder {
-    /// One that holds `mib` MiB and touches `hot` of them, when all is there. `None` without
-    /// Python.
+    /// Starts a program that holds `mib` MiB and touches `hot` of them, when all of them are there.
+    /// `None` without Python.
     fn start(mib: &str, hot: &str, options: &[&str]) -> Option<Self> {
         let place = Scratch::new("cold");
         let stop = place.path("stop");
@@ -51,8 +51,8 @@ impl Holder {
         Some(Self { live, plain, stop, _place: place })
     }
 
-    /// What `coldpress ctl` says of `words`. The launcher closes a connection that says nothing for
-    /// half a second, so on a busy machine it is asked again.
+    /// Returns the output of `coldpress ctl` with `words`. The launcher closes a connection that is
+    /// silent for half a second, so on a busy machine the test asks again.
     fn ctl(&self, words: &[&str]) -> String {
         let root = self.live.root().to_string();
         let ask = || {
@@ -74,7 +74,7 @@ impl Holder {
         self.ctl(&["get", name]).parse().expect("a number")
     }
 
-    /// Anonymous memory as seen from outside.
+    /// Returns the anonymous memory as seen from outside.
     fn held(&self) -> Bytes {
         watch::read_tree(self.live.root(), Measure::Resident).below
     }
@@ -88,7 +88,7 @@ impl Holder {
         begun.elapsed()
     }
 
-    /// Lets it end, which must be well.
+    /// Ends the program, which must succeed.
     fn end(self) -> Run {
         fs::write(&self.stop, "").expect("the place was made for it");
         let run = self.live.finish(HANG);
@@ -108,7 +108,7 @@ fn memory_that_is_not_touched_goes_and_comes_back_right() {
     let (held, share) = (holder.held(), holder.number("idle_stall_percent"));
     println!("{held:?} of {full:?} after {took:?}, {share} % of the time stalled");
     assert!(share < SHARE, "{share} %");
-    // It is told from inside, with what holding it costs.
+    // coldpress reports the saved memory, with what holding it costs.
     let saved = holder.number("saved_bytes");
     let fallen = (full.0 - held.0) as f64;
     assert!((0.8..1.2).contains(&(saved / fallen)), "{saved} of {fallen}");
@@ -148,7 +148,7 @@ fn it_is_turned_on_and_off_while_a_program_runs() {
     holder.wait_until("saving", |holder| holder.number("saved_bytes") > 20e6);
     holder.ctl(&["set", "idle=off"]);
     assert_eq!(holder.ctl(&["get", "idle"]), "off");
-    // What is under way ends.
+    // Samples under way end first.
     thread::sleep(Duration::from_secs(1));
     let samples = holder.number("idle_samples");
     thread::sleep(Duration::from_secs(3));
@@ -156,7 +156,7 @@ fn it_is_turned_on_and_off_while_a_program_runs() {
     holder.end().assert_stored();
 }
 
-/// At a share that lets it take all it finds.
+/// The share lets coldpress take all the idle memory that it finds.
 #[test]
 fn every_byte_survives_torture_while_idle_memory_is_taken() {
     const TORTURE: [&str; 8] =

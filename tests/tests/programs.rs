@@ -1,9 +1,9 @@
 //! Risk: a real program gives another answer, or does not keep its budget.
 //!
 //! Each job runs plain once, which measures its own peak of anonymous memory, and then within parts
-//! of that peak; output, exit status and written files must be the same, pages must really have
-//! been stored, and memory must have stayed within the budget. Which parts are required is said at
-//! each job: a quarter only where code, stacks, and what a runtime keeps unmovable leave room.
+//! of that peak. Output, exit status and written files must be the same, pages must really have
+//! been stored, and memory must have stayed within the budget. Each job names its required parts: a
+//! quarter only where code, stacks, and what a runtime keeps unmovable leave room.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -19,18 +19,18 @@ use coldpress_tests::matrix::{self, Lane};
 const HALF_AND_QUARTER: &[Fraction] = &[Fraction::Half, Fraction::Quarter];
 /// Programs that bring a large runtime: its code cache, heap tables and collector.
 const HALF: &[Fraction] = &[Fraction::Half];
-/// What another case runs at half.
+/// The part for jobs that another case runs at half.
 const QUARTER: &[Fraction] = &[Fraction::Quarter];
 
-/// Lines of the file that sort gets: about 38 MB of text, 70 MB in sort.
+/// Lines of the input of sort: about 38 MB of text, 70 MB in sort.
 const SORT_LINES: u64 = 740_000;
 /// Functions of the C file: about 100 MB in the compiler.
 const C_FUNCTIONS: u32 = 600;
-/// Keys given to redis-server: about 75 MB there, and half of it.
+/// Keys of redis-server: about 75 MB there; below, half as many.
 const REDIS_KEYS: &str = "120000";
 const REDIS_KEYS_SHORT: &str = "60000";
 
-/// For two programs of up to 75 MiB each.
+/// Budget for two programs of up to 75 MiB each.
 const TWO_BUDGET: Bytes = Bytes::mib(72);
 
 /// A job with the place its files are in, and the budgets it must keep.
@@ -51,14 +51,14 @@ impl Case {
 
     /// Compares the managed runs with the plain one.
     fn check(&self) {
-        // The last is the smallest.
+        // The last part is the smallest.
         let most = if matrix::is_all() { self.fractions.len() } else { 1 };
         let fractions = &self.fractions[self.fractions.len() - most..];
         check(&self.job, fractions);
     }
 }
 
-/// A script for `sh -c`, with words it finds in `$1`, `$2`, ...
+/// Makes a job of a script for `sh -c`, with words it finds in `$1`, `$2`, ...
 fn shell(name: &'static str, script: &str, words: impl IntoIterator<Item = OsString>) -> Job {
     Job::new(name, "sh").args(["-c", script, "sh"]).args(words)
 }
@@ -90,7 +90,8 @@ fn sort(
     Case::new(job.environment("LC_ALL", "C"), fractions, scratch)
 }
 
-/// Lines of hexadecimal words and some text, from a linear congruential generator (Knuth, MMIX).
+/// Makes lines of hexadecimal words and some text, from a linear congruential generator (Knuth,
+/// MMIX).
 fn sort_input(lines: u64) -> String {
     let mut state = 42_u64;
     let mut text = String::new();
@@ -115,7 +116,8 @@ fn gcc() -> Option<Case> {
     Case::new(job, HALF_AND_QUARTER, scratch)
 }
 
-/// Functions with a table, loops and branches each, so that all passes have work.
+/// Makes C functions with a table, loops and branches each, so that all passes of the compiler have
+/// work.
 fn c_source() -> String {
     let mut text = String::from("#include <stddef.h>\n");
     for number in 0..C_FUNCTIONS {
@@ -169,7 +171,7 @@ fn java(name: &'static str, collector: &[&str]) -> Option<Case> {
     Case::new(job, HALF, Scratch::new("java"))
 }
 
-/// The interpreter and the words of the mixed job at three fifths of its size.
+/// Returns the interpreter and the words of the mixed job at three fifths of its size.
 fn small_python(seed: &str) -> Option<Vec<OsString>> {
     let script: PathBuf = fixture("job.py");
     Some(vec![require("python3")?.into(), script.into(), seed.into(), "60".into()])
@@ -190,7 +192,7 @@ fn through_a_shim() -> Option<Case> {
     Case::new(job.args(small_python("5")?), HALF, Scratch::new("shim"))
 }
 
-/// One test for each job. `make system` runs those that are `Short`.
+/// Makes one test for each job. `make system` runs those that are `Short`.
 macro_rules! cases {
     ($($name:ident: $lane:ident, $make:expr;)*) => {
         $(#[test]
@@ -223,7 +225,7 @@ cases! {
     a_program_through_shims_is_managed: Short, through_a_shim();
 }
 
-/// What the user picks is what holds the pages.
+/// The pool that the user picks holds the pages.
 #[test]
 fn every_pool_gives_the_same() {
     let Some(words) = small_python("8") else { return };
@@ -237,13 +239,14 @@ fn every_pool_gives_the_same() {
         run.assert_stored();
         run.assert_within_budget();
         assert!(!run.complaints(&["is managed", pool]).is_empty(), "{pool}: {}", run.stderr);
-        // The job frees what it has, so the pools that can are packed closer meanwhile.
+        // The job frees what it holds, so meanwhile the pools that can compact do so.
         let moves = matches!(pool, "zsmalloc" | "segment");
         assert!(!moves || run.stats().count("compacted_bytes") > 0, "{pool} was not compacted");
     }
 }
 
-/// Most goes to disk and comes back from there, through io_uring and where that is forbidden.
+/// Most pages go to disk and come back from there, through io_uring and where io_uring is
+/// forbidden.
 #[test]
 fn pages_on_disk_come_back_the_same() {
     let Some(words) = small_python("9") else { return };
@@ -276,7 +279,7 @@ fn two_programs_share_one_budget() {
     let job = job.artefact(scratch.path("one")).artefact(scratch.path("two"));
     let plain = job.plain();
     println!("{plain}");
-    // Not a part of a peak, as by chance both have theirs at a time or have not.
+    // A fixed budget, not a part of a peak: by chance both programs peak at the same time or not.
     let run = job.managed(TWO_BUDGET);
     println!("{run}");
     run.assert_same(&plain);

@@ -1,8 +1,9 @@
-//! Risk: pages that are made denser while a program rests, or computes, come back wrong; or that is
-//! never found, and the room they take is wasted.
+//! Risk: pages recompressed while a program rests, or computes, come back wrong; or no such time is
+//! found, and the room they take is wasted.
 //!
-//! A program fills memory with text, rests, and reads all of it, in half of what it needs. Stored
-//! pages must have become smaller by a quarter meanwhile, and many be loaded as they are then.
+//! A program fills memory with text, rests, and reads all of it, in half of what it needs.
+//! Meanwhile stored pages must have become smaller by a quarter, and the program must load many of
+//! them in that form.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -12,17 +13,17 @@ use coldpress_tests::machine::{fixture, require};
 use coldpress_tests::matrix;
 
 const DATA: &str = "96";
-/// Long enough for a busy machine: each of some 10000 pages takes 60 us.
+/// Seconds of rest: long enough for a busy machine, as each of some 10000 pages takes 60 us.
 const REST_SECONDS: &str = "5";
-/// What LZ4 makes of a page of that text, at least.
+/// Fewest bytes to which LZ4 compresses a page of that text.
 const YOUNG_BYTES: u64 = 1200;
 
-/// The program.
+/// Makes a job of the program.
 fn rest(python: &Path, seconds: &str) -> Job {
     Job::new("rest", python).arg(fixture("rest.py")).args([DATA, seconds])
 }
 
-/// A run without coldpress, which need not rest.
+/// Runs the program without coldpress, which need not rest.
 fn plain(python: &Path) -> &'static Run {
     static PLAIN: OnceLock<Run> = OnceLock::new();
     PLAIN.get_or_init(|| rest(python, "0").plain())
@@ -44,7 +45,7 @@ fn pages_become_denser_while_a_program_rests() {
     assert!(aged > 2000, "{aged} pages of {}", run.stats().count("pages_stored"));
     assert!(saved > aged * YOUNG_BYTES / 4, "{saved} bytes of {aged} pages");
     assert!(count("loaded_dense") > 0);
-    // What was stored before the rest is loaded after it.
+    // Pages stored before the rest are loaded after it.
     let old = run.stats().at_least("loaded_age_ms", 2048);
     assert!(old >= count("loaded_dense") / 2, "{old} pages loaded after seconds");
 }
@@ -66,8 +67,8 @@ fn pages_stay_as_they_are_when_ageing_is_off() {
     }
 }
 
-/// It leaves little time, but some: a page takes 60 us, so 2 % are some 300 pages a second, and on
-/// a busy machine far fewer.
+/// A computing program leaves little time, but some: a page takes 60 us, so 2 % are some 300 pages
+/// a second, and on a busy machine far fewer.
 #[test]
 fn pages_become_denser_while_a_program_computes() {
     let Some(python) = require("python3") else { return };

@@ -1,8 +1,8 @@
 //! Risk: what a program holds in memory can be read on the disk.
 //!
-//! A job marks each of its pages, most of which go to the disk. The unnamed file is read meanwhile,
-//! as somebody with the disk in hand would. That pages would show there if they were not encrypted
-//! is tested where they are sealed, in zswap.
+//! A job marks each of its pages, most of which go to the disk. Meanwhile the test reads the
+//! unnamed file, as an attacker with the disk in hand would. zswap's own tests show that pages
+//! would be readable there if they were not encrypted.
 
 use std::fs;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use coldpress_tests::harness::{Job, Live};
 use coldpress_tests::machine::{Scratch, fixture, require};
 use coldpress_tests::watch;
 
-/// A word that is nowhere but in this test.
+/// A word that occurs only in this test.
 const MARK: &str = "coldpress:4d1f0c7e:tell-nobody";
 /// Data of the job, and its budget.
 const DATA_MIB: &str = "64";
 const BUDGET: Bytes = Bytes::mib(32);
-/// At least so much of it must be in the file.
+/// Fewest bytes of the data that must be in the file.
 const WRITTEN_MIN: usize = 16 << 20;
-/// A program must reach its "ready" within this, on a busy machine.
+/// Time limit for a program to reach its "ready", on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
 const END_MAX: Duration = Duration::from_secs(120);
 
-/// Whether `bytes` hold `word`.
+/// Returns whether `bytes` hold `word`.
 fn holds(bytes: &[u8], word: &[u8]) -> bool {
     let mut rest = bytes;
     while let Some(at) = rest.iter().position(|&byte| byte == word[0]) {
@@ -36,8 +36,7 @@ fn holds(bytes: &[u8], word: &[u8]) -> bool {
     false
 }
 
-/// The bytes of the unnamed file that the service of a process below `root` has open, and nobody
-/// else.
+/// Returns the bytes of the unnamed file that only the service of a process below `root` has open.
 fn spill_of(root: u32) -> Vec<u8> {
     let (_, service) = watch::find_service(root).expect("it is managed");
     let descriptors = fs::read_dir(format!("/proc/{service}/fd"));

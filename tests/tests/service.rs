@@ -13,16 +13,16 @@ use coldpress_tests::harness::{Job, Live};
 use coldpress_tests::machine::{self, Scratch, fixture};
 use coldpress_tests::{matrix, watch};
 
-/// Programs in one process, one after the other.
+/// A program that runs many programs in one process, one after the other.
 const EXECS: &str = env!("CARGO_BIN_EXE_execs");
 /// A python that every user may run.
 const PYTHON: &str = "/usr/bin/python3";
-/// Half of what the fixture holds.
+/// A budget of half of what the fixture holds.
 const BUDGET: Bytes = Bytes::mib(32);
-/// A busy machine's time for anything here.
+/// Time limit for any step here, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The fixture; `None` with a printed line where there is no python.
+/// Makes a job of the fixture; `None` with a printed line where there is no python.
 fn beside(words: &[&str]) -> Option<Job> {
     if !Path::new(PYTHON).exists() {
         machine::skip("no python3 that every user may run");
@@ -32,7 +32,7 @@ fn beside(words: &[&str]) -> Option<Job> {
     Some(job.args(words.iter().copied()))
 }
 
-/// The program prints the same plain and managed.
+/// Checks that the program prints the same plain and managed.
 fn is_as_plain(words: &[&str]) {
     let Some(job) = beside(words) else { return };
     let plain = job.plain();
@@ -93,7 +93,7 @@ fn a_service_goes_with_its_program_from_one_group_to_another() {
     assert_eq!((run.code, run.stdout.as_slice()), (7, &b"ready\nwhole\n"[..]), "{}", run.stderr);
 }
 
-/// The one thing that is not as without coldpress, and is in docs/compatibility.md.
+/// This is the one difference from a run without coldpress; docs/compatibility.md lists it.
 #[test]
 fn a_reaper_above_the_program_reaps_its_service_too() {
     if beside(&[]).is_none() {
@@ -125,7 +125,7 @@ fn a_program_whose_launcher_was_killed_ends_in_its_own_way() {
     }
 }
 
-/// Starts the fixture, looks at its service, and signals that and the program.
+/// Starts the fixture, looks at its service, and signals the service and the program.
 fn ends_by_its_handler(what: &str, before: impl Fn(u32, u32)) {
     let Some(job) = beside(&[what]) else { return };
     let live = Live::start(&job, Some(BUDGET));
@@ -139,13 +139,13 @@ fn ends_by_its_handler(what: &str, before: impl Fn(u32, u32)) {
     assert!(!watch::is_service(service), "it outlives the program");
 }
 
-/// As a service manager stops it: the service gets the signal first.
+/// A service manager stops processes like this: the service gets the signal first.
 #[test]
 fn a_signal_to_every_process_ends_the_program_in_its_own_way() {
     ends_by_its_handler("term", |_, _| ());
 }
 
-/// All but KILL and STOP, of which 32 and 33 are libc's own.
+/// All signals but KILL and STOP; 32 and 33 are libc's own.
 #[test]
 fn signals_that_can_be_blocked_do_nothing_to_a_service() {
     ends_by_its_handler("term", |_, service| {
@@ -157,7 +157,7 @@ fn signals_that_can_be_blocked_do_nothing_to_a_service() {
             let mask = stat.lines().find_map(|found| found.strip_prefix(line)).expect("proc(5)");
             u64::from_str_radix(mask.trim(), 16).expect("hex") >> (bit - 1) & 1 == 1
         };
-        // HUP and the last one have come.
+        // HUP and the last signal are pending.
         assert!([1, 64].iter().all(|bit| has("ShdPnd:", *bit)), "{stat}");
         assert!(watch::is_service(service) && !stat.contains("State:\tT"), "{stat}");
     });
@@ -176,8 +176,8 @@ fn the_service_of_a_program_that_became_nobody_has_no_rights() {
     });
 }
 
-/// What a program that has taken its service over would have it do, made by root in its place: so
-/// it is the filter that refuses, whatever the program can write.
+/// Root makes the calls that a program would command its service to make after taking it over. So
+/// the filter refuses them, whatever the program can write.
 #[test]
 fn a_service_that_somebody_commands_may_do_nothing_for_them() {
     let Some(gdb) = machine::require("gdb").filter(|_| machine::is_root()) else { return };
@@ -189,8 +189,8 @@ fn a_service_that_somebody_commands_may_do_nothing_for_them() {
         let results: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("call ")).collect();
         println!("{results:?}");
-        // Open for writing and reading, kill, socket, ptrace, mmap to execute, setuid and clone are
-        // refused (EPERM); the last, getpid, is not.
+        // The filter refuses (EPERM) open for writing and for reading, kill, socket, ptrace, mmap
+        // to execute, setuid and clone. It does not refuse the last call, getpid.
         let refused = ["257", "257", "62", "41", "101", "9", "105", "56"];
         let mut wanted: Vec<String> = refused.iter().map(|call| format!("{call}: -1")).collect();
         wanted.push(format!("39: {service}"));
@@ -198,7 +198,7 @@ fn a_service_that_somebody_commands_may_do_nothing_for_them() {
     });
 }
 
-/// As many programs in one process as `make edges` runs, or a tenth of that.
+/// `make edges` runs the full number of programs in one process, `make test` a tenth.
 #[test]
 fn a_long_chain_of_exec_leaves_one_service() {
     let count = if matrix::is_all() { "1000" } else { "100" };
@@ -207,8 +207,8 @@ fn a_long_chain_of_exec_leaves_one_service() {
     assert_eq!((run.code, &run.stdout[..]), (0, &b"whole, services 1\n"[..]), "{}", run.stderr);
 }
 
-/// The memory of the image before is the service's alone then, whatever comes after it: a program
-/// that is managed, a static one, or one that takes on another user.
+/// After an exec, only the service holds the memory of the image before, whatever comes next: a
+/// managed program, a static one, or one that takes on another user.
 #[test]
 fn an_exec_ends_the_service_of_the_image_before() {
     let scratch = Scratch::new("execs");
@@ -235,7 +235,7 @@ fn an_exec_ends_the_service_of_the_image_before() {
     for words in after {
         let live = Live::start(&Job::new("exec", EXECS).arg("0").args(&words), Some(BUDGET));
         live.wait_for_output("ready\n", LIMIT);
-        // The program goes on at the end of its input, which is at once.
+        // The program goes on at the end of its input, which comes at once.
         let begin = Instant::now();
         while watch::find_service(live.root()).is_some() {
             assert!(begin.elapsed() < LIMIT, "{words:?}: its service stays");

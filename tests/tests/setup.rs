@@ -1,9 +1,9 @@
 //! Risk: a program that cannot be managed hangs, or computes something else, or passes its budget
 //! and its user never learns why.
 //!
-//! What the library asks the kernel for while it sets up is refused here in turn: descriptors,
+//! The tests refuse in turn what the library asks the kernel for while it sets up: descriptors,
 //! address space, calls, files of /proc. Whatever is refused, the program must end as it does
-//! alone, and either be managed without that, or be told of with a reason.
+//! alone. It must be managed without the refused thing, or be reported with a reason.
 
 use std::fs;
 
@@ -15,7 +15,8 @@ use coldpress_tests::matrix;
 const BUDGET: Bytes = Bytes::mib(32);
 const GROWER: &str = env!("CARGO_BIN_EXE_grower");
 
-/// Runs `job` within the budget; it must end as the program does alone. Whether it was managed.
+/// Runs `job` within the budget; it must end as the program does alone. Returns the run, and
+/// whether the program was managed.
 fn check(job: &Job) -> (Run, bool) {
     let run = job.managed(BUDGET);
     println!("{run}; {}", run.stderr.trim());
@@ -28,12 +29,12 @@ fn check(job: &Job) -> (Run, bool) {
     (run, is_managed)
 }
 
-/// Of a list, `make test` tries every so many, and `make edges` all.
+/// Returns the step through a list: `make test` tries one item in `count`, and `make edges` all.
 fn every(count: usize) -> usize {
     if matrix::is_all() { 1 } else { count }
 }
 
-/// The program alone.
+/// The program runs alone.
 #[test]
 fn the_program_is_right_alone() {
     assert_eq!(Job::new("alone", GROWER).plain().stdout, b"wrong words: 0\n");
@@ -48,7 +49,7 @@ fn too_few_descriptors_at_any_step_leave_the_program_whole() {
         *is_managed = check(&Job::new("ulimit -n", "sh").args(["-c", &script])).1;
     }
     println!("{managed:?}");
-    // So both sides of the limit were seen.
+    // Thus the test saw both sides of the limit.
     assert!(!managed[4] && managed[19], "{managed:?}");
 }
 
@@ -70,7 +71,7 @@ fn too_little_address_space_leaves_the_program_whole() {
     }
 }
 
-/// Each call that is made while setting up is refused.
+/// The test refuses each call of the setup.
 #[test]
 fn a_refused_call_leaves_the_program_whole() {
     for call in [
@@ -103,14 +104,14 @@ fn a_refused_call_leaves_the_program_whole() {
     }
 }
 
-/// Agents that keep keys hide themselves, so that not even their own thread may read what /proc has
-/// of their memory.
+/// Agents that keep keys hide themselves, so that not even their own thread may read the files in
+/// /proc about their memory.
 #[test]
 fn a_program_that_hides_itself_is_left_alone_and_told_of() {
     if !machine::is_root() || machine::require("setpriv").is_none() {
         return;
     }
-    // Where this was built, nobody else may look.
+    // Other users may not look into the folder of the build.
     let scratch = Scratch::new("hidden");
     let grower = scratch.path("grower");
     fs::copy(GROWER, &grower).expect("the scratch directory takes files");

@@ -1,6 +1,6 @@
-//! The risk: shared memory that is not counted, so that a run holds several times its budget and
-//! says that all is well; that is counted once for each process; or that private memory, which
-//! could make room for it, does not.
+//! The risk: shared memory is not counted, so that a run holds several times its budget and says
+//! that all is well; or it is counted once for each process; or private memory, which could make
+//! room for it, does not.
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Run};
@@ -20,13 +20,13 @@ fn run(job: &Job, budget: Bytes) -> Run {
     run
 }
 
-/// Asserts that a run says of its peak what is seen from outside, give or take 4 MiB.
+/// Asserts that a run reports the peak that is seen from outside, give or take 4 MiB.
 fn assert_true(run: &Run) {
     let (told, seen) = (run.stats().count("peak_bytes"), run.memory.peak_below.0 as u64);
     assert!(told.abs_diff(seen) <= 4 << 20, "told {} MiB, seen {} MiB", told >> 20, seen >> 20);
 }
 
-/// Warnings that the budget cannot be kept.
+/// Returns the warnings that the budget cannot be kept.
 fn warnings(run: &Run) -> Vec<&str> {
     run.complaints(&["warning", "cannot be kept"])
 }
@@ -57,7 +57,7 @@ fn a_page_counts_once_however_many_processes_map_it() {
     let run = run(&job, Bytes::mib(140));
     assert_eq!(warnings(&run), Vec::<&str>::new());
     let shared = run.stats().at("at_peak", "shared_bytes") >> 20;
-    // What eight come to map while they are looked at may seem to be more.
+    // The pages that eight processes map during a look may seem to be more.
     assert!((48..=52).contains(&shared), "{shared} MiB");
 }
 
@@ -69,7 +69,7 @@ fn private_memory_makes_room_for_it() {
     assert_true(&run);
     run.assert_within_budget();
     run.assert_stored();
-    // A moment that is seen from outside in one run of several.
+    // One run of several shows this moment from outside.
     let told = Bytes(run.stats().count("peak_bytes") as usize);
     assert!(told <= Bytes::mib(73), "{} MiB", told.0 >> 20);
 }

@@ -1,11 +1,11 @@
 //! Risk: many processes in one budget, each with a limit of its pool that none of them can reach:
-//! nothing is ever written back, and pages crowd out what is in use. Or a process that stops when
-//! others take its share. Or memory that two processes share by `vfork` and that counts twice: the
-//! parent is pressed for room that nobody takes. Or memory that stays with who has no use for it.
-//! Or relatives that each compress what they share, which is free when all have.
+//! nothing is ever written back, and stored pages crowd out those in use. Or a process stops when
+//! others take its share. Or memory that two processes share by `vfork` counts twice: the parent is
+//! pressed for room that no process takes. Or memory stays with a process that has no use for it.
+//! Or relatives each compress the pages they share, which are free when all have done so.
 //!
-//! Two programs hold memory in one run and go over it again and again. Half of the budget would
-//! hold the pool of either, so neither writes anything back by a limit of the whole budget.
+//! Two programs hold memory in one run and read it again and again. Half of the budget would hold
+//! the pool of either, so neither writes anything back by a limit of the whole budget.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use coldpress_tests::machine::{fixture, require};
 use coldpress_tests::matrix;
 
 const BUDGET: Bytes = Bytes::mib(56);
-/// What each program holds, in MiB, and how often it goes over it. Compressed it is some 17 MiB.
+/// MiB that each program holds, some 17 MiB when compressed; below, the passes over it.
 const HELD: &str = "64";
 const ROUNDS: &str = "4";
-/// Begins `$1` with the arguments behind it twice, and fails if either does.
+/// A script that starts `$1` with the arguments behind it twice, and fails if either run does.
 const TWICE: &str = r#""$@" > /dev/null & first=$!; "$@" || exit; wait $first"#;
 
-/// `hold.py`, as often as `script` says.
+/// Makes a job that runs `hold.py` as often as `script` says.
 fn hold(name: &'static str, python: PathBuf, script: &str) -> Job {
     let job = Job::new(name, "/bin/sh").args(["-c", script, "sh"]).arg(python);
     job.arg(fixture("hold.py")).args(["private", HELD, ROUNDS])
@@ -40,14 +40,14 @@ fn pools_of_two_programs_that_exceed_the_limit_together_are_written_back() {
     run.assert_within_budget();
     let written = run.stats().at("zswap", "flushed_pages");
     assert!(written > 1000, "{written} pages written back");
-    // One alone has all of the budget, and writes nothing.
+    // One program alone has all of the budget, and writes nothing.
     let alone = hold("one", python, r#"exec "$@""#).managed(BUDGET);
     println!("{alone}");
     alone.assert_same(&plain);
     assert_eq!(alone.stats().at("zswap", "flushed_pages"), 0);
 }
 
-/// Without a disk there is nowhere else for pages, whatever others hold.
+/// Without a disk pages have no other place to go, whatever other programs hold.
 #[test]
 fn without_a_disk_two_programs_come_to_their_ends() {
     let Some(python) = require("python3") else { return };
@@ -58,9 +58,9 @@ fn without_a_disk_two_programs_come_to_their_ends() {
     run.assert_within_budget();
 }
 
-/// What a program goes over that can hold half of it is of no use when it comes by again: memory is
-/// for the other, to the last page that it touches. When who faults most keeps most, that takes 69
-/// to 251 rounds.
+/// A program walks over memory of which half fits. Its resident pages are of no use when it comes
+/// by again, so memory goes to the other program, down to the last page that the other touches.
+/// When the program with most faults keeps most memory, that takes 69 to 251 rounds.
 #[test]
 fn memory_goes_to_who_has_a_use_for_it() {
     let Some(python) = require("python3") else { return };
@@ -74,9 +74,9 @@ fn memory_goes_to_who_has_a_use_for_it() {
     run.assert_within_budget();
 }
 
-/// Of 24 programs on two processors that touch 1.2 million pages in all, most of which are away,
-/// some get on faster while others wait. When all get on at once, that mostly takes 1.4 to 2
-/// million faults.
+/// 24 programs on two processors touch 1.2 million pages in all, most of which are away. Some get
+/// on faster while others wait. When all get on at once, the run usually takes 1.4 to 2 million
+/// faults.
 #[test]
 fn many_that_thrash_take_turns() {
     let (Some(python), Some(taskset)) = (require("python3"), require("taskset")) else { return };
@@ -108,7 +108,8 @@ fn memory_that_a_child_of_vfork_borrows_counts_once() {
     assert!((Bytes::mib(48)..Bytes::mib(72)).contains(&peak), "{peak:?}");
 }
 
-/// Three that share all and write to all: what each has compressed of it is free when all have.
+/// Runs three processes that share all memory and write to all of it. The pages that each has
+/// compressed are free when all have done so.
 fn rebuilds(program: &str, script: &str, budget: Bytes) {
     let Some(program) = require(program) else { return };
     let job = Job::new("rebuilds", program).arg(fixture(script)).arg("700000").shares();
@@ -117,7 +118,7 @@ fn rebuilds(program: &str, script: &str, budget: Bytes) {
     run.assert_same(&job.plain());
     run.assert_stored();
     run.assert_within_budget();
-    // What is not known of copies at once counts for a moment, longer on a busy machine.
+    // What coldpress does not know of copies at once counts for a moment, longer on a busy machine.
     let told = Bytes(run.stats().count("peak_bytes") as usize);
     assert!(told <= budget + SLACK || !matrix::is_all(), "it says {told:?}");
 }
@@ -127,7 +128,7 @@ fn a_family_that_rebuilds_what_it_shares_keeps_the_budget() {
     rebuilds("python3", "rebuild.py", Bytes::mib(80));
 }
 
-/// Its pages are worse to compress: three copies of one take more than the page.
+/// Ruby's pages compress worse: three compressed copies of one take more than the page.
 #[test]
 fn a_family_of_ruby_that_rebuilds_what_it_shares_keeps_the_budget() {
     if !matrix::is_left_out() {

@@ -1,8 +1,8 @@
 //! Risk: memory that the pool no longer needs stays with the process.
 //!
-//! A program fills memory in a quarter of what it needs and gives all of it back. What a watcher
-//! outside sees of it must fall by nine tenths of what there is to give: everything above the size
-//! the program had before, pool and tables included, within a second.
+//! A program fills memory in a quarter of what it needs and gives all of it back. The memory that a
+//! watcher outside sees must fall by nine tenths of what there is to give, within a second: of
+//! everything above the size the program had before, pool and tables included.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use coldpress_tests::watch::{self, Measure};
 
 const DATA: &str = "160";
 const BUDGET: Bytes = Bytes::mib(40);
-/// A program that is not done by then hangs.
+/// Time limit of a program: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
-/// How long memory may take to go back.
+/// Time limit for memory to go back.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 #[test]

@@ -1,20 +1,20 @@
-//! Risk: a use of memory that nobody thought of loses a byte; stress-ng has many, and verifies
-//! them.
+//! Risk: a use of memory that no other test has loses a byte; stress-ng has many such uses, and
+//! verifies them.
 //!
-//! Each method runs plain for a second first: what fails there has reasons of its own, and is
-//! skipped. Then it runs within a budget that is a fraction of what it touches. Methods that touch
-//! little, or what is not managed, run beside one that touches much, so that pages of the run are
-//! away all the time.
+//! Each method runs plain for a second first: a method that fails there has reasons of its own, and
+//! is skipped. Then it runs within a budget that is a fraction of what it touches. Methods that
+//! touch little memory, or memory that is not managed, run beside one that touches much, so that
+//! pages of the run are away all the time.
 //!
-//! Beside them all, children are made in every way, while threads write.
+//! Beside all methods, a program makes children in every way, while threads write.
 //!
-//! `make system` gives each five seconds, four at a time; `make stress` gives all together an hour,
-//! or as long as STRESS_SECONDS says.
+//! `make system` gives each method five seconds, four at a time; `make stress` gives all together
+//! an hour, or as many seconds as STRESS_SECONDS says.
 //!
-//! Not here: `userfaultfd` and `pageswap`, which want for themselves what coldpress uses; methods
+//! Not here: `userfaultfd` and `pageswap`, which need for themselves what coldpress uses; methods
 //! whose size is a part of the machine's memory (`mmapfork`, `mmaphuge`, `remap`, `resources`);
-//! what kills others or fills tables of the whole system (`oom-pipe`, `forkheavy`, `vforkmany`,
-//! `shm-sysv`, `mlockmany`); and `madvise` with poisoned pages.
+//! methods that kill other processes or fill tables of the whole system (`oom-pipe`, `forkheavy`,
+//! `vforkmany`, `shm-sysv`, `mlockmany`); and `madvise` with poisoned pages.
 
 use std::env;
 use std::time::Duration;
@@ -23,25 +23,25 @@ use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live};
 use coldpress_tests::machine::require;
 
-/// A fraction of what every method touches.
+/// The budget: a fraction of the memory that every method touches.
 const BUDGET: Bytes = Bytes::mib(24);
-/// How long each method runs, in seconds, unless all together are given a time.
+/// Seconds that each method runs, unless a time is given for all together.
 const SECONDS: u64 = 5;
-/// Methods that run at a time, beside the forks: one less than the Makefile has it.
+/// Methods that run at a time, beside the forks: one less than in the Makefile.
 const AT_A_TIME: u64 = 4;
-/// What a run may take beyond its own time, on a busy machine.
+/// Time that a run may take beyond its own, on a busy machine.
 const EXTRA: Duration = Duration::from_secs(180);
-/// Touches much, for those that do not.
+/// Words of a method that touches much, for methods that do not.
 const BESIDE: &[&str] = &["--vm", "1", "--vm-bytes", "64m"];
 
-/// The job of stress-ng with `words`, for so long.
+/// Makes a job of stress-ng with `words`, for `seconds`.
 fn job(name: &'static str, words: &[&str], seconds: u64) -> Option<Job> {
     let timeout = format!("{seconds}s");
     let job = Job::new(name, require("stress-ng")?).args(words.iter().copied());
     Some(job.args(["--quiet", "--verify", "--timeout", &timeout]).forks())
 }
 
-/// How long each method runs.
+/// Returns the seconds that each method runs.
 fn seconds() -> u64 {
     let Ok(text) = env::var("COLDPRESS_STRESS_SECONDS") else { return SECONDS };
     let all: u64 = text.parse().unwrap_or_else(|_| panic!("{text} is no number of seconds"));
@@ -77,7 +77,7 @@ fn forks_of_every_kind_keep_every_byte() {
     run.assert_stored();
 }
 
-/// One test for each method: its name, and the words that ask for it.
+/// Makes one test for each method: its name, and the words that ask for it.
 macro_rules! methods {
     ($($name:ident: $words:expr;)*) => {
         const METHODS: u64 = [$(stringify!($name)),*].len() as u64;
@@ -90,12 +90,12 @@ macro_rules! methods {
     };
 }
 
-/// Words of a method that touches much.
+/// Returns the words of a method that touches much.
 fn alone(words: &'static str) -> Vec<&'static str> {
     words.split(' ').collect()
 }
 
-/// Words of one that does not, and of one beside it that does.
+/// Returns the words of a method that touches little, and of one beside it that touches much.
 fn beside(words: &'static str) -> Vec<&'static str> {
     words.split(' ').chain(BESIDE.iter().copied()).collect()
 }

@@ -2,11 +2,11 @@
 //! compilers side by side) ends otherwise than it does without coldpress.
 //!
 //! Each suite prints a line for each of its cases and how it ended. It runs plain, then within a
-//! budget that is a fraction of what it holds: what is printed must be the same, and pages must
-//! have been stored. A case that fails without coldpress too is no difference.
+//! budget that is a fraction of what it holds: the output must be the same, and pages must have
+//! been stored. A case that fails without coldpress too is no difference.
 //!
-//! `make system` runs short forms, of what is installed. `make suites` runs the suites of CPython,
-//! Redis and PostgreSQL, and builds of a real project, from the sources in the folder that
+//! `make system` runs short forms, of programs that are installed. `make suites` runs the suites of
+//! CPython, Redis and PostgreSQL, and builds of a real project, from the sources in the folder that
 //! COLDPRESS_SUITES names; that takes an hour.
 
 use std::env;
@@ -19,11 +19,11 @@ use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live};
 use coldpress_tests::machine::{Scratch, find, fixture, require, skip};
 
-/// What a whole suite may take on a busy machine, and what a short form.
+/// Time limits of a whole suite on a busy machine, and of a short form.
 const LONG: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_secs(240);
 
-/// Runs a job plain, then within so many MiB.
+/// Runs a job plain, then within `budget_mib` MiB.
 fn check(job: &Job, budget_mib: usize, limit: Duration) {
     let plain = Live::start(job, None).finish(limit);
     println!("{plain}");
@@ -36,12 +36,12 @@ fn check(job: &Job, budget_mib: usize, limit: Duration) {
     run.assert_stored();
 }
 
-/// The script `name` as a job that works in `scratch`.
+/// Makes a job of the script `name`, which works in `scratch`.
 fn job(name: &'static str, script: &str, scratch: &Scratch) -> Job {
     Job::new(name, fixture(script)).environment("TMPDIR", scratch.path("")).forks()
 }
 
-/// The source `name`; nothing in short runs.
+/// Returns the folder of the source `name`; `None` in short runs.
 fn source(name: &str) -> Option<PathBuf> {
     let Some(folder) = env::var_os("COLDPRESS_SUITES") else {
         println!("skipped: only `make suites` runs it");
@@ -52,7 +52,8 @@ fn source(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A Python with these modules of its own suite. What `PATH` names may be a script that takes long.
+/// Finds a Python with these modules of its own suite. The one that `PATH` names may be a slow
+/// script.
 fn python(modules: &[&str]) -> Option<OsString> {
     let script = "import importlib.util, sys\n\
                   for name in sys.argv[1:]:\n    assert importlib.util.find_spec('test.' + name)\n\
@@ -69,7 +70,7 @@ fn python(modules: &[&str]) -> Option<OsString> {
     found
 }
 
-/// Modules of CPython's suite, with options of its runner.
+/// Runs modules of CPython's suite, with options of its runner.
 fn cpython(modules: &[&str], options: &[&str], budget_mib: usize, limit: Duration) {
     let Some(python) = python(modules) else { return };
     let scratch = Scratch::new("cpython");
@@ -78,7 +79,7 @@ fn cpython(modules: &[&str], options: &[&str], budget_mib: usize, limit: Duratio
     check(&job.args(words), budget_mib, limit);
 }
 
-/// Parts of Redis's suite.
+/// Runs parts of Redis's suite.
 fn redis(parts: &[&str], budget_mib: usize) {
     let Some(source) = source("redis") else { return };
     if require("tclsh").is_none() {
@@ -89,7 +90,7 @@ fn redis(parts: &[&str], budget_mib: usize) {
     check(&job.args(parts.iter().copied()), budget_mib, LONG);
 }
 
-/// PostgreSQL: some queries, or the suite of `source`.
+/// Runs PostgreSQL: some queries, or the suite of `source`.
 fn postgres(source: Option<PathBuf>, budget_mib: usize, limit: Duration) {
     if find("pg_config").is_none() && !PathBuf::from("/usr/lib/postgresql").is_dir() {
         return skip("PostgreSQL is not installed");
@@ -99,7 +100,7 @@ fn postgres(source: Option<PathBuf>, budget_mib: usize, limit: Duration) {
     check(&job.args(source), budget_mib, limit);
 }
 
-/// A build with a compiler, of so many jobs: of files made for it, or of `source`.
+/// Runs a build with a compiler, of `jobs` jobs: of files made for it, or of `source`.
 fn compile(compiler: &str, jobs: &str, source: Option<PathBuf>, mib: usize, limit: Duration) {
     if require("make").is_none() || require(compiler).is_none() {
         return;
@@ -111,7 +112,7 @@ fn compile(compiler: &str, jobs: &str, source: Option<PathBuf>, mib: usize, limi
 
 #[test]
 fn cpython_in_short_gives_the_same() {
-    // Without those that only wait, of which test_fork1 has most.
+    // Without the cases that only wait, of which test_fork1 has most.
     let options =
         ["-m", "*preexec*", "-m", "*_std_fds*", "-m", "*test_wait", "-m", "*.MmapTests.*"];
     cpython(&["test_fork1", "test_subprocess", "test_mmap"], &options, 20, SHORT);
@@ -127,7 +128,7 @@ fn gcc_in_short_gives_the_same() {
     compile("gcc", "3", None, 32, SHORT);
 }
 
-/// Of the 52 MiB that three of them hold, more than half are data of libraries and stay in place.
+/// Three compilers hold 52 MiB, of which more than half are data of libraries and stay in place.
 #[test]
 fn clang_in_short_gives_the_same() {
     compile("clang", "3", None, 50, SHORT);
@@ -190,8 +191,9 @@ fn redis_files_and_replicas() {
     );
 }
 
-/// Half of the 639 MiB that a server, its saving child and three replicas hold. Their data are read
-/// and written at random, and grow until the replicas have come, for which these have 50 s.
+/// The budget is half of the 639 MiB that a server, its saving child and three replicas hold. The
+/// suite reads and writes their data at random. The data grow until the replicas have come, for
+/// which these have 50 s.
 #[test]
 fn redis_replicas() {
     redis(&["integration/replication"], 320);

@@ -1,9 +1,9 @@
-//! Risk: a function of the program's, or of a tool inside it, runs on the service's way and waits
-//! for memory that only the service can bring; or the library keeps a program from starting that
-//! runs alone.
+//! Risk: a function of the program's, or of a tool inside it, runs in the service's code path and
+//! waits for memory that only the service can bring; or the library keeps a program from starting
+//! that runs alone.
 //!
-//! Programs are compiled here: one that has libc's functions of its own, one for another libc, and
-//! some with what compilers put into programs to watch them.
+//! The tests compile programs: one that has libc's functions of its own, one for another libc, and
+//! some with the checks that compilers put into programs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,10 +13,11 @@ use coldpress_tests::harness::{Job, Run};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
 
 const BUDGET: Bytes = Bytes::mib(32);
-/// A search for leaks at the end stops all threads of a process, and then reads its memory.
+/// An option against the search for leaks at the end, which stops all threads of a process and then
+/// reads its memory.
 const NO_SEARCH: &str = "detect_leaks=0";
 
-/// A fixture, compiled with `flags`. `None` with a printed line where that cannot be done.
+/// Compiles a fixture with `flags`. `None` with a printed line where that fails.
 fn compile(scratch: &Scratch, compiler: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let program = scratch.path("program");
     let mut command = Command::new(require(compiler)?);
@@ -32,7 +33,7 @@ fn compile(scratch: &Scratch, compiler: &str, source: &str, flags: &[&str]) -> O
     Some(program)
 }
 
-/// Runs `job` alone and within the budget; asserts the same outcome.
+/// Runs `job` alone and within the budget, and asserts the same outcome.
 fn compare(job: &Job) -> Run {
     let plain = job.plain();
     assert!(plain.stdout.starts_with(b"wrong words: 0"), "{}", plain.stderr);
@@ -52,7 +53,7 @@ fn a_program_with_libcs_functions_of_its_own_is_managed() {
     run.assert_within_budget();
 }
 
-/// Its loader puts the library in too, and ends a program for a symbol that it does not find.
+/// musl's loader loads the library too, and ends a program for a symbol that it does not find.
 #[test]
 fn a_program_of_another_libc_runs_below_a_managed_one() {
     let scratch = Scratch::new("musl");
@@ -61,7 +62,7 @@ fn a_program_of_another_libc_runs_below_a_managed_one() {
     assert!(!run.complaints(&["not managed: ", "musl"]).is_empty(), "{}", run.stderr);
 }
 
-/// Kinds of what a compiler has to watch a program, as a library of its own and inside the program.
+/// Checks kinds of a compiler's sanitizers, each as a library of its own and inside the program.
 fn check_sanitizers(compiler: &str, kinds: &[&[&str]]) {
     let look = |job: Job| job.environment("ASAN_OPTIONS", NO_SEARCH);
     for flags in kinds {
@@ -69,7 +70,7 @@ fn check_sanitizers(compiler: &str, kinds: &[&[&str]]) {
         let scratch = Scratch::new("sanitized");
         let Some(program) = compile(&scratch, compiler, "sanitized.c", flags) else { continue };
         compare(&look(Job::new("sanitized", &program))).assert_stored();
-        // As a child, of a program without.
+        // The program as a child of one without a sanitizer.
         let script = format!("{}; :", program.display());
         compare(&look(Job::new("its child", "sh").args(["-c", &script]))).assert_stored();
     }
@@ -103,7 +104,7 @@ fn programs_with_sanitizers_of_clang_are_managed() {
     );
 }
 
-/// It translates the program, and what is put into it.
+/// valgrind translates the program, and the library put into it.
 #[test]
 fn a_program_below_valgrind_runs_unmanaged_and_is_told_of() {
     let scratch = Scratch::new("valgrind");

@@ -1,7 +1,7 @@
 //! Risk: a system call that meets a page which is away comes back short, with EFAULT, or having
-//! eaten a message, a count or a tick; and the thread that brings pages back sits on another CPU
-//! than the program, which makes each fault several times as dear; or what the program starts is
-//! bound to the processor that a thread of it was kept on.
+//! eaten a message, a count or a tick. Or the thread that brings pages back sits on another CPU
+//! than the program, which makes each fault several times as expensive. Or what the program starts
+//! is bound to the processor on which coldpress kept one of its threads.
 
 use coldpress_sys::Bytes;
 use coldpress_tests::cases::{Evicted, check};
@@ -12,7 +12,7 @@ const THREADS_CPU: &str = env!("CARGO_BIN_EXE_threads_cpu");
 const STARTERS: &str = env!("CARGO_BIN_EXE_starters");
 const MOVES: &str = env!("CARGO_BIN_EXE_moves");
 
-/// The text of a run's output.
+/// Returns the text of a run's output.
 fn output(run: &Run) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
@@ -40,7 +40,7 @@ fn the_service_follows_the_faulting_thread() {
     assert!(shares.iter().all(|share| *share >= 0.8), "shares by CPU: {shares:?}\n{text}");
 }
 
-/// Linux gives a move of several mappings up halfway when it meets one that is watched.
+/// Linux gives up a move of several mappings halfway when it meets one that is watched.
 #[test]
 fn several_mappings_are_moved_together_or_not_at_all() {
     let job = Job::new("moves", MOVES);
@@ -51,7 +51,7 @@ fn several_mappings_are_moved_together_or_not_at_all() {
     run.assert_stored();
 }
 
-/// How often the thread was kept on one processor, of how many storms.
+/// Returns how often the thread was kept on one processor, and the number of storms.
 fn kept(text: &str) -> Option<(u32, u32)> {
     let line = text.lines().find_map(|line| line.strip_prefix("kept "))?;
     let (kept, storms) = line.strip_suffix(" storms")?.split_once(" of ")?;
@@ -71,12 +71,15 @@ fn what_a_stormy_thread_starts_may_run_anywhere() {
     println!("{text}");
     let (kept, storms) = kept(&text).expect("the program prints it");
     let many = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
-    // On one processor nobody is kept, and on a busy machine a storm may be a breeze.
+    // On one processor no thread is kept on it, and on a busy machine a storm may be a breeze.
     assert!(!many || kept * 4 > storms, "{kept} of {storms}: nothing was tested\n{text}");
-    // Who asks past libc is told what is so, and has it in its children.
+    // A program that asks past libc gets the kernel's true answer, and so do its children.
     let line = text.lines().find(|line| line.starts_with("one processor seen by "));
     let counts =
         line.expect("the program prints it").split(' ').filter_map(|word| word.parse().ok());
     let counts: Vec<u32> = counts.collect();
-    assert!(!many || counts.len() == 2 && !counts.contains(&0), "README says otherwise: {text}");
+    assert!(
+        !many || counts.len() == 2 && !counts.contains(&0),
+        "docs/limits.md says otherwise: {text}"
+    );
 }

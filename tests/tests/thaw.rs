@@ -1,8 +1,9 @@
 //! Risk: a debugger or a core file shows other bytes than the program has, because pages are away
 //! and the kernel does not wait for them.
 //!
-//! A program holds a pattern of which most is away. Thawed and stopped, all of it must be readable
-//! from outside; going on, it must be whole, and pages must go away again.
+//! A program holds a pattern of which most is away. When it is thawed and stopped, all of the
+//! pattern must be readable from outside. When it goes on, it must be whole, and pages must go away
+//! again.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,11 +21,11 @@ use coldpress_tests::watch;
 
 const STILL: &str = env!("CARGO_BIN_EXE_still");
 const BUDGET: Bytes = Bytes::mib(24);
-/// What it holds and walks, and some more.
+/// Most bytes that the program holds and walks, and some more.
 const HELD_MAX: Bytes = Bytes::mib(160);
-/// Pages that gdb is asked for.
+/// Pages that the test asks gdb for.
 const LOOKS: u64 = 16;
-/// A program must be ready within this, and end, on a busy machine.
+/// Time limits for a program to be ready, and to end, on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
 const HANG: Duration = Duration::from_secs(60);
 
@@ -33,7 +34,7 @@ struct Still {
     live: Live,
     scratch: Scratch,
     process: u32,
-    /// Where its memory starts, and pages of it.
+    /// The start of the program's memory, and its pages.
     place: [String; 2],
 }
 
@@ -59,13 +60,13 @@ impl Still {
         command.output().expect("the command is built")
     }
 
-    /// What the run uses of its budget.
+    /// Returns what the run uses of its budget.
     fn used(&self) -> Bytes {
         let output = self.ctl(&["get", "used_bytes"]);
         Bytes(String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number"))
     }
 
-    /// Brings everything back, which must be possible.
+    /// Brings every page back, which must succeed.
     fn thaw(&self) {
         let output = self.ctl(&["thaw"]);
         let text = String::from_utf8_lossy(&output.stdout);
@@ -74,12 +75,13 @@ impl Still {
         assert!(text.contains("of a budget of 24 MiB") && self.used() > BUDGET, "{text}");
     }
 
-    /// What another process finds there.
+    /// Returns what another process finds there.
     fn look(&self, how: &str, subject: &str) -> String {
         look(how, subject, &self.place)
     }
 
-    /// What gdb says of some of its pages: for how many that it cannot access them.
+    /// Asks gdb for some of the program's pages. Returns for how many gdb says that it cannot
+    /// access them.
     fn refused_to_gdb(&self) -> usize {
         let start: u64 = self.place[0].parse().expect("an address");
         let pages = (0..LOOKS).map(|look| start + look * (self.pages() / LOOKS) * 4096);
@@ -90,12 +92,12 @@ impl Still {
         let [shown, said] = [output.stdout, output.stderr]
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         println!("gdb: {shown}{said}");
-        // It begins with each address what it shows or complains of.
+        // gdb begins each line of output or complaint with the address.
         assert_eq!(shown.matches(":\t").count(), LOOKS as usize);
         said.matches("Cannot access memory at address").count()
     }
 
-    /// Has gcore write a core file; `None` where it may not.
+    /// Lets gcore write a core file; `None` where it may not.
     fn gcore(&self) -> Option<String> {
         let (prefix, process) = (self.scratch.path("core"), self.process.to_string());
         let output = Command::new("gcore").arg("-o").arg(&prefix).arg(&process).output();
@@ -112,8 +114,8 @@ impl Still {
         format!("wrong=0 failed=0 of {}\n", self.place[1])
     }
 
-    /// Lets it end, and asserts that it found all of its bytes; the pages that were away then, and
-    /// when it had walked much other memory.
+    /// Ends the program, and asserts that it found all of its bytes. Returns the pages that were
+    /// away then, and when the program had walked much other memory.
     fn finish(self) -> [u64; 2] {
         self.scratch.write("go on", b"");
         let run = self.live.finish(HANG);
@@ -123,7 +125,7 @@ impl Still {
     }
 }
 
-/// What another process finds at that place.
+/// Returns what another process finds at that place.
 fn look(how: &str, subject: &str, [start, pages]: &[String; 2]) -> String {
     let words = ["-k", "60", "60", STILL, how, subject, start, pages];
     let output = Command::new("timeout").args(words).output().expect("timeout is there");
@@ -131,13 +133,14 @@ fn look(how: &str, subject: &str, [start, pages]: &[String; 2]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Of what was found, pages with other bytes, and those that cannot be read.
+/// Returns the pages with wrong bytes among those found, and the pages that cannot be read.
 fn counts(found: &str) -> [u64; 2] {
     let word = |name| found.split_whitespace().find_map(|word| word.strip_prefix(name));
     ["wrong=", "failed="].map(|name| word(name).expect("it is told").parse().expect("a number"))
 }
 
-/// Where the memory of a program is by what it printed, and its process. Most of it must be away.
+/// Returns where a program's memory is by what it printed, and its process. Most of the memory must
+/// be away.
 fn held(output: &str) -> ([String; 2], u32) {
     let words: Vec<&str> = output.split_whitespace().collect();
     let place = [words[1], words[2]].map(str::to_owned);
@@ -147,7 +150,7 @@ fn held(output: &str) -> ([String; 2], u32) {
     (place, process.expect("a number"))
 }
 
-/// The number that `still` printed for the time `number`.
+/// Returns the `number`-th count that `still` printed.
 fn evicted(output: &str, number: usize) -> u64 {
     let mut found = output.split_whitespace().filter_map(|word| word.strip_prefix("evicted="));
     found.nth(number).expect("it was printed").parse().expect("a number")
@@ -158,7 +161,8 @@ fn a_stopped_program_that_was_thawed_shows_every_byte() {
     let still = Still::start(|job| job);
     let process = still.process.to_string();
     machine::signal("STOP", &[still.process]);
-    // Refused to some: no other bytes are shown in its place. Others get it from the service.
+    // A reader of /proc/PID/mem is refused pages, and sees no other bytes in their place.
+    // process_vm_readv gets them from the service.
     let [wrong, failed] = counts(&still.look("mem", &process));
     assert!(wrong == 0 && failed * 2 > still.pages(), "{wrong} wrong, {failed} refused");
     assert_eq!(still.look("vm", &process), still.all_right());
@@ -168,7 +172,7 @@ fn a_stopped_program_that_was_thawed_shows_every_byte() {
     let found = ["mem", "vm"].map(|how| still.look(how, &process));
     machine::signal("CONT", &[still.process]);
     assert_eq!(found, [still.all_right(), still.all_right()]);
-    // Thawed until the end: nothing went away however much was walked.
+    // The program stayed thawed until the end: no page went away however much memory was walked.
     assert_eq!(still.finish(), [0, 0]);
 }
 
@@ -187,7 +191,7 @@ fn pages_go_away_again_when_thawing_ends() {
     assert!(away * 2 > pages, "{away} of {pages} went away");
 }
 
-/// Reads all memory of a process that may be written to, as one who looks for something in it.
+/// Reads all writable memory of a process, as a tool does that looks for something in it.
 fn read_all_of(process: u32) -> usize {
     let memory = File::open(format!("/proc/{process}/mem")).expect("it is ours");
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).expect("it runs");
@@ -199,7 +203,7 @@ fn read_all_of(process: u32) -> usize {
         let [mut at, end] = [start, end].map(|text| u64::from_str_radix(text, 16).expect("hex"));
         while at < end {
             let length = buffer.len().min((end - at) as usize);
-            // Some of it may not be there to be read.
+            // Some of it may be missing or unreadable.
             sum += memory.read_at(&mut buffer[..length], at).unwrap_or(0);
             at += length as u64;
         }
@@ -207,7 +211,7 @@ fn read_all_of(process: u32) -> usize {
     sum
 }
 
-/// Who reads where nothing is leaves zeros there, in our own memory too.
+/// An onlooker that reads where no page is leaves zeros there, in coldpress's own memory too.
 #[test]
 fn what_an_onlooker_leaves_is_not_taken_for_pages() {
     let still = Still::start(|job| job);
@@ -257,7 +261,7 @@ fn gdb_and_gcore_cannot_access_what_is_away() {
     still.finish();
 }
 
-/// What the kernel's core file of a program shows of its memory that is ended by a signal; `None`
+/// Returns what the kernel's core file shows of the memory of a program that a signal ends; `None`
 /// where the kernel writes none.
 fn core_of(is_thawed: bool) -> Option<([u64; 2], u64)> {
     let place = Scratch::new("cores");
@@ -279,7 +283,7 @@ fn core_of(is_thawed: bool) -> Option<([u64; 2], u64)> {
 fn a_core_of_the_kernels_lacks_what_is_away() {
     const PATTERN: &str = "/proc/sys/kernel/core_pattern";
     let is_plain = fs::read_to_string(PATTERN).is_ok_and(|pattern| pattern.trim() == "core");
-    // Elsewhere another program gets it.
+    // Elsewhere another program gets the core file.
     let changed = if is_plain { None } else { Setting::set(PATTERN, "core") };
     if !is_plain && changed.is_none() {
         return println!("skipped: core files go elsewhere");
@@ -317,7 +321,7 @@ fn every_process_of_a_run_is_thawed() {
     assert!(text.ends_with("wrong=0\n") && evicted(&text, 2) == 0, "{text}");
 }
 
-/// Where the kernel would kill it, it is refused, and the program goes on as before.
+/// Where the kernel would kill the program, thawing is refused, and the program goes on as before.
 #[test]
 fn thawing_without_room_is_refused() {
     if !is_root() {
@@ -332,7 +336,8 @@ fn thawing_without_room_is_refused() {
     assert_eq!(group.kills(), 0);
 }
 
-/// The group has cached so much of a file that nothing is free; the kernel drops that for others.
+/// The group has cached enough of a file that nothing is free. The kernel drops cached pages when
+/// others need room.
 #[test]
 fn thawing_is_forced_where_there_is_room_only_for_who_asks_for_it() {
     if !is_root() {
@@ -361,7 +366,8 @@ fn thawing_is_forced_where_there_is_room_only_for_who_asks_for_it() {
     assert_eq!(group.kills(), 0);
 }
 
-/// Who stops the program does not stop its service; one whose service is stopped too is told of.
+/// A signal that stops the program does not stop its service. A service that is stopped too is
+/// reported.
 #[test]
 fn a_stopped_program_is_thawed_and_a_stopped_service_told() {
     let still = Still::start(|job| job);
@@ -376,7 +382,7 @@ fn a_stopped_program_is_thawed_and_a_stopped_service_told() {
     machine::signal("CONT", &[service]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("stopped"), "{text}");
-    // It is thawed as soon as it goes on.
+    // The program is thawed as soon as its service goes on.
     still.thaw();
     still.finish();
 }

@@ -1,5 +1,5 @@
-//! Risk: a byte of a program is lost, stale or another page's, while its memory is mapped,
-//! unmapped, moved, advised and protected, by several threads.
+//! Risk: a byte of a program is lost, stale or another page's, while several threads map, unmap,
+//! move, advise and protect its memory.
 //!
 //! The programs in `src/bin` know nothing of coldpress and check all of their bytes themselves;
 //! here they run within a part of what they hold. `COLDPRESS_TORTURE_SECONDS` says how long the
@@ -16,25 +16,25 @@ const ALONE: &str = env!("CARGO_BIN_EXE_alone");
 const AGED: &str = env!("CARGO_BIN_EXE_aged");
 /// Written bytes that the torture keeps alive.
 const TORTURE_BYTES: Bytes = Bytes::mib(500);
-/// What a run may take beyond its own time: its last sweep, on a busy machine.
+/// Time that a run may take beyond its own: for its last sweep, on a busy machine.
 const EXTRA: Duration = Duration::from_secs(180);
 /// Threads of the torture, beside the one that moves the break.
 const THREADS: usize = 4;
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn setting(name: &str) -> Option<u64> {
     let text = env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// A seed of this moment, unless one is asked for; the program prints it.
+/// Returns a seed of this moment, unless the environment names one; the program prints it.
 fn seed() -> u64 {
     setting("COLDPRESS_TORTURE_SEED").unwrap_or_else(|| {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs())
     })
 }
 
-/// The text of a run's output.
+/// Returns the text of a run's output.
 fn output(run: &Run) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
@@ -47,7 +47,7 @@ fn assert_ok(run: &Run, name: &str) {
     assert!(last.starts_with(&format!("{name}: OK ")), "{text}\n{}", run.stderr);
 }
 
-/// Asserts that at least half of what cannot have fitted was moved out.
+/// Asserts that at least half of the pages that cannot have fitted were moved out.
 fn assert_evicted(run: &Run, bytes: Bytes, budget: Bytes) {
     let moved = run.stats().count("pages_stored") + run.stats().count("same_filled_pages");
     let least = ((bytes.0 - budget.0) / PAGE_BYTES / 2) as u64;
@@ -68,7 +68,7 @@ fn every_byte_survives_torture_within_a_fifth() {
     run.assert_within_budget();
 }
 
-/// One thread with a fixed number of operations is the same run each time: same digest.
+/// One thread with a fixed number of operations is the same run each time: with the same digest.
 #[test]
 fn a_torture_of_one_thread_ends_with_the_same_bytes() {
     let seed = seed().to_string();
@@ -94,7 +94,7 @@ fn a_torture_of_one_thread_ends_with_the_same_bytes() {
     run.assert_stored();
 }
 
-/// The oracle itself: a byte flipped behind the program's back must be found.
+/// Tests the oracle itself: it must find a byte that was flipped behind the program's back.
 #[test]
 fn torture_finds_a_flipped_byte() {
     let job = Job::new("self-test", TORTURE).args([
@@ -111,8 +111,8 @@ fn torture_finds_a_flipped_byte() {
     assert!(run.code == 0 && text.contains("self-test OK"), "{text}\n{}", run.stderr);
 }
 
-/// A page whose accessed bit changes while it is taken makes the kernel tell a MOVE that succeeded
-/// as one that failed.
+/// When a page's accessed bit changes while the page is taken, the kernel reports a MOVE that
+/// succeeded as one that failed.
 #[test]
 fn pages_that_age_while_they_are_taken_are_kept() {
     let (bytes, budget) = (Bytes::mib(64), Bytes::mib(32));
@@ -126,7 +126,7 @@ fn pages_that_age_while_they_are_taken_are_kept() {
     run.assert_within_budget();
 }
 
-/// Calls that end the service bring everything back first, whatever is under way.
+/// Calls that end the service bring every page back first, whatever is under way.
 #[test]
 fn a_process_can_be_alone_and_managed_again() {
     let job = Job::new("alone", ALONE).args(["96", "4"]);

@@ -1,5 +1,5 @@
-//! Risk: what a killed process held is never given out again; or a tree of more processes than the
-//! launcher has descriptors for stops, or keeps the launcher busy.
+//! Risk: the memory of a killed process is never given out again; or a tree with more processes
+//! than the launcher has descriptors for stops, or keeps the launcher busy.
 
 use std::fs;
 use std::process::Command;
@@ -10,11 +10,11 @@ use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live};
 use coldpress_tests::machine::{self, Scratch, fixture, require};
 
-/// What is not done by then hangs.
+/// Time limit of a run: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
 const BUDGET: Bytes = Bytes::mib(48);
 
-/// The figure `name` of a run.
+/// Returns the figure `name` of a run.
 fn get(live: &Live, name: &str) -> u64 {
     let root = live.root().to_string();
     let output = Command::new(machine::coldpress()).args(["ctl", &root, "get", name]).output();
@@ -23,11 +23,11 @@ fn get(live: &Live, name: &str) -> u64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
 }
 
-/// Four at a time hold twice the budget, and are killed while they start, fill memory, are told of
-/// the budget, or have most of their pages away. They rest now and then: some versions of Linux,
-/// 6.18 among them, let a group of programs that wake each other thousands of times a second keep
-/// all processors, and the kernel's own threads, for which the end of a process waits, hardly run
-/// (<https://lkml.iu.edu/hypermail/linux/kernel/2602.2/04151.html>).
+/// Four processes at a time hold twice the budget. They are killed while they start, fill memory,
+/// learn the budget, or have most of their pages away. They rest now and then, because some
+/// versions of Linux, 6.18 among them, let a group of programs that wake each other thousands of
+/// times a second keep all processors. Then the kernel's own threads, for which the end of a
+/// process waits, hardly run (<https://lkml.iu.edu/hypermail/linux/kernel/2602.2/04151.html>).
 #[test]
 fn processes_killed_at_any_point_leave_nothing() {
     let Some(python) = require("python3") else { return };
@@ -38,7 +38,8 @@ fn processes_killed_at_any_point_leave_nothing() {
     let job = job.arg("rest");
     let live = Live::start(&job, Some(BUDGET));
     live.wait_for_output("killed", HANG);
-    // What is left is the one that killed, which may be managed: less than what holds memory.
+    // Only the killing process is left, which may be managed: it holds less than those that hold
+    // memory.
     let begun = Instant::now();
     while get(&live, "used_bytes") > 16 << 20 || get(&live, "processes_not_thawed") > 1 {
         assert!(begun.elapsed() < HANG, "{} bytes are still used", get(&live, "used_bytes"));
@@ -53,7 +54,7 @@ fn processes_killed_at_any_point_leave_nothing() {
     assert_eq!(run.stdout, b"killed 16\n");
 }
 
-/// Ticks of 10 ms that a process has run.
+/// Returns the ticks of 10 ms that a process has run.
 fn ticks(process: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
     let fields: Vec<_> = stat.rsplit_once(')').expect("proc(5)").1.split_whitespace().collect();
@@ -63,7 +64,7 @@ fn ticks(process: u32) -> u64 {
 #[test]
 fn a_launcher_out_of_descriptors_waits_and_all_programs_go_on() {
     let Some(python) = require("python3") else { return };
-    // Each has more than what makes it join, and writes its line at once.
+    // Each process has more memory than makes it join, and writes its line at once.
     let program = "import os, time; held = bytearray(b'x') * (4 << 20); time.sleep(3)\n\
                    os.write(1, b'held\\n')";
     let script = r#"for n in 1 2 3 4 5 6 7 8 9 10 11 12; do "$@" & done; wait"#;
@@ -77,6 +78,7 @@ fn a_launcher_out_of_descriptors_waits_and_all_programs_go_on() {
     let joined = run.stats().count("processes");
     println!("{joined} processes joined; the launcher ran for {ran} ticks");
     assert!((1..12).contains(&joined), "{joined} of 12: the limit was none");
-    // Told again and again of what it cannot take, it would run all of three seconds.
+    // If the kernel reported again and again a connection that the launcher cannot take, the
+    // launcher would run all of the three seconds.
     assert!(ran < 100, "the launcher ran for {ran} ticks of 10 ms");
 }

@@ -1,9 +1,9 @@
-//! Risk: a program of an ordinary user is not managed, or its user is not told what to do.
+//! Risk: a program of an ordinary user is not managed, or its user is not shown what to do.
 //!
-//! A full userfaultfd needs a privilege that ordinary users lack; the launcher brokers it. Three
-//! ways: without any access the user gets the doctor's line and status 125; a launcher with access
-//! serves a program that then gives up its privileges; where the kernel's setting opens it to all,
-//! an ordinary user's launcher works too.
+//! A full userfaultfd needs a privilege that ordinary users lack; the launcher brokers it. There
+//! are three ways. Without any access the user gets the doctor's line and status 125. A launcher
+//! with access serves a program that then gives up its privileges. Where the kernel's setting opens
+//! userfaultfd to all, an ordinary user's launcher works too.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,15 +18,15 @@ use coldpress_tests::machine::{self, Scratch, Setting, fixture, require};
 
 /// The kernel's setting that opens userfaultfd to everyone.
 const OPEN_TO_ALL: &str = "/proc/sys/vm/unprivileged_userfaultfd";
-/// The device that does it by its permissions.
+/// The device that opens userfaultfd by its permissions.
 const DEVICE: &str = "/dev/userfaultfd";
-/// A python that every user may run; one in a home directory is not.
+/// A python that every user may run; one in a home directory is not such a python.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// The setting is the whole machine's, so one test at a time looks at it or changes it.
+/// Lock of the setting: it is the whole machine's, so one test at a time reads or changes it.
 static SETTING: Mutex<()> = Mutex::new(());
 
-/// What nobody needs, in a place that nobody can read.
+/// The files that the user nobody needs, in a place that this user can read.
 struct Ground {
     scratch: Scratch,
     launcher: PathBuf,
@@ -34,7 +34,7 @@ struct Ground {
 }
 
 impl Ground {
-    /// `None` with a printed line where this cannot be tested.
+    /// Copies the files; `None` with a printed line where the test cannot run.
     fn new() -> Option<Self> {
         if !machine::is_root() {
             return None;
@@ -53,20 +53,20 @@ impl Ground {
         Some(Self { scratch, launcher, _alone: alone })
     }
 
-    /// The program, its script and arguments.
+    /// Returns the program, its script and arguments.
     fn words(&self) -> [OsString; 4] {
         let script = self.scratch.path("hold.py");
         [PYTHON.into(), script.into(), "private".into(), "96".into()]
     }
 }
 
-/// Words that make the command after them nobody's.
+/// Returns words that run the command after them as nobody.
 fn as_nobody() -> impl Iterator<Item = OsString> {
     let words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
     words.into_iter().map(OsString::from)
 }
 
-/// Whether an ordinary user has access on this machine as it is.
+/// Returns whether an ordinary user has access on this machine as it is.
 fn is_open() -> bool {
     let setting = fs::read_to_string(OPEN_TO_ALL).is_ok_and(|text| text.trim() != "0");
     let device = fs::metadata(DEVICE).is_ok_and(|meta| meta.permissions().mode() & 0o006 != 0);
@@ -103,7 +103,7 @@ fn a_launcher_with_access_serves_a_program_without() {
     let job = Job::new("root, then nobody", "setpriv").args(as_nobody().skip(1));
     let job = job.args(ground.words());
     check(&job, &[Fraction::Half, Fraction::Quarter]);
-    // The helper has root's rights, and a desk says what it reads.
+    // The helper has root's rights, and a desk says what the helper reads.
     let run = job.managed(Bytes::mib(48));
     run.assert_stored();
     assert_eq!(run.stats().at("zswap", "stored_made"), 0, "the helper works for another user");

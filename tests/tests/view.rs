@@ -1,6 +1,6 @@
-//! Risk: a program that sizes itself by the memory of the machine is shown another number each way
-//! it asks, one that ends it, or what is not the machine's at all; or is shown anything without
-//! having been asked for.
+//! Risk: a program that sizes itself by the memory of the machine sees another number for each way
+//! it asks, a number that ends it, or a number that has nothing to do with the machine; or sees
+//! such a number without its user's request.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ const BUDGET: Bytes = Bytes::mib(64);
 /// A python that has one executable file, which can be copied.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Whether it is known how libc opens files; says so when it is not.
+/// Returns whether it is known how this libc opens files. Prints a line when it is not.
 fn is_known() -> bool {
     let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
     let text =
@@ -29,7 +29,8 @@ fn is_known() -> bool {
     is_known
 }
 
-/// `view.py`, shown `view`; `None` with a printed line where there is no python, or another libc.
+/// Makes a job of `view.py` that is shown `view`; `None` with a printed line where there is no
+/// python, or another libc.
 fn asks(view: &str, words: &[&str]) -> Option<Job> {
     if !Path::new(PYTHON).exists() {
         machine::skip("no python3 of the system's");
@@ -47,14 +48,14 @@ fn output(run: &Run) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// What was said in each way.
+/// Returns the answer to each way of asking.
 fn told(run: &Run) -> BTreeMap<String, usize> {
     let text = output(run);
     let lines = text.lines().filter_map(|line| line.rsplit_once(": "));
     lines.map(|(name, value)| (name.to_owned(), value.parse().expect("a number"))).collect()
 }
 
-/// `view.c`, built with `flags`; `None` with a printed line where there is no compiler.
+/// Builds `view.c` with `flags`; `None` with a printed line where there is no compiler.
 fn built(scratch: &Scratch, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let compiler = machine::require("cc")?;
     let path = scratch.path(name);
@@ -64,7 +65,7 @@ fn built(scratch: &Scratch, name: &str, flags: &[&str]) -> Option<PathBuf> {
     Some(path)
 }
 
-/// What view.py tells that was made a program of this name.
+/// Returns the total that view.py prints when it runs as a program of this name.
 fn total_of(scratch: &Scratch, name: &str, view: &str) -> Option<usize> {
     let program = scratch.path(name);
     fs::copy(PYTHON, &program).ok()?;
@@ -98,7 +99,7 @@ fn nothing_is_shown_without_being_asked_for() {
     let plain = told(&job.plain());
     assert_eq!(told(&job.managed(BUDGET)), plain);
     let Some(job) = asks("2x", &["ways", &folder]) else { return };
-    // An inner program that is to see the truth.
+    // An inner program that is to see the true numbers.
     let refused = Job::new("refused", "env").arg("COLDPRESS_SHOW_MEMORY=off").arg(PYTHON);
     let refused = refused.arg(fixture("view.py")).args(["ways", &folder]);
     assert_eq!(told(&refused.options(["--show-memory", "2x"]).managed(BUDGET)), plain);
@@ -139,7 +140,7 @@ fn by_who_asks_goes_by_name_and_by_what_is_mapped() {
         let found = total_of(&scratch, name, "auto");
         assert_eq!(found, Some(times * BUDGET.0), "{name}");
     }
-    // A program that has loaded a JVM, whatever it is called.
+    // A program that has loaded a JVM, whatever its name.
     let script = "import mmap, os, sys; file = open(sys.argv[1], 'rb'); \
                   kept = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ); \
                   print(os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGESIZE'))";
@@ -180,11 +181,11 @@ fn a_limit_of_a_cgroup_is_lowered_and_never_made_or_raised() {
     println!("{shown:?}");
     assert_eq!(shown[0], (128 << 20).to_string(), "the own one");
     let used: usize = shown[1].parse().expect("a number");
-    // What python holds, which is not a multiple of what the kernel charges at a time.
+    // The memory of python, which is not a multiple of what the kernel charges at a time.
     assert!((4 << 20..32 << 20).contains(&used), "{used} are used");
     assert_eq!(shown[2], (400 << 20).to_string(), "another's");
     assert_eq!(shown.get(3).map(String::as_str), root_text.as_deref().map(str::trim), "no limit");
-    // The limit is lower than what would be shown: it holds everywhere.
+    // The limit is lower than the number that would be shown: the limit holds everywhere.
     let shown = lines("8x").expect("as before");
     assert_eq!(shown[0], (300 << 20).to_string());
     let job = asks("8x", &["total"]).expect("as before").before(group.entering());
@@ -202,8 +203,8 @@ fn a_thread_that_is_cancelled_in_open_goes() {
     assert_eq!(output(&job.managed(BUDGET)), "cancelled: 1, cleaned: 1\n");
 }
 
-/// libc's `qsort` keeps the order of equals where a quarter of the machine's memory is enough for
-/// a copy.
+/// libc's `qsort` keeps the order of equal elements where a quarter of the machine's memory is
+/// enough for a copy.
 #[test]
 fn what_is_sorted_is_in_the_same_order() {
     let scratch = Scratch::new("sorted");
@@ -245,7 +246,7 @@ fn tools_agree_on_what_is_shown() {
     assert_eq!(totals, [f64::from(2_u32 * (64 << 20)); 3], "{text}");
 }
 
-/// The machine has more than four budgets, and `sort` takes most of what it finds.
+/// The machine has more than four budgets, and `sort` takes most of the memory that it finds.
 #[test]
 fn who_sized_itself_and_mostly_waited_is_told_what_helps() {
     let scratch = Scratch::new("hint");

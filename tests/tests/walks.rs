@@ -1,7 +1,7 @@
-//! Risk: pages that are brought back before anybody asks for them are wrong, are kept after they
+//! Risk: pages that are brought back before a fault asks for them are wrong, are kept after they
 //! were given up, or take the program over its budget.
 //!
-//! So is the risk that a page which has changed is taken for its copy.
+//! Another risk: a page that has changed is taken for its copy.
 //!
 //! Programs walk over memory that does not fit, in all directions and with threads, and check every
 //! byte. Most pages must have come back without a fault of their own.
@@ -29,7 +29,7 @@ fn walk(mode: &str, options: &[&str]) -> Run {
     run
 }
 
-/// Asserts that of the pages that came back, more than `percent` did so ahead of their fault.
+/// Asserts that more than `percent` of the pages that came back did so ahead of their fault.
 fn assert_ahead(run: &Run, percent: u64) {
     let count = |key| run.stats().count(key);
     let (ahead, asked) = (count("readahead_pages"), count("faults") - count("first_touch_faults"));

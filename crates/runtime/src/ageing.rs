@@ -1,14 +1,14 @@
-//! Ageing: while the program needs no pages, those that are stored are made denser
-//! ([`Zswap::age`]).
+//! Ageing: making stored pages denser while the program needs no pages ([`Zswap::age`]).
 //!
-//! The service runs on the processor of the thread it serves, so what it does without being
-//! asked is taken from the program. It ages pages only when the program hardly faulted lately, and
-//! looks for faults after each page: who touches a page waits 60 us longer at most.
+//! The service runs on the processor of the thread it serves, so any work that no thread asked for
+//! takes time from the program. The service ages pages only when the program has hardly faulted
+//! lately, and looks for faults after each page: a thread that touches a page waits at most 60 us
+//! longer.
 //!
 //! - A program whose threads together hardly used the processors *rests*: pages are aged without
 //!   pause.
-//! - One that computes, with the pages it has, gives a fiftieth of the time: what is aged is paid
-//!   for by waiting 49 times as long.
+//! - A program that computes, with the pages it has, gives a fiftieth of its time: the service pays
+//!   for ageing by waiting 49 times as long.
 //!
 //! [`Zswap::age`]: coldpress_zswap::Zswap::age
 
@@ -18,68 +18,70 @@ use crate::ledger::Told;
 use crate::manager::Manager;
 use crate::tally::Counter;
 
-/// How long a program is watched at a time, in nanoseconds. A thread that has to share its
-/// processor does not run for some milliseconds either.
+/// Length of one watch over a program, in nanoseconds. A thread that has to share its processor
+/// does not run for some milliseconds either.
 const WATCHED_NS: u64 = 50_000_000;
-/// Times in a row in which it must hardly have run, or hardly have faulted: half a second. A
-/// shorter pause is no rest, it waits for a child or a file and goes on with the same pages.
+/// Watches in a row in which the program must hardly have run, or hardly have faulted: half a
+/// second. A shorter pause is no rest: the program waits for a child or a file and goes on with the
+/// same pages.
 const QUIET_TIMES: u32 = 10;
-/// A program hardly runs when it uses at most this part of one processor: less than what a busy
-/// thread gets beside 14 others.
+/// Divisor of the time: a program hardly runs when it uses at most this part of one processor. That
+/// is less than a busy thread gets beside 14 others.
 const RESTING_PART: u64 = 16;
-/// Faults in [`WATCHED_NS`] of a program that needs no pages: one that waits for its pages, on a
-/// slow disk or in small steps, uses no processor either.
+/// Largest number of faults in [`WATCHED_NS`] of a program that needs no pages. A program that
+/// waits for its pages, on a slow disk or in small steps, uses no processor either.
 const RESTING_FAULTS: u32 = 1;
-/// Of the time of a program that computes, ageing takes this part: at 60 us each, 330 pages a
-/// second.
+/// Divisor of the time of a program that computes: ageing takes this part. At 60 us each, that is
+/// 330 pages a second.
 const TAKEN_PART: u64 = 50;
-/// Time that was not taken is kept for later, so far: the steps of two readings of the gauges, as
-/// nothing is done between them.
+/// Largest amount of unused time that is saved up: the steps that fall due over two readings of the
+/// gauges, because the service does nothing between readings.
 const KEPT_NS: u64 = 10_000_000;
-/// Compressed bytes moved after each page, so that the room it made is not scattered over the pool:
-/// more than a page saves.
+/// Compressed bytes to move after each page, so that the room it frees does not stay scattered over
+/// the pool. This is more than one page saves.
 const COMPACTED: Bytes = Bytes::kib(4);
 
-/// What the program leaves to work that nobody waits for.
+/// The time that the program leaves for work that no thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leisure {
-    /// Nothing: it needs pages.
+    /// No time: the program needs pages.
     None,
-    /// A part of its time: it computes.
+    /// A part of its time: the program computes.
     Part,
-    /// All: it rests.
+    /// All of the time: the program rests.
     All,
 }
 
 /// How much the program needs its processor and its pages.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
-    /// When it was last looked at, and what it had run for by then.
+    /// When the program was last looked at, and how long it had run by then.
     looked_at_ns: u64,
     ran_ns: u64,
-    /// Faults it had by then.
+    /// Faults that the program had by then.
     faults: u32,
-    /// Times in a row in which it hardly faulted.
+    /// Watches in a row in which the program hardly faulted.
     calm_times: u32,
-    /// Times in a row in which it hardly ran either.
+    /// Watches in a row in which the program hardly ran either.
     quiet_times: u32,
-    /// What was taken of a program that computes.
+    /// Time taken of the program while it computes.
     taken: Taken,
 }
 
-/// Time taken of a program that computes, which is paid for by waiting.
+/// Time taken of a program that computes, which the service pays for by waiting.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     paid_at_ns: u64,
 }
 
 impl Taken {
-    /// Whether all of it is paid for.
+    /// Returns whether all the time taken is paid for.
     pub(crate) fn is_paid(&self, now_ns: u64) -> bool {
         now_ns >= self.paid_at_ns
     }
 
-    /// Some was taken from `begun_ns` to `now_ns`, which may be one part in `parts` of all time.
+    /// Records time taken from `begun_ns` to `now_ns`, which may be one part in `parts` of all
+    /// time.
     pub(crate) fn note(&mut self, begun_ns: u64, now_ns: u64, parts: u64) {
         let since = self.paid_at_ns.max(begun_ns.saturating_sub(KEPT_NS));
         self.paid_at_ns = since + now_ns.saturating_sub(begun_ns) * parts;
@@ -87,8 +89,8 @@ impl Taken {
 }
 
 impl Rest {
-    /// It is `now_ns`; the program has had `faults`, counted around, and has run for `ran`
-    /// nanoseconds, ever.
+    /// Records that by `now_ns` the program has had `faults` faults, a count that wraps around, and
+    /// has run for `ran` nanoseconds in all.
     pub(crate) fn note(&mut self, now_ns: u64, faults: u32, ran: u64) {
         let watched = now_ns.saturating_sub(self.looked_at_ns);
         if watched >= WATCHED_NS {
@@ -102,7 +104,7 @@ impl Rest {
         }
     }
 
-    /// What the program leaves.
+    /// Returns how much of its time the program leaves.
     pub(crate) fn leisure(&self) -> Leisure {
         if self.quiet_times >= QUIET_TIMES {
             Leisure::All
@@ -113,7 +115,7 @@ impl Rest {
         }
     }
 
-    /// Whether a step of ageing may begin.
+    /// Returns whether a step of ageing may begin.
     fn allows_step(&self, now_ns: u64) -> bool {
         match self.leisure() {
             Leisure::None => false,
@@ -122,7 +124,7 @@ impl Rest {
         }
     }
 
-    /// A step of ageing took from `begun_ns` to `now_ns`.
+    /// Records that a step of ageing took from `begun_ns` to `now_ns`.
     fn note_step(&mut self, begun_ns: u64, now_ns: u64) {
         if self.leisure() == Leisure::Part {
             self.taken.note(begun_ns, now_ns, TAKEN_PART);
@@ -131,8 +133,8 @@ impl Rest {
 }
 
 impl Manager {
-    /// Moves some pages out of a former pool, or else makes a page denser, if the program leaves
-    /// time for it. Whether there is more to do at once, perhaps.
+    /// Returns whether there may be more to do at once, after moving some pages out of a former
+    /// pool, or else making one page denser, if the program leaves time for it.
     pub(crate) fn age_step(&mut self) -> bool {
         let somebody_waits = self.somebody_waits();
         let begun = self.time.now_ns();
@@ -148,7 +150,7 @@ impl Manager {
         is_more
     }
 
-    /// Makes a page denser. Whether there is more to do at once, perhaps.
+    /// Returns whether there may be more to do at once, after making one page denser.
     fn make_denser(&mut self) -> bool {
         let is_more = self.zswap.age();
         if is_more {
@@ -160,7 +162,7 @@ impl Manager {
         is_more
     }
 
-    /// Tells the user, once in a run, that pages become denser.
+    /// Notifies the user, once in a run, that pages become denser.
     fn tell_of_ageing(&mut self) {
         if self.ledger.is_first_to_tell(Told::Ageing) {
             let does = if self.rest.leisure() == Leisure::All { "rests" } else { "only computes" };
@@ -201,7 +203,7 @@ mod tests {
             rest.note(now_ms * 1_000_000, faults, ran_ms * 1_000_000);
             rest.leisure() == Leisure::All
         };
-        // The first look knows nothing, and it had run for more.
+        // The first look has nothing to compare with, and the program had run for longer.
         assert!(!note(1000, 700, 9));
         for time in 1..10 {
             assert!(!note(1000 + 160 * time, 700 + 10 * time, 1));
@@ -212,7 +214,7 @@ mod tests {
         assert!(!note(2700, 804, 0));
     }
 
-    /// A program that uses two processors, and no pages, for so many times.
+    /// Creates the state of a program that uses two processors, and no pages, for `times` watches.
     fn computing(times: u64) -> Rest {
         let mut rest = Rest::default();
         for time in 1..=times {
@@ -223,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_program_that_computes_leaves_a_part_after_half_a_second() {
-        // The faults before the first look were many.
+        // There were many faults before the first look.
         assert_eq!(computing(10).leisure(), Leisure::None);
         let mut rest = computing(11);
         assert_eq!(rest.leisure(), Leisure::Part);
@@ -245,7 +247,7 @@ mod tests {
     }
 
     proptest! {
-        /// However long steps take and whenever they are tried.
+        /// Holds however long steps take and whenever they are tried.
         #[test]
         fn never_more_is_taken_than_the_part(
             tries in prop::collection::vec((0_u64..20_000_000, 1_000_u64..2_000_000), 1..400),
@@ -256,7 +258,7 @@ mod tests {
             for (waited, took) in tries {
                 now += waited;
                 if rest.allows_step(now) {
-                    // What was taken until now is paid for.
+                    // The time taken so far is paid for.
                     prop_assert!(taken * TAKEN_PART <= now - start + KEPT_NS);
                     rest.note_step(now, now + took);
                     (now, taken) = (now + took, taken + took);

@@ -1,17 +1,18 @@
 //! Ahead: pages in limbo that a helper compresses before their time has come.
 //!
 //! The launcher has a thread that reads pages out of this process's limbo and compresses them on
-//! another processor (its `helper.rs`). What limbo gives up next is posted at the desk that both
-//! share. When a page's time has come, its compressed bytes are there already, or this thread makes
-//! them itself: it never waits.
+//! another processor (its `helper.rs`). The service posts what limbo gives up next at the desk that
+//! both share. When a page's time has come, its compressed bytes are there already, or this thread
+//! makes them itself: it never waits.
 //!
-//! In another process, as the kernel interrupts each processor that runs a thread of this one for
-//! each MOVE. And there it reads what it compresses by itself: a prototype that copied pages for
-//! such a process lost 7 % of the touches a second by that alone.
+//! The helper lives in another process because for each MOVE the kernel interrupts every processor
+//! that runs a thread of this process (TLB shootdown). The helper also reads what it compresses by
+//! itself: copying pages for such a process costs 7 % of the touches a second (measured on a
+//! prototype).
 //!
-//! That an offer is of the page that is stored: a place in limbo's order is used once, so it is the
-//! ticket; and a page that is posted lies in limbo and is not written to until it is compressed or
-//! has left, after which nobody asks for that ticket any more.
+//! Why an offer always belongs to the page that is being stored: a place in limbo's order is used
+//! once, so that place is the ticket. A posted page lies in limbo and is not written to until it is
+//! compressed or has left limbo. After that the service no longer asks for its ticket.
 
 use core::mem;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -25,98 +26,105 @@ use crate::limbo;
 use crate::manager::Manager;
 use crate::pages::PageState;
 
-/// Pages are posted when there is room for so many: each time a line goes to the other processor
-/// and back, and the helper may have to be woken.
+/// The name of the launcher's thread, as the kernel shows it.
+pub const HELPER_THREAD: &str = "helper";
+/// Least room, in pages, at which the service posts: each post moves a cache line to the other
+/// processor and back, and may have to wake the helper.
 const POSTED_TOGETHER: usize = 8;
-/// Of limbo's pages one in so many may be posted: at 3 KiB each that is a tenth of limbo.
+/// Divisor of limbo's pages: one in this many may be posted. At 3 KiB each that is a tenth of
+/// limbo.
 const POSTED_SHARE: usize = 8;
-/// After so many pages in a row that were not done in time nothing is posted for a while: there is
-/// no helper, or the processors have others to run.
+/// Pages in a row that were not done in time, after which nothing is posted for `REST_NS`: there is
+/// no helper, or the processors have other work.
 const IN_VAIN_MAX: u32 = 4 * desk::JOBS as u32;
 const REST_NS: u64 = 100_000_000;
 
-/// Where a helper sleeps, in the ledger, as there is one for all processes.
+/// The place where a helper sleeps. It lies in the ledger because one helper serves all processes.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Bell {
-    /// 1 while it sleeps.
+    /// 1 while the helper sleeps.
     asleep: AtomicU32,
 }
 
 impl Bell {
     /// Wakes the helper if it sleeps.
     pub fn ring(&self) {
-        // With that in `sleep_unless`: of who posts and then looks whether somebody sleeps, and who
-        // says so and then looks whether something is posted, at least one sees the other.
+        // Pairs with the fence in `sleep_unless`. The service posts, then looks whether the helper
+        // sleeps; the helper says that it sleeps, then looks whether something is posted. At least
+        // one of them sees the other.
         fence(Ordering::SeqCst);
-        // Relaxed, both: the fence orders them. Mostly nobody sleeps, and a load leaves the line.
+        // Relaxed, both: the fence orders them. The helper is usually awake, and a load leaves the
+        // line in place.
         if self.asleep.load(Ordering::Relaxed) == 1 && self.asleep.swap(0, Ordering::Relaxed) == 1 {
             futex::wake_all(&self.asleep);
         }
     }
 
-    /// Wakes the helper, though somebody may have begun to and have ended before it was done.
+    /// Wakes the helper, even if a process has begun to wake it and ended before that was done.
     pub fn ring_again(&self) {
-        // Relaxed: the change that it is for is seen by other means.
+        // Relaxed: the helper sees the change it is woken for by other means.
         self.asleep.store(0, Ordering::Relaxed);
         futex::wake_all(&self.asleep);
     }
 
-    /// Sleeps until somebody rings, unless there is something to do. For the helper.
+    /// Sleeps until the bell rings, unless there is something to do. Only the helper calls this
+    /// function.
     pub fn sleep_unless(&self, is_something_to_do: impl FnOnce() -> bool) {
-        // Relaxed: the fence orders it.
+        // Relaxed: the fence below orders it.
         self.asleep.store(1, Ordering::Relaxed);
-        // See `ring`.
+        // Pairs with the fence in `ring`: see there.
         fence(Ordering::SeqCst);
         if !is_something_to_do() {
             futex::wait(&self.asleep, 1, None);
         }
-        // Relaxed: who rings for nothing does no harm.
+        // Relaxed: a ring without a cause does no harm.
         self.asleep.store(0, Ordering::Relaxed);
     }
 }
 
-/// Makes a desk: a descriptor to hand to its process, and the helper's own view.
+/// Makes a desk, and returns a descriptor to hand to its process and the helper's own view.
 pub fn make_desk() -> SysResult<(OwnedFd, Shared<Desk>)> {
     let fd = shared::create(c"coldpress-desk", Bytes(size_of::<Desk>()))?;
     let desk = map_desk(fd.as_fd())?;
     Ok((fd, desk))
 }
 
-/// The desk that the launcher has made.
+/// Maps the desk that the launcher has made.
 pub(crate) fn map_desk(fd: BorrowedFd<'_>) -> SysResult<Shared<Desk>> {
     // SAFETY: a desk is made of atomics, and zeroed memory is an empty one.
     unsafe { Shared::map(fd) }
 }
 
-/// What is posted for the helper.
+/// The pages posted for the helper.
 pub(crate) struct Ahead {
     /// `None` when there is no helper.
     desk: Option<Shared<Desk>>,
     posted: Posted,
-    /// The ticket behind the last that was looked at.
+    /// The ticket after the last one looked at.
     next: Ticket,
-    /// Pages in a row that were not done.
+    /// Pages in a row that were not done in time.
     in_vain: u32,
-    /// When pages are posted again.
+    /// When posting resumes; 0 unless it has paused.
     rests_until_ns: u64,
 }
 
 impl Ahead {
-    /// Nothing is posted yet at `desk`, in a process with that share of a budget.
+    /// Creates the state with nothing posted yet at `desk`, in a process with this `share` of a
+    /// budget.
     pub(crate) fn new(desk: Option<Shared<Desk>>, share: PageCount) -> Self {
         let posted = Posted::new(limbo::target(share).0 / POSTED_SHARE);
         Self { desk, posted, next: Ticket(0), in_vain: 0, rests_until_ns: 0 }
     }
 
-    /// Goes on as the heir of a process whose desk is not mapped here, at a desk of its own.
+    /// Continues at a desk of its own, in the heir of a process whose desk is not mapped here.
     pub(crate) fn inherit(&mut self, desk: Option<Shared<Desk>>, share: PageCount) {
         mem::forget(self.desk.take());
         *self = Self { next: self.next, ..Self::new(desk, share) };
     }
 
-    /// Posts no page before `ticket` any more. Those in limbo at a fork are shared with the child,
-    /// and the kernel makes a copy of a shared page for who reads it from another process.
+    /// Stops posting pages before `ticket`. Pages in limbo at a fork are shared with the child, and
+    /// the kernel copies a shared page when another process reads it.
     pub(crate) fn leave_out(&mut self, ticket: Ticket) {
         self.next = self.next.max(ticket);
         if let Some(desk) = &self.desk {
@@ -124,12 +132,12 @@ impl Ahead {
         }
     }
 
-    /// The memory that the desk takes of the budget.
+    /// Returns the memory that the desk takes of the budget.
     pub(crate) fn memory(&self) -> Bytes {
         if self.posted.is_used() { desk::memory(self.posted.limit()) } else { Bytes(0) }
     }
 
-    /// What the helper has made of the page of `ticket`.
+    /// Returns what the helper has made of the page of `ticket`.
     pub(crate) fn collect(&mut self, ticket: Ticket) -> Option<Offer<'_>> {
         match self.posted.collect(self.desk.as_deref()?, ticket) {
             Ok(offer) => {
@@ -167,7 +175,7 @@ impl Manager {
             return;
         }
         let mut any = false;
-        // The oldest will be stored now, sooner than anybody could.
+        // The oldest page is stored now, sooner than the helper could compress it.
         let mut next = ahead.next.max(Ticket(oldest.0 + 1));
         while ahead.posted.room() > 0
             && let Some((slot, page)) = self.limbo.ring().page_at(next.0)
@@ -216,7 +224,7 @@ mod tests {
                 let begun = Instant::now();
                 while seen.load(Ordering::Relaxed) < round {
                     if begun.elapsed() > Duration::from_secs(10) {
-                        // Lets the sleeper end, so that the test can.
+                        // Lets the sleeping thread end, so that the test can.
                         posted.store(ROUNDS, Ordering::Relaxed);
                         bell.ring_again();
                         panic!("nobody heard round {round}");

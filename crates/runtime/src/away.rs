@@ -1,16 +1,16 @@
-//! Pages that are away: bringing one back from limbo, the pool or the disk, and with it those that
-//! its walk will want next.
+//! Pages that are away: bringing one back from limbo, the pool or the disk (swap-in), and with it
+//! the pages that its sequential stream, its *walk*, will want next.
 //!
 //! A fault costs 7 us beside what its page costs, and one COPY of many pages is cheaper than many
-//! of one (far-memory.md 3.1), so walks are served a window at a time. The pages are fetched into a
-//! buffer, in the order of their addresses, and from there each stretch of neighbours goes by one
-//! COPY.
+//! COPYs of one page. So walks are served a window at a time (readahead). The pages are fetched
+//! into a buffer in the order of their addresses, and from there one COPY places each stretch of
+//! neighbours.
 //!
 //! Invariants:
-//! 1. Whatever happens to another page of the window, the one asked for is served as if it were
-//!    alone, and the other stays where it is.
-//! 2. A page that is read back from disk though nobody asked for it is in `ahead` until it has been
-//!    taken: one that nobody took would keep its buffer in zswap for ever.
+//! 1. Whatever happens to another page of the window, the page asked for is served as if it were
+//!    alone, and the other page stays where it is.
+//! 2. A page that is read back from disk without a fault on it stays in `ahead` until it has been
+//!    taken. A page that nothing took would keep its buffer in zswap for ever.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -28,31 +28,32 @@ use crate::pages::{Origin, PageNumber, PageState, Way};
 use crate::tally::{Counter, Group};
 use crate::walks::{AWAY_MAX, LOADS, Walks, Window};
 
-/// Pages in limbo behind the one asked for that come back with it where no walk says more: what was
-/// in use together is taken together, and each costs a tenth of a fault. Of 0, 3, 7 and 15, the
-/// best for sort and node in two thirds of their memory: a tenth to a fifth less faults than
-/// without; pages touched at random take as long.
+/// Pages in limbo behind the one asked for that come back with it outside any walk. Pages used
+/// together are taken together, and each costs a tenth of a fault. Of 0, 3, 7 and 15, this is the
+/// best for sort and node in two thirds of their memory: a tenth to a fifth fewer faults than with
+/// 0. Pages touched at random take as long as with 0.
 const TOGETHER: usize = 3;
-/// Reads from disk begun ahead at a time: half of what zswap has, so that others find a buffer.
+/// Reads from disk that readahead may have under way: half of zswap's buffers, so that other faults
+/// find one.
 const AHEAD_MAX: usize = 4;
-/// Entries of pages that came back which may wait to be dropped: several times what comes between
-/// two reclaims.
+/// Entries of returned pages that may wait to be dropped: several times what comes back between two
+/// reclaims.
 const SERVED_MAX: usize = 64;
 
-/// What it takes to bring pages back.
+/// The state for bringing pages back.
 pub(crate) struct Away {
-    /// Walks over pages that are away.
+    /// Walks (sequential streams) over pages that are away.
     walks: Walks,
-    /// Pages being read from disk that nobody has asked for.
+    /// Pages being read from disk that no fault has asked for.
     ahead: Vec<PageNumber>,
     /// Pages on their way back.
     pub(crate) buffer: Box<[PageBuffer]>,
-    /// Pages that have come back whose copies are kept.
+    /// Pages that have come back and whose compressed copies are kept.
     pub(crate) kept: Kept,
 }
 
 impl Away {
-    /// Nothing is on its way; the disk, if there is one, has `slots_max`.
+    /// Creates the state with nothing on its way. The disk, if there is one, has `slots_max` slots.
     pub(crate) fn new(slots_max: SlotCount) -> Self {
         Self {
             walks: Walks::new(LOADS),
@@ -62,17 +63,17 @@ impl Away {
         }
     }
 
-    /// Pages have been read from disk that nobody asks for any more.
+    /// Adds pages that have been read from disk and that no fault asks for any more.
     pub(crate) fn expect(&mut self, pages: impl Iterator<Item = PageNumber>) {
         self.ahead.extend(pages);
     }
 }
 
-/// What became of a page that was to be fetched.
+/// The outcome of fetching a page.
 enum Fetched {
-    /// From disk, or not.
+    /// The page is in the buffer, and whether it came from disk.
     Here(bool),
-    /// It is being read back from disk.
+    /// The page is being read back from disk.
     Coming,
     NotAway,
     Lost(LoadError),
@@ -81,12 +82,12 @@ enum Fetched {
 /// The pages of a window in the buffer, lowest address first.
 struct Batch {
     lowest: PageNumber,
-    /// From one to the next.
+    /// The distance from one page to the next.
     step: usize,
-    /// A bit for each place whose page is in the buffer, and for those that came from disk.
+    /// One bit for each place whose page is in the buffer, and for each whose page came from disk.
     here: u32,
     from_disk: u32,
-    /// Whether they are pages of a walk, and which way their runs come.
+    /// Whether the pages belong to a walk, and which way their runs come.
     is_walk: bool,
     way: Way,
     /// The place of the page asked for.
@@ -96,7 +97,7 @@ struct Batch {
 const _: () = assert!(AWAY_MAX <= u32::BITS as usize);
 
 impl Batch {
-    /// One page that nobody asked for.
+    /// Creates a batch of one page that no fault asked for.
     fn of(page: PageNumber) -> Self {
         Self {
             lowest: page,
@@ -122,7 +123,7 @@ impl Batch {
         place < AWAY_MAX && self.here & 1 << place != 0
     }
 
-    /// The places from `start` on that one COPY can take.
+    /// Returns the places from `start` on that one COPY can take.
     fn stretch(&self, start: usize) -> Range<usize> {
         let longest = if self.step == 1 { AWAY_MAX } else { 1 };
         start..start + (start..).take(longest).take_while(|place| self.has(*place)).count()
@@ -130,7 +131,7 @@ impl Batch {
 }
 
 impl Manager {
-    /// What to bring in for a fault on `page`.
+    /// Returns the window to bring in for a fault on `page`.
     pub(crate) fn window_of(&self, page: PageNumber) -> Window {
         let is_there = |page| self.pages.state(page) == PageState::Resident;
         match self.pages.state(page) {
@@ -141,7 +142,7 @@ impl Manager {
         }
     }
 
-    /// Brings `page` back, which is away, and as much of its window as there is room for.
+    /// Brings back `page`, which is away, and as much of its window as there is room for.
     pub(crate) fn place_away(&mut self, page: PageNumber, window: Window) -> Outcome {
         let room = self.budget.hard().saturating_sub(self.budget.used());
         let window = window.at_most(room.0.min(AWAY_MAX));
@@ -177,7 +178,7 @@ impl Manager {
         if !is_here {
             return Outcome::Coming;
         }
-        // Last, as it lets the thread go on.
+        // Last, because it lets the thread go on.
         let outcome = self.place_asked(&batch, asked_stretch);
         if outcome == Outcome::Placed && !was_expected {
             self.away.walks.advance(page, window);
@@ -185,13 +186,13 @@ impl Manager {
         outcome
     }
 
-    /// Pages in limbo behind `page`, which is there too, that come back with it.
+    /// Counts the pages in limbo behind `page`, itself in limbo, that come back with it.
     fn count_together(&self, page: PageNumber) -> usize {
         let in_limbo = |index: &usize| self.pages.state(page.plus(*index)) == PageState::Limbo;
         (0..=TOGETHER).take_while(in_limbo).count().saturating_sub(1)
     }
 
-    /// Fetches a page that nobody asked for, if it is away and well.
+    /// Fetches a page that no fault asked for, if it is away and intact.
     fn fetch_ahead(&mut self, batch: &mut Batch, place: usize) {
         let page = batch.page(place);
         if self.away.ahead.len() >= AHEAD_MAX {
@@ -205,24 +206,24 @@ impl Manager {
         match self.fetch(page, place) {
             Fetched::Here(from_disk) => batch.put(place, from_disk),
             Fetched::Coming => self.away.ahead.push(page),
-            // Who touches a page that is lost will be told.
+            // The loss of a page is reported when a thread touches it.
             Fetched::NotAway | Fetched::Lost(_) => {}
         }
     }
 
-    /// Makes room for what is read ahead.
+    /// Makes room for the pages that readahead is reading from disk.
     pub(crate) fn make_room_ahead(&mut self) {
         self.make_room(PageCount(self.away.ahead.len()));
     }
 
-    /// Takes in what was read ahead and has come from the disk, while there is room.
+    /// Takes in pages that were read ahead and have come from the disk, while there is room.
     pub(crate) fn take_read_ahead(&mut self) {
         for _ in 0..self.away.ahead.len() {
             let page = self.away.ahead.remove(0);
             if self.pages.state(page) != PageState::Stored {
                 continue;
             }
-            // Who asked for it meanwhile takes it.
+            // A fault that has asked for the page meanwhile takes it.
             if self.pending.iter().any(|fault| fault.page == page) {
                 self.away.ahead.push(page);
                 continue;
@@ -269,7 +270,8 @@ impl Manager {
         }
     }
 
-    /// Places what is in the buffer but for the stretch of the page asked for, which is returned.
+    /// Places everything in the buffer but the stretch of the page asked for, and returns that
+    /// stretch.
     fn place_others(&mut self, batch: &Batch) -> Range<usize> {
         let mut asked_stretch = 0..0;
         let mut at = 0;
@@ -285,7 +287,7 @@ impl Manager {
         asked_stretch
     }
 
-    /// Places the page asked for, with its neighbours if they can be.
+    /// Places the page asked for, with its neighbours if possible.
     fn place_asked(&mut self, batch: &Batch, stretch: Range<usize>) -> Outcome {
         let Some(asked) = batch.asked else { return Outcome::Moot };
         let is_alone = stretch.len() == 1;
@@ -295,19 +297,21 @@ impl Manager {
             _ if is_placed => return Outcome::Placed,
             Some(Stop::Changing) => return Outcome::Again,
             _ if is_alone => {}
-            // Neighbouring regions are one to us, but may be two mappings of the kernel's, and COPY
-            // takes no two; or a page below the one asked for was in the way.
+            // Neighbouring regions are one region to us but may be two mappings of the kernel's,
+            // and one COPY takes one mapping only. Or a page below the one asked for was in the
+            // way.
             _ => progress = self.place_stretch(batch, asked..asked + 1),
         }
         self.outcome(progress)
     }
 
-    /// One COPY of neighbours from the buffer.
+    /// Places neighbours from the buffer by one COPY.
     fn place_stretch(&mut self, batch: &Batch, stretch: Range<usize>) -> Progress {
         let target = batch.page(stretch.start).address();
         let source = self.away.buffer[stretch.start].0.as_ptr();
         let length = PageCount(stretch.len()).bytes();
-        // SAFETY: the buffer is memory of ours, which is never registered, and has all places.
+        // SAFETY: the buffer is memory of ours that is never registered, and it has all places of
+        // `stretch`.
         let progress = unsafe { self.uffd.copy(target, source, length) };
         for place in stretch.take(progress.done.pages_down().0) {
             self.note_back(batch, place);
@@ -315,7 +319,7 @@ impl Manager {
         progress
     }
 
-    /// A page that was away has been placed.
+    /// Records that a page that was away has been placed.
     fn note_back(&mut self, batch: &Batch, place: usize) {
         let page = batch.page(place);
         let was = self.pages.state(page);
@@ -323,7 +327,7 @@ impl Manager {
         if was == PageState::Limbo {
             self.limbo_pages -= PageCount(1);
             self.note_out_of_limbo(page);
-            // It is in use, so the room of its copy is better used for others.
+            // The page is in use, so the room of its copy is better used for others.
             if !batch.is_walk {
                 self.drop_kept(page..page.plus(1));
             }

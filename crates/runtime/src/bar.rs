@@ -1,21 +1,20 @@
-//! Bars: what has pages away is not inherited, but by a child that is served.
+//! Bars: a mapping with pages away is inherited only by a child that is served.
 //!
-//! In the child of a fork that nobody catches, as by the bare instruction, a page that is away
-//! would read as zeros. So a mapping is barred (MADV_DONTFORK) before its first page is taken: such
-//! a child has it not, and ends by SIGSEGV where it touches it. It goes on rightly if it execs, or
-//! ends, with what lies in other mappings. While a fork is made that is caught (`heir`), and while
-//! everything is in place (a hold), nothing is barred.
+//! In the child of a fork that nothing catches, such as one by the bare instruction, a page that is
+//! away would read as zeros. So a mapping is barred (MADV_DONTFORK) before its first page is taken:
+//! such a child does not have the mapping, and ends by SIGSEGV where it touches it. A child that
+//! execs, or ends, with what lies in other mappings goes on correctly. Nothing is barred while a
+//! fork is made that is caught (`heir`), or while every page is in place (a hold).
 //!
-//! Whole regions are barred, to the ends of their mappings, and what is found beside them is too:
-//! mappings that differ in this are not one any more when they come to touch, or a program changes
-//! their access to the same, and `mremap` of two that were one fails.
+//! Whole regions are barred, to the ends of their mappings, and so is memory that is found beside
+//! them. Otherwise mappings that differ in this would no longer merge where they touch, or where a
+//! program gives them the same access, and an `mremap` over two that were one before would fail.
 //!
 //! Invariants:
-//! 1. A page of `Limbo` or `Stored` lies in what is barred, but while a fork is made.
-//! 2. What the program keeps from its children itself (`Control::uninherited`) is never given to
-//!    them.
-//! 3. While bars are lifted, what moves is given to children where it comes to: it may have moved
-//!    before they were.
+//! 1. A page in state `Limbo` or `Stored` lies in a barred mapping, except while a fork is made.
+//! 2. Children never get what the program itself keeps from them (`Control::uninherited`).
+//! 3. While bars are lifted, children get what moves at its new place: it may have moved before the
+//!    bars were lifted.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -28,23 +27,23 @@ use crate::order::Move;
 use crate::pages::PageNumber;
 use crate::regions::Regions;
 
-/// Whether pages of a mapping may be taken.
+/// The answer to whether pages of a mapping may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bar {
-    /// No child inherits it.
+    /// The mapping is barred: no child inherits it.
     Is,
-    /// None does from now on; every state must be looked at afresh.
+    /// The mapping is barred from now on; every state must be looked at afresh.
     New,
-    /// The kernel refuses that.
+    /// The kernel refuses to bar the mapping.
     Refused,
 }
 
-/// What is barred.
+/// The ranges that are barred.
 #[derive(Debug, Default)]
 pub(crate) struct Bars {
-    /// What no child inherits.
+    /// The ranges that no child inherits.
     pub(crate) ranges: Regions,
-    /// That does not hold: all is inherited.
+    /// Whether all bars are lifted, so that children inherit all ranges.
     are_lifted: bool,
 }
 
@@ -78,13 +77,14 @@ impl Manager {
         }
     }
 
-    /// The mapping that has an address. Not told before Linux 6.11: a fork asks for many.
+    /// Returns the mapping that contains an address. Linux before 6.11 cannot answer: a fork asks
+    /// for many mappings.
     fn mapping_at(&self, address: usize) -> Option<Range<usize>> {
         self.files.mappings.ask_for(address).ok()
     }
 
-    /// A range, to where the mappings end that have its ends: a mapping that has grown in place is
-    /// known by its former length.
+    /// Extends a range to the ends of the mappings that contain its first and its last byte: a
+    /// mapping that has grown in place is known by its former length.
     fn to_mapping_ends(&self, range: Range<usize>) -> Range<usize> {
         let first = self.mapping_at(range.start).unwrap_or(range.clone());
         let last = self.mapping_at(range.end - 1).unwrap_or(range.clone());
@@ -93,20 +93,20 @@ impl Manager {
 
     /// Bars again what was barred: a fork is over, or the program has lifted a bar.
     pub(crate) fn bar_again(&mut self) {
-        // Words of what was unmapped meanwhile come first.
+        // The words about what was unmapped meanwhile come first.
         self.settle();
         self.bars.are_lifted = false;
         let ranges: Vec<_> =
             self.bars.ranges.iter().map(|range| self.to_mapping_ends(range)).collect();
         for range in &ranges {
-            // Of what is not mapped nothing is inherited.
+            // Nothing is inherited of a part that is not mapped.
             let _ = map::inherit(range.clone(), false);
         }
         self.confirm(&ranges);
     }
 
-    /// Ranges were just barred. What has been unmapped before, of which the words come now, may be
-    /// somebody else's: there nothing is.
+    /// Notes that ranges were just barred. What was unmapped before that, and whose words come now,
+    /// may belong to another mapping: it is not barred.
     fn confirm(&mut self, ranges: &[Range<usize>]) {
         for range in ranges {
             self.bars.ranges.insert(range.clone());
@@ -117,7 +117,7 @@ impl Manager {
         }
     }
 
-    /// Children have what of a range is not barred.
+    /// Gives children the parts of a range that are not barred.
     fn give_unbarred(&self, range: Range<usize>) {
         self.bars.ranges.for_each_gap(range, |gap| self.give_to_children(gap));
     }
@@ -125,7 +125,7 @@ impl Manager {
     /// Lets children inherit everything; [`Manager::bar_again`] may follow.
     pub(crate) fn lift_bars(&mut self) {
         self.bars.are_lifted = true;
-        // Of words of several threads that could not be told apart, less may be known than is so.
+        // Less may be known than there is, after words of several threads that fit two histories.
         let mut known = Regions::default();
         for range in self.regions.iter().chain(self.bars.ranges.iter()) {
             known.insert(self.to_mapping_ends(range));
@@ -133,23 +133,23 @@ impl Manager {
         for range in known.iter() {
             self.give_to_children(range);
         }
-        // What has moved before is given where it is now.
+        // What has moved before is given to children where it is now.
         self.settle();
     }
 
-    /// Everything is in place.
+    /// Lifts all bars and forgets them: every page is in place.
     pub(crate) fn lift_all_bars(&mut self) {
         self.lift_bars();
         self.bars.ranges = Regions::default();
     }
 
-    /// A range is no longer managed.
+    /// Lifts the bar of a range that is no longer managed.
     pub(crate) fn lift_bar(&mut self, range: Range<usize>) {
         self.bars.ranges.remove(range.clone());
         self.give_to_children(range);
     }
 
-    /// A bar moves with its mapping, and so does what the program keeps from its children.
+    /// Moves a bar along with its mapping, and also what the program keeps from its children.
     pub(crate) fn follow_bar(&mut self, one: Move) {
         let is_barred = self.bars.ranges.holding(one.from).is_some();
         let own: Vec<_> = self.control.uninherited.iter().collect();
@@ -160,7 +160,7 @@ impl Manager {
             if start < end {
                 self.control.uninherited.remove(&(start..end));
                 let offset = one.to.wrapping_sub(one.from);
-                // What has grown is as what was there.
+                // What has grown is treated like what was there.
                 let is_last = end == one.source().end;
                 let end = if is_last { one.mapping().end } else { end.wrapping_add(offset) };
                 self.control.uninherited.add(start.wrapping_add(offset)..end);
@@ -170,17 +170,17 @@ impl Manager {
             self.give_to_children(one.mapping());
         }
         if is_barred {
-            // It may still be mapped (MREMAP_DONTUNMAP), and is not managed.
+            // The source may still be mapped (MREMAP_DONTUNMAP), and is not managed.
             self.lift_bar(one.source());
             self.bars.ranges.insert(one.mapping());
         }
     }
 
-    /// Children have a range, but for what the program itself keeps from them.
+    /// Gives children a range, except for what the program itself keeps from them.
     fn give_to_children(&self, range: Range<usize>) {
         let own: Vec<_> = self.control.uninherited.iter().collect();
         for_each_outside(&own, range, |part| {
-            // Of what is not mapped there is nothing to inherit.
+            // Nothing is inherited of a part that is not mapped.
             let _ = map::inherit(part, true);
         });
     }

@@ -1,18 +1,20 @@
-//! The budget: how much this process holds, how much it may, and how fast memory grows that nobody
-//! told us of.
+//! The budget: how much memory this process holds, how much it may hold, and how fast memory grows
+//! without an announcement to us.
 //!
-//! `used` is the kernel's own figure (RssAnon) and the desk, read now and then, plus what we did
-//! since; what is shared with relatives since a fork counts in part (`sharing`).
-//! Everything private counts in it: managed and unmanaged memory, limbo, the pool, our tables.
-//! Shared memory of all processes, which stays in place, counts with what others hold. What grew
-//! without us (fresh mappings, stacks) is watched as *native growth*: room for three times the
-//! fastest growth lately, and for some at least, is kept free, so that the budget holds between two
-//! readings.
+//! `used` is the kernel's own figure (RssAnon) plus the desk, read now and then, plus what we have
+//! done since. Memory shared with relatives since a fork counts in part (`sharing`). All private
+//! memory counts: managed and unmanaged memory, limbo, the pool, our tables. Shared memory of all
+//! processes stays in place and counts with what others hold. Memory that grew without us (fresh
+//! mappings, stacks) is watched as *native growth*. Room for three times the fastest recent growth,
+//! and at least for some, is kept free, so that the budget holds between two readings.
 //!
 //! ```text
 //! 0 ........................ soft ........ hard ........ budget - others ... budget
 //!    nothing to do            reclaim along  reclaim first  reserve
 //! ```
+//!
+//! *Soft* is the low watermark and *hard* the min watermark: above soft, reclaim goes along with
+//! faults; above hard, reclaim comes before anything else.
 
 use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::Program;
@@ -23,74 +25,83 @@ use crate::mapped::Mapped;
 use crate::shares::{Gain, Holding, Meter, Waited};
 use crate::sharing::{Now, Sharing};
 
-/// The reserve is room for native growth, and such a part of the budget, within these bounds, at
-/// least: the first burst comes before any was seen. What malloc maps is told before it is touched,
-/// so with half of what it took before that, no more runs of seven programs pass their budgets.
-/// Relatives that share learn some time later what each of them has made its own.
+/// The smallest budget: below it the launcher's parts, the pool's first blocks and the code, stacks
+/// and libraries of even a small program leave nothing to manage. Eight blocks of 2 MiB.
+pub const BUDGET_FLOOR: Bytes = Bytes::mib(16);
+
+/// Divisors and bounds of the least reserve. The reserve is room for native growth, and the first
+/// burst comes before any growth was seen. Because malloc's mappings are announced before they are
+/// touched, half of the reserve that is needed without this is enough: no more runs of seven
+/// programs pass their budgets. Relatives that share memory learn only some time later what each of
+/// them has made its own.
 const RESERVE_PART: usize = 48;
 const RESERVE_PART_OF_RELATIVES: usize = 9;
 const RESERVE_MIN: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_MAX: PageCount = Bytes::mib(4).pages_down();
 const RESERVE_MAX_OF_RELATIVES: PageCount = Bytes::mib(10).pages_down();
-/// Processes that begin to be managed at the same time each make tables and a pool, and take the
-/// room that is left for their own until they have heard of the others: for a second, each keeps so
-/// much more for each of these, up to such a part of the budget. Without it 24 that fill 384 MiB
-/// within 256 hold up to 276 for 0.1 s, with half of it up to 264, with it up to 257.
+/// Additional reserve for each process that begins to be managed at the same time. Each makes
+/// tables and a pool, and takes the room that is left for its own until it has heard of the others.
+/// So for a second, each process keeps this much free for each of the others, up to a 12th of the
+/// budget. Without it 24 processes that fill 384 MiB within 256 MiB hold up to 276 MiB for 0.1 s,
+/// with half of it up to 264, with it up to 257.
 const RESERVE_BESIDE: PageCount = Bytes::mib(1).pages_down();
 const RESERVE_PART_BESIDE: usize = 12;
 const BEGINS_NS: u64 = 1_000_000_000;
-/// Growth fades by a 64th a reading, 8 MiB to a tenth in some 150 of them, which take a millisecond
-/// or two each near the limit. The room for it is three times as much, and a quarter of the budget
-/// at most.
+/// Divisor by which growth fades at each reading: by a 64th, so that 8 MiB fade to a tenth in some
+/// 150 readings, which are a millisecond or two apart near the limit. The room for growth is three
+/// times the growth, and at most a quarter of the budget.
 const GROWTH_FADES: usize = 64;
-/// But a burst is believed to come again for longer: it fades by a 512th, 8 MiB to nothing in some
-/// 1100 readings. A program whose thread gets another arena of malloc fills up to 9 MiB before the
-/// next reading, as the scheduler lets it run for up to 7 ms once it has waited for us (Linux 6.18,
-/// ticks of 4 ms), whatever our nice value. Without this, one that had been quiet for 0.1 s passed
-/// 48 MiB by up to 9 in a third of its runs; with it by up to 2 in one of thirty. Half as much
-/// again as the burst is enough room: with three times as much python takes a sixth longer in 70
-/// MiB, and with as much, a fifth of the runs pass. It is a quarter of what the others leave at
-/// most, so that they do not drive out all that this process holds.
+/// Divisor by which a burst fades at each reading. A burst is expected to recur for longer than
+/// other growth: it fades by a 512th, 8 MiB to nothing in some 1100 readings. A program whose
+/// thread gets another malloc arena fills up to 9 MiB before the next reading, because the
+/// scheduler lets the thread run for up to 7 ms after it has waited for us (Linux 6.18, ticks of 4
+/// ms), whatever our nice value. Without this, a program that had been quiet for 0.1 s passed 48
+/// MiB by up to 9 MiB in a third of its runs; with it, by up to 2 MiB in one run of thirty. The
+/// room for a burst is one and a half times the burst: with three times, python takes a sixth
+/// longer in 70 MiB, and with once, a fifth of the runs pass the budget. The room is at most a
+/// quarter of what the others leave, so that the others do not drive out everything that this
+/// process holds.
 const BURST_FADES: usize = 512;
-/// Between soft and hard, reclaim goes along with faults: a 128th of the budget, within these
-/// bounds, and a 32nd at most.
+/// Bounds of the band between soft and hard (the low and the min watermark), in which reclaim goes
+/// along with faults. The band is a 128th of the budget within these bounds, and at most a 32nd.
 const BAND_MIN: PageCount = Bytes::mib(1).pages_down();
 const BAND_MAX: PageCount = Bytes::mib(2).pages_down();
-/// While use is between soft and hard, reclaim goes along with faults, for this many pages at a
-/// time: a fault in six takes longer by that, and the other five wait for nothing. One page at a
-/// time would make each fault wait for a compression, as both threads share a processor. With
-/// eight, and sixteen while the pool grows, the mean of faults is the same, and their 99th
-/// percentile a tenth longer.
+/// Pages that reclaim takes at a time while use is between soft and hard: one fault in six takes
+/// longer, and the other five wait for nothing. With one page at a time each fault would wait for a
+/// compression, because both threads share a processor. With eight, and sixteen while the pool
+/// grows, the mean of faults is the same, and their 99th percentile a tenth longer.
 pub const PAGES_TOGETHER: usize = 6;
-/// Memory above this share of the budget is managed (in percent); below, the kernel does
+/// Share of the budget, in percent, above which memory is managed; below it, the kernel does
 /// everything.
 const MANAGE_AT_PERCENT: usize = 70;
-/// Management begins at least this much below the budget, whatever the share: at 3 GB/s of first
-/// touches it is 11 ms, time for a reading, the set-up and the first eviction.
+/// Least distance below the budget at which management begins, whatever the share. At 3 GB/s of
+/// first touches it lasts 11 ms: time for a reading, the set-up and the first eviction.
 const MANAGE_ROOM: PageCount = Bytes::mib(32).pages_down();
-/// A budget that has become smaller is approached by this much at a reading, so that a fault waits
-/// for less than a millisecond of reclaim: 250 MiB/s.
+/// Pages by which a budget shrinks at each reading on its way to a smaller one, so that a fault
+/// waits for less than a millisecond of reclaim: 250 MiB/s.
 const LOWERED_BY: PageCount = PageCount(64);
-/// What shared memory takes of a budget at most, as a part of it, in that private memory makes room
-/// for it: where it takes more the budget cannot be kept, and what is left would only be slow.
+/// Largest part of a budget that shared memory takes by making private memory move out. Where
+/// shared memory takes more, the budget cannot be kept, and squeezing what is left would only be
+/// slow.
 const SHARED_PART_MAX: (usize, usize) = (7, 8);
-/// A process of which no fault was served for so long neither waits for relatives nor is waited
-/// for. While a parent does nothing, a child that writes to all of 200 MiB takes 1.7 s, and 2.4 to
-/// 4.2 s when either of them waits for the other.
+/// Time since its last served fault after which a process no longer waits for relatives, nor they
+/// for it. While a parent does nothing, a child that writes to all of 200 MiB takes 1.7 s, and 2.4
+/// to 4.2 s when either of them waits for the other.
 const ACTIVE_NS: u64 = 50_000_000;
-/// How much less one process may have in memory than a relative before it waits for that one: what
-/// they share is free when all have taken it, and until then each adds what it is compressed.
-/// Without a limit one of three that rebuild 77 MiB was 30 MiB ahead, for which it held 10, and
-/// nothing was free. With half of this three held up to 97 MiB of 89, with this 92.
+/// Lead over a relative at which a process waits for it: how much less than the relative the
+/// process has in memory. What they share becomes free when all of them have taken it; until then
+/// each adds what its compressed copy takes. Without a limit one of three processes that rebuild 77
+/// MiB was 30 MiB ahead, held 10 MiB for that, and nothing became free. With half of this limit
+/// three processes held up to 97 MiB of 89; with this limit 92.
 const LEAD_MAX: PageCount = Bytes::mib(4).pages_down();
-/// A child with more than this does not have the kernel look at all of it before it runs: it may be
-/// about to exec.
+/// Memory above which a child does not have the kernel look at all of it before the child runs: the
+/// child may be about to exec.
 const ASKED_AT_ONCE: PageCount = Bytes::mib(32).pages_down();
-/// A process's share of the budget is at least this, or an eighth of a small budget: whoever comes
-/// when others hold everything needs a pool to begin with.
+/// Least share of the budget that a process gets, or an eighth of a small budget: a process that
+/// comes when others hold everything needs a pool to begin with.
 const SHARE_MIN: PageCount = Bytes::mib(4).pages_down();
 
-/// What a process may hold and holds.
+/// What a process holds and may hold.
 pub struct Budget {
     gauge: ResidentGauge,
     total: PageCount,
@@ -98,11 +109,11 @@ pub struct Budget {
     used: PageCount,
     /// Resident pages that relatives are charged with.
     credit: PageCount,
-    /// What others hold, and shared memory that room is made for.
+    /// What others hold, plus the shared memory that private memory makes room for.
     others: PageCount,
     /// Shared memory beyond that.
     beyond: PageCount,
-    /// What of all this may be no more than is counted twice.
+    /// The part of all this that may have been counted twice.
     doubts: PageCount,
     /// Largest native growth between two readings; fades soon.
     growth: PageCount,
@@ -112,45 +123,47 @@ pub struct Budget {
     undiscovered: PageCount,
     sharing: Sharing,
     mapped: Mapped,
-    /// Faults at the last reading, and until when the process counts as one that has some.
+    /// Faults at the last reading, and until when the process counts as active.
     faults: u64,
     active_until_ns: u64,
-    /// Whether a relative is to take first what they share.
+    /// Whether a relative is to take first what the two share.
     leads: bool,
-    /// Down to here this process reclaims ahead until the next reading: others do so too, and what
-    /// each of them has freed is not known before.
+    /// Use down to which this process reclaims ahead until the next reading. Other processes do so
+    /// too, and what each of them has freed is not known before.
     ahead_to: PageCount,
-    /// What more memory would gain.
+    /// Measures what more memory would gain.
     meter: Meter,
-    /// Whether memory is of more use to others.
+    /// Whether memory is of more use to other processes.
     yields: bool,
     lasting: Lasting,
-    /// Until when its management has just begun, and of how many others it has too.
+    /// Until when management has just begun, and in how many other processes it has too.
     begins_until_ns: u64,
     beside: usize,
 }
 
-/// What is held, but for moments in which relatives are charged twice: what one has given up counts
-/// until it says so, when another has taken it already; and one that has ended unmanaged, until the
-/// launcher has heard of it.
+/// What all processes hold, without the moments in which relatives are charged twice. What one
+/// process has given up counts until that process publishes it, when another may have taken it
+/// already. What an unmanaged process held counts until the launcher has heard of its end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lasting {
-    /// The least since the last span ended, when the next do, and the least in the last.
+    /// The least since the last span ended, when the current span ends, and the least in the last
+    /// span.
     least: PageCount,
     until_ns: u64,
     before: PageCount,
-    /// When there were relatives last.
+    /// When the process last had relatives.
     related_ns: u64,
 }
 
 impl Lasting {
-    /// Of a parent and a child that writes to 48 MiB and ends, up to 3 MiB of 61 are not told so;
-    /// with 15 ms up to 5. Three relatives that rebuild 66 MiB are told with up to 2 too much;
-    /// without this with up to 3.
+    /// Length of a span. Of a parent and a child that writes to 48 MiB and ends, the figure misses
+    /// up to 3 MiB of 61; with 15 ms up to 5 MiB. For three relatives that rebuild 66 MiB it is up
+    /// to 2 MiB too high; without spans up to 3 MiB.
     const SPAN_NS: u64 = 8_000_000;
 
-    /// The least of what was `held` in the last one or two spans, for those that have had relatives
-    /// lately: mostly the launcher hears in that time of who ends, and relatives of who has joined.
+    /// Returns the least of what was `held` in the last one or two spans, if the process has had
+    /// relatives lately, and `held` otherwise. In that time the launcher usually hears which
+    /// process has ended, and relatives hear which has joined.
     fn note(&mut self, now_ns: u64, held: PageCount, has_relatives: bool) -> PageCount {
         if now_ns >= self.until_ns {
             let before = if self.until_ns == 0 && !has_relatives { held } else { self.least };
@@ -173,31 +186,31 @@ pub struct Past {
     pub now_ns: u64,
     /// Faults that were served.
     pub faults: u64,
-    /// Pages of ours that were touched first.
+    /// Pages of our own memory that were touched first.
     pub own: PageCount,
     /// Pages shared since a fork that were copied.
     pub copied: u64,
-    /// What was waited for in those on pages that were away.
+    /// What threads have waited for in faults on pages that were away.
     pub waited: Waited,
-    /// Pages of limbo.
+    /// Pages that limbo may hold.
     pub limbo: PageCount,
-    /// Pages of ours that are no anonymous memory.
+    /// Pages of our own that are not anonymous memory.
     pub desk: PageCount,
 }
 
-/// Where the kernel tells what a process does.
+/// The kernel's data about a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// What the program does.
+    /// The program, with its fault count.
     pub program: &'a Program,
-    /// What its memory is, where that may be read.
+    /// The files of /proc about its memory, where they may be read.
     pub files: Option<&'a Files>,
-    /// The same number for all that come from one process by forks; 0 for who has no relatives.
+    /// A number common to all processes that come from one process by forks; 0 without relatives.
     pub family: u32,
 }
 
 impl Budget {
-    /// A budget for the process in `seat`.
+    /// Creates a budget for the process in `seat`.
     pub fn new(gauge: ResidentGauge, terms: &Terms, seat: usize) -> Self {
         let zero = PageCount(0);
         Self {
@@ -226,17 +239,17 @@ impl Budget {
         }
     }
 
-    /// The gauge of what is resident.
+    /// Returns the gauge of resident memory.
     pub fn gauge(&self) -> &ResidentGauge {
         &self.gauge
     }
 
-    /// This process has forked: what it shares counts once.
+    /// Records that this process has forked: what it shares counts once.
     pub fn begin_sharing(&mut self) {
         self.sharing.begin();
     }
 
-    /// This process comes from a fork, and shares what it has.
+    /// Records that this process comes from a fork, and shares what it has.
     pub fn begin_as_child(&mut self) -> SysResult<()> {
         if self.gauge.resident()?.anonymous <= ASKED_AT_ONCE {
             self.sharing.look();
@@ -246,26 +259,26 @@ impl Budget {
         Ok(())
     }
 
-    /// This process may share memory with relatives that nobody has noted.
+    /// Has the next reading ask whether this process shares memory with relatives unnoticed.
     pub fn look_for_sharing(&mut self) {
         self.sharing.look();
     }
 
-    /// In a child: goes on from what `parent` had when it forked.
+    /// Continues, in a child, from what `parent` had when it forked.
     pub fn inherit(&mut self, parent: &mut Self) {
         (self.total, self.used, self.credit) = (parent.total, parent.used, parent.credit);
         self.sharing = core::mem::take(&mut parent.sharing).go_on_in_child();
         self.lasting = parent.lasting;
     }
 
-    /// Whether relatives may share much of what is used.
+    /// Returns whether relatives may share much of what is used.
     pub fn shares_much(&self) -> bool {
         self.sharing.is_much()
     }
 
-    /// Whether taking memory of this process frees any, on the whole. One that shares memory with
-    /// relatives, and is charged with less than the least share, keeps it: to take any makes tables
-    /// and pool that it has inherited its own, some 1 MiB.
+    /// Returns whether taking memory of this process frees any, on the whole. A process that shares
+    /// memory with relatives, and is charged with less than the least share, keeps its memory:
+    /// taking any would make inherited tables and pool its own, some 1 MiB.
     pub fn is_worth_taking(&self) -> bool {
         !self.shares_much() || self.used >= least_share(self.total)
     }
@@ -298,11 +311,11 @@ impl Budget {
             is_passed: self.used_by_all() > self.total,
             crowd: if self.shares_much() || seen.family != 0 { ledger.crowd() } else { 1 },
         };
-        // What is written to by the service becomes this process's own too.
+        // Pages that the service writes to become this process's own too.
         let faults = || seen.program.minor_faults() + raw::minor_faults();
         let fair_part = || seen.files.and_then(|files| files.fair_part().ok());
         let credit = self.sharing.credit(now, faults, fair_part);
-        // What changes by asking the kernel is no growth; what the program writes to is.
+        // A change found by asking the kernel is no growth; what the program writes to is.
         let resident = anonymous + past.desk;
         let expected = self.used + self.credit;
         let grown = resident.saturating_sub(expected);
@@ -331,8 +344,8 @@ impl Budget {
         Ok(())
     }
 
-    /// Tells relatives what this process has `resident`, if it takes what they share and has
-    /// faults, and finds out whether one of them has more.
+    /// Publishes for relatives what this process has `resident`, if it takes what they share and
+    /// has faults, and finds out whether one of them has more.
     fn follow_relatives(&mut self, ledger: &Ledger, past: Past, family: u32, resident: PageCount) {
         if past.faults > self.faults {
             (self.faults, self.active_until_ns) = (past.faults, past.now_ns + ACTIVE_NS);
@@ -347,9 +360,9 @@ impl Budget {
         self.leads = left > PageCount(0) && is_ahead();
     }
 
-    /// Growth before management says little of the time to come, as what is registered no longer
-    /// grows by itself: an eighth of the budget is believed. All mappings are looked at when
-    /// management begins.
+    /// Begins management. Earlier growth says little of the time to come, because registered memory
+    /// no longer grows by itself: no more than an eighth of the budget is believed to grow again.
+    /// All mappings are looked at when management begins.
     pub fn begin_managing(&mut self, now_ns: u64) {
         self.begins_until_ns = now_ns + BEGINS_NS;
         let believed = PageCount(self.total.0 / 8);
@@ -357,69 +370,70 @@ impl Budget {
         self.undiscovered = PageCount(0);
     }
 
-    /// Pages have come to this process by our doing.
+    /// Adds pages that have come to this process by our doing.
     pub fn add(&mut self, pages: PageCount) {
         self.used += pages;
     }
 
-    /// Pages have left.
+    /// Subtracts pages that have left.
     pub fn subtract(&mut self, pages: PageCount) {
         self.used = self.used.saturating_sub(pages);
     }
 
-    /// Pages that are in memory, those too that relatives are charged with.
+    /// Returns the pages that are in memory, including those that relatives are charged with.
     pub fn resident(&self) -> PageCount {
         self.used + self.credit
     }
 
-    /// What of it nobody else has: at most what goes when this process ends.
+    /// Returns the pages that no other process has: at most what goes when this process ends.
     pub fn exclusive(&self) -> PageCount {
         self.used.saturating_sub(self.credit)
     }
 
-    /// Pages this process holds.
+    /// Returns the pages that this process holds.
     pub fn used(&self) -> PageCount {
         self.used
     }
 
-    /// The whole budget.
+    /// Returns the whole budget.
     pub fn total(&self) -> PageCount {
         self.total
     }
 
-    /// This process's share of the budget: what the others leave of it, but never less than a
-    /// newcomer needs. What it holds itself does not change it.
+    /// Returns this process's share of the budget: what the others leave of it, but never less than
+    /// a newcomer needs. What this process holds itself does not change its share.
     pub fn share(&self) -> PageCount {
         share_of(self.total, self.others)
     }
 
-    /// Used by all processes, but for shared memory that no room is made for.
+    /// Returns what all processes use, without the shared memory that no room is made for.
     pub fn used_by_all(&self) -> PageCount {
         self.used + self.others
     }
 
-    /// What all processes hold, without what is in doubt.
+    /// Returns what all processes hold, without what is in doubt.
     pub fn held_by_all(&self) -> PageCount {
         (self.used_by_all() + self.beyond).saturating_sub(self.doubts)
     }
 
-    /// Whether about all of the budget is in use: what reclaim ahead leaves free is no room.
+    /// Returns whether about all of the budget is in use. What reclaim ahead of faults leaves free
+    /// is no room.
     pub fn is_full(&self) -> bool {
         !self.has_room_for(PageCount(0))
     }
 
-    /// Whether so many pages can come without anybody reclaiming soon.
+    /// Returns whether `pages` more can come without any process reclaiming soon.
     pub fn has_room_for(&self, pages: PageCount) -> bool {
         self.used + pages + PageCount(4 * band(self.total).0) <= self.soft()
     }
 
-    /// Whether it is time to manage this process's memory.
+    /// Returns whether it is time to manage this process's memory.
     pub fn manage_now(&self) -> bool {
         self.used_by_all() >= self.manage_at()
     }
 
-    /// Whether this process has mapped so much that it could pass the budget before anybody looks
-    /// again.
+    /// Returns whether this process has mapped enough memory to pass the budget before the next
+    /// look.
     pub fn may_be_passed(&self) -> SysResult<bool> {
         Ok(self.gauge.writable()? + self.others >= self.total)
     }
@@ -429,12 +443,12 @@ impl Budget {
         share.min(self.total.saturating_sub(MANAGE_ROOM)).max(PageCount(self.total.0 / 4))
     }
 
-    /// Pages that may still come before management begins.
+    /// Returns the pages that may still come before management begins.
     pub fn room_before_managing(&self) -> PageCount {
         self.manage_at().saturating_sub(self.used_by_all())
     }
 
-    /// Above this, reclaim comes before anything else.
+    /// Returns the min watermark: above it, reclaim comes before anything else.
     pub fn hard(&self) -> PageCount {
         let least = reserve_min(self.total, self.shares_much()) + beside(self.beside, self.total);
         let reserve = reserve(least, self.total, self.share(), self.growth, self.burst);
@@ -443,31 +457,31 @@ impl Budget {
         self.total.saturating_sub(self.others).saturating_sub(kept)
     }
 
-    /// Whether pages that relatives share are worth taking when nothing else can go. Room for
-    /// growth that may not come is not worth it.
+    /// Returns whether pages that relatives share are worth taking when nothing else can go. Room
+    /// for growth that may not come is not worth it.
     pub fn is_worth_unsharing(&self) -> bool {
         self.used_by_all() + reserve_min(self.total, true) > self.total
             && few_share(self.used, self.credit, self.total)
     }
 
-    /// Whether this process has so much less in memory than a relative that the relative is to
-    /// take first what they share.
+    /// Returns whether this process leads: it has over `LEAD_MAX` less in memory than a relative,
+    /// so that the relative is to take first what they share.
     pub fn leads(&self) -> bool {
         self.leads
     }
 
-    /// Whether this process should reclaim though nobody waits.
+    /// Returns whether this process should reclaim although no fault waits.
     pub fn wants_reclaim_ahead(&self) -> bool {
         self.used > self.soft().max(self.ahead_to)
     }
 
-    /// Above this, reclaim goes along.
+    /// Returns the low watermark: above it, reclaim goes along with faults.
     pub fn soft(&self) -> PageCount {
         self.hard().saturating_sub(band(self.total))
     }
 
-    /// Whether so much grew without us that there must be mappings we do not know; starts counting
-    /// anew.
+    /// Returns whether enough has grown without us that there must be mappings we do not know; if
+    /// so, starts counting anew.
     pub fn take_undiscovered(&mut self) -> bool {
         let found = self.undiscovered >= crate::regions::REGION_BYTES_MIN.pages_down();
         if found {
@@ -477,25 +491,26 @@ impl Budget {
     }
 }
 
-/// What is left of `growth` at the next reading, if it fades by a `fades`th.
+/// Returns what is left of `growth` at the next reading, if it fades by a `fades`th.
 fn faded(growth: PageCount, fades: usize) -> PageCount {
     PageCount(growth.0 - growth.0.div_ceil(fades))
 }
 
-/// What of an excess falls to a process that holds `used` of what `all` do.
+/// Returns the part of an excess that falls to a process that holds `used` pages of `all`.
 fn part_of(excess: PageCount, used: PageCount, all: PageCount) -> PageCount {
     PageCount(excess.0 * used.0 / all.0.max(1))
 }
 
-/// Whether what a process shares is shared by few, or is much of the budget of `total`. Who takes a
-/// shared page makes it its own first, and all who share it have to, until any memory is free: with
-/// more than three, what they compress takes more than what they shared.
+/// Returns whether what a process shares is shared by few processes, or is much of the budget of
+/// `total`. A process that takes a shared page makes it its own first, and all that share the page
+/// have to do so before any memory is free. With more than three processes, what they compress
+/// takes more than what they shared.
 fn few_share(used: PageCount, credit: PageCount, total: PageCount) -> bool {
     credit.0 <= 2 * used.0 || used.0 >= total.0 / 4
 }
 
-/// What is kept free for native growth, the `least` or more, in a budget of `total` of which others
-/// leave `share`.
+/// Returns what is kept free for native growth: at least `least`, in a budget of `total` of which
+/// others leave `share`.
 fn reserve(
     least: PageCount,
     total: PageCount,
@@ -508,12 +523,14 @@ fn reserve(
     least.max(growth).max(burst)
 }
 
-/// What more is kept free beside so many `others` while management begins, in a budget of `total`.
+/// Returns the additional reserve while management begins in `others` other processes too, in a
+/// budget of `total`.
 fn beside(others: usize, total: PageCount) -> PageCount {
     PageCount((others * RESERVE_BESIDE.0).min(total.0 / RESERVE_PART_BESIDE))
 }
 
-/// The reserve at least, in a budget of `total`, of a process that `shares` or does not.
+/// Returns the least reserve in a budget of `total`, of a process that `shares` memory with
+/// relatives or does not.
 fn reserve_min(total: PageCount, shares: bool) -> PageCount {
     let (part, most) = if shares {
         (RESERVE_PART_OF_RELATIVES, RESERVE_MAX_OF_RELATIVES)
@@ -523,24 +540,24 @@ fn reserve_min(total: PageCount, shares: bool) -> PageCount {
     PageCount(total.0 / part).clamp(RESERVE_MIN, most)
 }
 
-/// From soft to hard, in a budget of `total`.
+/// Returns the distance from soft to hard in a budget of `total`.
 pub fn band(total: PageCount) -> PageCount {
     PageCount(total.0 / 128).clamp(BAND_MIN, BAND_MAX).min(PageCount(total.0 / 32))
 }
 
-/// The next budget on the way from `total` to `wanted`, of which `used` is in use: a larger one
-/// holds at once, and what nobody uses of `total` goes at once.
+/// Returns the next budget on the way from `total` to `wanted`, of which `used` is in use. A larger
+/// budget takes effect at once, and the unused part of `total` goes at once.
 fn approach(total: PageCount, wanted: PageCount, used: PageCount) -> PageCount {
     total.min(used + RESERVE_MAX_OF_RELATIVES + BAND_MAX).saturating_sub(LOWERED_BY).max(wanted)
 }
 
-/// What of `shared` memory room is made for in a budget of `total`.
+/// Returns the part of `shared` memory that room is made for in a budget of `total`.
 fn room_for_shared(shared: PageCount, total: PageCount) -> PageCount {
     let (part, of) = SHARED_PART_MAX;
     shared.min(PageCount(total.0 / of * part))
 }
 
-/// What `others` leave of a budget of `total`, but never less than a newcomer needs.
+/// Returns what `others` leave of a budget of `total`, but never less than a newcomer needs.
 fn share_of(total: PageCount, others: PageCount) -> PageCount {
     total.saturating_sub(others).max(least_share(total))
 }
@@ -551,9 +568,9 @@ fn least_share(total: PageCount) -> PageCount {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a process whose pool may hold nothing, or more than the budget; one that has just
-    //! been filling memory and does so again when the room for that is gone, or that never gets
-    //! that room back.
+    //! The risk: a process whose pool may hold nothing, or more than the budget; a process that has
+    //! just filled memory and does so again when the room for that is gone, or that never gets that
+    //! room back.
 
     use proptest::prelude::*;
 
@@ -600,17 +617,17 @@ mod tests {
             reserve(least, pages(48), share, growth, burst).bytes().0 >> 20
         };
         assert_eq!([kept(48, 0, 0), kept(48, 0, 6), kept(48, 0, 40)], [1, 9, 12]);
-        // Relatives that share keep more.
+        // Relatives that share memory keep more free.
         assert_eq!([false, true].map(|shares| reserve_min(pages(60), shares).0), [320, 1706]);
         assert_eq!([kept(48, 2, 1), kept(48, 40, 40)], [6, 12]);
-        // So do those that begin together.
+        // So do processes that begin together.
         let together = |others| beside(others, pages(256)).bytes().0 >> 20;
         assert_eq!([0, 1, 12, 400].map(together), [0, 1, 12, 21]);
-        // Others hold more than the reserve leaves of all.
+        // Where others hold most of the budget, the reserve is a quarter of what they leave.
         assert_eq!([kept(12, 0, 8), kept(8, 0, 40)], [3, 2]);
     }
 
-    /// The risk: sixteen processes that free what is too much sixteen times.
+    /// The risk: sixteen processes that each free the whole excess.
     #[test]
     fn processes_free_what_is_too_much_once() {
         let part =
@@ -629,11 +646,11 @@ mod tests {
         assert_eq!(least_share(PageCount(4096)), PageCount(512));
     }
 
-    /// The risk: many children, of which each copies what all share, and compresses the copy.
+    /// The risk: many children that each copy what all share, and compress the copy.
     #[test]
     fn what_many_share_stays() {
         let held = PageCount(3_000);
-        // Of a parent and so many children, each is charged with its part.
+        // Of a parent and this many children, each is charged with its part.
         let few = |children: usize, total| {
             let used = PageCount(held.0 / (1 + children));
             few_share(used, PageCount(held.0 - used.0), PageCount(total))
@@ -645,7 +662,7 @@ mod tests {
         assert_eq!([3, 5, 60].map(|children| few(children, 2_000)), [true, true, false]);
     }
 
-    /// The risk: faults that wait until all of what is too much has gone; or a budget that is never
+    /// The risk: faults that wait until the whole excess has gone; or a budget that is never
     /// reached.
     #[test]
     fn a_smaller_budget_comes_little_by_little_and_a_larger_one_at_once() {

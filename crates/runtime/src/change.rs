@@ -1,8 +1,9 @@
-//! Changes of the address space, as the kernel tells them: what was dropped, unmapped or moved.
+//! Changes of the address space, as the kernel reports them: ranges dropped, unmapped or moved.
 //!
-//! The kernel tells of a dropped range before it drops it: a page that is put there in between is
-//! zeros, and goes too. It tells of an unmapped or moved range after that, and who did it waits
-//! until we have read: until then it refuses to put pages anywhere, so none is lost track of. Words
+//! The kernel reports a dropped range before it drops it: a page that is put there in between is
+//! zeros, and goes too. The kernel reports an unmapped or moved range after the change, and the
+//! thread that made the change waits until the service has read the report. Until then the kernel
+//! refuses to put pages anywhere, so the service loses track of none. The reports, called *words*,
 //! of several threads are put in order first (`order.rs`).
 
 use core::ops::Range;
@@ -18,7 +19,8 @@ use crate::pages::{PageNumber, PageState};
 use crate::reclaim::Storing;
 
 impl Manager {
-    /// Acts on one event; faults are put aside. `later` are the messages read along behind it.
+    /// Acts on one event, and puts faults aside. `later` are the messages that were read along
+    /// behind it.
     pub(crate) fn take_event(&mut self, event: Event, later: Range<usize>, now_ticks: u64) {
         match event {
             Event::Fault { address, thread, is_protected } => {
@@ -50,8 +52,8 @@ impl Manager {
         }
     }
 
-    /// Waits until no change of the address space is under way, acting on each. After it, every
-    /// state must be looked at afresh.
+    /// Waits until no change of the address space is under way, acting on each change. After this
+    /// call every state must be looked at afresh.
     pub(crate) fn settle(&mut self) {
         let mut tries = 0_u32;
         loop {
@@ -60,8 +62,8 @@ impl Manager {
                 return self.end_changes();
             }
             self.control.close_gate();
-            // The changing thread has been told and must now run to finish; it may wait for this
-            // processor.
+            // The changing thread's report has been read, so the thread must now run to finish its
+            // change; it may wait for this processor.
             tries += 1;
             if tries < 16 {
                 cpu::yield_now();
@@ -72,16 +74,17 @@ impl Manager {
         }
     }
 
-    /// Lets threads go on that enlarge locked memory which has to move for that. The kernel touches
-    /// what is new before it tells of the move, and puts nothing there for us until it has been
-    /// heard (`mremap` in mm/mremap.c of Linux 6.18: `mm_populate` comes first). So what is new is
-    /// left to the kernel, until it is discovered like any other memory.
+    /// Lets threads go on that enlarge a locked mapping which has to move for that. The kernel
+    /// touches the new part before it reports the move, and puts nothing there for us until the
+    /// report has been read (`mremap` in mm/mremap.c of Linux 6.18: `mm_populate` comes first). So
+    /// the new part is left to the kernel until the service discovers it like any other memory.
     fn let_grow(&mut self) {
         let turns = self.turns.serving.iter().chain(&self.turns.faults);
         let read = self.pending.iter().chain(&self.reading);
         let mut waiting = turns.chain(read).chain(&self.copies.waiting);
         if let Some(new) = waiting.find_map(|fault| self.grown_for(*fault)) {
-            // It wakes who waits there. Refused only without memory for one more mapping.
+            // Unregistering wakes the threads that wait there. The kernel refuses it only without
+            // memory for one more mapping.
             if self.uffd.unregister(new.start, Bytes(new.end - new.start)).is_ok() {
                 self.regions.remove(new.clone());
                 self.lift_bar(new);
@@ -89,16 +92,17 @@ impl Manager {
         }
     }
 
-    /// What a mapping has been enlarged by that moves, and whose thread waits in `fault`: then that
-    /// is the first page of it, and one mapping with what has moved. `None` if it is not so, or
-    /// cannot be told: where the launcher has gone or may not look.
+    /// Returns the part by which a moving mapping has been enlarged, if its thread waits in
+    /// `fault`. The fault is then on the first page of that part, and the part is one mapping with
+    /// what has moved. Returns `None` if this is not so, or if it cannot be found out because the
+    /// launcher has gone or may not look.
     fn grown_for(&self, fault: Fault) -> Option<Range<usize>> {
         let Enlarged { from, old, by } = self.link.ask_what_enlarges(fault.thread)?;
         let start = fault.page.address();
         let (to, end) = (start.checked_sub(old.0)?, start.checked_add(by.0)?);
-        // Where it grows in place no word is waited for.
+        // A mapping that grows in place has no report to wait for.
         let has_moved = to != from && self.files.mappings.have_as_one(to, end - 1).ok()?;
-        // The thread may wait for something else by now. Of what is not known nothing is lost.
+        // The thread may wait for something else by now. Where no page is known, nothing is lost.
         let pages = PageNumber::of(to)..PageNumber::of(end);
         (has_moved && self.pages.next_known(pages).is_none()).then_some(start..end)
     }
@@ -126,13 +130,13 @@ impl Manager {
         }
     }
 
-    /// Obeys what still waits, as no change is under way.
+    /// Obeys the words that still wait, because no change is under way.
     pub(crate) fn end_changes(&mut self) {
         self.obey_words(true);
         self.order.end();
     }
 
-    /// Nothing of the range is wanted any more, wherever it is.
+    /// Forgets the pages of the range, wherever they are: the program wants them no more.
     pub(crate) fn forget(&mut self, range: Range<usize>) {
         let pages = PageNumber::of(range.start)..PageNumber::of(range.end - 1).plus(1);
         let (mut any_stored, mut in_limbo) = (false, PageCount(0));
@@ -150,10 +154,11 @@ impl Manager {
         }
     }
 
-    /// Pages moved: what is known of them moves along.
+    /// Moves along what is known of pages that have moved.
     fn follow_move(&mut self, one: Move) {
         let old = PageNumber::of(one.from)..PageNumber::of(one.source().end);
-        // Each move has a time of its own, so that what the queue has of one before is stale.
+        // Each move has a time of its own, so that the queue's entries from an earlier move are
+        // stale.
         self.clock = self.clock.wrapping_add(1);
         self.drop_served();
         self.drop_kept(old.clone());
@@ -161,8 +166,8 @@ impl Manager {
         let mut at = old.start;
         while let Some((page, _)) = self.pages.next_known(at..old.end) {
             let target = PageNumber::of(one.to).plus(page.0 - old.start.0);
-            // Limbo keeps pages by their place in their run, which changes, so they go on to the
-            // pool.
+            // Limbo keeps pages by their place in their run. That place changes, so the pages go on
+            // to the pool.
             if self.pages.state(page) == PageState::Limbo {
                 self.store_at_any_cost(page);
             }
@@ -185,20 +190,21 @@ impl Manager {
         self.follow_bar(one);
     }
 
-    /// Stores a page of limbo whatever the knobs and the pool's limit say: there is nowhere else
-    /// for it.
+    /// Stores a page of limbo whatever the knobs and the pool's limit say, because there is nowhere
+    /// else for the page.
     fn store_at_any_cost(&mut self, page: PageNumber) {
         if let Err(error) = self.store_from_limbo(page, Storing::All) {
             self.die(format_args!("a moved page cannot be kept: {error}"));
         }
     }
 
-    /// How much of the mapping of what has just moved lies behind it, at `end`: who enlarges a
-    /// mapping may move it, and the kernel tells of its former size. Nothing where it cannot be
-    /// told. The caller has not returned, so nobody else can have changed that.
+    /// Returns how much of the mapping that has just moved lies behind it, at `end`: enlarging a
+    /// mapping may move it, and the kernel reports the former size. Returns 0 where that cannot be
+    /// found out. The thread that made the change has not returned, so no other thread can have
+    /// changed this.
     fn grown_at(&self, end: usize) -> Bytes {
         let mapping = self.files.mappings.end_at(end - 1);
-        // What is next to it may be one mapping with it.
+        // The mapping next to it may be one with it.
         let mut grown = Bytes(0);
         self.regions.for_each_gap(end..mapping.unwrap_or(end), |gap| {
             if gap.start == end {

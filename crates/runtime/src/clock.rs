@@ -1,14 +1,16 @@
-//! A clock for the fault path: the processor's counter, held against the system's clock now and
+//! A clock for the fault path: the processor's counter, compared with the system's clock now and
 //! then.
 
 use coldpress_sys::cpu;
 
-/// The two are no further apart at any look, unless the machine has slept.
+/// The most that the two clocks are apart at any look, unless the machine has slept.
 const APART_MAX_NS: u64 = 10_000_000;
-/// Ticks between two readings of the counter of which the thread was interrupted: some 0.3 ms.
+/// The ticks between two readings of the counter that show that the thread was interrupted: some
+/// 0.3 ms.
 const INTERRUPTED_TICKS: u64 = 1 << 20;
 
-/// Nanoseconds of the monotonic clock, at the price of reading a register (about 10 ns).
+/// A clock that gives the nanoseconds of the monotonic clock for the price of reading a register
+/// (about 10 ns).
 #[derive(Debug)]
 pub struct Clock {
     ticks_base: u64,
@@ -19,25 +21,25 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that knows its rate only after [`Clock::adjust`]; until then a tick counts as a
-    /// nanosecond.
+    /// Starts a clock that knows its rate only after [`Clock::adjust`]; until then a tick counts as
+    /// a nanosecond.
     pub fn start() -> Self {
         let (ticks_base, ns_base) = (cpu::ticks(), cpu::monotonic_ns());
         Self { ticks_base, ns_base, scale: 1 << 32, knows_rate: false }
     }
 
-    /// When it was started, in nanoseconds.
+    /// Returns when the clock was started, in nanoseconds.
     pub fn started_ns(&self) -> u64 {
         self.ns_base
     }
 
-    /// Learns the rate from the time since the start. While the machine sleeps the system's clock
-    /// stands still, and the processor's counter goes on or begins anew: then this starts anew, at
-    /// the rate that it knows. Returns whether it did.
+    /// Learns the rate from the time since the start, and returns whether the machine has slept.
+    /// While it sleeps, the system's clock stands still, and the processor's counter goes on or
+    /// begins anew: then this clock starts anew, at the rate that it knows.
     pub fn adjust(&mut self) -> bool {
         let (ticks, ns) = (cpu::ticks(), cpu::monotonic_ns());
         if cpu::ticks().wrapping_sub(ticks) > INTERRUPTED_TICKS {
-            // The two are not of the same moment. The next look will do.
+            // The two readings are not of the same moment. The next look will do.
             return false;
         }
         self.hold_against(ticks, ns)
@@ -47,7 +49,7 @@ impl Clock {
         let has_slept = self.knows_rate && self.ns_at(ticks).abs_diff(ns) > APART_MAX_NS;
         if has_slept {
             (self.ticks_base, self.ns_base) = (ticks, ns);
-            // It may have been learned over such a sleep.
+            // The rate may have been learned over such a sleep.
             self.knows_rate = false;
         } else {
             let ticks = ticks.wrapping_sub(self.ticks_base).max(1);
@@ -58,7 +60,7 @@ impl Clock {
         has_slept
     }
 
-    /// Nanoseconds now.
+    /// Returns the current time in nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.ns_at(cpu::ticks())
     }
@@ -67,7 +69,7 @@ impl Clock {
         self.ns_base.wrapping_add(self.span_ns(ticks.wrapping_sub(self.ticks_base)))
     }
 
-    /// How long `ticks` are.
+    /// Returns the length of `ticks` in nanoseconds.
     pub fn span_ns(&self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.scale)) >> 32) as u64
     }

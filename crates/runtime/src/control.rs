@@ -1,27 +1,30 @@
-//! What the program's threads and the service say to each other in the memory that they share.
+//! The words through which the program's threads and the service communicate, in the memory that
+//! they share.
 //!
-//! The child of a `fork` has only the forking thread, and where a page is out of the program, its
-//! copy of it is zero. There are two ways to fork:
+//! The child of a `fork` has only the forking thread. Where a page is away from the program, the
+//! child's copy of it reads as zeros. There are two ways to fork safely:
 //!
-//! - *Frozen*: the service sleeps at a place where its state is whole. The child inherits
-//!   that state, and a service of its own takes it over before anything else happens in it
-//!   (`heir`). The forker asks, the service grants or refuses and sleeps until the forker
-//!   lets it go.
-//! - *Held*: everything is brought back first, so that the child needs nothing. That is for forks
-//!   that cannot be caught in the middle, and where freezing was refused.
+//! - *Frozen*: the service sleeps at a point where its state is consistent (quiesced). The child
+//!   inherits that state, and a service of its own takes it over before anything else runs in the
+//!   child (`heir`). The forker asks. The service either refuses, or grants the request and sleeps
+//!   until the forker releases it.
+//! - *Held*: every page is brought back first, so that the child needs nothing. This serves forks
+//!   that cannot be caught in the middle, and forks for which the service refused to freeze.
 //!
-//! For the second a forking thread takes a *hold* and waits until the service is *quiet*:
-//! everything brought back, nothing taken out until the last hold is gone. The proof that no
-//! eviction slips through: the forker raises `holds`, then reads `stage`; the service sets
-//! `stage` to managing, then reads `holds`. All four are sequentially consistent, so at least one
-//! of them sees the other. Between the last release and the end of the quiet a new forker goes on
-//! at once, so nothing is taken out before `end_quiet` has said that there is none.
+//! To fork in the second way, a thread takes a *hold* and waits until the service is *quiet*: every
+//! page is back, and none is taken out until the last hold is gone. No eviction slips through.
+//! Proof: the forker raises `holds`, then reads `stage`; the service sets `stage` to managing, then
+//! reads `holds`. All four accesses are sequentially consistent, so at least one side sees the
+//! other. Between the last release and the end of the quiet period a new forker proceeds at once,
+//! so the service takes nothing out before `end_quiet` has confirmed that no hold is left.
 //!
-//! The *bell* wakes the service, which sleeps on its userfaultfd and shares no descriptor
-//! with the program: dropping a page of the bell (madvise) sends an event there, and returns once
-//! it is read. Each page but the first belongs to a *hint*: a range that a thread has just mapped,
-//! and waits to see registered before it goes on to touch it faster than anybody could look; or one
-//! that the program has for itself (`given`), and which is to be given up before it goes on.
+//! The *bell* wakes the service, which sleeps on its userfaultfd and shares no descriptor with the
+//! program. A thread rings by dropping a page of the bell (madvise): that sends an event to the
+//! userfaultfd, and the call returns once the service has read the event. Each page but the first
+//! belongs to a *hint*, a range for which a thread waits. Either the thread has just mapped the
+//! range and waits until it is registered, because it would otherwise touch the range faster than
+//! any look could notice; or the program has the range for itself (`given`), and the service must
+//! give it up before the thread goes on.
 
 mod freeze;
 mod gate;
@@ -43,105 +46,108 @@ pub use given::{Given, Ranges, pages_of};
 pub use looks::Looks;
 pub use room::Room;
 
-/// How far the service has come.
+/// The stage that the service has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Stage {
-    /// There is none, or it only watches.
+    /// No service exists, or the service only watches.
     Watching = 0,
-    /// Pages may be out of the program.
+    /// Pages may be away from the program.
     Managing = 1,
 }
 
-/// A waiting forker looks again after this long, should a wake-up be lost.
+/// The time after which a waiting forker looks again, in case a wake-up is lost.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
 
-/// Threads that can wait with a hint at a time; more go on without.
+/// The number of threads that can wait with a hint at a time; further threads go on without one.
 const HINTS: usize = 16;
 /// Pages of the bell: one to wake the service, one for each hint.
 pub const BELL_PAGES: usize = 1 + HINTS;
 
-/// A range just mapped.
+/// A range for which a thread of the program waits: just mapped, or to be given up.
 struct Hint {
     state: AtomicU32,
     start: AtomicUsize,
     length: AtomicUsize,
 }
 
-/// None was started: the program is small.
+/// The start state while no service was started: the program is small.
 const START_WAITS: u32 = 0;
-/// One was, or could not be.
+/// The start state once a service was started, or could not be.
 const START_BEGUN: u32 = 1;
-/// None may be now.
+/// The start state while no service may be started.
 const START_BARRED: u32 = 2;
-/// A thread starts one.
+/// The start state while a thread starts a service.
 const START_BUSY: u32 = 3;
 
-/// Where a hint begins that nobody uses.
+/// The start address of a hint that no thread uses.
 const NOWHERE: usize = usize::MAX;
-/// Nobody uses the hint.
+/// The state of a hint that no thread uses.
 const HINT_FREE: u32 = 0;
-/// A thread fills it in, or waits.
+/// The state of a hint that a thread fills in, or waits with.
 const HINT_TAKEN: u32 = 1;
-/// The service is done with it.
+/// The state of a hint that the service has finished.
 const HINT_DONE: u32 = 2;
 
 /// The words shared between the program's threads and the service.
 pub struct Control {
-    /// What became of the wish to freeze; of one forker at a time (`preload::fork`).
+    /// The state of a request to freeze; one forker at a time makes one (`preload::fork`).
     fork: AtomicU32,
-    /// The forker's needs.
+    /// The forker's needs: its stack pointer here, the addresses that it touches below.
     fork_stack: AtomicUsize,
     fork_touched: [AtomicUsize; TOUCHED],
-    /// What the service leaves to its heir in a child.
+    /// The state that the service leaves to its heir in a child.
     legacy: AtomicPtr<c_void>,
-    /// Descriptors of the files that a child inherits: of the service while it is frozen,
-    /// of the forker in the child.
+    /// Descriptors of the files that a child inherits: the service's while it is frozen, the
+    /// forker's in the child.
     files: [AtomicI32; FILES_MAX],
-    /// 1 while the service of a child has not taken over yet.
+    /// 1 until the service of a child has taken over.
     inheriting: AtomicU32,
-    /// Threads that want everything in place.
+    /// The number of threads that want every page in place.
     holds: AtomicU32,
-    /// 1 while everything is in place and stays there.
+    /// 1 while every page is in place and stays there.
     quiet: AtomicU32,
-    /// 1 when the service shall bring everything back and end.
+    /// 1 when the service must bring every page back and end.
     stop: AtomicU32,
-    /// Whether changes of the address space wait.
+    /// Whether threads wait at the gate before they change the address space.
     gate: AtomicU32,
-    /// 1 once the program has guard pages, for good: children have them too.
+    /// 1 once the program has guard pages. Never cleared: children have the guard pages too.
     guards: AtomicU32,
-    /// 1 once the program was told how much memory the machine has.
+    /// 1 once the program has asked how much memory the machine has.
     asked: AtomicU32,
     stage: AtomicU32,
-    /// The service's process; the kernel clears and wakes it when that ends.
+    /// The id of the service's process. When that process ends, the kernel clears this word and
+    /// wakes the threads that wait on it.
     alive: AtomicU32,
-    /// The program's process: a child by `vfork` sees these words, and is another.
+    /// The id of the program's process. A child by `vfork` sees these words too, but is another
+    /// process.
     owner: AtomicU32,
-    /// Whether a service may be started, and was.
+    /// Whether a service may be started, and whether one was.
     start: AtomicU32,
-    /// The same number for all that come from one process by forks; 0 before there were any.
+    /// The number shared by all processes that come from one process by forks; 0 before the first
+    /// fork.
     family: AtomicU32,
-    /// 1 while a thread stops and starts the service: one at a time may.
+    /// 1 while a thread stops and starts the service; only one thread at a time may.
     alone: AtomicU32,
-    /// Address of the bell's page, 0 before there is one.
+    /// The address of the bell, 0 before there is one.
     bell: AtomicUsize,
-    /// The same, also while no userfaultfd knows it.
+    /// The same address, kept also while no userfaultfd watches the bell.
     bell_kept: AtomicUsize,
     hints: [Hint; HINTS],
-    /// What the program has for itself.
+    /// The ranges and mutexes that the program has for itself.
     pub given: Given,
-    /// What the program itself keeps from its children (MADV_DONTFORK).
+    /// The ranges that the program itself keeps from its children (MADV_DONTFORK).
     pub uninherited: Ranges,
-    /// Where executable memory waits in limbo.
+    /// The place where executable memory waits in limbo.
     pub room: Room,
-    /// Who asks to be looked at before there is management.
+    /// Requests of threads for a look before management begins.
     pub looks: Looks,
     /// The threads that are kept on their processor.
     pub stay: Stay,
 }
 
 impl Control {
-    /// Words at rest.
+    /// Creates the words in their initial state.
     pub const fn new() -> Self {
         Self {
             fork: AtomicU32::new(FORK_NONE),
@@ -179,8 +185,8 @@ impl Control {
         }
     }
 
-    /// Back to rest. For the child of `fork`, which has one thread and no service. It keeps
-    /// the bell if it `inherits` memory of ours.
+    /// Resets every word to its initial state. For the child of `fork`, which has one thread and no
+    /// service. The child keeps the bell if it `inherits` our memory.
     pub fn reset(&self, inherits: bool) {
         let words = [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive];
         for word in words.into_iter().chain([&self.alone, &self.gate]) {
@@ -202,16 +208,16 @@ impl Control {
             hint.start.store(NOWHERE, Ordering::Relaxed);
             hint.state.store(HINT_FREE, Ordering::Relaxed);
         }
-        // What the parent has kept from it is not there.
+        // The ranges that the parent has kept from this child are not mapped here.
         self.uninherited.remove(&(0..usize::MAX));
         self.looks.reset();
         self.stay.reset();
     }
 
-    /// The program makes guard pages, of which the kernel does not tell.
+    /// Notes that the program makes guard pages; the kernel sends no event for them.
     pub fn note_guards(&self) {
-        // Release pairs with the Acquire in `has_guards`: who sees pages of that range dropped, as
-        // comes after this, sees this.
+        // Release pairs with the Acquire in `has_guards`: a service that sees pages of that range
+        // dropped, which happens later, sees this store too.
         self.guards.store(1, Ordering::Release);
     }
 
@@ -221,52 +227,53 @@ impl Control {
         self.guards.load(Ordering::Acquire) != 0
     }
 
-    /// The program was told how much memory the machine has.
+    /// Notes that the program has asked how much memory the machine has.
     pub fn note_asked(&self) {
-        // Relaxed, here and below: it stands for itself.
+        // Relaxed, here and below: no other memory depends on this word.
         self.asked.store(1, Ordering::Relaxed);
     }
 
-    /// Whether the program was told how much memory the machine has.
+    /// Whether the program has asked how much memory the machine has.
     pub fn has_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) != 0
     }
 
-    /// The word that tells whether the service lives: its process, or 0.
+    /// Returns the word that says whether the service lives: the id of its process, or 0.
     pub fn alive(&self) -> &AtomicU32 {
         &self.alive
     }
 
-    /// The calling process is the program.
+    /// Notes the calling process as the program's.
     pub fn note_owner(&self) {
         // Relaxed: read back by the same process, or by one that it starts.
         self.owner.store(raw::process_id(), Ordering::Relaxed);
     }
 
-    /// The program's process.
+    /// Returns the id of the program's process.
     pub fn program(&self) -> u32 {
         // Relaxed: written before the service was started.
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// A thread is about to fork.
+    /// Gives the program's family a number, if it has none: a thread is about to fork.
     pub fn begin_family(&self) {
-        // No other is likely to begin at the same nanosecond.
+        // Another family is unlikely to begin in the same nanosecond.
         let number = cpu::monotonic_ns() as u32 | 1;
-        // Relaxed, both: it stands for itself, and is there by the fork that comes after.
+        // Relaxed, both: no other memory depends on the number, and the fork comes after it.
         let _ = self.family.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The family of the program.
+    /// Returns the number of the program's family, 0 before the first fork.
     pub fn family(&self) -> u32 {
-        // Relaxed: it stands for itself.
+        // Relaxed: no other memory depends on this word.
         self.family.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller shall start a service now: there was none yet, and nothing bars it. True
-    /// once; then its signals must stay blocked until [`Control::end_start`].
+    /// Whether the caller must start a service now: none was started yet, and nothing bars it. True
+    /// for one caller only, which must keep its signals blocked until [`Control::end_start`].
     pub fn begin_start(&self) -> bool {
-        // Relaxed, both: who is told true starts it by a call to the kernel, which orders all else.
+        // Relaxed, both: a caller that gets true starts the service by a system call, which orders
+        // all else.
         self.start.load(Ordering::Relaxed) == START_WAITS
             && self.is_owner()
             && (self.start)
@@ -274,16 +281,18 @@ impl Control {
                 .is_ok()
     }
 
-    /// No service may be started; whether there was one, which has been stopped.
+    /// Returns whether a service was started before (or could not be), and bars any start from now
+    /// on.
     pub fn bar_start(&self) -> bool {
         loop {
-            // Acquire pairs with the Release in `end_start`: the service is there to be stopped.
+            // Acquire pairs with the Release in `end_start`: a service that was started is there to
+            // be stopped.
             let state = self.start.load(Ordering::Acquire);
             if state == START_BUSY {
                 cpu::sleep_ns(LOOK_AGAIN_NS);
                 continue;
             }
-            // Acquire, as above. Relaxed on failure: looked at again.
+            // Acquire: as above. Relaxed on failure: the loop looks again.
             let barred = (self.start).compare_exchange(
                 state,
                 START_BARRED,
@@ -296,25 +305,26 @@ impl Control {
         }
     }
 
-    /// The service was started, or could not be.
+    /// Notes that a service was started, or could not be.
     pub fn end_start(&self) {
         // Release pairs with the Acquire in `bar_start`.
         self.start.store(START_BEGUN, Ordering::Release);
     }
 
-    /// Whether a service may be started. For decisions that cost time only.
+    /// Whether a service may be started. Only for decisions where a stale answer costs no more than
+    /// time.
     pub fn may_start(&self) -> bool {
         // Relaxed: `begin_start` looks again.
         self.start.load(Ordering::Relaxed) == START_WAITS
     }
 
-    /// Whether a service was started, or is being.
+    /// Whether a service was started, or is being started.
     pub fn has_begun(&self) -> bool {
-        // Relaxed: for decisions that cost time or memory only.
+        // Relaxed: only for decisions where a stale answer costs time or memory.
         [START_BEGUN, START_BUSY].contains(&self.start.load(Ordering::Relaxed))
     }
 
-    /// One may be started again, when it is worth it.
+    /// Allows a service to be started again, once memory makes it worthwhile.
     pub fn allow_start(&self) {
         // Relaxed: see `begin_start`.
         self.start.store(START_WAITS, Ordering::Relaxed);
@@ -328,14 +338,14 @@ impl Control {
         self.owner.load(Ordering::Relaxed) == raw::process_id()
     }
 
-    /// Returns when every page of the program is in place, to stay until [`Control::release`]. At
-    /// once in a process without a service of its own.
+    /// Takes a hold: returns when every page of the program is in place, to stay there until
+    /// [`Control::release`]. Returns at once in a process without a service of its own.
     pub fn hold(&self) {
         if !self.is_owner() {
             return;
         }
-        // SeqCst here and below: see the proof at the head of this file; pairs with
-        // `set_stage`/`is_held`.
+        // SeqCst, here and below: pairs with `set_stage` and `is_held`; see the proof at the head
+        // of this file.
         self.holds.fetch_add(1, Ordering::SeqCst);
         while self.stage.load(Ordering::SeqCst) == Stage::Managing as u32
             && self.quiet.load(Ordering::SeqCst) == 0
@@ -354,27 +364,30 @@ impl Control {
         self.holds.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Waits until no other thread stops and starts the service, and keeps them from it.
+    /// Waits until no other thread stops and starts the service, and keeps other threads from doing
+    /// so.
     pub fn begin_alone(&self) {
-        // Acquire pairs with the Release in `end_alone`. Relaxed on failure: not ours.
+        // Acquire pairs with the Release in `end_alone`. Relaxed on failure: another thread has the
+        // word.
         while self.alone.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             cpu::sleep_ns(LOOK_AGAIN_NS);
         }
     }
 
-    /// Others may.
+    /// Lets other threads stop and start the service again.
     pub fn end_alone(&self) {
         // Release pairs with the Acquire in `begin_alone`.
         self.alone.store(0, Ordering::Release);
     }
 
-    /// Brings every page back and ends the service; returns when it has ended. Between
-    /// [`Control::begin_alone`] and [`Control::end_alone`].
+    /// Brings every page back, ends the service, and returns when it has ended. To be called
+    /// between [`Control::begin_alone`] and [`Control::end_alone`].
     pub fn stop_service(&self) {
         // SeqCst pairs with `is_stopped`.
         self.stop.store(1, Ordering::SeqCst);
         loop {
-            // Acquire pairs with the kernel's clearing store: what the service did has happened.
+            // Acquire pairs with the kernel's clearing store: everything that the service did is
+            // visible.
             let process = self.alive.load(Ordering::Acquire);
             if process == 0 {
                 break;
@@ -386,66 +399,71 @@ impl Control {
         // SeqCst pairs with `is_stopped` of the next service.
         self.stop.store(0, Ordering::SeqCst);
         // Release pairs with the Acquire in `ring`. The bell was registered with the userfaultfd
-        // that has gone; the next service registers it again.
+        // that is gone; the next service registers it again.
         self.bell.store(0, Ordering::Release);
     }
 
-    /// Whether pages may be out of the program. For decisions that cost time only.
+    /// Whether pages may be away from the program. Only for decisions where a stale answer costs no
+    /// more than time.
     pub fn is_managing(&self) -> bool {
-        // Relaxed: a stale answer is as good.
+        // Relaxed: a stale answer is good enough.
         self.stage.load(Ordering::Relaxed) == Stage::Managing as u32
     }
 
-    /// Tells of memory that the calling thread has just mapped; returns when it is registered, or
-    /// will not be. Of no length: there may be other memory to be found, and no change of the
-    /// address space is under way when it returns.
+    /// Reports memory that the calling thread has just mapped, and returns when it is registered,
+    /// or will not be. A `length` of 0 says that there may be other memory to find; no change of
+    /// the address space is under way when the call returns.
     pub fn hint(&self, start: usize, length: Bytes) {
         if self.is_owner() && !self.tell(start, length) && length == Bytes(0) {
-            // Who asks to be looked for needs that.
+            // A caller that has other memory looked for relies on the answer, so it tries again.
             while self.is_managing() && !self.tell(start, length) {
                 cpu::sleep_ns(LOOK_AGAIN_NS / 100);
             }
         }
     }
 
-    /// The program has this range for itself from now on, as `given` has it already; returns when
-    /// nothing of it is away or watched.
+    /// Has the service give up a range that the program has for itself from now on, and which
+    /// `given` holds already. Returns when no page of the range is away or watched.
     pub fn give_up(&self, range: &Range<usize>) {
         // SeqCst pairs with `set_stage`: see `given`.
         while self.stage.load(Ordering::SeqCst) == Stage::Managing as u32
             && !self.tell(range.start, Bytes(range.end - range.start))
         {
-            // All hints are taken.
+            // Every hint is taken.
             cpu::sleep_ns(LOOK_AGAIN_NS / 100);
         }
     }
 
-    /// As [`Control::hint`]; false at once when all hints are taken.
+    /// Returns whether a hint was free: posts the range and waits as [`Control::hint`] does, or
+    /// returns false at once when all hints are taken.
     fn tell(&self, start: usize, length: Bytes) -> bool {
         let free = self.hints.iter().enumerate().find(|(_, hint)| {
-            // Acquire pairs with the Release below that freed it. Relaxed on failure: not ours.
+            // Acquire pairs with the Release below that freed the hint. Relaxed on failure: another
+            // thread has it.
             hint.state
                 .compare_exchange(HINT_FREE, HINT_TAKEN, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
         });
         let Some((index, hint)) = free else { return false };
-        // Relaxed: the bell's event orders it before the service's read.
+        // Relaxed: the bell's event orders this store before the service's read.
         hint.length.store(length.0, Ordering::Relaxed);
-        // Release pairs with the Acquire in `is_waited_for`: behind this start is its length.
+        // Release pairs with the Acquire in `is_waited_for`: a service that sees this start sees
+        // its length.
         hint.start.store(start, Ordering::Release);
         let is_heard = self.ring(1 + index);
         // Acquire pairs with the Release in `finish_hint`.
         while is_heard && self.is_managing() && hint.state.load(Ordering::Acquire) == HINT_TAKEN {
             futex::wait(&hint.state, HINT_TAKEN, Some(LOOK_AGAIN_NS));
         }
-        // Nobody shall take what is left of it for what the next one tells.
+        // The next thread's hint must not be mistaken for what is left of this one.
         hint.start.store(NOWHERE, Ordering::Relaxed);
-        // Release pairs with the Acquire of the next thread that takes it.
+        // Release pairs with the Acquire of the next thread that takes this hint.
         hint.state.store(HINT_FREE, Ordering::Release);
         true
     }
 
-    /// Whether there is a bell.
+    /// Returns whether there is a bell. Rings it by dropping its page of this number, and returns
+    /// once the service has read the event.
     fn ring(&self, page: usize) -> bool {
         use linux_raw_sys::general as linux;
         // Acquire pairs with the Release in `make_bell`.
@@ -461,10 +479,10 @@ impl Control {
 
     // For the service.
 
-    /// Makes the bell, once per process. Its page is never given back: a late ringer must find
-    /// nothing else.
+    /// Makes the bell, once per process. Its pages are never given back: a thread that rings late
+    /// must find nothing else at their address.
     pub fn make_bell(&self) -> SysResult<()> {
-        // Relaxed, here and below: the services of a process follow each other.
+        // Relaxed, here and below: the services of a process run one after another.
         if self.bell_kept.load(Ordering::Relaxed) == 0 {
             let span = Span::reserve(Bytes(BELL_PAGES * PAGE_BYTES), Bytes(PAGE_BYTES))?;
             self.bell_kept.store(span.address(), Ordering::Relaxed);
@@ -475,18 +493,18 @@ impl Control {
         Ok(())
     }
 
-    /// Where the bell is; 0 before there is one.
+    /// Returns the address of the bell; 0 before there is one.
     pub fn bell_address(&self) -> usize {
         // Relaxed: only the service sets it.
         self.bell.load(Ordering::Relaxed)
     }
 
-    /// The hint that a dropped page of the bell at `address` stands for: its number and range.
-    /// `None` for other addresses, and for the page that only wakes.
+    /// Returns the hint that a dropped page of the bell at `address` stands for: its number and its
+    /// range. Returns `None` for other addresses, and for the page that only wakes the service.
     pub fn hint_at(&self, address: usize) -> Option<(usize, usize, Bytes)> {
         let index = address.checked_sub(self.bell_address())? / PAGE_BYTES;
         let hint = self.hints.get(index.checked_sub(1)?)?;
-        // Relaxed: the event was sent after they were written.
+        // Relaxed: the event was sent after both were written.
         let (start, length) =
             (hint.start.load(Ordering::Relaxed), hint.length.load(Ordering::Relaxed));
         Some((index - 1, start, Bytes(length)))
@@ -497,66 +515,68 @@ impl Control {
         address.wrapping_sub(self.bell_address()) < BELL_PAGES * PAGE_BYTES
     }
 
-    /// Whether a thread still waits with hint `index`, of that range: it does until the service
-    /// lets it go on. One does not that came while the service began.
+    /// Whether a thread still waits with hint `index` for this range. It does until the service
+    /// lets it go on; a thread whose hint came while the service began does not.
     pub fn is_waited_for(&self, index: usize, start: usize, length: Bytes) -> bool {
         let hint = &self.hints[index];
-        // Acquire pairs with the Release that freed it, behind which the last range is not there,
-        // and with the one of `start`. Relaxed: that orders it. A thread that has taken the hint
-        // since, for the same range, waits likewise.
+        // Acquire of the state pairs with the Release that freed the hint, after which the last
+        // range is gone. Acquire of the start pairs with the Release of `start`. Relaxed for the
+        // length: that Acquire orders it. A thread that has since taken the hint for the same range
+        // waits likewise.
         start != NOWHERE
             && hint.state.load(Ordering::Acquire) == HINT_TAKEN
             && hint.start.load(Ordering::Acquire) == start
             && hint.length.load(Ordering::Relaxed) == length.0
     }
 
-    /// Lets the thread go on that waits with hint `index`.
+    /// Lets the thread that waits with hint `index` go on.
     pub fn finish_hint(&self, index: usize) {
         let state = &self.hints[index].state;
-        // Release pairs with the Acquire in `hint`. Only a hint that is waited for: a thread that
-        // gave up has freed it.
+        // Release pairs with the Acquire in `tell`. Only a hint with which a thread waits changes:
+        // a thread that gave up has freed its hint.
         let _ = state.compare_exchange(HINT_TAKEN, HINT_DONE, Ordering::Release, Ordering::Relaxed);
         futex::wake_all(state);
     }
 
-    /// Says how far the service has come.
+    /// Sets the stage that the service has reached.
     pub fn set_stage(&self, stage: Stage) {
         // SeqCst pairs with the load in `hold`.
         self.stage.store(stage as u32, Ordering::SeqCst);
         self.looks.answer(self.looks.asked());
-        // Nobody has heard, or will hear, those that rang another service or none.
+        // No service has heard, or will hear, the threads that rang a former service or none.
         (0..HINTS).for_each(|index| self.finish_hint(index));
     }
 
-    /// Whether anybody wants everything in place.
+    /// Whether any thread wants every page in place.
     pub fn is_held(&self) -> bool {
         // SeqCst pairs with `hold`.
         self.holds.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether the service shall end.
+    /// Whether the service must end.
     pub fn is_stopped(&self) -> bool {
         // SeqCst pairs with `stop_service`.
         self.stop.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether a forker may find everything in place: then nothing may be taken out, also when
-    /// nobody holds any more.
+    /// Whether a forker may find every page in place. Then nothing may be taken out, even when no
+    /// hold is left.
     pub fn is_quiet(&self) -> bool {
-        // Relaxed: only the service, which asks, changes it.
+        // Relaxed: only the service changes this word, and only the service asks.
         self.quiet.load(Ordering::Relaxed) != 0
     }
 
-    /// Everything is in place now.
+    /// Notes that every page is in place now, and wakes the forkers that wait for that.
     pub fn set_quiet(&self) {
         // SeqCst pairs with the load in `hold`.
         self.quiet.store(1, Ordering::SeqCst);
         futex::wake_all(&self.quiet);
     }
 
-    /// Tries to end the quiet: false when somebody still holds.
+    /// Returns whether the quiet period has ended: false while a thread still holds.
     pub fn end_quiet(&self) -> bool {
-        // A forker that read 1 before this store raised `holds` before, so the check below sees it.
+        // A forker that read 1 before this store had raised `holds` before, so the check below sees
+        // it.
         self.quiet.store(0, Ordering::SeqCst);
         if self.is_held() {
             self.quiet.store(1, Ordering::SeqCst);
@@ -574,8 +594,8 @@ impl Default for Control {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a range is believed that a thread has told of which has gone on since, and has
-    //! unmapped a part of it; or one that nobody has told of.
+    //! The risk: the service believes a range whose thread has since gone on and unmapped a part of
+    //! it, or a range that no thread has reported.
 
     use super::*;
 
@@ -584,10 +604,10 @@ mod tests {
         let (control, start) = (Control::new(), 1 << 20);
         let hint = &control.hints[0];
         let holds = |start, mib| control.is_waited_for(0, start, Bytes::mib(mib));
-        // Nobody hears it, so its thread goes on at once.
+        // No service hears the hint, so its thread goes on at once.
         assert!(control.tell(start, Bytes::mib(2)));
         assert!(!holds(start, 2));
-        // Another takes it, as `tell` does: nothing of the last one is left for it.
+        // Another thread takes the hint, as `tell` does: nothing of the last range is left for it.
         hint.state.store(HINT_TAKEN, Ordering::Relaxed);
         assert!(!holds(start, 2) && !holds(NOWHERE, 2));
         hint.length.store(1 << 20, Ordering::Relaxed);

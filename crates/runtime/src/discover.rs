@@ -1,9 +1,9 @@
 //! Discovery: finding memory of the program that is not managed yet, and taking it in.
 //!
-//! The kernel tells of changes only inside what is registered, so new mappings are looked for when
-//! memory has grown without our doing. Between reading the list of mappings and registering one of
-//! them, anything may have happened to it; the order below makes every such race end in knowing
-//! less, never in knowing wrong.
+//! The kernel reports changes only inside registered ranges, so the service looks for new mappings
+//! when memory has grown without our doing. Between reading the list of mappings and registering
+//! one of them, anything may have happened to it. The order below makes every such race end in
+//! knowing less, never in knowing wrong.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -16,7 +16,7 @@ use crate::manager::Manager;
 use crate::pages::{PageNumber, PageState};
 use crate::regions::{Discovery, Regions};
 
-/// The user hears of ranges of this size that are given up.
+/// Size from which the user is warned of a range that is given up.
 const TOLD_BYTES: Bytes = Bytes::mib(4);
 
 impl Manager {
@@ -25,10 +25,11 @@ impl Manager {
     pub(crate) fn discover(&mut self) {
         self.take_room();
         let mut found = self.unregistered();
-        // Newer thread libraries keep stacks apart so, in one mapping with what lies beside them.
-        // What the kernel itself writes to a stack, when its thread ends, waits for nobody.
+        // Newer thread libraries separate stacks by guard pages within one mapping, together with
+        // what lies beside them. When a thread ends, the kernel itself writes to its stack, and
+        // that write does not wait for a page.
         found.retain(|gap| !self.files.pagemap.has_guard(gap.start, gap.end).unwrap_or(false));
-        // A mapping may have gone or changed since it was read; what the kernel refuses stays as it
+        // A mapping may have gone or changed since it was read. What the kernel refuses stays as it
         // is.
         found.retain(|gap| {
             self.uffd.register(gap.start, Bytes(gap.end - gap.start), Mode::Faults).is_ok()
@@ -36,16 +37,16 @@ impl Manager {
         if found.is_empty() {
             return;
         }
-        // Known before the late words of earlier tenants are read: a word that comes too late then
-        // makes us know less, which is safe.
+        // Inserted before the late words of earlier tenants are read: a word that comes too late
+        // then makes us know less, which is safe.
         for gap in &found {
             self.regions.insert(gap.clone());
             self.order.note_fresh(gap.clone());
         }
         self.settle();
-        // Part of a gap may have been unmapped before it was registered, which no event tells. What
-        // is mapped there since is a mapping of its own, as it is not registered, unless it has
-        // moved there from elsewhere.
+        // Part of a gap may have been unmapped before it was registered, which no event reports.
+        // What has been mapped there since is not registered, so it is a mapping of its own, unless
+        // it has moved there from elsewhere.
         for gap in self.not_in_one_mapping(&found) {
             let moved = self.known_in(&gap);
             moved.for_each_gap(gap, |part| self.regions.remove(part));
@@ -56,7 +57,7 @@ impl Manager {
         }
     }
 
-    /// Takes the room for executable memory, if there is any now.
+    /// Takes over the room for executable memory, if there is any now.
     fn take_room(&mut self) {
         if self.limbo.has_room() {
             return;
@@ -67,8 +68,8 @@ impl Manager {
         }
     }
 
-    /// Registers ranges that threads have just mapped and wait with, which nobody else knows yet,
-    /// and gives those up that the program has for itself.
+    /// Registers ranges that threads have just mapped and that no other thread knows yet; each
+    /// thread waits meanwhile. Gives up ranges that the program has for itself.
     pub(crate) fn take_hints(&mut self) {
         while let Some((index, start, length)) = self.hints.pop() {
             let is_waited_for = self.control.is_waited_for(index, start, length);
@@ -79,36 +80,37 @@ impl Manager {
                 self.bar_again();
                 self.discover();
             } else if !is_waited_for {
-                // The thread has gone on, and may have unmapped a part.
+                // The thread has gone on, and may have unmapped a part of its range.
                 self.discover();
             } else if self.control.given.has(&(start..start + length.0)) {
                 self.give_up(start..start + length.0);
             } else if self.uffd.register(start, length, Mode::Faults).is_ok() {
                 let range = start..start + length.0;
-                // Of a former tenant nothing is left.
+                // Nothing may be left of a former tenant.
                 if self.known_in(&range).iter().next().is_some() {
                     self.forget(range.clone());
                 }
                 self.regions.insert(range.clone());
                 self.bar_beside(range.clone());
-                // Another thread may know the address, and have touched it.
+                // Another thread may know the address by now, and have touched it.
                 self.take_in(range);
             }
-            // Else whoever has taken the hint since rings too.
+            // Otherwise the thread that has taken the hint since rings too.
             if is_waited_for {
                 self.control.finish_hint(index);
             }
         }
     }
 
-    /// Gives a range up, with all of its pages in place.
+    /// Gives up a range, after bringing all of its pages back.
     fn give_up(&mut self, range: Range<usize>) {
         self.bring_back(PageNumber::of(range.start)..PageNumber::of(range.end));
         let (mut parts, mut length) = (Vec::new(), Bytes(0));
         self.regions.for_each_part(range, |part| parts.push(part));
         for part in parts {
             length.0 += part.end - part.start;
-            // Refused only without memory for one more mapping, and where it has just gone.
+            // The kernel refuses this only without memory for one more mapping, or where the part
+            // has just gone.
             if self.uffd.unregister(part.start, Bytes(part.end - part.start)).is_ok() {
                 self.forget(part.clone());
                 self.regions.remove(part.clone());
@@ -124,7 +126,7 @@ impl Manager {
         }
     }
 
-    /// Ranges of mappings that may be managed and are in no region.
+    /// Returns the ranges of mappings that may be managed and are in no region.
     fn unregistered(&mut self) -> Vec<Range<usize>> {
         let mut own = self.own.clone();
         for_each_span(|start, end| own.push(start..end));
@@ -146,7 +148,7 @@ impl Manager {
         found
     }
 
-    /// Those of `gaps` that no single mapping covers now.
+    /// Returns those of `gaps` that no single mapping covers now.
     fn not_in_one_mapping(&mut self, gaps: &[Range<usize>]) -> Vec<Range<usize>> {
         let mut open = gaps.to_vec();
         // After an error all of them count as not covered.
@@ -156,7 +158,7 @@ impl Manager {
         open
     }
 
-    /// The pages of a range of which something is known.
+    /// Returns the pages of a range of which something is known.
     fn known_in(&self, range: &Range<usize>) -> Regions {
         let mut known = Regions::default();
         let (mut at, end) = (PageNumber::of(range.start), PageNumber::of(range.end));
@@ -167,7 +169,7 @@ impl Manager {
         known
     }
 
-    /// Takes the resident pages of a range in, as far as it is in regions.
+    /// Takes in the resident pages of a range, as far as the range is in regions.
     fn take_in(&mut self, gap: Range<usize>) {
         let (pages, queue, regions) = (&mut self.pages, &mut self.queue, &self.regions);
         let now = self.clock;

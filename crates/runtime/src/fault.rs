@@ -1,10 +1,10 @@
-//! Faults: bringing in the page a thread waits for.
+//! Faults: bringing in the page a thread waits for (swap-in).
 //!
 //! ```text
 //! None      zeros, several pages at a time when touches are sequential
 //! Limbo     copied from limbo: the second chance
 //! Stored    decompressed from the pool, or read back from disk first; others are served meanwhile
-//! Resident  somebody else was first: just wake
+//! Resident  zeros, but only if the kernel has dropped the page; if it is there, just a wake-up
 //! ```
 
 use coldpress_sys::page::PAGE_BYTES;
@@ -18,19 +18,20 @@ use crate::tally::{Counter, Group};
 use crate::walks::{Pace, Window};
 
 const ONE: Bytes = Bytes(PAGE_BYTES);
-/// Walks of first touches. Runs of 16 and 64 cost 0.72 and 0.57 of the kernel's own fault per page
-/// (far-memory.md 3.3), so what is placed needlessly is cheap, and bounded by what was touched
-/// before. Only forward ones get more than a page.
+/// Pace of walks of first touches. Runs of 16 and 64 pages cost 0.72 and 0.57 of the kernel's own
+/// fault per page, so placing a page needlessly is cheap, and the pages touched before bound how
+/// many are placed so. Only forward walks get more than one page.
 pub(crate) const TOUCHES: Pace =
     Pace { faults: 2, step_max: 1, leap_faults: 2, leap_max: 1, growth: 4, widest: ZEROS.0 };
-/// When the kernel has no memory for a page, it is asked again this often, this long apart: 10 s.
+/// How often, and how many nanoseconds apart, the kernel is asked again when it has no memory for a
+/// page: 10 s in all.
 const STARVED_MAX: u32 = 1_000;
 const STARVED_NS: u64 = 10_000_000;
 
 /// How an attempt to bring a page in ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The page is there, and who waited has been woken.
+    /// The page is there, and the thread that waited has been woken.
     Placed,
     /// The address space was changing: look again.
     Again,
@@ -38,7 +39,7 @@ pub(crate) enum Outcome {
     Coming,
     /// The kernel had no memory for the page: try again.
     Starved,
-    /// Nobody can be served there: the range has gone, or the page was there already.
+    /// No thread can be served there: the range has gone, or the page was there already.
     Moot,
 }
 
@@ -48,9 +49,9 @@ impl Manager {
         self.wait_for_turn();
         while let Some(fault) = self.pending.pop_front() {
             self.turns.serving = Some(fault);
-            // Before the wake-up: a thread that is woken while this one goes on working is moved to
-            // an idle processor, and every fault from there costs a wake-up across
-            // processors.
+            // Before the wake-up: if this thread goes on working after it has woken the other, the
+            // kernel moves the other to an idle processor. Every fault from there costs a wake-up
+            // across processors.
             self.reclaim_along();
             if fault.is_protected {
                 self.serve_copy(fault);
@@ -68,13 +69,13 @@ impl Manager {
         }
     }
 
-    /// Whether threads wait for pages that they have asked for.
+    /// Returns whether threads wait for pages that they have asked for.
     pub(crate) fn somebody_waits(&self) -> bool {
         let waits = self.turns.is_waiting() || self.copies.is_waiting();
         waits || !self.pending.is_empty() || !self.reading.is_empty()
     }
 
-    /// Takes in what the disk has finished; faults that may have waited for it are served again.
+    /// Takes in what the disk has finished. Faults that may have waited for that are served again.
     pub(crate) fn take_from_disk(&mut self) {
         self.zswap.reap();
         if self.zswap.take_arrivals() {
@@ -88,8 +89,8 @@ impl Manager {
 
     /// Serves one fault, or leaves it in `reading`.
     fn serve_fault(&mut self, fault: Fault, window: Window) {
-        // Before the wake-up, which moves who may be moved. A forker may wait to be followed by a
-        // child.
+        // Before the wake-up, at which the kernel may move the thread. Not during a fork: the
+        // forking thread may be the one that waits here, and a child inherits its processors.
         if !self.control.is_held() && !self.control.is_forking() {
             let give = |allowed: &_, thread| self.link.give_processors(allowed, thread);
             self.placement.attend(fault.thread, self.time.now_ns(), &give);
@@ -128,12 +129,12 @@ impl Manager {
         ));
     }
 
-    /// Puts a page where the program can reach it, and wakes who waits for it. Waits for the disk
-    /// if it must.
+    /// Puts a page where the program can reach it, and wakes the threads that wait for it. Waits
+    /// for the disk if it must.
     pub(crate) fn bring_in(&mut self, page: PageNumber) {
         while !self.try_bring_in(page, Window::ONE) {
             self.zswap.wait();
-            // What has come for others is in the way of this page's read.
+            // Arrivals for other faults are in the way of this page's read.
             for _ in 0..self.reading.len() {
                 let fault = self.reading.remove(0);
                 self.serve_fault(fault, Window::ONE);
@@ -142,8 +143,9 @@ impl Manager {
         }
     }
 
-    /// Puts a page where the program can reach it, and wakes who waits for it; with it, if it is
-    /// away, what it can of the window. False when it is being read back first.
+    /// Returns whether the page is now where the program can reach it, and the threads that wait
+    /// for it have been woken; `false` while it is being read back. If the page is away, as much of
+    /// the window as possible comes with it.
     fn try_bring_in(&mut self, page: PageNumber, window: Window) -> bool {
         let mut starved = 0_u32;
         loop {
@@ -191,9 +193,9 @@ impl Manager {
         unsafe { self.uffd.copy(page.address(), self.zeros.base().as_ptr(), count.bytes()) }
     }
 
-    /// A fault on a page that should be there. Either it is, as this is the second of two faults on
-    /// it, and COPY replaces nothing; or the program had given it up and the kernel dropped it:
-    /// then zeros are right.
+    /// Serves a fault on a page that should be there. Either the page is there, as this is the
+    /// second of two faults on it, and COPY replaces nothing; or the program had given the page up
+    /// and the kernel dropped it: then zeros are right.
     fn place_dropped(&mut self, page: PageNumber) -> Outcome {
         let outcome = self.outcome(self.copy_zeros(page, PageCount(1)));
         if outcome == Outcome::Placed {
@@ -202,13 +204,14 @@ impl Manager {
         outcome
     }
 
-    /// A first touch: zeros, for as many pages as the touches so far make likely.
+    /// Serves a first touch with zeros, for as many pages as the touches so far make likely.
     fn place_zeros(&mut self, page: PageNumber) -> Outcome {
         let is_there = |page| self.pages.state(page) == PageState::Resident;
         let window = self.touches.window(page, is_there);
         let wanted = if window.step == 1 { window.count } else { 1 };
         let room = self.budget.hard().saturating_sub(self.budget.used()).0;
-        // It is registered; how far is not known where a mapping has grown since.
+        // The page is registered. Where a mapping has grown since, it is not known how far it is
+        // registered.
         let region_end = self
             .regions
             .holding(page.address())
@@ -221,15 +224,15 @@ impl Manager {
                 .take_while(|ahead| self.pages.state(page.plus(*ahead)) == PageState::None)
                 .count();
         let mut progress = self.copy_zeros(page, PageCount(count));
-        // Neighbouring regions are one to us, but may be two mappings of the kernel's, and COPY
-        // takes no two. Arenas grow by some pages at a time.
+        // Neighbouring regions are one region to us but may be two mappings of the kernel's, and
+        // one COPY takes one mapping only. Arenas grow by some pages at a time.
         while progress.stop == Some(Stop::Gone) && count > 1 {
             count /= 2;
             progress = self.copy_zeros(page, PageCount(count));
         }
         let placed = progress.done.pages_down();
-        // That it could be placed proves that it is registered; a mapping that has grown since it
-        // was found is, without a word. A child of a fork registers what is in regions.
+        // A page that could be placed is registered. A mapping that has grown since it was found is
+        // registered too, without a report. The child of a fork registers what is in regions.
         if placed > PageCount(0) {
             self.regions.insert(page.address()..page.plus(placed.0).address());
         }
@@ -238,19 +241,21 @@ impl Manager {
         }
         if placed > PageCount(0) {
             self.touches.advance(page, window.at_most(placed.0));
-            // Not where the kernel asks to try again, while mappings change.
+            // Not counted where the kernel asks to try again while mappings change.
             self.count(Counter::FirstTouchFaults, 1);
         }
         self.outcome(progress)
     }
 
-    /// Whether there may be a guard page among so many. A COPY would take its place (Linux 6.18).
+    /// Returns whether there may be a guard page among the `count` pages from `page` on. A COPY
+    /// would take its place (Linux 6.18).
     fn may_have_guard(&self, page: PageNumber, count: usize) -> bool {
         let (start, end) = (page.address(), page.plus(count).address());
         self.control.has_guards() && self.files.pagemap.has_guard(start, end).unwrap_or(true)
     }
 
-    /// The page's bytes are lost: who touches it gets SIGBUS, never wrong bytes.
+    /// Poisons a page whose bytes are lost: a thread that touches it gets SIGBUS, never wrong
+    /// bytes.
     pub(crate) fn poison(&mut self, page: PageNumber, error: LoadError) -> Outcome {
         let progress = self.uffd.poison(page.address(), ONE);
         let outcome = self.outcome(progress);

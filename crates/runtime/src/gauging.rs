@@ -1,18 +1,19 @@
 //! Gauging: how often a process looks at what it holds.
 //!
-//! By how much memory can grow until the next look goes by how long the program runs until then.
-//! One that shares its processors with many others runs for a part of the time only, so it is
-//! looked at less often: of sixteen compilers on two processors, each looked at a thousand times a
-//! second, all looks took a tenth of the time, and what they drove out of the caches as much again.
+//! How much memory can grow until the next look depends on how long the program runs until then. A
+//! program that shares its processors with many others runs for only a part of the time, so its
+//! service looks less often. Of sixteen compilers on two processors, each looked at a thousand
+//! times a second, all looks took a tenth of the time, and what they drove out of the caches took
+//! as much again.
 
 use crate::mean::{Mean, Millionths};
 
 /// How long a program runs between two looks when use is near the limit, and when it is not.
 pub(crate) const RUN_NS_NEAR: u64 = 1_000_000;
 const RUN_NS_FAR: u64 = 5_000_000;
-/// The longest interval.
+/// The longest interval between two looks.
 const INTERVAL_NS_MAX: u64 = 8_000_000;
-/// The mean of what is run follows over this time: some slices of a busy processor.
+/// Time over which the mean of the running time follows: some time slices of a busy processor.
 const MEAN_NS: u64 = 32_000_000;
 
 /// How much a program runs.
@@ -23,23 +24,23 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// All the time, until it is known better.
+    /// Begins with the assumption that the program runs all the time.
     pub(crate) fn begin(now_ns: u64, ran_ns: u64) -> Self {
         Self { mean: Mean::begin(now_ns, Millionths::ALL), ran_ns }
     }
 
-    /// It is `now_ns`, and the program's threads have run for `ran_ns` in all.
+    /// Records that by `now_ns` the program's threads have run for `ran_ns` in all.
     pub(crate) fn note(&mut self, now_ns: u64, ran_ns: u64) {
         let before = core::mem::replace(&mut self.ran_ns, ran_ns);
         self.mean.note(now_ns, ran_ns.saturating_sub(before));
     }
 
-    /// Of the time lately; of several threads, the sum.
+    /// Returns the part of the recent time that the program ran; of several threads, the sum.
     pub(crate) fn share(&self) -> Millionths {
         self.mean.share()
     }
 
-    /// Until the next look, one of a few.
+    /// Returns the time until the next look, one of a few values.
     pub(crate) fn interval_ns(&self, is_near: bool) -> u64 {
         let run_ns = if is_near { RUN_NS_NEAR } else { RUN_NS_FAR };
         let share = self.mean.share().0;
@@ -58,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// After 200 ms, in each of which it ran for so many millionths of the time.
+    /// Creates the state after 200 ms in which the program ran for `share` millionths of the time.
     fn running(share: u64) -> Running {
         let mut running = Running::begin(0, 0);
         (1..=200).for_each(|ms| running.note(ms * 1_000_000, ms * share));

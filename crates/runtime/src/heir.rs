@@ -1,4 +1,4 @@
-//! Heirs: the child of a `fork` takes over what the service knew.
+//! Heirs: the child of a `fork` takes over the state of its parent's service.
 //!
 //! ```text
 //! forker   asks      |  clone  | lets it go on
@@ -8,18 +8,20 @@
 //! ```
 //!
 //! The state of the runtime is memory like any other: tables, pool and limbo come to the child as
-//! copies (copy-on-write, so they cost what changes). What does not come is what the kernel keeps
-//! for a process: registrations, descriptors, the seat, the file on disk. The heir, a
-//! service that the child's only thread starts and waits for, opens and registers all of that anew.
-//! Until then nothing else has run in the child, so no page that is away was touched.
+//! copies (copy-on-write, so that they cost only what changes). What the kernel keeps for a process
+//! does not come along: registrations, descriptors, the seat, the file on disk. The heir is a
+//! service that the child's only thread starts and waits for. It opens and registers all of that
+//! anew. Until then nothing else has run in the child, so no thread has touched a page that is
+//! away.
 //!
 //! Invariants:
-//! 1. While it is frozen, the parent's service changes nothing. Others of its threads may
+//! 1. While it is frozen, the parent's service changes nothing. Other threads of the parent may
 //!    change the address space then, but such a call has not returned before `fork` does: nothing
 //!    that the forker knows can depend on it, in the child no more than without us.
-//! 2. A child whose heir cannot serve it has everything in place before it goes on, and is
+//! 2. A child whose heir cannot serve it has every page in place before it goes on, and is
 //!    unmanaged.
-//! 3. Descriptors of the parent are never closed by their numbers here: they are others' numbers.
+//! 3. The parent's descriptors are never closed by their numbers here, because those numbers belong
+//!    to other files in this process.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -56,16 +58,17 @@ use crate::thaw::Thaw;
 use crate::turns::Turns;
 use crate::wire::Loudness;
 
-/// A forker that does not get ready may have been killed: looked at after so many yields.
+/// The number of yields after which the service looks whether a forker that does not get ready has
+/// been killed.
 const LOOK_EVERY: u32 = 64;
 
 impl Manager {
-    /// Answers a thread that wants to fork: sleeps until it has, or refuses.
+    /// Answers a thread that wants to fork: sleeps until the fork is over, or refuses it.
     pub(crate) fn answer_fork(&mut self) {
         if !self.control.see_fork() {
             return;
         }
-        // The forker may wait for its last ring to be heard, or for a page of its stack.
+        // The forker may wait until its last ring is read, or for a page of its stack.
         let mut tries = 0_u32;
         let needs = loop {
             self.read_messages();
@@ -116,24 +119,24 @@ impl Manager {
         }
     }
 
-    /// A child comes that shares all that is in memory.
+    /// Notes that a child comes that shares everything in memory.
     pub(crate) fn begin_sharing(&mut self) {
         self.pages.note_fork();
         self.budget.begin_sharing();
         self.read_gauges();
     }
 
-    /// Whether a child can go on from what is in memory now. The forker's stack must not be ours to
-    /// take: nobody would serve it.
+    /// Whether a child can go on from what is in memory now. The forker's stack must lie outside of
+    /// what the service manages: no service would serve a fault on it.
     fn can_be_inherited(&self, stack: usize) -> bool {
         self.spills.len() <= FILES_MAX
             && self.recording.is_none()
             && self.regions.holding(stack).is_none()
     }
 
-    /// Forgets what the child has no mapping of: the program did not want it inherited
-    /// (MADV_DONTFORK), or was unmapping it. First of all: what is mapped here later may come to
-    /// lie there.
+    /// Forgets the ranges that the child has not mapped: the program did not want them inherited
+    /// (MADV_DONTFORK), or was unmapping them. This must come first, because something else may be
+    /// mapped there later.
     fn forget_unmapped(&mut self) {
         let (mut mapped, mut barred) = (Regions::default(), Regions::default());
         let (regions, before) = (&self.regions, &self.bars.ranges);
@@ -169,15 +172,15 @@ impl Manager {
         Ok(())
     }
 
-    /// Takes it back, as far as it was done.
+    /// Takes the registrations back, as far as they were made.
     fn unregister_all(&self) {
         for region in self.regions.iter() {
             let _ = self.uffd.unregister(region.start, Bytes(region.end - region.start));
         }
     }
 
-    /// Puts every page that is away in its place, with nobody's help but the kernel's. Ends the
-    /// program if it cannot.
+    /// Puts every page that is away in its place, with no help but the kernel's. Ends the program
+    /// if it cannot.
     fn populate(&mut self) {
         let failed = |error: SysError| -> ! { abandon(self.control, format_args!("{error}")) };
         let memory = Memory::open().unwrap_or_else(|error| failed(error));
@@ -192,7 +195,7 @@ impl Manager {
                         continue;
                     };
                     let source = self.limbo.address(slot, page) as *const Page;
-                    // SAFETY: the page was moved there and nobody writes to limbo.
+                    // SAFETY: the page was moved there, and no thread writes to limbo.
                     buffer.copy_from_slice(unsafe { &*source });
                 }
                 PageState::Stored => loop {
@@ -213,15 +216,16 @@ impl Manager {
         }
     }
 
-    /// What comes first in a child, whatever becomes of it: the kernel is asked of its own memory,
-    /// its own children inherit nothing yet, and what it has not inherited is forgotten.
+    /// Does what comes first in a child, whatever becomes of it: asks the kernel about this
+    /// process's own memory, has its own children inherit nothing yet, and forgets what it has not
+    /// inherited.
     fn begin_alone(&mut self) {
         let files = Files::open();
         let files = files.unwrap_or_else(|error| abandon(self.control, format_args!("{error}")));
-        // The parent's numbers are others' here.
+        // The parent's descriptor numbers belong to other files here.
         mem::forget(mem::replace(&mut self.files, files));
         if !self.limbo.has_room() {
-            // One that another thread was making then is not here, or nobody's.
+            // A room that another thread was making at the fork is not here, or has no user.
             self.control.room.give_back();
             self.control.room.reset();
         }
@@ -230,8 +234,8 @@ impl Manager {
         self.forget_unmapped();
     }
 
-    /// Takes handles of its own in place of the parent's, whose descriptors are not closed: their
-    /// numbers are others' here.
+    /// Takes handles of this process in place of the parent's. The parent's descriptors are not
+    /// closed, because their numbers belong to other files here.
     fn take_handles(&mut self, start: &Start, handles: Handles) {
         let Handles { joined, gauge, program, uffd, waiter } = handles;
         let Joined { link, ledger, seat, terms, desk, .. } = joined;
@@ -251,7 +255,8 @@ impl Manager {
         self.own = start.own.to_vec();
         let stay = &start.control.stay;
         self.placement = Placement::new(self.program.process(), start.main_area, stay);
-        // Of threads that are not here. What was read for them is taken like what is read ahead.
+        // These faults are of threads that are not here. What was read for them is treated like
+        // readahead.
         self.pending.clear();
         self.turns = Turns::default();
         self.away.expect(mem::take(&mut self.reading).into_iter().map(|fault| fault.page));
@@ -269,7 +274,7 @@ impl Manager {
     }
 }
 
-/// What the kernel and the launcher keep for a process.
+/// The handles that the kernel and the launcher keep for a process.
 struct Handles {
     joined: Joined,
     gauge: ResidentGauge,
@@ -279,7 +284,8 @@ struct Handles {
 }
 
 impl Handles {
-    /// Opens them for the heir of `manager`, whose store becomes its own, whatever fails.
+    /// Opens the handles for the heir of `manager`, whose store becomes the heir's own, whatever
+    /// fails.
     fn open(start: &Start, manager: &mut Manager) -> SysResult<Self> {
         let join = |gauge| {
             let program = Program::follow(start.control.program())?;
@@ -315,20 +321,20 @@ impl Handles {
 }
 
 impl Manager {
-    /// The files of ancestors, by this process's own descriptors.
+    /// Returns the files of ancestors, by this process's own descriptors.
     fn take_files(&mut self, start: &Start) -> Vec<Layer> {
         let files = mem::take(&mut self.spills).into_iter().zip(start.control.files());
         let layer = |((_, first), file)| {
             self.spills.push((file, first));
-            // SAFETY: the forker has opened it for its child, of which this is the one owner.
+            // SAFETY: the forker has opened the file for its child, of which this is the one owner.
             let file = SpillFile::from_fd(unsafe { OwnedFd::from_raw_fd(file) });
             Layer { file, first }
         };
         files.map(layer).collect()
     }
 
-    /// The store's disk becomes this process's: with what it has `joined`, new pages go to a file
-    /// of its own.
+    /// Makes the store's disk this process's own. With what the process has `joined`, new pages go
+    /// to a file of its own.
     fn own_store(&mut self, ancestors: Vec<Layer>, joined: Option<&mut Joined>) -> SysResult<()> {
         let first = self.zswap.lend();
         let mut own = None;
@@ -352,32 +358,32 @@ fn tell_unmanaged(link: &Link, error: SysError) {
     link.warn(format_args!("process {} is not managed: {error}", link.process()));
 }
 
-/// What the parent's service left.
+/// Returns the manager that the parent's service left.
 ///
 /// # Safety
-/// This is the child of a fork that was granted, and nobody else takes it.
+/// This is the child of a fork that was granted, and no other thread takes the manager.
 unsafe fn legacy(start: &Start) -> Box<Manager> {
     // SAFETY: the parent's service left its boxed manager there, and sleeps; this copy of it
     // has no other owner, by the caller's promise.
     unsafe { Box::from_raw(start.control.legacy().cast()) }
 }
 
-/// The child's service takes over. `None` when it cannot: then everything is in place, and
-/// the process is unmanaged.
+/// Takes over in the child's service. Returns `None` when it cannot: then every page is in place,
+/// and the process is unmanaged.
 ///
 /// # Safety
-/// This is the child of a fork that was granted, and nobody else takes over.
+/// This is the child of a fork that was granted, and no other thread takes over.
 pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
     // SAFETY: the caller's promise.
     let mut manager = unsafe { legacy(start) };
-    // First, as it makes room for descriptors.
+    // This comes first, because it makes room for descriptors.
     if let Err(error) = service::begin_beside(start.control.files()) {
         abandon(start.control, format_args!("{error}"));
     }
     manager.begin_alone();
     let Ok(handles) = Handles::open(start, &mut manager) else {
         manager.populate();
-        // Its handles are the parent's.
+        // The manager's handles are the parent's.
         mem::forget(manager);
         return None;
     };
@@ -394,7 +400,7 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
     manager.ledger.seats[manager.seat].set_managing();
     manager.count(Counter::Heirs, 1);
     let protects = manager.copies.begin_in_child();
-    // What others hold decides what there is room for.
+    // The room that there is depends on what other processes hold.
     manager.read_gauges();
     if protects && manager.shall_protect(&[]) {
         manager.protect_shared(&[]);
@@ -404,10 +410,10 @@ pub unsafe fn take_over(start: &Start) -> Option<Box<Manager>> {
     Some(manager)
 }
 
-/// Without a service: puts everything in place. For the child's only thread.
+/// Puts every page in place, in a child without a service. For the child's only thread.
 ///
 /// # Safety
-/// As for [`take_over`].
+/// The same as for [`take_over`].
 pub unsafe fn do_without(start: &Start) {
     // SAFETY: the caller's promise.
     let mut manager = unsafe { legacy(start) };
@@ -417,16 +423,17 @@ pub unsafe fn do_without(start: &Start) {
         abandon(start.control, format_args!("{error}"));
     }
     manager.populate();
-    // Its handles are the parent's.
+    // The manager's handles are the parent's.
     mem::forget(manager);
 }
 
-/// Ends a child that could not go on with the right bytes: by its own thread, or by its service.
+/// Ends a child that could not go on with the right bytes. Called by the child's own thread, or by
+/// its service.
 fn abandon(control: &Control, why: fmt::Arguments<'_>) -> ! {
     let program = control.program();
     let mut note = Note::new(Loudness::Fatal);
     let _ = writeln!(note, "coldpress: fatal: a child of fork cannot be given its memory: {why}");
-    // There may be no launcher to tell, and descriptors here are not the program's.
+    // There may be no launcher to inform, and descriptors here are not the program's.
     file::append_to_stderr_of(program, &note.bytes()[1..]);
     if raw::process_id() != program {
         raw::kill(program);

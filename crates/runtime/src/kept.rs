@@ -1,23 +1,25 @@
-//! Kept copies: pages that were brought back, and whose compressed copies are still there.
+//! Kept copies: pages that were brought back, and whose compressed copies are still there (clean
+//! copies, as in a swap cache).
 //!
 //! If such a page is taken out again unchanged, it need not be compressed, nor sealed and written.
-//! A copy on disk costs no memory but a fingerprint, and leaves the pool to others. One in the pool
-//! costs its bytes while the page is in place. A walk comes back to a page only when it is out
-//! again, so it hardly misses that room. Pages that are asked for one by one stay, and their copies
-//! would crowd out others: with none of them kept, bench swap makes 1.0 to 1.2 times the touches.
+//! A copy on disk costs no memory but a fingerprint, and leaves the pool to others. A copy in the
+//! pool costs its bytes while the page is in place. A walk comes back to a page only when the page
+//! is out again, so the walk hardly misses that room. Pages that are asked for one by one stay in
+//! place, and their copies would crowd out others: with none of these kept, bench swap makes 1.0 to
+//! 1.2 times the touches.
 //!
-//! A program that changes its pages has nothing of copies. So those in the pool are kept while as
-//! many pages go unchanged as changed, and else only of every sixteenth page, to see when that
-//! ends.
+//! A program that changes its pages gains nothing from copies. So copies in the pool are kept while
+//! as many pages go unchanged as changed. Otherwise only every sixteenth page keeps its copy, to
+//! see when that ends.
 //!
-//! Whether a page is unchanged is told by its fingerprint alone, made when it came: reading the
+//! Only the fingerprint, made when the page came, says whether a page is unchanged: reading the
 //! copy would cost more than it saves.
 //!
 //! Invariants:
 //! 1. For each fingerprint, zswap has bytes of that fingerprint under the page's key. So a copy
-//!    that outlives its page does no harm: whoever comes to the address is compared with it, and
+//!    that outlives its page does no harm: the next page at the address is compared with it, and
 //!    128 bits are equal by chance once in 2^128 comparisons. Each program has a seed of its own,
-//!    and so have all its heirs.
+//!    which its heirs inherit.
 //! 2. A page has one copy at most.
 
 use alloc::collections::BTreeMap;
@@ -34,26 +36,27 @@ use crate::pages::PageNumber;
 use crate::pools::Pools;
 use crate::tally::Counter;
 
-/// Copies on disk are kept while no more than this part of the slots is used, in per cent: the disk
-/// should not be full of them.
+/// Part of the slots in use, in per cent, up to which copies on disk are kept: the disk should not
+/// be full of them.
 const SLOTS_USED_MAX_PERCENT: usize = 75;
-/// Copies in the pool are kept while it has no more than this part of its limit, in per cent: what
-/// is written back, or refused, should not be for their sake.
+/// Part of the pool's limit in use, in per cent, up to which copies in the pool are kept: nothing
+/// should be written back, or refused, for their sake.
 const POOL_USED_MAX_PERCENT: usize = 95;
-/// Copies dropped at a time when there are too many, as a fault may be waiting: some six slots.
+/// Copies dropped at a time when there are too many: some six slots, as a fault may be waiting.
 const DROPPED_TOGETHER: usize = 256;
 
-/// Of so many pages that come back, one is kept while kept copies are of no use.
+/// Number of returning pages of which one keeps its copy while kept copies are of no use.
 const TRIED_ONE_IN: u32 = 16;
-/// What `Use` says at most, either way: so many pages of the one kind make up for all before.
+/// Largest balance of `Use`, either way: this many pages of one kind make up for all before.
 const USE_MAX: i32 = 32;
 /// Copies of one kind that stay while they are of no use: to be tried, and too few to matter.
 const TRIED_MAX: usize = 1024;
 
-/// Whether copies are of use: pages that went unchanged lately, less those that had changed.
+/// A balance that says whether copies are of use: pages that went unchanged lately, less pages that
+/// had changed.
 #[derive(Debug)]
 struct Use {
-    /// What a changed page counts: nothing where copies are of use at any rate.
+    /// What a changed page counts: nothing where copies are always of use.
     change: i32,
     balance: i32,
     /// Pages that came back while copies were of no use.
@@ -65,7 +68,7 @@ impl Use {
         Self { change, balance: 0, passed: 0 }
     }
 
-    /// A page with a copy went.
+    /// Records that a page with a copy went, unchanged if `is_same`.
     fn note(&mut self, is_same: bool) {
         let step = if is_same { 1 } else { -self.change };
         self.balance = (self.balance + step).clamp(-USE_MAX, USE_MAX);
@@ -75,7 +78,7 @@ impl Use {
         self.balance < 0
     }
 
-    /// Whether the copy of a page that comes back is worth its room.
+    /// Returns whether the copy of a page that comes back is worth its room.
     fn is_worth_room(&mut self) -> bool {
         if !self.is_none() {
             return true;
@@ -95,17 +98,17 @@ struct Copies {
 }
 
 impl Copies {
-    /// None yet; a changed page counts as `change` unchanged ones.
+    /// Creates an empty set, in which a changed page counts as `change` unchanged ones.
     const fn new(change: i32) -> Self {
         Self { fingerprints: BTreeMap::new(), uses: Use::new(change), is_full: false }
     }
 
-    /// Whether some should go.
+    /// Returns whether some copies should go.
     fn are_too_many(&self) -> bool {
         self.is_full || self.uses.is_none() && self.fingerprints.len() > TRIED_MAX
     }
 
-    /// Drops some of them; whether there were any.
+    /// Returns whether there were any copies, after dropping some of them.
     fn drop_some(&mut self, zswap: &Zswap<Pools>) -> bool {
         let any = !self.fingerprints.is_empty();
         for _ in 0..DROPPED_TOGETHER {
@@ -119,19 +122,19 @@ impl Copies {
 /// Pages whose copies are kept.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// In the pool, of pages that walks brought.
+    /// Copies in the pool, of pages that walks brought.
     of_walks: Copies,
     on_disk: Copies,
     slots_max: SlotCount,
-    /// Of the fingerprints.
+    /// The seed of the fingerprints.
     seed: u64,
 }
 
 impl Kept {
-    /// None yet, in a store of `slots_max`.
+    /// Creates an empty set, in a store of `slots_max` slots.
     pub(crate) fn new(slots_max: SlotCount) -> Self {
         let mut seed = [0; 8];
-        // Where a sandbox forbids it, the clock is better than nothing.
+        // Where a sandbox forbids random bytes, the clock is better than nothing.
         if fill_random(&mut seed).is_err() {
             seed = cpu::ticks().to_ne_bytes();
         }
@@ -140,13 +143,13 @@ impl Kept {
         Self { of_walks, on_disk, slots_max, seed }
     }
 
-    /// Whether the page has a copy in the pool: as those are kept only while they are of use, it is
-    /// probably the same.
+    /// Returns whether the page has a copy in the pool. Such copies are kept only while they are of
+    /// use, so the page is probably the same.
     pub(crate) fn is_in_pool(&self, page: PageNumber) -> bool {
         self.of_walks.fingerprints.contains_key(&page)
     }
 
-    /// Copies there are.
+    /// Returns the number of copies.
     pub(crate) fn count(&self) -> PageCount {
         PageCount(self.of_walks.fingerprints.len() + self.on_disk.fingerprints.len())
     }
@@ -157,8 +160,9 @@ impl Kept {
 }
 
 impl Manager {
-    /// Keeps the copy of a page that has come back, from disk or the pool, and whose bytes are in
-    /// this place of the buffer. Whether it is kept: there is room for it, and it may be of use.
+    /// Returns whether the copy is kept of a page that has come back, from disk or the pool, and
+    /// whose bytes are in this `place` of the buffer. A copy is kept if there is room for it and it
+    /// may be of use.
     pub(crate) fn keep_copy(
         &mut self,
         page: PageNumber,
@@ -173,7 +177,7 @@ impl Manager {
             (false, false) => return false,
         };
         let bytes = &self.away.buffer[place].0;
-        // To store it again costs less than to know it again.
+        // Storing such a page again costs less than recognizing it.
         if same_filled(bytes).is_some() {
             return false;
         }
@@ -184,8 +188,8 @@ impl Manager {
         is_kept
     }
 
-    /// Whether a page of these bytes has a kept copy that is the same: then it is stored. Another
-    /// copy is dropped.
+    /// Returns whether a page of these bytes has a kept copy that is the same, and so is stored. A
+    /// copy that differs is dropped.
     pub(crate) fn is_kept(&mut self, page: PageNumber, bytes: &Page) -> bool {
         let kept = &mut self.away.kept;
         if !self.zswap.knobs().enabled {
@@ -218,21 +222,21 @@ impl Manager {
         }
     }
 
-    /// Drops some copies of which there are too many, and keeps no more where there is no room.
+    /// Drops some copies where there are too many, and keeps no more where there is no room.
     pub(crate) fn look_at_kept(&mut self, slots_used: SlotCount, pool: PageCount) {
         let kept = &mut self.away.kept;
         let slots_max = kept.slots_max.0 as usize * SLOTS_USED_MAX_PERCENT / 100;
         kept.on_disk.is_full = slots_used.0 as usize > slots_max;
         let knobs = self.zswap.knobs();
         let limit = if self.zswap.writeback_possible() { knobs.max_pool } else { knobs.hard_pool };
-        // Nothing is stored by them while zswap is off.
+        // While zswap is off, it stores no page, and copies serve nothing.
         kept.of_walks.is_full = !knobs.enabled || pool.0 > limit.0 / 100 * POOL_USED_MAX_PERCENT;
         for copies in kept.all().into_iter().filter(|copies| copies.are_too_many()) {
             copies.drop_some(&self.zswap);
         }
     }
 
-    /// Drops some copies in the pool, for which a page was refused; whether there were any.
+    /// Returns whether there were any copies in the pool, after dropping some of them to make room.
     pub(crate) fn drop_copies_in_pool(&mut self) -> bool {
         self.away.kept.of_walks.drop_some(&self.zswap)
     }
@@ -240,10 +244,10 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: room for copies that are of no use, or none for those that are.
+    //! The risk: room for copies that are of no use, or no room for copies that are.
     use super::*;
 
-    /// Pages of `count` whose copies are kept, when all that are go as `is_same` says.
+    /// Counts the copies kept of `count` pages, when all pages with a copy go as `is_same` says.
     fn kept_of(uses: &mut Use, count: usize, is_same: bool) -> usize {
         let kept = (0..count).filter(|_| {
             let is_kept = uses.is_worth_room();

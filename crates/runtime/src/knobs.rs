@@ -1,7 +1,7 @@
-//! The knobs of a run as users know them: by name, each one number, with its range and its default.
+//! The knobs of a run as users know them: each has a name, one number, a range and a default.
 //!
-//! The launcher keeps them in the ledger; each process makes [`coldpress_zswap::Knobs`] of them
-//! for its own store. A knob is one word, so that a reader never sees half of one. Texts are the
+//! The launcher keeps them in the ledger; each process makes [`coldpress_zswap::Knobs`] of them for
+//! its own store. A knob is one word, so that a reader never sees half of one. Texts are the
 //! launcher's business.
 
 use core::ops::RangeInclusive;
@@ -10,22 +10,23 @@ use coldpress_codec::{CodecChoice, CodecId};
 use coldpress_mem::pools::PoolKind;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-/// When nothing can be written back, the pool may grow to this part of the whole budget, in per
-/// cent, whatever others hold: a page that is refused would take more room in the program.
+/// The part of the whole budget, in per cent, to which the pool may grow when nothing can be
+/// written back, whatever other processes hold: a page that is refused would take more room in the
+/// program.
 const POOL_HARD_PERCENT: usize = 90;
-/// The least that may be allowed to be written back in a period: one slot.
+/// The lowest limit of writeback in a period: one slot.
 const WRITEBACK_LEAST: u64 = coldpress_backing::SLOT_BYTES.0 as u64;
 /// The word of [`Domain::Limit`] that says "no limit".
 pub const NO_LIMIT: u64 = u64::MAX;
 
-/// What a knob may be.
+/// The values that a knob may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Domain {
     /// Off (0) or on (1).
     Switch,
     /// A whole number.
     Number(RangeInclusive<u64>),
-    /// Bytes, at least so many; or [`NO_LIMIT`].
+    /// Bytes, at least the given number; or [`NO_LIMIT`].
     Limit(u64),
     /// A codec, see [`encode_codec`].
     Codec,
@@ -35,13 +36,13 @@ pub enum Domain {
     Share(RangeInclusive<u64>),
 }
 
-/// The share of the time that a program may wait for idle memory unless somebody says otherwise, in
+/// The share of the time that a program may wait for idle memory unless the user says otherwise, in
 /// hundredths of a per cent: 18 seconds of an hour.
 pub const IDLE_SHARE: u64 = 50;
 
 macro_rules! knobs {
     ($($(#[doc = $doc:literal])+ $name:ident $text:literal $domain:expr, $default:expr;)+) => {
-        /// What a user may decide, also while a run goes on.
+        /// A setting that a user may decide, also while a run goes on.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Knob {
             $($(#[doc = $doc])+ $name,)+
@@ -51,28 +52,28 @@ macro_rules! knobs {
             /// Every knob, in the order of the report.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// Its name.
+            /// Returns the name of the knob.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)+
                 }
             }
 
-            /// What it does, for users.
+            /// Returns what the knob does, for users.
             pub const fn help(self) -> &'static str {
                 match self {
                     $(Self::$name => concat!($($doc),+).trim_ascii(),)+
                 }
             }
 
-            /// What it may be.
+            /// Returns the values that the knob may have.
             pub const fn domain(self) -> Domain {
                 match self {
                     $(Self::$name => $domain,)+
                 }
             }
 
-            /// What it is unless somebody turns it.
+            /// Returns the value of the knob unless a user turns it.
             const fn default(self) -> u64 {
                 match self {
                     $(Self::$name => $default,)+
@@ -127,11 +128,11 @@ knobs! {
     Thawed "thawed" Domain::Switch, 0;
 }
 
-/// Knobs there are.
+/// The number of knobs.
 pub const KNOBS: usize = Knob::ALL.len();
 
 impl Knob {
-    /// The knob of that name.
+    /// Returns the knob of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|knob| knob.name() == name)
     }
@@ -149,7 +150,7 @@ impl Knob {
     }
 }
 
-/// Where all knobs stand.
+/// The values of all knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knobs {
     words: [u64; KNOBS],
@@ -166,8 +167,8 @@ impl Default for Knobs {
 }
 
 impl Knobs {
-    /// Knobs that stand so, in the order of [`Knob::ALL`]. A word that a knob may not be is taken
-    /// for its default.
+    /// Returns knobs with these values, in the order of [`Knob::ALL`]. A value that a knob may not
+    /// have is replaced by the knob's default.
     pub(crate) fn from_words(words: [u64; KNOBS]) -> Self {
         let mut knobs = Self::default();
         for knob in Knob::ALL {
@@ -176,12 +177,12 @@ impl Knobs {
         knobs
     }
 
-    /// Where one stands.
+    /// Returns the value of a knob.
     pub fn get(&self, knob: Knob) -> u64 {
         self.words[knob as usize]
     }
 
-    /// Turns one; false, and nothing has changed, when it may not be `word`.
+    /// Returns whether `knob` may be `word`, and turns it to that. If not, nothing changes.
     pub fn set(&mut self, knob: Knob, word: u64) -> bool {
         let allowed = knob.allows(word);
         if allowed {
@@ -190,32 +191,32 @@ impl Knobs {
         allowed
     }
 
-    /// The share of the time that a program may wait for idle memory, in hundredths of a per cent.
-    /// `None`: only the budget takes memory.
+    /// Returns the share of the time that a program may wait for idle memory, in hundredths of a
+    /// per cent. `None` means that only the budget takes memory.
     pub fn idle_share(&self) -> Option<u64> {
         Some(self.get(Knob::Idle)).filter(|share| *share > 0)
     }
 
-    /// How pages are compressed.
+    /// Returns how pages are compressed.
     pub fn codec(&self) -> CodecChoice {
         decode_codec(self.get(Knob::Codec))
     }
 
-    /// Where compressed pages are kept.
+    /// Returns where compressed pages are kept.
     pub fn pool(&self) -> PoolKind {
         decode_pool(self.get(Knob::Pool))
     }
 
-    /// The period of the writeback limit, in nanoseconds.
+    /// Returns the period of the writeback limit, in nanoseconds.
     pub fn writeback_period_ns(&self) -> u64 {
         self.get(Knob::WritebackPeriod) * 1_000_000_000
     }
 
-    /// The knobs of a store in a run of that `budget`, of which its process has that `share`.
+    /// Returns the knobs of the store of a process that has this `share` of the run's `budget`.
     pub fn for_store(&self, budget: PageCount, share: PageCount) -> coldpress_zswap::Knobs {
         let part = |of: PageCount, percent: usize| PageCount(of.0 * percent / 100);
         let is_on = |knob| self.get(knob) != 0;
-        // Within its domain each fits its type.
+        // A value within its domain fits its type.
         let percent = |knob| self.get(knob) as u8;
         let writeback_limit = Some(self.get(Knob::WritebackLimit)).filter(|word| *word != NO_LIMIT);
         coldpress_zswap::Knobs {
@@ -235,7 +236,7 @@ impl Knobs {
     }
 }
 
-/// A codec as a word: kind in the low byte, level as i32 above bit 32.
+/// Encodes a codec as a word: kind in the low byte, level as i32 above bit 32.
 pub const fn encode_codec(codec: CodecChoice) -> u64 {
     match codec {
         CodecChoice::Always(CodecId::Wk) => 0,
@@ -246,7 +247,7 @@ pub const fn encode_codec(codec: CodecChoice) -> u64 {
     }
 }
 
-/// The codec of a word; what is none means WK.
+/// Returns the codec that a word stands for; any word that names none means WK.
 pub const fn decode_codec(word: u64) -> CodecChoice {
     match word & 0xff {
         1 => CodecChoice::Always(CodecId::Lz4),
@@ -257,12 +258,12 @@ pub const fn decode_codec(word: u64) -> CodecChoice {
     }
 }
 
-/// A pool as a word: its place in [`PoolKind::ALL`].
+/// Encodes a pool as a word: its index in [`PoolKind::ALL`].
 pub const fn encode_pool(kind: PoolKind) -> u64 {
     kind as u64
 }
 
-/// The pool of a word; what is none means zsmalloc.
+/// Returns the pool that a word stands for; any word that names none means zsmalloc.
 pub fn decode_pool(word: u64) -> PoolKind {
     let kind = usize::try_from(word).ok().and_then(|place| PoolKind::ALL.get(place));
     kind.copied().unwrap_or(PoolKind::Zsmalloc)
@@ -270,7 +271,8 @@ pub fn decode_pool(word: u64) -> PoolKind {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a knob that reaches the store as another one, or with a value it must not have.
+    //! The risk: a knob that reaches the store as another one, or with a value that it must not
+    //! have.
 
     use super::*;
 

@@ -1,23 +1,23 @@
 //! The ledger: memory shared by the launcher and every managed process of a run.
 //!
 //! It has two parts. The [`Orders`] are the launcher's: the terms, which it writes before the first
-//! process joins, the budget, the knobs whenever the user turns one, and who has which seat. No
-//! process can write them. In the other part, [`Seats`], each process owns one seat with its tally
-//! and should be the only writer of their numbers; everybody reads all seats, so the budget is one
-//! although nobody holds a lock. A seat is given out and taken back by the launcher alone. Tallies
-//! lie apart, and seats are taken from the first one on, so that reading all seats, which each
-//! process does a thousand times a second, touches a line for each of as many as there ever were at
-//! a time.
+//! process joins, the budget, the knobs whenever the user turns one, and which process has which
+//! seat. No process can write them. In the other part, [`Seats`], each process owns one seat with
+//! its tally, and should be the only writer of their numbers. Every process reads all seats, so
+//! there is one budget although no process holds a lock. The launcher alone gives seats out and
+//! takes them back. Tallies lie apart, and seats are taken from the first one on. So a process that
+//! reads all seats, which each does a thousand times a second, touches one cache line for each of
+//! as many seats as were ever taken at a time.
 //!
 //! A process of the run may write anything to any seat at any moment, so:
 //!
-//! 1. A word of a seat is read once, bounded, and only then used; an index or a length never is
-//!    one.
+//! 1. A reader reads a word of a seat once, bounds it, and only then uses it; no word is ever an
+//!    index or a length.
 //! 2. Sums over seats are of bounded words, or saturate.
-//! 3. Nobody waits for a word to change without a limit of time.
+//! 3. No process waits for a word to change without a limit of time.
 //!
-//! All numbers are plain counters: a reader may see one a moment old, never a torn one, so every
-//! access is Relaxed but for those that [`Orders`] names.
+//! All numbers are plain counters: a reader may see one that is a moment old, never a torn one, so
+//! every access is Relaxed but for those that [`Orders`] names.
 
 use core::ops::{Add, Deref};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -35,36 +35,37 @@ mod orders;
 
 pub use orders::{Keeper, Orders};
 
-/// Processes of a run that can be managed at the same time; more stay unmanaged.
+/// The number of processes of a run that can be managed at the same time; any more stay unmanaged.
 pub const SEATS: usize = 512;
-/// Changes whenever the layout of either part does.
+/// The version of the ledger, which changes whenever the layout of either part does.
 pub const LEDGER_VERSION: u32 = 21;
-/// More cannot be saved: all the time of as many threads as a machine of Linux may have (4 Mi, its
-/// PID_MAX_LIMIT).
+/// The most time that memory can save: all the time of as many threads as a Linux machine may have
+/// (4 Mi, its PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);
 
-/// Both parts, as a process of the run sees them.
+/// Both parts of the ledger, as a process of the run sees them.
 #[derive(Debug)]
 pub struct Ledger {
     orders: Shared<Orders>,
     shared: Shared<Seats>,
 }
 
-/// The part that processes write.
+/// The part of the ledger that processes write.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Seats {
     peak_pages: AtomicU64,
-    /// Pages shared since a fork that processes have copied: each is a relative's alone by now.
+    /// Pages shared since a fork that processes have copied; the original of each is a relative's
+    /// alone by now.
     copied_pages: AtomicU64,
-    /// What the user was told, a bit for each [`Told`].
+    /// The messages that the user has had, a bit for each [`Told`].
     told: AtomicU32,
     pub(crate) turns: Table,
-    /// Where the helper sleeps.
+    /// The bell on which the helper sleeps.
     pub bell: Bell,
     /// The seats; the first [`SEATS`] processes take them.
     pub seats: [Seat; SEATS],
-    /// What the processes count, each in the place of its seat.
+    /// The counters of the processes, each tally at the index of its seat.
     pub tallies: [Tally; SEATS],
 }
 
@@ -75,37 +76,37 @@ impl Deref for Ledger {
     }
 }
 
-/// What the user is told once in a run, by the process that finds it first.
+/// A message that the user gets once in a run, from the process that finds its cause first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Told {
-    /// More is in use than the budget, and nothing more can be moved.
+    /// More memory is in use than the budget allows, and no more can be moved.
     OverBudget = 1,
     /// Stored pages are made denser.
     Ageing = 4,
-    /// Processes take turns.
+    /// Processes take turns (load control).
     Turns = 8,
-    /// A process mostly waits for pages.
+    /// A process waits for pages most of the time.
     Waits = 16,
-    /// As `OverBudget`, while most of the budget is shared memory: to the launcher, which tells the
-    /// user what that is.
+    /// As `OverBudget`, while most of the budget is shared memory. For the launcher, which explains
+    /// to the user what that is.
     OverByShared = 32,
 }
 
-/// What the launcher decides and every process obeys.
+/// The decisions of the launcher, which every process obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// All memory the tree may hold; the launcher may change it later.
+    /// All memory that the process tree may hold; the launcher may change it later.
     pub budget: PageCount,
-    /// Most bytes on disk; 0 when there is no disk.
+    /// The most bytes on disk; 0 when there is no disk.
     pub spill_max: Bytes,
-    /// Whether to tell what costs time.
+    /// Whether to report what costs time.
     pub verbose: bool,
-    /// Processors that its processes may use.
+    /// The number of processors that the tree may use.
     pub processors: u32,
 }
 
-/// One process's numbers.
+/// The numbers of one process.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Seat {
@@ -114,24 +115,26 @@ pub struct Seat {
     thawed: AtomicU32,
     sharing: AtomicU32,
     asked: AtomicU32,
-    /// The same number for all that come from one process by forks, 0 for who has no relatives.
+    /// The number shared by all processes that come from one process by forks, 0 in a process
+    /// without relatives.
     family: AtomicU32,
-    /// What is in memory, shared with relatives or not; 0 for who takes nothing that they share,
-    /// or has had no fault lately.
+    /// Pages in memory, shared with relatives or not. 0 in a process that takes nothing that its
+    /// relatives share, or has had no fault lately.
     left_pages: AtomicU64,
     used_pages: AtomicU64,
     doubt_pages: AtomicU64,
-    /// What more memory would gain: pages of it, and millionths of the time.
+    /// What more memory would gain: the pages of it, and millionths of the time.
     gain_pages: AtomicU64,
     gain_time: AtomicU64,
     pub(crate) turn: Turn,
 }
 
 impl Ledger {
-    /// Maps the two parts that the launcher has handed over. `None` when it is of another version.
+    /// Maps the two parts that the launcher has handed over. Returns `None` when they are of
+    /// another version.
     ///
     /// # Safety
-    /// The descriptors must be those of a [`Keeper`], or of memory that only atomics are kept in.
+    /// The descriptors must be those of a [`Keeper`], or of memory in which only atomics are kept.
     pub unsafe fn map(
         orders: BorrowedFd<'_>,
         seats: BorrowedFd<'_>,
@@ -144,74 +147,75 @@ impl Ledger {
         Ok(Some((Self { orders, shared: seats }, terms)))
     }
 
-    /// All memory the tree may hold.
+    /// Returns all memory that the process tree may hold.
     pub fn budget(&self) -> PageCount {
         self.orders.budget()
     }
 
-    /// Processors that the tree may use.
+    /// Returns the number of processors that the tree may use.
     pub fn processors(&self) -> u32 {
         self.orders.processors()
     }
 
-    /// Changes when the knobs do.
+    /// Returns a number that changes when the knobs do.
     pub fn generation(&self) -> u64 {
         self.orders.generation()
     }
 
-    /// The knobs.
+    /// Returns the knobs.
     pub fn knobs(&self) -> crate::knobs::Knobs {
         self.orders.knobs()
     }
 
-    /// The process that has `seat`, 0 for none.
+    /// Returns the process that has `seat`, 0 for none.
     pub fn process_in(&self, seat: usize) -> u32 {
         self.orders.places[seat].process()
     }
 
-    /// What the process in `seat` holds, and would gain, as far as that can be.
+    /// Returns what the process in `seat` holds, and would gain, bounded by what is possible.
     pub fn holding(&self, seat: usize) -> Holding {
         self.shared.seats[seat].holding(self.orders.places[seat].used_max())
     }
 
-    /// What the process in `seat` says it holds, whatever is believed of it.
+    /// Returns what the process in `seat` claims to hold, whatever is believed of it.
     pub fn claimed(&self, seat: usize) -> Holding {
         self.shared.seats[seat].holding(PageCount(usize::MAX))
     }
 
-    /// The seats that processes have, with their numbers.
+    /// Returns the seats that processes have, with their numbers.
     pub(crate) fn taken(&self) -> impl Iterator<Item = (usize, &Seat)> {
         let places = self.orders.places[..self.orders.seats_taken()].iter();
         let all = places.zip(&self.shared.seats).enumerate();
         all.filter(|(_, (place, _))| place.process() != 0).map(|(index, (_, seat))| (index, seat))
     }
 
-    /// What all processes but the one in `seat` hold of their own, and would gain.
+    /// Returns what all processes but the one in `seat` hold of their own, and would gain.
     pub fn others(&self, seat: usize) -> Holding {
         let others = self.taken().filter(|(index, _)| *index != seat);
         let unseated = Holding { used: self.orders.unseated(), ..Holding::default() };
         others.map(|(index, _)| self.holding(index)).fold(unseated, Holding::add)
     }
 
-    /// Pages that all processes hold, shared ones included.
+    /// Returns the pages that all processes hold, shared ones included.
     pub fn used(&self) -> PageCount {
         self.others(SEATS).used + self.shared()
     }
 
-    /// Pages of shared memory that processes have mapped, each once.
+    /// Returns the pages of shared memory that processes have mapped, each counted once.
     pub fn shared(&self) -> PageCount {
         self.orders.shared()
     }
 
-    /// Pages that all processes but the one in `seat` have stored, ever, without those that have
-    /// ended.
+    /// Returns the pages that all processes but the one in `seat` have ever stored, without the
+    /// processes that have ended.
     pub(crate) fn stored_by_others(&self, seat: usize) -> u64 {
         let others = self.taken().filter(|(index, _)| *index != seat);
         let tallies = others.map(|(index, _)| &self.shared.tallies[index]);
         tallies.fold(0, |sum, tally| sum.saturating_add(tally.get(Counter::PagesStored)))
     }
 
-    /// Processes that share memory with relatives, or may, for each processor, at least 1.
+    /// Returns the number of processes that share memory with relatives, or may, for each
+    /// processor; at least 1.
     pub(crate) fn crowd(&self) -> u64 {
         let may = |seat: &Seat| {
             let words = [&seat.sharing, &seat.family];
@@ -221,18 +225,19 @@ impl Ledger {
         (sharing.count() / self.processors().max(1) as usize).max(1) as u64
     }
 
-    /// Processes whose management has just begun, but the one in `seat`.
+    /// Returns the number of processes whose management has just begun, without the one in `seat`.
     pub(crate) fn beginning_beside(&self, seat: usize) -> usize {
         let begins = |seat: &Seat| seat.beginning.load(Ordering::Relaxed) != 0;
         self.taken().filter(|(index, other)| *index != seat && begins(other)).count()
     }
 
-    /// Processes of the `family` but the one in `seat`.
+    /// Returns the number of processes of the `family`, without the one in `seat`.
     pub(crate) fn relatives(&self, seat: usize, family: u32) -> u64 {
         self.of_family(seat, family).count() as u64
     }
 
-    /// The most that one of those has left in memory that takes what they share.
+    /// Returns the most pages that a managed relative of the process in `seat` has left in memory,
+    /// of those relatives that take what they share.
     pub(crate) fn most_left(&self, seat: usize, family: u32) -> PageCount {
         let managed = self.of_family(seat, family).filter(|seat| seat.is_managing());
         let most = managed.map(|seat| seat.left_pages.load(Ordering::Relaxed)).max();
@@ -246,16 +251,16 @@ impl Ledger {
         are.map(|(_, seat)| seat)
     }
 
-    /// Processes that are managed and have pages away, or may have.
+    /// Returns the number of processes that are managed and have pages away, or may have.
     pub fn not_thawed(&self) -> usize {
         self.taken().filter(|(_, seat)| seat.is_managing() && !seat.is_thawed()).count()
     }
 }
 
 impl Seats {
-    /// Raises the peak to `used`, which all processes hold.
+    /// Raises the peak to `used`, the pages that all processes hold.
     pub fn note_used(&self, used: PageCount) {
-        // Mostly it is no peak, and a load leaves the line with all who read it.
+        // `used` is usually no peak, and a load leaves the cache line with all its readers.
         if used.0 as u64 > self.peak_pages.load(Ordering::Relaxed) {
             self.peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
         }
@@ -266,33 +271,34 @@ impl Seats {
         self.copied_pages.fetch_add(pages.0 as u64, Ordering::Relaxed);
     }
 
-    /// Pages that processes have copied.
+    /// Returns the number of pages that processes have copied.
     pub fn copied(&self) -> u64 {
         self.copied_pages.load(Ordering::Relaxed)
     }
 
-    /// The most pages that a process has noted.
+    /// Returns the highest peak that a process has noted.
     fn peak_told(&self) -> PageCount {
         PageCount(self.peak_pages.load(Ordering::Relaxed) as usize)
     }
 
-    /// Whether nobody in the run has told the user of this yet; now somebody has.
+    /// Returns whether no process of the run has given the user this message yet, and notes that
+    /// one has now.
     pub fn is_first_to_tell(&self, what: Told) -> bool {
-        // Relaxed, both: it stands for itself. Mostly it was told, and a load leaves the line with
-        // all who read it.
+        // Relaxed, both: no other memory depends on the word. The message has usually been given,
+        // and a load leaves the cache line with all its readers.
         self.told.load(Ordering::Relaxed) & what as u32 == 0
             && self.told.fetch_or(what as u32, Ordering::Relaxed) & what as u32 == 0
     }
 
-    /// Whether somebody has told of this.
+    /// Whether a process has given the user this message.
     pub fn is_told(&self, what: Told) -> bool {
-        // Relaxed: it stands for itself.
+        // Relaxed: no other memory depends on this word.
         self.told.load(Ordering::Relaxed) & what as u32 != 0
     }
 }
 
 impl Seat {
-    /// For a process that is new in the seat.
+    /// Clears the seat for a process that is new in it.
     fn clear(&self) {
         self.managing.store(0, Ordering::Relaxed);
         self.beginning.store(0, Ordering::Relaxed);
@@ -304,7 +310,7 @@ impl Seat {
         self.turn.clear();
     }
 
-    /// Says what this process holds, and would gain.
+    /// Publishes what this process holds, and would gain.
     pub fn publish(&self, holding: Holding) {
         self.used_pages.store(holding.used.0 as u64, Ordering::Relaxed);
         self.doubt_pages.store(holding.doubt.0 as u64, Ordering::Relaxed);
@@ -312,7 +318,8 @@ impl Seat {
         self.gain_time.store(holding.gain.time.0, Ordering::Relaxed);
     }
 
-    /// What this process says it holds, and would gain, up to the `most` that can be.
+    /// Returns what this process claims to hold, and would gain, up to `most`, the most that is
+    /// possible.
     fn holding(&self, most: PageCount) -> Holding {
         let pages = |word: &AtomicU64| PageCount(word.load(Ordering::Relaxed) as usize).min(most);
         let time = Millionths(self.gain_time.load(Ordering::Relaxed)).min(GAIN_TIME_MAX);
@@ -322,54 +329,54 @@ impl Seat {
         Holding { used, doubt, gain }
     }
 
-    /// Says that its pages are managed now.
+    /// Publishes that this process is managed now.
     pub fn set_managing(&self) {
         self.managing.store(1, Ordering::Relaxed);
     }
 
-    /// Says whether its management has just begun.
+    /// Publishes whether the management of this process has just begun.
     pub(crate) fn set_beginning(&self, is_beginning: bool) {
         self.beginning.store(u32::from(is_beginning), Ordering::Relaxed);
     }
 
-    /// Says whether all its pages are in the program, to stay there.
+    /// Publishes whether all pages of this process are in the program, to stay there.
     pub fn set_thawed(&self, is_thawed: bool) {
         self.thawed.store(u32::from(is_thawed), Ordering::Relaxed);
     }
 
-    /// Says whether it shares much memory with relatives.
+    /// Publishes whether this process shares much memory with relatives.
     pub(crate) fn set_sharing(&self, is_sharing: bool) {
         self.sharing.store(u32::from(is_sharing), Ordering::Relaxed);
     }
 
-    /// Says that it was told how much memory the machine has.
+    /// Publishes that this process has asked how much memory the machine has.
     pub(crate) fn set_asked(&self) {
         self.asked.store(1, Ordering::Relaxed);
     }
 
-    /// Whether it was told how much memory the machine has.
+    /// Whether this process has asked how much memory the machine has.
     pub fn has_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) != 0
     }
 
-    /// Says which family it is of, and what it has `left` in memory.
+    /// Publishes the family of this process, and the pages that it has `left` in memory.
     pub(crate) fn set_family(&self, family: u32, left: PageCount) {
         self.family.store(family, Ordering::Relaxed);
         self.left_pages.store(left.0 as u64, Ordering::Relaxed);
     }
 
-    /// Whether all its pages are in the program, to stay there.
+    /// Whether all pages of this process are in the program, to stay there.
     pub fn is_thawed(&self) -> bool {
         self.thawed.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether its pages were ever managed.
+    /// Whether this process was ever managed.
     pub fn is_managing(&self) -> bool {
         self.managing.load(Ordering::Relaxed) != 0
     }
 }
 
-/// A ledger whose seats are all taken and full of random words.
+/// Returns a ledger whose seats are all taken and full of random words.
 #[cfg(test)]
 pub(crate) fn scribbled(seed: u64) -> Keeper {
     let terms =
@@ -402,8 +409,8 @@ fn scribble(keeper: &Keeper, seed: u64) {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a launcher's order that a process can write, or a word of one that the others
-    //! believe.
+    //! The risk: an order of the launcher's that a process can write, or a word of one process that
+    //! the others believe.
 
     use coldpress_sys::{AsFd, AsRawFd, FromRawFd, OwnedFd, shared};
 
@@ -507,7 +514,7 @@ mod tests {
     }
 
     proptest! {
-        /// A member and the launcher go on, and what they make of it can be.
+        /// A member and the launcher go on, and arrive only at figures that are possible.
         #[test]
         fn whatever_stands_in_the_seats_figures_are_bounded(seed in any::<u64>()) {
             let keeper = scribbled(seed);
@@ -537,14 +544,14 @@ mod tests {
         }
     }
 
-    /// The words may become others between any two reads.
+    /// The words may change between any two reads.
     #[test]
     fn who_reads_while_others_write_anything_goes_on() {
         let keeper = scribbled(7);
         let is_done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Relaxed: it stands for itself.
+                // Relaxed: no other memory depends on this word.
                 for seed in (1..).take_while(|_| !is_done.load(Ordering::Relaxed)) {
                     scribble(&keeper, seed);
                 }
@@ -575,7 +582,7 @@ mod tests {
         let again = unsafe { OwnedFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(file)) };
         // SAFETY: orders are made of atomics.
         assert!(unsafe { Shared::<Orders>::map(again.as_fd()) }.is_err());
-        // The launcher goes on to.
+        // The launcher can still write.
         keeper.set_budget(PageCount(7));
         assert_eq!(keeper.budget(), PageCount(7));
     }

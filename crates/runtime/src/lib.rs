@@ -1,17 +1,29 @@
-//! Layer 3: the runtime inside the program. It knows addresses and faults, and no codec or pool by
-//! name.
+//! Layer 3: the runtime inside the program. It knows addresses and page faults; it knows no codec
+//! and no pool by name.
 //!
-//! As a preload library (feature `preload`) it brings a constructor and a few interposed functions;
-//! as a plain library it gives the launcher the [`ledger`] with its [`knobs`] and tallies, and the
-//! [`wire`] format. House rules:
-//! the service makes no libc call, allocates only from our own heap, never unwinds, and
-//! waits for nobody.
+//! As a preload library (feature `preload`) the crate adds a constructor and a few interposed
+//! functions; as a plain library it gives the launcher the [`ledger`] with its [`knobs`] and
+//! tallies, and the [`wire`] format. House rules: the service makes no libc call, allocates only
+//! from our own heap, never unwinds, and takes no lock that a thread of the program can hold.
 //!
-//! From below: [`pages`] and [`regions`] what is known, [`limbo`] the waiting room, [`ahead`] who
-//! helps to compress it, [`queue`] who is next, [`walks`] what to bring in, [`budget`] how much,
-//! [`placement`] where to run, [`stay`] who runs there too, [`pressure`] what idle memory may cost,
-//! [`link`] and [`control`] who to talk to, then the [`manager`] with its faults, changes, reclaim,
-//! proactive reclaim, ageing, thawing and recording, and the [`service`] that runs it.
+//! The modules from below, as their `use` lines have it:
+//!
+//! 1. Modules that import no other: [`pages`] (where each page is), [`clock`], [`mean`],
+//!    [`pressure`] (what idle memory may cost), [`stay`] (threads kept on their processor),
+//!    [`knobs`], [`wire`], [`symbols`], `mapped` and `sharing` (shared memory), `refusals` and
+//!    `trial`.
+//! 2. Modules that import only those and each other: [`regions`] (registered ranges), `order`
+//!    (reports of changes put in order), [`limbo`] (the waiting room, a swap cache), [`queue`] (the
+//!    run to take next), [`walks`] (readahead), [`placement`] (the processor to run on),
+//!    [`shares`], `gauging`, [`tally`] and [`control`] (talk with the program's threads).
+//! 3. The [`manager`] and its parts, which import it or each other, in circles: [`ledger`],
+//!    [`link`] (talk with the launcher) and [`budget`]; `fault`, `away`, `kept` and `copies`, which
+//!    bring pages in; `reclaim`, `bar` and [`ahead`] (the helper that compresses), which take pages
+//!    out; `ageing`, `change`, `discover`, `pools`, `proactive`, `record`, `thaw`, `tune`, `turns`
+//!    and `waits`. The ledger is one of them because it holds the words of `turns` and the bell of
+//!    [`ahead`].
+//! 4. The [`service`], which runs the manager, and [`heir`], which takes over a parent's service in
+//!    the child of a fork. Each imports the other.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
@@ -65,7 +77,7 @@ pub mod walks;
 
 #[cfg(feature = "preload")]
 mod preload;
-// Tests call it by names of our own; the preload library alone has it as libc's.
+// Tests call these functions by names of our own; only the preload library exports libc's names.
 #[cfg(all(test, not(feature = "preload")))]
 #[path = "preload/asked.rs"]
 mod asked;

@@ -1,8 +1,10 @@
-//! Limbo: where pages wait between being taken from the program and being compressed.
+//! Limbo: where pages wait between being taken from the program and being compressed, like a swap
+//! cache.
 //!
-//! Pages come in runs by MOVE and keep their place within the run, so a page's limbo address is
-//! arithmetic. Slots are used in ring order, which makes limbo a queue: what was taken first is
-//! compressed first, and a page that is touched meanwhile is served from here (the second chance).
+//! Pages come in runs by MOVE and keep their place within the run, so the limbo address of a page
+//! follows by arithmetic. Slots are used in ring order, which makes limbo a FIFO: the run that was
+//! taken first is compressed first. A page that a thread touches meanwhile is served from here (its
+//! second chance).
 //!
 //! ```text
 //! chunk 0: [slot 0][slot 1][slot 2][slot 3] guard | chunk 1: [slot 4] ...
@@ -11,19 +13,19 @@
 //!
 //! Limbo must be registered with the same userfaultfd as the program's memory, because the kernel
 //! makes a MOVE atomic against unmapping only for the descriptor of its target: with a second
-//! descriptor a page could be taken from a range that was unmapped and mapped anew a moment before.
-//! But dropping registered memory sends an event, which its own reader would wait for. So memory is
-//! dropped by chunks: unregister, drop, register again, paid once for 128 pages or more. Guards
-//! keep chunks separate mappings.
+//! descriptor, a page could be taken from a range that was unmapped and mapped anew a moment
+//! before. But dropping registered memory sends an event, and waits until the event is read, which
+//! would be by the same thread. So memory is dropped a chunk at a time: unregister, drop, register
+//! again, paid once for 128 pages or more. Guard pages keep the chunks separate mappings.
 //!
-//! We never write there. A MOVE is refused for frames that the kernel has pinned, not for those
-//! that it only holds, for a pipe (vmsplice) or a socket (MSG_ZEROCOPY), which are to be sent as
-//! they are. So a frame whose page has been stored cannot be given to another page either.
+//! The service never writes to limbo. The kernel refuses a MOVE for frames that it has pinned, but
+//! not for frames that it only holds for a pipe (vmsplice) or a socket (MSG_ZEROCOPY), which are to
+//! be sent unchanged. So a frame whose page has been stored cannot be given to another page either.
 //!
 //! A MOVE wants the same access on both sides. So there is a second limbo of the same shape for
-//! memory that may be executed, if the program has any and a thread of it has made the room
-//! (`control::Room`): a slot is a place in both, and its pages lie on one side. Which side is not
-//! known of a run but by trying, and remembered.
+//! executable memory, if the program has any and one of its threads has made the room
+//! (`control::Room`). A slot is a place in both limbos, and its pages lie on one side. Only trying
+//! shows to which side a run belongs; the answer is remembered.
 
 mod ring;
 
@@ -43,23 +45,23 @@ pub struct Limbo {
     ring: Ring,
 }
 
-/// The side of memory that may be executed.
+/// The side of limbo that is executable.
 struct Executable {
     span: &'static Span,
-    /// Chunks of the ring for which there is room: it was made for the budget that the run began
-    /// with.
+    /// The number of the ring's chunks for which there is room: the room was made for the budget
+    /// that the run began with.
     chunks: usize,
-    /// Runs that were moved there when they were last moved.
+    /// Runs whose pages went to this side when they were last moved.
     runs: Regions,
 }
 
-/// The memory of one side of the limbo of a process with that budget.
+/// Returns the memory that one side of limbo takes in a process with this `budget`.
 pub fn side_bytes(budget: PageCount) -> Bytes {
     Ring::side_bytes(target(budget))
 }
 
 impl Limbo {
-    /// Reserves slots for at least `pages`, which are still to be registered. Nothing is touched
+    /// Reserves slots for at least `pages`, which are still to be registered. Touches no memory
     /// yet.
     pub fn reserve(pages: PageCount) -> SysResult<Self> {
         let span = Span::reserve(Ring::side_bytes(pages), Bytes::mib(2))?;
@@ -70,8 +72,8 @@ impl Limbo {
         Ok(limbo)
     }
 
-    /// The room that the program has made for its executable memory is a side from now on. An error
-    /// leaves that memory unmanaged.
+    /// Makes the room for the program's executable memory a side of limbo. An error leaves that
+    /// memory unmanaged.
     pub fn take_room(&mut self, span: &'static Span, uffd: &Userfaultfd) -> SysResult<()> {
         let fitting = span.length().0 / stride(self.ring.chunk_slots());
         let chunks = self.ring.chunks().min(fitting);
@@ -86,8 +88,8 @@ impl Limbo {
         self.executable.is_some()
     }
 
-    /// Registers its memory with `uffd`, which must be closed before this is dropped: nobody would
-    /// read the event that unmapping it sends.
+    /// Registers limbo's memory with `uffd`, which must be closed before limbo is dropped: no
+    /// thread would read the event that unmapping sends.
     pub fn register(&self, uffd: &Userfaultfd) -> SysResult<()> {
         self.register_side(&self.span, self.ring.chunks(), uffd)?;
         let mut sides = self.executable.iter();
@@ -105,12 +107,12 @@ impl Limbo {
         ends.try_for_each(|end| span.guard(Bytes(end), Bytes(PAGE_BYTES)))
     }
 
-    /// The order of its slots.
+    /// Returns the ring that orders the slots.
     pub fn ring(&mut self) -> &mut Ring {
         &mut self.ring
     }
 
-    /// Takes the next slot for pages of `run`, at this time.
+    /// Takes the next slot for pages of `run`, at the time `now_ms`.
     pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
         let slot = self.ring.take_slot(run, now_ms);
         let is_known = |side: &mut Executable| side.runs.holding(run.first().address()).is_some();
@@ -120,14 +122,14 @@ impl Limbo {
         slot
     }
 
-    /// The side of executable memory, if it reaches to `slot`.
+    /// Returns the executable side, if it reaches as far as `slot`.
     fn executable_at(&mut self, slot: u16) -> Option<&mut Executable> {
         let chunk = slot as usize / self.ring.chunk_slots();
         self.executable.as_mut().filter(|side| chunk < side.chunks)
     }
 
-    /// The pages of `run` did not fit where `slot` has room for them, and will go to the other
-    /// side. False where there is none.
+    /// Returns whether the pages of `run`, which did not fit the side of `slot`, can go to the
+    /// other side: turns the slot to it. False where there is no other side.
     pub fn turn(&mut self, slot: u16, run: RunNumber) -> bool {
         let (before, start) = (self.ring.side(slot), run.first().address());
         let Some(executable) = self.executable_at(slot) else { return false };
@@ -139,13 +141,13 @@ impl Limbo {
         true
     }
 
-    /// Gives the oldest slot up. When it was the last of its chunk, the chunk's memory goes back to
-    /// the system; returns the pages that this freed.
+    /// Gives the oldest slot up. If it was the last of its chunk, the chunk's memory goes back to
+    /// the system. Returns the number of pages that this freed.
     pub fn finish_oldest(&mut self, uffd: &Userfaultfd) -> SysResult<PageCount> {
         let Some((chunk, freed)) = self.ring.finish_oldest() else { return Ok(PageCount(0)) };
         for (side, freed) in [Side::Plain, Side::Executable].into_iter().zip(freed) {
             if freed > PageCount(0) {
-                // Its slots are finished, and nobody keeps a reference into limbo.
+                // The chunk's slots are finished, and no reference into limbo is kept.
                 let address = self.side(side).address() + self.chunk_offset(chunk).0;
                 self.clear(uffd, address, self.chunk_bytes())?;
             }
@@ -154,7 +156,7 @@ impl Limbo {
         Ok(plain + executable)
     }
 
-    /// Where a page is while it waits in `slot`.
+    /// Returns the address of a page while it waits in `slot`.
     pub fn address(&self, slot: u16, page: PageNumber) -> usize {
         let side = self.ring.side(slot);
         let (slot, chunk_slots) = (slot as usize, self.ring.chunk_slots());
@@ -164,7 +166,7 @@ impl Limbo {
             + page.0 % RUN_PAGES * PAGE_BYTES
     }
 
-    /// An address that is always registered, for the change probe.
+    /// Returns an address that is always registered, for the change probe.
     pub fn probe_address(&self) -> usize {
         self.span.address()
     }
@@ -184,7 +186,7 @@ impl Limbo {
         Bytes(chunk * stride(self.ring.chunk_slots()))
     }
 
-    /// Drops what lies in a part of limbo: nothing that is waiting there.
+    /// Drops the memory of a part of limbo in which no page waits.
     pub fn clear(&self, uffd: &Userfaultfd, address: usize, length: Bytes) -> SysResult<()> {
         uffd.unregister(address, length)?;
         let is_plain = address.wrapping_sub(self.span.address()) < self.span.length().0;

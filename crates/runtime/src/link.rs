@@ -18,21 +18,21 @@ use crate::wire::{
     AFFINITY, Affinity, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, TAKE_BACK, Welcome,
 };
 
-/// An open link.
+/// An open link to the launcher.
 pub struct Link {
     socket: OwnedFd,
     verbose: bool,
-    /// The program's number.
+    /// The number of the program's process.
     process: u32,
 }
 
-/// What joining gives.
+/// What a process gets when it joins.
 pub struct Joined {
-    /// The open link; while it is open, the seat is ours.
+    /// The open link; as long as it is open, the seat is this process's.
     pub link: Link,
     /// The ledger of the run.
     pub ledger: Ledger,
-    /// Our seat in it.
+    /// The seat of this process in the ledger.
     pub seat: usize,
     /// The terms of the run.
     pub terms: Terms,
@@ -40,20 +40,20 @@ pub struct Joined {
     pub desk: Option<Shared<Desk>>,
     /// The file for pages written back, if the run has one.
     pub spill: Option<OwnedFd>,
-    /// A userfaultfd, not used yet; or why there is none.
+    /// A userfaultfd that is not used yet, or the reason why there is none.
     pub uffd: SysResult<Userfaultfd>,
     /// Whether the launcher has a file to record frames in.
     pub is_recorded: bool,
 }
 
-/// Between two tries to say that this service ends.
+/// The time between two tries to say that this service ends.
 const LEAVE_NS: u64 = 1_000_000;
 
 const PROTOCOL_ERROR: SysError = SysError { call: "join(launcher)", errno: 71 };
 
 impl Joined {
-    /// Joins the run of the launcher that listens at `path`, for `program`. Fails when there is
-    /// none any more, when all seats are taken, or when it is of another version.
+    /// Joins the run of the launcher that listens at `path`, for `program`. Fails when that
+    /// launcher is gone or of another version, or when all seats are taken.
     pub fn join(path: &CStr, program: &Program) -> SysResult<Self> {
         let socket = net::connect(path)?;
         let hello = Hello { process: program.process() };
@@ -68,13 +68,13 @@ impl Joined {
         let seats = fds.next().ok_or(PROTOCOL_ERROR)?;
         let desk = if welcome.has_desk { fds.next() } else { None };
         let spill = if welcome.has_spill { fds.next() } else { None };
-        // By one call; the device is closed here.
+        // One call makes the userfaultfd; the device is closed here.
         let device = if welcome.has_device { fds.next() } else { None };
         let uffd = match device {
             Some(device) => Userfaultfd::from_device(device.as_fd()),
             None => Userfaultfd::from_syscall(false),
         };
-        // SAFETY: the launcher sends the two parts of its ledger first.
+        // SAFETY: the descriptors that the launcher sends first are the two parts of its ledger.
         let ledger = unsafe { Ledger::map(orders.as_fd(), seats.as_fd())? };
         let (ledger, terms) = ledger.filter(|_| seat < SEATS).ok_or(PROTOCOL_ERROR)?;
         let link = Link { socket, verbose: terms.verbose, process: program.process() };
@@ -84,18 +84,18 @@ impl Joined {
     }
 }
 
-/// Tells the launcher that listens at `path`, and so the user, why `program`, which has not joined,
-/// is not managed.
+/// Reports to the launcher that listens at `path`, and so to the user, why `program`, which has not
+/// joined, is not managed.
 pub fn tell_unmanaged(path: &CStr, program: &Program, why: fmt::Arguments<'_>) {
     let mut note = Note::new(Loudness::Unmanaged);
     let _ = note.write_fmt(why);
-    // Who cannot be reached finds out by itself that this process has not joined.
+    // A launcher that cannot be reached finds out by itself that this process has not joined.
     let pidfd = [program.pidfd()];
     let _ = net::connect(path).and_then(|socket| net::send(socket.as_fd(), note.bytes(), &pidfd));
 }
 
 impl Link {
-    /// Tells the user what costs time or would be good to know; dropped unless verbose.
+    /// Informs the user of what costs time or is good to know. Dropped unless the run is verbose.
     pub fn tell(&self, text: fmt::Arguments<'_>) {
         if self.verbose {
             self.send(Loudness::Verbose, text);
@@ -107,12 +107,12 @@ impl Link {
         self.send(Loudness::Warning, text);
     }
 
-    /// Tells the launcher, and so the user, why this process is not managed.
+    /// Reports to the launcher, and so to the user, why this process is not managed.
     pub fn not_managed(&self, why: fmt::Arguments<'_>) {
         self.send(Loudness::Unmanaged, why);
     }
 
-    /// Tells the user why the program ends now.
+    /// Informs the user why the program ends now.
     pub fn fatal(&self, text: fmt::Arguments<'_>) {
         self.send(Loudness::Fatal, text);
     }
@@ -122,19 +122,20 @@ impl Link {
         net::send(self.socket.as_fd(), &[LEND], &[uffd.as_fd()])
     }
 
-    /// Has the launcher give up what was lent: this process goes on, but not with that descriptor.
+    /// Has the launcher give up the descriptor that it was lent: this process goes on, but without
+    /// that descriptor.
     pub fn take_back(&self) {
         self.insist(TAKE_BACK);
     }
 
-    /// Says that this service ends, and nothing is lost with it: without this word the launcher
-    /// would end the program.
+    /// Says that this service ends, and that nothing is lost with it. Without this word the
+    /// launcher would end the program.
     pub fn leave(&self) {
         self.insist(LEAVE);
     }
 
-    /// Sends a packet of one byte, and waits while the launcher has too much to read. One that has
-    /// ended has nothing of ours.
+    /// Sends a packet of one byte, and waits while the launcher has too much to read. A launcher
+    /// that has ended keeps nothing of this process.
     fn insist(&self, word: u8) {
         const EAGAIN: i32 = 11;
         let again = |error: SysError| error.errno == EAGAIN;
@@ -143,8 +144,8 @@ impl Link {
         }
     }
 
-    /// Asks what a thread of the program enlarges, if it waits within `mremap`, and waits for the
-    /// answer. `None` also where that cannot be told.
+    /// Asks the launcher what a thread of the program enlarges, if the thread waits within
+    /// `mremap`, and waits for the answer. Returns `None` also where the launcher cannot say.
     pub fn ask_what_enlarges(&self, thread: u32) -> Option<Enlarged> {
         let mut packet = [CALL; 1 + size_of::<u32>()];
         packet[1..].copy_from_slice(&thread.to_le_bytes());
@@ -154,8 +155,8 @@ impl Link {
         proc::enlarges(bytes[..length].strip_prefix(&[CALL])?)
     }
 
-    /// Allows a thread of the program these processors, by the launcher where the kernel refuses it
-    /// to this process: it has not the capabilities that the program has, or not its user
+    /// Allows a thread of the program these processors. The launcher does it where the kernel
+    /// refuses it to this process, which lacks the program's capabilities or its user
     /// (sched_setaffinity(2)).
     pub fn give_processors(&self, allowed: &Allowed, thread: u32) -> SysResult<()> {
         const EPERM: i32 = 1;
@@ -171,8 +172,8 @@ impl Link {
         }
     }
 
-    /// Asks for the file to record frames in; waits for the answer. `None` when the launcher cannot
-    /// make one, which it has told the user.
+    /// Asks the launcher for the file to record frames in, and waits for the answer. Returns `None`
+    /// when the launcher cannot make one, which it has reported to the user.
     pub fn ask_for_record(&self) -> SysResult<Option<OwnedFd>> {
         net::send(self.socket.as_fd(), &[RECORD], &[])?;
         let mut fds = [const { None }; DESCRIPTORS_MAX];
@@ -180,12 +181,12 @@ impl Link {
         Ok(fds[0].take())
     }
 
-    /// The program's process, for the user's eyes.
+    /// Returns the program's process, as messages name it to the user.
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// The socket's number, for the panic handler.
+    /// Returns the socket, for the panic handler.
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
@@ -193,26 +194,26 @@ impl Link {
     fn send(&self, loudness: Loudness, text: fmt::Arguments<'_>) {
         let mut note = Note::new(loudness);
         let _ = note.write_fmt(text);
-        // A launcher that has ended cannot be told anything; the program goes on.
+        // A launcher that has ended receives nothing; the program goes on.
         let _ = net::send(self.socket.as_fd(), note.bytes(), &[]);
     }
 }
 
-/// A note on its way: text cut to what fits into a packet.
+/// A note to send: text cut to what fits into a packet.
 pub struct Note {
     bytes: [u8; PACKET_MAX],
     length: usize,
 }
 
 impl Note {
-    /// An empty note.
+    /// Creates an empty note.
     pub fn new(loudness: Loudness) -> Self {
         let mut bytes = [0; PACKET_MAX];
         bytes[0] = loudness.encode();
         Self { bytes, length: 1 }
     }
 
-    /// The packet.
+    /// Returns the packet.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }

@@ -1,14 +1,15 @@
 //! The manager: everything the service knows and does about a program's memory.
 //!
-//! The service alone has it, so nothing here is locked. The parts: `change` acts on what the kernel
-//! tells of the address space, `fault` brings pages in, `reclaim` takes them out.
+//! Only the service has the manager, so nothing here is locked. Its parts: `change` acts on the
+//! kernel's reports about the address space, `fault` brings pages in (swap-in), `reclaim` takes
+//! them out (swap-out).
 //!
 //! Invariants:
 //! 1. A page is `Stored`, or waits in `served`, or its copy is kept, exactly when zswap has an
 //!    entry under its key.
 //! 2. A page is `Limbo` exactly when its run has a slot and its bytes lie there.
-//! 3. Whatever a call to the kernel was refused for because the address space was changing is
-//!    looked at afresh after `Manager::settle`: no state read before may be used after.
+//! 3. When the kernel refuses a call because the address space is changing, everything is looked at
+//!    afresh after `Manager::settle`: no state read before it may be used after it.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -62,11 +63,11 @@ use crate::walks::Walks;
 
 /// The zswap area of the program's own pages.
 const PROGRAM_AREA: Area = Area(0);
-/// Zeros for first touches in runs: never written, so it takes no memory.
+/// Zeros for first touches in runs: never written to, so they take no memory.
 pub(crate) const ZEROS: PageCount = PageCount(64);
 /// Free frames of the pool that may keep their memory.
 pub(crate) const FRAMES_KEPT: PageCount = Bytes::kib(256).pages_down();
-/// Longest line of /proc/self/maps is a path of 4096 bytes and 100 more.
+/// Buffer for /proc/self/maps, whose longest line is a path of 4096 bytes and 100 more.
 const MAPS_BUFFER: Bytes = Bytes::kib(16);
 
 /// A fault that waits to be served.
@@ -75,16 +76,16 @@ pub(crate) struct Fault {
     pub(crate) page: PageNumber,
     pub(crate) thread: u32,
     pub(crate) read_at_ticks: u64,
-    /// For how long it waited before, for the process's turn or for room.
+    /// How long the fault waited before, for the process's turn or for room.
     pub(crate) waited_ticks: u64,
-    /// Its page is being read back from disk.
+    /// Whether its page is being read back from disk.
     pub(crate) is_coming: bool,
-    /// It is a write to a page that is there, and protected.
+    /// Whether it is a write to a page that is there, and protected.
     pub(crate) is_protected: bool,
 }
 
 impl Fault {
-    /// It has waited until now; for how long.
+    /// Records that the fault has waited until now, and returns for how long.
     pub(crate) fn wait_until(&mut self, ticks: u64) -> u64 {
         let waited = ticks.wrapping_sub(self.read_at_ticks);
         self.waited_ticks += waited;
@@ -97,13 +98,13 @@ impl Fault {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refaults {
     pub(crate) faults: u64,
-    /// Those on pages in limbo that no walk came by.
+    /// The faults among them on pages in limbo that belong to no walk.
     pub(crate) in_limbo: u64,
-    /// How long threads have waited in them, but for their turn.
+    /// How long threads have waited in these faults, without waiting for their turn.
     pub(crate) ticks: u64,
 }
 
-/// All that the service works with.
+/// Everything that the service works with.
 pub struct Manager {
     pub(crate) uffd: Userfaultfd,
     pub(crate) pages: PageTable,
@@ -133,7 +134,7 @@ pub struct Manager {
     pub(crate) placement: Placement,
     pub(crate) zeros: Span,
     pub(crate) clock: u32,
-    /// The clock when it was last looked whether anybody faults.
+    /// The clock at the last look whether threads fault.
     pub(crate) clock_at_look: u32,
     pub(crate) stuck: Stuck,
     /// When to read the gauges again.
@@ -150,12 +151,13 @@ pub struct Manager {
     pub(crate) time: Clock,
     pub(crate) refaults: Refaults,
     pub(crate) turns: Turns,
-    /// Pages that came in from zswap and whose entries are still to be dropped: nobody waits for
+    /// Pages that came in from zswap and whose entries are still to be dropped. No thread waits for
     /// that, but it must be done before anything is stored.
     pub(crate) served: Vec<PageNumber>,
-    /// Pages that came in since reclaim last went along.
+    /// Pages that came in since reclaim last went along with faults.
     pub(crate) arrivals: usize,
-    /// Pages that zswap refused to reclaim for the budget, and why it refused the last of all.
+    /// Pages that zswap refused while reclaim worked for the budget, and the reason of its last
+    /// refusal.
     pub(crate) refusals: Refusals,
     pub(crate) last_refusal: Option<StoreError>,
     pub(crate) tuning: Tuning,
@@ -177,23 +179,23 @@ pub struct Manager {
 #[derive(Default)]
 pub(crate) struct Left {
     pub(crate) is_so: bool,
-    /// When to look again who still has it.
+    /// When to look again which processes still have it.
     pub(crate) look_at_ns: u64,
 }
 
-/// Nothing can be reclaimed.
+/// State of reclaim while nothing can be reclaimed.
 #[derive(Default)]
 pub(crate) struct Stuck {
-    /// When to try again; 0 when something can.
+    /// When to try again; 0 when something can be reclaimed.
     pub(crate) until_ns: u64,
-    /// Whether it was so since what cannot be moved was last looked at.
+    /// Whether reclaim was stuck since what cannot be moved was last looked at.
     pub(crate) since_look: bool,
     /// Whether pages that relatives share are taken too.
     pub(crate) takes_shared: bool,
-    /// Leaves of which it was asked in this step what relatives share.
+    /// Leaves of which the kernel was asked in this step what relatives share.
     pub(crate) leaves_looked_at: usize,
-    /// Since when relatives are to take them first, 0 when they are not; and when one was taken
-    /// last.
+    /// Since when relatives are to take shared pages first, 0 when they are not; and when a run was
+    /// last taken.
     pub(crate) leads_from_ns: u64,
     pub(crate) taken_at_ns: u64,
     /// When to look again at what cannot be moved.
@@ -204,7 +206,7 @@ pub(crate) struct Stuck {
 #[derive(Default)]
 pub(crate) struct OwnHeld {
     pub(crate) pages: PageCount,
-    /// By how much that has grown, ever: so many pages were touched first.
+    /// Total growth of these pages: the number of them that were touched first.
     pub(crate) grown: PageCount,
 }
 
@@ -220,8 +222,7 @@ pub struct Parts {
     pub control: &'static Control,
     /// Follows the faulting threads.
     pub placement: Placement,
-    /// Address ranges of ours that must not be managed: the object's data, the service's
-    /// stack.
+    /// Address ranges of ours that must not be managed: the object's data, the service's stack.
     pub own: [Range<usize>; 2],
     /// The budget as read so far.
     pub budget: Budget,
@@ -229,21 +230,21 @@ pub struct Parts {
     pub time: Clock,
     /// The program that is served.
     pub program: Program,
-    /// What the kernel tells of its memory.
+    /// The files of /proc about its memory.
     pub files: Files,
-    /// For transfers to the disk and back, where there may be some.
+    /// The ring for transfers to the disk and back, where there may be some.
     pub ring: Option<Ring>,
-    /// Waits for nothing yet.
+    /// The waiter, which watches nothing yet.
     pub waiter: Waiter,
 }
 
 impl Manager {
-    /// Sets everything up; nothing of the program is touched yet. The frame allocator must have its
-    /// span, and no frame in use.
+    /// Sets everything up, and touches nothing of the program yet. The frame allocator must have
+    /// its span, and no frame in use.
     pub fn new(parts: Parts) -> SysResult<Box<Self>> {
         let Parts { joined, frames, control, budget, time, program, ring, waiter, .. } = parts;
         let Joined { link, ledger, seat, terms, desk, spill, uffd, is_recorded } = joined;
-        // Before the first of our own allocations, so that it tells of every frame.
+        // Before the first of our own allocations, so that the recording has every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
         let spills = spill.iter().map(|file| (file.as_raw_fd(), SlotId(0))).collect();
         let tuning = Tuning::begin(&ledger, &budget, time.now_ns());
@@ -320,7 +321,7 @@ impl Manager {
         self
     }
 
-    /// The name under which zswap keeps a page.
+    /// Returns the key under which zswap keeps a page.
     pub(crate) fn key(page: PageNumber) -> Key {
         Key { area: PROGRAM_AREA, offset: Offset(page.0 as u64) }
     }
@@ -337,11 +338,11 @@ impl Manager {
         self.tally().add(counter, amount as u64);
     }
 
-    /// Reads all messages that are there. Changes of the address space are acted on at once, faults
-    /// wait in `pending`. Says whether there was anything.
+    /// Returns whether there were any messages, after reading all of them. Changes of the address
+    /// space are acted on at once; faults wait in `pending`.
     pub(crate) fn read_messages(&mut self) -> bool {
         let any = self.drain_messages();
-        // Until the word that it waits for has come, nothing is known of the pages of a move.
+        // Until the word that `order` waits for has come, nothing is known of the pages of a move.
         if self.order.is_waiting() {
             self.settle();
         }
@@ -429,25 +430,25 @@ impl Manager {
         tally.set(Counter::TurnWaitNs, self.time.span_ns(self.turns.waited_ticks));
     }
 
-    /// For how long threads have waited for their faults, together.
+    /// Returns how long threads have waited for their faults, together.
     pub(crate) fn stalled_ns(&self) -> u64 {
         let waited = self.turns.waited_ticks + self.copies.waited_ticks;
         self.time.span_ns(self.turns.served_ticks + waited)
     }
 
-    /// Blocks given back to the system, by ancestors too.
+    /// Returns the number of blocks given back to the system, by ancestors too.
     pub(crate) fn blocks_returned(&self) -> u64 {
         self.frames.stats().zones.iter().map(|zone| zone.blocks_returned).sum()
     }
 
-    /// Counts what our own memory grew by since it was last counted.
+    /// Charges the budget with the growth of our own memory since it was last measured.
     pub(crate) fn charge_own_growth(&mut self) {
         let before = self.measure_own();
         self.budget.add(self.own_held.pages.saturating_sub(before));
         self.budget.subtract(before.saturating_sub(self.own_held.pages));
     }
 
-    /// Finds what our own tables and pool take, and returns what they did.
+    /// Measures what our own tables and pool take, and returns what they took before.
     fn measure_own(&mut self) -> PageCount {
         let now = self.own_memory();
         let before = core::mem::replace(&mut self.own_held.pages, now);
@@ -459,8 +460,8 @@ impl Manager {
         self.frames.frames_held() + (self.heap_bytes)().pages_up() + self.ahead.memory().pages_up()
     }
 
-    /// Ends the program, loudly: it could not go on with the right bytes. The launcher does so when
-    /// this ends; where there is none any more, this process does.
+    /// Ends the program, loudly, because it could not go on with the right bytes. The launcher does
+    /// so when this process ends; where the launcher has gone, this process does.
     pub(crate) fn die(&self, why: core::fmt::Arguments<'_>) -> ! {
         self.link.fatal(why);
         self.program.kill();
@@ -468,8 +469,8 @@ impl Manager {
     }
 }
 
-/// What can fail to be had. The userfaultfd comes first, as it is closed before what is registered
-/// with it is unmapped: else this thread would wait for itself to read the event.
+/// Resources that may be refused. The userfaultfd comes first, so that it is closed before the
+/// memory registered with it is unmapped: else this thread would wait for itself to read the event.
 struct Tools {
     uffd: Userfaultfd,
     limbo: Limbo,
@@ -489,8 +490,8 @@ impl Tools {
         let zeros = Span::reserve(ZEROS.bytes(), Bytes(PAGE_BYTES))?;
         zeros.forbid_huge_pages();
         let zswap = open_zswap(tuning, frames, disk)?;
-        // Behind the memory that is registered, so that it is closed before that is unmapped when
-        // anything fails from here on.
+        // Declared after the memory that is registered, so that it is closed before that memory is
+        // unmapped when anything fails from here on.
         let uffd = uffd;
         uffd.handshake(FEATURES_NEEDED)?;
         trial::take_and_bring_back(&uffd)?;
@@ -499,9 +500,9 @@ impl Tools {
         Ok(Self { uffd, limbo, zeros, zswap })
     }
 
-    /// Has `waiter` wait for all there is to wait for, and lends the launcher the userfaultfd: it
-    /// keeps it until the memory is gone. Without it, memory that is being taken down would read as
-    /// zeros to a system call that is still under way.
+    /// Has `waiter` watch everything there is to wait for, and lends the userfaultfd to the
+    /// launcher, which keeps it until the memory is gone. Without that, memory that is being taken
+    /// down would read as zeros to a system call that is still under way.
     fn used_by(mut self, waiter: &Waiter, program: &Program, link: &Link) -> SysResult<Self> {
         waiter.watch(&self.uffd)?;
         waiter.also_see_end(program.pidfd())?;
@@ -510,7 +511,7 @@ impl Tools {
     }
 }
 
-/// Tells the user that this process is not managed, why, and what to do if that is plain.
+/// Reports to the user that this process is not managed, why, and what to do if that is plain.
 pub(crate) fn tell_unmanaged(link: &Link, error: SysError) {
     const EPERM: i32 = 1;
     const ENOMEM: i32 = 12;
@@ -526,13 +527,13 @@ pub(crate) fn tell_unmanaged(link: &Link, error: SysError) {
     link.not_managed(format_args!("{error}{way_out}"));
 }
 
-/// There was none for the store.
+/// The error of a store that got no memory.
 pub(crate) const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
 
 /// Where the coldest pages go, and what seals them.
 type Disk = (Box<dyn Backing>, Sealer);
 
-/// Slots in `file`, with a key of this process's own.
+/// Opens slots in `file`, with a key of this process's own.
 fn open_disk(link: &Link, terms: &Terms, file: OwnedFd, ring: Option<Ring>) -> Option<Disk> {
     let sealer = open_sealer(link, terms)?;
     let way = if ring.is_some() { "through io_uring" } else { "by calls that wait" };
@@ -541,8 +542,8 @@ fn open_disk(link: &Link, terms: &Terms, file: OwnedFd, ring: Option<Ring>) -> O
     Some((Box::new(FileBacking::new(file, terms.spill_max, ring)), sealer))
 }
 
-/// A new key, where anything may be written to disk. What cannot be encrypted is not written: then
-/// the user is told, and there is none.
+/// Makes a new key, where anything may be written to disk. What cannot be encrypted is not written:
+/// then there is no key, and the user is warned.
 pub(crate) fn open_sealer(link: &Link, terms: &Terms) -> Option<Sealer> {
     if terms.spill_max == Bytes(0) {
         return None;

@@ -1,30 +1,30 @@
 //! Shared memory that this process has mapped.
 //!
-//! The launcher tells what all processes have of it, each page once, but looks twenty times a
-//! second at most. Meanwhile a process fills more than many a budget has, and private memory grows
-//! into room that is no longer there. So each process counts its own as soon as it is there, until
-//! the launcher has looked: the kernel counts what is mapped twice twice, and what others map who
-//! are not of the run.
+//! The launcher publishes what all processes have of it, each page once, but looks at most twenty
+//! times a second. Between two looks a process fills more memory than many a budget has, and
+//! private memory grows into room that is no longer there. So each process counts its own shared
+//! memory as soon as it is there, until the launcher has looked. Not for longer, because the kernel
+//! counts a page twice if it is mapped twice, and counts what processes outside the run map too.
 
 use coldpress_sys::proc::{Files, Resident};
 use coldpress_sys::{Bytes, PageCount};
 
-/// So much may be ours, the ledger.
+/// Shared memory that may be our own, the ledger, and is ignored.
 const IGNORED: PageCount = Bytes::mib(1).pages_down();
-/// The kernel is asked again, which takes some 30 us, when there is so much more or less of files
-/// and shared memory.
+/// Change in the amount of files and shared memory at which the kernel is asked again, which takes
+/// some 30 us.
 const CHANGED: PageCount = Bytes::kib(256).pages_down();
 
-/// The launcher has looked by then.
+/// Time by which the launcher has looked.
 const SEEN_NS: u64 = 200_000_000;
-/// A page of a file or of memfd that is there already comes with as many around it, by one fault
-/// (`fault_around_bytes`, 64 KiB).
+/// Pages that one fault maps of a file or a memfd that is there already: those around the touched
+/// one (`fault_around_bytes`, 64 KiB).
 const TOGETHER: usize = 16;
 
-/// What there is of it, as last seen.
+/// The shared memory of a process, as last seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mapped {
-    /// With what there was of files and shared memory then.
+    /// The amount of files and shared memory at that time.
     of: PageCount,
     shared: PageCount,
     /// Until when the launcher may not have seen that.
@@ -32,8 +32,9 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// Looks again if that may have changed; nothing once the launcher has seen it. `desk`: shared
-    /// memory of this process that is ours.
+    /// Returns the shared memory that the launcher may not have seen yet, and nothing once it has.
+    /// Asks the kernel again if the amount may have changed. `desk` is shared memory of this
+    /// process that is ours.
     pub(crate) fn look(
         &mut self,
         now_ns: u64,
@@ -54,8 +55,9 @@ impl Mapped {
         if shared > IGNORED { shared } else { PageCount(0) }
     }
 
-    /// Faults by which all of it, and what is mapped of files, may have come: pages of System V
-    /// memory come one by one, as do those that this process was the first to touch.
+    /// Returns the number of faults by which all of it, and what is mapped of files, may have come.
+    /// Pages of System V memory come one by one, as do pages that this process was the first to
+    /// touch.
     pub(crate) fn faults(&self, resident: Resident) -> u64 {
         let of_files = resident.others.saturating_sub(self.shared);
         (self.shared.0 + of_files.0 / TOGETHER) as u64
@@ -64,7 +66,7 @@ impl Mapped {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: private memory that fills the room of shared memory nobody has seen yet.
+    //! The risk: private memory that fills the room of shared memory that was not seen yet.
 
     use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -85,18 +87,18 @@ mod tests {
         let before = gauge.resident().unwrap();
         mapped.look(1, before, PageCount(0), Some(&files));
         let memory = shared::create(c"mapped", BYTES).unwrap();
-        // SAFETY: zeroed memory is as many atomics.
+        // SAFETY: zeroed memory is an array of this many atomics.
         let memory: Shared<Words> = unsafe { Shared::map(memory.as_fd()) }.unwrap();
         memory
             .iter()
             .step_by(PAGE_BYTES / size_of::<AtomicU64>())
             .for_each(|word| word.store(1, Ordering::Relaxed));
-        // Each processor has counted some pages that the kernel does not tell yet.
+        // Each processor has counted some pages that the kernel does not report yet.
         let after = gauge.resident().unwrap();
         let mut look = |now_ns, desk| mapped.look(now_ns, after, desk, Some(&files));
         let seen = look(SEEN_NS, PageCount(0));
         assert!(seen >= Bytes::mib(6).pages_down());
-        // Of that, some is ours.
+        // Part of that is ours.
         let ours = Bytes::mib(4).pages_down();
         assert_eq!(look(SEEN_NS, ours), seen.saturating_sub(ours));
         assert_eq!(look(2 * SEEN_NS, PageCount(0)), PageCount(0));

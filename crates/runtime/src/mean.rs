@@ -1,4 +1,4 @@
-//! A share of the time, as a mean that follows.
+//! A share of the time, as a moving mean.
 
 /// A part of the time, in millionths. Of several threads or processes, the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,7 +9,7 @@ impl Millionths {
     pub const ALL: Self = Self(1_000_000);
 }
 
-/// A mean of a share of the time, which follows over `OVER_NS`.
+/// A moving mean of a share of the time, over `OVER_NS`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mean<const OVER_NS: u64> {
     share: Millionths,
@@ -17,13 +17,14 @@ pub(crate) struct Mean<const OVER_NS: u64> {
 }
 
 impl<const OVER_NS: u64> Mean<OVER_NS> {
-    /// It was `share` until `now_ns`.
+    /// Begins with a mean that was `share` until `now_ns`.
     pub(crate) fn begin(now_ns: u64, share: Millionths) -> Self {
         Self { share, noted_at_ns: now_ns }
     }
 
-    /// Since it was last noted until `now_ns`, so many nanoseconds were what is measured. What a
-    /// long time brings counts as what each part of it brought.
+    /// Records that `measured_ns` nanoseconds of the time since the last call, until `now_ns`, were
+    /// what is measured, and returns the mean. A long time counts as if each part of it brought the
+    /// same.
     pub(crate) fn note(&mut self, now_ns: u64, measured_ns: u64) -> Millionths {
         let passed = now_ns.saturating_sub(self.noted_at_ns).max(1);
         let share = measured_ns.saturating_mul(Millionths::ALL.0) / passed;
@@ -33,7 +34,7 @@ impl<const OVER_NS: u64> Mean<OVER_NS> {
         self.share
     }
 
-    /// The mean.
+    /// Returns the mean.
     pub(crate) fn share(&self) -> Millionths {
         self.share
     }
@@ -41,7 +42,7 @@ impl<const OVER_NS: u64> Mean<OVER_NS> {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a mean that sees only what was last, or never what is new.
+    //! The risk: a mean that sees only the latest value, or never a new one.
 
     use super::*;
 
@@ -58,7 +59,7 @@ mod tests {
         assert!((240_000..260_000).contains(&halfway), "{halfway}");
         assert!(note(69, 1_000, 500_000) > 490_000);
         assert!(note(1_000, 1_500, 0) < 5_000);
-        // One look after a second of nothing tells as much as a thousand.
+        // One look after a second of nothing says as much as a thousand looks.
         assert_eq!(mean.note(9_000_000_000, 0), Millionths(0));
         assert_eq!(mean.note(9_000_000_000, 7).0, 0, "no time has passed");
     }

@@ -1,31 +1,35 @@
-//! Words of changes that threads make at the same time, and in what order they are believed.
+//! The order in which to believe the kernel's words about changes that several threads make at
+//! once.
 //!
-//! The kernel tells of an unmapped or moved range when it has let go of the address space. So
-//! another thread may have taken the range, and told of that, before the word of its last tenant
-//! comes:
+//! A *word* is a userfaultfd event about a range. The kernel sends the word about an unmapped or
+//! moved range after it has let go of the address space. So another thread may have taken the range
+//! already, and its word may come before the last word about the former tenant:
 //!
 //! ```text
 //! thread 1   mremap S to D    S is free   "S to D" ............................. "S unmapped"
 //! thread 2                                  mremap X to S   "X to S"
 //! ```
 //!
-//! Obeyed as they come, the last of these words would forget pages of X. The rules:
+//! Obeyed in the order of arrival, the last of these words would make us forget pages of X. The
+//! rules:
 //!
-//! 1. A move to a range that is managed still waits, and with it all words that come after it,
-//!    until no change is under way. Then, of all of these, what freed the range is found and obeyed
-//!    first.
-//! 2. Who moves a range is in its call until the word has come that the source is unmapped. Nobody
-//!    else knows the new address before, so other words about it are about a former tenant. They
-//!    wait too, as that word may never come (MREMAP_DONTUNMAP): when no change is under way, it is
-//!    among those that were read, or the call has returned long since.
-//! 3. That word is not about what has moved to the source since.
+//! 1. A move to a range that is still managed waits, and with it all words that come after it,
+//!    until no change is under way. Then, among all of these, the word that freed the range is
+//!    found and obeyed first.
+//! 2. A thread that moves a range is in its call until the word has come that the source is
+//!    unmapped. No other thread knows the new address before that, so other words about that
+//!    address concern a former tenant. They wait too, because the word about the source may never
+//!    come (MREMAP_DONTUNMAP). When no change is under way, it is among the words that were read,
+//!    or the call has returned long since.
+//! 3. The word that the source is unmapped does not concern what has moved to the source since.
 //!
-//! With one thread each word comes in its place, and none of the rules changes anything. With
-//! several, the words can be those of two histories: then the one that needs less is believed. A
-//! late word of a range of which nothing is known, as it has grown and was never touched, is
-//! believed too. `order/tests.rs` counts how often that is wrong, of histories that are made to be.
-//! After MREMAP_DONTUNMAP `preload/remap.rs` waits until no change is under way; of a program that
-//! calls the kernel itself, the next word of the source is taken for the one that does not come.
+//! With one thread, each word comes in its place, and none of the rules changes anything. With
+//! several threads, the words may fit two histories: then the one that assumes less is believed. A
+//! late word about a range of which nothing is known, because it has grown and was never touched,
+//! is believed too. `order/tests.rs` counts how often that is wrong, in histories that are made to
+//! provoke it. After MREMAP_DONTUNMAP `preload/remap.rs` waits until no change is under way. If a
+//! program calls the kernel itself, the next word about the source is taken for the word that does
+//! not come.
 
 #[cfg(test)]
 mod tests;
@@ -39,37 +43,37 @@ use coldpress_sys::Bytes;
 
 use crate::regions::Regions;
 
-/// Pages that went from one range to another.
+/// A move of pages from one range to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
-    /// Where they were.
+    /// The address where the pages were.
     pub(crate) from: usize,
-    /// Where they are.
+    /// The address where the pages are now.
     pub(crate) to: usize,
-    /// How many bytes of them there are.
+    /// The bytes of the pages that moved.
     pub(crate) length: Bytes,
-    /// How many more there are of the mapping behind them, as far as that is known.
+    /// The bytes by which the mapping has grown after those pages, as far as that is known.
     pub(crate) grown: Bytes,
 }
 
 impl Move {
-    /// The range that they left.
+    /// Returns the range that the pages left.
     pub(crate) fn source(self) -> Range<usize> {
         self.from..self.from + self.length.0
     }
 
-    /// The range that they came to.
+    /// Returns the range that the pages came to.
     pub(crate) fn target(self) -> Range<usize> {
         self.to..self.to + self.length.0
     }
 
-    /// The target, and what has grown behind it.
+    /// Returns the target, and what has grown after it.
     pub(crate) fn mapping(self) -> Range<usize> {
         self.to..self.to + self.length.0 + self.grown.0
     }
 }
 
-/// What the kernel tells of.
+/// A change that the kernel reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Moved(Move),
@@ -78,7 +82,7 @@ pub(crate) enum Word {
 }
 
 impl Word {
-    /// The range that is left.
+    /// Returns the range that the change frees, if any.
     fn freed(&self) -> Option<Range<usize>> {
         match self {
             Self::Moved(one) => Some(one.source()),
@@ -88,54 +92,57 @@ impl Word {
     }
 }
 
-/// Whether a word about the range to which somebody moves is about who was there before: the surest
-/// first.
+/// The certainty that a word about the target of a move concerns the former tenant of that range;
+/// the surest comes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Before {
-    /// Who comes has not returned yet, or would have unmapped a part.
+    /// The moving call has not returned yet, or its thread would have unmapped only a part of what
+    /// it moved.
     Sure,
-    /// It is about more than has come.
+    /// The word concerns more than what has come.
     Likely,
-    /// It is about all that has come.
+    /// The word concerns all that has come.
     Unlikely,
 }
 
-/// What words are still to be obeyed, and to come, since no change was last under way.
+/// The words that are still to be obeyed, and those to come, since no change was last under way.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Those to be obeyed, oldest first: none, or one that waits and what came after it.
+    /// The words to be obeyed, oldest first: none, or one that waits and those that came after it.
     words: VecDeque<Word>,
-    /// Moves that were obeyed, and whose sources are still to be told as unmapped.
+    /// Moves that were obeyed, and whose sources have not been reported as unmapped yet.
     calling: Vec<Move>,
-    /// What was moved to.
+    /// The ranges that pages were moved to.
     arrived: Regions,
-    /// What was just found: managed, but who was told to come there came before it was found.
+    /// The ranges that were just found. They are managed, but a tenant that a word reports to come
+    /// there had come before the range was found.
     fresh: Regions,
 }
 
 impl Order {
-    /// A word was read.
+    /// Takes in a word that was read.
     pub(crate) fn hear(&mut self, word: Word) {
         self.words.push_back(word);
     }
 
-    /// `range` was just found, and is managed from now on.
+    /// Notes that `range` was just found, and is managed from now on.
     pub(crate) fn note_fresh(&mut self, range: Range<usize>) {
         self.fresh.insert(range);
     }
 
-    /// Whether a word waits for others.
+    /// Whether a word waits for other words.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.words.is_empty()
     }
 
-    /// Whether words are still to come.
+    /// Whether words are still to be obeyed, or still to come.
     pub(crate) fn is_open(&self) -> bool {
         !self.words.is_empty() || !self.calling.is_empty()
     }
 
-    /// The next word that can be obeyed, where so much is managed, and as much of it as holds. When
-    /// no change is under way (`is_quiet`), there is one until all have been obeyed.
+    /// Returns the next word that can be obeyed while the ranges in `managed` are, split into the
+    /// parts for which it holds. When no change is under way (`is_quiet`), there is a next word
+    /// until all have been obeyed.
     pub(crate) fn next(&mut self, managed: &Regions, is_quiet: bool) -> Option<Vec<Word>> {
         let mut index = 0;
         match self.words.front()? {
@@ -162,15 +169,15 @@ impl Order {
         })
     }
 
-    /// No change is under way, and all words have been obeyed.
+    /// Begins afresh: no change is under way, and all words have been obeyed.
     pub(crate) fn end(&mut self) {
         debug_assert!(self.words.is_empty());
-        // Of a move that leaves its source mapped (MREMAP_DONTUNMAP) no word comes.
+        // No word comes for the source of a move that leaves it mapped (MREMAP_DONTUNMAP).
         self.calling.clear();
         (self.arrived, self.fresh) = (Regions::default(), Regions::default());
     }
 
-    /// Who is where a move goes, as far as is known.
+    /// Returns the ranges of former tenants where a move goes, as far as they are known.
     fn tenants(&self, managed: &Regions, one: Move) -> Vec<Range<usize>> {
         let mut tenants = Vec::new();
         managed.for_each_part(one.target(), |part| {
@@ -179,7 +186,7 @@ impl Order {
         tenants
     }
 
-    /// Whether the word that a range is unmapped is the one that a call still waits for.
+    /// Whether a word about this unmapped range is the one that a call still waits for.
     fn ends_call(&self, range: &Range<usize>) -> bool {
         self.calling.iter().any(|one| one.source() == *range)
     }
@@ -189,14 +196,14 @@ impl Order {
         self.calling.iter().any(|one| meet(&one.target(), range))
     }
 
-    /// The parts of a range that was told to be unmapped of which that holds.
+    /// Returns the parts of a range for which the word holds that the range was unmapped.
     fn unmapped(&mut self, range: Range<usize>) -> Vec<Word> {
         let mut others = Regions::default();
         if let Some(told) = self.calling.iter().position(|one| one.source() == range) {
             self.calling.swap_remove(told);
             self.arrived.for_each_part(range.clone(), |part| others.insert(part));
         } else {
-            // The words of calls that had not returned are among those that were read later.
+            // The words of calls that had not returned yet are among those that were read later.
             let words = &self.words;
             let is_in_call = |one: &Move| words.contains(&Word::Unmapped(one.source()));
             self.calling.retain(|one| is_in_call(one) || !meet(&one.target(), &range));
@@ -210,8 +217,8 @@ impl Order {
         words
     }
 
-    /// The index of the word to obey first so that the word of this index can be: its own, or that
-    /// of who freed where it goes. `chain` has the moves that wait for it.
+    /// Returns the index of the word to obey first so that the word at `index` can be obeyed: its
+    /// own, or that of the word that freed its target. `chain` holds the moves that wait for it.
     fn first_before(&self, managed: &Regions, index: usize, chain: &mut Vec<usize>) -> usize {
         let Word::Moved(one) = self.words[index] else { return index };
         chain.push(index);
@@ -226,7 +233,7 @@ impl Order {
         });
         let before = |other: &usize| (self.before(one, *other, returned), *other);
         let Some(found) = candidates.min_by_key(before) else { return index };
-        // What its tenant had dropped there, while who comes was still in its call.
+        // The tenant may have dropped pages there while the moving thread was still in its call.
         let range = self.words[found].freed().unwrap_or_default();
         let is_dropped =
             |other: &usize| matches!(&self.words[*other], Word::Dropped(it) if meet(it, &range));
@@ -234,14 +241,15 @@ impl Order {
         dropped.unwrap_or_else(|| self.first_before(managed, found, chain))
     }
 
-    /// Whether a move goes to where one of `chain` is still.
+    /// Whether a move goes to a range that one of `chain` has not left yet.
     fn is_bound(&self, word: &Word, chain: &[usize]) -> bool {
         let Word::Moved(one) = word else { return false };
         let sources = chain.iter().filter_map(|index| self.words[*index].freed());
         sources.into_iter().any(|source| meet(&source, &one.target()))
     }
 
-    /// What the word of this index is to `one`, who has `returned` before the word of that index.
+    /// Returns how surely the word at `index` concerns the former tenant of the target of `one`,
+    /// whose call has returned before the word at index `returned`.
     fn before(&self, one: Move, index: usize, returned: usize) -> Before {
         let range = self.words[index].freed().unwrap_or_default();
         let (target, mapping) = (one.target(), one.mapping());

@@ -1,9 +1,9 @@
 //! The page table: where each page of the program is, as far as we put it there.
 //!
 //! Pages are kept in leaves of 2 MiB, made when the first page of one becomes known. A page is in
-//! exactly one state; what we do not know is [`PageState::None`], and a fault there gets zeros, as
-//! the kernel would give. Recency is kept per run of 128 KiB (a *run* is what one MOVE takes),
-//! because no accessed bit exists for us: our own faults are all that is known.
+//! exactly one state. A page that we do not know is [`PageState::None`], and a fault there gets
+//! zeros, as the kernel would give. Recency is kept per run of 128 KiB (a *run* is what one MOVE
+//! takes), because no accessed bit exists for us: our own faults are all that is known.
 //!
 //! The page word, 16 bits:
 //!
@@ -15,7 +15,7 @@
 //! | 5..16 | stored: when that was, as a number of pages stored |
 //!
 //! A page that is asked for soon after it was taken, from limbo or from the store, was taken too
-//! early (the refault distance of Linux, mm/workingset.c).
+//! early: it belongs to the working set (the refault distance of Linux, mm/workingset.c).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -24,34 +24,37 @@ use core::ops::Range;
 use coldpress_sys::page::{BLOCK_BYTES, PAGE_SHIFT};
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-/// Pages moved at a time: one TLB shootdown (about 9 us with two threads) is paid per move, not per
-/// page.
+/// Pages moved at a time: each move costs one TLB shootdown (about 9 us with two threads), however
+/// many pages it has.
 pub const RUN_PAGES: usize = 32;
 /// Bytes of a run.
 pub const RUN_BYTES: Bytes = Bytes(RUN_PAGES * PAGE_BYTES);
 const LEAF_PAGES: usize = BLOCK_BYTES / PAGE_BYTES;
 const RUNS_PER_LEAF: usize = LEAF_PAGES / RUN_PAGES;
-/// Highest backoff: 2^6 sweeps, as far-memory.md 4.4 has it.
+/// Highest backoff: a page is passed over for 2^6 sweeps.
 const BACKOFF_MAX: u16 = 6;
-/// Each time a page was taken too early it is passed over for four times as many sweeps. With twice
-/// as many, sort in two thirds of its memory has 20,000 faults on pages in limbo, with this 14,000.
+/// Step of the backoff: each time a page was taken too early, it is passed over for four times as
+/// many sweeps. With twice as many, sort in two thirds of its memory has 20,000 faults on pages in
+/// limbo; with this, 14,000.
 const BACKOFF_STEP: u16 = 2;
-/// What is known of pages that relatives share holds for so long at least, as each copy and each
-/// relative's end changes it: four threads that write to 64 MiB beside children of some
-/// milliseconds hold 39 MiB of 40 with 3 ms, and 52 with 100.
+/// Least time, in milliseconds, for which the service relies on what it knows of shared pages: each
+/// copy and each relative's end changes that. Four threads that write to 64 MiB beside children of
+/// some milliseconds hold 39 MiB of 40 with 3 ms, and 52 with 100.
 const SHARED_MS_MIN: u32 = 3;
-/// And for 1 ms for each of so many leaves, so that to look at all of them, 16 us each, takes a
+/// Number of leaves that add 1 ms to that time, so that looking at all leaves, 16 us each, takes a
 /// sixth of the time at most.
 const LEAVES_PER_MS: u32 = 10;
-/// But no longer than this, as most leaves may be of pages that are away.
+/// Longest time, in milliseconds, for which the service relies on what it knows of shared pages,
+/// because most leaves may be of pages that are away.
 const SHARED_MS_MAX: u32 = 100;
-/// A stored page was taken too early if it is asked for before this part of what the process may
-/// hold was stored after it: the best of those tried on recorded programs and on models.
+/// Divisor of what the process may hold. A stored page was taken too early if it is asked for
+/// before this part was stored after it: the best of the parts tried on recorded programs and on
+/// models.
 const SOON_SHARE: usize = 4;
 /// That part, in units of the time that stored pages remember.
 const SOON: u16 = 64;
-/// Those times go round: 2048 of them, so that 3 in 100 pages that are asked for late are taken for
-/// early ones.
+/// Mask of those times, which wrap around at 2048, so that 3 in 100 pages that are asked for late
+/// are taken for early ones.
 const TIME_MASK: u16 = (1 << 11) - 1;
 
 /// The number of a page: its address divided by [`PAGE_BYTES`].
@@ -59,22 +62,22 @@ const TIME_MASK: u16 = (1 << 11) - 1;
 pub struct PageNumber(pub usize);
 
 impl PageNumber {
-    /// The page that holds `address`.
+    /// Returns the page that holds `address`.
     pub const fn of(address: usize) -> Self {
         Self(address >> PAGE_SHIFT)
     }
 
-    /// Its first address.
+    /// Returns its first address.
     pub const fn address(self) -> usize {
         self.0 << PAGE_SHIFT
     }
 
-    /// The page `count` further on.
+    /// Returns the page `count` further on.
     pub const fn plus(self, count: usize) -> Self {
         Self(self.0 + count)
     }
 
-    /// The run it belongs to.
+    /// Returns the run it belongs to.
     pub const fn run(self) -> RunNumber {
         RunNumber(self.0 / RUN_PAGES)
     }
@@ -85,22 +88,22 @@ impl PageNumber {
 pub struct RunNumber(pub usize);
 
 impl RunNumber {
-    /// Its first page.
+    /// Returns its first page.
     pub const fn first(self) -> PageNumber {
         PageNumber(self.0 * RUN_PAGES)
     }
 
-    /// Its pages.
+    /// Returns its pages.
     pub fn pages(self) -> impl DoubleEndedIterator<Item = PageNumber> {
         (0..RUN_PAGES).map(move |index| self.first().plus(index))
     }
 
-    /// The first page of its leaf.
+    /// Returns the first page of its leaf.
     pub const fn leaf_start(self) -> PageNumber {
         PageNumber(self.first().0 / LEAF_PAGES * LEAF_PAGES)
     }
 
-    /// The places of its pages in its leaf.
+    /// Returns the places of its pages in its leaf.
     const fn in_leaf(self) -> Range<usize> {
         let first = self.0 % RUNS_PER_LEAF * RUN_PAGES;
         first..first + RUN_PAGES
@@ -129,7 +132,7 @@ pub enum Origin {
     Limbo,
     /// The pool or the disk.
     Store,
-    /// Wherever it was, nobody asked for it.
+    /// From any place, without a fault that asked for it.
     Ahead,
 }
 
@@ -149,7 +152,7 @@ pub struct PageWord(u16);
 impl PageWord {
     const UNKNOWN: Self = Self(0);
 
-    /// Where the page is.
+    /// Returns where the page is.
     pub const fn state(self) -> PageState {
         match self.0 & 3 {
             0 => PageState::None,
@@ -181,12 +184,13 @@ impl PageWord {
         Self(self.0 & 3 | backoff << 2 | sweeps << 5)
     }
 
-    /// The page, stored at that time.
+    /// Returns the word of the page, stored at that time.
     const fn stored(self, time: u16) -> Self {
         Self(self.backoff() << 2 | time << 5).with_state(PageState::Stored)
     }
 
-    /// Whether a sweep may take the page; if it is to be passed over it comes one sweep nearer.
+    /// Returns whether a sweep may take the page. A page that is to be passed over comes one sweep
+    /// nearer.
     fn sweep(&mut self) -> bool {
         if self.state() != PageState::Resident {
             return false;
@@ -198,14 +202,14 @@ impl PageWord {
         true
     }
 
-    /// Whether it is stored, and was so a short time before `now`.
+    /// Returns whether the page is stored, and was stored a short time before `now`.
     const fn was_stored_lately(self, now: u16) -> bool {
         matches!(self.state(), PageState::Stored)
             && now.wrapping_sub(self.0 >> 5) & TIME_MASK < SOON
     }
 }
 
-/// What is kept of a run.
+/// What is kept about a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The time of its last fault-in.
@@ -218,9 +222,10 @@ pub struct Run {
     pub slot: Option<u16>,
     /// Sweeps that pass it over because it could not be moved.
     pub unfit_sweeps: u8,
-    /// How often in a row it could not be moved: each time it waits twice as long.
+    /// How often in a row it could not be moved; each time it is passed over for twice as long.
     pub unfit_times: u8,
-    /// It is sampled for whether it is idle in one round of 2 to this power.
+    /// Binary logarithm of its sampling interval: it is sampled for idleness in one of 2^`hot`
+    /// rounds.
     pub hot: u8,
 }
 
@@ -258,9 +263,9 @@ struct Leaf {
 #[derive(Clone, Copy, Default)]
 struct Shared {
     bits: LeafBits,
-    /// When the kernel told that, in milliseconds.
+    /// When the kernel reported that, in milliseconds.
     noted_ms: u32,
-    /// Behind that fork; 0 when nothing is known.
+    /// The number of forks at that time; 0 when nothing is known.
     fork: u32,
 }
 
@@ -269,29 +274,29 @@ const _: () = assert!(size_of::<Leaf>() <= 512 * 2 + 16 * 16 + 80, "0.07 % of wh
 /// All pages that were ever seen.
 pub struct PageTable {
     leaves: BTreeMap<usize, Box<Leaf>>,
-    /// The time, as stored pages remember it; it goes round.
+    /// The time, as stored pages remember it; it wraps around.
     time: u16,
-    /// Pages stored since it went on, and how many make it go on.
+    /// Pages stored since the time last advanced, and the number that advances it.
     stored: usize,
     unit: usize,
-    /// Goes on by 1 at each fork, from 1 on.
+    /// A number that advances by 1 at each fork, from 1 on.
     fork: u32,
 }
 
 impl PageTable {
-    /// An empty one, of a process with that share of a budget.
+    /// Creates an empty table, for a process with that share of a budget.
     pub fn new(share: PageCount) -> Self {
         let mut table = Self { leaves: BTreeMap::new(), time: 0, stored: 0, unit: 1, fork: 1 };
         table.set_share(share);
         table
     }
 
-    /// The process has another share of the budget.
+    /// Sets the process's share of the budget.
     pub fn set_share(&mut self, share: PageCount) {
         self.unit = share.0.div_ceil(SOON_SHARE * SOON as usize).max(1);
     }
 
-    /// Where a page is.
+    /// Returns where a page is.
     pub fn state(&self, page: PageNumber) -> PageState {
         self.word(page).state()
     }
@@ -301,20 +306,20 @@ impl PageTable {
         leaf.map_or(PageWord::UNKNOWN, |leaf| leaf.pages[page.0 % LEAF_PAGES])
     }
 
-    /// Says where a page is now.
+    /// Records where a page is now.
     pub fn set_state(&mut self, page: PageNumber, state: PageState) {
         if state == PageState::None && !self.leaves.contains_key(&(page.0 / LEAF_PAGES)) {
             return;
         }
         let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
         *word = match state {
-            // Whoever comes next to this address starts afresh.
+            // The next page at this address starts afresh.
             PageState::None => PageWord::UNKNOWN,
             _ => word.with_state(state),
         };
     }
 
-    /// The page has been stored.
+    /// Records that the page has been stored.
     pub fn note_stored(&mut self, page: PageNumber) {
         self.stored += 1;
         if self.stored >= self.unit {
@@ -326,7 +331,7 @@ impl PageTable {
         *word = word.stored(time);
     }
 
-    /// What is known of a page is true of another from now on, and of itself nothing.
+    /// Transfers what is known of a page to another, and forgets the first.
     pub fn move_page(&mut self, from: PageNumber, to: PageNumber) {
         let from = &mut self.leaf(from).pages[from.0 % LEAF_PAGES];
         let word = core::mem::replace(from, PageWord::UNKNOWN);
@@ -335,21 +340,21 @@ impl PageTable {
         leaf.shared = Shared::default();
     }
 
-    /// The page has been brought in at the time `now`. Whether its run must be queued: it is marked
-    /// as queued then.
+    /// Returns whether the page's run must be queued, now that the page has been brought in at the
+    /// time `now`. Such a run is marked as queued.
     pub fn arrive(&mut self, page: PageNumber, from: Origin, way: Way, now: u32) -> bool {
         let time = self.time;
         let leaf = self.leaf(page);
         let word = &mut leaf.pages[page.0 % LEAF_PAGES];
         let (backoff, sweeps) = match from {
             Origin::FirstTouch => (0, 0),
-            // Nothing is known of it.
+            // Nothing is known of the page.
             Origin::Ahead => (word.backoff(), 0),
-            // It is there because a walk comes by.
+            // The page is there because a walk comes by.
             Origin::Store if way == Way::Walk => (word.backoff(), 0),
-            // It was cold indeed.
+            // The page was cold indeed.
             Origin::Store if !word.was_stored_lately(time) => (word.backoff() / 2, 0),
-            // Taken too early.
+            // The page was taken too early.
             Origin::Store | Origin::Limbo => {
                 let backoff = (word.backoff() + BACKOFF_STEP).min(BACKOFF_MAX);
                 (backoff, 1 << backoff)
@@ -358,37 +363,40 @@ impl PageTable {
         *word = word.with_state(PageState::Resident).with_wait(backoff, sweeps);
         let run = &mut leaf.runs[page.0 % LEAF_PAGES / RUN_PAGES];
         let is_new = run.mark_queued(now);
-        // A loop comes by each time, and should not make a run younger that it finds in place.
+        // A loop comes by each time, and should not make younger a run that it finds in place.
         if is_new || way == Way::Alone {
             run.stamp = now;
         }
         is_new
     }
 
-    /// Whether the page is stored, and was so a short time ago.
+    /// Returns whether the page is stored, and was stored a short time ago.
     pub fn was_stored_lately(&self, page: PageNumber) -> bool {
         self.word(page).was_stored_lately(self.time)
     }
 
-    /// The run has resident pages. Whether it must be queued: it is marked as queued then.
+    /// Returns whether the run, which has resident pages, must be queued. Such a run is marked as
+    /// queued.
     pub fn note_queued(&mut self, run: RunNumber, now: u32) -> bool {
         self.run_mut(run).mark_queued(now)
     }
 
-    /// The page could not be moved: it will be passed over for as long as possible.
+    /// Has the page, which could not be moved, passed over for as long as possible.
     pub fn pass_over(&mut self, page: PageNumber) {
         let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
         *word = word.with_wait(word.backoff(), 1 << BACKOFF_MAX);
     }
 
-    /// Whether a sweep may take the page. A page that is to be passed over comes one sweep nearer.
+    /// Returns whether a sweep may take the page. A page that is to be passed over comes one sweep
+    /// nearer.
     pub fn sweep(&mut self, page: PageNumber) -> bool {
-        // What is not known stays so: its range may have gone, and needs no leaf.
+        // An unknown page stays unknown: its range may have gone, and needs no leaf.
         let leaf = self.leaves.get_mut(&(page.0 / LEAF_PAGES));
         leaf.is_some_and(|leaf| leaf.pages[page.0 % LEAF_PAGES].sweep())
     }
 
-    /// The same of all pages of a run.
+    /// Returns for each page of a run whether a sweep may take it. A page that is to be passed over
+    /// comes one sweep nearer.
     pub fn sweep_run(&mut self, run: RunNumber) -> [bool; RUN_PAGES] {
         let mut wanted = [false; RUN_PAGES];
         if let Some(leaf) = self.leaves.get_mut(&(run.0 / RUNS_PER_LEAF)) {
@@ -398,8 +406,8 @@ impl PageTable {
         wanted
     }
 
-    /// Which pages of a run relatives share, a bit each, if that was noted a short time before
-    /// `now_ms` and since the last fork.
+    /// Returns which pages of a run relatives share, a bit each, if that was noted a short time
+    /// before `now_ms` and since the last fork.
     pub fn shared(&self, run: RunNumber, now_ms: u32) -> Option<u32> {
         let Shared { bits, noted_ms, fork } = self.leaves.get(&(run.0 / RUNS_PER_LEAF))?.shared;
         let first = run.in_leaf().start;
@@ -409,18 +417,18 @@ impl PageTable {
         is_known.then_some((bits[first / 64] >> (first % 64)) as u32)
     }
 
-    /// Notes at `now_ms` which pages relatives share of the leaf that has a run.
+    /// Notes at `now_ms` which pages relatives share of the leaf that has `run`.
     pub fn note_shared(&mut self, run: RunNumber, bits: LeafBits, now_ms: u32) {
         let shared = Shared { bits, noted_ms: now_ms, fork: self.fork };
         self.leaf(run.first()).shared = shared;
     }
 
-    /// A relative comes that shares all.
+    /// Records a fork: a relative comes that shares everything.
     pub fn note_fork(&mut self) {
         self.fork = self.fork.wrapping_add(1).max(1);
     }
 
-    /// What is kept of a run, if any page of it was ever known.
+    /// Returns what is kept about a run, if any page of it was ever known.
     pub fn run(&self, run: RunNumber) -> Option<&Run> {
         let page = run.first();
         self.leaves
@@ -428,22 +436,22 @@ impl PageTable {
             .map(|leaf| &leaf.runs[page.0 % LEAF_PAGES / RUN_PAGES])
     }
 
-    /// As [`PageTable::run`], to change it; made when there is none.
+    /// Returns the same as [`PageTable::run`], to change it, and makes it when there is none.
     pub fn run_mut(&mut self, run: RunNumber) -> &mut Run {
         let page = run.first();
         &mut self.leaf(page).runs[page.0 % LEAF_PAGES / RUN_PAGES]
     }
 
-    /// Whether any page of the run is in `state`.
+    /// Returns whether any page of the run is in `state`.
     pub fn run_has(&self, run: RunNumber, state: PageState) -> bool {
         let leaf = self.leaves.get(&(run.0 / RUNS_PER_LEAF));
         let pages = leaf.map_or(&[][..], |leaf| &leaf.pages[run.in_leaf()]);
         pages.iter().any(|word| word.state() == state)
     }
 
-    /// Of the first leaf that has runs from `from` on: the first of them that has pages in the
-    /// program, or the last of them, and whether it has some. One leaf, as what is behind it may be
-    /// long.
+    /// Looks at the first leaf that has runs from `from` on. Returns its first such run that has
+    /// pages in the program, or else its last run, and whether the run has such pages. One leaf
+    /// only, as what is behind it may be long.
     pub fn look_for_resident(&self, from: RunNumber) -> Option<(RunNumber, bool)> {
         let first_leaf = from.0 / RUNS_PER_LEAF;
         let (number, leaf) = self.leaves.range(first_leaf..).next()?;
@@ -455,7 +463,7 @@ impl PageTable {
         Some((RunNumber(number * RUNS_PER_LEAF + index), found.is_some()))
     }
 
-    /// The first page of `range` whose state is not [`PageState::None`], with its state.
+    /// Returns the first page of `range` whose state is not [`PageState::None`], with its state.
     pub fn next_known(&self, range: Range<PageNumber>) -> Option<(PageNumber, PageState)> {
         if range.is_empty() {
             return None;
@@ -474,8 +482,8 @@ impl PageTable {
         None
     }
 
-    /// Forgets all pages of `range`, after telling `visit` the state of each known one; with the
-    /// last page of a leaf, the leaf and what is kept of its runs.
+    /// Forgets all pages of `range`, after calling `visit` with the state of each known one. With
+    /// the last page of a leaf go the leaf and what is kept about its runs.
     pub fn forget(&mut self, range: Range<PageNumber>, mut visit: impl FnMut(PageState)) {
         let (mut next, end) = (range.start.0 / LEAF_PAGES, range.end.0.div_ceil(LEAF_PAGES));
         while next < end
@@ -488,7 +496,7 @@ impl PageTable {
                 if word.state() != PageState::None {
                     visit(word.state());
                 }
-                // Whoever comes next to this address starts afresh.
+                // The next page at this address starts afresh.
                 *word = PageWord::UNKNOWN;
             }
             if leaf.pages.iter().all(|word| word.state() == PageState::None) {
@@ -546,14 +554,14 @@ mod tests {
         assert_eq!(table.shared(run, 5), None);
         let mut bits = [0; LEAF_PAGES / 64];
         bits[6] = 0x1234_5678_9abc_def0;
-        // Times go round.
+        // Times wrap around.
         table.note_shared(last, bits, u32::MAX);
         let known = [run, next, last].map(|run| table.shared(run, 1));
         assert_eq!(known, [0x9abc_def0, 0x1234_5678, 0].map(Some));
         let is_known = |table: &PageTable, ms| table.shared(run, ms).is_some();
         let last_ms = SHARED_MS_MIN - 2;
         assert_eq!([last_ms, last_ms + 1].map(|ms| is_known(&table, ms)), [true, false]);
-        // As many leaves are looked at in a longer time.
+        // Looking at more leaves takes longer, so their state holds for longer.
         let leaves = (SHARED_MS_MIN + 1) * LEAVES_PER_MS;
         for leaf in 0..leaves as usize {
             table.set_state(PageNumber(leaf * LEAF_PAGES), PageState::Resident);
@@ -615,14 +623,14 @@ mod tests {
             [(0, 4), (budget.0 / 5, 4), (budget.0 / 3, 0), (budget.0 * 6, 0)]
         {
             let mut table = PageTable::new(budget);
-            // Times that go round.
+            // Times that wrap around.
             others(&mut table, 6_000);
             let page = PageNumber(1000);
             table.set_state(page, PageState::Limbo);
             table.note_stored(page);
             assert_eq!(table.state(page), PageState::Stored);
             others(&mut table, stored_after);
-            // It remembers that wherever it goes.
+            // The page remembers that wherever it goes.
             let there = PageNumber(3000);
             table.move_page(page, there);
             assert_eq!(table.state(page), PageState::None);
@@ -630,7 +638,7 @@ mod tests {
             table.arrive(there, Origin::Store, Way::Alone, 1);
             let waited = (0..).take_while(|_| !table.sweep(there)).count();
             assert_eq!(waited, expected, "{stored_after}");
-            // A walk says nothing of that.
+            // A walk says nothing about that.
             table.set_state(there, PageState::Limbo);
             table.note_stored(there);
             table.arrive(there, Origin::Store, Way::Walk, 2);

@@ -1,37 +1,38 @@
 //! Placement: the service and the threads that fault often share a processor.
 //!
-//! On the same processor a fault costs a switch of threads (13 us in all); across two, idle ones
-//! have to be woken, which alone takes 40 to 60 us each way. So the service goes where
-//! faults come from, and a thread that faults often is kept from being moved away (`stay`). Where
-//! several do and there are two processors, they are gathered on that of the first, as the service
-//! can be on one only. With more processors they would share too little, so the others are
-//! left alone.
+//! On one processor a fault costs a switch of threads (13 us in all). Across two, idle ones have to
+//! be woken, which alone takes 40 to 60 us each way. So the service goes where faults come from,
+//! and a thread that faults often is kept from being moved away (`stay`). Where several threads
+//! fault often and there are two processors, they are gathered on the processor of the first,
+//! because the service can be on one only. With more processors, gathered threads would have too
+//! little of the machine, so the other threads are left alone.
 //!
-//! Where a thread has real-time priority the service goes nowhere: while that thread, or another
-//! like it, runs, nothing else does on its processor. What it has to wait for when others like it
-//! have all processors is theirs to end, so the user is told once.
+//! For a thread with real-time priority the service goes nowhere: while that thread, or another
+//! like it, runs, nothing else runs on its processor. When other such threads have all processors,
+//! only they can end the service's wait for one, so the user is warned once.
 //!
-//! The main thread's processor is read from its rseq area. Where others are nobody tells a process
-//! without rights, so one of them that faults often is kept where the service is.
+//! The main thread's processor is read from its rseq area. A process without rights cannot find out
+//! where other threads are, so another thread that faults often is kept where the service is.
 
 use coldpress_sys::cpu::{self, Allowed, RseqArea};
 
 use crate::stay::{Give, LOOSE_NS, PLACES, Stay, Wish};
 
-/// A thread is kept once it has faulted `OFTEN` times within `OFTEN_NS`: being moved at each of
-/// them would take 40 % of its time.
+/// Faults within `OFTEN_NS` after which a thread is kept: being moved at each of them would take 40
+/// % of its time.
 const OFTEN: u32 = 8;
 const OFTEN_NS: u64 = 2_000_000;
-/// One that would have to leave its processor for that of others: as often as it can fault across
-/// processors. It shares one processor from then on, so less would not pay.
+/// Faults within `OFTEN_NS` after which a thread is kept that would have to leave its processor for
+/// the others': as many as it can have across processors. Such a thread shares one processor from
+/// then on, so fewer would not pay for that.
 const OFTEN_TO_GATHER: u32 = 16;
-/// Most processors with which threads are gathered.
+/// Most processors with which threads are gathered on one of them.
 const GATHER_MAX: u32 = 2;
-/// A thread that has not faulted for this long is let go.
+/// Time without a fault after which a thread is let go.
 const REST_NS: u64 = 2_000_000;
-/// Threads that are kept are let go for a fault this often, so that they can leave a processor that
-/// others have come to use. When they are moved in vain, that is a fault or two across processors,
-/// and the helper has to leave the other one (`coldpress`, helper.rs).
+/// Interval at which threads that are kept are let go for a fault, so that they can leave a
+/// processor that others have come to use. When they are moved in vain, that is a fault or two
+/// across processors, and the helper has to leave the other one (`coldpress`, helper.rs).
 const BREATH_NS: u64 = 1_000_000_000;
 
 /// What is known of a thread that faulted lately.
@@ -44,35 +45,35 @@ struct Thread {
     last_ns: u64,
     /// When it was last kept.
     kept_ns: u64,
-    /// It could not be kept, and is not asked again before.
+    /// Until when the service does not try again to keep the thread, which it could not.
     refused_until_ns: u64,
     is_real_time: bool,
 }
 
-/// Follows the faulting threads.
+/// The state that follows the faulting threads.
 pub struct Placement {
     main_thread: u32,
     main_area: Option<RseqArea>,
     current: Option<usize>,
     migrations: u64,
-    /// In the places of `stay`.
+    /// The threads, in the places of `stay`.
     threads: [Thread; PLACES],
     stay: &'static Stay,
-    /// What a thread is allowed that may run anywhere.
+    /// What a thread that may run anywhere is allowed.
     unrestricted: Option<Allowed>,
     /// Whether threads are gathered on one processor.
     gathers: bool,
-    /// The first thread with real-time priority that faulted, and has not been told of.
+    /// The first thread with real-time priority that faulted, until the user is warned of it.
     real_time: Option<u32>,
     has_seen_real_time: bool,
 }
 
 impl Placement {
-    /// Follows from now on. `main_area` is that of the program's main thread, whose number is that
-    /// of its process.
+    /// Begins to follow the threads. `main_area` is the area of the program's main thread, whose
+    /// number is the number of its process.
     pub fn new(main_thread: u32, main_area: Option<RseqArea>, stay: &'static Stay) -> Self {
-        // This process has inherited what the thread was allowed that started it, and goes nowhere
-        // before now.
+        // This process has inherited the processors of the thread that started it, and has not
+        // restricted itself yet.
         let unrestricted = Allowed::unrestricted();
         let processors = Allowed::of(0).map_or(1, |allowed| allowed.count());
         Self {
@@ -89,8 +90,8 @@ impl Placement {
         }
     }
 
-    /// Before `thread` is woken, which has faulted: keeps it on its processor if it does so often.
-    /// `now_ns` is the monotonic clock, `give` changes what a thread is allowed.
+    /// Keeps `thread`, which has faulted, on its processor if it faults often. Call this before the
+    /// thread is woken. `now_ns` is the monotonic clock; `give` changes what a thread is allowed.
     pub fn attend(&mut self, thread: u32, now_ns: u64, give: Give<'_>) {
         let index = self.note(thread, now_ns, give);
         let noted = self.threads[index];
@@ -100,7 +101,7 @@ impl Placement {
         if self.stay.is_kept(index, thread) {
             if now_ns > noted.kept_ns + BREATH_NS {
                 self.let_all_go(give);
-                // To be kept again at its next fault, where it is then.
+                // The thread is kept again at its next fault, where it is then.
                 let thread = &mut self.threads[index];
                 (thread.faults, thread.since_ns) = (OFTEN, now_ns);
             }
@@ -129,8 +130,8 @@ impl Placement {
         }
     }
 
-    /// After `thread` has been woken: goes to its processor if that is known, unless others are
-    /// kept here.
+    /// Moves the service to the processor of `thread` if that is known, unless other threads are
+    /// kept here. Call this after the thread has been woken.
     pub fn follow(&mut self, thread: u32) {
         let is_real_time = |other: &Thread| other.id == thread && other.is_real_time;
         if self.anybody_kept() || self.threads.iter().any(is_real_time) {
@@ -141,7 +142,7 @@ impl Placement {
         }
     }
 
-    /// Lets threads go that fault no longer.
+    /// Lets threads go that no longer fault.
     pub fn let_rest(&mut self, now_ns: u64, give: Give<'_>) {
         for (index, thread) in self.threads.iter().enumerate() {
             if now_ns > thread.last_ns + REST_NS {
@@ -157,22 +158,22 @@ impl Placement {
         }
     }
 
-    /// A thread with real-time priority has faulted, for the first time that any has: which.
+    /// Returns the first thread with real-time priority that has faulted, and only once.
     pub fn take_real_time(&mut self) -> Option<u32> {
         self.real_time.take()
     }
 
-    /// The processor that the service runs on, once it has gone to one.
+    /// Returns the processor that the service runs on, once it has gone to one.
     pub fn current(&self) -> Option<usize> {
         self.current
     }
 
-    /// How often the processor changed.
+    /// Returns how often the service has changed its processor.
     pub fn migrations(&self) -> u64 {
         self.migrations
     }
 
-    /// Counts a fault of `thread`; its place.
+    /// Counts a fault of the thread `id`, and returns the thread's place.
     fn note(&mut self, id: u32, now_ns: u64, give: Give<'_>) -> usize {
         let known = self.threads.iter().position(|thread| thread.id == id);
         let index = known.unwrap_or_else(|| {
@@ -195,10 +196,11 @@ impl Placement {
         index
     }
 
-    /// Runs wherever there is room: beside a thread of real-time priority there may be none.
+    /// Lets the service run wherever there is room: beside a thread of real-time priority there may
+    /// be none.
     fn leave(&mut self) {
         if self.current.take().is_some() {
-            // Its cpuset still holds; a refusal leaves it where it is.
+            // The service's cpuset still holds; a refusal leaves the service where it is.
             let _ = Allowed::ALL.give_to(0);
         }
     }

@@ -1,10 +1,11 @@
 //! The pool of a process, and how another one is taken in use while the program runs.
 //!
-//! A process has one area, so it has one pool, and while it is switched two: what is stored from
-//! then on goes to the pool that the knob names. The objects of the former one move over, a few at
-//! a time while nobody waits and without pause while the program rests, and when none is left its
-//! memory goes back ([`coldpress_mem::pools::Switch`], [`coldpress_zswap::Zswap::drain`]). If the
-//! knob is turned meanwhile, that is done when the former pool is empty.
+//! A process has one area, so it has one pool, and two while the pool is switched: what is stored
+//! from then on goes to the pool that the knob names. The objects of the former pool move over, a
+//! few at a time while no fault waits, and without pause while the program rests. When none is
+//! left, the memory of the former pool goes back ([`coldpress_mem::pools::Switch`],
+//! [`coldpress_zswap::Zswap::drain`]). If the knob is turned meanwhile, the next switch comes when
+//! the former pool is empty.
 
 use alloc::boxed::Box;
 
@@ -17,17 +18,19 @@ use crate::manager::Manager;
 /// The pool in use, and the one before it.
 pub(crate) type Pools = Switch<Box<AnyPool<'static>>>;
 
-/// Bytes of objects moved at a time, with what else that costs: 7 to 16 us, seldom up to 50.
+/// Bytes of objects moved at a time. With everything else, moving them costs 7 to 16 us, rarely up
+/// to 50.
 const DRAINED: Bytes = Bytes::kib(16);
 
-/// An empty pool. Not inlined: it is some 35 KiB, and the caller's stack is there for ever.
+/// Makes an empty pool. Not inlined: a pool is some 35 KiB, and the caller's stack frame never
+/// ends.
 #[inline(never)]
 pub(crate) fn make(kind: PoolKind, frames: &'static FrameAllocator) -> Box<AnyPool<'static>> {
     Box::new(AnyPool::new(kind, frames))
 }
 
 impl Manager {
-    /// Takes the pool in use that the knobs ask for, and empties the one before it while nobody
+    /// Switches to the pool that the knobs ask for, and empties the former pool while no fault
     /// waits.
     pub(crate) fn tend_pools(&mut self, nobody_waits: bool) {
         if nobody_waits {
@@ -54,7 +57,7 @@ impl Manager {
         ));
     }
 
-    /// Moves some objects of the former pool, if there is one. Whether it moved any.
+    /// Returns whether any objects moved out of the former pool, if there is one.
     pub(crate) fn empty_former_pool(&mut self) -> bool {
         if self.zswap.pool().former().is_none() {
             return false;
@@ -64,7 +67,7 @@ impl Manager {
         moved > Bytes(0)
     }
 
-    /// Pages that still lie in the former pool.
+    /// Returns the number of pages that still lie in the former pool.
     pub(crate) fn draining_pages(&self) -> PageCount {
         let former = self.zswap.pool().former();
         PageCount(former.map_or(0, |former| former.stats().objects))

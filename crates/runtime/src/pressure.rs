@@ -1,30 +1,31 @@
 //! Pressure: how much a program waits for memory that was taken although the budget did not ask for
 //! it, and what follows: whether more may be taken, and from what age on a page counts as idle.
 //!
-//! What is held at a set point is the stall, not the size, as TMO has it (ASPLOS 2022): how much
-//! memory a program can do without is nobody's to know beforehand.
+//! The set point is the stall, not the size, as in TMO (ASPLOS 2022): how much memory a program can
+//! do without cannot be known beforehand.
 //!
 //! - The *allowance* grows as time passes, by half of the share that the user gives, and every
-//!   stall is taken off. When nothing is left, nothing is taken until time has made up for it. So
+//!   stall is subtracted. When nothing is left, nothing is taken until time has made up for it. So
 //!   the share holds over the whole run; the other half is for pages that are away by then.
 //! - The *age* doubles as soon as more is stalled in a period than that half allows, and falls by
-//!   an eighth after a period with less. A period is as long as the age: it takes that long to see
-//!   what came of it.
+//!   an eighth after a period with less. A period is as long as the age, because the effect of
+//!   taking a page shows only after that time.
 
-/// Half of a share, which is in hundredths of a per cent, is of so many parts.
+/// Divisor that turns a share, which is in hundredths of a per cent, into half of that part of the
+/// time.
 const PARTS: i64 = 2 * 10_000;
-/// The youngest age: what MGLRU's `min_ttl_ms` is set to against thrashing
+/// The youngest age: the value to which MGLRU's `min_ttl_ms` is set against thrashing
 /// (Documentation/admin-guide/mm/multigen_lru.rst).
 const AGE_NS_MIN: u64 = 1_000_000_000;
-/// The age at first: two rounds of looks show what a program touches all the time.
+/// The first age: two rounds of looks show what a program touches all the time.
 const AGE_NS_FIRST: u64 = 2 * AGE_NS_MIN;
 /// The oldest age: what Google's far memory begins with (ASPLOS 2019).
 const AGE_NS_MAX: u64 = 120_000_000_000;
-/// An allowance that was not used is kept so far: what this much time gives.
+/// Largest allowance that is kept unused: what this much time gives.
 const KEPT_NS: u64 = 10_000_000_000;
-/// A stall until any was seen: a fault whose bytes are there (far-memory.md 3.1).
+/// Assumed length of a stall until one was seen: a fault whose bytes are in memory.
 const STALL_NS_FIRST: i64 = 7_300;
-/// The mean follows what is seen by this part.
+/// Divisor of the step by which the mean follows what is seen.
 const MEAN_PART: i64 = 8;
 
 /// What a program's stalls allow.
@@ -32,15 +33,15 @@ const MEAN_PART: i64 = 8;
 pub struct Pressure {
     allowance_ns: i64,
     age_ns: u64,
-    /// Of this period: how long it has lasted, and what was stalled in it.
+    /// The current period: how long it has lasted, and what was stalled in it.
     period_ns: u64,
     stalled_ns: u64,
-    /// What one stall took lately.
+    /// The mean length of a stall lately.
     mean_ns: i64,
 }
 
 impl Default for Pressure {
-    /// Nothing has been seen.
+    /// Returns the state before anything was seen.
     fn default() -> Self {
         Self {
             allowance_ns: 0,
@@ -53,8 +54,8 @@ impl Default for Pressure {
 }
 
 impl Pressure {
-    /// So much time has passed, and so much of it was stalled, in so many stalls; `share` of it is
-    /// allowed, in hundredths of a per cent.
+    /// Records that `passed_ns` have passed, of which `stalled_ns` were stalled, in `stalls`
+    /// stalls. `share` of the time is allowed, in hundredths of a per cent.
     pub fn note(&mut self, share: u64, passed_ns: u64, stalled_ns: u64, stalls: u64) {
         if let Some(mean) = stalled_ns.checked_div(stalls) {
             self.mean_ns += (mean.cast_signed() - self.mean_ns) / MEAN_PART;
@@ -66,7 +67,7 @@ impl Pressure {
         self.period_ns += passed_ns;
         self.stalled_ns += stalled_ns;
         let before = self.age_ns;
-        // What comes at once counts as if it came one after the other.
+        // Stalls that come at once count as if they came one after the other.
         while self.stalled_ns.cast_signed() > of(self.age_ns) && self.age_ns < AGE_NS_MAX {
             self.stalled_ns -= of(self.age_ns).cast_unsigned();
             self.age_ns = (self.age_ns * 2).min(AGE_NS_MAX);
@@ -81,13 +82,13 @@ impl Pressure {
         }
     }
 
-    /// Whether more may be taken, while it is not known of so many samples whether they are
-    /// touched.
+    /// Returns whether more may be taken, while it is not known of `samples` samples whether they
+    /// are touched.
     pub fn allows(&self, samples: usize) -> bool {
         self.allowance_ns > samples as i64 * self.mean_ns
     }
 
-    /// A page that nobody touched for so long is idle.
+    /// Returns the age: a page that was not touched for this time is idle.
     pub fn age_ns(&self) -> u64 {
         self.age_ns
     }
@@ -95,8 +96,8 @@ impl Pressure {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a program that waits for more than its user allows, or one of which nothing is taken
-    //! though it would not wait.
+    //! Risk: a program that waits for more than its user allows, or a program that would not wait
+    //! and of which nothing is taken.
 
     use proptest::prelude::*;
     use std::vec;
@@ -106,7 +107,7 @@ mod tests {
 
     const SHARE: u64 = 50;
     const TICK_NS: u64 = 50_000_000;
-    /// What a page from the pool takes.
+    /// Time that a page from the pool takes.
     const LOAD_NS: u64 = 15_000;
     /// Pages taken in a tick at most.
     const TAKEN_TOGETHER: usize = 64;
@@ -165,7 +166,7 @@ mod tests {
             self.is_away.iter().filter(|away| **away).count()
         }
 
-        /// Of all time so far.
+        /// Returns the part of all time so far that is allowed.
         fn allowed_ns(&self) -> u64 {
             self.now * TICK_NS * SHARE / 10_000
         }
@@ -187,7 +188,7 @@ mod tests {
         let mut program = Program::new(vec![30; 2000]);
         program.run(4_000);
         assert!(program.stalled_ns <= program.allowed_ns(), "{} ns", program.stalled_ns);
-        // But some of it is given away for trying again.
+        // But trying again uses up some of it.
         assert!(program.stalled_ns > program.allowed_ns() / 100, "{} ns", program.stalled_ns);
     }
 
@@ -218,7 +219,7 @@ mod tests {
     fn samples_are_taken_as_if_all_were_touched() {
         let mut pressure = Pressure::default();
         assert!(!pressure.allows(0));
-        // Half of 0.5 % of a second are 2.5 ms.
+        // Half of 0.5 % of a second is 2.5 ms.
         pressure.note(SHARE, 1_000_000_000, 0, 0);
         assert!(pressure.allows(342) && !pressure.allows(343));
         // Stalls of 24 us.
@@ -229,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a program stalls, as long as it stalls for what was allowed only.
+        /// Holds whatever a program stalls, as long as it stalls only while that is allowed.
         #[test]
         fn no_more_is_allowed_than_the_share_of_all_time(
             steps in prop::collection::vec((0_u64..2_000_000_000, 0_u64..30_000_000), 1..300),
@@ -253,7 +254,7 @@ mod tests {
         ) {
             let mut program = Program::new(intervals);
             program.run(1_000);
-            // What is away when the allowance is used up comes back all the same, once.
+            // Pages that are away when the allowance is used up come back all the same, once.
             let late = program.worst_tick_ns + program.intervals.len() as u64 * LOAD_NS;
             prop_assert!(program.stalled_ns <= program.allowed_ns() + late);
         }

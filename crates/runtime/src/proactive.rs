@@ -6,18 +6,18 @@
 //!        `------- those touched: back -------'
 //! ```
 //!
-//! No accessed bit exists for user space, so what is idle is found by sampling. In rounds, one page
+//! No accessed bit exists for user space, so idle memory is found by sampling. In rounds, one page
 //! of each run is moved to limbo. When it is touched there, the run is in use, and is sampled in
-//! fewer and fewer rounds: the price of a run in use is one cheap fault each time. When nobody
+//! fewer and fewer rounds: the price of a run in use is one cheap fault each time. When nothing has
 //! touched it for the age at which pages count as idle (`pressure`), the rest of the run goes to
-//! limbo too, where it waits for that age again, so that pages which are used among idle ones come
-//! back at the price of such a fault, too. What nobody wanted then is compressed. One that does not
-//! compress goes back to the program, as taking it saves nothing.
+//! limbo too. It waits there for that age again, so that pages in use among idle ones also come
+//! back at the price of such a fault. What was not wanted by then is compressed. A page that does
+//! not compress goes back to the program, because taking it saves nothing.
 //!
 //! Limbo's slots are in the order in which they were taken, so only the oldest is looked at.
 //!
-//! A process is managed when its memory has stopped growing, or when that takes too long: until
-//! then its first touches are the kernel's own.
+//! A process is managed when its memory has stopped growing, or when that takes too long. Until
+//! then the kernel itself serves its first touches.
 
 use alloc::collections::VecDeque;
 
@@ -31,49 +31,50 @@ use crate::reclaim::{STUCK_NS, Storing};
 use crate::refusals::{Drained, Refusals};
 use crate::tally::Counter;
 
-/// A process that holds less is not managed for being idle: it could save little more than what
-/// managing it takes.
+/// Least memory of a process that is managed for being idle: with less, a process could save little
+/// more than managing it takes.
 const WORTH_MANAGING: PageCount = Bytes::mib(16).pages_down();
-/// Memory has stopped growing when it grew by less than this, or a 32nd, in [`CALM_NS`].
+/// Growth in [`CALM_NS`] below which memory has stopped growing: this much, or a 32nd.
 const CALM_GROWTH: PageCount = Bytes::mib(1).pages_down();
 const CALM_NS: u64 = 1_000_000_000;
-/// Some programs grow and shrink all the time: that is waited for no longer than this.
+/// Longest wait for growth to stop: some programs grow and shrink all the time.
 const PATIENCE_NS: u64 = 10 * CALM_NS;
-/// Of the time of a program that computes, one part in so many is taken: at 5 us a page, 10 ms of
-/// each 200 ms move and compress 8 MiB.
+/// Divisor of the time of a program that computes, of which this part is taken: at 5 us a page, 10
+/// ms of each 200 ms move and compress 8 MiB.
 const TAKEN_PARTS: u64 = 20;
-/// What a fault takes beside what is measured, which begins when it has been read and ends when the
-/// page is there: to stop the thread, to wake up this one, and to wake up the thread (7.2 us less
-/// 1.7 us for the COPY, far-memory.md 3.1).
+/// What a fault takes beside what is measured, which begins when the fault has been read and ends
+/// when the page is there: stopping the thread, waking this one, and waking the thread again. That
+/// is 7.2 us less 1.7 us for the COPY.
 const WAKE_UPS_NS: u64 = 5_500;
-/// Behind all runs.
+/// A number behind all runs.
 const END: RunNumber = RunNumber(usize::MAX);
 /// Runs looked at in a step, or leaves that have none in the program: some ten microseconds.
 const LOOKED_AT_MAX: usize = 64;
-/// A run whose sample was touched is sampled in a fourth of the rounds as before, and in one round
-/// of 2^6 at least.
+/// Step and maximum of the exponent of a run's sampling interval. A run whose sample was touched is
+/// sampled in a fourth of the rounds as before, and in at least one of 2^6 rounds.
 const HOT_STEP: u8 = 2;
 const HOT_MAX: u8 = 6;
-/// From round to round the sample is another page; 7 and 32 have no common divisor, so all have
-/// their turn.
+/// Distance between a run's samples in two successive rounds. 7 and 32 have no common divisor, so
+/// all pages have their turn.
 const SAMPLES_APART: usize = 7;
 
-/// Whether the memory of a process has stopped growing.
+/// Watch over whether the memory of a process has stopped growing.
 #[derive(Debug)]
 pub(crate) struct Growth {
     mark: PageCount,
     since_ns: u64,
-    /// Since when that is waited for.
+    /// Since when the service waits for growth to stop.
     waits_since_ns: u64,
 }
 
 impl Growth {
-    /// Of nothing.
+    /// Begins the watch at `now_ns`, with no memory held.
     pub(crate) fn new(now_ns: u64) -> Self {
         Self { mark: PageCount(0), since_ns: now_ns, waits_since_ns: now_ns }
     }
 
-    /// It is `now` this much; whether it hardly grew lately, or that was waited for in vain.
+    /// Returns whether memory, now `pages`, hardly grew lately, or the longest wait for that is
+    /// over.
     fn has_stopped(&mut self, pages: PageCount, now_ns: u64) -> bool {
         if pages > self.mark + CALM_GROWTH.max(PageCount(self.mark.0 / 32)) {
             (self.mark, self.since_ns) = (pages, now_ns);
@@ -87,7 +88,7 @@ impl Growth {
         has_stopped
     }
 
-    /// Whether a process that holds this much `now` is to be managed for what is idle of it.
+    /// Returns whether a process that holds `used` now is to be managed for its idle memory.
     pub(crate) fn is_worth_managing(&mut self, used: PageCount, now_ns: u64) -> bool {
         self.has_stopped(used, now_ns) && used >= WORTH_MANAGING
     }
@@ -102,8 +103,8 @@ pub(crate) struct Proactive {
     /// When time and stalls were last noted, and the stalls until then.
     noted_at_ns: u64,
     noted: Refaults,
-    /// What is saved, beside what the process this one comes from has saved in memory that both
-    /// share, and when it was last noted for how long.
+    /// What this process saves, without what its parent had saved in memory that both share; that
+    /// inherited part; and the time up to which savings are counted.
     saved: PageCount,
     inherited: PageCount,
     saved_at_ns: u64,
@@ -113,15 +114,15 @@ pub(crate) struct Proactive {
     next: RunNumber,
     /// Samples in limbo of which nothing is known yet.
     samples: usize,
-    /// Runs whose samples nobody touched.
+    /// Runs whose samples were not touched.
     cold: VecDeque<RunNumber>,
-    /// Idle pages that zswap refused, and until when none is stored for that.
+    /// Idle pages that zswap refused, and until when none is stored because of that.
     refusals: Refusals,
     refused_until_ns: u64,
 }
 
 impl Proactive {
-    /// Nothing has been looked at; the run of the program that counts began then.
+    /// Creates the state before anything was looked at; the time that counts begins at `began_ns`.
     pub(crate) fn new(began_ns: u64) -> Self {
         Self {
             pressure: Pressure::default(),
@@ -141,14 +142,14 @@ impl Proactive {
         }
     }
 
-    /// In a child: what was saved and stalled until now is its parent's.
+    /// Begins anew in a child: what was saved and stalled until now belongs to its parent.
     pub(crate) fn begin_as_heir(&mut self) {
         self.inherited += core::mem::take(&mut self.saved);
         self.noted = Refaults::default();
     }
 
-    /// So much is away now, beyond what it takes of our memory. Of what was inherited nobody can
-    /// say how much is left; no more than this.
+    /// Records that `pages` are away now, beyond what they take of our memory. How much is left of
+    /// what was inherited cannot be known; it is no more than this.
     fn note_saved(&mut self, pages: PageCount) {
         self.inherited = self.inherited.min(pages);
         self.saved = pages.saturating_sub(self.inherited);
@@ -156,7 +157,7 @@ impl Proactive {
 }
 
 impl Manager {
-    /// Notes the time that has passed, what was stalled and what is saved. For a call every few
+    /// Notes the time that has passed, what was stalled and what is saved. Called every few
     /// milliseconds.
     pub(crate) fn look_at_pressure(&mut self, now_ns: u64) {
         let state = &mut self.proactive;
@@ -168,7 +169,7 @@ impl Manager {
         let saved_page_ms = state.saved.0 * saved_ms as usize;
         let Some(share) = self.tuning.knobs.idle_share() else { return };
         self.count(Counter::SavedPageMs, saved_page_ms);
-        // What the budget has taken is no matter of ours.
+        // What the budget has taken does not count here.
         if self.budget.used() > self.budget.soft() {
             return;
         }
@@ -178,20 +179,20 @@ impl Manager {
         self.count(Counter::IdleStallNs, stalled as usize);
     }
 
-    /// Notes what is saved while so much is `stored`: pages that are away, less the memory of ours
-    /// that it takes.
+    /// Notes what is saved while `stored` pages are stored: pages that are away, less the memory of
+    /// ours that they take.
     pub(crate) fn note_saved(&mut self, stored: PageCount) {
         let away = stored.saturating_sub(self.away.kept.count() + PageCount(self.served.len()));
         self.proactive.note_saved(away.saturating_sub(self.own_held.pages));
     }
 
-    /// Bytes that were saved when it was last noted.
+    /// Returns the bytes that were saved when that was last noted.
     pub(crate) fn saved(&self) -> Bytes {
         self.proactive.saved.bytes()
     }
 
-    /// Does some of what is to be done about idle memory, if the program leaves time for it.
-    /// Whether there is more to do at once, perhaps.
+    /// Returns whether there may be more to do at once, after doing some of the work on idle
+    /// memory, if the program leaves time for it.
     pub(crate) fn proactive_step(&mut self) -> bool {
         let somebody_waits = self.somebody_waits();
         let is_off = self.tuning.knobs.idle_share().is_none();
@@ -211,14 +212,16 @@ impl Manager {
         is_more
     }
 
-    /// Moves a run to limbo of which a sample was not touched. Whether there was one that could be.
+    /// Returns whether there was a cold run, one whose sample was not touched, and room for it in
+    /// limbo, after moving its pages there.
     fn take_cold_run(&mut self) -> bool {
         let Some(run) = self.proactive.cold.front().copied() else { return false };
         if !self.limbo_has_room() {
             return false;
         }
         let slot = self.pages.run(run).and_then(|run| run.slot);
-        // The slot of its sample is ended first; another says that it was taken meanwhile.
+        // The slot of its sample is ended first. Another slot means that the run was taken
+        // meanwhile.
         if slot.is_some() && slot == self.limbo.ring().oldest().map(|(oldest, ..)| oldest) {
             return false;
         }
@@ -230,8 +233,8 @@ impl Manager {
         true
     }
 
-    /// Compresses a page of limbo's oldest slot if it is idle, or ends a slot that has none.
-    /// Whether there was one.
+    /// Returns whether there was a slot to work on, after compressing a page of limbo's oldest slot
+    /// if the page is idle, or ending a slot that has none.
     fn drain_idle(&mut self, now_ns: u64) -> bool {
         if now_ns < self.proactive.refused_until_ns {
             return false;
@@ -258,8 +261,8 @@ impl Manager {
         drained != Drained::Nothing
     }
 
-    /// Moves a sample of the next run to limbo that is due in this round. Whether there may be more
-    /// to do.
+    /// Returns whether there may be more to do, after moving to limbo a sample of the next run that
+    /// is due in this round.
     fn sample_some(&mut self, now_ns: u64) -> bool {
         let state = &self.proactive;
         // Runs that are known to be cold come first.
@@ -287,7 +290,7 @@ impl Manager {
         true
     }
 
-    /// Whether `run` is to be sampled in this round.
+    /// Returns whether `run` is to be sampled in this round.
     fn is_due(&mut self, run: RunNumber) -> bool {
         let turn = self.proactive.round.wrapping_add(run.0);
         let run = self.pages.run_mut(run);
@@ -298,7 +301,7 @@ impl Manager {
         run.slot.is_none() && turn.is_multiple_of(1 << run.hot)
     }
 
-    /// Moves a page of `run` to limbo, as a sample. Whether there was one that could be.
+    /// Returns whether a page of `run` could be moved to limbo as a sample.
     fn sample(&mut self, run: RunNumber) -> bool {
         let first = self.proactive.round * SAMPLES_APART + run.0;
         let mut indices = (0..RUN_PAGES).map(|place| (first + place) % RUN_PAGES);
@@ -316,15 +319,15 @@ impl Manager {
         moved > PageCount(0)
     }
 
-    /// Of the sample in `slot`, if it is one, all is known now. Whether it was.
+    /// Returns whether `slot` held a sample. Everything about that sample is known now, so it ends.
     pub(crate) fn end_sample(&mut self, slot: u16) -> bool {
         let was_one = self.limbo.ring().take_sample(slot);
         self.proactive.samples -= usize::from(was_one);
         was_one
     }
 
-    /// A page in limbo was touched, or brought back for another reason: if it is a sample, its run
-    /// is in use.
+    /// Records that a page in limbo was touched, or brought back for another reason. If the page is
+    /// a sample, its run is in use.
     pub(crate) fn note_out_of_limbo(&mut self, page: PageNumber) {
         let slot = self.pages.run(page.run()).and_then(|run| run.slot);
         if slot.is_some_and(|slot| self.end_sample(slot)) {
@@ -334,7 +337,7 @@ impl Manager {
         }
     }
 
-    /// Milliseconds, which go round.
+    /// Returns the time in milliseconds, which wrap around.
     pub(crate) fn now_ms(&self) -> u32 {
         (self.time.now_ns() / 1_000_000) as u32
     }
@@ -342,14 +345,14 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a program that is managed while it grows, or never; or one that tells of savings which
-    //! are another's.
+    //! Risk: a program that is managed while it grows, or never; or a program that reports savings
+    //! of another program.
 
     use std::vec::Vec;
 
     use super::*;
 
-    /// When a program is managed that holds so many MiB at each tenth of a second.
+    /// Returns the tenth of a second at which a program is managed that holds `held` MiB at each.
     fn managed_at(held: impl IntoIterator<Item = usize>) -> Option<usize> {
         let mut growth = Growth::new(5_000_000_000);
         held.into_iter().enumerate().position(|(tenth, mib)| {
@@ -362,7 +365,7 @@ mod tests {
     fn a_program_is_managed_once_it_has_grown() {
         assert_eq!(managed_at([100; 30]), Some(10));
         assert_eq!(managed_at((0..20).map(|tenth| 100 + 10 * tenth).chain([290; 20])), Some(29));
-        // By less than a 32nd a second.
+        // Growth of less than a 32nd a second.
         assert_eq!(managed_at((0..20).map(|tenth| 1000 + 2 * tenth)), Some(10));
     }
 
@@ -399,7 +402,7 @@ mod tests {
     #[test]
     fn what_holds_little_is_left_alone() {
         assert_eq!(managed_at([15; 100]), None);
-        // It has shrunk, and grows again.
+        // The program has shrunk, and grows again.
         let held = [100; 5].into_iter().chain([15; 5]).chain([30; 30]);
         assert_eq!(managed_at(held), Some(20));
     }

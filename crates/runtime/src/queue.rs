@@ -1,31 +1,32 @@
 //! The reclaim queue: which run of the program is taken next.
 //!
-//! Runs are taken in the order of their last fault-in. One that was faulted into since it was
-//! queued goes round once more, as does one of which pages still wait in limbo.
+//! Runs are taken in the order of their last fault-in. A run with a fault since it was queued
+//! passes through the queue once more (second chance), as does a run of which pages still wait in
+//! limbo.
 //!
-//! Who walks again and again through more than there is room for would find nothing in place that
-//! way: what comes is taken just before it is its turn again. So runs that a long walk brings back
-//! wait in a line of their own, which is short: they are taken when the walk has gone on, and what
-//! else is there stays. One run in `WALKED_IN_MAIN` waits with the others, so that a walk which
-//! there is room for finds more of its runs in place each time, until all are. What is read ahead
-//! from disk waits with the others, too.
+//! A program that walks again and again through more memory than there is room for would find
+//! nothing in place that way: each run is taken just before its turn comes again. So runs that a
+//! long walk brings back wait in a line of their own, which is short. They are taken when the walk
+//! has gone on, and everything else stays in place. One run in `WALKED_IN_MAIN` waits with the
+//! others, so that a walk which there is room for finds more of its runs in place each time, until
+//! all are. What is read ahead from disk waits with the others, too.
 //!
 //! ```text
 //! walked: [run] ..... [run]  beyond 16, its first is taken
 //!           | the 33rd, while nothing is taken
 //!           v
-//! main:   [run] ............ [run]  else that whose first is older, mostly this
+//! main:   [run] ............ [run]  else the older of both first runs, usually this
 //! ```
 //!
-//! Sources: few of what a loop brings are inserted to stay, as in the bimodal insertion policy
-//! (Qureshi et al., ISCA 2007); the short line of what may not stay is that of 2Q (Johnson and
-//! Shasha, VLDB 1994).
+//! Sources: inserting only a few of the pages of a loop so that they stay is the bimodal insertion
+//! policy (Qureshi et al., ISCA 2007); the short line of what may not stay is part of 2Q (Johnson
+//! and Shasha, VLDB 1994).
 //!
 //! Invariants:
-//! 1. A run that is marked as queued in the [`PageTable`] is in one line once, with the time of
-//!    its mark. Any other entry is stale: its run was forgotten meanwhile, and may be in use again.
-//! 2. The line of walks has no more entries than `WALKED_MAX`, the other no more than `STALE_MAX`,
-//!    or twice what was not stale when stale ones were last dropped.
+//! 1. A run that is marked as queued in the [`PageTable`] is in one line once, with the time of its
+//!    mark. Any other entry is stale: its run was forgotten meanwhile, and may be in use again.
+//! 2. The line of walks has no more entries than `WALKED_MAX`. The main line has no more than
+//!    `STALE_MAX`, or twice the entries that were not stale when stale ones were last dropped.
 
 use alloc::collections::VecDeque;
 use core::cmp::Reverse;
@@ -52,38 +53,38 @@ pub struct RunQueue {
     main: VecDeque<Entry>,
     /// Runs that long walks brought.
     walked: VecDeque<Entry>,
-    /// At this length of `main` stale entries are dropped.
+    /// Length of `main` at which stale entries are dropped.
     purged_at: usize,
-    /// Runs that long walks brought, ever.
+    /// Number of runs that long walks have brought so far.
     walked_count: usize,
     /// Runs looked at since pages of one were moved.
     looked_at: usize,
 }
 
-/// What came of looking for a cold run.
+/// The outcome of looking for a cold run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evicted {
-    /// Pages of one have been moved.
+    /// Pages of a run have been moved.
     Run,
-    /// Those looked at have to wait; there are others.
+    /// The runs looked at have to wait; there are others.
     NothingYet,
-    /// All have to wait.
+    /// All runs have to wait.
     Nothing,
 }
 
-/// Runs looked at in one step: 0.1 ms. Most of a queue may have to wait, and a fault waits for
-/// whoever looks.
+/// Runs looked at in one step: 0.1 ms. Most of a queue may have to wait, and a fault waits
+/// meanwhile.
 const LOOKED_AT_MAX: usize = 256;
-/// So many entries, 64 KiB, may all be stale.
+/// Entries that may all be stale: 64 KiB.
 const STALE_MAX: usize = 4096;
-/// Runs that wait in the line of walks while others are taken: of each of eight, the one that is
-/// being read and the one that is being brought. With 8 and 32, five programs have a few more
-/// faults.
+/// Runs that wait in the line of walks while others are taken: for each of eight walks, the run
+/// that is being read and the run that is being brought. With 8 and 32, five programs have a few
+/// more faults.
 const WALKED_KEPT: usize = 16;
-/// Runs that wait there at most. More come only while none is taken: then the first of them was
-/// passed long ago, and waits with the others.
+/// Largest number of runs in the line of walks. More come only while none is taken: then the first
+/// of them was passed long ago, and moves to the main line.
 const WALKED_MAX: usize = 2 * WALKED_KEPT;
-/// Of so many runs that long walks bring, one waits with the others. With 2 and 4, programs have
+/// Of this many runs that long walks bring, one waits in the main line. With 2 and 4, programs have
 /// more faults; with 32 a few less, but a loop that fits takes longer until all of it is in place.
 const WALKED_IN_MAIN: usize = 8;
 
@@ -95,7 +96,7 @@ impl RunQueue {
         }
     }
 
-    /// Puts a run at the end of the main line that has been marked.
+    /// Puts a run that has been marked at the end of the main line.
     fn push(&mut self, pages: &PageTable, entry: Entry) {
         if self.main.len() >= self.purged_at.max(STALE_MAX) {
             self.main.retain(|entry| !entry.is_stale(pages));
@@ -105,7 +106,7 @@ impl RunQueue {
         self.main.push_back(entry);
     }
 
-    /// A page has been brought in at the time `now`.
+    /// Records that a page has been brought in at the time `now`.
     pub fn arrive(
         &mut self,
         pages: &mut PageTable,
@@ -114,7 +115,7 @@ impl RunQueue {
         way: Way,
         now: u32,
     ) {
-        // What comes back soon is in use, and what is in limbo was not far.
+        // A page that comes back soon is in use, and a page in limbo was not far.
         let is_walked = way == Way::Walk
             && pages.state(page) == PageState::Stored
             && !pages.was_stored_lately(page);
@@ -135,9 +136,9 @@ impl RunQueue {
         }
     }
 
-    /// Puts the main line into the order of the last faults, and of addresses where these tell
-    /// nothing: relatives that have the same runs take them in the same order, wherever each was
-    /// in its round.
+    /// Puts the main line into the order of the last faults, and of addresses where these say
+    /// nothing. Relatives that have the same runs then take them in the same order, wherever each
+    /// relative was in its round.
     pub fn put_in_order(&mut self, pages: &PageTable, now: u32) {
         self.main.retain(|entry| !entry.is_stale(pages));
         let age = |number| pages.run(number).map_or(0, |run| now.wrapping_sub(run.stamp));
@@ -145,18 +146,18 @@ impl RunQueue {
         self.main.make_contiguous().sort_by_cached_key(place);
     }
 
-    /// How many runs to look at in one step.
+    /// Returns how many runs to look at in one step.
     pub fn step(&self) -> usize {
         self.len().min(LOOKED_AT_MAX)
     }
 
-    /// Pages of a run were moved.
+    /// Records that pages of a run were moved.
     pub fn note_moved(&mut self) -> Evicted {
         self.looked_at = 0;
         Evicted::Run
     }
 
-    /// A step is over, and nothing was moved.
+    /// Records that a step is over, and nothing was moved.
     pub fn note_nothing_moved(&mut self) -> Evicted {
         if self.looked_at < self.len() {
             return Evicted::NothingYet;
@@ -165,8 +166,8 @@ impl RunQueue {
         Evicted::Nothing
     }
 
-    /// Takes the first run from the queue. Gives it back if it may be moved now; if not, it is at
-    /// the end of the main line, or nothing is known of it any more.
+    /// Takes the first run from the queue, and returns it if it may be moved now. If not, the run
+    /// is at the end of the main line, or nothing is known of it any more.
     pub fn next_if_cold(&mut self, pages: &mut PageTable, now: u32) -> Option<RunNumber> {
         let line = if self.is_walked_next() { &mut self.walked } else { &mut self.main };
         let entry = line.pop_front()?;
@@ -180,7 +181,7 @@ impl RunQueue {
         if touched_since || run.unfit_sweeps > 0 || run.slot.is_some() {
             run.queued_at = now;
             run.unfit_sweeps = run.unfit_sweeps.saturating_sub(1);
-            // Not in the other line, where those that wait would keep others from their turn.
+            // Not in the other line, where waiting runs would keep others from their turn.
             self.push(pages, Entry { number, queued_at: now });
             return None;
         }
@@ -188,7 +189,7 @@ impl RunQueue {
         Some(number)
     }
 
-    /// Whether the next run is the first of those that long walks brought.
+    /// Returns whether the next run is the first of those that long walks brought.
     fn is_walked_next(&self) -> bool {
         if self.walked.len() > WALKED_KEPT {
             return true;
@@ -221,7 +222,7 @@ mod tests {
         RunNumber(run).first()
     }
 
-    /// A queue of these runs, each touched first at the time of its place.
+    /// Creates a queue of these runs, each touched first at the time of its place.
     fn queued(runs: &[usize]) -> (RunQueue, PageTable) {
         let (mut queue, mut pages) = (RunQueue::default(), PageTable::new(PageCount(1000)));
         for (time, run) in runs.iter().enumerate() {
@@ -235,7 +236,7 @@ mod tests {
         let (mut queue, mut pages) = queued(&[5, 9, 2, 5]);
         queue.enqueue(&mut pages, RunNumber(9), 4);
         assert_eq!(queue.step(), 3);
-        // 5 was touched again since it was queued, so it goes round.
+        // Run 5 was touched again since it was queued, so it passes through once more.
         let order: Vec<_> = (0..4).map(|_| queue.next_if_cold(&mut pages, 5)).collect();
         assert_eq!(order, [None, Some(RunNumber(9)), Some(RunNumber(2)), Some(RunNumber(5))]);
         assert_eq!((queue.step(), queue.next_if_cold(&mut pages, 6)), (0, None));
@@ -313,8 +314,8 @@ mod tests {
         assert_eq!(queue.walked.len(), 0);
     }
 
-    /// The risk: relatives that store what they share, each from another place on, until nothing of
-    /// it is free and all of it is stored as often as there are relatives.
+    /// The risk: relatives that store what they share, each starting at another place, until
+    /// nothing of it is free and all of it is stored once for each relative.
     #[test]
     fn relatives_take_the_same_runs_first_wherever_each_is_in_its_round() {
         let order = |turns: usize| {
@@ -323,7 +324,7 @@ mod tests {
                 let number = queue.next_if_cold(&mut pages, 10 + time as u32);
                 number.into_iter().for_each(|it| queue.enqueue(&mut pages, it, 10 + time as u32));
             }
-            // One that was touched first in this one alone, and is youngest.
+            // A run that was touched first in this process alone, and is youngest.
             queue.arrive(&mut pages, page(1), Origin::FirstTouch, Way::Alone, 20);
             queue.put_in_order(&pages, 21);
             (0..5).map(|_| queue.next_if_cold(&mut pages, 22).unwrap().0).collect::<Vec<_>>()
@@ -388,7 +389,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Arrive(usize, Way),
-        /// The page is given up, and stored so long ago that it is far.
+        /// The page is given up, and was stored far back in the past.
         Store(usize),
         Forget(usize),
         Next,

@@ -1,7 +1,8 @@
 //! Reclaim: taking cold pages out of the program, in small steps.
 //!
 //! A step either moves one run into limbo or compresses one page out of it, so a fault never waits
-//! for a burst unless the hard limit is reached. Which run is next says the queue.
+//! for a burst unless the hard limit (the min watermark) is reached. The queue says which run is
+//! next.
 
 use coldpress_sys::uffd::{Stop, unshare_page};
 use coldpress_sys::{Bytes, Page, PageCount, cpu};
@@ -16,18 +17,18 @@ use crate::queue::Evicted;
 use crate::refusals::Drained;
 use crate::tally::{Counter, Group};
 
-/// Most free frames whose memory is given back at a time: single ones take 3 to 6 us each, so that
-/// faults wait a millisecond or so. When nobody waits, more.
+/// Largest number of free frames whose memory is given back at a time. Single frames take 3 to 6 us
+/// each, so faults wait a millisecond or so. While no fault waits, more are given back.
 pub(crate) const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
 pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
-/// After nothing could be reclaimed, how long until it is tried again.
+/// Time until reclaim is tried again after nothing could be reclaimed.
 pub(crate) const STUCK_NS: u64 = 20_000_000;
 
-/// Leaves looked at for what relatives share, in one step: 0.1 ms. A fault waits meanwhile.
+/// Leaves to look at in one step for what relatives share: 0.1 ms, while a fault waits.
 const LEAVES_MAX: usize = 8;
 
-/// How long until another run is taken of what relatives are to take first, and how long at most
-/// they are waited for.
+/// Time until another run is taken of what relatives are to take first, and the longest wait for
+/// the relatives.
 const SLOWLY_NS: u64 = 10_000_000;
 const LEAD_NS_MAX: u64 = 1_000_000_000;
 
@@ -46,8 +47,7 @@ impl Manager {
     /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.
     pub(crate) fn make_room(&mut self, need: PageCount) {
         loop {
-            // Memory that is not managed may grow meanwhile, so what is used is read as often as
-            // ever.
+            // Memory that is not managed may grow meanwhile, so use is read as often as ever.
             self.look_around(false);
             if self.budget.used() + need <= self.budget.hard() {
                 return;
@@ -60,7 +60,8 @@ impl Manager {
         }
     }
 
-    /// Waits until the disk has done something, or a tick. Faults that come meanwhile are queued.
+    /// Waits until the disk has done something, or for a tick. Faults that come meanwhile are
+    /// queued.
     fn wait_for_others(&mut self) {
         if self.zswap.reap() {
             return;
@@ -72,7 +73,8 @@ impl Manager {
         self.zswap.reap();
     }
 
-    /// Reclaims about as much as has come in, a few pages at a time, when use is above soft.
+    /// Reclaims about as much as has come in, a few pages at a time, when use is above soft (the
+    /// low watermark).
     pub(crate) fn reclaim_along(&mut self) {
         let (used, soft) = (self.budget.used(), self.budget.soft());
         if used <= soft {
@@ -93,13 +95,13 @@ impl Manager {
         }
     }
 
-    /// One step.
+    /// Does one step of reclaim.
     pub(crate) fn reclaim_step(&mut self) -> Step {
         if !self.may_reclaim() {
             return Step::Nothing;
         }
-        // What is shared is for relatives to take first. The line stands still meanwhile: who takes
-        // in another order than they do takes what they keep, and nothing is free.
+        // Relatives are to take first what is shared. The line stands still meanwhile: a process
+        // that takes in another order than they do takes what they keep, and nothing becomes free.
         let rests =
             self.stuck.takes_shared && self.waits_for_relatives() && !self.may_take_another();
         let evicted =
@@ -115,7 +117,7 @@ impl Manager {
         if drained != Drained::Nothing || evicted == Evicted::NothingYet {
             return Step::Done;
         }
-        // Copies of pages that are there are all that can still go.
+        // Copies of resident pages are all that can still go.
         if self.budget.used() > self.budget.hard() && self.drop_copies_in_pool() {
             self.trim_frames(TRIM_MAX);
             self.charge_own_growth();
@@ -134,7 +136,7 @@ impl Manager {
         Step::Nothing
     }
 
-    /// Whether what is shared is to be taken by relatives first. Not while a fork, a stop, or a
+    /// Returns whether relatives are to take first what is shared. Not while a fork, a stop, or a
     /// thread that has mapped something waits for this service.
     fn waits_for_relatives(&mut self) -> bool {
         if self.control.is_forking() || self.control.is_stopped() || !self.hints.is_empty() {
@@ -151,7 +153,7 @@ impl Manager {
         now < self.stuck.leads_from_ns + LEAD_NS_MAX
     }
 
-    /// Whether the next run may be taken with what relatives share.
+    /// Returns whether the next run may be taken with the pages that relatives share.
     fn may_take_shared(&mut self) -> bool {
         if !self.stuck.takes_shared {
             return false;
@@ -163,12 +165,12 @@ impl Manager {
         true
     }
 
-    /// Whether it is time for another run.
+    /// Returns whether it is time for another run.
     fn may_take_another(&self) -> bool {
         self.time.now_ns() >= self.stuck.taken_at_ns + SLOWLY_NS
     }
 
-    /// Whether pages may be taken out, and it is not too early to try again.
+    /// Returns whether pages may be taken out, and it is not too early to try again.
     pub(crate) fn may_reclaim(&mut self) -> bool {
         if self.control.is_held() || self.control.is_quiet() || self.shall_thaw() {
             return false;
@@ -186,8 +188,8 @@ impl Manager {
         true
     }
 
-    /// Whether another run fits into limbo. What relatives share waits there as a copy of a page
-    /// that they still have, so little of it does.
+    /// Returns whether another run fits into limbo. What relatives share waits there as a copy of a
+    /// page that they still have, so only little of it fits.
     pub(crate) fn limbo_has_room(&mut self) -> bool {
         let takes_shared = self.stuck.takes_shared && self.budget.shares_much();
         let target = if takes_shared { PageCount(RUN_PAGES) } else { self.limbo_target };
@@ -266,12 +268,12 @@ impl Manager {
                 {
                     length_max = length;
                 }
-                // The run may lie in two mappings, of which one MOVE takes one.
+                // The run may lie in two mappings, and one MOVE takes pages of one.
                 Next::Halve if length > 1 => {
                     length_max = length / 2;
                     turns = 0..2;
                 }
-                // What is on the other side of limbo comes when the slot is another.
+                // Pages that belong on the other side of limbo come when the slot is another.
                 Next::Halve if moved > PageCount(0) && self.limbo.has_room() => break,
                 Next::Halve => {
                     unfit = true;
@@ -297,8 +299,8 @@ impl Manager {
         moved
     }
 
-    /// Gives the slot back into which nothing of a run was moved, as it is `unfit` or for another
-    /// reason.
+    /// Gives back a slot into which nothing of a run was moved, because the run is `unfit` or for
+    /// another reason.
     fn return_slot(&mut self, slot: u16, number: RunNumber, unfit: bool) {
         if unfit {
             let run = self.pages.run_mut(number);
@@ -311,9 +313,9 @@ impl Manager {
         }
     }
 
-    /// Leaves out those of the `wanted` pages of a run that relatives share: to be taken, each
-    /// needs a copy first, so they are the last to go. A MOVE that is refused takes 1 us for each;
-    /// a look at a leaf takes 16 us, and tells of 16 runs for a while.
+    /// Leaves out those of the `wanted` pages of a run that relatives share. Each of these needs a
+    /// copy before it can be taken, so they are the last to go. A refused MOVE takes 1 us for each;
+    /// a look at a leaf takes 16 us, and covers 16 runs for a while.
     fn pass_over_shared(&mut self, number: RunNumber, wanted: &mut [bool; RUN_PAGES]) {
         let now_ms = self.now_ms();
         let known = self.pages.shared(number, now_ms).or_else(|| {
@@ -322,14 +324,14 @@ impl Manager {
             self.pages.note_shared(number, bits, now_ms);
             self.pages.shared(number, now_ms)
         });
-        // Where it cannot be told, a MOVE will tell.
+        // Where this cannot be found out, a MOVE will show it.
         let shared = known.unwrap_or(0);
         for (index, wanted) in wanted.iter_mut().enumerate() {
             *wanted &= shared >> index & 1 == 0;
         }
     }
 
-    /// One MOVE of neighbouring pages into `slot`.
+    /// Makes one MOVE of neighbouring pages into `slot`.
     fn move_some(&mut self, page: PageNumber, count: PageCount, slot: u16) -> Moved {
         match self.bar(page) {
             Bar::Is => {}
@@ -343,7 +345,7 @@ impl Manager {
         let told = progress.done.pages_down();
         let untold = match progress.stop {
             None => PageCount(0),
-            // It stopped before it began: looking would only wait for the change.
+            // The MOVE stopped before it began: looking would only wait for the change.
             Some(Stop::Changing) if told == PageCount(0) => PageCount(0),
             Some(_) => self.moved_beyond(page, target, told, count),
         };
@@ -357,7 +359,7 @@ impl Manager {
         let next = match progress.stop {
             None => Next::Go,
             Some(Stop::Changing) => Next::LookAgain,
-            // What stopped it lies behind them.
+            // What stopped the MOVE lies behind these pages.
             Some(_) if untold > PageCount(0) => Next::Go,
             // Shared since a fork, or pinned by the kernel for input and output.
             Some(Stop::Busy) if self.become_owner(stopped_at) => Next::Go,
@@ -372,7 +374,7 @@ impl Manager {
                 self.count(Counter::PagesDropped, 1);
                 Next::Skip
             }
-            // Who reads the memory of another process (a debugger) leaves zeros where nothing was.
+            // A debugger that reads the memory of another process leaves zeros where nothing was.
             Some(Stop::Present) => {
                 let (address, rest) = (target + moved.bytes().0, count.saturating_sub(moved));
                 if let Err(error) = self.limbo.clear(&self.uffd, address, rest.bytes()) {
@@ -385,12 +387,13 @@ impl Manager {
         Moved { moved, next }
     }
 
-    /// Pages that a MOVE of `count` pages from `page` to `target` has moved beyond the `told` ones.
+    /// Returns the pages that a MOVE of `count` pages from `page` to `target` has moved beyond the
+    /// `told` ones.
     ///
-    /// Linux 6.18 can move pages and answer EEXIST: a page of theirs changed while it was looked at
-    /// (an accessed bit is enough), `move_pages` of mm/userfaultfd.c tries again with success,
-    /// keeps the EAGAIN of the first time, and tries once more. What has moved is there and no
-    /// longer here; what is there and here too is somebody else's.
+    /// Linux 6.18 can move pages and answer EEXIST. One of the pages changed while the kernel
+    /// looked at it (an accessed bit is enough); `move_pages` of mm/userfaultfd.c tries again with
+    /// success, keeps the EAGAIN of the first time, and tries once more. A page that has moved is
+    /// at the target and no longer here; a page that is at both places was not moved.
     fn moved_beyond(
         &self,
         page: PageNumber,
@@ -411,8 +414,9 @@ impl Manager {
         }
     }
 
-    /// Makes a page that is shared after `fork` this process's own. False when it was, or did not
-    /// help last time: then the page is pinned.
+    /// Returns whether a page that is shared after `fork` has now become this process's own.
+    /// `false` means that it was before, or that this did not help last time: then the page is
+    /// pinned.
     fn become_owner(&mut self, page: PageNumber) -> bool {
         self.allow_copy(page);
         let again = self.last_owned.replace(page) == Some(page);
@@ -440,7 +444,7 @@ impl Manager {
             }
             let drained = match self.store_from_limbo(page, which) {
                 Ok(()) => Drained::Stored,
-                // Once more, when there is room.
+                // Tried once more, when there is room.
                 Err(StoreError::PoolFull) if self.drop_copies_in_pool() => return Drained::Slot,
                 Err(error) => {
                     self.bring_in(page);
@@ -451,7 +455,8 @@ impl Manager {
                 }
             };
             if self.pages.state(page) == PageState::Limbo {
-                // Its range is being unmapped: the word of it comes, and until then the slot stays.
+                // The page's range is being unmapped: the report is to come, and until then the
+                // slot stays.
                 self.settle();
             } else {
                 self.limbo.ring().advance_oldest();
@@ -461,8 +466,8 @@ impl Manager {
         Drained::Nothing
     }
 
-    /// What came of draining for the budget's sake: when other pages would fare no better than
-    /// those refused, reclaim rests.
+    /// Records the outcome of draining for the budget's sake: when other pages would fare no better
+    /// than those refused, reclaim rests.
     fn note_drained(&mut self, drained: Drained) {
         match drained {
             Drained::Stored => self.last_refusal = None,
@@ -483,7 +488,7 @@ impl Manager {
         self.charge_own_growth();
     }
 
-    /// Gives memory of at most `most` free frames back, when more than a few have some.
+    /// Gives back the memory of at most `most` free frames, when more than a few have some.
     pub(crate) fn trim_frames(&self, most: PageCount) {
         let idle = self.frames.frames_idle();
         if idle > FRAMES_KEPT + FRAMES_KEPT {
@@ -491,7 +496,7 @@ impl Manager {
         }
     }
 
-    /// Where a page is that is in limbo.
+    /// Returns the address in limbo of a page that is there.
     pub(crate) fn limbo_address(&self, page: PageNumber) -> usize {
         let Some(slot) = self.pages.run(page.run()).and_then(|run| run.slot) else {
             self.die(format_args!("a page in limbo has no slot: {:#x}", page.address()))
@@ -499,7 +504,7 @@ impl Manager {
         self.limbo.address(slot, page)
     }
 
-    /// Stores a page that is in limbo. On an error it still is.
+    /// Stores a page that is in limbo. On an error the page stays there.
     pub(crate) fn store_from_limbo(
         &mut self,
         page: PageNumber,
@@ -538,11 +543,11 @@ impl Manager {
 /// What a step of reclaim did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Something.
+    /// Something was done.
     Done,
     /// Nothing can be reclaimed now.
     Nothing,
-    /// Nothing, for the pool is full until the disk has taken what is on its way.
+    /// Nothing, because the pool is full until the disk has taken what is on its way.
     Disk,
     /// Nothing, until relatives have taken what they share.
     Relatives,

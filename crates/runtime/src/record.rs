@@ -1,8 +1,8 @@
 //! Recording the frames of the pool and the tables into a file of the launcher's.
 //!
-//! The frame allocator keeps events in memory; here they are written out every few milliseconds, so
-//! what a program does in the last ones before it ends may be missing. When they cannot be written,
-//! the user is told once, the recording ends and the program goes on.
+//! The frame allocator keeps events in memory. Here they are written out every few milliseconds, so
+//! what a program does in the last few before it ends may be missing. If events cannot be written,
+//! the user is warned once, the recording ends and the program goes on.
 
 use core::fmt::Display;
 
@@ -14,13 +14,13 @@ use coldpress_sys::{PAGE_BYTES, PageCount};
 use crate::link::Link;
 use crate::manager::Manager;
 
-/// Events that may wait at a time: each frame of the largest span can be freed at once. This is
-/// address space; memory is used for as many as do wait.
+/// Events that may wait at a time: every frame of the largest span can be freed at once. This is
+/// address space; only events that do wait use memory.
 const EVENTS_MAX: PageCount = SPAN_MAX.pages_down();
 /// Bytes written at a time.
 const WRITE_BYTES: usize = PAGE_BYTES;
 
-/// A recording that goes on.
+/// A recording under way.
 pub(crate) struct Recording {
     file: SpillFile,
     /// Where the next event goes.
@@ -28,8 +28,9 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Begins one, in a file that holds the head already. The frame allocator must have its span
-    /// and no frame in use. `None`, and the user has been told, when there is no file or no room.
+    /// Begins a recording in a file that holds the head already. The frame allocator must have its
+    /// span and no frame in use. Returns `None` when there is no file or no room, of which the user
+    /// has been informed.
     pub(crate) fn begin(link: &Link, frames: &FrameAllocator) -> Option<Self> {
         let file = link.ask_for_record().and_then(|file| match file {
             Some(file) => frames.record(EVENTS_MAX.0).map(|()| Some(file)),
@@ -43,7 +44,7 @@ impl Recording {
 }
 
 impl Manager {
-    /// Writes out what happened to frames since the last time, if this is recorded.
+    /// Writes out what happened to frames since the last call, if a recording is under way.
     pub(crate) fn write_events(&mut self) {
         let Some(recording) = &mut self.recording else { return };
         let mut bytes = [0; WRITE_BYTES];

@@ -1,15 +1,15 @@
-//! Refusals: pages that zswap does not take, and when there are so many that others would fare no
-//! better. Who drains limbo for the budget counts them, and who drains it of idle pages counts its
-//! own: what idle pages are like says nothing of those that the budget takes.
+//! Refusals: pages that zswap does not take, and how many of them show that others would fare no
+//! better. Draining limbo for the budget has a count of its own, and so has draining it of idle
+//! pages: what idle pages are like says nothing of the pages that the budget takes.
 
 use coldpress_zswap::StoreError;
 
-/// Pages that zswap may refuse in a row, each for what is in it, before reclaim rests: a fault
-/// waits less than a millisecond for such a row, and a program none of whose pages are wanted costs
+/// Pages that zswap may refuse in a row, each for what is in it, before reclaim rests. A fault
+/// waits less than a millisecond for such a row, and a program of which no page is wanted costs
 /// some 5 % of a processor.
 const REFUSED_IN_ROW_MAX: usize = 64;
 
-/// What became of a step of draining limbo.
+/// The outcome of a step of draining limbo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
     /// Limbo is empty.
@@ -29,8 +29,8 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Notes a step. Whether so much was refused that other pages would fare no better: then it is
-    /// counted anew.
+    /// Returns whether, with this step, enough was refused that other pages would fare no better.
+    /// The count begins anew then.
     pub(crate) fn are_enough(&mut self, drained: Drained) -> bool {
         match drained {
             Drained::Nothing | Drained::Slot => return false,
@@ -48,7 +48,7 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a program that waits for page after page that nobody takes.
+    //! Risk: a program that waits for page after page that zswap refuses.
 
     use std::vec::Vec;
 

@@ -1,8 +1,8 @@
 //! Regions: the address ranges registered for faults, and the discovery of new ones.
 //!
 //! A set of disjoint ranges, merged where they touch. It may know less than the kernel (a mapping
-//! that grew in place is registered further than we know), never more for long: what is unmapped is
-//! told by an event.
+//! that grew in place is registered further than we know), but never more for long: an event
+//! reports what is unmapped.
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
@@ -10,27 +10,27 @@ use core::ops::Range;
 use coldpress_sys::proc::{Mapping, MappingKind};
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
-/// Smaller mappings stay unmanaged: one run. They add up to little, and each costs a mapping of the
-/// kernel's.
+/// Least size of a managed mapping: one run. Smaller ones add up to little, and each would cost a
+/// mapping of the kernel's.
 pub const REGION_BYTES_MIN: Bytes = crate::pages::RUN_BYTES;
-/// A writable mapping right above an inaccessible one of at most this size is taken for a thread's
-/// stack with its guard (pthread_attr_setguardsize(3): one page by default; Java asks for more) and
-/// left alone.
+/// Largest size of a guard. A writable mapping right above an inaccessible one of at most this size
+/// is taken for a thread's stack with its guard (pthread_attr_setguardsize(3): one page by default;
+/// Java asks for more) and left alone.
 const GUARD_BYTES_MAX: Bytes = Bytes(16 * PAGE_BYTES);
-/// glibc's malloc keeps such an aligned range for each arena of a thread and makes more and more of
-/// it accessible (`HEAP_MAX_SIZE` of malloc/arena.c, glibc 2.26 to 2.41). Growth there is seen only
-/// when it is managed beforehand.
+/// Size and alignment of the range that glibc's malloc keeps for each arena of a thread, of which
+/// it makes more and more accessible (`HEAP_MAX_SIZE` of malloc/arena.c, glibc 2.26 to 2.41).
+/// Growth there is seen only when the range is managed beforehand.
 const ARENA_BYTES: Bytes = Bytes::mib(64);
 
 /// A set of address ranges.
 #[derive(Debug, Default)]
 pub struct Regions {
-    /// Start to end.
+    /// The end of each range, by its start.
     ranges: BTreeMap<usize, usize>,
 }
 
 impl Regions {
-    /// The range that holds `address`.
+    /// Returns the range that holds `address`.
     pub fn holding(&self, address: usize) -> Option<Range<usize>> {
         let (start, end) = self.ranges.range(..=address).next_back()?;
         (address < *end).then_some(*start..*end)
@@ -91,13 +91,13 @@ impl Regions {
         }
     }
 
-    /// The ranges in address order.
+    /// Returns the ranges in address order.
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
         self.ranges.iter().map(|(start, end)| *start..*end)
     }
 }
 
-/// Picks, from the mappings in address order, those that may be managed.
+/// A filter that picks, from the mappings in address order, those that may be managed.
 #[derive(Debug)]
 pub struct Discovery {
     takes_executable: bool,
@@ -105,15 +105,17 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Nothing was seen yet. Memory that may be executed is managed too if it `takes_executable`.
+    /// Creates a filter that has seen nothing yet. Memory that may be executed is managed too if it
+    /// `takes_executable`.
     pub fn new(takes_executable: bool) -> Self {
         Self { takes_executable, previous: None }
     }
 
-    /// Whether `mapping` may be managed, given the ones before it.
+    /// Returns whether `mapping` may be managed, given the ones before it.
     ///
-    /// Private anonymous memory of at least [`REGION_BYTES_MIN`], not a stack: see [`MappingKind`]
-    /// for what is never one; and what an arena will grow into.
+    /// That is private anonymous memory of at least [`REGION_BYTES_MIN`] that is not a stack
+    /// ([`MappingKind`] says what is never such memory), and the memory that an arena will grow
+    /// into.
     pub fn accepts(&mut self, mapping: Mapping) -> bool {
         let below = self.previous.replace(mapping).filter(|below| below.end == mapping.start);
         match mapping.kind {

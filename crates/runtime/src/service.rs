@@ -1,15 +1,15 @@
 //! The service, from its start to the end of the program's memory.
 //!
 //! 1. *Joined.* The program has mapped something: the service joins the launcher's run and counts
-//!    into the budget. Faults are the kernel's own.
+//!    into the budget. The kernel itself serves the faults.
 //! 2. *Managing.* About 70 % of the budget is used, or idle memory is wanted and this process has
 //!    stopped growing: memory is registered, and pages start to move.
 //! 3. *Left.* The program has ended or called exec. The service ends with the last process that has
 //!    the memory.
 //!
 //! The service is a process of its own that shares the program's memory (`sys::beside`). It has no
-//! libc behind it: no thread-local memory, no malloc, no lock a program's thread can hold, and all
-//! signals blocked.
+//! libc behind it: no thread-local memory, no malloc, no lock that a thread of the program can
+//! hold, and all signals blocked.
 
 use alloc::boxed::Box;
 use core::ffi::CStr;
@@ -41,40 +41,44 @@ use crate::reclaim::{Step, TRIM_MAX, TRIM_MAX_IDLE};
 use crate::shares::Holding;
 use crate::tally::Counter;
 
-/// The service is so much less nice than the program while it watches, and while it serves faults:
-/// others on a busy processor wait for it. But a thread that is woken from a fault shall run at
-/// once, as its next fault is there then before the service would have gone to sleep: with 5 that
-/// happens less often, with 10 hardly ever, and a fault takes 2 us more (Linux 6.18).
+/// How far the service's nice value is below the program's, while it watches and while it serves
+/// faults: other threads on a busy processor wait for it. But a thread that is woken from a fault
+/// should run at once, because its next fault then arrives before the service would have gone to
+/// sleep. With 5 that happens less often, with 10 hardly ever, and a fault takes 2 us more (Linux
+/// 6.18).
 const EARLY_BY: i32 = 10;
 const SERVES_BY: i32 = 3;
-/// Fastest growth reckoned with: first touches of huge pages by two threads (THP: 0.19 of 1.5 us
+/// Fastest growth to reckon with: first touches of huge pages by two threads (THP: 0.19 of 1.5 us
 /// per page).
 const GROWTH_BYTES_PER_US: usize = 8_000;
 /// Shortest and longest sleep between two looks.
 const SLEEP_NS_MIN: u64 = 500_000;
 const SLEEP_NS_MAX: u64 = 10_000_000;
-/// A program that has run for less than an eighth of the time at so many looks in a row rests: then
-/// looks come so many times less often, but at least this often, as an exec must be seen too.
+/// Looks in a row at which a program has run for less than an eighth of the time, after which it
+/// rests. Looks then come `REST_FACTOR` times less often, but at least every `REST_NS_MAX`, because
+/// an exec must be seen too.
 const LOOKS_AT_REST: u32 = 8;
 const REST_FACTOR: u64 = 4;
 const REST_NS_MAX: u64 = 25_000_000;
-/// Between two looks whether others still have the memory, once the program has left it.
+/// Time between two looks whether other processes still have the memory, once the program has left
+/// it.
 const LEFT_NS: u64 = 5_000_000;
-/// "Near": this much below the hard limit.
+/// Distance below the hard limit that is "near".
 const NEAR: PageCount = Bytes::mib(16).pages_down();
 /// Slots of the disk given back at a time: 1 to 2 ms each (measured on ext4).
 const SLOTS_TRIMMED: SlotCount = SlotCount(4);
 /// Compressed bytes moved at a time to pack the pool closer: 10 to 40 us.
 const COMPACTED: Bytes = Bytes::kib(16);
-/// So much locked memory may always be there: a process with little more need not be told of it.
+/// Locked memory that may always be there: up to this much, the user is not asked to lock less.
 const LOCKED_IGNORED: Bytes = Bytes::mib(1);
-/// The core zone at first. Tables take about 42 bytes for a page that is away (24 of entry, 4 of
-/// index, 8 of handle, some 4 of page table, a part of a zspage descriptor), so this is enough for
-/// 400 MiB away, and blocks are added on demand: an allocation of theirs must not fail.
+/// Size of the core zone at first. Tables take about 42 bytes for a page that is away (24 of entry,
+/// 4 of index, 8 of handle, some 4 of page table, a part of a zspage descriptor), so this is enough
+/// for 400 MiB away. Blocks are added on demand, because an allocation of tables must not fail.
 const CORE_AT_FIRST: Bytes = Bytes::mib(4);
-/// Of all memory that a program may have, this part, for tables of what is away: 42 bytes a page.
+/// Divisor of all memory that a program may have: this part is for tables of what is away, 42 bytes
+/// a page.
 const CORE_PART: usize = 96;
-/// Between two looks at what cannot be moved.
+/// Time between two looks at what cannot be moved.
 const IMMOVABLE_NS: u64 = 250_000_000;
 
 /// What the library hands to the service.
@@ -97,9 +101,10 @@ pub struct Start {
     pub note_link: fn(i32, i32),
 }
 
-/// The life of the service. Returns when told to stop, or when there is nothing to do.
+/// Runs the service for all of its life. Returns when asked to stop, or when there is nothing to
+/// do.
 pub fn run(start: &Start) {
-    // At once: who comes late to a busy processor finds the budget passed.
+    // At once: a service that comes late to a busy processor finds the budget passed.
     let nice = cpu::nice();
     cpu::set_nice(nice - EARLY_BY);
     // On errors the program stays unmanaged, which is always correct.
@@ -110,15 +115,16 @@ pub fn run(start: &Start) {
     manager.serve();
 }
 
-/// The life of the service of a child that inherits what its parent's knew.
+/// Runs the service of a child for all of its life, with what its parent's service knew.
 ///
 /// # Safety
-/// This is the child of a fork that was granted ([`Control::freeze`]), and this is called once.
+/// The calling process is the child of a fork that was granted ([`Control::freeze`]), and calls
+/// this once.
 pub unsafe fn run_as_heir(start: &Start) {
     cpu::set_nice(cpu::nice() - SERVES_BY);
     // SAFETY: the caller's promise.
     let manager = unsafe { heir::take_over(start) };
-    // Where a filter cannot be had, what comes with it is as good as without.
+    // An error is ignored: where no filter can be had, the service is as good without one.
     let _ = confine::give_up_rights();
     if manager.is_some() {
         start.control.set_stage(Stage::Managing);
@@ -129,7 +135,7 @@ pub unsafe fn run_as_heir(start: &Start) {
     }
 }
 
-/// Whatever needs a right, of a service that has given up all of them.
+/// Everything that needs a right, of a service that has given up all rights.
 struct Begun {
     program: Program,
     gauge: ResidentGauge,
@@ -148,7 +154,7 @@ impl Begun {
         };
         let gauge = ResidentGauge::open().inspect_err(|error| tell(*error))?;
         let joined = Joined::join(start.socket, &program).inspect_err(|error| {
-            // A launcher does not answer for one that has gone.
+            // A launcher does not answer for a program that has gone.
             if !program.has_left(&gauge) {
                 tell(*error);
             }
@@ -162,8 +168,8 @@ impl Begun {
     }
 }
 
-/// What comes first in a process that was made with copies of everything: it keeps no descriptor
-/// but `kept`.
+/// Takes the first steps of a process that was made with copies of everything: it keeps no
+/// descriptor but `kept`.
 pub(crate) fn begin_beside(kept: impl Iterator<Item = i32> + Clone) -> SysResult<()> {
     beside::close_files(kept)?;
     beside::leave_surroundings();
@@ -171,12 +177,12 @@ pub(crate) fn begin_beside(kept: impl Iterator<Item = i32> + Clone) -> SysResult
     Ok(())
 }
 
-/// How long growth to `room` takes at least, within the bounds of a sleep.
+/// Returns how long growth by `room` takes at least, within the bounds of a sleep.
 fn sleep_for(room: Bytes) -> u64 {
     ((room.0 / GROWTH_BYTES_PER_US) as u64 * 1000).clamp(SLEEP_NS_MIN, SLEEP_NS_MAX)
 }
 
-/// Looks at a program that is not managed yet, and the sleep between them.
+/// The looks at a program that is not managed yet, and the sleeps between them.
 struct Looking<'c> {
     control: &'c Control,
     /// The last look that was asked for when this one began.
@@ -193,14 +199,14 @@ impl<'c> Looking<'c> {
         Self { control, number, ran_ns: program.ran_ns(), looks_at_rest: 0 }
     }
 
-    /// Begins a look; whether somebody waits for it.
+    /// Returns whether a thread waits for the look that begins with this call.
     fn begin(&mut self) -> bool {
         let number = self.control.looks.asked();
         core::mem::replace(&mut self.number, number) != number
     }
 
-    /// Ends the look, and sleeps until the next is asked for, or for `longest_ns`; while the
-    /// program rests, longer: a tree may have hundreds of processes that only wait.
+    /// Ends the look, and sleeps until the next one is asked for, or for `longest_ns`. While the
+    /// program rests it sleeps longer: a tree may have hundreds of processes that only wait.
     fn sleep(&mut self, program: &Program, longest_ns: u64) {
         let before = core::mem::replace(&mut self.ran_ns, program.ran_ns());
         let rests = self.ran_ns.saturating_sub(before) < longest_ns / 8;
@@ -212,8 +218,8 @@ impl<'c> Looking<'c> {
     }
 }
 
-/// Counts into the budget until it is time to manage, then sets that up. `None`: stopped, or the
-/// program has left, or it cannot be managed.
+/// Counts into the budget until it is time to manage, then sets that up. Returns `None` if the
+/// service was stopped, or the program has left or cannot be managed.
 fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     let Begun { program, gauge, joined, files, ring, waiter } = begun;
     let mut time = Clock::start();
@@ -235,7 +241,7 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
             break;
         }
         if is_worth_it && wants_idle() {
-            // To take what relatives share would cost memory.
+            // Taking what relatives share would cost memory.
             budget.look_for_sharing();
             break;
         }
@@ -261,7 +267,7 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
         return None;
     }
     let files = files.inspect_err(|error| tell_unmanaged(&joined.link, *error)).ok()?;
-    // On a failure the user has been told.
+    // On a failure the user has been informed.
     Manager::new(Parts {
         frames: start.frames,
         heap_bytes: start.heap_bytes,
@@ -283,7 +289,7 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
 struct Limits {
     /// What is left of the addresses.
     left: Option<Bytes>,
-    /// All that it may have, in place or away.
+    /// All that the program may have, in place or away.
     most: Option<Bytes>,
 }
 
@@ -297,28 +303,29 @@ impl Limits {
         }
     }
 
-    /// What core needs at first: where memory is limited all that it ever will, as it could not be
-    /// had when the program has used up what it may.
+    /// Returns what the core zone needs at first. Where memory is limited that is all that it will
+    /// ever need, because it could not get more once the program has used up its limit.
     fn core(&self) -> Bytes {
         let most = self.most.map_or(0, |most| most.0 / CORE_PART);
         whole_blocks(CORE_AT_FIRST.0.max(most))
     }
 
-    /// What the span takes at least: pool and tables cannot outgrow a budget of `total`, and an
-    /// eighth is for blocks that are partly used.
+    /// Returns the least size of the span: pool and tables cannot outgrow a budget of `total`, and
+    /// an eighth is for blocks that are partly used.
     fn least_span(&self, total: PageCount) -> Bytes {
         whole_blocks(total.bytes().0 / 8 * 9 + self.core().0).min(SPAN_MAX)
     }
 
-    /// By how much more addresses there should be: half of those that are left are the program's.
+    /// Returns how many more bytes of addresses are needed: half of those that are left belong to
+    /// the program.
     fn missing(&self, total: PageCount) -> Bytes {
         let wanted = 2 * self.least_span(total).0;
         self.left.map_or(Bytes(0), |left| Bytes(wanted.saturating_sub(left.0)))
     }
 }
 
-/// Gives the frame allocator its span, of which blocks come online as they are needed: a larger
-/// budget may come, where the limits leave room for it.
+/// Gives the frame allocator its span, of which blocks come online as they are needed. The span has
+/// room for a larger budget to come, where the limits leave it.
 fn prepare_memory(start: &Start, total: PageCount, limits: &Limits) -> SysResult<()> {
     const ENOMEM: i32 = 12;
     start.control.make_bell()?;
@@ -341,8 +348,8 @@ fn whole_blocks(bytes: usize) -> Bytes {
 }
 
 impl Manager {
-    /// Serves the program, which is managed from now on, until told to stop, or until nobody has
-    /// its memory any more.
+    /// Serves the program, which is managed from now on, until asked to stop, or until no process
+    /// has its memory any more.
     fn serve(&mut self) {
         self.discover();
         let mut idle = false;
@@ -353,12 +360,13 @@ impl Manager {
             }
             if (self.left.is_so || self.waiter.has_seen_end()) && self.is_over() {
                 self.write_events();
-                // It is no room until the kernel has given it up, which takes milliseconds, but
-                // held by nobody. What is shared is charged to relatives when this has ended.
+                // Until the kernel has given the memory up, which takes milliseconds, it is no room
+                // for others, but no process holds it. What is shared is charged to relatives when
+                // this process has ended.
                 let left = Holding { doubt: self.budget.exclusive(), ..Holding::default() };
                 self.ledger.seats[self.seat].publish(left);
                 self.link.leave();
-                // What this has is given up by the kernel, all at once.
+                // The kernel gives up, all at once, what this process has.
                 beside::exit_process(0);
             }
             self.answer_fork();
@@ -368,24 +376,25 @@ impl Manager {
             let is_thawing = self.thaw_step();
             self.take_hints();
             self.take_from_disk();
-            // Reclaim of the last turn may have read faults.
+            // Reclaim of the last round may have read faults.
             self.look_around(idle && self.pending.is_empty() && self.reading.is_empty());
             // Last, so that little is done once a thread has been woken. Reclaim reads messages
             // too, so there may be faults even when idle.
             self.serve_pending();
-            // With nobody waiting, reclaim goes ahead of the next faults.
+            // While no fault waits, reclaim goes ahead of the next faults.
             let ahead =
                 idle && self.budget.wants_reclaim_ahead() && self.reclaim_step() == Step::Done;
-            // With nothing else to do, idle memory is looked for, and stored pages are made denser.
+            // With nothing else to do, the service looks for idle memory, and makes stored pages
+            // denser.
             let ahead = ahead || (idle && (self.proactive_step() || self.age_step()));
             self.control.open_gate();
-            // That too may have read faults, also when it had nothing to do.
+            // These steps too may have read faults, even when they had nothing to do.
             let is_asked =
                 !self.pending.is_empty() || !self.hints.is_empty() || self.zswap.has_arrivals();
             let result = if ahead || is_thawing || is_asked {
                 self.waiter.has_come()
             } else if has_read {
-                // Who was woken has run meanwhile, and may have faulted again.
+                // The woken thread has run meanwhile, and may have faulted again.
                 Ok(true)
             } else {
                 self.waiter.wait()
@@ -397,15 +406,15 @@ impl Manager {
         }
     }
 
-    /// Brings everything back, and gives up what it has: the program goes on alone.
+    /// Brings everything back, and gives up what the service has: the program goes on alone.
     fn stop(&mut self) {
         self.bring_all_back();
         self.lift_all_bars();
         self.placement.let_all_go(&|allowed, thread| self.link.give_processors(allowed, thread));
         self.write_events();
         self.control.set_stage(Stage::Watching);
-        // With its last descriptor the userfaultfd goes: whoever waits in its ranges goes on, and
-        // limbo can be unmapped, of which nobody would read the event.
+        // With its last descriptor the userfaultfd goes. Threads that wait in its ranges go on, and
+        // limbo can be unmapped, which would otherwise send an event that nothing reads.
         self.link.take_back();
         while let Some((index, ..)) = self.hints.pop() {
             self.control.finish_hint(index);
@@ -413,8 +422,8 @@ impl Manager {
         self.link.leave();
     }
 
-    /// Whether nobody has the memory any more, which the program has left. A child by `vfork`, or
-    /// by `clone`, may have it still.
+    /// Returns whether no process has the memory any more that the program has left. A child by
+    /// `vfork`, or by `clone`, may still have it.
     fn is_over(&mut self) -> bool {
         self.left.is_so = true;
         let now = self.time.now_ns();
@@ -422,24 +431,24 @@ impl Manager {
             return false;
         }
         self.left.look_at_ns = now + LEFT_NS;
-        // Threads of the kernel's that transfer for this process would count as others.
+        // Kernel threads that transfer for this process would count as other processes.
         self.zswap.transfer_plainly();
         program::is_alone().unwrap_or(true)
     }
 
-    /// What is done every few milliseconds: gauges, knobs, new mappings, warnings, recording,
-    /// whether the program rests.
+    /// Does what is due every few milliseconds: gauges, knobs, new mappings, warnings, recording,
+    /// and whether the program rests.
     pub(crate) fn look_around(&mut self, nobody_waits: bool) {
         if self.time.now_ns() < self.gauges_at {
             return;
         }
         if self.time.adjust() {
-            // They were said by a clock that was ahead.
+            // These times were set by a clock that was ahead.
             self.stuck.until_ns = 0;
             (self.stuck.leads_from_ns, self.stuck.taken_at_ns) = (0, 0);
         }
         let now = self.time.now_ns();
-        // The sooner no change is under way, the less is left to be told apart.
+        // The sooner no change is under way, the fewer words wait to be put in order.
         if self.order.is_open() {
             self.settle();
         }
@@ -452,7 +461,7 @@ impl Manager {
             let moved = self.zswap.compact(COMPACTED).moved;
             self.count(Counter::BytesCompacted, moved.0);
         }
-        // What the program gave up without any reclaim going on.
+        // Frames that the program freed without any reclaim.
         self.trim_frames(if nobody_waits { TRIM_MAX_IDLE } else { TRIM_MAX });
         self.write_events();
         self.tune(nobody_waits);
@@ -469,7 +478,7 @@ impl Manager {
         if now >= self.stuck.look_at_ns {
             self.look_at_immovable();
             self.look_at_waits();
-            // Giving disk blocks back takes milliseconds: only while nobody faults.
+            // Giving disk blocks back takes milliseconds: only while no thread faults.
             self.zswap.take_back_lent();
             if nobody_waits && self.clock == self.clock_at_look {
                 self.zswap.trim_backing(SLOTS_TRIMMED);
@@ -492,7 +501,7 @@ impl Manager {
         let from = self.time.now_ns();
         let pages = self.bring_all_back();
         self.lift_all_bars();
-        // Who waits for room may have what the forker waits for.
+        // A thread that waits for room may have what the forking thread waits for.
         if self.copies.is_waiting() {
             self.protect_nothing();
         }
@@ -508,18 +517,18 @@ impl Manager {
         self.count(Counter::Forks, 1);
         self.count(Counter::ForkPages, pages.0);
         loop {
-            // Who holds may wait for a lock that a forker has.
+            // A thread that has a hold may wait for a lock that a forking thread has.
             self.control.refuse_fork();
             self.read_messages();
             self.take_hints();
             self.take_from_disk();
             self.serve_pending();
             if !self.control.is_held() && self.control.end_quiet() {
-                // What was read meanwhile may be of the time before the fork.
+                // What was read meanwhile may date from before the fork.
                 self.budget.look_for_sharing();
                 return;
             }
-            // Who was killed while it held does not let go.
+            // A thread that was killed during its hold does not release it.
             self.left.is_so =
                 self.waiter.has_seen_end() || self.program.has_left(self.budget.gauge());
             if self.left.is_so {
@@ -531,7 +540,7 @@ impl Manager {
         }
     }
 
-    /// Tells the user, once in a run, when the budget cannot be kept, and why.
+    /// Warns the user, once in a run, when the budget cannot be kept, and says why.
     fn look_at_immovable(&mut self) {
         let used = self.budget.held_by_all().bytes();
         let total = self.budget.total().bytes();
@@ -570,7 +579,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What else the user can do about that, and about so much that is locked, behind other ways out.
+/// What else the user can do about refused pages and about locked memory, named after other ways
+/// out.
 struct WayOut(Option<StoreError>, Bytes);
 
 impl fmt::Display for WayOut {

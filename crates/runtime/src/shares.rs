@@ -1,62 +1,64 @@
-//! Shares: who gives memory up to whom.
+//! Shares: which process gives memory up to which.
 //!
-//! A process over its limits gives of its own, so processes that fault all the time would hold for
-//! ever what they hold, whatever it is worth to each. So each measures what a little more memory
-//! would *gain* it: faults on pages in limbo are those that as much more as limbo has would have
-//! spared it, and each would have cost what its faults on pages that are away cost on average. A
-//! process that gains much less by a page than the others do on the whole *yields*: its limits lie
-//! lower by a band, so it gives, and the others, whose limits are where they were, take. Who gave
-//! too much finds it in limbo, and yields no more.
+//! A process over its limits gives up memory of its own, so processes that fault all the time would
+//! hold for ever what they hold, whatever it is worth to each. So each process measures what a
+//! little more memory would *gain* it. Its faults on pages in limbo are the faults that it would
+//! have been spared by as much more memory as limbo has. Each of them would have cost what its
+//! faults on pages that are away cost on average. A process that gains much less by a page than the
+//! others do on the whole *yields*: its limits lie lower by a band, so it gives, and the others,
+//! whose limits are where they were, take. A process that gave too much finds it in limbo, and
+//! yields no more.
 //!
 //! Limbo is a part of the LRU stack, and its hits are the slope of the curve of misses by memory
-//! (Mattson et al., Evaluation techniques for storage hierarchies, 1970). Who goes through far more
-//! than it can hold has no hits there, as a little more would not help it; those of its walks are
-//! not counted, as runs that the queue keeps for a walk are taken in an order of their own.
+//! (Mattson et al., Evaluation techniques for storage hierarchies, 1970). A process that goes
+//! through far more memory than it can hold has no hits there, because a little more would not help
+//! it. Hits of its walks are not counted, because runs that the queue keeps for a walk are taken in
+//! an order of their own.
 
 use coldpress_sys::PageCount;
 
 use crate::mean::{Mean, Millionths};
 
-/// The mean of what would be gained follows over this time.
+/// Time over which the mean of the gain follows.
 const MEAN_NS: u64 = 100_000_000;
-/// Others that would gain less than this need no more memory.
+/// Gain of the others below which they need no more memory.
 const GAIN_MIN: Millionths = Millionths(5_000);
-/// Who yields gains by a page less than this part of what others do.
+/// Divisor: a process yields if it gains less by a page than this part of what others do.
 const PART: u128 = 2;
 
-/// What more memory would save of waiting.
+/// The waiting that more memory would save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gain {
-    /// So much more.
+    /// Amount of additional memory.
     pub pages: PageCount,
-    /// Saves this part of the time.
+    /// Part of the time that it would save.
     pub time: Millionths,
 }
 
-/// What a process holds, or several do, and what more would gain them.
+/// What one process or several hold, and what more memory would gain them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holding {
     /// Pages held.
     pub used: PageCount,
     /// Pages that may be held besides.
     pub doubt: PageCount,
-    /// By more.
+    /// What more memory would gain.
     pub gain: Gain,
 }
 
-/// What a process has waited for since it began.
+/// What the threads of a process have waited for since it began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waited {
     /// Faults on pages that were away.
     pub faults: u64,
-    /// Those of them on pages in limbo that no walk came by.
+    /// The faults among them on pages in limbo that belong to no walk.
     pub in_limbo: u64,
-    /// How long threads have waited in them.
+    /// How long threads have waited in these faults.
     pub ns: u64,
 }
 
 impl Gain {
-    /// Whether memory is of more use to `others`.
+    /// Returns whether memory is of more use to `others`.
     pub(crate) fn shall_yield_to(self, others: Self) -> bool {
         // Millionths times pages may pass 64 bits, if not by much.
         let product = |time: Millionths, pages: PageCount| u128::from(time.0) * pages.0 as u128;
@@ -75,7 +77,7 @@ impl core::ops::Add for Holding {
     }
 }
 
-/// Measures what a little more memory would gain a process.
+/// A meter of what a little more memory would gain a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     mean: Mean<MEAN_NS>,
@@ -83,8 +85,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Notes what was waited for until `now_ns`. With as much memory more as limbo has, so much of
-    /// the time lately would not have been waited.
+    /// Records what was waited for until `now_ns`. Returns the part of the recent time that would
+    /// not have been waited with as much more memory as limbo has.
     pub(crate) fn note(&mut self, now_ns: u64, waited: Waited) -> Millionths {
         let before = core::mem::replace(&mut self.noted, waited);
         let faults = waited.faults.saturating_sub(before.faults).max(1);
@@ -96,7 +98,7 @@ impl Meter {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: memory that stays with who has no use for it, or that goes to and fro.
+    //! The risk: memory that stays with a process that has no use for it, or that goes to and fro.
 
     use proptest::prelude::*;
 
@@ -112,10 +114,10 @@ mod tests {
         assert!(gain(1_000, 0).shall_yield_to(busy));
         assert!(gain(1_000, 20_000).shall_yield_to(busy));
         assert!(!gain(1_000, 30_000).shall_yield_to(busy));
-        // The same in all, but by more pages.
+        // The same gain in all, but by more pages.
         assert!(gain(3_000, 50_000).shall_yield_to(busy));
         assert!(!gain(100, 3_000).shall_yield_to(busy));
-        // Nobody would gain anything, or nobody is there.
+        // No process would gain anything, or there is no other.
         assert!(!gain(1_000, 0).shall_yield_to(gain(1_000, 4_000)));
         assert!(!gain(1_000, 0).shall_yield_to(Gain::default()));
         // Before a process is managed it has no limbo, and nothing to give.

@@ -1,47 +1,47 @@
 //! Memory that is shared with relatives since a `fork` counts once among them.
 //!
-//! RssAnon has a page in every process that maps it. The kernel also tells each one's fair part of
-//! what it maps (Pss_Anon), but walks all page tables for it, 30 to 130 ns a page, so it is asked
-//! seldom, for 2 % of a processor's time, and 5 % while the budget seems to be passed, by all
-//! processes of the run together. The difference is the *credit*: what relatives are charged with.
-//! In between, a shared page becomes a process's own when that process writes to it, by a minor
-//! fault, so such faults since are taken off its credit. That is too much rather than too little,
-//! as some of them are first touches, which RssAnon has as well, or map shared memory; those that
-//! we served are known.
+//! RssAnon has a page in every process that maps it. The kernel also gives each process's fair part
+//! of what it maps (Pss_Anon), but walks all page tables for it, 30 to 130 ns a page. So the
+//! service asks for it rarely, for 2 % of a processor's time, and 5 % while the budget seems to be
+//! passed, by all processes of the run together. The difference is the *credit*: what relatives are
+//! charged with. In between, a shared page becomes a process's own when that process writes to it,
+//! by a minor fault, so such faults since are subtracted from its credit. That is too much rather
+//! than too little: some of these faults are first touches, which RssAnon has as well, or map
+//! shared memory. Faults that we served are known.
 //!
-//! A page that a relative copies becomes this process's own, too, and those are taken off likewise
-//! as far as they are known (`copies`).
+//! A page that a relative copies becomes this process's own, too. These copies are subtracted
+//! likewise as far as they are known (`copies`).
 //!
 //! So one copy is charged to each relative. Most of that is in *doubt*: it is no room for anything,
-//! and not told as held either. So is what the credit lacks of relatives that have come since it
-//! was found: with them more of each page is others'.
+//! and not reported as held either. So is what the credit lacks because of relatives that have come
+//! since it was found: with them a larger part of each page is charged to others.
 //!
 //! After a fork the credit is half of everything, whether the child is there to be charged with the
-//! other half, is still to join, or has ended already. What nobody has been seen to be charged with
-//! is *pending* for a while: no room for anything.
+//! other half, is still to join, or has ended already. The part that no process has been seen to be
+//! charged with is *pending* for a while: no room for anything.
 
 use coldpress_sys::{PageCount, cpu};
 
-/// From a fork to the first asking: the child should not wait for it.
+/// Time from a fork to the first asking: the child should not wait for it.
 const FRESH_NS: u64 = 20_000_000;
-/// A child has joined by then, or has ended, or is not managed.
+/// Time by which a child has joined, or has ended, or is not managed.
 const JOINED_NS: u64 = 200_000_000;
-/// Between two askings at least, and so many times what this process ran for one, for each of those
-/// that share its processor.
+/// Least time between two askings, and the factor by which that time exceeds what this process ran
+/// for one asking, for each of the processes that share its processor.
 const ASK_NS_MIN: u64 = 50_000_000;
 const ASK_COST_FACTOR: u64 = 50;
-/// The same when a relative may have ended.
+/// The factor in place of `ASK_COST_FACTOR` when a relative may have ended.
 const SOON_COST_FACTOR: u64 = 5;
-/// The same while the budget seems to be passed: by how much has to be known then. And when there
-/// are more relatives.
+/// The factor in place of `ASK_COST_FACTOR` while the budget seems to be passed, as the excess has
+/// to be known then, and when there are more relatives.
 const PASSED_COST_FACTOR: u64 = 20;
-/// A credit below this is none: 1 MiB.
+/// Credit below which there is none: 1 MiB.
 const NOTHING: PageCount = PageCount(256);
-/// When others have let go of this part of the credit, a relative may have ended: the kernel is
-/// asked at once.
+/// Divisor of the credit: when others have let go of this part, a relative may have ended, and the
+/// kernel is asked at once.
 const LET_GO_PART: usize = 4;
 
-/// When so much of the credit may have been lost, or not, the kernel is asked sooner.
+/// Divisor of the credit: when this part may have been lost, or not, the kernel is asked sooner.
 const UNSURE_PART: usize = 8;
 
 /// What a process need not be charged with.
@@ -49,36 +49,38 @@ const UNSURE_PART: usize = 8;
 pub(crate) struct Sharing {
     state: State,
     credit: PageCount,
-    /// Faults when the credit was found, but for those that we served.
+    /// Faults when the credit was found, without those that we served.
     faults: u64,
     /// The most that others have held since.
     others: PageCount,
-    /// Until when a child may still have to be charged with its part, and what others held when it
-    /// was made.
+    /// Until when a child may still have to be charged with its part, and what others held when the
+    /// child was made.
     child_until_ns: u64,
     before_child: PageCount,
-    /// Part of the credit that nobody is charged with, as far as is known.
+    /// Part of the credit that no process is charged with, as far as is known.
     pending: PageCount,
     ask_at_ns: u64,
-    /// Until then the fork may not have happened yet, and the kernel say that nothing is shared.
+    /// Until when the fork may not have happened yet, so that the kernel may say that nothing is
+    /// shared.
     fresh_until_ns: u64,
-    /// When the kernel was last asked, and for how long this process ran meanwhile.
+    /// When the kernel was last asked, and how long this process ran meanwhile.
     asked_ns: u64,
     asking_ran_ns: u64,
-    /// What others had copied when the credit was found, and this one of that which they know of,
-    /// and what of ours had been touched first.
+    /// When the credit was found: what others had copied, what this process had copied that they
+    /// know of, and what of ours had been touched first.
     copied: u64,
     noted: u64,
     own: u64,
-    /// And what of shared memory and files was mapped.
+    /// Faults by which shared memory and files may have been mapped by that time.
     mapped: u64,
-    /// How many relatives there were then, with a child that is to come.
+    /// Number of relatives at that time, with a child that is to come.
     relatives: u64,
-    /// What more is left of the credit, likely, than is counted on.
+    /// What is likely left of the credit beyond what is counted on.
     doubt: PageCount,
-    /// How many have each shared page, at least, itself included.
+    /// Least number of processes that have each shared page, this one included.
     sharers: u64,
-    /// Shared pages that became its own since [`Sharing::take_broken`], and when they were counted.
+    /// Shared pages that became its own since [`Sharing::take_broken`], and the faults counted so
+    /// far.
     broken: u64,
     counted: u64,
 }
@@ -94,7 +96,7 @@ enum State {
     Known,
 }
 
-/// What is known at a time.
+/// What is known at one time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     /// RssAnon of this process.
@@ -109,23 +111,23 @@ pub(crate) struct Now {
     pub(crate) mapped: u64,
     /// Pages that other processes of the run have copied.
     pub(crate) copied: u64,
-    /// Pages that this one has copied, of those that the others know of.
+    /// Pages that this process has copied, of those that the others know of.
     pub(crate) noted: u64,
     /// Other processes of its family.
     pub(crate) relatives: u64,
     /// Whether more than the budget seems to be in use.
     pub(crate) is_passed: bool,
-    /// Processes that share memory for each processor, at least 1: all of them ask.
+    /// Processes that share memory, for each processor, at least 1: all of them ask.
     pub(crate) crowd: u64,
 }
 
 impl Sharing {
-    /// This process has forked.
+    /// Records that this process has forked.
     pub(crate) fn begin(&mut self) {
         self.state = State::Fresh;
     }
 
-    /// This process may have forked before anybody noted it: the kernel is asked at once.
+    /// Has the kernel asked at once, because this process may have forked before that was noted.
     pub(crate) fn look(&mut self) {
         if self.state == State::Alone {
             self.become_known();
@@ -133,14 +135,16 @@ impl Sharing {
         }
     }
 
-    /// The kernel is to be asked; what was copied before that is nobody's growth.
+    /// Has the kernel asked; what was copied before that is no growth.
     fn become_known(&mut self) {
         (self.state, self.counted) = (State::Known, u64::MAX);
     }
 
-    /// In a child that inherits, which shares as much as its parent does since the fork.
+    /// Returns the state for a child that inherits, and shares as much as its parent does since the
+    /// fork.
     pub(crate) fn go_on_in_child(self) -> Self {
-        // Its faults are counted from nothing, and its parent is charged with the other half.
+        // The child's faults are counted from nothing, and its parent is charged with the other
+        // half.
         let none = PageCount(0);
         Self {
             faults: 0,
@@ -154,25 +158,25 @@ impl Sharing {
         }
     }
 
-    /// What is no room, though nobody holds it.
+    /// Returns what is no room, though no process holds it.
     pub(crate) fn pending(&self) -> PageCount {
         self.pending
     }
 
-    /// Pages that are no credit, and of which most are likely to be: nothing is made of them, as
-    /// they may not be.
+    /// Returns the pages that are no credit, although most of them are likely to be. No use is made
+    /// of them, because they may not be.
     pub(crate) fn doubt(&self) -> PageCount {
         self.doubt
     }
 
-    /// Whether much is shared, as far as is known.
+    /// Returns whether much is shared, as far as is known.
     pub(crate) fn is_much(&self) -> bool {
         self.state != State::Alone
     }
 
-    /// The part of what is resident that others are charged with. `faults` tells how many the
-    /// process has had, ever, that needed no disk, which takes some microseconds; `fair_part` asks
-    /// the kernel.
+    /// Returns the part of what is resident that others are charged with. `faults` counts the
+    /// faults that the process has ever had and that needed no disk, which takes some microseconds;
+    /// `fair_part` asks the kernel.
     pub(crate) fn credit(
         &mut self,
         now: Now,
@@ -194,11 +198,11 @@ impl Sharing {
         let begun = cpu::monotonic_ns();
         if self.state == State::Fresh {
             self.broken = 0;
-            // One more shares everything: what was a part of 1/n is one of 1/(n + 1).
+            // One more process shares everything: a part of 1/n becomes one of 1/(n + 1).
             let part = now.resident.saturating_sub(self.left(faults, now));
             let all = now.resident + part;
             let part = PageCount(part.0 * now.resident.0 / all.0.max(1));
-            // The child is to come, and so may be others that the credit is spread over already.
+            // The child is to come, and so may be others over which the credit is spread already.
             let before = if self.credit > PageCount(0) { self.relatives } else { now.relatives };
             self.note(now, faults, now.resident.saturating_sub(part));
             self.state = State::Known;
@@ -209,12 +213,12 @@ impl Sharing {
             let ran = cpu::ran_ns();
             // Where the kernel does not say, everything counts.
             let part = fair_part().unwrap_or(now.resident);
-            // It counts a child that has not joined yet.
+            // The kernel counts a child that has not joined yet.
             let expected = if begun < self.child_until_ns { self.relatives } else { 0 };
             self.note(now, faults, now.resident.saturating_sub(part));
             self.relatives = self.relatives.max(expected);
             self.asked_ns = cpu::monotonic_ns();
-            // Not how long it took: on a busy machine this process mostly waits meanwhile.
+            // Not the time that asking took: on a busy machine this process waits for most of it.
             self.asking_ran_ns = cpu::ran_ns().saturating_sub(ran);
             let cost = self.asking_ran_ns * now.crowd;
             self.ask_at_ns = self.asked_ns + ASK_NS_MIN.max(cost * ASK_COST_FACTOR);
@@ -236,21 +240,22 @@ impl Sharing {
         credit
     }
 
-    /// Pages that became its own, as far as is known, since this was last asked.
+    /// Returns the pages that became its own, as far as is known, since the last call.
     pub(crate) fn take_broken(&mut self) -> PageCount {
         PageCount(core::mem::take(&mut self.broken).min(self.credit.0 as u64) as usize)
     }
 
-    /// What is left of the credit, now that there have been so many faults, and others have copied
-    /// so much: at least, if all of these pages were this process's.
+    /// Returns what is left of the credit at least, after `faults` and after what others have
+    /// copied: what would be left if all of these pages were this process's.
     fn left(&self, faults: u64, now: Now) -> PageCount {
         let broken = faults.saturating_sub(self.faults);
         let broken = broken.saturating_add(now.copied.saturating_sub(self.copied));
         self.credit.saturating_sub(PageCount(broken as usize))
     }
 
-    /// The same, as far as can be told: of a page that n have, each is charged with 1/n. Who copies
-    /// it is charged with all of it then, and each of the others with 1/(n - 1), if they know.
+    /// Returns what is likely left of the credit. Of a page that n processes have, each is charged
+    /// with 1/n. A process that copies the page is then charged with all of it, and each of the
+    /// others with 1/(n - 1), if they know.
     fn likely_left(&self, faults: u64, now: Now) -> PageCount {
         let mapped = now.mapped.saturating_sub(self.mapped);
         let own = now.own.saturating_sub(self.own).saturating_add(mapped);
@@ -262,8 +267,8 @@ impl Sharing {
         credit.saturating_sub(PageCount((copied - noted / n + of_others) as usize))
     }
 
-    /// What the credit becomes with relatives that have come since, if all share what it is for: of
-    /// n that have a page, n - 1 are others.
+    /// Returns what the credit becomes with relatives that have come since, if all share what it is
+    /// for: of n processes that have a page, n - 1 are others.
     fn spread(&self, now: Now) -> PageCount {
         let (before, others) = (self.relatives.max(1), now.relatives);
         if others <= before {
@@ -275,13 +280,13 @@ impl Sharing {
         PageCount(credit.min(most) as usize).max(self.credit)
     }
 
-    /// Nothing much is shared, which may be otherwise when there are more relatives.
+    /// Returns the state in which nothing much is shared, which may change with more relatives.
     fn left_alone(&self) -> Self {
         let Self { relatives, ask_at_ns, asked_ns, asking_ran_ns, .. } = *self;
         Self { relatives, ask_at_ns, asked_ns, asking_ran_ns, ..Self::default() }
     }
 
-    /// Whether the kernel shall be asked at this time.
+    /// Returns whether the kernel is to be asked at this time.
     fn shall_ask(&self, now_ns: u64, now: Now) -> bool {
         let cost = self.asking_ran_ns * now.crowd;
         let after = |factor| now_ns >= self.asked_ns + cost * factor;
@@ -293,13 +298,14 @@ impl Sharing {
             || after(SOON_COST_FACTOR) && self.has_let_go(now.others)
     }
 
-    /// Whether many faults were copies, or have mapped shared memory.
+    /// Returns whether many faults may have been copies, or may have mapped shared memory.
     fn is_unsure(&self, now: Now) -> bool {
         let much = (self.credit.0 / UNSURE_PART).max(NOTHING.0) as u64;
         self.credit > PageCount(0) && now.mapped.saturating_sub(self.mapped) > much
     }
 
-    /// Whether others hold so much less than when the credit was found that it may be smaller.
+    /// Returns whether others hold enough less than when the credit was found that it may be
+    /// smaller.
     fn has_let_go(&self, others: PageCount) -> bool {
         self.credit > PageCount(0)
             && self.others.saturating_sub(others).0 > self.credit.0 / LET_GO_PART
@@ -310,7 +316,7 @@ impl Sharing {
         (self.copied, self.noted, self.own) = (now.copied, now.noted, now.own);
         self.mapped = now.mapped;
         self.relatives = now.relatives;
-        // As few as this, for what it has alone counts as shared too.
+        // At least this many, because what the process has alone counts as shared too.
         let part = now.resident.saturating_sub(credit);
         self.sharers = (now.resident.0 / part.0.max(1)) as u64;
     }
@@ -318,7 +324,7 @@ impl Sharing {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a page that nobody is charged with, so that the budget is passed.
+    //! The risk: a page that no process is charged with, so that the budget is passed.
 
     use super::*;
 
@@ -355,19 +361,20 @@ mod tests {
         sharing = Sharing::default();
         sharing.begin();
         sharing.credit(now, || ALL, || None);
-        // What was served is not taken off, what was not is.
+        // Faults that were served are not subtracted; others are.
         sharing.faults = 0;
         let served = Now { served: ALL, ..now };
         assert!(sharing.credit(served, || ALL, || None) > PageCount(4_900));
         assert!(sharing.credit(now, || ALL, || None) <= PageCount(5_000 - ALL as usize));
     }
 
-    /// The risk: three that copy what they share seem to hold three times what they copied, and
-    /// that is told as the peak.
+    /// The risk: three processes that copy what they share seem to hold three times what they
+    /// copied, and that is reported as the peak.
     #[test]
     fn a_copy_is_likely_to_be_charged_once_and_may_be_to_all() {
         let now = Now { resident: PageCount(9_000), others: PageCount(18_000), ..NOW };
-        // What this one has copied, all have, and how much of ours was touched first.
+        // `own` is what this process has copied, `of_others` what others have, `first` what of ours
+        // was touched first.
         let held = |own: u64, of_others: u64, first: u64| {
             let mut sharing = Sharing { state: State::Known, ..Sharing::default() };
             sharing.credit(now, || ALL, || Some(PageCount(3_000)));
@@ -383,15 +390,15 @@ mod tests {
         let likely = |(held, doubt): (usize, usize)| held - doubt;
         assert_eq!(likely(one) + 2 * likely(others), 9_300);
         assert_eq!(likely(held(300, 0, 500)), likely(one));
-        // Nobody else knows of what was copied without us.
+        // No other process knows of what was copied without us.
         let mut alone = Sharing { state: State::Known, ..Sharing::default() };
         alone.credit(now, || ALL, || Some(PageCount(3_000)));
         assert_eq!(alone.credit(now, || ALL + 300, || None), PageCount(5_700));
         assert_eq!(alone.doubt(), PageCount(0));
     }
 
-    /// The risk: sixteen that read shared memory seem to copy what they share at each fault; or one
-    /// that copies seems to read for ever.
+    /// The risk: sixteen processes that read shared memory seem to copy what they share at each
+    /// fault; or a process that copies seems to read for ever.
     #[test]
     fn a_fault_that_may_have_mapped_shared_memory_is_likely_no_copy_until_the_kernel_tells() {
         let now = Now { resident: PageCount(9_000), others: PageCount(18_000), ..NOW };
@@ -408,8 +415,8 @@ mod tests {
         assert_eq!((credit, sharing.doubt()), (PageCount(5_300), PageCount(0)));
     }
 
-    /// The risk: a parent that was alone never hears that it has children by now; or many with
-    /// nothing in common ask all the time.
+    /// The risk: a parent that was alone never hears that it has children by now; or many processes
+    /// with nothing in common ask all the time.
     #[test]
     fn one_that_is_alone_asks_when_there_are_more_relatives() {
         let now = |relatives| Now { resident: PageCount(6_000), relatives, ..NOW };
@@ -446,7 +453,7 @@ mod tests {
         };
         assert_eq!([held(1), held(2), held(4)], [(3_000, 0), (3_000, 1_000), (3_000, 1_800)]);
         assert_eq!([held(1), held(0)], [(3_000, 0); 2]);
-        // It has less than its part of what it shares, if all of it is.
+        // The process has less than its part of what it shares, if all of it is shared.
         assert_eq!(held(500), (3_000, 2_988));
         // Four forks before the first child has joined.
         let mut sharing = Sharing::default();
@@ -475,17 +482,17 @@ mod tests {
         let (credit, all) = pending(&mut sharing, 700, 0);
         assert_eq!(credit, all);
         assert_eq!(pending(&mut sharing, 1_700, 0), (credit, credit - 1_000));
-        // It has ended before it was charged.
+        // The child has ended before it was charged.
         assert_eq!(pending(&mut sharing, 700, 0), (credit, credit));
         assert_eq!(pending(&mut sharing, 9_000, 0), (credit, 0));
-        // Nor is anything in a child, whose parent is charged, unless that goes.
+        // Nor is anything pending in a child, whose parent is charged, unless the parent goes.
         let mut child = Sharing::default();
         child.begin();
         pending(&mut child, 700, 0);
         let mut child = child.go_on_in_child();
         let (credit, none) = pending(&mut child, 6_000, 0);
         assert_eq!((none, pending(&mut child, 5_000, 0).1), (0, credit.saturating_sub(5_000)));
-        // It lets go: the kernel is asked at once.
+        // The others let go: the kernel is asked at once.
         assert_eq!(pending(&mut sharing, 700, 9_900), (0, 0));
     }
 
@@ -497,14 +504,14 @@ mod tests {
         sharing.ask_at_ns = 0;
         assert_eq!(sharing.credit(NOW, || ALL, || None), PageCount(0));
         assert!(!sharing.is_much());
-        // One that is looked for, and is not there.
+        // Relatives that are looked for, and are not there.
         sharing.look();
         assert!(sharing.is_much());
         assert_eq!(sharing.credit(NOW, || ALL, || None), PageCount(0));
         assert!(!sharing.is_much());
     }
 
-    /// The risk: what only seems to be in use stops all, or is told as the peak.
+    /// The risk: what only seems to be in use stops everything, or is reported as the peak.
     #[test]
     fn the_kernel_is_asked_sooner_when_the_budget_seems_to_be_passed() {
         let sharing = Sharing {
@@ -517,7 +524,7 @@ mod tests {
         let asks = |at_ms: u64, is_passed| sharing.shall_ask(at_ms * 1_000_000, now(is_passed));
         assert_eq!([asks(999, false), asks(1000, false)], [false, true]);
         assert_eq!([asks(919, true), asks(920, true)], [false, true]);
-        // A hundred that ask, each for so much of the time, would do nothing else.
+        // A hundred processes that each ask for that part of the time would do nothing else.
         let crowd = Now { is_passed: true, crowd: 4, ..NOW };
         assert!(!sharing.shall_ask(979_000_000, crowd) && sharing.shall_ask(980_000_000, crowd));
     }

@@ -1,20 +1,20 @@
 //! Threads that fault often stay on their processor.
 //!
-//! A thread that waits for a page is woken while the service is busy on the same processor,
-//! so Linux moves it to an idle one (`select_idle_sibling`). Its next fault then crosses processors
-//! twice, which takes 100 us instead of 13 (two virtual processors). So for as long as a thread
-//! faults often it is allowed one processor only. The program must not see that, nor may anything
-//! it starts inherit it:
+//! A thread that waits for a page is woken while the service is busy on the same processor, so
+//! Linux moves it to an idle one (`select_idle_sibling`). Its next fault then crosses processors
+//! twice, which takes 100 us instead of 13 (two virtual processors). So while a thread faults
+//! often, it is allowed one processor only. The program must not see that, nor may anything it
+//! starts inherit it:
 //!
 //! 1. A thread that is about to start a thread or a process, or to ask for or change what
-//!    processors are allowed, is let go first, and nobody is kept for `LOOSE_NS` (`loosen`).
-//! 2. Who lets a thread go claims its place first, and restores the set that was allowed before, if
-//!    the one in force is still ours: what the program sets meanwhile stays.
+//!    processors are allowed, is let go first, and no thread is kept for `LOOSE_NS` (`loosen`).
+//! 2. Letting a thread go begins with a claim on its place. Then the set that was allowed before is
+//!    restored, if the one in force is still ours: what the program sets meanwhile stays.
 //!
-//! The proof of 1: the service marks a place as busy, then reads `loose_until`; who loosens
-//! writes `loose_until`, then looks at the places and waits for a busy one. All four are
-//! sequentially consistent, so at least one of them sees the other. What remains are system calls
-//! that are made around libc.
+//! The proof of 1: the service marks a place as busy, then reads `loose_until`; the thread that
+//! loosens writes `loose_until`, then looks at the places and waits for a busy one. All four are
+//! sequentially consistent, so at least one of them sees the other. System calls that are made
+//! around libc are not covered.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,18 +23,20 @@ use coldpress_sys::{SysResult, raw};
 
 /// Threads that can be kept at a time; more stay where the kernel puts them.
 pub const PLACES: usize = 16;
-/// How long nobody is kept after a thread has loosened: time for it to start what it wants.
+/// Time after a thread has loosened in which no thread is kept: enough for it to start what it
+/// wants.
 pub const LOOSE_NS: u64 = 20_000_000;
 
-/// No thread.
+/// The state without a thread.
 const FREE: u32 = 0;
-/// Beside the thread's id: somebody is changing what it is allowed. Ids have 22 bits.
+/// Flag beside the thread's id: what the thread is allowed is being changed. Ids have 22 bits.
 const BUSY: u32 = 1 << 31;
-/// Who waits for a busy place yields so often, then sleeps: a real-time thread yields to no other.
+/// How often a thread that waits for a busy place yields before it sleeps: a real-time thread
+/// yields to no other.
 const YIELDS: u32 = 16;
 const WAIT_NS: u64 = 50_000;
 
-/// A thread of the program, and where it shall stay.
+/// A thread of the program, and where it is to stay.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
     /// The program's process.
@@ -45,7 +47,7 @@ pub struct Wish {
     pub processor: usize,
 }
 
-/// Allows a thread these processors, as [`Allowed::give_to`] does.
+/// A function that allows a thread these processors, as [`Allowed::give_to`] does.
 pub type Give<'a> = &'a dyn Fn(&Allowed, u32) -> SysResult<()>;
 
 /// The threads that are kept, and what they were allowed before.
@@ -54,13 +56,14 @@ pub struct Stay {
     places: [Place; PLACES],
 }
 
-/// Only who has set `BUSY` uses what lies beside the state.
+/// The place of a thread that is kept. Only the thread that has set `BUSY` uses what lies beside
+/// the state.
 struct Place {
     /// `FREE`, a thread's id, or that and `BUSY`.
     state: AtomicU32,
-    /// Where it is kept.
+    /// The processor on which the thread is kept.
     processor: AtomicU32,
-    /// What it was allowed before.
+    /// What the thread was allowed before.
     allowed: [AtomicU64; Allowed::WORDS],
 }
 
@@ -73,7 +76,7 @@ impl Place {
         }
     }
 
-    /// Claims the place from `state`; false when it is in another one.
+    /// Returns whether the place could be claimed from `state`; `false` when it is in another one.
     fn claim(&self, state: u32, thread: u32) -> bool {
         // SeqCst: see the proof at the head of this file; pairs with `loosen`, and with the store
         // in `leave`, which releases what lies in the place.
@@ -88,25 +91,26 @@ impl Place {
         self.state.store(state, Ordering::SeqCst);
     }
 
-    /// Restores what the thread was allowed, if nobody else has changed it. The place is claimed.
+    /// Restores what the thread was allowed, unless others have changed that. The place must be
+    /// claimed.
     fn restore(&self, thread: u32, give: Give<'_>) {
         // Relaxed, both: the claim orders them.
         let kept = Allowed::only(self.processor.load(Ordering::Relaxed) as usize);
         let word = |index: usize| self.allowed[index].load(Ordering::Relaxed);
         if Allowed::of(thread) == Ok(kept) {
-            // It may have ended meanwhile.
+            // The thread may have ended meanwhile.
             let _ = give(&Allowed(core::array::from_fn(word)), thread);
         }
     }
 }
 
 impl Stay {
-    /// Nobody is kept.
+    /// Creates the state in which no thread is kept.
     pub const fn new() -> Self {
         Self { loose_until: AtomicU64::new(0), places: [const { Place::new() }; PLACES] }
     }
 
-    /// Forgets everybody. For the child of `fork`, which has loosened before.
+    /// Forgets all threads. Called in the child of `fork`, which has loosened before.
     pub fn reset(&self) {
         for place in &self.places {
             // Relaxed: there is no other thread.
@@ -116,12 +120,12 @@ impl Stay {
 
     // For the program's threads.
 
-    /// Lets `thread` go, and keeps nobody for a while. May be called in a signal handler.
+    /// Lets `thread` go, and keeps no thread for a while. May be called in a signal handler.
     pub fn loosen(&self, thread: u32) {
         self.loosen_those(|kept| kept == thread);
     }
 
-    /// Lets everybody go, and keeps nobody for a while.
+    /// Lets all threads go, and keeps none for a while.
     pub fn loosen_all(&self) {
         self.loosen_those(|_| true);
     }
@@ -139,7 +143,7 @@ impl Stay {
                     break;
                 }
                 if state & BUSY == 0 {
-                    // A handler that ran meanwhile would wait for its own thread.
+                    // A signal handler that ran meanwhile would wait for its own thread.
                     let mask = raw::block_signals();
                     if place.claim(thread, thread) {
                         place.restore(thread, &Allowed::give_to);
@@ -156,9 +160,10 @@ impl Stay {
 
     // For the service.
 
-    /// Keeps a thread where it shall stay from now on, in a free place. `unrestricted` is what a
-    /// thread is allowed that may run anywhere: it is given all processors back, those too that
-    /// come later. False when it may not be kept there, or not now.
+    /// Returns whether the thread is kept from now on where it is to stay, in a free place; `false`
+    /// when it may not be kept there, or not now. `unrestricted` is what a thread that may run
+    /// anywhere is allowed: such a thread gets all processors back, including those that come
+    /// later.
     pub fn keep(
         &self,
         index: usize,
@@ -193,7 +198,7 @@ impl Stay {
         raw::is_thread_of(process, thread) && give(&Allowed::only(processor), thread).is_ok()
     }
 
-    /// Whether `thread` is kept, in this place.
+    /// Returns whether `thread` is kept, in this place.
     pub fn is_kept(&self, index: usize, thread: u32) -> bool {
         // Relaxed: a stale answer is as good.
         self.places[index].state.load(Ordering::Relaxed) == thread
@@ -202,7 +207,7 @@ impl Stay {
     /// Lets the thread in this place go, if there is one.
     pub fn let_go(&self, index: usize, give: Give<'_>) {
         let place = &self.places[index];
-        // Relaxed: looked at again by the claim, which fails when somebody else lets it go.
+        // Relaxed: the claim looks again, and fails when another thread lets this one go.
         let thread = place.state.load(Ordering::Relaxed);
         if thread & BUSY == 0 && thread != FREE && place.claim(thread, thread) {
             place.restore(thread, give);
@@ -228,7 +233,7 @@ mod tests {
 
     const GIVE: Give<'static> = &Allowed::give_to;
 
-    /// What this thread is allowed, if that is more than one processor.
+    /// Returns what this thread is allowed, if that is more than one processor.
     fn all() -> Option<Allowed> {
         let all = Allowed::of(raw::thread_id()).expect("it lives");
         if all.is_one() {

@@ -1,10 +1,10 @@
-//! What the preload library has to do with symbols of others, for a test that looks at the one that
-//! was built: what it takes, and what it gives.
+//! The symbols that the preload library takes from other objects, and those that it gives, for a
+//! test that inspects the library that was built.
 //!
-//! A symbol that is taken is a door: what stands behind it is the program's where the program has
-//! one of that name, and it runs where nothing of the program may, waiting for memory that only the
-//! caller can bring. One that is given comes before the program's libraries' own. So both are
-//! listed by hand, and nothing else passes.
+//! A symbol that is taken is a door. What stands behind it is the program's own function where the
+//! program has one of that name. That function would run where nothing of the program may run, and
+//! wait for memory that only its caller can bring. A symbol that is given comes before the one that
+//! the program's libraries define. So both are listed by hand, and no other symbol passes.
 
 /// Symbols of libc, and of sanitizers, that the library uses if they are there: see shim.c.
 pub const TAKEN: [&str; 10] = [
@@ -20,7 +20,7 @@ pub const TAKEN: [&str; 10] = [
     "dlsym",
 ];
 
-/// Functions of libc that the library stands in front of, and one that a sanitizer asks for.
+/// Functions of libc that the library stands in front of, and one that a sanitizer calls.
 pub const GIVEN: [&str; 44] = [
     "_Fork",
     "__asan_default_options",

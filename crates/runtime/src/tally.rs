@@ -1,8 +1,9 @@
-//! The tally of a process: everything it counts, as one row of words that others may read.
+//! The tally of a process: everything that it counts, as one row of words that other processes may
+//! read.
 //!
 //! Words come in groups. What zswap counts is copied in now and then; the rest is counted here. The
-//! owner of a tally is the only one to write it, so a load and a store count; all are Relaxed, as a
-//! reader may see numbers a moment old, but never a torn one.
+//! owner of a tally is the only process to write it, so a load and a store suffice to count. All
+//! accesses are Relaxed, as a reader may see numbers that are a moment old, but never a torn one.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use coldpress_zswap::{AGE_CLASS_MS, AGE_CLASSES, Counters, SIZE_CLASS_BYTES, SIZ
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $name:ident $text:literal,)*) => {
-        /// What a process counts outside of zswap, or sums up for its users.
+        /// A number that a process counts outside of zswap, or sums up for its users.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Counter {
             $($(#[doc = $doc])* $name,)*
@@ -22,7 +23,7 @@ macro_rules! counters {
             /// Every counter, in the order of the report.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The key in the JSON report.
+            /// Returns the key in the JSON report.
             pub const fn key(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -33,7 +34,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Faults served: touches of a page that was not there.
+    /// Faults served: touches of a page that was not present.
     Faults "faults",
     /// Faults on pages never touched before; each may bring several pages.
     FirstTouchFaults "first_touch_faults",
@@ -41,7 +42,8 @@ counters! {
     LimboFaults "limbo_faults",
     /// Faults on pages that were compressed, or on disk: what the kernel calls major.
     MajorFaults "major_faults",
-    /// Pages brought back before anybody asked for them, as a walk was coming their way.
+    /// Pages brought back before a thread asked for them, because a walk was coming their way
+    /// (readahead).
     PagesReadAhead "readahead_pages",
     /// Pages brought back from the pool or from disk, same-filled ones included.
     PagesLoaded "pages_loaded",
@@ -51,7 +53,7 @@ counters! {
     PagesStored "pages_stored",
     /// Pages stored that held one repeated word and cost no storage.
     SameFilled "same_filled_pages",
-    /// Pages that were as their kept copy when they were taken out again.
+    /// Pages that still equalled their kept copy when they were taken out again.
     PagesUnchanged "unchanged_pages",
     /// Bytes that stored pages took, after compression.
     BytesStored "stored_bytes",
@@ -59,22 +61,22 @@ counters! {
     PagesWrittenBack "written_back_pages",
     /// Nanoseconds from reading a fault to its page being placed.
     StallNs "stall_ns",
-    /// Faults that waited for the turn of their process.
+    /// Faults that waited for the turn of their process (load control).
     TurnWaits "turn_waits",
-    /// Nanoseconds of all stalls that were such waits.
+    /// Nanoseconds of all stalls that were waits for a turn.
     TurnWaitNs "turn_wait_ns",
-    /// Nanoseconds for which idle memory was looked for, while the budget asked for nothing.
+    /// Nanoseconds during which idle memory was looked for, while the budget asked for nothing.
     IdleNs "idle_ns",
-    /// Nanoseconds of them that threads waited for pages that had been taken, their wake-up
+    /// Nanoseconds of `idle_ns` for which threads waited for pages that had been taken, wake-up
     /// included.
     IdleStallNs "idle_stall_ns",
     /// Pages taken as samples of their neighbours.
     IdleSamples "idle_samples",
-    /// Those of them that were touched before they counted as idle.
+    /// Samples that were touched before they counted as idle.
     IdleSamplesTouched "idle_samples_touched",
     /// Pages taken because they were idle.
     IdlePages "idle_pages",
-    /// Pages saved times the milliseconds for which they were, while idle memory was wanted.
+    /// Pages saved times the milliseconds for which they were saved, while idle memory was wanted.
     SavedPageMs "saved_page_ms",
     /// Bytes of compressed pages moved closer together.
     BytesCompacted "compacted_bytes",
@@ -83,27 +85,27 @@ counters! {
     /// Pages that could not be brought back and were poisoned.
     PagesPoisoned "poisoned_pages",
     /// Pages thought to be in place that were not: given up by the program (MADV_FREE) and dropped
-    /// by the kernel, so they read as zeros; or unmapped a moment before.
+    /// by the kernel, so that they read as zeros; or unmapped a moment before.
     PagesDropped "dropped_pages",
     /// Forks of managed processes.
     Forks "forks",
-    /// Children of such a fork that took over what their parent had, away or not.
+    /// Children of managed forks that took over everything their parent had, away or not.
     Heirs "heirs",
-    /// Writes to what relatives share since a fork that waited for room for the copy.
+    /// Writes, to pages shared with relatives since a fork, that waited for room for the copy.
     CopyFaults "copy_faults",
-    /// Pages brought back for a fork whose child could not.
+    /// Pages brought back for a fork whose child could not bring them back.
     ForkPages "fork_pages",
     /// Times the service changed its processor to follow the program.
     Migrations "migrations",
-    /// Nanoseconds of processors' time of the service.
+    /// Nanoseconds of processor time that the service used.
     ServiceNs "service_ns",
-    /// Blocks of 2 MiB of our own memory that were free as a whole when last looked at.
+    /// Blocks of 2 MiB of our own memory that were wholly free at the last look.
     HugeBlocksAvailable "huge_blocks_available",
     /// Blocks of 2 MiB whose memory went back to the system as a whole.
     BlocksReturned "blocks_returned",
 }
 
-/// What a store holds now, by name. Values come from `held`.
+/// The names of what a store holds now. The values come from `held`.
 const HELD: &[&str] = &[
     // Frames of the pool, and pages stored anywhere.
     "pool_pages",
@@ -112,18 +114,19 @@ const HELD: &[&str] = &[
     "outstanding_flushes",
     // Bytes of the objects in the pool.
     "pool_bytes",
-    // Stored pages that are in the pool, those of them in a former pool, and pages on disk.
+    // Stored pages that are in the pool, those of them that are in a former pool, and pages on
+    // disk.
     "in_pool_pages",
     "draining_pages",
     "on_disk_pages",
-    // Stored pages that are dense, and those of the pool that ageing has not looked at.
+    // Stored pages that are dense, and pages of the pool that ageing has not looked at.
     "dense_pages",
     "young_pages",
     // Slots of the file in use, 64 KiB each.
     "slots_used",
     // Bytes of tables, buffers and codecs.
     "table_bytes",
-    // Bytes of pages that are away, less what the process has in memory for them.
+    // Bytes of pages that are away, less what the process holds in memory for them.
     "saved_bytes",
 ];
 
@@ -144,36 +147,36 @@ fn held(stats: &Stats, draining: PageCount, saved: Bytes) -> [u64; HELD.len()] {
     ]
 }
 
-/// Classes of a latency: the n-th counts what took less than 2^(n+1) ns, and is in no lower one;
-/// the last counts everything longer too (from 2 s).
+/// The number of classes of a latency. A latency counts in the lowest class n for which it is below
+/// 2^(n+1) ns; the last class counts everything longer too (from 2 s).
 pub const LATENCY_CLASSES: usize = 32;
 
-/// Words that belong together.
+/// A group of words of a tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// [`Counter`]s.
+    /// The [`Counter`]s.
     Counters,
-    /// What zswap counts, see [`Counters`].
+    /// The events that zswap counts, see [`Counters`].
     Zswap,
-    /// What zswap holds now.
+    /// The amounts that zswap holds now.
     Held,
-    /// Latencies of faults, from reading one to its page being placed, in classes of powers of two
-    /// of nanoseconds.
+    /// Latencies of faults, from reading a fault to its page being placed, in classes of powers of
+    /// two of nanoseconds.
     FaultNs,
-    /// Latencies of loads from zswap, in the same classes. The time a page takes to come from disk
-    /// is not in them.
+    /// Latencies of loads from zswap, in the same classes. They do not include the time that a page
+    /// takes to come from disk.
     LoadNs,
     /// Latencies of stores to zswap, in the same classes.
     StoreNs,
     /// Sizes of stored pages, see [`coldpress_zswap::Sizes`].
     Sizes,
-    /// How long pages loaded from the pool had been there, see [`coldpress_zswap::Ages`].
+    /// The time that pages loaded from the pool had been there, see [`coldpress_zswap::Ages`].
     LoadedAges,
-    /// How long pages sent off to be written back had been in the pool.
+    /// The time that pages sent off to be written back had been in the pool.
     FlushedAges,
 }
 
-/// The groups, each with where it ends.
+/// The index at which each group ends.
 const ENDS: [usize; 9] = {
     let lengths = [
         Counter::ALL.len(),
@@ -195,12 +198,13 @@ const ENDS: [usize; 9] = {
     ends
 };
 const WORDS: usize = ENDS[ENDS.len() - 1];
-/// What nothing counts to: 292 years of nanoseconds, or a tebibyte saved for a year by the page and
-/// millisecond. Any process of a run may have written a word.
+/// The highest value that anything counts to: 292 years of nanoseconds, or a tebibyte saved for a
+/// year by the page and millisecond. Any process of a run may have written a word, so higher ones
+/// are ignored.
 const WORD_MAX: u64 = i64::MAX.cast_unsigned();
 
 impl Group {
-    /// The names of its words; none for a histogram.
+    /// Returns the names of the group's words; none for a histogram.
     pub const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Zswap => Counters::NAMES,
@@ -209,7 +213,7 @@ impl Group {
         }
     }
 
-    /// What everything in this class of a histogram is below.
+    /// Returns the bound that all values in this class of a histogram are below.
     pub const fn bound(self, class: usize) -> usize {
         match self {
             Self::Sizes => (class + 1) * SIZE_CLASS_BYTES + 1,
@@ -218,7 +222,7 @@ impl Group {
         }
     }
 
-    /// Where its words lie.
+    /// Returns the indexes of the group's words.
     const fn range(self) -> Range<usize> {
         let index = self as usize;
         let start = if index == 0 { 0 } else { ENDS[index - 1] };
@@ -234,7 +238,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts. For the owner.
+    /// Adds `amount` to a counter. For the owner.
     pub fn add(&self, counter: Counter, amount: u64) {
         self.add_to(Group::Counters.range().start + counter as usize, amount);
     }
@@ -250,14 +254,14 @@ impl Tally {
         self.words[Group::Counters.range().start + counter as usize].load(Ordering::Relaxed)
     }
 
-    /// Counts a latency in `group`, which is one of latencies. For the owner.
+    /// Counts a latency in `group`, which must be a group of latencies. For the owner.
     pub fn note_latency(&self, group: Group, ns: u64) {
         let class = (ns | 1).ilog2() as usize;
         self.add_to(group.range().start + class.min(LATENCY_CLASSES - 1), 1);
     }
 
-    /// Copies in what zswap counted and holds, how many of its pages are in a former pool, and what
-    /// is saved. For the owner.
+    /// Copies in what zswap counted and holds, the number of its pages that are `draining` from a
+    /// former pool, and the bytes `saved`. For the owner.
     pub fn set_zswap(&self, stats: &Stats, draining: PageCount, saved: Bytes) {
         self.set_group(Group::Zswap, &stats.counters.values());
         self.set_group(Group::Held, &held(stats, draining, saved));
@@ -298,7 +302,7 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// Adds the words of a process, but those that nothing can have counted.
+    /// Adds the words of a process, except those that no process can have counted.
     pub fn add(&mut self, tally: &Tally) {
         for (sum, word) in self.words.iter_mut().zip(&tally.words) {
             let word = Some(word.load(Ordering::Relaxed)).filter(|word| *word <= WORD_MAX);
@@ -313,18 +317,18 @@ impl Figures {
         self.words[Group::Held.range()].copy_from_slice(&held);
     }
 
-    /// A counter.
+    /// Returns the sum of a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.group(Group::Counters)[counter as usize]
     }
 
-    /// What is held of this name; nothing where there is none.
+    /// Returns the amount held of this name, 0 where no amount has that name.
     pub fn held(&self, name: &str) -> u64 {
         let mut all = HELD.iter().zip(self.group(Group::Held));
         all.find(|(known, _)| **known == name).map_or(0, |(_, value)| *value)
     }
 
-    /// The words of a group.
+    /// Returns the words of a group.
     pub fn group(&self, group: Group) -> &[u64] {
         &self.words[group.range()]
     }

@@ -1,8 +1,8 @@
 //! Thawing: every page is brought back and stays, for debuggers and core dumps.
 //!
-//! The kernel waits for no page when it writes a core, nor for a debugger that reads by
-//! /proc/PID/mem or ptrace(2): these get an error. So all of them must be there before. Nothing is
-//! taken out meanwhile, whatever the budget says. A part comes back at a time, and faults are
+//! The kernel waits for no page when it writes a core, or when a debugger reads by /proc/PID/mem or
+//! ptrace(2): these get an error. So all pages must be there before. Nothing is taken out
+//! meanwhile, whatever the budget says. A part of the pages comes back at a time, and faults are
 //! served in between.
 
 use core::ops::Range;
@@ -13,16 +13,16 @@ use crate::knobs::Knob;
 use crate::manager::Manager;
 use crate::pages::{PageNumber, PageState};
 
-/// Pages looked at in a turn: a few milliseconds when all of them are away.
+/// Pages looked at in one step: a few milliseconds when all of them are away.
 const PAGES_AT_A_TIME: usize = 256;
 
 /// Every page there may be.
 const ALL: Range<PageNumber> = PageNumber(0)..PageNumber(usize::MAX / 2);
 
-/// While everything is brought back, so many pages at most have a copy in the pool.
+/// Most pages with a copy in the pool while everything is brought back.
 const COPIES_MAX: usize = 256;
 
-/// How far it has come.
+/// How far thawing has come.
 #[derive(Default)]
 pub(crate) struct Thaw {
     /// Where this pass goes on, and whether it has found any page.
@@ -32,18 +32,18 @@ pub(crate) struct Thaw {
 }
 
 impl Manager {
-    /// Whether the user wants every page in the program.
+    /// Returns whether the user wants every page in the program.
     pub(crate) fn shall_thaw(&self) -> bool {
         self.tuning.knobs.get(Knob::Thawed) != 0
     }
 
-    /// Pages may be taken out again.
+    /// Ends thawing: pages may be taken out again.
     pub(crate) fn end_thaw(&mut self) {
         self.ledger.seats[self.seat].set_thawed(false);
         self.tuning.thaw = Thaw::default();
     }
 
-    /// Brings some pages back if the user wants that; whether there may be more.
+    /// Returns whether there may be more pages, after bringing some back if the user wants that.
     pub(crate) fn thaw_step(&mut self) -> bool {
         if !self.shall_thaw() || self.tuning.thaw.is_done {
             return false;
@@ -54,7 +54,7 @@ impl Manager {
             self.tuning.thaw.next = next;
             return true;
         }
-        // Pages may move behind (mremap), so only a pass that finds none is the last.
+        // Pages may move behind the cursor (mremap), so only a pass that finds none is the last.
         let is_done = !self.tuning.thaw.has_found;
         self.tuning.thaw = Thaw { is_done, ..Thaw::default() };
         if is_done {
@@ -69,7 +69,7 @@ impl Manager {
         self.bring_back(ALL)
     }
 
-    /// Brings back every page of a range; how many were away.
+    /// Brings back every page of a range, and returns how many were away.
     pub(crate) fn bring_back(&mut self, range: Range<PageNumber>) -> PageCount {
         let mut total = PageCount(0);
         loop {
@@ -83,8 +83,8 @@ impl Manager {
         }
     }
 
-    /// Brings back what is away of the first `most` known pages of a range. Where to go on, if that
-    /// were not all, and how many came.
+    /// Brings back what is away of the first `most` known pages of a range. Returns where to go on,
+    /// if those were not all, and how many pages came.
     pub(crate) fn bring_back_some(
         &mut self,
         range: Range<PageNumber>,
@@ -93,13 +93,14 @@ impl Manager {
         let (mut at, end, mut count) = (range.start, range.end, PageCount(0));
         for index in 0..most {
             if index.is_multiple_of(COPIES_MAX) {
-                // Everything takes its room in the program now.
+                // Every page takes its room in the program now.
                 while self.drop_copies_in_pool() {}
             }
             let Some((page, state)) = self.pages.next_known(at..end) else { return (None, count) };
             if matches!(state, PageState::Limbo | PageState::Stored) {
                 self.bring_in(page);
-                // What has gone from the program is told by an event; it must not be met again.
+                // An event reports a page that has gone from the program; the page must not be met
+                // again.
                 if self.pages.state(page) == state {
                     self.settle();
                 }

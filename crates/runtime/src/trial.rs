@@ -1,22 +1,23 @@
-//! A page of our own that is taken away and brought back, before any of the program's is: whether
-//! the kernel, and whoever filters calls for it, lets this process do all of that.
+//! A page of our own that is taken away and brought back before any page of the program is. It
+//! shows whether the kernel, and a filter of system calls, let this process do all of that.
 //!
-//! Without, a refusal would be found when the budget is used up, or never. It is done before any
-//! other range is registered, so no change of the address space can come between; and it never
-//! touches a page that is away, as nobody but this thread would serve that fault.
+//! Without the trial, a refusal would be found when the budget is used up, or never. The trial is
+//! made before any other range is registered, so no change of the address space can come between.
+//! And it never touches a page that is away, because no thread but this one would serve that fault.
 
 use coldpress_sys::map::Span;
 use coldpress_sys::uffd::{Mode, Progress, Stop, Userfaultfd};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
 
-/// A fork of the program shares the page with its child for a moment, and then it cannot be moved.
+/// The number of tries to move the page: a fork of the program shares it with the child for a
+/// moment, during which it cannot be moved.
 const TRIES: usize = 16;
 const PAGE: Bytes = Bytes(PAGE_BYTES);
-/// EIO: other bytes came back.
+/// EIO: the page came back with other bytes.
 const OTHER_BYTES: SysError = SysError { call: "compare(a page that was away)", errno: 5 };
 
-/// Registers a page, takes it away, brings it back and compares. Fails with the call that was
-/// refused.
+/// Registers a page, takes it away, brings it back and compares its bytes. Fails with the call that
+/// was refused.
 pub(crate) fn take_and_bring_back(uffd: &Userfaultfd) -> SysResult<()> {
     let span = Span::reserve(Bytes(2 * PAGE_BYTES), PAGE)?;
     span.forbid_huge_pages();
@@ -27,33 +28,34 @@ pub(crate) fn take_and_bring_back(uffd: &Userfaultfd) -> SysResult<()> {
         .register(aside, PAGE, Mode::WriteProtect)
         .and_then(|()| take(uffd, &span))
         .and_then(|()| bring_back(uffd, &span));
-    // Before it is unmapped, of which this thread would have to read the event itself.
+    // The registration ends before the page is unmapped, because this thread would have to read the
+    // event of that itself.
     let ended = uffd.unregister(page, Bytes(2 * PAGE_BYTES));
     if ended.is_err() {
-        // Without an end of its registration it stays mapped.
+        // A page that is still registered stays mapped.
         core::mem::forget(span);
     }
     result.and(ended)
 }
 
-/// Moves the first page of `span` to where the second is.
+/// Moves the first page of `span` to the place of the second.
 fn take(uffd: &Userfaultfd, span: &Span) -> SysResult<()> {
     let (page, aside) = (span.address(), span.address() + PAGE_BYTES);
     let mut last = 0;
     for _ in 0..TRIES {
-        // SAFETY: both pages are this function's own, and nobody touches the one that goes.
+        // SAFETY: both pages are this function's own, and no thread touches the one that goes.
         let Progress { stop, .. } = unsafe { uffd.move_pages(aside, page, PAGE) };
         match stop {
             None => return Ok(()),
             Some(stop) => last = errno_of(stop),
         }
-        // It is still there; a write makes it this process's own again.
+        // The page is still there; a write makes it this process's own again.
         fill(span);
     }
     Err(SysError { call: "ioctl(UFFDIO_MOVE)", errno: last })
 }
 
-/// Copies the second page of `span` back to the first, and compares.
+/// Copies the second page of `span` back to the first, and compares its bytes.
 fn bring_back(uffd: &Userfaultfd, span: &Span) -> SysResult<()> {
     let (page, aside) = (span.address(), span.address() + PAGE_BYTES);
     // SAFETY: the source was moved there, so it is present and stays so.
@@ -62,7 +64,7 @@ fn bring_back(uffd: &Userfaultfd, span: &Span) -> SysResult<()> {
         return Err(SysError { call: "ioctl(UFFDIO_COPY)", errno: errno_of(stop) });
     }
     let is_same = (0..PAGE_BYTES / size_of::<usize>()).all(|index| {
-        // SAFETY: the page is present, and nobody writes to it.
+        // SAFETY: the page is present, and no thread writes to it.
         let found = unsafe { span.base().as_ptr().cast::<usize>().add(index).read_volatile() };
         found == word(index)
     });
@@ -76,12 +78,12 @@ fn fill(span: &Span) {
     }
 }
 
-/// What the page holds: no word twice.
+/// Returns the word of the page at `index`; no two are the same.
 fn word(index: usize) -> usize {
     index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The kernel's number again, by linux/userfaultfd.h and errno.h.
+/// Returns the kernel's error number for `stop`, by linux/userfaultfd.h and errno.h.
 fn errno_of(stop: Stop) -> i32 {
     match stop {
         Stop::Changing => 11,
@@ -121,7 +123,7 @@ mod tests {
         let Some(uffd) = uffd(0) else {
             return std::eprintln!("skipped: no userfaultfd for this user");
         };
-        // One that was not shaken hands with registers nothing.
+        // A descriptor without a handshake registers nothing.
         let fresh = Userfaultfd::from_syscall(false).unwrap();
         assert_eq!(take_and_bring_back(&fresh).unwrap_err().call, "ioctl(UFFDIO_REGISTER)");
         let span = Span::reserve(Bytes(2 * PAGE_BYTES), PAGE).unwrap();

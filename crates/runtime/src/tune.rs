@@ -11,33 +11,34 @@ use crate::limbo;
 use crate::manager::Manager;
 use crate::thaw::Thaw;
 
-/// A budget, or a share of it, counts as another when it differs by more than this part of the one
-/// in force: what others hold changes a little all the time.
+/// Divisor: a budget, or a share of it, counts as another when it differs by more than this part of
+/// the one in force. What others hold changes a little all the time.
 const SHARE_STEP: usize = 16;
-/// The most that the pool's limits are of, whatever the budget: an eighth of the frames there can
-/// be is left, so that tables find some when the pool is full.
+/// Largest budget of which the pool's limits are parts, whatever the budget is: an eighth of the
+/// frames there can be is left, so that tables find some when the pool is full.
 const ROOM_MAX: PageCount = Bytes(SPAN_MAX.0 / 8 * 7).pages_down();
 
 /// What was taken over so far.
 pub(crate) struct Tuning {
     /// The knobs as last read.
     pub(crate) knobs: Knobs,
-    /// Their generation then.
+    /// The generation of the knobs at that time.
     generation: u64,
-    /// The share of the budget that the pool's limit is of.
+    /// The share of the budget of which the pool's limit is a part.
     pub(crate) share: PageCount,
     /// The budget.
     pub(crate) budget: PageCount,
-    /// The budget that the frames were laid out for: the pool's limits never are of more.
+    /// The budget that the frames were laid out for: the pool's limits are never parts of more.
     room: PageCount,
-    /// When the period began that the writeback limit holds for.
+    /// When the current period of the writeback limit began.
     renewed_at: u64,
     /// How far thawing has come.
     pub(crate) thaw: Thaw,
 }
 
 impl Tuning {
-    /// The knobs of `ledger`, for a process whose frames are laid out for `budget`, as it is now.
+    /// Begins with the knobs of `ledger`, for a process whose frames are laid out for `budget`, as
+    /// it is now.
     pub(crate) fn begin(ledger: &Ledger, budget: &Budget, now_ns: u64) -> Self {
         // Before the knobs are read: a change in between is seen again.
         let generation = ledger.generation();
@@ -47,13 +48,14 @@ impl Tuning {
         Self { knobs, generation, share, budget, room, renewed_at: now_ns, thaw }
     }
 
-    /// What they are for the store.
+    /// Returns the knobs as the store has them.
     pub(crate) fn for_store(&self) -> coldpress_zswap::Knobs {
         let room = self.room.min(ROOM_MAX);
         self.knobs.for_store(self.budget.min(room), self.share.min(room))
     }
 
-    /// Takes over the share that the process has now, and the budget; whether either is another.
+    /// Returns whether the share of the process, or the budget, differs from the one in force; if
+    /// so, takes both over.
     fn take_share(&mut self, share: PageCount, budget: PageCount) -> bool {
         let differs = |was: PageCount, now: PageCount| was.0.abs_diff(now.0) > was.0 / SHARE_STEP;
         let is_other = differs(self.share, share) || differs(self.budget, budget);
@@ -65,9 +67,9 @@ impl Tuning {
 }
 
 impl Manager {
-    /// Tells zswap the time, takes over new knobs and a new share of the budget, begins a new
-    /// period of writeback when the last is over, and, while nobody waits, empties a pool that is
-    /// left and shrinks one that holds more than it should.
+    /// Passes the time to zswap, takes over new knobs and a new share of the budget, and begins a
+    /// new period of writeback when the last is over. While no fault waits, empties a pool that is
+    /// left and shrinks a pool that holds more than it should.
     pub(crate) fn tune(&mut self, nobody_waits: bool) {
         let now = self.time.now_ns();
         self.zswap.note_time(now / 1_000_000);
@@ -117,11 +119,12 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a limit that follows every page of others, or that does not follow them.
+    //! The risk: a limit that follows every page of others, or that does not follow others at all.
 
     use super::*;
 
-    /// A process with that `share` of `budget`, all of whose frames are laid out for it.
+    /// Creates the tuning of a process with that `share` of `budget`, with all its frames laid out
+    /// for it.
     fn tuning(share: usize, budget: usize) -> Tuning {
         let (share, budget) = (PageCount(share), PageCount(budget));
         let (knobs, thaw) = (Knobs::default(), Thaw::default());
@@ -139,7 +142,7 @@ mod tests {
         assert!(tuning.take_share(PageCount(1499), budget));
         assert_eq!(tuning.for_store().max_pool, PageCount(749));
         assert!(tuning.take_share(budget, budget) && !tuning.take_share(budget, budget));
-        // Little by little it comes to the same.
+        // Small steps come to the same.
         let mut far = 8000;
         while far > 4000 {
             far -= 100;
@@ -168,7 +171,7 @@ mod tests {
             let budget = Bytes::mib(gib << 10).pages_down().0;
             let knobs = tuning(budget, budget).for_store();
             assert!(knobs.max_pool < knobs.hard_pool && knobs.hard_pool < ROOM_MAX, "{knobs:?}");
-            // As README says.
+            // As docs/limits.md says.
             assert_eq!(knobs.hard_pool.bytes().0 >> 30, 50, "{knobs:?}");
         }
     }

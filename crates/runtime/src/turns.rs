@@ -1,21 +1,24 @@
-//! Turns: processes that together need more memory than there is play one after the other.
+//! Turns: processes that together need more memory than there is play one after the other (load
+//! control).
 //!
-//! When less fits than all of them touch, each loses its pages to the others before it has
-//! used them, and all time goes into bringing pages back: they thrash. Fewer at a time get more
-//! done. This is load control (Denning, Thrashing: its causes and prevention, 1968) by what serving
-//! faults takes, and turns by time, as the swap token of Linux 2.6 had them (Jiang and Zhang,
-//! Token-ordered LRU, 2005).
+//! When less fits than the working sets of all of them, each loses its pages to the others before
+//! it has used them, and all time goes into bringing pages back: they thrash. Fewer processes at a
+//! time get more done. This is load control (Denning, Thrashing: its causes and prevention, 1968)
+//! by what serving faults takes, and turns by time, as the swap token of Linux 2.6 had them (Jiang
+//! and Zhang, Token-ordered LRU, 2005).
 //!
-//! - Who *plays* has its faults served. Who *waits* has not, so its threads sleep in them, and its
-//!   memory goes to those that play (`shares`), as a little more of it would gain it nothing.
-//! - All may play, until those that fault keep the processors busy and serving them takes too
-//!   much. Then an eighth fewer may in each period, down to one for each processor and two at
-//!   least. One more may in each in which it takes little, or those that fault leave processors
-//!   idle, until nobody waits: who plays may wait for what one that waits would send.
-//! - A turn ends when it was long enough and somebody waits, or when too many play, for the last
-//!   that came. Who has waited longest is next: when another may play, when memory has been left
-//!   for all that it has away, and after [`WAIT_MS`] in any case. Who does not ask any longer, as
-//!   it was stopped, is passed over.
+//! - A process that *plays* has its faults served. A process that *waits* does not, so its threads
+//!   sleep in their faults, and its memory goes to those that play (`shares`), because a little
+//!   more of it would gain it nothing.
+//! - All may play, until the processes that fault keep the processors busy and serving them takes
+//!   too much. Then an eighth fewer may play in each period, down to one for each processor and two
+//!   at least. One more may play in each period in which serving takes little, or in which the
+//!   processes that fault leave processors idle, until no process waits: a process that plays may
+//!   wait for what a waiting one would send.
+//! - A turn ends when it was long enough and another process waits, or, for the process that came
+//!   last, when too many play. The process that has waited longest is next: when another may play,
+//!   when memory has been left for all that it has away, and after [`WAIT_MS`] in any case. A
+//!   process that asks no longer, because it was stopped, is passed over.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -29,41 +32,42 @@ use crate::mean::{Mean, Millionths};
 use crate::tally::Counter;
 use crate::waits::Waits;
 
-/// The shortest turn while others wait: to bring 60 MiB back takes a tenth of it.
+/// The shortest turn while others wait: bringing 60 MiB back takes a tenth of it.
 const TURN_MS: u32 = 4_000;
 /// The longest wait.
 const WAIT_MS: u32 = 2_000;
-/// Who has not faulted for so long needs no turn, or has been stopped.
+/// Time without a fault after which a process needs no turn, or has been stopped.
 const PLAYS_MS: u32 = 50;
-/// Between two changes of how many may play.
+/// Time between two changes of how many may play.
 const PERIOD_MS: u32 = 300;
-/// Between two that come in because memory is left.
+/// Time between two processes that come in because memory is left.
 const ENTRY_MS: u32 = 100;
-/// Who comes in stays for this at least, whoever plays: some thousand faults, so that a lock it may
-/// have is let go.
+/// Least stay of a process that comes in, whichever processes play: some thousand faults, so that
+/// it lets go of a lock that it may have.
 const STAY_MS: u32 = 20;
-/// Of each processor, what serving faults takes when fewer may play, and when more. Beside it comes
-/// three times as much: what is moved out, and above all caches that are cold for many processes
-/// (16 compilers in 512 MiB).
+/// Parts of each processor that serving faults takes, above which fewer may play, and below which
+/// more may. Three times as much is spent beside it: on what is moved out, and above all on caches
+/// that are cold for many processes (16 compilers in 512 MiB).
 const BUSY_HIGH: Millionths = Millionths(30_000);
 const BUSY_LOW: Millionths = Millionths(12_000);
-/// As many as always may play, on one processor too: of a client and its server, who waits for the
-/// other would count as playing for [`PLAYS_MS`] more at every step.
+/// Least number of processes that may play, on one processor too: of a client and its server, the
+/// one that waits for the other would count as playing for [`PLAYS_MS`] more at every step.
 const LEAST: u32 = 2;
-/// Of each processor, what those that fault run and wait to be served, together, when it is busy.
-/// Who mostly waits for something else would only wait longer by turns, so below it more may play.
+/// Part of each processor at which it counts as busy: what the processes that fault spend on
+/// running and on waiting to be served, together. A process that waits for something else most of
+/// the time would only wait longer by turns, so below this part more may play.
 const DEMAND_MIN: Millionths = Millionths(750_000);
-/// The mean of that follows over this time.
+/// Time over which the mean of what serving faults takes follows.
 const MEAN_NS: u64 = 100_000_000;
 
-/// A word of the ledger that tells nothing of any other.
+/// A word of the ledger that says nothing of any other.
 #[derive(Debug)]
 #[repr(transparent)]
 struct Word(AtomicU32);
 
 impl Word {
     fn get(&self) -> u32 {
-        // Relaxed: it stands for itself, as in all that follows.
+        // Relaxed: the word stands for itself, as in all that follows.
         self.0.load(Ordering::Relaxed)
     }
 
@@ -72,14 +76,16 @@ impl Word {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// False if it is not `before` any longer.
+    /// Returns whether the word changed from `before` to `after`; `false` if it is not `before` any
+    /// longer.
     fn turn(&self, before: u32, after: u32) -> bool {
         // Relaxed: as above.
         self.0.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
-/// What a process says in its seat. Times are in milliseconds of the monotonic clock, 0 for none.
+/// What a process publishes in its seat. Times are in milliseconds of the monotonic clock, 0 for
+/// none.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Turn {
@@ -93,7 +99,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// For a process that is new in the seat.
+    /// Clears the words for a process that is new in the seat.
     pub(crate) fn clear(&self) {
         for word in [&self.began_ms, &self.asked_ms, &self.waits_ms, &self.busy, &self.runs] {
             word.set(0);
@@ -119,7 +125,7 @@ pub(crate) struct Table {
     most: Word,
     /// When that was last looked at.
     set_ms: Word,
-    /// When somebody last came in.
+    /// When a process last came in.
     entered_ms: Word,
 }
 
@@ -134,37 +140,37 @@ struct Own {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Others {
     playing: u32,
-    /// Those of them that came later than this process.
+    /// Playing processes that came later than this one.
     later: u32,
     waiting: u32,
-    /// For how long the first of them has waited.
+    /// How long the first of them has waited.
     waited_ms: u32,
 }
 
-/// What those that fault take.
+/// What the processes that fault take.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
-    /// To have faults served.
+    /// Part of the time for having faults served.
     busy: Millionths,
-    /// To run.
+    /// Part of the time for running.
     runs: Millionths,
 }
 
-/// How memory and the table are.
+/// The state of memory and of the table.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     /// How many may play; 0 for all.
     most: u32,
     /// Whether all memory is in use.
     is_full: bool,
-    /// Whether what the process has away fits into what is left.
+    /// Whether the pages that the process has away fit into the memory that is left.
     fits: bool,
-    /// Since somebody last came in.
+    /// Time since a process last came in.
     since_entry_ms: u32,
 }
 
 impl Own {
-    /// What a process is from now on, that has a fault.
+    /// Returns what a process that has a fault is from now on.
     fn next(self, now: u32, others: Others, room: Room) -> Self {
         let for_ms = |since: u32| now.wrapping_sub(since);
         let plays = Self { began: Some(self.began.unwrap_or(now)), waits: None };
@@ -186,7 +192,8 @@ impl Own {
     }
 }
 
-/// How many may play, after `most` could, when so many do and take `load` of the `processors`.
+/// Returns how many may play, after `most` could, when `others` do and take `load` of the
+/// `processors`.
 fn next_most(most: u32, others: Others, load: Load, processors: u32) -> u32 {
     let of_all = |part: Millionths| Millionths(part.0 * u64::from(processors));
     let Load { busy, runs } = load;
@@ -205,24 +212,25 @@ fn next_most(most: u32, others: Others, load: Load, processors: u32) -> u32 {
     }
 }
 
-/// How many may play, of what the table says: any process may have written it.
+/// Returns how many may play by what the table says, within bounds: any process may have written
+/// it.
 fn believed(most: u32, processors: u32) -> u32 {
     let least = processors.clamp(LEAST, SEATS as u32);
     if most == 0 { 0 } else { most.clamp(least, SEATS as u32) }
 }
 
-/// A time that is ahead of ours was written a moment ago, by a clock that is so much ahead at most.
+/// Largest lead of another clock over ours: a time that is ahead of ours was written a moment ago.
 const AHEAD_MS: u32 = 60_000;
 
-/// Whether more than `span` milliseconds have gone from the time `at` until `now`, which go round;
-/// also when it never was, which 0 stands for.
+/// Returns whether more than `span` milliseconds have passed from the time `at` until `now`, which
+/// both wrap around. A time that never was, which 0 stands for, is past.
 const fn is_past(at: u32, span: u32, now: u32) -> bool {
     let age = now.wrapping_sub(at);
     at == 0 || span < age && age <= u32::MAX - AHEAD_MS
 }
 
 impl Ledger {
-    /// What all but the process in `seat` do, and what all take.
+    /// Returns what all processes but the one in `seat` do, and what all take.
     fn turns(&self, seat: Option<usize>, now: u32) -> (Others, Load) {
         let own = seat.and_then(|seat| self.seats[seat].turn.now().began);
         let (mut others, mut busy, mut runs) = (Others::default(), 0, 0);
@@ -254,16 +262,16 @@ impl Ledger {
 /// What this process knows of turns.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// Faults that wait for its turn.
+    /// Faults that wait for this process's turn.
     pub(crate) faults: Vec<Fault>,
-    /// The one that is being served.
+    /// The fault that is being served.
     pub(crate) serving: Option<Fault>,
-    /// When it was last looked at what others do.
+    /// When others were last looked at.
     looked_ms: u32,
     busy: Mean<MEAN_NS>,
     /// What the mean last saw of `served_ticks`.
     busy_ns: u64,
-    /// For how long threads have waited while their faults were served, and for a turn.
+    /// How long threads have waited while their faults were served, and for a turn.
     pub(crate) served_ticks: u64,
     pub(crate) waited_ticks: u64,
     /// What was last seen of both.
@@ -271,21 +279,21 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Whether faults wait.
+    /// Returns whether faults wait.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.faults.is_empty()
     }
 }
 
 impl Manager {
-    /// When it is this process's turn, has faults served that have waited for it; else those that
-    /// were read wait too.
+    /// Has the waiting faults served when it is this process's turn; otherwise the faults that were
+    /// read wait too.
     pub(crate) fn wait_for_turn(&mut self) {
         if self.pending.is_empty() && !self.turns.is_waiting() {
             return;
         }
         if !self.plays() {
-            // What comes from disk has a buffer that others may wait for, and what is copied brings
+            // A page that comes from disk has a buffer that others may wait for, and a copy brings
             // nothing in.
             let wait = &mut self.turns.faults;
             self.pending.retain(|fault| {
@@ -305,7 +313,7 @@ impl Manager {
         }
     }
 
-    /// Whether faults are served.
+    /// Returns whether this process plays, so that its faults are served.
     fn plays(&mut self) -> bool {
         let now = self.turn_ms();
         let (turn, table) = (&self.ledger.seats[self.seat].turn, &self.ledger.turns);
@@ -313,7 +321,7 @@ impl Manager {
         let before = turn.now();
         let is_exempt = self.shall_thaw() || self.control.is_held() || self.control.is_forking();
         let most = if is_exempt { 0 } else { believed(table.most.get(), self.ledger.processors()) };
-        // What others do is looked at once in a millisecond.
+        // The service looks at what others do once a millisecond.
         let is_known = if most == 0 { before.began.is_some() } else { self.turns.looked_ms == now };
         if is_known {
             return before.began.is_some();
@@ -331,7 +339,7 @@ impl Manager {
             turn.become_so(after);
             if most != 0 && after.began.is_some() {
                 table.entered_ms.set(now);
-                // More fit than was thought.
+                // More processes fit than was thought.
                 if room.fits && others.playing >= most {
                     table.most.set(others.playing + 1);
                 }
@@ -340,7 +348,7 @@ impl Manager {
         after.began.is_some()
     }
 
-    /// Says what serving faults takes, and sets how many may play when that is due. For a call
+    /// Publishes what serving faults takes, and sets how many may play when that is due. Called
     /// every few milliseconds.
     pub(crate) fn look_at_turns(&mut self) {
         let busy_ns = self.time.span_ns(self.turns.served_ticks);
@@ -354,7 +362,7 @@ impl Manager {
         self.set_most();
     }
 
-    /// Sets how many may play, if nobody has lately.
+    /// Sets how many may play, if no process has lately.
     fn set_most(&self) {
         let (now, table) = (self.turn_ms(), &self.ledger.turns);
         let at = table.set_ms.get();
@@ -377,7 +385,7 @@ impl Manager {
         }
     }
 
-    /// The time, in milliseconds, never 0.
+    /// Returns the time in milliseconds, never 0.
     fn turn_ms(&self) -> u32 {
         self.now_ms().max(1)
     }
@@ -434,11 +442,11 @@ mod tests {
         assert_eq!(plays(TURN_MS).next(NOW, others(3, 2, 1, 9), room(4)), waits(0));
         assert_eq!(plays(TURN_MS).next(NOW, others(3, 2, 0, 0), room(4)), plays(TURN_MS));
         assert_eq!(plays(TURN_MS - 1).next(NOW, others(3, 2, 1, 9), room(4)), plays(TURN_MS - 1));
-        // The last that came leaves, but not at once.
+        // The process that came last leaves, but not at once.
         assert_eq!(plays(STAY_MS).next(NOW, others(4, 1, 0, 0), room(4)), plays(STAY_MS));
         assert_eq!(plays(STAY_MS).next(NOW, others(4, 0, 0, 0), room(4)), waits(0));
         assert_eq!(plays(STAY_MS - 1).next(NOW, others(4, 0, 0, 0), room(4)), plays(STAY_MS - 1));
-        // Not for memory that nobody uses.
+        // Not while memory is left unused.
         let left = Room { is_full: false, ..room(4) };
         assert_eq!(plays(TURN_MS).next(NOW, others(4, 0, 1, 9), left), plays(TURN_MS));
     }
@@ -482,12 +490,12 @@ mod tests {
             next_most(0, others(playing, 0, 0, 0), load, processors)
         };
         assert_eq!(next(32, 1_500_000, 100_000, 2), 28);
-        // Servers that mostly wait for clients.
+        // Servers that wait for clients most of the time.
         assert_eq!(next(32, 1_300_000, 100_000, 2), 0);
         // All wait for the disk.
         assert_eq!(next(32, 10_000, 9_000_000, 2), 28);
         assert_eq!([1, 2, 3].map(|playing| next(playing, 90_000, 900_000, 1)), [0, 0, 2]);
-        // Replicas wait for their turn, and what plays for them to read.
+        // Replicas wait for their turn, and the processes that play wait for them to read.
         let next = |runs, waiting| {
             let load = Load { busy: Millionths(900_000), runs: Millionths(runs) };
             next_most(2, others(2, 0, waiting, 0), load, 2)
@@ -503,7 +511,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in all seats.
+        /// Holds whatever stands in all seats.
         #[test]
         fn random_words_are_counted_and_no_more(seed in any::<u64>(), now in any::<u32>()) {
             let keeper = crate::ledger::scribbled(seed);
@@ -518,7 +526,7 @@ mod tests {
             }
         }
 
-        /// Whatever others do.
+        /// Holds whatever others do.
         #[test]
         fn nobody_waits_for_ever(
             asks in prop::collection::vec((0_u32..90, 0_u32..9, 1_u32..90, 0_u32..9_000), 1..200),

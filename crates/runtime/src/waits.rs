@@ -1,19 +1,19 @@
-//! Whether a program mostly waits for pages, which means that its budget is too small for what it
-//! does.
+//! Whether a program waits for pages most of the time, which means that its budget is too small for
+//! what it does.
 //!
-//! A minute in which its threads waited for half of it at least, and for longer than they ran, is
-//! told: that of a thread which mostly sleeps and now and then waits is not, nor that of many
-//! threads which run and wait a little each. What is named is the budget within which everything
-//! that the process has would be in place: less may do.
+//! The service warns of a minute in which the program's threads waited for half of it at least, and
+//! for longer than they ran. It does not warn of a thread that sleeps most of the time and now and
+//! then waits, nor of many threads that run and wait a little each. The warning names the budget
+//! within which everything that the process has would be in place: less may do.
 
 use crate::ledger::Told;
 use crate::manager::Manager;
 
-/// What is judged at a time.
+/// Length of the period that is judged.
 const PERIOD_NS: u64 = 60_000_000_000;
 
-/// The numbers at which a period began. The first begins with the machine, so nobody has waited for
-/// half of it.
+/// The numbers at which a period began. The first period begins with the machine, so no process has
+/// waited for half of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Waits {
     began_ns: u64,
@@ -22,13 +22,14 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// Whether a period is over.
+    /// Returns whether a period is over.
     fn is_over(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.began_ns) >= PERIOD_NS
     }
 
-    /// Begins the next period; threads have waited and run for so long altogether. If the program
-    /// mostly waited in the last: its percentage of the time that threads either waited or ran.
+    /// Begins the next period; threads have waited for `stalled_ns` and run for `ran_ns`
+    /// altogether. If the program waited most of the last period, returns its percentage of the
+    /// time that threads either waited or ran.
     fn end(&mut self, now_ns: u64, stalled_ns: u64, ran_ns: u64) -> Option<u64> {
         let before = core::mem::replace(self, Self { began_ns: now_ns, stalled_ns, ran_ns });
         let passed = now_ns.saturating_sub(before.began_ns);
@@ -40,8 +41,8 @@ impl Waits {
 }
 
 impl Manager {
-    /// Tells, once in a run, of a program that mostly waits, and the launcher whether it has asked
-    /// for the machine's memory. For a call several times a second.
+    /// Warns, once in a run, of a program that waits most of the time, and notes for the launcher
+    /// whether the program has asked for the machine's memory. Called several times a second.
     pub(crate) fn look_at_waits(&mut self) {
         if self.control.has_asked() {
             self.ledger.seats[self.seat].set_asked();
@@ -71,14 +72,14 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a program that thrashes for hours without a word, or one that does well and is
-    //! complained of.
+    //! The risk: a program that thrashes for hours without a word, or a warning about one that does
+    //! well.
 
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// What is said of a minute in which threads waited and ran for so many seconds.
+    /// Returns what is said of a minute in which threads waited and ran for these seconds.
     fn said(stalled: u64, ran: u64) -> Option<u64> {
         let mut waits = Waits { began_ns: 5 * SECOND, stalled_ns: 7 * SECOND, ran_ns: 9 * SECOND };
         assert!(!waits.is_over(64 * SECOND) && waits.is_over(65 * SECOND));
@@ -91,7 +92,7 @@ mod tests {
     fn who_waits_for_most_of_a_minute_is_told_of_and_nobody_else_is() {
         assert_eq!(said(45, 15), Some(75));
         assert_eq!(said(30, 10), Some(75));
-        // It sleeps for most of it.
+        // The program sleeps for most of it.
         assert_eq!(said(29, 1), None);
         assert_eq!(said(0, 0), None);
         // Eight threads that run most of the time.

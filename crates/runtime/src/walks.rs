@@ -1,4 +1,5 @@
-//! Walks: who touched some pages in a row will soon touch the next, and then it should be there.
+//! Walks (sequential streams): a program that touched some pages in a row will soon touch the next,
+//! which should be there by then (readahead).
 //!
 //! ```text
 //! faults:   7   8   9       11             15                                  23
@@ -6,37 +7,38 @@
 //! window:   1   1   2       4              8                                   the widest
 //! ```
 //!
-//! A walk goes on where its last window ended; that it does is all that is known of a window having
-//! been right, as no accessed bit exists for us. Walks go in steps: forward, backward, or over some
-//! pages. A walk that left its way begins anew. Who jumps by just a window faults where a walk
-//! would, and touches one page of each; so the widest windows are one page narrower each other
-//! time.
+//! A walk goes on where its last window ended. That it does is all that is known of a window having
+//! been right, because no accessed bit exists for us. Walks go in steps: forward, backward, or over
+//! some pages. A walk that left its way begins anew. A program that jumps by just a window faults
+//! where a walk would, and touches one page of each window; so the widest windows are one page
+//! narrower every other time.
 
 use crate::pages::{PageNumber, RUN_PAGES, Way};
 
 /// Walks followed at a time.
 const WALKS: usize = 8;
-/// Faults looked back on for the beginning of a walk.
+/// Past faults that are searched for the beginning of a walk.
 const RECENT: usize = 16;
-/// Pages that a walk may pass without a fault, as they are there.
+/// Pages that a walk may pass without a fault because they are there.
 const PASSED_MAX: usize = 32;
-/// Faults of others that a walk outlasts for each page it was brought: it comes back only when it
-/// has gone through them.
+/// Faults of others that a walk outlasts for each page it was brought: the walk comes back only
+/// when it has gone through them.
 const PATIENCE: usize = 8;
 
-/// Widest window of pages that are away. Wider ones gain little, as 16 pages share the 7 us of a
-/// fault, and who waits for one page of a window waits for all, and for the room they take.
+/// Widest window of pages that are away. Wider ones gain little: 16 pages share the 7 us of a
+/// fault, and a thread that waits for one page of a window waits for all, and for the room they
+/// take.
 pub const AWAY_MAX: usize = 16;
-/// Walks over pages that are away. A page brought in for nothing costs as much as the fault it
-/// should have saved, so windows begin late and small: with two faults and windows of 4, 16, a
-/// Python program with scattered pages used 54 % of what it was brought, with these 77 %.
+/// Pace of walks over pages that are away. A page brought in for nothing costs as much as the fault
+/// it should have saved, so windows begin late and small: with two faults and windows of 4, 16, a
+/// Python program with scattered pages used 54 % of what it was brought; with this pace, 77 %.
 ///
-/// Long steps, of a column through a matrix say, are believed after four faults: in little memory
-/// three of which two are as far apart come by chance.
+/// Long steps, of a column through a matrix say, are believed after four faults: in little memory,
+/// three faults at equal distances come by chance.
 pub const LOADS: Pace =
     Pace { faults: 3, step_max: 4, leap_faults: 4, leap_max: 64, growth: 2, widest: AWAY_MAX };
 
-/// What is taken for a walk, and how quickly its windows grow.
+/// The rules for what is taken for a walk, and how quickly its windows grow.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Faults in a row that make a walk: the last of them gets the first window.
@@ -45,9 +47,9 @@ pub struct Pace {
     pub step_max: usize,
     /// Faults that make a walk in longer steps.
     pub leap_faults: isize,
-    /// The longest of those.
+    /// The longest step of a walk in longer steps.
     pub leap_max: usize,
-    /// Pages of the first window; each later one is so many times as large.
+    /// Pages of the first window, and the factor from each window to the next.
     pub growth: usize,
     /// Pages of the widest window.
     pub widest: usize,
@@ -56,7 +58,7 @@ pub struct Pace {
 /// Pages to bring in together: `count` of them, `step` apart. The first is the one asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// From one page to the next: forward, or backward.
+    /// Distance from one page to the next: forward, or backward.
     pub step: isize,
     /// Pages, at least one.
     pub count: usize,
@@ -68,13 +70,13 @@ impl Window {
     /// One page, of no walk.
     pub const ONE: Self = Self { step: 1, count: 1, walk: None };
 
-    /// As it is, but of at most `count` pages, and of one at least.
+    /// Returns the window with at most `count` pages, and at least one.
     pub fn at_most(self, count: usize) -> Self {
         Self { count: self.count.min(count).max(1), ..self }
     }
 
-    /// How its pages come, which are away: by a long walk if it has gone on for long, and lies in
-    /// two runs at most.
+    /// Returns how its pages, which are away, come: by a long walk if the walk has gone on for
+    /// long, and the window lies in two runs at most.
     pub fn way(self) -> Way {
         let is_long = self.count > AWAY_MAX / 2;
         if is_long && self.count * self.step.unsigned_abs() <= RUN_PAGES {
@@ -84,8 +86,8 @@ impl Window {
         }
     }
 
-    /// The page number `index` of it, when `first` is the one asked for. `None` beyond the ends of
-    /// the address space.
+    /// Returns page number `index` of the window, when `first` is the page asked for; `None` beyond
+    /// the ends of the address space.
     pub fn page(self, first: PageNumber, index: usize) -> Option<PageNumber> {
         let distance = self.step.checked_mul(index.cast_signed())?;
         first.0.checked_add_signed(distance).map(PageNumber)
@@ -97,11 +99,11 @@ impl Window {
 struct Walk {
     /// The last page of its last window.
     last: PageNumber,
-    /// From one page of it to the next; 0 where there is no walk.
+    /// Distance from one page of the window to the next; 0 where there is no walk.
     step: isize,
     /// Pages of its last window.
     window: usize,
-    /// When it may be given up for another.
+    /// When the walk may be given up for another.
     until: usize,
 }
 
@@ -117,19 +119,19 @@ pub struct Walks {
 }
 
 impl Walks {
-    /// None yet.
+    /// Creates the state without any walk.
     pub fn new(pace: Pace) -> Self {
         Self { pace, walks: Default::default(), recent: Default::default(), now: 0 }
     }
 
-    /// What to bring in for a fault on `page`. `is_there` says of pages whether they would be
-    /// passed without a fault.
+    /// Returns the window to bring in for a fault on `page`. `is_there` says of pages whether they
+    /// would be passed without a fault.
     pub fn window(&self, page: PageNumber, mut is_there: impl FnMut(PageNumber) -> bool) -> Window {
         let Pace { growth, widest, .. } = self.pace;
         if let Some(at) = self.walks.iter().position(|walk| walk.comes_to(page, &mut is_there)) {
             let Walk { step, window, .. } = self.walks[at];
             let count = (window * growth).min(widest);
-            // Never twice the same.
+            // Never the same size twice.
             let count = if count == window { (count - 1).max(1) } else { count };
             return Window { step, count, walk: Some(at) };
         }
@@ -142,7 +144,7 @@ impl Walks {
         })
     }
 
-    /// Whether the pages of a walk were asked for lately that comes to `page` in such steps.
+    /// Returns whether a walk that comes to `page` in such steps had its pages asked for lately.
     fn is_walked_to(&self, page: PageNumber, step: isize) -> bool {
         let before = |times: isize| page.0.wrapping_add_signed(-step * times);
         let Pace { faults, step_max, leap_faults, leap_max, .. } = self.pace;
@@ -155,7 +157,7 @@ impl Walks {
         (2..faults).all(|times| self.recent.contains(&PageNumber(before(times))))
     }
 
-    /// `window`, or as much of it as its `count` says, was brought in for `page`.
+    /// Records that `window`, or as much of it as its `count` says, was brought in for `page`.
     pub fn advance(&mut self, page: PageNumber, window: Window) {
         self.now += 1;
         self.recent[self.now % RECENT] = page;
@@ -178,7 +180,7 @@ impl Walks {
 }
 
 impl Walk {
-    /// Whether `page` is the next that it has to touch.
+    /// Returns whether `page` is the next page that the walk has to touch.
     fn comes_to(&self, page: PageNumber, is_there: &mut impl FnMut(PageNumber) -> bool) -> bool {
         let distance = page.0.wrapping_sub(self.last.0).cast_signed();
         if self.step == 0 || distance % self.step != 0 {
@@ -192,7 +194,7 @@ impl Walk {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: pages brought in that nobody walks to, or walks that are served page by page.
+    //! Risk: pages brought in that no walk comes to, or walks that are served page by page.
 
     use super::*;
     use proptest::prelude::*;

@@ -1,13 +1,13 @@
-//! What a service and the launcher say to each other, one packet each.
+//! The packets that a service and the launcher exchange: each message is one packet.
 //!
 //! The service says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the orders and
 //! the seats of the ledger, then the desk, the spill file and /dev/userfaultfd as far as the flags
 //! say. After that only the service speaks: notes for the user, [`RECORD`], [`CALL`] and
-//! [`Affinity`], which are answered, and [`LEAVE`]. The end of the connection is the end of the
-//! service.
+//! [`Affinity`], which the launcher answers, and [`LEAVE`]. The end of the connection is the end of
+//! the service.
 //!
-//! `coldpress ctl` comes to the same socket, with packets that begin otherwise and are the
-//! launcher's own business.
+//! `coldpress ctl` comes to the same socket, with packets that begin otherwise and concern only the
+//! launcher.
 
 use coldpress_sys::Bytes;
 use coldpress_sys::cpu::Allowed;
@@ -15,51 +15,52 @@ use coldpress_sys::cpu::Allowed;
 /// The environment variable that names the launcher's socket.
 pub const SOCKET_VARIABLE: &str = "COLDPRESS_SOCKET";
 /// The environment variable that gives the budget in bytes, for a process that has not joined yet,
-/// and behind it what [`View`] it has.
+/// and after the budget the [`View`] of the process.
 pub const BUDGET_VARIABLE: &str = "COLDPRESS_BUDGET_BYTES";
-/// The environment variable of a user that says what is shown as the machine's memory. For a
+/// The environment variable in which a user says what is shown as the machine's memory. For a
 /// program inside a run only "off" means anything.
 pub const VIEW_VARIABLE: &str = "COLDPRESS_SHOW_MEMORY";
-/// The variable that is there, empty, when LD_PRELOAD was not set: with it the library takes an
+/// The variable that is there, empty, when LD_PRELOAD was not set: with it, the library takes an
 /// even number of variables out of the environment.
 pub const PADDING_VARIABLE: &str = "COLDPRESS_PADDING";
-/// Longest socket path: `sun_path` of unix(7), its zero included.
+/// The longest socket path: `sun_path` of unix(7), its final zero included.
 pub const SOCKET_PATH_MAX: usize = 108;
-/// Longest packet.
+/// The longest packet.
 pub const PACKET_MAX: usize = 512;
 
 /// The first byte of a packet that lends the launcher the process's userfaultfd, which comes with
-/// it; and of one that takes it back.
+/// the packet.
 pub const LEND: u8 = b'l';
-/// See [`LEND`].
+/// The first byte of a packet that takes back what [`LEND`] lent.
 pub const TAKE_BACK: u8 = b't';
 
 /// The first byte of a packet that asks the launcher for a file to record frames in, and of the
 /// answer, which comes with the file if there is one.
 pub const RECORD: u8 = b'r';
 
-/// The first byte of a packet that asks in which system call a thread of the program waits, whose
-/// number follows (4 bytes); and of the answer, followed by what the thread's `syscall` file has
-/// (proc_pid_syscall(5)), if it may be read. The service may open no file.
+/// The first byte of a packet that asks in which system call a thread of the program waits; the
+/// thread's number follows (4 bytes). Also the first byte of the answer, followed by the contents
+/// of the thread's `syscall` file (proc_pid_syscall(5)), if it may be read. The service may open no
+/// file.
 pub const CALL: u8 = b'c';
 
-/// The first byte of [`Affinity`], and of the answer, followed by 1 if it was done, else 0.
+/// The first byte of [`Affinity`], and of the answer, followed by 1 if the call succeeded, else 0.
 pub const AFFINITY: u8 = b'a';
 
-/// What a program is shown as the memory of the machine.
+/// The memory that a program is shown as the machine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
-    /// What there is.
+    /// The memory that there is.
     #[default]
     Truth,
-    /// What the user asked for.
+    /// The memory that the user asked for.
     Fixed,
-    /// As many budgets as suit who asks.
+    /// As many budgets as suit the program that asks.
     ByAsker,
 }
 
 impl View {
-    /// What stands behind the budget in its variable.
+    /// Returns what stands after the budget in its variable.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Truth => "",
@@ -82,56 +83,59 @@ impl View {
 const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x04");
 
 /// The first byte of a packet by which a service says that it ends as it should: the program has
-/// left its memory, or has all of it. One that ends without had pages that nobody else has.
+/// left its memory, or has all of it. A service that ends without this packet had pages that no
+/// other process has.
 pub const LEAVE: u8 = b'e';
 
 /// The first packet of a service. A descriptor of the program's process comes with it (pidfd).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The program's process, as its own name space numbers it: for the user's eyes.
+    /// The program's process, as its own name space numbers it; messages name it to the user.
     pub process: u32,
 }
 
 /// The launcher's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// The seat in the ledger; `None` when all are taken.
+    /// The seat in the ledger, or `None` when all are taken.
     pub seat: Option<u32>,
-    /// A descriptor of the process's desk at the helper follows those of the ledger.
+    /// Whether a descriptor of the process's desk at the helper follows those of the ledger.
     pub has_desk: bool,
-    /// A descriptor of the spill file comes next.
+    /// Whether a descriptor of the spill file comes next.
     pub has_spill: bool,
-    /// A descriptor of /dev/userfaultfd comes last.
+    /// Whether a descriptor of /dev/userfaultfd comes last.
     pub has_device: bool,
-    /// The run is recorded: the process asks for a file when it begins to manage its memory.
+    /// Whether the run is recorded: the process asks for a file when it begins to manage its
+    /// memory.
     pub is_recorded: bool,
 }
 
-/// Asks the launcher to allow a thread of the program these processors, where the service may not.
+/// A request to the launcher to allow a thread of the program these processors, where the service
+/// may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affinity {
     /// The thread, as the program's name space numbers it.
     pub thread: u32,
-    /// The processors.
+    /// The processors that the thread may use.
     pub allowed: Allowed,
 }
 
-/// How loud a note is.
+/// The loudness of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loudness {
-    /// Only under `--verbose`.
+    /// Shown only under `--verbose`.
     Verbose,
-    /// Unless `--quiet`.
+    /// Shown unless `--quiet` is given.
     Warning,
-    /// Always: the program ends.
+    /// Always shown: the program ends.
     Fatal,
-    /// Why the process that says it is not managed. Also the first packet of one that has not
-    /// joined.
+    /// The reason why the sending process is not managed. Also the first packet of a process that
+    /// has not joined.
     Unmanaged,
 }
 
 impl Hello {
-    /// As bytes.
+    /// Encodes the packet.
     pub fn encode(self) -> [u8; 8] {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -139,7 +143,7 @@ impl Hello {
         bytes
     }
 
-    /// From bytes; `None` when a stranger speaks.
+    /// Decodes a packet. Returns `None` when its sender is no service of this version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         (bytes.len() == 8 && word(bytes, 0)? == MAGIC)
             .then(|| word(bytes, 1).map(|process| Self { process }))?
@@ -147,7 +151,7 @@ impl Hello {
 }
 
 impl Welcome {
-    /// As bytes.
+    /// Encodes the packet.
     pub fn encode(self) -> [u8; 12] {
         let flags = u32::from(self.has_spill)
             | u32::from(self.has_device) << 1
@@ -160,7 +164,7 @@ impl Welcome {
         bytes
     }
 
-    /// From bytes; `None` when the launcher is of another version.
+    /// Decodes a packet. Returns `None` when the launcher is of another version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != 12 || word(bytes, 0)? != MAGIC {
             return None;
@@ -179,7 +183,7 @@ impl Welcome {
 impl Affinity {
     const LENGTH: usize = 1 + size_of::<u32>() + size_of::<Allowed>();
 
-    /// As bytes.
+    /// Encodes the packet.
     pub fn encode(self) -> [u8; Self::LENGTH] {
         let mut bytes = [AFFINITY; Self::LENGTH];
         bytes[1..5].copy_from_slice(&self.thread.to_le_bytes());
@@ -189,7 +193,7 @@ impl Affinity {
         bytes
     }
 
-    /// From bytes; `None` when they are something else.
+    /// Decodes a packet. Returns `None` when it is another one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.strip_prefix(&[AFFINITY])?;
         let (thread, words) = bytes.split_first_chunk()?;
@@ -201,7 +205,7 @@ impl Affinity {
 }
 
 impl Loudness {
-    /// The first byte of a note.
+    /// Returns the first byte of a note of this loudness.
     pub const fn encode(self) -> u8 {
         match self {
             Self::Verbose => b'v',
@@ -211,7 +215,7 @@ impl Loudness {
         }
     }
 
-    /// From the first byte of a note.
+    /// Returns the loudness that the first byte of a note stands for.
     pub const fn decode(byte: u8) -> Option<Self> {
         match byte {
             b'v' => Some(Self::Verbose),

@@ -2,8 +2,9 @@
 //!
 //!     aged [--bytes TOTAL] [--rounds R]
 //!
-//! The second thread touches the first page of every 128 KiB that is in memory, then calls it cold:
-//! the page's accessed bit changes all the time, and no byte does. Each page holds its number.
+//! The second thread touches the first page of every 128 KiB that is in memory, then advises that
+//! the page is cold: the page's accessed bit changes all the time, and no byte does. Each page
+//! holds its number.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "both threads only read the mapping")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -17,7 +18,7 @@ use program::args::Args;
 use program::random::mix;
 use program::{PAGE, raw};
 
-/// What coldpress takes at a time, of whose first page the kernel looks twice.
+/// A run: what coldpress takes at a time. The kernel looks at the first page of a run twice.
 const RUN: usize = 128 << 10;
 
 fn main() -> ExitCode {
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
             let pages: Vec<_> = (0..bytes / PAGE).filter(is_wrong).collect();
             pages.first().map(|first| (round, *first, pages.len()))
         });
-        // Relaxed: a flag of its own.
+        // Relaxed: a flag that orders nothing else.
         done.store(true, Ordering::Relaxed);
         wrong
     });
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
 fn age(start: usize, bytes: usize, done: &AtomicBool) {
     let runs = (start.next_multiple_of(RUN)..start + bytes).step_by(RUN);
     for address in runs.cycle() {
-        // Relaxed: a flag of its own.
+        // Relaxed: a flag that orders nothing else.
         if done.load(Ordering::Relaxed) {
             return;
         }
@@ -60,7 +61,7 @@ fn age(start: usize, bytes: usize, done: &AtomicBool) {
         let mut there = 0;
         if unsafe { libc::mincore(page.cast(), PAGE, &raw mut there) } == 0 && there & 1 == 1 {
             unsafe { page.read_volatile() };
-            // Old kernels do not know the advice; then nothing ages.
+            // Old kernels do not know this advice; there nothing ages.
             let _ = unsafe { raw::advise(address, PAGE, libc::MADV_COLD) };
         }
     }

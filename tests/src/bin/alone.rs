@@ -1,5 +1,6 @@
-//! Asks again and again for what the kernel grants to a process of one thread only, or what ends
-//! the management of its memory: `alone MEBIBYTES ROUNDS`. Checks every byte after each.
+//! Makes calls, again and again, that the kernel grants only to a process of one thread, or that
+//! end the management of the process's memory: `alone MEBIBYTES ROUNDS`. Checks every byte after
+//! each call.
 
 use std::env;
 use std::fs;
@@ -10,7 +11,7 @@ fn number(index: usize) -> Result<usize> {
     word.parse().map_err(Error::other)
 }
 
-/// What byte `at` holds in `round`.
+/// Returns the byte that position `at` holds in `round`.
 fn byte(at: usize, round: usize) -> u8 {
     (at as u64).wrapping_add((round as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()
         [7]
@@ -27,12 +28,12 @@ fn main() -> Result<()> {
     let mut mappings = 0;
     for round in 0..rounds {
         bytes.iter_mut().enumerate().for_each(|(at, place)| *place = byte(at, round));
-        // SAFETY: no flag but one that changes nothing in a process of one thread.
+        // SAFETY: the only flag changes nothing in a process of one thread.
         if unsafe { libc::unshare(libc::CLONE_THREAD) } != 0 {
             return Err(Error::last_os_error());
         }
         check(&bytes, round, "unshare");
-        // SAFETY: without arguments, and nothing is locked.
+        // SAFETY: the call takes no arguments, and nothing is locked.
         if unsafe { libc::munlockall() } != 0 {
             return Err(Error::last_os_error());
         }

@@ -1,5 +1,5 @@
-//! Writes to random pages by four threads, while children are forked that end at once: `brief
-//! [--bytes TOTAL] [--children COUNT]`. Checks every byte at the end.
+//! Writes to random pages with four threads, while the program forks children that end at once:
+//! `brief [--bytes TOTAL] [--children COUNT]`. Checks every byte at the end.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on memory of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -15,15 +15,15 @@ use program::args::Args;
 use program::random::{Random, mix};
 use program::{PAGE, raw};
 
-/// Seed of the pages that are written to.
+/// Seed of the pages that the threads write to.
 const SEED: u64 = 0x0062_7269_6566;
 const THREADS: usize = 4;
-/// Between two children.
+/// Pause between two children.
 const PAUSE: Duration = Duration::from_millis(300);
-/// For so long a child sleeps.
+/// Microseconds that a child sleeps.
 const CHILD_US: libc::useconds_t = 1000;
 
-/// Every eighth word is random, the others count: a fifth of the page when it is compressed.
+/// Fills a page: every eighth word is random, the others count. The page compresses to a fifth.
 fn fill(page: &mut [u8], number: usize) {
     let seed = mix(number as u64);
     for (at, word) in page.as_chunks_mut().0.iter_mut().enumerate() {
@@ -33,11 +33,11 @@ fn fill(page: &mut [u8], number: usize) {
     }
 }
 
-/// Fills pages of this `part` by lot until `ended`.
+/// Fills random pages of this `part` until `ended`.
 fn write(part: &mut [u8], first: usize, ended: &AtomicBool) {
     let pages = part.len() / PAGE;
     let mut random = Random::new(SEED, first as u64);
-    // Relaxed: it says nothing of anything else.
+    // Relaxed: the flag orders nothing else.
     while !ended.load(Ordering::Relaxed) {
         let page = random.below(pages);
         fill(&mut part[page * PAGE..][..PAGE], first + page);

@@ -1,10 +1,10 @@
-//! `dropper`: one thread drops memory of its own without end, while another touches cold pages at
-//! random and checks them.
+//! `dropper`: one thread drops memory of its own without end, while another touches random cold
+//! pages and checks them.
 //!
 //!     dropper [--bytes TOTAL] [--touches N] [--seconds S]
 //!
-//! Prints `dropper: OK`, or `dropper: FAILED` when a page is wrong, or so many touches take longer
-//! than so many seconds.
+//! Prints `dropper: OK`, or `dropper: FAILED` when a page is wrong, or when N touches take longer
+//! than S seconds.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each thread has its own mapping")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -19,7 +19,7 @@ use program::args::Args;
 use program::random::mix;
 use program::{PAGE, raw};
 
-/// What is dropped at a time, and the mapping that it is of: large enough to be managed.
+/// Bytes dropped at a time; below, the mapping they are of: large enough to be managed.
 const DROPPED: usize = 64 << 10;
 const MAPPED: usize = 1 << 20;
 

@@ -1,6 +1,6 @@
 //! A chain of exec, each of whose programs holds memory: `execs COUNT [PROGRAM [ARGS]]`. The last
-//! one compares its memory, and prints how many services there are for programs of this file; or it
-//! becomes PROGRAM once it has printed `ready` and its input has ended.
+//! program compares its memory, and prints how many services there are for programs of this file.
+//! Or it becomes PROGRAM once it has printed `ready` and its input has ended.
 
 use std::env;
 use std::fs;
@@ -10,12 +10,12 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Enough for a service to be started.
+/// Bytes held: enough that a service starts.
 const HELD: usize = 8 << 20;
-/// How long the services of the programs before may take to end, on a busy machine.
+/// The time that the services of earlier programs may take to end, on a busy machine.
 const ENDED_BY: Duration = Duration::from_secs(2);
 
-/// Processes named as services are, with our own file.
+/// Returns the number of processes that have a service's name and run this file.
 fn services() -> usize {
     let own = fs::read_link("/proc/self/exe").expect("/proc is there");
     let entries = fs::read_dir("/proc").expect("/proc is there").flatten();
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
             command
         }
     };
-    // Not optimised away.
+    // This read keeps the memory from being optimised away.
     assert_eq!(memory[HELD - 1], ((HELD - 1) % 251) as u8);
     let error = command.exec();
     eprintln!("exec: {error}");

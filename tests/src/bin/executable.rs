@@ -1,6 +1,6 @@
-//! `executable MIB SHARE`: memory that may be executed, with a function in each page and data
-//! behind it: `SHARE` per cent from the start, the rest when it is full. What is printed is the
-//! same with and without coldpress.
+//! `executable MIB SHARE`: fills executable memory, with a function in each page and data behind
+//! it. The first `SHARE` per cent are executable from the start, the rest when it is full. The
+//! output is the same with and without coldpress.
 
 use std::ffi::c_int;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ const PAGE: usize = 4096;
 const ROUNDS: usize = 3;
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 const ALL: c_int = READ_WRITE | libc::PROT_EXEC;
-/// Functions that are called all the time, as those of a program's inner loop are.
+/// Functions that the program calls all the time, like those of an inner loop.
 const HOT: usize = 16;
 
 fn main() -> ExitCode {
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let first = pages * share / 100;
     let code = Code::new(pages, first);
     (0..pages).for_each(|page| code.write(page, 0));
-    // SAFETY: the rest of the mapping, to which more is allowed than before.
+    // SAFETY: the rest of the mapping, to which this adds a right.
     let result = unsafe { libc::mprotect(code.address(first), (pages - first) * PAGE, ALL) };
     assert!(result == 0 || first == pages, "mprotect");
     let mut wrong = 0;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
             code.write(page, round);
         }
         wrong += in_child(|| (0..pages).map(|page| code.wrong(page, round)).sum());
-        // SAFETY: what lies there is written anew before it is used.
+        // SAFETY: the pages there are written anew before they are used.
         unsafe { libc::madvise(code.address(pages / 2), PAGE * (pages / 4), libc::MADV_DONTNEED) };
         (pages / 2..pages / 2 + pages / 4).for_each(|page| code.write(page, round));
     }
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What `count` returns in a child, at most 255; or 1 if it dies.
+/// Returns what `count` returns in a child, at most 255; or 1 if the child dies.
 fn in_child(count: impl FnOnce() -> usize) -> usize {
     // SAFETY: one thread; the child ends by `_exit`.
     unsafe {
@@ -61,10 +61,10 @@ struct Code {
 }
 
 impl Code {
-    /// The first of them may be executed.
+    /// Maps `pages` pages, of which the `first` ones are executable.
     fn new(pages: usize, first: usize) -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: fresh memory, of which the rest loses a right before it is used.
+        // SAFETY: fresh memory, whose rest loses a right before it is used.
         unsafe {
             let start = libc::mmap(std::ptr::null_mut(), pages * PAGE, ALL, flags, -1, 0);
             assert_ne!(start, libc::MAP_FAILED);
@@ -83,7 +83,7 @@ impl Code {
         (page * 2_654_435_761 + round) as u32
     }
 
-    /// `mov $value, %eax; ret`, then the same value over and over.
+    /// Writes `mov $value, %eax; ret`, then the same value over and over.
     fn write(&self, page: usize, round: usize) {
         let value = Self::value(page, round).to_le_bytes();
         // SAFETY: the page is this program's, which has one thread.
@@ -96,7 +96,8 @@ impl Code {
         }
     }
 
-    /// 1 if the page's function returns anything else, or what is behind it is not as written.
+    /// Returns 1 if the page's function returns another value, or the data behind it is not as
+    /// written.
     fn wrong(&self, page: usize, round: usize) -> usize {
         let value = Self::value(page, round);
         // SAFETY: a function was written there; it takes nothing and changes one register.

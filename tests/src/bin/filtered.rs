@@ -4,11 +4,12 @@
 //!     filtered [--profile FILE] [--refuse CALL=ERRNO]... [--kill CALL]... [--capabilities MASK]
 //!              [--user ID] PROGRAM ARGS...
 //!
-//! FILE is one of `fixtures/seccomp`. CALL is the number of a call; what is refused or kills by its
-//! number does so whatever the profile says. MASK has a bit for each capability that stays.
+//! FILE is one of `fixtures/seccomp`. CALL is the number of a call. A call named by `--refuse` or
+//! `--kill` fails or kills whatever the profile says. MASK has a bit for each capability that
+//! stays.
 //!
-//! The filter looks at one rule after the other, so that each jump is over a few instructions: it
-//! can reach 255 (bpf of filter.h), and a profile has a thousand.
+//! The filter tests one rule after the other, so each jump passes only a few instructions: a jump
+//! can pass 255 (bpf of filter.h), and a profile has a thousand.
 
 use std::env;
 use std::fs;
@@ -16,39 +17,41 @@ use std::io::{Error, Result};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Loads a word of `struct seccomp_data`.
+/// The code of the instruction that loads a word of `struct seccomp_data`; below, those of the
+/// other instructions.
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const JUMP_IF_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
 const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-/// Where it has the number of the call, the machine, and the low half of the first argument.
+/// Offsets in that structure of the number of the call, the machine, and the low half of the first
+/// argument.
 const NUMBER: u32 = 0;
 const MACHINE: u32 = 4;
 const ARGUMENTS: u32 = 16;
 /// AUDIT_ARCH_X86_64 (linux/audit.h).
 const X86_64: u32 = 0xc000_003e;
-/// The last capability of Linux 6.18, CAP_CHECKPOINT_RESTORE, is 40.
+/// Number of capabilities: the last one of Linux 6.18, CAP_CHECKPOINT_RESTORE, is 40.
 const CAPABILITIES: u64 = 41;
 
 fn statement(code: u16, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// What a rule says of one argument.
+/// The condition of a rule on one argument.
 struct Condition {
     load: u32,
     mask: Option<u32>,
     jump: u16,
-    /// Whether the jump's condition is the rule's or its contrary.
+    /// Whether the jump tests the opposite of the rule's condition.
     is_contrary: bool,
     value: u32,
 }
 
 impl Condition {
-    /// Reads `argN OPERATOR VALUE` or `argN & MASK == VALUE`. Values are of 32 bits, as the
-    /// arguments are that profiles look at.
+    /// Parses `argN OPERATOR VALUE` or `argN & MASK == VALUE`. Values have 32 bits, like the
+    /// arguments that profiles test.
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let argument: u32 = words.next()?.strip_prefix("arg")?.parse().ok()?;
@@ -69,7 +72,7 @@ impl Condition {
         Some(Self { load: ARGUMENTS + 8 * argument, mask, jump, is_contrary, value })
     }
 
-    /// Instructions that skip `behind` more when the condition does not hold.
+    /// Returns instructions that skip `behind` more when the condition does not hold.
     fn instructions(&self, behind: u8) -> Vec<libc::sock_filter> {
         let mut code = vec![statement(LOAD, self.load)];
         code.extend(self.mask.map(|mask| statement(AND, mask)));
@@ -83,7 +86,7 @@ impl Condition {
     }
 }
 
-/// Appends the rule that call `number` has the end `verdict` when all `conditions` hold.
+/// Appends a rule: call `number` gets `verdict` when all `conditions` hold.
 fn add(code: &mut Vec<libc::sock_filter>, number: u32, verdict: u32, conditions: &[Condition]) {
     let mut rule = vec![statement(RETURN, verdict)];
     for condition in conditions.iter().rev() {
@@ -91,7 +94,7 @@ fn add(code: &mut Vec<libc::sock_filter>, number: u32, verdict: u32, conditions:
         rule.splice(0..0, condition.instructions(behind));
     }
     if !conditions.is_empty() {
-        // The next rule looks at the number again.
+        // The next rule tests the number again.
         rule.push(statement(LOAD, NUMBER));
     }
     let length = u8::try_from(rule.len()).expect("a rule is short");
@@ -99,7 +102,7 @@ fn add(code: &mut Vec<libc::sock_filter>, number: u32, verdict: u32, conditions:
     code.append(&mut rule);
 }
 
-/// Appends the rules of the profile `text`; the verdict for all other calls.
+/// Appends the rules of the profile `text`, and returns the verdict for all other calls.
 fn add_profile(code: &mut Vec<libc::sock_filter>, text: &str) -> Option<u32> {
     let mut default = libc::SECCOMP_RET_ALLOW;
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -127,7 +130,7 @@ fn add_profile(code: &mut Vec<libc::sock_filter>, text: &str) -> Option<u32> {
     Some(default)
 }
 
-/// Puts the filter on this process and what it executes.
+/// Puts the filter on this process and on what it executes.
 fn install(code: &mut [libc::sock_filter]) -> Result<()> {
     let length = u16::try_from(code.len()).map_err(Error::other)?;
     let program = libc::sock_fprog { len: length, filter: code.as_mut_ptr() };
@@ -141,12 +144,12 @@ fn install(code: &mut [libc::sock_filter]) -> Result<()> {
     if result < 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Leaves this process's programs the capabilities in `mask` only.
+/// Leaves the programs of this process only the capabilities in `mask`.
 fn keep_capabilities(mask: u64) -> Result<()> {
     for capability in (0..CAPABILITIES).filter(|capability| mask & (1 << capability) == 0) {
         // SAFETY: all arguments are numbers, no address among them.
         let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-        // An older kernel does not know the last ones.
+        // An older kernel does not know the last capabilities.
         let error = Error::last_os_error();
         if result != 0 && error.raw_os_error() != Some(libc::EINVAL) {
             return Err(error);
@@ -156,7 +159,7 @@ fn keep_capabilities(mask: u64) -> Result<()> {
 }
 
 fn become_user(id: u32) -> Result<()> {
-    // SAFETY: no groups, and numbers.
+    // SAFETY: an empty list of groups, and numbers.
     let is_done = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0
             && libc::setresgid(id, id, id) == 0

@@ -2,10 +2,10 @@
 //!
 //!     first_touch [--bytes TOTAL] [--threads T] [--mode one|filled|trimmed|many|heap] [--leave]
 //!
-//! `one` is one mapping, `filled` one that the kernel is asked to fill at once, `trimmed` one whose
-//! latter half is given back at once, `many` are mappings of 1 MiB, `heap` are vectors of 64 KiB,
-//! which malloc takes from the break in the main thread and from arenas in others. Each page holds
-//! its number. With `--leave` another thread does it all, and the one that the process began with
+//! `one` is one mapping. `filled` is one that the kernel is asked to fill at once. `trimmed` is one
+//! whose latter half is given back at once. `many` are mappings of 1 MiB. `heap` are vectors of 64
+//! KiB, which malloc takes from the break in the main thread and from arenas in others. Each page
+//! holds its number. With `--leave` another thread does all of this, and the process's first thread
 //! ends at once.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each thread writes its own mappings only")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
@@ -24,9 +24,9 @@ const PIECE: usize = 1 << 20;
 /// Bytes of a vector of `--mode heap`: below malloc's threshold for a mapping of its own.
 const CHUNK: usize = 64 << 10;
 
-/// What a thread has touched: vectors live until the check.
+/// The memory that a thread has touched: vectors live until the check.
 enum Touched {
-    /// Mappings by address, each of so many bytes.
+    /// Addresses of mappings, and the bytes of each mapping.
     Mapped(Vec<usize>, usize),
     Heap(Vec<Vec<u8>>),
 }
@@ -47,7 +47,7 @@ fn touch_all(args: &Args) -> ExitCode {
     let threads = args.value("threads", 1usize).max(1);
     let share = (args.bytes("bytes", 256 << 20) / threads).next_multiple_of(PIECE);
     let mode = args.text("mode").unwrap_or("one").to_owned();
-    // The first share is the main thread's: only there malloc grows by the break.
+    // The main thread takes the first share: only there malloc grows by the break.
     let digests = std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads)
             .map(|thread| {
@@ -67,7 +67,7 @@ fn touch_all(args: &Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One thread's share: touch, then check. `None` after a mismatch, which has been reported.
+/// Does one thread's share: touches, then checks. `None` after a mismatch, which has been reported.
 fn work(thread: usize, share: usize, mode: &str) -> Option<u64> {
     let first = (thread * (share / PAGE)) as u64;
     let touched = match mode {
@@ -106,7 +106,7 @@ fn map(bytes: usize, flags: i32) -> usize {
     unsafe { raw::map_at(0, bytes, both, flags) }.expect("cannot map")
 }
 
-/// Writes `number` to the first page, and so on; the number after the last.
+/// Writes `number` to the first page, and so on. Returns the number after the last.
 fn touch(addr: usize, bytes: usize, mut number: u64) -> u64 {
     for at in (addr..addr + bytes).step_by(PAGE) {
         unsafe { raw::pointer(at).cast::<u64>().write_volatile(number) };
@@ -129,7 +129,7 @@ fn touch_heap(mut number: u64, share: usize) -> Touched {
     Touched::Heap(chunks)
 }
 
-/// Every page holds its number and is otherwise zero.
+/// Checks that every page holds its number and is otherwise zero.
 fn check(first: u64, touched: &Touched) -> Option<u64> {
     let pieces: Vec<&[u8]> = match touched {
         Touched::Mapped(addrs, piece) => {

@@ -1,16 +1,16 @@
-//! `given`: has memory that it, or the kernel, looks at without waiting for a page.
+//! `given`: has memory that the program, or the kernel, reads without waiting for a page.
 //!
 //! ```text
-//! given inherit          waits for a mutex that hands on priority, whose page has been cold
+//! given inherit          waits for a mutex with priority inheritance, whose page has been cold
 //! given mutexes COUNT    lets a thread end that holds COUNT and 8 more robust mutexes
 //! given ranges COUNT     watches COUNT and 8 more ranges by a userfaultfd of its own
 //! given unlocks          locks all of its memory for a while, some of which has a guard page
 //! given grows            lets locked memory grow twice where it has to move
-//! given grows hidden     the same, no longer to be looked into (PR_SET_DUMPABLE)
+//! given grows hidden     the same in a process that others may not inspect (PR_SET_DUMPABLE)
 //! ```
 //!
-//! Prints what it found, or `skip: ` and why; on standard error, pages that were in memory. Other
-//! memory is walked before, for which there is no room beside what it holds.
+//! Prints what it found, or `skip: ` and the reason; on standard error, the pages that were in
+//! memory. Before, it walks other memory, for which there is no room beside what it holds.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on memory of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -30,14 +30,15 @@ use program::outcome::{Outcome, Stop, exactly, failed, wrong};
 use program::pressure::Pressure;
 use program::{PAGE, raw};
 
-/// What is walked, and how often: a page that nobody touches is cold then.
+/// Bytes of the memory that is walked, and the number of walks: then an untouched page is cold.
 const WALKED: usize = 64 << 20;
 const WALKS: usize = 2;
-/// What there are more of than it is told.
+/// Items beyond the number that an argument gives.
 const MORE: usize = 8;
-/// From one page that is used to the next: so many pages are cold for all that is done beside them.
+/// Pages from one used page to the next: the use of one page does not keep the next one from going
+/// cold.
 const STRIDE: usize = 16;
-/// Of linux/userfaultfd.h.
+/// Numbers of linux/userfaultfd.h.
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
@@ -82,7 +83,7 @@ impl Ground {
         Mutex(raw::pointer(self.at(number * STRIDE)).cast())
     }
 
-    /// The first `pages` hold what they must.
+    /// Checks that the first `pages` hold what they must.
     fn check(self, pages: usize) -> Outcome {
         for page in 0..pages {
             let bytes = unsafe { raw::bytes(self.at(page) + MUTEX_ROOM, PAGE - MUTEX_ROOM) };
@@ -93,7 +94,7 @@ impl Ground {
         Ok(())
     }
 
-    /// Of every page so many from the first on, how many are in memory.
+    /// Returns how many of `pages` are in memory.
     fn in_place(self, pages: impl Iterator<Item = usize>) -> usize {
         let is_there =
             |page: &usize| matches!(unsafe { raw::resident_pages(self.at(*page), PAGE) }, Ok(1));
@@ -101,11 +102,11 @@ impl Ground {
     }
 }
 
-/// A mutex of libc's, somewhere.
+/// A mutex of libc's, at any address.
 #[derive(Clone, Copy)]
 struct Mutex(*mut libc::pthread_mutex_t);
 
-// SAFETY: what is there is made for several threads, and outlives them.
+// SAFETY: the mutex at the address is made for several threads, and outlives them.
 unsafe impl Send for Mutex {}
 
 impl Mutex {
@@ -130,7 +131,7 @@ fn walk() {
 
 /// Waits until `flag` is set.
 fn wait_for(flag: &AtomicBool) {
-    // Acquire: pairs with the stores below; who sees the flag sees the lock taken.
+    // Acquire: pairs with the stores below; a thread that sees the flag sees the lock taken.
     while !flag.load(Ordering::Acquire) {
         thread::sleep(Duration::from_millis(1));
     }
@@ -139,7 +140,7 @@ fn wait_for(flag: &AtomicBool) {
 static LOCKED: AtomicBool = AtomicBool::new(false);
 static DONE: AtomicBool = AtomicBool::new(false);
 
-/// Another thread waits at a mutex while its page would go, and gets it.
+/// Lets another thread wait at a mutex while the mutex's page would go, and then get it.
 fn inherit() -> Outcome {
     let ground = Ground::new(4 * STRIDE)?;
     let mutex = ground.mutex(2);
@@ -167,7 +168,8 @@ fn inherit() -> Outcome {
     ground.check(ground.pages)
 }
 
-/// The owner of many robust mutexes ends: of which of them is that told?
+/// Lets the owner of many robust mutexes end, and counts the mutexes that the kernel reports as
+/// such.
 fn mutexes(count: usize) -> Outcome {
     let all = count + MORE;
     let ground = Ground::new(all * STRIDE)?;
@@ -175,7 +177,7 @@ fn mutexes(count: usize) -> Outcome {
         |how| unsafe { libc::pthread_mutexattr_setrobust(how, libc::PTHREAD_MUTEX_ROBUST) };
     (0..all).try_for_each(|number| ground.mutex(number).make(is_robust))?;
     let owner = thread::spawn(move || {
-        // The kernel goes from the last to the first, and no further than to one that is away.
+        // The kernel walks from the last mutex to the first, and stops at one that is away.
         let is_locked = (0..all).rev().all(|number| ground.mutex(number).lock() == 0);
         // Release: pairs with the load in `wait_for`.
         LOCKED.store(true, Ordering::Release);
@@ -227,13 +229,13 @@ fn ranges(count: usize) -> Outcome {
     ground.check(ground.pages)
 }
 
-/// What is away, locked and unlocked comes back, stays, and goes again; unless it lies in one
-/// mapping with a guard page.
+/// Locks and unlocks memory that is away: it comes back, stays, and goes again, unless it lies in
+/// one mapping with a guard page.
 fn unlocks() -> Outcome {
     const MADV_GUARD_INSTALL: i32 = 102;
     const GONE_WITHIN: Duration = Duration::from_secs(30);
     const PAGES: usize = 512;
-    // What may not be accessed keeps each of them a mapping of its own.
+    // Inaccessible memory between them keeps each of them a mapping of its own.
     let none = unsafe { raw::map_at(0, 5 * PAGES * PAGE, libc::PROT_NONE, 0) };
     let room = none.map_err(|_| failed("mmap"))?;
     let apart = |number: usize| {
@@ -267,16 +269,17 @@ fn unlocks() -> Outcome {
     guarded.check(PAGES - 1)
 }
 
-/// Pages of what is locked, and by how much it grows: users without rights may lock 8 MiB at most.
+/// Pages of the locked memory, and pages by which it grows: unprivileged users may lock 8 MiB at
+/// most.
 const LOCKED_PAGES: usize = 256;
 const MORE_PAGES: usize = 128;
 const ROUNDS: u32 = 6;
 
-/// Grows where it has to move, as something is in the way.
+/// Grows memory that has to move, because something is in the way.
 fn grow(ground: &mut Ground) -> std::io::Result<()> {
     let pages = ground.pages + MORE_PAGES;
     let (old, new) = (ground.pages * PAGE, pages * PAGE);
-    // Refused where something is already.
+    // The kernel refuses this where something is already.
     let _ = unsafe {
         raw::map_at(ground.start + old, PAGE, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE)
     };
@@ -292,7 +295,7 @@ fn lock(at: usize) -> Outcome {
     }
 }
 
-/// Grows, and at once again: whether that was refused.
+/// Grows memory, and at once again. Returns whether the second growth was refused.
 fn grows_again() -> Result<bool, Stop> {
     let mut ground = Ground::new(LOCKED_PAGES)?;
     lock(ground.start)?;
@@ -307,7 +310,7 @@ fn grows_again() -> Result<bool, Stop> {
     Ok(is_refused)
 }
 
-/// A locked block of malloc's grows, and at once again.
+/// Grows a locked block of malloc's, and at once again.
 fn block_grows_again() -> Outcome {
     let length = LOCKED_PAGES * PAGE;
     let mut block = unsafe { libc::malloc(length) }.cast::<u8>();

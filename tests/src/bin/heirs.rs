@@ -1,4 +1,5 @@
-//! Children of a program of which most is away, and what they find: `heirs WAY [GENERATIONS]`.
+//! Children of a program most of whose memory is away, and what they find: `heirs WAY
+//! [GENERATIONS]`.
 //!
 //! ```text
 //! fork      libc's fork; each child forks the next
@@ -7,9 +8,9 @@
 //! clone     libc's clone without CLONE_VM, on a stack that was mapped
 //! ```
 //!
-//! Each child writes as much memory of its own until most of what it has from its parent is away,
-//! or for some time. What is printed tells how many pages were away: in the parent when it made a
-//! child, in the child when it began, and at last; and how many were wrong.
+//! Each child writes as much memory of its own as it inherited, until most of its inherited memory
+//! is away or some time has passed. The output says how many pages were away: in the parent when it
+//! made a child, in the child when it began, and at last; and how many were wrong.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "forks, and memory of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -27,19 +28,20 @@ use program::pressure::Pressure;
 use program::random::mix;
 use program::{PAGE, raw};
 
-/// What all of them have, and what each writes besides.
+/// Bytes that all processes inherit; below, the bytes that each writes besides.
 const HELD: usize = 32 << 20;
 const WRITTEN: usize = 32 << 20;
 const PAGES: usize = HELD / PAGE;
 const STACK: usize = 1 << 20;
 const NOBODY: u32 = 65534;
-/// Longer than a busy machine takes until pages of a child go away.
+/// Time limit for pages of a child to go away: longer than a busy machine takes.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// Of one that nobody manages: much longer than the launcher waits before it says so.
+/// The same for a child that is not managed: much longer than the launcher waits before it reports
+/// that.
 const PATIENCE_UNMANAGED: Duration = Duration::from_secs(6);
-/// The same where that is told at once.
+/// The same where the launcher reports that at once.
 const PATIENCE_REFUSED: Duration = Duration::from_secs(1);
-/// Between two walks.
+/// Pause between two walks.
 const REST: Duration = Duration::from_millis(50);
 
 struct Held {
@@ -77,7 +79,7 @@ impl Held {
         PAGES - here.expect("it is mapped")
     }
 
-    /// What a child does. Its status: whether all that it has is right.
+    /// Does a child's work. Returns its status: whether all its inherited memory is right.
     fn judge(&self, generation: usize) -> c_int {
         let (begun, first) = (Instant::now(), self.away());
         loop {
@@ -92,7 +94,7 @@ impl Held {
         c_int::from(wrong > 0)
     }
 
-    /// Makes a child by `make`, and waits for it. Its status.
+    /// Makes a child by `make`, waits for it, and returns its status.
     fn with_child(&self, make: impl FnOnce(&Self) -> Result<libc::pid_t>) -> Result<c_int> {
         let before = self.away();
         let child = make(self)?;
@@ -110,8 +112,8 @@ fn expected(page: usize) -> PageImage {
     image
 }
 
-/// The child of `generation`, which has the next one until there are so many of them. Does not
-/// return in a child.
+/// Makes the child of `generation`, which makes the next one until there are `generations`. Does
+/// not return in a child.
 fn fork(held: &Held, generation: usize, generations: usize) -> Result<c_int> {
     held.with_child(|held| {
         let child = raw::checked(unsafe { libc::fork() })?;
@@ -140,7 +142,7 @@ fn clone(held: &Held) -> Result<c_int> {
     })
 }
 
-/// As a server that starts as root.
+/// Drops the user, as a server does that starts as root.
 fn drop_user() -> Result<()> {
     unsafe {
         raw::checked(libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0))?;

@@ -2,9 +2,9 @@
 //!
 //!     moves [--bytes PRESSURE] [--rounds R]
 //!
-//! A range is a small mapping and a large one, which are treated unlike, and a third that may only
-//! be read. Linux moves them by one call since 6.17; before, it refuses and must have moved none.
-//! In between memory is filled, so that pages of the ranges go away.
+//! A range is a small mapping and a large one, which coldpress treats differently, and a read-only
+//! one. Linux moves them by one call since 6.17; before, it refuses and must have moved none.
+//! Between moves the program fills memory, so that pages of the ranges go away.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one thread moves its own mappings")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -48,12 +48,12 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(wrong > 0))
 }
 
-/// Room for a range, with nothing in it.
+/// Maps room for a range, with nothing in it.
 fn room() -> usize {
     unsafe { raw::map_at(0, PAGES * PAGE, libc::PROT_NONE, 0) }.expect("cannot map")
 }
 
-/// A range, its mappings made one by one.
+/// Makes a range, its mappings one by one.
 fn range() -> usize {
     let start = room();
     let mut at = start;

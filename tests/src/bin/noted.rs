@@ -1,11 +1,12 @@
-//! A program that says that it has Go's runtime, by the note of Go's linker: prints what it sees of
+//! A program that claims to have Go's runtime, by the note of Go's linker. Prints what it sees of
 //! coldpress, then starts the program named, with an empty environment.
 
 use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Lengths of name and of what follows it, its kind, the name, and what follows: elf(5).
+/// The note: the lengths of its name and of its content, its kind, the name, and the content
+/// (elf(5)).
 #[used]
 #[unsafe(link_section = ".note.go.buildid")]
 static NOTE: [u32; 5] = [4, 4, 4, u32::from_le_bytes(*b"Go\0\0"), 0];

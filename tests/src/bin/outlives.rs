@@ -1,9 +1,9 @@
 //! Memory that outlives the process whose service served it: `outlives clone|vfork MEBIBYTES FILE`.
 //!
-//! Fills memory, then has a child that shares it go on when this process has ended, and read it:
-//! a child of `clone` when this process returns, or one of `vfork` that kills this process. The
-//! child writes a word to FILE: `right` if it could read all, `sigbus` if it was told that it
-//! cannot, or `wrong` if a byte was another.
+//! Fills memory, then lets a child that shares it go on when this process has ended, and read it: a
+//! child of `clone` when this process returns, or one of `vfork` that kills this process. The child
+//! writes a word to FILE: `right` if it could read all, `sigbus` if a signal reported that it
+//! cannot, or `wrong` if a byte differed.
 
 use std::env;
 use std::ffi::{CString, c_int, c_void};
@@ -11,7 +11,7 @@ use std::io::{Error, Result};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-/// How long the child waits for the end of this process, and for that of its service.
+/// Time that the child waits for the end of this process, and for the end of its service.
 const WAIT_US: libc::useconds_t = 900_000;
 const STACK_BYTES: usize = 256 << 10;
 
@@ -23,9 +23,9 @@ fn byte(at: usize) -> u8 {
     (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[7] | 1
 }
 
-/// Writes the word and ends: by system calls alone, as the process that libc knows has ended.
+/// Writes the word and ends: by system calls alone, because the process that libc knows has ended.
 fn end(word: &[u8]) -> ! {
-    // SAFETY: the word is there, and the descriptor is of the file.
+    // SAFETY: the word lives through the call, and the descriptor is the file's.
     unsafe {
         libc::write(FILE.load(Ordering::Relaxed), word.as_ptr().cast(), word.len());
         libc::_exit(0);
@@ -36,13 +36,13 @@ extern "C" fn on_sigbus(_: c_int) {
     end(b"sigbus");
 }
 
-/// What the child does.
+/// Does the work of the child.
 fn check() -> ! {
     // SAFETY: a plain system call.
     unsafe { libc::usleep(WAIT_US) };
     let start = START.load(Ordering::Relaxed);
     for at in (0..LENGTH.load(Ordering::Relaxed)).step_by(509) {
-        // SAFETY: all of it was written by the process that this one shares its memory with.
+        // SAFETY: all of it was written by the process that shares its memory with this one.
         if unsafe { start.add(at).read_volatile() } != byte(at) {
             end(b"wrong");
         }
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     let (way, mebibytes, file) = (next()?, next()?, next()?);
     let length = mebibytes.parse::<usize>().map_err(Error::other)? << 20;
     let file = CString::new(file)?;
-    // SAFETY: the path is a string of C; the handler only makes system calls.
+    // SAFETY: the path is a C string; the handler only makes system calls.
     unsafe {
         FILE.store(libc::open(file.as_ptr(), libc::O_WRONLY), Ordering::Relaxed);
         libc::signal(libc::SIGBUS, on_sigbus as *const () as libc::sighandler_t);

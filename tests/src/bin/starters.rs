@@ -1,15 +1,16 @@
 //! `starters`: starts threads and programs in every way that libc offers, each right after a storm
-//! of touches, and looks at the processors that they were given.
+//! of touches, and looks at the processors that they get.
 //!
 //!     starters [--bytes TOTAL] [--times N]
 //!     starters --show
 //!
-//! Whoever is started must be allowed what this program was when it began; so must this program be
-//! told, when it asks. Prints `ok WAY` for each way; and how often the kernel, asked through /proc,
-//! allowed the stormy thread itself one processor only. With `--show` it prints what it is allowed.
+//! Each thread or program that it starts must be allowed the same processors as this program when
+//! it began. This program must get the same answer when it asks. Prints `ok WAY` for each way; and
+//! how often the kernel, asked through /proc, allowed the stormy thread itself one processor only.
+//! With `--show` it prints the processors it is allowed.
 //!
-//! Past libc nobody is in between: how often one processor was seen by a bare system call, and by a
-//! child that was made by one, is printed too.
+//! Past libc, coldpress cannot intercept: the program also prints how often a bare system call saw
+//! one processor, and how often a child did that a bare call made.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "calls to libc are what is tested")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -26,7 +27,7 @@ use program::args::Args;
 use program::random::mix;
 use program::{PAGE, raw};
 
-/// How long a storm goes on: long enough to be noticed.
+/// Length of a storm: long enough to be noticed.
 const STORM: Duration = Duration::from_millis(30);
 
 fn main() -> ExitCode {
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
     if right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Touches of pages in no order.
+/// A source of storms: touches of pages in no order.
 struct Storm {
     start: usize,
     pages: usize,
@@ -83,7 +84,7 @@ struct Storm {
 }
 
 impl Storm {
-    /// Fills memory with what compresses to a third or so.
+    /// Fills memory with words that compress to about a third.
     fn over(bytes: usize) -> Self {
         let start = raw::map(bytes).expect("cannot map");
         let words = bytes / 8;
@@ -94,7 +95,7 @@ impl Storm {
         Self { start, pages: bytes / PAGE, next: 0, storms: 0, kept: 0 }
     }
 
-    /// Touches pages for a while.
+    /// Touches pages for the length of a storm.
     fn blow(&mut self) {
         let begun = Instant::now();
         while begun.elapsed() < STORM {
@@ -108,15 +109,15 @@ impl Storm {
     }
 }
 
-/// The processors the calling thread is allowed, as the kernel tells in /proc: nobody in between
-/// can give another answer.
+/// Returns the processors that the calling thread is allowed, by the kernel's word in /proc: no
+/// library can change that answer.
 fn allowed() -> String {
     let status = fs::read_to_string("/proc/thread-self/status").expect("Linux has it");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     format!("{}\n", line.expect("Linux tells").trim())
 }
 
-/// How many processors libc says that this thread may use.
+/// Returns how many processors libc says that this thread may use.
 fn processors() -> usize {
     unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
@@ -125,7 +126,7 @@ fn processors() -> usize {
     }
 }
 
-/// The same by another function.
+/// Returns the same number by another function.
 fn of_pthread() -> usize {
     unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
@@ -135,7 +136,7 @@ fn of_pthread() -> usize {
     }
 }
 
-/// A system call by the bare instruction, which no function of libc's makes.
+/// Makes a system call by the bare instruction, which is in no function of libc's.
 unsafe fn bare(number: libc::c_long, arguments: [usize; 3]) -> isize {
     let [first, second, third] = arguments;
     let result;
@@ -148,7 +149,7 @@ unsafe fn bare(number: libc::c_long, arguments: [usize; 3]) -> isize {
     result
 }
 
-/// How many processors the kernel says that this thread may use.
+/// Returns how many processors the kernel says that this thread may use.
 fn bare_processors() -> u32 {
     let mut set = [0_u64; 16];
     let arguments = [0, size_of_val(&set), set.as_mut_ptr().addr()];
@@ -157,7 +158,7 @@ fn bare_processors() -> u32 {
     set.iter().map(|word| word.count_ones()).sum()
 }
 
-/// The same in a child, which calls nothing of libc's either.
+/// Returns the same number in a child, which calls nothing of libc's either.
 fn processors_of_bare_child() -> c_int {
     let child = unsafe { bare(libc::SYS_fork, [0; 3]) };
     if child == 0 {
@@ -170,7 +171,8 @@ fn processors_of_bare_child() -> c_int {
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
 }
 
-/// Whether a set that the program chooses after a storm holds through the next.
+/// Returns whether a set of processors that the program chooses after a storm holds through the
+/// next.
 fn own_choice_stays(storm: &mut Storm) -> bool {
     let first = unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
@@ -195,7 +197,7 @@ const WAYS: &[(&str, Way)] = &[
     ("fork and exec", || {
         use std::os::unix::process::CommandExt;
         let mut command = this_program();
-        // With something to do before exec, the standard library forks.
+        // The standard library forks when there is work to do before exec.
         unsafe { command.pre_exec(|| Ok(())) };
         shown(&mut command)
     }),
@@ -234,7 +236,7 @@ fn program_path() -> CString {
     CString::new(path.into_os_string().into_encoded_bytes()).expect("no zero")
 }
 
-/// `--show`, for a shell.
+/// Returns the words that run this program with `--show` from a shell.
 fn shell_words() -> String {
     format!("'{}' --show", program_path().to_string_lossy())
 }
@@ -250,7 +252,7 @@ fn shown(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What a child writes into the pipe that it is started with.
+/// Returns the text that a child writes into the pipe that it is started with.
 fn from_child(start: fn(libc::c_int) -> libc::pid_t) -> String {
     let mut ends = [0; 2];
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
@@ -263,8 +265,8 @@ fn from_child(start: fn(libc::c_int) -> libc::pid_t) -> String {
     text
 }
 
-/// Runs `act(pipe)`, which must not return, in a child by `vfork`; its id. The child has this frame
-/// too, so no compiler may have it.
+/// Runs `act(pipe)`, which must not return, in a child by `vfork`. Returns the child's id. The
+/// child shares this frame, so no compiler may make it.
 #[unsafe(naked)]
 unsafe extern "C" fn vfork_and(
     act: extern "C" fn(libc::c_int) -> !,
@@ -295,7 +297,7 @@ fn write_to(pipe: libc::c_int, text: &str) {
     assert_eq!(length, text.len() as isize);
 }
 
-/// `--show`, with the pipe for its output.
+/// Executes this program with `--show`, with the pipe as its output.
 extern "C" fn exec(pipe: libc::c_int) -> ! {
     let null: *const libc::c_char = ptr::null();
     let path = c"/proc/self/exe".as_ptr();

@@ -6,7 +6,7 @@
 //!     still mem PID START PAGES   looks in /proc/PID/mem, as debuggers do
 //!     still core FILE START PAGES looks in a core file
 //!
-//! Who looks says how many pages hold other bytes than they must, and how many cannot be read.
+//! A run that looks prints how many pages hold wrong bytes, and how many cannot be read.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on memory of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -29,17 +29,17 @@ use program::{PAGE, raw};
 
 /// Seed of the pattern.
 const SEED: u64 = 0x7374_696c_6c21;
-/// What it holds, and what it walks to push that out.
+/// Pages that the program holds; below, the bytes it walks to push them out.
 const PAGES: usize = (48 << 20) / PAGE;
 const PRESSURE: usize = 64 << 20;
 
-/// What a page must hold.
+/// Writes into `image` what a page must hold.
 fn expected(page: usize, image: &mut PageImage) {
     let kind = Kind::by_lot(mix(page as u64));
     Tag { owner: 1, index: page as u32, version: 1, kind, patches: 0 }.expected(SEED, image);
 }
 
-/// Pages of the memory at `start` that are away.
+/// Returns how many pages of the memory at `start` are away.
 fn evicted(start: usize) -> Result<usize> {
     Ok(PAGES - unsafe { raw::resident_pages(start, PAGES * PAGE) }?)
 }
@@ -75,7 +75,7 @@ fn hold(file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same in this process and in a child of it, which prints elsewhere.
+/// Holds memory in this process and in a child of it, which prints elsewhere.
 fn hold_both(file: &Path, output: &str) -> Result<()> {
     let mut command = Command::new(std::env::current_exe()?);
     let mut other = command.arg("hold").arg(file).stdout(File::create(output)?).spawn()?;
@@ -84,7 +84,7 @@ fn hold_both(file: &Path, output: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(Error::other(format!("the other one: {status}"))) }
 }
 
-/// Compares what `read` gives of each page, and says what it found.
+/// Compares what `read` gives for each page, and prints what it found.
 fn look(pages: usize, read: impl Fn(usize, &mut [u8]) -> Result<()>) {
     let (mut wrong, mut failed, mut last) = (0, 0, None);
     let mut image = PageImage::zero();
@@ -110,8 +110,8 @@ fn read_vm(process: i32, at: usize, bytes: &mut [u8]) -> Result<()> {
     if raw::counted(count)? == bytes.len() { Ok(()) } else { Err(Error::other("a short count")) }
 }
 
-/// What a core file has: the addresses, and where those are in it. By its program headers (elf(5),
-/// 64 bits).
+/// Returns the parts of a core file: their addresses, and their offsets in the file. Both are in
+/// its program headers (elf(5), 64 bits).
 fn parts_of(core: &File) -> Result<Vec<(Range<u64>, u64)>> {
     let word = |at: u64| {
         let mut bytes = [0; 8];

@@ -2,10 +2,10 @@
 //!
 //!     threads_cpu [--bytes TOTAL] [--seconds S]
 //!
-//! The program pins itself to one CPU after the other, S seconds each, and walks its memory all the
+//! The program pins itself to one CPU after the other, S seconds each. It walks its memory all the
 //! time, so that it must fault when memory is short. Every 100 ms it reads its siblings in /proc.
-//! At the end, for each CPU: the share of samples in which that named `coldpress` had run there
-//! last.
+//! At the end it prints for each CPU: the share of samples in which the process named `coldpress`
+//! had run there last.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one thread walks its own mapping")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -20,7 +20,7 @@ use program::args::Args;
 use program::random::mix;
 use program::{PAGE, raw};
 
-/// Name of the process that is looked for.
+/// Name of the process that the samples look for.
 const SERVICE: &str = "coldpress";
 /// Time between two samples.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A walk over the arena, round and round; each page holds the pass that wrote it.
+/// A walk over the arena, again and again. Each page holds the pass that wrote it.
 struct Walk {
     addr: usize,
     pages: usize,
@@ -72,7 +72,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// Checks and rewrites one page; false after a mismatch, which has been reported.
+    /// Checks and rewrites one page. Returns whether the page was right; a mismatch has been
+    /// reported.
     fn step(&mut self) -> bool {
         let page = unsafe { raw::bytes_mut(self.addr + self.next * PAGE, PAGE) };
         let old = if self.pass == 0 { 0 } else { mix(self.pass ^ self.next as u64) };
@@ -93,7 +94,7 @@ impl Walk {
     }
 }
 
-/// The CPUs this process may use.
+/// Returns the CPUs that this process may use.
 fn allowed_cpus() -> Vec<usize> {
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::cpu_set_t>();
@@ -102,7 +103,7 @@ fn allowed_cpus() -> Vec<usize> {
     (0..limit).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
 }
 
-/// Pins the calling thread.
+/// Pins the calling thread to `cpu`.
 fn pin(cpu: usize) {
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     unsafe { libc::CPU_SET(cpu, &mut set) };
@@ -110,7 +111,8 @@ fn pin(cpu: usize) {
     raw::checked(unsafe { libc::sched_setaffinity(0, size, &raw const set) }).expect("cannot pin");
 }
 
-/// The CPU on which the service ran last, if there is one: a child of the launcher, as this is.
+/// Returns the CPU on which the service ran last, if there is a service: a child of the launcher,
+/// like this process.
 fn service_cpu() -> Option<usize> {
     let launcher = std::os::unix::process::parent_id();
     for thread in fs::read_dir(format!("/proc/{launcher}/task")).ok()?.flatten() {

@@ -1,22 +1,23 @@
-//! Forks that nobody can catch, by the bare instruction, of a program with pages away. What is
-//! printed is the same with and without coldpress; how a child that reads ends, on standard error.
+//! Forks that no library can catch, by the bare instruction, in a program with pages away. The
+//! output is the same with and without coldpress. The way a child that reads ends goes to standard
+//! error.
 
 use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
 
 const PAGE: usize = 4096;
 const BYTES: usize = 48 << 20;
-/// What the program itself keeps from its children.
+/// Bytes of the memory that the program keeps from its children.
 const OWN_BYTES: usize = 1 << 20;
 const GROWING_BYTES: usize = 4 << 20;
-/// Room behind each, for what grows in place.
+/// Room behind each mapping, for growth in place.
 const ROOM_BYTES: usize = 64 << 20;
 
 fn main() -> ExitCode {
     let data = Data::new(BYTES, 1);
     let mut own = Data::new(OWN_BYTES, 2);
     let mut grown = Data::new(GROWING_BYTES, 3);
-    // Pages of all of them go while this is written.
+    // Pages of all three go while this one is written.
     let last = Data::new(BYTES, 4);
     let mut checks = vec![
         ("a child that reads", reads(&data)),
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
         ("given to children", own.advise(libc::MADV_DOFORK)),
         ("one that has it", end_of(seen_fork(|| data.wrong() + own.wrong())) == 0),
     ];
-    // In place, then to where there is room, which is one mapping for the kernel.
+    // In place, then to an address with room, which is one mapping for the kernel.
     for (flags, moves) in [(0, false), (libc::MREMAP_MAYMOVE, true)] {
         let bytes = grown.bytes + GROWING_BYTES;
         checks.push(("a mapping that grows", grown.resize(bytes, flags, moves)));
@@ -46,16 +47,16 @@ fn main() -> ExitCode {
     if checks.iter().all(|(_, is_right)| *is_right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether a child finds no wrong byte: where it lacks any, it ends.
+/// Returns whether a child finds no wrong byte. A child that lacks pages ends by a signal.
 fn reads(data: &Data) -> bool {
     let end = end_of(unseen_fork(|| data.wrong()));
-    // By one call, as the launcher writes lines too.
+    // Written by one call, because the launcher writes lines too.
     let line = format!("a child that reads ended with {end}\n");
     eprint!("{line}");
     [0, -libc::SIGSEGV, -libc::SIGBUS].contains(&end)
 }
 
-/// Pages, each full of a word that tells its place.
+/// Pages, each full of words that follow from its place.
 struct Data {
     start: *mut u64,
     bytes: usize,
@@ -72,17 +73,18 @@ impl Data {
     /// Writes the words behind the first `bytes`.
     fn write(&self, bytes: usize) {
         for index in bytes / 8..self.bytes / 8 {
-            // SAFETY: the mapping has so many words, and one user.
+            // SAFETY: the mapping has this many words, and one user.
             unsafe { self.start.add(index).write_volatile(self.word(index)) };
         }
     }
 
-    /// Makes it so long, here or where something else is not; whether that was done.
+    /// Resizes the mapping to `bytes`, in place or at a free address. Returns whether that was
+    /// done.
     fn resize(&mut self, bytes: usize, flags: c_int, moves: bool) -> bool {
         let before = self.bytes;
         let target = if moves { map(bytes, 0) } else { std::ptr::null_mut() };
         let flags = if moves { flags | libc::MREMAP_FIXED } else { flags };
-        // SAFETY: the target, if there is one, is a mapping that nobody uses.
+        // SAFETY: the target, if there is one, is a mapping that nothing uses.
         let start = unsafe {
             libc::mremap(self.start.cast(), before, bytes, flags, target.cast::<c_void>())
         };
@@ -94,15 +96,16 @@ impl Data {
         true
     }
 
-    /// Compressible, and different in each page.
+    /// Returns the word at `index`: compressible, and different in each page.
     fn word(&self, index: usize) -> u64 {
         let page = (index * 8 / PAGE) as u64;
         (page + self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (index % 4 * 8)
     }
 
-    /// 1 if any word is wrong.
+    /// Returns 1 if any word is wrong.
     fn wrong(&self) -> c_int {
-        // SAFETY: a word of the mapping; where that is not, the process ends, as it should.
+        // SAFETY: a word of the mapping; where the mapping is missing, the process ends, as it
+        // should.
         let read = |index| unsafe { self.start.add(index).read_volatile() };
         c_int::from((0..self.bytes / 8).any(|index| read(index) != self.word(index)))
     }
@@ -112,7 +115,7 @@ impl Data {
         unsafe { libc::madvise(self.start.cast::<c_void>(), self.bytes, advice) == 0 }
     }
 
-    /// 1 if it is mapped here.
+    /// Returns 1 if the memory is mapped in this process.
     fn is_mapped(&self) -> c_int {
         let mut seen = 0_u8;
         // SAFETY: one byte is written for one page.
@@ -120,11 +123,11 @@ impl Data {
     }
 }
 
-/// Fresh memory, with so much room behind it.
+/// Maps fresh memory, with `room` bytes free behind it.
 fn map(bytes: usize, room: usize) -> *mut u64 {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a fresh mapping at an address of the kernel's choice, of which the end is given back.
+    // SAFETY: a fresh mapping at an address that the kernel chooses; its end is given back.
     unsafe {
         let start = libc::mmap(std::ptr::null_mut(), bytes + room, access, flags, -1, 0);
         assert_ne!(start, libc::MAP_FAILED);
@@ -133,10 +136,10 @@ fn map(bytes: usize, room: usize) -> *mut u64 {
     }
 }
 
-/// By the bare instruction: no function is called that anybody could have replaced.
+/// Forks by the bare instruction: it calls no function that a library could have replaced.
 fn unseen_fork(work: impl FnOnce() -> c_int) -> libc::pid_t {
     let result: i64;
-    // SAFETY: as fork, and the child runs on with a copy of everything.
+    // SAFETY: does what fork does: the child runs on with a copy of everything.
     unsafe {
         std::arch::asm!(
             "syscall", inlateout("rax") 57_i64 => result, lateout("rcx") _, lateout("r11") _
@@ -165,7 +168,7 @@ fn exec_true() -> c_int {
     unsafe { libc::execve(c"/bin/true".as_ptr(), arguments.as_ptr(), environment.as_ptr()) }
 }
 
-/// A child's exit status, or the signal that ended it as a negative number.
+/// Returns a child's exit status, or the signal that ended it as a negative number.
 fn end_of(process: libc::pid_t) -> c_int {
     let mut status = 0;
     // SAFETY: waits for a child of ours.

@@ -4,7 +4,7 @@
 use std::env;
 use std::io::{Error, Result};
 
-/// How long a child lives: several looks of a launcher.
+/// Lifetime of a child: several looks of a launcher.
 const CHILD_US: libc::useconds_t = 200_000;
 
 fn number(index: usize) -> Result<usize> {
@@ -19,7 +19,7 @@ fn byte(at: usize) -> u8 {
 fn main() -> Result<()> {
     let bytes: Vec<u8> = (0..number(1)? << 20).map(byte).collect();
     for _ in 0..number(2)? {
-        // SAFETY: the child sleeps and ends; it touches nothing of its parent's.
+        // SAFETY: the child sleeps and ends; it touches no memory of its parent.
         #[expect(deprecated, reason = "a child that shares memory is what this is about")]
         let child = unsafe { libc::vfork() };
         if child == 0 {
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
             }
         }
         let mut status = 0;
-        // SAFETY: the word is ours.
+        // SAFETY: the status word is this function's own.
         if child < 0 || unsafe { libc::waitpid(child, &raw mut status, 0) } != child {
             return Err(Error::last_os_error());
         }

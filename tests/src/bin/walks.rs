@@ -2,11 +2,11 @@
 //!
 //!     walks [--bytes TOTAL] [--mode steps|zip|holes|look]
 //!
-//! `steps` are walks forward, backward and over some pages, one after the other; `zip` are two of
-//! them from both ends at once, each in a thread, while a third maps and unmaps memory; `holes`
-//! gives pages up beside and ahead of a walk while it goes on; `look` are walks that change one
-//! page in ten, and the memory moves once. Each page holds its number, and how often it was
-//! changed.
+//! `steps` are walks forward, backward and over some pages, one after the other. `zip` are two
+//! walks from both ends at once, each in a thread, while a third thread maps and unmaps memory.
+//! `holes` gives up pages beside and ahead of a walk while the walk goes on. `look` are walks that
+//! change one page in ten, and the memory moves once. Each page holds its number, and how often it
+//! was changed.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "each thread goes over pages of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -25,7 +25,7 @@ const RANDOM_WORDS: usize = 160;
 /// Bytes mapped and unmapped beside walks.
 const CHURN: usize = 1 << 20;
 
-/// Pages in a mapping, and how often each was changed; 0 for one given up, which is zeros.
+/// Pages in a mapping, and how often each was changed; 0 for a page given up, which is zeros.
 struct Pages {
     start: usize,
     changed: Vec<u64>,
@@ -36,7 +36,7 @@ impl Pages {
         raw::pointer(self.start + page * PAGE).cast()
     }
 
-    /// Checks a page. The message of a mismatch ends the program.
+    /// Checks a page. A mismatch prints a message and ends the program.
     fn check(&self, page: usize) {
         let times = self.changed[page];
         for (index, word) in unsafe { &*self.words(page) }.iter().enumerate() {
@@ -56,7 +56,7 @@ impl Pages {
         }
     }
 
-    /// Every page, `step` apart, from the start or from the end.
+    /// Visits every page, `step` apart, from the start or from the end.
     fn walk(&mut self, step: usize, backward: bool) {
         let count = self.changed.len();
         for first in 0..step {
@@ -66,14 +66,14 @@ impl Pages {
         }
     }
 
-    /// Every page; one in ten is changed, another each time.
+    /// Visits every page and changes one in ten, another each time.
     fn look(&mut self, time: usize) {
         for page in 0..self.changed.len() {
             if page % 10 == time % 10 { self.meet(page) } else { self.check(page) }
         }
     }
 
-    /// Moves all to another address.
+    /// Moves all pages to another address.
     fn move_away(&mut self) {
         let bytes = self.changed.len() * PAGE;
         let to = raw::map(bytes).expect("cannot map");
@@ -81,7 +81,7 @@ impl Pages {
         self.start = unsafe { raw::remap(self.start, bytes, bytes, flags, to) }.expect("no move");
     }
 
-    /// Gives up some pages near those that the walk has come to, and ahead of them.
+    /// Walks all pages, and gives up some near the walk's place and ahead of it.
     fn walk_with_holes(&mut self, random: &mut Random) {
         for page in 0..self.changed.len() {
             self.meet(page);
@@ -98,10 +98,10 @@ impl Pages {
     }
 }
 
-/// Maps memory, touches it and gives it up in all ways, until `done`: the kernel puts off whatever
-/// moves pages while it does such a thing.
+/// Maps memory, touches it and gives it up in all ways, until `done`. Meanwhile the kernel puts off
+/// calls that move pages.
 fn map_and_unmap(done: &AtomicBool) {
-    // Relaxed: a flag of its own.
+    // Relaxed: a flag that orders nothing else.
     while !done.load(Ordering::Relaxed) {
         let start = raw::map(CHURN).expect("cannot map");
         for page in 0..CHURN / PAGE {
@@ -115,7 +115,7 @@ fn map_and_unmap(done: &AtomicBool) {
     }
 }
 
-/// What a page holds that was changed so often.
+/// Returns what a page holds that was changed `times` times.
 const fn word_of(page: usize, index: usize, times: u64) -> u64 {
     match times {
         0 => 0,
@@ -157,7 +157,7 @@ fn main() -> ExitCode {
                 (0..4).for_each(|_| high.walk(1, true));
                 // A thread that failed has ended the program.
                 let _ = lower.join();
-                // Relaxed: a flag of its own.
+                // Relaxed: a flag that orders nothing else.
                 done.store(true, Ordering::Relaxed);
             });
         }

@@ -7,12 +7,13 @@ use std::io::{Error, Result};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Loads the number of the system call, `struct seccomp_data`'s first field.
+/// The code of the instruction that loads the number of the system call, `struct seccomp_data`'s
+/// first field; below, those of the other instructions.
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// The calls that can be forbidden to a program without it being unable to start.
+/// The calls that a program can be denied without being unable to start.
 const CALLS: [(&str, libc::c_long); 20] = [
     ("close_range", libc::SYS_close_range),
     ("connect", libc::SYS_connect),
@@ -40,7 +41,8 @@ fn statement(code: u16, k: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: 0, jf: 0, k }
 }
 
-/// Lets every system call but the one of that number pass, for this process and what it executes.
+/// Denies the system call of number `call` to this process and to what it executes; all other calls
+/// pass.
 fn forbid(call: libc::c_long) -> Result<()> {
     let mut filter = [
         statement(LOAD, 0),

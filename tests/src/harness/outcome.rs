@@ -1,4 +1,4 @@
-//! What a run left behind, and the assertions on it.
+//! The results of a run, and the assertions on them.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -21,13 +21,13 @@ const SHOWN_BYTES: usize = 200;
 pub struct Stats(Value);
 
 impl Stats {
-    /// Reads the file; `None` when there is none or it is no JSON.
+    /// Reads the file; `None` when it is missing or is no JSON.
     pub(super) fn read(path: &Path) -> Option<Self> {
         let text = fs::read_to_string(path).ok()?;
         serde_json::from_str(&text).ok().map(Self)
     }
 
-    /// The whole number under `key`.
+    /// Returns the whole number under `key`.
     ///
     /// # Panics
     /// When there is none.
@@ -36,7 +36,7 @@ impl Stats {
         found.unwrap_or_else(|| panic!("no count {key:?} in the statistics: {}", self.0))
     }
 
-    /// The whole number under `key` of the object `group`.
+    /// Returns the whole number under `key` of the object `group`.
     ///
     /// # Panics
     /// When there is none.
@@ -45,8 +45,8 @@ impl Stats {
         found.unwrap_or_else(|| panic!("no count {group}.{key} in the statistics: {}", self.0))
     }
 
-    /// How many of the histogram `name`, one of times, are in classes that begin at `least` or
-    /// above.
+    /// Returns how many entries of the histogram `name`, one of times, are in classes that begin at
+    /// `least` or above.
     ///
     /// # Panics
     /// When there is no such histogram.
@@ -58,7 +58,7 @@ impl Stats {
         classes.iter().filter(is_in).filter_map(|class| class["count"].as_u64()).sum()
     }
 
-    /// The entries of the list `key`.
+    /// Returns the entries of the list `key`.
     ///
     /// # Panics
     /// When there is no such list.
@@ -67,7 +67,7 @@ impl Stats {
         found.unwrap_or_else(|| panic!("no list {key:?} in the statistics: {}", self.0))
     }
 
-    /// The number under `key`.
+    /// Returns the number under `key`.
     ///
     /// # Panics
     /// When there is none.
@@ -82,31 +82,31 @@ impl Stats {
 pub struct Run {
     /// The job's name.
     pub name: &'static str,
-    /// Its budget, when it was managed.
+    /// The job's budget, when the run was managed.
     pub budget: Option<Bytes>,
-    /// Exit status, 128 + signal for one ended by a signal.
+    /// Exit status, 128 + signal for a run that a signal ended.
     pub code: i32,
     /// Standard output.
     pub stdout: Vec<u8>,
     /// Standard error.
     pub stderr: String,
-    /// The job's files, `None` for one it did not write.
+    /// The job's files, `None` for a file that the job did not write.
     pub files: Vec<Option<Vec<u8>>>,
-    /// From start to end.
+    /// Time from start to end.
     pub wall: Duration,
-    /// What the watcher saw.
+    /// The memory that the watcher saw.
     pub memory: Memory,
-    /// What coldpress says of itself.
+    /// The statistics that coldpress wrote.
     pub stats: Option<Stats>,
 }
 
-/// The status as a shell gives it, which is how `coldpress run` passes it on.
+/// Returns the status as a shell gives it, which is how `coldpress run` passes it on.
 pub(super) fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 impl Run {
-    /// The statistics.
+    /// Returns the statistics.
     ///
     /// # Panics
     /// When the run wrote none.
@@ -115,7 +115,7 @@ impl Run {
         stats.unwrap_or_else(|| panic!("{}: no statistics; {}", self.name, self.stderr))
     }
 
-    /// Lines of standard error that hold every one of `words`, whatever their case.
+    /// Returns lines of standard error that hold every one of `words`, whatever their case.
     pub fn complaints(&self, words: &[&str]) -> Vec<&str> {
         let holds_all = |line: &&str| {
             let line = line.to_lowercase();
@@ -124,7 +124,7 @@ impl Run {
         self.stderr.lines().filter(holds_all).collect()
     }
 
-    /// Asserts the status, output and files of `plain`.
+    /// Asserts that status, output and files are those of `plain`.
     ///
     /// # Panics
     /// When one differs; the message shows where.
@@ -141,15 +141,16 @@ impl Run {
         }
     }
 
-    /// Asserts that coldpress has ended no process: who started it may have tried again.
+    /// Asserts that coldpress has ended no process: the parent of an ended process may have tried
+    /// again.
     ///
     /// # Panics
-    /// When it has.
+    /// When coldpress has ended one.
     pub fn assert_none_ended(&self) {
         assert!(!self.stderr.contains("coldpress: fatal:"), "{}: {}", self.name, self.stderr);
     }
 
-    /// Asserts that pages were really moved out.
+    /// Asserts that pages were really stored.
     ///
     /// # Panics
     /// When none was.
@@ -212,7 +213,7 @@ impl Display for Mib {
     }
 }
 
-/// Asserts that two outputs are equal, and shows their first difference when not.
+/// Asserts that two outputs are equal, and shows their first difference when they are not.
 fn assert_equal_bytes(ours: &[u8], theirs: &[u8], what: &str) {
     if ours == theirs {
         return;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// The parsed options; a mistake ends the program with status 2.
+/// The parsed options of a program; a mistake in them ends the program with status 2.
 pub struct Args {
     values: BTreeMap<String, String>,
 }
 
 impl Args {
-    /// Reads the command line. `flags` take no value, `options` take one; others are refused.
+    /// Parses the command line. `flags` take no value, `options` take one. Other words are refused.
     #[must_use]
     pub fn parse(flags: &[&str], options: &[&str]) -> Self {
         let mut values = BTreeMap::new();
@@ -28,32 +28,32 @@ impl Args {
         Self { values }
     }
 
-    /// Whether a flag or option was given.
+    /// Returns whether a flag or option was given.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    /// The value of an option as text.
+    /// Returns the value of an option as text.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
 
-    /// The value of an option, or `default` when it was not given.
+    /// Returns the value of an option, or `default` when it was not given.
     #[must_use]
     pub fn value<T: FromStr>(&self, name: &str, default: T) -> T {
         self.text(name).map_or(default, |text| text.parse().unwrap_or_else(|_| usage(text)))
     }
 
-    /// A size in bytes: a number with an optional K, M or G, powers of 1024.
+    /// Returns a size in bytes: a number with an optional K, M or G, powers of 1024.
     #[must_use]
     pub fn bytes(&self, name: &str, default: usize) -> usize {
         self.text(name).map_or(default, |text| parse_bytes(text).unwrap_or_else(|| usage(text)))
     }
 }
 
-/// A size in bytes from a number with an optional K, M or G, powers of 1024.
+/// Parses a size in bytes: a number with an optional K, M or G, powers of 1024.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<usize> {
     let (digits, unit) = match text.chars().last()? {

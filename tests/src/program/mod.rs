@@ -1,8 +1,8 @@
-//! What the target programs of `src/bin` share, taken in by `#[path]`: they need raw system calls,
-//! which the library of the tests forbids itself. They are ordinary programs that know nothing of
-//! coldpress: the same command must pass when it is run alone.
+//! The shared parts of the target programs in `src/bin`, included by `#[path]`: they need raw
+//! system calls, which the library of the tests forbids itself. The target programs are ordinary
+//! programs that know nothing of coldpress: the same command must pass when it is run alone.
 //!
-//! 1. Everything a program expects of memory is derived (`pattern`), never remembered as bytes.
+//! 1. All that a program expects of memory is derived (`pattern`), never remembered as bytes.
 //! 2. Random choices come from one printed seed (`random`).
 #![allow(dead_code, reason = "each program uses a part of it")]
 

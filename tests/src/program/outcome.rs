@@ -1,9 +1,9 @@
-//! What a case of a target program gives, and the judgements cases are made of.
+//! The outcome of a case of a target program, and the checks that cases are made of.
 
 use std::io;
 use std::process::ExitCode;
 
-/// Why a case ended early.
+/// The reason why a case ended early.
 pub enum Stop {
     /// Something was wrong.
     Fail(String),
@@ -11,10 +11,10 @@ pub enum Stop {
     Skip(String),
 }
 
-/// What a case gives.
+/// The outcome of a case.
 pub type Outcome = Result<(), Stop>;
 
-/// What all cases gave.
+/// The outcomes of all cases.
 #[derive(Default)]
 pub struct Counts {
     passed: usize,
@@ -25,7 +25,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a case and prints its line. Of its `pages`, so many were `evicted` when it began.
+    /// Counts a case and prints its line: `evicted` of its `pages` were not in memory when it
+    /// began.
     pub fn add(&mut self, name: &str, outcome: Outcome, (evicted, pages): (usize, usize)) {
         (self.evicted, self.pages) = (self.evicted + evicted, self.pages + pages);
         match outcome {
@@ -44,7 +45,7 @@ impl Counts {
         }
     }
 
-    /// Prints the sums; what the program ends with.
+    /// Prints the sums. Returns the exit status of the program.
     pub fn finish(&self) -> ExitCode {
         println!("evicted_pages={} of {}", self.evicted, self.pages);
         println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
@@ -52,17 +53,17 @@ impl Counts {
     }
 }
 
-/// The call failed: says so with `errno`.
+/// Makes the failure of a call, with `errno`.
 pub fn failed(call: &str) -> Stop {
     Stop::Fail(format!("{call}: {}", io::Error::last_os_error()))
 }
 
-/// A wrong answer.
+/// Makes the failure of a wrong answer.
 pub fn wrong<T>(text: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::Fail(text.into()))
 }
 
-/// The call must give exactly this.
+/// Checks that the call gave exactly `wanted`.
 pub fn exactly(call: &str, got: impl TryInto<i64>, wanted: usize) -> Outcome {
     match got.try_into() {
         Ok(-1) => Err(failed(call)),
@@ -72,7 +73,7 @@ pub fn exactly(call: &str, got: impl TryInto<i64>, wanted: usize) -> Outcome {
     }
 }
 
-/// The call must fail with this `errno`.
+/// Checks that the call failed with this `errno`.
 pub fn fails(call: &str, got: impl TryInto<i64>, errno: i32) -> Outcome {
     let error = io::Error::last_os_error();
     match got.try_into() {

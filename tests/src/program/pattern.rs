@@ -1,22 +1,22 @@
-//! What a page holds, derived from who wrote it: nothing is remembered but a 16-byte tag.
+//! The contents of a page, derived from its last writer: nothing is remembered but a 16-byte tag.
 //!
 //! 1. `Tag::expected` is a pure function of (seed, tag): the check needs no copy of the page.
 //! 2. Kinds cover what a compressor treats differently: text-like, sparse, noise, one repeated
 //!    word, zeros.
-//! 3. A patch replaces one word; the n-th patch of a tag is derived too, so that a page that is
-//!    almost clean differs from the copy a memory manager may have kept.
+//! 3. A patch replaces one word. The n-th patch of a tag is derived too, so that a page that is
+//!    almost clean differs from the copy that a memory manager may have kept.
 
 use super::PAGE;
 use super::random::mix;
 
 /// 64-bit words of a page.
 pub const WORDS: usize = PAGE / 8;
-/// First word of a page that says who wrote it.
+/// First word of a page whose next words name its last writer.
 const MAGIC: u64 = 0x6c64_7072_6573_7370;
 /// Patches a tag can carry before the page must be written anew.
 pub const PATCHES_MAX: u8 = 12;
 
-/// How the bytes of a page look.
+/// The kind of bytes in a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {
     /// All zeros: never written, or written with zeros.
@@ -33,7 +33,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A kind by lot: mostly compressible, as real memory is.
+    /// Returns a kind chosen by `lot`: usually compressible, as real memory is.
     #[must_use]
     pub const fn by_lot(lot: u64) -> Self {
         match lot % 100 {
@@ -46,18 +46,18 @@ impl Kind {
     }
 }
 
-/// Who wrote a page last.
+/// The last writer of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tag {
-    /// Region that wrote it.
+    /// Region that wrote the page.
     pub owner: u32,
-    /// Page within that region when it was written.
+    /// Number of the page within that region when it was written.
     pub index: u32,
     /// Version counter of the region when it was written.
     pub version: u32,
-    /// Look of the bytes.
+    /// Kind of the bytes.
     pub kind: Kind,
-    /// Words replaced since.
+    /// Words replaced since then.
     pub patches: u8,
 }
 
@@ -67,13 +67,13 @@ pub struct Tag {
 pub struct PageImage(pub [u64; WORDS]);
 
 impl PageImage {
-    /// Zeros.
+    /// Returns a page of zeros.
     #[must_use]
     pub const fn zero() -> Self {
         Self([0; WORDS])
     }
 
-    /// The bytes.
+    /// Returns the bytes of the page.
     #[must_use]
     pub fn bytes(&self) -> &[u8; PAGE] {
         // SAFETY: an array of u64 has no padding and any byte is a valid u8; the sizes are equal.
@@ -82,7 +82,8 @@ impl PageImage {
 }
 
 impl Tag {
-    /// The hash all bytes of the page come from. Patches do not enter: they are laid on top.
+    /// Returns the hash from which all bytes of the page come. Patches do not enter: they are laid
+    /// on top.
     #[must_use]
     const fn hash(&self, seed: u64) -> u64 {
         let place = ((self.owner as u64) << 32) | self.index as u64;
@@ -118,7 +119,7 @@ impl Tag {
         }
     }
 
-    /// The word that the given patch (from 1) sets, and its new value.
+    /// Returns the place of the word that the given patch (from 1) sets, and its new value.
     #[must_use]
     pub const fn patch(&self, seed: u64, patch: u8) -> (usize, u64) {
         let hash = mix(self.hash(seed) ^ ((patch as u64) << 40));
@@ -140,7 +141,7 @@ fn fill_text(hash: u64, page: &mut PageImage) {
     }
 }
 
-/// Says in words what a page seems to hold, for the report of a mismatch.
+/// Describes in words what a page seems to hold, for the report of a mismatch.
 #[must_use]
 pub fn describe(page: &PageImage) -> String {
     if page.0.iter().all(|word| *word == 0) {

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use super::pattern::{Kind, PageImage, Tag};
 use super::{PAGE, raw};
 
-/// Seed of what is written.
+/// Seed of the walk's patterns.
 const SEED: u64 = 0x7072_6573_7375_7265;
 
 /// Memory that is walked to push other memory out.
@@ -27,7 +27,7 @@ impl Pressure {
         Self { addr, pages, pass: Arc::new(Mutex::new(0)) }
     }
 
-    /// `madvise` on all of it; the advice must change no byte.
+    /// Calls `madvise` on all of it; the advice must change no byte.
     pub fn advise(&self, advice: i32) -> std::io::Result<()> {
         unsafe { raw::advise(self.addr, self.pages * PAGE, advice) }
     }

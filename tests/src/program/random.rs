@@ -1,6 +1,7 @@
 //! A small seeded generator: equal seeds give equal choices on every machine.
 
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): spreads every input bit over the output.
+/// Mixes a word. SplitMix64's finaliser (Steele, Lea, Flood 2014): spreads every input bit over the
+/// output.
 #[must_use]
 pub const fn mix(mut word: u64) -> u64 {
     word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -9,40 +10,41 @@ pub const fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// A generator; `stream` separates the threads of one seed.
+    /// Makes a generator; `stream` separates the threads of one seed.
     #[must_use]
     pub const fn new(seed: u64, stream: u64) -> Self {
         Self { state: mix(seed ^ mix(stream)) }
     }
 
-    /// The next word.
+    /// Returns the next word.
     pub const fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.state)
     }
 
-    /// Uniform in `0..bound`; 0 for an empty range.
+    /// Returns a uniform number in `0..bound`; 0 for an empty range.
     pub const fn below(&mut self, bound: usize) -> usize {
         if bound == 0 { 0 } else { ((self.word() as u128 * bound as u128) >> 64) as usize }
     }
 
-    /// Uniform in `low..=high`.
+    /// Returns a uniform number in `low..=high`.
     pub const fn between(&mut self, low: usize, high: usize) -> usize {
         low + self.below(high - low + 1)
     }
 
-    /// True in `percent` of the cases.
+    /// Returns whether a draw is among `percent` of the cases.
     pub const fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// In `1..=high`, each power of two as likely as the next: small values often, large ones too.
+    /// Returns a number in `1..=high`. Each power of two is as likely as the next: small values
+    /// often, large ones too.
     pub const fn skewed(&mut self, high: usize) -> usize {
         let bits = high.ilog2() as usize;
         let low = 1 << self.below(bits + 1);

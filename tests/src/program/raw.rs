@@ -1,4 +1,4 @@
-//! The system calls on memory the target programs make, with errors as `io::Error`.
+//! The system calls on memory that the target programs make, with errors as `io::Error`.
 //!
 //! # Safety
 //! All functions here act on raw address ranges. The caller owns the range, and holds no Rust
@@ -34,7 +34,7 @@ pub unsafe fn unmap(addr: usize, bytes: usize) -> io::Result<()> {
     checked(unsafe { libc::munmap(pointer(addr).cast(), bytes) }).map(drop)
 }
 
-/// `mremap`; `to` is used with `MREMAP_FIXED` only.
+/// Calls `mremap`; `to` is used with `MREMAP_FIXED` only.
 pub unsafe fn remap(
     addr: usize,
     old: usize,
@@ -50,43 +50,43 @@ pub unsafe fn remap(
     }
 }
 
-/// `madvise`.
+/// Calls `madvise`.
 pub unsafe fn advise(addr: usize, bytes: usize, advice: c_int) -> io::Result<()> {
     checked(unsafe { libc::madvise(pointer(addr).cast(), bytes, advice) }).map(drop)
 }
 
-/// `mprotect`.
+/// Calls `mprotect`.
 pub unsafe fn protect(addr: usize, bytes: usize, prot: c_int) -> io::Result<()> {
     checked(unsafe { libc::mprotect(pointer(addr).cast(), bytes, prot) }).map(drop)
 }
 
-/// A pointer from an address that some mapping call gave.
+/// Makes a pointer from an address that some mapping call gave.
 #[must_use]
 pub fn pointer(addr: usize) -> *mut u8 {
     ptr::with_exposed_provenance_mut(addr)
 }
 
-/// A libc result: -1 becomes the error of `errno`.
+/// Checks a libc result: -1 becomes the error of `errno`.
 pub fn checked(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A libc byte count: -1 becomes the error of `errno`.
+/// Checks a libc byte count: -1 becomes the error of `errno`.
 pub fn counted(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// The bytes of a mapping.
+/// Returns the bytes of a mapping.
 pub unsafe fn bytes<'a>(addr: usize, length: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(pointer(addr), length) }
 }
 
-/// The bytes of a mapping, to write.
+/// Returns the bytes of a mapping, to write.
 pub unsafe fn bytes_mut<'a>(addr: usize, length: usize) -> &'a mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(pointer(addr), length) }
 }
 
-/// How many pages of the range are in memory, without touching them (`mincore`).
+/// Counts the pages of the range that are in memory, without touching them (`mincore`).
 pub unsafe fn resident_pages(addr: usize, bytes: usize) -> io::Result<usize> {
     let mut states = vec![0u8; bytes.div_ceil(super::PAGE)];
     checked(unsafe { libc::mincore(pointer(addr).cast(), bytes, states.as_mut_ptr()) })?;

@@ -1,4 +1,5 @@
-//! Children of forks that cannot take over what is away, and copies for which there is no room.
+//! Children of forks that cannot take over pages that are away, and copies for which there is no
+//! room.
 
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Run, SLACK};
@@ -7,24 +8,24 @@ use coldpress_tests::matrix::{self, Lane, case};
 
 use super::{BUDGET, assert_passed_and_told, number, output};
 
-/// Pages that children have from their parent.
+/// Pages that children inherit from their parent.
 const INHERITED: u64 = 8192;
-/// A busy disk may take longer than a copy waits for room.
+/// Tries of a run: a busy disk may take longer than a copy waits for room.
 const TRIES: usize = 5;
-/// Half of what all copies together would pass the budget by.
+/// Half of the excess over the budget that all copies together would cause.
 const HALF: Bytes = Bytes::mib(12);
-/// Less than a parent has.
+/// A budget below the memory of a parent.
 const SMALL: Bytes = Bytes::mib(24);
-/// Most of what is away is on disk then.
+/// Options with which most pages that are away are on disk.
 const DISK: &[&str] = &["--verbose", "--max-pool-percent", "5"];
 const NO_DISK: &[&str] = &["--verbose", "--max-pool-percent", "90", "--disk", "none"];
 
-/// A run of `heirs`, which makes so many generations of children.
+/// A run of `heirs`, which makes generations of children.
 struct Heirs {
     run: Run,
-    /// Of each generation: away in its parent when it was made.
+    /// Pages away in the parent of each generation when it made the child.
     parents: Vec<u64>,
-    /// The same in itself at the begin, and at last.
+    /// Pages away in the child of each generation, when it began and at last.
     children: Vec<[u64; 2]>,
 }
 
@@ -55,7 +56,8 @@ impl Heirs {
         self.run.stats().count(name)
     }
 
-    /// The last child had everything brought back first, which the budget had no room for.
+    /// Asserts that all pages were brought back for the last child first, for which the budget had
+    /// no room.
     fn assert_brought_back(&self) {
         let away = *self.parents.last().expect("there is one");
         assert!(away * 2 > INHERITED, "too little was away to be brought back");
@@ -71,14 +73,14 @@ impl Heirs {
         *self.children.last().expect("there is one")
     }
 
-    /// What it has goes away as that of any program.
+    /// Asserts that the child's pages go away like those of any program.
     fn assert_managed_again(&self) {
         let [_, away] = self.last_child();
         assert!(away * 2 > INHERITED, "{}", self.run.stderr);
     }
 }
 
-/// The child of a fork that can be taken over, to compare with.
+/// Compares with the child of a fork that can be taken over.
 fn inherits() -> Option<()> {
     let heirs = Heirs::of("fork", 1, DISK);
     assert_eq!((heirs.count("heirs"), heirs.count("fork_pages")), (1, 0));
@@ -101,7 +103,8 @@ fn brings_back_when_recorded() -> Option<()> {
     Some(())
 }
 
-/// Its child may not look at its own memory either, so that nobody manages it.
+/// Runs a parent whose child may not look at its own memory either, so that the child is not
+/// managed.
 fn brings_back_without_proc() -> Option<()> {
     is_root().then_some(())?;
     let heirs = brings_back("dropped", &[]);
@@ -119,7 +122,7 @@ fn brings_back_for_a_clone() -> Option<()> {
     Some(())
 }
 
-/// Each generation has a file of its own, and those of all before.
+/// Forks five generations: each has a file of its own, and the files of all generations before.
 fn brings_back_for_the_fifth() -> Option<()> {
     let heirs = Heirs::of("fork", 4, DISK);
     assert_eq!((heirs.count("heirs"), heirs.count("fork_pages")), (4, 0));
@@ -148,7 +151,7 @@ fn a_child_that_cannot_take_over_has_everything_brought_back_first() {
     ]);
 }
 
-/// Parent and child write to all of what they share, for which there is no room twice.
+/// Lets parent and child write to all of their shared memory, for which there is no room twice.
 fn copies_of_noise(options: &[&str]) -> Option<Run> {
     let job = Job::new("noise", require("python3")?).arg(fixture("copies.py"));
     let job = job.args(["24", "2", "noise"]).options(options.iter().copied()).shares();
@@ -160,7 +163,7 @@ fn copies_of_noise(options: &[&str]) -> Option<Run> {
     Some(run)
 }
 
-/// Where the disk keeps up, so that room comes all the time, there is room for all copies.
+/// Checks that all copies find room where the disk keeps up, so that room is made all the time.
 fn noise_goes_to_the_disk() -> Option<()> {
     for _ in 0..TRIES {
         let run = copies_of_noise(&[])?;
@@ -173,7 +176,7 @@ fn noise_goes_to_the_disk() -> Option<()> {
     panic!("nobody waits until the disk has what cannot be compressed");
 }
 
-/// Nobody can make room, so nobody waits for any.
+/// Checks that no copy waits where no process can make room.
 fn noise_passes_the_budget() -> Option<()> {
     let run = copies_of_noise(&["--disk", "none"])?;
     assert_eq!(run.stats().count("written_back_pages"), 0);

@@ -1,4 +1,4 @@
-//! Tools that attach to a program that runs.
+//! Tools that attach to a running program.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,16 +12,17 @@ use coldpress_tests::matrix::{self, Lane, case};
 
 use super::{HANG, PYTHON};
 
-/// What `sampled.py` has of the 62 MiB that it holds: 40 %.
+/// The budget of `sampled.py`: 40 % of the 62 MiB that it holds.
 const BUDGET: Bytes = Bytes::mib(25);
-/// How much longer than on a plain program a profiler that samples may take to answer.
+/// Most by which the answer of a sampling profiler may take longer than on a plain program.
 const ANSWER: Duration = Duration::from_secs(2);
-/// It stops the program for each of its samples; others may take their time.
+/// The profiler with that limit: it stops the program for each sample. Other tools may take their
+/// time.
 const PROFILER: &str = "py-spy";
-/// What waits for itself would do so for ever.
+/// Seconds after which a tool is ended: one that waits for itself would wait for ever.
 const TOOL_MAX: &str = "30";
 
-/// `sampled.py`, which runs until it is told to end.
+/// A run of `sampled.py`, which goes on until a file asks it to end.
 struct Target {
     live: Live,
     scratch: Scratch,
@@ -39,14 +40,14 @@ impl Target {
         Self { live, scratch, process }
     }
 
-    /// Runs a tool of which `words` are made for this target.
+    /// Runs a tool with `words` made for this target.
     fn tool(&self, words: &[String]) -> Output {
         let mut command = Command::new("timeout");
         command.args(["-k", "2", "-s", "INT", TOOL_MAX]).args(words).stdin(Stdio::null());
         command.output().expect("timeout is there")
     }
 
-    /// Has it end, and returns what it printed.
+    /// Ends the target, and returns what it printed.
     fn finish(self) -> String {
         self.scratch.write("end", b"");
         let run = self.live.finish(HANG);
@@ -60,7 +61,7 @@ impl Target {
 
 /// Runs the tool of `words`, given the target's process and a file of its own, on a plain program
 /// and on a managed one. Its output and that file must hold `wanted` for both, and the program must
-/// go on as if nothing had been.
+/// go on as if nothing had happened.
 fn attach(name: &str, words: impl Fn(&str, &str) -> Vec<String>, wanted: &str) -> Option<()> {
     require(name)?;
     if !PathBuf::from(PYTHON).exists() {

@@ -9,12 +9,12 @@ use coldpress_tests::matrix::{self, Lane, case};
 
 use super::HANG;
 
-/// A small budget, and what may be held of it.
+/// A small budget; below, the memory that may be held within it.
 const SMALL: Bytes = Bytes::mib(240);
 const SMALL_HELD: Bytes = Bytes::mib(250);
 const LARGE: Bytes = Bytes::mib(4096);
 
-/// A page whose script makes most of what it shows.
+/// A page most of whose contents a script makes.
 const PAGE: &str = "<!doctype html><html><body><div id=all></div><script>
 const rows = [];
 for (let i = 0; i < 20000; i++) {
@@ -26,14 +26,14 @@ document.getElementById('all').append(...rows);
 document.title = 'sum ' + rows.reduce((sum, row) => sum + row.textContent.length, 0);
 </script></body></html>
 ";
-/// There is no network, and nothing that it would do there.
+/// Options for a machine without a network: the browser starts none of its network services.
 const OPTIONS: &str = "--headless --disable-gpu --disable-quic --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync";
-/// Gives each run a folder of its own, as it keeps what it has learned.
+/// A script that gives each run a folder of its own, because the browser keeps what it has learned.
 const FRESH: &str =
     r#"HOME=$(mktemp -d -p "$0") && export HOME && exec "$@" --user-data-dir="$HOME/data""#;
 
-/// Chromium behind `words`, that prints the page at the end.
+/// Makes a job of Chromium behind `words`, which prints the page at the end.
 fn browser(scratch: &Scratch, words: &[&str], options: &[&str]) -> Option<Job> {
     require("chromium")?;
     let page = scratch.write("page.html", PAGE.as_bytes());
@@ -45,7 +45,7 @@ fn browser(scratch: &Scratch, words: &[&str], options: &[&str]) -> Option<Job> {
     Some(job.arg("--dump-dom").arg(url).forks())
 }
 
-/// The page must be as without coldpress.
+/// Asserts that the page is as without coldpress.
 fn compare(job: &Job, budget: Bytes) -> Option<Run> {
     let plain = Live::start(job, None).finish(HANG);
     if plain.code != 0 || !String::from_utf8_lossy(&plain.stdout).contains("row 19999") {
@@ -63,7 +63,7 @@ fn as_root(budget: Bytes) -> Option<Run> {
     compare(&browser(&scratch, &["env"], &["--no-sandbox"])?, budget)
 }
 
-/// All of its memory, by the shares of each process.
+/// Checks all memory of the browser, by the shares of each process.
 fn small() -> Option<()> {
     let run = as_root(SMALL)?;
     run.assert_stored();
@@ -72,7 +72,8 @@ fn small() -> Option<()> {
     Some(())
 }
 
-/// As nobody, where it makes name spaces for its processes, and filters for their calls.
+/// Runs the browser as nobody, where it makes name spaces for its processes, and filters for their
+/// calls.
 fn as_user() -> Option<()> {
     require("setpriv")?;
     assert!(Path::new("/bin/sh").exists());

@@ -1,4 +1,4 @@
-//! Programs that do themselves what may stand in the way: `src/bin/edge`.
+//! Programs that themselves do what may get in the way: `src/bin/edge`.
 
 use std::num::NonZero;
 use std::thread;
@@ -11,26 +11,27 @@ use coldpress_tests::matrix::{self, Lane, case};
 
 use super::{BUDGET, EDGE, HANG, compare_managed};
 
-/// Threads of real-time priority leave others a twentieth of the time: not for long.
+/// Time limit of the real-time cases. Their threads leave other threads a twentieth of the time, so
+/// a case must not last long.
 const REAL_TIME_MAX: Duration = Duration::from_secs(20);
 
 fn edge(words: &[&str], limit: Duration) -> Option<()> {
     compare_managed(&Job::new("edge", EDGE).args(words.iter().copied()), limit)
 }
 
-/// A thread that has waited for a page is behind those of its priority that are busy, which may be
-/// for ever. The user hears why.
+/// Checks that the user hears why a real-time thread waits. A thread that has waited for a page
+/// queues behind busy threads of its priority, maybe for ever.
 fn is_told(processors: &str) -> Option<()> {
     let words = ["--signal", "KILL", "10", EDGE, "fifo", processors];
     let run = Job::new("edge", "timeout").args(words).managed(BUDGET);
     let stderr = &run.stderr;
     assert!(stderr.contains("has a real-time policy and waits for cold pages"), "{stderr}");
-    // It was ended when it had read nothing for so long.
+    // timeout ended it after 10 s in which it had read nothing.
     assert_eq!((run.code, &run.stdout[..]), (128 + 9, &b""[..]), "{stderr}");
     Some(())
 }
 
-/// A minute is long enough to know, and nobody should have to guess the budget.
+/// Checks that a minute is long enough for a report, and that no user has to guess the budget.
 fn is_told_what_it_lacks() -> Option<()> {
     let run = Job::new("edge", EDGE).args(["thrash", "64"]).managed(BUDGET);
     assert_eq!((run.code, &run.stdout[..]), (0, &b"ok\n"[..]), "{}", run.stderr);
@@ -42,7 +43,7 @@ fn is_told_what_it_lacks() -> Option<()> {
     Some(())
 }
 
-/// A lisp whose heap may be executed, with 260 MiB of lists: it holds no more than it may.
+/// Checks that a Lisp whose heap may be executed keeps its budget, with 260 MiB of lists.
 fn keeps_its_budget() -> Option<()> {
     let lists = "(let ((lists (loop for i below 4000000 collect (list i (* 3 i)))))
         (dotimes (round 3) (print (reduce #'+ lists :key #'second))))";
@@ -56,7 +57,7 @@ fn keeps_its_budget() -> Option<()> {
     Some(())
 }
 
-/// A server that crashes, and tests the memory of its process then or does not.
+/// Runs a server that crashes. Depending on `memcheck`, it then tests the memory of its process.
 fn crash(memcheck: &str) -> Option<(Run, Run)> {
     require("redis-server")?;
     let scratch = Scratch::new("crash");
@@ -68,15 +69,15 @@ fn crash(memcheck: &str) -> Option<(Run, Run)> {
     Some((plain, run))
 }
 
-/// The report is whole.
+/// Checks that the report is whole.
 fn crashes_as_it_would() -> Option<()> {
     let (plain, run) = crash("no")?;
     assert_eq!(run.stdout, plain.stdout, "{}", run.stderr);
     Some(())
 }
 
-/// What fills all memory with random words, to put back what was there, ends its service, or
-/// itself in what of coldpress it runs: its report is not whole.
+/// Checks a memory test that fills all memory with random words, to put the old ones back. The test
+/// ends the program's service, or the program itself in coldpress's code: the report is not whole.
 fn ends_in_a_memory_test() -> Option<()> {
     let (plain, run) = crash("yes")?;
     let is_told = run.stderr.contains("crash-memcheck-enabled no");

@@ -1,15 +1,16 @@
 //! A service of systemd with `DynamicUser=` and `SystemCallFilter=@system-service`: the filter,
-//! from the list that systemd publishes, and a user without any right. systemd need not run.
+//! from the list that systemd publishes, and a user without any rights. systemd need not run.
 
 use coldpress_tests::machine::{Setting, is_root, require};
 use coldpress_tests::matrix::{self, Lane, case};
 
 use super::{Ground, HANG, compare_managed};
 
-/// One of those that systemd gives to dynamic users: 61184 to 65519.
+/// One of the users that systemd gives to dynamic users: 61184 to 65519.
 const USER: &str = "61234";
 
-/// Words that start what follows them as such a service does; what is not allowed gets `action`.
+/// Returns words that start what follows them as such a service does. A call that is not allowed
+/// gets `action`.
 fn service(ground: &Ground, action: &str) -> Vec<String> {
     let setpriv = format!(
         "setpriv --reuid={USER} --regid={USER} --clear-groups --bounding-set=-all \
@@ -21,7 +22,7 @@ fn service(ground: &Ground, action: &str) -> Vec<String> {
     words
 }
 
-/// The launcher of root, and the program in the service.
+/// Runs the launcher as root, and the program in the service.
 fn program_alone(action: &str) -> Option<()> {
     require("setpriv")?;
     let ground = Ground::new();
@@ -30,7 +31,7 @@ fn program_alone(action: &str) -> Option<()> {
     compare_managed(&ground.hold("program", &words)?, HANG)
 }
 
-/// The launcher in the service too, which needs access to userfaultfd then.
+/// Runs the launcher in the service too, where it needs access to userfaultfd.
 fn launcher_too(action: &str) -> Option<()> {
     require("setpriv")?;
     let ground = Ground::new();

@@ -10,7 +10,7 @@ use coldpress_tests::matrix::{self, Case, Lane, case};
 
 use super::{Ground, HANG, PYTHON, compare, compare_managed};
 
-/// Words of bubblewrap for the machine as it is.
+/// Words of bubblewrap that keep the machine as it is.
 const BWRAP: &[&str] =
     &["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"];
 const BWRAP_ALL: &[&str] =
@@ -26,11 +26,11 @@ const RUNUSER: &[&str] = &["runuser", "-u", "nobody", "--"];
 const TINI: &[&str] = &["tini", "-s", "--"];
 const DUMB_INIT: &[&str] = &["dumb-init", "--"];
 
-/// Holds and adds up 56 MiB.
+/// A script that holds and adds up 56 MiB.
 const STRINGS: &str = "words = [str(number) * 100 for number in range(90_000)]
 print(sum(map(len, words)), words[-1][:9])";
 
-/// Children that read all of it.
+/// A script whose children read all of that memory.
 const FORKS: &str = "import os
 for number in range(3):
     child = os.fork()
@@ -38,7 +38,7 @@ for number in range(3):
         os._exit(sum(map(len, words)) != sum(len(str(number)) * 100 for number in range(90_000)))
     assert os.waitpid(child, 0)[1] == 0";
 
-/// `coldpress run -- TOOL PROGRAM`.
+/// Makes a case of `coldpress run -- TOOL PROGRAM`.
 fn inside(name: &'static str, lane: Lane, words: &'static [&'static str]) -> Case<'static> {
     case(name, lane, || {
         require(words[0])?;
@@ -47,7 +47,7 @@ fn inside(name: &'static str, lane: Lane, words: &'static [&'static str]) -> Cas
     })
 }
 
-/// `TOOL coldpress run -- PROGRAM`.
+/// Makes a case of `TOOL coldpress run -- PROGRAM`.
 fn around(name: &'static str, lane: Lane, words: &'static [&'static str]) -> Case<'static> {
     case(name, lane, || {
         require(words[0])?;
@@ -123,7 +123,7 @@ fn inits() {
     matrix::run(&cases);
 }
 
-/// A program whose preload library is not where it is now: it runs unmanaged, and that is told.
+/// Runs a program in a root without the preload library: it runs unmanaged, and that is reported.
 fn other_root() -> Option<()> {
     let ground = Ground::new();
     let root = ground.path("root");
@@ -142,13 +142,14 @@ fn other_root() -> Option<()> {
 
 fn own_profile() -> Option<()> {
     require("firejail")?;
-    // It sees nothing of /tmp, and lasts for longer than nobody looks.
+    // The program sees nothing of /tmp, and lasts longer than the time between two looks of the
+    // launcher.
     let strings = format!("{STRINGS}\nimport time; time.sleep(0.3)");
     let job = Job::new("firejail", "firejail").args(["--quiet", PYTHON, "-c", &strings]);
     is_told(&job)
 }
 
-/// It must run as it does plain, and be managed or told to be not.
+/// Checks that the program runs as it does plain, and is managed or reported as not managed.
 fn is_told(job: &Job) -> Option<()> {
     let run = compare(job, HANG)?;
     let is_managed = run.stats().count("pages_stored") > 0;
@@ -157,7 +158,8 @@ fn is_told(job: &Job) -> Option<()> {
     Some(())
 }
 
-/// A sandbox that has no /dev/userfaultfd: refused with what mends it, and nothing runs.
+/// Runs in a sandbox without /dev/userfaultfd: the run is refused with a message that says what
+/// mends it, and nothing runs.
 fn no_device() -> Option<()> {
     require(BWRAP_ALL[0])?;
     let ground = Ground::new();
@@ -169,18 +171,18 @@ fn no_device() -> Option<()> {
     Some(())
 }
 
-/// Programs there make the system calls that valgrind knows. It holds more than the program does,
-/// and is static, so only what is printed is compared.
+/// Runs a program in valgrind: its programs make the system calls that valgrind knows. valgrind
+/// holds more than the program does, and is static, so the case compares only the output.
 fn valgrind() -> Option<()> {
     require("valgrind")?;
     let ground = Ground::new();
     let job = Job::new("valgrind", VALGRIND[0]).args(VALGRIND[1..].iter().copied());
-    // By itself python takes minutes there.
+    // Even alone, python takes minutes in valgrind.
     compare(&job.arg(ground.path("edge")).arg("hold"), 2 * HANG).map(drop)
 }
 
-/// gdb stops at a signal that a program gets, so a fork must not come with one. Where gdb is asked
-/// to stop, it finds who has called.
+/// Checks that a fork raises no signal of its own, because gdb stops at a signal that a program
+/// gets. Where gdb stops, it finds the caller.
 fn gdb() -> Option<()> {
     require("gdb")?;
     let steps = ["catch fork", "run", "backtrace", "delete", "continue"];
@@ -192,7 +194,7 @@ fn gdb() -> Option<()> {
     let told = String::from_utf8_lossy(&run.stdout);
     assert!(told.contains("exited normally]") && !told.contains("SIG"), "{told}");
     assert!(told.contains("[Detaching after fork from child"), "it has forked: {told}");
-    // `fork` has other names where its debugging symbols are.
+    // `fork` has other names where its debugging symbols are installed.
     let has_frame = |name| told.lines().any(|line| line.starts_with('#') && line.contains(name));
     assert!(has_frame("fork (") && has_frame("main ("), "who has called is not found: {told}");
     run.assert_stored();

@@ -1,4 +1,4 @@
-//! What is seen of the service and of the keeper.
+//! The user's view of the service and of the keeper.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -12,12 +12,12 @@ use coldpress_tests::watch::{self, Measure};
 use super::{HANG, PYTHON, proc_text, python};
 
 const BUDGET: Bytes = Bytes::mib(32);
-/// Burns half a second of a processor, in a child of its own.
+/// A script that burns half a second of a processor, in a child of its own.
 const BURN: &str = "import time
 while time.process_time() < 0.5: pass";
 const BURNT: f64 = 0.5;
 
-/// Both are found by their command line, and both hold the program's memory.
+/// Finds the program and its service by their command line: both hold the program's memory.
 fn is_found_twice() -> Option<()> {
     require("pgrep").and_then(|_| require("ps"))?;
     let scratch = Scratch::new("twice");
@@ -56,11 +56,11 @@ fn keeper_is_the_parent() -> Option<()> {
     Some(())
 }
 
-/// Seconds of processors' time that a shell's `times` tells of a run which burns some, and in which
-/// the program leaves another process in the background or does not.
+/// Returns the seconds of processor time that a shell's `times` prints for a run that burns some.
+/// The program leaves another process in the background if `leaves`.
 fn seconds_told(leaves: bool) -> f64 {
     let scratch = Scratch::new("times");
-    // What is left ends when this file goes with the scratch directory.
+    // The process left behind ends when this file goes with the scratch directory.
     let (left_for, output) = (scratch.write("left", b""), scratch.path("output"));
     let left = "(while [ -e \"$2\" ]; do sleep 0.05; done) >/dev/null 2>&1 &";
     let program = format!("{}\n\"$0\" -c \"$1\"", if leaves { left } else { "" });
@@ -68,12 +68,12 @@ fn seconds_told(leaves: bool) -> f64 {
     command.args(["-c", "\"$@\" 2>/dev/null; times", "sh"]).arg(machine::coldpress());
     command.args(["run", "--memory", "64M", "--", "sh", "-c", &program, PYTHON, BURN]);
     command.arg(left_for);
-    // Into a file: what is left behind holds it for a moment longer.
+    // Into a file: the process left behind holds the output for a moment longer.
     let file = File::create(&output).expect("the scratch directory takes files");
     let status = command.stdout(file).stdin(Stdio::null()).status().expect("there is a shell");
     let text = fs::read_to_string(&output).expect("it was made above");
     assert!(status.success(), "{text}");
-    // The shell's own, then its children's: user and system, each as 0m0.010000s.
+    // The shell's own times come first, then its children's: user and system, each as 0m0.010000s.
     let seconds = |word: &str| {
         let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
         Some(60.0 * minutes.parse::<f64>().ok()? + seconds.parse::<f64>().ok()?)
@@ -92,7 +92,7 @@ fn time_lacks_the_programs() -> Option<()> {
     Some(())
 }
 
-/// The first process of a name space gets all orphans there.
+/// Shows that the first process of a name space gets all orphans there.
 fn first_of_a_name_space_gets_the_service() -> Option<()> {
     if !is_root() {
         return None;
@@ -108,7 +108,7 @@ fn first_of_a_name_space_gets_the_service() -> Option<()> {
     Some(())
 }
 
-/// The name of the process whose child the service of a program is that runs behind `words`.
+/// Returns the name of the parent of a program's service, for a program that runs behind `words`.
 fn parent_of_service(words: &[&str]) -> Option<String> {
     python("parent", "beside.py")?;
     let job = match words {

@@ -1,4 +1,4 @@
-//! What `--idle` costs, and what it leaves alone.
+//! The cost of `--idle`, and the memory that it leaves alone.
 
 use std::process::Command;
 use std::thread;
@@ -12,23 +12,24 @@ use coldpress_tests::watch;
 
 use super::{HANG, proc_text, python, wait_for};
 
-/// There is room for all that programs hold here.
+/// A budget with room for all that programs hold here.
 const BUDGET: Bytes = Bytes::mib(1024);
-/// What they hold: MiB, and pages.
+/// MiB that the programs hold; below, the same in pages.
 const HELD_MIB: &str = "96";
 const HELD_PAGES: u64 = 96 << 8;
-/// For so long a service is watched, which is again if others have kept it from running.
+/// Length of a watch over a service; below, the number of watches, as other processes may have kept
+/// the service from running.
 const WATCHED: Duration = Duration::from_secs(4);
 const WATCHED_AGAIN: usize = 5;
 
-/// `resting.py`, which rests until it is told to end.
+/// A run of `resting.py`, which rests until a file asks it to end.
 struct Resting {
     live: Live,
     scratch: Scratch,
 }
 
 impl Resting {
-    /// With `words` behind the file and the size.
+    /// Starts the program with `words` behind the file and the size.
     fn start(mib: &str, words: &[&str], options: &[&str]) -> Option<Self> {
         let scratch = Scratch::new("resting");
         let job = python("resting", "resting.py")?.arg(scratch.path("end")).arg(mib);
@@ -38,9 +39,9 @@ impl Resting {
         Some(Self { live, scratch })
     }
 
-    /// A figure of the run's.
+    /// Returns a figure of the run's.
     fn number(&self, name: &str) -> u64 {
-        // On a busy machine the launcher may close a connection that said nothing for so long.
+        // On a busy machine the launcher may close a connection that was silent for too long.
         wait_for("an answer", || {
             let mut command = Command::new(machine::coldpress());
             command.args(["ctl", &self.live.root().to_string(), "get", name]);
@@ -49,7 +50,7 @@ impl Resting {
         })
     }
 
-    /// A process of it that is managed, and its service.
+    /// Waits for management, and returns a managed process of the run, and its service.
     fn managed(&self) -> (u32, u32) {
         wait_for("management", || watch::find_service(self.live.root()))
     }
@@ -63,13 +64,13 @@ impl Resting {
     }
 }
 
-/// Looks of a service while it is watched, and the part of that time that it ran.
+/// Returns the looks of a service while it is watched, and the part of that time in which it ran.
 fn looks_of(service: u32) -> (u64, f64) {
     let state = || {
         let naps = proc_text(service, "status");
         let naps = naps.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         let naps: u64 = naps.expect("proc(5)").trim().parse().expect("a number");
-        // Nanoseconds on a processor come first.
+        // The first number is nanoseconds on a processor.
         let ran = proc_text(service, "schedstat");
         let ran: f64 = ran.split(' ').next().expect("a word").parse().expect("a number");
         (naps, ran / 1e9)
@@ -83,7 +84,7 @@ fn looks_of(service: u32) -> (u64, f64) {
 fn looks_while_the_program_rests() -> Option<()> {
     let resting = Resting::start("32", &["0"], &["--idle"])?;
     let (_, service) = resting.managed();
-    // Until all that is idle has gone.
+    // Until all idle pages have gone.
     wait_for("that most is taken", || (resting.number("idle_pages") > 16 << 8).then_some(()));
     let mut seen = Vec::new();
     let is_so = |(looks, part): &(u64, f64)| {
@@ -99,7 +100,7 @@ fn looks_while_the_program_rests() -> Option<()> {
     Some(())
 }
 
-/// MiB in huge pages.
+/// Returns the MiB that a process has in huge pages.
 fn huge(process: u32) -> u64 {
     let text = proc_text(process, "smaps_rollup");
     let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
@@ -121,8 +122,8 @@ fn splits_huge_pages() -> Option<()> {
     Some(())
 }
 
-/// A program that is alone loses most of it; what it shares with children it keeps, for twice as
-/// long.
+/// Shows that a program that is alone loses most of its idle memory, and keeps for twice as long
+/// what it shares with children.
 fn relatives_keep_what_they_share() -> Option<()> {
     let alone = Resting::start(HELD_MIB, &["0"], &["--idle=50%"])?;
     let begun = Instant::now();

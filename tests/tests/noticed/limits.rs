@@ -1,5 +1,5 @@
-//! What programs meet that have more for themselves than is kept in mind, that lock memory, or
-//! whose data does not compress.
+//! Programs at a limit: with more robust mutexes or ranges than coldpress remembers, with locked
+//! memory, or with data that does not compress.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,10 +13,10 @@ use coldpress_tests::matrix::{self, Lane, case};
 use super::PYTHON;
 
 const GIVEN: &str = env!("CARGO_BIN_EXE_given");
-/// Less than half of what `given` walks.
+/// A budget below half of what `given` walks.
 const BUDGET: Bytes = Bytes::mib(24);
-/// Holds 40 MiB of noise, and checks it twice. It rests before that, as a run looks at what it
-/// holds twenty times a second.
+/// A script that holds 40 MiB of noise, and checks it twice. It rests before each check, because
+/// coldpress looks at what it holds twenty times a second.
 const NOISE: &str = "
 import random, time
 chance = random.Random(5)
@@ -27,7 +27,7 @@ for _ in range(2):
     print(all(part == chance.randbytes(1 << 20) for part in parts))
 ";
 
-/// `given`, plain and managed; `None` where this machine forbids what it does.
+/// Runs `given`, plain and managed; `None` where this machine forbids what it does.
 fn given(words: &[&str]) -> Option<(Run, Run)> {
     let job = Job::new("given", GIVEN).args(words.iter().copied());
     let plain = job.plain();
@@ -47,14 +47,14 @@ fn text(run: &Run) -> String {
     String::from_utf8_lossy(&run.stdout).into_owned()
 }
 
-/// The numbers that a line of its standard error has behind `words`.
+/// Returns the numbers that a line of the run's standard error has behind `words`.
 fn numbers(run: &Run, words: &str) -> Vec<u64> {
     let line = run.stderr.lines().find_map(|line| line.strip_prefix(words));
     let line = line.unwrap_or_else(|| panic!("no {words:?}: {}", run.stderr));
     line.split(' ').filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Its page stays, and those beside it go.
+/// Shows that the mutex's page stays, and pages beside it go.
 fn mutexes_that_hand_on_priority_stay() -> Option<()> {
     let (plain, run) = given(&["inherit"])?;
     run.assert_same(&plain);
@@ -65,7 +65,8 @@ fn mutexes_that_hand_on_priority_stay() -> Option<()> {
     Some(())
 }
 
-/// As many as are kept in mind stay, and their owner's end is told; of more, some go.
+/// Shows that as many mutexes as coldpress remembers stay, and the end of their owner is reported;
+/// of more mutexes, some go.
 fn so_many_mutexes_stay() -> Option<()> {
     let (plain, run) = given(&["mutexes", "192"])?;
     run.assert_same(&plain);
@@ -77,7 +78,8 @@ fn so_many_mutexes_stay() -> Option<()> {
     Some(())
 }
 
-/// As many as are kept in mind can be watched; of more, the kernel says EBUSY.
+/// Shows that as many ranges as coldpress remembers can be watched; for more, the kernel says
+/// EBUSY.
 fn so_many_ranges_are_watched() -> Option<()> {
     let (plain, run) = given(&["ranges", "64"])?;
     assert_eq!(text(&plain), "watched 72, busy 0, of 72\n");
@@ -85,7 +87,8 @@ fn so_many_ranges_are_watched() -> Option<()> {
     Some(())
 }
 
-/// What was locked stays, and goes again when it is unlocked; what has a guard page stays then too.
+/// Shows that locked memory stays, and goes again when it is unlocked. Memory with a guard page
+/// stays then too.
 fn unlocked_memory_goes_again() -> Option<()> {
     let run = Job::new("unlocks", GIVEN).arg("unlocks").managed(BUDGET);
     println!("{run}\n{}{}", text(&run), run.stderr);
@@ -103,7 +106,8 @@ fn unlocked_memory_goes_again() -> Option<()> {
     Some(())
 }
 
-/// Once, it always may; again at once it is refused now and then, and libc copies then.
+/// Shows that locked memory may always grow once. A second growth at once is refused now and then,
+/// and libc copies the memory instead.
 fn locked_memory_grows_again() -> Option<()> {
     let (plain, run) = given(&["grows"])?;
     run.assert_same(&plain);
@@ -113,8 +117,8 @@ fn locked_memory_grows_again() -> Option<()> {
     Some(())
 }
 
-/// Where nobody may look what the thread waits for, it waits for ever: a launcher without rights,
-/// and a program that is not to be looked into.
+/// Shows that the thread waits for ever where coldpress may not look what the thread waits for:
+/// with a launcher without rights, and a program that others may not inspect.
 fn locked_memory_hangs_where_nobody_may_look() -> Option<()> {
     if !is_root() {
         return None;
@@ -142,7 +146,7 @@ fn locked_memory_hangs_where_nobody_may_look() -> Option<()> {
         println!("{run}\n{}{}", text(&run), run.stderr);
         run
     };
-    // It may look at its own user's programs.
+    // The launcher may look at programs of its own user.
     let open = run(&[]);
     if open.code != 0 || text(&open) != "grown\n" {
         println!("skipped: a user without rights may not do this: {}", open.stderr);
@@ -153,7 +157,7 @@ fn locked_memory_hangs_where_nobody_may_look() -> Option<()> {
     Some(())
 }
 
-/// The noise, with `options`.
+/// Runs the noise with `options`.
 fn noise(options: &[&str]) -> Option<Run> {
     if !Path::new(PYTHON).exists() {
         machine::skip("no python3 that every user may run");

@@ -1,13 +1,13 @@
-//! Freezing: the forker and the service bring each other to a stand.
+//! Freezing: the forker and the service bring each other to a standstill (quiesce).
 //!
 //! ```text
 //! forker          ASKED              READY                        unfreeze
 //! service                SEEN  reads        FROZEN (or REFUSED)             goes on
 //! ```
 //!
-//! The forker rings for its wish, and a ring waits until it is read. So it stops ringing before the
-//! service stops reading. Each turn is an exchange, so that a side that gives up (the
-//! service ends) is not overtaken by the other.
+//! The forker rings to make its request, and a ring waits until the service reads it. So the forker
+//! stops ringing before the service stops reading. Each step is an atomic exchange, so that the
+//! other side cannot overtake a side that gives up because the service ends.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -16,45 +16,47 @@ use coldpress_sys::{futex, raw};
 
 use super::{Control, LOOK_AGAIN_NS};
 
-/// Nobody forks.
+/// The state while no thread forks.
 pub(super) const FORK_NONE: u32 = 0;
-/// A thread wants the service frozen, and rings for it.
+/// The state while a thread wants the service frozen, and rings for that.
 const FORK_ASKED: u32 = 1;
-/// The service knows.
+/// The state once the service knows of the request.
 const FORK_SEEN: u32 = 2;
-/// The forker rings no more, and touches nothing but its stack: so nothing is left to be read.
+/// The state once the forker rings no more and touches only its stack, so that no event is left to
+/// be read.
 const FORK_READY: u32 = 3;
-/// The service is frozen.
+/// The state while the service is frozen.
 const FORK_FROZEN: u32 = 4;
-/// It cannot be now.
+/// The state when the service cannot freeze now.
 const FORK_REFUSED: u32 = 5;
 
-/// What a thread needs that makes a child.
+/// The memory that a thread needs when it makes a child.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {
-    /// Its stack pointer.
+    /// The thread's stack pointer.
     pub stack: usize,
-    /// Addresses that it, or the kernel for it, touches before the child is served: they must be
-    /// in place.
+    /// Addresses that the thread, or the kernel on its behalf, touches before the child is served.
+    /// Their pages must be in place.
     pub touched: [usize; TOUCHED],
 }
 
-/// Such addresses: of the thread's control block and what follows it, of the restarting section's
-/// area, and of the word for the child's number.
+/// The number of such addresses: the thread's control block, the page after it, the area for
+/// restartable sequences, and the word for the child's number.
 pub const TOUCHED: usize = 4;
 
-/// What a child says whose pages nobody has any more.
+/// The last message of a child whose pages no process has any more.
 const HEIR_GONE: &[u8] =
     b"coldpress: fatal: the process that keeps the cold pages of this child of fork has ended\n";
 
-/// Files that a child can inherit: its parent's, and those of so many ancestors.
+/// The most files that a child can inherit: its parent's, and those of earlier ancestors.
 pub const FILES_MAX: usize = 4;
-/// In place of a file's descriptor.
+/// The value in place of a descriptor where there is no file.
 pub(super) const NO_FILE: i32 = -1;
 
 impl Control {
-    /// Freezes the service for a fork of the calling thread. False when it cannot be, or
-    /// pages are not managed: then the fork needs a hold. One thread at a time.
+    /// Returns whether the service is frozen for a fork of the calling thread. False when the
+    /// service cannot freeze, or when pages are not managed; the fork then needs a hold. Only one
+    /// thread at a time may call this.
     pub fn freeze(&self, needs: Needs) -> bool {
         if !self.is_owner() || !self.is_managing() {
             return false;
@@ -68,12 +70,12 @@ impl Control {
         // Release pairs with the Acquire in `fork_needs`.
         self.fork.store(FORK_ASKED, Ordering::Release);
         loop {
-            // Acquire pairs with the Release in `grant`: what it left is seen.
+            // Acquire pairs with the Release in `grant`: what the service left there is visible.
             let state = self.fork.load(Ordering::Acquire);
             match state {
                 FORK_FROZEN => return true,
                 FORK_REFUSED => {
-                    // Relaxed: it says nothing of anything else.
+                    // Relaxed: no other memory depends on this word.
                     self.fork.store(FORK_NONE, Ordering::Relaxed);
                     return false;
                 }
@@ -81,7 +83,7 @@ impl Control {
                     self.turn_fork(FORK_SEEN, FORK_READY);
                     continue;
                 }
-                // The service may have ended without a look.
+                // The service may have ended without seeing the request.
                 FORK_ASKED if !self.is_managing() && self.turn_fork(FORK_ASKED, FORK_NONE) => {
                     return false;
                 }
@@ -94,10 +96,11 @@ impl Control {
         }
     }
 
-    /// From one state to the next, unless the other side was first.
+    /// Returns whether the state went from `from` to `to`: false if the other side changed it
+    /// first.
     fn turn_fork(&self, from: u32, to: u32) -> bool {
-        // AcqRel pairs with itself on the other side, and with `freeze`: what a side wrote before
-        // its turn is seen after it.
+        // AcqRel pairs with itself on the other side, and with `freeze`: what one side wrote before
+        // its step is visible to the other side after it.
         let turned =
             self.fork.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if turned {
@@ -116,7 +119,8 @@ impl Control {
         // Acquire pairs with the Release in `note_inherited`.
         while self.inheriting.load(Ordering::Acquire) != 0 {
             futex::wait(&self.inheriting, 1, Some(LOOK_AGAIN_NS));
-            // Acquire pairs with the kernel's clearing store: what it noted before is seen below.
+            // Acquire pairs with the kernel's clearing store: what the service noted before is
+            // visible below.
             let is_gone = self.alive.load(Ordering::Acquire) == 0;
             // Acquire pairs with the Release in `note_inherited`.
             if is_gone && self.inheriting.load(Ordering::Acquire) != 0 {
@@ -126,20 +130,20 @@ impl Control {
         }
     }
 
-    /// What the service left, in a child.
+    /// Returns the state that the parent's service left for its heir. For a child.
     pub fn legacy(&self) -> *mut c_void {
-        // Relaxed: from before the fork.
+        // Relaxed: written before the fork.
         self.legacy.load(Ordering::Relaxed)
     }
 
-    /// The descriptors of files that a child inherits.
+    /// Returns the descriptors of the files that a child inherits.
     pub fn files(&self) -> impl Iterator<Item = i32> + Clone {
         // Relaxed: written before the service was found frozen, or by the only thread.
         let files = self.files.iter().map(|file| file.load(Ordering::Relaxed));
         files.take_while(|file| *file != NO_FILE)
     }
 
-    /// Says what the descriptors are, at most [`FILES_MAX`].
+    /// Sets the descriptors of the files that a child inherits, at most [`FILES_MAX`].
     pub fn set_files(&self, files: impl IntoIterator<Item = i32>) {
         let files = files.into_iter().chain(core::iter::repeat(NO_FILE));
         for (place, file) in self.files.iter().zip(files) {
@@ -148,19 +152,20 @@ impl Control {
         }
     }
 
-    /// Whether a thread wants to fork, or does. For decisions that cost time only.
+    /// Whether a thread wants to fork, or is forking. Only for decisions where a stale answer costs
+    /// no more than time.
     pub fn is_forking(&self) -> bool {
-        // Relaxed: a stale answer is as good.
+        // Relaxed: a stale answer is good enough.
         self.fork.load(Ordering::Relaxed) != FORK_NONE
     }
 
-    /// Whether a thread wants to fork; it is told that this is known.
+    /// Whether a thread wants to fork; shows that thread that the service knows.
     pub fn see_fork(&self) -> bool {
-        // Relaxed: `turn_fork` orders.
+        // Relaxed: `turn_fork` orders what follows.
         self.fork.load(Ordering::Relaxed) == FORK_ASKED && self.turn_fork(FORK_ASKED, FORK_SEEN)
     }
 
-    /// What the forker needs, once it has stopped ringing.
+    /// Returns what the forker needs, once it has stopped ringing.
     pub fn fork_needs(&self) -> Option<Needs> {
         // Acquire pairs with the Release in `freeze`, by way of `turn_fork`.
         if self.fork.load(Ordering::Acquire) != FORK_READY {
@@ -172,20 +177,20 @@ impl Control {
         Some(Needs { stack: self.fork_stack.load(Ordering::Relaxed), touched })
     }
 
-    /// The forker that asks, or is ready, must do without.
+    /// Refuses the forker that asks or is ready: its fork must do without a frozen service.
     pub fn refuse_fork(&self) {
         if !self.turn_fork(FORK_ASKED, FORK_REFUSED) {
             self.turn_fork(FORK_READY, FORK_REFUSED);
         }
     }
 
-    /// Lets the forker go on, which is ready, leaves `legacy` to the heir, and sleeps until the
+    /// Lets the forker, which is ready, go on, leaves `legacy` to the heir, and sleeps until the
     /// fork is over, or the program has gone.
     pub fn grant(&self, legacy: *mut c_void, has_left: impl Fn() -> bool) {
-        // Relaxed: ordered by the turn below.
+        // Relaxed: ordered by the exchange below.
         self.legacy.store(legacy, Ordering::Relaxed);
         self.turn_fork(FORK_READY, FORK_FROZEN);
-        // Acquire pairs with the turn in `unfreeze`.
+        // Acquire pairs with the exchange in `unfreeze`.
         while self.fork.load(Ordering::Acquire) == FORK_FROZEN {
             futex::wait(&self.fork, FORK_FROZEN, Some(LOOK_AGAIN_NS));
             if has_left() {
@@ -194,13 +199,13 @@ impl Control {
         }
     }
 
-    /// The program has gone in the middle of a fork: nobody forks.
+    /// Notes that no thread forks any more: the program has gone in the middle of a fork.
     pub fn forget_fork(&self) {
         // Relaxed: there is no forker to be ordered with.
         self.fork.store(FORK_NONE, Ordering::Relaxed);
     }
 
-    /// The heir has taken over: the child may go on.
+    /// Notes that the heir has taken over, and lets the child go on.
     pub fn note_inherited(&self) {
         // Release pairs with the Acquire in `wait_for_heir`.
         self.inheriting.store(0, Ordering::Release);

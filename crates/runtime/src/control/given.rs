@@ -1,50 +1,51 @@
-//! What the program has for itself: it is given up, and not taken again.
+//! What the program has for itself: the service gives it up, and does not take it again.
 //!
-//! A page that is away is brought back when it is touched. That is not enough where the program
-//! asks the kernel to watch a range by a userfaultfd of its own, which the kernel refuses for what
-//! is watched already; nor for a mutex that the kernel looks at without waiting for a page.
+//! The service brings a page that is away back when a thread touches it. That is not enough in two
+//! cases. The program may ask the kernel to watch a range with a userfaultfd of its own, which the
+//! kernel refuses for a range that is watched already. And the kernel looks at certain mutexes
+//! without waiting for a page.
 //!
-//! Who adds something looks whether pages may be away after that; the service says that they may,
-//! then reads what there is. All of that is sequentially consistent, so at least one of them sees
-//! the other.
+//! A thread that adds an entry then looks whether pages may be away. The service declares that they
+//! may, then reads the entries. All of these accesses are sequentially consistent, so at least one
+//! side sees the other.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use coldpress_sys::PAGE_BYTES;
 
-/// Ranges that are watched, and mutexes, of which there can be so many at a time. More stay as they
-/// are.
+/// The most ranges that are watched, and the most mutexes, that there can be at a time. Any more
+/// stay as they are.
 const RANGES: usize = 64;
 const MUTEXES: usize = 192;
-/// `sizeof(pthread_mutex_t)`, x86-64.
+/// `sizeof(pthread_mutex_t)` on x86-64.
 const MUTEX_BYTES: usize = 40;
-/// SeqCst of each pairs with those of the others, and with `Control::set_stage` and `give_up`: see
-/// the head of this file.
+/// SeqCst of each access pairs with that of the others, and with `Control::set_stage` and
+/// `give_up`: see the head of this file.
 const AGREED: Ordering = Ordering::SeqCst;
-/// No range and no mutex, and a range that is being changed.
+/// The word of an unused entry, and that of a range that is being changed.
 const FREE: usize = 0;
 const BUSY: usize = 1;
 
-/// All of it, in no order.
+/// Everything that the program has for itself, in no order.
 pub struct Given {
     watched: Ranges,
     mutexes: [AtomicUsize; MUTEXES],
-    /// Whether there ever was anything: most programs have nothing to be looked for.
+    /// Whether there ever was an entry. Most programs have none, and need no search.
     is_used: AtomicBool,
 }
 
-/// Ranges, in no order, of which there can be 64 at a time.
+/// Ranges, in no order, at most 64 at a time.
 pub struct Ranges([(AtomicUsize, AtomicUsize); RANGES]);
 
-/// The pages of the mutex at `address`.
+/// Returns the pages on which the mutex at `address` lies.
 pub fn pages_of(address: usize) -> Range<usize> {
     let end = (address + MUTEX_BYTES).next_multiple_of(PAGE_BYTES);
     address & !(PAGE_BYTES - 1)..end
 }
 
 impl Given {
-    /// Nothing.
+    /// Creates an empty set.
     pub const fn new() -> Self {
         Self {
             watched: Ranges::new(),
@@ -53,23 +54,23 @@ impl Given {
         }
     }
 
-    /// Adds a range that the program is about to watch, which is not empty. `None` when there is no
-    /// room, else whether it is new.
+    /// Adds a range, not empty, that the program is about to watch. Returns `None` when there is no
+    /// room, else whether the range is new.
     pub fn watch(&self, range: Range<usize>) -> Option<bool> {
         let is_new = self.watched.add(range)?;
         self.is_used.store(true, AGREED);
         Some(is_new)
     }
 
-    /// This part of what is watched is so no longer.
+    /// Removes the part `gone` from the watched ranges.
     pub fn unwatch(&self, gone: &Range<usize>) {
         self.watched.remove(gone);
     }
 
-    /// Adds the mutex at `address`. False when there is no room.
+    /// Returns whether the mutex at `address` is in the set now: adds it if there is room.
     pub fn add_mutex(&self, address: usize) -> bool {
         self.is_used.store(true, AGREED);
-        // Made again, and not destroyed before.
+        // The program has initialised this mutex before, and has not destroyed it.
         let is_known = self.mutexes.iter().any(|mutex| mutex.load(AGREED) == address);
         is_known
             || self
@@ -78,17 +79,18 @@ impl Given {
                 .any(|mutex| (mutex.compare_exchange(FREE, address, AGREED, AGREED)).is_ok())
     }
 
-    /// Removes the mutex at `address`; whether there was one.
+    /// Returns whether there was a mutex at `address`, and removes it.
     pub fn remove_mutex(&self, address: usize) -> bool {
         self.is_used.load(AGREED)
             && self.mutexes.iter().any(|mutex| {
-                // Relaxed: who destroys a mutex has seen it made. Only the exchange counts.
+                // Relaxed: a thread that destroys a mutex has seen it made. Only the exchange
+                // counts.
                 mutex.load(Ordering::Relaxed) == address
                     && (mutex.compare_exchange(address, FREE, AGREED, AGREED)).is_ok()
             })
     }
 
-    /// Something else is mapped at this range now: nothing of what was there is left.
+    /// Removes what was in a range where something else is mapped now.
     pub fn forget(&self, gone: &Range<usize>) {
         if !self.is_used.load(AGREED) {
             return;
@@ -97,31 +99,33 @@ impl Given {
         for mutex in &self.mutexes {
             let address = mutex.load(AGREED);
             if gone.contains(&address) {
-                // One that changes meanwhile is another's.
+                // An entry that changes meanwhile belongs to another thread.
                 let _ = mutex.compare_exchange(address, FREE, AGREED, AGREED);
             }
         }
     }
 
-    /// The ranges, of mutexes too. What is added or removed meanwhile may be among them or not.
+    /// Returns all ranges, those of mutexes included. An entry that is added or removed meanwhile
+    /// may be among them or not.
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
         let addresses = self.mutexes.iter().map(|mutex| mutex.load(AGREED));
         self.watched.iter().chain(addresses.filter(|address| *address != FREE).map(pages_of))
     }
 
-    /// Whether all of `range` lies in one of them.
+    /// Whether all of `range` lies within one of the entries.
     pub fn has(&self, range: &Range<usize>) -> bool {
         self.iter().any(|given| given.start <= range.start && range.end <= given.end)
     }
 }
 
 impl Ranges {
-    /// None.
+    /// Creates an empty set of ranges.
     pub const fn new() -> Self {
         Self([const { (AtomicUsize::new(FREE), AtomicUsize::new(0)) }; RANGES])
     }
 
-    /// Adds a range, which is not empty. `None` when there is no room, else whether it is new.
+    /// Adds a range that is not empty. Returns `None` when there is no room, else whether the range
+    /// is new.
     pub fn add(&self, range: Range<usize>) -> Option<bool> {
         if self.iter().any(|other| other.start <= range.start && range.end <= other.end) {
             return Some(false);
@@ -135,18 +139,19 @@ impl Ranges {
         Some(true)
     }
 
-    /// Removes a part of them.
+    /// Removes the part `gone` from all ranges.
     pub fn remove(&self, gone: &Range<usize>) {
         for (start, end) in &self.0 {
             let from = start.load(AGREED);
             let to = end.load(AGREED);
             let is_hit = from > BUSY && from < gone.end && gone.start < to;
-            // One that changes meanwhile is another's.
+            // A range that changes meanwhile belongs to another thread.
             if !is_hit || start.compare_exchange(from, BUSY, AGREED, AGREED).is_err() {
                 continue;
             }
             start.store(FREE, AGREED);
-            // What is left of it; where there is no room for that it is no longer among them.
+            // The rest of the range is added again. Where there is no room for it, it is no longer
+            // in the set.
             for rest in [from..gone.start, gone.end..to] {
                 if rest.start < rest.end {
                     self.add(rest);
@@ -155,7 +160,7 @@ impl Ranges {
         }
     }
 
-    /// All of them. What is added or removed meanwhile may be among them or not.
+    /// Returns all ranges. A range that is added or removed meanwhile may be among them or not.
     pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
         self.0.iter().filter_map(|(start, end)| {
             let start = start.load(AGREED);
@@ -178,8 +183,8 @@ impl Default for Given {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a range of the program's own is taken again, or memory that it has no more is
-    //! never managed.
+    //! The risk: a range of the program's own is taken again, or memory that the program no longer
+    //! has for itself is never managed.
 
     use super::*;
     use proptest::prelude::*;
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_both_and_it_comes_back() {
-        // As README says.
+        // The user documentation names both figures.
         assert_eq!((RANGES, MUTEXES), (64, 192));
         let given = Given::new();
         for index in 1..=RANGES {
@@ -210,7 +215,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set of numbers; ranges end below 64, so that parts find room.
+        /// Compares with a set of numbers. The ranges are few and lie close together, so that their
+        /// parts find room.
         #[test]
         fn what_is_watched_is_what_was_and_is_no_longer(
             steps in prop::collection::vec((any::<bool>(), 2_usize..60, 1_usize..12), 1..24)

@@ -1,12 +1,12 @@
-//! A thread that has mapped much asks to be looked at before it goes on.
+//! A thread that has mapped much memory asks for a look before it goes on.
 //!
-//! Until its memory is managed, a program is looked at every few milliseconds; but the
-//! service may come late on a busy machine, and first touches fill gigabytes in a second. So a
+//! Until its memory is managed, the service looks at a program every few milliseconds. But on a
+//! busy machine the service may come late, and first touches fill gigabytes in a second. So a
 //! thread that has mapped a part of the budget asks for a look, and waits for it.
 //!
-//! Looks are numbered by those who ask. The service reads the last number *before* it looks,
-//! and writes it down after: who finds its own number there, or a later one, was looked at after
-//! it asked.
+//! The threads that ask number the looks. The service reads the last number *before* it looks, and
+//! writes it down after the look. A thread that finds its own number there, or a later one, was
+//! looked at after it had asked.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,14 +14,15 @@ use coldpress_sys::futex;
 
 use super::{Control, LOOK_AGAIN_NS};
 
-/// Who asked goes on after so many times [`LOOK_AGAIN_NS`] in any case: 100 ms.
+/// The number of waits of [`LOOK_AGAIN_NS`] after which a thread that asked goes on in any case:
+/// together 100 ms.
 const PATIENCE: usize = 10;
 
-/// The words of those who ask and who looks.
+/// The words of the threads that ask and of the service that looks.
 pub struct Looks {
-    /// How many looks were asked for.
+    /// The number of looks that were asked for.
     asked: AtomicU32,
-    /// How many of them were answered.
+    /// The number of the last look that was answered.
     answered: AtomicU32,
 }
 
@@ -30,7 +31,7 @@ impl Looks {
         Self { asked: AtomicU32::new(0), answered: AtomicU32::new(0) }
     }
 
-    /// Nobody has asked. For the child of `fork`, which has one thread.
+    /// Forgets all requests. For the child of `fork`, which has one thread.
     pub(super) fn reset(&self) {
         for word in [&self.asked, &self.answered] {
             // Relaxed: there is no other thread.
@@ -38,23 +39,24 @@ impl Looks {
         }
     }
 
-    /// The number of the last look that was asked for.
+    /// Returns the number of the last look that was asked for.
     pub fn asked(&self) -> u32 {
-        // SeqCst pairs with `ask_for_look`: the mapping is there to be seen.
+        // SeqCst pairs with `ask_for_look`: the asking thread's mapping is there to be seen.
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Lets those go on who asked for look `number` or an earlier one.
+    /// Lets the threads go on that asked for look `number` or an earlier one.
     pub fn answer(&self, number: u32) {
         // Relaxed: only the service writes it.
         if self.answered.load(Ordering::Relaxed) != number {
-            // Release pairs with the Acquire in `ask_for_look`: what was registered is.
+            // Release pairs with the Acquire in `ask_for_look`: the asking thread finds its memory
+            // registered.
             self.answered.store(number, Ordering::Release);
             futex::wake_all(&self.answered);
         }
     }
 
-    /// Sleeps until somebody asks for more than look `number`, at most `timeout_ns`.
+    /// Sleeps until a thread asks for a look after `number`, at most `timeout_ns`.
     pub fn sleep(&self, number: u32, timeout_ns: u64) {
         futex::wait(&self.asked, number, Some(timeout_ns));
     }
@@ -68,8 +70,8 @@ impl Looks {
 }
 
 impl Control {
-    /// Has the service look at what the calling thread has mapped; returns when it has, and
-    /// has begun to manage the program if it is time.
+    /// Has the service look at what the calling thread has mapped. Returns when the service has
+    /// looked, and has begun to manage the program if it is time for that.
     pub fn ask_for_look(&self) {
         if !self.is_owner() {
             return;
@@ -96,7 +98,7 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a thread goes on before it was looked at, or waits for ever.
+    //! The risk: a thread goes on before it was looked at, or waits for ever.
 
     use std::thread;
     use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 //! Room for the program's executable memory.
 //!
-//! The kernel moves a page only between mappings with the same access, so what may be executed
-//! waits in limbo among memory that may be executed too. The service may make none: by its filter
-//! (`sys::confine`), for the program could have it do what the program may not. So a thread of the
-//! program makes it, where the program has mapped such memory itself, and nobody else.
+//! The kernel moves a page only between mappings with the same access, so executable memory waits
+//! in a part of limbo that is executable too. The service itself may make none: its filter forbids
+//! it (`sys::confine`), because the program could otherwise have the service do what the program
+//! may not. So a thread of the program makes the room, and only where the program itself has mapped
+//! such memory.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -13,50 +14,52 @@ use coldpress_sys::map::Span;
 use coldpress_sys::page::BLOCK_BYTES;
 use coldpress_sys::{Bytes, SysResult};
 
-/// The program has mapped no executable memory.
+/// The state while the program has mapped no executable memory.
 const NOT_WANTED: u32 = 0;
-/// It has.
+/// The state once the program has mapped some.
 const WANTED: u32 = 1;
-/// A thread makes the room.
+/// The state while a thread makes the room.
 const BUSY: u32 = 2;
-/// The room is there, for as long as the process is.
+/// The state once the room is there, for as long as the process is.
 const THERE: u32 = 3;
-/// The system refuses it.
+/// The state after the system has refused the room.
 const REFUSED: u32 = 4;
 
-/// The room, once it was wanted.
+/// The room for executable memory, once it was wanted.
 pub struct Room {
     state: AtomicU32,
     span: UnsafeCell<MaybeUninit<Span>>,
 }
 
-// SAFETY: the span is written once, by who made the state `BUSY`, and read only when it is `THERE`.
+// SAFETY: the span is written once, by the thread that made the state `BUSY`, and read only when
+// the state is `THERE`.
 unsafe impl Sync for Room {}
 
 impl Room {
-    /// Nobody wants it.
+    /// Creates a room that is not wanted yet.
     pub const fn new() -> Self {
         Self { state: AtomicU32::new(NOT_WANTED), span: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// The program has mapped executable memory.
+    /// Notes that the program has mapped executable memory.
     pub fn want(&self) {
-        // Relaxed: `make` is called after it by the same thread, or by one that starts the service:
-        // who misses it leaves that memory unmanaged.
+        // Relaxed: `make` is called after it by the same thread, or by one that starts the service.
+        // A thread that misses this store leaves that memory unmanaged.
         let _ =
             self.state.compare_exchange(NOT_WANTED, WANTED, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Whether it is to be made. Most programs never want it, and make no call for it.
+    /// Whether the room is wanted and not made yet. Most programs never want it, and make no call
+    /// for it.
     pub fn is_wanted(&self) -> bool {
         // Relaxed: `make` looks again.
         self.state.load(Ordering::Relaxed) == WANTED
     }
 
-    /// Makes it so large, in whole pages, if it is wanted and was not made yet.
+    /// Makes a room of `length`, in whole pages, if it is wanted and was not made yet.
     pub fn make(&self, length: Bytes) {
         // Acquire pairs with the Release in `give_back`: the last span is gone. Relaxed on failure:
-        // it is another's.
+        // another thread makes it.
         let is_mine = (self.state)
             .compare_exchange(WANTED, BUSY, Ordering::Acquire, Ordering::Relaxed)
             .is_ok();
@@ -66,11 +69,11 @@ impl Room {
         const ENOMEM: i32 = 12;
         let state = match Self::reserve(length) {
             Ok(span) => {
-                // SAFETY: nobody else writes, and nobody reads before the state is `THERE`.
+                // SAFETY: no other thread writes, and none reads before the state is `THERE`.
                 unsafe { (*self.span.get()).write(span) };
                 THERE
             }
-            // There may be some when the next is mapped.
+            // Memory may be available when the program maps the next executable range.
             Err(error) if error.errno == ENOMEM => WANTED,
             Err(_) => REFUSED,
         };
@@ -86,24 +89,24 @@ impl Room {
         Ok(span)
     }
 
-    /// The room, if it is there.
+    /// Returns the room, if it is there.
     pub fn span(&self) -> Option<&Span> {
         // Acquire pairs with the Release in `make`.
         let is_there = self.state.load(Ordering::Acquire) == THERE;
-        // SAFETY: it was written before the state became that, and is not written again while it
-        // is.
+        // SAFETY: the span was written before the state became `THERE`, and is not written again
+        // while it is.
         is_there.then(|| unsafe { (*self.span.get()).assume_init_ref() })
     }
 
-    /// Gives it back, to be made anew when it is wanted next. Nobody may use it any more: there is
-    /// no service, or one that has not taken it.
+    /// Gives the room back, to be made anew when it is wanted next. No service may use it any more:
+    /// either none exists, or one that has not taken the room.
     pub fn give_back(&self) {
-        // Acquire pairs with the Release in `make`. Relaxed on failure: there is none.
+        // Acquire pairs with the Release in `make`. Relaxed on failure: there is no room.
         let is_there = (self.state)
             .compare_exchange(THERE, BUSY, Ordering::Acquire, Ordering::Relaxed)
             .is_ok();
         if is_there {
-            // SAFETY: it was written before the state became `THERE`, is nobody's now by the
+            // SAFETY: the span was written before the state became `THERE`, has no user by the
             // caller's word, and is not read again before it is written.
             unsafe { (*self.span.get()).assume_init_drop() };
             // Release pairs with the exchange in `make`, which writes another.
@@ -111,9 +114,10 @@ impl Room {
         }
     }
 
-    /// In the child of `fork`: the room is its parent's, and wanted as it was there.
+    /// Forgets the room in the child of `fork`: it is the parent's, and wanted here if it was
+    /// there.
     pub fn reset(&self) {
-        // Relaxed: there is one thread. The span is left as it is: it is not mapped here.
+        // Relaxed: there is one thread. The span is left as it is, because it is not mapped here.
         if self.state.load(Ordering::Relaxed) != NOT_WANTED {
             self.state.store(WANTED, Ordering::Relaxed);
         }
@@ -128,8 +132,8 @@ impl Default for Room {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: memory to execute that nobody asked for, or a child that takes its parent's for
-    //! its own.
+    //! The risk: executable memory that nothing asked for, or a child that takes its parent's room
+    //! for its own.
 
     use super::*;
 

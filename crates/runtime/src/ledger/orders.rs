@@ -1,8 +1,8 @@
 //! Orders: the part of the ledger that the launcher alone writes.
 //!
-//! They lie in memory of their own, which is sealed when the launcher has its mapping: whoever gets
-//! the descriptor can map it to read and in no other way, whatever user and rights it has. So what
-//! is in here holds, whatever a process of the run does.
+//! They lie in memory of their own, which is sealed once the launcher has its mapping. A process
+//! that gets the descriptor can map it to read and in no other way, whatever user and rights the
+//! process has. So what is in here holds, whatever a process of the run does.
 //!
 //! Every access is Relaxed but for the version, which publishes the terms, the generation, which
 //! publishes the knobs, and the process of a place, which publishes a seat.
@@ -17,7 +17,7 @@ use coldpress_sys::{AsFd, Bytes, OwnedFd, PageCount, SysResult};
 use super::{LEDGER_VERSION, Ledger, SEATS, Seats, Terms};
 use crate::knobs::{KNOBS, Knob, Knobs};
 
-/// What the launcher decides and knows.
+/// The decisions and the knowledge of the launcher.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Orders {
@@ -25,38 +25,40 @@ pub struct Orders {
     verbose: AtomicU32,
     budget_pages: AtomicU64,
     spill_bytes_max: AtomicU64,
-    /// How often the knobs were written.
+    /// The number of times that the knobs were written.
     generation: AtomicU64,
     knobs: [AtomicU64; KNOBS],
     /// Anonymous pages of processes of the tree that have no seat, as the launcher last saw them.
     unseated_pages: AtomicU64,
-    /// Pages of shared memory that the tree has mapped, likewise.
+    /// Pages of shared memory that the tree has mapped, as the launcher last saw them.
     shared_pages: AtomicU64,
-    /// Seats that were ever taken, from the first one on.
+    /// The number of seats that were ever taken, from the first one on.
     seats_taken: AtomicU32,
     processors: AtomicU32,
-    /// What is known of each seat; lines of their own, as they hardly ever change.
+    /// The launcher's knowledge of each seat, on cache lines of its own because it hardly ever
+    /// changes.
     pub(super) places: [Place; SEATS],
 }
 
-/// What the launcher knows of a seat.
+/// The launcher's knowledge of a seat.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Who has the seat, 0 for nobody.
+    /// The process that has the seat, 0 for none.
     process: AtomicU32,
-    /// Its process cannot hold more, whatever the seat says.
+    /// The most that the process in the seat can hold, whatever the seat says.
     used_pages_max: AtomicU64,
 }
 
 impl Place {
-    /// The process that has the seat, 0 for none.
+    /// Returns the process that has the seat, 0 for none.
     pub(super) fn process(&self) -> u32 {
-        // Acquire pairs with the Release in `assign`: the numbers seen are of this process.
+        // Acquire pairs with the Release in `assign`: the numbers read after it are of this
+        // process.
         self.process.load(Ordering::Acquire)
     }
 
-    /// The most that is believed of the seat.
+    /// Returns the most that is believed of the seat.
     pub(super) fn used_max(&self) -> PageCount {
         PageCount(self.used_pages_max.load(Ordering::Relaxed) as usize)
     }
@@ -74,7 +76,7 @@ impl Orders {
     }
 
     fn set_budget(&self, budget: PageCount) {
-        // Relaxed: it stands for itself.
+        // Relaxed: no other memory depends on this word.
         self.budget_pages.store(budget.0 as u64, Ordering::Relaxed);
     }
 
@@ -82,12 +84,13 @@ impl Orders {
         for (knob, word) in Knob::ALL.iter().zip(&self.knobs) {
             word.store(knobs.get(*knob), Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `generation`. Each knob is a word of its own, so who
-        // reads them before the next generation shows sees knobs that somebody did ask for.
+        // Release pairs with the Acquire in `generation`. Each knob is a word of its own, so a
+        // process that reads the knobs before it sees the next generation gets values that the user
+        // did ask for.
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// The terms, or `None` when the launcher is of another version.
+    /// Returns the terms, or `None` when the launcher is of another version.
     pub fn terms(&self) -> Option<Terms> {
         // Acquire pairs with the Release in `set_terms`.
         if self.version.load(Ordering::Acquire) != LEDGER_VERSION {
@@ -101,51 +104,52 @@ impl Orders {
         })
     }
 
-    /// All memory the tree may hold.
+    /// Returns all memory that the tree may hold.
     pub fn budget(&self) -> PageCount {
-        // Relaxed: it stands for itself.
+        // Relaxed: no other memory depends on this word.
         PageCount(self.budget_pages.load(Ordering::Relaxed) as usize)
     }
 
-    /// Processors that the tree may use.
+    /// Returns the number of processors that the tree may use.
     pub fn processors(&self) -> u32 {
-        // Relaxed: it is written before anybody joins.
+        // Relaxed: the number is written before the first process joins.
         self.processors.load(Ordering::Relaxed)
     }
 
-    /// Changes when the knobs do.
+    /// Returns a number that changes when the knobs do.
     pub fn generation(&self) -> u64 {
         // Acquire pairs with the Release in `set_knobs`: knobs read after this are at least as new.
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The knobs.
+    /// Returns the knobs.
     pub fn knobs(&self) -> Knobs {
         Knobs::from_words(array::from_fn(|index| self.knobs[index].load(Ordering::Relaxed)))
     }
 
-    /// How many seats were ever taken.
+    /// Returns the number of seats that were ever taken.
     pub(super) fn seats_taken(&self) -> usize {
-        // Relaxed: who does not see it yet misses a process that holds little so far.
+        // Relaxed: a process that does not see the latest number misses a process that holds little
+        // so far.
         (self.seats_taken.load(Ordering::Relaxed) as usize).min(SEATS)
     }
 
-    /// What processes without a seat hold.
+    /// Returns the pages that processes without a seat hold.
     pub(super) fn unseated(&self) -> PageCount {
         PageCount(self.unseated_pages.load(Ordering::Relaxed) as usize)
     }
 
-    /// What all processes have of shared memory.
+    /// Returns the pages of shared memory that all processes have.
     pub(super) fn shared(&self) -> PageCount {
         PageCount(self.shared_pages.load(Ordering::Relaxed) as usize)
     }
 }
 
-/// The ledger for the launcher: who writes the orders.
+/// The ledger as the launcher has it, through which it writes the orders.
 #[derive(Debug)]
 pub struct Keeper {
     ledger: Ledger,
-    /// The most that was used whenever the launcher looked, which no process can write.
+    /// The most that was in use whenever the launcher looked, which no process can write.
     peak_pages: AtomicU64,
 }
 
@@ -156,13 +160,13 @@ impl Deref for Keeper {
     }
 }
 
-/// What is believed of a peak that processes tell, beyond twice what the launcher saw itself: as
-/// much as all of them can touch between two of its looks, at 1 GiB a second.
+/// The part that is believed of a peak that processes report, beyond twice what the launcher saw
+/// itself: as much as all processes can touch between two of its looks, at 1 GiB a second.
 const PEAK_BETWEEN_LOOKS: PageCount = Bytes::mib(64).pages_down();
 
 impl Keeper {
-    /// Makes the ledger of a run: the descriptors to hand to its processes, those of the orders and
-    /// of the seats, and the launcher's own view.
+    /// Makes the ledger of a run. Returns the descriptors to hand to its processes, of the orders
+    /// and of the seats, and the launcher's own view.
     pub fn create(terms: Terms, knobs: &Knobs) -> SysResult<([OwnedFd; 2], Self)> {
         // SAFETY: orders are made of atomics, and zeroed memory is empty ones.
         let (orders_fd, orders) =
@@ -177,7 +181,7 @@ impl Keeper {
         Ok(([orders_fd, seats_fd], keeper))
     }
 
-    /// All memory the tree may hold from now on.
+    /// Sets all memory that the tree may hold from now on.
     pub fn set_budget(&self, budget: PageCount) {
         self.orders.set_budget(budget);
     }
@@ -187,12 +191,12 @@ impl Keeper {
         self.orders.set_knobs(knobs);
     }
 
-    /// Says what processes without a seat hold.
+    /// Sets the pages that processes without a seat hold.
     pub fn set_unseated(&self, pages: PageCount) {
         self.orders.unseated_pages.store(pages.0 as u64, Ordering::Relaxed);
     }
 
-    /// Says what all processes have of shared memory, each page once.
+    /// Sets the pages of shared memory that all processes have, each counted once.
     pub fn set_shared(&self, pages: PageCount) {
         self.orders.shared_pages.store(pages.0 as u64, Ordering::Relaxed);
     }
@@ -210,21 +214,21 @@ impl Keeper {
         place.process.store(process, Ordering::Release);
     }
 
-    /// The process in `seat` cannot hold more than `used_max`, whatever it says.
+    /// Limits what is believed of the process in `seat` to `used_max`, the most that it can hold.
     pub fn limit(&self, seat: usize, used_max: PageCount) {
         let word = &self.orders.places[seat].used_pages_max;
-        // Relaxed: it stands for itself.
+        // Relaxed: no other memory depends on this word.
         word.store(used_max.0 as u64, Ordering::Relaxed);
     }
 
     /// Raises the peak to `used`, which the launcher has found to be in use.
     pub fn note_peak(&self, used: PageCount) {
-        // Relaxed: it is for reports.
+        // Relaxed: the peak is only for reports.
         self.peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
     }
 
-    /// The most pages that were ever used: whenever the launcher looked, or as processes tell, as
-    /// far as that can be, of the `most` that there are.
+    /// Returns the most pages that were ever used, of the `most` that there are: the most that the
+    /// launcher found, or the peak that processes report, as far as that is believed.
     pub fn peak(&self, most: PageCount) -> PageCount {
         let seen = PageCount(self.peak_pages.load(Ordering::Relaxed) as usize);
         let believed = PageCount(2 * seen.0) + PEAK_BETWEEN_LOOKS;

@@ -1,4 +1,4 @@
-//! The order of limbo's slots: a ring, without the memory it stands for.
+//! The order of limbo's slots: a ring, without the memory that it stands for.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,31 +7,31 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::pages::{PageNumber, RUN_BYTES, RUN_PAGES, RunNumber};
 
-/// Limbo holds this part of what its process may hold, at least [`LIMBO_MIN`] where there is room
-/// and at most [`LIMBO_MAX`].
+/// The divisor of what a process may hold that gives the size of limbo, at least [`LIMBO_MIN`]
+/// where there is room and at most [`LIMBO_MAX`].
 const LIMBO_SHARE: usize = 16;
 const LIMBO_MIN: PageCount = Bytes::mib(2).pages_down();
 const LIMBO_MAX: PageCount = Bytes::mib(128).pages_down();
-/// Chunks that a ring is divided into, as far as the bounds below let it: small ones hold little
-/// that has been dealt with, large ones are cheaper to drop. With 16 slots a fault costs 4 % less
-/// than with 4 (`bench fault`, 128 MiB).
+/// The number of chunks wanted in a ring, as far as the bounds below allow it. Small chunks hold
+/// little memory that has been dealt with; large ones are cheaper to drop. With 16 slots a fault
+/// costs 4 % less than with 4 (`coldpress-bench fault`, 128 MiB).
 const CHUNKS_WANTED: usize = 8;
-/// Fewest and most slots dropped together where there are not too many chunks.
+/// Fewest and most slots that are dropped together, unless that makes too many chunks.
 const CHUNK_SLOTS_MIN: usize = 4;
 const CHUNK_SLOTS_MAX: usize = 16;
-/// Most chunks: each is a mapping and a guard, of the 65,530 that a process may have.
+/// The most chunks: each is a mapping and a guard, of the 65,530 mappings that a process may have.
 const CHUNKS_MAX: usize = 256;
-/// Slots have 16-bit numbers.
+/// The most slots, which have 16-bit numbers.
 const SLOTS_MAX: usize = 1 << 15;
 
-/// Pages that limbo may hold in a process that may hold `budget`. One that may hold little must not
-/// take everything it has before the first page is compressed.
+/// Returns the pages that limbo may hold in a process that may hold `budget`. A process with a
+/// small budget must not put all of it into limbo before its first page is compressed.
 pub fn target(budget: PageCount) -> PageCount {
     let least = LIMBO_MIN.min(PageCount(budget.0 / 8));
     PageCount(budget.0 / LIMBO_SHARE).max(least).min(LIMBO_MAX)
 }
 
-/// From one chunk to the next.
+/// Returns the bytes from the start of one chunk to the start of the next.
 pub(super) fn stride(chunk_slots: usize) -> usize {
     chunk_slots * RUN_BYTES.0 + PAGE_BYTES
 }
@@ -40,19 +40,20 @@ pub(super) fn stride(chunk_slots: usize) -> usize {
 #[derive(Debug)]
 pub struct Ring {
     slots: Vec<Slot>,
-    /// Pages that each chunk took in since its memory was last dropped, on each side.
+    /// Pages that went into each chunk since its memory was last dropped, on each side.
     chunk_pages: Vec<Freed>,
-    /// Slots in a chunk.
+    /// The number of slots in a chunk.
     chunk_slots: usize,
-    /// Slots ever taken and slots ever drained; their difference is the length of the queue.
+    /// The number of slots ever taken and ever drained; their difference is the length of the
+    /// queue.
     taken: usize,
     drained: usize,
 }
 
-/// Where a slot's pages lie: each slot has room for them on both sides.
+/// The side on which a slot's pages lie; each slot has room for them on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Among memory to be read and written.
+    /// Among memory that may be read and written.
     Plain = 0,
     /// Among memory that may be executed too.
     Executable = 1,
@@ -65,11 +66,11 @@ pub(super) type Freed = [PageCount; 2];
 struct Slot {
     run: RunNumber,
     side: Side,
-    /// When it was taken, in milliseconds that go round.
+    /// The time when the slot was taken, in milliseconds that wrap around.
     taken_at_ms: u32,
-    /// Pages of the run before this index have been dealt with.
+    /// The index in the run below which all pages have been dealt with.
     next: u8,
-    /// Whether its page is a sample of which nothing is known yet.
+    /// Whether the slot's page is a sample of which nothing is known yet.
     is_sample: bool,
 }
 
@@ -82,8 +83,8 @@ const EMPTY_SLOT: Slot = Slot {
 };
 
 impl Ring {
-    /// Slots for at least `pages`. Runs often come with holes, so twice the slots that full ones
-    /// would take.
+    /// Creates a ring with slots for at least `pages`. Runs often come with holes, so the ring has
+    /// twice the slots that full runs would need.
     pub fn new(pages: PageCount) -> Self {
         let (chunks, chunk_slots) = Self::shape(pages);
         Self {
@@ -95,7 +96,8 @@ impl Ring {
         }
     }
 
-    /// How many chunks one for at least `pages` has, and how many slots each of them.
+    /// Returns the number of chunks in a ring for at least `pages`, and the number of slots in
+    /// each.
     fn shape(pages: PageCount) -> (usize, usize) {
         let slots = (2 * pages.0 / RUN_PAGES).clamp(2 * CHUNK_SLOTS_MIN, SLOTS_MAX);
         let wanted = (slots / CHUNKS_WANTED).clamp(CHUNK_SLOTS_MIN, CHUNK_SLOTS_MAX);
@@ -103,26 +105,27 @@ impl Ring {
         (slots.div_ceil(chunk_slots), chunk_slots)
     }
 
-    /// The memory of one side of a limbo for at least `pages`: chunks, each with a page behind it.
+    /// Returns the memory of one side of a limbo for at least `pages`: chunks, each followed by a
+    /// guard page.
     pub fn side_bytes(pages: PageCount) -> Bytes {
         let (chunks, chunk_slots) = Self::shape(pages);
         Bytes(chunks * stride(chunk_slots))
     }
 
-    /// How many chunks there are.
+    /// Returns the number of chunks.
     pub fn chunks(&self) -> usize {
         self.chunk_pages.len()
     }
 
-    /// How many slots a chunk has.
+    /// Returns the number of slots in a chunk.
     pub fn chunk_slots(&self) -> usize {
         self.chunk_slots
     }
 
     /// Whether [`Ring::take_slot`] must wait for [`Ring::finish_oldest`].
     pub fn is_full(&self) -> bool {
-        // The chunk of the oldest slot is dropped only after its last slot, so a whole one stays
-        // between.
+        // The chunk of the oldest slot is dropped only after its last slot, so one whole chunk
+        // stays between the ends of the queue.
         self.taken - self.drained + self.chunk_slots > self.slots.len()
     }
 
@@ -131,7 +134,8 @@ impl Ring {
         self.taken == self.drained
     }
 
-    /// Takes the next slot for pages of `run`, which will lie on the plain side, at this time.
+    /// Takes the next slot for pages of `run`, which will lie on the plain side, at the time
+    /// `now_ms`.
     pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
         assert!(!self.is_full(), "the caller asks first");
         let index = self.taken % self.slots.len();
@@ -140,19 +144,19 @@ impl Ring {
         index as u16
     }
 
-    /// Gives the slot that was taken last back: nothing was moved into it.
+    /// Gives back the slot that was taken last: nothing was moved into it.
     pub fn return_slot(&mut self) {
         self.taken -= 1;
         let index = self.taken % self.slots.len();
         self.slots[index] = EMPTY_SLOT;
     }
 
-    /// The side on which the pages of `slot` lie.
+    /// Returns the side on which the pages of `slot` lie.
     pub fn side(&self, slot: u16) -> Side {
         self.slots[slot as usize].side
     }
 
-    /// The pages of `slot`, which has none yet, will lie on the other side.
+    /// Turns `slot`, which has no pages yet, to the other side.
     pub fn turn(&mut self, slot: u16) {
         let side = &mut self.slots[slot as usize].side;
         *side = if *side == Side::Plain { Side::Executable } else { Side::Plain };
@@ -164,8 +168,8 @@ impl Ring {
         self.chunk_pages[slot as usize / self.chunk_slots][side] += count;
     }
 
-    /// The slot that was taken first, with its run, and the index of the next page to look at, if
-    /// any.
+    /// Returns the slot that was taken first, with its run, and the index of the next page to look
+    /// at, if there is one.
     pub fn oldest(&self) -> Option<(u16, RunNumber, Option<usize>)> {
         if self.is_empty() {
             return None;
@@ -176,20 +180,21 @@ impl Ring {
         Some((index as u16, slot.run, next.then_some(slot.next as usize)))
     }
 
-    /// How many pages have been dealt with, those that never were in their slot included: the
-    /// number, in limbo's order, of the page that is next.
+    /// Returns the number of pages that have been dealt with, including those that never were in
+    /// their slot. It is also the number, in limbo's order, of the next page.
     pub fn pages_done(&self) -> u64 {
         let next =
             if self.is_empty() { 0 } else { self.slots[self.drained % self.slots.len()].next };
         (self.drained * RUN_PAGES) as u64 + u64::from(next)
     }
 
-    /// The number of the first page of the slot that is taken next.
+    /// Returns the number of the first page of the slot that is taken next.
     pub fn pages_taken(&self) -> u64 {
         (self.taken * RUN_PAGES) as u64
     }
 
-    /// The page of a number in limbo's order, and its slot, if that is not drained yet.
+    /// Returns the page with this number in limbo's order, and its slot, if the slot is not drained
+    /// yet.
     pub fn page_at(&self, number: u64) -> Option<(u16, PageNumber)> {
         let (turn, place) = (number as usize / RUN_PAGES, number as usize % RUN_PAGES);
         if !(self.drained..self.taken).contains(&turn) {
@@ -199,30 +204,31 @@ impl Ring {
         Some((index as u16, self.slots[index].run.first().plus(place)))
     }
 
-    /// How long ago the oldest slot was taken, in milliseconds, if there is one.
+    /// Returns the age of the oldest slot in milliseconds, if there is one.
     pub fn oldest_age_ms(&self, now_ms: u32) -> Option<u32> {
         let slot = self.slots[self.drained % self.slots.len()];
         (!self.is_empty()).then(|| now_ms.wrapping_sub(slot.taken_at_ms))
     }
 
-    /// The one page in `slot` is a sample of its run.
+    /// Marks the one page in `slot` as a sample of its run.
     pub fn mark_sample(&mut self, slot: u16) {
         self.slots[slot as usize].is_sample = true;
     }
 
-    /// Whether `slot` holds a sample of which nothing was known yet; from now on it is.
+    /// Returns whether `slot` holds a sample of which nothing was known yet, and notes that it is
+    /// known now.
     pub fn take_sample(&mut self, slot: u16) -> bool {
         core::mem::take(&mut self.slots[slot as usize].is_sample)
     }
 
-    /// The page at the oldest slot's index has been dealt with.
+    /// Notes that the page at the oldest slot's index has been dealt with.
     pub fn advance_oldest(&mut self) {
         let index = self.drained % self.slots.len();
         self.slots[index].next += 1;
     }
 
-    /// Gives the oldest slot up. When it was the last of its chunk: the chunk, whose memory can be
-    /// dropped now, and the pages that this frees.
+    /// Gives the oldest slot up. If it was the last of its chunk, returns the chunk, whose memory
+    /// can be dropped now, and the number of pages that this frees.
     pub fn finish_oldest(&mut self) -> Option<(usize, Freed)> {
         let index = self.drained % self.slots.len();
         self.slots[index] = EMPTY_SLOT;
@@ -282,7 +288,7 @@ mod tests {
                         prop_assert_eq!(ring.page_at(ring.pages_done()), at);
                         ring.advance_oldest();
                     }
-                    // A number is used once, and those that wait are behind it.
+                    // A number is used once, and the slots that wait come after it.
                     for (turn, (slot, number)) in queue.iter().enumerate() {
                         let next = first + ((turn + 1) * RUN_PAGES) as u64;
                         prop_assert_eq!(ring.page_at(next), Some((*slot, number.first())));
@@ -305,7 +311,8 @@ mod tests {
                     prop_assert!(ring.is_empty() && ring.oldest().is_none());
                     prop_assert_eq!(ring.oldest_age_ms(0), None);
                 }
-                // At most a chunk that is being filled and one that is being drained keep more.
+                // Beside the queue, at most a chunk that is being filled and one that is being
+                // drained hold pages.
                 let most = (queue.len() + 2 * ring.chunk_slots()) * RUN_PAGES;
                 let held: usize = in_chunks.iter().sum();
                 prop_assert!(held <= most, "{held} of {most}");

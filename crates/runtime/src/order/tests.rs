@@ -1,5 +1,5 @@
-//! Risk: what is known of a page goes with the word of a tenant that had left its address before,
-//! or stays where nobody lives any more, for the next one to find.
+//! The risk: what is known of a page goes with the word about a tenant that had left the address
+//! before, or stays at an address without a tenant, for the next tenant to find.
 
 use alloc::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,14 +8,14 @@ use std::string::String;
 use super::*;
 use Word::{Dropped, Moved, Unmapped};
 
-/// Addresses are pages by number.
+/// The bytes of a page: the tests give addresses as page numbers.
 const PAGE: usize = 0x1000;
 
 fn range(pages: Range<usize>) -> Range<usize> {
     pages.start * PAGE..pages.end * PAGE
 }
 
-/// A move of pages, with `grown` ones behind them.
+/// Returns a move of pages, with `grown` pages after them.
 fn moved_and_grown(from: usize, to: usize, count: usize, grown: usize) -> Word {
     let (from, to) = (from * PAGE, to * PAGE);
     Moved(Move { from, to, length: Bytes(count * PAGE), grown: Bytes(grown * PAGE) })
@@ -33,12 +33,12 @@ fn dropped(page: usize) -> Word {
     Dropped(range(page..page + 1))
 }
 
-/// Whose page, and which of them.
+/// The owner of a page, and which of the owner's pages it is.
 type Content = (char, usize);
-/// What lies where.
+/// The content at each page number.
 type Pages = BTreeMap<usize, Content>;
 
-/// What a manager knows.
+/// The knowledge of a manager.
 struct Known {
     pages: Pages,
     managed: Regions,
@@ -88,7 +88,7 @@ impl Known {
         self.obey(false);
     }
 
-    /// No change is under way.
+    /// Notes that no change is under way.
     fn end(&mut self) {
         self.obey(true);
         self.order.end();
@@ -101,7 +101,7 @@ const D: usize = 2;
 const X: usize = 3;
 const Q: usize = 4;
 
-/// Who lives where in the end, when `s` lived at S and `x` at X.
+/// Returns the tenant of each page in the end, when `s` lived at S and `x` at X.
 fn after(words: &[Word]) -> Vec<(usize, char)> {
     let mut known = Known::of(&[(S, ('s', 0)), (X, ('x', 0))].into());
     words.iter().for_each(|word| known.hear(word));
@@ -126,7 +126,7 @@ fn words_in_order_are_obeyed_at_once() {
 fn a_late_word_of_a_tenant_that_moved_away_leaves_the_next_one_alone() {
     let words = [moved(S, D), moved(X, S), unmapped(S), unmapped(X)];
     assert_eq!(after(&words), [(S, 'x'), (D, 's')]);
-    // It has gone too: whichever of the two words comes first.
+    // The second tenant has gone too, whichever of the two words comes first.
     let words = [moved(S, D), moved(X, S), unmapped(X), unmapped(S), unmapped(S)];
     assert_eq!(after(&words), [(D, 's')]);
 }
@@ -152,7 +152,8 @@ fn a_move_waits_for_the_word_of_the_tenant_before() {
     }
 }
 
-/// Thread 1 moves S to Q, and is told late; thread 2 moves X to S. Then Q is dropped or unmapped.
+/// Thread 1 moves S to Q, and its word comes late; thread 2 moves X to S. Then Q is dropped or
+/// unmapped.
 #[test]
 fn what_is_told_of_who_was_there_before_does_not_reach_who_comes() {
     for end in [[dropped(Q), unmapped(X)], [unmapped(X), dropped(Q)], [unmapped(Q), unmapped(X)]] {
@@ -161,7 +162,7 @@ fn what_is_told_of_who_was_there_before_does_not_reach_who_comes() {
     }
 }
 
-/// Thread 1 frees 2; thread 2 enlarges what lies at 6 and 7, which moves to 2, and frees that.
+/// Thread 1 frees 2. Thread 2 enlarges what lies at 6 and 7, which moves to 2, and frees that.
 #[test]
 fn a_word_of_more_than_a_former_tenant_is_of_who_came() {
     let mut known = Known::of(&[(2, ('a', 0)), (6, ('b', 0)), (7, ('b', 1))].into());
@@ -173,14 +174,14 @@ fn a_word_of_more_than_a_former_tenant_is_of_who_came() {
     assert_eq!(known.managed.iter().next(), None);
 }
 
-/// A move that leaves its source mapped, and what it moved is unmapped then.
+/// A move leaves its source mapped; then the pages that it moved are unmapped.
 #[test]
 fn a_call_of_which_no_more_is_told_has_returned() {
     assert_eq!(after(&[moved(S, D), unmapped(D)]), [(X, 'x')]);
     assert_eq!(after(&[moved(S, D), unmapped(D), moved(X, D), unmapped(X)]), [(D, 'x')]);
 }
 
-/// A former tenant had grown there, and never touched that.
+/// A former tenant had grown there, and never touched the new part.
 #[test]
 fn nobody_knows_where_a_range_is_before_the_call_that_moves_it_returns() {
     let mut known = Known::of(&[(1, ('b', 0)), (4, ('a', 0))].into());
@@ -208,7 +209,7 @@ fn what_is_dropped_where_a_move_waits_to_go_is_dropped() {
     assert_eq!(after(&words), []);
     let words = [moved(X, S), unmapped(X), dropped(D), unmapped(S)];
     assert_eq!(after(&words), [(S, 'x')]);
-    // Who comes has not returned.
+    // The moving call has not returned.
     let words = [moved(X, S), dropped(S), moved(S, Q), unmapped(S), unmapped(X)];
     assert_eq!(after(&words), [(S, 'x')]);
 }
@@ -236,12 +237,13 @@ impl Random {
     }
 }
 
-/// What the kernel has mapped.
+/// A mapping in the kernel.
 #[derive(Clone)]
 struct Mapping {
     start: usize,
     pages: Vec<Option<Content>>,
-    /// The thread whose call has put it there and has not returned: nobody else knows of it.
+    /// The thread whose call has put the mapping there and has not returned: no other thread knows
+    /// of it.
     calling: Option<usize>,
 }
 
@@ -251,12 +253,13 @@ impl Mapping {
     }
 }
 
-/// The kernel's side, and threads that unmap, drop, move and enlarge at the same time.
+/// The kernel's side, with threads that unmap, drop, move and enlarge at the same time.
 struct History {
     mappings: Vec<Mapping>,
-    /// By thread: words that it waits for to be read, and how many calls it has still to make.
+    /// For each thread: the words that it waits for to be read, and the number of calls it has
+    /// still to make.
     threads: Vec<(Vec<Word>, usize)>,
-    /// In words, for who reads of a failure.
+    /// The history in words, for the report of a failure.
     told: String,
 }
 
@@ -287,7 +290,8 @@ impl History {
         self.threads.iter().all(|(words, _)| words.is_empty())
     }
 
-    /// Something happens: a call changes the address space, or a word is read. `None` at the end.
+    /// Makes a step: a call changes the address space, or a word is read. Returns `None` at the
+    /// end.
     fn step(&mut self, random: &mut Random) -> Option<Option<Word>> {
         let busy = |(words, calls): &(Vec<Word>, usize)| !words.is_empty() || *calls > 0;
         let live: Vec<_> =
@@ -316,7 +320,7 @@ impl History {
         Some(Some(word))
     }
 
-    /// A call of a thread; the words that it waits for then.
+    /// Makes a call of a thread, and returns the words that the thread waits for then.
     fn call(&mut self, random: &mut Random, thread: usize) -> Vec<Word> {
         let known = |it: &usize| self.mappings[*it].calling.is_none();
         let known: Vec<_> = (0..self.mappings.len()).filter(known).collect();
@@ -353,7 +357,7 @@ impl History {
     }
 }
 
-/// Runs a history; whether what is known in the end is right, and the history in words.
+/// Runs a history. Returns whether the knowledge in the end is right, and the history in words.
 fn run(random: &mut Random, threads: usize, calls: usize) -> (bool, String) {
     let mut history = History::new(random, threads, calls);
     let mut known = Known::of(&history.pages());
@@ -372,7 +376,7 @@ fn run(random: &mut Random, threads: usize, calls: usize) -> (bool, String) {
     (is_right, history.told)
 }
 
-/// Histories of so many threads of which the wrong pages are known in the end.
+/// Counts the histories, out of `count` with `threads` threads each, that end with wrong knowledge.
 fn count_wrong(threads: usize, calls: usize, count: usize) -> usize {
     let seed = 0x9e37_79b9_7f4a_7c15;
     std::println!("seed {seed:#x}");
@@ -397,9 +401,9 @@ fn two_threads_that_make_a_call_each_are_always_understood() {
     assert_eq!(count_wrong(2, 1, 30_000), 0);
 }
 
-/// Each word comes at a time of chance, so most of these histories have some that come too late,
-/// which is rare where nobody is stopped in the middle of a call. What remains are words that tell
-/// of two histories, or of what had grown and was not known.
+/// Each word comes at a random time, so most of these histories have words that come too late. That
+/// is rare where no thread is stopped in the middle of a call. What remains are words that fit two
+/// histories, and words about memory that had grown and was not known.
 #[test]
 fn of_words_at_any_time_hardly_any_are_misunderstood() {
     let wrong = count_wrong(2, 2, 30_000) + count_wrong(3, 2, 30_000);

@@ -1,12 +1,12 @@
-//! System calls of libc's own after which we look at what the kernel has answered: those by which a
-//! program opens a file, and `sysinfo(2)`, which libc's `sysconf` goes by.
+//! System calls of libc's own after which we look at the kernel's answer: the calls by which a
+//! program opens a file, and `sysinfo(2)`, on which libc's `sysconf` relies.
 //!
-//! As for fork (`site`), the call in libc is made a jump to us, and all of libc comes here, `fopen`
-//! too, and whoever has bound libc's functions past us (RTLD_DEEPBIND). The call itself is made
-//! here as libc would make it, so a thread that is cancelled in it goes as from there.
+//! As for fork (`site`), the call in libc is made a jump to us. So all of libc comes here, `fopen`
+//! too, and also a program that has bound libc's functions past us (RTLD_DEEPBIND). The call itself
+//! is made here as libc would make it, so a thread that is cancelled in it unwinds as from libc.
 //!
-//! From glibc 2.41 on, calls in which a thread may be cancelled are made by one function of libc's
-//! own, so it is the call of that which comes to us, and goes on there.
+//! From glibc 2.41 on, one function of libc's own makes the calls in which a thread may be
+//! cancelled. There the call of that function comes to us, and goes on to the function.
 
 use core::arch::naked_asm;
 use core::ffi::CStr;
@@ -20,21 +20,22 @@ use linux_raw_sys::general as linux;
 use super::code::{Object, call_behind, calls_in};
 use super::view::{opened, told_of_machine};
 
-/// `jmp` and `call`, by four bytes that follow, from behind them.
+/// The opcodes of `jmp` and `call`; an offset of four bytes follows, from the instruction's end.
 const JUMP: u8 = 0xe9;
 const CALL: u8 = 0xe8;
 const JUMP_BYTES: usize = 5;
-/// The functions are no longer (glibc 2.36: 296, 280 and 33).
+/// The most bytes that the functions take (glibc 2.36: 296, 280 and 33).
 const LONGEST: usize = 1024;
 
-/// A call that comes to us: where libc goes on behind it, and where it goes first.
+/// A call in libc that comes to us: the place where libc goes on after it, and our code that libc
+/// enters first.
 struct Site {
     behind: &'static AtomicUsize,
     enter: unsafe extern "C" fn(),
 }
 
-/// Has libc's function come to us wherever it makes system call `number`, if that is in as many
-/// places as there are `sites`.
+/// Makes libc's function come to us wherever it makes system call `number`, if it does so in as
+/// many places as there are `sites`.
 fn replace(memory: &Memory, libc: &Object, name: &CStr, number: u32, sites: &[Site]) {
     let code = libc.code_of(name).filter(|code| code.len() <= LONGEST);
     let Some(code) = code else { return };
@@ -47,12 +48,12 @@ fn replace(memory: &Memory, libc: &Object, name: &CStr, number: u32, sites: &[Si
 }
 
 impl Site {
-    /// The jump that takes the place of a call.
+    /// Returns the jump that takes the place of a call.
     fn jump(&self, place: &Range<usize>) -> Option<[u8; JUMP_BYTES]> {
         to_us(JUMP, self.enter, place.start)
     }
 
-    /// Writes it. Where that cannot be done, it stays libc's call.
+    /// Writes the jump over the call at `place`. Where that fails, libc's own call stays.
     fn enter_from(&self, memory: &Memory, place: &Range<usize>) {
         // Relaxed: there is one thread.
         self.behind.store(place.end, Ordering::Relaxed);
@@ -60,7 +61,8 @@ impl Site {
     }
 }
 
-/// How code at `place` comes to our function, if that can be written there.
+/// Returns the instruction by which code at `place` comes to our function, if it can be written
+/// there.
 fn to_us(how: u8, enter: unsafe extern "C" fn(), place: usize) -> Option<[u8; JUMP_BYTES]> {
     let by = (enter as *const () as usize).wrapping_sub(place + JUMP_BYTES).cast_signed();
     let fits = place % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
@@ -73,9 +75,9 @@ macro_rules! sites {
         $(
             static $behind: AtomicUsize = AtomicUsize::new(0);
 
-            /// What libc comes to in place of its call: all registers that we use but rax, rcx and
-            /// r11 are kept, and what lies below the stack's end. The first word behind that is
-            /// where it came from, for those who walk the stack.
+            /// The code that libc enters in place of its call. It keeps all registers that we use
+            /// but rax, rcx and r11, and what lies below the stack's end (the red zone). The first
+            /// word beyond that is the place it came from, for code that walks the stack.
             #[unsafe(naked)]
             unsafe extern "C" fn $enter() {
                 naked_asm!(
@@ -131,7 +133,7 @@ macro_rules! sites {
     };
 }
 
-// Each function makes its call in two places: one for programs with one thread.
+// Each function makes its call in two places, one of them for programs with one thread.
 sites! {
     open_once OPEN_ONCE __NR_openat opened,
     open_again OPEN_AGAIN __NR_openat opened,
@@ -140,11 +142,11 @@ sites! {
     ask ASK __NR_sysinfo told_of_machine,
 }
 
-/// libc's function that makes system calls in which a thread may be cancelled: six arguments, and
-/// the number on the stack.
+/// The function of libc that makes system calls in which a thread may be cancelled. It takes six
+/// arguments, and the number on the stack.
 static CANCELLABLE: AtomicUsize = AtomicUsize::new(0);
 
-/// What `open` and `openat` call in its place.
+/// The code that `open` and `openat` call in place of that function.
 #[unsafe(naked)]
 unsafe extern "C" fn open_cancellably() {
     naked_asm!(
@@ -178,24 +180,25 @@ unsafe extern "C" fn open_cancellably() {
     )
 }
 
-/// Has both of these functions call us where they call that one for system call `number`.
+/// Makes both of these functions call us where they call libc's cancellable function for system
+/// call `number`.
 fn replace_cancellable(memory: &Memory, libc: &Object, names: [&CStr; 2], number: u32) {
     let call_in = |name| {
         let call = call_behind(libc.code_of(name)?, number)?;
         Some((call, to_us(CALL, open_cancellably, call.place)?))
     };
     let [Some((one, ours)), Some((other, other_ours))] = names.map(call_in) else { return };
-    // What is no call of the same function was taken for one.
+    // If the two differ, one of them is not a call of that function.
     if one.function == other.function {
         // Relaxed: there is one thread.
         CANCELLABLE.store(one.function, Ordering::Relaxed);
-        // Where one cannot be written it stays libc's call.
+        // Where one cannot be written, libc's own call stays.
         let _ = memory.write(one.place, &ours);
         let _ = memory.write(other.place, &other_ours);
     }
 }
 
-/// Has `open` and `openat` come to us, and all that goes by them.
+/// Makes `open` and `openat` come to us, and everything in libc that uses them.
 pub(super) fn tell_of_files(memory: &Memory, libc: &Object) {
     let open = [
         Site { behind: &OPEN_ONCE, enter: open_once },
@@ -210,7 +213,7 @@ pub(super) fn tell_of_files(memory: &Memory, libc: &Object) {
     replace_cancellable(memory, libc, [c"open64", c"openat64"], linux::__NR_openat);
 }
 
-/// Has `sysinfo` come to us, by which `sysconf` goes.
+/// Makes `sysinfo` come to us, on which `sysconf` relies.
 pub(super) fn tell_of_machine(memory: &Memory, libc: &Object) {
     let ask = [Site { behind: &ASK, enter: ask }];
     replace(memory, libc, c"sysinfo", linux::__NR_sysinfo, &ask);

@@ -1,18 +1,19 @@
-//! Who asks for the machine's memory, and what for: what of `view` is no more than text.
+//! The files that report the machine's memory, and what suits the program that asks: the part of
+//! `view` that only handles text.
 
-/// A file by which a program learns of memory, by the last part of its name.
+/// The kind of a file from which a program learns of memory, by the last part of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// `meminfo`, of the machine or of a node.
     Machine,
     /// A limit of a cgroup.
     Limit,
-    /// What a cgroup holds.
+    /// The usage of a cgroup.
     Usage,
 }
 
-/// Files of a cgroup: see memory.rst of cgroup-v1, and cgroup-v2.rst. The limit that is shown
-/// beside a usage is that of its version.
+/// Files that report memory. For those of a cgroup see memory.rst of cgroup-v1, and cgroup-v2.rst.
+/// The limit that is shown beside a usage is of the same version.
 const FILES: [(&[u8], Asked); 9] = [
     (b"meminfo", Asked::Machine),
     (b"memory.max", Asked::Limit),
@@ -24,11 +25,12 @@ const FILES: [(&[u8], Asked); 9] = [
     (b"memory.usage_in_bytes", Asked::Usage),
     (b"memory.memsw.usage_in_bytes", Asked::Usage),
 ];
-/// From here on there is no limit: what version 1 says then is the largest number of whole pages.
+/// The value from which on there is no limit: without one, version 1 shows the largest number of
+/// whole pages.
 const UNLIMITED: u64 = 1 << 62;
 
-/// What is asked for by the file of this path, if any. Of nearly all files only the last part's
-/// first byte is looked at.
+/// Returns what the file of this path reports, if anything. For nearly all files it looks only at
+/// the first byte of the last part.
 pub(super) fn of_path(path: &[u8]) -> Option<Asked> {
     let name = path.rsplit(|byte| *byte == b'/').next()?;
     if name.first() != Some(&b'm') {
@@ -37,14 +39,15 @@ pub(super) fn of_path(path: &[u8]) -> Option<Asked> {
     FILES.iter().find(|(known, _)| *known == name).map(|(_, asked)| *asked)
 }
 
-/// The limit beside a usage in the same directory.
+/// Returns the name of the limit beside a usage in the same directory.
 pub(super) fn limit_beside(usage: &[u8]) -> &'static [u8] {
     if usage.ends_with(b"_in_bytes") { b"memory.limit_in_bytes" } else { b"memory.max" }
 }
 
-/// By how much more than the budget programs of this name are shown at most, if that goes by the
-/// name: V8 makes its heap half of what it sees, and ends when that is too small (with 4, node
-/// failed in a quarter of what it held by itself); `sort` fills all of it, and goes to disk then.
+/// Returns the most budgets that programs of this name are shown, if that depends on the name. V8
+/// makes its heap half of what it sees, and ends when that is too small (with 4 budgets, node
+/// failed in a quarter of what it held by itself). `sort` fills all that it sees, and goes to disk
+/// then.
 pub(super) fn times_by_name(executable: &[u8]) -> Option<u8> {
     match executable.rsplit(|byte| *byte == b'/').next()? {
         b"node" | b"nodejs" | b"chrome" | b"chromium" | b"electron" => Some(8),
@@ -53,20 +56,21 @@ pub(super) fn times_by_name(executable: &[u8]) -> Option<u8> {
     }
 }
 
-/// The same by a part of the name of a file that it has mapped: a JVM makes its heap a quarter of
-/// what it sees, DuckDB takes four fifths, and goes to disk then.
+/// The most budgets shown to a program that has mapped a file with this part in its name. A JVM
+/// makes its heap a quarter of what it sees; DuckDB takes four fifths, and goes to disk then.
 const MAPPED: [(&[u8], u8); 3] =
     [(b"/libjvm.so", 8), (b"duckdb.cpython-", 1), (b"/libduckdb.so", 1)];
 
-/// Looks for [`MAPPED`] in a text that comes in parts.
+/// A search for [`MAPPED`] in a text that comes in parts.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// The longest of them that is found.
+    /// The number of budgets for the name that was found first, if any.
     pub(super) found: Option<u8>,
 }
 
 impl Search {
-    /// Looks at a part; so many bytes of its end are to come again before the next.
+    /// Looks at a part. Returns the number of bytes at its end that must come again before the next
+    /// part.
     pub(super) fn look(&mut self, text: &[u8]) -> usize {
         for (name, times) in MAPPED {
             if self.found.is_none() && text.windows(name.len()).any(|bytes| bytes == name) {
@@ -78,12 +82,12 @@ impl Search {
     }
 }
 
-/// The number that a limit's file begins with. `None` without a limit.
+/// Returns the number that a limit's file begins with, `None` without a limit.
 pub(super) fn limit_in(text: &[u8]) -> Option<u64> {
     number(text).filter(|bytes| *bytes < UNLIMITED)
 }
 
-/// Bytes of the total and of what is free, which meminfo begins with.
+/// Returns the bytes of the total and of the free memory, with which meminfo begins.
 pub(super) fn totals_in(meminfo: &[u8]) -> Option<[u64; 2]> {
     let mut lines = meminfo.split(|byte| *byte == b'\n');
     let mut next = |name: &[u8]| {
@@ -102,7 +106,7 @@ fn number(text: &[u8]) -> Option<u64> {
     value
 }
 
-/// Whether a directory of a hierarchy, `inside` it, is the cgroup of a process or above it, by the
+/// Whether the directory `inside` a hierarchy is the cgroup of a process or above it, by the
 /// process's /proc/PID/cgroup (cgroups(7)).
 pub(super) fn is_own_or_above(inside: &[u8], cgroup: &[u8], is_unified: bool) -> bool {
     let own = cgroup.split(|byte| *byte == b'\n').find_map(|line| {

@@ -1,7 +1,7 @@
-//! The code of libc's functions, by libc's own table of names.
+//! The code of libc's functions, found by libc's own table of names.
 //!
-//! The loader tells the size of a function too (`dladdr1`), but looks at every symbol of libc for
-//! that, some three thousand: for six functions a twentieth of the time in which a small program
+//! The loader gives the size of a function too (`dladdr1`), but looks at every symbol of libc for
+//! that, some three thousand: for six functions, a twentieth of the time in which a small program
 //! starts.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -26,7 +26,7 @@ struct Map {
     next: *const Map,
 }
 
-/// A loaded object with a table of hashes. It stays.
+/// A loaded object with a table of hashes, which is never unloaded.
 pub(super) struct Object {
     base: usize,
     symbols: *const elf::Elf_Sym,
@@ -35,17 +35,18 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// The one that has this address.
+    /// Returns the object that contains `address`.
     ///
     /// # Safety
-    /// `loaded` must be null or the loader's `_r_debug`, and nothing is loaded or unloaded.
+    /// `loaded` must be null or the loader's `_r_debug`, and nothing may be loaded or unloaded
+    /// meanwhile.
     pub(super) unsafe fn of(loaded: *const c_void, address: usize) -> Option<Self> {
         // SAFETY: the loader's variable has this type, and its list ends with a null.
         let mut next = unsafe { loaded.cast::<Loaded>().as_ref() }?.first;
         let mut found = None::<&Map>;
         // SAFETY: null, or an element of the list.
         while let Some(map) = unsafe { next.as_ref() } {
-            // Objects lie apart, so it is the last one that begins before the address.
+            // Objects lie apart, so the last one that begins before the address contains it.
             if map.base <= address && found.is_none_or(|other| other.base <= map.base) {
                 found = Some(map);
             }
@@ -62,7 +63,8 @@ impl Object {
             let entry = entries.find(|entry| entry.d_tag == tag)?;
             // SAFETY: an entry of a table has an address.
             let value = unsafe { entry.d_un.d_ptr };
-            // An offset, which the loader makes an address where the section may be written to.
+            // The entry is an offset, which the loader turns into an address where the section is
+            // writable.
             Some(if value < map.base { map.base + value } else { value })
         };
         Some(Self {
@@ -73,27 +75,28 @@ impl Object {
         })
     }
 
-    /// The code of the function of this name, if the object has it.
+    /// Returns the code of the function of this name, if the object has it.
     pub(super) fn code_of(&self, name: &CStr) -> Option<&'static [u8]> {
-        // The table: four words, a filter of words of twice their size, where the chain of each
-        // bucket starts, and the hashes, of which the last of a chain is odd (`.gnu.hash`).
+        // The table: four words, a filter of words of twice their size, the start of each bucket's
+        // chain, and the hashes, of which the last of a chain is odd (`.gnu.hash`).
         // SAFETY: the object's own table, which says how long its parts are.
         let word = |index: usize| unsafe { *self.hashes.add(index) };
         let [buckets, first, filter] = [0, 1, 2].map(|index| word(index) as usize);
         let starts = 4 + 2 * filter;
         let hash = hash_of(name.to_bytes());
         let start = (hash as usize).checked_rem(buckets).map(|bucket| word(starts + bucket))?;
-        // A chain that does not begin begins before the first.
+        // The start of an empty chain lies before the first symbol.
         for index in start as usize.. {
             let other = word(starts + buckets + index.checked_sub(first)?);
-            // SAFETY: a chain is of symbols of the object.
+            // SAFETY: a chain consists of symbols of the object.
             let symbol = unsafe { &*self.symbols.add(index) };
             // SAFETY: the name of a symbol is a string in the object's table of them.
             let is_named = || unsafe { CStr::from_ptr(self.strings.add(symbol.st_name as usize)) };
             if other | 1 == hash | 1 && is_named() == name {
                 let is_here = symbol.st_shndx != 0 && symbol.st_info & 0xf == elf::STT_FUNC;
                 let start = ptr::with_exposed_provenance(self.base + symbol.st_value);
-                // SAFETY: the symbol says that so much is the function's, in an object that stays.
+                // SAFETY: the symbol says that the function has this length, in an object that
+                // stays.
                 return is_here
                     .then(|| unsafe { core::slice::from_raw_parts(start, symbol.st_size) });
             }
@@ -105,12 +108,12 @@ impl Object {
     }
 }
 
-/// The hash of a name in such a table.
+/// Returns the hash of a name in a `.gnu.hash` table.
 fn hash_of(name: &[u8]) -> u32 {
     name.iter().fold(5381, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
 }
 
-/// Where code makes system call `number`: `mov $number, %eax; syscall`.
+/// Returns the places where code makes system call `number`: `mov $number, %eax; syscall`.
 pub(super) fn calls_in(code: &[u8], number: u32) -> impl Iterator<Item = Range<usize>> {
     let [a, b, c, d] = number.to_le_bytes();
     let call = [0xb8, a, b, c, d, 0x0f, 0x05];
@@ -119,7 +122,7 @@ pub(super) fn calls_in(code: &[u8], number: u32) -> impl Iterator<Item = Range<u
     places.map(move |(at, _)| at..at + call.len())
 }
 
-/// The same, if it does once.
+/// Returns the place where code makes system call `number`, if there is only one.
 pub(super) fn call_in(code: &[u8], number: u32) -> Option<Range<usize>> {
     let mut places = calls_in(code, number);
     let place = places.next()?;
@@ -129,16 +132,16 @@ pub(super) fn call_in(code: &[u8], number: u32) -> Option<Range<usize>> {
 /// A call of another function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
-    /// Where it is.
+    /// The address of the call.
     pub(super) place: usize,
-    /// What is called.
+    /// The address of the function that is called.
     pub(super) function: usize,
 }
 
-/// The call that comes next behind the only `push $number`, its last argument: no further than the
-/// others take, some of which may come behind that.
+/// Returns the call that comes next after the only `push $number`, its last argument. The search
+/// goes no further than the other arguments take, some of which may come after it.
 pub(super) fn call_behind(code: &[u8], number: u32) -> Option<Call> {
-    /// `call`, by four bytes that follow, from behind them.
+    /// The opcode of `call`; an offset of four bytes follows, from the instruction's end.
     const CALL: u8 = 0xe8;
     const NEAR: usize = 40;
     let [a, b, c, d] = number.to_le_bytes();
@@ -155,7 +158,7 @@ pub(super) fn call_behind(code: &[u8], number: u32) -> Option<Call> {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: code is written over that is not the call, or another function's.
+    //! The risk: code is overwritten that is not the call, or that belongs to another function.
 
     use super::*;
 

@@ -1,12 +1,12 @@
-//! The environment, which is the program's user's: what names this library and the run is taken out
-//! before the program looks, and put into that of each program that it starts, whatever becomes of
-//! it in between (a start script that sets LD_PRELOAD, `env -i`).
+//! The environment, which belongs to the program's user. What names this library and the run is
+//! taken out before the program looks, and put into the environment of each program that it starts,
+//! whatever happens in between (a start script that sets LD_PRELOAD, `env -i`).
 //!
-//! An environment that names another run is left as it is: it is of a run inside this one.
+//! An environment that names another run is left as it is: it belongs to a run inside this one.
 //!
-//! Behind the list lies what the kernel tells of the program (getauxval(3)), and there are runtimes
-//! that look for it there (Go's). So an even number of entries is taken out, and pairs that say
-//! nothing take their place.
+//! After the list comes what the kernel reports about the program (getauxval(3)), and some runtimes
+//! look for it there (Go's). So an even number of entries is taken out, and pairs that say nothing
+//! take their place.
 
 use core::ffi::{CStr, c_char};
 use core::ops::Range;
@@ -15,14 +15,14 @@ use core::ptr;
 use crate::wire::{BUDGET_VARIABLE, PADDING_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// The library's name, beside the socket.
+/// The library's file name, in the directory of the socket.
 const LIBRARY: &[u8] = b"/libcoldpress.so";
-/// Longest string of ours, with its zero.
+/// The longest string of ours, with its zero.
 const KEPT_BYTES: usize = SOCKET_PATH_MAX + 32;
-/// What says nothing in the auxiliary vector (elf.h).
+/// The type of an entry that says nothing in the auxiliary vector (elf.h).
 const AT_IGNORE: usize = 1;
 const OURS: [&str; 3] = [SOCKET_VARIABLE, BUDGET_VARIABLE, PADDING_VARIABLE];
-/// It is there when LD_PRELOAD was not set.
+/// The variable that is there when LD_PRELOAD was not set.
 const PADDING: &CStr = c"COLDPRESS_PADDING=";
 
 /// A string of ours.
@@ -35,7 +35,7 @@ struct Kept {
 impl Kept {
     const NONE: Self = Self { bytes: [0; KEPT_BYTES], length: 0 };
 
-    /// Keeps these, one behind the other, with a zero. Nothing if there is no room.
+    /// Keeps the two parts, one after the other, with a zero. Keeps nothing if there is no room.
     fn keep(&mut self, parts: [&[u8]; 2]) {
         *self = Self::NONE;
         let length = parts.iter().map(|part| part.len()).sum();
@@ -52,7 +52,7 @@ impl Kept {
     }
 }
 
-/// What is ours of an environment.
+/// The part of an environment that is ours.
 #[derive(Debug)]
 pub(super) struct Ours {
     /// The two variables, as they stand in an environment.
@@ -62,13 +62,14 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// Nothing.
+    /// The value where nothing of ours was found.
     pub(super) const NONE: Self = Self { variables: [Kept::NONE; 2], library: Kept::NONE };
 
-    /// What is ours in an environment.
+    /// Returns what is ours in an environment.
     ///
     /// # Safety
-    /// It must be a list of C strings that ends with a null, and nobody changes it meanwhile.
+    /// `environment` must be a list of C strings that ends with a null, which no thread changes
+    /// meanwhile.
     pub(super) unsafe fn find(environment: *const *const c_char) -> Self {
         let mut ours = Self::NONE;
         // SAFETY: the caller's promise.
@@ -85,10 +86,10 @@ impl Ours {
         if is_all { ours } else { Self::NONE }
     }
 
-    /// Takes it out of an environment.
+    /// Takes what is ours out of an environment.
     ///
     /// # Safety
-    /// As for [`Ours::find`], and both list and strings may be written to.
+    /// The same as for [`Ours::find`]; both the list and its strings must be writable.
     pub(super) unsafe fn take_out(&self, environment: *mut *const c_char) {
         if self.library.length == 0 {
             return;
@@ -112,15 +113,16 @@ impl Ours {
         }
     }
 
-    /// The library's path, as a C string; none where nothing was found.
+    /// Returns the library's path as a C string, `None` where nothing was found.
     pub(super) fn library(&self) -> Option<&CStr> {
         CStr::from_bytes_until_nul(&self.library.bytes).ok().filter(|path| !path.is_empty())
     }
 
-    /// Whether an environment is one that ours belongs into: it is of no other run.
+    /// Whether what is ours belongs into an environment: whether anything was found, and the
+    /// environment is of no other run.
     ///
     /// # Safety
-    /// It must be null, or a list of C strings that ends with a null.
+    /// `environment` must be null, or a list of C strings that ends with a null.
     pub(super) unsafe fn belongs_into(&self, environment: *const *const c_char) -> bool {
         let is_others = |entry: &[u8]| {
             value_of(entry, SOCKET_VARIABLE).is_some() && entry != self.variables[0].text()
@@ -129,10 +131,11 @@ impl Ours {
         self.library.length > 0 && !unsafe { entries(environment) }.any(is_others)
     }
 
-    /// Words that an environment takes with ours in it, and the string of its LD_PRELOAD behind it.
+    /// Returns the number of words that an environment takes with ours in it, followed by the
+    /// string of its LD_PRELOAD.
     ///
     /// # Safety
-    /// As for [`Ours::belongs_into`].
+    /// The same as for [`Ours::belongs_into`].
     pub(super) unsafe fn words_for(&self, environment: *const *const c_char) -> usize {
         // SAFETY: the caller's promise.
         let entries = unsafe { entries(environment) };
@@ -141,15 +144,15 @@ impl Ours {
             (count + 1, if is_preload { entry.len().max(longest) } else { longest })
         });
         let line = PRELOAD.len() + self.library.length + 2 + preload;
-        // With LD_PRELOAD, what is ours, and the null.
+        // LD_PRELOAD, what is ours, and the null are added.
         count + 2 + OURS.len() + line.div_ceil(size_of::<usize>())
     }
 
-    /// Lays such an environment out in `room`; where it begins. `None` when that is not long
-    /// enough, as another thread has changed the environment.
+    /// Lays out an environment with ours in it in `room`, and returns its start. Returns `None`
+    /// when `room` is too short, because another thread has changed the environment.
     ///
     /// # Safety
-    /// As for [`Ours::belongs_into`].
+    /// The same as for [`Ours::belongs_into`].
     pub(super) unsafe fn put_into(
         &self,
         environment: *const *const c_char,
@@ -160,11 +163,11 @@ impl Ours {
         let entries = unsafe { entries(environment) }.filter(|entry| !is_ours(entry));
         let count = entries.clone().count();
         let (list, rest) = room.split_at_mut_checked(count + 2 + OURS.len())?;
-        // SAFETY: words are bytes, and these are nobody else's.
+        // SAFETY: words are made of bytes, and no other slice has these.
         let line = unsafe {
             core::slice::from_raw_parts_mut(rest.as_mut_ptr().cast::<u8>(), size_of_val(rest))
         };
-        // Of several the loader takes the last.
+        // Of several LD_PRELOADs the loader takes the last.
         let is_preload = |entry: &(usize, &[u8])| entry.1.starts_with(PRELOAD);
         let theirs = entries.clone().enumerate().filter(is_preload).last();
         let value = theirs.map(|(_, entry)| &entry[PRELOAD.len()..]);
@@ -177,7 +180,7 @@ impl Ours {
             },
         );
         let new = at.is_none().then_some(line);
-        // The variable goes with ours.
+        // LD_PRELOAD is taken out with ours then, and the padding makes the number even.
         let is_ours = value.is_none_or(|value| value == self.library.text());
         let new = new.into_iter().chain(is_ours.then_some(PADDING.as_ptr().cast()));
         let ours = self.variables.iter().map(|kept| kept.bytes.as_ptr());
@@ -188,7 +191,7 @@ impl Ours {
         Some(list.as_ptr().cast())
     }
 
-    /// Writes LD_PRELOAD with ours in it, where `theirs` was set.
+    /// Writes LD_PRELOAD with ours in it; `theirs` is what it was set to.
     fn write_line(&self, theirs: Option<&[u8]>, line: &mut [u8]) -> Option<()> {
         let mut at = 0;
         let mut append = |part: &[u8]| {
@@ -208,10 +211,10 @@ impl Ours {
     }
 }
 
-/// Takes what is ours out of a variable; whether anything is left of it.
+/// Returns whether anything is left of a variable once what is ours is taken out of it.
 ///
 /// # Safety
-/// It must be a C string that may be written to.
+/// `variable` must be a C string that may be written to.
 unsafe fn take_from(variable: *const c_char, library: &[u8]) -> bool {
     // SAFETY: the caller's promise.
     let entry = unsafe { CStr::from_ptr(variable) }.to_bytes();
@@ -232,7 +235,7 @@ unsafe fn take_from(variable: *const c_char, library: &[u8]) -> bool {
     if found == (0..value.len()) {
         return false;
     }
-    // With the separator behind it, which is there also if nothing else is.
+    // The separator after the name goes too; it is there even if no other name follows.
     let behind = (found.end + 1).min(value.len());
     let left = found.start + value.len() - behind;
     value.copy_within(behind.., found.start);
@@ -240,8 +243,8 @@ unsafe fn take_from(variable: *const c_char, library: &[u8]) -> bool {
     true
 }
 
-/// The names that a value of LD_PRELOAD has, by their places in it: spaces or colons separate them
-/// (ld.so(8)).
+/// Returns the names in a value of LD_PRELOAD, by their places in it: spaces or colons separate
+/// them (ld.so(8)).
 fn names(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     core::iter::from_fn(move || {
@@ -253,15 +256,15 @@ fn names(value: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// What a variable is set to, if it is of this name.
+/// Returns what a variable is set to, if it has this name.
 pub(super) fn value_of<'e>(entry: &'e [u8], name: &str) -> Option<&'e [u8]> {
     entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
 }
 
-/// The strings of an environment, which may be null.
+/// Returns the strings of an environment, which may be null.
 ///
 /// # Safety
-/// It must be null, or a list of C strings that ends with a null.
+/// `environment` must be null, or a list of C strings that ends with a null.
 unsafe fn entries<'e>(environment: *const *const c_char) -> impl Iterator<Item = &'e [u8]> + Clone {
     let mut at = environment;
     core::iter::from_fn(move || {
@@ -279,8 +282,8 @@ unsafe fn entries<'e>(environment: *const *const c_char) -> impl Iterator<Item =
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a program that sees what is not its user's, or loses a library of its user's; one
-    //! that it starts is not managed.
+    //! The risk: a program sees what is not its user's, or loses a library of its user's; or a
+    //! program that it starts is not managed.
 
     use std::ffi::CString;
     use std::vec::Vec;
@@ -316,14 +319,14 @@ mod tests {
     const PAD: &str = "COLDPRESS_PADDING=";
     const LINE: &str = "LD_PRELOAD=/tmp/x/libcoldpress.so";
 
-    /// What was found in an environment that is as a launcher makes it.
+    /// Returns what is found in an environment that is as a launcher makes it.
     fn found() -> Ours {
         let environment = Environment::of(&[LINE, SOCKET, BUDGET, PAD]);
         // SAFETY: as the test made it.
         unsafe { Ours::find(environment.list.as_ptr()) }
     }
 
-    /// An environment with what is ours put into it, in so much room beyond what it takes.
+    /// Puts what is ours into an environment, with room for `more` words than that takes.
     fn put_into(ours: &Ours, entries: &[&str], more: isize) -> Option<Vec<String>> {
         let environment = Environment::of(entries);
         let list = environment.list.as_ptr();
@@ -359,7 +362,7 @@ mod tests {
             let (pairs, odd) = rest.as_chunks::<2>();
             assert!(odd.is_empty() && pairs.iter().all(|pair| *pair == [AT_IGNORE, 0]), "{rest:?}");
         }
-        // Without all of it nothing is.
+        // Where a part of ours is missing, nothing is taken out.
         let mut environment = Environment::of(&[SOCKET, "A=1"]);
         // SAFETY: as the test made it.
         unsafe {
@@ -378,14 +381,14 @@ mod tests {
         assert_eq!(put(&theirs), ["A=1", &line, "B=2", SOCKET, BUDGET]);
         assert_eq!(put(&["LD_PRELOAD="]), [&std::format!("{LINE}:"), SOCKET, BUDGET]);
         assert_eq!(put(&[LINE]), [LINE, PAD, SOCKET, BUDGET]);
-        // Of two the last counts; what is ours is not there twice.
+        // Of two LD_PRELOADs the last counts; what is ours is not there twice.
         let last = "LD_PRELOAD=/d.so::/tmp/x/libcoldpress.so";
         let two = put(&["LD_PRELOAD=/c.so", SOCKET, last, BUDGET, PAD]);
         assert_eq!(two, ["LD_PRELOAD=/c.so", last, SOCKET, BUDGET]);
         let many: Vec<String> = (0..5_000).map(|index| std::format!("V{index}=x")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(put(&many), [&many[..], &[LINE, PAD, SOCKET, BUDGET]].concat());
-        // Another thread has changed it since it was measured.
+        // Another thread has changed the environment since it was measured.
         assert!((-30..0).all(|less| put_into(&ours, &theirs, less).is_none_or(|it| it.len() == 5)));
     }
 

@@ -1,8 +1,8 @@
-//! Starting programs: what is ours is in the environment of each (`environment`).
+//! Starting programs: what is ours goes into the environment of each (`environment`).
 //!
-//! `inner` has libc's `execve` come here, in which libc's other ways to start a program end. Who
-//! calls the kernel itself is not seen, so a program that has Go's runtime keeps what it was given,
-//! as does one whose libc cannot be changed.
+//! `inner` makes libc's `execve` come here, in which libc's other ways to start a program end. A
+//! program that calls the kernel itself is not seen. So a program with Go's runtime keeps the
+//! environment that it was given, as does one whose libc cannot be changed.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
@@ -17,16 +17,17 @@ use super::imports::used;
 use super::interpose::libc_result;
 use super::starters;
 
-/// What the kernel answers to an environment that changes while it is read.
+/// The kernel's answer to an environment that changes while it is read.
 const EFAULT: isize = -14;
 const EINVAL: isize = -22;
-/// What it answers for what is not there, or not for this user (asm-generic/errno-base.h).
+/// The kernel's answers for a file that is not there, or not for this user
+/// (asm-generic/errno-base.h).
 const ABSENT: [isize; 3] = [-2, -13, -20];
-/// Rooms that are kept: threads that start programs at the same time, and more of them leave theirs
-/// behind.
+/// The number of rooms that are kept, one for each thread that starts programs at the same time.
+/// Any more threads leave theirs behind.
 const ROOMS: usize = 64;
 
-/// What was taken out of the program's environment.
+/// The variables that were taken out of the program's environment.
 struct Taken(UnsafeCell<Ours>);
 
 // SAFETY: it is written before the program's first thread, and only read then.
@@ -39,11 +40,12 @@ fn taken() -> &'static Ours {
     unsafe { &*TAKEN.0.get() }
 }
 
-/// Takes what is ours out of the program's environment, and of the copy that libc has made if a
+/// Takes what is ours out of the program's environment, and out of the copy that libc has made if a
 /// library has changed it.
 ///
 /// # Safety
-/// It must be that of the process, as the kernel laid it out, and there be one thread.
+/// The environment must be the one of the process, as the kernel laid it out, and there must be one
+/// thread.
 pub(super) unsafe fn take_out(environment: *const *const c_char) {
     let libcs = used(c"environ").cast::<*mut *const c_char>();
     // SAFETY: the caller's promise; the variable is libc's.
@@ -57,9 +59,9 @@ pub(super) unsafe fn take_out(environment: *const *const c_char) {
     }
 }
 
-/// Memory for an environment: of the thread whose control block lies at `owner`, or of its child by
-/// vfork, for which it waits. So it is used by one at a time, and needs not be given back: a child
-/// that execs could not.
+/// Memory for an environment. It belongs to the thread whose control block lies at `owner`, or to
+/// the thread's child by vfork, for which the thread waits. So it has one user at a time, and need
+/// not be given back: a child that execs could not do so.
 struct Room {
     owner: AtomicUsize,
     start: AtomicUsize,
@@ -70,10 +72,10 @@ static ROOM: [Room; ROOMS] = [const {
     Room { owner: AtomicUsize::new(0), start: AtomicUsize::new(0), words: AtomicUsize::new(0) }
 }; ROOMS];
 
-/// Room for so many words, for the calling thread.
+/// Returns room for `words` words, for the calling thread.
 fn room(words: usize) -> Option<&'static mut [usize]> {
     let owner = raw::thread_block();
-    // Relaxed, here and below: a room is its owner's, who alone sees or changes what is in it.
+    // Relaxed, here and below: only the owner of a room sees or changes what is in it.
     let relaxed = Ordering::Relaxed;
     let own = ROOM.iter().find(|room| room.owner.load(relaxed) == owner);
     let take = |room: &&Room| room.owner.compare_exchange(0, owner, relaxed, relaxed).is_ok();
@@ -90,7 +92,7 @@ fn room(words: usize) -> Option<&'static mut [usize]> {
     }
     // Relaxed: as above.
     let start = ptr::with_exposed_provenance_mut(room.start.load(relaxed));
-    // SAFETY: a mapping of at least so many words, which one thread uses at a time.
+    // SAFETY: a mapping of at least `words` words, which one thread uses at a time.
     Some(unsafe { core::slice::from_raw_parts_mut(start, words) })
 }
 
@@ -102,21 +104,22 @@ fn map(words: usize) -> Option<&'static mut [usize]> {
     let start =
         unsafe { raw::syscall(linux::__NR_mmap, [0, length, protection, flags, usize::MAX, 0]) };
     if start > 0 {
-        // So that it is never one with a mapping of the program's, which children may not inherit.
+        // The advice keeps it from merging with a mapping of the program's that children may not
+        // inherit.
         let arguments = [start as usize, length, linux::MADV_DONTDUMP as usize, 0, 0, 0];
         // SAFETY: the mapping just made; the advice changes no contents.
         unsafe { raw::syscall(linux::__NR_madvise, arguments) };
     }
     let first = ptr::with_exposed_provenance_mut(start as usize);
-    // SAFETY: so long is the mapping, which nobody else has.
+    // SAFETY: the mapping has this length, and no other code has the mapping.
     (start > 0).then(|| unsafe { core::slice::from_raw_parts_mut(first, words) })
 }
 
-/// Makes `call`, which starts a program, with an environment that has what is ours: if that is to
-/// be found there, which in another root it is not.
+/// Makes `call`, which starts a program, with an environment that contains what is ours, if the
+/// library is to be found there. In another root it is not.
 ///
 /// # Safety
-/// The environment is one for `execve`.
+/// The environment must be one for `execve`.
 pub(super) unsafe fn put_back(environment: usize, call: impl Fn(usize) -> isize) -> isize {
     let ours = taken();
     let list = ptr::with_exposed_provenance(environment);
@@ -140,17 +143,17 @@ fn is_there(path: &core::ffi::CStr) -> bool {
     // SAFETY: a path that ends with a zero.
     let result = unsafe { raw::syscall(linux::__NR_open, arguments) };
     if result >= 0 {
-        // SAFETY: the descriptor that was just made, which nobody else knows.
+        // SAFETY: the descriptor that was just made, which no other thread knows.
         unsafe { raw::syscall(linux::__NR_close, [result as usize, 0, 0, 0, 0, 0]) };
     }
-    // Where it may not be asked, it is.
+    // Where the kernel refuses to say, the library counts as there.
     !ABSENT.contains(&result)
 }
 
-/// `execve(2)`, also where libc calls it.
+/// Does what `execve(2)` does, also where libc calls it.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 pub(super) unsafe extern "C" fn execute(
     path: *const c_char,
     arguments: *const *const c_char,
@@ -166,10 +169,10 @@ pub(super) unsafe extern "C" fn execute(
     libc_result(unsafe { put_back(environment.expose_provenance(), call) }) as c_int
 }
 
-/// `execveat(2)`, likewise.
+/// Does what `execveat(2)` does, also where libc calls it.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 pub(super) unsafe extern "C" fn execute_at(
     folder: c_int,
     path: *const c_char,
@@ -188,10 +191,10 @@ pub(super) unsafe extern "C" fn execute_at(
     libc_result(unsafe { put_back(environment.expose_provenance(), call) }) as c_int
 }
 
-/// `fexecve(3)`.
+/// Takes the place of libc's `fexecve(3)`.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fexecve(
     file: c_int,
@@ -201,6 +204,6 @@ unsafe extern "C" fn fexecve(
     if file < 0 || arguments.is_null() || environment.is_null() {
         return libc_result(EINVAL) as c_int;
     }
-    // SAFETY: the program's own call, handed on.
+    // SAFETY: the program's own call, passed on unchanged.
     unsafe { execute_at(file, c"".as_ptr(), arguments, environment, linux::AT_EMPTY_PATH as c_int) }
 }

@@ -1,9 +1,9 @@
 //! fork: the child has its own service before anything else runs in it.
 //!
-//! libc's `fork`, `daemon` and `forkpty` end in one system call. In the child libc goes on from
+//! libc's `fork`, `daemon` and `forkpty` end in one system call. In the child, libc goes on from
 //! there at once, in memory that may be away, and only then runs the handlers of pthread_atfork(3).
-//! So that call is made a jump to us (`site`), before `main`, and for those who call `syscall(2)`
-//! there is `interpose`:
+//! So that call is made a jump to us (`site`), before `main`. `interpose` handles programs that
+//! call `syscall(2)`:
 //!
 //! ```text
 //! before     the service is frozen
@@ -11,9 +11,9 @@
 //! after      the service goes on
 //! ```
 //!
-//! Where that cannot be, everything is in place while the child is made, as it is for forks beside
-//! libc's; its child then starts afresh, like a new process. Registrations are gone in every child
-//! with the parent's userfaultfd.
+//! Where that is impossible, every page is in place while the child is made, as for forks that go
+//! around libc's fork. Such a child starts afresh, like a new process. In every child the
+//! registrations are gone with the parent's userfaultfd.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -29,12 +29,13 @@ use super::{CONTROL, start_heir, start_in_child, starters};
 
 /// The thread that forks; 0 for none.
 static FORKER: AtomicU32 = AtomicU32::new(0);
-/// The result of a call that had no memory.
+/// The result of a call for which there was no memory.
 const ENOMEM: isize = -12;
-/// Memory of the program may be wiped in its children (MADV_WIPEONFORK), so they cannot inherit.
+/// Whether memory of the program may be wiped in its children (MADV_WIPEONFORK), so that they
+/// cannot inherit our state.
 static IS_WIPED: AtomicBool = AtomicBool::new(false);
 
-/// A system call that makes a child, of the thread whose stack ends there.
+/// A system call that makes a child, by the thread whose stack ends at `stack`.
 #[derive(Clone, Copy)]
 struct Call {
     number: u32,
@@ -42,43 +43,45 @@ struct Call {
     stack: usize,
 }
 
-/// What the call that makes a child has returned.
+/// The outcome of a call that makes a child.
 #[derive(Clone, Copy)]
 struct Made {
     result: isize,
-    /// This is the child, and its service has taken over.
+    /// Whether this is the child, and its service has taken over.
     is_heir: bool,
 }
 
-/// Has libc run us before and after each fork: for where its own call cannot be made ours.
+/// Has libc run our handlers before and after each fork, where libc's own call cannot be made ours.
 pub(super) fn register() {
     let register = imports().register_atfork.expect("looked for before");
     // SAFETY: three functions that live as long as the program, as this object is never unloaded.
-    // Without memory for them nothing is registered; then the program must stay unmanaged.
+    // Without memory for them libc registers nothing; then the program must stay unmanaged.
     let result = unsafe { register(Some(hold), Some(let_go), Some(child), core::ptr::null_mut()) };
     assert!(result == 0, "no memory for fork handlers");
 }
 
-/// Some memory shall be zero in children.
+/// Notes that some memory must be zero in children.
 pub(super) fn note_wiped() {
-    // Relaxed: a fork that this matters to comes after it in the program's own order.
+    // Relaxed: a fork for which this matters comes after it in the program's own order.
     IS_WIPED.store(true, Ordering::Relaxed);
 }
 
-/// Before a call that copies the address space and cannot be caught: everything is in place.
+/// Takes a hold before a call that copies the address space and cannot be caught: every page is in
+/// place.
 pub(super) extern "C" fn hold() {
     CONTROL.begin_family();
     CONTROL.hold();
     starters::loosen();
 }
 
-/// After such a call, in the parent.
+/// Ends the hold after such a call, in the parent.
 pub(super) extern "C" fn let_go() {
     CONTROL.release();
 }
 
 pub(super) extern "C" fn child() {
-    // Relaxed: there is one thread. Another of the parent's may have forked at that time.
+    // Relaxed: there is one thread. Another thread of the parent may have been forking at that
+    // time.
     FORKER.store(0, Ordering::Relaxed);
     start_in_child();
 }
@@ -88,8 +91,9 @@ pub(super) extern "C" fn child() {
 pub(super) fn bare(number: u32, arguments: [usize; 6]) -> isize {
     let here = 0_usize;
     let call = Call { number, arguments, stack: &raw const here as usize };
-    // A handler of the program that forks would wait for this thread's turn. But a filter may ask
-    // for SIGSYS at any call, and ends who has it blocked, as libc has every signal here.
+    // A handler of the program's that forks would wait for this thread's turn. But a filter may
+    // answer any call with SIGSYS, and ends a thread that has it blocked, as libc has every signal
+    // here.
     let mask = raw::block_signals();
     raw::set_signal_mask(!(1 << (linux::SIGSYS - 1)));
     let Made { result, is_heir } = if CONTROL.is_owner() {
@@ -98,8 +102,9 @@ pub(super) fn bare(number: u32, arguments: [usize; 6]) -> isize {
         end_turn();
         made
     } else {
-        // A child by `vfork` or by `clone` itself: what is said of memory here is its parent's.
-        // SAFETY: the program's own call, handed on.
+        // This is a child by `vfork` or by `clone` itself: what the words here say of memory is its
+        // parent's.
+        // SAFETY: the program's own call, passed on unchanged.
         Made { result: unsafe { raw::syscall(call.number, call.arguments) }, is_heir: false }
     };
     if result == 0 && !is_heir {
@@ -137,17 +142,17 @@ fn end_turn() {
     futex::wake_all(&FORKER);
 }
 
-/// Makes the call that copies the address space, between what comes before and after it.
+/// Makes the call that copies the address space, with what comes before and after it.
 fn fork(call: Call) -> Made {
     CONTROL.begin_family();
-    // Before the freeze: it may wait for a thread that waits for the service.
+    // This comes before the freeze, because it may wait for a thread that waits for the service.
     starters::loosen();
     // Relaxed: see `note_wiped`.
     let is_wiped = IS_WIPED.load(Ordering::Relaxed);
     let is_seen = CONTROL.is_managing() && !is_wiped && proc::may_be_opened();
     let can_inherit = is_seen && CONTROL.freeze(needs_of(call));
     let Some(files) = can_inherit.then(borrow_files).flatten() else { return fork_held(call) };
-    // SAFETY: the caller's own call, handed on. The child goes on from here on its copy of this
+    // SAFETY: the caller's own call, passed on. The child goes on from here on its copy of this
     // stack.
     let result = unsafe { raw::syscall(call.number, call.arguments) };
     if result == 0 {
@@ -156,11 +161,11 @@ fn fork(call: Call) -> Made {
         return Made { result, is_heir: true };
     }
     CONTROL.unfreeze();
-    // Where memory is promised in advance, our own may be too much to promise twice.
+    // Where the kernel commits all memory in advance, it may refuse to commit ours twice.
     if result == ENOMEM { fork_held(call) } else { Made { result, is_heir: false } }
 }
 
-/// What must be in place for the forking thread and its copy.
+/// Returns what must be in place for the forking thread and its copy.
 fn needs_of(call: Call) -> Needs {
     let block = raw::thread_block();
     let area = super::rseq_area().map_or(block, RseqArea::address);
@@ -171,12 +176,12 @@ fn needs_of(call: Call) -> Needs {
     Needs { stack: call.stack, touched: [block, block + PAGE_BYTES, area, child_number] }
 }
 
-/// Opens the service's files for a child, which is its heir. `None`, and it goes on, when
-/// one cannot be had.
+/// Opens the service's files for a child, whose service is the heir. Returns `None`, and lets the
+/// service go on, when one of them cannot be opened.
 fn borrow_files() -> Option<[Option<SpillFile>; FILES_MAX]> {
     let mut files = [const { None }; FILES_MAX];
     for (file, descriptor) in files.iter_mut().zip(CONTROL.files()) {
-        // Relaxed: the service's own number, as it waits for this one.
+        // Relaxed: the number of the service itself, which waits for this thread.
         let thread = CONTROL.alive().load(Ordering::Relaxed);
         *file = SpillFile::lent_by(thread, descriptor).ok();
         if file.is_none() {
@@ -187,11 +192,11 @@ fn borrow_files() -> Option<[Option<SpillFile>; FILES_MAX]> {
     Some(files)
 }
 
-/// As [`fork`], with everything in place. The child starts afresh.
+/// Forks as [`fork`] does, with every page in place. The child starts afresh.
 fn fork_held(call: Call) -> Made {
     CONTROL.hold();
     starters::loosen();
-    // SAFETY: the caller's own call, handed on. The child goes on from here on its copy of this
+    // SAFETY: the caller's own call, passed on. The child goes on from here on its copy of this
     // stack.
     let result = unsafe { raw::syscall(call.number, call.arguments) };
     if result != 0 {

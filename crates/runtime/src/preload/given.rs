@@ -1,4 +1,4 @@
-//! What the program has for itself (`control::given`): ranges that it watches by a userfaultfd of
+//! What the program has for itself (`control::given`): ranges that it watches with a userfaultfd of
 //! its own, and mutexes that the kernel looks at.
 
 use core::ffi::{CStr, c_int, c_void};
@@ -16,13 +16,15 @@ use crate::control::pages_of;
 /// Requests of linux/userfaultfd.h.
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 const UFFDIO_UNREGISTER: u32 = 0x8010_aa01;
-/// What is watched already, and what is watched by another one.
+/// The kernel's errors for a range that is watched already, and for one that another userfaultfd
+/// watches.
 const EBUSY: isize = -16;
 const EINVAL: isize = -22;
-/// A range that was found just before it is given up is given up the next time.
+/// The number of tries. A range that was found just before it is given up is given up the next
+/// time.
 const TRIES: u32 = 3;
 
-/// What the kernel looks at itself: attributes of mutexes, and their values (pthread.h).
+/// The attributes of mutexes that the kernel itself looks at, with their values (pthread.h).
 const ATTRIBUTES: [(&CStr, c_int); 2] = [
     // PTHREAD_MUTEX_ROBUST.
     (c"pthread_mutexattr_getrobust", 1),
@@ -34,18 +36,18 @@ type Init = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
 type GetAttribute = unsafe extern "C" fn(*const c_void, *mut c_int) -> c_int;
 
-/// libc's. They are found before the program begins: to look for one takes a lock of the loader's,
-/// which a thread may have that waits for the caller.
+/// libc's own functions. They are found before the program begins, because a lookup takes a lock of
+/// the loader's, which a thread may have that waits for the caller.
 static REAL_INIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static REAL_DESTROY: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static GETTERS: [AtomicPtr<c_void>; ATTRIBUTES.len()] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; ATTRIBUTES.len()];
 
-/// `ioctl(2)`, as the system call: a range is given up before the kernel is asked to watch it for
+/// Makes the system call `ioctl(2)`. A range is given up before the kernel is asked to watch it for
 /// the program.
 pub(super) fn control(fd: usize, request: usize, argument: usize) -> isize {
     let call = || {
-        // SAFETY: the program's own call, handed on.
+        // SAFETY: the program's own call, passed on unchanged.
         unsafe { raw::syscall(linux::__NR_ioctl, [fd, request, argument, 0, 0, 0]) }
     };
     let request = request as u32;
@@ -60,7 +62,7 @@ pub(super) fn control(fd: usize, request: usize, argument: usize) -> isize {
     };
     if request == UFFDIO_UNREGISTER {
         let mut result = call();
-        // As parts of it that the program does not watch are watched by us.
+        // The kernel refuses because parts that the program does not watch are watched by us.
         let mut is_new = false;
         if result == EINVAL {
             is_new = CONTROL.given.watch(range.clone()) == Some(true);
@@ -88,14 +90,14 @@ pub(super) fn control(fd: usize, request: usize, argument: usize) -> isize {
     result
 }
 
-/// The program has no use of its own any more for what lies at `address`.
+/// Takes what lies at `address` again, for which the program has no use of its own any more.
 fn take_again(address: usize) {
     if CONTROL.is_managing() {
         CONTROL.hint(address, Bytes(0));
     }
 }
 
-/// Two words of the program's, which may not be there.
+/// Reads two words of the program's memory, which may not be there.
 fn read_pair(address: usize) -> Option<[usize; 2]> {
     let mut pair = [0_usize; 2];
     let length = size_of_val(&pair);
@@ -107,7 +109,7 @@ fn read_pair(address: usize) -> Option<[usize; 2]> {
     (count == length as isize).then_some(pair)
 }
 
-/// Whole pages, and some.
+/// Returns the range, if it is of whole pages and not empty.
 fn range_of([start, length]: [usize; 2]) -> Option<Range<usize>> {
     let is_whole = [start, length].iter().all(|bytes| bytes.is_multiple_of(PAGE_BYTES));
     let end = start.checked_add(length)?;
@@ -124,30 +126,31 @@ pub(super) fn resolve() {
     }
 }
 
-/// `ioctl(2)`.
+/// Takes the place of libc's `ioctl(2)`.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
     libc_result(control(fd as usize, request, argument)) as c_int
 }
 
-/// A function of libc's; where our constructor found no run, it has not been looked for.
+/// Returns a function of libc's. Where our constructor found no run, it has not been looked up yet.
 fn real(kept: &AtomicPtr<c_void>) -> *mut c_void {
-    // Relaxed, here and below: whoever finds it finds the same.
+    // Relaxed, here and below: every thread that looks finds the same function.
     if kept.load(Ordering::Relaxed).is_null() {
         resolve();
     }
     kept.load(Ordering::Relaxed)
 }
 
-/// `pthread_mutex_init(3)`. The pages of a mutex that the kernel looks at stay in place: of a
-/// robust one, whose owner ends without unlocking it, it does so when nothing is brought back any
-/// more, and of one that hands on priority without waiting for a page.
+/// Takes the place of libc's `pthread_mutex_init(3)`. The pages of a mutex that the kernel looks at
+/// stay in place. At a robust mutex whose owner ends without unlocking it, the kernel looks when no
+/// page is brought back any more. At a mutex that hands on priority, it looks without waiting for a
+/// page.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attributes: *const c_void) -> c_int {
     let real = real(&REAL_INIT);
@@ -156,7 +159,7 @@ unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attributes: *const c
     }
     // SAFETY: libc's function of this name has this type.
     let real: Init = unsafe { core::mem::transmute(real) };
-    // SAFETY: the program's own call, handed on.
+    // SAFETY: the program's own call, passed on unchanged.
     let result = unsafe { real(mutex, attributes) };
     if result == 0
         && !attributes.is_null()
@@ -169,10 +172,10 @@ unsafe extern "C" fn pthread_mutex_init(mutex: *mut c_void, attributes: *const c
     result
 }
 
-/// `pthread_mutex_destroy(3)`.
+/// Takes the place of libc's `pthread_mutex_destroy(3)`.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut c_void) -> c_int {
     let real = real(&REAL_DESTROY);
@@ -181,7 +184,7 @@ unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut c_void) -> c_int {
     }
     // SAFETY: libc's function of this name has this type.
     let real: Destroy = unsafe { core::mem::transmute(real) };
-    // SAFETY: the program's own call, handed on.
+    // SAFETY: the program's own call, passed on unchanged.
     let result = unsafe { real(mutex) };
     if result == 0 && CONTROL.is_owner() && CONTROL.given.remove_mutex(mutex.addr()) {
         take_again(mutex.addr());
@@ -197,7 +200,7 @@ fn is_looked_at(attributes: *const c_void) -> bool {
         // SAFETY: libc's functions of these names have this type, and a null is `None`.
         let get = unsafe { core::mem::transmute::<*mut c_void, Option<GetAttribute>>(get) };
         let mut value = 0;
-        // SAFETY: attributes that libc has just taken.
+        // SAFETY: attributes that libc has just accepted.
         get.is_some_and(|get| unsafe { get(attributes, &raw mut value) } == 0) && value == wanted
     })
 }

@@ -1,11 +1,11 @@
-//! What the library takes from libc: see shim.c, which names it.
+//! The functions that the library takes from libc, as shim.c names them.
 //!
-//! Any of it may be missing, as no libc but glibc has all: then the library leaves the program
+//! Any of them may be missing, because only glibc has all. Then the library leaves the program
 //! alone ([`are_complete`]), and its functions still do what libc's do.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-/// `clone(2)` as libc has it for itself.
+/// The type of `clone(2)` as libc has it for itself.
 type Clone = unsafe extern "C" fn(
     function: *mut c_void,
     stack: *mut c_void,
@@ -16,7 +16,7 @@ type Clone = unsafe extern "C" fn(
     child_tid: *mut c_void,
 ) -> c_int;
 
-/// What pthread_atfork(3) calls.
+/// The type of the function that pthread_atfork(3) calls.
 type RegisterAtFork = unsafe extern "C" fn(
     prepare: Option<extern "C" fn()>,
     parent: Option<extern "C" fn()>,
@@ -26,7 +26,7 @@ type RegisterAtFork = unsafe extern "C" fn(
 
 type Lookup = unsafe extern "C" fn(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 
-/// `coldpress_imports` of shim.c.
+/// The functions in `coldpress_imports` of shim.c.
 #[repr(C)]
 pub(super) struct Imports {
     clone: Option<Clone>,
@@ -39,20 +39,20 @@ unsafe extern "C" {
     static coldpress_imports: Imports;
 }
 
-/// All of it.
+/// Returns all imports.
 pub(super) fn imports() -> &'static Imports {
     // SAFETY: a constant of shim.c, four words that the loader has filled in, each with a function
     // of its type or null.
     unsafe { &coldpress_imports }
 }
 
-/// Whether all of it is there, which is so with glibc.
+/// Whether all imports are there, as they are with glibc.
 pub(super) fn are_complete() -> bool {
     let Imports { clone, errno_location, register_atfork, dlsym } = imports();
     clone.is_some() && errno_location.is_some() && register_atfork.is_some() && dlsym.is_some()
 }
 
-/// Sets the calling thread's `errno`; it is one of the program's.
+/// Sets `errno` of the calling thread, which is one of the program's.
 pub(super) fn set_errno(number: c_int) {
     if let Some(location) = imports().errno_location {
         // SAFETY: libc gives each thread its own.
@@ -60,13 +60,13 @@ pub(super) fn set_errno(number: c_int) {
     }
 }
 
-/// The function of this name in the objects loaded after this one.
+/// Returns the function of this name in the objects loaded after this one.
 pub(super) fn next(name: &CStr) -> *mut c_void {
     const RTLD_NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
     look_up(RTLD_NEXT, name)
 }
 
-/// The variable of this name that libc uses, of which the program may have a copy.
+/// Returns the variable of this name that libc uses, of which the program may have a copy.
 pub(super) fn used(name: &CStr) -> *mut c_void {
     const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
     look_up(RTLD_DEFAULT, name)
@@ -77,7 +77,7 @@ fn look_up(handle: *mut c_void, name: &CStr) -> *mut c_void {
     imports().dlsym.map_or(core::ptr::null_mut(), |dlsym| unsafe { dlsym(handle, name.as_ptr()) })
 }
 
-/// libc's `clone`, by a name that no function of ours has, or else behind ours.
+/// Returns libc's `clone`, by a name that no function of ours has, or else the one after ours.
 pub(super) fn clone() -> Option<Clone> {
     imports().clone.or_else(|| {
         let found = next(c"clone");

@@ -1,18 +1,19 @@
 //! The few functions of the program's libc that must know of us.
 //!
 //! - Ways to copy the address space that run no fork handlers: `_Fork`, `clone` and `syscall`.
-//! - Calls that the kernel refuses to a process whose memory another one has, and those after which
-//!   children are in another name space: `unshare` and `setns`.
+//! - Calls that the kernel refuses to a process that shares its memory with another, and those
+//!   after which children are in another name space: `unshare` and `setns`.
 //! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
 //! - `mmap`, so that fresh memory is known at once, and not filled before.
-//! - `madvise`, for the kinds of advice that change contents without telling us.
+//! - `madvise`, for the kinds of advice that change contents without an event.
 //!
-//! `given` has those that ask for a range for the program itself. `remap` has `mremap`, which Linux
-//! gives up halfway where one of several mappings is watched. `starters` has those before which a
-//! thread that is kept on its processor is let go.
+//! `given` has the functions that ask for a range for the program itself. `remap` has `mremap`,
+//! which Linux gives up halfway where one of several mappings is watched. `starters` has the
+//! functions before which a thread that is kept on its processor is let go.
 //!
-//! Each does what libc's does: by the same system call, or by libc's own function where libc keeps
-//! something beside it (`_Fork`). libc's own calls do not come here, but for those of `inner`.
+//! Each function does what libc's does: by the same system call, or by libc's own function where
+//! libc keeps more state beside the call (`_Fork`). libc's own calls do not come here, except those
+//! in `inner`.
 
 use core::ffi::{c_int, c_long, c_void};
 use core::ops::Range;
@@ -26,21 +27,21 @@ use super::remap::remap;
 use super::{CONTROL, exec, fork, given, make_fresh, site, starters, starting, want_room};
 use crate::regions::REGION_BYTES_MIN;
 
-/// MADV_GUARD_INSTALL of Linux 6.13: drops pages without an event.
+/// The advice MADV_GUARD_INSTALL of Linux 6.13, which drops pages without an event.
 const MADV_GUARD_INSTALL: c_int = 102;
 
 /// The error number of a call that does not exist.
 pub(super) const ENOSYS: isize = 38;
 
-/// The kernel fills larger mappings before anybody could take a page of them out, whatever the
-/// budget: this part of it may be filled so before the program is managed. Who maps more is looked
-/// at.
+/// The divisor of the budget that gives what may be filled before the program is managed. The
+/// kernel fills larger mappings before any page of them could be taken out, whatever the budget, so
+/// a thread that maps more waits for a look.
 const UNSEEN_SHARE: usize = 8;
-/// That part, in bytes.
+/// That part of the budget, in bytes.
 static UNSEEN_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-/// Bytes that were mapped since the service was last asked to look, before there is
-/// management.
+/// The bytes that were mapped since the service was last asked for a look, before management
+/// begins.
 static UNSEEN: AtomicUsize = AtomicUsize::new(0);
 
 static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
@@ -51,13 +52,13 @@ pub(super) fn resolve() {
     REAL_FORK.store(next(c"_Fork"), Ordering::Relaxed);
 }
 
-/// Says what the budget of the run is.
+/// Notes the budget of the run.
 pub(super) fn note_budget(budget: Bytes) {
     // Relaxed: set before the program's first thread.
     UNSEEN_MAX.store(budget.0 / UNSEEN_SHARE, Ordering::Relaxed);
 }
 
-/// The result as libc gives it: -1 and errno on failure.
+/// Returns a result as libc gives it: -1 and errno on failure.
 pub(super) fn libc_result(result: isize) -> c_long {
     if (-4095..0).contains(&result) {
         set_errno(-result as c_int);
@@ -66,7 +67,9 @@ pub(super) fn libc_result(result: isize) -> c_long {
     result as c_long
 }
 
-/// Drops the advice's own rules into ours: see the head of this file.
+/// Gives the program's advice to the kernel, with what the service needs. Advice that drops pages
+/// passes the gate, and MADV_FREE and MADV_GUARD_INSTALL are followed by a drop that sends an
+/// event. Advice about guard pages and children is noted.
 fn advise(address: usize, length: usize, advice: c_int) -> isize {
     let call = |advice: c_int| {
         let arguments = [address, length, advice as usize, 0, 0, 0];
@@ -91,8 +94,8 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
             CONTROL.pass_gate();
             call(advice)
         }
-        // Pages given up may go at once. Left for the kernel to take, they would stay without us
-        // knowing. But not where the kernel refuses the advice: there nothing is given up.
+        // Pages given up may go at once. If the kernel took them later, the service would not know.
+        // Where the kernel refuses the advice, nothing is given up.
         advice if advice == linux::MADV_FREE as c_int => {
             CONTROL.pass_gate();
             match call(advice) {
@@ -100,7 +103,8 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
                 refused => refused,
             }
         }
-        // Once more at the end, as a page that came back meanwhile has taken the guard's place.
+        // The advice is given once more at the end, as a page that came back meanwhile has taken
+        // the guard's place.
         MADV_GUARD_INSTALL => {
             CONTROL.pass_gate();
             match call(advice) {
@@ -115,12 +119,13 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
     }
 }
 
-/// Whether children inherit a range: what they are not to have we never give them, and what they
-/// are to have we keep from them as before (`bar`).
+/// Passes on whether children inherit a range. We never give children what they are not to have,
+/// and keep from them what they are to have as before (`bar`).
 fn pass_to_children(range: Range<usize>, advice: c_int, call: impl Fn(c_int) -> isize) -> isize {
     let start = range.start;
     if advice as u32 == linux::MADV_DONTFORK {
-        // Before the call, as another thread may fork. Where there is no room children get it.
+        // This comes before the call, as another thread may fork. Where there is no room for the
+        // range, children get it.
         let is_new = CONTROL.uninherited.add(range.clone()) == Some(true);
         let result = call(advice);
         if result < 0 && is_new {
@@ -138,23 +143,24 @@ fn pass_to_children(range: Range<usize>, advice: c_int, call: impl Fn(c_int) -> 
     result
 }
 
-/// `madvise(2)`.
+/// Takes the place of libc's `madvise(2)`.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int {
     libc_result(advise(address.addr(), length, advice)) as c_int
 }
 
-/// `mmap(2)`. Fresh memory is registered before the program can touch it; otherwise it would be
-/// found only when it has grown, which a fast program does by megabytes in a millisecond. It is not
-/// filled at once (MAP_POPULATE, of which mmap(2) promises nothing) if it is large, or managed.
+/// Maps memory as `mmap(2)` does. Fresh memory is registered before the program can touch it.
+/// Otherwise it would be found only after it has grown, which a fast program does by megabytes in a
+/// millisecond. Memory that is large, or managed, is not filled at once (MAP_POPULATE, of which
+/// mmap(2) promises nothing).
 ///
-/// Nothing else in the process has this function's name, so it is this one that is called.
+/// No other function in the process has this name, so a call of `map` is a call of this one.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 pub(super) unsafe extern "C" fn map(
     address: *mut c_void,
     length: usize,
@@ -170,10 +176,10 @@ pub(super) unsafe extern "C" fn map(
     core::ptr::with_exposed_provenance_mut(libc_result(result) as usize)
 }
 
-/// As [`map`], with the kernel's answer.
+/// Maps memory as [`map`] does, and returns the kernel's answer.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 unsafe fn map_memory(arguments: [usize; 6]) -> isize {
     let [address, length, protection, flags, fd, offset] = arguments;
     let (protection, flags) = (protection as c_int, flags as c_int);
@@ -186,11 +192,11 @@ unsafe fn map_memory(arguments: [usize; 6]) -> isize {
     let is_large = is_manageable && length > UNSEEN_MAX.load(Ordering::Relaxed);
     let fills = if is_known || is_large { flags & !(linux::MAP_POPULATE as c_int) } else { flags };
     let arguments = [address, length, protection as usize, fills as usize, fd, offset];
-    // SAFETY: the program's own call, handed on but for what it need not do.
+    // SAFETY: the program's own call, passed on without what it need not do.
     let result = unsafe { raw::syscall(linux::__NR_mmap, arguments) };
     let length = Bytes(length).pages_up().bytes();
     if result > 0 {
-        // Of what was there before nothing is left.
+        // Nothing is left of what was there before.
         let range = result as usize..result as usize + length.0;
         CONTROL.given.forget(&range);
         CONTROL.uninherited.remove(&range);
@@ -211,10 +217,10 @@ unsafe fn map_memory(arguments: [usize; 6]) -> isize {
     result
 }
 
-/// `mmap(2)`.
+/// Takes the place of libc's `mmap(2)`.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
     address: *mut c_void,
@@ -224,14 +230,14 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: isize,
 ) -> *mut c_void {
-    // SAFETY: the program's own call, handed on.
+    // SAFETY: the program's own call, passed on unchanged.
     unsafe { map(address, length, protection, flags, fd, offset) }
 }
 
-/// `mmap64(3)`, which is the same where `off_t` has 64 bits.
+/// Takes the place of libc's `mmap64(3)`, which is the same where `off_t` has 64 bits.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap64(
     address: *mut c_void,
@@ -241,12 +247,12 @@ unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: isize,
 ) -> *mut c_void {
-    // SAFETY: the program's own call, handed on.
+    // SAFETY: the program's own call, passed on unchanged.
     unsafe { map(address, length, protection, flags, fd, offset) }
 }
 
-/// The calling thread has mapped memory of a program that is not managed yet: who maps a part of
-/// the budget is looked at before it can fill it.
+/// Counts memory that the calling thread has mapped in a program that is not managed yet. A thread
+/// that maps a part of the budget waits for a look before it can fill it.
 pub(super) fn note_mapped(length: Bytes) {
     starting::note_mapped(length);
     // Relaxed, here and below: a sum that only decides when to look.
@@ -257,13 +263,13 @@ pub(super) fn note_mapped(length: Bytes) {
     }
 }
 
-/// Whether a new mapping may become memory to write to, as a heap's reserve does.
+/// Whether a new mapping may become writable memory, as a heap's reserve does.
 fn is_reserve(flags: c_int) -> bool {
     let kind = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
     flags as u32 & (kind | linux::MAP_STACK) == kind
 }
 
-/// Whether a new mapping is private anonymous memory to write to, and perhaps to execute, large
+/// Whether a new mapping is private anonymous memory, writable and perhaps executable, large
 /// enough, and nothing special.
 fn is_manageable(length: usize, protection: c_int, flags: c_int) -> bool {
     let protection = protection as u32;
@@ -276,10 +282,10 @@ fn is_manageable(length: usize, protection: c_int, flags: c_int) -> bool {
         && flags & special == 0
 }
 
-/// `_Fork(3)`.
+/// Takes the place of libc's `_Fork(3)`.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _Fork() -> c_int {
     // Relaxed: set before the program's first thread, or else found again.
@@ -306,10 +312,11 @@ unsafe extern "C" fn _Fork() -> c_int {
     process
 }
 
-/// `clone(2)`. Its last three arguments are there only when the flags ask for them.
+/// Takes the place of libc's `clone(2)`. The last three arguments are there only when the flags ask
+/// for them.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn clone(
     function: *mut c_void,
@@ -322,13 +329,13 @@ unsafe extern "C" fn clone(
 ) -> c_int {
     let Some(real) = imports::clone() else { return libc_result(-ENOSYS) as c_int };
     with_copy(flags as u64, || {
-        // SAFETY: the program's own call, handed on.
+        // SAFETY: the program's own call, passed on unchanged.
         unsafe { real(function, stack, flags, argument, parent_tid, tls, child_tid) }
     })
 }
 
-/// Runs `call`, holding everything in place if its flags copy the address space. A child made so is
-/// not managed.
+/// Runs `call`, with every page held in place if its flags copy the address space. A child made
+/// this way is not managed.
 pub(super) fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
     let copies = flags & u64::from(linux::CLONE_VM) == 0;
     if copies {
@@ -338,16 +345,16 @@ pub(super) fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
     }
     let result = call();
     if copies {
-        // In a child that came back from here nobody owns a hold, so nothing is released.
+        // In a child that returns from here no thread owns a hold, so nothing is released.
         fork::let_go();
     }
     result
 }
 
-/// `syscall(2)`.
+/// Takes the place of libc's `syscall(2)`.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn syscall(
     number: c_long,
@@ -359,7 +366,7 @@ unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     let call = || {
-        // SAFETY: the program's own call, handed on.
+        // SAFETY: the program's own call, passed on unchanged.
         unsafe { raw::syscall(number as u32, [a, b, c, d, e, f]) }
     };
     let result = match number as u32 {
@@ -406,17 +413,18 @@ unsafe extern "C" fn syscall(
     libc_result(result)
 }
 
-/// What the kernel answers to a process whose memory another one has, and of several threads to
-/// some calls.
+/// The kernel's answer to a process that shares its memory with another, and to some calls of a
+/// process with several threads.
 const EINVAL: isize = -22;
-/// The same, to some.
+/// The kernel's other answer in that case, to some calls.
 const EUSERS: isize = -87;
-/// How often, and how far apart, a call that wants to be alone is repeated: 20 ms.
+/// The number of times, and the interval, at which a call that must be alone is repeated: 20 ms in
+/// all.
 const ENDINGS: u32 = 40;
 const ENDING_NS: u64 = 500_000;
 
-/// Runs `call` while this process has no service, and allows one again if `again` says so of the
-/// result.
+/// Runs `call` while this process has no service, and allows a service again if `again` says so of
+/// the result.
 fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
     if !CONTROL.is_owner() {
         return libc_result(call()) as c_int;
@@ -428,7 +436,7 @@ fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
         CONTROL.room.give_back();
     }
     let mut result = call();
-    // The service ends a moment after it has told.
+    // The service ends a moment after it has reported its end.
     for _ in 0..ENDINGS {
         if ![EINVAL, EUSERS].contains(&result) {
             break;
@@ -444,7 +452,7 @@ fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
     libc_result(result) as c_int
 }
 
-/// `unshare(2)`.
+/// Takes the place of libc's `unshare(2)`.
 #[unsafe(no_mangle)]
 extern "C" fn unshare(flags: c_int) -> c_int {
     // SAFETY: the program's own call, which takes flags by value.
@@ -452,7 +460,7 @@ extern "C" fn unshare(flags: c_int) -> c_int {
     if flags as u32 & linux::CLONE_NEWPID != 0 {
         begin_before_children_are_elsewhere();
     }
-    // Refused where another process has the memory.
+    // The kernel refuses this where another process has the memory.
     if flags as u32 & linux::CLONE_VM == 0 {
         libc_result(call()) as c_int
     } else {
@@ -460,15 +468,16 @@ extern "C" fn unshare(flags: c_int) -> c_int {
     }
 }
 
-/// Children of this process will be in another name space of process numbers, the first of them
-/// its init: a service that is to come must be there before.
+/// Starts the service, because children of this process will be in another name space of process
+/// numbers, the first of them as its init: a service must be there before.
 fn begin_before_children_are_elsewhere() {
     if CONTROL.is_owner() {
         starting::start();
     }
 }
 
-/// `setns(2)`: name spaces of time are closed to a process whose memory another one has.
+/// Takes the place of libc's `setns(2)`. Name spaces of time are closed to a process that shares
+/// its memory with another.
 #[unsafe(no_mangle)]
 extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     // linux/nsfs.h: `_IO(0xb7, 3)` answers with the CLONE_NEW flag of a name space's descriptor.
@@ -493,7 +502,8 @@ extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     }
 }
 
-/// `mlockall(2)`. Once it has succeeded, the program is unmanaged until `munlockall`.
+/// Takes the place of libc's `mlockall(2)`. Once it has succeeded, the program is unmanaged until
+/// `munlockall`.
 #[unsafe(no_mangle)]
 extern "C" fn mlockall(flags: c_int) -> c_int {
     // SAFETY: the program's own call, which takes flags by value.
@@ -501,7 +511,7 @@ extern "C" fn mlockall(flags: c_int) -> c_int {
     alone(call, |result| result != 0)
 }
 
-/// `munlockall(2)`.
+/// Takes the place of libc's `munlockall(2)`.
 #[unsafe(no_mangle)]
 extern "C" fn munlockall() -> c_int {
     // SAFETY: the program's own call, without arguments.
@@ -509,10 +519,10 @@ extern "C" fn munlockall() -> c_int {
     alone(call, |_| true)
 }
 
-/// Futex operations whose word the kernel touches in a way that cannot wait for us: EFAULT on a
-/// page that is away (fixup_user_fault without FAULT_FLAG_ALLOW_RETRY). An ordinary wait that is
-/// over at once brings the page in, or shows that the address is wrong; an addition of nothing has
-/// a page copied that waits for that.
+/// Makes a futex call whose words the kernel may touch in a way that cannot wait for us: EFAULT on
+/// a page that is away (fixup_user_fault without FAULT_FLAG_ALLOW_RETRY). An ordinary wait that is
+/// over at once brings the page in, or shows that the address is wrong. Adding zero to the word has
+/// a write-protected page copied.
 fn futex_on_away_pages(call: impl Fn() -> isize, words: [usize; 2]) -> isize {
     const EFAULT: isize = -14;
     // An eviction in between is unlikely once, let alone this often.
@@ -527,7 +537,7 @@ fn futex_on_away_pages(call: impl Fn() -> isize, words: [usize; 2]) -> isize {
     result
 }
 
-/// Whether the futex word at `address` can be reached; it is in place then.
+/// Whether the futex word at `address` can be reached; its page is in place then.
 fn touch(address: usize) -> bool {
     let time = [0_usize; 2];
     let operation = (linux::FUTEX_WAIT | linux::FUTEX_PRIVATE_FLAG) as usize;
@@ -536,7 +546,7 @@ fn touch(address: usize) -> bool {
     let is_there = unsafe { raw::syscall(linux::__NR_futex, arguments) != -14 };
     if is_there && address.is_multiple_of(size_of::<AtomicU32>()) {
         let word = core::ptr::with_exposed_provenance_mut::<u32>(address);
-        // SAFETY: a word of the program's that it has the kernel write to.
+        // SAFETY: a word of the program's to which it has the kernel write.
         // Relaxed: nothing changes.
         unsafe { AtomicU32::from_ptr(word) }.fetch_add(0, Ordering::Relaxed);
     }

@@ -2,22 +2,23 @@
 //! `bcmp` and `strlen`.
 //!
 //! Taken from outside, they would be the program's own where it has some, as sanitizers and
-//! profilers do; and those keep figures in memory that may be away, so the service would wait for
-//! itself. So the library brings its own, hidden: nobody sees them, and nobody's come first.
+//! profilers do. Those keep figures in memory that may be away, so the service would wait for
+//! itself. So the library brings its own, hidden: no other object sees them, and none of another
+//! object comes first.
 //!
-//! They are assembly, as a compiler makes a loop that copies a call of `memcpy`, and because
-//! nothing else defines a symbol that the linker sees and the program does not. What is short is
-//! moved by words that overlap, all of them loaded before the first is stored; what is longer by 64
-//! bytes at a time, and what is long by the processor's own instructions.
+//! They are assembly, because a compiler turns a loop that copies into a call of `memcpy`, and
+//! because nothing else defines a symbol that the linker sees and the program does not. Short
+//! ranges are moved by words that overlap, all of them loaded before the first is stored; longer
+//! ranges by 64 bytes at a time, and long ones by the processor's own instructions.
 //!
 //! The names are in the preload library only. Tests call the same code by names of ours.
 
 use core::arch::global_asm;
 
-/// From so many bytes on `rep movsb` and `rep stosb` are as fast as the loops here or faster: they
-/// take some time to begin, then do 32 bytes in a cycle or more ("Enhanced REP MOVSB/STOSB",
-/// Intel's Optimization Reference Manual, 3.7.6), where the loops do 16. (An EPYC begins to move in
-/// 20 ns, and to fill in 40.)
+/// The number of bytes from which on `rep movsb` and `rep stosb` are as fast as the loops here or
+/// faster: they take some time to begin, then do 32 bytes in a cycle or more ("Enhanced REP
+/// MOVSB/STOSB", Intel's Optimization Reference Manual, 3.7.6), where the loops do 16. (An EPYC
+/// begins to move in 20 ns, and to fill in 40.)
 const MOVED_BY_REP: usize = 1024;
 const FILLED_BY_REP: usize = 4096;
 
@@ -74,7 +75,7 @@ global_asm!(
     "movups [rdi], xmm0",
     "movups [rdi + rdx - 16], xmm3",
     "ret",
-    // Up to 16.
+    // Up to 16 bytes.
     "20:",
     "cmp edx, 8",
     "jb 21f",
@@ -102,7 +103,7 @@ global_asm!(
     "mov [rdi], cl",
     "24:",
     "ret",
-    // Above 128. xmm0 and xmm3 are the first and the last 16 bytes.
+    // Above 128 bytes. xmm0 and xmm3 are the first and the last 16 bytes.
     "30:",
     "mov rcx, rdi",
     "sub rcx, rsi",
@@ -113,7 +114,7 @@ global_asm!(
     "jb 40f",
     "cmp rcx, rdx",
     "jae 60f",
-    // Forward. r9: where the next goes, aligned; r10: where the last 64 bytes go, which are loaded
+    // Forward. r9: the next target, aligned; r10: the target of the last 64 bytes, which are loaded
     // before anything is stored, as the first 16 are.
     "40:",
     "movups xmm1, [rsi + rdx - 64]",
@@ -144,8 +145,8 @@ global_asm!(
     "movups [r10 + 48], xmm3",
     "movups [rdi], xmm0",
     "ret",
-    // Backward, as the target begins inside the source. r9: where the one before ends, aligned;
-    // r10: where the first 64 bytes end.
+    // Backward, as the target begins inside the source. r9: the end of the next target, aligned;
+    // r10: the end of the first 64 bytes.
     "50:",
     "movups xmm1, [rsi + 16]",
     "movups xmm2, [rsi + 32]",
@@ -218,7 +219,7 @@ global_asm!(
     "movups [rdi], xmm0",
     "movups [rdi + rdx - 16], xmm0",
     "ret",
-    // Below 16.
+    // Below 16 bytes.
     "20:",
     "cmp edx, 8",
     "jb 21f",
@@ -240,7 +241,7 @@ global_asm!(
     "mov [rdi], sil",
     "24:",
     "ret",
-    // Above 128. r9: where the next goes, aligned; r8: where the last 64 bytes go.
+    // Above 128 bytes. r9: the next target, aligned; r8: the target of the last 64 bytes.
     "30:",
     "cmp rdx, {rep}",
     "jae 40f",
@@ -283,7 +284,7 @@ global_asm!(
     "coldpress_compare:",
     "sub rdx, 64",
     "jb 31f",
-    // 64 at a time, as long as all are equal.
+    // 64 bytes at a time, as long as all are equal.
     "30:",
     "movups xmm0, [rdi]",
     "movups xmm1, [rdi + 16]",
@@ -324,13 +325,13 @@ global_asm!(
     "jae 10b",
     "jmp 20f",
     "11:",
-    // What is set of the difference to zero begins where the first clear bit was.
+    // The lowest bit set in the difference is where the first clear bit was.
     "bsf ecx, eax",
     "movzx eax, byte ptr [rdi + rcx]",
     "movzx ecx, byte ptr [rsi + rcx]",
     "sub eax, ecx",
     "ret",
-    // 16 too few are left.
+    // Fewer than 16 bytes are left: rdx is their number less 16.
     "20:",
     "add rdx, 8",
     "js 21f",
@@ -369,7 +370,7 @@ global_asm!(
     ".text",
 );
 
-// `strlen(rdi text)`: of a variable of the environment, or a name.
+// `strlen(rdi text)`, for a variable of the environment, or a name.
 global_asm!(
     ".section .text.coldpress_length, \"ax\", @progbits",
     ".p2align 5",
@@ -404,13 +405,13 @@ mod tests {
         fn coldpress_length(text: *const c_char) -> usize;
     }
 
-    /// All short lengths, and those around where another way begins.
+    /// Returns all short lengths, and those around which another method begins.
     fn lengths() -> impl Iterator<Item = usize> {
         let long = [1023, 1024, 1025, 2048, 3000, 4095, 4096, 4097];
         (0..=300).chain(long)
     }
 
-    /// Bytes of which neighbours differ, and those some way off too.
+    /// Returns bytes of which neighbours differ, and those some way off too.
     fn bytes(count: usize) -> Vec<u8> {
         (0..count).map(|index| (index * 31 + index / 256 * 7) as u8).collect()
     }
@@ -418,7 +419,7 @@ mod tests {
     #[test]
     fn bytes_are_moved_whole_and_nothing_beside_them() {
         for length in lengths() {
-            // Apart, the same place, and overlapping by all but a little or by little, both ways.
+            // Apart, at the same place, and overlapping by nearly all or by little, both ways.
             let starts = [0, 1, 2, 7, 8, 15, 16, 17, 31, 63, 64, 65, length, length + 40];
             let pairs = starts.iter().flat_map(|&a| starts.map(|b| (a, b)));
             for (from, to) in pairs {
@@ -443,7 +444,7 @@ mod tests {
                 let mut expected = memory.clone();
                 expected[start..start + length].fill(0xa5);
                 let target = memory[start..].as_mut_ptr();
-                // SAFETY: the range is in the vector. Of the number only the lowest byte counts.
+                // SAFETY: the range is in the vector. Only the lowest byte of the number counts.
                 let result = unsafe { coldpress_fill(target, 0x7a5, length) };
                 assert_eq!(result, target);
                 assert!(memory == expected, "{length} bytes at {start}");
@@ -456,7 +457,7 @@ mod tests {
         for length in lengths() {
             let one = bytes(length + 1);
             let mut other = one.clone();
-            // What lies behind does not count.
+            // The byte after the range does not count.
             other[length] ^= 1;
             let compare = |other: &[u8]| {
                 // SAFETY: both vectors are longer than that.
@@ -466,7 +467,7 @@ mod tests {
             for at in 0..length {
                 for bit in [1, 0x80] {
                     other[at] ^= bit;
-                    // A later difference that says the contrary.
+                    // A later difference that says the opposite.
                     other[length - 1] ^= if at + 1 < length { !one[at] & 1 } else { 0 };
                     let expected = one[..length].cmp(&other[..length]) as c_int;
                     assert_eq!(compare(&other).signum(), expected, "{length} bytes, at {at}");

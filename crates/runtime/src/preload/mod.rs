@@ -1,8 +1,8 @@
 //! The preload library: what happens inside a program before and beside its own code.
 //!
-//! The constructor reads two environment variables and takes over a few calls; everything else
-//! waits until the program has mapped something (`starting`). Statics below are the only state;
-//! they can be made fresh again, which is what a child of `fork` does.
+//! The constructor reads three environment variables and takes over a few calls; everything else
+//! waits until the program has mapped something (`starting`). The statics below are the only state.
+//! They can be made fresh again, which the child of a `fork` does.
 
 mod after;
 mod asked;
@@ -42,7 +42,8 @@ use crate::service::{self, Start};
 use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE, VIEW_VARIABLE, View};
 use crate::{heir, limbo};
 
-/// The service's stack. Making the manager with its pool takes some 60 KiB, zstd below 16.
+/// The size of the service's stack. Making the manager with its pool takes some 60 KiB, zstd less
+/// than 16.
 const STACK_BYTES: Bytes = Bytes::kib(256);
 
 static CONTROL: Control = Control::new();
@@ -58,21 +59,23 @@ static RUN: Fresh<Run> = Fresh::new(Run {
     is_forked: false,
     start: None,
 });
-/// What the service has as its thread's control block: it needs none, but whoever looks for one
-/// finds one that is nobody else's. The first word is its address.
+/// The control block of the service's thread. The service needs none, but code that looks for one
+/// finds one that no other thread has. The first word is the block's address.
 static BLOCK: [AtomicUsize; BLOCK_WORDS] = [const { AtomicUsize::new(0) }; BLOCK_WORDS];
-/// What is looked for there, such as the guard of the stack, lies in the first words.
+/// The number of words in that block. What code looks for there, such as the guard of the stack,
+/// lies in the first words.
 const BLOCK_WORDS: usize = 64;
 
-/// What the program's executable memory takes in limbo, at the budget that the run began with.
+/// The bytes that the program's executable memory takes in limbo, at the budget that the run began
+/// with.
 static ROOM_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What the constructor found out.
+/// The findings of the constructor.
 struct Run {
     socket: [u8; SOCKET_PATH_MAX],
     budget: Bytes,
     view: View,
-    /// Where the service's stack begins.
+    /// The address at which the service's stack begins.
     stack_top: usize,
     /// The rseq area of the main thread, which lives as long as the process.
     main_area: Option<RseqArea>,
@@ -96,22 +99,22 @@ impl<T> Fresh<T> {
 // SAFETY: every call goes to the heap inside, which is a global allocator.
 unsafe impl GlobalAlloc for Fresh<Heap<'static>> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: the caller's promise, passed on.
         unsafe { (*self.0.get()).alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: the caller's promise, passed on.
         unsafe { (*self.0.get()).alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, object: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: the caller's promise, passed on.
         unsafe { (*self.0.get()).realloc(object, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, handed on.
+        // SAFETY: the caller's promise, passed on.
         unsafe { (*self.0.get()).dealloc(object, layout) }
     }
 }
@@ -126,7 +129,8 @@ fn heap_bytes() -> Bytes {
     unsafe { (*HEAP.0.get()).large_bytes() }
 }
 
-/// glibc calls this with the program's arguments before `main`, and before any thread of it exists.
+/// The entry by which glibc calls the constructor with the program's arguments, before `main` and
+/// before the program has started any thread.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
@@ -136,7 +140,7 @@ extern "C" fn constructor(
     _arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
-    // Another libc's loader gives no arguments either.
+    // The loader of another libc passes no arguments either.
     if !imports::are_complete() || tools::is_under_valgrind() {
         return;
     }
@@ -159,7 +163,7 @@ extern "C" fn constructor(
         if !told.of_forks {
             fork::register();
         }
-        // SAFETY: as above; behind the list is what the kernel tells of the program.
+        // SAFETY: as above; after the list comes what the kernel reports about the program.
         let image = unsafe { starting::Image::behind(environment) };
         if told.of_programs && !image.calls_around_libc {
             // SAFETY: as above; there is one thread.
@@ -169,7 +173,7 @@ extern "C" fn constructor(
     }
 }
 
-/// Fills in `run` from the environment. False when this is no run of ours.
+/// Returns whether this is a run of ours, and fills `run` in from the environment.
 ///
 /// # Safety
 /// `environment` must be null, or a list of C strings that ends with a null.
@@ -208,7 +212,7 @@ unsafe fn read_environment(environment: *const *const c_char, run: &mut Run) -> 
     socket && budget
 }
 
-/// The directory of the run, in which its socket lies.
+/// Returns the directory of the run, in which its socket lies.
 fn run_directory() -> &'static [u8] {
     // SAFETY: the path is written before the program's first thread, and only read then.
     let socket = unsafe { &(*RUN.0.get()).socket };
@@ -224,29 +228,30 @@ fn start_service() {
 fn try_start_service() -> SysResult<()> {
     // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let stack_top = unsafe { &mut (*RUN.0.get()).stack_top };
-    // Anew for each service, so that many of them stay where there is room.
+    // The address is chosen anew for each service, so that many services stay where there is room.
     map::keep_apart(cpu::ticks() as usize ^ (&raw const CONTROL).addr());
     make_room();
-    // The last service's, if there was one, is nobody's: the kernel has told that it ended.
+    // The last service's stack, if there was one, has no user: the kernel has reported that
+    // service's end.
     if *stack_top == 0 {
         let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
         *stack_top = stack.address() + stack.length().0;
         core::mem::forget(stack);
     }
-    // SAFETY: there is no service, and nobody uses the stack, which stays.
+    // SAFETY: there is no service, and nothing else uses the stack, which stays.
     unsafe { start_process(service_main) }
 }
 
-/// The program has mapped memory to execute, which needs room of its own in limbo.
+/// Notes that the program has mapped executable memory, which needs room of its own in limbo.
 fn want_room() {
     CONTROL.room.want();
-    // Else whoever starts a service makes it.
+    // Otherwise the thread that starts a service makes the room.
     if CONTROL.has_begun() {
         make_room();
     }
 }
 
-/// Makes the room, if it is wanted, and addresses are not limited: those are the program's.
+/// Makes the room, if it is wanted and addresses are not limited: limited ones are the program's.
 fn make_room() {
     if CONTROL.room.is_wanted() && raw::address_limit().is_none() {
         // Relaxed: set before the program's first thread.
@@ -257,7 +262,7 @@ fn make_room() {
 /// Starts a service that runs `main` on the stack noted in [`RUN`].
 ///
 /// # Safety
-/// There is no service, and the stack stays and is nobody's.
+/// There must be no service, and the stack must stay and have no other user.
 unsafe fn start_process(main: ProcessMain) -> SysResult<()> {
     // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let run = unsafe { &mut *RUN.0.get() };
@@ -272,15 +277,15 @@ unsafe fn start_process(main: ProcessMain) -> SysResult<()> {
         is_forked: run.is_forked,
         note_link: panic::note_link,
     });
-    // Relaxed: read by a process that is made after it.
+    // Relaxed: read by a process that is made after this store.
     BLOCK[0].store(BLOCK.as_ptr().expose_provenance(), Ordering::Relaxed);
     if beside::children_are_elsewhere() {
         return Err(SysError { call: "clone", errno: 22 });
     }
     let parent = if beside::is_reaper() { Parent::Caller } else { Parent::Reaper };
     let mask = raw::block_signals();
-    // SAFETY: the stack is nobody's, by the caller's promise; block and word are statics; signals
-    // are blocked.
+    // SAFETY: the stack has no other user, by the caller's promise; block and word are statics;
+    // signals are blocked.
     let result = unsafe {
         let top = ptr::with_exposed_provenance_mut::<u8>(run.stack_top);
         beside::spawn_beside(parent, top, BLOCK.as_ptr().cast(), main, CONTROL.alive())
@@ -290,16 +295,16 @@ unsafe fn start_process(main: ProcessMain) -> SysResult<()> {
 }
 
 extern "C" fn service_main() -> ! {
-    // SAFETY: whoever starts the service has filled this in, and changes it only when that has
-    // ended.
+    // SAFETY: the thread that starts the service has filled this in, and changes it only after the
+    // service has ended.
     if let Some(start) = unsafe { &(*RUN.0.get()).start } {
         service::run(start);
     }
     beside::exit_process(0)
 }
 
-/// In the child of `fork` that inherits everything of ours: starts a service that takes over, and
-/// returns when it has.
+/// Starts a service that takes over, in the child of a `fork` that inherits all our state. Returns
+/// when the service has taken over.
 fn start_heir() {
     CONTROL.reset(true);
     CONTROL.end_start();
@@ -312,7 +317,7 @@ fn start_heir() {
         CONTROL.wait_for_heir();
         return;
     }
-    // SAFETY: there is one thread; the fork was granted, and nobody has taken over.
+    // SAFETY: there is one thread; the fork was granted, and no service has taken over.
     unsafe {
         if let Some(start) = &(*RUN.0.get()).start {
             heir::do_without(start);
@@ -321,8 +326,8 @@ fn start_heir() {
 }
 
 extern "C" fn heir_main() -> ! {
-    // SAFETY: `start_process` has filled the static in; the fork was granted, and this is the one
-    // that takes over.
+    // SAFETY: `start_process` has filled the static in; the fork was granted, and this service is
+    // the one that takes over.
     unsafe {
         if let Some(start) = &(*RUN.0.get()).start {
             service::run_as_heir(start);
@@ -334,14 +339,15 @@ extern "C" fn heir_main() -> ! {
 /// Notes that this process comes from a fork; its one thread is the main one.
 ///
 /// # Safety
-/// This process has one thread and no service.
+/// This process must have one thread and no service.
 unsafe fn begin_child() {
     // SAFETY: the caller's promise.
     let run = unsafe { &mut *RUN.0.get() };
     (run.is_forked, run.main_area) = (true, rseq_area());
 }
 
-/// The child of `fork` starts anew: it has inherited neither the service nor any span of ours.
+/// Starts afresh in the child of `fork`, which has inherited neither the service nor any span of
+/// ours.
 fn start_in_child() {
     CONTROL.reset(false);
     map::forget_spans();
@@ -356,9 +362,10 @@ fn start_in_child() {
     starting::begin_in_child();
 }
 
-/// After the last service was stopped, and has dropped all it had: another may be started.
+/// Makes the statics fresh, so that another service may be started: the last one was stopped, and
+/// has dropped all it had.
 fn make_fresh() {
-    // SAFETY: there is no service, and nobody else allocates from the heap, so nobody uses either.
+    // SAFETY: there is no service, and no other code allocates from the heap, so neither is in use.
     // The frames go with the allocator, hence the heap on them must not look at them any more.
     unsafe {
         ptr::write(HEAP.0.get(), Heap::new(frames()));
@@ -366,7 +373,7 @@ fn make_fresh() {
     }
 }
 
-/// The page that holds `address`.
+/// Returns the page that holds `address`.
 fn page_of(address: usize) -> core::ops::Range<usize> {
     let start = address & !(PAGE_BYTES - 1);
     start..start + PAGE_BYTES
@@ -377,10 +384,11 @@ unsafe extern "C" {
     fn coldpress_own_data(start: *mut *mut c_char, end: *mut *mut c_char);
 }
 
-/// The area of the calling thread, for as long as that lives.
+/// Returns the rseq area of the calling thread, for as long as the thread lives.
 fn rseq_area() -> Option<RseqArea> {
     let mut offset = 0;
-    // SAFETY: the shim writes glibc's own offset. Who keeps the area is told for how long it may.
+    // SAFETY: the shim writes glibc's own offset. This function's text says how long the area may
+    // be kept.
     unsafe { (coldpress_rseq_offset(&raw mut offset) != 0).then(|| RseqArea::of_current(offset)) }
 }
 

@@ -1,5 +1,4 @@
-//! The end of the road: a broken invariant ends the program, loudly, before a wrong byte can be
-//! read.
+//! The last resort: a broken invariant ends the program, loudly, before a wrong byte can be read.
 
 use core::fmt::Write;
 use core::panic::PanicInfo;
@@ -11,11 +10,12 @@ use super::CONTROL;
 use crate::link::Note;
 use crate::wire::Loudness;
 
-/// The link's descriptor in the service's file table, or -1; and that of the program's process.
+/// The link's descriptor in the service's file table, or -1; and the descriptor of the program's
+/// process.
 static LINK: AtomicI32 = AtomicI32::new(-1);
 static PROGRAM: AtomicI32 = AtomicI32::new(-1);
 
-/// Remembers where notes go, and which program has to end when the service does.
+/// Remembers where notes go, and which program must end with the service.
 pub(super) fn note_link(link: i32, pidfd: i32) {
     // Relaxed, both: only the service reads them back.
     LINK.store(link, Ordering::Relaxed);
@@ -33,9 +33,9 @@ fn panic(info: &PanicInfo<'_>) -> ! {
         // SAFETY: this is the service, in whose file table the link is open for ever.
         let socket = unsafe { BorrowedFd::borrow_raw(fd) };
         let _ = coldpress_sys::net::send(socket, note.bytes(), &[]);
-        // Where there is no launcher any more, nobody else ends it.
+        // Where the launcher is gone, no other process ends the program.
         // Relaxed: this process noted it.
-        // SAFETY: noted with the link, and as long open.
+        // SAFETY: noted together with the link, and open as long.
         program::kill(unsafe { BorrowedFd::borrow_raw(PROGRAM.load(Ordering::Relaxed)) });
     } else {
         raw::write_to_stderr(&note.bytes()[1..]);

@@ -10,15 +10,15 @@ use linux_raw_sys::general as linux;
 use super::CONTROL;
 use super::interpose::{libc_result, note_mapped};
 
-/// Programs' addresses are below, with page tables of four levels.
+/// The end of the programs' addresses, with page tables of four levels.
 const ADDRESSES_MAX: usize = (1 << 47) - PAGE_BYTES;
 
-/// `mremap(2)`, as the system call.
+/// Makes the system call `mremap(2)`.
 pub(super) fn remap(arguments: [usize; 5]) -> isize {
     let [address, _, _, flags, _] = arguments;
     let stays = flags as u32 & linux::MREMAP_DONTUNMAP != 0;
     let result = move_range(arguments);
-    // So that no word is waited for which does not come.
+    // The service must not wait for a word that does not come.
     if stays && result > 0 && CONTROL.is_managing() {
         CONTROL.hint(address, Bytes(0));
     }
@@ -27,10 +27,11 @@ pub(super) fn remap(arguments: [usize; 5]) -> isize {
 
 /// Moves a range, as `mremap` with these arguments does.
 ///
-/// Since Linux 6.17 one call moves several mappings, but it ends with EFAULT at the first that a
-/// userfaultfd watches, when others have been moved (mm/mremap.c, `remap_move`). So they are moved
-/// one by one, as Linux does where nobody watches. Older versions tell of a move that shortens a
-/// mapping by its old length, so the end is unmapped first, which is what Linux does anyway.
+/// Since Linux 6.17 one call moves several mappings. But it ends with EFAULT at the first one that
+/// a userfaultfd watches, when others have been moved (mm/mremap.c, `remap_move`). So the mappings
+/// are moved one by one, as Linux does where none is watched. Older versions report a move that
+/// shortens a mapping with its old length, so the end is unmapped first, which is what Linux does
+/// anyway.
 fn move_range(arguments: [usize; 5]) -> isize {
     let call = |[address, old, new, flags, target]: [usize; 5]| {
         // SAFETY: the program's own call, or a part of it.
@@ -52,13 +53,14 @@ fn move_range(arguments: [usize; 5]) -> isize {
         return call(arguments);
     }
     let Ok(mappings) = Mappings::open() else { return call(arguments) };
-    // What the mapping at an address has of the range.
+    // The part of the range in the mapping at an address.
     let piece = |at: usize| {
         let piece_end = mappings.end_at(at).ok().filter(|_| at < end)?.min(end);
         Some(at..piece_end)
     };
     let pieces = || core::iter::successors(piece(address), |last| piece(last.end));
-    // All of it is mapped, by several: else the kernel knows what to do.
+    // The loop below is for a range that is wholly mapped, by several mappings; the kernel handles
+    // others.
     if pieces().nth(1).is_none() || pieces().last().is_none_or(|last| last.end != end) {
         return call(arguments);
     }
@@ -72,7 +74,8 @@ fn move_range(arguments: [usize; 5]) -> isize {
     target as isize
 }
 
-/// Unmaps what of a mapping lies behind `new`, if the kernel would do so to move it to `target`.
+/// Returns whether it has unmapped what lies beyond `new` of a mapping. Does so only if the kernel
+/// would, to move the mapping to `target`.
 fn shorten(address: usize, old: usize, new: usize, target: usize) -> bool {
     let is_whole = [address, new, target].iter().all(|bytes| bytes.is_multiple_of(PAGE_BYTES));
     let mut seen = 0_u8;
@@ -85,10 +88,11 @@ fn shorten(address: usize, old: usize, new: usize, target: usize) -> bool {
     may && unsafe { raw::syscall(linux::__NR_munmap, arguments) } == 0
 }
 
-/// `mremap(2)`. Its last argument is there only when the flags ask for it.
+/// Takes the place of libc's `mremap(2)`. The last argument is there only when the flags ask for
+/// it.
 ///
 /// # Safety
-/// As libc's.
+/// The same as for libc's own function.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn mremap(
     address: *mut c_void,

@@ -2,7 +2,7 @@
  * What Rust cannot say: weak imports, and that nothing in this object reaches the program's malloc.
  *
  * zstd refers to malloc even where it is given static memory. The definitions here are hidden, so
- * they satisfy this object alone, and end the process should they ever be called.
+ * they satisfy this object alone. They end the process should they ever be called.
  */
 #include <stddef.h>
 
@@ -11,14 +11,15 @@ void *calloc(size_t count, size_t size) { (void)count; (void)size; __builtin_tra
 void *realloc(void *object, size_t size) { (void)object; (void)size; __builtin_trap(); }
 void free(void *object) { if (object) __builtin_trap(); }
 
-/* The standard library's unwinding tables name it; nothing unwinds here (panic = "abort"). */
+/* The standard library's unwinding tables name this; nothing unwinds here (panic = "abort"). */
 void rust_eh_personality(void) { __builtin_trap(); }
 
 /*
- * What this object takes of libc: functions, and where glibc (2.35 and later)
- * registers a thread's rseq area, from its thread pointer. Weak, as a loader that does not find
- * one, as musl's, would end a program that is started with this library: without them the library
- * does nothing. `symbols.rs` has the names for a test that looks at what was linked.
+ * What this object takes from libc: functions, and the offset from a thread's pointer at which
+ * glibc (2.35 and later) registers the thread's rseq area. The symbols are weak, because a loader
+ * that does not find one, such as musl's, would end a program that is started with this library.
+ * Without them the library does nothing. `symbols.rs` lists the names for a test that inspects the
+ * linked library.
  */
 #define IMPORT __attribute__((weak, visibility("default")))
 extern void __clone(void) IMPORT;
@@ -33,7 +34,7 @@ void (*const coldpress_imports[])(void) = {
     __clone, __errno_location, __register_atfork, dlsym,
 };
 
-/* Says whether there is a registered area, and where. */
+/* Returns whether there is a registered area, and writes where it is. */
 int coldpress_rseq_offset(ptrdiff_t *offset)
 {
     if (!&__rseq_offset || !&__rseq_size || __rseq_size == 0)
@@ -42,7 +43,7 @@ int coldpress_rseq_offset(ptrdiff_t *offset)
     return 1;
 }
 
-/* The object's zero-initialised data: the only anonymous memory it comes with. */
+/* The object's zero-initialised data, which is the only anonymous memory that it comes with. */
 extern char __bss_start[], _end[];
 
 void coldpress_own_data(char **start, char **end)
@@ -51,7 +52,7 @@ void coldpress_own_data(char **start, char **end)
     *end = _end;
 }
 
-/* What the runtimes of gcc's and clang's sanitizers have. */
+/* Functions that the runtimes of gcc's and clang's sanitizers have. */
 extern void __asan_init(void) IMPORT;
 extern void __tsan_init(void) IMPORT;
 extern void __msan_init(void) IMPORT;

@@ -1,9 +1,10 @@
 //! libc's own fork: the system call in `_Fork` (before glibc 2.34, in `fork`), made a jump to us.
 //!
-//! `mov $nr, %eax; syscall` takes seven bytes, a jump to where we are five. We are as near as two
-//! mappings of libraries are: within 2 GiB. The system call's own two bytes stay as they are, so a
-//! thread that is about to make it goes on as before. One that a library has started, and that is
-//! in the first five at this moment, could see a part of the jump; nobody forks so early.
+//! `mov $nr, %eax; syscall` takes seven bytes, and a jump to our code takes five. Our code is as
+//! near as two mappings of libraries are: within 2 GiB. The two bytes of the system call itself
+//! stay as they are, so a thread that is about to make it goes on as before. A thread that a
+//! library has started, and that is in the first five bytes at this moment, could see a part of the
+//! jump; no thread forks so early.
 
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -16,22 +17,23 @@ use super::code::{Object, call_in};
 use super::fork::{bare, is_plain};
 use super::interpose::with_copy;
 
-/// `jmp`, by four bytes that follow, from behind them.
+/// The opcode of `jmp`; an offset of four bytes follows, from the instruction's end.
 const JUMP: u8 = 0xe9;
 const JUMP_BYTES: usize = 5;
-/// The function is no longer: of 458 bytes in glibc 2.31, of 116 in 2.36, of 192 in 2.41.
+/// The most bytes that the function takes: it has 458 in glibc 2.31, 116 in 2.36, 192 in 2.41.
 const LONGEST: usize = 1024;
 
-/// Where libc goes on behind its call, if that is a jump to us, or is about to be.
+/// The address at which libc goes on after its call, if the call is a jump to us, or is about to
+/// be.
 static BEHIND: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the call is a jump to us.
+/// Whether libc's call that makes a child is a jump to us.
 pub(super) fn is_ours() -> bool {
     // Relaxed: set before `main`, while nothing is away.
     BEHIND.load(Ordering::Relaxed) != 0
 }
 
-/// Makes the call a jump to us; whether it is one now.
+/// Returns whether libc's call that makes a child is a jump to us now: makes it one where possible.
 pub(super) fn replace(memory: &Memory, libc: &Object) -> bool {
     let code = libc.code_of(c"_Fork").or_else(|| libc.code_of(c"fork"));
     let Some(code) = code.filter(|code| code.len() <= LONGEST) else { return false };
@@ -40,7 +42,7 @@ pub(super) fn replace(memory: &Memory, libc: &Object) -> bool {
     let by = (enter as *const () as usize).wrapping_sub(start + JUMP_BYTES).cast_signed();
     let fits = start % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
     let Some(by) = i32::try_from(by).ok().filter(|_| fits) else { return false };
-    // Relaxed, both: read by threads that come to the jump, which is written by a call.
+    // Relaxed, both: read by threads that come to the jump, which is written by a system call.
     BEHIND.store(end, Ordering::Relaxed);
     let [a, b, c, d] = by.to_le_bytes();
     let is_written = memory.write(start, &[JUMP, a, b, c, d]).is_ok();
@@ -50,9 +52,9 @@ pub(super) fn replace(memory: &Memory, libc: &Object) -> bool {
     is_written
 }
 
-/// What libc comes to in place of its call: as the kernel does, it keeps all registers that we use
-/// but rax, rcx and r11, and what lies below the stack's end. The first word behind that is where
-/// it came from, for those who walk the stack.
+/// The code that libc enters in place of its call. As the kernel does, it keeps all registers that
+/// we use but rax, rcx and r11, and what lies below the stack's end (the red zone). The first word
+/// beyond that is the place it came from, for code that walks the stack.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!(
@@ -93,7 +95,7 @@ unsafe extern "C" fn enter() {
     )
 }
 
-/// libc's call, in the order of the kernel's arguments.
+/// Makes libc's call, with the arguments in the kernel's order.
 unsafe extern "C" fn make(
     flags: usize,
     stack: usize,
@@ -105,6 +107,6 @@ unsafe extern "C" fn make(
     if is_plain(linux::__NR_clone, arguments) {
         return bare(linux::__NR_clone, arguments);
     }
-    // SAFETY: libc's own call, handed on.
+    // SAFETY: libc's own call, passed on unchanged.
     with_copy(flags as u64, || unsafe { raw::syscall(linux::__NR_clone, arguments) })
 }

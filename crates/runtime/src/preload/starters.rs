@@ -1,6 +1,7 @@
-//! The functions of libc that start a thread or a program, themselves or at some time later, and
-//! those that tell or change which processors are allowed. What is started inherits those of the
-//! calling thread, so a thread that we keep on one (`stay`) is let go first.
+//! The functions of libc that start a thread or a program, at once or at some time later, and those
+//! that report or change which processors are allowed. A new thread or program inherits the
+//! processors of the calling thread, so a thread that we keep on one processor (`stay`) is let go
+//! first.
 //!
 //! A starter is entered by a jump from here, with its arguments and its caller's frame as they
 //! came: some have variable arguments, and `vfork` returns twice.
@@ -16,33 +17,33 @@ use super::CONTROL;
 use super::imports::next;
 use super::interpose::{ENOSYS, libc_result};
 
-/// Lets the calling thread go, which is about to start something. Nobody is kept in a process that
-/// is not managed, nor by one without a service, as a child by `vfork` is.
+/// Lets the calling thread go, which is about to start something. No thread is kept in a process
+/// that is not managed, or in one without a service, such as a child by `vfork`.
 pub(super) fn loosen() {
     if CONTROL.is_managing() && CONTROL.is_owner() {
         CONTROL.stay.loosen(raw::thread_id());
     }
 }
 
-/// Lets all threads go: one may be asked about, or be told what it is allowed.
+/// Lets all threads go: the program may ask for the processors of any of them, or set them.
 pub(super) fn loosen_all() {
     if CONTROL.is_managing() && CONTROL.is_owner() {
         CONTROL.stay.loosen_all();
     }
 }
 
-/// libc's function, and what is to be done before it.
+/// A function of libc, and what is to be done before it.
 struct Wrapped {
     name: &'static CStr,
     before: fn(),
     real: AtomicPtr<c_void>,
 }
 
-/// Does what comes before function `index`, and finds it.
+/// Does what comes before function `index`, and returns libc's function.
 extern "C" fn enter(index: usize) -> *const c_void {
     let wrapped = &WRAPPED[index];
     (wrapped.before)();
-    // Relaxed: whoever finds it finds the same.
+    // Relaxed: every thread that looks finds the same function.
     let mut real = wrapped.real.load(Ordering::Relaxed);
     if real.is_null() {
         real = next(wrapped.name);
@@ -55,20 +56,20 @@ extern "C" fn enter(index: usize) -> *const c_void {
     real
 }
 
-/// In place of a function that this libc does not have.
+/// Takes the place of a function that this libc does not have.
 extern "C" fn missing() -> c_long {
     libc_result(-ENOSYS)
 }
 
-/// Those that a signal handler may call, or a child of a process with many threads, where it is too
-/// late to look for them: `vfork` and all of `exec`. A look takes a microsecond in every process,
-/// so the others are found when they are called.
+/// The functions that a signal handler may call, or a child of a process with many threads, where
+/// it is too late to look them up: `vfork` and all of `exec`. A lookup takes a microsecond in every
+/// process, so the others are looked up when they are called.
 const ANYWHERE: Range<usize> = 6..15;
 
-/// Finds them, while it is still safe to ask.
+/// Finds the functions in [`ANYWHERE`], while it is still safe to ask.
 pub(super) fn resolve() {
     for wrapped in &WRAPPED[ANYWHERE] {
-        // Relaxed: whoever finds it finds the same.
+        // Relaxed: every thread that looks finds the same function.
         wrapped.real.store(next(wrapped.name), Ordering::Relaxed);
     }
 }
@@ -91,13 +92,13 @@ macro_rules! wrapped {
         }),*];
 
         $(
-            /// As libc's.
+            /// Enters libc's function of this name, after what comes before it.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             unsafe extern "C" fn $name() {
                 naked_asm!(
-                    // All that may hold arguments; rax counts the variable ones that are floating.
-                    // Seven pushes align the stack for the call.
+                    // All registers that may hold arguments; rax counts the floating-point ones
+                    // among variable arguments. Seven pushes align the stack for the call.
                     "push rdi",
                     "push rsi",
                     "push rdx",

@@ -1,8 +1,8 @@
-//! When the service is started: not before the program has mapped something worth it. Most programs
-//! are small and short, and one more process takes a tenth of a millisecond.
+//! The time at which the service is started: not before the program has mapped something worth it.
+//! Most programs are small and short, and one more process takes a tenth of a millisecond.
 //!
-//! What grows without a word to us (by system calls that are made around libc, or in memory that
-//! the program begins with) is served from the start.
+//! Memory that grows unnoticed by us is served from the start: what system calls around libc map,
+//! and what the program begins with.
 
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -13,17 +13,17 @@ use linux_raw_sys::{auxvec, elf};
 
 use super::{CONTROL, start_service};
 
-/// Memory that is worth a service, or a sixteenth of a small budget.
+/// The mapped memory that is worth a service, or a sixteenth of a small budget.
 const WORTH_IT: Bytes = Bytes::mib(4);
 const BUDGET_PART: usize = 16;
-/// elf.h.
+/// The type of a program header for notes (elf.h).
 const PT_NOTE: u32 = 4;
-/// Who makes a note in an ELF file: Go's linker, and how long the name is with its zero.
+/// The maker of a note in an ELF file, here Go's linker; the length of the name includes its zero.
 const GO: [u8; 4] = *b"Go\0\0";
 
-/// So many bytes that are mapped are worth a service.
+/// The number of mapped bytes that are worth a service.
 static WORTH: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Bytes that were mapped so far.
+/// The number of bytes that were mapped so far.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
@@ -31,7 +31,8 @@ unsafe extern "C" {
     fn coldpress_is_sanitized() -> c_int;
 }
 
-/// Begins to count, or starts the service at once. `is_told` says that libc's own calls come to us.
+/// Begins to count, or starts the service at once. `is_told` says whether libc's own calls come to
+/// us.
 pub(super) fn begin(budget: Bytes, is_told: bool, image: Image) {
     let worth = Bytes(WORTH_IT.0.min(budget.0 / BUDGET_PART));
     // Relaxed: set before the program's first thread.
@@ -39,7 +40,7 @@ pub(super) fn begin(budget: Bytes, is_told: bool, image: Image) {
     // SAFETY: the shim compares addresses.
     let is_sanitized = unsafe { coldpress_is_sanitized() } != 0;
     if beside::is_reaper() {
-        // That of the image before an exec, if there was one, is this process's child.
+        // The service of the image before an exec, if there was one, is this process's child.
         beside::reap_ended_clones();
     }
     if !is_told || is_sanitized || image.calls_around_libc || writable() >= worth {
@@ -49,14 +50,14 @@ pub(super) fn begin(budget: Bytes, is_told: bool, image: Image) {
     }
 }
 
-/// Memory of this process that may be written to, touched or not: what its files begin with as
-/// zeros, and what it has mapped.
+/// Returns the writable memory of this process, touched or not: what its files begin with as zeros,
+/// and what it has mapped.
 fn writable() -> Bytes {
     let pages = ResidentGauge::open().and_then(|gauge| gauge.writable());
     pages.map_or(Bytes(0), PageCount::bytes)
 }
 
-/// In a child of `fork`, which has what its parent had.
+/// Begins in a child of `fork`, which has the memory that its parent had.
 pub(super) fn begin_in_child() {
     // Relaxed, both: there is one thread.
     MAPPED.store(0, Ordering::Relaxed);
@@ -68,7 +69,8 @@ pub(super) fn begin_in_child() {
     }
 }
 
-/// The calling thread has mapped so much, and has not touched it.
+/// Counts memory that the calling thread has mapped and not touched, and starts the service once
+/// that is worth it.
 pub(super) fn note_mapped(length: Bytes) {
     // Relaxed, here and below: a sum that only decides when to start.
     let mapped = MAPPED.fetch_add(length.0, Ordering::Relaxed).saturating_add(length.0);
@@ -84,7 +86,7 @@ pub(super) fn go_on() {
 
 /// Starts the service, unless that was done before.
 pub(super) fn start() {
-    // A handler of the program would wait for its own thread.
+    // A handler of the program's would wait for its own thread.
     let mask = raw::block_signals();
     if CONTROL.begin_start() {
         start_service();
@@ -93,19 +95,19 @@ pub(super) fn start() {
     raw::set_signal_mask(mask);
 }
 
-/// What is of interest in the program's file.
+/// The features of interest in the program's file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Image {
-    /// It has a runtime that makes its system calls itself.
+    /// Whether the program has a runtime that makes its system calls itself.
     pub(super) calls_around_libc: bool,
 }
 
 impl Image {
-    /// That of the program whose environment is `environment`.
+    /// Returns the image of the program whose environment is `environment`.
     ///
     /// # Safety
-    /// It must be as the kernel lays it out: behind its null is the auxiliary vector, which tells
-    /// of the program's headers (getauxval(3)).
+    /// The environment must be as the kernel lays it out: its null is followed by the auxiliary
+    /// vector, which gives the address of the program's headers (getauxval(3)).
     pub(super) unsafe fn behind(environment: *const *const c_char) -> Self {
         let mut at = environment;
         // SAFETY: the caller's promise: there is a null.
@@ -132,11 +134,11 @@ impl Image {
             return Self::default();
         }
         let first = core::ptr::with_exposed_provenance::<elf::Elf_Phdr>(headers);
-        // SAFETY: the kernel tells where they are, and how many.
+        // SAFETY: the kernel has said where the headers are, and how many.
         Self::of(unsafe { core::slice::from_raw_parts(first, count) }, headers)
     }
 
-    /// That with these program headers, which lie at `address`.
+    /// Returns the image with these program headers, which lie at `address`.
     fn of(headers: &[elf::Elf_Phdr], address: usize) -> Self {
         let of_headers = headers.iter().find(|header| header.p_type == elf::PT_PHDR);
         let moved = of_headers.map_or(0, |header| address.wrapping_sub(header.p_vaddr));
@@ -145,7 +147,7 @@ impl Image {
             if header.p_type == PT_NOTE {
                 let notes = header.p_vaddr.wrapping_add(moved);
                 let first = core::ptr::with_exposed_provenance::<u8>(notes);
-                // SAFETY: the segment is mapped, and as long.
+                // SAFETY: the segment is mapped, and has this length.
                 let notes = unsafe { core::slice::from_raw_parts(first, header.p_filesz) };
                 image.calls_around_libc |= has_note_of(notes, GO);
             }
@@ -155,7 +157,7 @@ impl Image {
 }
 
 /// Whether one of the notes is of `maker`. A note has the lengths of its name and of its contents,
-/// its kind, then both, each of whole words (elf(5)).
+/// its kind, then both, each padded to whole words (elf(5)).
 fn has_note_of(mut notes: &[u8], maker: [u8; 4]) -> bool {
     const WORD: usize = size_of::<u32>();
     const HEAD: usize = 3 * WORD;

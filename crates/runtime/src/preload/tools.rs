@@ -1,10 +1,11 @@
-//! Tools that watch a program from inside, and what they need of us.
+//! Tools that watch a program from inside, and what they need from us.
 
 use core::arch::asm;
 use core::ffi::{CStr, c_char};
 
-/// Whether valgrind runs this program. It translates what it knows, which our service is not, and
-/// ends a program at the first system call that it does not: so such a program is left alone.
+/// Whether valgrind runs this program. Valgrind translates the code that it knows, and our service
+/// is not part of that. It ends a program at the first system call that it does not know. So such a
+/// program is left alone.
 ///
 /// Valgrind looks for these instructions (valgrind.h, `RUNNING_ON_VALGRIND`), and answers in a
 /// register; a processor just runs them.
@@ -30,11 +31,13 @@ pub(super) fn is_under_valgrind() -> bool {
     answer != 0
 }
 
-/// What AddressSanitizer's runtime asks the program for, before its variable ASAN_OPTIONS.
+/// Answers AddressSanitizer's runtime, which asks the program for options before it reads its
+/// variable ASAN_OPTIONS.
 ///
-/// As a library of its own (gcc's default) it ends a program in which another comes first, as its
-/// functions must come before libc's. Ours hand on to the next, which is the runtime's, so there is
-/// no harm. A program that has this function answers for itself.
+/// Where the runtime is a library of its own (gcc's default), it ends a program in which another
+/// library comes first, because its functions must come before libc's. Our functions hand calls on
+/// to the next library, which is the runtime, so there is no harm. A program that defines this
+/// function answers for itself.
 #[unsafe(no_mangle)]
 extern "C" fn __asan_default_options() -> *const c_char {
     const OPTIONS: &CStr = c"verify_asan_link_order=0";

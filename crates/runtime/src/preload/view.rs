@@ -1,14 +1,15 @@
 //! The view: what the program is shown as the memory of the machine (`--show-memory`).
 //!
-//! The launcher keeps what is shown in the directory of its run, in files that are written over as
+//! The launcher keeps what is shown in the directory of its run, in files that it overwrites as
 //! memory is taken: `meminfo.N` as of /proc, `node.N` as of the only node, `limit.N` and `usage.N`
-//! as of a cgroup. N says how many budgets that is about; 0 is what a user asked for. Who opens a
-//! file that tells of memory gets one of these in its place, and who keeps it open reads what holds
-//! then. `sysinfo(2)` answers by the same. So an answer is by system calls on files alone: no lock,
-//! nothing of malloc's, and no thread-local memory, as `open` may be called anywhere.
+//! as of a cgroup. N is the number of budgets that are shown; 0 stands for what a user asked for. A
+//! program that opens a file about memory gets one of these files in its place. A program that
+//! keeps the file open reads the current values. `sysinfo(2)` answers by the same files. So an
+//! answer takes system calls on files alone: no lock, no malloc and no thread-local memory, because
+//! `open` may be called anywhere.
 //!
-//! A limit of a cgroup that is lower stays, where there is none it stays so, and other programs'
-//! cgroups are told as they are. What cannot be found out is told as it is.
+//! A lower limit of a cgroup stays, a cgroup without a limit keeps none, and other programs'
+//! cgroups are shown as they are. What cannot be found out is shown as it is.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -23,25 +24,28 @@ use super::imports::next;
 use super::{CONTROL, after, run_directory};
 use crate::wire::View;
 
-/// What `statfs(2)` calls file systems (linux/magic.h).
+/// The numbers by which `statfs(2)` names file systems (linux/magic.h).
 const SYSFS: i64 = 0x6265_6572;
 const CGROUP: i64 = 0x0027_e0eb;
 const CGROUP2: i64 = 0x6367_7270;
-/// Longer paths are nobody's that is asked for here.
+/// The longest path that matters: all files that are asked for here have shorter ones.
 const PATH_MAX: usize = 512;
-/// What of /proc/thread-self/maps is looked at a time: on the stack, which may be a small one.
+/// The bytes of /proc/thread-self/maps that are read at a time: they lie on the stack, which may be
+/// small.
 const PART: usize = 2048;
-/// Who has asked so often has loaded what it will.
+/// The number of looks after which a program is taken to have loaded what it will.
 const LOOKS: u32 = 64;
 
-/// So many budgets are shown to whom nothing else suits: they take from two fifths to nine tenths.
+/// The number of budgets shown to programs that nothing else suits: such programs take from two
+/// fifths to nine tenths.
 const MOSTLY: u8 = 2;
 
-/// What is shown: 0 nothing, 1 what the user asked for, 2 what suits who asks.
+/// The view that is shown: 0 for the truth, 1 for what the user asked for, 2 for what suits the
+/// program that asks.
 static SHOWN: AtomicU8 = AtomicU8::new(0);
-/// What suits this program, once that is known for good; 0 before.
+/// The number of budgets that suits this program, once that is known for good; 0 before.
 static TIMES: AtomicU8 = AtomicU8::new(0);
-/// How often it was looked for.
+/// The number of times that this was looked for.
 static LOOKED: AtomicU32 = AtomicU32::new(0);
 
 /// Notes what is to be shown.
@@ -55,7 +59,8 @@ pub(super) fn begin(view: View) {
     SHOWN.store(shown, Ordering::Relaxed);
 }
 
-/// Has libc's calls come to us that tell of memory: those that open files if anything is shown.
+/// Makes libc's calls that report memory come to us; those that open files only if anything is
+/// shown.
 pub(super) fn take_over(memory: &Memory, libc: &Object) {
     // Relaxed: as above.
     let is_shown = SHOWN.load(Ordering::Relaxed) != 0;
@@ -69,9 +74,10 @@ pub(super) fn take_over(memory: &Memory, libc: &Object) {
     after::tell_of_machine(memory, libc);
 }
 
-/// libc's `qsort` takes memory for a copy of what it sorts if that is no more than a quarter of the
-/// machine's, and keeps the order of equals only then (glibc before 2.37). It asks once, and is to
-/// know what there is: by one element that is long enough for that.
+/// Makes libc's `qsort` learn the true memory of the machine. `qsort` takes memory for a copy of
+/// what it sorts if that is no more than a quarter of the machine's, and keeps the order of equal
+/// elements only then (glibc before 2.37). It asks once, when it sorts one element that is long
+/// enough.
 fn let_qsort_ask() {
     type Compare = extern "C" fn(*const c_void, *const c_void) -> c_int;
     type Sort = unsafe extern "C" fn(*mut c_void, usize, usize, Compare);
@@ -87,16 +93,16 @@ fn let_qsort_ask() {
     }
 }
 
-/// Whether this is coldpress itself, in a run, which is told the truth.
+/// Whether this is coldpress itself, in a run: it is shown the truth.
 fn is_our_own() -> bool {
     let mut room = [0; PATH_MAX];
     let path = link(c"/proc/thread-self/exe", &mut room).unwrap_or_default();
     path.rsplit(|byte| *byte == b'/').next() == Some(b"coldpress")
 }
 
-/// How many budgets are shown, as files of the launcher's are called by it.
+/// Returns the number of budgets that is shown, by which the launcher names its files.
 fn times() -> u8 {
-    // Relaxed, all: whoever looks finds the same, sooner or later.
+    // Relaxed, all: every thread that looks finds the same number, sooner or later.
     if SHOWN.load(Ordering::Relaxed) == 1 {
         return 0;
     }
@@ -115,7 +121,7 @@ fn times() -> u8 {
     found.unwrap_or(MOSTLY)
 }
 
-/// The same by what the program has mapped now.
+/// Returns the number of budgets by what the program has mapped now.
 #[cold]
 #[inline(never)]
 fn by_mapped() -> Option<u8> {
@@ -136,7 +142,7 @@ fn by_mapped() -> Option<u8> {
     }
 }
 
-/// A file of our own reading.
+/// A file that we read ourselves.
 struct File(usize);
 
 impl File {
@@ -149,7 +155,7 @@ impl File {
         usize::try_from(result).ok().map(Self)
     }
 
-    /// Bytes read, 0 at the end and where it cannot be read.
+    /// Reads bytes. Returns their number, 0 at the end and where the file cannot be read.
     fn read(&self, room: &mut [u8]) -> usize {
         let arguments = [self.0, room.as_mut_ptr().expose_provenance(), room.len(), 0, 0, 0];
         // SAFETY: the kernel writes no more than the room has.
@@ -165,13 +171,13 @@ impl Drop for File {
     }
 }
 
-/// What a short file has.
+/// Reads a short file into `room`.
 fn text_of<'r>(path: &CStr, room: &'r mut [u8]) -> Option<&'r [u8]> {
     let count = File::open(path)?.read(room);
     Some(&room[..count])
 }
 
-/// What a descriptor's file begins with, which stays where it is.
+/// Reads the start of a descriptor's file, whose position stays as it is.
 fn start_of(fd: usize, room: &mut [u8]) -> &[u8] {
     let arguments = [fd, room.as_mut_ptr().expose_provenance(), room.len(), 0, 0, 0];
     // SAFETY: the kernel writes no more than the room has.
@@ -179,7 +185,7 @@ fn start_of(fd: usize, room: &mut [u8]) -> &[u8] {
     &room[..usize::try_from(count).unwrap_or(0)]
 }
 
-/// Where a symbolic link leads.
+/// Returns where a symbolic link leads.
 fn link<'r>(path: &CStr, room: &'r mut [u8; PATH_MAX]) -> Option<&'r [u8]> {
     let room_at = room.as_mut_ptr().expose_provenance();
     let arguments = [path.as_ptr().expose_provenance(), room_at, room.len(), 0, 0, 0];
@@ -200,7 +206,7 @@ impl Path {
         let mut path = Self { bytes: [0; PATH_MAX], length: 0 };
         for part in parts {
             let end = path.length + part.len();
-            // A zero stays behind it.
+            // The last byte stays a zero.
             path.bytes[..PATH_MAX - 1].get_mut(path.length..end)?.copy_from_slice(part);
             path.length = end;
         }
@@ -211,7 +217,7 @@ impl Path {
         CStr::from_bytes_until_nul(&self.bytes).ok()
     }
 
-    /// Of a descriptor's own link.
+    /// Returns the path of a descriptor's own link.
     fn of_descriptor(fd: usize) -> Option<Self> {
         let mut digits = [b'0'; 10];
         let mut rest = fd;
@@ -224,12 +230,13 @@ impl Path {
     }
 }
 
-/// A file of the launcher's, by the start of its name and what suits who asks.
+/// Returns the path of a file of the launcher's, by the start of its name and what suits the
+/// program.
 fn kept(name: &[u8]) -> Option<Path> {
     Path::of(&[run_directory(), name, b".", &[b'0' + times()]])
 }
 
-/// The total and what is free, in bytes.
+/// Returns the total and the free memory that are shown, in bytes.
 #[cold]
 #[inline(never)]
 fn totals() -> Option<[u64; 2]> {
@@ -255,10 +262,11 @@ struct Info {
     unit: u32,
 }
 
-/// `sysinfo(2)` has told of the machine.
+/// Replaces what `sysinfo(2)` has just answered by what is shown, and returns the call's result.
+/// Without a view, notes that the program has asked.
 ///
 /// # Safety
-/// `info` is what the kernel has just written to.
+/// `info` must be what the kernel has just written to.
 pub(super) unsafe extern "C" fn told_of_machine(
     info: usize,
     _: usize,
@@ -289,10 +297,11 @@ pub(super) unsafe extern "C" fn told_of_machine(
     result
 }
 
-/// A file was opened, as `fd`, which becomes one of the launcher's if it tells of memory.
+/// Puts one of the launcher's files in the place of `fd`, which was just opened, if it reports
+/// memory. Returns `fd`.
 ///
 /// # Safety
-/// `path` is a string that the kernel has just read.
+/// `path` must be a string that the kernel has just read.
 pub(super) unsafe extern "C" fn opened(_: usize, path: usize, flags: usize, fd: isize) -> isize {
     let other = linux::O_ACCMODE | linux::O_PATH | linux::O_DIRECTORY;
     let path = core::ptr::with_exposed_provenance::<c_char>(path);
@@ -306,15 +315,15 @@ pub(super) unsafe extern "C" fn opened(_: usize, path: usize, flags: usize, fd: 
     fd
 }
 
-/// Puts a file of the launcher's in the place of `fd`, if it is what its name says. Not a part of
-/// `opened`, which is to take no more of a small stack than it needs.
+/// Puts a file of the launcher's in the place of `fd`, if `fd` is what its name suggests. This is
+/// not a part of `opened`, which must take no more of a small stack than it needs.
 #[cold]
 #[inline(never)]
 fn show(asked: Asked, fd: usize, flags: usize) -> Option<()> {
     let mut room = [0; PATH_MAX];
     let path = link(Path::of_descriptor(fd)?.as_c_str()?, &mut room)?;
     let name = match (asked, system_of(fd)?) {
-        // Of which file system it is does not matter: LXCFS has its own there.
+        // The file system does not matter: LXCFS has its own there.
         (Asked::Machine, _) if path == b"/proc/meminfo" => kept(b"/meminfo"),
         (Asked::Machine, SYSFS) if path == b"/sys/devices/system/node/node0/meminfo" => {
             kept(b"/node")
@@ -333,12 +342,13 @@ fn show(asked: Asked, fd: usize, flags: usize) -> Option<()> {
     }?;
     let file = File::open(name.as_c_str()?)?;
     let flags = flags & linux::O_CLOEXEC as usize;
-    // SAFETY: both are descriptors that nobody else knows yet.
+    // SAFETY: both are descriptors that no other thread knows yet.
     unsafe { raw::syscall(linux::__NR_dup3, [file.0, fd, flags, 0, 0, 0]) };
     Some(())
 }
 
-/// Whether a cgroup's file is of this process's own or of one above, and another limit shown.
+/// Whether a cgroup's file belongs to this process's own cgroup or one above, and a lower limit is
+/// shown.
 fn is_lowered(limit: u64, path: &[u8], system: i64) -> Option<bool> {
     let shown = asked::limit_in(text_of(kept(b"/limit")?.as_c_str()?, &mut [0; 32])?)?;
     let folder = folder_of(path);
@@ -353,7 +363,7 @@ fn folder_of(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// How long the path of the directory is where the file system begins that has this one.
+/// Returns the length of the path at which the file system of this directory is mounted.
 fn mount_point(folder: &[u8], system: i64) -> Option<usize> {
     let mut length = folder.len();
     loop {
@@ -371,7 +381,7 @@ fn mount_point(folder: &[u8], system: i64) -> Option<usize> {
     }
 }
 
-/// `struct statfs` of asm-generic/statfs.h, of which the first word is looked at.
+/// `struct statfs` of asm-generic/statfs.h, of which only the first word is used.
 #[repr(C)]
 #[derive(Default)]
 struct Statfs {
@@ -387,7 +397,7 @@ fn system_of(fd: usize) -> Option<i64> {
     (result == 0).then_some(found.system)
 }
 
-/// Whether a program that is in a run asks to be told the truth: `COLDPRESS_SHOW_MEMORY=off`.
+/// Whether a program inside a run asks for the truth: `COLDPRESS_SHOW_MEMORY=off`.
 pub(super) fn is_refused(value: &[u8]) -> bool {
     value == b"off"
 }

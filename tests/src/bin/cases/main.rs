@@ -1,9 +1,10 @@
-//! `cases FOLDER [NAME...]`: programs that were treated wrongly once, plain and under coldpress.
+//! `cases FOLDER [NAME...]`: runs programs that coldpress once treated wrongly, plain and under
+//! coldpress.
 //!
 //! FOLDER has the folders `review`, with programs that its `build.sh` builds, and `public`. The
-//! table of cases is `fixtures/cases.txt`. For each a line is printed: its name, whether the output
-//! was the same, what it held of what, and the verdict. The exit status is 1 when a case is not
-//! right of which the table does not say that it is for a later change.
+//! table of cases is `fixtures/cases.txt`. Each case prints one line: its name, whether the output
+//! was the same, the memory held and the budget, and the verdict. The exit status is 1 when a case
+//! is not right, unless the table says that it is for a later change.
 #![allow(unreachable_pub, reason = "modules of one program")]
 
 mod run;
@@ -54,7 +55,8 @@ fn main() -> ExitCode {
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a case and prints its line; false when it is wrong and not expected to be.
+/// Runs a case and prints its line. Returns whether the case is right, skipped, or expected to be
+/// wrong.
 fn is_fine(case: &Case, places: &Places) -> bool {
     let lacks = case.needs.as_deref().filter(|name| match *name {
         "jemalloc" => !Path::new(JEMALLOC).exists(),
@@ -84,7 +86,7 @@ fn is_fine(case: &Case, places: &Places) -> bool {
     faults.is_empty() || case.is_next
 }
 
-/// What is not as it must be, in words.
+/// Returns what is not as it must be, in words.
 fn faults(case: &Case, plain: Option<&Ended>, managed: &Ended) -> Vec<String> {
     let Some(code) = managed.code else {
         return vec![format!("hangs: not done after {} s", case.limit.as_secs())];
@@ -105,7 +107,7 @@ fn faults(case: &Case, plain: Option<&Ended>, managed: &Ended) -> Vec<String> {
     words
 }
 
-/// Whether `right` holds for a run that has ended.
+/// Returns whether `right` holds for a run that has ended.
 fn is_right(right: &Right, case: &Case, plain: Option<&Ended>, managed: &Ended) -> bool {
     let is_held = managed.held <= most(case);
     match right {
@@ -120,7 +122,8 @@ fn is_right(right: &Right, case: &Case, plain: Option<&Ended>, managed: &Ended) 
     }
 }
 
-/// Whether status and output, or its lines that hold `word`, are equal.
+/// Returns whether the status and the output are equal; of the output, only lines that hold `word`
+/// count.
 fn is_same(plain: &Ended, managed: &Ended, word: &str) -> bool {
     let lines = |run: &Ended| -> Vec<String> {
         run.stdout.lines().filter(|line| line.contains(word)).map(str::to_owned).collect()
@@ -128,7 +131,7 @@ fn is_same(plain: &Ended, managed: &Ended, word: &str) -> bool {
     plain.code == managed.code && plain.code.is_some() && lines(plain) == lines(managed)
 }
 
-/// Whether coldpress has said that something is not managed, or the budget is not kept.
+/// Returns whether coldpress said that something is not managed, or that the budget is not kept.
 fn is_told(stderr: &str) -> bool {
     let words = ["not managed", "cannot be kept"];
     let is_ours = |line: &str| {
@@ -137,12 +140,12 @@ fn is_told(stderr: &str) -> bool {
     stderr.lines().any(is_ours)
 }
 
-/// What a case may hold at most.
+/// Returns the most that a case may hold.
 fn most(case: &Case) -> Bytes {
     budget(&case.budget) + SLACK
 }
 
-/// A size of the table: a number of MiB or GiB.
+/// Parses a size of the table: a number of MiB or GiB.
 fn budget(text: &str) -> Bytes {
     let number = |unit| text.strip_suffix(unit).and_then(|digits| digits.parse::<usize>().ok());
     let mib = number('M').or_else(|| number('G').map(|gib| gib << 10));

@@ -1,7 +1,7 @@
-//! One run of a case: in a folder of its own, with a limit of time, and nothing of it left behind.
+//! One run of a case: in a folder of its own, with a time limit. Nothing of the run is left behind.
 //!
-//! The program of `make cases` is the reaper of what its runs leave in the background, so all of a
-//! run are its descendants until they end, and are ended by their numbers.
+//! The program of `make cases` is the reaper of what its runs leave in the background. So all
+//! processes of a run are its descendants until they end, and it ends them by their numbers.
 
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -18,12 +18,12 @@ use serde_json::Value;
 use crate::most;
 use crate::table::Case;
 
-/// How often the end of a run is looked for.
+/// Pause between two looks for the end of a run.
 const LOOK: Duration = Duration::from_millis(20);
-/// Times that what is left is ended: what it starts meanwhile is found the next time.
+/// Rounds of ending what is left. A round finds what the processes started during the one before.
 const ROUNDS_MAX: u32 = 500;
 
-/// Where the programs and their sources are.
+/// The folders of the programs and of their sources.
 pub struct Places {
     pub coldpress: PathBuf,
     pub out: PathBuf,
@@ -31,13 +31,13 @@ pub struct Places {
     pub public: PathBuf,
 }
 
-/// What a run came to.
+/// The result of a run.
 pub struct Ended {
-    /// Its exit status, 128 + signal for one ended by a signal; `None` when it hung.
+    /// The exit status, 128 + signal for a run that a signal ended; `None` for a run that hung.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
-    /// The most that all below the launcher held.
+    /// The most that all processes below the launcher held.
     pub held: Bytes,
     /// Pages that coldpress compressed.
     pub stored: u64,
@@ -73,7 +73,7 @@ pub fn run(case: &Case, places: &Places, is_managed: bool) -> Ended {
     Ended { code, stdout: text(&stdout), stderr: text(&stderr), held, stored }
 }
 
-/// The status of `child`; nothing when it does not end in time.
+/// Waits for `child`, and returns its status; `None` when it does not end in time.
 fn wait(child: &mut Child, limit: Duration) -> Option<i32> {
     let begun = Instant::now();
     while begun.elapsed() < limit {
@@ -85,7 +85,7 @@ fn wait(child: &mut Child, limit: Duration) -> Option<i32> {
     None
 }
 
-/// Ends all that the run has left, wherever in its tree it was.
+/// Ends all processes that the run has left, wherever they are in its tree.
 fn end_what_is_left() {
     for _ in 0..ROUNDS_MAX {
         let left = watch::descendants(std::process::id());
@@ -95,8 +95,8 @@ fn end_what_is_left() {
         machine::signal("KILL", &left);
         for process in left {
             let process = i32::try_from(process).unwrap_or(0);
-            // SAFETY: nothing is written, and who has ended is not asked for again: the child of
-            // the run is waited for by `Child`, which takes an error for its end.
+            // SAFETY: nothing is written, and a process that has ended is not waited for again:
+            // `Child` waits for the child of the run, and takes an error for its end.
             unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::WNOHANG) };
         }
         sleep(LOOK);
@@ -107,8 +107,8 @@ fn end_what_is_left() {
     }
 }
 
-/// Has what loses its parent become a child of this process.
+/// Makes this process the parent of descendants that lose theirs. Returns whether that worked.
 pub fn adopt() -> bool {
-    // SAFETY: a flag of this process, and no pointer.
+    // SAFETY: sets a flag of this process, and passes no pointer.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0 }
 }

@@ -1,14 +1,15 @@
-//! The table of cases: `fixtures/cases.txt`, which says its form.
+//! The table of cases: `fixtures/cases.txt`, whose head describes the format.
 
 use std::time::Duration;
 
-/// What a run may take where the table does not say it.
+/// Time limit of a run where the table gives none.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Something that is right.
+/// A property that a run must have to be right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// Status and output, or the lines that hold a word, as plain.
+    /// The status and the output are those of the plain run; with a word, only the lines that hold
+    /// it count.
     Same(String),
     Status(i32),
     Prints(String),
@@ -19,7 +20,7 @@ pub enum Right {
     Told,
 }
 
-/// A program, and what is right of it.
+/// A program, and what makes its run right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     pub name: String,
@@ -30,12 +31,12 @@ pub struct Case {
     pub needs: Option<String>,
     pub command: String,
     pub is_alone: bool,
-    /// What is right comes with a later change.
+    /// The case becomes right with a later change.
     pub is_next: bool,
     pub rights: Vec<Right>,
 }
 
-/// The cases of a table; what is wrong with it, and where.
+/// Returns the cases of a table, or what is wrong with the table, and where.
 pub fn parse(text: &str) -> Result<Vec<Case>, String> {
     let text: String = text
         .lines()
@@ -71,7 +72,7 @@ fn case(paragraph: &str) -> Result<Case, String> {
     }
 }
 
-/// Takes one line in.
+/// Reads one line of the table into `case`; `None` for a line that is wrong.
 fn line_of(case: &mut Case, line: &str) -> Option<()> {
     let (key, value) = cut(line);
     let text = || (!value.is_empty()).then(|| value.to_owned());
@@ -102,14 +103,14 @@ fn line_of(case: &mut Case, line: &str) -> Option<()> {
     Some(())
 }
 
-/// The first word, and the rest.
+/// Splits `line` into its first word and the rest.
 fn cut(line: &str) -> (&str, &str) {
     line.split_once(' ').unwrap_or((line, ""))
 }
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a case that is in the table is not run, or judged by less than it says.
+    //! Risk: a case of the table is not run, or is judged by less than the table says.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Advice that changes contents, or what a child gets, or whose memory a page is; and protection.
+//! Advice that changes contents, what a child gets, or whose memory a page is; and protection.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,17 +26,18 @@ pub const CASES: &[Case] = &[
     Case { name: "in-a-pipe", lay: wide, run: in_a_pipe },
 ];
 
-/// 2 MiB.
+/// Pages of a ground: 2 MiB.
 const PAGES: usize = 512;
 const HALF: usize = PAGES / 2;
-/// The samepage merger looks at 100 pages each 20 ms (its defaults), thrice before it merges.
+/// Time limit for merging. The samepage merger looks at 100 pages each 20 ms (its defaults), three
+/// times before it merges.
 const MERGED_WITHIN: Duration = Duration::from_secs(5);
 
 fn ground(owner: u32) -> Result<Ground, Stop> {
     Ground::map(owner, PAGES)
 }
 
-/// More than the budget.
+/// Lays ground larger than the budget.
 fn wide(owner: u32) -> Result<Ground, Stop> {
     Ground::map(owner, 16 * PAGES)
 }
@@ -45,7 +46,7 @@ fn advise(ground: &Ground, first: usize, pages: usize, advice: i32) -> Outcome {
     exactly("madvise", unsafe { libc::madvise(ground.page(first), pages * PAGE, advice) }, 0)
 }
 
-/// Pages that are away are dropped, and found empty; then they are used anew.
+/// Drops pages that are away, finds them empty, and uses them anew.
 fn dont_need(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     advise(ground, 64, HALF, libc::MADV_DONTNEED)?;
     ground.expect_zeros(64..64 + HALF);
@@ -55,7 +56,8 @@ fn dont_need(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     ground.compare()
 }
 
-/// Each page keeps its bytes or becomes empty, as the kernel likes; what is written later stays.
+/// Frees pages: each keeps its bytes or becomes empty, as the kernel likes. What is written later
+/// stays.
 fn free(ground: &mut Ground, _: &Pressure) -> Outcome {
     ground.fill(0..32);
     advise(ground, 0, HALF, libc::MADV_FREE)?;
@@ -75,7 +77,8 @@ fn free(ground: &mut Ground, _: &Pressure) -> Outcome {
     Ok(())
 }
 
-/// The kernel refuses it for private memory of a file, so what was written there stays.
+/// Checks that the kernel refuses the advice for private memory of a file: what was written there
+/// stays.
 fn free_of_file(_: &mut Ground, _: &Pressure) -> Outcome {
     let file = File::open("/proc/self/exe").map_err(|error| fail("open", &error))?;
     let both = libc::PROT_READ | libc::PROT_WRITE;
@@ -91,7 +94,7 @@ fn free_of_file(_: &mut Ground, _: &Pressure) -> Outcome {
     exactly("the byte", unsafe { byte.read_volatile() }, b'!'.into())
 }
 
-/// Who walks up to a guard page does not walk over it.
+/// Walks up to a guard page and not over it.
 fn guarded(ground: &mut Ground, _: &Pressure) -> Outcome {
     const MADV_GUARD_INSTALL: i32 = 102;
     let guards = [PAGES + HALF - 9, HALF];
@@ -117,7 +120,8 @@ fn guarded(ground: &mut Ground, _: &Pressure) -> Outcome {
     Ok(())
 }
 
-/// The child has no such range; the parent's is as before, also when children get it again.
+/// Checks that the child has no such range. The parent's stays as it was, also when children get it
+/// again.
 fn dont_fork(ground: &mut Ground, _: &Pressure) -> Outcome {
     advise(ground, 0, HALF, libc::MADV_DONTFORK)?;
     in_child("fork without a range", || {
@@ -131,7 +135,8 @@ fn dont_fork(ground: &mut Ground, _: &Pressure) -> Outcome {
     in_child("fork with the range", || ground.compare())
 }
 
-/// The child finds the range empty, and uses it; the parent's is as before.
+/// Checks that the child finds the range empty and can use it, and that the parent's stays as it
+/// was.
 fn wipe_on_fork(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     advise(ground, 0, HALF, libc::MADV_WIPEONFORK)?;
     let mut childs = Ground::at(u32::MAX, ground.base, HALF);
@@ -163,18 +168,20 @@ fn alike(owner: u32) -> Result<Ground, Stop> {
     Ok(ground)
 }
 
-/// Whether somebody has switched the merger of this machine on.
+/// Returns whether the merger of this machine is switched on.
 fn merger_runs() -> bool {
     std::fs::read_to_string("/sys/kernel/mm/ksm/run").is_ok_and(|text| text.trim() == "1")
 }
 
-/// Pages of this process that are merged with others; `None` where the kernel does not tell.
+/// Returns the pages of this process that are merged with others; `None` where the kernel does not
+/// report them.
 fn merged() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/ksm_merging_pages").ok()?;
     text.trim().parse().ok()
 }
 
-/// Alike pages are one to the kernel, and to be taken away all the same; then they are changed.
+/// Takes pages that are alike, one page to the kernel, out of memory all the same; then changes
+/// them.
 fn merge(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     ground.compare()?;
     ground.fill(0..HALF);
@@ -187,15 +194,15 @@ fn merge(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     Ok(())
 }
 
-/// Pages that are away come back to a range that may be read only by now, and to one that may hold
-/// code; none is taken from there.
+/// Brings pages back to a range that has become read-only, and to one that has become executable.
+/// None is taken from these ranges.
 fn protect(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     let protect = |first: usize, protection| {
         let result = unsafe { libc::mprotect(ground.page(first), HALF * PAGE, protection) };
         exactly("mprotect", result, 0)
     };
     let read_write = libc::PROT_READ | libc::PROT_WRITE;
-    // In no order that would be brought in ahead.
+    // In an order that no readahead follows.
     let some = |ground: &Ground, round: usize| -> Outcome {
         for index in 0..PAGES / 4 {
             let page = mix((round * PAGES + index) as u64) as usize % PAGES;
@@ -217,8 +224,8 @@ fn protect(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     ground.compare()
 }
 
-/// Pages of the program, and not copies, wait in a pipe; nothing tells us. They go, and others come
-/// back: what was put into the pipe comes out.
+/// Puts pages of the program, not copies, into a pipe; nothing reports that to coldpress. The pages
+/// go and others come back: what was put into the pipe comes out.
 fn in_a_pipe(ground: &mut Ground, _: &Pressure) -> Outcome {
     const HELD: usize = 16;
     let mut ends = [0; 2];
@@ -230,7 +237,7 @@ fn in_a_pipe(ground: &mut Ground, _: &Pressure) -> Outcome {
     let from = libc::iovec { iov_base: ground.page(0), iov_len: length };
     let put = unsafe { libc::vmsplice(writer.as_raw_fd(), &raw const from, 1, 0) };
     exactly("vmsplice", put, length)?;
-    // One by one, in no order that would be brought in ahead.
+    // One by one, in an order that no readahead follows.
     for index in 0..2 * ground.pages() {
         let page = HELD + mix(index as u64) as usize % (ground.pages() - HELD);
         ground.compare_part(page..page + 1)?;

@@ -1,5 +1,5 @@
-//! Changes of the address space: floods of them while pages are brought back, addresses that find
-//! a new tenant before the end of the old one is told, memory that grows and moves.
+//! Changes of the address space: floods of them while pages are brought back, addresses that find a
+//! new tenant before the end of the old one is reported, memory that grows and moves.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,11 +21,11 @@ pub const CASES: &[Case] = &[
     Case { name: "filled-at-once", lay: ground, run: fill_at_once },
 ];
 
-/// 2 MiB.
+/// Pages of a ground: 2 MiB.
 const PAGES: usize = 512;
 /// Pages of a short-lived mapping: enough to be managed.
 const SCRATCH: usize = 64;
-/// Threads that flood, changes that each makes, and mappings that each holds.
+/// Threads that flood; below, the changes that each makes and the mappings that each holds.
 const FLOODERS: u32 = 3;
 const CHANGES: usize = 300;
 const HELD: usize = 8;
@@ -36,7 +36,7 @@ fn ground(owner: u32) -> Result<Ground, Stop> {
     Ground::map(owner, PAGES)
 }
 
-/// Pages are asked back, and others taken, while a change is nearly always under way.
+/// Brings pages back, and takes others, while a change is nearly always under way.
 fn flood(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     let busy = Busy::start(pressure);
     let outcome = thread::scope(|scope| {
@@ -73,7 +73,7 @@ fn unmap(ground: &Ground, first: usize, pages: usize) -> Outcome {
     result.map_err(|error| fail("munmap", &error))
 }
 
-/// One change of a mapping, by lot.
+/// Makes one change of a mapping, chosen by `lot`.
 fn change(ground: &mut Ground, lot: u64) -> Outcome {
     let (base, length) = (ground.base, ground.length());
     let (middle, quarter) = (SCRATCH / 4..SCRATCH / 2, length / 4);
@@ -107,7 +107,7 @@ fn change(ground: &mut Ground, lot: u64) -> Outcome {
     result.map_err(|error| fail("the change", &error))
 }
 
-/// Where another thread is to unmap; 0 when it has, 1 when it shall end.
+/// The address where another thread is to unmap; 0 when it has unmapped, 1 when it shall end.
 struct Unmapper(AtomicUsize);
 
 impl Unmapper {
@@ -115,7 +115,7 @@ impl Unmapper {
 
     fn run(&self) {
         loop {
-            // SeqCst, all three: a word that is handed to and fro.
+            // SeqCst, all three: a word that the threads hand to and fro.
             match self.0.load(Ordering::SeqCst) {
                 0 => thread::yield_now(),
                 Self::END => return,
@@ -132,8 +132,8 @@ impl Unmapper {
     }
 }
 
-/// A thread unmaps; another maps the same addresses as soon as they are free, which is before the
-/// first one has come back, and before anybody was told.
+/// Lets a thread unmap while another maps the same addresses as soon as they are free. They are
+/// free before the first thread's call returns, and before the change is reported.
 fn reuse(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     let busy = Busy::start(pressure);
     let unmapper = Unmapper(AtomicUsize::new(0));
@@ -166,7 +166,7 @@ fn change_tenants(unmapper: &Unmapper) -> Outcome {
                 if error.raw_os_error() != Some(libc::EEXIST) {
                     return Err(fail("mmap", &error));
                 }
-                // Somebody else may have mapped there, who does not go away.
+                // Another thread may have mapped there, and its mapping does not go away.
                 if unmapper.is_at_rest() && tries > 1_000_000 {
                     return wrong("the address does not become free");
                 }
@@ -196,7 +196,7 @@ fn map_there(address: usize, through_libc: bool) -> std::io::Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Grows where it must move, and shrinks, each time with pages away.
+/// Grows memory that must move for it, and shrinks it, each time with pages away.
 fn grow_and_shrink(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     for pages in [3 * PAGES, PAGES / 2, 2 * PAGES] {
         let (old, new) = (ground.length(), pages * PAGE);
@@ -210,7 +210,8 @@ fn grow_and_shrink(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     Ok(())
 }
 
-/// Locked, it grows where it must move: the kernel touches what is new before it tells of the move.
+/// Grows locked memory that must move for it: the kernel touches the new pages before it reports
+/// the move.
 fn grow_locked(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     if unsafe { libc::mlock(ground.page(0), ground.length()) } != 0 {
         return Err(Stop::Skip(format!("mlock: {}", std::io::Error::last_os_error())));
@@ -229,10 +230,10 @@ fn grow_locked(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     Ok(())
 }
 
-/// Grows with something in the way.
+/// Grows the ground with something in the way.
 fn grow_elsewhere(ground: &mut Ground, pages: usize) -> Outcome {
     let (old, new) = (ground.length(), pages * PAGE);
-    // Refused where something is already.
+    // The kernel refuses this where something is already.
     let _ =
         unsafe { raw::map_at(ground.base + old, PAGE, libc::PROT_NONE, libc::MAP_FIXED_NOREPLACE) };
     let base = unsafe { raw::remap(ground.base, old, new, libc::MREMAP_MAYMOVE, 0) };
@@ -242,7 +243,7 @@ fn grow_elsewhere(ground: &mut Ground, pages: usize) -> Outcome {
     Ok(())
 }
 
-/// A block of malloc's that it maps.
+/// Lays ground in a block that malloc maps.
 fn block(owner: u32) -> Result<Ground, Stop> {
     let base = unsafe { libc::malloc(PAGES * PAGE) };
     let mut ground = Ground::at(owner, base.expose_provenance(), PAGES);
@@ -250,7 +251,7 @@ fn block(owner: u32) -> Result<Ground, Stop> {
     Ok(ground)
 }
 
-/// libc moves it by a call of its own.
+/// Lets libc move the ground by a call of its own.
 fn reallocate(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     for pages in [2 * PAGES, 5 * PAGES, PAGES] {
         let kept = pages.min(ground.pages());
@@ -267,7 +268,7 @@ fn reallocate(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     Ok(())
 }
 
-/// The kernel is asked to fill what is mapped at once, too little for the budget to matter.
+/// Asks the kernel to fill a mapping at once, one too small for the budget to matter.
 fn fill_at_once(ground: &mut Ground, _: &Pressure) -> Outcome {
     const SMALL: usize = 256;
     let both = libc::PROT_READ | libc::PROT_WRITE;

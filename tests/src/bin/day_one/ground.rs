@@ -1,4 +1,4 @@
-//! Ground: memory of one case, and what each page of it must hold.
+//! Ground: the memory of one case, and what each page of it must hold.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ const SEED: u64 = 0x0064_6179_206f_6e65;
 /// Bytes of a huge page.
 pub const HUGE: usize = 2 << 20;
 
-/// Whether all ground is to be made of huge pages.
+/// Whether all ground is to consist of huge pages.
 static HUGE_PAGES: AtomicBool = AtomicBool::new(false);
 
-/// From now on ground is made of huge pages, where it is large enough.
+/// Makes ground consist of huge pages from now on, where it is large enough.
 pub fn ask_for_huge_pages() {
     // Relaxed: one thread exists.
     HUGE_PAGES.store(true, Ordering::Relaxed);
@@ -25,21 +25,21 @@ pub fn ask_for_huge_pages() {
 
 /// Memory of one case.
 pub struct Ground {
-    /// Its first address.
+    /// The first address of the ground.
     pub base: usize,
     owner: u32,
     version: u32,
-    /// Of each page who wrote it last; `None` when nobody can say.
+    /// The last writer of each page; `None` when it is unknown.
     tags: Vec<Option<Tag>>,
 }
 
 impl Ground {
-    /// Maps so many pages and fills them.
+    /// Maps this number of pages and fills them.
     pub fn map(owner: u32, pages: usize) -> Result<Self, Stop> {
         Self::map_aligned(owner, pages, PAGE)
     }
 
-    /// As [`Ground::map`], its start aligned.
+    /// Maps pages as [`Ground::map`] does, with an aligned start.
     pub fn map_aligned(owner: u32, pages: usize, align: usize) -> Result<Self, Stop> {
         let room = raw::map(pages * PAGE + align).map_err(|error| fail("mmap", &error))?;
         let mut ground = Self::at(owner, room.next_multiple_of(align), pages);
@@ -52,22 +52,22 @@ impl Ground {
         Ok(ground)
     }
 
-    /// Memory that holds zeros.
+    /// Makes ground of memory that holds zeros.
     pub fn at(owner: u32, base: usize, pages: usize) -> Self {
         Self { base, owner, version: 0, tags: vec![Some(Tag::default()); pages] }
     }
 
-    /// Pages.
+    /// Returns the number of pages.
     pub fn pages(&self) -> usize {
         self.tags.len()
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     pub fn length(&self) -> usize {
         self.pages() * PAGE
     }
 
-    /// Pointer to a page.
+    /// Returns a pointer to a page.
     pub fn page<T>(&self, page: usize) -> *mut T {
         raw::pointer(self.base + page * PAGE).cast()
     }
@@ -99,23 +99,23 @@ impl Ground {
         self.tags[page] = Some(tag);
     }
 
-    /// From now on zeros are right there.
+    /// Expects zeros in these pages from now on.
     pub fn expect_zeros(&mut self, pages: Range<usize>) {
         self.tags[pages].fill(Some(Tag::default()));
     }
 
-    /// From now on anything is right there.
+    /// Expects anything in these pages from now on.
     pub fn expect_anything(&mut self, pages: Range<usize>) {
         self.tags[pages].fill(None);
     }
 
-    /// It has moved, and has so many pages now; new ones hold zeros.
+    /// Notes that the ground has moved, and has this number of pages now; new pages hold zeros.
     pub fn moved(&mut self, base: usize, pages: usize) {
         self.base = base;
         self.tags.resize(pages, Some(Tag::default()));
     }
 
-    /// Pages not in memory, and all of them.
+    /// Returns the number of pages that are not in memory, and of all pages.
     pub fn evicted(&self) -> (usize, usize) {
         let start = self.base.next_multiple_of(PAGE);
         let bytes = (self.base + self.length() - start) / PAGE * PAGE;
@@ -123,12 +123,12 @@ impl Ground {
         (bytes / PAGE - resident, bytes / PAGE)
     }
 
-    /// All pages hold what they must.
+    /// Checks that all pages hold what they must.
     pub fn compare(&self) -> Outcome {
         self.compare_part(0..self.pages())
     }
 
-    /// These pages hold what they must.
+    /// Checks that these pages hold what they must.
     pub fn compare_part(&self, pages: Range<usize>) -> Outcome {
         let wrong: Vec<usize> = pages.filter(|page| !self.is_right(*page)).collect();
         let Some(first) = wrong.first() else { return Ok(()) };
@@ -146,7 +146,7 @@ impl Ground {
         )))
     }
 
-    /// Whether a page holds what it must.
+    /// Returns whether a page holds what it must.
     pub fn is_right(&self, page: usize) -> bool {
         let Some(tag) = self.tags[page] else { return true };
         let mut image = PageImage::zero();
@@ -155,7 +155,7 @@ impl Ground {
     }
 }
 
-/// A call of ours failed.
+/// Makes the failure of a call of the test itself.
 pub fn fail(call: &str, error: &std::io::Error) -> Stop {
     Stop::Fail(format!("{call}: {error}"))
 }

@@ -12,16 +12,16 @@ pub const CASES: &[Case] = &[
     Case { name: "huge-made-later", lay: small, run: collapse },
 ];
 
-/// Pages of two huge ones.
+/// Pages of two huge pages.
 const PAGES: usize = 2 * HUGE / PAGE;
 
-/// This process gets no huge pages from now on.
+/// Forbids huge pages to this process from now on.
 pub fn forbid() {
     let set = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     assert_eq!(set, 0, "a process may do without");
 }
 
-/// Touched once huge pages are asked for.
+/// Lays ground that is first touched after huge pages were asked for.
 fn advised(owner: u32) -> Result<Ground, Stop> {
     let ground = Ground::map_aligned(owner, PAGES, HUGE)?;
     let (base, length) = (ground.base, ground.length());
@@ -46,7 +46,7 @@ fn nothing(_: &mut Ground, _: &Pressure) -> Outcome {
     Ok(())
 }
 
-/// What is done to a part of a huge page must not touch the rest.
+/// Changes a part of a huge page; the rest must stay as it is.
 fn cut_up(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     ground.compare()?;
     let drop = unsafe { libc::madvise(ground.page(3), 5 * PAGE, libc::MADV_DONTNEED) };
@@ -61,7 +61,8 @@ fn cut_up(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     Ok(())
 }
 
-/// The kernel may refuse to make huge pages of what is away; the bytes are the same either way.
+/// Asks for huge pages of memory that is away. The kernel may refuse; the bytes are the same either
+/// way.
 fn collapse(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     for _ in 0..2 {
         let result = unsafe { raw::advise(ground.base, ground.length(), libc::MADV_COLLAPSE) };
@@ -69,7 +70,7 @@ fn collapse(ground: &mut Ground, pressure: &Pressure) -> Outcome {
         ground.compare()?;
         pressure.walk();
         ground.compare()?;
-        // All there now, which is easier to make huge.
+        // All pages are there now, which makes huge pages easier.
         ground.fill(0..PAGES / 2);
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! What changes the process for good: descriptors closed around it, all of its memory locked, its
-//! user dropped.
+//! Actions that change the process for good: its descriptors are closed, all of its memory is
+//! locked, its user is dropped.
 
 use crate::ground::Ground;
 use crate::processes::{close_one_by_one, in_child};
@@ -15,7 +15,7 @@ pub const CASES: &[Case] = &[
     Case { name: "fork-without-proc", lay: ground, run: fork_without_proc },
 ];
 
-/// 2 MiB.
+/// Pages of a ground: 2 MiB.
 const PAGES: usize = 512;
 
 fn ground(owner: u32) -> Result<Ground, Stop> {
@@ -39,7 +39,7 @@ fn lock_on_fault(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     lock(ground, pressure, libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT)
 }
 
-/// Locked, what was there is in memory and stays; released, it may go again.
+/// Locks all memory: what was there is in memory and stays. Once it is released, it may go again.
 fn lock(ground: &mut Ground, pressure: &Pressure, flags: i32) -> Outcome {
     if unsafe { libc::mlockall(flags) } != 0 {
         let error = std::io::Error::last_os_error();
@@ -66,8 +66,8 @@ fn check_locked(ground: &mut Ground, pressure: &Pressure, flags: i32) -> Outcome
     fresh.compare()
 }
 
-/// As a server that drops its user and then forks: neither it nor its child may open what the
-/// kernel tells of them in /proc.
+/// Does what a server does that drops its user and then forks: neither the server nor its child may
+/// open the kernel's files about them in /proc.
 fn fork_without_proc(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     const NOBODY: u32 = 65534;
     exactly("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) }, 0)?;

@@ -2,12 +2,13 @@
 //!
 //!     day_one [--pressure BYTES] [--only NAME] [--huge never|always]
 //!
-//! All cases lay their ground and fill it; then other memory is walked until it is cold; then each
-//! case does its thing. In the end, and again when other memory was walked once more, the ground
-//! must hold exactly what the case says.
+//! All cases lay their ground and fill it. Then the program walks other memory until the ground is
+//! cold. Then each case does its action. At the end, and again after one more walk of other memory,
+//! the ground must hold exactly what the case says.
 //!
 //! 1. What a page of the ground must hold is derived (`program::pattern`); nothing is remembered.
-//! 2. `evicted=E/P` says how many of the P pages of the ground were not in memory when it began.
+//! 2. `evicted=E/P` says how many of the P pages of the ground were not in memory when the case
+//!    began.
 //! 3. Cases that change the process for good (`lasting`) come last.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on ground that the case owns")]
 #![allow(unreachable_pub, reason = "a program's modules; the shared ones serve several programs")]
@@ -29,13 +30,13 @@ use program::args::Args;
 use program::outcome::{Counts, Outcome, Stop};
 use program::pressure::Pressure;
 
-/// One thing that programs do.
+/// One action that programs do to memory.
 pub struct Case {
-    /// What its line calls it.
+    /// The name in the case's line of output.
     pub name: &'static str,
-    /// Lays its ground and fills it.
+    /// Lays the ground of the case and fills it.
     pub lay: fn(u32) -> Result<Ground, Stop>,
-    /// Does it, and tells the ground what is right from then on.
+    /// Does the action, and notes in the ground what is right from then on.
     pub run: fn(&mut Ground, &Pressure) -> Outcome,
 }
 
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
         None => {}
         Some("never") => huge::forbid(),
         Some("always") => {
-            // Where the kernel has no huge pages it is refused: then there is nothing to be tested.
+            // A kernel without huge pages refuses this; then there is nothing to be tested.
             let _ = pressure.advise(libc::MADV_HUGEPAGE);
             ground::ask_for_huge_pages();
         }
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     let wanted = |case: &&Case| args.text("only").is_none_or(|name| case.name.contains(name));
     let cases: Vec<&Case> = groups.into_iter().flatten().filter(wanted).collect();
     let grounds: Vec<_> = (1..).zip(&cases).map(|(owner, case)| (case.lay)(owner)).collect();
-    // Twice: pages touched once might be kept by a manager that protects what comes back.
+    // Twice: a manager that protects what comes back might keep pages that were touched once.
     pressure.walk();
     pressure.walk();
     let mut counts = Counts::default();

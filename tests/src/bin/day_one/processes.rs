@@ -11,11 +11,11 @@ use crate::{Case, Stop};
 
 pub const CASES: &[Case] = &[Case { name: "daemon", lay: ground, run: daemon }];
 
-/// 2 MiB.
+/// Pages of a ground: 2 MiB.
 const PAGES: usize = 512;
-/// A daemon that has not told by then hangs.
+/// Time limit for the daemon's report: later, the daemon hangs.
 const HANG: Duration = Duration::from_secs(60);
-/// What the daemon tells.
+/// The reports of the daemon.
 const RIGHT: i32 = 1;
 const WRONG: i32 = 2;
 
@@ -23,7 +23,7 @@ fn ground(owner: u32) -> Result<Ground, Stop> {
     Ground::map(owner, PAGES)
 }
 
-/// Runs `work` in a forked child; what it says is wrong comes through its status, the words through
+/// Runs `work` in a forked child. A failure comes through the child's status, and its words through
 /// standard error.
 pub fn in_child(what: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     let pid = unsafe { libc::fork() };
@@ -45,7 +45,8 @@ pub fn in_child(what: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     if status == 0 { Ok(()) } else { wrong(format!("{what}: the child's status is {status:#x}")) }
 }
 
-/// Forks twice with a session of its own in between, closes every descriptor, and uses its memory.
+/// Forks twice with a session of its own in between. The daemon closes every descriptor, and uses
+/// its memory.
 fn daemon(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     let told = shared_word()?;
     in_child("the daemon's parent", || {
@@ -80,14 +81,14 @@ fn daemon(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     }
 }
 
-/// As `closefrom` does where there is no call for it.
+/// Closes descriptors one by one, as `closefrom` does where the kernel has no call for it.
 pub fn close_one_by_one(first: i32) {
     for number in first..4096 {
         unsafe { libc::close(number) };
     }
 }
 
-/// A word that children share.
+/// Maps a word that children share.
 fn shared_word() -> Result<&'static AtomicI32, Stop> {
     let both = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -95,6 +96,6 @@ fn shared_word() -> Result<&'static AtomicI32, Stop> {
     if at == libc::MAP_FAILED {
         return Err(failed("mmap"));
     }
-    // It is never unmapped.
+    // The word is never unmapped.
     Ok(unsafe { &*raw::pointer(at.expose_provenance()).cast::<AtomicI32>() })
 }

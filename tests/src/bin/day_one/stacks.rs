@@ -1,4 +1,4 @@
-//! Stacks that can go away: of threads and handlers with no room to spare, and of coroutines.
+//! Stacks that can go away: those of threads and handlers with no room to spare, and of coroutines.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -18,18 +18,18 @@ pub const CASES: &[Case] = &[
     Case { name: "coroutines-allocated", lay: block, run: coroutines },
 ];
 
-/// 2 MiB.
+/// Pages of a ground: 2 MiB.
 const PAGES: usize = 512;
 /// The page of the ground where a tiny stack begins.
 const STACK: usize = 100;
-/// Bytes of a mapping that is managed.
+/// Bytes of a mapping large enough to be managed.
 const LARGE: usize = 256 << 10;
 
 fn ground(owner: u32) -> Result<Ground, Stop> {
     Ground::map(owner, PAGES)
 }
 
-/// Memory of malloc's heap, of page size by chance only.
+/// Lays ground in memory of malloc's heap, which is page-sized by chance only.
 fn block(owner: u32) -> Result<Ground, Stop> {
     let base = unsafe { libc::malloc(PAGES * PAGE) };
     let mut ground = Ground::at(owner, base.expose_provenance(), PAGES);
@@ -42,8 +42,8 @@ static FINE: AtomicBool = AtomicBool::new(false);
 /// The first address of the ground, for code that gets no argument.
 static GROUND: AtomicUsize = AtomicUsize::new(0);
 
-/// Calls through libc that a memory manager may know of, and touches pages that are away. Keeps
-/// next to nothing on the stack.
+/// Calls through libc that a memory manager may intercept, and touches pages that are away. Keeps
+/// next to nothing on the stack. Returns whether all went well.
 fn do_much_on_little() -> bool {
     // Relaxed: the ground was laid before the stack's user began.
     let base = GROUND.load(Ordering::Relaxed);
@@ -74,14 +74,14 @@ fn do_much_on_little() -> bool {
     }
 }
 
-/// A thread with the least stack that libc gives, all signals blocked. What lies around its stack
-/// stays as it is.
+/// Runs a thread with the smallest stack that libc gives, and all signals blocked. What lies around
+/// its stack stays as it is.
 fn tiny_thread(ground: &mut Ground, _: &Pressure) -> Outcome {
     extern "C" fn thread(_: *mut c_void) -> *mut c_void {
         let all = u64::MAX;
         let (call, how) = (libc::SYS_rt_sigprocmask, libc::SIG_SETMASK);
         unsafe { libc::syscall(call, how, &raw const all, null::<u64>(), 8) };
-        // Relaxed: the join orders it.
+        // Relaxed: the join orders this store.
         FINE.store(do_much_on_little(), Ordering::Relaxed);
         null_mut()
     }
@@ -108,10 +108,10 @@ fn tiny_thread(ground: &mut Ground, _: &Pressure) -> Outcome {
     if FINE.load(Ordering::Relaxed) { Ok(()) } else { wrong("the thread failed") }
 }
 
-/// A handler on a stack that holds the kernel's frame and two pages more.
+/// Runs a handler on a stack that holds the kernel's frame and two pages more.
 fn tiny_handler(ground: &mut Ground, _: &Pressure) -> Outcome {
     extern "C" fn handler(_: c_int) {
-        // Relaxed: it runs on the thread that reads this.
+        // Relaxed: the handler runs on the thread that reads this.
         FINE.store(do_much_on_little(), Ordering::Relaxed);
     }
     let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
@@ -136,20 +136,20 @@ fn tiny_handler(ground: &mut Ground, _: &Pressure) -> Outcome {
     if FINE.load(Ordering::Relaxed) { Ok(()) } else { wrong("the handler failed") }
 }
 
-/// Bytes of a coroutine's stack, and what it fills of it.
+/// Bytes of a coroutine's stack; below, the words that the coroutine fills on it.
 const OWN_STACK: usize = 64 << 10;
 const FILLED: usize = 6 * PAGE / 8;
-/// How often a coroutine is left and entered again.
+/// Times that a coroutine is left and entered again.
 const TURNS: u64 = 2;
 
-/// A coroutine: where it goes on, and what it found.
+/// A coroutine: where it continues, and whether it found wrong bytes.
 struct Coroutine {
     context: libc::ucontext_t,
     number: u64,
     wrong: bool,
 }
 
-/// The one that runs, and where whoever runs them goes on.
+/// The coroutine that runs; below, where its scheduler continues.
 static CURRENT: AtomicPtr<Coroutine> = AtomicPtr::new(null_mut());
 static SCHEDULER: AtomicPtr<libc::ucontext_t> = AtomicPtr::new(null_mut());
 
@@ -159,9 +159,10 @@ unsafe extern "C" {
     fn swapcontext(from: *mut libc::ucontext_t, to: *const libc::ucontext_t) -> c_int;
 }
 
-/// Fills its stack, is left, and finds it as it was, again and again.
+/// Fills its stack, lets another coroutine run, and checks that the stack is as it was, again and
+/// again.
 extern "C" fn coroutine() {
-    // Relaxed, here and below: all of them run on one thread.
+    // Relaxed, here and below: all coroutines run on one thread.
     let own = CURRENT.load(Ordering::Relaxed);
     let number = unsafe { (*own).number };
     let mut room = [0_u64; FILLED];
@@ -179,7 +180,7 @@ extern "C" fn coroutine() {
     unsafe { swapcontext(&raw mut (*own).context, SCHEDULER.load(Ordering::Relaxed)) };
 }
 
-/// The ground is full of stacks; other memory is walked while nobody is on them.
+/// Fills the ground with stacks, and walks other memory while no coroutine runs on them.
 fn coroutines(ground: &mut Ground, pressure: &Pressure) -> Outcome {
     ground.compare()?;
     ground.expect_anything(0..PAGES);

@@ -7,14 +7,15 @@ use std::process::Command;
 use super::failed;
 use super::program::outcome::{Outcome, Stop, wrong};
 
-/// Where `struct seccomp_data` has the number of the call.
+/// Offset of the number of the call in `struct seccomp_data`.
 const NUMBER_AT: u32 = 0;
-/// Instructions that a jump can pass: its distance has 8 bits, so each call has its own answer.
+/// Codes of instructions. The distance of a jump has 8 bits, which limits the instructions it can
+/// pass; so each call has its own answer.
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Starts `program` under the filter that `file` lists; comes back only with a failure.
+/// Starts `program` under the filter that `file` lists. Returns only with a failure.
 pub fn start(action: &str, file: &str, program: &str, args: &[&str]) -> Outcome {
     let refusal = match action {
         "errno" => libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
@@ -49,7 +50,7 @@ pub fn start(action: &str, file: &str, program: &str, args: &[&str]) -> Outcome 
     wrong(format!("{program}: {}", Command::new(program).args(args).exec()))
 }
 
-/// One that goes on `skip` further if it does not find `value`.
+/// Makes an instruction that skips `skip` more if it does not find `value`.
 fn instruction(code: u16, skip: u8, value: u32) -> libc::sock_filter {
     libc::sock_filter { code, jt: 0, jf: skip, k: value }
 }

@@ -1,17 +1,17 @@
-//! `edge`: what programs do that a memory manager may stand in the way of, once each.
+//! `edge`: actions of programs that a memory manager may get in the way of, once each.
 //!
-//!     edge hold             no more than to hold memory and check it
+//!     edge hold             only holds memory and checks it
 //!     edge anew             unmaps a range and maps it anew, again and again
-//!     edge thrash SECONDS   reads pages at random for so long
+//!     edge thrash SECONDS   reads random pages for SECONDS
 //!     edge uffd             serves faults of its own memory by a userfaultfd of its own
 //!     edge fifo BUSY        reads cold memory at real-time priority beside BUSY threads that spin
-//!     edge robust           lets the owner of a mutex end, whose page has been cold for long
+//!     edge robust           lets the owner of a mutex end whose page has been cold for long
 //!     edge filter ACTION FILE PROGRAM ARGS...
 //!                           starts PROGRAM under a seccomp filter that allows what FILE lists;
 //!                           other calls fail with EPERM (ACTION errno), or end it (ACTION kill)
 //!
-//! The first six hold and check memory besides, and print `ok` at the end. One that this machine
-//! forbids prints `skip: ` and why.
+//! The first six also hold and check memory, and print `ok` at the end. An action that this machine
+//! forbids prints `skip: ` and the reason.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on memory of its own")]
 #![allow(unreachable_pub, reason = "the shared modules serve several programs")]
 
@@ -34,10 +34,10 @@ use program::{PAGE, raw};
 
 /// Seed of the pattern.
 const SEED: u64 = 0x6564_6765;
-/// Bytes each program holds: far more than its budget.
+/// Bytes that each action holds: far more than its budget.
 const HELD: usize = 64 << 20;
 
-/// Memory with a pattern, of which most is away when there is no room for it.
+/// Memory with a pattern. Most of it is away when there is no room for it.
 struct Held {
     start: usize,
 }
@@ -55,7 +55,7 @@ impl Held {
         to.copy_from_slice(expected(page).bytes());
     }
 
-    /// Pages that hold other bytes than they must.
+    /// Returns the number of pages that hold wrong bytes.
     fn wrong(&self) -> usize {
         let is_wrong = |page: &usize| {
             let found = unsafe { raw::bytes(self.start + page * PAGE, PAGE) };
@@ -64,7 +64,7 @@ impl Held {
         (0..HELD / PAGE).filter(is_wrong).count()
     }
 
-    /// An error when a page is wrong.
+    /// Returns an error when a page is wrong.
     fn check(&self) -> Result<()> {
         match self.wrong() {
             0 => Ok(()),
@@ -75,7 +75,7 @@ impl Held {
 
 fn hold() -> Outcome {
     let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
-    // A run looks at what is not managed twenty times a second.
+    // Coldpress looks for what is not managed twenty times a second.
     thread::sleep(Duration::from_millis(300));
     held.check().map_err(|error| Stop::Fail(error.to_string()))
 }
@@ -88,7 +88,7 @@ fn expected(page: usize) -> PageImage {
     image
 }
 
-/// What is neither done nor forbidden.
+/// Makes the failure of a call that is neither done nor forbidden.
 fn failed(call: &str) -> Stop {
     program::outcome::failed(call)
 }

@@ -11,7 +11,8 @@ use super::program::random::mix;
 use super::program::{PAGE, raw};
 use super::{HELD, Held, failed};
 
-/// Of linux/userfaultfd.h: the version of the API, and its calls as `_IOWR(0xaa, number, struct)`.
+/// Numbers of linux/userfaultfd.h: the version of the API, and its calls as `_IOWR(0xaa, number,
+/// struct)`.
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: u64 = 0xc018_aa3f;
 const UFFDIO_REGISTER: u64 = 0xc020_aa00;
@@ -20,17 +21,17 @@ const UFFDIO_COPY: u64 = 0xc028_aa03;
 const REGISTER_MODE_MISSING: u64 = 1;
 const REGISTER_MODE_WP: u64 = 2;
 const EVENT_PAGEFAULT: u8 = 0x12;
-/// Bytes of its `struct uffd_msg`, and where the address of a fault is in it.
+/// Bytes of its `struct uffd_msg`, and the offset of a fault's address in it.
 const MESSAGE_BYTES: usize = 32;
 const ADDRESS_AT: usize = 16;
 
-/// Parts of what it holds.
+/// Parts of the memory held.
 const PARTS: usize = 64;
-/// Pages whose faults it serves.
+/// Pages whose faults the program serves.
 const PAGES: usize = 512;
 
-/// Holds memory, registers other memory with a userfaultfd of its own, and fills each page of that
-/// when it is touched.
+/// Holds memory, registers other memory with a userfaultfd of its own, and fills each page of the
+/// latter when it is touched.
 pub fn serves_its_own_faults() -> Outcome {
     let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
     let (faults, cold) = (open()?, open()?);
@@ -45,15 +46,15 @@ pub fn serves_its_own_faults() -> Outcome {
         }
     }
     server.join().map_err(|_| Stop::Fail("its server failed".to_owned()))??;
-    // Parts of what is cold, for a while. What is given up is in memory for a moment, so they are
-    // small.
+    // Parts of the cold memory, for a while. Memory that coldpress gives up is resident for a
+    // moment, so the parts are small.
     for part in 0..PARTS {
         let start = (held.start + part * HELD / PARTS) as u64;
         let mut register = [start, (HELD / PARTS / 8) as u64, REGISTER_MODE_WP, 0];
         call(&cold, UFFDIO_REGISTER, "UFFDIO_REGISTER", &mut register)?;
         call(&cold, UFFDIO_UNREGISTER, "UFFDIO_UNREGISTER", &mut register)?;
     }
-    // Many at once, each a page of its own; then all that lies between too, in one call.
+    // Many ranges at once, each a page of its own; then everything between them too, in one call.
     let watch = |part: usize| {
         let page = (held.start + part * HELD / PARTS) as u64;
         let mut register = [page, PAGE as u64, REGISTER_MODE_WP, 0];
@@ -78,7 +79,7 @@ pub fn serves_its_own_faults() -> Outcome {
 }
 
 fn open() -> Result<File, Stop> {
-    // The flag asks for faults of programs alone, which every user may have.
+    // The flag asks for faults of user code alone, which every user may have.
     let flags = libc::O_CLOEXEC | 1;
     let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) } as i32;
     if descriptor < 0 {
@@ -90,7 +91,7 @@ fn open() -> Result<File, Stop> {
     Ok(faults)
 }
 
-/// Fills each page with its number when it is touched, until all have been.
+/// Fills each page with its number when it is touched, until all pages have been.
 fn serve(mut faults: File) -> Outcome {
     let mut first = None;
     for _ in 0..PAGES {
@@ -101,7 +102,7 @@ fn serve(mut faults: File) -> Outcome {
         }
         let word = message[ADDRESS_AT..].first_chunk::<8>().copied().unwrap_or_default();
         let address = u64::from_le_bytes(word) & !(PAGE as u64 - 1);
-        // Pages are touched in order, so the first fault is that of the first page.
+        // Pages are touched in order, so the first fault is the first page's.
         let start = *first.get_or_insert(address);
         let bytes = vec![((address - start) / PAGE as u64) as u8; PAGE];
         let from = bytes.as_ptr().expose_provenance() as u64;
@@ -121,8 +122,8 @@ fn call<const N: usize>(
     if result == 0 { Ok(()) } else { Err(failed(name)) }
 }
 
-/// Where nothing is mapped: right below the lowest of what the kernel has placed, which is where it
-/// puts what is large.
+/// Returns an address below which nothing is mapped: right below the lowest mapping that the kernel
+/// has placed, where the kernel puts large mappings.
 fn below_all() -> Result<usize, Stop> {
     const PLACED_FROM: usize = 0x7000_0000_0000;
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|_| failed("/proc/self/maps"))?;
@@ -132,7 +133,8 @@ fn below_all() -> Result<usize, Stop> {
 }
 
 /// Unmaps a range and maps it anew at the same place, again and again, as a program of one thread
-/// may: nobody else can have taken it meanwhile, even where what serves the program begins then.
+/// may: no other thread can have taken the place meanwhile, even when the service of the program
+/// begins just then.
 pub fn maps_anew() -> Outcome {
     const LENGTH: usize = 8 << 20;
     const ROUNDS: Duration = Duration::from_millis(1500);
@@ -140,10 +142,10 @@ pub fn maps_anew() -> Outcome {
     let place = below_all()? - LENGTH;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let map = |start, length, flags| unsafe { raw::map_at(start, length, protection, flags) };
-    // What is mapped below keeps what is larger from the place.
+    // A mapping below keeps larger ones away from the place.
     map(place - PAGE, PAGE, libc::MAP_FIXED_NOREPLACE).map_err(fails)?;
     let held = Held::new().map_err(fails)?;
-    // Until what serves it has settled.
+    // Until the service has settled.
     thread::sleep(Duration::from_millis(300));
     map(place, LENGTH, libc::MAP_FIXED_NOREPLACE).map_err(|_| failed("it is taken: mmap"))?;
     let begun = Instant::now();
@@ -153,13 +155,13 @@ pub fn maps_anew() -> Outcome {
         for _ in 0..2000 {
             std::hint::spin_loop();
         }
-        // An error when any of it is not mapped.
+        // An error when any page of it is not mapped.
         unsafe { raw::resident_pages(place, LENGTH) }.map_err(|_| failed("it is gone: mincore"))?;
     }
     held.check().map_err(fails)
 }
 
-/// Touches all that it holds, in no order.
+/// Touches all pages that the program holds, in no order.
 pub fn thrashes(seconds: &str) -> Outcome {
     let fails = |error: std::io::Error| Stop::Fail(error.to_string());
     let seconds = seconds.parse().map_err(|_| Stop::Fail(format!("{seconds}: not seconds")))?;

@@ -10,18 +10,18 @@ use super::program::outcome::{Outcome, Stop, wrong};
 use super::program::pressure::Pressure;
 use super::{HELD, Held, PAGE, failed, raw};
 
-/// A priority of SCHED_FIFO, from 1 to 99: all threads have the same, so none goes before another.
+/// A priority of SCHED_FIFO, from 1 to 99. All threads have the same, so none runs before another.
 const PRIORITY: i32 = 10;
-/// Walks over memory, after which a page that nobody touches is cold.
+/// Walks over memory that make an untouched page cold.
 const WALKS: usize = 4;
-/// Memory in whose middle the mutex is: what is smaller than that may stay.
+/// Bytes of the memory in whose middle the mutex is: a smaller mapping may stay resident.
 const ROOM: usize = 4 << 20;
-/// How long a lock is waited for that is given at once when its dead owner is known.
+/// Time limit for a lock. The kernel gives it at once when it knows that the owner is dead.
 const LOCK_SECONDS: libc::time_t = 10;
 
 /// Whether the threads that spin are to end.
 static DONE: AtomicBool = AtomicBool::new(false);
-/// Wrong pages that the reader has found, and 1 more.
+/// The wrong pages that the reader has found, plus 1.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 /// The memory that the reader reads.
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -61,7 +61,7 @@ fn start(body: extern "C" fn(*mut c_void) -> *mut c_void) -> Result<libc::pthrea
     }
 }
 
-/// Reads cold memory in one thread beside `busy` that spin.
+/// Reads cold memory in one thread beside `busy` threads that spin.
 pub fn real_time(busy: usize) -> Outcome {
     let held = Held::new().map_err(|error| Stop::Fail(error.to_string()))?;
     START.store(held.start, Ordering::Relaxed);
@@ -78,11 +78,11 @@ pub fn real_time(busy: usize) -> Outcome {
     }
 }
 
-/// Where the mutex is.
+/// The address of the mutex.
 #[derive(Clone, Copy)]
 struct Place(*mut libc::pthread_mutex_t);
 
-// SAFETY: what is there is made for several threads, and outlives them.
+// SAFETY: the mutex at the address is made for several threads, and outlives them.
 unsafe impl Send for Place {}
 
 /// Mutexes that are made and destroyed.
@@ -97,7 +97,7 @@ pub fn robust() -> Outcome {
         let mut how = std::mem::zeroed();
         libc::pthread_mutexattr_init(&raw mut how);
         libc::pthread_mutexattr_setrobust(&raw mut how, libc::PTHREAD_MUTEX_ROBUST);
-        // More than can be kept in mind at a time: each is destroyed again.
+        // More mutexes than coldpress can remember at a time: each is destroyed again.
         for number in 0..MANY {
             let other = raw::pointer(room + number * 64).cast::<libc::pthread_mutex_t>();
             libc::pthread_mutex_init(other, &raw const how);
@@ -112,7 +112,7 @@ pub fn robust() -> Outcome {
     let owner = thread::spawn(move || {
         let Place(mutex) = { place };
         unsafe { libc::pthread_mutex_lock(mutex) };
-        // Release: pairs with the load below; who sees the flag sees the lock taken.
+        // Release: pairs with the load below; a thread that sees the flag sees the lock taken.
         LOCKED.store(true, Ordering::Release);
         // Relaxed: nothing but the flag itself is handed over.
         while !DONE.load(Ordering::Relaxed) {

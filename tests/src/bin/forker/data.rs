@@ -34,8 +34,8 @@ impl Data {
         let versions = vec![0; mapped + chunks.len() * CHUNK_PAGES];
         let mut data = Self { addr, mapped, chunks, versions };
         (mapped..data.versions.len()).chain(0..half).for_each(|page| data.write(page, 1));
-        // It grows and is named while it is managed. malloc has its own way to the kernel, which
-        // does not tell how far it grows.
+        // The mapping grows and is named while it is managed. malloc's own way to the kernel does
+        // not report how far a mapping grows.
         let old = std::ptr::with_exposed_provenance_mut(addr);
         data.addr = unsafe { libc::realloc(old, mapped * PAGE) }.expose_provenance();
         assert!(addr != 0 && data.addr != 0, "no memory");
@@ -44,12 +44,12 @@ impl Data {
         data
     }
 
-    /// Every byte is as the versions say.
+    /// Checks that every byte is as the versions say.
     pub fn verify(&mut self) -> Result<(), String> {
         self.compare(|_, version| version)
     }
 
-    /// Changes every third page, as a child does, without touching the versions.
+    /// Changes every third page, as a child does, and leaves the versions as they are.
     pub fn scribble(&mut self) {
         for page in (0..self.versions.len()).step_by(3) {
             let version = self.versions[page];
@@ -58,20 +58,20 @@ impl Data {
         }
     }
 
-    /// Every byte is as `scribble` left it.
+    /// Checks that every byte is as `scribble` left it.
     pub fn verify_scribbled(&mut self) -> Result<(), String> {
         self.compare(|page, version| if page % 3 == 0 { version + 1000 } else { version })
             .map_err(|text| format!("after its changes: {text}"))
     }
 
-    /// Writes a part anew that differs from round to round.
+    /// Rewrites a part of the data that differs from round to round.
     pub fn rewrite(&mut self, round: usize) {
         for page in (round % 5..self.versions.len()).step_by(5) {
             self.write(page, self.versions[page] + 1);
         }
     }
 
-    /// A hash of the versions: equal runs end with equal ones.
+    /// Returns a hash of the versions: equal runs end with equal hashes.
     pub fn digest(&self) -> u64 {
         self.versions.iter().fold(SEED, |hash, version| mix(hash ^ u64::from(*version)))
     }

@@ -3,13 +3,13 @@
 
 use std::ffi::CString;
 
-/// Most bytes that are read back at once.
+/// Most bytes read back at once.
 const READ_MAX: usize = 1 << 16;
 
 /// A temporary file with a full buffer between it and the program.
 pub struct Log {
     stream: *mut libc::FILE,
-    /// The line the parent wrote and has not flushed.
+    /// The line that the parent wrote and has not flushed.
     pending: String,
 }
 
@@ -34,7 +34,7 @@ impl Log {
         self.print(&self.pending)
     }
 
-    /// In the child: adds a line and flushes, which writes the parent's line too.
+    /// Adds a line in the child and flushes, which writes the parent's line too.
     pub fn child_line(&mut self, round: usize) -> Result<(), String> {
         self.print(&format!("child, round {round}\n"))?;
         if unsafe { libc::fflush(self.stream) } != 0 {
@@ -43,7 +43,7 @@ impl Log {
         Ok(())
     }
 
-    /// In the parent: flushes and compares the whole file with what must be there.
+    /// Flushes in the parent, and compares the whole file with what must be there.
     pub fn check(&mut self, child_round: Option<usize>) -> Result<(), String> {
         let mut wanted = String::new();
         if let Some(round) = child_round {

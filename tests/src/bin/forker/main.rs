@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let rounds = args.value("rounds", 3usize);
     let writers = args.value("writers", 1usize);
     let until = Instant::now() + Duration::from_secs(args.value("seconds", 0));
-    // A third is walked over, the rest is the data that must survive.
+    // A third of the memory is for the walks; the rest is the data that must survive.
     let pressure = Pressure::new(bytes / 3);
     let mut log = Log::new();
     let mut data = Data::new(bytes - bytes / 3);
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One child by one way.
+/// Makes one child in one way.
 fn one(way: Way, round: usize, data: &mut Data, log: &mut Log) -> Result<(), String> {
     log.parent_line(round)?;
     if way.runs_program() {
@@ -92,7 +92,7 @@ fn one(way: Way, round: usize, data: &mut Data, log: &mut Log) -> Result<(), Str
     Ok(())
 }
 
-/// What a child does; its exit status.
+/// Does a child's work, and returns its exit status.
 fn child(way: Way, round: usize, data: &mut Data, log: &mut Log) -> i32 {
     let mut work = || -> Result<(), String> {
         // The stream first: libc has reset its lock, a heap object, by now.
@@ -118,14 +118,14 @@ fn child(way: Way, round: usize, data: &mut Data, log: &mut Log) -> i32 {
     }
 }
 
-/// Says what a child found wrong, past every buffer.
+/// Reports what a child found wrong, past every buffer. Returns the exit status of such a child.
 fn say(text: &str) -> i32 {
     let line = format!("forker: child {}: {text}\n", std::process::id());
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
     1
 }
 
-/// Memory that is walked to push the rest out.
+/// Memory that is walked to push other memory out.
 struct Pressure {
     addr: usize,
     bytes: usize,

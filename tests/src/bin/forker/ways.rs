@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use crate::program::raw;
 
-/// First argument of this program when it is the one that a child runs.
+/// First argument of this program when it runs as the helper in a child.
 const HELPER: &str = "helper";
 /// Status of the helper when its arguments are right.
 const HELPER_OK: i32 = 7;
@@ -23,7 +23,7 @@ unsafe extern "C" {
 pub enum Way {
     /// libc's `fork`.
     Fork,
-    /// The same, and the child forks again.
+    /// libc's `fork`, and the child forks again.
     ForkTwice,
     /// `syscall(SYS_fork)`, or `SYS_clone` where there is no such call.
     RawFork,
@@ -31,7 +31,7 @@ pub enum Way {
     BareFork,
     /// libc's `clone` without `CLONE_VM`.
     Clone,
-    /// The same, and the child, which nobody manages, forks.
+    /// libc's `clone` as above, and the child, which is not managed, forks.
     CloneThenFork,
     /// `vfork` and `execve`.
     Vfork,
@@ -39,12 +39,12 @@ pub enum Way {
     Spawn,
     /// `fork` and `execve`.
     ForkExec,
-    /// What Rust's library does for `Command`.
+    /// The way that Rust's library takes for `Command`.
     Command,
 }
 
 impl Way {
-    /// All of them.
+    /// All ways.
     pub const ALL: &[Self] = &[
         Self::Fork,
         Self::ForkTwice,
@@ -58,18 +58,18 @@ impl Way {
         Self::Command,
     ];
 
-    /// Whether the child forks.
+    /// Returns whether the child forks.
     pub fn forks_again(self) -> bool {
         matches!(self, Self::ForkTwice | Self::CloneThenFork)
     }
 
-    /// Whether the child runs a program instead of going on with our memory.
+    /// Returns whether the child runs a program instead of going on with our memory.
     pub fn runs_program(self) -> bool {
         matches!(self, Self::Vfork | Self::Spawn | Self::ForkExec | Self::Command)
     }
 }
 
-/// Runs `work` in a child; gives its exit status.
+/// Runs `work` in a child, and returns the child's exit status.
 pub fn with_child(way: Way, work: &mut dyn FnMut() -> i32) -> Result<i32, String> {
     let pid = match way {
         Way::RawFork => raw_fork(),
@@ -132,7 +132,7 @@ fn wait(pid: libc::pid_t) -> Result<i32, String> {
     Ok(libc::WEXITSTATUS(status))
 }
 
-/// Runs this program as the helper in a child; its arguments must arrive whole.
+/// Runs this program as the helper in a child. Its arguments must arrive whole.
 pub fn run_helper(way: Way, round: usize) -> Result<(), String> {
     let path = std::env::current_exe().map_err(|error| error.to_string())?;
     if way == Way::Command {
@@ -158,7 +158,8 @@ fn helper_status(status: i32) -> Result<(), String> {
     if status == HELPER_OK { Ok(()) } else { Err(format!("helper's status is {status}")) }
 }
 
-/// The child's only step is `execve`, with words made before: the parent's frame stays whole.
+/// Makes a child by `vfork` whose only step is `execve`, with words made before: the parent's frame
+/// stays whole.
 #[inline(never)]
 #[allow(deprecated, reason = "programs do call vfork; nothing is touched between it and execve")]
 fn vfork_exec(path: &CStr, words: &[*const libc::c_char]) -> libc::pid_t {
@@ -197,7 +198,7 @@ fn check_word(round: usize) -> String {
     format!("word-of-round-{round}").repeat(50)
 }
 
-/// The status of this process if it was started as the helper.
+/// Returns the exit status of this process if it was started as the helper.
 pub fn as_helper() -> Option<ExitCode> {
     let words: Vec<String> = std::env::args().collect();
     let [_, name, round, word] = words.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! The arena of slots, and what they hold.
+//! The arena of slots, and their contents.
 
 use crate::program::pattern::{Kind, PageImage, Tag};
 use crate::program::random::mix;
@@ -13,19 +13,20 @@ pub const SLOT_PAGES: usize = 32;
 pub const SLOT: usize = SLOT_PAGES * PAGE;
 /// The two large buffers of a slot: neither starts nor ends with a page.
 pub const A: usize = 100;
-/// Start of the second one.
+/// Start of the second buffer.
 pub const B: usize = 16 * PAGE + 36;
-/// Bytes of each.
+/// Bytes of each buffer.
 pub const N: usize = 15 * PAGE + 77;
 /// Seed of the patterns.
 const SEED: u64 = 0x7379_7363;
 
-/// Offset of `size` bytes, aligned to 16, of which half lie on `page` and half on the next one.
+/// Returns the offset of `size` bytes, aligned to 16, of which half lie on `page` and half on the
+/// next page.
 pub const fn across(page: usize, size: usize) -> usize {
     (page + 1) * PAGE - (size / 2).next_multiple_of(16)
 }
 
-/// Offset of `size` unaligned bytes across the end of `page`.
+/// Returns the offset of `size` unaligned bytes across the end of `page`.
 pub const fn split(page: usize, size: usize) -> usize {
     (page + 1) * PAGE - size / 2
 }
@@ -51,7 +52,7 @@ impl Layout {
         }
     }
 
-    /// Whether the page, counted within each half of the slot, is touched again.
+    /// Returns whether the page, counted within each half of the slot, is touched again.
     fn touches(self, page: usize) -> bool {
         match self {
             Self::Cold => false,
@@ -84,7 +85,7 @@ impl Arena {
         unsafe { raw::bytes_mut(base, SLOT) }.copy_from_slice(&image(base, index, prepare));
     }
 
-    /// A slot with its image, made without looking at the slot.
+    /// Returns a slot with its image, made without reading the slot.
     pub fn slot(&self, index: usize, prepare: fn(usize, &mut [u8])) -> Slot {
         let base = self.addr + index * SLOT;
         Slot { base, image: image(base, index, prepare) }
@@ -111,41 +112,41 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Pointer to an offset of the slot.
+    /// Returns a pointer to an offset of the slot.
     pub fn at<T>(&self, offset: usize) -> *mut T {
         raw::pointer(self.base + offset).cast()
     }
 
-    /// What the slot must hold there, which before the call is what it holds.
+    /// Returns what the slot must hold there. Before the call, that is what the slot holds.
     pub fn wanted(&self, offset: usize, length: usize) -> &[u8] {
         &self.image[offset..offset + length]
     }
 
-    /// From now on these bytes are right.
+    /// Expects these bytes at `offset` from now on.
     pub fn expect(&mut self, offset: usize, bytes: &[u8]) {
         self.image[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What the slot holds there is right, whatever it is: the case has judged it.
+    /// Accepts what the slot holds there, whatever it is: the case has judged it.
     pub fn learn(&mut self, offset: usize, length: usize) {
         let bytes = unsafe { raw::bytes(self.base + offset, length) };
         self.image[offset..offset + length].copy_from_slice(bytes);
     }
 
-    /// Brings the pages of a layout in.
+    /// Brings in the pages of a layout.
     pub fn touch(&self, layout: Layout) {
         for page in (0..SLOT_PAGES).filter(|page| layout.touches(page % (SLOT_PAGES / 2))) {
             unsafe { self.at::<u8>(page * PAGE + 5).read_volatile() };
         }
     }
 
-    /// Pages not in memory, and all pages of the slot.
+    /// Returns the number of pages not in memory, and of all pages of the slot.
     pub fn evicted(&self) -> (usize, usize) {
         let resident = unsafe { raw::resident_pages(self.base, SLOT) }.unwrap_or(SLOT_PAGES);
         (SLOT_PAGES - resident, SLOT_PAGES)
     }
 
-    /// The whole slot holds what it must.
+    /// Checks that the whole slot holds what it must.
     pub fn compare(&self) -> Outcome {
         let got = unsafe { raw::bytes(self.base, SLOT) };
         match got.iter().zip(&self.image).position(|(got, wanted)| got != wanted) {
@@ -165,7 +166,7 @@ impl Slot {
     }
 }
 
-/// Bytes that come in from elsewhere: never what a slot held before.
+/// Makes bytes that come in from elsewhere: never what a slot held before.
 pub fn incoming(length: usize, salt: u64) -> Vec<u8> {
     let words = (0..length.div_ceil(8) as u64).map(|index| mix(salt ^ (index / 3)));
     let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
@@ -178,13 +179,13 @@ pub fn put<T: Copy>(image: &mut [u8], offset: usize, value: &T) {
     image[offset..offset + size_of::<T>()].copy_from_slice(&bytes_of(value));
 }
 
-/// A value's bytes; for types without padding.
+/// Returns a value's bytes; for types without padding.
 pub fn bytes_of<T: Copy>(value: &T) -> Vec<u8> {
     let from = std::ptr::from_ref(value).cast::<u8>();
     unsafe { std::slice::from_raw_parts(from, size_of::<T>()) }.to_vec()
 }
 
-/// Bytes that arrived elsewhere must be these.
+/// Checks that bytes that arrived elsewhere are the wanted ones.
 pub fn same(what: &str, got: &[u8], wanted: &[u8]) -> Outcome {
     if got == wanted {
         return Ok(());

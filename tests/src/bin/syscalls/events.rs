@@ -1,4 +1,4 @@
-//! Counters, timers, futexes and the calls that wait: what they consume must be delivered.
+//! Counters, timers, futexes and the calls that wait: what these calls consume must be delivered.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub const CASES: &[Case] = &[
     Case { name: "nanosleep", prepare: sleep_time, run: nanosleep },
 ];
 
-/// Pages whose ends carry a value of their own.
+/// Returns the pages whose ends carry a value of their own.
 fn pages() -> impl Iterator<Item = usize> {
     (0..SLOT_PAGES - 1).step_by(2)
 }
@@ -62,10 +62,10 @@ fn eventfd_write(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// Where the timer's period and its state lie.
+/// Offsets of the timer's period and of its state.
 const PERIOD: usize = across(1, 32);
 const STATE: usize = across(3, 32);
-/// The period.
+/// The period of the timer.
 const TICK: Duration = Duration::from_millis(1);
 
 fn period(_: usize, image: &mut [u8]) {
@@ -73,7 +73,7 @@ fn period(_: usize, image: &mut [u8]) {
     put(image, PERIOD, &[0u64, tick, 0, tick]);
 }
 
-/// Ticks are read in several calls: together they are the time that has passed.
+/// Reads the ticks of a timer in several calls: together they are the time that has passed.
 fn timerfd(slot: &mut Slot) -> Outcome {
     let flags = libc::TFD_CLOEXEC;
     let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
@@ -105,12 +105,13 @@ fn timerfd(slot: &mut Slot) -> Outcome {
     if state[..3] == [0, tick, 0] && state[3] <= tick { Ok(()) } else { wrong("another period") }
 }
 
-/// The last word of a page, which each carries its number; that of page 30 is zero.
+/// Returns the offset of a page's last word. Each such word carries its page's number; that of page
+/// 30 is zero.
 fn word(page: usize) -> usize {
     (page + 1) * PAGE - 4
 }
 
-/// Where a time of 3 ms lies.
+/// Offset of a time of 3 ms.
 const TIME: usize = across(8, 16);
 /// The page whose word is a lock.
 const LOCK: usize = 30;
@@ -180,7 +181,7 @@ fn futex_requeue(slot: &mut Slot) -> Outcome {
     })
 }
 
-/// The kernel itself writes the owner into the word.
+/// Locks and unlocks a word into which the kernel itself writes the owner.
 fn futex_pi(slot: &mut Slot) -> Outcome {
     let at = slot.base + word(LOCK);
     exactly("lock", futex(at, libc::FUTEX_LOCK_PI, 0, 0, 0, 0), 0)?;
@@ -191,13 +192,13 @@ fn futex_pi(slot: &mut Slot) -> Outcome {
     exactly("unlock", futex(at, libc::FUTEX_UNLOCK_PI, 0, 0, 0, 0), 0)
 }
 
-/// Descriptors of the waiting calls.
+/// Descriptors that each waiting call watches.
 const POLLED: usize = 64;
 
 fn ppoll(slot: &mut Slot) -> Outcome {
     let fd = eventfd(1)?;
     let (list, time, mask) = (across(2, POLLED * 8), across(10, 16), split(20, 8));
-    // Written by the program into memory that may have just gone: also a fault of its own.
+    // The program writes into memory that may have just gone: also a fault of the program's own.
     let entry = |events: i16, result: i16| {
         let mut bytes = fd.0.to_ne_bytes().to_vec();
         bytes.extend(events.to_ne_bytes());
@@ -246,7 +247,7 @@ fn select(slot: &mut Slot) -> Outcome {
     let time_at = slot.at::<u8>(time);
     let number = libc::SYS_pselect6;
     let count = unsafe { libc::syscall(number, most, read_at, write_at, none, time_at, none) };
-    // One can be read, both can be written.
+    // One descriptor is readable, both are writable.
     exactly("pselect6", count, 3)?;
     slot.expect(read, &set(&[ready.0]));
     slot.learn(time, 16);

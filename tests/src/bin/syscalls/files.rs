@@ -28,14 +28,14 @@ pub const CASES: &[Case] = &[
     Case { name: "getdents", prepare: plain, run: getdents },
 ];
 
-/// Where the vector of `vectors` lies, and where `path` lies.
+/// Offsets of the vector of `vectors`, and of `path`.
 const VECTOR: usize = across(20, 64);
 const PATH: usize = split(18, 2000);
 /// The segments of the vector: over page ends, within a page, and one over many pages.
 const SEGMENTS: [(usize, usize); 4] =
     [(split(0, 600), 600), (3 * PAGE + 7, 100), (split(4, 5 * PAGE), 5 * PAGE), (A, 20)];
 
-/// A file in memory that holds `bytes`, at its start.
+/// Makes a file in memory that holds `bytes`, positioned at its start.
 pub fn file(bytes: &[u8]) -> Result<Fd, Stop> {
     let fd = unsafe { libc::memfd_create(c"syscalls".as_ptr(), libc::MFD_CLOEXEC) };
     let fd = Fd::new("memfd_create", fd)?;
@@ -44,7 +44,7 @@ pub fn file(bytes: &[u8]) -> Result<Fd, Stop> {
     Ok(fd)
 }
 
-/// What the file holds from `offset` on.
+/// Returns what the file holds from `offset` on.
 pub fn contents(fd: &Fd, offset: usize, length: usize) -> Result<Vec<u8>, Stop> {
     let mut bytes = vec![0; length];
     let to = bytes.as_mut_ptr().cast();
@@ -53,7 +53,7 @@ pub fn contents(fd: &Fd, offset: usize, length: usize) -> Result<Vec<u8>, Stop> 
     Ok(bytes)
 }
 
-/// A pipe with room for `bytes`.
+/// Makes a pipe with room for `bytes`.
 pub fn pipe(bytes: usize) -> Result<(Fd, Fd), Stop> {
     let mut ends = [0; 2];
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
@@ -90,7 +90,7 @@ fn segments_length() -> usize {
     SEGMENTS.iter().map(|(_, length)| length).sum()
 }
 
-/// The vector's segments have been filled from `bytes`.
+/// Expects the vector's segments to be filled from `bytes`.
 fn scatter(slot: &mut Slot, bytes: &[u8]) {
     let mut start = 0;
     for (offset, length) in SEGMENTS {
@@ -99,7 +99,7 @@ fn scatter(slot: &mut Slot, bytes: &[u8]) {
     }
 }
 
-/// What the vector's segments hold, in order.
+/// Returns the contents of the vector's segments, in order.
 fn gathered(slot: &Slot) -> Vec<u8> {
     SEGMENTS.iter().flat_map(|(offset, length)| slot.wanted(*offset, *length).to_vec()).collect()
 }
@@ -168,7 +168,7 @@ fn pipe_write(slot: &mut Slot) -> Outcome {
     same("the pipe", &bytes, slot.wanted(A, N))
 }
 
-/// An unnamed file that takes `O_DIRECT`; not every file system does.
+/// Makes an unnamed file that takes `O_DIRECT`; not every file system does.
 pub fn direct_file() -> Result<Fd, Stop> {
     let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_DIRECT;
     let fd = unsafe { libc::open(c"/var/tmp".as_ptr(), flags | libc::O_TMPFILE, 0o600) };
@@ -192,7 +192,7 @@ fn direct_write(slot: &mut Slot) -> Outcome {
     let fd = direct_file()?;
     let length = 16 * PAGE;
     exactly("pwrite", unsafe { libc::pwrite(fd.0, slot.at(0), length, 0) }, length)?;
-    // Back into the other half: both ends of the transfer were cold.
+    // Reads back into the other half: both ends of the transfer were cold.
     let to = slot.at(length);
     exactly("pread", unsafe { libc::pread(fd.0, to, length, 0) }, length)?;
     let bytes = slot.wanted(0, length).to_vec();
@@ -205,7 +205,7 @@ fn getcwd(slot: &mut Slot) -> Outcome {
     let mut bytes = directory.as_os_str().as_bytes().to_vec();
     bytes.push(0);
     let at = split(7, bytes.len());
-    // The call itself: libc's function may add calls of its own.
+    // The bare call: libc's function may add calls of its own.
     let count = unsafe { libc::syscall(libc::SYS_getcwd, slot.at::<u8>(at), bytes.len()) };
     exactly("getcwd", count, bytes.len())?;
     slot.expect(at, &bytes);
@@ -224,7 +224,7 @@ fn uname(slot: &mut Slot) -> Outcome {
     if fields.iter().all(|(hot, cold)| hot == cold) { Ok(()) } else { wrong("another system") }
 }
 
-/// A long way to write /proc/self/exe, across a page's end.
+/// Writes a long form of the path /proc/self/exe into `image`, across a page's end.
 fn path(_: usize, image: &mut [u8]) {
     let text = format!("/proc{}/self/exe\0", "/.".repeat(990));
     image[PATH..PATH + text.len()].copy_from_slice(text.as_bytes());
@@ -258,7 +258,7 @@ fn readlink(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// The same directory into the slot and into other memory.
+/// Lists one directory into the slot and into other memory.
 fn getdents(slot: &mut Slot) -> Outcome {
     let fd = Fd::new("open", unsafe { libc::open(c"/dev".as_ptr(), libc::O_RDONLY) })?;
     let mut hot = vec![0u8; N];
@@ -267,7 +267,7 @@ fn getdents(slot: &mut Slot) -> Outcome {
     unsafe { libc::lseek(fd.0, 0, libc::SEEK_SET) };
     exactly("getdents", list(slot.at(A)), wanted)?;
     let got = unsafe { crate::program::raw::bytes(slot.base + A, wanted) };
-    // Padding behind a name is not written: names are compared, not bytes.
+    // The kernel does not write the padding behind a name: names are compared, not bytes.
     if names(got) != names(&hot[..wanted]) {
         return wrong("another list of names");
     }
@@ -275,7 +275,7 @@ fn getdents(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// The names in the records of getdents64(2).
+/// Returns the names in the records of getdents64(2).
 fn names(mut records: &[u8]) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     while records.len() > 19 {

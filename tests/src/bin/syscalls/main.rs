@@ -2,12 +2,13 @@
 //!
 //!     syscalls [--arena BYTES] [--pressure BYTES] [--only NAME]
 //!
-//! A slot of the arena belongs to one case in one layout. All slots are filled, then other memory
-//! is walked until they are cold; then a layout touches some of a slot's pages again, and the case
-//! makes its calls on it. Afterwards the whole slot must hold exactly what the case says.
+//! A slot of the arena belongs to one case in one layout. The program fills all slots, then walks
+//! other memory until they are cold. Then a layout touches some of a slot's pages again, and the
+//! case makes its calls on the slot. Afterwards the whole slot must hold exactly what the case
+//! says.
 //!
 //! 1. No call may come back short, with EFAULT, or having eaten a message without delivering it.
-//! 2. Two rounds: quiet, and with a thread that walks other memory meanwhile ("+busy").
+//! 2. There are two rounds: quiet, and with a thread that walks other memory meanwhile ("+busy").
 //! 3. `evicted=E/P` says how many pages of the slot were not in memory when the calls began.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on a slot the case owns")]
 #![allow(unreachable_pub, reason = "a program's modules; the shared ones serve several programs")]
@@ -33,7 +34,7 @@ use program::pressure::{Busy, Pressure};
 
 /// One system call, or a few that belong together.
 pub struct Case {
-    /// What its lines call it.
+    /// The name in the case's lines of output.
     pub name: &'static str,
     /// Lays out what the call reads, given the slot's address and bytes.
     pub prepare: fn(usize, &mut [u8]),
@@ -41,7 +42,7 @@ pub struct Case {
     pub run: fn(&mut Slot) -> Outcome,
 }
 
-/// For cases that need no more than the pattern.
+/// Prepares nothing: for cases that need only the pattern.
 pub fn plain(_: usize, _: &mut [u8]) {}
 
 fn main() -> ExitCode {
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
         for (index, case) in owners(&cases) {
             arena.fill(index, case.prepare);
         }
-        // Twice: pages touched once might be kept by a manager that protects what comes back.
+        // Twice: a manager that protects what comes back might keep pages that were touched once.
         pressure.walk();
         pressure.walk();
         let guard = busy.then(|| Busy::start(&pressure));
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
     counts.finish()
 }
 
-/// Each slot in use with its case: the layouts of a case are neighbours.
+/// Returns each slot in use with its case: the layouts of a case are neighbours.
 fn owners<'a>(cases: &'a [&'a Case]) -> impl Iterator<Item = (usize, &'a Case)> {
     (0..cases.len() * Layout::ALL.len()).map(|index| (index, cases[index / Layout::ALL.len()]))
 }

@@ -64,7 +64,7 @@ fn vm_writev(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// Another process reads A and writes it, inverted, to B.
+/// Lets another process read A and write it, inverted, to B.
 fn vm_outside(slot: &mut Slot) -> Outcome {
     let text = |error: std::io::Error| Stop::Fail(error.to_string());
     let words = [std::process::id() as usize, slot.base + A, slot.base + B, N];
@@ -84,7 +84,7 @@ fn vm_outside(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// The other process's part; its exit status.
+/// Does the other process's part, and returns its exit status.
 pub fn outside(words: &[usize]) -> i32 {
     let [pid, from, to, length] = *words else { return 1 };
     let mut bytes = vec![0u8; length];
@@ -136,7 +136,7 @@ fn resident(slot: &Slot, pages: usize) -> Outcome {
 fn mlock(slot: &mut Slot) -> Outcome {
     let length = HALF * PAGE;
     exactly("mlock", unsafe { libc::mlock(slot.at(0), length) }, 0)?;
-    // Locked means in memory, and staying there.
+    // Locked pages are in memory, and stay there.
     let first = resident(slot, HALF);
     std::thread::sleep(std::time::Duration::from_millis(5));
     let second = resident(slot, HALF);
@@ -155,7 +155,8 @@ fn mlock_onfault(slot: &mut Slot) -> Outcome {
     compared.and(locked)
 }
 
-/// Other memory's demands may take pages out again at once: only the bytes are judged.
+/// Asks the kernel to read the pages in. Other memory's demands may take pages out again at once:
+/// only the bytes are judged.
 fn populate_read(slot: &mut Slot) -> Outcome {
     populate(slot, libc::MADV_POPULATE_READ)
 }

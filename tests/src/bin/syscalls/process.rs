@@ -1,4 +1,5 @@
-//! New programs whose path, arguments and environment lie in the slot; threads whose stack does.
+//! New programs whose path, arguments and environment lie in the slot; threads whose stack lies
+//! there.
 
 use std::ffi::{c_int, c_void};
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ pub const CASES: &[Case] = &[
     Case { name: "thread-stack", prepare: plain, run: thread_stack },
 ];
 
-/// First argument of this program as the one that another process runs.
+/// First argument of this program as a process outside; below, as the program that a case starts.
 pub const OUTSIDE: &str = "outside";
 const ECHO: &str = "words";
 /// Status of a helper that found everything right.
@@ -24,10 +25,10 @@ pub const RIGHT: i32 = 42;
 /// Status of a helper that was not allowed to try.
 pub const FORBIDDEN: i32 = 77;
 
-/// Long arguments of the new program, and the variable it must see.
+/// Long arguments of the new program; below, the variable it must see.
 const ARGUMENTS: usize = 10;
 const VARIABLE: &str = "COLD_WORD";
-/// Where the lists, the path and the words lie.
+/// Offsets of the lists, the path and the words.
 const ARGV: usize = across(0, (ARGUMENTS + 3) * 8);
 const ENVP: usize = across(30, 32);
 const PATH: usize = split(1, 18);
@@ -59,7 +60,7 @@ fn words(base: usize, image: &mut [u8]) {
     image[PATH..PATH + path.len()].copy_from_slice(path);
 }
 
-/// The status of this process if it was started as a helper.
+/// Returns the exit status of this process if it was started as a helper.
 pub fn as_helper() -> Option<ExitCode> {
     let words: Vec<String> = std::env::args().collect();
     let status = match words.get(1).map(String::as_str) {
@@ -91,7 +92,8 @@ fn reap(call: &str, pid: i32) -> Outcome {
     wrong(format!("{call}: the child's status is {status:#x}"))
 }
 
-/// The child shares memory until it has become the new program: only the call itself is made there.
+/// Executes a program in a child that shares memory until it has become the new program: the child
+/// makes only the call itself.
 fn execve(slot: &mut Slot) -> Outcome {
     extern "C" fn child(slot: *mut c_void) -> c_int {
         let at = |offset| slot.cast::<u8>().wrapping_add(offset);
@@ -116,7 +118,7 @@ fn posix_spawn(slot: &mut Slot) -> Outcome {
     reap("posix_spawn", unsafe { slot.at::<i32>(pid).read() })
 }
 
-/// Fills and checks some pages of the stack it runs on.
+/// Fills and checks some pages of the stack it runs on. Returns whether they were right.
 #[inline(never)]
 fn use_stack(pause: libc::timespec) -> bool {
     let mut room = [0u64; 8 * PAGE / 8];
@@ -136,7 +138,7 @@ fn clone_stack(slot: &mut Slot) -> Outcome {
     extern "C" fn child(_: *mut c_void) -> c_int {
         if use_stack(PAUSE) { RIGHT } else { 1 }
     }
-    // The caller waits: the child borrows its thread-local storage.
+    // The caller waits, because the child borrows its thread-local storage.
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let pid = unsafe { libc::clone(child, slot.at(SLOT), flags, std::ptr::null_mut()) };
     reap("clone", pid)?;
@@ -145,7 +147,8 @@ fn clone_stack(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// libc puts the thread's own storage on the stack as well, which the kernel writes too.
+/// Runs a thread on the slot. libc puts the thread's own storage on this stack too, and the kernel
+/// writes to it.
 fn thread_stack(slot: &mut Slot) -> Outcome {
     extern "C" fn thread(_: *mut c_void) -> *mut c_void {
         std::ptr::without_provenance_mut(usize::from(use_stack(PAUSE)))
@@ -170,7 +173,7 @@ fn thread_stack(slot: &mut Slot) -> Outcome {
     if answer.addr() != 1 {
         return wrong("the thread found other bytes on its stack");
     }
-    // The far end of the stack was never reached.
+    // The thread never reached the far end of the stack.
     let used = 8 * PAGE + A;
     slot.learn(used, SLOT - used);
     Ok(())

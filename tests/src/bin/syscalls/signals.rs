@@ -12,10 +12,10 @@ pub const CASES: &[Case] = &[
     Case { name: "signal-interrupts-nothing", prepare: plain, run: all_blocked },
 ];
 
-/// Where the handler's frame was; 0 before it ran.
+/// Address of the handler's frame; 0 before the handler ran.
 static FRAME: AtomicUsize = AtomicUsize::new(0);
 
-/// Uses some pages of its stack and notes where that is.
+/// Uses some pages of its stack and notes their address.
 extern "C" fn handler(_: i32) {
     let mut room = [0u8; 3 * PAGE];
     for byte in room.iter_mut().step_by(64) {
@@ -50,7 +50,7 @@ fn sigaltstack(slot: &mut Slot) -> Outcome {
     if !(slot.base..slot.base + SLOT).contains(&frame) {
         return wrong(format!("the handler ran at {frame:#x}"));
     }
-    // What lies far below the handler's frame has not been touched.
+    // The handler has not touched what lies far below its frame.
     let used = (frame - slot.base) / PAGE * PAGE;
     slot.learn(used, SLOT - used);
     let below = used.saturating_sub(4 * PAGE);
@@ -58,7 +58,7 @@ fn sigaltstack(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// Where the set, the time and the record lie.
+/// Offsets of the set, the time and the record.
 const SET: usize = split(3, 8);
 const OLD: usize = split(9, 8);
 const TIME: usize = across(12, 16);

@@ -1,4 +1,4 @@
-//! Sockets: a message that was taken from the queue must arrive whole, with its names and rights.
+//! Sockets: a message taken from the queue must arrive whole, with its names and rights.
 
 use crate::arena::{
     A, B, Fd, N, Slot, across, bytes_of, exactly, failed, fails, incoming, put, same, split, wrong,
@@ -18,14 +18,14 @@ pub const CASES: &[Case] = &[
 
 /// Bytes of a datagram: three fit the default buffer of a socket.
 const DATAGRAM: usize = 20_001;
-/// Where a message's header, vector, control data and name lie.
+/// Offsets of a message's header, vector, control data and name.
 const HEADER: usize = across(17, 56);
 const VECTOR: usize = across(19, 32);
 const CONTROL: usize = across(21, 64);
 const NAME: usize = split(23, 110);
 /// Room for control data that passes one descriptor (`CMSG_SPACE`).
 const CONTROL_ROOM: usize = 24;
-/// The vector's two parts.
+/// The two parts of the vector.
 const PARTS: [(usize, usize); 2] = [(A, 9000), (A + 20_000, 11_001)];
 
 fn pair(kind: i32) -> Result<(Fd, Fd), Stop> {
@@ -50,7 +50,7 @@ fn recv_hot(fd: &Fd, length: usize) -> Result<Vec<u8>, Stop> {
     Ok(bytes)
 }
 
-/// Nothing is left in the queue.
+/// Checks that nothing is left in the queue.
 fn empty(fd: &Fd) -> Outcome {
     let mut byte = 0u8;
     let count = unsafe { libc::recv(fd.0, (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT) };
@@ -97,8 +97,8 @@ fn recv_datagram(slot: &mut Slot) -> Outcome {
     empty(&other)
 }
 
-/// `struct msghdr` of a 64-bit Linux: name, its length, vector, its length, control, its length,
-/// flags.
+/// Returns a `struct msghdr` of a 64-bit Linux: name, its length, vector, its length, control, its
+/// length, flags.
 fn header(base: usize, name_length: usize) -> [usize; 7] {
     let name = if name_length == 0 { 0 } else { base + NAME };
     [name, name_length, base + VECTOR, PARTS.len(), base + CONTROL, CONTROL_ROOM, 0]
@@ -142,7 +142,7 @@ fn recvmsg(slot: &mut Slot) -> Outcome {
     slot.learn(CONTROL, CONTROL_ROOM);
     slot.learn(NAME, 110);
     let header: [usize; 7] = unsafe { slot.at::<[usize; 7]>(HEADER).read() };
-    // An address that the kernel chose: the family, a zero byte and five more (unix(7)).
+    // The kernel chose this address: the family, a zero byte and five more (unix(7)).
     let name_length = header[1] as u32;
     let family: u16 = unsafe { slot.at::<u16>(NAME).read_unaligned() };
     if name_length != 8 || i32::from(family) != libc::AF_UNIX {
@@ -167,7 +167,7 @@ fn send_with_descriptor(fd: &Fd, bytes: &[u8], passed: i32) -> Outcome {
     let control = control.map(i32::to_ne_bytes).concat();
     let vector = [bytes.as_ptr().expose_provenance(), bytes.len()];
     let vector_at = vector.as_ptr().expose_provenance();
-    // The control data must lie aligned: a copy in words.
+    // The control data must be aligned: a copy in words.
     let words: Vec<u64> = control
         .chunks_exact(8)
         .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
@@ -177,7 +177,7 @@ fn send_with_descriptor(fd: &Fd, bytes: &[u8], passed: i32) -> Outcome {
     exactly("sending", count, bytes.len())
 }
 
-/// Where the address and its length lie.
+/// Offsets of the address, of the kernel's answer and of the length.
 const ADDRESS: usize = split(4, 16);
 const ANSWER: usize = split(6, 16);
 const LENGTH: usize = split(12, 4);
@@ -187,7 +187,7 @@ fn address(_: usize, image: &mut [u8]) {
     put(image, LENGTH, &16u32);
 }
 
-/// 127.0.0.1 with a port that the kernel chooses, as bytes of `sockaddr_in`.
+/// Returns 127.0.0.1 with a port that the kernel chooses, as bytes of `sockaddr_in`.
 fn loopback() -> [u8; 16] {
     let family = (libc::AF_INET as u16).to_ne_bytes();
     let mut bytes = [0; 16];

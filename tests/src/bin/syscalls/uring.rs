@@ -1,5 +1,5 @@
-//! io_uring: the kernel reads and writes the slot at a time of its own, through registered buffers
-//! too.
+//! io_uring: the kernel reads and writes the slot at a time of its own choice, also through
+//! registered buffers.
 
 use io_uring::{IoUring, opcode, squeue, types};
 
@@ -32,7 +32,7 @@ fn push(ring: &mut IoUring, entry: &squeue::Entry) -> Outcome {
     }
 }
 
-/// Hands one call in and waits for it; it must move `length` bytes.
+/// Submits one call and waits for it; the call must move `length` bytes.
 fn one(ring: &mut IoUring, entry: squeue::Entry, length: usize) -> Outcome {
     push(ring, &entry)?;
     ring.submit_and_wait(1).map_err(|error| fail(&error))?;
@@ -60,7 +60,7 @@ fn read(slot: &mut Slot) -> Outcome {
 fn write(slot: &mut Slot) -> Outcome {
     let mut ring = ring()?;
     let fd = file(&[])?;
-    // From a worker thread of the kernel, which faults in our stead.
+    // A worker thread of the kernel writes, and faults in our stead.
     let entry = opcode::Write::new(types::Fd(fd.0), slot.at(A), N as u32)
         .build()
         .flags(squeue::Flags::ASYNC);
@@ -68,7 +68,7 @@ fn write(slot: &mut Slot) -> Outcome {
     same("the file", &contents(&fd, 0, N)?, slot.wanted(A, N))
 }
 
-/// The call is in before there is anything to read.
+/// Submits a read before there is anything to read.
 fn pipe_late(slot: &mut Slot) -> Outcome {
     let mut ring = ring()?;
     let (read, write) = pipe(2 * N)?;
@@ -84,7 +84,7 @@ fn pipe_late(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// Registers both halves of the slot: they are pinned from here on.
+/// Registers both halves of the slot, which pins them from here on.
 fn register(ring: &IoUring, slot: &Slot) -> Outcome {
     let half = |at| libc::iovec { iov_base: slot.at(at), iov_len: 16 * PAGE };
     let buffers = [half(0), half(16 * PAGE)];
@@ -131,7 +131,7 @@ fn write_fixed(slot: &mut Slot) -> Outcome {
     Ok(())
 }
 
-/// Several direct transfers are on their way at once, out of and into cold pages.
+/// Has several direct transfers in flight at once, out of cold pages and into them.
 fn direct(slot: &mut Slot) -> Outcome {
     let mut ring = ring()?;
     let fd: Fd = direct_file()?;

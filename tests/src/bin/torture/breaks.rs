@@ -2,8 +2,8 @@
 //!
 //! 1. Only the main thread comes here, and malloc's main arena is its own while workers run: the
 //!    break cannot move between our look at it and our shrinking of it.
-//! 2. When malloc has put its own memory above ours, ours can shrink no more: it is kept as it is
-//!    (and still checked), and a new stretch begins.
+//! 2. When malloc has put its own memory above our stretch, the stretch can shrink no more: it is
+//!    kept as it is (and still checked), and a new stretch begins.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// Stretches kept below malloc's memory before growth ends.
 const STRETCHES: usize = 8;
-/// Identity of the first stretch: away from the workers', whose numbers depend on the seed alone.
+/// Identity of the first stretch: far from the workers' identities, which depend on the seed alone.
 const FIRST_ID: u32 = u32::MAX - 1000;
 /// Pause between two operations.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -58,7 +58,7 @@ pub fn run(world: &World) {
     world.break_stopped();
 }
 
-/// One operation on the stretch that ends at the break.
+/// Does one operation on the stretch that ends at the break.
 fn step(worker: &mut Worker<'_>, region: &mut Region, most: usize) {
     let old = region.pages.len();
     match worker.random.below(10) {
@@ -88,7 +88,7 @@ fn step(worker: &mut Worker<'_>, region: &mut Region, most: usize) {
     }
 }
 
-/// An empty stretch at the break, which is brought to a page boundary.
+/// Begins an empty stretch at the break, which is moved to a page boundary.
 fn begin(number: usize) -> Region {
     let now = current();
     let start = now.next_multiple_of(PAGE);

@@ -12,7 +12,7 @@ use crate::region::{Home, Region, State, Whole};
 const HUGE_PAGES: usize = 512;
 
 impl Worker<'_> {
-    /// Makes a region by lot and gives it to all.
+    /// Makes a random region and hands it to all threads.
     pub fn create(&mut self) {
         let most = self.region_pages_max;
         let pages = match self.random.below(100) {
@@ -28,7 +28,7 @@ impl Worker<'_> {
             }
             _ => self.create_mapping(pages),
         };
-        // Some are read first: the zeros must be there before anything is written.
+        // Some regions are read first: the zeros must be there before anything is written.
         if self.random.percent(50) {
             self.verify(&mut region);
         }
@@ -38,7 +38,7 @@ impl Worker<'_> {
         self.world.put(region);
     }
 
-    /// A fresh mapping: its pages must read as zeros whoever had the addresses before.
+    /// Makes a fresh mapping: its pages must read as zeros whatever held the addresses before.
     pub fn create_mapping(&mut self, pages: usize) -> Box<Region> {
         let id = self.world.new_id();
         let mut region = Box::new(Region::new(id, 0, pages, Home::Mapping));
@@ -48,7 +48,7 @@ impl Worker<'_> {
         region
     }
 
-    /// Aligned to a huge page, by mapping more and giving the ends back.
+    /// Makes a mapping aligned to a huge page, by mapping more and giving the ends back.
     fn create_huge(&mut self, pages: usize) -> Box<Region> {
         let huge = HUGE_PAGES * PAGE;
         let mut region = self.create_mapping(pages + HUGE_PAGES);
@@ -80,13 +80,13 @@ impl Worker<'_> {
         assert!(!at.is_null(), "malloc has no memory");
         self.note(&mut region, if zeroed { "calloc" } else { "malloc" }, &(0..pages));
         if !zeroed {
-            // Nothing can be said of its bytes before they are written.
+            // The bytes of the block are unknown before they are written.
             self.write(&mut region, 0..pages);
         }
         region
     }
 
-    /// `realloc`, which moves large blocks by `mremap` inside libc; or a write.
+    /// Calls `realloc`, which moves large blocks by `mremap` inside libc; or writes.
     pub fn operate_block(&mut self, mut region: Box<Region>) -> Box<Region> {
         let old = region.pages.len();
         let new = if self.random.percent(50) {

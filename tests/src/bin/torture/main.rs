@@ -4,12 +4,12 @@
 //!     torture [--seconds S | --ops N] [--seed N] [--bytes TOTAL] [--threads T]
 //!             [--self-test] [--no-free]
 //!
-//! The idea: a region is owned by one thread at a time and travels between threads through one
-//! queue, so that the thread that unmaps is seldom the one that mapped, and addresses find new
-//! tenants at once. What a page holds is derived from a 16-byte tag (`program::pattern`).
+//! The idea: one thread at a time owns a region, and regions travel between threads through one
+//! queue. So the thread that unmaps is rarely the one that mapped, and addresses find new tenants
+//! at once. What a page holds is derived from a 16-byte tag (`program::pattern`).
 //!
-//! 1. Threads take regions from the queue's back (lately used, by a skewed lot) and from its front
-//!    (longest unused): hot reuse and full sweeps together.
+//! 1. Threads take regions from the queue's back (lately used, by a skewed random choice) and from
+//!    its front (longest unused): hot reuse and full sweeps together.
 //! 2. About `--bytes` of written pages are alive at any time.
 //! 3. With `--no-free`, one thread and `--ops`, runs with one seed end with one digest.
 //! 4. The first mismatch ends the program with status 1 and a report; `--self-test` plants one.
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The last sweep: checks and frees every region, and folds what was read into a digest.
+/// Does the last sweep: checks and frees every region, and folds what was read into a digest.
 fn finish(world: &World) -> u64 {
     let mut worker = Worker::new(world, 0);
     let mut digest = world.shared.finish(world);

@@ -45,7 +45,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Works until the end; returns this thread's increments of the shared counters.
+    /// Works until the end of the run. Returns this thread's increments of the shared counters.
     pub fn run(mut self) -> Vec<u64> {
         let mut tally = self.world.shared.new_tally();
         let mut visits = 0;
@@ -118,7 +118,7 @@ impl<'a> Worker<'a> {
         (self.operations, self.checked) = (0, 0);
     }
 
-    /// Does one operation by lot; returns the region if it still exists.
+    /// Does one random operation. Returns the region if it still exists.
     fn operate(&mut self, mut region: Box<Region>) -> Option<Box<Region>> {
         if region.protected.is_some() {
             if self.random.percent(40) {
@@ -180,7 +180,7 @@ impl<'a> Worker<'a> {
         if unsafe { raw::bytes(addr, PAGE) } == self.expected.bytes() {
             return;
         }
-        // Once seen as zeros it must stay so: the old bytes may not come back.
+        // A page once seen as zeros must stay zero: the old bytes may not come back.
         if state.maybe_zero && unsafe { raw::bytes(addr, PAGE) }.iter().all(|byte| *byte == 0) {
             region.pages[page] = State::default();
             return;
@@ -219,7 +219,7 @@ impl<'a> Worker<'a> {
         let to = raw::pointer(region.page_addr(page)).cast::<u64>().wrapping_add(word);
         unsafe { to.write_unaligned(value) };
         if state.maybe_zero {
-            // The write has settled whether the old bytes or zeros lie below it.
+            // The write has settled whether the old bytes or zeros lie below the word.
             state.tag.expected(self.world.seed, &mut self.expected);
             let now = unsafe { raw::bytes(region.page_addr(page), PAGE) };
             let rest_is_zero = now
@@ -234,7 +234,7 @@ impl<'a> Worker<'a> {
         region.pages[page] = state;
     }
 
-    /// A span of pages by lot: often a few, sometimes all.
+    /// Chooses a random span of pages: often a few, sometimes all.
     pub fn span(&mut self, region: &Region) -> Range<usize> {
         let pages = region.pages.len();
         let count = self.random.skewed(pages);
@@ -330,7 +330,7 @@ impl<'a> Worker<'a> {
         region.pages[span].iter_mut().for_each(|state| state.maybe_zero = true);
     }
 
-    /// Advice that changes no byte. A kernel built without it may refuse it.
+    /// Gives advice that changes no byte. A kernel built without that advice may refuse it.
     fn harmless_advice(&mut self, region: &mut Region) {
         let (advice, name) = if self.random.percent(50) {
             (libc::MADV_WILLNEED, "WILLNEED")
@@ -342,7 +342,7 @@ impl<'a> Worker<'a> {
         let _ = unsafe { raw::advise(region.page_addr(span.start), span.len() * PAGE, advice) };
     }
 
-    /// Huge pages wanted or not; on a part it leaves the region in several mappings.
+    /// Asks for huge pages or against them. Advice on a part leaves the region in several mappings.
     fn huge_advice(&mut self, region: &mut Region) {
         let huge = self.random.percent(60);
         let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
@@ -379,7 +379,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// A hash of the bytes the region holds.
+    /// Returns a hash of the bytes that the region holds.
     pub fn digest(&mut self, region: &Region) -> u64 {
         let mut hash = mix(u64::from(region.id));
         for page in (0..region.pages.len()).filter(|page| !region.is_hidden(*page)) {

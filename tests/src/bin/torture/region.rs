@@ -12,7 +12,7 @@ use crate::program::pattern::{Kind, Tag};
 /// Operations a region remembers for a report.
 pub const HISTORY: usize = 16;
 
-/// Where the memory came from.
+/// The origin of the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Home {
     /// `mmap`.
@@ -23,23 +23,24 @@ pub enum Home {
     Break,
 }
 
-/// What the kernel may make of a range: decides whether `mremap` of all of it must succeed.
+/// The mappings that the kernel may make of a range: decides whether `mremap` of all of it must
+/// succeed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Whole {
     /// One mapping for certain.
     Yes,
     /// Parts were protected for a while; the kernel need not have merged them again.
     Perhaps,
-    /// Parts differ: never handed to `mremap` as one.
+    /// Parts differ: the range is never handed to `mremap` as one.
     No,
 }
 
-/// What a page holds.
+/// The contents of a page.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct State {
-    /// Its last writer.
+    /// The page's last writer.
     pub tag: Tag,
-    /// `MADV_FREE` was called since: zeros are right as well.
+    /// `MADV_FREE` was called after the last write: zeros are right as well.
     pub maybe_zero: bool,
 }
 
@@ -71,7 +72,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// A region of pages that must read as zeros.
+    /// Makes a region of pages that must read as zeros.
     pub fn new(id: u32, addr: usize, pages: usize, home: Home) -> Self {
         Self {
             id,
@@ -96,24 +97,24 @@ impl Region {
         self.pages.len() * PAGE
     }
 
-    /// Pages that were written and not dropped.
+    /// Returns the number of pages that were written and not dropped.
     pub fn live_pages(&self) -> i64 {
         let live = |state: &&State| state.tag.kind != Kind::Zero || state.tag.patches > 0;
         self.pages.iter().filter(live).count() as i64
     }
 
-    /// The tag of a page that this region writes next.
+    /// Returns the tag of the page that this region writes next.
     pub fn next_tag(&mut self, page: usize, kind: Kind) -> Tag {
         self.version += 1;
         Tag { owner: self.id, index: page as u32, version: self.version, kind, patches: 0 }
     }
 
-    /// Whether a page cannot be read now.
+    /// Returns whether a page cannot be read now.
     pub fn is_hidden(&self, page: usize) -> bool {
         matches!(&self.protected, Some((span, libc::PROT_NONE)) if span.contains(&page))
     }
 
-    /// Takes everything from `page` on out as a region of its own.
+    /// Takes all pages from `page` on out, as a region of their own.
     pub fn split_off(&mut self, id: u32, page: usize) -> Self {
         let mut tail = Self::new(id, self.page_addr(page), 0, self.home);
         tail.pages = self.pages.split_off(page);
@@ -123,7 +124,7 @@ impl Region {
         tail
     }
 
-    /// Notes an operation for the report.
+    /// Notes an operation for a report.
     pub fn record(&mut self, event: Event) {
         if self.events.len() < HISTORY {
             self.events.push(event);
@@ -133,7 +134,7 @@ impl Region {
         self.recorded += 1;
     }
 
-    /// The last operations, oldest first.
+    /// Returns the last operations, oldest first.
     pub fn history(&self) -> impl Iterator<Item = &Event> {
         let oldest = if self.events.len() < HISTORY { 0 } else { self.recorded % HISTORY };
         self.events[oldest..].iter().chain(&self.events[..oldest])

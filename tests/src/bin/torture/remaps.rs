@@ -1,5 +1,5 @@
-//! Operations that change which addresses a region has: `mremap` in its forms, `munmap` in the
-//! middle, `MAP_FIXED` over live pages, and a new tenant at once.
+//! Operations that change the addresses of a region: `mremap` in its forms, `munmap` in the middle,
+//! `MAP_FIXED` over live pages, and a new tenant at once.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::ops::Worker;
 use crate::region::{Home, Region, State, Whole};
 
 impl Worker<'_> {
-    /// One such operation by lot; returns the region if it still exists.
+    /// Does one such operation, chosen by `lot`. Returns the region if it still exists.
     pub fn remap_by_lot(&mut self, lot: usize, region: Box<Region>) -> Option<Box<Region>> {
         match lot {
             75..=78 => Some(self.grow(region)),
@@ -29,7 +29,7 @@ impl Worker<'_> {
         }
     }
 
-    /// `mremap` of one mapping. `None` if the kernel sees several mappings, as it may.
+    /// Calls `mremap` for one mapping. `None` if the kernel sees several mappings, as it may.
     fn remap(
         &mut self,
         region: &Region,
@@ -77,7 +77,8 @@ impl Worker<'_> {
         region
     }
 
-    /// Moves some pages to addresses of the kernel's or of our choice; the rest stays in two parts.
+    /// Moves some pages to addresses that the kernel or this program chooses; the rest stays in two
+    /// parts.
     fn move_part(&mut self, mut region: Box<Region>) -> Box<Region> {
         let span = self.span(&region);
         let fixed = self.random.percent(50);
@@ -143,7 +144,7 @@ impl Worker<'_> {
         Some(from)
     }
 
-    /// `MREMAP_DONTUNMAP`: the bytes move, zeros stay behind.
+    /// Calls `mremap` with `MREMAP_DONTUNMAP`: the bytes move, zeros stay behind.
     fn move_but_keep(&mut self, mut region: Box<Region>) -> Box<Region> {
         let pages = region.pages.len();
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
@@ -183,7 +184,7 @@ impl Worker<'_> {
         region
     }
 
-    /// `MAP_FIXED` over some of our own pages: no moment without a mapping, then zeros.
+    /// Maps with `MAP_FIXED` over some of our own pages: no moment without a mapping, then zeros.
     fn map_over(&mut self, mut region: Box<Region>) -> Box<Region> {
         let span = self.span(&region);
         let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -200,7 +201,8 @@ impl Worker<'_> {
         region
     }
 
-    /// Unmaps and maps the same length at once: mostly the same addresses, and never old bytes.
+    /// Unmaps and maps the same length at once: usually at the same addresses, and never with old
+    /// bytes.
     fn new_tenant(&mut self, mut region: Box<Region>) -> Box<Region> {
         let pages = region.pages.len();
         self.release_pages(&region);
@@ -217,13 +219,14 @@ impl Worker<'_> {
         fresh
     }
 
-    /// Gives a part to all, unless nothing is left of it.
+    /// Hands a part to all threads, unless nothing is left of it.
     fn put_if_any(&mut self, region: Box<Region>) {
         if region.pages.is_empty() { self.destroy(region) } else { self.world.put(region) }
     }
 }
 
-/// What `mremap` says of a range in several mappings (EFAULT; EINVAL for a move since 6.17).
+/// Returns whether `mremap` refused a range in several mappings (EFAULT; EINVAL for a move since
+/// 6.17).
 fn refused(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EFAULT | libc::EINVAL))
 }

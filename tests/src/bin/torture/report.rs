@@ -1,4 +1,4 @@
-//! The end of a run that went wrong: says what was found where, and what was done to it before.
+//! The end of a run that went wrong: reports what was found where, and the operations before.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use crate::program::raw;
 use crate::region::Region;
 use crate::world::World;
 
-/// Held for ever by the first thread that reports.
+/// Lock that the first thread that reports holds for ever.
 static FIRST: Mutex<()> = Mutex::new(());
 
 /// Reports a page that does not hold what it must, and ends the program with status 1.
@@ -98,12 +98,12 @@ fn describe_region(region: &Region, page: usize, text: &mut String) {
 fn copy_of(addr: usize) -> PageImage {
     let mut image = PageImage::zero();
     let from = raw::pointer(addr);
-    // Byte by byte as it may be a malloc block: no alignment is promised.
+    // Byte by byte, because the page may be in a malloc block: no alignment is promised.
     unsafe { std::ptr::copy_nonoverlapping(from, image.0.as_mut_ptr().cast(), PAGE) };
     image
 }
 
-/// Ends at once: other threads are still at work on memory that a normal exit would free.
+/// Ends the program at once: other threads still work on memory that a normal exit would free.
 fn end(status: i32) -> ! {
     let _ = io::stdout().flush();
     unsafe { libc::_exit(status) }

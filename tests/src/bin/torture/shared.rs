@@ -1,8 +1,8 @@
 //! Memory that all threads use at once: fixed patterns and counters on the same pages.
 //!
 //! 1. Words 0..8 of a page are counters, the rest never changes.
-//! 2. At the end each page's counters add up to what the threads say they added: an increment lost
-//!    between a page leaving and coming back is found.
+//! 2. At the end each page's counters add up to what the threads report as added. So the test finds
+//!    an increment lost between a page leaving and coming back.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ impl Shared {
         shared
     }
 
-    /// An empty list of a thread's increments by page.
+    /// Returns an empty list of a thread's increments by page.
     pub fn new_tally(&self) -> Vec<u64> {
         vec![0; self.pages]
     }
@@ -62,7 +62,7 @@ impl Shared {
         all.iter_mut().zip(tally).for_each(|(sum, more)| *sum += more);
     }
 
-    /// Checks every page and every sum; gives a digest of the sums.
+    /// Checks every page and every sum. Returns a digest of the sums.
     pub fn finish(&self, world: &World) -> u64 {
         let tally = self.tally.lock().expect("no thread panics");
         let mut digest = 0;
@@ -105,10 +105,11 @@ impl Shared {
         self.addr + page * PAGE
     }
 
-    /// `Relaxed` suffices: the sums are read after the threads were joined.
+    /// Returns a counter of a page. `Relaxed` suffices: the sums are read after the threads were
+    /// joined.
     fn counter(&self, page: usize, index: usize) -> &AtomicU64 {
         let word = raw::pointer(self.page(page)).cast::<u64>().wrapping_add(index);
-        // The words are mapped as long as the program runs and only ever used as atomics.
+        // The words are mapped as long as the program runs, and used only as atomics.
         unsafe { AtomicU64::from_ptr(word) }
     }
 }

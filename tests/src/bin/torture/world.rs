@@ -1,4 +1,4 @@
-//! What all threads share: the queue of regions, the totals and the end of the run.
+//! State that all threads share: the queue of regions, the totals and the end of the run.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::program::random::Random;
 use crate::region::Region;
 use crate::shared::Shared;
 
-/// When a worker stops.
+/// The limit at which a worker stops.
 #[derive(Clone, Copy)]
 pub enum Limit {
     /// After this time.
@@ -20,7 +20,7 @@ pub enum Limit {
     Visits(u64),
 }
 
-/// Ranges lately unmapped that are remembered, to count how many found a new tenant.
+/// Lately unmapped ranges that are remembered, to count how many found a new tenant.
 const RECENT: usize = 128;
 
 /// A range that was given back to the kernel.
@@ -30,14 +30,15 @@ struct Released {
     thread: usize,
 }
 
-/// Counters here are statistics or tallies read after the threads have been joined: `Relaxed`
-/// everywhere; the queue's mutex orders the regions' contents between their owners.
+/// The state that all threads share. Its counters are statistics, or tallies read after the threads
+/// have been joined: `Relaxed` everywhere. The queue's mutex orders the regions' contents between
+/// their owners.
 pub struct World {
     pub seed: u64,
     pub threads: usize,
     pub target_pages: i64,
     pub self_test: bool,
-    /// Whether pages are given up by `MADV_FREE`: what they hold then is the kernel's choice.
+    /// Whether pages are given up by `MADV_FREE`: what such pages hold is the kernel's choice.
     pub lazy_free: bool,
     pub shared: Shared,
     pub live: AtomicI64,
@@ -89,16 +90,16 @@ impl World {
         self.start.elapsed()
     }
 
-    /// Whether a worker that has made `visits` visits shall stop.
+    /// Returns whether a worker that has made `visits` visits shall stop.
     pub fn over(&self, visits: u64) -> bool {
         match self.limit {
-            // Workers outlive the break's owner: what it allocated is freed before they end.
+            // Workers outlive the break's owner: what the owner allocated is freed before they end.
             Limit::Time(time) => self.elapsed() >= time && self.break_done.load(Ordering::Relaxed),
             Limit::Visits(most) => visits >= most,
         }
     }
 
-    /// Whether the thread that owns the break shall stop.
+    /// Returns whether the thread that owns the break shall stop.
     pub fn break_over(&self) -> bool {
         match self.limit {
             Limit::Time(time) => self.elapsed() >= time,
@@ -106,12 +107,12 @@ impl World {
         }
     }
 
-    /// The owner of the break has stopped.
+    /// Notes that the owner of the break has stopped.
     pub fn break_stopped(&self) {
         self.break_done.store(true, Ordering::Relaxed);
     }
 
-    /// Whether `--self-test` shall plant its byte now.
+    /// Returns whether `--self-test` shall plant its byte now.
     pub fn may_plant(&self, visits: u64) -> bool {
         let late = match self.limit {
             Limit::Time(time) => self.elapsed() >= time / 3,
@@ -140,12 +141,12 @@ impl World {
         (region.accounted_live, region.accounted_mapped) = (live, mapped);
     }
 
-    /// The region that was used longest ago.
+    /// Takes the region that was used longest ago.
     pub fn take_oldest(&self) -> Option<Box<Region>> {
         self.queue.lock().expect("no thread panics").pop_front()
     }
 
-    /// A region by lot, those lately used more often.
+    /// Takes a random region; lately used regions come up more often.
     pub fn take_skewed(&self, random: &mut Random) -> Option<Box<Region>> {
         let mut queue = self.queue.lock().expect("no thread panics");
         let length = queue.len();
