@@ -1,8 +1,9 @@
-//! How stored pages are coded, and what one caller needs to code and decode them.
+//! How stored pages are coded, and what a caller needs to code and decode them.
 //!
-//! Every entry says how its bytes are coded, so the codec may be switched at any time. Any zstd
-//! reads what every level of it wrote, so there is one of each kind. Pages that have grown old are
-//! coded with a dictionary of the program's own pages: dense, see [`crate::tiers`].
+//! Every entry says how its bytes are coded, so the codec may be switched at any time. A zstd
+//! decoder reads what any level wrote, so there is one codec of each kind. Pages that have grown
+//! old are coded with a dictionary of the program's own pages. They are called dense, see
+//! [`crate::tiers`].
 
 use alloc::boxed::Box;
 
@@ -13,10 +14,18 @@ use coldpress_codec::{
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
 use crate::error::{LoadError, NewError};
-use crate::made::Pressed;
 use crate::room;
 
-/// How the bytes of a stored page are coded.
+/// A page's compressed bytes, which lie elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pressed {
+    pub(crate) length: Bytes,
+    pub(crate) coding: Coding,
+    /// The checksum of the compressed bytes.
+    pub(crate) checksum: u32,
+}
+
+/// The coding of a stored page's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// By WK.
@@ -29,18 +38,18 @@ pub(crate) enum Coding {
     Zstd,
     /// Not at all: a whole page.
     Raw,
-    /// By zstd with a dictionary of this generation, when it had grown old.
+    /// By zstd with a dictionary of this generation, when the page had grown old.
     Dense(Generation),
 }
 
-/// Kinds of codecs.
+/// Kinds of codecs: each has one codec in a context.
 pub(crate) const KINDS: usize = 4;
 
 impl Coding {
-    /// Those of the kinds, by [`Coding::kind`].
+    /// The codings of the kinds, in the order of [`Coding::kind`].
     pub(crate) const FAST: [Self; KINDS] = [Self::Wk, Self::Lz4, Self::Lzo, Self::Zstd];
 
-    /// What a codec of `id` makes.
+    /// Returns the coding that a codec of `id` makes.
     pub(crate) fn of(id: CodecId) -> Self {
         match id {
             CodecId::Wk => Self::Wk,
@@ -50,7 +59,7 @@ impl Coding {
         }
     }
 
-    /// Its place among the kinds, if it has one.
+    /// Returns the coding's place among the kinds, if it has one.
     pub(crate) fn kind(self) -> Option<usize> {
         match self {
             Self::Wk => Some(0),
@@ -61,41 +70,41 @@ impl Coding {
         }
     }
 
-    /// Whether new pages may have it when codecs are chosen so.
+    /// Returns whether new pages may have this coding when `choice` is in force.
     pub(crate) fn is_of(self, choice: CodecChoice) -> bool {
         choice.codecs().any(|id| Self::of(id) == self)
     }
 
-    /// Whether it is that of a young page that a codec made smaller.
+    /// Returns whether this is the coding of a young page that a codec made smaller.
     pub(crate) fn is_fast(self) -> bool {
         self.kind().is_some()
     }
 
-    /// Whether it is that of a page that has grown old.
+    /// Returns whether this is the coding of a page that has grown old.
     pub(crate) fn is_dense(self) -> bool {
         matches!(self, Self::Dense(_))
     }
 
-    /// Whether to decode it takes work memory.
+    /// Returns whether decoding takes work memory.
     pub(crate) fn needs_work(self) -> bool {
         matches!(self, Self::Zstd | Self::Dense(_))
     }
 }
 
-/// The work memory of one caller at a time.
+/// The work memory that one caller at a time uses.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// By [`Coding::kind`].
+    /// The codecs, in the order of [`Coding::kind`].
     kinds: [Option<Codec>; KINDS],
     choice: CodecChoice,
-    /// For pages that have grown old; there is one while they may be made.
+    /// The decoder of dense pages; there is one while pages may be dense.
     pub(crate) dense: Option<DictionaryDecoder>,
-    /// One page, compressed.
+    /// Buffer for one compressed page.
     pub(crate) compressed: Box<[u8]>,
 }
 
 impl Work {
-    /// With the codecs of `choice` alone.
+    /// Makes work memory with the codecs of `choice` alone.
     pub(crate) fn new(choice: CodecChoice) -> Result<Self, NewError> {
         let compressed = room::table(PAGE_BYTES, || 0)?;
         let mut work = Self { kinds: Default::default(), choice, dense: None, compressed };
@@ -103,7 +112,7 @@ impl Work {
         Ok(work)
     }
 
-    /// Another one that does the same. `None` without memory.
+    /// Makes another one with the same codecs and dictionaries. `None` without memory.
     pub(crate) fn try_clone(&self) -> Option<Self> {
         let compressed = room::table(PAGE_BYTES, || 0).ok()?;
         let mut clone =
@@ -117,12 +126,12 @@ impl Work {
         Some(clone)
     }
 
-    /// How new pages are coded.
+    /// Returns how new pages are coded.
     pub(crate) fn choice(&self) -> CodecChoice {
         self.choice
     }
 
-    /// The kinds of new pages, a bit each.
+    /// Returns the kinds of new pages, one bit each.
     pub(crate) fn kinds(&self) -> u8 {
         kinds_of(self.choice) as u8
     }
@@ -143,7 +152,7 @@ impl Work {
         Ok(())
     }
 
-    /// Drops the codec of a coding that new pages do not have.
+    /// Drops the codec of `coding`, unless new pages may have that coding.
     pub(crate) fn drop_codec(&mut self, coding: Coding) {
         if !coding.is_of(self.choice)
             && let Some(kind) = coding.kind()
@@ -162,14 +171,14 @@ impl Work {
         })
     }
 
-    /// The memory it takes beside its structure.
+    /// Returns the memory held outside this structure.
     pub(crate) fn memory(&self) -> Bytes {
         let dense = self.dense.as_ref().map_or(Bytes(0), DictionaryDecoder::work_bytes);
         let codecs = self.kinds.iter().flatten();
         codecs.fold(dense + Bytes(PAGE_BYTES), |sum, codec| sum + codec.work_bytes())
     }
 
-    /// Stops when a kind that is needed is missing, or one that is not is there.
+    /// Stops when a needed kind is missing, or an unneeded one is there.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn check(&self, pages: impl Fn(Coding) -> usize) {
@@ -181,18 +190,18 @@ impl Work {
     }
 }
 
-/// The bit of a kind; none for a coding that has none.
+/// Returns the bit of a coding's kind; 0 for a coding without a kind.
 pub(crate) fn bit_of(coding: Coding) -> usize {
     coding.kind().map_or(0, |kind| 1 << kind)
 }
 
-/// The bits of the kinds of new pages.
+/// Returns the bits of the kinds that new pages may have.
 pub(crate) fn kinds_of(choice: CodecChoice) -> usize {
     choice.codecs().fold(0, |bits, id| bits | bit_of(Coding::of(id)))
 }
 
-/// Makes the page of `bytes`, which are coded so, if their checksum is the one `expected`. `work`
-/// is there if the coding needs it.
+/// Decodes `bytes` into `page`, if their checksum is `expected`. The caller passes `work` if the
+/// coding needs it.
 pub(crate) fn decode(
     work: Option<&mut Work>,
     bytes: &[u8],

@@ -1,16 +1,18 @@
-//! Contexts: the work memory of as many callers as there are at a time, and which codings pages
-//! have.
+//! Contexts: work memory for as many callers as there are at a time, and counts of the codings that
+//! pages have.
 //!
 //! A caller takes any context that is free. The first is made with the store; another is made when
-//! somebody had to wait, as long as there is memory for it. So a program of one thread has one.
-//! What all contexts can do is changed with all of them in hand.
+//! a caller had to wait, as long as there is memory for it. So a program of one thread has one. A
+//! change to what contexts can do is made with all of them in hand.
 //!
 //! Invariants (`Zswap::check` walks them):
-//! 1. Every context that is made has the codecs of the current kinds, that of each kind that an
-//!    entry has, and the dictionary of each generation that an entry has. None has another codec.
-//! 2. An entry is counted, by its coding, from before it can be found until after it cannot. Who
-//!    counts a new one has had the context that coded its page all the time, so whoever has all
-//!    contexts in hand and counts no page of a coding may drop what decodes it.
+//! 1. Every context that is made has the codecs of the current kinds, the codec of each kind that
+//!    an entry has, and the dictionary of each generation that an entry has. No context has another
+//!    codec.
+//! 2. An entry is counted, by its coding, from before it can be found until after it cannot. A
+//!    caller that counts a new entry has held the context that coded its page all the time. So a
+//!    caller that holds all contexts and counts no page of a coding may drop what decodes that
+//!    coding.
 
 use core::array;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -24,12 +26,12 @@ use coldpress_sys::sync::{Backoff, SleepGuard, SleepLock};
 use crate::codecs::{Coding, KINDS, Work, bit_of, kinds_of};
 use crate::error::NewError;
 
-/// Contexts there may be: callers that compress or decompress at a time. More of them wait for one
-/// another, some microseconds each.
+/// Contexts there may be: callers that compress or decompress at a time. Further callers wait for
+/// one another, some microseconds each.
 const CONTEXTS: usize = if cfg!(loom) { 2 } else { 8 };
 
-/// One that may be made; its user may wait for the disk. On a line of its own, as different
-/// processors use different ones.
+/// A context that may be made; its user may wait for the disk. It has a cache line of its own,
+/// because different processors use different contexts.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Context(SleepLock<Option<Work>>);
@@ -38,9 +40,9 @@ struct Context(SleepLock<Option<Work>>);
 #[derive(Debug)]
 pub(crate) struct Contexts {
     contexts: [Context; CONTEXTS],
-    /// Contexts, the first ones, that were ever made.
+    /// Contexts that were ever made: the first ones.
     made: AtomicUsize,
-    /// The memory of all, in bytes.
+    /// The memory of all contexts, in bytes.
     memory: AtomicUsize,
     /// The kinds of new pages, a bit each.
     current: AtomicUsize,
@@ -52,18 +54,18 @@ pub(crate) struct Contexts {
 /// All contexts in hand.
 type All<'c> = [SleepGuard<'c, Option<Work>>; CONTEXTS];
 
-/// The use of a context; given up on drop.
+/// A context in use; given up on drop.
 pub(crate) struct WorkGuard<'c>(SleepGuard<'c, Option<Work>>);
 
 impl WorkGuard<'_> {
-    /// The context.
+    /// Returns the context.
     pub(crate) fn get(&mut self) -> &mut Work {
         self.0.as_mut().expect("contexts that are not made are not handed out")
     }
 }
 
 impl Contexts {
-    /// One context with the codecs of `choice`.
+    /// Makes one context with the codecs of `choice`.
     pub(crate) fn new(choice: CodecChoice) -> Result<Self, NewError> {
         let work = Work::new(choice)?;
         let memory = AtomicUsize::new(work.memory().0);
@@ -79,8 +81,8 @@ impl Contexts {
         })
     }
 
-    /// A context that nobody uses. Waits for one; the caller must have none, and no lock that who
-    /// has one may wait for.
+    /// Takes a context that is free, and waits until there is one. The caller must have no context,
+    /// and no lock that the user of a context may wait for.
     pub(crate) fn take(&self) -> WorkGuard<'_> {
         if let Some((_, guard)) = self.look() {
             return guard;
@@ -97,13 +99,13 @@ impl Contexts {
         }
     }
 
-    /// As [`Contexts::take`], but does not wait.
+    /// Takes a context that is free as [`Contexts::take`] does, but does not wait.
     pub(crate) fn try_take(&self) -> Option<WorkGuard<'_>> {
         self.look().map(|(_, guard)| guard)
     }
 
     fn look(&self) -> Option<(usize, WorkGuard<'_>)> {
-        // Relaxed: a hint; what is made is seen by its lock.
+        // Relaxed: a hint; the lock of a context shows whether it is made.
         let made = self.made.load(Ordering::Relaxed);
         let mut made = self.contexts.iter().take(made).enumerate();
         made.find_map(|(number, Context(context))| {
@@ -112,7 +114,7 @@ impl Contexts {
         })
     }
 
-    /// Makes a context like the first one, which the caller has, if there is memory.
+    /// Makes a context like the first one, which the caller holds, if there is memory.
     fn make_another(&self, first: &Work) {
         for (number, Context(context)) in self.contexts.iter().enumerate().skip(1) {
             let Some(mut place) = context.try_lock().filter(|place| place.is_none()) else {
@@ -120,7 +122,7 @@ impl Contexts {
             };
             *place = first.try_clone();
             if let Some(work) = &*place {
-                // Relaxed: changed by who has the first context only.
+                // Relaxed: only the holder of the first context changes these.
                 self.memory.fetch_add(work.memory().0, Ordering::Relaxed);
                 self.made.fetch_max(number + 1, Ordering::Relaxed);
             }
@@ -128,13 +130,13 @@ impl Contexts {
         }
     }
 
-    /// All contexts at once.
+    /// Takes all contexts at once.
     fn all(&self) -> All<'_> {
         self.contexts.each_ref().map(|Context(context)| context.lock())
     }
 
-    /// Changes what all contexts can do. On an error of the first nothing has changed; another
-    /// that cannot follow is given up.
+    /// Changes what all contexts can do. On an error of the first context nothing has changed; any
+    /// other context that cannot follow is given up.
     fn change(
         &self,
         all: &mut All<'_>,
@@ -158,12 +160,12 @@ impl Contexts {
 
     fn count_memory(&self, all: &All<'_>) {
         let works = all.iter().filter_map(|place| place.as_ref());
-        // Relaxed: changed by who has all contexts, or the first.
+        // Relaxed: only a holder of all contexts, or of the first, changes this.
         self.memory.store(works.map(|work| work.memory().0).sum(), Ordering::Relaxed);
     }
 
-    /// Codes new pages by `choice` from now on; whether that is a change. Then calls `done`, before
-    /// anybody codes a page. On an error nothing has changed.
+    /// Codes new pages by `choice` from now on, and returns whether that is a change. Then calls
+    /// `done`, before any caller codes a page. On an error nothing has changed.
     pub(crate) fn switch(
         &self,
         choice: CodecChoice,
@@ -175,8 +177,9 @@ impl Contexts {
             if work.choice() != choice {
                 work.switch(choice)?;
                 is_change = true;
-                // SeqCst, here and in `pages`, with those in `gone`: who takes the last page away
-                // sees that its kind is not current any more, or this sees that it has gone.
+                // SeqCst, here and in `pages`, pairs with those in `gone`: either the caller that
+                // takes the last page away sees that its kind is not current any more, or this call
+                // sees that the page has gone.
                 self.current.store(kinds_of(choice), Ordering::SeqCst);
                 for coding in Coding::FAST {
                     if self.pages(coding) == 0 {
@@ -190,7 +193,7 @@ impl Contexts {
         Ok(is_change)
     }
 
-    /// Has all contexts decode pages of `generation`, marked so, by `dictionary`.
+    /// Makes all contexts decode pages of `generation`, which carry `mark`, by `dictionary`.
     pub(crate) fn adopt(
         &self,
         generation: Generation,
@@ -199,7 +202,7 @@ impl Contexts {
     ) -> Result<(), CodecError> {
         let mut all = self.all();
         let [first, others @ ..] = &mut all;
-        // The first is always made.
+        // The first context is always made.
         let Some(first) = &mut **first else { return Ok(()) };
         let mut decoder = match first.dense.take() {
             Some(decoder) => decoder,
@@ -218,9 +221,9 @@ impl Contexts {
         Ok(())
     }
 
-    /// Has no context decode pages of `generation` any more: there are none, and will be none.
+    /// Makes all contexts drop the dictionary of `generation`: no page is of it, and none will be.
     pub(crate) fn retire(&self, generation: Generation) {
-        // It cannot fail.
+        // The change cannot fail.
         let _ = self.change(&mut self.all(), |work| {
             if let Some(dense) = &mut work.dense {
                 dense.retire(generation);
@@ -229,16 +232,16 @@ impl Contexts {
         });
     }
 
-    /// Has no context decode dense pages any more: there are none, and will be none.
+    /// Makes all contexts drop their decoder of dense pages: there are none, and will be none.
     pub(crate) fn drop_dense(&self) {
-        // It cannot fail.
+        // The change cannot fail.
         let _ = self.change(&mut self.all(), |work| {
             work.dense = None;
             Ok(())
         });
     }
 
-    /// The entries of a coding.
+    /// Returns the counter for entries of a coding.
     fn count(&self, coding: Coding) -> Option<&AtomicUsize> {
         match coding {
             Coding::Dense(generation) => Some(&self.dense[generation.number()]),
@@ -246,34 +249,34 @@ impl Contexts {
         }
     }
 
-    /// The number of entries of a coding; raw ones are not counted.
+    /// Returns the number of entries of a coding; raw ones are not counted.
     pub(crate) fn pages(&self, coding: Coding) -> usize {
-        // SeqCst pairs with that in `gone`, see `switch`.
+        // SeqCst pairs with the `fetch_sub` in `gone`, see `switch`.
         self.count(coding).map_or(0, |count| count.load(Ordering::SeqCst))
     }
 
-    /// The number of entries that are dense.
+    /// Returns the number of dense entries.
     pub(crate) fn dense_pages(&self) -> usize {
         Generation::ALL.into_iter().map(|it| self.pages(Coding::Dense(it))).sum()
     }
 
-    /// An entry will come to be coded so. The caller has the context that coded it.
+    /// Counts an entry that will get this coding. The caller has the context that coded the page.
     pub(crate) fn come(&self, coding: Coding) {
         if let Some(count) = self.count(coding) {
-            // Relaxed: seen by who takes the caller's context next.
+            // Relaxed: the next user of the caller's context sees the count.
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// An entry that was coded so has gone. The caller has no context.
+    /// Counts an entry of this coding as gone. The caller has no context.
     pub(crate) fn gone(&self, coding: Coding) {
         let Some(count) = self.count(coding) else { return };
-        // SeqCst pairs with that in `pages`, see `switch`.
+        // SeqCst pairs with the load in `pages`, see `switch`.
         let is_last = count.fetch_sub(1, Ordering::SeqCst) == 1;
-        // SeqCst pairs with that in `switch`.
+        // SeqCst pairs with the store in `switch`.
         let is_current = bit_of(coding) & self.current.load(Ordering::SeqCst) != 0;
         if is_last && coding.is_fast() && !is_current {
-            // It cannot fail.
+            // The change cannot fail.
             let _ = self.change(&mut self.all(), |work| {
                 if self.pages(coding) == 0 {
                     work.drop_codec(coding);
@@ -283,14 +286,14 @@ impl Contexts {
         }
     }
 
-    /// The work memory of all contexts.
+    /// Returns the work memory of all contexts.
     pub(crate) fn memory(&self) -> Bytes {
-        // Relaxed: a figure, by which nothing else is known.
+        // Relaxed: a figure, which publishes nothing else.
         Bytes(self.memory.load(Ordering::Relaxed))
     }
 
-    /// Stops at a broken invariant; `pages` says how many entries have a coding. Nobody else uses
-    /// the store.
+    /// Stops at a broken invariant; `pages` returns the number of entries of a coding. No other
+    /// thread uses the store.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn check(&self, pages: impl Fn(Coding) -> usize) {

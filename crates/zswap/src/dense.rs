@@ -1,8 +1,9 @@
-//! Dense pages: the encoder of those who age, and the dictionaries that all contexts know.
+//! Dense pages: the encoder of the caller that ages, and the dictionaries that all contexts know.
 //!
 //! Every entry says how its bytes are coded, in the pool, on their way out and on disk. The encoder
-//! is made for the first dictionary and given back when no page needs its dictionaries and nobody
-//! is about to use it. Who ages has it, so nobody else makes a dense page.
+//! is made for the first dictionary. It is given back when no page needs its dictionaries and no
+//! caller is about to use it. Only the caller that ages has the encoder, so no other makes a dense
+//! page.
 //!
 //! Invariant: a generation that the encoder knows has its dictionary in every context.
 
@@ -16,8 +17,8 @@ use crate::codecs::Coding;
 use crate::tiers::Tiers;
 
 impl<P: Pool> Zswap<P> {
-    /// Whether there is room for a dictionary: a generation that no page needs, or that was never
-    /// used. The newest is kept for what comes.
+    /// Returns whether there is room for a dictionary: a generation that no page needs, or that was
+    /// never used. The newest generation is kept for pages to come.
     pub(crate) fn has_room_for_dictionary(&self, encoder: &DictionaryEncoder) -> bool {
         let is_free = |generation| {
             generation != encoder.newest() && self.contexts.pages(Coding::Dense(generation)) == 0
@@ -25,8 +26,8 @@ impl<P: Pool> Zswap<P> {
         Generation::ALL.into_iter().any(is_free)
     }
 
-    /// Compresses old pages with `dictionary` from now on. Dictionaries that no page needs are
-    /// dropped.
+    /// Makes `dictionary` the one that old pages are compressed with from now on. Drops
+    /// dictionaries that no page needs.
     pub(crate) fn adopt_dictionary(
         &self,
         tiers: &mut Tiers,
@@ -48,7 +49,7 @@ impl<P: Pool> Zswap<P> {
         self.contexts.adopt(generation, encoder.newest_mark(), dictionary)
     }
 
-    /// Gives encoder and dictionaries back if no page needs them.
+    /// Gives the encoder and the dictionaries back if no page needs them.
     pub(crate) fn drop_encoder_if_unneeded(&self, tiers: &mut Tiers) {
         if tiers.encoder.is_some() && self.contexts.dense_pages() == 0 {
             tiers.encoder = None;

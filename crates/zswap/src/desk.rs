@@ -1,21 +1,21 @@
-//! The desk: where a store has pages compressed ahead by a helper, who may be in another process.
+//! The desk: where a store has pages compressed ahead by a helper, which may be in another process.
 //!
 //! ```text
 //! store    post -> POSTED                            collect (DONE) or do without (any other)
 //! helper           POSTED -> claim -> TAKEN -> answer -> DONE
 //! ```
 //!
-//! A desk is memory of atomics that both share. The store posts where pages are, and never waits:
-//! what is not done when its page's time has come it does itself. So a helper may be slow, be
-//! stopped or never have been there.
+//! A desk is memory of atomics that both sides share. The store posts where pages are, and never
+//! waits: a page that is not done when its time has come, the store compresses itself. So a helper
+//! may be slow, be stopped or never have been there.
 //!
 //! Each page has a ticket, a number that its store uses once and that grows. A job's word is ticket
-//! and state, so an answer can only be to the question asked. Whether the page at the address was
-//! the one meant is the store's to know: it was if it has lain there, unchanged, from before the
-//! post until after the answer was collected.
+//! and state, so an answer can only be to the question asked. Only the store knows whether the page
+//! at the address was the one meant. It was if the page lay there, unchanged, from before the post
+//! until after the answer was collected.
 //!
-//! There is one helper at a time. It alone makes jobs TAKEN and DONE, one after another, so nobody
-//! writes to the bytes of a job that is DONE before it is posted anew.
+//! There is one helper at a time. Only the helper makes jobs TAKEN and DONE, one after another, so
+//! the bytes of a job that is DONE are not written before the job is posted anew.
 
 use alloc::collections::VecDeque;
 #[cfg(not(loom))]
@@ -27,10 +27,10 @@ use coldpress_sys::Bytes;
 
 use crate::made::Made;
 
-/// Jobs of a desk.
+/// Jobs that a desk has room for.
 pub const JOBS: usize = if cfg!(loom) { 2 } else { 128 };
-/// Words of a page's compressed bytes, as many as there are by default
-/// ([`Knobs::max_compression_ratio`](crate::Knobs)): what is longer is not handed over.
+/// Words for a page's compressed bytes: as many as the default of
+/// [`Knobs::max_compression_ratio`](crate::Knobs) allows. Longer results are not handed over.
 const WORDS: usize = if cfg!(loom) { 1 } else { 415 };
 
 const IDLE: u64 = 0;
@@ -50,7 +50,7 @@ impl Ticket {
     }
 }
 
-/// One page.
+/// One page to compress, and the answer.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Job {
@@ -62,39 +62,39 @@ struct Job {
     bytes: [AtomicU64; WORDS],
 }
 
-/// Jobs of one store. Zeroed memory is a desk without any.
+/// The jobs of one store. Zeroed memory is a desk without jobs.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Desk {
-    /// Jobs ever posted, and how many places they take in turn.
+    /// Jobs ever posted, and the number of places they take in turn.
     posted: AtomicU64,
     places: AtomicU64,
-    /// One more than the processor that the store is used on, 0 for any.
+    /// One more than the number of the processor that the store is used on; 0 if it may be any.
     processor: AtomicU64,
     jobs: [Job; JOBS],
 }
 
-/// Memory of a desk of which so many jobs are in use.
+/// Returns the memory of a desk of which `jobs` jobs are in use.
 pub const fn memory(jobs: usize) -> Bytes {
     Bytes(size_of::<Desk>() - (JOBS - jobs) * size_of::<Job>())
 }
 
-/// What a store has posted at its desk.
+/// The pages that a store has posted at its desk.
 #[derive(Debug)]
 pub struct Posted {
     /// Tickets and the places of their jobs, oldest first.
     waiting: VecDeque<(Ticket, usize)>,
     /// Jobs ever posted.
     posted: u64,
-    /// Most jobs in use.
+    /// Most jobs in use at a time.
     limit: usize,
 }
 
-/// A page was posted, and the helper has not come to it.
+/// The error of a page that was posted, but that the helper has not finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotDone;
 
-/// What a helper has made of a page.
+/// The result that a helper has made of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'d> {
     job: &'d Job,
@@ -102,52 +102,53 @@ pub struct Offer<'d> {
 }
 
 impl Posted {
-    /// Nothing, and never more than `limit`. Takes the memory it will need.
+    /// Returns an empty list for at most `limit` jobs at a time. Takes the memory it will need.
     pub fn new(limit: usize) -> Self {
         Self { waiting: VecDeque::with_capacity(JOBS), posted: 0, limit: limit.clamp(1, JOBS) }
     }
 
-    /// Most jobs in use.
+    /// Returns the most jobs in use at a time.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Whether anything was ever posted.
+    /// Returns whether any page was ever posted.
     pub fn is_used(&self) -> bool {
         self.posted > 0
     }
 
-    /// How many more can be posted.
+    /// Returns how many more pages can be posted.
     pub fn room(&self) -> usize {
         self.limit.saturating_sub(self.waiting.len())
     }
 
-    /// Asks for the page at `address`; there is room. Tickets grow.
+    /// Posts the page at `address`, for which there must be room. Tickets must grow.
     pub fn post(&mut self, desk: &Desk, ticket: Ticket, address: usize) {
         let place = (self.posted % self.limit as u64) as usize;
         let job = &desk.jobs[place];
-        // Relaxed: the word publishes it.
+        // Relaxed: the word publishes the address.
         job.address.store(address as u64, Ordering::Relaxed);
         // Release pairs with the Acquire of the word in `claim`.
         job.word.store(ticket.word(POSTED), Ordering::Release);
         self.waiting.push_back((ticket, place));
         self.posted += 1;
-        // Relaxed: published by the count.
+        // Relaxed: the count publishes it.
         desk.places.store(self.limit as u64, Ordering::Relaxed);
         // Release pairs with the Acquire of the count in `claim`.
         desk.posted.store(self.posted, Ordering::Release);
     }
 
-    /// Gives up what was posted before `ticket`.
+    /// Gives up all pages that were posted before `ticket`.
     pub fn give_up_before(&mut self, desk: &Desk, ticket: Ticket) {
         while let Some((_, place)) = self.waiting.pop_front_if(|(first, _)| *first < ticket) {
-            // Relaxed: nothing is published. A helper that has just claimed it works in vain.
+            // Relaxed: nothing is published. A helper that has just claimed the job works for
+            // nothing.
             desk.jobs[place].word.store(IDLE, Ordering::Relaxed);
         }
     }
 
-    /// What was made of the page of `ticket`, if it was posted and anything was. What is not done
-    /// is given up, as is everything before it.
+    /// Returns what was made of the page of `ticket`, if the page was posted and anything was made.
+    /// A page that is not done is given up, as is every page before it.
     pub fn collect<'d>(
         &mut self,
         desk: &'d Desk,
@@ -157,13 +158,13 @@ impl Posted {
         let first = self.waiting.pop_front_if(|(first, _)| *first == ticket);
         let Some((_, place)) = first else { return Ok(None) };
         let job = &desk.jobs[place];
-        // Acquire pairs with the Release in `answer`: what was made is seen.
+        // Acquire pairs with the Release in `answer`: the answer is seen.
         if job.word.load(Ordering::Acquire) != ticket.word(DONE) {
             // Relaxed: as above.
             job.word.store(IDLE, Ordering::Relaxed);
             return Err(NotDone);
         }
-        // Relaxed: seen by the word.
+        // Relaxed: seen through the word.
         let made = Made::from_word(job.made.load(Ordering::Relaxed));
         let made = made.filter(|made| made.length() <= Bytes(WORDS * 8));
         Ok(made.map(|made| Offer { job, made }))
@@ -171,10 +172,10 @@ impl Posted {
 }
 
 impl Offer<'_> {
-    /// Copies the bytes into a buffer, which is as long as they are.
+    /// Copies the bytes into `buffer`, which must be as long as they are.
     pub(crate) fn copy(&self, buffer: &mut [u8]) {
         let (whole, rest) = buffer.as_chunks_mut::<8>();
-        // Relaxed, both: seen by the word when it was collected.
+        // Relaxed, both: seen through the word when the offer was collected.
         for (to, from) in whole.iter_mut().zip(&self.job.bytes) {
             *to = from.load(Ordering::Relaxed).to_ne_bytes();
         }
@@ -189,29 +190,29 @@ impl Offer<'_> {
 pub struct Claim {
     place: usize,
     ticket: Ticket,
-    /// Where its page is, as the store's user has said.
+    /// The page's address, as the store's user has given it.
     pub address: usize,
 }
 
 impl Desk {
-    /// The store is used on this processor, which its helper had better leave to it.
+    /// Sets the processor that the store is used on, which its helper should leave to the store.
     pub fn set_processor(&self, processor: Option<usize>) {
         // Relaxed: a hint.
         self.processor.store(processor.map_or(0, |number| number as u64 + 1), Ordering::Relaxed);
     }
 
-    /// The processor that the store is used on, if it says so.
+    /// Returns the processor that the store is used on, if it is known.
     pub fn processor(&self) -> Option<usize> {
         // Relaxed: as above.
         (self.processor.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Takes the oldest job that nobody has given up. For the helper, who keeps a `seen` for each
-    /// desk, 0 at first.
+    /// Takes the oldest job that the store has not given up. For the helper, which keeps a `seen`
+    /// for each desk, 0 at first.
     pub fn claim(&self, seen: &mut u64) -> Option<Claim> {
         // Acquire pairs with the Release in `post`: the jobs so far are posted, or given up.
         let posted = self.posted.load(Ordering::Acquire);
-        // Relaxed: seen by the count. Whatever is there, no place lies outside.
+        // Relaxed: seen through the count. Whatever value is there, no place lies outside.
         let places = self.places.load(Ordering::Relaxed).clamp(1, JOBS as u64);
         if posted.wrapping_sub(*seen) > places {
             *seen = posted.wrapping_sub(places);
@@ -220,7 +221,7 @@ impl Desk {
             let place = (*seen % places) as usize;
             *seen = seen.wrapping_add(1);
             let job = &self.jobs[place];
-            // Relaxed: claimed below, by a word that has not changed.
+            // Relaxed: the claim below succeeds only if the word has not changed.
             let word = job.word.load(Ordering::Relaxed);
             let ticket = Ticket(word >> STATE_BITS);
             if word != ticket.word(POSTED) {
@@ -231,7 +232,7 @@ impl Desk {
             if (job.word.compare_exchange(word, taken, Ordering::Acquire, Ordering::Relaxed))
                 .is_ok()
             {
-                // Relaxed: seen by the word.
+                // Relaxed: seen through the word.
                 let address = job.address.load(Ordering::Relaxed) as usize;
                 return Some(Claim { place, ticket, address });
             }
@@ -239,19 +240,20 @@ impl Desk {
         None
     }
 
-    /// Whether jobs were posted that a helper has not looked at who has `seen` so many.
+    /// Returns whether jobs were posted that a helper with this `seen` has not looked at.
     pub fn has_more(&self, seen: u64) -> bool {
-        // Relaxed: a hint; who must not miss a job orders this and the post otherwise.
+        // Relaxed: a hint; a helper that must not miss a job orders this and the post by other
+        // means.
         self.posted.load(Ordering::Relaxed) != seen
     }
 
-    /// Does none of the jobs so far. For the helper.
+    /// Passes over all jobs so far. For the helper.
     pub fn pass_over(&self, seen: &mut u64) {
-        // Relaxed: nothing is read by it.
+        // Relaxed: nothing is read through it.
         *seen = self.posted.load(Ordering::Relaxed);
     }
 
-    /// One without jobs.
+    /// Makes a desk without jobs.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
         let atomic = || AtomicU64::new(0);
@@ -265,14 +267,14 @@ impl Desk {
         Self { posted: atomic(), places: atomic(), processor: atomic(), jobs }
     }
 
-    /// Says what was made of the page of `claim`, of which the compressed bytes are `bytes`, or
-    /// that nothing was. For the helper, job after job.
+    /// Answers the job of `claim`: with what was made of its page and the compressed bytes, or with
+    /// the news that nothing was. For the helper, job after job.
     pub fn answer(&self, claim: Claim, made: Option<(Made, &[u8])>) {
         let job = &self.jobs[claim.place];
         let made = made.filter(|(_, bytes)| bytes.len() <= WORDS * 8);
         let (word, bytes) = made.map_or((0, &[][..]), |(made, bytes)| (made.to_word(), bytes));
         let (whole, rest) = bytes.as_chunks();
-        // Relaxed, all: published by the word, or not at all if the job is another by now.
+        // Relaxed, all: the word publishes them, or nothing does if the job is another by now.
         for (to, from) in job.bytes.iter().zip(whole) {
             to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
         }
@@ -285,7 +287,7 @@ impl Desk {
         // Relaxed: as above.
         job.made.store(word, Ordering::Relaxed);
         let (taken, done) = (claim.ticket.word(TAKEN), claim.ticket.word(DONE));
-        // Release pairs with the Acquire in `collect`. On a failure the store has given it up.
+        // Release pairs with the Acquire in `collect`. On a failure the store has given the job up.
         let _ = job.word.compare_exchange(taken, done, Ordering::Release, Ordering::Relaxed);
     }
 }
@@ -293,8 +295,8 @@ impl Desk {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    //! The risk: what was made of one page given for another, or a helper that waits for jobs that
-    //! are there.
+    //! The risk: an answer about one page taken for another's, or a helper that waits although
+    //! there are jobs.
 
     use super::*;
     use crate::made::Maker;
@@ -303,7 +305,7 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// The page at an "address".
+    /// Makes the page at an "address".
     fn page(address: usize) -> Page {
         core::array::from_fn(|at| (address + at / 128) as u8)
     }
@@ -312,7 +314,7 @@ mod tests {
         Maker::new(CodecChoice::default(), 80).unwrap()
     }
 
-    /// What is offered, as bytes.
+    /// Copies what is offered.
     fn bytes(offer: &Offer<'_>) -> Vec<u8> {
         let mut buffer = std::vec![0; offer.made.length().0];
         offer.copy(&mut buffer);
@@ -350,7 +352,7 @@ mod tests {
                 assert!(claims.by_ref().take(JOBS + 1).count() <= JOBS);
             }
             desk.jobs[0].word.store(Ticket(1).word(DONE), Ordering::Relaxed);
-            // The second is of WK, and longer than a job has bytes.
+            // The second says WK, and is longer than a job has bytes.
             for made in [garbage, WORDS as u64 * 8 + 1, 0xffff] {
                 desk.jobs[0].made.store(made, Ordering::Relaxed);
                 let mut posted = Posted { waiting: posted.waiting.clone(), ..Posted::new(JOBS) };
@@ -365,11 +367,11 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Post,
-        /// Collects, or passes over so many tickets.
+        /// Collects, after passing over this many tickets.
         Collect(u64),
         Claim,
         Answer,
-        /// A new helper, who has seen nothing.
+        /// A new helper, which has seen nothing.
         Restart,
     }
 
@@ -391,7 +393,7 @@ mod tests {
         ) {
             let (desk, mut maker) = (Desk::empty(), maker());
             let (mut posted, mut seen, mut taken) = (Posted::new(limit), 0, None);
-            // Tickets that are posted, and whether each is answered.
+            // Tickets that are posted, each with whether it is answered.
             let mut asked = VecDeque::<(u64, bool)>::new();
             let mut next = 0;
             let address = |ticket: u64| ticket as usize * 31;
@@ -445,14 +447,14 @@ mod tests {
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_model {
-    //! The risk: an offer seen before what it is of, or torn by a claim that was given up.
+    //! The risk: an offer seen before its bytes, or torn by a claim that was given up.
 
     use super::*;
     use crate::made::Made;
     use loom::sync::Arc;
     use loom::thread;
 
-    /// What the model makes of the page at an address: a word that is valid, and its bytes.
+    /// Makes the model's answer for the page at an address: a valid word, and the bytes.
     fn made(address: usize) -> (Made, [u8; 8]) {
         let word = 8 | (address as u64) << 32;
         (Made::from_word(word).unwrap(), (address as u64).to_ne_bytes())
@@ -473,7 +475,7 @@ mod loom_model {
                 }
             });
             let mut posted = Posted::new(1);
-            // One place, so that each is posted over the former.
+            // One place, so that each page is posted over the former.
             for ticket in 1..=2 {
                 posted.post(&desk, Ticket(ticket), 70 + ticket as usize);
                 thread::yield_now();

@@ -1,8 +1,8 @@
-//! The disk's side of a store: the backing, which of its slots are taken, and what is under way to
-//! it and from it.
+//! The disk's side of a store: the backing, which of its slots are taken, and the transfers under
+//! way in both directions.
 //!
-//! One lock guards all of it, whose waiters sleep: a backing may wait for the disk in any call.
-//! What lies in the pool is stored, loaded and dropped without it.
+//! One lock guards all of it. Its waiters sleep, because a backing may wait for the disk in any
+//! call. Pages in the pool are stored, loaded and dropped without this lock.
 
 use alloc::boxed::Box;
 
@@ -11,28 +11,29 @@ use coldpress_backing::{Backing, Ended, SlotId, Slots};
 use coldpress_sys::sync::SleepLock;
 
 use crate::Zswap;
+use crate::ids::BATCHES;
 use crate::incoming::Incoming;
-use crate::outgoing::{BATCHES, Outgoing};
+use crate::outgoing::Outgoing;
 use crate::room::NoMemory;
 use crate::seal::{Sealer, Sealers};
 
-/// What a store with a backing has.
+/// The part of a store that exists only with a backing.
 pub(crate) struct Disk {
     pub(crate) sealers: Sealers,
     pub(crate) transfers: SleepLock<Transfers>,
 }
 
-/// What moves between pool and backing.
+/// The state of all transfers between pool and backing.
 pub(crate) struct Transfers {
     pub(crate) backing: Box<dyn Backing>,
-    /// Each stamped with the number of the batch that lies in it.
+    /// Each slot is stamped with the number of the batch that lies in it.
     pub(crate) slots: Slots,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
 }
 
 impl Disk {
-    /// Nothing is under way; all buffers are there.
+    /// Returns a disk with nothing under way and all buffers allocated.
     pub(crate) fn new(backing: Box<dyn Backing>, sealer: Sealer) -> Result<Self, NoMemory> {
         let slots = Slots::new(backing.slots_max());
         let (outgoing, incoming) = (Outgoing::new()?, Incoming::new()?);
@@ -42,7 +43,7 @@ impl Disk {
 }
 
 impl<P: Pool> Zswap<P> {
-    /// Takes in what the backing store has finished; whether there was anything.
+    /// Returns whether the backing store had finished anything, after taking that in.
     pub(crate) fn take_in(&self, transfers: &mut Transfers) -> bool {
         let mut any = false;
         while let Some(Ended { request, result }) = transfers.backing.ended() {
@@ -55,8 +56,8 @@ impl<P: Pool> Zswap<P> {
         any
     }
 
-    /// Gives a slot back that nobody uses any more. There is room again, so writing back is tried
-    /// again.
+    /// Gives back a slot that no page uses any more. The backing has room again, so writeback is
+    /// tried again.
     pub(crate) fn discard(&self, transfers: &mut Transfers, slot: SlotId) {
         transfers.backing.discard(slot);
         self.counted().slots_discarded.add(1);

@@ -1,15 +1,15 @@
 //! Draining: objects are allocated anew, a few at a time, so that the pool they lie in becomes
 //! empty.
 //!
-//! A pool that was switched ([`coldpress_mem::pools::Switch`]) has new objects lie elsewhere than
-//! old ones. Loads, drops, writeback and ageing take the old ones in their own time; the rest is
-//! moved here, for a time when nobody waits.
+//! After a pool was switched ([`coldpress_mem::pools::Switch`]), new objects lie in another pool
+//! than old ones. Loads, drops, writeback and ageing remove old objects in their own time. Draining
+//! moves the rest, at times when no caller waits.
 //!
-//! Entries are gone through as they lie, round and round, as an entry that is renamed, or comes
-//! back from a write that failed, may have been passed. An object is copied under its pin and
-//! allocated anew; its entry gets the new handle if it still lies where it lay, as in ageing
-//! (`Tables::ageing`), which does not go on meanwhile. The page keeps its place in the order of
-//! age.
+//! Draining visits the entries in the order in which they lie, again and again, because it may have
+//! passed an entry that is renamed or that comes back from a failed write. An object is copied
+//! under its pin and allocated anew. Its entry gets the new handle if the page still lies where it
+//! lay, as in ageing (`Tables::ageing`), which does not run meanwhile. The page keeps its place in
+//! the LRU list.
 
 use core::mem;
 
@@ -17,18 +17,19 @@ use crate::pool::{Handle, Pool};
 use coldpress_sys::sync::SpinGuard;
 use coldpress_sys::{Bytes, Page};
 
-use crate::entry::{Entry, EntryId, Place};
-use crate::shard::{SHARDS, Tables};
-use crate::tiers::FRAMES_BEYOND;
+use crate::entry::{Entry, Place};
+use crate::ids::{EntryId, SHARDS};
+use crate::limits::FRAMES_BEYOND;
+use crate::shard::Tables;
 use crate::{HELD, Zswap};
 
-/// Entries looked at while a shard is in hand: some hundred nanoseconds.
+/// Entries looked at under one hold of a shard's lock: some hundred nanoseconds.
 const LOOKS: usize = 64;
-/// What moving an object costs beside its bytes, in bytes that could be copied meanwhile: twice
-/// that of a move within a pool.
+/// Cost of moving an object apart from its bytes, in bytes that could be copied in that time: twice
+/// the cost of a move within a pool.
 const MOVE_COST: Bytes = Bytes(512);
 
-/// How far draining has come: an entry of a shard.
+/// Progress of draining: the next entry of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
     shard: usize,
@@ -45,9 +46,10 @@ struct Found<'z> {
 }
 
 impl<P: Pool> Zswap<P> {
-    /// Allocates objects anew that `is_former` says, until it has copied or looked at `budget`
-    /// bytes: the first is the pool, see [`Zswap::pool`]. Returns the bytes it has moved. It stops
-    /// when the pool has no room, and does nothing while others drain or age.
+    /// Allocates anew the objects for which `is_former` holds, until `budget` bytes have been
+    /// copied or looked at. Returns the bytes it has moved. The first argument of `is_former` is
+    /// the pool, see [`Zswap::pool`]. Stops when the pool has no room, and does nothing while
+    /// another caller drains or ages.
     pub fn drain(&self, budget: Bytes, is_former: impl Fn(&P, Handle) -> bool) -> Bytes {
         let (mut moved, mut done) = (Bytes(0), Bytes(0));
         let Some(mut tiers) = self.tiers.try_lock() else { return moved };
@@ -66,7 +68,8 @@ impl<P: Pool> Zswap<P> {
         moved
     }
 
-    /// Looks at the next entries of a shard, at their number, for one whose object is to be moved.
+    /// Looks at the next entries of a shard. Returns how many, and the last one if its object is to
+    /// be moved.
     fn find_former(
         &self,
         at: &mut Cursor,
@@ -92,7 +95,7 @@ impl<P: Pool> Zswap<P> {
         (LOOKS, None)
     }
 
-    /// Allocates an object anew. `None`, and nothing is done, when there is no room for it.
+    /// Allocates an object anew. `None`, with nothing done, when there is no room for it.
     fn move_over(&self, found: Found<'_>, page: &mut Page) -> Option<()> {
         let Found { mut tables, shard, id, handle: old, length } = found;
         tables.ageing = Some(id);
@@ -115,8 +118,8 @@ impl<P: Pool> Zswap<P> {
         Some(())
     }
 
-    /// Gives the page that is being moved its new object, if it still lies where it lay: the object
-    /// that has no page.
+    /// Gives the page that is being moved its new object, if the page still lies where it lay.
+    /// Returns the object that no page has now.
     fn exchange(&self, shard: usize, id: EntryId, new: Handle) -> Handle {
         let tables = &mut *self.shards[shard].tables.lock();
         if tables.ageing.take() != Some(id) {

@@ -1,19 +1,19 @@
 //! Eras: how old a page is, without a clock in its entry.
 //!
-//! A page that comes to the pool is of the era of that moment, a number that grows with the pages
-//! that come. Its low 16 bits are in the entry, for the order of age (`lru`). Whoever has a clock
-//! says what time it is ([`Zswap::note_time`]), and for each class of [`Ages`] it is remembered
-//! which era it was so long ago: a page of that era or a later one is in the class, unless it is in
-//! a lower one.
+//! A page that comes to the pool belongs to the era of that moment: a number that grows with the
+//! pages that come. Its low 16 bits are in the entry, for LRU order (`lru`). A caller with a clock
+//! passes the time ([`Zswap::note_time`]). For each class of [`Ages`] the store remembers which era
+//! it was that time ago: a page of that era or a later one is in the class, unless it is in a lower
+//! one.
 //!
 //! ```text
 //! class      < 16 ms   < 32 ms   < 64 ms   ...   < 70 min   longer
 //! eras then   912       911       905             17
 //! ```
 //!
-//! What was is known in steps of a quarter of a class, so a page may be counted a class too high
-//! when it is older than three quarters of its own; and pages of one era are as old as the
-//! youngest: 64 pages, or those of a second.
+//! Past eras are remembered in steps of a quarter of a class, so a page older than three quarters
+//! of its class may be counted one class too high. All pages of an era, 64 pages or those of a
+//! second, are taken to be as old as its youngest.
 //!
 //! [`Ages`]: crate::Ages
 
@@ -25,46 +25,49 @@ use crate::Zswap;
 use crate::pool::Pool;
 use crate::stats::{AGE_CLASS_MS, AGE_CLASSES};
 
-/// Eras of the past that are remembered for each class.
+/// Steps of the past remembered for each class.
 const STEPS: usize = 4;
-/// Milliseconds after which another era begins, if pages came. In 16 bits that is 18 hours.
+/// Milliseconds after which another era begins, if pages came. The 16 bits of an entry then last
+/// for 18 hours.
 const ERA_MS: u64 = 1000;
 
-/// The era of now, and of some times ago.
+/// The present era, and those of some times ago.
 #[derive(Debug, Default)]
 pub(crate) struct Eras {
     now: AtomicU32,
-    /// For each class of ages the era so long ago, or a little less.
+    /// For each class of ages the era at that time ago, or a little later.
     then: [AtomicU32; AGE_CLASSES],
     past: SpinLock<Past>,
 }
 
-/// What was told of the time.
+/// The times and page counts of past calls.
 #[derive(Debug, Default)]
 struct Past {
-    /// When it was last told, in milliseconds.
+    /// The time at the last call, in milliseconds.
     told_at: u64,
     /// For each class the era at its last steps, the latest first.
     steps: [[u32; STEPS]; AGE_CLASSES],
-    /// When it was last looked whether pages had come, and how many had, ever.
+    /// The time at which arrivals of pages were last checked, and how many pages had come, ever.
     looked_at: u64,
     came: u32,
 }
 
 impl Eras {
-    /// The era of a page that comes to the pool now.
+    /// Returns the era of a page that comes to the pool now.
     pub(crate) fn now(&self) -> u16 {
-        // Relaxed: it orders and counts pages, nothing else is known by it. Low bits are wanted.
+        // Relaxed: the era orders and counts pages, and publishes nothing else. The low bits are
+        // wanted.
         self.now.load(Ordering::Relaxed) as u16
     }
 
-    /// Another era begins.
+    /// Begins another era.
     pub(crate) fn begin(&self) {
         // Relaxed: as in `now`.
         self.now.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is `now_ms`, and so many pages `came` to the pool, ever, counted around.
+    /// Notes that the time is `now_ms`, and that `came` pages have come to the pool, ever; the
+    /// count wraps.
     fn note_time(&self, now_ms: u64, came: u32) {
         let past = &mut *self.past.lock();
         if now_ms >= past.looked_at + ERA_MS {
@@ -88,9 +91,10 @@ impl Eras {
         past.told_at = now_ms;
     }
 
-    /// The class of the age of a page of `era`.
+    /// Returns the class of ages for a page of `era`.
     pub(crate) fn class(&self, era: u16) -> usize {
-        // Relaxed, all: as in `now`. An era that is a moment old changes a class at its border.
+        // Relaxed, all: as in `now`. An era read a moment late changes a page's class at its border
+        // only.
         let now = self.now.load(Ordering::Relaxed);
         let age = (now as u16).wrapping_sub(era);
         let is_in = |then: &AtomicU32| {
@@ -102,14 +106,14 @@ impl Eras {
 }
 
 impl<P: Pool> Zswap<P> {
-    /// Says that it is `now_ms`, in milliseconds of a clock that does not go back. For a call every
-    /// few milliseconds: what is not told is not in [`crate::Ages`].
+    /// Passes the time `now_ms`, in milliseconds of a clock that never goes back. To be called
+    /// every few milliseconds: [`crate::Ages`] is only as exact as these calls.
     pub fn note_time(&self, now_ms: u64) {
         let came = self.shards.iter().map(|shard| shard.tables.lock().pushes);
         self.eras.note_time(now_ms, came.fold(0, u32::wrapping_add));
     }
 
-    /// The era of what comes to the pool now.
+    /// Returns the era of a page that comes to the pool now.
     pub(crate) fn era(&self) -> u16 {
         self.eras.now()
     }
@@ -118,7 +122,7 @@ impl<P: Pool> Zswap<P> {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    //! The risk: an age that is told wrong by more than the head of this file says.
+    //! The risk: an age that is wrong by more than the head of this file says.
 
     use alloc::vec::Vec;
 
@@ -126,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// What a class begins and ends with, in milliseconds.
+    /// Returns where a class begins and ends, in milliseconds.
     fn bounds(class: usize) -> (u64, u64) {
         let end = if class + 1 < AGE_CLASSES { AGE_CLASS_MS << class } else { u64::MAX };
         (if class > 0 { AGE_CLASS_MS << (class - 1) } else { 0 }, end)
@@ -147,7 +151,7 @@ mod tests {
         for tick in 0..2_000_000 {
             let age = 5 * tick;
             eras.note_time(5_000 + age, 1);
-            // Its own era takes a second.
+            // Noticing a new era takes up to a second.
             let (begin, end) = bounds(eras.class(era));
             assert!(
                 age + 5 >= begin * 3 / 4 && age < end.saturating_add(ERA_MS + 5),
@@ -169,7 +173,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of the pages with the times they came at.
+        /// Compares with a list of the pages and the times they came at.
         #[test]
         fn ages_are_those_of_a_list_with_times(
             ticks in prop::collection::vec((1_u64..40, 0_usize..150), 1..1500),

@@ -1,4 +1,4 @@
-//! Errors, one type per verb, and the warnings a user is told once.
+//! Errors, one type per verb, and the warnings that a user sees once.
 
 use core::fmt;
 
@@ -8,61 +8,65 @@ use coldpress_sys::SysError;
 
 use crate::room::NoMemory;
 
-/// Why a store could not be made.
+/// The reason why a store could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewError {
-    /// The codec could not be had.
+    /// The codec could not be made.
     Codec(CodecError),
     /// No memory for the buffers.
     NoMemory,
 }
 
-/// Why the knobs were not changed: the codec they ask for could not be had. Nothing has changed.
+/// The reason why the knobs were not changed: the codec they ask for could not be made. Nothing has
+/// changed.
 pub type KnobsError = CodecError;
 
-/// Why a page was not stored. Nothing has changed: the caller keeps the page, and an older one
-/// under the same key is still stored.
+/// The reason why a page was not stored. Nothing has changed: the caller keeps the page, and an
+/// older one under the same key is still stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// The store is switched off.
     Disabled,
     /// The page compresses poorly, and such pages are not kept.
     Incompressible,
-    /// The page compresses worse than the running-mean limit, and so do those stored.
+    /// The page compresses worse than the running-mean limit, and so do the stored pages on
+    /// average.
     AboveMean,
-    /// The pool may not grow, and nothing could be written back to make room; or it had to refuse
-    /// a page for that, and has not shrunk below its accept threshold since.
+    /// The pool may not grow, and nothing could be written back to make room; or the pool had to
+    /// refuse a page for that reason, and has not shrunk below its accept threshold since.
     PoolFull,
     /// No memory for an entry or its place in the index.
     NoMemory,
 }
 
-/// Why a page was not renamed: no memory for its place in the index. Nothing has changed.
+/// The reason why a page was not renamed: there was no memory for its place in the index. Nothing
+/// has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenameError;
 
-/// Why a stored page could not be given back. It is still stored, and loading may be tried again.
+/// The reason why a stored page could not be given back. It is still stored, and the load may be
+/// tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// Its bytes are not those that were stored.
+    /// The page's bytes are not those that were stored.
     Corrupt,
-    /// The backing store did not give its bytes.
+    /// The backing store did not deliver the page's bytes.
     Backing(BackingError),
 }
 
-/// Something a user should hear once. Nothing has been lost.
+/// A message that a user should see once. Nothing has been lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warning {
     /// The backing store has no room: pages stay in the pool.
     BackingFull,
     /// The backing store failed: pages stay in the pool.
     BackingError(SysError),
-    /// A page was refused, for the pool is full and nothing can be written back.
+    /// A page was refused because the pool is full and nothing can be written back.
     PoolFull,
 }
 
 impl StoreError {
-    /// Whether it is the page that was refused: another one may well be stored.
+    /// Returns whether the page itself was the reason for the refusal: another may well be stored.
     pub const fn is_of_the_page(self) -> bool {
         matches!(self, Self::Incompressible | Self::AboveMean)
     }
@@ -142,7 +146,7 @@ impl core::error::Error for StoreError {}
 impl core::error::Error for RenameError {}
 impl core::error::Error for LoadError {}
 
-/// The warnings to be told, each at most once.
+/// The warnings for the user, each at most once.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     backing_full: Once,
@@ -160,7 +164,7 @@ enum Once {
 }
 
 impl Once {
-    /// The warning, if it is raised and not told yet.
+    /// Takes the warning, if it was raised and not taken yet.
     fn take(&mut self) -> Option<Warning> {
         let Self::Raised(warning) = *self else { return None };
         *self = Self::Told;
@@ -181,7 +185,7 @@ impl Warnings {
         }
     }
 
-    /// The next warning to tell.
+    /// Takes the next warning for the user.
     pub(crate) fn take(&mut self) -> Option<Warning> {
         [&mut self.backing_full, &mut self.backing_error, &mut self.pool_full]
             .into_iter()

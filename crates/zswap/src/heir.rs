@@ -1,10 +1,10 @@
-//! A store over `fork`: in the child its memory is a copy, and what is on disk is still read from
-//! the parent's file, while its own file, key and counts are new.
+//! A store over `fork`. The child's memory is a copy of the parent's. The child still reads from
+//! the parent's file what was on disk, while its own file, key and counts are new.
 //!
-//! The slots that were taken before the fork are lent to the child, and to the child's children:
-//! the parent drops pages of them, but gives none of these slots out again, nor back to the disk,
-//! until nobody can read them but itself. They stay sealed with the parent's key, of which the
-//! child has a copy to open them with.
+//! The slots that were taken before the fork are lent to the child, and to the child's children.
+//! The parent drops pages in them, but neither reuses these slots nor gives them back to the disk
+//! until no other process can read them. They stay sealed with the parent's key, of which the child
+//! has a copy to open them with.
 
 use alloc::boxed::Box;
 use core::mem;
@@ -20,9 +20,9 @@ use crate::stats::Counted;
 use crate::{Warnings, Zswap};
 
 impl<P: Pool> Zswap<P> {
-    /// Before a `fork`: waits until nothing is on its way to the disk or from it, and lends all
-    /// slots that are taken. Returns the first slot that is not lent; 0 when nothing is on disk.
-    /// Nobody else may use the store, from here on to the fork.
+    /// Prepares for a `fork`: waits until no transfer to or from the disk is under way, and lends
+    /// all slots that are taken. Returns the first slot that is not lent; 0 when nothing is on
+    /// disk. No other thread may use the store from here on to the fork.
     pub fn lend(&self) -> SlotId {
         let Some(disk) = &self.disk else { return SlotId(0) };
         self.finish_writes();
@@ -34,7 +34,7 @@ impl<P: Pool> Zswap<P> {
         transfers.slots.lend()
     }
 
-    /// Takes slots back that are lent, if nobody can read them any more.
+    /// Takes lent slots back, if no other process can read them any more.
     pub fn take_back_lent(&self) {
         let Some(disk) = &self.disk else { return };
         let transfers = &mut *disk.transfers.lock();
@@ -44,10 +44,10 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
-    /// In the child, makes the copy of a store that has lent its slots one of its own, with nothing
-    /// counted. `backing`, if there is one, reads the slots that are lent from where they are; new
-    /// ones are sealed by `sealer`, or never written without. The former backing store is the
-    /// parent's, and is neither used nor closed. On an error there is none.
+    /// Makes the child's copy of a store that has lent its slots a store of its own, with nothing
+    /// counted. `backing`, if there is one, reads the lent slots from where they are. `sealer`
+    /// seals new slots; without it none are written. The former backing store is the parent's, and
+    /// is neither used nor closed. On an error the child has no backing.
     pub fn become_own(
         &mut self,
         backing: Option<Box<dyn Backing>>,

@@ -1,5 +1,5 @@
-//! Pages on their way in: reads from the backing store, each with its buffer. Reserved from the
-//! start, as pages must come back when there is no memory.
+//! Pages on their way in: reads from the backing store, each with its buffer. The buffers are
+//! reserved from the start, because pages must come back when there is no memory.
 //!
 //! Invariants:
 //! 1. An entry has at most one read, and only while its place is in the backing store.
@@ -12,21 +12,21 @@ use core::mem;
 use coldpress_backing::BackingError;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
-use crate::entry::PageId;
+use crate::ids::PageId;
 use crate::room::{self, NoMemory};
 use crate::seal::TAG_BYTES;
 
-/// Reads under way at a time. More pages wait for one of them.
+/// Reads under way at a time. Further pages wait for one of them.
 pub(crate) const READS: usize = 8;
 
-/// A raw page, sealed, is the most that is read.
+/// Size of a buffer: a raw page, sealed, is the longest read.
 const BUFFER_BYTES: usize = PAGE_BYTES + TAG_BYTES;
 
 /// A buffer, and what it is used for.
 #[derive(Debug)]
 enum Read {
     Free(Box<[u8]>),
-    /// For an entry, unless that was dropped meanwhile.
+    /// `None`: the entry was dropped meanwhile.
     UnderWay(Option<PageId>),
     Ready(PageId, Box<[u8]>, Result<(), BackingError>),
 }
@@ -39,14 +39,14 @@ pub(crate) struct Arrived {
     pub(crate) result: Result<(), BackingError>,
 }
 
-/// How far the read of an entry is.
+/// Progress of an entry's read.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// There is none.
+    /// The entry has no read.
     None,
-    /// It is under way.
+    /// The read is under way.
     Coming,
-    /// It has ended.
+    /// The read has ended.
     Ready(Arrived),
 }
 
@@ -55,15 +55,15 @@ pub(crate) enum Progress {
 pub(crate) struct Incoming {
     reads: Vec<Read>,
     used: usize,
-    /// Whether a read has ended, or a buffer has become free that somebody wanted, since it was
-    /// last asked.
+    /// Whether a read has ended, or a buffer that a load lacked has become free, since the last
+    /// [`Incoming::take_any_ended`].
     any_ended: bool,
     /// Whether a read could not be begun since a buffer was last given back.
     wanted: bool,
 }
 
 impl Incoming {
-    /// Buffers for [`READS`] pages.
+    /// Allocates buffers for [`READS`] pages.
     pub(crate) fn new() -> Result<Self, NoMemory> {
         let mut reads = Vec::new();
         for _ in 0..READS {
@@ -73,7 +73,7 @@ impl Incoming {
         Ok(Self { reads, used: 0, any_ended: false, wanted: false })
     }
 
-    /// Begins a read for `id`: its number and its buffer. `None` when all are used.
+    /// Begins a read for `id`, and returns its number and its buffer. `None` when all are used.
     pub(crate) fn begin(&mut self, id: PageId) -> Option<(usize, Box<[u8]>)> {
         let free = self.reads.iter().position(|read| matches!(read, Read::Free(_)));
         self.wanted |= free.is_none();
@@ -86,7 +86,7 @@ impl Incoming {
         Some((number, buffer))
     }
 
-    /// A read has ended.
+    /// Ends a read: its bytes are ready, or its buffer is free if the entry was dropped.
     pub(crate) fn end(
         &mut self,
         number: usize,
@@ -100,17 +100,17 @@ impl Incoming {
         }
     }
 
-    /// Whether a read has ended since [`Incoming::take_any_ended`].
+    /// Returns whether a read has ended since [`Incoming::take_any_ended`].
     pub(crate) fn any_ended(&self) -> bool {
         self.any_ended
     }
 
-    /// Whether a read has ended since this was last asked.
+    /// Returns whether a read has ended since the last call.
     pub(crate) fn take_any_ended(&mut self) -> bool {
         mem::take(&mut self.any_ended)
     }
 
-    /// How far the read for `id` is; what is ready is handed over.
+    /// Returns the progress of the read for `id`, and hands over the bytes if they are ready.
     pub(crate) fn progress(&mut self, id: PageId) -> Progress {
         if self.used == 0 {
             return Progress::None;
@@ -130,14 +130,14 @@ impl Incoming {
         Progress::None
     }
 
-    /// The buffer of a read is free again.
+    /// Frees the buffer of a read.
     pub(crate) fn give_back(&mut self, number: usize, buffer: Box<[u8]>) {
         self.reads[number] = Read::Free(buffer);
         self.used -= 1;
         self.any_ended |= mem::take(&mut self.wanted);
     }
 
-    /// The entry leaves its place: nobody waits for its bytes any more.
+    /// Forgets the read of an entry that leaves its place: no load waits for its bytes any more.
     pub(crate) fn forget(&mut self, id: PageId) {
         if self.used == 0 {
             return;
@@ -155,7 +155,7 @@ impl Incoming {
         }
     }
 
-    /// Whether the backing store has a buffer.
+    /// Returns whether the backing store has a buffer.
     pub(crate) fn is_under_way(&self) -> bool {
         self.reads.iter().any(|read| matches!(read, Read::UnderWay(_)))
     }
@@ -164,14 +164,14 @@ impl Incoming {
         Bytes(self.reads.len() * (BUFFER_BYTES + size_of::<Read>()))
     }
 
-    /// Reads that are not free.
+    /// Returns the number of reads that are not free.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// The entries there are reads for, after a look at each read.
+    /// Returns the entries that have reads, after a look at each read.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn check(&self) -> Vec<PageId> {

@@ -5,28 +5,28 @@
 //!        128 MiB of pages each            4 MiB of pages each
 //! ```
 //!
-//! There is one for each shard, in which the leaves of the others are left out: so a root stands
+//! Each shard has its own index, which leaves out the leaves of the other shards: so a root stands
 //! for 1 GiB of pages of the store. A leaf fills one frame, and so do the roots of all shards for
-//! the same GiB. Programs keep their pages in a few dense stretches, so roots are few and a lookup
-//! is a short binary search and two steps. Ranges skip what is not there by whole leaves and roots.
+//! the same GiB together. Programs keep their pages in a few dense stretches, so roots are few and
+//! a lookup is a short binary search and two steps. Ranges skip absent pages by whole leaves and
+//! roots.
 //!
 //! Invariants (`check` walks them):
 //! 1. Roots are sorted, and no two have the same area and number.
-//! 2. `used` of a leaf counts its entries, `used` of a root its leaves; none is empty.
+//! 2. `used` of a leaf counts its entries, `used` of a root its leaves; neither is ever zero.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use coldpress_sys::{Bytes, PAGE_BYTES};
 
-use crate::entry::EntryId;
+use crate::ids::{EntryId, SHARDS};
 use crate::key::{Area, Key, Offset};
 use crate::room::{self, NoMemory};
-use crate::shard::SHARDS;
 
-/// Entries in a leaf: they fill one frame.
+/// Entries in a leaf, which fill one frame.
 pub(crate) const LEAF_ENTRIES: usize = 1024;
-/// Leaves in a root: their places fill a frame together with those of the other shards.
+/// Leaves in a root: their places and those of the other shards together fill one frame.
 const ROOT_LEAVES: usize = PAGE_BYTES / size_of::<LeafPlace>() / SHARDS;
 
 const _: () = assert!(size_of::<Leaf>() == PAGE_BYTES);
@@ -34,14 +34,14 @@ const _: () = assert!(size_of::<Leaf>() == PAGE_BYTES);
 /// The entries of consecutive pages.
 type Leaf = [Option<EntryId>; LEAF_ENTRIES];
 
-/// A leaf, if there is one, and how many entries it has.
+/// The place of a leaf: the leaf, if there is one, and the number of its entries.
 #[derive(Debug, Default)]
 struct LeafPlace {
     leaf: Option<Box<Leaf>>,
     used: u16,
 }
 
-/// Consecutive leaves.
+/// Consecutive leaves, and what they stand for.
 #[derive(Debug)]
 struct Root {
     area: Area,
@@ -50,7 +50,7 @@ struct Root {
     used: u16,
 }
 
-/// Where a key lies below the roots.
+/// The place of a key below the roots.
 #[derive(Clone, Copy)]
 struct Position {
     /// The number of the root in the area.
@@ -62,7 +62,7 @@ struct Position {
 }
 
 impl Position {
-    /// The position of `offset`.
+    /// Returns the position of `offset`.
     const fn of(offset: Offset) -> Self {
         let leaf = offset.0 / LEAF_ENTRIES as u64;
         Self {
@@ -72,14 +72,14 @@ impl Position {
         }
     }
 
-    /// The offset at this position.
+    /// Returns the offset at this position.
     const fn offset(self) -> Offset {
         let leaf = self.root * ROOT_LEAVES as u64 + self.leaf as u64;
         Offset(leaf * LEAF_ENTRIES as u64 + self.entry as u64)
     }
 }
 
-/// The index.
+/// The index of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     roots: Vec<Root>,
@@ -87,26 +87,26 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The number of leaves.
+    /// Returns the number of leaves.
     pub(crate) fn leaves(&self) -> usize {
         self.leaves
     }
 
-    /// The memory of all levels.
+    /// Returns the memory of all levels.
     pub(crate) fn memory(&self) -> Bytes {
         let roots = self.roots.capacity() * size_of::<Root>()
             + self.roots.len() * size_of::<LeafPlace>() * ROOT_LEAVES;
         Bytes(roots + self.leaves * size_of::<Leaf>())
     }
 
-    /// The entry at `key`.
+    /// Returns the entry at `key`.
     pub(crate) fn get(&self, key: Key) -> Option<EntryId> {
         let position = Position::of(key.offset);
         let root = &self.roots[self.search(key.area, position.root).ok()?];
         root.leaves[position.leaf].leaf.as_ref()?[position.entry]
     }
 
-    /// Puts an entry at `key`; the one that was there. Without memory nothing changes.
+    /// Puts an entry at `key`, and returns the one that was there. Without memory nothing changes.
     pub(crate) fn set(&mut self, key: Key, id: EntryId) -> Result<Option<EntryId>, NoMemory> {
         let position = Position::of(key.offset);
         let at = match self.search(key.area, position.root) {
@@ -140,7 +140,7 @@ impl Index {
         Ok(before)
     }
 
-    /// Takes the entry at `key` out.
+    /// Takes the entry at `key` out, and returns it.
     pub(crate) fn remove(&mut self, key: Key) -> Option<EntryId> {
         let position = Position::of(key.offset);
         let at = self.search(key.area, position.root).ok()?;
@@ -157,8 +157,8 @@ impl Index {
         Some(id)
     }
 
-    /// The lowest offset of `first..=last` in `area` that has an entry. Empty stretches cost a step
-    /// per root or leaf that exists, not per page.
+    /// Returns the lowest offset of `first..=last` in `area` that has an entry. An empty stretch
+    /// costs one step per root or leaf that exists, not one per page.
     pub(crate) fn first_in(&self, area: Area, first: Offset, last: Offset) -> Option<Offset> {
         let start = Position::of(first);
         let at = self.search(area, start.root).unwrap_or_else(|at| at);
@@ -179,13 +179,12 @@ impl Index {
         None
     }
 
-    /// The root of that area and number, or where it would have to be.
+    /// Returns the place of the root `number` of `area`, or where it would have to be.
     fn search(&self, area: Area, number: u64) -> Result<usize, usize> {
         self.roots.binary_search_by_key(&(area, number), |root| (root.area, root.number))
     }
 
-    /// Drops the root in place `at` when it has no leaf, and the list of roots with the last of
-    /// them.
+    /// Drops the root in place `at` if it has no leaf, and with the last root the list of roots.
     fn drop_root_if_empty(&mut self, at: usize) {
         if self.roots[at].used == 0 {
             self.roots.remove(at);
@@ -195,8 +194,8 @@ impl Index {
         }
     }
 
-    /// Walks all levels, stops at a broken invariant, and lists what is stored in the order of
-    /// keys.
+    /// Lists all entries in the order of keys, after a walk over all levels that stops at a broken
+    /// invariant.
     #[cfg(test)]
     pub(crate) fn check(&self) -> Vec<(Key, EntryId)> {
         let mut all = Vec::new();
@@ -227,7 +226,7 @@ impl Index {
     }
 }
 
-/// A leaf without entries.
+/// Allocates a leaf without entries.
 fn new_leaf() -> Result<Box<Leaf>, NoMemory> {
     room::table(LEAF_ENTRIES, || None)?.try_into().map_err(|_| NoMemory)
 }
@@ -244,7 +243,7 @@ mod tests {
     use super::*;
     use crate::entry::{Entries, Place};
 
-    /// Offsets at and around the borders of leaves and roots, and the last of all.
+    /// Makes offsets at and around the borders of leaves and roots, and the last ones of all.
     fn offset() -> impl Strategy<Value = u64> {
         prop_oneof![
             0_u64..4,

@@ -5,34 +5,37 @@ use coldpress_sys::PageCount;
 
 use crate::Zswap;
 use crate::disk::Transfers;
-use crate::entry::{EntryId, PageId, Place};
+use crate::entry::Place;
 use crate::error::RenameError;
+use crate::ids::{EntryId, PageId, SHARDS};
 use crate::key::{Area, Key, Offset};
-use crate::shard::{Remains, SHARDS, Spot, Tables};
+use crate::shard::{Remains, Spot, Tables};
 
 impl<P: Pool> Zswap<P> {
-    /// Drops the page stored under `key`. Whether there was one.
+    /// Returns whether a page was stored under `key`, after dropping it.
     pub fn invalidate(&self, key: Key) -> bool {
         self.invalidate_at(Spot::of(key))
     }
 
-    /// Drops the pages of `count` offsets from `start`; how many there were. What is not stored
-    /// costs nothing but a step per leaf of the index. Of pages stored meanwhile some may be left.
+    /// Drops the pages of `count` offsets from `start`, and returns how many there were. Offsets
+    /// without a page cost one step per leaf of the index. Some of the pages stored meanwhile may
+    /// remain.
     pub fn invalidate_range(&self, area: Area, start: Offset, count: PageCount) -> PageCount {
         let Some(behind) = count.0.checked_sub(1) else { return PageCount(0) };
         self.invalidate_between(area, start, Offset(start.0.saturating_add(behind as u64)))
     }
 
-    /// Drops all pages of `area`; how many there were. Of pages stored meanwhile some may be left.
+    /// Drops all pages of `area`, and returns how many there were. Some of the pages stored
+    /// meanwhile may remain.
     pub fn invalidate_area(&self, area: Area) -> PageCount {
         self.invalidate_between(area, Offset(0), Offset(u64::MAX))
     }
 
-    /// Makes `to` name what `from` names, and `from` nothing; whether that is a page. Like a page
-    /// that is moved by mremap: what was stored under `to` is dropped, also when there is nothing
-    /// under `from`. On an error nothing has changed.
+    /// Makes `to` name the page that `from` names, and `from` none; returns whether there was such
+    /// a page. As for a page moved by mremap, what was stored under `to` is dropped even if there
+    /// is nothing under `from`. On an error nothing has changed.
     ///
-    /// A page that comes to another shard by it is as young as one just stored.
+    /// A page that moves to another shard this way is as young as one just stored.
     pub fn rename(&self, from: Key, to: Key) -> Result<bool, RenameError> {
         if from == to {
             return Ok(self.contains(from));
@@ -45,7 +48,7 @@ impl<P: Pool> Zswap<P> {
                 let tables = &mut *self.shards[from.shard].tables.lock();
                 self.rename_inside(from, to, tables, taken)
             } else {
-                // In the order of their numbers, as any who has two.
+                // In the order of the shards' numbers, as every caller takes two.
                 let (low, high) = (from.shard.min(to.shard), from.shard.max(to.shard));
                 let mut low = self.shards[low].tables.lock();
                 let mut high = self.shards[high].tables.lock();
@@ -58,7 +61,7 @@ impl<P: Pool> Zswap<P> {
             };
             match attempt {
                 Attempt::Done(renamed) => break renamed,
-                // There is no page of the kind without a disk.
+                // Without a disk no page needs the transfers.
                 Attempt::NeedsTransfers => {
                     transfers = self.disk.as_ref().map(|disk| disk.transfers.lock());
                 }
@@ -75,7 +78,8 @@ impl<P: Pool> Zswap<P> {
         Ok(found)
     }
 
-    /// Renames a page inside of a shard, if the transfers are not needed or in hand.
+    /// Renames a page within its shard, unless it needs the transfers and the caller does not hold
+    /// them.
     fn rename_inside(
         &self,
         from: Spot,
@@ -95,7 +99,8 @@ impl<P: Pool> Zswap<P> {
             }
             tables.index.remove(from.key);
             if let Some(transfers) = &mut transfers {
-                // Nobody may ask for it under its new name.
+                // Perhaps no load ever asks for the page under its new name: the read must not keep
+                // a buffer.
                 transfers.incoming.forget(PageId::new(from.shard, id));
             }
         } else {
@@ -105,7 +110,8 @@ impl<P: Pool> Zswap<P> {
         Attempt::Done(Ok((id.is_some(), replaced.map(drop))))
     }
 
-    /// Renames a page into another shard, if the transfers are not needed or in hand.
+    /// Renames a page into another shard, unless it needs the transfers and the caller does not
+    /// hold them.
     fn rename_across(
         &self,
         from: Spot,
@@ -148,7 +154,7 @@ impl<P: Pool> Zswap<P> {
         Attempt::Done(Ok((id.is_some(), replaced.map(drop))))
     }
 
-    /// Drops what lies there; whether there was something.
+    /// Returns whether a page lay at `spot`, after dropping it.
     fn invalidate_at(&self, spot: Spot) -> bool {
         let mut held = self.hold(spot);
         let Some(id) = held.id else { return false };
@@ -160,7 +166,7 @@ impl<P: Pool> Zswap<P> {
         true
     }
 
-    /// Drops the pages at `first..=last`.
+    /// Drops the pages at `first..=last`, and returns how many there were.
     fn invalidate_between(&self, area: Area, first: Offset, last: Offset) -> PageCount {
         let mut count = PageCount(0);
         for shard in 0..SHARDS {
@@ -177,15 +183,15 @@ impl<P: Pool> Zswap<P> {
         count
     }
 
-    /// The first name in `first..=last` of a shard that has a page.
+    /// Returns the first name in `first..=last` of a shard that has a page.
     fn first_in(&self, shard: usize, area: Area, first: Offset, last: Offset) -> Option<Offset> {
         self.shards[shard].tables.lock().index.first_in(area, first, last)
     }
 }
 
-/// An attempt at renaming: whether there was a page, and what it replaced.
+/// Outcome of an attempt to rename: whether there was a page, and what it replaced.
 enum Attempt {
     Done(Result<(bool, Option<Remains>), RenameError>),
-    /// Nothing has changed; the transfers must be in hand.
+    /// Nothing has changed; the caller must hold the transfers.
     NeedsTransfers,
 }

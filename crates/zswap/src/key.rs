@@ -1,4 +1,4 @@
-//! What a page is called: an area and an offset in it, as the kernel's swap type and swap offset.
+//! The name of a page: an area and an offset in it, as the kernel's swap type and swap offset.
 //!
 //! Keys are names, not addresses: what an area and an offset stand for is the caller's business.
 
@@ -15,12 +15,12 @@ pub struct Offset(pub u64);
 pub struct Key {
     /// The name space.
     pub area: Area,
-    /// The page in it.
+    /// The number of the page in that area.
     pub offset: Offset,
 }
 
 impl Key {
-    /// The page numbered `offset` of the area numbered `area`.
+    /// Returns the name of page `offset` of area `area`.
     pub const fn new(area: u16, offset: u64) -> Self {
         Self { area: Area(area), offset: Offset(offset) }
     }

@@ -1,7 +1,8 @@
-//! The knobs: what a store is made with, and what may be changed at any time while it is used.
+//! The knobs: the settings that a store is made with, which may change at any time while it is
+//! used.
 //!
-//! A change concerns pages stored from then on. Pages that are stored already stay as they are and
-//! stay readable, whatever the knobs say.
+//! A change applies to pages stored from then on. Pages that are stored already stay as they are
+//! and stay readable, whatever the knobs say.
 
 use crate::pool::Pool;
 use coldpress_codec::CodecChoice;
@@ -13,7 +14,8 @@ use crate::error::KnobsError;
 /// Everything a user may decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knobs {
-    /// Whether pages are taken at all. Off: every store is refused; loads and the rest go on.
+    /// Whether pages are taken at all. Off: every store is refused; loads and the other verbs go
+    /// on.
     pub enabled: bool,
     /// How pages are compressed.
     pub codec: CodecChoice,
@@ -22,36 +24,35 @@ pub struct Knobs {
     /// Pool frames that are never exceeded. The pool grows from `max_pool` to this only when
     /// writeback is impossible; a lower value than `max_pool` means `max_pool`.
     pub hard_pool: PageCount,
-    /// Hysteresis, in per cent of a limit. A pool that met `max_pool` is written back, a batch
-    /// with each store, until it is no larger than this share of it. A pool that had to refuse
-    /// a page takes none until it is no larger than this share of `hard_pool`. 100: no
-    /// hysteresis.
+    /// Hysteresis, in per cent of a limit. A pool that met `max_pool` is written back, a batch with
+    /// each store, until it is no larger than this share of `max_pool`. A pool that had to refuse a
+    /// page takes none until it is no larger than this share of `hard_pool`. 100: no hysteresis.
     pub accept_threshold_percent: u8,
-    /// A page that compresses to more per cent of its size than this, rounded down, is
-    /// incompressible.
+    /// Limit of the compression ratio: a page that compresses to more than this percentage of its
+    /// size, rounded down, is incompressible.
     pub max_compression_ratio: u8,
-    /// Whether incompressible pages are kept as they are, so that the order of age holds (as Linux
-    /// 6.18 does); else they are refused (as zswap v4 does).
+    /// Whether incompressible pages are kept as they are, so that LRU order holds (as Linux 6.18
+    /// does); otherwise they are refused (as zswap v4 does).
     pub keep_incompressible: bool,
     /// The running-mean limit (`zv_max_mean_zsize` of zcache): a page that takes more than this is
-    /// refused while the pages in the pool take more on average. A page: no limit.
+    /// refused while the pages in the pool take more on average. The size of a page: no limit.
     pub max_mean_zsize: Bytes,
-    /// Whether a page of one repeated word is kept as that word; else it is compressed as any
-    /// other.
+    /// Whether a page of one repeated word is kept as that word; otherwise it is compressed like
+    /// any other page.
     pub same_filled: bool,
-    /// Whether [`Zswap::age`] makes old pages denser. Off, those that are dense stay so until they
-    /// are stored anew.
+    /// Whether [`Zswap::age`] makes old pages denser. Off: pages that are dense stay dense until
+    /// they are stored anew.
     pub ageing: bool,
     /// Whether pages may be written back.
     pub writeback: bool,
-    /// The most bytes sent off to be written back until [`Zswap::renew_writeback`]; `None` for no
-    /// limit. One slot is written at a time or none, so less than a slot is nothing.
+    /// The most bytes sent to the backing store until [`Zswap::renew_writeback`]; `None` for no
+    /// limit. Only whole slots are allowed, so a rest of less than a slot allows nothing.
     pub writeback_limit: Option<Bytes>,
 }
 
 impl Knobs {
-    /// The defaults of the reference where it has the knob, and no limit where it has not: pages
-    /// compressed by `codec` in a pool of `max_pool` frames.
+    /// Returns the defaults of zswap v4 (the mail) where it has the knob, and no limit where it has
+    /// not: pages compressed by `codec` in a pool of `max_pool` frames.
     pub fn new(codec: impl Into<CodecChoice>, max_pool: PageCount) -> Self {
         Self {
             enabled: true,
@@ -71,14 +72,14 @@ impl Knobs {
 }
 
 impl<P: Pool> Zswap<P> {
-    /// The knobs in force.
+    /// Returns the knobs in force.
     pub fn knobs(&self) -> Knobs {
         *self.limits.lock().knobs()
     }
 
     /// Puts `knobs` in force. A pool that holds more than they allow shrinks as pages are stored,
-    /// or at once by [`Zswap::shrink`]. On an error, which only a new codec can bring, nothing
-    /// has changed.
+    /// or at once by [`Zswap::shrink`]. Only a new codec can cause an error, and then nothing has
+    /// changed.
     pub fn set_knobs(&self, knobs: Knobs) -> Result<(), KnobsError> {
         let done = || self.limits.lock().set_knobs(knobs);
         let is_switched = self.contexts.switch(knobs.codec, done).inspect_err(|_| {
@@ -89,7 +90,7 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Begins to bring a pool that holds more than the knobs allow back to its limit: one batch a
-    /// call. It waits for nothing, and does nothing while that is not possible.
+    /// call. Waits for nothing, and does nothing while writeback is not possible.
     pub fn shrink_to_limit(&self) {
         let Some(disk) = &self.disk else { return };
         let is_over = self.pool_frames() > self.knobs().max_pool;
@@ -98,11 +99,11 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
-    /// Begins to write back a batch, and takes in what is over.
+    /// Begins to write back a batch, and takes in batches that have ended.
     pub(crate) fn begin_to_shrink(&self) {
         self.reap();
         if self.begin_write_back().is_some() {
-            // It may be over by now.
+            // The batch may have ended already.
             self.reap();
         }
     }

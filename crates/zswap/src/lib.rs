@@ -7,32 +7,32 @@
 //! load  -> index -> a word | pool | backing -> seal opened -> checksum -> codec -> page
 //! ```
 //!
-//! What goes to the backing store or comes from it takes its time: `outgoing` and `incoming` hold
-//! what is under way, and [`Zswap::reap`] takes in what has ended. Until a page is written it stays
-//! in the pool.
+//! Transfers to and from the backing store take time: `outgoing` and `incoming` hold those under
+//! way, and [`Zswap::reap`] takes in those that have ended. A page stays in the pool until its
+//! write has ended.
 //!
-//! Any number of threads may use a store. Its tables lie in shards with a lock each (`shard`, which
-//! also says in what order locks are taken), codecs in contexts of which each caller takes one
-//! (`contexts`), and what concerns the disk is behind a lock of its own (`disk`). Pages are coded
-//! with no lock in hand: an object that is read is pinned in its pool. They may also be compressed
-//! ahead, by a helper ([`desk`], `made`).
+//! Any number of threads may use a store. Its tables are split into shards with one lock each
+//! (`shard`, which also defines the lock order). Codecs live in contexts, of which each caller
+//! takes one (`contexts`). State of the disk has a lock of its own (`disk`). Pages are coded
+//! without holding the lock of a shard or of the disk: a reader pins the object in its pool. A
+//! helper may also compress pages ahead ([`desk`], `made`).
 //!
-//! It knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one file
-//! each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
+//! The store knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one
+//! file each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
 //! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, [`Zswap::age`] in `tiers` and
 //! [`Zswap::drain`]. Below them `index` (key to entry), `entry` (what is known of a page), `lru`
-//! (the order of age) and `codecs` (how pages are coded).
+//! (the LRU lists) and `codecs` (how pages are coded).
 //!
-//! Invariants (`check` in `tests.rs` walks them):
+//! Invariants (`check` in `tests/check.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.
 //! 2. The LRU lists hold exactly the entries whose page is in the pool and not on its way out; an
 //!    entry owns its handle.
-//! 3. A slot has as many users as entries lie in it, and one for each page of a batch that is being
-//!    written to it; a slot without users is free and discarded.
+//! 3. A slot has one user for each entry that lies in it, and one for each page of a batch that is
+//!    being written to it. A slot without users is free and discarded.
 //! 4. A verb that fails has changed nothing that a later load could see.
-//! 5. Bytes are given back only when their checksum is that of the bytes stored.
-//! 6. No byte of a page goes to the backing store but sealed.
-//! 7. A load gives what was stored under its key at some time between its call and its return.
+//! 5. A load returns bytes only if their checksum equals that of the bytes stored.
+//! 6. Every byte of a page that goes to the backing store is sealed.
+//! 7. A load returns what was stored under its key at some time between its call and its return.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 
@@ -58,6 +58,7 @@ mod entry;
 mod eras;
 mod error;
 mod heir;
+mod ids;
 mod incoming;
 mod index;
 mod invalidate;
@@ -97,40 +98,43 @@ use contexts::Contexts;
 use disk::Disk;
 use eras::Eras;
 use error::Warnings;
+use ids::SHARDS;
 use limits::Limits;
 use pool::Pool;
 use seal::Sealer;
-use shard::{SHARDS, Shard, Spot};
+use shard::{Shard, Spot};
 use stats::Counted;
 use tiers::Tiers;
 
-/// Why the pool knows the handle of an entry, or of what has just been allocated.
+/// Message of `expect`: why the pool knows the handle of an entry, or of an object just allocated.
 const HELD: &str = "an object stays until its entry lets go of it";
 
-/// A store of pages, in the pool `P` and behind it in a backing store. Any thread may call any verb
-/// at any time; a backing whose transfers are one thread's own, such as
-/// [`coldpress_backing::FileBacking::new`] makes, wants the verbs that wait for the disk from that
-/// thread.
+/// A store of pages in the pool `P`, with a backing store behind it.
+///
+/// Any thread may call any verb at any time. Some backings, such as those that
+/// [`coldpress_backing::FileBacking::new`] makes, tie their transfers to one thread. The verbs that
+/// wait for the disk must then be called from that thread.
 pub struct Zswap<P> {
     limits: SpinLock<Limits>,
     contexts: Contexts,
-    /// Held by who makes pages denser, or moves them to another pool: up to milliseconds.
+    /// Held for up to milliseconds by a caller that makes pages denser or moves them to another
+    /// pool.
     tiers: SleepLock<Tiers>,
-    /// Boxed, for pools are large: tables of 10 to 40 KiB that should not be moved about.
+    /// Boxed because pools are large: tables of 10 to 40 KiB that should not be moved about.
     pool: Box<P>,
     disk: Option<Disk>,
-    /// [`SHARDS`] of them, boxed for the same reason.
+    /// [`SHARDS`] shards, boxed for the same reason.
     shards: Box<[Shard]>,
     eras: Eras,
-    /// Held by who has the pool grow, if it may.
+    /// Held while an allocation may make the pool grow.
     growth: SpinLock<()>,
     warnings: SpinLock<Warnings>,
 }
 
 impl<P: Pool> Zswap<P> {
-    /// An empty store over an empty pool; `backing` is where the oldest pages go, if anywhere, and
-    /// what seals them. Its slots must all be free. Takes the memory that writing back and loading
-    /// will need.
+    /// Returns an empty store over an empty pool, and takes the memory that writeback and loads
+    /// will need. `backing` is where the oldest pages go, if anywhere, with the sealer for them.
+    /// Its slots must all be free.
     pub fn new(
         knobs: Knobs,
         pool: P,
@@ -150,47 +154,48 @@ impl<P: Pool> Zswap<P> {
         })
     }
 
-    /// Where compressed pages are kept.
+    /// Returns the pool, where compressed pages are kept.
     pub fn pool(&self) -> &P {
         &self.pool
     }
 
-    /// The same, for who sets the pool up or switches it; what is stored must stay there.
+    /// Returns the pool to a caller that sets it up or switches it. Stored objects must stay in it.
     pub fn pool_mut(&mut self) -> &mut P {
         &mut self.pool
     }
 
-    /// Whether a page is stored under `key`.
+    /// Returns whether a page is stored under `key`.
     pub fn contains(&self, key: Key) -> bool {
         let spot = Spot::of(key);
         self.shards[spot.shard].tables.lock().index.get(spot.key).is_some()
     }
 
-    /// Takes frames offline until at most `online` bytes of them are, by moving stored pages
-    /// together; nothing is written back for it.
+    /// Takes frames offline until at most `online` bytes of them are online. Moves stored pages
+    /// together to empty frames, and writes none of them back.
     #[cfg(not(loom))]
     pub fn shrink_frames(&self, online: Bytes) -> Shrunk {
         self.pool.shrink_frames(online)
     }
 
-    /// Moves pages of the pool closer together: [`Pool::compact`]. A small budget is a short time.
+    /// Moves pages of the pool closer together: [`Pool::compact`]. A small budget takes little
+    /// time.
     #[cfg(not(loom))]
     pub fn compact(&self, budget: Bytes) -> Compacted {
         self.pool.compact(budget)
     }
 
-    /// The next thing the user should hear, each kind at most once.
+    /// Takes the next warning for the user; each kind comes at most once.
     pub fn take_warning(&self) -> Option<Warning> {
         self.warnings.lock().take()
     }
 
-    /// Frames the pool holds.
+    /// Returns the number of frames that the pool holds.
     pub fn pool_frames(&self) -> PageCount {
         self.pool.frames()
     }
 
-    /// All memory held outside the pool's frames: index, entries, slots, buffers, the key, the
-    /// codecs' work memory and the pool's own tables.
+    /// Returns the memory held outside the pool's frames: index, entries, slots, buffers, the key,
+    /// the codecs' work memory and the pool's own tables.
     pub fn memory(&self) -> Bytes {
         let tables = self.shards.iter().fold(Bytes(0), |sum, shard| {
             let tables = shard.tables.lock();
@@ -205,8 +210,8 @@ impl<P: Pool> Zswap<P> {
         tables + disk + work + self.pool.stats().metadata + Bytes(size_of::<Self>())
     }
 
-    /// What happened, and what is held. While others use the store, each figure is of a moment of
-    /// its own.
+    /// Returns all counters and what is held now. While other threads use the store, each figure is
+    /// of a moment of its own.
     pub fn stats(&self) -> Stats {
         let pool = self.pool.stats();
         let mut stats = Stats {
@@ -237,14 +242,14 @@ impl<P: Pool> Zswap<P> {
         stats
     }
 
-    /// What happened.
+    /// Returns the counters alone, without a look at the tables.
     pub fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         self.shards.iter().for_each(|shard| shard.counted.add_to(&mut counters));
         counters
     }
 
-    /// Where what concerns no shard is counted.
+    /// Returns the counters that take events of no particular shard.
     fn counted(&self) -> &Counted {
         &self.shards[0].counted
     }

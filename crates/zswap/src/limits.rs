@@ -1,4 +1,4 @@
-//! The limits in force: what the knobs say, and what the store has to remember to keep to it.
+//! The limits in force: the knobs, and the state that the store keeps to stay within them.
 //!
 //! Nothing here changes a page; [`crate::store`] and [`crate::writeback`] ask, and act.
 
@@ -7,44 +7,49 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::knobs::Knobs;
 
-/// Attempts at writing back that are skipped after one failed. A full or broken disk would
-/// otherwise be asked once for every page stored, with a batch gathered each time.
+/// Attempts at writeback that are skipped after one failed. Otherwise a full or broken disk would
+/// be tried once for every page stored, with a batch gathered each time.
 pub(crate) const ATTEMPTS_SKIPPED: u32 = 1024;
+/// Frames that a pool may take beyond its hard limit for dense objects, or for those of another
+/// pool. The new objects do not fit where the replaced ones lie, so they may need frames before any
+/// frame is empty.
+pub(crate) const FRAMES_BEYOND: PageCount = PageCount(64);
 
 /// The knobs, and the state that goes with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     knobs: Knobs,
-    /// Attempts at writing back still to be skipped.
+    /// Attempts at writeback still to be skipped.
     pub(crate) skip: u32,
-    /// The pool met its limit and has not been below the threshold since.
+    /// Whether the pool met its limit and has not been below the threshold since.
     reached: bool,
-    /// A page was refused for want of room, and the pool has not been below the threshold since.
+    /// Whether a page was refused for want of room, and the pool has not been below the threshold
+    /// since.
     refused: bool,
-    /// Bytes that may still be written back in this period, if that is limited.
+    /// Bytes that may still be written back in this period, if there is a limit.
     writeback_left: Bytes,
 }
 
-/// What a page that is to be stored finds.
+/// The knobs and limits that apply to a page that is to be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     pub(crate) knobs: Knobs,
-    /// The pool, which had to refuse a page, has to go on with that.
+    /// Whether the pool, which had to refuse a page, must refuse this one too.
     pub(crate) refuses: bool,
-    /// The pool is at the limit where writeback begins.
+    /// Whether the pool is at the limit where writeback begins.
     pub(crate) is_at_max: bool,
-    /// The pool is to shrink.
+    /// Whether the pool is to shrink.
     pub(crate) must_shrink: bool,
 }
 
 impl Limits {
-    /// The limits that `knobs` ask for.
+    /// Returns the limits that `knobs` ask for.
     pub(crate) fn of(knobs: Knobs) -> Self {
         let writeback_left = knobs.writeback_limit.unwrap_or(Bytes(0));
         Self { knobs: sane(knobs), skip: 0, reached: false, refused: false, writeback_left }
     }
 
-    /// The knobs in force.
+    /// Returns the knobs in force.
     pub(crate) fn knobs(&self) -> &Knobs {
         &self.knobs
     }
@@ -58,7 +63,7 @@ impl Limits {
         self.spend_writeback(spent);
     }
 
-    /// What a page finds while the pool has so many frames.
+    /// Returns what applies to a page while the pool has `frames` frames.
     pub(crate) fn admit(&mut self, frames: PageCount) -> Admission {
         Admission {
             knobs: self.knobs,
@@ -68,51 +73,51 @@ impl Limits {
         }
     }
 
-    /// Whether a pool of `frames` is at the limit where writeback begins.
+    /// Returns whether a pool of `frames` is at the limit where writeback begins.
     fn is_at_max(&self, frames: PageCount) -> bool {
         frames >= self.knobs.max_pool
     }
 
-    /// Whether a pool of `frames` is to shrink: from the limit down to the threshold.
+    /// Returns whether a pool of `frames` is to shrink: from the limit down to the threshold.
     fn must_shrink(&mut self, frames: PageCount) -> bool {
         let threshold = self.threshold_of(self.knobs.max_pool);
         self.reached = self.is_at_max(frames) || self.reached && frames > threshold;
         self.reached
     }
 
-    /// A page was refused for want of room.
+    /// Notes that a page was refused for want of room.
     pub(crate) fn note_refused(&mut self) {
         self.refused = true;
     }
 
-    /// Whether a pool of `frames` that refused a page still has to refuse others.
+    /// Returns whether a pool of `frames` that refused a page still has to refuse others.
     fn still_refuses(&mut self, frames: PageCount) -> bool {
         self.refused = self.refused && frames > self.threshold_of(self.knobs.hard_pool);
         self.refused
     }
 
-    /// Whether another batch fits what may be written back in this period.
+    /// Returns whether another batch fits into what may be written back in this period.
     pub(crate) fn may_spend_writeback(&self) -> bool {
         self.knobs.writeback_limit.is_none() || self.writeback_left >= SLOT_BYTES
     }
 
-    /// `bytes` are being written back.
+    /// Takes `bytes`, which are being written back, from what is left of this period.
     pub(crate) fn spend_writeback(&mut self, bytes: Bytes) {
         self.writeback_left = Bytes(self.writeback_left.0.saturating_sub(bytes.0));
     }
 
-    /// `bytes` of those are not written back.
+    /// Gives back `bytes` that were spent but not written.
     pub(crate) fn refund_writeback(&mut self, bytes: Bytes) {
         let limit = self.knobs.writeback_limit.unwrap_or(Bytes(0));
         self.writeback_left = (self.writeback_left + bytes).min(limit);
     }
 
-    /// Another period begins.
+    /// Begins another period.
     pub(crate) fn renew_writeback(&mut self) {
         self.writeback_left = self.knobs.writeback_limit.unwrap_or(Bytes(0));
     }
 
-    /// The accept threshold of a limit, rounded down; the limit itself at 100 per cent.
+    /// Returns the accept threshold of a limit, rounded down; the limit itself at 100 per cent.
     fn threshold_of(&self, limit: PageCount) -> PageCount {
         let percent = u128::from(self.knobs.accept_threshold_percent.min(100));
         // At most `limit`.
@@ -120,17 +125,17 @@ impl Limits {
     }
 }
 
-/// Knobs that do not contradict each other.
+/// Returns knobs that do not contradict each other.
 fn sane(knobs: Knobs) -> Knobs {
     Knobs { hard_pool: knobs.hard_pool.max(knobs.max_pool), ..knobs }
 }
 
-/// The longest compressed form that `percent` allows: the largest `n` with
-/// `n * 100 / PAGE_BYTES <= percent` in whole numbers, as the reference computes it.
+/// Returns the longest compressed form that `percent` allows: the largest `n` with
+/// `n * 100 / PAGE_BYTES <= percent` in whole numbers, as zswap v4 (the mail) computes it.
 pub(crate) const fn compressed_max(percent: u8) -> Bytes {
     let longest = ((percent as usize + 1) * PAGE_BYTES - 1) / 100;
     if longest < PAGE_BYTES { Bytes(longest) } else { Bytes(PAGE_BYTES - 1) }
 }
 
-// The reference refuses from 3318 bytes on at its default of 80 per cent.
+// zswap v4 refuses from 3318 bytes on at its default of 80 per cent.
 const _: () = assert!(compressed_max(80).0 == 3317 && compressed_max(100).0 == PAGE_BYTES - 1);

@@ -1,10 +1,10 @@
 //! Load: a page comes back. The copy stays stored until the caller invalidates it, so that a page
-//! that cannot be placed, or is not changed, need not be stored again. A page that is read back
-//! from a slow disk is asked for twice: the first load begins the read, a later one takes it.
+//! that cannot be placed, or is not changed, need not be stored again. A page on a slow disk takes
+//! two loads: the first begins the read, a later one takes the bytes.
 //!
-//! Bytes are decoded with no lock in hand: those of an object under its pin, those from the disk
-//! when they lie in a buffer. Who drops the page meanwhile waits for the pin before the object is
-//! freed; the load then was first.
+//! Bytes are decoded without holding the lock of a shard or of the disk: those of an object under
+//! its pin, those from the disk when they lie in a buffer. A caller that drops the page meanwhile
+//! waits for the pin before the object is freed; the load then counts as the earlier of the two.
 
 use crate::pool::Pool;
 use coldpress_backing::{Request, SlotId, Way};
@@ -14,16 +14,16 @@ use coldpress_sys::{Bytes, Page};
 use crate::codecs::decode;
 use crate::contexts::WorkGuard;
 use crate::disk::{Disk, Transfers};
-use crate::entry::{PageId, Place};
+use crate::entry::Place;
 use crate::error::LoadError;
+use crate::ids::{BATCHES, PageId};
 use crate::incoming::{Arrived, Progress};
 use crate::key::Key;
-use crate::outgoing::BATCHES;
 use crate::seal::{Broken, Position, sealed_length};
 use crate::shard::Spot;
 use crate::{HELD, Zswap};
 
-/// Where a page came from.
+/// The place a loaded page came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A repeated word.
@@ -34,16 +34,16 @@ pub enum Source {
     Backing,
 }
 
-/// How a load ended.
+/// Outcome of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loaded {
     /// There is no such page; the buffer is untouched.
     Missing,
-    /// It is being read back, or will be when other reads have ended. Load it again after
+    /// The page is being read back, or will be when other reads have ended. Load it again after
     /// [`Zswap::wait`], or when there are [arrivals](Zswap::take_arrivals). The buffer is
     /// untouched.
     Coming,
-    /// It is here.
+    /// The page is in the buffer.
     From(Source),
 }
 
@@ -119,14 +119,14 @@ impl<P: Pool> Zswap<P> {
         result.map(Loaded::From)
     }
 
-    /// Whether a page that was coming may be here, or may be read now: a read has ended since
-    /// [`Zswap::take_arrivals`].
+    /// Returns whether a read has ended since [`Zswap::take_arrivals`]: then a page that was coming
+    /// may be here, or its read may begin.
     pub fn has_arrivals(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.any_ended())
     }
 
-    /// Whether a read has ended since this was last asked: then every page that was coming is worth
-    /// another load.
+    /// Returns whether a read has ended since the last call: then every page that was coming is
+    /// worth another load.
     pub fn take_arrivals(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.take_any_ended())
     }
@@ -151,7 +151,7 @@ impl<P: Pool> Zswap<P> {
         if coding.needs_work() && work.is_none() {
             return Found::Moved;
         }
-        // It stays there as long as the transfers are in hand.
+        // The page stays there as long as this caller holds the transfers.
         drop(tables);
         let id = PageId::new(spot.shard, id);
         let (begin, length) = (Bytes(offset as usize), sealed_length(length));
@@ -169,8 +169,8 @@ impl<P: Pool> Zswap<P> {
         Found::Here(result)
     }
 
-    /// The bytes of an entry's place in the backing store, if they have come. Otherwise begins the
-    /// read, unless it is under way or there is no buffer.
+    /// Returns the bytes at an entry's place in the backing store, if they have come. Otherwise
+    /// begins the read, unless it is under way or there is no buffer.
     fn read_back(
         &self,
         transfers: &mut Transfers,
@@ -190,7 +190,7 @@ impl<P: Pool> Zswap<P> {
                 buffer,
                 token: (BATCHES + number) as u32,
             });
-            // What lies in the page cache is here at once.
+            // A read from the page cache has ended already.
             self.take_in(transfers);
             progress = transfers.incoming.progress(id);
         }
@@ -201,12 +201,12 @@ impl<P: Pool> Zswap<P> {
     }
 }
 
-/// How a load from the backing store went.
+/// Outcome of a load from the backing store.
 enum Found {
-    /// The page is elsewhere by now, or needs a context: look again.
+    /// The page is elsewhere by now, or needs a context: look it up again.
     Moved,
-    /// It is being read back.
+    /// The page is being read back.
     Coming,
-    /// It is here, or cannot be had.
+    /// The page is here, or cannot be read.
     Here(Result<(), LoadError>),
 }

@@ -1,11 +1,11 @@
-//! Risk guarded: verbs on one key at the same time, in some order of what each does under its
-//! locks: a page that is lost, stale or another's, an object freed twice or read when it is gone,
-//! or callers that wait for each other.
+//! Risk guarded: verbs on one key at the same time, in every order of their critical sections. The
+//! failures: a page that is lost, stale or another's; an object freed twice or read after it is
+//! gone; callers that wait for each other.
 //!
-//! This is the store itself; only the pool is the model's: a few objects, each with a lock for its
+//! The store is the real one; only the pool is the model's: a few objects, each with a lock for its
 //! pin. The store panics when it uses an object that is not there. Counters and eras are no part of
-//! the model: nothing is decided by them. After each run all pages are dropped, and nothing may be
-//! left.
+//! the model, because no decision rests on them. After each run all pages are dropped, and nothing
+//! may be left.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,10 +24,11 @@ use crate::{Key, Knobs, LoadError, Loaded, Zswap};
 /// Objects of the model's pool.
 const OBJECTS: usize = 4;
 
-/// A pool of few objects. The lock of one is its pin.
+/// A pool of few objects. An object's lock is its pin.
 struct Few {
     objects: [SpinLock<Option<Vec<u8>>>; OBJECTS],
-    /// Which are taken; also found when their pins are held.
+    /// The sizes of the objects that are taken, 0 for a free one; readable while their pins are
+    /// held.
     taken: SpinLock<[usize; OBJECTS]>,
 }
 
@@ -78,10 +79,10 @@ impl Pool for Few {
 type Store = Zswap<Few>;
 
 const KEY: Key = Key::new(0, 0);
-/// In another shard.
+/// A key in another shard.
 const OTHER: Key = Key::new(0, 1024);
 
-/// Page `number` of the model, raw.
+/// Makes page `number` of the model, which is stored raw.
 fn page(number: u8) -> Box<Page> {
     let mut page = Box::new([number; PAGE_BYTES]);
     let mut state = u32::from(number) + 1;
@@ -92,7 +93,7 @@ fn page(number: u8) -> Box<Page> {
     page
 }
 
-/// The number of the page under `key`, if there is one.
+/// Returns the number of the page under `key`, if there is one.
 fn look(store: &Store, key: Key) -> Option<u8> {
     let mut found = Box::new([0xAB; PAGE_BYTES]);
     loop {
@@ -111,7 +112,7 @@ fn look(store: &Store, key: Key) -> Option<u8> {
     }
 }
 
-/// A store with page 1 under [`KEY`].
+/// Makes a store with page 1 under [`KEY`].
 fn store() -> Arc<Store> {
     let knobs = Knobs::new(CodecId::Lz4, PageCount(OBJECTS));
     let backing = Box::new(MemoryBacking::new(SlotCount(4)));
@@ -121,7 +122,7 @@ fn store() -> Arc<Store> {
     Arc::new(store)
 }
 
-/// Bytes of a thread's stack: the checker's own are too small for a page and a cipher.
+/// Bytes of a thread's stack: the checker's default is too small for a page and a cipher.
 const STACK_BYTES: usize = 1 << 17;
 
 /// Runs `job` on a thread of its own.
@@ -129,12 +130,12 @@ fn spawn(job: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     thread::Builder::new().stack_size(STACK_BYTES).spawn(job).expect("there is a thread")
 }
 
-/// Runs the jobs side by side in all orders. Whatever is stored then is page 1 or 2.
+/// Runs the jobs side by side in all orders. Each page stored at the end must be page 1 or 2.
 fn check<const JOBS: usize>(jobs: [fn(&Store); JOBS]) {
     check_within(None, jobs);
 }
 
-/// As [`check`], in the orders in which threads are interrupted so often at most.
+/// Runs the jobs as [`check`] does, in the orders with at most `interruptions` preemptions.
 fn check_within<const JOBS: usize>(interruptions: Option<usize>, jobs: [fn(&Store); JOBS]) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = interruptions;
@@ -226,13 +227,13 @@ fn writeback_meets_an_invalidate() {
 
 #[test]
 fn writeback_meets_a_store() {
-    // All orders take more than minutes.
+    // All orders would take more than minutes.
     check_within(Some(4), [writes_back, stores_2]);
 }
 
 #[test]
 fn writeback_meets_writeback() {
-    // All orders take more than minutes.
+    // All orders would take more than minutes.
     check_within(Some(4), [writes_back, writes_back]);
 }
 

@@ -1,16 +1,16 @@
-//! The order of age: a list through the entries whose page is in the pool, oldest first.
+//! The LRU list: all entries whose page is in the pool, oldest first.
 //!
-//! Only pages in the pool are in it, for only they can be written back. A load does not move its
-//! entry; it marks it, and writeback gives a marked one a second chance at the young end.
+//! Only pages in the pool are in the list, because only they can be written back. A load does not
+//! move its entry; it marks the entry, and writeback gives a marked one a second chance at the
+//! young end.
 //!
-//! Each shard has a list. Which of their oldest pages is the oldest of all is told by their *era*,
-//! a number of 16 bits that grows with the pages put into lists (`eras`): some 64 of them, or those
-//! of a second, are of one era, and within it the order of different shards is not known. A page
-//! older than 2^16 eras, or about 4 million pages, is taken for a young one, and so its shard's
-//! turn comes later than it should.
+//! Each shard has a list. Their oldest pages are compared by *era*, a number of 16 bits that grows
+//! with the pages put into lists (`eras`). Some 64 pages, or those of a second, are of one era, and
+//! within it the order of different shards is not known. A page older than 2^16 eras, or about 4
+//! million pages, is taken for a young one, and so its shard's turn comes later than it should.
 //!
-//! Ageing goes through the list from its old end. What it has looked at is `aged`, what lies
-//! beyond is young:
+//! Ageing walks the list from its old end. Entries that it has looked at are `aged`, those beyond
+//! are young:
 //!
 //! ```text
 //! oldest <-> aged <-> aged <-> young <-> young <-> youngest
@@ -18,19 +18,19 @@
 //! ```
 //!
 //! Invariants (`check` walks them):
-//! 1. Everything older than `next_to_age` is aged, and it and everything younger is not. Without
-//!    one, all are aged.
+//! 1. Every entry older than `next_to_age` is aged; that entry and all younger ones are not. If
+//!    there is no `next_to_age`, all entries are aged.
 //! 2. `aged` is the number of aged entries.
 
-use crate::entry::{Entries, EntryId};
-use crate::shard::SHARDS;
+use crate::entry::Entries;
+use crate::ids::{EntryId, SHARDS};
 
-/// The era of a page of each shard that has one.
+/// The era of one page of each shard that has such a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads(pub(crate) [Option<u16>; SHARDS]);
 
 impl Heads {
-    /// The shard whose page is of the oldest era, if it is era `now`.
+    /// Returns the shard whose page is of the oldest era; `now` is the present era.
     pub(crate) fn oldest(&self, now: u16) -> Option<usize> {
         let mut oldest = None;
         for (shard, era) in self.0.iter().enumerate() {
@@ -43,7 +43,7 @@ impl Heads {
     }
 }
 
-/// The ends of the list, its length, and how far ageing has come.
+/// The ends of the list, its length, and the progress of ageing.
 #[derive(Debug, Default)]
 pub(crate) struct Lru {
     oldest: Option<EntryId>,
@@ -54,42 +54,42 @@ pub(crate) struct Lru {
 }
 
 impl Lru {
-    /// The entry to be written back first.
+    /// Returns the entry to be written back first.
     pub(crate) fn oldest(&self) -> Option<EntryId> {
         self.oldest
     }
 
-    /// The era of that entry.
+    /// Returns the era of the entry to be written back first.
     pub(crate) fn oldest_era(&self, entries: &Entries) -> Option<u16> {
         self.oldest.map(|id| entries[id].era())
     }
 
-    /// The era of the oldest entry that ageing has not looked at.
+    /// Returns the era of the oldest entry that ageing has not looked at.
     pub(crate) fn next_to_age_era(&self, entries: &Entries) -> Option<u16> {
         self.next_to_age.map(|id| entries[id].era())
     }
 
-    /// The number of entries in the list.
+    /// Returns the number of entries in the list.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// The oldest entry that ageing has not looked at.
+    /// Returns the oldest entry that ageing has not looked at.
     pub(crate) fn next_to_age(&self) -> Option<EntryId> {
         self.next_to_age
     }
 
-    /// The number of entries that ageing has looked at.
+    /// Returns the number of entries that ageing has looked at.
     pub(crate) fn aged(&self) -> usize {
         self.aged
     }
 
-    /// The number of entries that it has not.
+    /// Returns the number of entries that ageing has not looked at.
     pub(crate) fn young(&self) -> usize {
         self.length - self.aged
     }
 
-    /// Ageing has looked at the entry that was next.
+    /// Notes that ageing has looked at the next entry.
     pub(crate) fn note_aged(&mut self, entries: &mut Entries) {
         if let Some(id) = self.next_to_age {
             entries[id].set_aged(true);
@@ -128,7 +128,7 @@ impl Lru {
         self.length += 1;
     }
 
-    /// Takes an entry of the list out of it.
+    /// Takes an entry out of the list.
     pub(crate) fn unlink(&mut self, entries: &mut Entries, id: EntryId) {
         let (older, younger) = (entries[id].older.take(), entries[id].younger.take());
         match older {
@@ -146,7 +146,7 @@ impl Lru {
         self.length -= 1;
     }
 
-    /// The whole list, oldest first, after a walk from both ends.
+    /// Returns the whole list, oldest first, after a walk from both ends.
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn check(&self, entries: &Entries) -> alloc::vec::Vec<EntryId> {

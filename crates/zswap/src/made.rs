@@ -1,41 +1,32 @@
-//! What a page was compressed to, and pages that somebody else has compressed: a [`Maker`], who has
-//! no store, for who stores the page (see [`crate::desk`]).
+//! What a page was compressed to, and pages that were compressed outside of a store: by a
+//! [`Maker`], for a caller that stores the page (see [`crate::desk`]).
 
 use coldpress_codec::{CodecChoice, checksum, same_filled};
 use coldpress_sys::{Bytes, Page};
 
-use crate::codecs::{Coding, Work};
+use crate::codecs::{Coding, Pressed, Work};
 use crate::error::NewError;
 use crate::limits::compressed_max;
 
-/// A page's compressed bytes, which lie elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pressed {
-    pub(crate) length: Bytes,
-    pub(crate) coding: Coding,
-    /// Of the compressed bytes.
-    pub(crate) checksum: u32,
-}
-
-/// What came of compressing a page.
+/// Outcome of compressing a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// Its bytes lie elsewhere.
+    /// The page's bytes lie elsewhere.
     Compressed(Pressed),
-    /// It takes more than may be.
+    /// The page takes more bytes than are allowed.
     Incompressible {
-        /// What may be.
+        /// The most bytes allowed.
         longest: Bytes,
-        /// Of the codecs that were tried, a bit each.
+        /// The kinds of the codecs that were tried, one bit each.
         kinds: u8,
     },
 }
 
-/// In a word that says of a page that it is incompressible; the length and the kinds are those.
+/// Bit of a word that marks an incompressible page, with its `longest` and `kinds`.
 const INCOMPRESSIBLE: u64 = 1 << 31;
 
 impl Made {
-    /// The length of its bytes; 0 for an incompressible page.
+    /// Returns the length of the page's bytes; 0 for an incompressible page.
     pub fn length(&self) -> Bytes {
         match self {
             Self::Compressed(pressed) => pressed.length,
@@ -43,7 +34,7 @@ impl Made {
         }
     }
 
-    /// As a word, which is not zero.
+    /// Packs the outcome into a word, which is not zero.
     pub fn to_word(self) -> u64 {
         match self {
             Self::Compressed(Pressed { length, coding, checksum }) => {
@@ -56,7 +47,7 @@ impl Made {
         }
     }
 
-    /// From a word; `None` when it says nothing.
+    /// Unpacks a word; `None` when it says nothing.
     pub fn from_word(word: u64) -> Option<Self> {
         let length = Bytes(usize::from(word as u16));
         if word & INCOMPRESSIBLE != 0 {
@@ -68,20 +59,22 @@ impl Made {
     }
 }
 
-/// Compresses pages as a store with the same knobs would.
+/// A compressor of pages, which does as a store with the same knobs would.
 pub struct Maker {
     work: Work,
     longest: Bytes,
 }
 
 impl Maker {
-    /// With these of the store's knobs, see [`crate::Knobs`]. Takes the memory it will need.
+    /// Makes a maker with these of the store's knobs, see [`crate::Knobs`]. Takes the memory it
+    /// will need.
     pub fn new(codec: CodecChoice, max_compression_ratio: u8) -> Result<Self, NewError> {
         let longest = compressed_max(max_compression_ratio);
         Ok(Self { work: Work::new(codec)?, longest })
     }
 
-    /// Compresses `page`. `None` when it is one word, which takes a store less than to look here.
+    /// Compresses `page`. `None` for one repeated word, which a store finds faster than an answer
+    /// here.
     pub fn make(&mut self, page: &Page) -> Option<(Made, &[u8])> {
         if same_filled(page).is_some() {
             return None;
@@ -94,8 +87,8 @@ impl Maker {
 }
 
 impl Work {
-    /// Takes over what was made elsewhere of the page that is to be stored, if it is what this
-    /// could have made: `copy` puts its bytes into the buffer.
+    /// Takes over what was made elsewhere of the page to be stored, if this context could have made
+    /// the same. `copy` puts the bytes into the buffer.
     pub(crate) fn take_over(
         &mut self,
         made: Made,
@@ -121,7 +114,7 @@ impl Work {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    //! The risk: bytes of one page, or coded in one way, taken for those of another.
+    //! The risk: bytes of one page, or of one coding, taken for those of another.
 
     use super::*;
     use coldpress_codec::CodecId;

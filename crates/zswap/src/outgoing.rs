@@ -1,10 +1,10 @@
 //! Pages on their way out: the batches that are being written, each with the buffer it is gathered
-//! in. Both are reserved from the start, so that writing back needs no memory when there is none.
+//! in. Both are reserved from the start, so that writeback needs no memory when there is none.
 //!
 //! Invariants:
 //! 1. A batch is under way exactly when it has no buffer: the backing store has it.
-//! 2. A member is an entry whose place is `Leaving` with that member's number; one that was dropped
-//!    meanwhile left nothing in its place.
+//! 2. A member is an entry whose place is `Leaving` with that member's number; an entry dropped
+//!    meanwhile leaves `None` in its place.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,36 +12,18 @@ use alloc::vec::Vec;
 use coldpress_backing::{SLOT_BYTES, SlotId};
 use coldpress_sys::Bytes;
 
-use crate::entry::PageId;
+use crate::ids::{BATCHES, MEMBERS_MAX, Member, PageId};
 use crate::room::{self, NoMemory};
-
-/// Batches that may be under way at a time: one is gathered while another is written. A disk that
-/// falls behind shows in the pool, which keeps the pages anyway.
-pub(crate) const BATCHES: usize = 2;
-/// Most pages of a batch; full ones of objects of 64 bytes and more have fewer.
-pub(crate) const MEMBERS_MAX: usize = 1024;
-const _: () = assert!(BATCHES * MEMBERS_MAX <= 1 << u16::BITS);
-
-/// The number of a batch, and of a page in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member(u16);
-
-impl Member {
-    /// Page `index` of the batch in that place; the index is below [`MEMBERS_MAX`].
-    pub(crate) fn new(batch: usize, index: usize) -> Self {
-        Self((batch * MEMBERS_MAX + index) as u16)
-    }
-}
 
 /// Pages written together.
 #[derive(Debug)]
 pub(crate) struct Batch {
     buffer: Option<Box<[u8]>>,
-    /// Where they are written to, while under way.
+    /// The slot that the pages are written to, while under way.
     pub(crate) slot: SlotId,
-    /// In the order of their bytes.
+    /// The pages, in the order of their bytes.
     pub(crate) members: Vec<Option<PageId>>,
-    /// The number of the batch; and that of the last one written from here.
+    /// The number of this batch, and that of the last batch written from this place.
     pub(crate) number: u64,
     pub(crate) written: u64,
 }
@@ -53,7 +35,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Batches with their buffers.
+    /// Allocates all batches with their buffers.
     pub(crate) fn new() -> Result<Self, NoMemory> {
         let mut batches = Vec::new();
         for _ in 0..BATCHES {
@@ -65,8 +47,8 @@ impl Outgoing {
         Ok(Self { batches })
     }
 
-    /// Takes the buffer of a batch that is not under way, for the batch of that number. Give it
-    /// back or send it off.
+    /// Takes the buffer of a batch that is not under way, for the batch `batch_number`. The caller
+    /// must give the buffer back or send it off.
     pub(crate) fn take(&mut self, batch_number: u64) -> Option<(usize, Box<[u8]>)> {
         let mut batches = self.batches.iter_mut().enumerate();
         let (place, batch) = batches.find(|(_, batch)| batch.buffer.is_some())?;
@@ -80,35 +62,35 @@ impl Outgoing {
         self.batches[place].buffer = Some(buffer);
     }
 
-    /// The batch in that place.
+    /// Returns the batch in that place, under way or not.
     pub(crate) fn batch(&mut self, place: usize) -> &mut Batch {
         &mut self.batches[place]
     }
 
-    /// A page of a batch under way is dropped.
-    pub(crate) fn forget(&mut self, Member(number): Member) {
-        let (batch, index) = (number as usize / MEMBERS_MAX, number as usize % MEMBERS_MAX);
+    /// Forgets a page of a batch under way: the page was dropped.
+    pub(crate) fn forget(&mut self, member: Member) {
+        let (batch, index) = member.parts();
         self.batches[batch].members[index] = None;
     }
 
-    /// A page of a batch under way has another name.
-    pub(crate) fn rename(&mut self, Member(number): Member, page: PageId) {
-        let (batch, index) = (number as usize / MEMBERS_MAX, number as usize % MEMBERS_MAX);
+    /// Notes that a page of a batch under way has another name.
+    pub(crate) fn rename(&mut self, member: Member, page: PageId) {
+        let (batch, index) = member.parts();
         self.batches[batch].members[index] = Some(page);
     }
 
-    /// Batches under way.
+    /// Returns the batches under way.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = &Batch> {
         self.batches.iter().filter(|batch| batch.buffer.is_none())
     }
 
-    /// Whether the batch of that number, in that place, is under way.
+    /// Returns whether the batch `batch_number`, in that place, is under way.
     pub(crate) fn is_under_way(&self, place: usize, batch_number: u64) -> bool {
         let batch = &self.batches[place];
         batch.buffer.is_none() && batch.number == batch_number
     }
 
-    /// Whether no batch can be begun until one has ended.
+    /// Returns whether no batch can be begun until one has ended.
     pub(crate) fn is_busy(&self) -> bool {
         self.batches.iter().all(|batch| batch.buffer.is_none())
     }

@@ -1,5 +1,5 @@
-//! The pool a store is built on: that of `mem`, or under a model checker, which sees nothing of it,
-//! the part of its contract that a store relies on.
+//! The pool that a store is built on: the one of `mem`. A model checker cannot look into that pool,
+//! so under loom this file has the part of its contract that a store relies on.
 
 #[cfg(not(loom))]
 pub(crate) use coldpress_mem::pools::{CHECKS_HANDLES, Handle, Pool};
@@ -10,18 +10,18 @@ pub(crate) use contract::{CHECKS_HANDLES, Handle, Pool, PoolStats, UnknownHandle
 mod contract {
     use coldpress_sys::{Bytes, PageCount};
 
-    /// Names alone are checked.
+    /// Whether handles carry a stamp: the model's are bare names.
     pub(crate) const CHECKS_HANDLES: bool = false;
 
     /// The name of an object.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Handle(pub u32);
 
-    /// There is no object of this name.
+    /// The error of a name that no object has.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct UnknownHandle;
 
-    /// What a pool holds.
+    /// The contents of a pool, in figures.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct PoolStats {
         /// Objects stored.
@@ -34,8 +34,8 @@ mod contract {
         pub metadata: Bytes,
     }
 
-    /// A store of objects, see `coldpress_mem::pools::Pool`. Who reads, writes or frees an object
-    /// waits for who does so already.
+    /// A store of objects, see `coldpress_mem::pools::Pool`. A caller that reads, writes or frees
+    /// an object waits for any other caller that does.
     pub trait Pool: Sync {
         /// Makes room for an object.
         fn alloc(&self, size: Bytes) -> Result<Handle, ()>;
@@ -45,9 +45,9 @@ mod contract {
         fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), UnknownHandle>;
         /// Lends the object's bytes.
         fn read<R>(&self, handle: Handle, f: impl FnOnce(&[u8]) -> R) -> Result<R, UnknownHandle>;
-        /// What the pool holds.
+        /// Returns the pool's contents in figures.
         fn stats(&self) -> PoolStats;
-        /// Frames that hold objects.
+        /// Returns the number of frames that hold objects.
         fn frames(&self) -> PageCount {
             self.stats().frames
         }

@@ -1,20 +1,20 @@
-//! Memory for tables, asked for so that a refusal is an answer and not the end of the program.
+//! Memory for tables, requested so that a refusal is an answer and not the end of the program.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// No memory for one more table.
+/// The error of a table that got no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
 
-/// Whether memory that others ask for is to be had, as far as is known.
+/// Asks for memory on behalf of code that allocates by itself: only a test refuses it.
 pub(crate) fn allowed() -> Result<(), NoMemory> {
     #[cfg(test)]
     failing::step()?;
     Ok(())
 }
 
-/// A table of `length` values made by `make`, in memory that has been touched.
+/// Allocates a table of `length` values made by `make`, in memory that has been touched.
 pub(crate) fn table<T>(length: usize, make: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory> {
     #[cfg(test)]
     failing::step()?;
@@ -24,7 +24,7 @@ pub(crate) fn table<T>(length: usize, make: impl FnMut() -> T) -> Result<Box<[T]
     Ok(values.into_boxed_slice())
 }
 
-/// An empty list with room for `length` values.
+/// Allocates an empty list with room for `length` values.
 pub(crate) fn reserved<T>(length: usize) -> Result<Vec<T>, NoMemory> {
     #[cfg(test)]
     failing::step()?;
@@ -40,7 +40,7 @@ pub(crate) fn reserve_one<T>(values: &mut Vec<T>) -> Result<(), NoMemory> {
     values.try_reserve(1).map_err(|_| NoMemory)
 }
 
-/// Memory that runs out on request, so that tests walk each refusal.
+/// Memory that runs out on request, so that tests reach each refusal.
 #[cfg(test)]
 pub(crate) mod failing {
     use core::cell::Cell;
@@ -51,12 +51,12 @@ pub(crate) mod failing {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Lets this thread have `left` more tables; `None` for as many as it likes.
+    /// Lets this thread have `left` more tables; `None` for no limit.
     pub(crate) fn after(left: Option<u64>) {
         LEFT.set(left);
     }
 
-    /// Counts one request.
+    /// Counts one request, and refuses it if none is left.
     pub(super) fn step() -> Result<(), NoMemory> {
         match LEFT.get() {
             Some(0) => Err(NoMemory),

@@ -1,9 +1,9 @@
 //! Seals: what makes an object unreadable and unforgeable while it lies in the backing store.
 //!
 //! AES-256 in Galois/counter mode (NIST SP 800-38D), by the crate `aes-gcm`; behind each object
-//! lies its tag. The key is made when the store is, and is nowhere but in memory. A nonce is the
-//! number of a batch and the object's offset in it. Slots are stamped with the number of their
-//! batch, so an object is opened only at its own place and as it was written last.
+//! lies its tag. The key is made with the store, and exists in memory only. A nonce is the number
+//! of a batch and the object's offset in it. Slots are stamped with the number of their batch, so
+//! an object is opened only at its own place and as it was written last.
 //!
 //! ```text
 //! nonce, 12 bytes:  batch, 8 | offset, 4        slot:  object tag object tag ... unused
@@ -12,7 +12,7 @@
 //! Invariants:
 //! 1. No two objects are sealed with one key and one nonce: a batch has a number of its own, and
 //!    its objects different offsets.
-//! 2. There is a [`Sealer`] only where the cipher has given the right answers here.
+//! 2. A [`Sealer`] exists only where the cipher has given the right answers.
 
 use alloc::vec::Vec;
 
@@ -29,19 +29,19 @@ use crate::room::{self, NoMemory};
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
-/// Bytes of the tag behind each object. A full one: each bit less doubles a forger's chances.
+/// Bytes of the tag behind each object. The full length: each bit less doubles a forger's chances.
 pub const TAG_BYTES: usize = 16;
 
-/// Bytes an object of `length` bytes takes in a slot.
+/// Returns the bytes that an object of `length` bytes takes in a slot.
 pub(crate) const fn sealed_length(length: u16) -> Bytes {
     Bytes(length as usize + TAG_BYTES)
 }
 
-/// Bytes of a nonce: the mode's own length, of which no part is hashed.
+/// Bytes of a nonce: the mode's own length, which needs no hashing.
 const NONCE_BYTES: usize = 12;
 type Nonce = [u8; NONCE_BYTES];
 
-/// Why there is no sealer.
+/// The reason why there is no sealer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealError {
     /// The system refused a key, or memory to keep it in.
@@ -61,11 +61,11 @@ impl fmt::Display for SealError {
 
 impl core::error::Error for SealError {}
 
-/// The bytes are not those that were sealed there.
+/// The error of bytes that are not those that were sealed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// Where an object lies, and when it was written.
+/// The place of an object in the backing store, and when it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The number of its batch.
@@ -83,7 +83,7 @@ impl Position {
     }
 }
 
-/// Seals objects and opens them. Neither allocates.
+/// A key that seals objects and opens them, neither of which allocates.
 #[derive(Debug)]
 pub struct Sealer {
     /// The expanded key.
@@ -92,14 +92,14 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Seals with a new key of the kernel's, which nobody else ever has.
+    /// Makes a sealer with a new key from the kernel, which no other sealer ever has.
     pub fn random() -> Result<Self, SealError> {
         let mut key = Secret::new(|| [0; KEY_BYTES]).map_err(SealError::Sys)?;
         fill_random(&mut *key).map_err(SealError::Sys)?;
         Self::new(&key)
     }
 
-    /// Seals with `key`, which must have sealed nothing before.
+    /// Makes a sealer with `key`, which must have sealed nothing before.
     pub fn new(key: &[u8; KEY_BYTES]) -> Result<Self, SealError> {
         test_cipher(&ANSWERS)?;
         Self::untested(key).map_err(SealError::Sys)
@@ -109,9 +109,9 @@ impl Sealer {
         Ok(Self { cipher: Secret::new(|| Aes256Gcm::new(key.into()))?, batches: AtomicU64::new(0) })
     }
 
-    /// A number no batch has had. They last for longer than any machine.
+    /// Returns a number that no batch has had. The numbers outlast any machine.
     pub fn next_batch(&self) -> u64 {
-        // Relaxed: all that counts is that no two are the same.
+        // Relaxed: the numbers only need to differ.
         self.batches.fetch_add(1, Ordering::Relaxed) + 1
     }
 
@@ -121,8 +121,8 @@ impl Sealer {
         self.encrypt(&position.nonce(), object, sealed);
     }
 
-    /// What was sealed at `position`, in place of `sealed`. Bytes that were not sealed there, with
-    /// this key, stay as they are.
+    /// Opens `sealed` in place, and returns what was sealed at `position`. Bytes that were not
+    /// sealed there, with this key, stay as they are.
     pub fn open<'s>(&self, position: Position, sealed: &'s mut [u8]) -> Result<&'s [u8], Broken> {
         self.decrypt(&position.nonce(), sealed)
     }
@@ -141,7 +141,7 @@ impl Sealer {
         opened.map_or(Err(Broken), |()| Ok(object))
     }
 
-    /// The memory of the expanded key.
+    /// Returns the memory of the expanded key.
     pub(crate) fn memory(&self) -> Bytes {
         self.cipher.memory()
     }
@@ -149,21 +149,23 @@ impl Sealer {
 
 /// The sealers of a store and, after `fork`, of its ancestors.
 ///
-/// Invariant: an ancestor's opens and never seals, as its next numbers are used elsewhere too.
+/// Invariant: an ancestor's sealer opens and never seals, because other processes use its next
+/// numbers too.
 #[derive(Debug, Default)]
 pub(crate) struct Sealers {
-    /// Each with the first slot it has sealed, the lowest first.
+    /// Each with the first slot that it has sealed, the lowest first.
     ancestors: Vec<(SlotId, Sealer)>,
     own: Option<(SlotId, Sealer)>,
 }
 
 impl Sealers {
-    /// `sealer` seals all slots.
+    /// Makes `sealer` the one that seals all slots.
     pub(crate) fn new(sealer: Sealer) -> Self {
         Self { ancestors: Vec::new(), own: Some((SlotId(0), sealer)) }
     }
 
-    /// In a child: what was sealed is the ancestors', and `own` seals the slots from `first` on.
+    /// Turns the present sealers into ancestors', in a child; `own` seals the slots from `first`
+    /// on.
     pub(crate) fn inherit(&mut self, first: SlotId, own: Option<Sealer>) -> Result<(), NoMemory> {
         room::reserve_one(&mut self.ancestors)?;
         self.ancestors.extend(self.own.take().filter(|(from, _)| *from < first));
@@ -171,18 +173,18 @@ impl Sealers {
         Ok(())
     }
 
-    /// Who seals.
+    /// Returns the sealer that seals.
     pub(crate) fn own(&self) -> Option<&Sealer> {
         self.own.as_ref().map(|(_, sealer)| sealer)
     }
 
-    /// Who has sealed `slot`.
+    /// Returns the sealer that has sealed `slot`.
     pub(crate) fn of(&self, slot: SlotId) -> Option<&Sealer> {
         let mut all = self.own.iter().chain(self.ancestors.iter().rev());
         all.find(|(first, _)| *first <= slot).map(|(_, sealer)| sealer)
     }
 
-    /// The memory of the expanded keys.
+    /// Returns the memory of the expanded keys.
     pub(crate) fn memory(&self) -> Bytes {
         let all = self.own.iter().chain(&self.ancestors);
         all.fold(Bytes(0), |sum, (_, sealer)| sum + sealer.memory())
@@ -205,7 +207,7 @@ const ANSWERS_KEY: u128 = 0xfeffe992_8665731c_6d6a8f94_67308308;
 const ANSWERS_NONCE: u128 = 0xcafebabe_facedbad_decaf888;
 
 /// Key, nonce and first question are test case 15 of McGrew and Viega, The Galois/Counter Mode of
-/// Operation, 2004. The second question is a page long, so that the cipher takes its way of many
+/// Operation, 2004. The second question is a page long, so that the cipher takes its path for many
 /// blocks at a time; its answer is that of OpenSSL 4.0.0.
 const ANSWERS: [Answer; 2] = [
     Answer {
@@ -228,7 +230,7 @@ const CASE_15: [u128; 4] = [
     0xb16aedf5_aa0de657_ba637b39_1aafd255,
 ];
 
-/// Whether the cipher gives the right `answers` here, and tells a forgery.
+/// Checks that the cipher gives the right `answers` here, and detects a forgery.
 fn test_cipher(answers: &[Answer]) -> Result<(), SealError> {
     let mut key = [0; KEY_BYTES];
     key.chunks_exact_mut(16).for_each(|half| half.copy_from_slice(&ANSWERS_KEY.to_be_bytes()));
@@ -262,7 +264,7 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     //! Risk: bytes that can be read on the disk, a nonce used twice, damage or a forgery that is
-    //! taken for a page, or a cipher that is wrong on this machine and used.
+    //! taken for a page, or the use of a cipher that is wrong on this machine.
 
     use std::collections::HashSet;
 
@@ -315,8 +317,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The whole of it: what was sealed is opened at its own place with its own key, and
-        /// nothing else is: no bit may differ, no byte be missing.
+        /// Checks the whole promise: what was sealed is opened at its own place with its own key,
+        /// and nothing else is. No bit may differ, no byte may be missing.
         #[test]
         fn only_what_was_sealed_is_opened(
             object in prop::collection::vec(any::<u8>(), 1..=PAGE_BYTES),

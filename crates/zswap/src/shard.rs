@@ -1,18 +1,19 @@
-//! Shards: the tables of pages, in parts of which each has a lock of its own.
+//! Shards: the tables of pages, in parts that have a lock each.
 //!
 //! A stretch of 4 MiB of pages, a leaf of the index, lies in one shard, and the next stretch in the
-//! next. So callers seldom meet, and ranges need not ask every shard. A lock is held for some
-//! lookups and links, never while a page is coded: who reads an object pins it under the lock
+//! next. So callers rarely meet, and ranges need not ask every shard. A lock is held for some
+//! lookups and links, never while a page is coded: a reader of an object pins it under the lock
 //! (`Pool::read`) and lets go of the lock before it looks at the bytes.
 //!
-//! The order in which locks are taken: ageing, a context, the transfers, shards by their numbers,
-//! and then what is held for a few lines and takes no other: limits, growth of the pool, warnings,
-//! and the pool's own. Who waits for an object's pin may hold any of them, as who has a pin takes
-//! none.
+//! The lock order: ageing, a context, the transfers, shards by their numbers, and then the locks
+//! that are held for a few lines and take no other: limits, growth of the pool, warnings, and the
+//! pool's own. A caller that waits for an object's pin may hold any of them, because the holder of
+//! a pin takes none.
 //!
 //! Invariants:
 //! 1. The places `Leaving` and `Backing` are made, and left, with the transfers in hand.
-//! 2. Whoever takes an entry out of its place owns what it held: nobody else frees the object.
+//! 2. The caller that takes an entry out of its place owns what the entry held: no other frees the
+//!    object.
 
 use core::array;
 
@@ -22,7 +23,8 @@ use coldpress_sys::sync::{SleepGuard, SpinGuard, SpinLock};
 
 use crate::codecs::Coding;
 use crate::disk::Transfers;
-use crate::entry::{Entries, EntryId, PageId, Place};
+use crate::entry::{Entries, Place};
+use crate::ids::{EntryId, PageId, SHARDS};
 use crate::index::{Index, LEAF_ENTRIES};
 use crate::key::{Key, Offset};
 use crate::lru::{Heads, Lru};
@@ -30,19 +32,15 @@ use crate::room::NoMemory;
 use crate::stats::Counted;
 use crate::{HELD, Zswap};
 
-/// Shards of a store; a power of two. Callers that look up pages at the same time meet as seldom as
-/// there are many, and a small store wastes a chunk of entries in each.
-pub(crate) const SHARDS: usize = if cfg!(loom) { 2 } else { 8 };
-
-/// Pages put into the list of a shard in an era of the store.
+/// Pages put into the list of one shard after which another era of the store begins.
 const ERA_PAGES: u32 = 64;
 
-/// The number of the leaf of a key, over all shards.
+/// Returns the number of the leaf of an offset, over all shards.
 const fn leaf_of(offset: Offset) -> u64 {
     offset.0 / LEAF_ENTRIES as u64
 }
 
-/// Where a key lies: the number of its shard, and its name there.
+/// The place of a key: the number of its shard, and its name there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) shard: usize,
@@ -50,7 +48,7 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// The place of `key`.
+    /// Returns the spot of `key`.
     pub(crate) const fn of(key: Key) -> Self {
         let leaf = leaf_of(key.offset);
         let offset =
@@ -59,7 +57,7 @@ impl Spot {
         Self { shard: (leaf % SHARDS as u64) as usize, key }
     }
 
-    /// The key that lies there.
+    /// Returns the key of this spot.
     #[cfg(test)]
     pub(crate) const fn key(self) -> Key {
         let Self { shard, key: Key { area, offset: Offset(offset) } } = self;
@@ -68,8 +66,8 @@ impl Spot {
         Key { area, offset: Offset(offset) }
     }
 
-    /// The names in `shard` of what lies in `first..=last`: their first and last. `None` when there
-    /// are none.
+    /// Returns the first and the last name that the pages in `first..=last` have in `shard`. `None`
+    /// when there are none.
     pub(crate) fn range(shard: usize, first: Offset, last: Offset) -> Option<(Offset, Offset)> {
         let lane = |leaf: u64| (leaf % SHARDS as u64) as usize;
         let ahead = (shard + SHARDS - lane(leaf_of(first))) % SHARDS;
@@ -87,7 +85,7 @@ impl Spot {
     }
 }
 
-/// A part of the store. On lines of its own, as different processors use different ones.
+/// A part of the store, on cache lines of its own, because different processors use different ones.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Shard {
@@ -104,14 +102,15 @@ pub(crate) struct Tables {
     pub(crate) same_filled: usize,
     /// Pages of the pool that are on their way out.
     pub(crate) leaving: usize,
-    /// Pages ever put into the list, counted around.
+    /// Pages ever put into the list; the count wraps.
     pub(crate) pushes: u32,
-    /// What is being made denser, or moved (`drain`), if it still lies where it lay.
+    /// The entry that is being made denser, or moved (`drain`), if it still lies where it lay.
     pub(crate) ageing: Option<EntryId>,
 }
 
 impl Tables {
-    /// A new entry under `key`, which has none, for a page in `place`. It occupies nothing yet.
+    /// Makes a new entry under `key`, which has none, for a page in `place`. The entry occupies
+    /// nothing yet.
     pub(crate) fn new_entry(&mut self, key: Key, place: Place) -> Result<EntryId, NoMemory> {
         let id = self.entries.alloc(place)?;
         if let Err(error) = self.index.set(key, id) {
@@ -121,7 +120,8 @@ impl Tables {
         Ok(id)
     }
 
-    /// Takes an entry out of its place, in lists and counts alone: what it held is the caller's.
+    /// Takes an entry out of its place, in lists and counts alone. The caller owns what the place
+    /// held.
     pub(crate) fn leave(&mut self, id: EntryId) -> Place {
         let place = self.entries[id].place;
         match place {
@@ -144,7 +144,7 @@ impl Tables {
         self.lru.push_oldest(&mut self.entries, id);
     }
 
-    /// Puts an entry that has no place into one; in the pool it is the youngest.
+    /// Puts an entry that has no place into `place`; in the pool it is the youngest.
     fn occupy(&mut self, id: EntryId, place: Place) {
         self.entries[id].place = place;
         match place {
@@ -156,15 +156,16 @@ impl Tables {
     }
 }
 
-/// A shard in hand, and what is under a key.
+/// A shard in hand, and the entry under a key.
 pub(crate) struct Held<'z> {
     pub(crate) tables: SpinGuard<'z, Tables>,
-    /// In hand too if they take part in what is under the key.
+    /// Also in hand if they take part in the page under the key.
     pub(crate) transfers: Option<SleepGuard<'z, Transfers>>,
     pub(crate) id: Option<EntryId>,
 }
 
-/// What an entry held when it was taken out of its place, or dropped. For when no lock is in hand.
+/// The object and the coding that an entry held when it was taken out of its place, or dropped. To
+/// be given up when no lock is in hand.
 #[must_use]
 pub(crate) struct Remains {
     pub(crate) handle: Option<Handle>,
@@ -172,7 +173,7 @@ pub(crate) struct Remains {
 }
 
 impl<P: Pool> Zswap<P> {
-    /// Takes the shard of `spot` in hand, and the transfers if they take part in what is there.
+    /// Takes the shard of `spot` in hand, and the transfers if they take part in the page there.
     pub(crate) fn hold(&self, spot: Spot) -> Held<'_> {
         let shard = &self.shards[spot.shard];
         let tables = shard.tables.lock();
@@ -183,17 +184,17 @@ impl<P: Pool> Zswap<P> {
         drop(tables);
         let transfers = self.disk.as_ref().map(|disk| disk.transfers.lock());
         let tables = shard.tables.lock();
-        // It may be another by now, or none; with both in hand each will do.
+        // The page may be another by now, or none; with both in hand each will do.
         let id = tables.index.get(spot.key);
         Held { tables, transfers, id }
     }
 
-    /// For each shard the era of the page that `of` finds there.
+    /// Returns for each shard the era of the page that `of` finds there.
     pub(crate) fn heads(&self, mut of: impl FnMut(&Tables) -> Option<u16>) -> Heads {
         Heads(array::from_fn(|shard| of(&self.shards[shard].tables.lock())))
     }
 
-    /// Puts an entry that has no place into one; in the pool it is the youngest of its shard.
+    /// Puts an entry that has no place into `place`; in the pool it is the youngest of its shard.
     pub(crate) fn occupy(&self, tables: &mut Tables, id: EntryId, place: Place) {
         let place = match place {
             Place::Pool { handle, checksum, length, coding, referenced, aged, .. } => {
@@ -209,7 +210,8 @@ impl<P: Pool> Zswap<P> {
         tables.occupy(id, place);
     }
 
-    /// Takes an entry out of its place: what it held. Its transfers are in hand if it has some.
+    /// Takes an entry out of its place, and returns what it held. The transfers are in hand if they
+    /// take part in the place.
     pub(crate) fn vacate(
         &self,
         shard: usize,
@@ -239,7 +241,7 @@ impl<P: Pool> Zswap<P> {
         Remains { handle, coding: place.coding() }
     }
 
-    /// Drops an entry that no key leads to any more.
+    /// Drops an entry that no key leads to any more, and returns what it held.
     pub(crate) fn drop_entry(
         &self,
         shard: usize,
@@ -261,7 +263,7 @@ impl<P: Pool> Zswap<P> {
         self.contexts.gone(remains.coding);
     }
 
-    /// A page leaves a slot, which is given back after the last.
+    /// Takes a page out of a slot, and gives the slot back after its last page.
     pub(crate) fn leave_slot(&self, transfers: &mut Transfers, slot: SlotId) {
         if transfers.slots.leave(slot) {
             self.discard(transfers, slot);

@@ -1,7 +1,7 @@
-//! What happened, one counter per outcome, and what is held now.
+//! Counters, one per outcome, and what is held now.
 //!
-//! The thirteen figures of the reference (zswap v4) keep their names: ten counters and, in
-//! [`Stats`], `pool_pages`, `stored_pages` and `outstanding_flushes`.
+//! The thirteen figures of zswap v4 (the mail) keep their names: ten counters and, in [`Stats`],
+//! `pool_pages`, `stored_pages` and `outstanding_flushes`.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,23 +10,23 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 /// Declares the counters once, as fields and as lists of names and values.
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
-        /// What happened since the store was made. All only grow.
+        /// Counters since the store was made. They only grow.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])+ pub $name: u64,)+
         }
 
         impl Counters {
-            /// The names, in the order of their declaration.
+            /// The names of the counters, in the order of their declaration.
             pub const NAMES: &[&str] = &[$(stringify!($name)),+];
 
-            /// The values, in the order of [`Counters::NAMES`].
+            /// Returns the values, in the order of [`Counters::NAMES`].
             pub const fn values(&self) -> [u64; Self::NAMES.len()] {
                 [$(self.$name),+]
             }
         }
 
-        /// What a shard counts, for any number of threads; its sum over all shards is
+        /// The counters of a shard, for any number of threads. Their sums over all shards are
         /// [`Counters`], [`Sizes`] and [`Ages`].
         #[derive(Debug, Default)]
         pub(crate) struct Counted {
@@ -37,7 +37,7 @@ macro_rules! counters {
         }
 
         impl Counted {
-            /// Adds what was counted, without classes, to the sums.
+            /// Adds the counters, without the classes, to the sums.
             pub(crate) fn add_to(&self, counters: &mut Counters) {
                 $(counters.$name += self.$name.get();)+
             }
@@ -58,13 +58,13 @@ counters! {
     stored_made,
     /// Stores that replaced a page under the same key.
     duplicate_entry,
-    /// Pages refused, for the store is switched off.
+    /// Pages refused because the store is switched off.
     reject_disabled,
-    /// Pages refused, for they compressed poorly.
+    /// Pages refused because they compressed poorly.
     reject_compress_poor,
     /// Pages refused by the running-mean limit.
     reject_mean_poor,
-    /// Pages refused, for the pool had been full and is not below its accept threshold yet.
+    /// Pages refused because the pool had been full and is not below its accept threshold yet.
     reject_accept_threshold,
     /// Stores that met the pool at the limit where writeback begins.
     pool_limit_hit,
@@ -72,11 +72,12 @@ counters! {
     reject_flush_attempted,
     /// Stores that found room after writing back.
     saved_by_flush,
-    /// Pages refused, for the pool had no room even so.
+    /// Pages refused because the pool had no room even so.
     reject_zsmalloc_fail,
-    /// Pages refused, or renames, for there was no memory for an entry or its place in the index.
+    /// Pages refused, or renames, because there was no memory for an entry or its place in the
+    /// index.
     reject_kmemcache_fail,
-    /// Batches not begun, for every buffer to write back through was under way.
+    /// Batches not begun because every buffer to write back through was under way.
     reject_tmppage_fail,
     /// Pages written back.
     flushed_pages,
@@ -84,13 +85,13 @@ counters! {
     flushed_bytes,
     /// Batches that could not be written back. Their pages stayed in the pool.
     reject_flush_fail,
-    /// Batches not begun, for writing back had failed shortly before.
+    /// Batches not begun because writing back had failed shortly before.
     flush_skipped,
-    /// Batches not begun, for the backing store has no free slot.
+    /// Batches not begun because the backing store has no free slot.
     reject_backing_full,
-    /// Batches not begun, for writing back is switched off.
+    /// Batches not begun because writing back is switched off.
     reject_writeback_off,
-    /// Batches not begun, for the bytes of this period are used up.
+    /// Batches not begun because the bytes of this period are used up.
     reject_writeback_limit,
     /// Pages that writeback passed over once, because they had been loaded.
     second_chances,
@@ -100,11 +101,11 @@ counters! {
     loaded_same_filled,
     /// Loads served from the pool.
     loaded_from_pool,
-    /// Loads of these, from the pool, of dense pages.
+    /// Loads of dense pages, among those from the pool.
     loaded_dense,
     /// Loads served from the backing store.
     loaded_from_backing,
-    /// Loads that did not wait for a page that is being read back.
+    /// Loads that found a page still being read back, and did not wait for it.
     load_coming,
     /// Loads of a key that has no page.
     load_missed,
@@ -118,27 +119,27 @@ counters! {
     renamed,
     /// Changes of the codec, or of its level.
     codec_switched,
-    /// Changes of the knobs refused, for the codec could not be had.
+    /// Changes of the knobs refused because the codec could not be made.
     reject_codec_fail,
     /// Dictionaries made of stored pages.
     dictionaries,
-    /// Dictionaries not made, for there was no memory for it.
+    /// Dictionaries not made because there was no memory for them.
     reject_dictionary_fail,
     /// Pages compressed again, densely.
     aged_pages,
     /// Bytes by which the pages counted in `aged_pages` became smaller.
     aged_saved_bytes,
-    /// Pages left as they are, for dense ones would hardly be smaller.
+    /// Pages left as they are because dense ones would hardly be smaller.
     reject_age_poor,
-    /// Pages left as they are, for they had been loaded since writeback last looked at them.
+    /// Pages left as they are because they were loaded after writeback last looked at them.
     reject_age_loaded,
-    /// Pages not made denser yet, for the pool had no room for another object.
+    /// Pages not made denser yet because the pool had no room for another object.
     reject_age_full,
-    /// Pages left as they are, for they are damaged. Their loads will say so.
+    /// Pages left as they are because they are damaged. Their loads will say so.
     reject_age_corrupt,
     /// Pages moved to the pool that is in use now.
     drained_pages,
-    /// Pages not moved to that pool yet, for it had no room for another object.
+    /// Pages not moved to that pool yet because it had no room for another object.
     reject_drain_full,
 }
 
@@ -147,15 +148,15 @@ counters! {
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Raises it.
+    /// Raises the count by `more`.
     pub(crate) fn add(&self, more: u64) {
         if more > 0 {
-            // Relaxed: nothing else is known by a count.
+            // Relaxed: a count publishes nothing else.
             self.0.fetch_add(more, Ordering::Relaxed);
         }
     }
 
-    /// How far it has come.
+    /// Returns the count.
     pub(crate) fn get(&self) -> u64 {
         // Relaxed: as above.
         self.0.load(Ordering::Relaxed)
@@ -167,35 +168,35 @@ pub const SIZE_CLASS_BYTES: usize = 256;
 /// Classes of [`Sizes`]: up to a whole page.
 pub const SIZE_CLASSES: usize = PAGE_BYTES / SIZE_CLASS_BYTES;
 
-/// How large the objects were when they were stored: in class `n`, those of more than
-/// `n * SIZE_CLASS_BYTES` bytes that are in no higher one.
+/// Sizes of the objects when they were stored: class `n` counts those of more than
+/// `n * SIZE_CLASS_BYTES` bytes that are in no higher class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes(pub [u64; SIZE_CLASSES]);
 
-/// The first class of [`Ages`] is below this, in milliseconds.
+/// Upper bound of the first class of [`Ages`], in milliseconds; its ages are below this.
 pub const AGE_CLASS_MS: u64 = 16;
 /// Classes of [`Ages`]: up to 70 minutes, and longer.
 pub const AGE_CLASSES: usize = 20;
 
-/// How long pages had been in the pool: in class `n`, those that had for less than
-/// `AGE_CLASS_MS << n` milliseconds and are in no lower one; in the last, all others. A page that
-/// writeback passed over has come anew. How exact that is depends on who tells the time, see
+/// Times that pages had been in the pool: class `n` counts those of less than `AGE_CLASS_MS << n`
+/// milliseconds that are in no lower class; the last class counts all others. The time of a page
+/// that writeback passed over begins anew. How exact the classes are depends on the calls of
 /// [`crate::Zswap::note_time`]; a class is missed by a quarter or a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ages(pub [u64; AGE_CLASSES]);
 
 impl Counted {
-    /// Counts a page of a class of ages that is loaded from the pool.
+    /// Counts a page in its class of ages when it is loaded from the pool.
     pub(crate) fn note_loaded_age(&self, class: usize) {
         self.loaded_ages[class].add(1);
     }
 
-    /// Counts a page of a class of ages that is about to be written back.
+    /// Counts a page in its class of ages when it is about to be written back.
     pub(crate) fn note_flushed_age(&self, class: usize) {
         self.flushed_ages[class].add(1);
     }
 
-    /// Adds what was counted in classes to the sums.
+    /// Adds the classes to the sums.
     pub(crate) fn add_classes(&self, stats: &mut Stats) {
         let add = |sums: &mut [u64], counts: &[Count]| {
             sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.get());
@@ -212,17 +213,17 @@ impl Counted {
     }
 }
 
-/// What happened, and what is held now.
+/// Counters, and what is held now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// What happened since the store was made.
+    /// Counters since the store was made.
     pub counters: Counters,
-    /// How large the objects stored since then were.
+    /// Sizes of the objects stored since then.
     pub sizes: Sizes,
-    /// How long the pages loaded from the pool had been there.
+    /// Times that the pages loaded from the pool had been there.
     pub loaded_ages: Ages,
-    /// How long the pages sent off to be written back had been in the pool. Those of a write that
-    /// fails are the oldest of the pool from then on, and will be counted again.
+    /// Times that the pages sent to the backing store had been in the pool. Pages of a failed write
+    /// are the oldest of the pool from then on, and will be counted again.
     pub flushed_ages: Ages,
     /// Frames the pool holds.
     pub pool_pages: PageCount,

@@ -1,11 +1,12 @@
-//! Store: a page goes in. Same-filled, compressed or raw, in this order of preference, unless the
-//! knobs say otherwise. The page is coded and lies in the pool before its shard is asked for.
+//! Store: a page goes in. A page is stored same-filled, compressed or raw, in this order of
+//! preference, unless the knobs say otherwise. The page is coded and lies in the pool before its
+//! shard's lock is taken.
 
 use crate::pool::{Handle, Pool};
 use coldpress_codec::{checksum, same_filled};
 use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 
-use crate::codecs::Coding;
+use crate::codecs::{Coding, Pressed};
 use crate::contexts::WorkGuard;
 use crate::desk::Offer;
 use crate::entry::Place;
@@ -13,15 +14,14 @@ use crate::error::{StoreError, Warning};
 use crate::key::Key;
 use crate::knobs::Knobs;
 use crate::limits::{Admission, compressed_max};
-use crate::made::Pressed;
 use crate::shard::Spot;
 use crate::stats::Counted;
 use crate::{HELD, Zswap};
 
-/// How a page was stored.
+/// The form in which a page was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// As one word; it takes no storage.
+    /// As one word; the page takes no storage.
     SameFilled,
     /// Compressed to this many bytes.
     Compressed(Bytes),
@@ -29,28 +29,28 @@ pub enum Stored {
     Raw,
 }
 
-/// How far a store has come that looks for room in the pool.
+/// Progress of a store's search for room in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Search {
-    /// It has asked the pool alone.
+    /// The store has asked the pool alone.
     Asked,
-    /// It has waited for what was being written back, or had more written back.
+    /// The store has waited for batches being written back, or had more written back.
     Waited,
 }
 
 impl<P: Pool> Zswap<P> {
     /// Stores a copy of `page` under `key`, in place of what was stored there.
     ///
-    /// A pool at its limit first begins to write back a batch of its oldest pages, and one at its
-    /// hard limit waits for it. On an error nothing has changed: what was stored under `key` before
-    /// is still there, so a caller whose page is newer should invalidate it.
+    /// A pool at its limit first begins to write back a batch of its oldest pages; a pool at its
+    /// hard limit waits for that. On an error nothing has changed: the page stored under `key`
+    /// before is still there, so a caller whose page is newer should invalidate it.
     pub fn store(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
         self.store_offered(key, page, true, None)
     }
 
-    /// As [`Zswap::store`], with what a helper offers to have made of the page, if it can be used.
-    /// Whether an incompressible page is kept is said here too: a page may be as well off where it
-    /// is.
+    /// Stores a page as [`Zswap::store`] does, and uses `offer`, what a helper has made of the
+    /// page, where possible. `keep_incompressible` says whether to keep an incompressible page:
+    /// such a page may be as well off where it is.
     pub fn store_offered(
         &self,
         key: Key,
@@ -60,7 +60,7 @@ impl<P: Pool> Zswap<P> {
     ) -> Result<Stored, StoreError> {
         let spot = Spot::of(key);
         let counted = &self.shards[spot.shard].counted;
-        // Nobody makes anything of a page that is one word.
+        // A helper makes no offer for a page of one repeated word.
         let word = if offer.is_some() { None } else { same_filled(page) };
         let mut admission = match word {
             Some(word) => {
@@ -77,7 +77,7 @@ impl<P: Pool> Zswap<P> {
             return Err(StoreError::Disabled);
         }
         if admission.refuses {
-            // The pool is written back as far as that is possible.
+            // Writeback, as far as that is possible now, may make room.
             self.begin_to_shrink();
             admission = self.admit();
             if admission.refuses {
@@ -89,8 +89,8 @@ impl<P: Pool> Zswap<P> {
         self.store_object(spot, page, &admission, offer)
     }
 
-    /// As [`Zswap::store`], for a page that has nowhere else to be: no knob refuses it, and the
-    /// pool has no limit.
+    /// Stores a page that has nowhere else to be: as [`Zswap::store`], but no knob refuses the page
+    /// and the pool has no limit.
     pub fn store_anyhow(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
         let spot = Spot::of(key);
         let knobs = self.knobs();
@@ -110,13 +110,13 @@ impl<P: Pool> Zswap<P> {
         Ok(Stored::SameFilled)
     }
 
-    /// What a page finds that is to be stored now.
+    /// Returns the knobs and limits that apply to a page stored now.
     fn admit(&self) -> Admission {
         let frames = self.pool_frames();
         self.limits.lock().admit(frames)
     }
 
-    /// Stores a page compressed or raw, as the knobs want it.
+    /// Stores a page compressed or raw, as the knobs demand.
     fn store_object(
         &self,
         spot: Spot,
@@ -144,13 +144,13 @@ impl<P: Pool> Zswap<P> {
             if let Some(handle) = self.alloc(length_of(compressed), Some(knobs.hard_pool)) {
                 break handle;
             }
-            // Others want a context more than who waits for the disk, and to compress again takes
-            // less than to wait.
+            // Other callers need a context more than a caller that waits for the disk, and
+            // compressing the page again takes less time than waiting.
             drop(work);
             self.make_room(&mut search, flushed, counted)?;
             work = self.contexts.take();
             (compressed, is_made) = (work.get().compress(page, longest), false);
-            // The codec may be another by now.
+            // The codec may have changed meanwhile.
             self.judge(knobs, counted, compressed)?;
         };
         counted.saved_by_flush.add(u64::from(search == Search::Waited));
@@ -159,7 +159,7 @@ impl<P: Pool> Zswap<P> {
         Ok(stored)
     }
 
-    /// Whether the knobs take a page of this length; `None` for an incompressible one.
+    /// Refuses a page of a length that the knobs do not take; `None` is an incompressible page.
     fn judge(
         &self,
         knobs: &Knobs,
@@ -173,7 +173,8 @@ impl<P: Pool> Zswap<P> {
         let limit = knobs.max_mean_zsize;
         if length_of(compressed) > limit {
             let pool = self.pool.stats();
-            // As zcache has it: by the mean of those stored, which an empty pool has not.
+            // As zcache does: compare with the mean of the stored objects. An empty pool has no
+            // mean.
             if pool.bytes_stored.0 > limit.0.saturating_mul(pool.objects) {
                 counted.reject_mean_poor.add(1);
                 return Err(StoreError::AboveMean);
@@ -223,9 +224,10 @@ impl<P: Pool> Zswap<P> {
         })
     }
 
-    /// Room for an object, if the pool has it without exceeding `limit`. Only the pool knows
-    /// whether an object needs new frames, so it is asked first and taken at its word: by one
-    /// caller at a time, as frames that another took would count.
+    /// Returns an object of `size` if the pool has room for it without exceeding `limit`. Only the
+    /// pool knows whether an object needs new frames, so the object is allocated first, and freed
+    /// if the pool grew beyond the limit. One caller allocates at a time, because frames that
+    /// another takes would count.
     pub(crate) fn alloc(&self, size: Bytes, limit: Option<PageCount>) -> Option<Handle> {
         let _growth = self.growth.lock();
         let frames_before = self.pool_frames();
@@ -238,8 +240,9 @@ impl<P: Pool> Zswap<P> {
         Some(handle)
     }
 
-    /// Has pages written back, and waits for it, so that the pool may be asked for room again: it
-    /// was full when so many bytes had been `flushed`. The caller has no lock and no context.
+    /// Has pages written back and waits for that, so that the caller may ask the pool for room
+    /// again. `flushed` is the number of bytes that had been written back when the pool was full.
+    /// The caller has no lock and no context.
     fn make_room(
         &self,
         search: &mut Search,
@@ -250,7 +253,7 @@ impl<P: Pool> Zswap<P> {
         counted.reject_flush_attempted.add(u64::from(is_first));
         *search = Search::Waited;
         let has_waited = is_first && self.finish_writes() || self.write_back_batch();
-        // Or others have: then what they wrote has left the pool since it was asked.
+        // Or other callers have: then the pages they wrote have left the pool since it was asked.
         if has_waited || self.flushed_bytes() != flushed {
             return Ok(());
         }
@@ -260,8 +263,8 @@ impl<P: Pool> Zswap<P> {
         Err(StoreError::PoolFull)
     }
 
-    /// Puts a page that lies in `place` under its key. On an error nothing has changed, and `place`
-    /// is still the caller's.
+    /// Puts a page that lies in `place` under its key. On an error nothing has changed, and the
+    /// caller still owns `place`.
     fn put(&self, spot: Spot, place: Place) -> Result<(), StoreError> {
         let counted = &self.shards[spot.shard].counted;
         let mut held = self.hold(spot);
@@ -282,7 +285,7 @@ impl<P: Pool> Zswap<P> {
     }
 }
 
-/// Bytes of the object of a page.
+/// Returns the size of a page's object.
 fn length_of(compressed: Option<Pressed>) -> Bytes {
     compressed.map_or(Bytes(PAGE_BYTES), |pressed| pressed.length)
 }

@@ -1,5 +1,5 @@
 //! The risk: a wrong byte, a lost page, or memory that never comes back. Every test runs a store
-//! beside a plain map of pages ([`World`]), compares whatever is loaded, walks all structures, and
+//! beside a plain map of pages ([`World`]), compares every page it loads, walks all structures, and
 //! at the end drops every page and expects nothing to be left.
 
 mod check;
@@ -31,7 +31,7 @@ use super::*;
 use crate::seal::{KEY_BYTES, TAG_BYTES, sealed_length};
 use coldpress_backing::SLOT_BYTES;
 
-/// A pool without any idea: its objects lie one behind the other, and it may have so many frames.
+/// The naive pool: its objects lie one behind the other, in at most `frames_max` frames.
 #[derive(Default)]
 struct Naive {
     held: Mutex<Held>,
@@ -46,7 +46,7 @@ struct Held {
 }
 
 impl Naive {
-    /// An empty pool of at most `frames_max` frames.
+    /// Makes an empty pool of at most `frames_max` frames.
     fn new(frames_max: usize) -> Self {
         Self { frames_max, ..Self::default() }
     }
@@ -113,7 +113,8 @@ impl Pool for Naive {
     fn check(&mut self) {}
 }
 
-/// Numbers that look random (splitmix64, Steele and others 2014), the same for the same seed.
+/// Returns numbers that look random (splitmix64, Steele and others 2014), the same for the same
+/// seed.
 fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed;
     move || {
@@ -125,7 +126,7 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// A page with `noise` incompressible bytes, at most a page, among zeros. None are a repeated word.
+/// Makes a page with `noise` incompressible bytes among zeros. No such page is a repeated word.
 fn page(seed: u64, noise: usize) -> Page {
     let mut next = random(seed);
     let mut page = [0; PAGE_BYTES];
@@ -134,8 +135,8 @@ fn page(seed: u64, noise: usize) -> Page {
     page
 }
 
-/// A page of records that other pages have, too, in another order and with other numbers: what a
-/// dictionary is good for.
+/// Makes a page of records that other pages have, too, in another order and with other numbers: a
+/// page that a dictionary makes smaller.
 fn record_page(seed: u64) -> Page {
     let mut next = random(seed);
     let mut page = [0; PAGE_BYTES];
@@ -147,19 +148,19 @@ fn record_page(seed: u64) -> Page {
     page
 }
 
-/// A page that is a repeated word.
+/// Makes a page that is a repeated word.
 fn word_page(word: u64) -> Page {
     let mut page = [0; PAGE_BYTES];
     coldpress_codec::fill(&mut page, word);
     page
 }
 
-/// Limits of `max` and `hard` frames; for the rest the defaults.
+/// Returns the default knobs with limits of `max` and `hard` frames.
 fn knobs(codec: impl Into<CodecChoice>, max: usize, hard: usize) -> Knobs {
     Knobs { hard_pool: PageCount(hard), ..Knobs::new(codec, PageCount(max)) }
 }
 
-/// The codecs, one level of each, and the choice between them.
+/// All codecs, at one level each, and the choice between them.
 const CODECS: [CodecChoice; 5] = [
     CodecChoice::Always(CodecId::Wk),
     CodecChoice::Always(CodecId::Lz4),
@@ -168,7 +169,7 @@ const CODECS: [CodecChoice; 5] = [
     CodecChoice::Auto,
 ];
 
-/// Which errors loads may answer with.
+/// The errors that a load may return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Allowed {
     None,
@@ -194,14 +195,14 @@ struct World<P> {
 }
 
 impl<P: Pool> World<P> {
-    /// An empty store that may answer loads with the errors `allowed`.
+    /// Makes a world whose store is empty, and whose loads may return the errors `allowed`.
     fn new(knobs: Knobs, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) -> Self {
         let mut zswap = Zswap::new(knobs, pool, backing.map(sealed)).unwrap();
         zswap.tiers.get_mut().pool_min = Bytes(2);
         Self { zswap, pages: HashMap::new(), allowed }
     }
 
-    /// Stores a page; whether it was taken.
+    /// Stores a page in the store, and in the map if the store took it.
     fn store(&mut self, key: Key, page: &Page) -> Result<Stored, StoreError> {
         let result = self.zswap.store(key, page);
         if result.is_ok() {
@@ -210,14 +211,14 @@ impl<P: Pool> World<P> {
         result
     }
 
-    /// Loads a page and compares it. The error, if there is one and it is allowed.
+    /// Loads a page and compares it. Returns the error, if there is one and it is allowed.
     fn load(&mut self, key: Key) -> Option<LoadError> {
         let mut loaded = [0xAB; PAGE_BYTES];
         let result = load(&self.zswap, key, &mut loaded);
         self.judge(key, result, &loaded)
     }
 
-    /// As [`World::load`], but a page that is not here yet is not waited for.
+    /// Loads a page as [`World::load`] does, but does not wait for a page that is not here yet.
     fn ask_for(&mut self, key: Key) {
         let mut loaded = [0xAB; PAGE_BYTES];
         match self.zswap.load(key, &mut loaded) {
@@ -228,7 +229,7 @@ impl<P: Pool> World<P> {
         }
     }
 
-    /// Compares what a load gave.
+    /// Compares what a load returned with the map.
     fn judge(
         &self,
         key: Key,
@@ -260,14 +261,14 @@ impl<P: Pool> World<P> {
         assert_eq!(self.zswap.invalidate(key), self.pages.remove(&key).is_some());
     }
 
-    /// Drops the pages `is_in` a range, of which there must be `dropped`.
+    /// Forgets the pages for which `is_in` holds, of which the store must have dropped `dropped`.
     fn forget(&mut self, dropped: PageCount, is_in: impl Fn(Key) -> bool) {
         let before = self.pages.len();
         self.pages.retain(|&key, _| !is_in(key));
         assert_eq!(dropped, PageCount(before - self.pages.len()));
     }
 
-    /// Loads and compares every page; how many could not be loaded, which the world allows.
+    /// Loads and compares every page. Returns the number of loads with an allowed error.
     fn load_all(&mut self) -> usize {
         self.zswap.check();
         let keys: Vec<_> = self.pages.keys().copied().collect();
@@ -287,7 +288,7 @@ impl<P: Pool> World<P> {
             self.zswap.wait();
         }
         self.zswap.check();
-        // Gives the memory of dense pages back.
+        // Ageing gives back the memory of dense pages.
         while self.zswap.age() {}
         assert!(self.zswap.tiers.get_mut().skip > 0 || !self.zswap.has_encoder());
         let left = self.zswap.stats();
@@ -295,27 +296,28 @@ impl<P: Pool> World<P> {
         let happened = Stats { counters, sizes, loaded_ages, flushed_ages, ..Stats::default() };
         assert_eq!(left, Stats { memory, ..happened });
         let count = |ages: Ages| ages.0.iter().sum::<u64>();
-        // On its way out a page has no era; what was on its way may be dropped, or fail.
+        // On its way out a page has no era; a page on its way may be dropped, or its write may
+        // fail.
         assert!(count(loaded_ages) <= counters.loaded_from_pool);
         assert!(count(flushed_ages) >= counters.flushed_pages);
         assert_eq!(self.zswap.index_memory(), Bytes(0));
     }
 }
 
-/// A backing, and a sealer with a key of no secret.
+/// Pairs a backing with a sealer, whose key is no secret.
 fn sealed(backing: Box<dyn Backing>) -> (Box<dyn Backing>, Sealer) {
     (backing, Sealer::new(&[3; KEY_BYTES]).unwrap())
 }
 
-/// Raw pages that a slot holds.
+/// Raw pages that fit a slot.
 const RAW_IN_SLOT: usize = SLOT_BYTES.0 / (PAGE_BYTES + TAG_BYTES);
 
-/// A backing of `slots` slots in memory.
+/// Makes a backing of `slots` slots in memory.
 fn in_memory(slots: u32) -> MemoryBacking {
     MemoryBacking::new(SlotCount(slots))
 }
 
-/// A backing of `slots` slots in an unnamed file.
+/// Makes a backing of `slots` slots in an unnamed file.
 fn in_file(slots: u32) -> FileBacking {
     let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
     FileBacking::new(file, Bytes(slots as usize * SLOT_BYTES.0), Ring::new().ok())

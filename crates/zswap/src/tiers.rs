@@ -1,37 +1,38 @@
-//! Tiers by age: while nobody waits, the oldest pages of the pool are compressed once more, with a
-//! dictionary of the program's own pages. Young pages stay in the fast codec.
+//! Tiers by age: while no caller waits, the oldest pages of the pool are compressed once more, with
+//! a dictionary of the program's own pages. Young pages stay in the fast codec.
 //!
 //! ```text
 //! youngest   store: fast codec         cheap to store and to load
-//!    |       age: dense codec          a third to a half smaller, a load takes longer
+//!    |       age: dense codec          a tenth to a half smaller, a load takes 3 to 4 us more
 //! oldest     write back, as they are   no memory
 //! ```
 //!
-//! **When it begins.** When the pool holds so much that what is expected to be saved pays for the
-//! memory of codec and trainer twice ([`POOL_MIN`]).
+//! **When it begins.** When the pool is large enough for the expected saving to pay twice for the
+//! memory of codec and trainer ([`POOL_MIN`]).
 //!
 //! **How old is old.** A dense page costs time when it is loaded, and the room it makes saves
-//! faults. Both are counted, since ageing was last judged:
+//! faults. Both are counted from one judgement to the next:
 //!
 //! ```text
 //! lost:   loads of dense pages x EXTRA_LOAD_NS
 //! gained: room made by dense pages / page x loads of a stored page, on average x FAULT_NS
 //! ```
 //!
-//! A part of the list of age, from its young end, is left alone. When more is lost than gained the
-//! part is doubled, when less than half it is halved, down to nothing: where nothing is loaded,
-//! everything is old. It begins with a half. That a page of the room made would be faulted on like
-//! the average stored page is careful: it would hold the hottest of them.
+//! A part of the LRU list, at its young end, is left alone. When more is lost than gained, that
+//! part is doubled; when less than half is lost, it is halved, down to nothing: where nothing is
+//! loaded, everything is old. The part begins as a half. The estimate is careful: it assumes that a
+//! page in the room made would be faulted on like the average stored page. In truth the room would
+//! hold the hottest of them.
 //!
-//! **Dictionaries.** Samples come from all over the entries. When pages come to save less by a
-//! quarter than the first ones with the dictionary, the program has changed, or other parts of it
-//! have grown old, and a new dictionary is made for what follows. That takes 3 ms, as much as some
+//! **Dictionaries.** Samples come from all over the entries. When pages save less by a quarter than
+//! the first ones did with the dictionary, the program has changed, or other parts of it have grown
+//! old. A new dictionary is then made for the pages that follow. That takes 3 ms, as long as some
 //! 50 pages, and one of four generations; pages on disk hold theirs, too.
 //!
-//! A page that is damaged, or hardly smaller, stays as it is; and so does one that was loaded since
+//! A page that is damaged, or hardly smaller, stays as it is; so does a page that was loaded since
 //! writeback last looked at it. A new object is made before the old one is dropped. One caller ages
-//! at a time. Others may use the page meanwhile: if it was dropped, stored anew or written back,
-//! the new object is dropped instead (`Tables::ageing`).
+//! at a time. Other callers may use the page meanwhile: if it was dropped, stored anew or written
+//! back, the new object is dropped instead (`Tables::ageing`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -40,74 +41,71 @@ use core::array;
 use crate::pool::Pool;
 use coldpress_codec::{Dictionary, DictionaryEncoder, Trainer, checksum};
 use coldpress_sys::sync::SpinGuard;
-use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
+use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
 use crate::codecs::{Coding, decode};
 use crate::contexts::WorkGuard;
 use crate::drain::Cursor;
-use crate::entry::{EntryId, Place};
-use crate::limits::ATTEMPTS_SKIPPED;
+use crate::entry::Place;
+use crate::ids::{EntryId, SHARDS};
+use crate::limits::{ATTEMPTS_SKIPPED, FRAMES_BEYOND};
 use crate::room::{self, NoMemory};
-use crate::shard::{Remains, SHARDS, Tables};
+use crate::shard::{Remains, Tables};
 use crate::stats::Counters;
 use crate::{HELD, Zswap};
 
 /// Bytes of objects in the pool at which ageing begins: a quarter of them is twice the memory of
-/// the dense codec (356 KiB) and of a trainer (195 KiB). At half of them it ends, and without dense
-/// pages the codec's memory is given back.
+/// the dense codec (356 KiB) and of a trainer (195 KiB). At half of them ageing ends, and without
+/// dense pages the codec's memory is given back.
 const POOL_MIN: Bytes = Bytes::mib(4);
-/// What a dense object must be smaller by: else its loads would have to be 8 times as rare as those
-/// of the average page to be worth it.
+/// Bytes by which a dense object must be smaller. With less, its loads would have to be 8 times as
+/// rare as those of the average page for it to be worth its cost.
 const SAVED_MIN: Bytes = Bytes(128);
-/// Room that zstd wants beyond a result, see [`coldpress_codec::DictionaryCodec::compress`].
+/// Room that zstd needs beyond a result, see [`coldpress_codec::DictionaryCodec::compress`].
 const ZSTD_SPARE: Bytes = Bytes(16);
-/// What a load of a dense page takes longer than one of a young page: 3 to 5 us at the median,
-/// measured with pages of Python and SQLite that had left the caches.
+/// Extra time of a load of a dense page over a load of a young page. Measured: 3 to 4 us at the
+/// median, with pages of Python and SQLite that had left the caches.
 const EXTRA_LOAD_NS: u64 = 5_000;
-/// What a page that is not in memory costs: fault and load (11 to 17 us measured), and the store of
-/// another in its place.
+/// Cost of a page that is not in memory: fault and load (11 to 17 us measured), and the store of
+/// another page in its place.
 const FAULT_NS: u64 = 20_000;
-/// The parts the list of age is divided in; some of them, at the young end, are left alone.
+/// Parts that the LRU list is divided into; some of them, at the young end, are left alone.
 const PARTS: usize = 16;
-/// Loads from the pool after which the part left alone is judged.
+/// Loads from the pool after which the part left alone is judged again.
 const LOADS_JUDGED: u64 = 256;
-/// Calls in vain after which it is judged when there are fewer loads: a second or some, as who has
-/// nothing to do asks again after milliseconds.
+/// Idle calls after which that part is judged although there were fewer loads: a second or a few,
+/// because a caller with nothing to do asks again after milliseconds.
 const VAIN_JUDGED: u32 = 1024;
-/// Pages whose gain is compared to that of the first ones.
+/// Pages in a comparison of the gain with that of the first pages.
 const GAIN_PAGES: u32 = 2048;
-/// Frames that a pool at its hard limit may take beyond it for dense objects, or those of another
-/// pool. They do not fit where those lie that they replace, so they may need frames before any is
-/// empty.
-pub(crate) const FRAMES_BEYOND: PageCount = PageCount(64);
-/// Entries looked at in one call, if nothing is to be done for them: some microseconds.
+/// Entries looked at in one call if there is nothing to do for them: some microseconds.
 const LOOKS: usize = 64;
-/// Entries looked at for samples in vain, before those there are must do.
+/// Entries that may give no sample before the samples so far must do.
 const MISSES_MAX: usize = 8192;
 
-/// What is known for ageing.
+/// The state of ageing.
 #[derive(Debug)]
 pub(crate) struct Tiers {
-    /// One page that is being compressed again, or an object that is being moved.
+    /// Buffer of one page, for a page being compressed again or an object being moved.
     pub(crate) page: Box<[Page]>,
-    /// There is one while old pages are made dense.
+    /// The encoder; there is one while old pages are made dense.
     pub(crate) encoder: Option<DictionaryEncoder>,
     training: Option<Training>,
     /// Entries looked at for samples, ever.
     drawn: u32,
     /// Parts at the young end that are left alone, below [`PARTS`].
     pub(crate) young_parts: usize,
-    /// When `young_parts` was last judged: loads from the pool, those of dense pages, and calls in
-    /// vain since.
+    /// Loads from the pool, and those of dense pages, when `young_parts` was last judged; and idle
+    /// calls since.
     judged: (u64, u64),
     vain: u32,
     gain: Gain,
-    /// Whether the newest dictionary does not fit any more.
+    /// Whether the newest dictionary does not fit the pages any more.
     pub(crate) is_outdated: bool,
     /// Calls to be skipped, after memory or room in the pool was refused.
     pub(crate) skip: u32,
     pub(crate) pool_min: Bytes,
-    /// How far draining has come: one caller at a time drains or ages, in the same buffer.
+    /// Progress of draining: one caller at a time drains or ages, in the same buffer.
     pub(crate) drained: Cursor,
 }
 
@@ -119,7 +117,7 @@ struct Training {
     misses: usize,
 }
 
-/// What pages became smaller by: lately, and the first ones with the newest dictionary.
+/// Bytes that pages became smaller by: lately, and the first ones with the newest dictionary.
 #[derive(Debug, Default)]
 struct Gain {
     pages: u32,
@@ -129,7 +127,7 @@ struct Gain {
 }
 
 impl Gain {
-    /// Counts a page. Whether pages save clearly less than the first ones did.
+    /// Returns whether pages save clearly less than the first ones did, after counting one more.
     fn note(&mut self, before: Bytes, saved: Bytes) -> bool {
         self.pages += 1;
         self.before += before.0 as u64;
@@ -145,7 +143,7 @@ impl Gain {
 }
 
 impl Tiers {
-    /// Nothing is aged yet.
+    /// Returns the state in which nothing is aged yet.
     pub(crate) fn new() -> Result<Self, NoMemory> {
         Ok(Self {
             page: room::table(1, || [0; PAGE_BYTES])?,
@@ -163,28 +161,28 @@ impl Tiers {
         })
     }
 
-    /// The page's buffer, and encoder and trainer while there are some.
+    /// Returns the memory of the page's buffer, and of encoder and trainer while there are any.
     pub(crate) fn memory(&self) -> Bytes {
         let trainer = self.training.as_ref().map(|training| training.trainer.work_bytes());
         let encoder = self.encoder.as_ref().map(DictionaryEncoder::work_bytes);
         Bytes(PAGE_BYTES) + trainer.unwrap_or_default() + encoder.unwrap_or_default()
     }
 
-    /// A position below `positions`, each time another, spread evenly (multiples of the golden
-    /// ratio, Knuth volume 3 section 6.4).
+    /// Returns a position below `positions`, another one each time, spread evenly (multiples of the
+    /// golden ratio, Knuth volume 3 section 6.4).
     fn draw(&mut self, positions: usize) -> usize {
         self.drawn = self.drawn.wrapping_add(1);
         let fraction = u64::from(self.drawn.wrapping_mul(0x9e37_79b9));
         ((u128::from(fraction) * positions as u128) >> u32::BITS) as usize
     }
 
-    /// Counters begin anew.
+    /// Begins again with counters at zero.
     pub(crate) fn forget_counts(&mut self) {
         (self.judged, self.vain) = ((0, 0), 0);
     }
 
-    /// Changes how much is left alone, when enough has happened since the last time. `aged` of
-    /// `pages` in the pool were looked at.
+    /// Changes the part left alone, when enough has happened since the last judgement. Ageing has
+    /// looked at `aged` of the `pages` in the LRU lists.
     fn judge(&mut self, counters: &Counters, aged: usize, pages: usize) {
         let loads = counters.loaded_from_pool - self.judged.0;
         let dense_loads = counters.loaded_dense - self.judged.1;
@@ -193,7 +191,7 @@ impl Tiers {
         }
         self.judged = (counters.loaded_from_pool, counters.loaded_dense);
         self.vain = 0;
-        // Both sides times the pages in the pool, those looked at, and the bytes of a page.
+        // Both sides are times the pages in the pool, the pages looked at, and the bytes of a page.
         let looked_at = counters.aged_pages + counters.reject_age_poor + counters.reject_age_loaded;
         let lost = u128::from(dense_loads * EXTRA_LOAD_NS)
             * (pages as u128 * u128::from(looked_at) * PAGE_BYTES as u128);
@@ -212,16 +210,17 @@ struct Candidate<'z> {
     shard: usize,
     id: EntryId,
     place: Place,
-    /// Its shard, until the object is pinned.
+    /// The lock of its shard, until the object is pinned.
     tables: SpinGuard<'z, Tables>,
     work: WorkGuard<'z>,
 }
 
 impl<P: Pool> Zswap<P> {
-    /// Makes old pages of the pool denser: one small step of it, for a time when nobody waits. It
-    /// takes as long as compressing a page, some 60 us; once for each dictionary, up to a
-    /// millisecond. Whether there is more to do; if not, ask again in some milliseconds. Nothing is
-    /// done while another caller is at it, or [`crate::Knobs::ageing`] is off.
+    /// Returns whether there is more to do, after one small step of making old pages of the pool
+    /// denser. For times when no caller waits. A step takes as long as compressing a page, some 60
+    /// us; once for each dictionary, up to a millisecond. If there is no more to do, call again in
+    /// some milliseconds. Nothing is done while another caller ages or drains, or while
+    /// [`crate::Knobs::ageing`] is off.
     pub fn age(&self) -> bool {
         let Some(mut tiers) = self.tiers.try_lock() else { return false };
         let tiers = &mut *tiers;
@@ -255,12 +254,13 @@ impl<P: Pool> Zswap<P> {
         is_more
     }
 
-    /// The youngest pages of the pool that ageing leaves alone now, in per cent.
+    /// Returns how many of the pool's pages, at the young end, ageing leaves alone now, in per
+    /// cent.
     pub fn young_percent(&self) -> usize {
         self.tiers.lock().young_parts * 100 / PARTS
     }
 
-    /// The pages of the lists that ageing has looked at, and all.
+    /// Returns the number of pages in the LRU lists that ageing has looked at, and of all.
     fn lengths(&self) -> (usize, usize) {
         let of = |tables: &Tables| (tables.lru.aged(), tables.lru.length());
         self.shards
@@ -283,13 +283,14 @@ impl<P: Pool> Zswap<P> {
         tiers.skip = ATTEMPTS_SKIPPED;
     }
 
-    /// A step towards a dictionary: a sample more, or a segment of the dictionary, or its use.
+    /// Takes a step towards a dictionary: one more sample, one more segment, or the dictionary's
+    /// first use.
     fn train(&self, tiers: &mut Tiers) {
         let Some(mut training) = tiers.training.take() else { return };
         if training.trainer.wants_page() && training.misses < MISSES_MAX {
             self.sample(tiers, &mut training);
         } else if !training.trainer.step() {
-            // Without anything in common, pages are still denser than by the fast codec.
+            // Even with nothing in common, pages become denser than by the fast codec.
             let dictionary =
                 training.trainer.finish().unwrap_or_else(|| Dictionary::new(Vec::new()));
             tiers.is_outdated = false;
@@ -304,7 +305,7 @@ impl<P: Pool> Zswap<P> {
         tiers.training = Some(training);
     }
 
-    /// Offers a young page for a sample.
+    /// Offers a young page as a sample.
     fn sample(&self, tiers: &mut Tiers, training: &mut Training) {
         let positions: [usize; SHARDS] =
             array::from_fn(|shard| self.shards[shard].tables.lock().entries.positions());
@@ -329,9 +330,9 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
-    /// Looks at the next page and makes it denser, if that is possible. `None` when there is no
-    /// such page, or no room for its object. `young` of the `length` pages in the lists have not
-    /// been looked at.
+    /// Looks at the next page, and makes it denser if that is possible. `None` when there is no
+    /// such page, or no room for its object. Ageing has not looked at `young` of the `length` pages
+    /// in the LRU lists.
     fn age_next(&self, tiers: &mut Tiers, mut young: usize, length: usize) -> Option<()> {
         let left_alone = length * tiers.young_parts / PARTS;
         let mut heads = self.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
@@ -341,13 +342,13 @@ impl<P: Pool> Zswap<P> {
             let mut guard = self.shards[shard].tables.lock();
             let tables = &mut *guard;
             let Some(id) = tables.lru.next_to_age() else {
-                // Others have taken it.
+                // Other callers have taken the page.
                 heads.0[shard] = None;
                 continue;
             };
             let place = tables.entries[id].place;
             let Place::Pool { coding, referenced, .. } = place else { return None };
-            // Dense already: writeback gave it a second chance.
+            // A page that is dense already has had a second chance from writeback.
             if !referenced && !coding.is_dense() {
                 tables.ageing = Some(id);
                 let candidate = Candidate { shard, id, place, tables: guard, work };
@@ -361,8 +362,8 @@ impl<P: Pool> Zswap<P> {
         Some(())
     }
 
-    /// Compresses a page of the pool again, if it is smaller then. `None` when there is no room for
-    /// another object.
+    /// Compresses a page of the pool again, and keeps the result if it is smaller. `None` when
+    /// there is no room for another object.
     fn make_denser(&self, tiers: &mut Tiers, candidate: Candidate<'_>) -> Option<()> {
         let Candidate { shard, id, place, tables, work } = candidate;
         let Place::Pool { handle: old, length, coding: old_coding, .. } = place else {
@@ -397,7 +398,7 @@ impl<P: Pool> Zswap<P> {
         self.pool.write(handle, bytes).expect(HELD);
         self.contexts.come(coding);
         drop(work);
-        // No longer than it was.
+        // The length is at most the old one.
         let place = Place::new_in_pool(handle, checksum, new_length as u16, coding);
         let unused = if self.end_ageing(shard, id, Some(place)) {
             let saved = length - new_length;
@@ -412,8 +413,8 @@ impl<P: Pool> Zswap<P> {
         Some(())
     }
 
-    /// A page was looked at, and its object is that of `denser` from now on, if there is one.
-    /// Whether the page still lies where it lay; if not, nothing has changed.
+    /// Returns whether the page still lies where it lay, after noting that ageing has looked at it.
+    /// The page then gets the object of `denser`, if there is one; otherwise nothing has changed.
     fn end_ageing(&self, shard: usize, id: EntryId, denser: Option<Place>) -> bool {
         let tables = &mut *self.shards[shard].tables.lock();
         if tables.ageing.take() != Some(id) {
@@ -425,15 +426,15 @@ impl<P: Pool> Zswap<P> {
             tables.entries[id].place =
                 Place::Pool { handle, checksum, length, coding, referenced, aged, era };
         }
-        // What came back from a write that failed may be next instead.
+        // A page that came back from a failed write may be next instead.
         if tables.lru.next_to_age() == Some(id) {
             tables.lru.note_aged(&mut tables.entries);
         }
         true
     }
 
-    /// Reads a page of the pool into `page`, and lets go of its shard meanwhile. `None` when it is
-    /// not there or damaged.
+    /// Reads a page of the pool into `page`, and lets go of its shard meanwhile. `None` when the
+    /// page is not there or damaged.
     fn read_for_ageing<'z>(
         &self,
         place: Place,

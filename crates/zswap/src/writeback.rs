@@ -8,11 +8,11 @@
 //! end:    only now each entry's place becomes the slot, and its object is freed
 //! ```
 //!
-//! A slot has no header; each entry knows its bytes' place, length and checksum. While a page is
-//! leaving it is loaded and dropped like any page of the pool. A failed write therefore leaves
-//! everything where it was, and what is written again is sealed again, in another batch.
+//! A slot has no header; each entry records the place, length and checksum of its bytes. A page
+//! that is leaving is loaded and dropped like any page of the pool. A failed write therefore leaves
+//! every page where it was. Objects that are written again are sealed again, in another batch.
 //!
-//! Objects are sealed under their pins, with no lock in hand. Several callers may write back at a
+//! Objects are sealed under their pins, without holding a lock. Several callers may write back at a
 //! time, each its own batch.
 
 use alloc::boxed::Box;
@@ -24,22 +24,22 @@ use coldpress_sys::sync::Backoff;
 use coldpress_sys::{BorrowedFd, Bytes, PageCount};
 
 use crate::disk::{Disk, Transfers};
-use crate::entry::{PageId, Place};
+use crate::entry::Place;
 use crate::error::Warning;
+use crate::ids::{BATCHES, MEMBERS_MAX, Member, PageId};
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::lru::Heads;
-use crate::outgoing::{MEMBERS_MAX, Member};
 use crate::seal::{Position, Sealer, sealed_length};
 use crate::{HELD, Zswap};
 
-/// A pool may be above its limit by this part of it while batches are on their way: that is what
-/// keeps a slow disk from holding up every page that is stored.
+/// Divisor of the limit that gives the slack: how far a pool may exceed its limit while batches are
+/// under way. The slack keeps a slow disk from holding up every page that is stored.
 const SLACK_SHARE: usize = 8;
 
-/// Pages that were not written are of an era so long ago: older than those that stayed behind.
+/// The age in eras that pages of a failed write are given: older than the pages that stayed behind.
 const TAKEN_BACK_ERAS: u16 = 1 << 15;
 
-/// A batch that was begun: where, and its number.
+/// A batch that was begun: its place and its number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
     place: usize,
@@ -47,8 +47,8 @@ pub(crate) struct Begun {
 }
 
 impl<P: Pool> Zswap<P> {
-    /// Whether pages can be written back, as far as is known: there is a backing store, it has a
-    /// free slot, it has not failed lately, and the knobs allow it.
+    /// Returns whether pages can be written back, as far as is known: there is a backing store, it
+    /// has a free slot, it has not failed lately, and the knobs allow it.
     pub fn writeback_possible(&self) -> bool {
         let Some(disk) = &self.disk else { return false };
         let is_full = disk.transfers.lock().slots.is_full();
@@ -57,9 +57,9 @@ impl<P: Pool> Zswap<P> {
         knobs_allow && !is_full && limits.skip == 0
     }
 
-    /// Whether the pool is well above its limit because the backing store does not keep up. A
-    /// caller that can wait should, by [`Zswap::wait`] or for [`Zswap::signal`], before it stores
-    /// more.
+    /// Returns whether the pool is well above its limit because the backing store does not keep up.
+    /// A caller that can wait should wait, by [`Zswap::wait`] or for [`Zswap::signal`], before it
+    /// stores more.
     pub fn is_behind(&self) -> bool {
         let Some(disk) = &self.disk else { return false };
         let max_pool = self.limits.lock().knobs().max_pool.0;
@@ -67,19 +67,20 @@ impl<P: Pool> Zswap<P> {
         self.pool_frames().0 > limit && disk.transfers.lock().outgoing.is_busy()
     }
 
-    /// What becomes readable when [`Zswap::reap`] has something to take in. `None` when nothing
-    /// outlasts the call that began it. For who sets the store up, before others use it.
+    /// Returns the descriptor that becomes readable when [`Zswap::reap`] has something to take in;
+    /// `None` when every transfer ends within the call that began it. For setting the store up,
+    /// before other threads use it.
     pub fn signal(&mut self) -> Option<BorrowedFd<'_>> {
         self.disk.as_mut().and_then(|disk| disk.transfers.get_mut().backing.signal())
     }
 
-    /// Takes in what the backing store has finished; whether there was anything.
+    /// Returns whether the backing store had finished anything, after taking that in.
     pub fn reap(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| self.take_in(&mut disk.transfers.lock()))
     }
 
     /// Waits until the backing store has finished something, if anything is under way, and takes it
-    /// in. Others who need the disk wait meanwhile.
+    /// in. Other callers that need the disk wait meanwhile.
     pub fn wait(&self) {
         if let Some(disk) = &self.disk {
             let transfers = &mut *disk.transfers.lock();
@@ -88,15 +89,16 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
-    /// From now on the backing store works by calls that wait.
+    /// Makes the backing store work by blocking calls from now on.
     pub fn transfer_plainly(&self) {
         if let Some(disk) = &self.disk {
             disk.transfers.lock().backing.transfer_plainly();
         }
     }
 
-    /// Writes back the oldest pages, and waits for it, until the pool has let go of `frames_wanted`
-    /// frames, or no more can be written. The number of frames it let go of.
+    /// Writes back the oldest pages, and waits for the writes, until the pool has let go of
+    /// `frames_wanted` frames or no more can be written. Returns the number of frames that it let
+    /// go of.
     pub fn shrink(&self, frames_wanted: PageCount) -> PageCount {
         let before = self.pool_frames();
         self.finish_writes();
@@ -105,15 +107,16 @@ impl<P: Pool> Zswap<P> {
         before.saturating_sub(self.pool_frames())
     }
 
-    /// Gives disk blocks of up to `most` free slots back to the system; of how many it did. It may
-    /// take milliseconds for each, and waits for writes under way: for a time when nobody waits for
-    /// the disk.
+    /// Gives disk blocks of up to `most` free slots back to the system, and returns the number of
+    /// slots. A slot may take milliseconds, and the call waits for writes under way: it is for
+    /// times when no caller waits for the disk.
     pub fn trim_backing(&self, most: SlotCount) -> SlotCount {
         self.disk.as_ref().map_or(SlotCount(0), |disk| disk.transfers.lock().backing.trim(most))
     }
 
-    /// Writes back one batch of the oldest pages and waits for it, or for those of others when they
-    /// have all there is to write. Whether the pool may have changed.
+    /// Returns whether the pool may have changed, after writing back one batch of the oldest pages
+    /// and waiting for it. If the batches of other callers hold all there is to write, waits for
+    /// those.
     pub(crate) fn write_back_batch(&self) -> bool {
         self.finish_writes();
         match self.begin_write_back() {
@@ -122,16 +125,16 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
-    /// Bytes that have gone to the disk so far.
+    /// Returns the number of bytes that have gone to the disk so far.
     pub(crate) fn flushed_bytes(&self) -> u64 {
         self.counted().flushed_bytes.get()
     }
 
-    /// Waits for all batches that are under way now; whether there was one.
+    /// Returns whether any batch was under way at the call, after waiting for all of them.
     pub(crate) fn finish_writes(&self) -> bool {
         let Some(disk) = &self.disk else { return false };
         let mut any = false;
-        for place in 0..crate::outgoing::BATCHES {
+        for place in 0..BATCHES {
             let number = disk.transfers.lock().outgoing.batch(place).number;
             let begun = Begun { place, number };
             if disk.transfers.lock().outgoing.is_under_way(place, number) {
@@ -142,7 +145,7 @@ impl<P: Pool> Zswap<P> {
         any
     }
 
-    /// Waits for a batch. Whether it, or another of its place since, was written.
+    /// Returns whether this batch, or a later one in its place, was written, after waiting for it.
     fn wait_for(&self, begun: Begun) -> bool {
         let Some(disk) = &self.disk else { return false };
         let mut backoff = Backoff::default();
@@ -155,13 +158,14 @@ impl<P: Pool> Zswap<P> {
             transfers.backing.wait();
             if !self.take_in(transfers) {
                 drop(guard);
-                // Another caller gathers it.
+                // Another caller is still gathering the batch.
                 backoff.wait();
             }
         }
     }
 
-    /// Begins to write back one batch of the oldest pages: which, if it did.
+    /// Begins to write back one batch of the oldest pages. Returns which, or `None` if it could
+    /// not.
     pub(crate) fn begin_write_back(&self) -> Option<Begun> {
         let disk = self.disk.as_ref()?;
         let mut heads = self.heads(|tables| tables.lru.oldest_era(&tables.entries));
@@ -174,8 +178,8 @@ impl<P: Pool> Zswap<P> {
         let users = u16::try_from(count).ok().and_then(NonZeroU16::new);
         let slot = users.and_then(|users| transfers.slots.take(users, begun.number));
         let Some(slot) = slot else {
-            // Others have taken the last slot, or all pages; or there is no memory to count one
-            // more slot.
+            // Other callers have taken the last slot, or all pages; or there is no memory to count
+            // one more slot.
             self.take_back(transfers, begun.place);
             transfers.outgoing.give_back(begun.place, buffer);
             self.limits.lock().refund_writeback(SLOT_BYTES);
@@ -194,7 +198,7 @@ impl<P: Pool> Zswap<P> {
         Some(begun)
     }
 
-    /// Takes the buffer of a new batch, if one may be written back, and what it may take of this
+    /// Takes the buffer of a new batch, if one may be written back, and a slot's worth of this
     /// period's bytes.
     fn take_batch(&self, disk: &Disk, sealer: &Sealer) -> Option<(Begun, Box<[u8]>)> {
         let counted = self.counted();
@@ -228,8 +232,8 @@ impl<P: Pool> Zswap<P> {
         Some((Begun { place, number }, buffer))
     }
 
-    /// Seals the oldest objects into the buffer, as many as fit, and makes their pages leave: the
-    /// bytes they take. `heads` are the eras of the oldest.
+    /// Seals the oldest objects into the buffer, as many as fit, and makes their pages leave.
+    /// Returns the bytes they take. `heads` holds the eras of the oldest pages.
     fn gather(
         &self,
         (disk, sealer): (&Disk, &Sealer),
@@ -238,7 +242,8 @@ impl<P: Pool> Zswap<P> {
         heads: &mut Heads,
     ) -> Bytes {
         let (mut count, mut filled) = (0, 0);
-        // One for each page, or a few pages that are loaded all the time would keep us here.
+        // One chance per object: otherwise a few pages that are loaded all the time would keep the
+        // loop going.
         let mut chances = self.pool.stats().objects;
         while count < MEMBERS_MAX
             && let Some(shard) = heads.oldest(self.era())
@@ -248,7 +253,7 @@ impl<P: Pool> Zswap<P> {
             let tables = &mut *guard;
             let oldest = tables.lru.oldest().map(|id| (id, tables.entries[id].place));
             let Some((id, place)) = oldest else {
-                // Others have taken it.
+                // Other callers have taken the last page.
                 heads.0[shard] = None;
                 continue;
             };
@@ -291,7 +296,7 @@ impl<P: Pool> Zswap<P> {
         Bytes(filled)
     }
 
-    /// A batch is over: its pages lie in the slot, or stay in the pool.
+    /// Ends a batch: its pages lie in the slot from now on, or stay in the pool.
     pub(crate) fn end_write(
         &self,
         transfers: &mut Transfers,
@@ -322,7 +327,7 @@ impl<P: Pool> Zswap<P> {
         transfers.outgoing.give_back(place, buffer);
     }
 
-    /// The pages of a batch are written: their objects are freed.
+    /// Moves the pages of a written batch to their slot, and frees their objects.
     fn commit(&self, transfers: &mut Transfers, place: usize, slot: SlotId) {
         let batch = transfers.outgoing.batch(place);
         batch.written = batch.number;
@@ -341,15 +346,15 @@ impl<P: Pool> Zswap<P> {
                 let backing = Place::Backing { slot, checksum, offset, length, coding };
                 self.occupy(tables, id, backing);
                 drop(guard);
-                // Who loads it right now has pinned it, and is waited for.
+                // A load under way has pinned the object; `free` waits for it.
                 self.pool.free(handle).expect(HELD);
                 self.counted().flushed_pages.add(1);
             }
         }
     }
 
-    /// The pages of a batch were not written: they are the oldest of the pool again. The number of
-    /// pages it had.
+    /// Makes the pages of a failed batch the oldest of the pool again. Returns the number of pages
+    /// that the batch had.
     fn take_back(&self, transfers: &mut Transfers, place: usize) -> usize {
         let members = &transfers.outgoing.batch(place).members;
         for page in members.iter().rev().flatten() {

@@ -1,11 +1,12 @@
-//! A walk over all structures of a store, and looks into it that only tests take.
+//! A walk over all structures of a store, and other views of its inside that only tests need.
 
 use super::*;
-use crate::entry::{PageId, Place};
+use crate::entry::Place;
+use crate::ids::PageId;
 use crate::shard::Spot;
 
 impl<P: Pool> Zswap<P> {
-    /// Walks all structures and stops at a broken invariant. Nobody else uses the store.
+    /// Walks all structures and stops at a broken invariant. No other thread may use the store.
     pub(super) fn check(&self) {
         let mut pages = Vec::new();
         for (number, shard) in self.shards.iter().enumerate() {
@@ -37,7 +38,7 @@ impl<P: Pool> Zswap<P> {
         self.check_places(&pages);
     }
 
-    /// Holds the places of all pages against pool, slots and transfers.
+    /// Compares the places of all pages with pool, slots and transfers.
     fn check_places(&self, pages: &[(Key, PageId, Place)]) {
         let (mut ids, mut leaving, mut bytes, mut objects) = (HashMap::new(), HashSet::new(), 0, 0);
         let mut slots = BTreeMap::<SlotId, Vec<(u16, u16)>>::new();
@@ -88,14 +89,14 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
-    /// Where the page of a key is, which is stored.
+    /// Returns where the page under `key` is, which must be stored.
     pub(super) fn place(&self, key: Key) -> Place {
         let spot = Spot::of(key);
         let tables = self.shards[spot.shard].tables.lock();
         tables.entries[tables.index.get(spot.key).unwrap()].place
     }
 
-    /// The memory of index and entries.
+    /// Returns the memory of index and entries.
     pub(super) fn tables_memory(&self) -> Bytes {
         let of = |shard: &Shard| {
             let tables = shard.tables.lock();
@@ -104,18 +105,18 @@ impl<P: Pool> Zswap<P> {
         self.shards.iter().fold(Bytes(0), |sum, shard| sum + of(shard))
     }
 
-    /// The memory of the index.
+    /// Returns the memory of the index.
     pub(super) fn index_memory(&self) -> Bytes {
         let of = |shard: &Shard| shard.tables.lock().index.memory();
         self.shards.iter().fold(Bytes(0), |sum, shard| sum + of(shard))
     }
 
-    /// Reads that are under way, or have ended and are not taken.
+    /// Returns the number of reads that are under way, or have ended and are not taken.
     pub(super) fn reads(&self) -> usize {
         self.disk.as_ref().map_or(0, |disk| disk.transfers.lock().incoming.used())
     }
 
-    /// Whether old pages can be made dense.
+    /// Returns whether there is an encoder of dense pages.
     pub(super) fn has_encoder(&self) -> bool {
         self.tiers.lock().encoder.is_some()
     }

@@ -1,5 +1,5 @@
-//! A counter that nobody increments tells users that all is well. Each is driven here, by its own
-//! outcome and exactly as often as that happened.
+//! The risk: a counter that is never incremented, which makes users believe that all is well. Each
+//! counter is driven here, by its own outcome and exactly as often as that happened.
 
 use std::mem;
 
@@ -10,7 +10,7 @@ use crate::desk::{Desk, Posted, Ticket};
 use crate::made::Maker;
 use crate::room::failing;
 
-/// What the counters were when last looked at, and which of them have ever moved.
+/// The counters at the last look, and the names of those that have ever moved.
 #[derive(Default)]
 struct Meter {
     before: Counters,
@@ -18,7 +18,8 @@ struct Meter {
 }
 
 impl Meter {
-    /// Expects exactly the counters in `expected` to have moved, by so much each, in their order.
+    /// Expects exactly the counters in `expected`, in their order, to have moved, each by its
+    /// number.
     fn expect(&mut self, zswap: &Zswap<Naive>, expected: &[(&'static str, u64)]) {
         zswap.check();
         let grown = zswap.counters().values().into_iter().zip(self.before.values());
@@ -31,7 +32,7 @@ impl Meter {
         self.moved.extend(added.iter().map(|&(name, _)| name));
     }
 
-    /// A new store in a pool of `frames` frames, with limits of 2 and 3 frames.
+    /// Makes a new store in a pool of `frames` frames, with limits of 2 and 3 frames.
     fn start(&mut self, frames: usize, backing: impl Backing + 'static) -> Zswap<Naive> {
         self.before = Counters::default();
         let knobs = knobs(CodecId::Lz4, 2, 3);
@@ -39,17 +40,17 @@ impl Meter {
     }
 }
 
-/// A key of area 0.
+/// Returns a key of area 0.
 fn key(number: u64) -> Key {
     Key::new(0, number)
 }
 
-/// A page that is kept raw.
+/// Makes a page that is kept raw.
 fn raw(seed: u64) -> Page {
     page(seed, 4000)
 }
 
-/// The verbs, when all goes well.
+/// Drives the verbs, when all goes well.
 fn verbs(meter: &mut Meter) {
     let zswap = meter.start(100, in_memory(2));
     let mut out = [0; PAGE_BYTES];
@@ -92,7 +93,7 @@ fn verbs(meter: &mut Meter) {
     meter.expect(&zswap, &[("invalidated", 1), ("renamed", 1)]);
 }
 
-/// Pages that a helper has made, or failed to.
+/// Drives offers: pages that a helper has made, or failed to make.
 fn offers(meter: &mut Meter) {
     let zswap = meter.start(100, in_memory(1));
     let (desk, mut posted, mut seen) = (Desk::empty(), Posted::new(4), 0);
@@ -122,7 +123,7 @@ fn offers(meter: &mut Meter) {
     }
 }
 
-/// A pool without room, and memory without room.
+/// Drives refusals: a pool without room, and memory without room.
 fn refusals(meter: &mut Meter) {
     let zswap = meter.start(1, in_memory(1));
     zswap.store(key(0), &raw(0)).unwrap();
@@ -150,7 +151,7 @@ fn refusals(meter: &mut Meter) {
     meter.expect(&zswap, &[("reject_kmemcache_fail", 2)]);
 }
 
-/// A backing that goes wrong.
+/// Drives a backing that fails.
 fn faults(meter: &mut Meter) {
     let mut out = [0; PAGE_BYTES];
     // The write is the first operation, the read the second.
@@ -171,7 +172,7 @@ fn faults(meter: &mut Meter) {
     }
 }
 
-/// A backing that takes its time.
+/// Drives a backing that is slow.
 fn slow(meter: &mut Meter) {
     let zswap = meter.start(100, FaultyBacking::new(in_memory(9), Fault::Delay, 0..u64::MAX));
     zswap.set_knobs(Knobs { hard_pool: PageCount(100), ..zswap.knobs() }).unwrap();
@@ -191,7 +192,7 @@ fn slow(meter: &mut Meter) {
     meter.expect(&zswap, &[("load_coming", 1)]);
 }
 
-/// What the knobs refuse, one after the other.
+/// Drives each refusal by a knob, one after the other.
 fn by_knobs(meter: &mut Meter) {
     let mut zswap = meter.start(100, in_memory(1));
     let normal = zswap.knobs();
@@ -225,7 +226,7 @@ fn by_knobs(meter: &mut Meter) {
         &zswap,
         &[("flushed_pages", 1), ("flushed_bytes", (PAGE_BYTES + TAG_BYTES) as u64)],
     );
-    // The only slot is taken, and the limit is 3 frames: two more and no third.
+    // The only slot is taken, and the limit is 3 frames: two more pages fit, and no third.
     set(&mut zswap, Knobs { accept_threshold_percent: 50, ..normal });
     for number in 1..4 {
         zswap.store(key(number), &raw(number)).unwrap();
@@ -245,7 +246,7 @@ fn by_knobs(meter: &mut Meter) {
     meter.expect(&zswap, &[("reject_accept_threshold", 1), ("reject_backing_full", 1)]);
 }
 
-/// Pages that grow old.
+/// Drives ageing.
 fn ageing(meter: &mut Meter) {
     let mut zswap = meter.start(100, in_memory(1));
     let mut out = [0; PAGE_BYTES];
@@ -291,12 +292,12 @@ fn ageing(meter: &mut Meter) {
     meter.expect(&zswap, &[("reject_age_corrupt", 1)]);
 }
 
-/// Pages that move within the pool.
+/// Drives pages that move within the pool.
 fn draining(meter: &mut Meter) {
     let mut zswap = meter.start(100, in_memory(1));
     zswap.store(key(0), &raw(0)).unwrap();
     meter.before = zswap.counters();
-    // More than all entries there are, a few times.
+    // A few times more than all entries.
     let budget = Bytes::kib(64);
     let old = zswap.pool.held().objects.keys().copied().next();
     assert_eq!(zswap.drain(budget, |_, handle| Some(handle) == old), Bytes(PAGE_BYTES));
@@ -374,13 +375,14 @@ fn ages_are_counted_when_pages_leave_the_pool() {
     for number in 0..old {
         world.store(key(number), &page(number, 4000)).unwrap();
     }
-    // A second later they are of another era.
+    // A second later pages are of another era.
     world.zswap.note_time(2_000);
     world.store(key(old), &page(old, 100)).unwrap();
     for now in 2_000..6_000 {
         world.zswap.note_time(now);
     }
-    // 5 and 4 seconds: below 8 and 4, as three quarters of a class may be taken for all of it.
+    // 5 and 4 seconds: the classes below 8 and 4, as three quarters of a class may pass for all of
+    // it.
     for (number, class) in [(0, 9), (old, 8)] {
         let before = world.zswap.stats().loaded_ages;
         world.load(key(number));
@@ -393,7 +395,7 @@ fn ages_are_counted_when_pages_leave_the_pool() {
     let ages = world.zswap.stats().flushed_ages;
     assert_eq!(ages.0.iter().sum::<u64>(), world.zswap.counters().flushed_pages);
     assert!(ages.0[9] > 0, "{ages:?}");
-    // What comes from disk has no age, nor has a word.
+    // A page from disk has no age, nor has a word.
     world.store(key(99), &word_page(1)).unwrap();
     let before = world.zswap.stats().loaded_ages;
     world.load(key(1));

@@ -1,5 +1,5 @@
 //! The risk: a page that is lost, or read wrong, because its object moves to another pool; or a
-//! pool that is left and never becomes empty.
+//! former pool that never becomes empty.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -17,7 +17,7 @@ fn key(number: u64) -> Key {
     Key::new(0, number)
 }
 
-/// A page whose object has some bytes or all.
+/// Makes a page whose object has up to 4000 bytes, by its number.
 fn page_of(number: u64) -> Page {
     page(number, number as usize * 131 % 4000)
 }
@@ -32,7 +32,7 @@ fn make(kind: PoolKind, frames: &FrameAllocator) -> Box<AnyPool<'_>> {
     Box::new(AnyPool::new(kind, frames))
 }
 
-/// Every kind after every other, and after itself.
+/// Returns every pair of kinds: from each kind to each, itself included.
 fn pairs() -> impl Iterator<Item = (PoolKind, PoolKind)> {
     PoolKind::ALL.iter().flat_map(|from| PoolKind::ALL.iter().map(|to| (*from, *to)))
 }
@@ -64,11 +64,11 @@ fn every_page_moves_to_the_new_pool_and_the_old_one_is_given_back() {
             world.zswap.pool_mut().switch(make(to, frames)).unwrap();
             let before = left(&world);
             assert!(before > 150, "{before}");
-            // New pages lie elsewhere; old ones stay where they are.
+            // New pages lie in the new pool; old ones stay where they are.
             store(&mut world, 300..350, page_of);
             assert_eq!(left(&world), before);
             world.load_all();
-            // Some go in their own way, and some are renamed to another shard.
+            // Some pages are dropped meanwhile, and some are renamed to another shard.
             (200..230).for_each(|number| world.invalidate(key(number)));
             for number in 230..240 {
                 assert_eq!(world.zswap.rename(key(number), key(number << 20)), Ok(true));
@@ -93,14 +93,14 @@ fn every_page_moves_to_the_new_pool_and_the_old_one_is_given_back() {
     }
 }
 
-/// The order of age is that in which pages came, whichever pool they lie in.
+/// Checks that LRU order is the order in which pages came, whichever pool they lie in.
 #[test]
 fn pages_that_moved_are_written_back_in_their_turn() {
     with_frames(|frames| {
         let pool = Switch::new(make(PoolKind::Zsmalloc, frames));
         let backing = Some(Box::new(in_memory(20)) as Box<dyn Backing>);
         let mut world = World::new(knobs(CodecId::Lz4, 2000, 2000), pool, backing, Allowed::None);
-        // All in one shard, whose list is one order.
+        // All pages lie in one shard, whose list is one order.
         store(&mut world, 0..200, |number| page(number, 3000));
         world.zswap.pool_mut().switch(make(PoolKind::Segment, frames)).unwrap();
         while left(&world) > 0 {
@@ -114,7 +114,7 @@ fn pages_that_moved_are_written_back_in_their_turn() {
     });
 }
 
-/// What is being written back stays in its pool, and is moved if it comes back.
+/// Checks that a page being written back stays in its pool, and is moved if it comes back.
 #[test]
 fn pages_that_could_not_be_written_move_later() {
     with_frames(|frames| {
@@ -146,7 +146,7 @@ fn without_room_nothing_moves_and_nothing_is_lost() {
         let mut world = World::new(knobs(CodecId::Lz4, 2000, 2000), pool, None, Allowed::None);
         store(&mut world, 0..300, page_of);
         world.zswap.pool_mut().switch(make(PoolKind::Xcfmalloc, frames)).unwrap();
-        // Smaller than the pool is, by more than it may grow for this.
+        // The limit is below the pool's size, by more than the pool may grow for draining.
         world.zswap.set_knobs(knobs(CodecId::Lz4, 1, 1)).unwrap();
         assert_eq!((drain(&world, Bytes::kib(64)), left(&world)), (Bytes(0), 300));
         assert_eq!(world.zswap.counters().reject_drain_full, 1);
@@ -159,11 +159,11 @@ fn without_room_nothing_moves_and_nothing_is_lost() {
     });
 }
 
-/// A pool in which one write can be made to wait for somebody.
+/// A pool in which one write can be made to wait for the test.
 struct Halting {
     pool: Naive,
     halts: AtomicBool,
-    /// Passed when the write is reached, and when it may go on.
+    /// Passed when the write is reached, and again when it may go on.
     barrier: Barrier,
 }
 
@@ -210,7 +210,7 @@ impl Pool for Halting {
     fn check(&mut self) {}
 }
 
-/// A page is dropped while its object is copied, and its entry given to another one.
+/// Checks a page that is dropped while its object is copied, and whose entry is reused.
 #[test]
 fn a_page_that_is_dropped_while_it_moves_leaves_nothing() {
     for is_stored_again in [false, true] {
@@ -268,7 +268,7 @@ fn threads_read_the_right_bytes_while_their_pages_move() {
                         }
                     });
                 }
-                // One more drops pages and stores them again: some while they move.
+                // One more thread stores pages and drops them: some while they move.
                 scope.spawn(|| {
                     for number in (0..200).map(|turn| KEYS + turn % 40) {
                         zswap.store(key(number * 700), &page_of(number)).unwrap();

@@ -1,5 +1,5 @@
-//! Every failure at every place: the backing goes wrong at operation N, or memory for tables runs
-//! out at request N, for all N of a fixed sequence of verbs.
+//! The risk: a failure at one place that loses a page. The backing fails at operation N, or memory
+//! for tables runs out at request N, for all N of a fixed sequence of verbs.
 
 use coldpress_backing::{Fault, FaultyBacking};
 
@@ -7,7 +7,7 @@ use super::oracle::{Step, key, step};
 use super::*;
 use crate::room::failing;
 
-/// A fixed sequence that stores, loads, renames and drops, and writes much of it back.
+/// Returns a fixed sequence that stores, loads, renames and drops, and writes much of it back.
 fn sequence() -> Vec<Step> {
     let mut next = random(1);
     let mut steps = Vec::new();
@@ -26,9 +26,9 @@ fn sequence() -> Vec<Step> {
     steps
 }
 
-/// Runs the sequence over `backing`; then what is left is loaded twice, and the store is finished.
-/// The operations of the backing, and the pages that could not be loaded the first and the second
-/// time.
+/// Runs the sequence over `backing`, then loads the remaining pages twice and finishes the store.
+/// Returns the operations of the backing, and the numbers of pages that could not be loaded the
+/// first and the second time.
 fn run(backing: Box<dyn Backing>, allowed: Allowed) -> (u64, usize, usize) {
     let knobs = knobs(CodecId::Lz4, 16, 40);
     let mut world = World::new(knobs, Naive::new(64), Some(backing), allowed);
@@ -53,8 +53,8 @@ fn the_backing_fails_at_each_operation() {
                 run(Box::new(FaultyBacking::new(in_memory(8), fault, faulty.clone())), allowed)
             };
             let (_, first, second) = with(Fault::Fail, Allowed::Backing);
-            // A fault costs at most the one load it hit: no page is lost, and none is once it is
-            // over.
+            // A fault costs at most the one load it hit: no page is lost, and once the fault is
+            // over no load fails.
             assert!((first + second) as u64 <= faulty.end - faulty.start);
             for fault in [Fault::Corrupt, Fault::Tear] {
                 seen_corrupt += with(fault, Allowed::Corrupt).2;
@@ -69,7 +69,7 @@ fn the_backing_fails_at_each_operation() {
 
 #[test]
 fn memory_fails_at_each_request() {
-    // A first page, one in another leaf, one in another root.
+    // A first page, a page in another leaf, and one in another root.
     let keys = [Key::new(0, 0), Key::new(0, 5000), Key::new(1, 0)];
     for left in 0..20 {
         let mut world =
@@ -83,7 +83,7 @@ fn memory_fails_at_each_request() {
                     assert_eq!(error, StoreError::NoMemory);
                     refused += 1;
                     world.zswap.check();
-                    // The object that had been made must be gone.
+                    // The object that was made for the page must be gone.
                     assert_eq!(world.zswap.pool.stats().objects, world.pages.len());
                 }
             }

@@ -1,5 +1,5 @@
-//! What a store does over `fork`: a child that reads what its parent has given up, or a parent or
-//! child that writes over what the other still reads.
+//! The risk: after `fork`, a child that reads what its parent has given up, or a parent or child
+//! that overwrites what the other still reads.
 
 use coldpress_backing::Layer;
 use coldpress_sys::file::SpillFile;
@@ -8,8 +8,8 @@ use coldpress_sys::{AsFd, AsRawFd, raw};
 
 use super::*;
 
-/// A store with a file of 32 slots, the same file as a child has it, and pages, most of them in the
-/// file.
+/// Makes a store with a file of 32 slots and with pages, most of them in the file. Also returns the
+/// file as a child has it.
 fn lender(pool: Zsmalloc<'_>) -> (World<Zsmalloc<'_>>, SpillFile) {
     let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
     let lent = SpillFile::lent_by(raw::thread_id(), file.as_fd().as_raw_fd()).unwrap();
@@ -20,7 +20,7 @@ fn lender(pool: Zsmalloc<'_>) -> (World<Zsmalloc<'_>>, SpillFile) {
     (world, lent)
 }
 
-/// Stores a hundred pages more, named from `first` on, and writes what it can.
+/// Stores a hundred more pages, named from `first` on, and writes back what it can.
 fn fill<P: Pool>(world: &mut World<P>, first: u64) {
     for offset in first..first + 100 {
         world.store(key(offset), &page(offset, 2000 + offset as usize % 1000)).unwrap();
@@ -33,7 +33,7 @@ fn key(offset: u64) -> Key {
     Key { area: Area(0), offset: Offset(offset) }
 }
 
-/// The bytes of the first slots.
+/// Returns the bytes of the slots below `slots`.
 fn contents(file: &SpillFile, slots: SlotId) -> Vec<u8> {
     let mut bytes = vec![0; slots.0 as usize * SLOT_BYTES.0];
     for (index, page) in bytes.chunks_mut(PAGE_BYTES).enumerate() {
@@ -59,7 +59,7 @@ fn an_heir_has_all_pages_and_leaves_its_parents_file_alone() {
         world.zswap.become_own(Some(Box::new(backing)), Some(sealer)).unwrap();
         assert_eq!(world.zswap.counters(), Counters::default());
         world.load_all();
-        // Some of the parent's go, and slots of its own come.
+        // Some of the parent's pages go, and slots of the child's own come.
         for offset in (0..100).step_by(3) {
             world.invalidate(key(offset));
         }
@@ -102,7 +102,7 @@ fn a_parent_keeps_what_it_has_lent_until_nobody_reads_it() {
         world.load_all();
         drop(lent);
         world.zswap.take_back_lent();
-        // They are given out again.
+        // The slots are given out again.
         let used = world.zswap.stats().slots_used;
         fill(&mut world, 2000);
         assert!(world.zswap.lend().0 <= used + first.0 + 4);

@@ -3,18 +3,18 @@
 use super::*;
 use crate::codecs::Coding;
 
-/// A key of area 0.
+/// Returns a key of area 0.
 fn key(number: u64) -> Key {
     Key::new(0, number)
 }
 
-/// A world of `max` and `hard` frames over `slots` slots.
+/// Makes a world of `max` and `hard` frames over `slots` slots.
 fn world(max: usize, hard: usize, slots: u32) -> World<Naive> {
     let backing = Some(Box::new(in_memory(slots)) as Box<dyn Backing>);
     World::new(knobs(CodecId::Lz4, max, hard), Naive::new(1000), backing, Allowed::None)
 }
 
-/// Changes one or some knobs.
+/// Changes one or more knobs.
 fn turn(world: &mut World<Naive>, change: impl FnOnce(&mut Knobs)) {
     let mut knobs = world.zswap.knobs();
     change(&mut knobs);
@@ -73,7 +73,7 @@ fn auto_is_wk_and_zstd_for_pages_of_which_wk_makes_too_little() {
     world.store(key(3), &digits).unwrap();
     assert_eq!(world.zswap.stats().counters.stored_incompressible, 2);
     world.load_all();
-    // Without pages, only codecs that new ones may have stay.
+    // Without pages, only codecs that new pages may have stay.
     for choice in [CodecChoice::Auto, CodecId::Lzo.into(), CodecChoice::Auto] {
         turn(&mut world, |knobs| knobs.codec = choice);
         world.zswap.check();
@@ -143,7 +143,7 @@ fn a_page_that_is_as_well_off_where_it_is_must_compress() {
         Ok(Stored::SameFilled)
     );
     world.pages.insert(key(2), word_page(3));
-    // Others are kept as before.
+    // Other pages are kept as before.
     assert_eq!(world.store(key(0), &poor), Ok(Stored::Raw));
     world.finish();
 }
@@ -152,7 +152,7 @@ fn a_page_that_is_as_well_off_where_it_is_must_compress() {
 fn the_mean_is_brought_down_by_better_pages() {
     let mut world = world(100, 100, 1);
     turn(&mut world, |knobs| knobs.max_mean_zsize = Bytes(1500));
-    // The first has no mean to be held against.
+    // For the first page there is no mean to compare with.
     world.store(key(0), &page(0, 3000)).unwrap();
     assert_eq!(world.store(key(1), &page(1, 2000)), Err(StoreError::AboveMean));
     assert!(StoreError::AboveMean.is_of_the_page());
@@ -178,7 +178,7 @@ fn words_are_compressed_when_they_are_not_kept_as_words() {
     world.finish();
 }
 
-/// Stores raw pages `numbers`; how many were refused.
+/// Stores raw pages `numbers`, and returns how many were refused.
 fn store_raw(world: &mut World<Naive>, numbers: core::ops::Range<u64>) -> usize {
     numbers.filter(|&number| world.store(key(number), &page(number, 4000)).is_err()).count()
 }
@@ -190,7 +190,7 @@ fn a_pool_at_its_limit_is_written_back_down_to_the_threshold() {
         turn(&mut world, |knobs| knobs.accept_threshold_percent = percent);
         assert_eq!(store_raw(&mut world, 0..100), 0);
         assert_eq!(world.zswap.pool_frames(), PageCount(100));
-        // Each store writes 15 back and adds one, until the threshold.
+        // Each store writes 15 pages back and adds one, down to the threshold.
         let mut lowest = 100;
         for number in 100..110 {
             world.store(key(number), &page(number, 4000)).unwrap();
@@ -282,7 +282,7 @@ fn pages_become_no_denser_when_ageing_is_switched_off() {
     turn(&mut world, |knobs| knobs.ageing = true);
     while world.zswap.age() {}
     assert_eq!(world.zswap.stats().dense_pages, PageCount(100));
-    // What is dense stays so, and what makes pages dense goes with the last of them.
+    // Dense pages stay dense, and the encoder goes with the last of them.
     turn(&mut world, |knobs| knobs.ageing = false);
     assert!(!world.zswap.age() && world.zswap.has_encoder());
     assert_eq!(world.zswap.stats().dense_pages, PageCount(100));

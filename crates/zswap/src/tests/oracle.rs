@@ -1,5 +1,6 @@
-//! Random verbs on a store and a map, over both pools, all codecs and all backings, with the knobs
-//! changed in between. Proptest prints the failing steps and its seed.
+//! The risk: any sequence of verbs that gives a wrong page. Random verbs run on a store and a map,
+//! over both pools, all codecs and all backings, with the knobs changed in between. Proptest prints
+//! the failing steps and its seed.
 
 use coldpress_backing::{Fault, FaultyBacking};
 use proptest::prelude::*;
@@ -64,11 +65,11 @@ pub(super) enum Step {
     Age {
         calls: usize,
     },
-    /// Another dictionary is made as soon as there is room for it.
+    /// The dictionary is outdated: another is made as soon as there is room for it.
     Outdate,
 }
 
-/// Random knobs; each is off its default now and then.
+/// Makes random knobs; each is off its default now and then.
 fn any_knobs() -> impl Strategy<Value = Knobs> {
     let mut codecs = CODECS.to_vec();
     codecs.push(CodecId::Zstd { level: -3 }.into());
@@ -100,7 +101,7 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
     )
 }
 
-/// Random steps; most of them store.
+/// Makes random steps, most of which store.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (any::<u64>(), any::<u64>(), 0..PAGE_BYTES - 8)
@@ -131,13 +132,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(prop_oneof![99 => step, 1 => rare], 0..400)
 }
 
-/// One of 160 keys: two areas, and offsets across the borders of leaves and roots.
+/// Returns one of 160 keys: two areas, and offsets across the borders of leaves and roots.
 pub(super) fn key(number: u64) -> Key {
     const STRETCHES: [u64; 4] = [0, 1014, (1 << 18) - 10, u64::MAX - 19];
     Key::new((number / 80 % 2) as u16, STRETCHES[(number / 20 % 4) as usize] + number % 20)
 }
 
-/// Does one step on the store and the map.
+/// Performs one step on the store and the map.
 pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
     match step {
         Step::Store { key: number, seed, noise } => {
@@ -167,7 +168,7 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
             let page = page(seed, noise);
             match world.zswap.store_anyhow(key(number), &page) {
                 Ok(_) => drop(world.pages.insert(key(number), page)),
-                // Only the pool itself may say so.
+                // Only the pool itself may refuse here.
                 Err(error) => assert_eq!(error, StoreError::PoolFull),
             }
         }

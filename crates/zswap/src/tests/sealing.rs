@@ -1,5 +1,5 @@
-//! What the backing store sees: no byte of a page as it was, nothing twice the same, and of what
-//! it changes or swaps nothing is taken.
+//! The risk: a backing store that sees bytes of a page in the clear, or the same bytes twice, or
+//! whose changed or swapped bytes are accepted.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -8,10 +8,10 @@ use coldpress_backing::{BackingError, Ended, Request, Way};
 
 use super::*;
 
-/// The slots of a store, which a test may read and change behind the back of all others.
+/// The slots of a store, which a test may read and change behind the store's back.
 type Slots = Arc<Mutex<BTreeMap<SlotId, Vec<u8>>>>;
 
-/// All that was ever handed over to be written.
+/// All bytes that were ever passed to be written.
 type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// A backing of eight slots on an open table; each write whose number is in `refused` fails.
@@ -59,7 +59,7 @@ impl Backing for Open {
     fn discard(&mut self, _: SlotId) {}
 }
 
-/// A store of 64 frames behind which lies an open table; the table, and what was written.
+/// Makes a store of 64 frames over an open table. Returns also the table, and what was written.
 fn open_world(refused: Range<u64>, allowed: Allowed) -> (World<Naive>, Slots, Seen) {
     let (slots, seen) = (Slots::default(), Seen::default());
     let backing = Open {
@@ -78,7 +78,7 @@ fn key(number: u64) -> Key {
     Key::new(0, number)
 }
 
-/// Some bytes of each object of the pool: at its beginning, in its middle and at its end.
+/// Returns some bytes of each object of the pool: from its beginning, its middle and its end.
 fn samples(pool: &Naive) -> HashSet<Vec<u8>> {
     let of = |object: &Vec<u8>| {
         let last = object.len() - 16;
@@ -91,13 +91,13 @@ fn samples(pool: &Naive) -> HashSet<Vec<u8>> {
 fn nothing_of_a_page_can_be_read_behind_the_store() {
     let (mut world, _, seen) = open_world(0..0, Allowed::None);
     for number in 0..20 {
-        // Half of them compressible.
+        // Half of the pages are compressible.
         world.store(key(number), &page(number, 1000 + 3000 * (number as usize % 2))).unwrap();
     }
     let plain = samples(&world.zswap.pool);
     assert!(plain.len() >= 40);
     let found = |bytes: &[u8]| bytes.windows(16).filter(|&piece| plain.contains(piece)).count();
-    // What would be written if it were not sealed.
+    // The bytes that would be written if they were not sealed.
     let objects: Vec<u8> = world.zswap.pool.held().objects.values().flatten().copied().collect();
     assert!(found(&objects) >= plain.len(), "the search finds nothing");
     world.zswap.shrink(PageCount(64));
@@ -108,8 +108,8 @@ fn nothing_of_a_page_can_be_read_behind_the_store() {
     world.finish();
 }
 
-/// The same page sealed again and again, in one batch or many, also where a write failed, gives
-/// other bytes each time: a nonce used twice would give the same.
+/// Seals the same page again and again, in one batch or many, also where a write failed: the bytes
+/// differ each time, and a nonce used twice would give the same bytes.
 #[test]
 fn no_write_is_like_another() {
     let (mut world, _, seen) = open_world(0..2, Allowed::None);
@@ -140,7 +140,7 @@ fn no_write_is_like_another() {
     world.finish();
 }
 
-/// Every byte of a slot matters, the tag's too; so do which slot, which offset and which time.
+/// Checks that every byte of a slot matters, the tag's too, and so do slot, offset and time.
 #[test]
 fn whatever_is_changed_on_the_disk_is_found() {
     let (mut world, slots, seen) = open_world(0..0, Allowed::Corrupt);
@@ -162,7 +162,7 @@ fn whatever_is_changed_on_the_disk_is_found() {
     assert_eq!(world.load(key(0)), Some(LoadError::Corrupt), "another slot's bytes");
     put(0, &one);
     assert_eq!(world.load_all(), 0);
-    // The page is stored again and written to the same slot: what lay there first is no more.
+    // The page is stored again and written to the same slot: the bytes there before are void.
     world.invalidate(key(0));
     world.store(key(0), &page(0, 300)).unwrap();
     world.zswap.shrink(PageCount(1));

@@ -1,11 +1,11 @@
-//! The risk: many threads at once, and one of them sees a page that was never stored under its key,
-//! or not any more, or loses one of its own; or they wait for each other for ever.
+//! The risk: one of many threads that sees a page never stored under its key, or one not there any
+//! more; or loses one of its own; or threads that wait for each other for ever.
 //!
-//! Each key has an owner, who alone changes it and knows exactly what is there. All others load it,
-//! too. What they find must be a page of that owner as it was stored, and just the one that is
-//! there when the owner changed nothing meanwhile: a word for each key says so (its bytes are the
-//! number of the owner's change, odd while it goes on). A thread more does whatever a store must
-//! stand at any time.
+//! Each key has an owner: the only thread that changes the key, so it knows exactly what is there.
+//! All other threads load the key, too. They must find a page of that owner as it was stored; and
+//! if the owner changed nothing meanwhile, the very page that is there. Each key has a count for
+//! that: it goes up when a change begins and when it ends, so it is odd while one goes on. One more
+//! thread does whatever a store must allow at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,24 +16,24 @@ use proptest::prelude::*;
 use super::oracle::key;
 use super::*;
 
-/// Keys of one owner; those of the next follow.
+/// Keys of one owner; those of the next owner follow.
 const OWN_KEYS: u64 = 40;
-/// Owners: together they have all keys that [`key`] knows.
+/// Owners, which together have all keys that [`key`] makes.
 const OWNERS: u64 = 4;
 /// Changes of each owner.
 const CHANGES: u64 = 600;
-/// No page.
+/// The number that stands for no page.
 const NONE: u64 = u64::MAX;
 
-/// What one owner keeps under one key.
+/// The record of one key, which its owner keeps.
 struct Cell {
-    /// Twice the changes that are over, and one more while there is another.
+    /// Twice the number of ended changes, plus one while another goes on.
     changes: AtomicU64,
-    /// The number of the page that is there.
+    /// The number of the page under the key.
     page: AtomicU64,
 }
 
-/// What is shared by all threads.
+/// The state that all threads share.
 struct Shared<'z, P> {
     zswap: &'z Zswap<P>,
     cells: Vec<Cell>,
@@ -41,7 +41,7 @@ struct Shared<'z, P> {
     is_over: AtomicBool,
 }
 
-/// The page of that number: `owner`'s, as the number says. Of all kinds there are.
+/// Makes the page of that number, which implies its owner and its kind; all kinds occur.
 fn page_of(number: u64) -> Page {
     let mut page = match number / OWNERS % 5 {
         0 => return word_page(number),
@@ -53,13 +53,13 @@ fn page_of(number: u64) -> Page {
     page
 }
 
-/// The number a page bears.
+/// Returns the number that a page bears.
 fn number_of(page: &Page) -> u64 {
     u64::from_le_bytes(page[..8].try_into().unwrap())
 }
 
 impl<P: Pool> Shared<'_, P> {
-    /// Looks at the page under any key, as one who does not know what is done with it.
+    /// Loads the page under any key, and checks what a thread that is not its owner can know.
     fn look(&self, key_number: u64) {
         let cell = &self.cells[key_number as usize];
         let changes = cell.changes.load(Ordering::SeqCst);
@@ -80,7 +80,8 @@ impl<P: Pool> Shared<'_, P> {
         }
     }
 
-    /// Changes a key of the caller's: `change` says what is there then.
+    /// Changes a key of the caller's: `change` does it and returns the number of the page there
+    /// then.
     fn change(&self, key_number: u64, change: impl FnOnce(u64) -> u64) {
         let cell = &self.cells[key_number as usize];
         cell.changes.fetch_add(1, Ordering::SeqCst);
@@ -89,7 +90,7 @@ impl<P: Pool> Shared<'_, P> {
         cell.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Stores, drops and renames pages of one owner, and looks at all.
+    /// Stores, drops and renames pages of one owner, and looks at all keys.
     fn own(&self, owner: u64, seed: u64) {
         let mut next = random(seed);
         let mut drawn = || next() % OWN_KEYS + owner * OWN_KEYS;
@@ -115,23 +116,23 @@ impl<P: Pool> Shared<'_, P> {
                     self.look(drawn());
                 }
             }
-            // Of anybody's.
+            // A key of any owner.
             self.look((one * 31 + round * 7) % (OWNERS * OWN_KEYS));
         }
     }
 
-    /// Stores a page; what is there then.
+    /// Stores a page, and returns the number of the page there then.
     fn store(&self, key_number: u64, number: u64, before: u64) -> u64 {
         let page = page_of(number);
         match self.zswap.store(key(key_number), &page) {
             Ok(_) => number,
             Err(StoreError::NoMemory) => panic!("there is memory"),
-            // What was there is still there.
+            // The page there before is still there.
             Err(_) => before,
         }
     }
 
-    /// Does all the rest, until the others are done.
+    /// Calls all other verbs, until the owners are done.
     fn disturb(&self, seed: u64) {
         let mut next = random(seed);
         let zswap = self.zswap;
@@ -165,7 +166,7 @@ impl<P: Pool> Shared<'_, P> {
     }
 }
 
-/// Runs owners and disturber, and expects all owners' pages and nothing else.
+/// Runs the owners and the disturber, and expects all owners' pages and nothing else.
 fn run<P: Pool>(seed: u64, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) {
     let codec = CODECS[seed as usize % CODECS.len()];
     let mut world = World::new(knobs(codec, 24, 40), pool, backing, allowed);
@@ -233,7 +234,7 @@ proptest! {
     }
 }
 
-/// A pool that is full only because others are still writing back is waited for.
+/// Checks that a store waits for a pool that is full only while others are writing back.
 #[test]
 fn nobody_is_refused_while_pages_are_written_back() {
     for (percent, fault) in [(100, None), (50, None), (100, Some(Fault::Delay))] {

@@ -1,5 +1,5 @@
-//! The risk: a page that cannot be read any more because its dictionary is gone, room that is not
-//! there when it is needed to save room, and time spent on what is not old.
+//! The risk: a page that becomes unreadable because its dictionary is gone, room that is missing
+//! when it is needed to save room, and time spent on pages that are not old.
 
 use coldpress_codec::GENERATIONS;
 
@@ -9,13 +9,13 @@ use crate::codecs::Coding;
 use crate::entry::Place;
 use crate::room::failing;
 
-/// A world without limits over `slots` slots in memory.
+/// Makes a world without limits over `slots` slots in memory.
 fn world(slots: u32) -> World<Naive> {
     let backing = Some(Box::new(in_memory(slots)) as Box<dyn Backing>);
     World::new(knobs(CodecId::Lz4, 5000, 5000), Naive::new(5000), backing, Allowed::None)
 }
 
-/// Ages until nothing is to be done; how many calls did something.
+/// Ages until there is nothing to do, and returns how many calls did something.
 fn age<P: Pool>(zswap: &mut Zswap<P>) -> usize {
     let mut calls = 0;
     while zswap.age() {
@@ -26,14 +26,14 @@ fn age<P: Pool>(zswap: &mut Zswap<P>) -> usize {
     calls
 }
 
-/// Stores record pages under these numbers.
+/// Stores record pages under the keys `numbers`.
 fn store_records(world: &mut World<Naive>, numbers: core::ops::Range<u64>) {
     for number in numbers {
         world.store(Key::new(0, number), &record_page(number)).unwrap();
     }
 }
 
-/// How the page of that number is coded.
+/// Returns how the page of that number is coded.
 fn coding(world: &World<Naive>, number: u64) -> Coding {
     world.zswap.place(Key::new(0, number)).coding()
 }
@@ -56,9 +56,9 @@ fn the_oldest_become_dense_and_the_youngest_half_does_not() {
     assert_eq!((after.counters.aged_pages, after.counters.dictionaries), (200, 1));
     let saved = after.counters.aged_saved_bytes as usize;
     assert_eq!(before.pool_bytes, after.pool_bytes + Bytes(saved));
-    // Records: LZ4 makes half a page of them, the dictionary a quarter.
+    // Records: LZ4 brings them to half a page, the dictionary to a quarter.
     assert!(saved > before.pool_bytes.0 / 2 / 4, "{saved} of {:?}", before.pool_bytes);
-    // Younger ones make more of them old.
+    // Younger pages make more of them old.
     store_records(&mut world, 400..600);
     assert!(age(&mut world.zswap) >= 100);
     assert!(is_dense(&world, 299) && !is_dense(&world, 300));
@@ -94,7 +94,7 @@ fn loads_of_dense_pages_make_ageing_hold_back() {
     };
     assert_eq!(load(&mut world, 0..80), 93);
     assert_eq!(load(&mut world, 0..80), 93);
-    // Loads of young pages show how much room is worth.
+    // Loads of young pages show what room is worth.
     let percents = [0; 5].map(|_| load(&mut world, 80..160));
     assert_eq!(percents, [43, 18, 6, 0, 0]);
     assert_eq!(load(&mut world, 0..80), 6);
@@ -114,7 +114,7 @@ fn what_was_loaded_or_is_hardly_smaller_stays_as_it_is() {
     assert_eq!((coding(&world, 100), coding(&world, 101)), (Coding::Raw, Coding::Lz4));
     let counters = world.zswap.counters();
     assert_eq!((counters.reject_age_poor, counters.reject_age_loaded), (2, 1));
-    // Looked at once and not again.
+    // A page is looked at once, and not again.
     assert_eq!(age(&mut world.zswap), 0);
     world.finish();
 }
@@ -143,7 +143,7 @@ fn a_damaged_page_is_left_for_its_load_to_report() {
     assert!(!is_dense(&world, 0) && is_dense(&world, 1));
     assert_eq!(world.zswap.counters().reject_age_corrupt, 1);
     assert_eq!(world.load_all(), 1);
-    // Damage done since is found as well.
+    // Damage done afterwards is found as well.
     for object in world.zswap.pool.held().objects.values_mut() {
         object[9] ^= 1;
     }
@@ -164,13 +164,13 @@ fn a_full_pool_is_left_as_it_is() {
     assert_eq!(after.counters.reject_age_full, 1);
     world.zswap.pool.frames_max = 5000;
     world.zswap.tiers.get_mut().skip = 0;
-    // A pool far above its limit does not grow for it either, but there is room in its last frame.
+    // A pool far above its limit does not grow for ageing either, but its last frame has room.
     let one = Knobs::new(CodecId::Lz4, PageCount(1));
     world.zswap.set_knobs(one).unwrap();
     while world.zswap.age() {
         assert!(world.zswap.pool_frames() <= frames);
     }
-    // At its limit it may grow a little.
+    // A pool at its limit may grow a little.
     world.zswap.tiers.get_mut().skip = 0;
     world.zswap.set_knobs(Knobs::new(CodecId::Lz4, frames)).unwrap();
     age(&mut world.zswap);
@@ -190,7 +190,7 @@ fn ageing_does_without_memory() {
         assert_eq!(counters.reject_dictionary_fail, u64::from(left < 2), "{left}");
         assert_eq!(counters.aged_pages > 0, left >= 2, "{left}");
         assert_eq!(world.load_all(), 0);
-        // It is tried again, but not at once.
+        // The dictionary is tried again, but not at once.
         assert_eq!(left < 2, !world.zswap.age() && world.zswap.tiers.get_mut().skip > 0, "{left}");
         for _ in 0..1024 {
             world.zswap.age();
@@ -215,14 +215,14 @@ fn a_dictionary_stays_while_pages_on_disk_need_it() {
     let generations: HashSet<_> =
         (0..4).map(|it| format!("{:?}", coding(&world, 200 * it))).collect();
     assert_eq!(generations.len(), GENERATIONS);
-    // All are needed, so there is no room for another.
+    // All generations are needed, so there is no room for another.
     world.zswap.tiers.get_mut().is_outdated = true;
     store_records(&mut world, 800..1000);
     age(&mut world.zswap);
     assert_eq!(world.zswap.counters().dictionaries, 4);
     assert_eq!(world.zswap.stats().dense_pages, PageCount(500));
     assert_eq!(world.load_all(), 0);
-    // The last page of one goes: from disk, by another that replaces it.
+    // The last page of a generation goes, from disk, when another page replaces it.
     for number in 200..399 {
         world.invalidate(Key::new(0, number));
     }
@@ -262,11 +262,11 @@ fn memory_comes_for_large_pools_only_and_goes_again() {
 #[test]
 fn another_dictionary_is_made_when_pages_save_less() {
     let mut world = world(1);
-    // Half of the list is left alone, and two windows of pages are needed to tell.
+    // Half of the list is left alone, and two windows of pages are needed to notice.
     let mut number = 0;
     for kind in [record_page, |seed| page(seed, 1500)] {
         for _ in 0..2 * 2048 {
-            // One page each time the last one is old enough: all that is in the pool would be much.
+            // One page each time the last is old enough: ageing the whole pool would take long.
             world.zswap.store(key(number % 160), &kind(number)).unwrap();
             number += 1;
             world.zswap.tiers.get_mut().young_parts = 0;

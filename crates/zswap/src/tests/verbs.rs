@@ -1,17 +1,18 @@
-//! What each verb promises beyond giving bytes back: order of age, limits, what is free of charge.
+//! The risk: a verb that breaks a promise beyond its bytes: LRU order, limits, memory, what is
+//! free.
 
 use coldpress_backing::{Fault, FaultyBacking};
 use coldpress_mem::pools::CHECKS_HANDLES;
 
 use super::*;
 
-/// A world of `max` and `hard` frames over `slots` slots in memory.
+/// Makes a world of `max` and `hard` frames over `slots` slots in memory.
 fn world(max: usize, hard: usize, slots: u32) -> World<Naive> {
     let backing = Some(Box::new(in_memory(slots)) as Box<dyn Backing>);
     World::new(knobs(CodecId::Lz4, max, hard), Naive::new(1000), backing, Allowed::None)
 }
 
-/// Where a page is loaded from.
+/// Returns where a page is loaded from.
 fn source(world: &mut World<Naive>, number: u64) -> Option<Source> {
     match load(&world.zswap, Key::new(0, number), &mut [0; PAGE_BYTES]).unwrap() {
         Loaded::From(source) => Some(source),
@@ -27,7 +28,7 @@ fn pages_are_stored_the_cheapest_way() {
     assert_eq!(world.zswap.pool_frames(), PageCount(0));
     let compressed = world.store(Key::new(0, 2), &page(3, 1000));
     assert!(matches!(compressed, Ok(Stored::Compressed(Bytes(1000..1200)))), "{compressed:?}");
-    // 80 per cent, rounded down, is up to 3317 bytes; the page of 3600 bytes of noise is above.
+    // 80 per cent, rounded down, is up to 3317 bytes; the page of 3600 bytes of noise exceeds it.
     assert!(matches!(world.store(Key::new(0, 3), &page(4, 3200)), Ok(Stored::Compressed(_))));
     assert_eq!(world.store(Key::new(0, 4), &page(5, 3600)), Ok(Stored::Raw));
     let stats = world.zswap.stats();
@@ -45,13 +46,13 @@ fn the_oldest_go_first_and_loaded_ones_get_a_second_chance() {
     assert_eq!(source(&mut world, 0), Some(Source::Pool));
     assert_eq!(source(&mut world, 5), Some(Source::Pool));
     world.store(Key::new(0, 32), &page(32, 4000)).unwrap();
-    // Fifteen went: 1 to 16 without 5, which with 0 had been loaded.
+    // Fifteen pages went: 1 to 16 without 5, because 0 and 5 had been loaded.
     let back: Vec<_> =
         (0..33).filter(|&number| source(&mut world, number) == Some(Source::Backing)).collect();
     let expected: Vec<_> = (1..17).filter(|&number| number != 5).collect();
     assert_eq!(back, expected);
     assert_eq!(world.zswap.pool_frames(), PageCount(18));
-    // When all have been loaded, the oldest go all the same.
+    // When all pages have been loaded, the oldest go all the same.
     assert_eq!(world.zswap.shrink(PageCount(18)), PageCount(18));
     assert_eq!(source(&mut world, 0), Some(Source::Backing));
     world.finish();
@@ -90,7 +91,7 @@ fn same_filled_pages_are_never_written_back() {
 
 #[test]
 fn the_pool_keeps_its_limits() {
-    // With room behind it the pool stays at the lower limit, without at the upper.
+    // With room on disk the pool stays at the lower limit, without room at the upper.
     for (slots, limit) in [(64, 20), (0, 40)] {
         let mut world = world(20, 40, slots);
         let mut refused = 0;
@@ -207,7 +208,7 @@ fn memory_is_counted_per_page() {
         world.zswap.store(Key::new(0, number), &word_page(number)).unwrap();
     }
     let per_page = (world.zswap.memory() - empty).0 as f64 / 200_000.0;
-    // 24 bytes of entry, or with checked handles 32, 4 of index, and what the last chunk of each
+    // 24 bytes of entry, or 32 with checked handles; 4 of index; and what the last chunk of each
     // shard and the last leaf leave empty.
     let expected = if CHECKS_HANDLES { 36.0 } else { 28.0 };
     assert!((expected..expected + 1.0).contains(&per_page), "{per_page}");
