@@ -18,7 +18,7 @@ TESTS := cargo test $(PROFILE) --workspace
 BUILD_TESTED := $(TESTS) --test cli --no-run
 # The names of the files in some folders, each as a test of its own.
 tests_in = $(patsubst %,--test %,$(basename $(notdir $(wildcard $(1)))))
-UNIT := --lib --bin coldpress --bin coldpress-peers --bin xtask --bin cases \
+UNIT := --lib --bin coldpress --bin coldpress-bench --bin coldpress-peers --bin xtask --bin cases \
 	$(call tests_in,crates/*/tests/*.rs xtask/tests/*.rs)
 # System tests by file. These run alone, as they judge each moment, or processor time; the others
 # by twos: a program and its service share one processor, so two programs take no longer than
@@ -50,8 +50,8 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system stress suites edges long cases loom miri \
-	fuzz bench install clean
+.PHONY: help bootstrap build demo test check unit system stress suites edges long cases docs loom \
+	miri fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -131,6 +131,9 @@ cases: bootstrap ## programs that were treated wrongly once, from ../shared/case
 		echo "skipped: no $(CASES)"; \
 	fi
 
+docs: bootstrap ## write docs/options.md and docs/knobs.md anew
+	COLDPRESS_WRITE_DOCS=1 $(TESTS) --bin coldpress docs::
+
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \
 		cargo test --locked --release --package coldpress-mem --features verify --lib loom && \
@@ -159,13 +162,20 @@ fuzz: bootstrap ## FUZZ_SECONDS of each fuzz target (default: 60); needs a night
 
 bench: build ## measure, and print the figures
 	@scripts/bootstrap-bench $(SUITES)
+	cargo build --locked --release --package coldpress-bench
 	cargo build --locked --release --package coldpress-peers --features all
-	$(COMMAND) bench all --out bench/results --source $(SUITES)/postgresql
+	$(TARGET)/release/coldpress-bench all --out bench/results --source $(SUITES)/postgresql
 	$(TARGET)/release/coldpress-peers --out bench/results
 
+# It is stripped; its symbols lie where debuggers look for those of a program.
 install: ## install the built command and a unit under PREFIX (default: /usr/local)
 	@test -x $(COMMAND) || { echo "run make build first" >&2; exit 1; }
 	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/coldpress
+	install -d $(DESTDIR)$(PREFIX)/bin/.debug
+	objcopy --only-keep-debug $(COMMAND) $(DESTDIR)$(PREFIX)/bin/.debug/coldpress.debug
+	strip $(DESTDIR)$(PREFIX)/bin/coldpress
+	objcopy --add-gnu-debuglink=$(DESTDIR)$(PREFIX)/bin/.debug/coldpress.debug \
+		$(DESTDIR)$(PREFIX)/bin/coldpress
 	install -D -m 644 packaging/redis-coldpress.service \
 		$(DESTDIR)$(PREFIX)/share/doc/coldpress/redis-coldpress.service
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// The crates the preload library is made of: a change in one makes it again.
+/// The crates that make up the preload library: a change in one rebuilds it.
 const CRATES_INSIDE: [&str; 6] = ["sys", "mem", "codec", "backing", "zswap", "runtime"];
 
 /// Settings of the user's machine that the nested cargo needs as much as the outer one.
@@ -22,7 +22,7 @@ const CARGO_SETTINGS_KEPT: [&str; 6] = [
     "CARGO_MAKEFLAGS",
 ];
 
-/// What the outer cargo set for its own compiler and for this script.
+/// Variables that the outer cargo set for its own compiler and for this script.
 const BUILD_VARIABLES: [&str; 14] = [
     "RUSTC_WRAPPER",
     "RUSTC_WORKSPACE_WRAPPER",
@@ -40,8 +40,9 @@ const BUILD_VARIABLES: [&str; 14] = [
     "PROFILE",
 ];
 
-/// Flags for the C in the library, behind the user's: nothing that calls libc, as the checks do
-/// that some compilers add by themselves, nor what zstd would call of the program's.
+/// Flags for the C code in the library, after the user's. They keep out whatever calls libc, such
+/// as the checks that some compilers add by themselves, and the functions of the program that zstd
+/// would call.
 const C_FLAGS: &str = "-U_FORTIFY_SOURCE -fno-stack-protector -DZSTD_TRACE=0";
 
 fn main() {
@@ -55,14 +56,14 @@ fn main() {
     println!("cargo::rustc-env=COLDPRESS_PRELOAD_PATH={}", library.display());
 }
 
-/// The library somebody else has built. Stops the build when it is not there.
+/// Returns the path of a library that was built beforehand. Stops the build if the file is missing.
 fn ready_library(path: &Path) -> PathBuf {
     println!("cargo::rerun-if-changed={}", path.display());
     fs::canonicalize(path)
         .unwrap_or_else(|error| stop(&format!("COLDPRESS_PRELOAD_SO={}: {error}", path.display())))
 }
 
-/// Builds the library and names it. Stops the build with the compiler's output when that fails.
+/// Builds the library and returns its path. Stops the build with the compiler's output on failure.
 fn build_library() -> PathBuf {
     let workspace = variable("CARGO_MANIFEST_DIR").join("../..");
     for name in CRATES_INSIDE {
@@ -122,14 +123,14 @@ fn stop(message: &str) -> ! {
     std::process::exit(1)
 }
 
-/// Whether the nested cargo sees the variable `name`.
+/// Returns whether the nested cargo sees the variable `name`.
 fn is_kept(name: &str) -> bool {
     let of_cargo = name == "CARGO" || name.starts_with("CARGO_");
     let kept = CARGO_SETTINGS_KEPT.iter().any(|prefix| name.starts_with(prefix));
     (kept || !of_cargo) && !BUILD_VARIABLES.contains(&name) && !name.starts_with("DEP_")
 }
 
-/// A variable cargo sets for every build script.
+/// Returns a variable that cargo sets for every build script.
 fn variable(name: &str) -> PathBuf {
     let value = env::var_os(name);
     value.unwrap_or_else(|| stop(&format!("cargo did not set {name} for the build script"))).into()

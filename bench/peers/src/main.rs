@@ -1,7 +1,7 @@
-//! The slab and the frames of coldpress beside other allocators, in one run.
+//! Compares coldpress's slab and frame allocator with other allocators, in one run.
 //!
-//! `make bench` builds it with `--features all`. What is not built in or not installed is left out
-//! with a word.
+//! `make bench` builds this command with `--features all`. A note names each allocator that is left
+//! out because it is not built in or not installed.
 
 mod tcmalloc;
 
@@ -20,9 +20,9 @@ use coldpress_sys::Bytes;
 
 use tcmalloc::TcMalloc;
 
-/// The name of our own in tables.
+/// The name of coldpress's allocators in tables.
 const OURS: &str = "coldpress";
-/// Frames for the works with frames; these need 4 MiB.
+/// The memory for the works with frames, which need 4 MiB of it.
 const FRAMES: Bytes = Bytes::mib(64);
 
 /// coldpress's allocators beside others: the same work, in turn, within one run.
@@ -111,7 +111,7 @@ fn report(
     }
 }
 
-/// The peers linked into this command.
+/// Returns the peers that are linked into this command.
 fn linked() -> Vec<Contestant<'static>> {
     vec![
         Contestant { name: "glibc", allocator: &System, is_peer: true },

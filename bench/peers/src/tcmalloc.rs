@@ -1,20 +1,20 @@
-//! tcmalloc as a library that is loaded beside the others: gperftools' minimal one, which Debian
-//! packages as libtcmalloc-minimal4.
+//! tcmalloc, loaded at run time beside the other allocators: the minimal library of gperftools,
+//! which Debian packages as libtcmalloc-minimal4.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{CStr, c_void};
 use std::mem::transmute;
 
-/// The library's name for the loader.
+/// The name by which the loader finds the library.
 const LIBRARY: &CStr = c"libtcmalloc_minimal.so.4";
-/// The alignment that its malloc gives to every size it can.
+/// The alignment of objects from tcmalloc's malloc, for sizes of at least this.
 const ALIGN_MAX: usize = 8;
 
 type Malloc = unsafe extern "C" fn(usize) -> *mut c_void;
 type Memalign = unsafe extern "C" fn(usize, usize) -> *mut c_void;
 type Free = unsafe extern "C" fn(*mut c_void);
 
-/// Its functions.
+/// The functions of tcmalloc.
 pub(crate) struct TcMalloc {
     malloc: Malloc,
     memalign: Memalign,
@@ -22,10 +22,10 @@ pub(crate) struct TcMalloc {
 }
 
 impl TcMalloc {
-    /// Loads it. Fails with the loader's words when it is not installed.
+    /// Loads tcmalloc. Fails with the loader's message when the library is not installed.
     pub(crate) fn load() -> Result<Self, String> {
-        // SAFETY: the name ends in a zero; what runs on loading is tcmalloc's own start, which
-        // replaces nobody's malloc as all symbols of this program are bound by now.
+        // SAFETY: the name ends in a zero. Loading runs only tcmalloc's own initializers, which
+        // replace no other malloc: all symbols of this program are bound by now.
         let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return Err(loader_error());
@@ -35,8 +35,8 @@ impl TcMalloc {
             symbol(library, c"tc_memalign")?,
             symbol(library, c"tc_free")?,
         );
-        // SAFETY: gperftools/tcmalloc.h declares these three with the types of the fields, and the
-        // library is never unloaded.
+        // SAFETY: gperftools/tcmalloc.h declares these three functions with the types of the
+        // fields, and the library is never unloaded.
         Ok(unsafe {
             Self {
                 malloc: transmute::<*mut c_void, Malloc>(malloc),
@@ -54,8 +54,8 @@ fn symbol(library: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {
 }
 
 fn loader_error() -> String {
-    // SAFETY: dlerror gives null or a text that is good until the loader's next call, and no other
-    // thread calls the loader before it is copied.
+    // SAFETY: dlerror returns null or a text that stays valid until the loader's next call. No
+    // other thread calls the loader before the text is copied.
     unsafe {
         let text = libc::dlerror();
         let text = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
@@ -63,12 +63,12 @@ fn loader_error() -> String {
     }
 }
 
-// SAFETY: malloc gives `ALIGN_MAX` bytes of alignment to sizes of at least that, memalign what it
-// is asked for; free takes what either gave.
+// SAFETY: malloc aligns objects of at least `ALIGN_MAX` bytes to `ALIGN_MAX`, and memalign aligns
+// to what the caller asks for; free takes objects of both.
 unsafe impl GlobalAlloc for TcMalloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (size, align) = (layout.size(), layout.align());
-        // SAFETY: both take any size; `align` is a power of two, as a layout's always is.
+        // SAFETY: both functions take any size; `align` is a power of two, as in every layout.
         let object = unsafe {
             if align <= ALIGN_MAX && align <= size {
                 (self.malloc)(size)
@@ -80,7 +80,7 @@ unsafe impl GlobalAlloc for TcMalloc {
     }
 
     unsafe fn dealloc(&self, object: *mut u8, _: Layout) {
-        // SAFETY: the caller frees what `alloc` gave, which came from this library.
+        // SAFETY: the caller frees an object that `alloc` returned, so it came from this library.
         unsafe { (self.free)(object.cast()) };
     }
 }

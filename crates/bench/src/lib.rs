@@ -1,15 +1,16 @@
-//! What the benchmarks of memory measure, and how they tell it.
+//! The measurements of the benchmarks of memory, and their reports.
 //!
-//! The command `coldpress` measures its own parts with it, and `bench/peers` measures other
-//! allocators beside them; no other allocator is linked here. Nothing here runs inside a program of
-//! a user. Modules: [`allocators`] the same work for every allocator, [`codecs`] what codecs make
-//! of the pages of programs, [`descriptors`] what the size of a frame's descriptor costs,
-//! [`frames`] how whole huge pages stay whole, [`kernel`] the kernel's own swap beside us,
-//! [`policy`] which page to give up, [`pools`] how densely and how quickly compressed pages are
-//! kept, [`zswap`] what a page costs beside its codec, [`ours`] the parts of coldpress that are
-//! measured, [`touch`] orders of touches and their times, [`usage`] what programs took,
-//! [`statistics`], [`verdict`], [`ticks`], [`report`], [`svg`], [`plot`] and [`machine`] the
-//! figures and where they come from, [`random`] the same numbers in every run.
+//! The command `coldpress-bench` measures coldpress's parts with this library, and `bench/peers`
+//! measures other allocators beside them; no other allocator is linked here. Nothing here runs
+//! inside a user's program. Modules: [`allocators`] gives every allocator the same work, [`codecs`]
+//! measures what codecs make of the pages of programs, [`descriptors`] what the size of a frame's
+//! descriptor costs, [`frames`] how whole huge pages stay whole, [`policy`] which page to evict,
+//! [`pools`] how densely and how quickly compressed pages are kept, and [`zswap`] what a page costs
+//! beside its codec. [`kernel`] is the kernel's own swap as a peer, [`ours`] are the parts of
+//! coldpress that are measured, [`touch`] has orders of touches and their times, [`usage`] what
+//! programs took. [`statistics`], [`verdict`], [`ticks`], [`report`], [`svg`], [`plot`] and
+//! [`machine`] make the figures and say where they come from; [`random`] gives the same numbers in
+//! every run.
 
 pub mod allocators;
 pub mod codecs;

@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 const UNKNOWN: &str = "unknown";
 
-/// What a figure depends on.
+/// The facts that a figure depends on.
 pub struct Machine {
     processor: String,
-    /// Name and text of each fact, the processor's among them.
+    /// The name and text of each fact, the processor's among them.
     facts: Vec<(&'static str, String)>,
-    /// `2026-03-01`, UTC.
+    /// The date, as `2026-03-01`, in UTC.
     date: String,
     commit: String,
 }
 
 impl Machine {
-    /// Asks /proc, /sys and git.
+    /// Asks /proc, /sys and git for the facts.
     pub fn look() -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let processor = field(&cpuinfo, "model name").unwrap_or(std::env::consts::ARCH).to_owned();
@@ -43,22 +43,22 @@ impl Machine {
         Self { processor, facts, date, commit }
     }
 
-    /// A folder name for machines like this one; tells nothing about whose it is.
+    /// Returns a folder name for machines like this one, which does not reveal the owner.
     pub fn slug(&self) -> String {
         slug(&self.processor)
     }
 
-    /// A file name without its ending.
+    /// Returns a file name without its ending.
     pub fn file_stem(&self) -> String {
         format!("{}-{}", self.date, self.commit)
     }
 
-    /// The facts for people.
+    /// Returns the facts for people.
     pub fn text(&self) -> String {
         self.facts.iter().map(|(name, text)| format!("- {name}: {text}\n")).collect()
     }
 
-    /// The facts for programs.
+    /// Returns the facts for programs, as JSON.
     pub fn json(&self) -> Value {
         self.facts.iter().map(|(name, text)| (name.replace(' ', "_"), json!(text))).collect()
     }
@@ -68,7 +68,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| UNKNOWN.to_owned(), |text| text.trim().to_owned())
 }
 
-/// The text behind `name` and a colon, of the first line that has it.
+/// Returns the text behind `name` and a colon, of the first line that has it.
 fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -76,14 +76,14 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     })
 }
 
-/// Lower-case words with one dash between them.
+/// Returns the words of a text in lower case, with one dash between them.
 fn slug(text: &str) -> String {
     let word = |char: char| if char.is_ascii_alphanumeric() { char } else { ' ' };
     let text: String = text.to_ascii_lowercase().chars().map(word).collect();
     text.split_ascii_whitespace().collect::<Vec<_>>().join("-")
 }
 
-/// The commit checked out where the command was started, marked when files differ from it.
+/// Returns the commit checked out where the command was started, marked when files differ from it.
 fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;
@@ -96,7 +96,7 @@ fn commit() -> String {
     }
 }
 
-/// The date of a day counted from 1970-01-01, as `2026-03-01`.
+/// Returns the date of a day counted from 1970-01-01, as `2026-03-01`.
 ///
 /// Source: "days to civil", <https://howardhinnant.github.io/date_algorithms.html>, for dates after
 /// 1970. Its years start in March, so that the leap day is the last of a year.

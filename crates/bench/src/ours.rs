@@ -10,12 +10,12 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, rseq};
 
 use crate::frames::{BLOCK_FRAMES, BLOCK_ORDER, FrameSource, Mobility};
 
-/// Address space for the heap; memory is used as objects are.
+/// The address space for the heap; memory is used only as objects are.
 const HEAP_SPAN: Bytes = Bytes(8 << 30);
 
 /// Reserves the span, with lists for each processor where the system allows them.
 fn init(frames: &FrameAllocator, config: Config) -> SysResult<()> {
-    // SAFETY: all threads of this process are of the C library.
+    // SAFETY: the C library made all threads of this process.
     unsafe { rseq::enable() };
     frames.init(config)?;
     frames.keep_per_processor()
@@ -24,9 +24,9 @@ fn init(frames: &FrameAllocator, config: Config) -> SysResult<()> {
 static HEAP_FRAMES: FrameAllocator = FrameAllocator::new();
 static HEAP: Heap<'static> = Heap::new(&HEAP_FRAMES);
 
-/// The slab's heap as the runtime has it: a static on a static frame allocator.
+/// Returns the slab's heap as the runtime has it: a static on a static frame allocator.
 ///
-/// Fails when the address space is not to be had.
+/// Fails when the address space is not available.
 pub fn heap() -> SysResult<&'static (dyn GlobalAlloc + Sync)> {
     static READY: OnceLock<SysResult<()>> = OnceLock::new();
     (*READY.get_or_init(|| {
@@ -36,21 +36,21 @@ pub fn heap() -> SysResult<&'static (dyn GlobalAlloc + Sync)> {
     Ok(&HEAP)
 }
 
-/// Order-0 frames as an allocator of pages nobody may touch: its addresses are the numbers of the
-/// frames, counted from 1, in pages. So only the frame allocator's own work is measured.
+/// Order-0 frames as an allocator of pages that must not be touched: its addresses are the numbers
+/// of the frames, counted from 1, in pages. So only the frame allocator's own work is measured.
 pub struct Frames(FrameAllocator);
 
-/// Order-0 frames of a span of `memory`, for core use.
+/// Makes order-0 frames of a span of `memory`, for core use.
 ///
-/// Fails when the address space is not to be had.
+/// Fails when the address space is not available.
 pub fn order_0_frames(memory: Bytes) -> SysResult<Frames> {
     let frames = FrameAllocator::new();
     init(&frames, Config::one_zone(memory))?;
     Ok(Frames(frames))
 }
 
-// SAFETY: a frame is handed out once at a time, so no two addresses are the same at a time; their
-// bytes are nobody's, as the type says, and no work writes to frames.
+// SAFETY: a frame is handed out once at a time, so no two live addresses are the same. No code uses
+// the bytes of a frame, as the type says, and no work writes to frames.
 unsafe impl GlobalAlloc for Frames {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         match self.0.alloc(Mobility::Core) {
@@ -66,11 +66,11 @@ unsafe impl GlobalAlloc for Frames {
     }
 }
 
-/// Frames for a pool of up to `objects` objects of up to a page: address space for four frames an
-/// object, as far as one span may be that long. Without lists for each processor: the runtime's
-/// thread has none either.
+/// Makes frames for a pool of up to `objects` objects of up to a page: address space for four
+/// frames an object, as far as one span may be that long. There are no lists for each processor,
+/// because the runtime's thread has none either.
 ///
-/// Fails when the address space is not to be had.
+/// Fails when the address space is not available.
 pub fn pool_frames(objects: usize) -> SysResult<FrameAllocator> {
     let frames = objects.saturating_mul(4).saturating_add(8 * BLOCK_FRAMES);
     let frames = frames.next_multiple_of(BLOCK_FRAMES).min(SPAN_MAX.0 / PAGE_BYTES);
@@ -79,10 +79,10 @@ pub fn pool_frames(objects: usize) -> SysResult<FrameAllocator> {
     Ok(allocator)
 }
 
-/// Frames for a replay: `blocks` blocks of 2 MiB, of which `core` are for what cannot move; none
-/// for one zone.
+/// Makes frames for a replay: `blocks` blocks of 2 MiB, of which `core` are for frames that cannot
+/// move; `None` for one zone.
 ///
-/// Fails when the address space is not to be had.
+/// Fails when the address space is not available.
 pub fn zones(blocks: usize, core: Option<usize>) -> SysResult<Box<dyn FrameSource>> {
     let bytes = |blocks| Bytes(blocks * BLOCK_FRAMES * PAGE_BYTES);
     let frames = FrameAllocator::new();
@@ -109,7 +109,8 @@ impl FrameSource for Zones {
 
     unsafe fn free(&self, chunk: u32, order: u8) {
         let chunk = FrameId::from_index(chunk);
-        // SAFETY: the caller's promise is the allocator's: the chunk is handed out with this order.
+        // SAFETY: the caller keeps the allocator's promise: the chunk is handed out with this
+        // order.
         unsafe {
             match order {
                 0 => self.frames.free(chunk),
@@ -136,7 +137,8 @@ impl FrameSource for Zones {
         };
         let kept = self.core + in_use.div_ceil(BLOCK_FRAMES);
         let online = self.frames.online();
-        // SAFETY: the caller's `migrate` knows every owner, and nobody uses the frames meanwhile.
+        // SAFETY: the caller's `migrate` knows every owner, and no thread uses the frames
+        // meanwhile.
         let shrunk = unsafe {
             self.frames.shrink_to(
                 Bytes(kept * BLOCK_FRAMES * PAGE_BYTES),
@@ -158,14 +160,14 @@ impl FrameSource for Zones {
     }
 }
 
-/// Moves frames that nobody has written to.
+/// A mover of frames that no code has written to.
 struct Mover<'a, 'm>(&'a FrameAllocator, &'a mut crate::frames::Migrate<'m>);
 
 impl Migrate for Mover<'_, '_> {
     unsafe fn migrate(&mut self, from: FrameId, to: FrameId, owner: u32, index: u8) -> bool {
         let moved = (self.1)(from.index(), to.index(), owner);
         if moved {
-            // SAFETY: who moved uses the one frame from now on, and the other no more.
+            // SAFETY: after the move the owner uses only frame `to`, and frame `from` no more.
             unsafe {
                 self.0.set_owner(to, owner, index);
                 self.0.free(from);

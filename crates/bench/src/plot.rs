@@ -1,4 +1,4 @@
-//! Points in a plane as an SVG picture: each with its name beside it, in two axes that say their
+//! Points in a plane as an SVG picture: each point has its name beside it, and each axis shows its
 //! least and most.
 
 use std::fmt::Write as _;
@@ -7,27 +7,27 @@ use crate::svg::{COLOURS, text};
 
 const WIDTH: usize = 840;
 const HEIGHT: usize = 560;
-/// Around the plane; names of the rightmost points need room.
+/// The margins around the plane; names of the rightmost points need room.
 const LEFT: usize = 70;
 const RIGHT: usize = 200;
 const TOP: usize = 50;
 const BOTTOM: usize = 60;
-/// Lines in each direction.
+/// The number of lines in each direction.
 const LINES: usize = 5;
 
 /// A point.
 pub struct Point {
-    /// What it stands for.
+    /// The name of what the point stands for.
     pub name: String,
-    /// To the right.
+    /// The place to the right.
     pub x: f64,
-    /// Upwards.
+    /// The place upwards.
     pub y: f64,
-    /// Whether it stands out.
+    /// Whether the point stands out.
     pub is_marked: bool,
 }
 
-/// The file. Both axes begin at 0.
+/// Returns the picture as the text of a file. Both axes begin at 0.
 pub fn svg(title: &str, [x_name, y_name]: [&str; 2], points: &[Point]) -> String {
     let most = |of: fn(&Point) -> f64| points.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
     let (x_most, y_most) = (most(|point| point.x), most(|point| point.y));

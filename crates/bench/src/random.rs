@@ -1,16 +1,16 @@
 //! Numbers that look random and are the same in every run (SplitMix64: Steele, Lea, Flood 2014).
 
-/// A row of numbers that follows from its seed alone.
+/// A sequence of numbers that follows from its seed alone.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The row of `seed`.
+    /// Makes the sequence of `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number of the row; any 64 bits.
+    /// Returns the next number of the sequence; any 64 bits.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -19,17 +19,17 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// A number below `end`; 0 when `end` is 0. Even enough for ends far below 2^64.
+    /// Returns a number below `end`; 0 when `end` is 0. Even enough for ends far below 2^64.
     pub const fn below(&mut self, end: usize) -> usize {
         ((self.next() as u128 * end as u128) >> 64) as usize
     }
 
-    /// Whether something happens that happens `permille` times in a thousand.
+    /// Returns whether an event happens that happens `permille` times in a thousand.
     pub const fn happens(&mut self, permille: usize) -> bool {
         self.below(1000) < permille
     }
 
-    /// Puts `items` in another order, each order as likely as any (Fisher and Yates).
+    /// Puts `items` in a random order, each order as likely as any (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_row_is_the_published_one() {
-        // The first numbers of seed 1234567 in the reference implementation.
+        // SplitMix64's published outputs: the first three for seed 1234567.
         let mut random = Random::new(1_234_567);
         let found = [random.next(), random.next(), random.next()];
         let wanted =

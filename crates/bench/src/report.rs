@@ -11,7 +11,7 @@ use crate::machine::Machine;
 /// The version of the JSON document's keys.
 const SCHEMA: u32 = 1;
 
-/// The reports of one machine for people.
+/// Returns the reports of one machine for people.
 pub fn text(machine: &Machine, reports: &[Report]) -> String {
     let mut text = format!("# Figures of {}\n\n{}", machine.file_stem(), machine.text());
     for report in reports {
@@ -20,7 +20,7 @@ pub fn text(machine: &Machine, reports: &[Report]) -> String {
     text
 }
 
-/// The reports of one machine for programs: one JSON document.
+/// Returns the reports of one machine for programs: one JSON document.
 pub fn document(machine: &Machine, reports: &[Report]) -> String {
     let mut document = json!({ "schema": SCHEMA, "machine": machine.json() });
     for report in reports {
@@ -29,7 +29,7 @@ pub fn document(machine: &Machine, reports: &[Report]) -> String {
     format!("{document:#}\n")
 }
 
-/// The folder below `out` for the reports of one machine, made when it is not there.
+/// Returns the folder below `out` for the reports of one machine; makes it when it is not there.
 pub fn folder(out: &Path, machine: &Machine) -> io::Result<PathBuf> {
     let folder = out.join(machine.slug());
     fs::create_dir_all(&folder).map_err(|error| named(&folder, &error))?;
@@ -53,32 +53,32 @@ pub fn keep(
     Ok(paths)
 }
 
-/// The error with the path it is about.
+/// Adds the path of the file to an error.
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
-/// What one benchmark found.
+/// The findings of one benchmark.
 pub struct Report {
-    /// Its name on the command line.
+    /// The name of the benchmark on the command line.
     pub name: &'static str,
-    /// What was done, a sentence or two.
+    /// What was done, in a sentence or two.
     pub about: String,
     /// The figures for people.
     pub tables: Vec<Table>,
-    /// What should have been reached.
+    /// The goals, met or missed.
     pub goals: Vec<Goal>,
     /// The same figures for programs.
     pub numbers: Value,
 }
 
-/// What a figure should be, and is.
+/// A goal: what a figure should be, and what it is.
 pub struct Goal {
     /// The words of the goal.
     pub text: String,
-    /// What was measured, with its spread.
+    /// The measured figure, with its spread.
     pub found: String,
-    /// Whether that is what it should be.
+    /// Whether the figure is what it should be.
     pub met: bool,
 }
 
@@ -88,7 +88,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns and no row.
+    /// Makes a table with these columns and no row.
     pub fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
     }
@@ -101,7 +101,8 @@ impl Table {
 }
 
 impl fmt::Display for Table {
-    /// The first column holds words and starts left; the others hold numbers and end right.
+    /// Writes the table. The first column holds words and starts left; the others hold numbers and
+    /// end right.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows[0].len();
         let width =

@@ -1,16 +1,16 @@
-//! What many measurements come to, and pairs of them.
+//! The statistics of many measurements, and of pairs of them.
 //!
 //! 1. A machine that grows slower meanwhile does so for both sides: they take turns, and each pair
-//!    swaps who is first.
+//!    swaps which side is first.
 //! 2. Figures are medians and percentiles. One interrupted run changes neither.
 
-/// Which of the two runs of a pair. Where two builds are compared, the other one takes the place of
+/// One of the two runs of a pair. Where two builds are compared, the other build takes the place of
 /// the run without coldpress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Without coldpress.
     Plain,
-    /// With it.
+    /// With coldpress.
     Managed,
 }
 
@@ -19,12 +19,12 @@ pub enum Side {
 pub struct Pair<T> {
     /// The measurement without coldpress.
     pub plain: T,
-    /// The measurement with it.
+    /// The measurement with coldpress.
     pub managed: T,
 }
 
-/// Measures `count` pairs in turn, after one pair that warms caches and is not counted.
-/// Ends with the first failure.
+/// Measures `count` pairs in turn, after one pair that warms caches and is not counted. Ends with
+/// the first failure.
 pub fn alternate<T, E>(
     count: u32,
     mut measure: impl FnMut(Side) -> Result<T, E>,
@@ -45,7 +45,8 @@ pub fn alternate<T, E>(
 }
 
 /// Measures each of `count` contestants in `rounds` rounds, after a round that warms caches and is
-/// not counted. Another one starts each round. The samples are in the order of the contestants.
+/// not counted. A different contestant starts each round. The samples are in the order of the
+/// contestants.
 pub fn take_turns(
     count: usize,
     rounds: u32,
@@ -69,61 +70,62 @@ pub fn take_turns(
 pub struct Sample(Vec<f64>);
 
 impl Sample {
-    /// The measurements in order; nothing when there are none.
+    /// Makes a sample of these measurements; `None` when there are none.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         (!values.is_empty()).then_some(Self(values))
     }
 
-    /// All of them, in ascending order.
+    /// Returns all measurements, in ascending order.
     pub fn in_order(&self) -> &[f64] {
         &self.0
     }
 
-    /// The smallest measurement that at least `percent` of all do not exceed (nearest rank).
+    /// Returns the smallest measurement that at least `percent` of all do not exceed (nearest
+    /// rank).
     pub fn percentile(&self, percent: f64) -> f64 {
         let rank = (percent / 100.0 * self.0.len() as f64).ceil() as usize;
         self.0[rank.clamp(1, self.0.len()) - 1]
     }
 
-    /// The middle, or the mean of the two in the middle.
+    /// Returns the measurement in the middle, or the mean of the two in the middle.
     pub fn median(&self) -> f64 {
         let (low, high) = ((self.0.len() - 1) / 2, self.0.len() / 2);
         f64::midpoint(self.0[low], self.0[high])
     }
 
-    /// The arithmetic mean.
+    /// Returns the arithmetic mean.
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
-    /// The smallest.
+    /// Returns the smallest measurement.
     pub fn least(&self) -> f64 {
         self.0[0]
     }
 
-    /// The largest.
+    /// Returns the largest measurement.
     pub fn most(&self) -> f64 {
         self.0[self.0.len() - 1]
     }
 }
 
-/// What pairs of one figure come to.
+/// The statistics of pairs of one figure.
 #[derive(Clone, Debug)]
 pub struct Paired {
     /// All measurements without coldpress.
     pub plain: Sample,
-    /// All measurements with it.
+    /// All measurements with coldpress.
     pub managed: Sample,
-    /// Managed by plain of each pair.
+    /// The ratio of each pair: managed divided by plain.
     pub ratios: Sample,
-    /// Managed less plain of each pair.
+    /// The difference of each pair: managed less plain.
     pub differences: Sample,
 }
 
 impl Paired {
-    /// Compares the figure that `of` finds in each pair; nothing when there is no pair.
+    /// Compares the figure that `of` finds in each pair; `None` when there is no pair.
     pub fn new<T>(pairs: &[Pair<T>], of: impl Fn(&T) -> f64) -> Option<Self> {
         let both = || pairs.iter().map(|pair| (of(&pair.plain), of(&pair.managed)));
         Some(Self {
@@ -134,7 +136,7 @@ impl Paired {
         })
     }
 
-    /// The median of one side by that of the other.
+    /// Returns the median with coldpress divided by the median without.
     pub fn ratio_of_medians(&self) -> f64 {
         self.managed.median() / self.plain.median()
     }
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn each_pair_is_compared_with_itself() {
         let pair = |plain, managed| Pair { plain, managed };
-        // The machine grows ten times slower: the pairs do not care.
+        // The machine grows ten times slower, which the ratios of pairs do not show.
         let pairs = [pair(1.0, 2.0), pair(10.0, 20.0), pair(100.0, 200.0)];
         let paired = Paired::new(&pairs, |value| *value).unwrap();
         assert_eq!((paired.ratios.least(), paired.ratios.most()), (2.0, 2.0));

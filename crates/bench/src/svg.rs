@@ -1,4 +1,4 @@
-//! Bars in groups as an SVG picture: text that says the numbers too, and no script.
+//! Bars in groups as an SVG picture, with the numbers as text, too, and no script.
 
 use std::fmt::Write as _;
 
@@ -21,18 +21,18 @@ pub struct Bars {
 }
 
 impl Bars {
-    /// A picture without groups yet; each group has a bar for each name in `series`.
+    /// Makes a picture without groups; each group has a bar for each name in `series`.
     pub fn new(title: &str, series: &[String]) -> Self {
         Self { title: title.to_owned(), series: series.to_vec(), groups: Vec::new() }
     }
 
-    /// Adds a group of bars; one that was not measured stays empty.
+    /// Adds a group of bars; a bar that was not measured stays empty.
     pub fn group(&mut self, name: &str, values: Vec<Option<f64>>) {
         debug_assert_eq!(values.len(), self.series.len());
         self.groups.push((name.to_owned(), values));
     }
 
-    /// The file.
+    /// Returns the picture as the text of a file.
     pub fn svg(&self) -> String {
         let longest = self.groups.iter().flat_map(|(_, values)| values).flatten();
         let longest = longest.copied().fold(f64::MIN_POSITIVE, f64::max);
@@ -69,7 +69,7 @@ impl Bars {
     }
 }
 
-/// A bar from `x`, `y`, as long as the third number.
+/// Draws a bar from `x`, `y`, as long as the third number.
 fn bar(svg: &mut String, [x, y, length]: [usize; 3], colour: &str) {
     let height = BAR - 2;
     writeln!(
@@ -79,14 +79,14 @@ fn bar(svg: &mut String, [x, y, length]: [usize; 3], colour: &str) {
     .expect("a string takes all");
 }
 
-/// Words from `x`, on the line `y`.
+/// Writes words from `x`, on the line `y`.
 pub(crate) fn text(svg: &mut String, x: usize, y: usize, text: &str) {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     writeln!(svg, "<text x=\"{x}\" y=\"{y}\" fill=\"#222\">{text}</text>")
         .expect("a string takes all");
 }
 
-/// Three digits are enough in a picture.
+/// Formats a number; three digits are enough in a picture.
 fn number(value: f64) -> String {
     match value {
         value if value >= 1e6 => format!("{:.2} M", value / 1e6),
@@ -112,7 +112,7 @@ mod tests {
         {
             assert!(svg.contains(part), "{part} in {svg}");
         }
-        // The ground, two in the legend, three bars.
+        // The background, two in the legend, three bars.
         assert_eq!(svg.matches("<rect").count(), 6);
         assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
     }

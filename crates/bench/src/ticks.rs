@@ -7,21 +7,21 @@ use coldpress_sys::cpu;
 
 use crate::statistics::Sample;
 
-/// How long the counter is held against the system's clock.
+/// The time for which the counter is compared with the system's clock.
 const CALIBRATION: Duration = Duration::from_millis(20);
-/// Empty measurements that say what a measurement costs by itself.
+/// The number of empty measurements that show what a measurement costs by itself.
 const EMPTY: usize = 10_001;
 
-/// Measures calls; knows what a tick is, and what it costs to look.
+/// A stopwatch for calls, which knows what a tick is, and what a measurement costs.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     ns_per_tick: f64,
-    /// Ticks of a measurement of nothing.
+    /// The ticks of a measurement of nothing.
     empty: f64,
 }
 
 impl Stopwatch {
-    /// Learns for 20 ms.
+    /// Makes a stopwatch; calibrates it for 20 ms.
     pub fn learn() -> Self {
         let (started, first) = (Instant::now(), cpu::ticks());
         let empty = Sample::new((0..EMPTY).map(|_| ticks_of(|| ()).0 as f64));
@@ -33,7 +33,7 @@ impl Stopwatch {
         Self { ns_per_tick: started.elapsed().as_nanos() as f64 / ticks as f64, empty }
     }
 
-    /// Nanoseconds of one call, without those of looking; and its result.
+    /// Times one call. Returns its nanoseconds, without those of the measurement, and its result.
     #[inline]
     pub fn time<R>(&self, call: impl FnOnce() -> R) -> (f64, R) {
         let (ticks, result) = ticks_of(call);
@@ -52,7 +52,8 @@ fn ticks_of<R>(call: impl FnOnce() -> R) -> (u64, R) {
 mod tests {
     use super::*;
 
-    /// Only a wrong unit is far off: the machine may be busy, the counter's rate is measured.
+    /// Only a wrong unit would be far off: the machine may be busy, and the counter's rate is
+    /// measured.
     #[test]
     fn a_call_takes_about_as_long_as_by_the_clock() {
         let watch = Stopwatch::learn();

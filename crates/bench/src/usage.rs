@@ -1,36 +1,37 @@
-//! What programs that have ended took, as the kernel counted: processors, major faults, and pages
-//! and bytes that came from disks and went there. Sources: proc_pid_stat(5), proc_pid_io(5), and
+//! What ended programs took, as the kernel counted: processors, major faults, and pages and bytes
+//! that were read from disks and written to them. Sources: proc_pid_stat(5), proc_pid_io(5), and
 //! Linux, mm/vmstat.c and mm/page_io.c.
 
 use std::ops::Sub;
 use std::path::Path;
 use std::{fs, io};
 
-/// Of `/proc/PID/stat`, behind the name: major faults, user and system time of the children that
-/// were waited for, and of theirs.
+/// The places in `/proc/PID/stat`, behind the name, of major faults, user time and system time; all
+/// three of reaped children, and of their children.
 const CMAJFLT: usize = 10;
 const CUTIME: usize = 13;
 const CSTIME: usize = 14;
-/// Ticks of those times in a second: USER_HZ, the same on every x86-64.
+/// The ticks of those times in a second: USER_HZ, the same on every x86-64.
 const TICKS: f64 = 100.0;
 
 /// Counts since the start of this process, or of the machine; or between two looks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
-    /// Seconds that children ran, with the kernel's work for them.
+    /// The seconds that children ran, with the kernel's work for them.
     pub cpu_seconds: f64,
-    /// Their faults that waited for a page.
+    /// The faults of children that waited for a page.
     pub major_faults: u64,
-    /// Bytes fetched from disks for this process and its children.
+    /// The bytes fetched from disks for this process and its children.
     pub read_bytes: u64,
-    /// Pages that came from swap on a disk, whoever's.
+    /// The pages that came from swap on a disk, of any process.
     pub swapped_in: u64,
-    /// Pages that went there. What zswap keeps is not among them, what it writes back is.
+    /// The pages that went to swap on a disk. Pages that zswap keeps are not among them; pages that
+    /// it writes back are.
     pub swapped_out: u64,
 }
 
 impl Usage {
-    /// Looks. Fails when the kernel does not tell.
+    /// Reads the counts. Fails when the kernel does not report them.
     pub fn now() -> io::Result<Self> {
         let [stat, io, vmstat] =
             ["/proc/self/stat", "/proc/self/io", "/proc/vmstat"].map(Path::new);
@@ -53,7 +54,7 @@ impl Usage {
 impl Sub for Usage {
     type Output = Self;
 
-    /// What came since the look `before`.
+    /// Returns what was counted since the look `before`.
     fn sub(self, before: Self) -> Self {
         Self {
             cpu_seconds: self.cpu_seconds - before.cpu_seconds,
@@ -69,13 +70,13 @@ fn untold(file: &Path) -> io::Error {
     io::Error::other(format!("{} does not tell what was expected", file.display()))
 }
 
-/// A field of a text like `/proc/PID/stat`, behind the name, which may hold anything.
+/// Returns a field of a text like `/proc/PID/stat`, behind the name, which may hold anything.
 fn field_of(text: &str, field: usize) -> Option<u64> {
     let (_, fields) = text.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(field)?.parse().ok()
 }
 
-/// The number behind a name at the start of a line.
+/// Returns the number behind a name at the start of a line.
 fn named_in(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (first, number) = line.split_once(' ')?;
@@ -85,7 +86,7 @@ fn named_in(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a figure that is another one.
+    //! The risk: one figure is taken for another.
     use super::*;
     use std::process::Command;
 

@@ -1,41 +1,42 @@
 //! Whether one build is slower than another: the median of paired ratios, an interval that holds
 //! it, and a verdict.
 //!
-//! The interval is that of order statistics (the sign test turned round; David and Nagaraja, Order
+//! The interval is that of order statistics (the sign test inverted; David and Nagaraja, Order
 //! Statistics, 3rd edition, 2003, section 7.1): of n ratios in order, the k-th from below and the
-//! k-th from above. The true median lies below the k-th smallest only if fewer than k of n throws
-//! of a coin show heads. So what the ratios are like does not matter, as long as one pair tells
-//! nothing of the next; no chance is drawn, and the same pairs give the same interval.
+//! k-th from above. The true median lies below the k-th smallest only if fewer than k of n tosses
+//! of a coin show heads. So the distribution of the ratios does not matter, as long as pairs are
+//! independent. No random numbers are drawn, and the same pairs give the same interval.
 //!
 //! 1. A ratio above 1 is worse: figures are times, or memory.
-//! 2. The interval holds the median with at least [`COVERAGE`]: k is the largest for which both
-//!    tails together have no more than the rest.
+//! 2. The interval holds the median with a probability of at least [`COVERAGE`]: k is the largest
+//!    for which both tails together have no more than the rest.
 
 use std::fmt;
 
 use crate::statistics::Sample;
 
-/// How likely the interval holds the true median, at least. The usual choice.
+/// The least probability that the interval holds the true median. The usual choice.
 pub const COVERAGE: f64 = 0.95;
-/// Pairs for a verdict, at least. Of 20, the interval leaves out five from either end.
+/// The fewest pairs for a verdict. Of 20 pairs, the interval leaves out five at either end.
 pub const PAIRS_MIN: u32 = 20;
-/// A ratio up to this is none worth a word: builds that differ in nothing but where their code lies
-/// differ by as much.
+/// The largest ratio that does not count as a difference: builds that differ only in where their
+/// code lies differ by as much.
 pub const RATIO_SAME: f64 = 1.02;
 
-/// What the paired ratios of one figure come to.
+/// The interval of the paired ratios of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Its lower end.
+    /// The lower end of the interval.
     pub low: f64,
     /// The median of the ratios.
     pub median: f64,
-    /// Its upper end.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
 impl Interval {
-    /// The interval of the median of `ratios`; nothing when there are too few of them for one.
+    /// Returns the interval of the median of `ratios`; `None` when there are too few of them for
+    /// one.
     pub fn of(ratios: &Sample) -> Option<Self> {
         let values = ratios.in_order();
         let rank = rank(values.len())?;
@@ -43,7 +44,7 @@ impl Interval {
         Some(Self { low, median: ratios.median(), high })
     }
 
-    /// What follows from it.
+    /// Returns the verdict that follows from the interval.
     pub fn verdict(&self) -> Verdict {
         let least = 1.0 / RATIO_SAME;
         if self.low > RATIO_SAME {
@@ -64,21 +65,21 @@ impl fmt::Display for Interval {
     }
 }
 
-/// What can be said of a figure of two builds.
+/// The verdict on a figure of two builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole interval is above [`RATIO_SAME`].
     Worse,
-    /// The whole interval is below its inverse.
+    /// The whole interval is below the inverse of [`RATIO_SAME`].
     Better,
     /// The whole interval is between the two.
     Same,
-    /// None of these: more pairs, or a quieter machine, would tell.
+    /// None of these: more pairs, or a quieter machine, would decide.
     Unclear,
 }
 
 impl Verdict {
-    /// The word for it.
+    /// Returns the word for the verdict.
     pub fn name(self) -> &'static str {
         match self {
             Self::Worse => "worse",
@@ -89,11 +90,11 @@ impl Verdict {
     }
 }
 
-/// The k of the interval for `count` values, which is 1 for the smallest value and the largest.
-/// Nothing when even these hold the median less often than [`COVERAGE`].
+/// Returns the k of the interval for `count` values, which is 1 for the smallest value and the
+/// largest; `None` when even these hold the median less often than [`COVERAGE`].
 fn rank(count: usize) -> Option<usize> {
-    // How often a coin shows so many heads, by how often it shows them as often as not: so the
-    // largest number is 1, and those that are too small for an f64 are too rare to count.
+    // The probability of each number of heads, divided by that of the middle number. So the largest
+    // value is 1, and values that are too small for an f64 are too rare to count.
     let middle = count / 2;
     let mut ways = vec![1.0; middle + 1];
     for heads in (0..middle).rev() {
@@ -112,12 +113,12 @@ fn rank(count: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    //! Risk: a slower build passes, or one that is as fast is called slower.
+    //! Risk: a slower build passes, or a build that is as fast is called slower.
 
     use super::*;
     use crate::random::Random;
 
-    /// Throws `count` coins in each way there is, and takes the rank that holds often enough.
+    /// Tosses `count` coins in every possible way, and takes the rank that holds often enough.
     fn naive(count: usize) -> Option<usize> {
         let mut by_heads = vec![0_u64; count + 1];
         (0..1_u64 << count).for_each(|coins| by_heads[coins.count_ones() as usize] += 1);
@@ -158,7 +159,7 @@ mod tests {
         for _ in 0..rounds {
             let values = (0..PAIRS_MIN).map(|_| {
                 let even = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-                // Below the median nearly nothing, above it a long tail.
+                // Below the median there is hardly any spread, above it a long tail.
                 if even < 0.5 { 0.99 + even / 50.0 } else { 1.0 / (2.0 - 2.0 * even) }
             });
             let sample = Sample::new(values).expect("values");

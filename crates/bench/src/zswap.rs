@@ -1,10 +1,10 @@
-//! Storing pages and loading them, by one thread and by two at once, beside the codec alone: what
+//! Stores and loads pages, by one thread and by two at once, beside the codec alone, to find what
 //! zswap and its pool add to a page each way.
 //!
-//! Every page is stored and loaded by the same thread, under a key of its own, as pages of one
-//! program are. What a page took is held against what the codec alone took for the same work, in
-//! turn: each round one of the two is first. Pages are loaded in another order than they were
-//! stored in, and after all were stored, so that they have left the nearest caches on both sides.
+//! The same thread stores and loads a page, under a key of its own, as with the pages of one
+//! program. The time of a page is compared with the codec's time for the same work, in turn: each
+//! round one of the two is first. Pages are loaded in another order than they were stored in, and
+//! after all were stored, so that they have left the nearest caches on both sides.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -22,46 +22,46 @@ use crate::report::{Goal, Table};
 use crate::statistics::Sample;
 use crate::ticks::Stopwatch;
 
-/// What zswap and pool may add to a page, each way, in nanoseconds.
+/// The most that zswap and pool may add to a page, each way, in nanoseconds.
 const GOAL_NS: f64 = 500.0;
 
-/// The work.
+/// The work of a measurement: the pages to store and load, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'p> {
-    /// What is stored; none is a repeated word.
+    /// The pages to store; none holds one repeated word.
     pub pages: &'p [Page],
-    /// How pages are compressed.
+    /// The codec that compresses pages.
     pub codec: CodecId,
-    /// Threads at once, each with its part of the pages.
+    /// The number of threads at once, each with its part of the pages.
     pub threads: usize,
-    /// How often all pages are stored and loaded by each side.
+    /// The number of times that each side stores and loads all pages.
     pub rounds: usize,
-    /// What times are taken with.
+    /// The stopwatch that takes the times.
     pub watch: &'p Stopwatch,
 }
 
-/// What one side took, one way.
+/// The times of one side, one way.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// Nanoseconds of single calls.
+    /// The nanoseconds of single calls.
     pub ns: Sample,
-    /// Pages a second by all threads together, in each round.
+    /// The pages a second by all threads together, in each round.
     pub rate: Sample,
 }
 
-/// What one side took.
+/// The times of one side, both ways.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// To store, or compress.
+    /// The times to store, or compress.
     pub store: Way,
-    /// To load, or decompress.
+    /// The times to load, or decompress.
     pub load: Way,
 }
 
-/// What both took with so many threads.
+/// The times of both sides with one number of threads.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Threads at once.
+    /// The number of threads at once.
     pub threads: usize,
     /// The codec alone.
     pub codec: Side,
@@ -69,21 +69,21 @@ pub struct Found {
     pub zswap: Side,
 }
 
-/// Calls of one thread in one round and one way.
+/// The calls of one thread in one round and one way.
 struct Taken {
     ns: Vec<f64>,
     seconds: f64,
 }
 
-/// What stores and loads pages for one thread.
+/// A contestant, which stores and loads pages for one thread.
 trait Contestant {
     fn store(&mut self, number: usize, page: &Page);
     fn load(&mut self, number: usize, page: &mut Page);
-    /// Drops what was stored.
+    /// Drops the stored pages.
     fn clear(&mut self);
 }
 
-/// The codec alone: what it makes of pages lies in allocations of its own.
+/// The codec alone: its compressed pages lie in allocations of their own.
 struct Alone {
     codec: Codec,
     out: Vec<u8>,
@@ -116,7 +116,7 @@ impl Contestant for Alone {
     fn clear(&mut self) {}
 }
 
-/// A store that all threads use, and the area of one of them.
+/// A store that all threads use, and the area of one thread.
 struct Shared<'z, P> {
     zswap: &'z Zswap<P>,
     area: u16,
@@ -139,7 +139,8 @@ impl<P: Pool> Contestant for Shared<'_, P> {
 }
 
 impl Load<'_> {
-    /// Stores and loads the pages of one thread. Those who share `barrier` do it at the same time.
+    /// Stores and loads the pages of one thread. The threads that share `barrier` do so at the same
+    /// time.
     fn pass(
         &self,
         contestant: &mut impl Contestant,
@@ -160,7 +161,7 @@ impl Load<'_> {
         [store, load]
     }
 
-    /// What one thread took in all rounds: by the codec alone, and by zswap.
+    /// Runs all rounds of one thread. Returns the times of the codec alone, and of zswap.
     fn rounds<P: Pool>(
         &self,
         zswap: &Zswap<P>,
@@ -169,7 +170,7 @@ impl Load<'_> {
         barrier: &Barrier,
     ) -> Result<Vec<[[Taken; 2]; 2]>, CodecError> {
         let mut alone = Alone::new(self.codec, pages.len())?;
-        // What decompression reads must be what compression made.
+        // Decompression must read what compression made.
         for (number, page) in pages.iter().enumerate() {
             alone.store(number, page);
             let length = alone.lengths[number];
@@ -190,12 +191,13 @@ impl Load<'_> {
                 [self.pass(&mut alone, pages, &order, barrier), zswap]
             }
         });
-        // The first warms caches and brings frames into memory.
+        // The first round warms caches and brings frames into memory.
         Ok(both.collect::<Vec<_>>().into_iter().skip(1).collect())
     }
 }
 
-/// Calls `call` for each number, which says what it took. Starts with the others.
+/// Calls `call` for each number, and keeps the times that it returns. Starts together with the
+/// other threads.
 fn timed(barrier: &Barrier, count: usize, mut call: impl FnMut(usize) -> f64) -> Taken {
     barrier.wait();
     let started = Instant::now();
@@ -243,13 +245,13 @@ impl Work for Load<'_> {
 }
 
 impl Found {
-    /// What zswap and pool add to the median of a store and of a load, in nanoseconds.
+    /// Returns the nanoseconds that zswap and pool add to the median of a store and of a load.
     pub fn added_ns(&self) -> [f64; 2] {
         let added = |zswap: &Way, codec: &Way| zswap.ns.median() - codec.ns.median();
         [added(&self.zswap.store, &self.codec.store), added(&self.zswap.load, &self.codec.load)]
     }
 
-    /// The same figures for programs.
+    /// Returns the same figures for programs, as JSON.
     pub fn numbers(&self) -> Value {
         let way = |way: &Way| {
             json!({
@@ -288,7 +290,7 @@ pub fn measure(
     Ok(all)
 }
 
-/// The figures for people, and what should have been reached.
+/// Makes the table of figures for people, and the goals.
 pub fn table(all: &[Found]) -> (Table, Vec<Goal>) {
     let head = ["threads, way", "codec p50 ns", "zswap p50 ns", "added ns", "zswap pages/s"];
     let mut table = Table::new(&head);

@@ -1,6 +1,7 @@
-//! The risk: a script around `coldpress run` cannot tell its failure from the program's, or the
-//! program notices that it is not alone: another exit status, lost signals, changed environment,
-//! stray output. The method: the real command with small real programs, as a shell would call it.
+//! The risk: a script around `coldpress run` cannot distinguish its failure from the program's, or
+//! the program notices that it is not alone: another exit status, lost signals, changed
+//! environment, stray output. The method: the real command with small real programs, as a shell
+//! would call it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -28,7 +29,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// A file in `directory` with this text and mode.
+/// Makes a file in `directory` with this text and mode.
 fn file(directory: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
     let path = directory.join(name);
     fs::write(&path, text).expect("the directory is ours");
@@ -160,7 +161,7 @@ fn a_kernel_without_move_is_refused_in_the_words_of_the_doctor() {
     if !can_manage() {
         return;
     }
-    // All but MOVE, which is bit 16.
+    // All features but MOVE, which is bit 16.
     let mask = ("COLDPRESS_TEST_FEATURES_MASK", "fffeffff");
     let run = coldpress(&["run", "--memory", "64M", "true"]).env(mask.0, mask.1).output().unwrap();
     assert_fails(&run, 125, &["lacks MOVE", "6.8"]);
@@ -176,7 +177,7 @@ fn a_user_without_access_is_told_what_opens_it() {
     if !is_root() {
         return;
     }
-    // The command itself may lie where nobody may look.
+    // The command itself may lie where user nobody may not look.
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("coldpress");
@@ -226,7 +227,7 @@ fn exit_status_and_signals_are_handed_on() {
         let output = run(&["--", "sh", "-c", script]);
         assert_eq!(output.status.code(), Some(code), "{script}: {}", stderr(&output));
     }
-    // A text without #! is run by the shell, as execvp does; its name stays what the user wrote.
+    // The shell runs a text without #!, as execvp does; its name stays what the user wrote.
     let directory = tempfile::tempdir().unwrap();
     let script = file(directory.path(), "script", "echo \"$0 $1\"; exit 4\n", 0o755);
     let output = run(&["--quiet", text(&script), "one"]);
@@ -250,8 +251,8 @@ fn orphans_are_reaped_and_not_waited_for() {
     assert!(Command::new("kill").arg(&sleeper).status().unwrap().success(), "{sleeper} still ran");
 }
 
-/// Starts a shell under coldpress that says `ready`, sends `signal` to the launcher, and gives the
-/// shell's further words and the launcher's exit status.
+/// Starts a shell under coldpress that says `ready`, and sends `signal` to the launcher. Returns
+/// the shell's further words and the launcher's exit status.
 fn signal_launcher(script: &str, signal: &str) -> (String, Option<i32>) {
     let mut command = coldpress(&["run", "-q", "--memory", "64M", "--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the command is built");
@@ -269,7 +270,8 @@ fn signal_launcher(script: &str, signal: &str) -> (String, Option<i32>) {
     (line, status.code())
 }
 
-/// Whether the tests were started with signal `number` ignored, as nohup and a shell's `&` do.
+/// Returns whether the tests were started with signal `number` ignored, as nohup and a shell's `&`
+/// do.
 fn is_ignored(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("there is /proc");
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("proc(5)");
@@ -292,7 +294,7 @@ fn signals_sent_to_the_launcher_reach_the_program() {
         ("TERM", 15),
         ("WINCH", 28),
     ];
-    // A shell cannot trap what was ignored at its start.
+    // A shell cannot trap a signal that was ignored at its start.
     for (signal, _) in signals.into_iter().filter(|(_, number)| !is_ignored(*number)) {
         let script = format!(
             "trap 'echo got; exit 6' {signal}; echo ready; for i in $(seq 400); do sleep 0.05; done"
@@ -332,7 +334,7 @@ fn what_is_ignored_at_the_start_is_ignored_by_the_program_and_nothing_else_is() 
     };
     let plain = ignored("");
     assert_eq!(ignored(&format!("{COLDPRESS} run -q -m 64M --")), plain);
-    // Without a budget it is the program that is in coldpress's place.
+    // Without a budget, the program itself is in coldpress's place.
     assert_eq!(ignored(&format!("{COLDPRESS} run -q -m 64M -- {COLDPRESS} run --")), plain);
 }
 
@@ -349,13 +351,14 @@ fn a_signal_that_is_ignored_at_the_start_reaches_a_program_that_handles_it() {
         "{COLDPRESS} run -q -m 64M -- python3 -c '{program}' & read line; kill -INT $!; wait $!"
     );
     let (output, input) = std::io::pipe().unwrap();
-    // A program that says nothing would have the shell wait for ever.
+    // If a program said nothing, the shell would wait for ever.
     let mut command = Command::new("timeout");
     command.args(["60", "sh", "-c", &script]).stdin(output).stdout(input);
     assert_eq!(command.status().unwrap().code(), Some(3));
 }
 
-/// systemd names whom it has opened sockets for, which is the launcher, but means the program.
+/// systemd names the process that it has opened sockets for: the launcher, though it means the
+/// program.
 #[test]
 fn a_program_that_is_told_its_number_finds_its_own() {
     if !can_manage() {
@@ -378,7 +381,7 @@ fn what_was_preloaded_stays_and_ours_is_not_seen() {
     if !can_manage() {
         return;
     }
-    // A library that is certainly there: libc itself.
+    // This library is certainly there: libc itself.
     let existing = "libc.so.6";
     let script = "echo \"$LD_PRELOAD\"; grep -m 1 -o '/[^ ]*libcoldpress.so' /proc/self/maps";
     let output = coldpress(&["run", "-q", "-m", "64M", "--", "sh", "-c", script])

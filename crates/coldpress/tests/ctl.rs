@@ -1,5 +1,5 @@
-//! The risk: `coldpress ctl` turns the knobs of another run, or half of them, or lets in somebody
-//! who has no business there, or leaves a user with an error that does not help.
+//! The risk: `coldpress ctl` turns the knobs of another run, or half of them, or lets in a user
+//! without business there, or leaves a user with an error that does not help.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -19,16 +19,16 @@ mod common;
 
 use common::{COLDPRESS, NOBODY, can_manage, coldpress};
 
-/// What runs while it is controlled: says its number, and ends with its input.
+/// The script that runs while it is controlled: it prints its number, and ends with its input.
 const WAITING: &str = "echo $$; read line; exit 7";
 
-/// `coldpress ctl PID` with `args`.
+/// Runs `coldpress ctl PID` with `args`.
 fn ctl(process: u32, args: &[&str]) -> Output {
     let process = process.to_string();
     coldpress(&[&["ctl", &process], args].concat()).output().expect("the command is built")
 }
 
-/// Standard output of a `ctl` that must succeed, without a word on standard error.
+/// Returns the standard output of a `ctl` that must succeed, without a word on standard error.
 fn told(process: u32, args: &[&str]) -> String {
     let output = ctl(process, args);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -42,7 +42,7 @@ fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
     assert!(output.stdout.is_empty());
 }
 
-/// The socket of the run that a process was started in.
+/// Returns the socket of the run that a process was started in.
 fn socket_of(process: u32) -> PathBuf {
     let environment = fs::read(format!("/proc/{process}/environ")).expect("it is there");
     let socket = environment.split(|byte| *byte == 0).find_map(|variable| {
@@ -59,8 +59,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Starts `coldpress run` with `options` and a shell that runs `script`, which says the number
-    /// of the program first.
+    /// Starts `coldpress run` with `options` and a shell that runs `script`, which prints the
+    /// number of the program first.
     fn start(options: &[&str], script: &str) -> Self {
         let words = [&["run", "-q", "-m", "64M"], options, &["--", "sh", "-c", script]].concat();
         let mut command = coldpress(&words);
@@ -78,7 +78,7 @@ impl Waiting {
         self.launcher.id()
     }
 
-    /// Lets the program end, which must not have noticed anything.
+    /// Lets the program end. It must not have noticed anything.
     fn finish(mut self) {
         drop(self.input.take());
         assert_eq!(self.launcher.wait().expect("it is our child").code(), Some(7));
@@ -149,8 +149,8 @@ fn a_wrong_setting_turns_nothing_and_says_what_is_possible() {
     run.finish();
 }
 
-/// Whoever connects and says nothing must not keep others waiting: each for half a second, these
-/// would for longer than `ctl` waits.
+/// Connections that say nothing must not keep others waiting: at half a second each, these would
+/// take longer than `ctl` waits.
 #[test]
 fn silent_connections_hold_nobody_up() {
     if !can_manage() {
@@ -181,7 +181,7 @@ fn what_is_no_run_is_named() {
     }
 }
 
-/// Waits until this is true.
+/// Waits until `is_so` returns true.
 fn until(is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -195,7 +195,7 @@ fn what_a_program_leaves_in_the_background_has_its_run_until_it_ends() {
     if !can_manage() {
         return;
     }
-    // Its output ends with the launcher, or this would wait for the keeper.
+    // The output must end with the launcher, or this would wait for the keeper.
     let output = coldpress(&["run", "-q", "-m", "64M", "--", "sh", "-c"])
         .arg("sleep 20 >&- 2>&- & echo $!")
         .output()
@@ -262,7 +262,7 @@ fn strangers_are_refused() {
         return;
     }
     let run = Waiting::start(&[], WAITING);
-    // The command itself may lie where nobody may look.
+    // The command itself may lie where user nobody may not look.
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("coldpress");

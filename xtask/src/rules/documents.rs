@@ -10,7 +10,7 @@ const FOLDERS: &[&str] =
     &["crates/", "scripts/", "demo/", "xtask/", "tests/", "docs/", ".ci/", ".cargo/"];
 /// A word that starts so and ends in `.rs` is a source file of that crate: `zswap/store.rs`.
 const CRATES: &[&str] =
-    &["sys", "mem", "codec", "backing", "zswap", "runtime", "bench", "coldpress"];
+    &["sys", "mem", "codec", "backing", "zswap", "runtime", "cli", "bench", "coldpress"];
 
 /// Checks every document.
 pub(crate) fn mentioned_files_exist(tree: &Tree, report: &mut Report) {

@@ -1,5 +1,5 @@
-//! Arrows point down: sys < mem, codec, backing < zswap < runtime, bench < coldpress, and inside
-//! mem frames < slab < pools. Cargo forbids a cycle, not an arrow that points up.
+//! Arrows point down: sys < mem, codec, backing, cli < zswap < runtime < bench, coldpress, and
+//! inside mem frames < slab < pools. Cargo forbids a cycle, not an arrow that points up.
 
 use super::crate_path;
 use crate::manifest;
@@ -8,8 +8,13 @@ use crate::report::Report;
 use crate::tree::Tree;
 
 /// The crates, bottom to top. Crates of one row do not know each other.
-const LAYERS: &[&[&str]] =
-    &[&["sys"], &["mem", "codec", "backing"], &["zswap"], &["runtime", "bench"], &["coldpress"]];
+const LAYERS: &[&[&str]] = &[
+    &["sys"],
+    &["mem", "codec", "backing", "cli"],
+    &["zswap"],
+    &["runtime"],
+    &["bench", "coldpress"],
+];
 
 /// The parts of mem, bottom to top.
 const MEM_LAYERS: &[&str] = &["percpu", "frames", "slab", "pools"];

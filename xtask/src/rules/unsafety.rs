@@ -23,8 +23,9 @@ const TEST_FOLDER: &str = "/tests/";
 const FORBIDDING: &[&str] = &[
     "crates/backing/src/lib.rs",
     "crates/zswap/src/lib.rs",
-    "crates/coldpress/src/lib.rs",
-    "crates/coldpress/src/bin/coldpress/main.rs",
+    "crates/cli/src/lib.rs",
+    "crates/coldpress/src/main.rs",
+    "crates/bench/src/bin/coldpress-bench/main.rs",
     "xtask/src/main.rs",
 ];
 

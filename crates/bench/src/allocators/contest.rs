@@ -1,4 +1,4 @@
-//! Works and allocators in a table, with the goals.
+//! Contests of allocators: the table of works and contestants, and the goals.
 
 use std::alloc::GlobalAlloc;
 
@@ -8,47 +8,47 @@ use super::work::Work;
 use crate::report::{Goal, Table};
 use crate::statistics::{Sample, take_turns};
 
-/// How far behind the fastest one may be and still count as fast: 5 %.
+/// The ratio to the fastest allocator up to which an allocator still counts as fast: 5 %.
 const NEAR: f64 = 1.05;
 
-/// An allocator in a contest.
+/// A contestant: an allocator in a contest.
 #[derive(Clone, Copy)]
 pub struct Contestant<'a> {
-    /// Its name in tables.
+    /// The name of the allocator in tables.
     pub name: &'static str,
-    /// How it is called.
+    /// The allocator that the works call.
     pub allocator: &'a (dyn GlobalAlloc + Sync),
-    /// Whether others are compared with it: not the one that does nothing.
+    /// Whether the goals compare our allocator with this one: not if it does nothing.
     pub is_peer: bool,
 }
 
-/// What goal a work belongs to.
+/// The goal that a work belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Allocated and freed at once.
+    /// Objects that are allocated and freed at once.
     Pairs,
-    /// Batches of 1000.
+    /// Batches of 1000 objects.
     Batches,
-    /// A large batch freed in another order.
+    /// A large batch whose objects are freed in another order.
     Shuffled,
-    /// For knowledge; no goal.
+    /// Works without a goal; their figures are only shown.
     Other,
 }
 
-/// What a contest came to.
+/// The outcome of a contest.
 pub struct Result {
-    /// Medians, and their spread.
+    /// The tables of medians and of their spread.
     pub tables: Vec<Table>,
-    /// Whether the allocator asked about is among the fastest.
+    /// The goals: whether our allocator is among the fastest.
     pub goals: Vec<Goal>,
-    /// The same for programs.
+    /// The same figures for programs, as JSON.
     pub numbers: Value,
     /// Nanoseconds for each object: a row for each work, a sample for each contestant.
     pub samples: Vec<Vec<Sample>>,
 }
 
-/// Measures each work with each contestant in `rounds` rounds, at least one. The goals ask about
-/// the contestant called `ours`.
+/// Measures each work with each contestant in `rounds` rounds, at least one. The goals judge the
+/// contestant called `ours`.
 pub fn contest(works: &[Work], contestants: &[Contestant<'_>], rounds: u32, ours: &str) -> Result {
     let samples: Vec<Vec<Sample>> = works
         .iter()
@@ -86,8 +86,8 @@ pub fn contest(works: &[Work], contestants: &[Contestant<'_>], rounds: u32, ours
     Result { tables: vec![medians, spreads], goals, numbers, samples }
 }
 
-/// Whether `ours` is the fastest or near it in every work of `group`; none when nobody is beside
-/// it.
+/// Returns the goal that `ours` is the fastest, or near it, in every work of `group`; `None` when
+/// there is no peer to compare with.
 fn goal(
     works: &[Work],
     contestants: &[Contestant<'_>],

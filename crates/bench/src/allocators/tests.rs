@@ -1,5 +1,5 @@
-//! The risk: a comparison in which allocators do not get the same calls, or objects leak and the
-//! next measurement starts elsewhere. The method: allocators that count and remember.
+//! The risk: allocators that do not get the same calls, or objects that leak, so that the next
+//! measurement starts from another state. The method: allocators that count and remember.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::HashMap;
@@ -7,17 +7,17 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// The system's allocator, with a note of everything that is out.
+/// The system's allocator, with a record of every live object.
 #[derive(Default)]
 struct Noted {
     out: Mutex<HashMap<usize, Layout>>,
     calls: Mutex<Vec<(usize, usize)>>,
 }
 
-// SAFETY: every call goes on to `System` as it came.
+// SAFETY: every call is passed on to `System` unchanged.
 unsafe impl GlobalAlloc for Noted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's layout, as it came.
+        // SAFETY: the layout is the caller's, passed on unchanged.
         let object = unsafe { System.alloc(layout) };
         assert!(self.out.lock().unwrap().insert(object.addr(), layout).is_none());
         self.calls.lock().unwrap().push((layout.size(), layout.align()));
@@ -26,7 +26,7 @@ unsafe impl GlobalAlloc for Noted {
 
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
         assert_eq!(self.out.lock().unwrap().remove(&object.addr()), Some(layout));
-        // SAFETY: `out` held the object with this layout, so `System` gave it.
+        // SAFETY: `out` held the object with this layout, so `System` allocated it.
         unsafe { System.dealloc(object, layout) };
     }
 }
@@ -75,7 +75,7 @@ fn a_contest_has_a_row_for_each_work_and_a_sample_for_each_allocator() {
     assert!(outcome.samples.iter().all(|row| row.len() == contestants.len()));
     assert_eq!(outcome.goals.len(), 3);
     assert_eq!(outcome.numbers["works"].as_array().unwrap().len(), works.len());
-    // Nobody to compare with, or nobody to ask about.
+    // Without a peer to compare with, or without the contestant to judge, there is no goal.
     assert!(contest(&works[..1], &contestants[1..], 1, "system").goals.is_empty());
     assert!(contest(&works[..1], &contestants, 1, "other").goals.is_empty());
 }

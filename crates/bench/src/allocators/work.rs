@@ -1,4 +1,4 @@
-//! What allocators are given to do: allocate, write a word into the object, free.
+//! The works that allocators do: allocate, write a word into the object, free.
 //!
 //! 1. A work frees every object it has allocated, with the layout it was allocated with.
 //! 2. Layouts and orders follow from fixed seeds, so two runs make the same calls.
@@ -15,47 +15,47 @@ use coldpress_sys::PAGE_BYTES;
 use super::contest::Group;
 use crate::random::Random;
 
-/// Objects of a batch.
+/// The number of objects in a batch.
 const BATCH: usize = 1000;
-/// Objects of the large batch: with 1 KiB each they take more than any cache of one core.
+/// The number of objects in the large batch: at 1 KiB each they exceed any cache of one core.
 const MANY: usize = 100_000;
-/// Objects alive at a time while single ones are replaced.
+/// The number of live objects while single objects are replaced.
 const ALIVE: usize = 10_000;
-/// Batches on their way between two threads.
+/// The number of batches in flight between two threads.
 const RING: usize = 8;
-/// The alignment of objects; every allocator gives it without a special call.
+/// The alignment of objects; every allocator provides it without a special call.
 const ALIGN: usize = 8;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// Objects of each measurement, about.
+    /// The approximate number of objects in each measurement.
     pub objects: usize,
-    /// Objects of the works of 100,000, which take this many instead where it is less.
+    /// The number of objects in the works of 100,000 objects, if smaller than 100,000.
     pub many: usize,
 }
 
 impl Scale {
-    /// Some milliseconds a measurement.
+    /// The full scale: some milliseconds for each measurement.
     pub const FULL: Self = Self { objects: 1_000_000, many: MANY };
-    /// For tests: says nothing about speed.
+    /// A small scale for tests: its times say nothing about speed.
     pub const SMALL: Self = Self { objects: 5_000, many: 2_000 };
 }
 
-/// In which order a work calls.
+/// The order in which a work allocates and frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     /// Each object is freed before the next one is allocated.
     Pairs,
-    /// All are allocated, then all are freed in the work's order.
+    /// All objects are allocated, then all are freed in the work's order.
     Batches,
-    /// All are allocated once; then one after the other, in the work's order, is replaced.
+    /// All objects are allocated once, then replaced one by one in the work's order.
     Replace,
-    /// Allocated by one thread, in batches, and freed by another.
+    /// One thread allocates objects in batches, and another thread frees them.
     Elsewhere,
 }
 
-/// One row of the table.
+/// A work: one row of the table.
 #[derive(Clone, Debug)]
 pub struct Work {
     name: String,
@@ -64,11 +64,11 @@ pub struct Work {
     layouts: Vec<Layout>,
     order: Vec<u32>,
     repeat: usize,
-    /// Whether a word is written into each object, as programs do.
+    /// Whether the work writes a word into each object, as programs do.
     write: bool,
 }
 
-/// The works with small objects.
+/// Returns the works with small objects.
 pub fn object_works(scale: Scale) -> Vec<Work> {
     let mut works: Vec<Work> = [16, 32, 64, 128, 256, 512, 1024]
         .into_iter()
@@ -83,7 +83,7 @@ pub fn object_works(scale: Scale) -> Vec<Work> {
             let name = format!("batches of {count}, {size}, in order");
             let work = Work::new(name, group, How::Batches, layouts, scale);
             let shuffled = work.shuffled(format!("batches of {count}, {size}, shuffled"));
-            // Of the large batches the reference asks for the shuffled ones only.
+            // Of the large batches, our own goal covers the shuffled ones only.
             works.extend((group == Group::Batches).then_some(work));
             works.push(shuffled);
         }
@@ -98,7 +98,7 @@ pub fn object_works(scale: Scale) -> Vec<Work> {
     works
 }
 
-/// The works with order-0 frames: 4 KiB, aligned, never written to.
+/// Returns the works with order-0 frames: 4 KiB, aligned, never written to.
 pub fn frame_works(scale: Scale) -> Vec<Work> {
     let frame = Layout::from_size_align(PAGE_BYTES, PAGE_BYTES).expect("a power of two");
     let frames = |count| vec![frame; count];
@@ -113,12 +113,13 @@ pub fn frame_works(scale: Scale) -> Vec<Work> {
     works.into_iter().map(|work| Work { write: false, ..work }).collect()
 }
 
-/// `count` layouts of `bytes`.
+/// Returns `count` layouts of `bytes` bytes each.
 fn same(bytes: usize, count: usize) -> Vec<Layout> {
     vec![layout(bytes); count]
 }
 
-/// `count` layouts of 16 B to 1 KiB, each power of two about as often as any, and not only powers.
+/// Returns `count` layouts of 16 B to 1 KiB: each power of two about equally often, with sizes in
+/// between.
 fn mixed(count: usize) -> Vec<Layout> {
     let mut random = Random::new(1);
     let mut bytes = || {
@@ -145,30 +146,31 @@ impl Work {
         Self { name: name.into(), group, how, layouts, order, repeat, write: true }
     }
 
-    /// The same work with a pseudo-random order of frees.
+    /// Returns the same work with a pseudo-random order of frees.
     fn shuffled(&self, name: String) -> Self {
         let mut order = self.order.clone();
         Random::new(2).shuffle(&mut order);
         Self { name, order, ..self.clone() }
     }
 
-    /// What it is called in tables.
+    /// Returns the name of the work in tables.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What goal it belongs to.
+    /// Returns the goal that the work belongs to.
     pub fn group(&self) -> Group {
         self.group
     }
 
-    /// Objects that one [`Work::run`] allocates and frees.
+    /// Returns the number of objects that one [`Work::run`] allocates and frees.
     pub fn objects(&self) -> usize {
         let before = if self.how == How::Replace { self.layouts.len() } else { 0 };
         before + self.layouts.len() * self.repeat
     }
 
-    /// Does the work; nanoseconds for each object: its allocation, a write to it and its free.
+    /// Does the work. Returns the nanoseconds for each object: its allocation, a write to it and
+    /// its free.
     pub fn run(&self, allocator: &(dyn GlobalAlloc + Sync)) -> f64 {
         let time = match self.how {
             How::Pairs => self.pairs(allocator),
@@ -215,7 +217,7 @@ impl Work {
                 let (object, layout) =
                     (&mut objects[*index as usize], self.layouts[*index as usize]);
                 // SAFETY: `object` came from this allocator with the layout of its index, and is
-                // overwritten before anybody uses it again.
+                // overwritten before its next use.
                 unsafe { allocator.dealloc(*object, layout) };
                 *object = self.make(allocator, layout);
             }
@@ -225,7 +227,7 @@ impl Work {
         time
     }
 
-    /// Frees in the work's order what was allocated with the work's layouts.
+    /// Frees, in the work's order, objects that were allocated with the work's layouts.
     fn free_all(&self, allocator: &(dyn GlobalAlloc + Sync), objects: &[*mut u8]) {
         for index in &self.order {
             let (object, layout) = (objects[*index as usize], self.layouts[*index as usize]);
@@ -245,10 +247,10 @@ impl Work {
                 for batch in ring.iter().cycle().take(self.repeat) {
                     batch.wait_until(true);
                     for (object, layout) in batch.objects.iter().zip(&self.layouts) {
-                        // Relaxed: the flag's Acquire, in `wait_until`, orders it.
+                        // Relaxed: the flag's Acquire, in `wait_until`, orders this load.
                         let object = object.load(Ordering::Relaxed);
                         // SAFETY: the other thread allocated `object` with the layout of its place
-                        // in the batch, and gave it away with the batch.
+                        // in the batch, and handed it over with the batch.
                         unsafe { allocator.dealloc(object, *layout) };
                     }
                     batch.pass(false);
@@ -259,7 +261,7 @@ impl Work {
             for batch in ring.iter().cycle().take(self.repeat) {
                 batch.wait_until(false);
                 for (object, layout) in batch.objects.iter().zip(&self.layouts) {
-                    // Relaxed: the flag's Release, in `pass`, orders it.
+                    // Relaxed: the flag's Release, in `pass`, orders this store.
                     object.store(self.make(allocator, *layout), Ordering::Relaxed);
                 }
                 batch.pass(true);
@@ -269,7 +271,8 @@ impl Work {
         })
     }
 
-    /// An object, with a word written to it. Ends the process when there is no memory.
+    /// Allocates an object and, in works that write, writes a word to it. Ends the process when
+    /// there is no memory.
     #[inline(always)]
     fn make(&self, allocator: &(dyn GlobalAlloc + Sync), layout: Layout) -> *mut u8 {
         // SAFETY: no layout of a work has size zero.
@@ -285,10 +288,10 @@ impl Work {
     }
 }
 
-/// Objects that one thread hands to another.
+/// A batch of objects that one thread hands to another.
 struct Batch {
     objects: Vec<AtomicPtr<u8>>,
-    /// Whether it is the other thread's turn.
+    /// Whether the batch is full, so that it is the freeing thread's turn.
     is_full: AtomicBool,
 }
 

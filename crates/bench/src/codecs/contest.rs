@@ -6,21 +6,23 @@ use super::subject::Subject;
 use crate::statistics::Sample;
 use crate::ticks::Stopwatch;
 
-/// What a codec made of pages.
+/// The figures of a codec on some pages.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// Bytes a page, on average. What does not shrink counts as the page itself.
+    /// The bytes a page, on average. A page that does not shrink counts as it is.
     pub bytes: f64,
-    /// Pages that did not shrink.
+    /// The number of pages that did not shrink.
     pub raw: usize,
-    /// Microseconds to compress, for each page: a group's by the number of its pages.
+    /// The microseconds to compress a page: for a group, its time divided by the number of its
+    /// pages.
     pub store_us: Sample,
-    /// Microseconds to get one page back: all of its group.
+    /// The microseconds to get one page back, which takes all of its group.
     pub load_us: Sample,
 }
 
-/// Stores all pages, then loads them all, so that what is loaded has left the nearest caches.
-/// Nothing when there is no whole group, or when a page came back changed or not at all.
+/// Stores all pages, then loads them all, so that the data have left the nearest caches before they
+/// are loaded. Returns `None` when there is no whole group, or when a page came back changed or not
+/// at all.
 pub fn measure(subject: &mut dyn Subject, pages: &[Page], watch: &Stopwatch) -> Option<Figures> {
     let group = subject.group();
     let bytes = group * PAGE_BYTES;

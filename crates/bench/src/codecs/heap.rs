@@ -1,4 +1,4 @@
-//! A heap as programs in Rust, C++ and C have it, for where no other program is at hand: records
+//! A heap as programs in Rust, C++ and C have it, for machines without another program: records
 //! with strings, numbers and small arrays, and ordered maps to find them by.
 
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use crate::pools::text::Text;
 use crate::random::Random;
 
-/// Pages of text that the words of names come from.
+/// The number of pages of text that the words of names come from.
 const TEXT_PAGES: usize = 4;
 
-/// Name, number, share, kind, and marks of some length.
+/// A record: name, number, share, kind, and marks of some length.
 type Record = (String, u64, f64, Option<u8>, Box<[u32]>);
 
-/// The data; the same in every run.
+/// The data of the heap, the same in every run.
 #[derive(Debug)]
 pub struct Heap {
     /// Each record on its own.
@@ -24,7 +24,7 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// Builds this many records: some 400 bytes each, with the maps.
+    /// Builds this many records: some 400 bytes each, maps included.
     pub fn new(records: usize) -> Self {
         let mut random = Random::new(4);
         let mut text = Text::default();

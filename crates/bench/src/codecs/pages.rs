@@ -9,29 +9,29 @@ use coldpress_sys::{PAGE_BYTES, Page};
 
 use crate::pools::text::Text;
 
-/// Neighbouring pages that stay together: 64 KiB.
+/// The number of neighbouring pages that stay together: 64 KiB.
 pub const WINDOW_PAGES: usize = 16;
 
-/// A file of more bytes is refused.
+/// The most bytes of a file; a larger file is refused.
 const FILE_MAX: u64 = 1 << 30;
-/// The end of the name of a file that zstd has compressed.
+/// The ending of the name of a file that zstd has compressed.
 const ZSTD_ENDING: &str = ".zst";
 
 /// Pages of one program.
 #[derive(Clone, Debug)]
 pub struct Pages {
-    /// What they are of.
+    /// The source of the pages.
     pub name: String,
-    /// What a dictionary is made of.
+    /// The pages that a dictionary is made of.
     pub train: Vec<Page>,
-    /// What codecs are measured on.
+    /// The pages that codecs are measured on.
     pub test: Vec<Page>,
-    /// Pages of one repeated word, which are in neither.
+    /// The number of pages of one repeated word, which are in neither list.
     pub same_filled: usize,
 }
 
 impl Pages {
-    /// Splits pages, in the order of their addresses; keeps at most `most` to measure, and as many
+    /// Splits pages, in the order of their addresses. Keeps at most `most` to measure, and as many
     /// to train on.
     pub fn split(name: &str, pages: &[Page], most: usize) -> Self {
         let mut found =
@@ -49,12 +49,12 @@ impl Pages {
         found
     }
 
-    /// Whether there is enough to say anything.
+    /// Returns whether there are enough pages to say anything.
     pub fn is_enough(&self) -> bool {
         self.train.len() >= WINDOW_PAGES && self.test.len() >= WINDOW_PAGES
     }
 
-    /// Text by a model, compressible to 75 % by LZO.
+    /// Makes pages of text by a model, which LZO compresses to 75 %.
     pub fn text(most: usize) -> Self {
         let mut text = Text::default();
         let pages: Vec<Page> = (0..2 * most).map(|_| text.page()).collect();
@@ -62,8 +62,8 @@ impl Pages {
     }
 }
 
-/// The pages of a file, which zstd may have compressed: whole pages and nothing else. Its name, and
-/// the pages.
+/// Reads the pages of a file, which zstd may have compressed: whole pages and nothing else. Returns
+/// the name of the file and the pages.
 pub fn read(path: &Path) -> io::Result<(String, Vec<Page>)> {
     if fs::metadata(path)?.len() > FILE_MAX {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));

@@ -1,8 +1,8 @@
-//! Pages out of a running process: what coldpress would manage of it.
+//! Pages of a running process: those that coldpress would manage.
 //!
-//! Writable private anonymous memory and the heap, as far as it is present; not stacks, nor what is
-//! mapped from files. The process is not stopped: its pages may change while they are read, which
-//! no codec minds.
+//! These are the pages of writable private anonymous memory and of the heap that are present; not
+//! stacks, nor mapped files. The process is not stopped. Its pages may change while they are read,
+//! which does not matter to a codec.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,15 +14,15 @@ use coldpress_sys::{PAGE_BYTES, Page};
 use super::pages::WINDOW_PAGES;
 use crate::random::Random;
 
-/// Bytes of a window.
+/// The bytes of a window.
 const WINDOW_BYTES: usize = WINDOW_PAGES * PAGE_BYTES;
-/// Bits of an entry of /proc/PID/pagemap (Linux: Documentation/admin-guide/mm/pagemap.rst): present
-/// in memory, and of a file or shared.
+/// The bits of an entry of /proc/PID/pagemap (Linux: Documentation/admin-guide/mm/pagemap.rst):
+/// present in memory, and of a file or shared.
 const PRESENT: u64 = 1 << 63;
 const OF_FILE: u64 = 1 << 61;
 
-/// At most `most` pages of process `pid`, in the order of their addresses: whole windows, picked at
-/// random where there are more. Windows with less than half of their pages are passed over.
+/// Returns at most `most` pages of process `pid`, in the order of their addresses: whole windows,
+/// picked at random where there are more. Skips windows with less than half of their pages.
 pub fn pages_of(pid: u32, most: usize, random: &mut Random) -> io::Result<Vec<Page>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
@@ -45,7 +45,7 @@ pub fn pages_of(pid: u32, most: usize, random: &mut Random) -> io::Result<Vec<Pa
     let mut pages = Vec::with_capacity(windows.len() * WINDOW_PAGES);
     let mut window = vec![0; WINDOW_BYTES];
     for (start, present) in windows {
-        // A window that was unmapped meanwhile is not there.
+        // A window that was unmapped meanwhile cannot be read.
         if memory.read_exact_at(&mut window, start as u64).is_ok() {
             let there = window.as_chunks::<PAGE_BYTES>().0.iter().zip(present);
             pages.extend(there.filter_map(|(page, present)| present.then_some(*page)));
@@ -55,7 +55,7 @@ pub fn pages_of(pid: u32, most: usize, random: &mut Random) -> io::Result<Vec<Pa
     Ok(pages)
 }
 
-/// The addresses of a line of /proc/PID/maps, if coldpress would manage that memory.
+/// Returns the addresses of a line of /proc/PID/maps, if coldpress would manage that memory.
 fn managed(line: &str) -> Option<Range<usize>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
@@ -67,7 +67,7 @@ fn managed(line: &str) -> Option<Range<usize>> {
     Some(address(start)?..address(end)?)
 }
 
-/// Which pages of a window are in memory.
+/// Returns which pages of a window are in memory.
 fn present(pagemap: &File, start: usize) -> io::Result<[bool; WINDOW_PAGES]> {
     let mut entries = [0; WINDOW_PAGES * size_of::<u64>()];
     let at = start / PAGE_BYTES * size_of::<u64>();
@@ -112,7 +112,7 @@ mod tests {
             at.and_then(|at| expected.get(at..)?.get(..PAGE_BYTES)) == Some(page)
         };
         let found = pages.iter().filter(|page| is_found(page));
-        // 1 MiB, but for windows it shares and pages it does not fill.
+        // 1 MiB, except windows it shares and pages it does not fill.
         assert!(found.count() >= 200);
         let few = pages_of(std::process::id(), 33, &mut Random::new(1)).unwrap();
         assert_eq!(few.len(), 33);

@@ -1,4 +1,4 @@
-//! What encryption costs a page on its way to the disk and back.
+//! The cost of encryption for a page on its way to the disk and back.
 
 use coldpress_sys::Bytes;
 use coldpress_zswap::seal::{Position, SealError, Sealer, TAG_BYTES};
@@ -6,27 +6,27 @@ use coldpress_zswap::seal::{Position, SealError, Sealer, TAG_BYTES};
 use crate::statistics::Sample;
 use crate::ticks::Stopwatch;
 
-/// Objects measured of each length; more than the nearest caches hold.
+/// The number of objects measured of each length; more than the nearest caches hold.
 const OBJECTS: u16 = 2000;
 
-/// Times for objects of one length.
+/// The times for objects of one length.
 #[derive(Clone, Debug)]
 pub struct Sealing {
-    /// The length, without the tag.
+    /// The length of an object, without the tag.
     pub length: Bytes,
-    /// Nanoseconds to seal one.
+    /// The nanoseconds to seal an object.
     pub seal_ns: Sample,
-    /// Nanoseconds to open one.
+    /// The nanoseconds to open an object.
     pub open_ns: Sample,
 }
 
-/// Seals objects of `length`, then opens them all. Nothing when one did not come back.
+/// Seals objects of `length`, then opens them all. Returns `None` when an object did not come back.
 pub fn measure(length: Bytes, watch: &Stopwatch) -> Result<Option<Sealing>, SealError> {
     let sealer = Sealer::random()?;
     let batch = sealer.next_batch();
     let positions = || (0..OBJECTS).map(|offset| Position { batch, offset });
     let object = vec![0x5A; length.0];
-    // Not of zeros: such memory would come on its first touch, which is measured here.
+    // Not zeros: the kernel would provide such memory on its first touch, which would be measured.
     let mut sealed = vec![1; (length.0 + TAG_BYTES) * usize::from(OBJECTS)];
     let places = sealed.chunks_exact_mut(length.0 + TAG_BYTES);
     let seal = |(at, place)| watch.time(|| sealer.seal(at, &object, place)).0;

@@ -6,17 +6,17 @@ use coldpress_codec::{Codec, Dictionary, DictionaryCodec};
 use coldpress_sys::{PAGE_BYTES, Page};
 use zstd::bulk::{Compressor, Decompressor};
 
-/// What stores pages and loads them again.
+/// A codec under test, which stores pages and loads them again.
 pub trait Subject {
-    /// Pages stored together: one is only loaded with the others.
+    /// Returns the number of pages stored together: a page is only loaded with the others.
     fn group(&self) -> usize {
         1
     }
 
-    /// Compresses a group into `out`; the length, unless it does not fit.
+    /// Compresses a group into `out`. Returns the length, or `None` if it does not fit.
     fn store(&mut self, pages: &[Page], out: &mut [u8]) -> Option<usize>;
 
-    /// Decompresses a group. Whether it could.
+    /// Returns whether the group in `data` could be decompressed into `pages`.
     fn load(&mut self, data: &[u8], pages: &mut [Page]) -> bool;
 }
 
@@ -41,7 +41,7 @@ impl Subject for DictionaryCodec {
     }
 }
 
-/// zstd as everyone has it, over several pages: what groups would bring.
+/// Plain zstd over several pages, to show what groups would bring.
 pub struct Grouped {
     pages: usize,
     compressor: Compressor<'static>,
@@ -49,12 +49,12 @@ pub struct Grouped {
 }
 
 impl Grouped {
-    /// Groups of so many pages at a level, with a dictionary or without.
+    /// Makes groups of `pages` pages at a level, with a dictionary or without.
     pub fn new(pages: usize, level: i32, dictionary: Option<&Dictionary>) -> io::Result<Self> {
         let content = dictionary.map_or(&[][..], Dictionary::content);
         let mut compressor = Compressor::with_dictionary(level, content)?;
         let mut decompressor = Decompressor::with_dictionary(content)?;
-        // As short as the frames of coldpress.
+        // Makes the frames as short as those of coldpress.
         compressor.include_contentsize(false)?;
         compressor.include_magicbytes(false)?;
         decompressor.include_magicbytes(false)?;

@@ -67,7 +67,7 @@ fn each_codec_gives_back_what_it_took() {
         .map(|subject| measure(&mut **subject, &pages.test, &watch).unwrap().bytes)
         .collect();
     let [wk, lz4, lzo, zstd, with, four, four_with, sixteen] = bytes[..] else { panic!() };
-    // Text is LZ4's, behind a byte.
+    // WK leaves text to LZ4, behind one byte of its own.
     assert!(wk > lz4 && lz4 > lzo && lzo > zstd && zstd > with, "{bytes:?}");
     assert!(zstd > four && four > four_with && four > sixteen, "{bytes:?}");
     assert!(training.codec.0 > 100_000 && training.trainer.0 > 100_000);

@@ -1,4 +1,4 @@
-//! A dictionary, and what its making costs who serves faults meanwhile.
+//! A dictionary, and what its training costs the thread that serves faults meanwhile.
 
 use coldpress_codec::{CodecError, Dictionary, DictionaryCodec, Trainer};
 use coldpress_sys::{Bytes, Page};
@@ -12,24 +12,24 @@ use crate::ticks::Stopwatch;
 pub struct Training {
     /// The dictionary.
     pub dictionary: Dictionary,
-    /// Pages offered.
+    /// The number of pages offered.
     pub offers: usize,
-    /// Steps from pages to the dictionary.
+    /// The number of steps from pages to the dictionary.
     pub steps: usize,
-    /// Microseconds to offer a page.
+    /// The microseconds to offer a page.
     pub offer_us: Sample,
-    /// Microseconds of a step.
+    /// The microseconds of a step.
     pub step_us: Sample,
-    /// Microseconds to adopt the dictionary.
+    /// The microseconds to adopt the dictionary.
     pub adopt_us: f64,
-    /// What training holds while it goes on.
+    /// The memory that training holds while it goes on.
     pub trainer: Bytes,
-    /// What a codec holds, with its dictionary.
+    /// The memory that a codec holds, with its dictionary.
     pub codec: Bytes,
 }
 
-/// Trains a dictionary for a level on some of `pages`, any. Nothing when they are too few or have
-/// nothing in common.
+/// Trains a dictionary for a level on some of `pages`, picked at random. Returns `None` when the
+/// pages are too few or have nothing in common.
 pub fn train(
     pages: &[Page],
     level: i32,
@@ -62,7 +62,7 @@ pub fn train(
     };
     let mut codec = DictionaryCodec::new(level, dictionary.clone())?;
     let held = codec.work_bytes();
-    // Once more, now that its memory has been touched.
+    // Adopts the dictionary once more, now that the codec's memory has been touched.
     let again = dictionary.clone();
     let (ns, adopted) = watch.time(|| codec.adopt(again));
     adopted?;

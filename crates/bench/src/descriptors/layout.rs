@@ -1,27 +1,11 @@
-//! Where the model notes things, word by word.
-//!
-//! ```text
-//! word            0        1        2        3        4      5      6
-//! 64 bytes        kind     -        freelist counters next   prev   cache   (word 7: padding)
-//! 56, even frame  kind     -        freelist counters next   prev   cache
-//! 56, odd frame   kind     freelist counters -        next   prev   cache
-//! 32 bytes        kind,cache  next,prev  freelist counters
-//! 8 bytes         kind,record
-//!   its record    frame,cache next,prev  freelist counters
-//! ```
-//!
-//! The words of 64 and 56 bytes are those of the kernel's struct page of 2014. Tables start at a
-//! cache line.
-//!
-//! 1. Every field of a slab lies in words of its own frame's descriptor, or of its record.
-//! 2. freelist and counters lie in one aligned 16-byte place.
+//! The words in which the model keeps its notes about frames.
 
-/// No record: the end of a list.
+/// The mark for no record, at the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The kind of a frame that is a slab.
 const SLAB: u64 = 5;
-/// Words of a cache line.
+/// The number of words in a cache line.
 const LINE_WORDS: usize = 8;
 
 /// Words that start at a cache line and are not touched before use.
@@ -50,7 +34,7 @@ impl Words {
     }
 }
 
-/// Two halves of a word.
+/// Splits a word into its two halves.
 const fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
@@ -59,19 +43,19 @@ const fn word(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
-/// Notes about frames. A record is the name of a slab's notes.
+/// The notes about frames. A record is the name of a slab's notes.
 pub(super) trait Layout {
-    /// Notes about `frames` frames, none of them a slab.
+    /// Makes notes about `frames` frames, none of them a slab.
     fn new(frames: usize) -> Self;
-    /// A frame becomes a slab of `cache`, with an empty pair.
+    /// Turns a frame into a slab of `cache`, with an empty pair. Returns its record.
     fn open(&mut self, frame: u32, cache: u32) -> u32;
-    /// A slab becomes a free frame.
+    /// Turns a slab into a free frame.
     fn close(&mut self, record: u32);
-    /// The record and the cache of a slab.
+    /// Returns the record and the cache of a slab.
     fn find(&self, frame: u32) -> (u32, u32);
-    /// The frame of a record.
+    /// Returns the frame of a record.
     fn frame(&self, record: u32) -> u32;
-    /// freelist and counters.
+    /// Returns freelist and counters.
     fn pair(&self, record: u32) -> (u64, u64);
     fn set_pair(&mut self, record: u32, pair: (u64, u64));
     fn next(&self, record: u32) -> u32;
@@ -80,7 +64,7 @@ pub(super) trait Layout {
     fn set_prev(&mut self, record: u32, prev: u32);
 }
 
-/// struct page: `WORDS` is 8 with padding, 7 without.
+/// The layout of struct page: `WORDS` is 8 with padding, 7 without.
 pub(super) struct Wide<const WORDS: usize>(Words);
 
 impl<const WORDS: usize> Wide<WORDS> {
@@ -93,7 +77,7 @@ impl<const WORDS: usize> Wide<WORDS> {
         frame as usize * WORDS + word
     }
 
-    /// The first aligned place for two words behind word 0.
+    /// Returns the first aligned place for two words behind word 0.
     #[inline]
     const fn pair_at(frame: u32) -> usize {
         Self::at(frame, 1).next_multiple_of(2)
@@ -163,10 +147,10 @@ impl<const WORDS: usize> Layout for Wide<WORDS> {
     }
 }
 
-/// Words of a record of 32 bytes.
+/// The number of words in a record of 32 bytes.
 const RECORD_WORDS: usize = 4;
 
-/// Records of 32 bytes: who they belong to, links, pair.
+/// Records of 32 bytes: owner, links, pair.
 struct Records(Words);
 
 impl Records {
@@ -207,7 +191,7 @@ impl Records {
     }
 }
 
-/// The methods of [`Layout`] that both owners of [`Records`] have alike.
+/// Writes the methods of [`Layout`] that both owners of [`Records`] have alike.
 macro_rules! records_hold_the_rest {
     () => {
         #[inline]
@@ -242,7 +226,7 @@ macro_rules! records_hold_the_rest {
     };
 }
 
-/// A record in the place of a descriptor.
+/// The layout with a record in the place of a descriptor.
 pub(super) struct Inline {
     records: Records,
 }
@@ -279,7 +263,8 @@ impl Layout for Inline {
     records_hold_the_rest!();
 }
 
-/// A word for each frame; a record, taken from the lowest free ones, for each slab.
+/// The layout with a word for each frame, and for each slab a record, taken from the lowest free
+/// ones.
 pub(super) struct Aside {
     words: Words,
     records: Records,

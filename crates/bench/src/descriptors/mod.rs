@@ -1,10 +1,10 @@
-//! What the size of a frame's descriptor costs: one slab allocator, four ways to describe a frame.
+//! The cost of the size of a frame's descriptor: one slab allocator, four ways to describe a frame.
 //!
 //! The allocator (`model`) is the same for all: a stack of objects for the processor in front,
-//! refilled and emptied by 32, slabs of one frame behind, a list of those with room for each cache.
-//! Only where it notes things differs (`layout`). Like the kernel's kfree, a free is given an
-//! address and nothing else, so it has to look at the descriptor. A loop of pairs looks at one
-//! line for ever; the plans that spread the descriptors show what they cost.
+//! refilled and emptied by 32; slabs of one frame behind it; and for each cache a list of the slabs
+//! with room. Only the place of its notes differs (`layout`). Like the kernel's kfree, a free gets
+//! an address and nothing else, so it has to look at the descriptor. A loop of pairs looks at the
+//! same cache line every time; the plans that spread the descriptors show what descriptors cost.
 //!
 //! 1. Every plan makes the same calls, to the same frames, for every layout.
 //! 2. A pass frees what it has allocated.
@@ -18,7 +18,7 @@ pub use plan::{FRAMES, PAIRS_OF_REFERENCE, Plan, SIZES};
 use layout::{Aside, Inline, Wide};
 use model::Slabs;
 
-/// How a frame is described.
+/// A way to describe a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Descriptor {
     /// 56 bytes padded to 64, so that the pair of the 16-byte compare-and-swap is aligned.
@@ -32,10 +32,10 @@ pub enum Descriptor {
 }
 
 impl Descriptor {
-    /// All of them, the largest first.
+    /// All layouts, the largest first.
     pub const ALL: [Self; 4] = [Self::Padded64, Self::Aligned56, Self::Inline32, Self::Word8];
 
-    /// Bytes for each frame there is.
+    /// Returns the bytes of each frame's descriptor.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Padded64 => 64,
@@ -45,12 +45,12 @@ impl Descriptor {
         }
     }
 
-    /// The one of this size.
+    /// Returns the layout of this size.
     pub fn of_bytes(bytes: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|descriptor| descriptor.bytes() == bytes)
     }
 
-    /// Everything ready for passes of `plan`.
+    /// Prepares passes of `plan`.
     pub fn prepare(self, plan: &Plan) -> Box<dyn Passes + '_> {
         match self {
             Self::Padded64 => Box::new(Prepared(Slabs::<Wide<8>>::new(plan.caches()), plan)),
@@ -66,7 +66,7 @@ pub trait Passes {
     /// Does one pass.
     fn pass(&mut self);
 
-    /// Walks everything. Panics when an object was lost.
+    /// Walks all structures. Panics when an object was lost.
     fn check(&mut self);
 }
 

@@ -1,27 +1,27 @@
-//! The slab allocator of the model. It is no product code: one thread, no atomics, 16-byte units.
+//! The slab allocator of the model. It is not product code: one thread, no atomics, 16-byte units.
 //!
 //! 1. An object is with the program, on its cache's stack, on its slab's freelist, or not yet
 //!    carved.
 //! 2. A slab is on its cache's list exactly while it has an object to give.
-//! 3. A slab without objects in use goes back to the free frames, but for the last of a list.
+//! 3. A slab without objects in use goes back to the free frames, unless it is the last of a list.
 
 use coldpress_sys::PAGE_BYTES;
 
 use super::layout::{Layout, NONE, Words};
 use super::plan::FRAMES;
 
-/// Bytes of the unit that places are counted in.
+/// The bytes of the unit in which places are counted.
 const UNIT: usize = 16;
-/// Units of a frame.
+/// The number of units in a frame.
 const FRAME_UNITS: u32 = (PAGE_BYTES / UNIT) as u32;
-/// Objects on a full stack.
+/// The number of objects on a full stack.
 const STACK: usize = 64;
-/// Objects that go between a stack and the slabs at a time.
+/// The number of objects that move between a stack and the slabs at a time.
 const BATCH: usize = 32;
-/// In counters: objects in use below, objects carved above.
+/// The shift in counters: objects in use below, objects carved above.
 const CARVED_SHIFT: u32 = 32;
 
-/// Objects of one size.
+/// A cache of objects of one size.
 struct Cache {
     units: u32,
     objects_per_slab: u64,
@@ -34,14 +34,15 @@ struct Cache {
 /// An allocator of objects, which are named by their place in units.
 pub(super) struct Slabs<L> {
     layout: L,
-    /// The frames themselves; an object's first word is the program's, or the next free object.
+    /// The frames themselves; the first word of an object holds the program's data, or the next
+    /// free object.
     memory: Words,
     caches: Vec<Cache>,
     free_frames: Vec<u32>,
 }
 
 impl<L: Layout> Slabs<L> {
-    /// Caches of objects of these many bytes, multiples of 16, on [`FRAMES`] frames.
+    /// Makes caches of objects of these sizes in bytes, multiples of 16, on [`FRAMES`] frames.
     pub(super) fn new(caches: &[usize]) -> Self {
         let cache = |bytes: &usize| Cache {
             units: (bytes / UNIT) as u32,
@@ -58,7 +59,7 @@ impl<L: Layout> Slabs<L> {
         }
     }
 
-    /// An object of a cache, with a word written to it.
+    /// Allocates an object of a cache and writes a word to it.
     #[inline]
     pub(super) fn alloc(&mut self, cache: usize) -> u32 {
         if self.caches[cache].height == 0 {
@@ -71,7 +72,7 @@ impl<L: Layout> Slabs<L> {
         object
     }
 
-    /// Takes an object back; its cache is found by its frame.
+    /// Takes an object back; its frame leads to its cache.
     #[inline]
     pub(super) fn free(&mut self, object: u32) {
         let (_, cache) = self.layout.find(object / FRAME_UNITS);
@@ -96,7 +97,7 @@ impl<L: Layout> Slabs<L> {
         }
     }
 
-    /// Moves objects from a slab to the stack: a batch, or all there are.
+    /// Moves objects from a slab to the stack: a batch, or all objects there are.
     fn take(&mut self, cache: usize, record: u32) {
         let (mut freelist, mut counters) = self.layout.pair(record);
         let base = self.layout.frame(record) * FRAME_UNITS;
@@ -180,8 +181,8 @@ impl<L: Layout> Slabs<L> {
         }
     }
 
-    /// Empties the stacks and counts. Panics unless every object is back: then every frame is free
-    /// but for an empty slab in a cache's list.
+    /// Empties the stacks and counts. Panics unless every object is back, which leaves every frame
+    /// free except an empty slab in a cache's list.
     pub(super) fn check(&mut self) {
         let mut kept = 0;
         for cache in 0..self.caches.len() {
@@ -198,7 +199,7 @@ impl<L: Layout> Slabs<L> {
     }
 }
 
-/// The first word of an object.
+/// Returns the place of the first word of an object.
 const fn word_of(object: u32) -> usize {
     object as usize * (UNIT / size_of::<u64>())
 }

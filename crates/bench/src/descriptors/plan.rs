@@ -1,41 +1,42 @@
-//! What is allocated and freed, and in which order.
+//! The plans: which objects are allocated and freed, and in which order.
 
 use super::layout::Layout;
 use super::model::Slabs;
 use crate::random::Random;
 
-/// Frames of the model: 64 MiB, far more than any cache whose misses are counted.
+/// The number of frames in the model: 64 MiB, far more than any cache whose misses are counted.
 pub const FRAMES: usize = 16_384;
-/// Pairs of alloc(32) and free that the reference counted: 16.8 million.
+/// The number of pairs of alloc(32) and free in SLUB's double-word compare-and-swap mail: 16.8
+/// million.
 pub const PAIRS_OF_REFERENCE: usize = 1 << 24;
 /// The sizes of the sweep, in bytes.
 pub const SIZES: [usize; 7] = [16, 32, 64, 128, 256, 512, 1024];
 
-/// Pairs of one size in a pass of a tight loop.
+/// The number of pairs of one size in a pass of a tight loop.
 const TIGHT: usize = 1 << 16;
-/// Frames that a cold pass fills with objects of one size.
+/// The number of frames that a cold pass fills with objects of one size.
 const COLD_FRAMES: usize = 1024;
-/// Caches of the plan with many.
+/// The number of caches in the plan with many caches.
 const CACHES: usize = 512;
-/// Objects alive in each of them.
+/// The number of live objects in each of these caches.
 const ALIVE_IN_CACHE: usize = 16;
-/// Bytes of the objects that spread over all frames.
+/// The bytes of the objects that spread over all frames.
 const SPREAD_BYTES: usize = 256;
 
-/// In which order.
+/// The order of allocations and frees.
 #[derive(Clone, Debug)]
 enum How {
     /// Each object is freed before the next one is allocated, `TIGHT` times for each cache.
     Tight,
-    /// For each cache: objects for `COLD_FRAMES` frames, then all are freed in the same order.
+    /// For each cache, objects fill `COLD_FRAMES` frames; then all are freed in the same order.
     Cold,
     /// Objects of all caches are alive and replaced in a random order.
     Replace(Vec<u32>),
-    /// Objects for all frames; then all are freed in the order given.
+    /// Objects fill all frames; then all are freed in the given order.
     Spread(Vec<u32>),
 }
 
-/// A row of the table.
+/// A plan: a row of the table.
 #[derive(Clone, Debug)]
 pub struct Plan {
     name: String,
@@ -48,11 +49,10 @@ impl Plan {
     /// The plans whose misses are counted, by name.
     pub const NAMES: [&'static str; 6] =
         ["pair", "warm", "cold", "many-caches", "many-frames", "shuffled"];
-    /// Those of them in which descriptors are spread over more lines than the loop touches again at
-    /// once.
+    /// The plans that spread descriptors over more cache lines than the loop soon touches again.
     pub const SPREAD: [&'static str; 4] = ["cold", "many-caches", "many-frames", "shuffled"];
 
-    /// The plan of that name.
+    /// Returns the plan of that name.
     pub fn named(name: &str) -> Option<Self> {
         let all_objects = (FRAMES * objects_per_frame(SPREAD_BYTES)) as u32;
         let (caches, how) = match name {
@@ -66,7 +66,7 @@ impl Plan {
                 (sizes, How::Replace(order))
             }
             "many-frames" => {
-                // One object of each frame, frame by frame, then the next one of each.
+                // One object of each frame, frame by frame, then the next object of each frame.
                 let step = objects_per_frame(SPREAD_BYTES);
                 let order =
                     (0..step as u32).flat_map(|first| (first..all_objects).step_by(step)).collect();
@@ -82,18 +82,18 @@ impl Plan {
         Some(Self { name: name.to_owned(), caches, how })
     }
 
-    /// The tight loop, or the cold pass, with one size of the sweep.
+    /// Returns the tight loop, or the cold pass, with one size of the sweep.
     pub fn sweep(bytes: usize, is_cold: bool) -> Self {
         let (name, how) = if is_cold { ("cold", How::Cold) } else { ("warm", How::Tight) };
         Self { name: format!("{name} {bytes} B"), caches: vec![bytes], how }
     }
 
-    /// Its name.
+    /// Returns the name of the plan.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Pairs of an allocation and a free in a pass.
+    /// Returns the number of pairs of an allocation and a free in a pass.
     pub fn pairs(&self) -> usize {
         match &self.how {
             How::Tight => TIGHT * self.caches.len(),

@@ -30,7 +30,7 @@ fn names_and_sizes_are_found_again() {
     assert_eq!(PAIRS_OF_REFERENCE % Plan::named("pair").unwrap().pairs(), 0);
 }
 
-/// Objects of a few sizes, allocated and freed at random, against a list of what is out.
+/// Allocates and frees objects of a few sizes at random, against a list of the live objects.
 fn objects_do_not_overlap<L: Layout>(seed: u64) {
     let sizes = [32, 256, 1024];
     let mut slabs = Slabs::<L>::new(&sizes);

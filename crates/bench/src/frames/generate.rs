@@ -1,40 +1,41 @@
-//! Traces by a model, for where none was recorded: a program that keeps compressed pages.
+//! Traces by a model, for where none was recorded. The model is a program that keeps compressed
+//! pages.
 //!
 //! The program grows to a number of frames and works in phases. Within a phase it replaces frames
-//! one by one; at the end of one it frees most of them at once, as a build does when a compiler
-//! ends. A small part of its frames is bookkeeping nobody can move (core). Most of that comes and
-//! goes; a few frames, allocated now and then between all the others, stay for ever.
-//! Those are what breaks huge pages: one in a block is enough. At its end the program frees
-//! everything but these and a small left-over of movable frames, which only a sweep gets rid of.
+//! one by one; at the end of a phase it frees most of them at once, as a build does when a compiler
+//! ends. A small part of its frames is bookkeeping that cannot be moved (core). Most core frames
+//! come and go; a few, allocated now and then between all the others, stay forever. These few break
+//! huge pages: one in a block is enough. At its end the program frees everything except these and a
+//! few movable frames, which only a sweep gets rid of.
 //!
 //! 1. The trace follows from seed and size alone.
-//! 2. It ends with [`Model::stay_permille`] of the core frames and [`Model::left_permille`] of the
-//!    movable ones still allocated, about.
+//! 2. The trace ends with about [`Model::stay_permille`] of the core frames and
+//!    [`Model::left_permille`] of the movable frames still allocated.
 
 use super::Mobility;
 use super::trace::{Event, Trace};
 use crate::random::Random;
 
-/// What a program is like.
+/// The model of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// Frames it grows to.
+    /// The number of frames that the program grows to.
     pub frames: usize,
-    /// Phases of work.
+    /// The number of phases of work.
     pub phases: usize,
-    /// Core frames in a thousand: an entry, a handle and a share of a zspage's descriptor are some
-    /// 60 bytes for a page compressed to 1.4 KiB.
+    /// The core frames in a thousand: an entry, a handle and a share of a zspage's descriptor are
+    /// some 60 bytes for a page compressed to 1.4 KiB.
     pub core_permille: usize,
-    /// Core frames in a thousand that are there for ever at the end.
+    /// The core frames in a thousand that stay forever.
     pub stay_permille: usize,
-    /// Movable frames in a thousand left at the end.
+    /// The movable frames in a thousand that are left at the end.
     pub left_permille: usize,
-    /// Frames in a thousand freed at the end of a phase.
+    /// The frames in a thousand that are freed at the end of a phase.
     pub freed_permille: usize,
 }
 
 impl Model {
-    /// A program of `frames` frames.
+    /// Makes the model of a program of `frames` frames.
     pub const fn new(frames: usize) -> Self {
         Self {
             frames,
@@ -46,7 +47,7 @@ impl Model {
         }
     }
 
-    /// The trace of `seed`.
+    /// Makes the trace of `seed`.
     pub fn trace(&self, seed: u64) -> Trace {
         let mut program = Program {
             random: Random::new(seed),
@@ -69,14 +70,14 @@ impl Model {
 struct Program {
     random: Random,
     events: Vec<Event>,
-    /// Ids that were freed.
+    /// The ids that were freed.
     spare: Vec<u32>,
     /// The first id never used.
     next: u32,
-    /// Frames allocated, without those that stay.
+    /// The allocated frames, without those that stay.
     core: Vec<u32>,
     movable: Vec<u32>,
-    /// Core frames that stay.
+    /// The number of core frames that stay.
     stay: usize,
 }
 
@@ -125,7 +126,8 @@ impl Program {
         let is_core = self.random.happens(model.core_permille);
         let mobility = if is_core { Mobility::Core } else { Mobility::EasyReclaim };
         self.events.push(Event::Alloc { id, order: 0, mobility });
-        // All phases allocate about as much; so those that stay are spread over the whole trace.
+        // All phases allocate about as much, so the frames that stay are spread over the whole
+        // trace.
         let stay_max = model.frames * model.core_permille * model.stay_permille / 1_000_000;
         let allocated = model.frames * (model.phases + model.phases * model.freed_permille / 1000);
         let core_allocated = (allocated * model.core_permille / 1000).max(1);
@@ -153,7 +155,7 @@ impl Program {
     }
 }
 
-/// Takes any of `ids` out.
+/// Removes any one of `ids` and returns it.
 fn take(ids: &mut Vec<u32>, random: &mut Random) -> Option<u32> {
     (!ids.is_empty()).then(|| ids.swap_remove(random.below(ids.len())))
 }

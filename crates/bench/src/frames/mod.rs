@@ -1,8 +1,8 @@
 //! Whole huge pages: traces of frame allocations, replayed on one zone and on two.
 //!
 //! [`trace`] reads and writes them as files, [`generate`] makes traces by a model, [`replay`]
-//! drives several of them at once and asks for blocks of 2 MiB, `naive` is the plainest allocator
-//! that can be asked.
+//! drives several of them at once and asks for blocks of 2 MiB, and `naive` is the simplest
+//! allocator to compare with.
 
 pub mod generate;
 #[cfg(test)]
@@ -15,46 +15,48 @@ use coldpress_sys::page::FRAMES_PER_BLOCK;
 pub use coldpress_mem::frames::Mobility;
 pub use coldpress_mem::frames::trace::ID_MAX;
 
-/// Frames of a huge page.
+/// The number of frames in a huge page.
 pub const BLOCK_FRAMES: usize = FRAMES_PER_BLOCK;
 /// The order of a huge page.
 pub const BLOCK_ORDER: u8 = BLOCK_FRAMES.trailing_zeros() as u8;
 
-/// Moves the contents of a frame and makes its owner use the other one: from, to, the owner's
-/// number. False when it cannot be moved now.
+/// A function that moves the contents of a frame and makes its owner use the other frame: from, to,
+/// the owner's number. Returns false when the frame cannot be moved now.
 pub type Migrate<'a> = dyn FnMut(u32, u32, u32) -> bool + 'a;
 
 /// An allocator of frames, as a replay sees it. Frames have numbers; a chunk of `1 << order` frames
 /// has the number of its first.
 pub trait FrameSource: Sync {
-    /// A chunk of frames; nothing when there is none.
+    /// Allocates a chunk of frames; `None` when there is none.
     fn alloc(&self, mobility: Mobility, order: u8) -> Option<u32>;
 
     /// Takes a chunk back.
     ///
     /// # Safety
-    /// It came from this source's [`FrameSource::alloc`] with this order and was not freed since.
+    /// The chunk came from this source's [`FrameSource::alloc`] with this order and was not freed
+    /// since.
     unsafe fn free(&self, chunk: u32, order: u8);
 
-    /// Says whom a frame belongs to.
+    /// Sets the owner of a frame.
     ///
     /// # Safety
-    /// It is a single, easily reclaimed frame of this source that was not freed since, and the
-    /// owner can use another one instead.
+    /// The frame is a single, easily reclaimed frame of this source that was not freed since, and
+    /// the owner can use another frame instead.
     unsafe fn set_owner(&self, frame: u32, owner: u32);
 
-    /// Takes the free frames back that are kept for single processors.
+    /// Takes back the free frames that are kept for single processors.
     fn drain(&self);
 
-    /// Empties blocks by moving frames that have an owner, as many as it can, and leaves them free.
+    /// Empties blocks by moving frames that have an owner, as many blocks as it can, and leaves
+    /// them free.
     ///
     /// # Safety
-    /// `migrate` knows every owner that was set, and nobody uses or frees such frames meanwhile.
+    /// `migrate` knows every owner that was set, and no thread uses or frees such frames meanwhile.
     unsafe fn compact(&self, migrate: &mut Migrate<'_>);
 
-    /// Frames that are not handed out.
+    /// Returns the number of frames that are not handed out.
     fn free_frames(&self) -> usize;
 
-    /// Walks everything. Panics when something does not add up.
+    /// Walks all structures. Panics when something does not add up.
     fn check(&self);
 }

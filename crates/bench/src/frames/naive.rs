@@ -1,36 +1,37 @@
-//! Frames by the plainest means: a byte for each, the lowest free one first.
+//! Frames by the simplest means: a byte for each frame, the lowest free frame first.
 //!
-//! It is what the tests compare with, and shows what two zones give without any other idea.
+//! The tests compare with this allocator, and it shows what two zones give without any other idea.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{BLOCK_FRAMES, BLOCK_ORDER, FrameSource, Migrate, Mobility};
 
-/// What a frame is.
+/// The state of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Frame {
     Free,
     Used,
-    /// Belongs to somebody who can use another frame instead.
+    /// A frame of an owner that can use another frame instead.
     Owned(u32),
 }
 
-/// One zone or two.
+/// A frame allocator with one zone or two.
 pub(super) struct NaiveFrames {
     state: Mutex<State>,
-    /// Blocks of the core zone; all of them when there is one zone.
+    /// The number of blocks in the core zone; all blocks when there is one zone.
     core: usize,
 }
 
 struct State {
     frames: Vec<Frame>,
-    /// Free frames of each block.
+    /// The number of free frames of each block.
     free: Vec<u16>,
 }
 
 impl NaiveFrames {
-    /// `blocks` blocks, the first `core` of them for what cannot move; none for one zone.
+    /// Makes `blocks` blocks, the first `core` of them for frames that cannot move; `None` for one
+    /// zone.
     pub(super) fn new(blocks: usize, core: Option<usize>) -> Self {
         let frames = vec![Frame::Free; blocks * BLOCK_FRAMES];
         let free = vec![BLOCK_FRAMES as u16; blocks];
@@ -41,7 +42,8 @@ impl NaiveFrames {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The blocks to look in: easily reclaimed frames may take core blocks, never the reverse.
+    /// Returns the blocks to look in: easily reclaimed frames may take core blocks, never the
+    /// reverse.
     fn zonelist(&self, mobility: Mobility, blocks: usize) -> [Range<usize>; 2] {
         let core = 0..self.core;
         match mobility {
@@ -52,7 +54,7 @@ impl NaiveFrames {
 }
 
 impl State {
-    /// The first free aligned chunk in `blocks`.
+    /// Returns the first free aligned chunk in `blocks`.
     fn find(&self, mut blocks: Range<usize>, order: u8) -> Option<usize> {
         let length = 1_usize << order;
         blocks.find_map(|block| {

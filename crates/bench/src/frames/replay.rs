@@ -1,11 +1,12 @@
-//! Several traces at once on one allocator of frames, and what it has left of whole huge pages.
+//! Replays of several traces at once on one allocator of frames, and the whole huge pages that it
+//! has left.
 //!
-//! The course is that of the mail on fragmentation: programs run at once; huge pages are asked for
-//! while they do, when all have ended, and after a sweep that fills and frees all memory that can
+//! The course is that of the mail on fragmentation. Programs run at once. Huge pages are asked for
+//! while they run, when all have ended, and after a sweep that fills and frees all memory that can
 //! be reclaimed.
 //!
 //! 1. Every frame handed out is in `chunks` once; at the end all are back ([`Replay::end`]).
-//! 2. Asking takes only free memory and gives all of it back.
+//! 2. Asking for huge pages takes only free memory and gives all of it back.
 
 use std::collections::HashMap;
 
@@ -13,10 +14,11 @@ use super::trace::{Event, Trace};
 use super::{BLOCK_FRAMES, BLOCK_ORDER, FrameSource, Mobility};
 use crate::random::Random;
 
-/// Traces put together.
+/// Several traces put together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mix {
-    /// The events of all, each trace's in its own order; ids are places from 0 without holes.
+    /// The events of all traces, each trace's in its own order; ids are places from 0 without
+    /// holes.
     events: Vec<Event>,
     places: usize,
     /// The most frames allocated at a time, and the most core frames.
@@ -25,8 +27,8 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Interleaves the traces as `seed` says: all run from begin to end at about their own share of
-    /// the speed.
+    /// Interleaves the traces as `seed` says: all run from beginning to end, each at about its own
+    /// share of the speed.
     pub fn new(traces: &[&Trace], seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut rest: Vec<&[Event]> = traces.iter().map(|trace| trace.events()).collect();
@@ -82,45 +84,45 @@ impl Mix {
         }
     }
 
-    /// The events.
+    /// Returns the events.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Blocks that hold everything with a sixteenth to spare, and the blocks for the core zone, an
-    /// eighth more than its frames ever need.
+    /// Returns the number of blocks that hold everything with a sixteenth to spare, and the number
+    /// of blocks for the core zone, an eighth more than its frames ever need.
     pub fn blocks(&self) -> (usize, usize) {
         let core = (self.core_peak * 9 / 8).div_ceil(BLOCK_FRAMES).max(1);
         ((self.peak * 17 / 16).div_ceil(BLOCK_FRAMES).max(core + 1), core)
     }
 }
 
-/// What was there when huge pages were asked for.
+/// The memory found when huge pages were asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Huge pages that were to be had.
+    /// The number of huge pages that were available.
     pub blocks: usize,
-    /// Free frames before.
+    /// The number of free frames before.
     pub free: usize,
 }
 
 impl Asked {
-    /// Share of free memory that was whole blocks, in percent.
+    /// Returns the share of free memory that was whole blocks, in percent.
     pub fn share(self) -> f64 {
         100.0 * (self.blocks * BLOCK_FRAMES) as f64 / self.free.max(1) as f64
     }
 }
 
-/// The three times of asking.
+/// The memory found at the three times of asking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Course {
-    /// While all programs run, half-way.
+    /// The memory halfway, while all programs run.
     pub during: Asked,
-    /// When all have ended.
+    /// The memory when all programs have ended.
     pub before: Asked,
-    /// After the sweep.
+    /// The memory after the sweep.
     pub after: Asked,
-    /// Allocations that failed; the sizes of [`Mix::blocks`] leave none.
+    /// The number of allocations that failed; with the sizes of [`Mix::blocks`] none fails.
     pub refused: usize,
 }
 
@@ -141,13 +143,13 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay of `mix` on `source`, which nobody else uses.
+    /// Makes a replay of `mix` on `source`, which must have no other user.
     pub fn new(mix: &Mix, source: &'a dyn FrameSource) -> Self {
         let free_at_first = source.free_frames();
         Self { source, chunks: vec![None; mix.places], refused: 0, free_at_first }
     }
 
-    /// The whole course; with `moving`, frames are moved out of the way before each asking.
+    /// Runs the whole course; with `moving`, frames are moved out of the way before each asking.
     pub fn course(mut self, mix: &Mix, moving: bool) -> Course {
         let (first, second) = mix.events.split_at(mix.events.len() / 2);
         self.play(first);
@@ -161,7 +163,7 @@ impl<'a> Replay<'a> {
         Course { during, before, after, refused }
     }
 
-    /// Does what the events say. A chunk that is not to be had is left out, and so is its free.
+    /// Replays events. A chunk that is not available is left out, and so is its free.
     #[inline(never)]
     pub fn play(&mut self, events: &[Event]) {
         for event in events {
@@ -169,7 +171,7 @@ impl<'a> Replay<'a> {
                 Event::Alloc { id, order, mobility } => {
                     let chunk = self.source.alloc(mobility, order).map(|frame| {
                         if mobility == Mobility::EasyReclaim && order == 0 {
-                            // SAFETY: `alloc` has just handed it out; `ask` moves every chunk.
+                            // SAFETY: `alloc` has just returned the frame; `ask` moves every chunk.
                             unsafe { self.source.set_owner(frame, id) };
                         }
                         Chunk { frame, order, mobility }
@@ -190,7 +192,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Takes every huge page there is, and gives them back.
+    /// Takes every available huge page, and gives them back.
     fn ask(&mut self, moving: bool) -> Asked {
         let source = self.source;
         source.drain();
@@ -214,8 +216,7 @@ impl<'a> Replay<'a> {
         asked
     }
 
-    /// Fills all memory with frames that can be reclaimed, then frees these and all others that can
-    /// be.
+    /// Fills all memory with reclaimable frames, then frees these and all other reclaimable frames.
     fn sweep(&mut self) {
         let filling = fill(self.source, 0);
         for place in 0..self.chunks.len() {
@@ -235,15 +236,16 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Every easily reclaimed chunk of `order` that is to be had.
+/// Allocates every easily reclaimed chunk of `order` that is available.
 fn fill(source: &dyn FrameSource, order: u8) -> Vec<u32> {
     std::iter::from_fn(|| source.alloc(Mobility::EasyReclaim, order)).collect()
 }
 
-/// Frees what [`fill`] has allocated.
+/// Frees the chunks that [`fill`] has allocated.
 fn empty(source: &dyn FrameSource, chunks: &[u32], order: u8) {
     for chunk in chunks {
-        // SAFETY: `fill` allocated each with this order, and nobody else knows of them.
+        // SAFETY: `fill` allocated each chunk with this order, and no other code knows of the
+        // chunks.
         unsafe { source.free(*chunk, order) };
     }
 }

@@ -1,8 +1,8 @@
-//! Traces of frame allocations as files. The bytes are those of [`coldpress_mem::frames::trace`].
+//! Traces of frame allocations as files. The format is that of [`coldpress_mem::frames::trace`].
 //!
 //! 1. What [`Trace::read`] accepts allocates an id only while it is free, and frees it with its
 //!    order.
-//! 2. A trace may end with chunks still allocated: its program ended so.
+//! 2. A trace may end with chunks still allocated, as its program did.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,18 +11,18 @@ use std::io::{self, Read, Write};
 pub use coldpress_mem::frames::trace::Event;
 use coldpress_mem::frames::trace::{EVENT_BYTES, HEAD, VERSION};
 
-/// Why a file is no trace.
+/// The reason why a file is not a trace.
 #[derive(Debug)]
 pub enum TraceError {
-    /// It could not be read.
+    /// The file could not be read.
     Io(io::Error),
-    /// It starts with something else, or is of another version.
+    /// The file starts with something else, or has another version.
     NoTrace,
-    /// It ends within an event.
+    /// The file ends within an event.
     CutOff,
     /// The event at this place, counted from 0, makes no sense.
     Event {
-        /// The place.
+        /// The place of the event.
         index: usize,
         /// The word found there.
         word: u32,
@@ -48,15 +48,15 @@ impl From<io::Error> for TraceError {
     }
 }
 
-/// Events in the order they happened.
+/// A trace: events in the order in which they happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     events: Vec<Event>,
 }
 
 impl Trace {
-    /// A trace of `events`. Fails with the first one that allocates what is allocated, frees what
-    /// is not, or frees it with another order.
+    /// Makes a trace of `events`. Fails with the first event that allocates an allocated id, frees
+    /// a free id, or frees an id with another order.
     pub fn new(events: Vec<Event>) -> Result<Self, TraceError> {
         let mut alive = HashMap::new();
         for (index, event) in events.iter().enumerate() {
@@ -72,18 +72,18 @@ impl Trace {
         Ok(Self { events })
     }
 
-    /// The events.
+    /// Returns the events.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Writes the file.
+    /// Writes the trace as a file.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         to.write_all(&HEAD)?;
         self.events.iter().try_for_each(|event| to.write_all(&event.encode().to_le_bytes()))
     }
 
-    /// Reads a file to its end.
+    /// Reads a trace from a file, to its end.
     pub fn read(from: &mut impl Read) -> Result<Self, TraceError> {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes)?;

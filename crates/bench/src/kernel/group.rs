@@ -12,18 +12,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{named, put_back, read, write};
 
-/// How often, and after which pauses, a group whose processes were killed is removed: 2 s in all.
+/// The number of tries to remove a group whose processes were killed, and the pause between them: 2
+/// s in total.
 const REMOVALS: u32 = 100;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 
-/// Puts the shell into the group and becomes the program; `$0` is the file that takes processes.
+/// A script that puts the shell into the group and becomes the program; `$0` is the file that takes
+/// processes.
 const ENTER: &str = "echo 0 > \"$0\" && exec \"$@\"";
 
-/// The files that differ between the versions.
+/// The names of the files that differ between the versions.
 struct Names {
     limit: &'static str,
     used: &'static str,
-    /// Has a line `oom_kill N`.
+    /// The file with a line `oom_kill N`.
     kills: &'static str,
 }
 
@@ -35,8 +37,8 @@ const VERSION_1: Names = Names {
 const VERSION_2: Names =
     Names { limit: "memory.max", used: "memory.current", kills: "memory.events" };
 
-/// A group of processes that hold no more memory than its limit. Dropping it ends what still runs
-/// in it, and removes it.
+/// A group of processes that hold no more memory than its limit. Dropping the group ends all
+/// processes in it, and removes it.
 pub struct Group {
     directory: PathBuf,
     names: &'static Names,
@@ -52,7 +54,7 @@ impl Group {
         if is_unified && !read(&handed_down)?.split_whitespace().any(|name| name == "memory") {
             return Err(named(&handed_down, &io::Error::other("memory is not handed down")));
         }
-        // Relaxed: the number is only to be another one each time.
+        // Relaxed: the number only has to differ each time.
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("coldpress-bench-{}-{number}", std::process::id());
         let directory = parent.join(name);
@@ -62,7 +64,8 @@ impl Group {
         Ok(group)
     }
 
-    /// The program of `plain`, with its arguments and variables, as one of this group.
+    /// Returns the command that runs the program of `plain`, with its arguments and variables, in
+    /// this group.
     pub fn command(&self, plain: &Command) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", ENTER]).arg(self.directory.join("cgroup.procs"));
@@ -76,14 +79,14 @@ impl Group {
         command
     }
 
-    /// What the group holds now. Fails when the kernel does not tell.
+    /// Returns the memory that the group holds now. Fails when the kernel does not report it.
     pub fn used(&self) -> io::Result<Bytes> {
         let file = self.directory.join(self.names.used);
         let used = read(&file)?.trim().parse();
         used.map(Bytes).map_err(|_| named(&file, &io::Error::other("no number")))
     }
 
-    /// Processes of this group that the kernel has killed for want of memory.
+    /// Returns the number of processes of this group that the kernel has killed for lack of memory.
     pub fn kills(&self) -> io::Result<u64> {
         let file = self.directory.join(self.names.kills);
         let text = read(&file)?;
@@ -101,7 +104,7 @@ impl Group {
     pub(super) fn end(&self) -> io::Result<()> {
         for line in read(&self.directory.join("cgroup.procs"))?.lines() {
             if let Some(pid) = line.parse().ok().and_then(Pid::from_raw) {
-                // One that has ended meanwhile needs no signal.
+                // A process that has ended meanwhile needs no signal.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
@@ -130,11 +133,12 @@ impl Drop for Group {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a limit that does not hold makes the peer look fast. Folders stand in for the
-    //! kernel's where there are no rights; `swap.rs` has a test with the kernel's.
+    //! The risk: a limit that does not hold makes the peer look fast. The method: without the
+    //! rights for groups, folders stand in for the kernel's; `swap.rs` has a test with the kernel's
+    //! groups.
     use super::*;
 
-    /// A group in a folder, as the kernel would have made its files.
+    /// Makes a group in a folder, with the files that the kernel would make.
     fn group(parent: &Path) -> Group {
         let group = Group::new(parent, Bytes(4096)).unwrap();
         fs::write(group.directory.join(group.names.used), "8192\n").unwrap();
@@ -144,7 +148,7 @@ mod tests {
         group
     }
 
-    /// Removes what the kernel would have removed with the group.
+    /// Removes the files that the kernel would have removed with the group.
     fn forget(group: Group) {
         for file in fs::read_dir(&group.directory).unwrap() {
             fs::remove_file(file.unwrap().path()).unwrap();

@@ -1,4 +1,4 @@
-//! Runs a program to its end, watches its cgroup and pool meanwhile, and minds signals.
+//! Runs a program to its end, watches its cgroup and pool meanwhile, and heeds signals.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,28 +15,28 @@ use signal_hook::flag;
 
 use super::{Group, Swap};
 
-/// How often cgroup and pool are looked at. Without a reader of its `memory.stat` the kernel of
+/// The interval between two looks at cgroup and pool. Without a reader of `memory.stat`, kernel
 /// 6.18 ends programs in groups of version 1 while swap is nearly empty.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks at a program that was told to end, before it is made to.
+/// The number of looks at a program between SIGTERM and SIGKILL.
 const PATIENCE: u32 = 10;
 
-/// Marks that handlers leave; the process has them until it ends.
+/// The marks that signal handlers set; the process has them until it ends.
 struct Marks {
-    /// One of the signals has come.
+    /// Whether one of the signals has come.
     stop: Arc<AtomicBool>,
-    /// Nobody minds signals: they do what they do by default.
+    /// Whether signals have their default effect, because no [`Signals`] lives.
     is_default: Arc<AtomicBool>,
 }
 
 static MARKS: OnceLock<Marks> = OnceLock::new();
 
-/// While it lives, SIGHUP, SIGINT and SIGTERM end the program that runs, and [`run`] fails, so that
-/// everything is put back. There is one at a time.
+/// A guard: while it lives, SIGHUP, SIGINT and SIGTERM end the running program, and [`run`] fails,
+/// so that everything is put back. There is one guard at a time.
 pub struct Signals(&'static Marks);
 
 impl Signals {
-    /// Minds signals from now on.
+    /// Heeds signals from now on.
     pub fn keep() -> io::Result<Self> {
         if MARKS.get().is_none() {
             let marks = Marks {
@@ -47,11 +47,11 @@ impl Signals {
                 flag::register_conditional_default(signal, Arc::clone(&marks.is_default))?;
                 flag::register(signal, Arc::clone(&marks.stop))?;
             }
-            // Whoever was first has the same handlers.
+            // If another thread was first, it has set the same handlers.
             let _ = MARKS.set(marks);
         }
         let marks = MARKS.get().ok_or_else(|| io::Error::other("no marks"))?;
-        // SeqCst pairs with the handlers', which are so too.
+        // SeqCst pairs with the handlers' load and store, which are SeqCst too.
         marks.is_default.store(false, Ordering::SeqCst);
         marks.stop.store(false, Ordering::SeqCst);
         Ok(Self(marks))
@@ -70,30 +70,31 @@ impl Drop for Signals {
     }
 }
 
-/// What a program came to.
+/// The outcome of a program.
 #[derive(Debug)]
 pub struct Ran {
-    /// How it ended.
+    /// The exit status of the program.
     pub status: ExitStatus,
-    /// What it wrote to its standard output.
+    /// The standard output of the program.
     pub output: Vec<u8>,
-    /// From before its start to its end.
+    /// The time from before the start of the program to its end.
     pub time: Duration,
-    /// The most that the pool of its swap held.
+    /// The most that the pool of the swap held.
     pub pool: Bytes,
-    /// How many of its processes the kernel killed for want of memory.
+    /// The number of processes that the kernel killed for lack of memory.
     pub kills: u64,
 }
 
-/// Runs a program to its end, in a cgroup with swap or without both. What it leaves running in the
-/// group ends with it. Fails when it cannot be started, and when a signal came.
+/// Runs a program to its end, in a cgroup with swap or without both. Processes that the program
+/// leaves in the group end with it. Fails when the program cannot be started, and when a signal
+/// came.
 pub fn run(plain: Command, place: Option<(&Group, &Swap)>, signals: &Signals) -> io::Result<Ran> {
     let mut command = match place {
         Some((group, _)) => group.command(&plain),
         None => plain,
     };
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    // So that a signal reaches what it has started, too.
+    // A signal to this group reaches the program's children, too.
     command.process_group(0);
     let started = Instant::now();
     let child = command.spawn()?;
@@ -121,8 +122,9 @@ pub fn run(plain: Command, place: Option<(&Group, &Swap)>, signals: &Signals) ->
     Ok(Ran { status: output.status, output: output.stdout, time, pool, kills })
 }
 
-/// Looks at cgroup and pool until the other end of `has_ended` is gone: the most the pool held.
-/// What cannot be looked at is told at the end: signals are minded all the time.
+/// Returns a function that looks at cgroup and pool until the other end of `has_ended` is gone, and
+/// returns the most that the pool held. It reports a failed look at the end, because it heeds
+/// signals all the time.
 fn watcher<'a>(
     child: &Child,
     place: Option<(&'a Group, &'a Swap)>,
@@ -136,8 +138,9 @@ fn watcher<'a>(
         loop {
             if signals.has_come() {
                 told += 1;
-                // The child is reaped when nobody writes any more, and this is over then: until
-                // then the number is its own. What has ended meanwhile needs no signal.
+                // The child is reaped after its last writer is gone, and then this loop is over;
+                // until then the process number is the child's own. A child that has ended
+                // meanwhile needs no signal.
                 let signal = if told > PATIENCE { Signal::KILL } else { Signal::TERM };
                 let _ = kill_process_group(program, signal);
             }
@@ -153,8 +156,8 @@ fn watcher<'a>(
     }
 }
 
-/// What the pool holds. Ends what runs in the group when that is wanted, or the kernel has killed
-/// something of it: the rest may wait for that for ever.
+/// Returns what the pool holds. Ends all processes of the group if `is_ending`, or if the kernel
+/// has killed one of them: the rest may wait for that one forever.
 fn look(group: &Group, swap: &Swap, is_ending: bool) -> io::Result<Bytes> {
     if is_ending || group.kills()? > 0 {
         group.end()?;

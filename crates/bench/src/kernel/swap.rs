@@ -16,9 +16,10 @@ const SWAPS: &str = "/proc/swaps";
 const ZRAM_CONTROL: &str = "/sys/class/zram-control";
 const ZSWAP: &str = "/sys/module/zswap/parameters";
 
-/// Which of the numbers in `mm_stat` of a zram device is `mem_used_total`.
+/// The place of `mem_used_total` among the numbers in `mm_stat` of a zram device.
 const MEM_USED_TOTAL: usize = 2;
-/// The share of the machine's memory that zswap may take: the limit of a run is its cgroup's.
+/// The share of the machine's memory that zswap may take, in percent: a run is limited by its
+/// cgroup.
 const ZSWAP_PERCENT: &str = "50";
 
 /// A kind of swap.
@@ -26,18 +27,18 @@ const ZSWAP_PERCENT: &str = "50";
 pub enum Peer {
     /// A zram device with this codec.
     Zram(&'static str),
-    /// A swap file, with zswap before it that has this codec.
+    /// A swap file, behind zswap with this codec.
     Zswap(&'static str),
     /// A swap file alone.
     File,
 }
 
 impl Peer {
-    /// Those that benchmarks compare with.
+    /// The peers that benchmarks compare with.
     pub const ALL: [Self; 4] =
         [Self::Zram("lz4"), Self::Zram("lzo-rle"), Self::Zswap("lzo"), Self::File];
 
-    /// Its name.
+    /// Returns the name of the peer.
     pub fn name(self) -> String {
         match self {
             Self::Zram(codec) => format!("zram-{codec}"),
@@ -46,23 +47,24 @@ impl Peer {
         }
     }
 
-    /// Whether pages stay in memory, compressed, in a pool beside the memory of the cgroup.
+    /// Returns whether pages stay in memory, compressed, in a pool beside the memory of the cgroup.
     pub fn has_pool(self) -> bool {
         self != Self::File
     }
 }
 
-/// Swap that is on. Dropping it turns it off and puts everything back: fields drop in this order.
+/// Swap that is on. Dropping it turns the swap off and puts everything back: fields drop in this
+/// order.
 pub struct Swap {
     _on: On,
     _knobs: Option<Knobs>,
     store: Store,
 }
 
-/// Where the pages are.
+/// The place of the swapped pages.
 enum Store {
     Zram(Device),
-    /// The file is removed when it is dropped.
+    /// A swap file, which is removed when it is dropped.
     File {
         _file: NamedTempFile,
         has_zswap: bool,
@@ -71,7 +73,7 @@ enum Store {
 
 impl Swap {
     /// Turns on swap for `size` of pages; a file goes to `directory`. Fails, with all put back,
-    /// when the machine lacks something, or somebody else's swap is on.
+    /// when the machine lacks something, or when any other swap is on.
     pub fn on(peer: Peer, size: Bytes, directory: &Path) -> io::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "swap needs root"));
@@ -103,7 +105,7 @@ impl Swap {
         Ok(Self { _on: on, _knobs: knobs, store })
     }
 
-    /// Memory that holds compressed pages now, beside the memory of the cgroup.
+    /// Returns the memory that holds compressed pages now, beside the memory of the cgroup.
     pub fn pool(&self) -> io::Result<Bytes> {
         match &self.store {
             Store::Zram(device) => device.used(),
@@ -117,19 +119,19 @@ impl Swap {
     }
 }
 
-/// The first path of `/proc/swaps`, behind its head.
+/// Returns the first path of `/proc/swaps`, behind the header.
 fn others(swaps: &str) -> Option<&str> {
     swaps.lines().nth(1)?.split_ascii_whitespace().next()
 }
 
-/// The size in KiB behind `name` in a text like `/proc/meminfo`.
+/// Returns the size behind `name` in a text like `/proc/meminfo`, which gives KiB.
 fn kib_of(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: usize = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     kib.checked_mul(1024).map(Bytes)
 }
 
-/// A file without holes, which nobody else can read.
+/// Makes a file without holes, which no other user can read.
 fn file(size: Bytes, directory: &Path) -> io::Result<NamedTempFile> {
     let file = tempfile::Builder::new().prefix("coldpress-bench-").tempfile_in(directory)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size.0 as u64)
@@ -137,7 +139,7 @@ fn file(size: Bytes, directory: &Path) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Runs a command of util-linux with one argument. Fails with what it says.
+/// Runs a command of util-linux with one argument. Fails with the command's message.
 fn tool(name: &str, argument: &Path) -> io::Result<()> {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
@@ -151,7 +153,7 @@ fn tool(name: &str, argument: &Path) -> io::Result<()> {
     Err(io::Error::other(format!("{name} {}: {line}", argument.display())))
 }
 
-/// A path that is swapped to.
+/// A path that the kernel swaps to.
 struct On(PathBuf);
 
 impl On {
@@ -173,7 +175,7 @@ struct Device {
 }
 
 impl Device {
-    /// Adds one. Fails where the kernel has no zram.
+    /// Adds a zram device. Fails where the kernel has no zram.
     fn add() -> io::Result<Self> {
         let file = Path::new(ZRAM_CONTROL).join("hot_add");
         let number = read(&file)?.trim().parse();
@@ -212,7 +214,7 @@ impl Drop for Device {
     }
 }
 
-/// Knobs that were turned, each with what it said before.
+/// The settings of the kernel that were changed, each with its former value.
 #[derive(Default)]
 struct Knobs(Vec<(PathBuf, String)>);
 
@@ -256,13 +258,14 @@ impl Drop for Knobs {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a machine that is left with swap on, a device, or knobs of ours. The method: with
-    //! the rights for it, each kind is used for real; without, the test says that it is skipped.
+    //! The risk: a machine that is left with swap on, a device, or settings of ours. The method:
+    //! with the rights for it, each kind is used for real; without them, the test says that it is
+    //! skipped.
     use super::super::{Group, Signals, run};
     use super::*;
     use std::fs;
 
-    /// What the kernel says of its swap.
+    /// Returns what the kernel reports of its swap.
     fn state() -> Vec<String> {
         let text = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let knobs = ["enabled", "compressor", "max_pool_percent"];
@@ -276,7 +279,7 @@ mod tests {
         [text(Path::new(SWAPS))].into_iter().chain(knobs).chain(devices).collect()
     }
 
-    /// The version 1 group of everybody, or the version 2 one.
+    /// Returns the root group of version 1, or that of version 2.
     fn root() -> PathBuf {
         let first = PathBuf::from("/sys/fs/cgroup/memory");
         if first.exists() { first } else { PathBuf::from("/sys/fs/cgroup") }

@@ -8,9 +8,10 @@
 //!          [ active ... ]                        its tail goes down whenever it is the longer one
 //! ```
 //!
-//! A page that comes back before as many others were given up or made active as active holds goes
-//! to active at once (its refault distance). Two deviations: pages are looked at one by one, not in
-//! batches of 32; and both lists are kept equal, as Linux does below 1 GiB (`inactive_is_low`).
+//! A page that comes back goes to active at once if, since it left, no more pages were evicted or
+//! made active than active holds (its refault distance). Two deviations: pages are looked at one by
+//! one, not in batches of 32; and both lists are kept equal, as Linux does below 1 GiB
+//! (`inactive_is_low`).
 
 use std::collections::VecDeque;
 
@@ -23,24 +24,24 @@ struct Page {
     is_accessed: bool,
     /// Whether the bit was found set before (PG_referenced).
     is_referenced: bool,
-    /// The age at which it was given up.
+    /// The age at which the page was evicted.
     left_at: Option<u64>,
 }
 
-/// Linux's active and inactive list.
+/// Linux's active and inactive lists.
 #[derive(Debug)]
 pub struct ActiveInactive {
     pages: Vec<Page>,
-    /// Heads are at the back.
+    /// The lists; their heads are at the back.
     active: VecDeque<usize>,
     inactive: VecDeque<usize>,
-    /// Pages given up or made active so far (`nonresident_age`).
+    /// The number of pages evicted or made active so far (`nonresident_age`).
     age: u64,
     room: usize,
 }
 
 impl ActiveInactive {
-    /// For ranks below `pages`.
+    /// Makes empty lists for ranks below `pages`.
     pub fn new(pages: usize, room: usize) -> Self {
         Self {
             pages: vec![Page::default(); pages],
@@ -55,7 +56,7 @@ impl ActiveInactive {
         loop {
             while self.inactive.len() < self.active.len() {
                 let Some(rank) = self.active.pop_front() else { break };
-                // It is not asked whether it was accessed, but the bit is cleared.
+                // The accessed bit is not read here, but it is cleared.
                 self.pages[rank].is_accessed = false;
                 self.inactive.push_back(rank);
             }
@@ -109,19 +110,21 @@ mod tests {
     #[test]
     fn a_page_is_active_when_it_was_found_accessed_twice() {
         let mut two = ActiveInactive::new(20, 8);
-        // All eight go round once with their bits set; then 0 is given up.
+        // All eight pages pass once with their bits set; then page 0 is evicted.
         assert_eq!(course(&mut two, &[0, 1, 2, 3, 4, 5, 6, 7, 8]), "XXXXXXXXX");
         assert!(two.pages[1].is_referenced && two.active.is_empty());
-        // Three are accessed again: found so a second time, they are active, and 4 is given up.
+        // Three pages are accessed again. Found accessed a second time, they become active, and
+        // page 4 is evicted.
         assert_eq!(course(&mut two, &[1, 2, 3, 9]), "...X");
         assert_eq!(two.active, [1, 2, 3]);
-        // Only 5 leaves between 4 and its return: it was given up too early, so it is active.
+        // Only page 5 leaves between the eviction of page 4 and its return: page 4 was evicted too
+        // early, so it becomes active.
         assert_eq!(course(&mut two, &[4]), "X");
         assert_eq!(two.active, [1, 2, 3, 4]);
-        // More have left since 0 did than active holds.
+        // More pages have left since page 0 did than active holds.
         assert_eq!(course(&mut two, &[0]), "X");
         assert_eq!(two.active, [1, 2, 3, 4]);
-        // When active is the longer one, its oldest goes down.
+        // When active is the longer list, its oldest page goes down.
         let one = two.inactive.pop_front().expect("there are four");
         two.active.push_back(one);
         two.touch(15);

@@ -1,4 +1,4 @@
-//! Belady's optimum: the page is given up whose next touch is farthest.
+//! Belady's optimum: evicts the page whose next touch is farthest away.
 
 use std::collections::BinaryHeap;
 
@@ -11,11 +11,12 @@ const NEVER: usize = usize::MAX;
 /// Belady's optimum for one trace.
 #[derive(Debug)]
 pub struct Belady {
-    /// For each touch of the trace, when its page is touched next.
+    /// For each touch of the trace, the time of the next touch of its page.
     next: Vec<usize>,
-    /// When each page in memory is touched next.
+    /// The time of the next touch of each page in memory.
     coming: Vec<Option<usize>>,
-    /// Pages by their next touch, latest first; those that were touched since are stale.
+    /// The pages by their next touch, latest first; entries of pages that were touched since are
+    /// stale.
     latest: BinaryHeap<(usize, usize)>,
     now: usize,
     held: usize,
@@ -23,7 +24,7 @@ pub struct Belady {
 }
 
 impl Belady {
-    /// For the touches of `trace`, from the first to the last.
+    /// Makes the optimum for the touches of `trace`, from the first to the last.
     pub fn new(trace: &Trace, room: usize) -> Self {
         let mut next = vec![NEVER; trace.count()];
         let mut seen = vec![NEVER; trace.distinct()];

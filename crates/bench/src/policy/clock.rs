@@ -1,5 +1,5 @@
-//! CLOCK: a hand goes round all pages and gives up the first that was not touched since it last
-//! came by (Corbato 1968).
+//! CLOCK: a hand circles over all pages and evicts the first page that was not touched since the
+//! hand last came by (Corbato 1968).
 
 use std::collections::VecDeque;
 
@@ -8,15 +8,15 @@ use super::{Found, Policy};
 /// CLOCK with one bit.
 #[derive(Debug)]
 pub struct Clock {
-    /// The hand is at the front.
+    /// The pages in a circle, with the hand at the front.
     circle: VecDeque<usize>,
-    /// Whether a page in memory was touched since the hand came by; nothing where it is away.
+    /// Whether a page in memory was touched since the hand came by; `None` for a page that is away.
     accessed: Vec<Option<bool>>,
     room: usize,
 }
 
 impl Clock {
-    /// For ranks below `pages`.
+    /// Makes an empty CLOCK for ranks below `pages`.
     pub fn new(pages: usize, room: usize) -> Self {
         Self { circle: VecDeque::new(), accessed: vec![None; pages], room }
     }
@@ -42,7 +42,7 @@ impl Policy for Clock {
         if self.circle.len() == self.room {
             self.give_up();
         }
-        // Behind the hand: it comes by last.
+        // The page goes behind the hand, which comes by there last.
         self.circle.push_back(rank);
         self.accessed[rank] = Some(true);
         Found::Away

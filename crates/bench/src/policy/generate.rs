@@ -1,42 +1,42 @@
 //! Traces by models, the same in every run: orders of touches whose best policies differ.
 //!
-//! Each begins with all pages in the order of their addresses, as programs fill their memory. Pages
-//! that are touched often are not neighbours.
+//! Each trace begins with all pages in the order of their addresses, as programs fill their memory.
+//! Pages that are touched often are not neighbours.
 
 use super::trace::{Touch, Trace};
 use crate::random::Random;
 use crate::touch::pattern::{Pattern, Walk};
 
-/// Any address will do.
+/// The first page of a trace; any address will do.
 const FIRST_PAGE: u64 = 0x7_f123_4000;
-/// Touches for each page, after the first.
+/// The number of touches for each page, after the first.
 const ROUNDS: usize = 12;
-/// Parts of a program that does one thing after another.
+/// The number of phases of a program that does one thing after another.
 const PHASES: usize = 8;
 
 /// A model of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// Any page: no policy is better than another, but the optimum.
+    /// Touches of any page: no policy is better than another, except the optimum.
     Uniform,
     /// Zipf with exponent 0.99.
     Zipf,
     /// Four touches of five go to a fifth of the pages.
     Hot,
-    /// Over 60 % of the pages again and again: LRU is the worst policy, where they do not fit.
+    /// A loop over 60 % of the pages: LRU is the worst policy where they do not fit.
     Loop,
-    /// Zipf, and each time a thousand touches are done an eighth of all pages one after another.
+    /// Zipf, and after each thousand touches a scan of an eighth of all pages.
     Scans,
-    /// 80/20, but another fifth in each of eight phases.
+    /// 80/20, with another fifth of the pages in each of eight phases.
     Phases,
 }
 
 impl Model {
-    /// All of them.
+    /// All models.
     pub const ALL: [Self; 6] =
         [Self::Uniform, Self::Zipf, Self::Hot, Self::Loop, Self::Scans, Self::Phases];
 
-    /// Its name.
+    /// Returns the name of the model.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
@@ -48,7 +48,7 @@ impl Model {
         }
     }
 
-    /// Its touches of `pages` pages, of which there are some.
+    /// Makes the touches of `pages` pages, at least one.
     pub fn trace(self, pages: usize) -> Trace {
         let mut random = Random::new(11);
         let count = ROUNDS * pages;

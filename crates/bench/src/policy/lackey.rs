@@ -1,26 +1,27 @@
-//! What valgrind's lackey prints of a program, made into a trace.
+//! A trace made of what valgrind's lackey prints of a program.
 //!
-//! `--trace-mem=yes` prints a line for each instruction (`I`), load (`L`), store (`S`) and load
-//! that is stored to (`M`): kind, address in hexadecimal, bytes. Loads and stores count,
-//! instructions do not. What the kernel reads or writes for the program is not printed.
+//! `--trace-mem=yes` prints a line for each instruction (`I`), load (`L`), store (`S`) and
+//! modification (`M`, a load and a store): kind, address in hexadecimal, bytes. Loads and stores
+//! count, instructions do not. What the kernel reads or writes for the program is not printed.
 //!
-//! A program touches few pages very often. Touches are collapsed by windows: a window ends when
-//! [`WINDOW_PAGES`] different pages were touched in it and another one is; a page has one touch in
-//! a window, at the place of its first, and it is a write if any was. A page in steady use so has a
-//! touch in every window, and recency is true but for the pages of one window. (To keep only
-//! touches that a small LRU list would miss is shorter, but makes the pages that are used most look
-//! as if they were never used again.)
+//! A program touches few pages very often, so touches are collapsed by windows. A window ends when
+//! [`WINDOW_PAGES`] different pages were touched in it and another page is touched. A page has one
+//! touch in a window, at the place of its first, and that touch is a write if any was. So a page in
+//! steady use has a touch in every window, and recency is true except among the pages of one
+//! window. (It would be shorter to keep only touches that a small LRU list would miss. But then the
+//! pages that are used most look as if they were never used again.)
 
 use std::io::{self, BufRead};
 
 use super::trace::Touch;
 
-/// Far fewer pages than any budget: nothing that is touched in one window should have left.
+/// The number of pages in a window: far fewer than any budget, so that no page touched in a window
+/// should have left.
 pub const WINDOW_PAGES: usize = 64;
 const PAGE_SHIFT: u32 = 12;
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 
-/// Touches of which repeats are left out.
+/// Touches from which repeats are left out.
 #[derive(Debug, Default)]
 pub struct Collapse {
     window: Vec<Touch>,
@@ -28,9 +29,9 @@ pub struct Collapse {
 }
 
 impl Collapse {
-    /// The next touch.
+    /// Adds the next touch.
     pub fn touch(&mut self, touch: Touch) {
-        // Backwards, as what was touched last is likely to be touched again.
+        // The search goes backwards, because the last page touched is likely to be touched again.
         if let Some(seen) = self.window.iter_mut().rev().find(|seen| seen.page == touch.page) {
             seen.is_write |= touch.is_write;
             return;
@@ -41,20 +42,20 @@ impl Collapse {
         self.window.push(touch);
     }
 
-    /// What is left of them.
+    /// Returns the touches that are left.
     pub fn finish(mut self) -> Vec<Touch> {
         self.done.append(&mut self.window);
         self.done
     }
 
-    /// Whether more than so many touches are left.
+    /// Returns whether more than `count` touches are left.
     pub fn is_longer(&self, count: usize) -> bool {
         self.done.len() > count
     }
 }
 
-/// The touches of lackey's output, collapsed, at most `most` (and the rest of a window). Other
-/// lines are passed over.
+/// Reads the touches in lackey's output, collapsed, at most `most` (and the rest of a window).
+/// Skips other lines.
 pub fn touches(output: &mut impl BufRead, most: usize) -> io::Result<Vec<Touch>> {
     let (mut collapse, mut line) = (Collapse::default(), Vec::with_capacity(64));
     while !collapse.is_longer(most) {
@@ -71,7 +72,7 @@ pub fn touches(output: &mut impl BufRead, most: usize) -> io::Result<Vec<Touch>>
     Ok(collapse.finish())
 }
 
-/// Address, bytes and whether it is written to.
+/// Returns address, bytes and whether the access is a write.
 fn parse(line: &[u8]) -> Option<(u64, u64, bool)> {
     let (kind, rest) = line.trim_ascii_end().split_at_checked(3)?;
     let is_write = match kind {
@@ -86,7 +87,7 @@ fn parse(line: &[u8]) -> Option<(u64, u64, bool)> {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: pages that a program uses all the time and that the trace does not show.
+    //! The risk: a trace that does not show the pages that a program uses all the time.
 
     use super::*;
     use proptest::prelude::*;
@@ -108,7 +109,7 @@ mod tests {
     fn a_page_has_one_touch_in_each_window() {
         let mut collapse = Collapse::default();
         let wide = WINDOW_PAGES as u64;
-        // Page 0 is used all the time; of it all, the last use in the first window writes.
+        // Page 0 is used all the time; only its last use in the first window is a write.
         for page in 1..=3 * wide {
             collapse.touch(touch(0, page + 1 == wide));
             collapse.touch(touch(page, false));
@@ -125,7 +126,7 @@ mod tests {
     fn recording_ends_where_it_should() {
         let text: String = (1..1000).map(|page| format!(" L {page}000,1\n")).collect();
         let found = touches(&mut text.as_bytes(), 100).unwrap();
-        // Two windows and what begins the third.
+        // Two windows and the beginning of the third.
         assert_eq!(found.len(), 2 * WINDOW_PAGES + 1);
     }
 

@@ -1,4 +1,4 @@
-//! Exact LRU: the page touched least recently is given up.
+//! Exact LRU: evicts the page touched least recently.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::{Found, Policy};
 pub struct Lru {
     /// All touches since that of the oldest page in memory, with their times.
     touches: VecDeque<(usize, u64)>,
-    /// The last touch of each page in memory.
+    /// The time of the last touch of each page in memory.
     last: Vec<Option<u64>>,
     now: u64,
     held: usize,
@@ -17,7 +17,7 @@ pub struct Lru {
 }
 
 impl Lru {
-    /// For ranks below `pages`.
+    /// Makes an empty LRU for ranks below `pages`.
     pub fn new(pages: usize, room: usize) -> Self {
         Self { touches: VecDeque::new(), last: vec![None; pages], now: 0, held: 0, room }
     }

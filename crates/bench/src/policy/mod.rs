@@ -1,13 +1,13 @@
-//! The policy laboratory: which page to give up, tried on traces of touches.
+//! The policy laboratory: which page to evict, tried on traces of touches.
 //!
-//! A [`Policy`] has room for so many pages. It is told of each touch and says where it has the
-//! page. [`replay`] counts what is not there: the first touch of a page is nobody's fault, all
-//! others are *major* faults, for the page must be decompressed. What a policy has set aside and
-//! takes back costs a *minor* fault; only ours has that.
+//! A [`Policy`] has room for a number of pages. It sees each touch and says where it has the page.
+//! [`replay`] counts the pages that are not in memory. No policy can avoid the first touch of a
+//! page. All other faults are *major*, because the page must be decompressed. A page that a policy
+//! has set aside and takes back costs a *minor* fault; only our policy sets pages aside.
 //!
-//! 1. Room is for pages as they are; what they take compressed counts for nobody.
-//! 2. A policy brings in what is touched and nothing else, unless it says so: then it may have
-//!    fewer faults than the optimum.
+//! 1. Room is for pages as they are; the memory of compressed pages counts for no policy.
+//! 2. A policy brings in the touched page and no other, unless it says so: then it may have fewer
+//!    faults than the optimum.
 
 mod active;
 mod belady;
@@ -28,35 +28,35 @@ pub use s3_fifo::S3Fifo;
 
 use trace::Trace;
 
-/// Where a policy has a page that is touched. Afterwards it has it in memory.
+/// The place where a policy has a touched page. Afterwards the page is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// In memory.
     Here,
     /// Set aside, but not compressed yet.
     Aside,
-    /// Nowhere: it was given up, or never touched.
+    /// Nowhere: the page was evicted, or never touched.
     Away,
 }
 
-/// A way to choose which page to give up.
+/// A way to choose the page to evict.
 pub trait Policy {
-    /// The page of that rank is touched.
+    /// Touches the page of that rank. Returns where the policy had it.
     fn touch(&mut self, rank: usize) -> Found;
 }
 
-/// What a replay counted.
+/// The counts of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Faults on pages that were never touched before.
     pub first: u64,
-    /// Faults on pages that were given up.
+    /// Faults on pages that were evicted.
     pub major: u64,
     /// Faults on pages that were set aside.
     pub minor: u64,
 }
 
-/// Plays a trace.
+/// Replays a trace with a policy, and counts.
 pub fn replay(trace: &Trace, policy: &mut dyn Policy) -> Counts {
     let mut counts = Counts::default();
     let mut is_known = vec![false; trace.distinct()];
@@ -72,12 +72,12 @@ pub fn replay(trace: &Trace, policy: &mut dyn Policy) -> Counts {
     counts
 }
 
-/// The policies to hold ours against.
+/// The policies to compare ours with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// The page whose next touch is farthest (Belady 1966): nobody can do better.
+    /// Evicts the page whose next touch is farthest away (Belady 1966): no policy can do better.
     Belady,
-    /// The page touched least recently.
+    /// Evicts the page touched least recently.
     Lru,
     /// [`Clock`].
     Clock,
@@ -88,11 +88,11 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// All of them, the optimum first.
+    /// All policies, the optimum first.
     pub const ALL: [Self; 5] =
         [Self::Belady, Self::Lru, Self::Clock, Self::ActiveInactive, Self::S3Fifo];
 
-    /// Its name.
+    /// Returns the name of the policy.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Belady => "belady",
@@ -103,7 +103,7 @@ impl Peer {
         }
     }
 
-    /// It, with room for `room` pages, which is not 0.
+    /// Makes the policy, with room for `room` pages, which is not 0.
     pub fn policy(self, trace: &Trace, room: usize) -> Box<dyn Policy> {
         assert!(room > 0, "a page that is touched must be somewhere");
         let pages = trace.distinct();

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use super::{Found, Policy};
 
-/// The small queue's part of the room.
+/// The small queue's part of the room, as a divisor.
 const SMALL: usize = 10;
 const FREQUENCY_MAX: u8 = 3;
 
@@ -21,7 +21,7 @@ enum Place {
     Away,
     Small,
     Main,
-    /// Away too, but it is known when it left.
+    /// The page is away too, but its place among all pages that left is known.
     Ghost(u64),
 }
 
@@ -29,17 +29,17 @@ enum Place {
 #[derive(Debug)]
 pub struct S3Fifo {
     places: Vec<Place>,
-    /// Touches of a page in memory, to at most three.
+    /// The touches of each page in memory, counted to at most three.
     frequency: Vec<u8>,
     small: VecDeque<usize>,
     main: VecDeque<usize>,
-    /// Pages that went from small to ghost so far: who went before the last `room` is forgotten.
+    /// The number of pages that went from small to ghost so far. Ghost holds only the last of them.
     left: u64,
     room: usize,
 }
 
 impl S3Fifo {
-    /// For ranks below `pages`.
+    /// Makes empty queues for ranks below `pages`.
     pub fn new(pages: usize, room: usize) -> Self {
         Self {
             places: vec![Place::Away; pages],
@@ -59,7 +59,8 @@ impl S3Fifo {
         }
     }
 
-    /// Gives one up of small; those touched twice go to main before. False when there is none.
+    /// Returns whether a page of small could be evicted. Moves pages touched twice to main on the
+    /// way.
     fn shrink_small(&mut self) -> bool {
         while let Some(rank) = self.small.pop_front() {
             if self.frequency[rank] <= 1 {
@@ -72,7 +73,7 @@ impl S3Fifo {
         false
     }
 
-    /// Gives one up of main; those touched go round. False when there is none.
+    /// Returns whether a page of main could be evicted. Moves touched pages to the back on the way.
     fn shrink_main(&mut self) -> bool {
         while let Some(rank) = self.main.pop_front() {
             if self.frequency[rank] == 0 {
@@ -119,10 +120,10 @@ mod tests {
     fn s3_fifo_keeps_what_was_touched_twice_and_knows_who_left() {
         let mut fifo = S3Fifo::new(40, 10);
         (0..10).for_each(|rank| assert_eq!(fifo.touch(rank), Found::Away));
-        // 0 twice, 1 once: 0 goes to main, 1 is a ghost.
+        // Page 0 is touched twice, page 1 once: page 0 goes to main, page 1 becomes a ghost.
         assert_eq!(course(&mut fifo, &[0, 0, 1, 10]), "...X");
         assert_eq!((fifo.places[0], fifo.places[1]), (Place::Main, Place::Ghost(0)));
-        // A ghost comes back into main, for which 2 leaves.
+        // A ghost comes back into main, and page 2 leaves for it.
         assert_eq!(course(&mut fifo, &[1]), "X");
         assert_eq!((fifo.places[1], fifo.places[2]), (Place::Main, Place::Ghost(1)));
         // A scan passes through small and leaves main alone; of nine ghosts the oldest is
@@ -139,7 +140,8 @@ mod tests {
         fifo.enter(0, Place::Main);
         fifo.enter(1, Place::Main);
         assert_eq!(course(&mut fifo, &[0, 0, 1, 2]), "...X");
-        // 0 went round twice and 1 once; then 1 was in front with none left.
+        // Page 0 went to the back twice and page 1 once; then page 1 was in front with no touches
+        // left.
         assert_eq!((fifo.places[0], fifo.frequency[0]), (Place::Main, 0));
         assert_eq!(fifo.places[1], Place::Away);
     }

@@ -1,6 +1,6 @@
 //! The risk: a policy that is not what its name says, so that ours looks better or worse beside it
-//! than it is. The optimum is held against all that could be done, LRU against a list that is
-//! searched, the others against sequences worked out by hand.
+//! than it is. The method: the optimum is compared with all possible choices, LRU with a list that
+//! is searched, the others with sequences worked out by hand.
 
 use super::trace::{Touch, Trace};
 use super::*;
@@ -12,7 +12,7 @@ fn trace(pages: &[u64]) -> Trace {
     Trace::new(&pages.iter().map(touch).collect::<Vec<_>>()).unwrap()
 }
 
-/// Faults, first touches too.
+/// Returns the number of faults, first touches included.
 fn faults(peer: Peer, pages: &[u64], room: usize) -> u64 {
     let trace = trace(pages);
     let counts = replay(&trace, &mut *peer.policy(&trace, room));
@@ -21,12 +21,12 @@ fn faults(peer: Peer, pages: &[u64], room: usize) -> u64 {
     counts.first + counts.major
 }
 
-/// Which touches of ranks fault.
+/// Returns which touches of ranks fault: `X` for a fault, `.` for none.
 pub(super) fn course(policy: &mut dyn Policy, ranks: &[usize]) -> String {
     ranks.iter().map(|rank| if policy.touch(*rank) == Found::Here { '.' } else { 'X' }).collect()
 }
 
-/// The fewest faults possible, by trying all.
+/// Returns the fewest faults possible, by trying all choices.
 fn fewest(held: &[u64], rest: &[u64], room: usize) -> u64 {
     let Some((page, rest)) = rest.split_first() else { return 0 };
     if held.contains(page) {
@@ -44,7 +44,7 @@ fn fewest(held: &[u64], rest: &[u64], room: usize) -> u64 {
     (0..held.len()).map(without).min().expect("there is room for a page")
 }
 
-/// Faults of a stack of pages, the last one touched on top.
+/// Returns the faults of a stack of pages, with the last page touched on top.
 fn lru(pages: &[u64], room: usize) -> u64 {
     let (mut stack, mut faults) = (Vec::new(), 0);
     for page in pages {
@@ -90,8 +90,8 @@ proptest! {
 
 #[test]
 fn clock_gives_up_what_was_not_touched_since_the_hand_came_by() {
-    // 3 comes when all bits are set: the hand clears them and takes 0, the first. 1 is touched, so
-    // 4 takes 2, and 1 is still there.
+    // Page 3 comes when all bits are set: the hand clears them and takes page 0, the first. Page 1
+    // is touched, so page 4 takes the place of page 2, and page 1 is still there.
     let mut clock = Clock::new(5, 3);
     assert_eq!(course(&mut clock, &[0, 1, 2, 3, 1, 4, 1, 3, 2]), "XXXX.X..X");
 }
@@ -112,7 +112,7 @@ fn models_differ_by_which_policy_is_good() {
         let trace = model.trace(1000);
         replay(&trace, &mut *peer.policy(&trace, 500)).major
     };
-    // A loop over 600 pages in room for 500: LRU has none of them, the optimum misses a sixth.
+    // A loop over 600 pages in room for 500: LRU finds none of them, the optimum misses a sixth.
     assert_eq!(major(generate::Model::Loop, Peer::Lru), 12_000);
     assert!(major(generate::Model::Loop, Peer::Belady) < 12_000 / 5);
     for model in [generate::Model::Zipf, generate::Model::Hot] {

@@ -8,7 +8,7 @@
 //! The first distance is from page 0. A file may be compressed with zstd as a whole.
 //!
 //! 1. What [`Trace::read`] accepts has as many touches as its head says, of pages below 2^52.
-//! 2. [`Trace::touches`] name pages by their rank by address, so that policies use plain arrays.
+//! 2. [`Trace::touches`] names each page by its rank by address, so that policies use plain arrays.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -16,9 +16,9 @@ use std::io::{self, Read, Write};
 const NAME: &[u8; 8] = b"cptouchs";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 24;
-/// Page numbers are below this: addresses have 64 bits.
+/// The bound of page numbers: addresses have 64 bits.
 const PAGES_END: u64 = 1 << 52;
-/// How a file begins that zstd compressed (RFC 8878).
+/// The first bytes of a file that zstd compressed (RFC 8878).
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// One touch: a page number, and whether it was written to.
@@ -26,24 +26,24 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 pub struct Touch {
     /// Address divided by 4096.
     pub page: u64,
-    /// Whether it changed the page.
+    /// Whether the touch changed the page.
     pub is_write: bool,
 }
 
-/// Why a file is no trace.
+/// The reason why a file is not a trace.
 #[derive(Debug)]
 pub enum TraceError {
-    /// It could not be read.
+    /// The file could not be read.
     Io(io::Error),
-    /// It starts with something else, or is of another version.
+    /// The file starts with something else, or has another version.
     NoTrace,
-    /// It ends before its last touch.
+    /// The file ends before its last touch.
     CutOff,
-    /// It goes on after its last touch.
+    /// The file goes on after its last touch.
     TooLong,
     /// The touch at this place, counted from 0, is of no page.
     Touch(usize),
-    /// Nothing is touched in it, or more than 2^32 pages are.
+    /// The trace touches no page, or more than 2^32 pages.
     Extent,
 }
 
@@ -68,17 +68,17 @@ impl From<io::Error> for TraceError {
     }
 }
 
-/// Touches in the order they happened.
+/// A trace: touches in the order in which they happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// All pages, by address.
+    /// All pages, in the order of their addresses.
     pages: Vec<u64>,
-    /// Rank of the page times 2, and 1 for a write.
+    /// The rank of the page times 2, plus 1 for a write.
     touches: Vec<u32>,
 }
 
 impl Trace {
-    /// A trace of these touches.
+    /// Makes a trace of these touches.
     pub fn new(touches: &[Touch]) -> Result<Self, TraceError> {
         if let Some(index) = touches.iter().position(|touch| touch.page >= PAGES_END) {
             return Err(TraceError::Touch(index));
@@ -96,32 +96,32 @@ impl Trace {
         Ok(Self { touches: touches.iter().map(rank).collect(), pages })
     }
 
-    /// How many pages are touched: ranks are below it.
+    /// Returns how many pages are touched: ranks are below that number.
     pub fn distinct(&self) -> usize {
         self.pages.len()
     }
 
-    /// How often.
+    /// Returns the number of touches.
     pub fn count(&self) -> usize {
         self.touches.len()
     }
 
-    /// Ranks in the order of touch, and whether it was a write.
+    /// Returns the ranks in the order of touch, each with whether the touch was a write.
     pub fn touches(&self) -> impl DoubleEndedIterator<Item = (usize, bool)> + ExactSizeIterator {
         self.touches.iter().map(|touch| ((touch >> 1) as usize, touch & 1 != 0))
     }
 
-    /// The number of a page.
+    /// Returns the number of a page.
     pub fn page(&self, rank: usize) -> u64 {
         self.pages[rank]
     }
 
-    /// The rank of a page that is touched at all.
+    /// Returns the rank of a page, if it is touched at all.
     pub fn rank(&self, page: u64) -> Option<usize> {
         self.pages.binary_search(&page).ok()
     }
 
-    /// Writes the file.
+    /// Writes the trace as a file.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + 2 * self.count());
         bytes.extend_from_slice(NAME);
@@ -137,7 +137,7 @@ impl Trace {
         to.write_all(&bytes)
     }
 
-    /// Reads a file to its end.
+    /// Reads a trace from a file, to its end.
     pub fn read(from: &mut impl Read) -> Result<Self, TraceError> {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes)?;
@@ -171,7 +171,7 @@ impl Trace {
     }
 }
 
-/// Small distances, up or down, as small numbers. Those of pages fit in 54 bits.
+/// Makes small numbers of small distances, up or down. Distances between pages fit in 54 bits.
 const fn zigzag(distance: u64) -> u64 {
     distance << 1 ^ (distance.cast_signed() >> 63).cast_unsigned()
 }
@@ -208,7 +208,7 @@ fn take(bytes: &mut &[u8]) -> Result<u64, Bad> {
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a trace that is read as another one, or a file that is none and makes it panic.
+    //! The risk: a trace is read as another one, or a file that is no trace causes a panic.
 
     use super::*;
     use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! How much memory a pool holds for what is stored: when it was just filled, and after objects came
-//! and went, before compaction and after it.
+//! The memory that a pool holds for the stored bytes: when it was just filled, and after objects
+//! came and went, before compaction and after it.
 
 use coldpress_mem::pools::{Pool, PoolStats};
 
@@ -7,31 +7,31 @@ use super::kind::Work;
 use super::store::{Compaction, HELD, Store};
 use crate::random::Random;
 
-/// How often every object is replaced in the steady state.
+/// The number of times that every object is replaced in the steady state.
 const TURNOVERS: usize = 10;
 
-/// What happens to the objects of a full pool.
+/// The churn: what happens to the objects of a full pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Churn {
-    /// Nothing.
+    /// Nothing happens.
     Fresh,
-    /// Half of them, any, are freed.
+    /// Half of the objects, any of them, are freed.
     Half,
-    /// Nine tenths of them, any, are freed.
+    /// Nine tenths of the objects, any of them, are freed.
     NineTenths,
-    /// Ten times as many as there are, one at a time, go, and another comes.
+    /// One object at a time goes and another comes, ten times as often as there are objects.
     Turnover,
-    /// Every one is replaced twice, in any order; the new one comes before the old one goes, as
-    /// when a page is stored again.
+    /// Every object is replaced twice, in any order; the new object comes before the old one goes,
+    /// as when a page is stored again.
     Overwrite,
 }
 
 impl Churn {
-    /// All of them.
+    /// All churns.
     pub const ALL: [Self; 5] =
         [Self::Fresh, Self::Half, Self::NineTenths, Self::Turnover, Self::Overwrite];
 
-    /// Its name in tables and on the command line.
+    /// Returns the name of the churn in tables and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
@@ -42,30 +42,30 @@ impl Churn {
         }
     }
 
-    /// Whether as many objects are there afterwards as before.
+    /// Returns whether as many objects are there afterwards as before.
     pub const fn keeps_count(self) -> bool {
         matches!(self, Self::Fresh | Self::Turnover | Self::Overwrite)
     }
 }
 
-/// What a pool held.
+/// The memory that a pool held.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
-    /// After the churn, as it was left.
+    /// The statistics after the churn, before compaction.
     pub left: PoolStats,
-    /// After compaction.
+    /// The statistics after compaction.
     pub compacted: PoolStats,
-    /// The compaction.
+    /// The outcome of the compaction.
     pub compaction: Compaction,
 }
 
 /// The work: fill, churn, compact.
 #[derive(Clone, Copy, Debug)]
 pub struct Density<'s> {
-    /// Bytes of each object, in the order they are stored; those that come later are drawn from
-    /// them.
+    /// The bytes of each object, in the order they are stored; the sizes of later objects are drawn
+    /// from them.
     pub sizes: &'s [u16],
-    /// What happens.
+    /// What happens to the objects.
     pub churn: Churn,
 }
 

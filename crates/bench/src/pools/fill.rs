@@ -10,20 +10,21 @@ use super::store::Store;
 /// The work: an object of each size is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill<'s> {
-    /// Bytes of each object.
+    /// The bytes of each object.
     pub sizes: &'s [u16],
     /// Whether to ask for the classes.
     pub with_classes: bool,
 }
 
-/// What a pool held then.
+/// The state of a filled pool.
 #[derive(Clone, Debug)]
 pub struct Filled {
-    /// The whole.
+    /// The statistics of the whole pool.
     pub stats: PoolStats,
-    /// Its classes that have frames, the smallest size first; none when nobody asked.
+    /// The classes that have frames, the smallest size first; none unless [`Fill::with_classes`]
+    /// asks for them.
     pub classes: Vec<ClassStats>,
-    /// How long all objects took, with their contents.
+    /// The time to store all objects, with their contents.
     pub time: Duration,
 }
 
@@ -44,8 +45,8 @@ impl Work for Fill<'_> {
     }
 }
 
-/// The sums over classes, as in the last line of the mail's tables; class, size and frames of a
-/// zspage are zero.
+/// Returns the sums over classes, as in the last line of the mail's tables; class, size and frames
+/// of a zspage are zero.
 pub fn total(classes: &[ClassStats]) -> ClassStats {
     classes.iter().fold(ClassStats::default(), |mut sum, class| {
         sum.almost_full += class.almost_full;

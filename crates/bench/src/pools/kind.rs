@@ -6,16 +6,17 @@ use coldpress_sys::{Bytes, SysResult};
 
 use crate::ours;
 
-/// What is done with a pool, of whatever type.
+/// A work to do with a pool of any type.
 pub trait Work {
-    /// What it comes to.
+    /// The result of the work.
     type Found;
 
-    /// Does it; the pool is empty.
+    /// Does the work with an empty pool.
     fn run<P: Pool>(self, pool: P) -> Self::Found;
 }
 
-/// Makes [`Kind`] of lines: its name here, its name in tables, and how it is made on frames.
+/// Makes [`Kind`] of lines: the name of a pool here, its name in tables, and how it is made on
+/// frames.
 macro_rules! kinds {
     ($($kind:ident = $name:literal: |$frames:ident| $pool:expr;)+) => {
         /// A pool with its parameters.
@@ -25,10 +26,10 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them, in the order of tables.
+            /// All pools, in the order of tables.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
-            /// Its name in tables and on the command line.
+            /// Returns the name of the pool in tables and on the command line.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name,)+
@@ -37,7 +38,7 @@ macro_rules! kinds {
 
             /// Does a work with an empty pool that may hold up to `objects` objects.
             ///
-            /// Fails when the address space for its frames is not to be had.
+            /// Fails when the address space for the pool's frames is not available.
             pub fn run<W: Work>(self, objects: usize, work: W) -> SysResult<W::Found> {
                 let frames = ours::pool_frames(objects)?;
                 Ok(match self {
@@ -66,7 +67,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The pool of this name.
+    /// Returns the pool of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }

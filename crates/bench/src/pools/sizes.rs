@@ -1,12 +1,12 @@
-//! How large objects are: a trace of compressed sizes, or a model where there is none.
+//! The sizes of objects: a trace of compressed sizes, or a model where there is none.
 //!
 //! A trace is one little-endian 16-bit number a page, in the order of addresses: 0 for a page of
 //! zeros, 1 for one word repeated, 0xffff for a page to be left out, else the bytes a codec made of
 //! the page. Its file is named `CORPUS.CODEC.u16`, with `.zst` behind it when zstd has compressed
 //! it.
 //!
-//! 1. Sizes are 1 to 4096: what a codec made longer counts as the page itself.
-//! 2. Pages of zeros and of one word are no objects: no pool ever sees them.
+//! 1. Sizes are 1 to 4096: a page that a codec made longer counts as it is.
+//! 2. Pages of zeros and of one word are not objects: no pool ever sees them.
 
 use std::fmt;
 use std::fs;
@@ -20,31 +20,32 @@ use crate::random::Random;
 const ZERO: u16 = 0;
 const SAME_FILLED: u16 = 1;
 const LEFT_OUT: u16 = u16::MAX;
-/// The most a codec makes of a page: LZO's bound, a sixteenth, 64 and 3 bytes more.
+/// The most bytes that a codec makes of a page. It is LZO's bound: the page, a sixteenth of it, and
+/// 64 and 3 bytes more.
 const BOUND: u16 = (PAGE_BYTES + PAGE_BYTES / 16 + 67) as u16;
-/// The end of a file's name.
+/// The ending of a file's name.
 const ENDING: &str = ".u16";
 const ZSTD_ENDING: &str = ".zst";
-/// A file of this many bytes is no trace: it would be of 8 TiB of pages.
+/// The most bytes of a file: a longer one is not a trace, because it would be of 8 TiB of pages.
 const FILE_MAX: u64 = 4 << 30;
 
-/// Why a file is no trace.
+/// The reason why a file is not a trace.
 #[derive(Debug)]
 pub enum SizesError {
-    /// It could not be read or decompressed.
+    /// The file could not be read or decompressed.
     Io(io::Error),
-    /// Its name is not `CORPUS.CODEC.u16` or `CORPUS.CODEC.u16.zst`.
+    /// The file's name is not `CORPUS.CODEC.u16` or `CORPUS.CODEC.u16.zst`.
     Name,
-    /// It ends within a number.
+    /// The file ends within a number.
     CutOff,
     /// The number at this place, counted from 0, makes no sense.
     Number {
-        /// The place.
+        /// The place of the number.
         index: usize,
         /// The number found there.
         number: u16,
     },
-    /// It has no object.
+    /// The trace has no object.
     Empty,
 }
 
@@ -70,19 +71,19 @@ impl From<io::Error> for SizesError {
     }
 }
 
-/// Sizes of objects in the order they are stored.
+/// The sizes of objects, in the order they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// What the pages are of.
+    /// The name of what the pages are of.
     pub corpus: String,
-    /// What has compressed them.
+    /// The codec that compressed the pages.
     pub codec: String,
-    /// Bytes of each object, 1 to 4096; at least one.
+    /// The bytes of each object, 1 to 4096; at least one object.
     pub sizes: Vec<u16>,
 }
 
 impl Sizes {
-    /// Reads a file. Fails when it is no trace.
+    /// Reads a file. Fails when the file is not a trace.
     pub fn read(path: &Path) -> Result<Self, SizesError> {
         let (corpus, codec, is_zstd) = names(path).ok_or(SizesError::Name)?;
         if fs::metadata(path)?.len() > FILE_MAX {
@@ -93,16 +94,16 @@ impl Sizes {
         Ok(Self { corpus: corpus.to_owned(), codec: codec.to_owned(), sizes: parse(&numbers)? })
     }
 
-    /// The codec in the name of a trace's file; nothing when it is none.
+    /// Returns the codec in the name of a trace's file; `None` when the file is not a trace.
     pub fn codec_of(path: &Path) -> Option<&str> {
         names(path).map(|(_, codec, _)| codec)
     }
 
-    /// Objects of a program's heap, by a model: small structures that compress well, records and
-    /// strings that do not, and a few pages that do not shrink.
+    /// Makes objects of a program's heap, by a model: small structures that compress well, records
+    /// and strings that do not, and a few pages that do not shrink.
     pub fn heap(objects: usize) -> Self {
         let mut random = Random::new(11);
-        // The sum of three numbers is near enough a bell.
+        // The sum of three random numbers is near enough a bell curve.
         let bell = |random: &mut Random, low: usize, high: usize| {
             low + (0..3).map(|_| random.below(high - low)).sum::<usize>() / 3
         };
@@ -116,18 +117,18 @@ impl Sizes {
         Self { corpus: "heap".to_owned(), codec: "model".to_owned(), sizes }
     }
 
-    /// Its name in tables.
+    /// Returns the name of the trace in tables.
     pub fn name(&self) -> String {
         format!("{}.{}", self.corpus, self.codec)
     }
 
-    /// The first `count` objects of the trace repeated for ever.
+    /// Returns the first `count` objects of the trace repeated forever.
     pub fn repeated(&self, count: usize) -> Vec<u16> {
         self.sizes.iter().copied().cycle().take(count).collect()
     }
 }
 
-/// Corpus and codec in the name of a file, and whether zstd has compressed it.
+/// Returns corpus and codec in the name of a file, and whether zstd has compressed it.
 fn names(path: &Path) -> Option<(&str, &str, bool)> {
     let name = path.file_name()?.to_str()?;
     let (name, is_zstd) = match name.strip_suffix(ZSTD_ENDING) {

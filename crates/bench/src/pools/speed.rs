@@ -1,8 +1,9 @@
-//! How long single calls of a pool take: storing, reading and freeing objects in any order, by one
+//! The times of single calls of a pool: storing, reading and freeing objects in any order, by one
 //! thread and by two at once, and short steps of compaction.
 //!
-//! What a read adds to the work of its reader is found by comparison: the reader passes over all
-//! bytes of an object in an allocation of its own, then over those of one the pool lends, in turn.
+//! A comparison shows what a read adds to the work of its reader. In turn, the reader passes over
+//! all bytes of an object in an allocation of its own, and over those of an object that the pool
+//! lends.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -16,44 +17,44 @@ use crate::random::Random;
 use crate::statistics::Sample;
 use crate::ticks::Stopwatch;
 
-/// Bytes a step of compaction may move here: what a reader might have to wait for.
+/// The bytes that a step of compaction may move here: a reader might have to wait for them.
 pub const STEP: Bytes = Bytes::kib(16);
 
-/// The work.
+/// The work: single calls of a pool, timed.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed<'s> {
-    /// Bytes of each object; at least two.
+    /// The bytes of each object; at least two objects.
     pub sizes: &'s [u16],
-    /// What times are taken with.
+    /// The stopwatch that takes the times.
     pub watch: &'s Stopwatch,
 }
 
-/// Nanoseconds of single calls.
+/// The nanoseconds of single calls.
 #[derive(Clone, Debug)]
 pub struct Calls {
     /// Storing an object: allocation and write.
     pub store: Sample,
-    /// Reading one, with a pass over its bytes.
+    /// Reading an object, with a pass over its bytes.
     pub read: Sample,
     /// The same pass over an object that is an allocation of its own.
     pub plain_read: Sample,
-    /// Freeing one.
+    /// Freeing an object.
     pub free: Sample,
 }
 
-/// What the work came to.
+/// The result of the work.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// Calls of one thread.
+    /// The calls of one thread.
     pub alone: Calls,
-    /// Calls of two threads at once, each with half of the objects.
+    /// The calls of two threads at once, each with half of the objects.
     pub together: Calls,
-    /// Nanoseconds of steps of compaction by one thread, after half of the objects were freed;
-    /// nothing when there was none.
+    /// The nanoseconds of steps of compaction by one thread, after half of the objects were freed;
+    /// `None` when there was no step.
     pub compact: Option<Sample>,
 }
 
-/// The calls of some threads, and what they did not free.
+/// The calls of some threads, and the objects that they did not free.
 #[derive(Default)]
 struct Taken {
     stores: Vec<f64>,
@@ -89,11 +90,11 @@ impl Work for Speed<'_> {
     fn run<P: Pool>(self, pool: P) -> Option<Times> {
         let mut store = Store::new(pool);
         let mut random = Random::new(6);
-        // The frames come into memory before anything is measured.
+        // Brings the frames into memory before anything is measured.
         store.fill(self.sizes);
         store.free_down_to(0, &mut random);
         let mut alone = self.measure(&store, self.sizes, &Barrier::new(1), random);
-        // What moves ten times as much as there is finds no end.
+        // Stops a compaction that moves ten times as much as there is: it would find no end.
         let pool = &store.pool;
         let steps_max = 10 * (pool.stats().bytes_stored.0 / STEP.0 + 1);
         let steps = std::iter::from_fn(|| {

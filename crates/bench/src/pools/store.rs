@@ -1,5 +1,5 @@
-//! A pool with what it holds: every object has contents that follow from its handle, so any can be
-//! checked at any time.
+//! A pool with its objects: every object has contents that follow from its handle, so any object
+//! can be checked at any time.
 
 use std::time::{Duration, Instant};
 
@@ -8,33 +8,33 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use crate::random::Random;
 
-/// Bytes one step of compaction may move, as a service would do between other work.
+/// The bytes that one step of compaction may move, as a service would do between other work.
 const STEP: Bytes = Bytes::kib(256);
-/// Why a pool knows a handle.
+/// The reason why a pool knows a handle.
 pub(super) const HELD: &str = "what was stored and not freed is there";
-/// One object in this many is checked.
+/// The interval of checks: one object in this many is checked.
 const CHECKED: usize = 16;
 
-/// A pool, and the handles of what it holds.
+/// A pool, and the handles of its objects.
 pub struct Store<P> {
     /// The pool.
     pub pool: P,
-    /// What it holds, in no order.
+    /// The handles of the pool's objects, in no order.
     pub held: Vec<Handle>,
     contents: Box<[u8]>,
 }
 
-/// What compaction came to.
+/// The outcome of compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compaction {
-    /// What it did.
+    /// What compaction did.
     pub done: Compacted,
-    /// How long it took.
+    /// The time that compaction took.
     pub time: Duration,
 }
 
 impl<P: Pool> Store<P> {
-    /// An empty pool.
+    /// Makes a store of an empty pool.
     pub fn new(pool: P) -> Self {
         let mut random = Random::new(5);
         let contents = (0..2 * PAGE_BYTES).map(|_| random.next() as u8).collect();
@@ -73,8 +73,8 @@ impl<P: Pool> Store<P> {
         }
     }
 
-    /// Compacts, step by step, until nothing is left to be gained. A pool that finds no end is
-    /// stopped when it has moved ten times what it holds.
+    /// Compacts, step by step, until nothing is left to be gained. Stops a pool that finds no end
+    /// when it has moved ten times what it holds.
     pub fn compact(&mut self) -> Compaction {
         let most = Bytes(self.pool.stats().bytes_stored.0.saturating_mul(10));
         let mut done = Compacted::default();
@@ -88,7 +88,7 @@ impl<P: Pool> Store<P> {
         }
     }
 
-    /// Compares some objects with what was written. Panics when one differs.
+    /// Compares some objects with what was written. Panics when an object differs.
     pub fn verify(&mut self) {
         for place in (0..self.held.len()).step_by(CHECKED) {
             let handle = self.held[place];
@@ -100,25 +100,25 @@ impl<P: Pool> Store<P> {
     }
 }
 
-/// The contents of an object: handles side by side get places far apart (Knuth volume 3 section
-/// 6.4).
+/// Returns the contents of an object: handles side by side get places far apart (Knuth volume 3
+/// section 6.4).
 #[inline]
 fn contents_of(contents: &[u8], handle: Handle, size: usize) -> &[u8] {
     let start = (handle.name().wrapping_mul(0x9e37_79b1) >> 16) as usize % PAGE_BYTES;
     &contents[start..start + size]
 }
 
-/// Frames held by bytes stored, 1 at best; metadata is not in it.
+/// Returns the frames held relative to the bytes stored, 1 at best; without metadata.
 pub fn density(stats: &PoolStats) -> f64 {
     stats.frames.bytes().0 as f64 / stats.bytes_stored.0.max(1) as f64
 }
 
-/// Bytes of metadata for each object.
+/// Returns the bytes of metadata for each object.
 pub fn metadata_each(stats: &PoolStats) -> f64 {
     stats.metadata.0 as f64 / stats.objects.max(1) as f64
 }
 
-/// Everything the pool takes.
+/// Returns everything that the pool takes.
 pub fn footprint(stats: &PoolStats) -> Bytes {
     stats.frames.bytes() + stats.metadata
 }

@@ -1,6 +1,7 @@
 //! The microbenchmark the reviewers of xcfmalloc asked for: one sequence of allocations through
-//! every pool, the sizes swept from the smallest to the largest; all allocated, then all freed; and
-//! each freed before the next is allocated, in a pool that holds all others and in an empty one.
+//! every pool, the sizes swept from the smallest to the largest. All objects are allocated, then
+//! all are freed; and each object is freed before the next is allocated, in a pool that holds all
+//! others and in an empty one.
 //!
 //! Nothing is written to the objects. A first pass over the whole sequence warms up, so that the
 //! frames are in memory; it is not measured.
@@ -17,34 +18,35 @@ use super::store::{HELD, footprint};
 /// The smallest size of the sweep.
 const LEAST: usize = 32;
 
-/// The work.
+/// The work: allocations of sizes from the smallest to the largest.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
-    /// Bytes from one size to the next.
+    /// The bytes from one size to the next.
     pub step: usize,
-    /// Objects of each size.
+    /// The number of objects of each size.
     pub each: usize,
 }
 
-/// What one size came to.
+/// The figures of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Swept {
-    /// Bytes of the objects.
+    /// The bytes of the objects.
     pub size: usize,
-    /// Nanoseconds of an allocation, when all are allocated.
+    /// The nanoseconds of an allocation, when all are allocated.
     pub alloc_ns: f64,
-    /// Nanoseconds of a free, when all are freed in the order they were allocated.
+    /// The nanoseconds of a free, when all are freed in the order they were allocated.
     pub free_ns: f64,
-    /// Nanoseconds of an allocation and its free, one object at a time beside all of the sweep.
+    /// The nanoseconds of an allocation and its free, one object at a time, beside all objects of
+    /// the sweep.
     pub pair_ns: f64,
-    /// The same in an empty pool: it gets its frames for each object.
+    /// The same in an empty pool, which gets its frames for each object.
     pub alone_ns: f64,
-    /// Bytes the pool grew by while the objects were allocated, for each of them.
+    /// The bytes by which the pool grew for each object, while the objects were allocated.
     pub grown: f64,
 }
 
 impl Sweep {
-    /// The sizes, in ascending order; 32 and 4096 are among them.
+    /// Returns the sizes, in ascending order; 32 and 4096 are among them.
     pub fn sizes(self) -> impl Iterator<Item = usize> {
         (LEAST..PAGE_BYTES).step_by(self.step.max(1)).chain([PAGE_BYTES])
     }
@@ -100,7 +102,7 @@ impl Sweep {
         started.elapsed().as_nanos() as f64 / each as f64
     }
 
-    /// Objects there are at most at a time.
+    /// Returns the most objects that there are at a time.
     pub fn objects(self) -> usize {
         self.sizes().count() * self.each.max(1)
     }

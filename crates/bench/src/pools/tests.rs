@@ -21,7 +21,7 @@ use crate::ticks::Stopwatch;
 /// Calls with the sizes of their objects.
 type Calls = Mutex<Vec<(char, usize)>>;
 
-/// A page an object; compaction gives back what was freed since.
+/// A pool with a page for each object; compaction gives back the pages that were freed since.
 #[derive(Default)]
 struct Counting<'c> {
     held: Mutex<Held>,
@@ -165,7 +165,7 @@ fn a_sweep_allocates_all_then_frees_all_then_takes_one_at_a_time() {
     assert_eq!(word(&calls), pass.clone() + &pass + &"af".repeat(12));
     assert_eq!(sweep.objects(), 12);
     for row in swept {
-        // A page and 8 bytes of metadata an object.
+        // A page and 8 bytes of metadata for each object.
         assert_eq!(row.grown, 4104.0);
         let times = [row.alloc_ns, row.free_ns, row.pair_ns, row.alone_ns];
         assert!(times.iter().all(|ns| *ns > 0.0), "{row:?}");
@@ -179,7 +179,7 @@ fn speed_reads_every_object_and_frees_half() {
     let pool = Counting { calls: Some(&calls), ..Counting::default() };
     let times = Speed { sizes: &SIZES, watch: &watch }.run(pool).expect("there are objects");
     let count = |call| calls.lock().unwrap().iter().filter(|(other, _)| *other == call).count();
-    // The first round warms up, the second is that of one thread, the third that of two.
+    // The first round warms up, the second has one thread, the third has two.
     assert_eq!((count('a'), count('r'), count('f')), (60, 40, 50));
     let [alone, together] = [times.alone, times.together];
     assert!(times.compact.is_some() && alone.read.most() > 0.0 && together.read.most() > 0.0);

@@ -1,26 +1,27 @@
 //! Pages of text as compressible as English prose, for where no real text is at hand.
 //!
-//! The words are made of the letters of English in their usual shares; which word follows is drawn
-//! by Zipf's law, the n-th word 1/n times as often as the first. What a fast codec finds in a page
-//! is words that came before, so the number of words fixes the ratio.
+//! The words are made of the letters of English in their usual shares. The next word is drawn by
+//! Zipf's law, the n-th word 1/n times as often as the first. A fast codec finds the words in a
+//! page that came before, so the number of words fixes the ratio.
 
 use coldpress_sys::{PAGE_BYTES, Page};
 
 use crate::random::Random;
 
-/// Words. With these LZO1X makes 75 % of a page, as of the text of the mail on xcfmalloc.
+/// The number of words. With this number LZO1X compresses a page to 75 %, as it does the text of
+/// the mail on xcfmalloc.
 const WORDS: usize = 2400;
 /// Vowels and consonants, as often as they are in English, in hundredths (about).
 const VOWELS: &[u8] = b"eeeeeeeeeeeeaaaaaaaaiiiiiiioooooooouuuy";
 const CONSONANTS: &[u8] = b"tttttttttnnnnnnnsssssshhhhhhrrrrrrddddllllcccmmmwwffggppbbvk";
 
-/// Makes pages, the same in every run.
+/// A maker of pages, the same in every run.
 pub struct Text {
     random: Random,
     words: Vec<String>,
-    /// For each word, how often it or one before it is drawn, of the last entry's times.
+    /// For each word, how often this word or an earlier one is drawn, out of the last entry.
     shares: Vec<usize>,
-    /// What did not fit into the last page.
+    /// The text that did not fit into the last page.
     rest: String,
 }
 
@@ -39,7 +40,7 @@ impl Default for Text {
     }
 }
 
-/// Frequent words are short.
+/// Makes a word; frequent words are short.
 fn word(random: &mut Random, rank: usize) -> String {
     let syllables = 1 + usize::from(rank > 60) + usize::from(rank > 600) + random.below(2);
     let mut word = String::new();
@@ -52,7 +53,7 @@ fn word(random: &mut Random, rank: usize) -> String {
 }
 
 impl Text {
-    /// The next page of the text.
+    /// Returns the next page of the text.
     pub fn page(&mut self) -> Page {
         while self.rest.len() < PAGE_BYTES {
             self.sentence();

@@ -1,11 +1,11 @@
-//! Times in classes that are a 32nd of their octave wide: percentiles of any number of times to
-//! 3 %, in a fixed place, so that counting does not disturb what is measured.
+//! Times in classes that are a 32nd of their octave wide: percentiles of any number of times to 3
+//! %, in fixed memory, so that counting does not disturb what is measured.
 //!
 //! Source: the log-linear classes of HdrHistogram (Gil Tene).
 
-/// Classes of an octave, as a power of two.
+/// The number of classes in an octave, as a power of two.
 const BITS: u32 = 5;
-/// Times below this are counted exactly.
+/// The bound below which times are counted exactly.
 const EXACT: u64 = 2 << BITS;
 const CLASSES: usize = (65 - BITS as usize) << BITS;
 
@@ -30,7 +30,7 @@ impl Histogram {
         self.total += 1;
     }
 
-    /// Counts all that another one has counted.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -38,8 +38,8 @@ impl Histogram {
         self.total += other.total;
     }
 
-    /// A time that at least `percent` of all do not exceed, at most 3 % too long; 0 when there is
-    /// none.
+    /// Returns a time that at least `percent` of all do not exceed, at most 3 % too long; 0 when
+    /// there is none.
     pub fn percentile(&self, percent: f64) -> u64 {
         let rank =
             ((percent / 100.0 * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
@@ -59,7 +59,7 @@ fn class(ns: u64) -> usize {
     ((shift as usize) << BITS) + (ns >> shift) as usize
 }
 
-/// The longest time of a class.
+/// Returns the longest time of a class.
 fn last(class: usize) -> u64 {
     if class < EXACT as usize {
         return class as u64;

@@ -1,4 +1,4 @@
-//! Touches of pages: in which order, and how long each took.
+//! Touches of pages: their orders, and the time of each touch.
 
 pub mod histogram;
 pub mod pattern;

@@ -2,18 +2,18 @@
 
 use crate::random::Random;
 
-/// Pages from one touch of a stride to the next: 64 KiB.
+/// The number of pages from one touch of a stride to the next: 64 KiB.
 const STRIDE: usize = 16;
 /// The skew of YCSB (Cooper et al. 2010).
 const THETA: f64 = 0.99;
-/// A prime above any number of pages: a multiple of it says where a rank lies, so that popular
+/// A prime above any number of pages: a multiple of it gives the place of a rank, so that popular
 /// pages are not neighbours.
 const SCATTER: u64 = 2_654_435_761;
 
 /// An order of touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Any page, each as likely.
+    /// Any page, each as likely as the others.
     Uniform,
     /// Zipf with exponent 0.99: some pages all the time, most hardly ever.
     Zipf,
@@ -21,16 +21,16 @@ pub enum Pattern {
     Hot,
     /// Page after page.
     Sequential,
-    /// Every 16th page; one page further after each time through.
+    /// Every 16th page, one page further after each pass.
     Strided,
 }
 
 impl Pattern {
-    /// All of them.
+    /// All patterns.
     pub const ALL: [Self; 5] =
         [Self::Uniform, Self::Zipf, Self::Hot, Self::Sequential, Self::Strided];
 
-    /// Its name.
+    /// Returns the name of the pattern.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
@@ -42,7 +42,7 @@ impl Pattern {
     }
 }
 
-/// The numbers of the pages in the order of a pattern, without an end.
+/// An endless sequence of page numbers, in the order of a pattern.
 #[derive(Clone, Debug)]
 pub struct Walk {
     pattern: Pattern,
@@ -53,14 +53,14 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A walk over the pages below `pages`, which is not 0; the same for the same seed.
+    /// Makes a walk over the pages below `pages`, which is not 0; the same for the same seed.
     pub fn new(pattern: Pattern, pages: usize, seed: u64) -> Self {
         assert!(pages > 0, "there is nothing to touch");
         let zipf = if pattern == Pattern::Zipf { Zipf::new(pages) } else { Zipf::default() };
         Self { pattern, pages, random: Random::new(seed), zipf, at: pages - 1 }
     }
 
-    /// The page that is touched next.
+    /// Returns the page that is touched next.
     #[inline]
     pub fn next_page(&mut self) -> usize {
         match self.pattern {
@@ -71,7 +71,7 @@ impl Walk {
                 let rank = if self.random.happens(800) {
                     self.random.below(hot)
                 } else {
-                    // All are hot where there is one page.
+                    // With a single page, all pages are hot.
                     (hot + self.random.below(self.pages - hot)).min(self.pages - 1)
                 };
                 scatter(rank, self.pages)
@@ -89,13 +89,13 @@ impl Walk {
     }
 }
 
-/// Where the page of a rank lies: each at a place of its own.
+/// Returns the place of the page of a rank; each rank has a place of its own.
 fn scatter(rank: usize, pages: usize) -> usize {
     (rank as u64 * SCATTER % pages as u64) as usize
 }
 
-/// Ranks by Zipf. Source: Gray et al., "Quickly generating billion-record synthetic databases",
-/// SIGMOD 1994, as in YCSB.
+/// A source of ranks by Zipf's law. Source: Gray et al., "Quickly generating billion-record
+/// synthetic databases", SIGMOD 1994, as in YCSB.
 #[derive(Clone, Debug, Default)]
 struct Zipf {
     ranks: f64,
@@ -112,7 +112,7 @@ impl Zipf {
         Self { ranks, sum, eta: (1.0 - (2.0 / ranks).powf(1.0 - THETA)) / (1.0 - two / sum) }
     }
 
-    /// The rank of a number of any 64 bits, from 0.
+    /// Returns the rank, from 0, of a number of any 64 bits.
     fn rank(&self, number: u64) -> usize {
         let share = number as f64 / 2.0_f64.powi(64);
         let weight = share * self.sum;

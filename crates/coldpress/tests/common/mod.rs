@@ -1,15 +1,16 @@
-//! What the tests of the command share: it, without settings from outside, and what it says.
+//! The parts that the tests of the command share: the command, without settings from outside, and
+//! its output.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::process::{Command, Output};
 
-/// Uid and gid of nobody on Debian and most others; any that is not ours does.
+/// The uid and gid of nobody on Debian and most other systems; any id that is not ours does.
 pub(crate) const NOBODY: u32 = 65534;
 
 /// The command under test.
 pub(crate) const COLDPRESS: &str = env!("CARGO_BIN_EXE_coldpress");
 
-/// `coldpress` with `args` and no setting from outside.
+/// Returns `coldpress` with `args` and no setting from outside.
 pub(crate) fn coldpress(args: &[&str]) -> Command {
     let mut command = Command::new(COLDPRESS);
     for (name, _) in std::env::vars_os() {
@@ -21,12 +22,12 @@ pub(crate) fn coldpress(args: &[&str]) -> Command {
     command
 }
 
-/// What it printed.
+/// Returns the standard output.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What it had to say.
+/// Returns the standard error.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -40,7 +41,7 @@ pub(crate) fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
     }
 }
 
-/// Whether programs can be managed here; says so when not.
+/// Returns whether programs can be managed here. Prints a note when they cannot.
 pub(crate) fn can_manage() -> bool {
     let doctor = coldpress(&["doctor"]).output().expect("the command is built");
     let works = doctor.status.success();

@@ -24,7 +24,7 @@ fn course(mix: &Mix, has_core: bool, moving: bool) -> Course {
     Replay::new(mix, &*source).course(mix, moving)
 }
 
-/// Looks over an allocator's shoulder.
+/// An allocator that checks every call to another allocator.
 struct Watched {
     inner: NaiveFrames,
     out: Mutex<HashSet<u32>>,
@@ -41,12 +41,12 @@ impl FrameSource for Watched {
     unsafe fn free(&self, chunk: u32, order: u8) {
         let mut out = self.out.lock().unwrap();
         assert!((chunk..chunk + (1 << order)).all(|frame| out.remove(&frame)), "not handed out");
-        // SAFETY: the caller's promise is that of the trait; the set has just confirmed it.
+        // SAFETY: the caller keeps the promise of the trait, which the set has just confirmed.
         unsafe { self.inner.free(chunk, order) };
     }
 
     unsafe fn set_owner(&self, frame: u32, owner: u32) {
-        // SAFETY: the caller's promise is that of the trait.
+        // SAFETY: the caller keeps the promise of `FrameSource::set_owner`.
         unsafe { self.inner.set_owner(frame, owner) };
     }
 
@@ -78,7 +78,7 @@ fn the_mix_holds_every_event_of_every_trace_in_its_order() {
     let mix = Mix::new(&traces.iter().collect::<Vec<_>>(), 9);
     let length: usize = traces.iter().map(|trace| trace.events().len()).sum();
     assert_eq!(mix.events().len(), length);
-    // The ids differ, the rest is one of the traces' next events.
+    // The ids differ; the rest is the next event of one of the traces.
     let alone = Mix::new(&[&traces[0]], 1);
     let plain = |event: &Event| match *event {
         Event::Alloc { order, mobility, .. } => (order, Some(mobility)),

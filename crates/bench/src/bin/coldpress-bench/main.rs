@@ -1,0 +1,136 @@
+//! The command `coldpress-bench`: measures coldpress on this machine, beside the same work without
+//! coldpress.
+//!
+//! The command starts itself as the measured program ([`workload`]), under the `coldpress` that
+//! lies beside it, so a figure needs no more than the two files.
+#![forbid(unsafe_code)]
+
+mod against;
+mod all;
+mod build;
+mod codecs;
+mod fault;
+mod fit;
+mod fork;
+mod frames;
+mod launch;
+mod options;
+mod policy;
+mod pools;
+mod pressure;
+mod programs;
+mod sides;
+mod slab;
+mod start;
+mod swap;
+mod trees;
+mod view;
+mod workload;
+mod zswap;
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use coldpress_bench::machine::Machine;
+use coldpress_bench::report::{Report, document, folder, keep, text};
+use coldpress_cli::failure::{Failure, Result};
+
+use launch::{Launcher, failed};
+use options::{Cli, What};
+use swap::goals::Elsewhere;
+
+/// The name of the command, which precedes its messages.
+const NAME: &str = "coldpress-bench";
+
+/// Measures and prints. The exit status is 1 when a benchmark could not be measured, or when a
+/// figure is worse than with the other build.
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let What::Workload(args) = &cli.what {
+        return workload::workload(args);
+    }
+    match try_bench(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(&failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_bench(args: &Cli) -> Result<()> {
+    let machine = Machine::look();
+    let launcher = Launcher::new(args.coldpress.as_deref())?;
+    if let What::All(args) = &args.what {
+        return all::measure(&launcher, &machine, args);
+    }
+    let Some(common) = args.what.common() else { return Ok(()) };
+    if let Some(out) = &common.out {
+        // Makes the folder before minutes of work, so that a folder that cannot be written is known
+        // at once.
+        folder(out, &machine).map_err(cannot_keep)?;
+    }
+    let report = report_of(&launcher, &args.what)?;
+    let name = report.name;
+    let reports = [report];
+    print(&if common.json { document(&machine, &reports) } else { text(&machine, &reports) });
+    if let Some(out) = &common.out {
+        keep_all(out, &format!("-{name}"), &machine, &reports)?;
+    }
+    against::judge(args.what.against(), &reports)
+}
+
+/// Returns the report of one benchmark.
+fn report_of(launcher: &Launcher, what: &What) -> Result<Report> {
+    match what {
+        What::Fault(args) => fault::measure(launcher, args),
+        What::Fit(args) => fit::measure(launcher, args),
+        What::Start(args) => start::measure(launcher, args),
+        What::Fork(args) => fork::measure(launcher, args),
+        What::Slab(args) => slab::measure(args),
+        What::Frames(args) => frames::measure(args),
+        What::Pools(args) => pools::measure(args),
+        What::Codecs(args) => codecs::measure(args),
+        What::Policy(args) => policy::measure(args),
+        What::Swap(args) => swap::measure(launcher, args, &Elsewhere::default()),
+        What::Programs(args) => programs::measure(launcher, args),
+        What::Trees(args) => trees::measure(launcher, args),
+        What::Zswap(args) => zswap::measure(launcher, args),
+        What::Build(args) => build::measure(launcher, args),
+        What::View(args) => view::measure(launcher, args),
+        What::All(_) | What::Workload(_) => Err(failed("no benchmark by itself".to_owned())),
+    }
+}
+
+/// Writes reports into files, and says where.
+fn keep_all(out: &Path, ending: &str, machine: &Machine, reports: &[Report]) -> Result<()> {
+    for path in keep(out, ending, machine, reports).map_err(cannot_keep)? {
+        say(format!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
+/// Adds to `about` what the machine lacks.
+fn name_missing(about: &mut String, missing: &[String]) {
+    for text in missing {
+        about.push_str("\nLeft out: ");
+        about.push_str(text);
+    }
+}
+
+fn cannot_keep(error: io::Error) -> Failure {
+    failed(error.to_string())
+}
+
+/// Prints `text` on standard output; a reader that stops reading is no failure.
+fn print(text: &str) {
+    coldpress_cli::print(NAME, text);
+}
+
+/// Prints a line of this command on standard error, which may be closed.
+fn say(line: impl Display) {
+    coldpress_cli::say(NAME, line);
+}

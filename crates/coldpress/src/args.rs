@@ -1,0 +1,470 @@
+//! The command line. Every option of `run` can also be given as `COLDPRESS_<OPTION>`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::builder::{FalseyValueParser, OsStringValueParser, Resettable, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use coldpress_cli::size::parse_size;
+use coldpress_codec::CodecChoice;
+use coldpress_mem::pools::PoolKind;
+use coldpress_runtime::knobs::Knob;
+use coldpress_sys::Bytes;
+
+use crate::budget::Ask;
+use crate::knobs::{self, Setting, parse_value};
+use crate::own_number::InPlaceArgs;
+use crate::trial::TrialArgs;
+use crate::view;
+
+const EXAMPLES: &str = "\
+Examples:
+  coldpress run --memory 512M -- python3 job.py
+  coldpress doctor";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  coldpress run --memory 512M -- python3 job.py
+  coldpress run --memory 25% --codec zstd:3 -- sort big.txt
+  coldpress run -m 2G --disk /mnt/fast --disk-size 20G --stats run.json -- java -jar app.jar
+  COLDPRESS_MEMORY=1.5G coldpress run make -j4
+  coldpress run --idle -- ./server
+  coldpress run --wait -m 1G -- redis-server --daemonize yes
+
+Sizes:
+  K M G T, Ki Mi Gi Ti, KiB MiB GiB TiB   powers of 1024
+  KB MB GB TB                             powers of 1000
+  plain numbers                           bytes
+  25%                                     of the cgroup's limit, also when that changes, else of
+                                          the machine's memory
+
+Exit status:
+  125  coldpress itself failed        126  PROGRAM cannot be executed
+  127  PROGRAM was not found          128+N  PROGRAM was ended by signal N
+  else the exit status of PROGRAM";
+
+fn ctl_help() -> String {
+    let examples = "Examples:
+  coldpress ctl 4711 get
+  coldpress ctl 4711 get pool_pages
+  coldpress ctl 4711 set max_pool_percent=30 codec=zstd:3
+  coldpress ctl 4711 set memory=2G
+  coldpress ctl 4711 thaw && gcore 4711";
+    let memory = "  memory (a size, a share as 25%, or auto)\n      The budget, as --memory of run";
+    format!("{examples}\n\n{}\n{memory}", knobs::table())
+}
+
+/// Run programs in less memory than they ask for.
+#[derive(Debug, Parser)]
+#[command(name = "coldpress", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program within a memory budget
+    Run(RunArgs),
+    /// Check whether this machine can run programs within a budget, and say what mends it
+    Doctor(DoctorArgs),
+    /// See and turn the knobs of a run while it goes on
+    Ctl(Deferred<CtlArgs>),
+    /// What is run before a program, and by `doctor`, to see whether it would be managed
+    #[command(hide = true)]
+    Trial(TrialArgs),
+    /// What begins in the place of a program that is to find its own number in variables
+    #[command(hide = true)]
+    InPlace(InPlaceArgs),
+}
+
+/// Options that are built only when needed, because building them takes time at each start.
+#[derive(Debug)]
+pub(crate) struct Deferred<T>(pub(crate) T);
+
+impl<T: Args> Args for Deferred<T> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        // The doc comment on the options themselves is for readers of the code.
+        command.defer(|command| {
+            let about = command.get_about().cloned();
+            T::augment_args(command).about(about.unwrap_or_default())
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command.defer(T::augment_args_for_update)
+    }
+}
+
+impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        T::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+/// The options of `coldpress run`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = RUN_EXAMPLES,
+    override_usage = "coldpress run [OPTIONS] [--] PROGRAM [ARGS]..."
+)]
+pub(crate) struct RunArgs {
+    /// All memory the program and its children may hold, at least 16M. auto is 90% of the cgroup's
+    /// limit, also when that changes, else half of the machine's memory, and gives up to half of
+    /// it back while others wait for memory
+    #[arg(
+        short,
+        long,
+        value_name = "SIZE|auto",
+        env = "COLDPRESS_MEMORY",
+        default_value = "auto",
+        value_parser = Ask::parse
+    )]
+    pub(crate) memory: Ask,
+
+    /// Take memory that is not touched for long although the budget would have room for it, as long
+    /// as the program waits for such memory no more than PERCENT of the time, 0.01 to 50. Without
+    /// a number: 0.5
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        env = "COLDPRESS_IDLE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "off",
+        default_missing_value = "on",
+        hide_default_value = true,
+        value_parser = |text: &str| parse_value(Knob::Idle, text)
+    )]
+    pub(crate) idle: u64,
+
+    /// How cold pages are compressed: wk, lz4, lzo, zstd, zstd:LEVEL with LEVEL -7 to 19 (1
+    /// without), or auto: by wk, and by zstd if wk makes too little of them
+    #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "wk")]
+    pub(crate) codec: CodecChoice,
+
+    /// Where compressed pages are kept: zsmalloc, xvmalloc, xcfmalloc or segment
+    #[arg(long, value_name = "POOL", env = "COLDPRESS_POOL", default_value = "zsmalloc")]
+    pub(crate) pool: PoolKind,
+
+    /// Directory for the unnamed, encrypted file of the coldest pages, or "none" to stay in
+    /// memory. Default: /var/tmp
+    #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
+    pub(crate) disk: Option<DiskChoice>,
+
+    /// The most that file may grow to, for each process. Default: the free space, less 5%
+    #[arg(long, value_name = "SIZE", env = "COLDPRESS_DISK_SIZE", value_parser = parse_size)]
+    pub(crate) disk_size: Option<Bytes>,
+
+    /// The most compressed pages of a process may take of what others leave of the budget, 1 to 90
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COLDPRESS_MAX_POOL_PERCENT",
+        default_value = "50",
+        value_parser = |text: &str| parse_value(Knob::MaxPoolPercent, text)
+    )]
+    pub(crate) max_pool_percent: u64,
+
+    /// Turn any knob that `coldpress ctl --help` lists; may be given again. Wins over the options
+    /// of single knobs. As a variable: COLDPRESS_SET=NAME=VALUE,NAME=VALUE
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        env = "COLDPRESS_SET",
+        value_delimiter = ',',
+        value_parser = knobs::parse
+    )]
+    pub(crate) set: Vec<Setting>,
+
+    /// What programs are shown as the memory of the machine, which many size themselves by: what
+    /// there is (off), as many budgets as suit who asks (auto: 1x for what goes to disk by itself,
+    /// 8x for a JVM and V8, else 2x), so many budgets (1x), or SIZE
+    #[arg(
+        long,
+        value_name = "off|auto|SIZE|Nx",
+        env = "COLDPRESS_SHOW_MEMORY",
+        default_value = "off",
+        value_parser = view::Ask::parse
+    )]
+    pub(crate) show_memory: view::Ask,
+
+    /// Write what happened as JSON to FILE when the program has ended
+    #[arg(long, value_name = "FILE", env = "COLDPRESS_STATS")]
+    pub(crate) stats: Option<PathBuf>,
+
+    /// Record what memory coldpress itself takes and frees, for `coldpress-bench frames --trace`.
+    /// The first process managed writes FILE, others FILE.2, FILE.3...
+    #[arg(long, value_name = "FILE", env = "COLDPRESS_RECORD")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Stay until the last process of the run has ended, and pass signals on to those left: for
+    /// servers that fork away
+    #[arg(short, long, env = "COLDPRESS_WAIT", value_parser = FalseyValueParser::new())]
+    pub(crate) wait: bool,
+
+    /// Print nothing of our own but errors
+    #[arg(short, long, env = "COLDPRESS_QUIET", value_parser = FalseyValueParser::new())]
+    pub(crate) quiet: bool,
+
+    /// Say what is done and found. --quiet wins over it
+    #[arg(short, long, env = "COLDPRESS_VERBOSE", value_parser = FalseyValueParser::new())]
+    pub(crate) verbose: bool,
+
+    /// Run a program that cannot be managed (static, setuid, no access...) all the same, without a
+    /// budget, with one warning
+    #[arg(long, env = "COLDPRESS_ALLOW_UNMANAGED", value_parser = FalseyValueParser::new())]
+    pub(crate) allow_unmanaged: bool,
+
+    /// Keep what root may do to root's programs: those of other users in the run stay unmanaged
+    #[arg(long, env = "COLDPRESS_NO_LEND", value_parser = FalseyValueParser::new())]
+    pub(crate) no_lend: bool,
+
+    /// Run nothing that is not managed: try first whether this machine, with the rights, filters
+    /// and limits that hold here, lets coldpress take a page away and bring it back, and end the
+    /// run, with status 125, when a process that holds 4 MiB or more is not managed
+    #[arg(long, env = "COLDPRESS_REQUIRE_MANAGED", value_parser = FalseyValueParser::new())]
+    pub(crate) require_managed: bool,
+
+    /// The program and its arguments; put "--" in front to be safe
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Reads this process's command line, and the variables that stand for options.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches()?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// Returns the definition of the command line. An empty variable counts as unset.
+fn command() -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let without = |option: Arg| match option.get_env() {
+        Some(name) if is_empty(name) => option.env(Resettable::Reset),
+        _ => option,
+    };
+    ["run", "doctor"].into_iter().fold(Cli::command(), |command, name| {
+        command.mut_subcommand(name, |command| command.mut_args(without))
+    })
+}
+
+/// Returns the variable that holds the value `error` is about, unless the command line has that
+/// value.
+pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let option = option.split([' ', '=', '[']).next()?;
+    let mut words = std::env::args().skip(1).take_while(|word| word != "--");
+    if words.any(|word| word.starts_with(option)) {
+        return None;
+    }
+    let command = command();
+    let mut options = command.find_subcommand("run")?.get_arguments();
+    let found = options.find(|it| it.get_long() == option.strip_prefix("--"))?;
+    let name = found.get_env()?;
+    std::env::var_os(name).map(|_| name.to_string_lossy().into_owned())
+}
+
+/// The options of `run` that apply to a whole run, by the names of their fields.
+const OF_A_RUN: [&str; 14] = [
+    "memory",
+    "idle",
+    "codec",
+    "pool",
+    "disk",
+    "disk_size",
+    "max_pool_percent",
+    "set",
+    "show_memory",
+    "stats",
+    "record",
+    "wait",
+    "no_lend",
+    "require_managed",
+];
+
+/// Returns the options on this process's command line that apply to a whole run, as a user writes
+/// them. Options given as variables apply to more than this command, and are left out.
+pub(crate) fn given_for_a_run() -> Vec<String> {
+    given_in(std::env::args_os())
+}
+
+fn given_in(words: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let Ok(matches) = command().try_get_matches_from(words) else { return Vec::new() };
+    let Some(run) = matches.subcommand_matches("run") else { return Vec::new() };
+    let is_given = |id: &str| run.value_source(id) == Some(ValueSource::CommandLine);
+    let given = OF_A_RUN.into_iter().filter(|id| is_given(id));
+    given.map(|id| format!("--{}", id.replace('_', "-"))).collect()
+}
+
+/// The options of `coldpress ctl`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = ctl_help(),
+    override_usage = "coldpress ctl PID get [NAME] [--json]\n       \
+                      coldpress ctl PID set NAME=VALUE... [--json]\n       \
+                      coldpress ctl PID thaw [--force] [--json]"
+)]
+pub(crate) struct CtlArgs {
+    /// The process of `coldpress run`, or of the program, or of any below it
+    #[arg(value_name = "PID")]
+    pub(crate) process: u32,
+
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) verb: CtlVerb,
+
+    /// Print one JSON document on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What `coldpress ctl` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlVerb {
+    /// Print the knobs and all counters, one a line; or one of them
+    Get {
+        /// The knob or counter to print alone
+        name: Option<String>,
+    },
+    /// Turn knobs: all of them, or none when one is wrong
+    Set {
+        /// Where to turn a knob
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        settings: Vec<String>,
+    },
+    /// Bring every page back, to stay: before a debugger attaches, or a core is dumped. `set
+    /// thawed=off` ends it
+    Thaw {
+        /// Do it whatever memory is free
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// The options of `coldpress doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The directory to check for spilling, as in `coldpress run`
+    #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
+    pub(crate) disk: Option<DiskChoice>,
+}
+
+/// The destination of the coldest pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DiskChoice {
+    /// Nowhere: memory only.
+    None,
+    /// To an unnamed file in this directory.
+    Directory(PathBuf),
+}
+
+/// Reads `none` or a directory; any bytes can be a path.
+fn disk_parser() -> impl TypedValueParser<Value = DiskChoice> {
+    OsStringValueParser::new().map(|text| match text.to_str() {
+        Some("none") => DiskChoice::None,
+        _ => DiskChoice::Directory(PathBuf::from(text)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use coldpress_codec::CodecId;
+
+    use super::*;
+    use coldpress_cli::size::Size;
+
+    fn run_args(args: &[&str]) -> RunArgs {
+        let all = ["coldpress", "run"].iter().chain(args);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Run(args) => args,
+            _ => panic!("not a run"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_that_are_made_late_come_with_their_help() {
+        let error = command().try_get_matches_from(["coldpress", "ctl", "--help"]).unwrap_err();
+        let help = error.to_string();
+        assert!(help.starts_with("See and turn the knobs"), "{help}");
+        assert!(help.contains("\nUsage: coldpress"), "{help}");
+    }
+
+    #[test]
+    fn the_programs_own_options_are_left_alone() {
+        for args in [
+            &["--memory", "64M", "ls", "-q", "--memory", "1", "--", "--help"][..],
+            &["--memory", "64M", "--", "ls", "-q", "--memory", "1", "--", "--help"],
+        ] {
+            let parsed = run_args(args);
+            assert_eq!(parsed.command, ["ls", "-q", "--memory", "1", "--", "--help"]);
+            assert_eq!(parsed.memory, Ask::Size(Size::Bytes(Bytes::mib(64))));
+            assert!(!parsed.quiet);
+        }
+        assert_eq!(run_args(&["--", "-odd"]).command, ["-odd"]);
+    }
+
+    #[test]
+    fn an_unknown_option_is_not_taken_for_the_program() {
+        assert!(Cli::try_parse_from(["coldpress", "run", "--memroy", "64M", "ls"]).is_err());
+        assert!(Cli::try_parse_from(["coldpress", "run", "-x", "ls"]).is_err());
+        assert!(Cli::try_parse_from(["coldpress", "run"]).is_err());
+        assert!(Cli::try_parse_from(["coldpress", "run", "--"]).is_err());
+    }
+
+    #[test]
+    fn options_for_a_whole_run_are_known_when_they_are_given() {
+        let given = |words: &[&str]| {
+            let all = ["coldpress", "run"].iter().chain(words);
+            given_in(all.map(OsString::from))
+        };
+        assert_eq!(given(&["ls", "--memory", "1G"]), [""; 0]);
+        let words = ["-m", "64M", "-v", "--disk-size=1G", "--set", "writeback=off", "--", "ls"];
+        assert_eq!(given(&words), ["--memory", "--disk-size", "--set"]);
+        let command = Cli::command();
+        let run = command.find_subcommand("run").unwrap();
+        for id in OF_A_RUN {
+            assert!(run.get_arguments().any(|argument| argument.get_id() == id), "{id}");
+        }
+    }
+
+    #[test]
+    fn values_are_read() {
+        let args = run_args(&["--codec", "zstd:3", "--disk", "none", "--disk-size", "1G", "ls"]);
+        assert_eq!(args.codec, CodecChoice::Always(CodecId::Zstd { level: 3 }));
+        assert_eq!(args.disk, Some(DiskChoice::None));
+        assert_eq!(args.disk_size, Some(Bytes::mib(1024)));
+        assert_eq!(args.memory, Ask::Auto);
+        let args = run_args(&["--disk", "./none", "--max-pool-percent", "90", "ls"]);
+        assert_eq!(args.disk, Some(DiskChoice::Directory("./none".into())));
+        assert_eq!((args.max_pool_percent, args.idle), (90, 0));
+        assert_eq!(run_args(&["--idle", "ls"]).idle, 50);
+        assert_eq!(run_args(&["--idle=2%", "--", "ls"]).idle, 200);
+        assert!(Cli::try_parse_from(["coldpress", "run", "--idle=60", "ls"]).is_err());
+        let args = run_args(&["--set", "writeback=off,same_filled=0", "--set=enabled=on", "ls"]);
+        assert_eq!(args.set, [(Knob::Writeback, 0), (Knob::SameFilled, 0), (Knob::Enabled, 1)]);
+        for percent in ["0", "91", "x"] {
+            let text = format!("--max-pool-percent={percent}");
+            assert!(Cli::try_parse_from(["coldpress", "run", &text, "ls"]).is_err(), "{percent}");
+        }
+    }
+}

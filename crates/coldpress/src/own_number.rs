@@ -1,0 +1,75 @@
+//! Programs that learn their own process number from a variable. systemd sets one for a process
+//! that it has opened sockets for (sd_listen_fds(3)), and one for a process that feeds its watchdog
+//! (sd_watchdog_enabled(3)).
+//!
+//! The variable has the launcher's number, but means the program. The program's number is known
+//! only when it runs. So this command starts in the program's place, corrects the variables, and is
+//! replaced by the program.
+
+use std::convert::Infallible;
+use std::env;
+use std::ffi::OsString;
+use std::process::{self, Command, ExitCode};
+
+use clap::Args;
+use coldpress_cli::failure::{Failure, Result};
+use coldpress_sys::signals;
+
+use crate::program::Program;
+use crate::{say, supervise};
+
+/// The variables that may have our number.
+const VARIABLES: [&str; 2] = ["LISTEN_PID", "WATCHDOG_PID"];
+/// A further variable with the same meaning, for this very process (systemd 259).
+const BESIDE: &str = "LISTEN_PIDFDID";
+/// The name of the subcommand.
+const NAME: &str = "in-place";
+
+/// The arguments of `coldpress in-place`.
+#[derive(Debug, Args)]
+pub(crate) struct InPlaceArgs {
+    #[arg(value_delimiter = ',')]
+    variables: Vec<String>,
+    /// The path of the program, the name that it is called by, and its arguments.
+    #[arg(last = true, required = true)]
+    words: Vec<OsString>,
+}
+
+/// Returns the variables that name this process, which is the launcher.
+pub(crate) fn variables() -> Vec<&'static str> {
+    let number = process::id().to_string();
+    VARIABLES.into_iter().filter(|name| env::var(name).is_ok_and(|value| value == number)).collect()
+}
+
+/// Makes the command for a program that shall find its own number in `variables`, out of `command`,
+/// which was made from `program`.
+pub(crate) fn through(program: &Program, command: Command, variables: &[&str]) -> Command {
+    if variables.is_empty() {
+        return command;
+    }
+    let mut first = Command::new("/proc/self/exe");
+    first.args([NAME, &variables.join(","), "--"]).arg(&program.path).arg(&program.name);
+    first.args(command.get_args());
+    signals::hand_on_ignored(&mut first);
+    first
+}
+
+/// Corrects the variables, and puts the program in our place. Returns only on failure.
+pub(crate) fn in_place(args: &InPlaceArgs) -> ExitCode {
+    let Err(failure) = try_in_place(args);
+    say(&failure);
+    ExitCode::from(failure.code)
+}
+
+fn try_in_place(args: &InPlaceArgs) -> Result<Infallible> {
+    let [path, name, arguments @ ..] = &args.words[..] else {
+        return Err(Failure::ours("no program and no name", "run `coldpress run`, not this"));
+    };
+    let program = Program { name: name.clone(), ..Program::find(path)? };
+    let mut command = supervise::command(&program, arguments);
+    for variable in &args.variables {
+        command.env(variable, process::id().to_string());
+    }
+    command.env_remove(BESIDE);
+    Err(supervise::replace_by(&program, command))
+}

@@ -1,0 +1,438 @@
+//! The outcome of a run: one line for people, one JSON document for programs.
+
+use std::fmt;
+use std::time::Duration;
+
+use coldpress_cli::size::show;
+use coldpress_runtime::ledger::{Keeper, Ledger};
+use coldpress_runtime::tally::{Counter, Figures, Group};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+use serde_json::{Map, Value, json};
+
+use crate::account::Account;
+use crate::control::Changeable;
+use crate::knobs;
+use crate::supervise::{Ending, ExitReport};
+use crate::unmanaged::Found;
+
+/// The version of the JSON document's keys.
+const SCHEMA: u32 = 1;
+/// The name of the figure for saved memory, among those of held memory.
+const SAVED: &str = "saved_bytes";
+
+/// The sum over all processes of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    figures: Figures,
+    joined: u64,
+    managed: u64,
+    /// The bytes saved when the last managed process ended.
+    saved_at_end: u64,
+    /// The time that the run has lasted.
+    lasted: Duration,
+}
+
+impl Totals {
+    /// Returns the totals when the run has `lasted` that long.
+    pub(crate) fn after(&self, lasted: Duration) -> Self {
+        Self { lasted, ..self.clone() }
+    }
+
+    /// Adds the numbers of the process in `seat`.
+    pub(crate) fn add(&mut self, ledger: &Ledger, seat: usize) {
+        self.figures.add(&ledger.tallies[seat]);
+        self.count_in(ledger, seat);
+    }
+
+    /// Adds the numbers of a process that leaves its `seat`, when all processes together have
+    /// `saved` that many bytes.
+    pub(crate) fn add_ended(&mut self, ledger: &Ledger, seat: usize, saved: u64) {
+        if ledger.seats[seat].is_managing() {
+            self.saved_at_end = saved;
+        }
+        self.figures.add_ended(&ledger.tallies[seat]);
+        self.count_in(ledger, seat);
+    }
+
+    fn count_in(&mut self, ledger: &Ledger, seat: usize) {
+        self.joined += 1;
+        self.managed += u64::from(ledger.seats[seat].is_managing());
+    }
+
+    /// Returns the bytes that are saved now.
+    pub(crate) fn saved(&self) -> u64 {
+        self.figures.held(SAVED)
+    }
+
+    /// Returns the bytes that were saved on average.
+    fn saved_on_average(&self) -> Bytes {
+        let byte_ms = u128::from(self.get(Counter::SavedPageMs)) * PAGE_BYTES as u128;
+        Bytes((byte_ms / self.lasted.as_millis().max(1)) as usize)
+    }
+
+    /// Returns the part of the time that was stalled for idle memory, in per cent.
+    fn idle_stall_percent(&self) -> f64 {
+        let (stalled, of) = (self.get(Counter::IdleStallNs), self.get(Counter::IdleNs));
+        (stalled as f64 * 100_000.0 / of.max(1) as f64).round() / 1000.0
+    }
+
+    /// Returns the number of managed processes: each has taken a page of its own away and brought
+    /// it back.
+    pub(crate) fn managed(&self) -> u64 {
+        self.managed
+    }
+
+    fn get(&self, counter: Counter) -> u64 {
+        self.figures.get(counter)
+    }
+
+    /// Returns what can be reported of a run at any time: its counters, and the groups beside them.
+    fn document(&self, now: &Changeable, peak: Bytes) -> Map<String, Value> {
+        let mut run = json!({
+            "budget_bytes": now.budget.bytes.0,
+            "peak_bytes": peak.0,
+            "ratio": (self.ratio() * 1000.0).round() / 1000.0,
+            "processes": self.joined,
+            "managed_processes": self.managed,
+            "saved_average_bytes": self.saved_on_average().0,
+            "idle_stall_percent": self.idle_stall_percent(),
+        });
+        for counter in Counter::ALL {
+            run[counter.key()] = Value::from(self.get(*counter));
+        }
+        run["knobs"] = Value::from(knobs::document(&now.knobs));
+        run["knobs"]["memory"] = now.budget.ask.value();
+        run["show_memory"] = now.show_memory.value();
+        run["zswap"] = Value::from(self.named(Group::Zswap));
+        run["histograms"] = json!({
+            "fault_ns": self.classes(Group::FaultNs),
+            "load_ns": self.classes(Group::LoadNs),
+            "store_ns": self.classes(Group::StoreNs),
+            "stored_size": self.classes(Group::Sizes),
+            "loaded_age_ms": self.classes(Group::LoadedAges),
+            "flushed_age_ms": self.classes(Group::FlushedAges),
+        });
+        match run {
+            Value::Object(map) => map,
+            _ => unreachable!("an object was made above"),
+        }
+    }
+
+    fn named(&self, group: Group) -> Map<String, Value> {
+        let words = self.figures.group(group).iter().map(|word| Value::from(*word));
+        group.names().iter().map(|name| (*name).to_owned()).zip(words).collect()
+    }
+
+    /// Returns a histogram: how many were below each bound, and not below the one before.
+    fn classes(&self, group: Group) -> Vec<Value> {
+        let words = self.figures.group(group).iter().enumerate();
+        words
+            .filter(|(_, count)| **count > 0)
+            .map(|(class, count)| json!({ "below": group.bound(class), "count": count }))
+            .collect()
+    }
+
+    /// Returns the ratio of the stored pages' size before compression to after; 0 when nothing was
+    /// stored.
+    fn ratio(&self) -> f64 {
+        let before = self.get(Counter::PagesStored).saturating_mul(PAGE_BYTES as u64);
+        let after = self.get(Counter::BytesStored);
+        if before == 0 { 0.0 } else { before as f64 / after.max(1) as f64 }
+    }
+}
+
+/// The events of a run.
+pub(crate) struct Summary {
+    pub(crate) program: String,
+    /// The budget and the knobs at the end.
+    pub(crate) at_end: Changeable,
+    /// The most that all processes held at one time.
+    pub(crate) peak: Bytes,
+    /// The account at that time, as far as the launcher saw it.
+    pub(crate) at_peak: Account,
+    pub(crate) totals: Totals,
+    /// The number of processes that had joined and have not ended.
+    pub(crate) left: usize,
+    /// The processes that could not be managed.
+    pub(crate) unmanaged: Found,
+    /// The reason why the run was ended, if it was.
+    pub(crate) ended_for: Option<String>,
+    /// Advice that would have helped this run.
+    pub(crate) hint: Option<String>,
+    pub(crate) exit: ExitReport,
+}
+
+impl Summary {
+    /// Returns one JSON document. Sizes are in bytes, times in nanoseconds.
+    pub(crate) fn to_json(&self) -> String {
+        let mut document = Value::from(self.totals.document(&self.at_end, self.peak));
+        document["schema"] = SCHEMA.into();
+        document["at_peak"] = self.at_peak.document();
+        document["saved_at_end_bytes"] = self.saved_at_end().0.into();
+        document["unmanaged_processes"] = self.unmanaged.count().into();
+        document["unmanaged"] = self.unmanaged.document();
+        document["program"] = self.program.as_str().into();
+        document["exit_status"] = self.exit.ending.exit_code().into();
+        document["wall_ns"] =
+            u64::try_from(self.exit.wall_time.as_nanos()).unwrap_or(u64::MAX).into();
+        format!("{document:#}\n")
+    }
+
+    /// Returns whether nothing was managed although more private memory was held than the budget.
+    fn is_all_unmanaged(&self) -> bool {
+        let shared = self.at_peak.shared.bytes();
+        self.totals.managed() == 0 && self.peak.0 > self.at_end.budget.bytes.0 + shared.0
+    }
+
+    /// Returns why some process that should have been managed was not, if there was one.
+    pub(crate) fn unmanaged_for(&self) -> Option<String> {
+        let nothing = || {
+            let (peak, budget) = (show(self.peak), show(self.at_end.budget.bytes));
+            format!("nothing was managed, and {peak} were held of {budget}")
+        };
+        let found = || (self.unmanaged.count() > 0).then(|| self.unmanaged.to_string());
+        let ended_for = self.ended_for.clone().or_else(found);
+        ended_for.or_else(|| self.is_all_unmanaged().then(nothing))
+    }
+
+    /// Returns what most of the peak was, when that is why the budget was passed.
+    fn largest(&self) -> String {
+        let is_passed = self.peak > self.at_end.budget.bytes;
+        let largest = self.at_peak.largest().filter(|_| is_passed);
+        largest.map(|largest| format!(" ({largest})")).unwrap_or_default()
+    }
+
+    /// Returns the bytes saved at the end: by the processes that are left, else when the last
+    /// managed process ended.
+    fn saved_at_end(&self) -> Bytes {
+        let saved = if self.left > 0 { self.totals.saved() } else { self.totals.saved_at_end };
+        Bytes(saved as usize)
+    }
+
+    /// Writes what the search for idle memory gained, if there was one; which processes were not
+    /// managed; and what would have helped.
+    fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.totals.get(Counter::IdleNs) > 0 {
+            self.write_idle(f)?;
+        }
+        match self.unmanaged.count() {
+            0 if self.is_all_unmanaged() => f.write_str("; nothing was managed")?,
+            0 => {}
+            _ => write!(f, "; {}", self.unmanaged)?,
+        }
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+    }
+
+    fn write_idle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "; idle memory: {} saved on average, {} at the end, {} % of the time stalled",
+            show(self.totals.saved_on_average()),
+            show(self.saved_at_end()),
+            self.totals.idle_stall_percent()
+        )
+    }
+}
+
+/// Returns the document of a run that goes on, on a machine of that `memory`: the same as at the
+/// end, and what is held now.
+pub(crate) fn live(totals: &Totals, ledger: &Keeper, memory: PageCount, now: &Changeable) -> Value {
+    let mut document = Value::from(totals.document(now, ledger.peak(memory).bytes()));
+    document["schema"] = SCHEMA.into();
+    document["used_bytes"] = ledger.used().bytes().0.into();
+    document["processes_not_thawed"] = ledger.not_thawed().into();
+    document["held"] = Value::from(totals.named(Group::Held));
+    document
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Ending::Signaled(signal) = self.exit.ending {
+            write!(f, "the program was ended by signal {signal}; ")?;
+        }
+        let budget = show(self.at_end.budget.bytes);
+        match self.peak {
+            Bytes(0) => write!(f, "ended before its memory was looked at, of {budget}, ")?,
+            peak => write!(f, "peak {} of {budget}{}, ", show(peak), self.largest())?,
+        }
+        let stored = self.totals.get(Counter::PagesStored);
+        if stored == 0 {
+            f.write_str("no page had to be compressed")?;
+            return self.write_rest(f);
+        }
+        let stalled = Duration::from_nanos(self.totals.get(Counter::StallNs));
+        write!(
+            f,
+            "{stored} pages compressed {:.2} to 1, {} written to disk, {} faults, stalled {:.2} s",
+            self.totals.ratio(),
+            self.totals.get(Counter::PagesWrittenBack),
+            self.totals.get(Counter::Faults),
+            stalled.as_secs_f64()
+        )?;
+        self.write_rest(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::{Ask, Budget};
+    use crate::view;
+    use coldpress_runtime::knobs::Knobs;
+    use coldpress_runtime::ledger::Terms;
+    use coldpress_runtime::shares::Holding;
+
+    fn run(stored: u64) -> (Keeper, Totals) {
+        let terms =
+            Terms { budget: PageCount(10_000), spill_max: Bytes(0), verbose: false, processors: 2 };
+        let (_fds, ledger) = Keeper::create(terms, &Knobs::default()).unwrap();
+        let mut totals = Totals::default();
+        for seat in 0..2 {
+            ledger.assign(seat, 7, PageCount(1 << 20));
+            let tally = &ledger.tallies[seat];
+            tally.add(Counter::PagesStored, stored);
+            tally.add(Counter::BytesStored, stored * 1024);
+            tally.add(Counter::StallNs, 1_500_000_000);
+            tally.note_latency(Group::LoadNs, 3000);
+            totals.add(&ledger, seat);
+        }
+        (ledger, totals)
+    }
+
+    fn changeable() -> Changeable {
+        let budget = Budget::find(Ask::parse("150M").unwrap()).unwrap();
+        Changeable { budget, knobs: Knobs::default(), show_memory: view::Ask::Auto }
+    }
+
+    fn summary(stored: u64) -> Summary {
+        let (ledger, totals) = run(stored);
+        assert_eq!(ledger.used(), PageCount(0));
+        let exit = ExitReport { ending: Ending::Signaled(9), wall_time: Duration::from_secs(3) };
+        let (program, peak) = ("job".to_owned(), Bytes::mib(149));
+        let unmanaged = Found::default();
+        let (left, ended_for, at_peak) = (0, None, Account::default());
+        let at_end = changeable();
+        let hint = None;
+        Summary { program, at_end, peak, at_peak, totals, left, unmanaged, ended_for, hint, exit }
+    }
+
+    #[test]
+    fn the_line_says_what_the_budget_was_passed_for() {
+        let shared = Bytes::mib(140).pages_up();
+        let at_peak = Account::of(PageCount(2_560), PageCount(0), shared);
+        let mut summary = Summary { at_peak, ..summary(0) };
+        assert!(!summary.to_string().contains("shared"), "{summary}");
+        summary.peak = Bytes::mib(151);
+        let line = summary.to_string();
+        assert!(
+            line.starts_with("the program was ended by signal 9; peak 151 MiB of 150 MiB (140")
+        );
+        // Shared memory could not have been managed, and nothing else had to be.
+        assert!(!line.contains("nothing was managed"), "{line}");
+        assert_eq!(summary.unmanaged_for(), None);
+        let document: Value = serde_json::from_str(&summary.to_json()).unwrap();
+        assert_eq!(document["at_peak"]["shared_bytes"], 140 << 20);
+        assert_eq!(document["at_peak"]["managed_bytes"], 10 << 20);
+    }
+
+    #[test]
+    fn the_line_says_what_the_user_asked_for() {
+        let line = summary(50).to_string();
+        for part in ["signal 9", "149", "150", "100 pages", "4.00 to 1", "3.00 s"] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+        assert!(summary(0).to_string().contains("no page had to be compressed"));
+        assert!(!line.contains("idle"), "{line}");
+    }
+
+    #[test]
+    fn a_run_that_managed_nothing_says_so_when_it_should_have() {
+        let mut summary = summary(0);
+        assert_eq!(summary.unmanaged_for(), None);
+        assert!(!summary.to_string().contains("managed"), "{summary}");
+        summary.peak = Bytes::mib(151);
+        assert!(summary.to_string().ends_with("; nothing was managed"), "{summary}");
+        let why = summary.unmanaged_for().expect("more than the budget was held");
+        assert!(why.contains("151 MiB") && why.contains("150 MiB"), "{why}");
+        summary.totals.managed = 1;
+        assert_eq!(summary.unmanaged_for(), None);
+        summary.ended_for = Some("one".to_owned());
+        assert_eq!(summary.unmanaged_for().as_deref(), Some("one"));
+    }
+
+    #[test]
+    fn the_line_tells_of_idle_memory_when_it_was_looked_for() {
+        let (ledger, _) = run(50);
+        let mut totals = Totals::default().after(Duration::from_secs(3));
+        for seat in 0..2 {
+            let tally = &ledger.tallies[seat];
+            // This is 90 MiB for a second and a half, in a run of three.
+            tally.add(Counter::SavedPageMs, (90 << 20) / PAGE_BYTES as u64 * 1500);
+            tally.add(Counter::IdleNs, 2_000_000_000);
+            tally.add(Counter::IdleStallNs, 5_000_000);
+            ledger.seats[0].set_managing();
+            totals.add_ended(&ledger, seat, [70 << 20, 0][seat]);
+        }
+        let summary = Summary { totals, ..summary(50) };
+        let line = summary.to_string();
+        for part in ["90 MiB saved on average", "70 MiB at the end", "0.25 % of the time"] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+        let document: Value = serde_json::from_str(&summary.to_json()).unwrap();
+        assert_eq!(document["saved_average_bytes"], 90 << 20);
+        assert_eq!(document["saved_at_end_bytes"], 70 << 20);
+        assert_eq!(document["idle_stall_percent"], 0.25);
+    }
+
+    #[test]
+    fn the_average_of_a_long_run_is_right() {
+        let (ledger, _) = run(50);
+        // This is 1 TiB for a year.
+        let year = Duration::from_secs(365 * 86_400);
+        ledger.tallies[0].add(Counter::SavedPageMs, (1 << 28) * year.as_millis() as u64);
+        let mut totals = Totals::default().after(year);
+        totals.add(&ledger, 0);
+        assert_eq!(totals.saved_on_average(), Bytes(1 << 40));
+    }
+
+    #[test]
+    fn what_is_saved_now_is_found() {
+        assert!(Group::Held.names().contains(&SAVED));
+    }
+
+    #[test]
+    fn the_document_has_every_counter() {
+        let document: Value = serde_json::from_str(&summary(50).to_json()).unwrap();
+        assert_eq!(document["exit_status"], 137);
+        assert_eq!(document["pages_stored"], 100);
+        assert_eq!(document["ratio"], 4.0);
+        assert_eq!(document["processes"], 2);
+        for counter in Counter::ALL {
+            assert!(document[counter.key()].is_u64(), "{}", counter.key());
+        }
+        for name in Group::Zswap.names() {
+            assert_eq!(document["zswap"][name], 0, "{name}");
+        }
+        assert_eq!(document["knobs"]["max_pool_percent"], 50);
+        assert_eq!(document["knobs"]["memory"], 150 << 20);
+        assert_eq!(document["show_memory"], "auto");
+        assert_eq!(document["histograms"]["load_ns"], json!([{ "below": 4096, "count": 2 }]));
+        for name in ["stored_size", "loaded_age_ms", "flushed_age_ms"] {
+            assert_eq!(document["histograms"][name], json!([]), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_run_that_goes_on_tells_what_it_holds_too() {
+        let (ledger, totals) = run(50);
+        ledger.seats[1].publish(Holding { used: PageCount(25), ..Holding::default() });
+        let document = live(&totals, &ledger, PageCount(1 << 20), &changeable());
+        assert_eq!(
+            (&document["used_bytes"], &document["pages_stored"]),
+            (&json!(102_400), &json!(100))
+        );
+        for name in Group::Held.names() {
+            assert_eq!(document["held"][name], 0, "{name}");
+        }
+    }
+}
