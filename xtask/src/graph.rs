@@ -1,4 +1,4 @@
-//! Which files a package is made of: from its targets along every `mod name;`.
+//! The files that make up a package: from its targets along every `mod name;`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ struct Link {
     test: bool,
 }
 
-/// Marks the files that are reached, and as test code those that only tests reach.
+/// Marks the files that are reached, and marks as test code the files that only tests reach.
 pub(crate) fn resolve(tree: &mut Tree) {
     let at: BTreeMap<String, usize> =
         tree.rust.iter().enumerate().map(|(index, file)| (file.path.clone(), index)).collect();
@@ -21,7 +21,7 @@ pub(crate) fn resolve(tree: &mut Tree) {
     let mut waiting: Vec<(usize, bool)> =
         roots(tree).iter().filter_map(|root| at.get(root)).map(|index| (*index, false)).collect();
     while let Some((index, test)) = waiting.pop() {
-        // A second visit is of use only when it turns a test file into product code.
+        // A second visit is useful only when it turns a test file into product code.
         if seen[index].is_some_and(|before| !before || test) {
             continue;
         }
@@ -39,7 +39,7 @@ pub(crate) fn resolve(tree: &mut Tree) {
     }
 }
 
-/// The source files Cargo starts from.
+/// Returns the source files that Cargo starts from.
 fn roots(tree: &Tree) -> Vec<String> {
     let mut roots = Vec::new();
     for (package, manifest) in tree.packages() {
@@ -55,7 +55,7 @@ fn roots(tree: &Tree) -> Vec<String> {
     roots
 }
 
-/// Whether Cargo finds a target at `path`, counted from the package.
+/// Returns whether Cargo finds a target at `path`, counted from the package.
 fn is_target(path: &str) -> bool {
     let parts: Vec<_> = path.split('/').collect();
     // A file of its own, or a folder with a `main.rs`.
@@ -66,7 +66,7 @@ fn is_target(path: &str) -> bool {
     }
 }
 
-/// Where `file` leads.
+/// Returns the links of `file` to other files.
 fn links(file: &RustFile) -> Vec<Link> {
     let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
     let stem = name.strip_suffix(".rs").unwrap_or(name);
@@ -76,7 +76,7 @@ fn links(file: &RustFile) -> Vec<Link> {
 
     let code = &file.masked.code;
     let mut links = includes(file, folder);
-    // Inline modules around the place of reading: their names and where they end.
+    // The inline modules around the place of reading: their names and where they end.
     let mut around: Vec<(&str, usize)> = Vec::new();
     let words: Vec<_> = masked::words(code).collect();
     for pair in words.windows(2) {
@@ -103,7 +103,7 @@ fn links(file: &RustFile) -> Vec<Link> {
     links
 }
 
-/// Files that `file` includes as source.
+/// Returns the files that `file` includes as source.
 fn includes(file: &RustFile, folder: &str) -> Vec<Link> {
     let found = file.text.match_indices("include!(\"").filter_map(|(start, opening)| {
         let rest = &file.text[start + opening.len()..];
@@ -112,7 +112,7 @@ fn includes(file: &RustFile, folder: &str) -> Vec<Link> {
     found.map(|path| Link { candidates: vec![path], test: false }).collect()
 }
 
-/// The value of a `#[path = ".."]` among the attributes above `line`, counted from 0.
+/// Returns the value of a `#[path = ".."]` among the attributes above `line`, counted from 0.
 fn path_attribute(text: &str, line: usize) -> Option<String> {
     let above: Vec<_> = text.lines().take(line).collect();
     let attributes = above.iter().rev().take_while(|line| line.trim().starts_with("#["));
@@ -122,7 +122,7 @@ fn path_attribute(text: &str, line: usize) -> Option<String> {
         .and_then(|rest| rest.split_once('"').map(|(path, _)| path.to_string()))
 }
 
-/// `path` counted from `folder`, with `.` and `..` taken out.
+/// Returns `path` counted from `folder`, with `.` and `..` taken out.
 pub(crate) fn join(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -141,7 +141,7 @@ pub(crate) fn join(folder: &str, path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Reached files with a mark for those that only tests reach.
+    /// Returns the reached files, each with a mark when only tests reach it.
     fn reached(files: &[(&str, &str)]) -> Vec<(String, bool)> {
         let manifest = [("p/Cargo.toml".to_string(), "[package]".to_string())];
         let files = files.iter().map(|(path, text)| (format!("p/{path}"), (*text).to_string()));

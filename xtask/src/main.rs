@@ -1,18 +1,24 @@
-//! Checks of the source tree: `cargo xtask tidy [ROOT]`.
+//! Checks of the source tree (`cargo xtask tidy [ROOT]`), pages that are made from others (`cargo
+//! xtask pages`), and counts of how the tree reads (`cargo xtask score`).
 //!
-//! Rules that the compiler and clippy do not know, each in a file of `rules/` with its own tests.
-//! Findings go to standard output as `file:line: message`; any that is not a warning fails the run.
+//! Tidy has rules that the compiler and clippy do not know, each in a file of `rules/` with its own
+//! tests. Findings go to standard output as `file:line: message`; any finding that is not a warning
+//! fails the run.
 #![forbid(unsafe_code)]
 
 mod graph;
 mod manifest;
 mod masked;
+mod modules;
+mod pages;
 mod report;
 mod rules;
+mod score;
 mod tree;
 
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use report::Report;
@@ -20,16 +26,22 @@ use tree::Tree;
 
 fn main() -> ExitCode {
     let mut words = env::args_os().skip(1);
-    if words.next().is_none_or(|verb| verb != "tidy") {
-        eprintln!("usage: cargo xtask tidy [ROOT]");
-        return ExitCode::from(2);
-    }
-    // Cargo runs this wherever the user stands, and says where the package is.
+    let verb = words.next();
+    let act = match verb.as_ref().and_then(|verb| verb.to_str()) {
+        Some("tidy") => tidy,
+        Some("pages") => write_pages,
+        Some("score") => print_score,
+        _ => {
+            eprintln!("usage: cargo xtask tidy|pages|score [ROOT]");
+            return ExitCode::from(2);
+        }
+    };
+    // Cargo runs this in the user's current folder, and says where the package is.
     let home =
         || env::var_os("CARGO_MANIFEST_DIR").map(|package| PathBuf::from(package).join(".."));
     let root = words.next().map(PathBuf::from).or_else(home).unwrap_or_else(|| PathBuf::from("."));
     match Tree::read(&root) {
-        Ok(tree) => tidy(&tree),
+        Ok(tree) => act(&root, &tree),
         Err(error) => {
             eprintln!("xtask: cannot read {}: {error}", root.display());
             ExitCode::from(2)
@@ -38,7 +50,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints the findings of every rule.
-fn tidy(tree: &Tree) -> ExitCode {
+fn tidy(_root: &Path, tree: &Tree) -> ExitCode {
     let mut report = Report::default();
     for rule in rules::ALL {
         rule(tree, &mut report);
@@ -47,4 +59,21 @@ fn tidy(tree: &Tree) -> ExitCode {
         println!("{finding}");
     }
     if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Writes the pages that are made from figures.
+fn write_pages(root: &Path, tree: &Tree) -> ExitCode {
+    for (path, text) in pages::made(tree) {
+        if let Err(error) = fs::write(root.join(path), text) {
+            eprintln!("xtask: cannot write {path}: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Prints the counts of how the tree reads.
+fn print_score(_root: &Path, tree: &Tree) -> ExitCode {
+    print!("{}", score::score(tree));
+    ExitCode::SUCCESS
 }

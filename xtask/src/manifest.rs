@@ -3,9 +3,9 @@
 /// One `key = value` of a manifest.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Setting<'a> {
-    /// Line, from 1.
+    /// The line, from 1.
     pub(crate) line: usize,
-    /// The table it stands in, `dependencies` for one.
+    /// The table that the setting stands in, for example `dependencies`.
     pub(crate) table: &'a str,
     /// The key, or the name of a dependency that has a table of its own.
     pub(crate) key: &'a str,
@@ -13,7 +13,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) value: &'a str,
 }
 
-/// All settings of a manifest. A heading `[dependencies.x]` counts as the setting `x`.
+/// Returns all settings of a manifest. A heading `[dependencies.x]` counts as the setting `x`.
 pub(crate) fn settings(text: &str) -> Vec<Setting<'_>> {
     let mut table = "";
     let mut found = Vec::new();
@@ -36,12 +36,12 @@ pub(crate) fn settings(text: &str) -> Vec<Setting<'_>> {
     found
 }
 
-/// Whether the manifest describes a package, not only a workspace.
+/// Returns whether the manifest describes a package, not only a workspace.
 pub(crate) fn is_package(text: &str) -> bool {
     text.lines().any(|line| line.trim() == "[package]")
 }
 
-/// The dependencies of any kind, with their lines from 1.
+/// Returns the dependencies of any kind, with their lines from 1.
 pub(crate) fn dependencies(text: &str) -> Vec<(usize, String)> {
     let is_dependency = |setting: &Setting| {
         setting.table.ends_with("dependencies") && !setting.table.starts_with("workspace")
@@ -50,14 +50,15 @@ pub(crate) fn dependencies(text: &str) -> Vec<(usize, String)> {
     found.map(|setting| (setting.line, name_of(&setting).to_string())).collect()
 }
 
-/// `x.workspace = true`, `x = "1"`, and `y = { package = "x" }` all name the package `x`.
+/// Returns the name of a dependency's package: `x.workspace = true`, `x = "1"`, and `y = { package
+/// = "x" }` all name the package `x`.
 fn name_of<'a>(setting: &Setting<'a>) -> &'a str {
     let renamed =
         setting.value.split_once("package = \"").and_then(|rest| rest.1.split('"').next());
     renamed.unwrap_or_else(|| setting.key.split('.').next().unwrap_or(setting.key))
 }
 
-/// Source files named by `path = "x.rs"` in `[[test]]` and its like.
+/// Returns the source files named by `path = "x.rs"` in `[[test]]` and its like.
 pub(crate) fn target_paths(text: &str) -> Vec<String> {
     let is_path = |setting: &Setting| setting.key == "path" && setting.value.ends_with(".rs\"");
     let found = settings(text).into_iter().filter(is_path);

@@ -1,8 +1,8 @@
 //! Rust text split into code and comments, so that rules do not read the one as the other.
 //!
-//! Both halves have the length and the line breaks of the original; what belongs to the other half
-//! is a space. The contents of strings are blank in both, their quotes stay in the code. Anything
-//! that is not ASCII becomes `?`, so that a byte is a character.
+//! Both halves have the length and the line breaks of the original; a sign of the other half
+//! becomes a space. The contents of strings are blank in both halves, and their quotes stay in the
+//! code. Anything that is not ASCII becomes `?`, so that a byte is a character.
 
 /// The two halves of a text.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(crate) struct Masked {
     pub(crate) comments: String,
 }
 
-/// Which half a character belongs to.
+/// The half that a character belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Half {
     Code,
@@ -21,7 +21,7 @@ enum Half {
     String,
 }
 
-/// Reads `text` once, from the left.
+/// A reader that goes over a text once, from the left.
 struct Splitter {
     chars: Vec<char>,
     at: usize,
@@ -72,7 +72,7 @@ impl Splitter {
         }
     }
 
-    /// Block comments nest.
+    /// Takes a block comment; block comments nest.
     fn block_comment(&mut self) {
         let mut depth = 0_usize;
         while self.at < self.chars.len() {
@@ -100,7 +100,7 @@ impl Splitter {
         self.take(1, Half::Code);
     }
 
-    /// A raw string: `hashes` signs, a quote, text, a quote, the same number of signs.
+    /// Takes a raw string: `hashes` signs, a quote, text, a quote, the same number of signs.
     fn raw_string(&mut self, hashes: usize) {
         self.take(hashes + 1, Half::Code);
         while self.at < self.chars.len() {
@@ -113,7 +113,7 @@ impl Splitter {
         }
     }
 
-    /// A quote opens a character (`'a'`, `'\n'`, `'\u{1F600}'`) or a lifetime (`'a`).
+    /// Takes what a quote opens: a character (`'a'`, `'\n'`, `'\u{1F600}'`) or a lifetime (`'a`).
     fn quote(&mut self) {
         if self.peek(1) == '\\' {
             self.take(1, Half::Code);
@@ -131,7 +131,7 @@ impl Splitter {
         }
     }
 
-    /// A word; `r`, `br` and `cr` may open a raw string.
+    /// Takes a word; `r`, `br` and `cr` may open a raw string.
     fn word(&mut self) {
         let rest = &self.chars[self.at..];
         let is_word = |char: &char| *char == '_' || char.is_alphanumeric();
@@ -147,7 +147,7 @@ impl Splitter {
     }
 }
 
-/// The words of `code` with their offsets.
+/// Returns the words of `code` with their offsets.
 pub(crate) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_word = |char: char| char == '_' || char.is_ascii_alphanumeric();
     let mut at = 0;
@@ -159,8 +159,9 @@ pub(crate) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where the item that starts at `from` has its body: the offsets of `{` and of its `}`. `None`
-/// when it ends without one. Semicolons and braces inside parentheses or brackets belong to types.
+/// Finds the body of the item that starts at `from`: the offsets of `{` and of its `}`. `None` when
+/// the item ends without a body. Semicolons and braces inside parentheses or brackets belong to
+/// types.
 pub(crate) fn body(code: &str, from: usize) -> Option<(usize, usize)> {
     let mut depth = 0_usize;
     let mut open = None;
@@ -190,7 +191,47 @@ pub(crate) fn body(code: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// The line, from 0, of the byte at `offset`.
+/// Returns what stands right behind `path`, for example `crate::`, with its offset: one name, or
+/// the first name of each element of a group.
+pub(crate) fn names_behind<'a>(code: &'a str, path: &str) -> Vec<(usize, &'a str)> {
+    let mut used = Vec::new();
+    for (start, _) in code.match_indices(path) {
+        let at = start + path.len();
+        let rest = &code[at..];
+        if rest.starts_with('{') {
+            let end = body(code, at).map_or(at, |(_, close)| close);
+            used.extend(group(code, at + 1, end));
+        } else if let Some((offset, name)) = words(rest).next() {
+            used.push((at + offset, name));
+        }
+    }
+    used
+}
+
+/// Returns the first name of each element of the group between `start` and `end`.
+fn group(code: &str, start: usize, end: usize) -> Vec<(usize, &str)> {
+    let mut depth = 0_usize;
+    let mut first = true;
+    let mut names = Vec::new();
+    let words: Vec<_> = words(&code[start..end]).collect();
+    for (offset, byte) in code[start..end].bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            b',' if depth == 0 => first = true,
+            _ if first => {
+                if let Some(word) = words.iter().find(|word| word.0 == offset) {
+                    names.push((start + offset, word.1));
+                    first = false;
+                }
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Returns the line, from 0, of the byte at `offset`.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
 }

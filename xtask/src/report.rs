@@ -1,15 +1,15 @@
-//! What the rules found.
+//! The findings of the rules.
 
 use std::fmt;
 
 /// One finding, shown as `file:line: message`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
-    /// Path from the root of the tree.
+    /// The path from the root of the tree.
     pub(crate) path: String,
-    /// Line, from 1.
+    /// The line, from 1.
     pub(crate) line: usize,
-    /// A warning is shown but does not fail the run.
+    /// Whether the finding is a warning, which is shown but does not fail the run.
     pub(crate) warning: bool,
     /// What is wrong and what to do.
     pub(crate) message: String,
@@ -39,7 +39,7 @@ impl Report {
         self.0.push(finding);
     }
 
-    /// The findings by path and line, each once.
+    /// Returns the findings by path and line, each once.
     pub(crate) fn sorted(&self) -> Vec<Finding> {
         let mut findings = self.0.clone();
         findings.sort();
@@ -47,7 +47,7 @@ impl Report {
         findings
     }
 
-    /// Whether any finding fails the run.
+    /// Returns whether any finding fails the run.
     pub(crate) fn failed(&self) -> bool {
         self.0.iter().any(|finding| !finding.warning)
     }

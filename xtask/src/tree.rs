@@ -8,30 +8,30 @@ use crate::graph;
 use crate::manifest;
 use crate::masked::{self, Masked};
 
-/// Folders that are not ours to judge: what was built, and what tests are fed.
+/// The folders that the rules skip: what was built, and what tests are fed.
 const SKIPPED: &[&str] = &["target", "fixtures", "node_modules", "__pycache__"];
-/// Hidden folders that hold source.
+/// The hidden folders that hold source.
 const HIDDEN_KEPT: &[&str] = &[".ci", ".cargo"];
 
 /// A text file.
 pub(crate) struct TextFile {
-    /// Path from the root of the tree, with `/`.
+    /// The path from the root of the tree, with `/`.
     pub(crate) path: String,
-    /// All of it.
+    /// The whole text.
     pub(crate) text: String,
 }
 
 /// A Rust source file.
 pub(crate) struct RustFile {
-    /// Path from the root of the tree, with `/`.
+    /// The path from the root of the tree, with `/`.
     pub(crate) path: String,
-    /// Folder of its package, `crates/mem` for one; empty for none.
+    /// The folder of the file's package, for example `crates/mem`; empty for none.
     pub(crate) package: String,
     /// The text as it is.
     pub(crate) text: String,
-    /// Code and comments.
+    /// The text split into code and comments.
     pub(crate) masked: Masked,
-    /// For each line, whether it is compiled for tests only.
+    /// A mark for each line that is compiled for tests only.
     pub(crate) test: Vec<bool>,
     /// Whether a `mod` or a target leads here.
     pub(crate) reached: bool,
@@ -53,20 +53,20 @@ impl RustFile {
         self.test.fill(true);
     }
 
-    /// The lines of code, from 1; with them whether they are test code.
+    /// Returns the lines of code, from 1, each with whether it is test code.
     pub(crate) fn code_lines(&self) -> impl Iterator<Item = (usize, &str, bool)> {
         let lines = self.masked.code.lines().enumerate();
         lines.map(|(index, code)| (index + 1, code, self.test[index]))
     }
 
-    /// The words of the code with their lines from 1.
+    /// Returns the words of the code with their lines from 1.
     pub(crate) fn words(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code_lines()
             .flat_map(|(line, code, _)| masked::words(code).map(move |(_, word)| (line, word)))
     }
 }
 
-/// All of it.
+/// The source tree.
 pub(crate) struct Tree {
     /// Every text file, Rust included, sorted by path.
     pub(crate) texts: Vec<TextFile>,
@@ -87,7 +87,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree of `files`: paths and texts.
+    /// Makes a tree of `files`: paths and texts.
     pub(crate) fn new(files: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut files: Vec<_> = files.into_iter().collect();
         files.sort();
@@ -115,14 +115,14 @@ impl Tree {
         self.paths.insert(path);
     }
 
-    /// The packages: folder and manifest.
+    /// Returns the packages: folder and manifest.
     pub(crate) fn packages(&self) -> impl Iterator<Item = (&str, &TextFile)> {
         let found = self.texts.iter().map(|file| (package_of(&file.path, &file.text), file));
         found.filter_map(|(folder, file)| Some((folder?, file)))
     }
 }
 
-/// The folder of a package, when the file is its manifest.
+/// Returns the folder of a package, when the file is its manifest.
 fn package_of<'a>(path: &'a str, text: &str) -> Option<&'a str> {
     let folder = path.strip_suffix("/Cargo.toml")?;
     manifest::is_package(text).then_some(folder)
@@ -153,7 +153,7 @@ fn read_folder(
     Ok(())
 }
 
-/// Files that hold tests only, by where they are.
+/// Returns whether a file holds tests only, by where it is.
 fn is_test_path(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let folder =
@@ -161,7 +161,7 @@ fn is_test_path(path: &str) -> bool {
     name == "tests.rs" || name.starts_with("loom_") || folder("tests") || folder("benches")
 }
 
-/// The ranges of `code` under a `cfg(test)`: from the attribute to the end of its item.
+/// Returns the ranges of `code` under a `cfg(test)`: from the attribute to the end of its item.
 fn test_ranges(code: &str) -> Vec<(usize, usize)> {
     let mut ranges = Vec::new();
     for (start, _) in code.match_indices("cfg(") {

@@ -7,10 +7,11 @@ use crate::tree::Tree;
 /// The orderings of atomics; those of comparisons have other names.
 const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst", RELAXED];
 const RELAXED: &str = "Relaxed";
-/// A reason has one of these words: the paired operation, or why there is no pair.
+/// The words of a reason, which has one of them: the paired operation, or why there is no pair.
 const REASONS: &[&str] =
     &["pair", "acquire", "release", "relaxed", "order", "lock", "counter", "statistic", "sees"];
-/// How far above the use, or above a run of lines that all use one, its comment may end.
+/// The number of lines above the use, or above a run of lines that all use one, within which its
+/// comment must end.
 const LINES_ABOVE: usize = 6;
 
 /// Finds orderings with no reason on their line or the lines above it.
@@ -19,7 +20,7 @@ pub(crate) fn orderings_are_explained(tree: &Tree, report: &mut Report) {
         let comments: Vec<_> = file.masked.comments.lines().collect();
         let mut head = comments.iter().take_while(|comment| comment.starts_with("//!"));
         let relaxed_in_head = head.any(|comment| comment.contains(RELAXED));
-        // Lines up to this one that use an ordering, without a break.
+        // The number of lines up to this one that use an ordering, without a break.
         let mut run = 0;
         for (line, code, test) in file.code_lines() {
             if code.contains("Ordering::{") || code.contains("Ordering::*") {
@@ -43,7 +44,7 @@ fn gives_reason(comment: &str) -> bool {
     REASONS.iter().any(|word| comment.contains(word))
 }
 
-/// The orderings of atomics that a line of code names.
+/// Returns the orderings of atomics that a line of code names.
 fn orderings(code: &str) -> impl Iterator<Item = &'static str> {
     let named = |rest: &str| ORDERINGS.iter().copied().find(|name| rest.starts_with(name));
     code.split("Ordering::").skip(1).filter_map(named)

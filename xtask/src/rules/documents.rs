@@ -1,14 +1,14 @@
-//! What a document names exists: links, and paths that start with a folder of the tree.
+//! Everything that a document names exists: links, and paths that start with a folder of the tree.
 
 use super::crate_path;
 use crate::graph::join;
 use crate::report::Report;
 use crate::tree::Tree;
 
-/// A word that starts so is a path from the root.
+/// The folders at the start of a path from the root.
 const FOLDERS: &[&str] =
     &["crates/", "scripts/", "demo/", "xtask/", "tests/", "docs/", ".ci/", ".cargo/"];
-/// A word that starts so and ends in `.rs` is a source file of that crate: `zswap/store.rs`.
+/// The crates whose source files a document may name in short: `zswap/store.rs`.
 const CRATES: &[&str] =
     &["sys", "mem", "codec", "backing", "zswap", "runtime", "cli", "bench", "coldpress"];
 
@@ -28,19 +28,19 @@ pub(crate) fn mentioned_files_exist(tree: &Tree, report: &mut Report) {
     }
 }
 
-/// The targets of links to files.
+/// Returns the targets of links to files.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next());
     targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
 }
 
-/// What may be a path: signs that end a sentence stand behind it, not in it.
+/// Returns the words that may be a path: signs that end a sentence stand behind it, not in it.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |char: char| char.is_ascii_alphanumeric() || "_./-".contains(char);
     line.split(move |char| !is_part(char)).map(|word| word.trim_end_matches(['.', '/', '-']))
 }
 
-/// The path from the root that `word` stands for.
+/// Returns the path from the root that `word` stands for.
 fn path(word: &str) -> Option<String> {
     if FOLDERS.iter().any(|folder| word.starts_with(folder)) {
         return Some(word.into());

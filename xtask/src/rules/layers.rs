@@ -19,12 +19,13 @@ const LAYERS: &[&[&str]] = &[
 /// The parts of mem, bottom to top.
 const MEM_LAYERS: &[&str] = &["percpu", "frames", "slab", "pools"];
 
-/// The height of a crate; what is not a layer (the system tests) stands above all of them.
+/// Returns the height of a crate; a crate that is not a layer (the system tests) stands above all
+/// of them.
 fn height(name: &str) -> usize {
     LAYERS.iter().position(|row| row.contains(&name)).unwrap_or(LAYERS.len())
 }
 
-/// The layer behind a package name (`coldpress-mem`) or a crate name (`coldpress_mem`).
+/// Returns the layer behind a package name (`coldpress-mem`) or a crate name (`coldpress_mem`).
 fn layer(name: &str) -> Option<&str> {
     match name {
         "coldpress" => Some(name),
@@ -32,7 +33,7 @@ fn layer(name: &str) -> Option<&str> {
     }
 }
 
-/// Why `from` may not use `to`; `None` when it may.
+/// Returns why `from` may not use `to`; `None` when it may.
 fn upward(from: &str, to: &str) -> Option<String> {
     (height(to) >= height(from)).then(|| format!("`{from}` may not use `{to}`: arrows point down"))
 }
@@ -74,7 +75,9 @@ pub(crate) fn mem_points_down(tree: &Tree, report: &mut Report) {
         let own = part.and_then(|part| MEM_LAYERS.iter().position(|layer| *layer == part));
         let Some(own) = own else { continue };
         let code = &file.masked.code;
-        for (offset, name) in roots_used(code) {
+        let used =
+            ["crate::", "super::"].into_iter().flat_map(|path| masked::names_behind(code, path));
+        for (offset, name) in used {
             if MEM_LAYERS[own + 1..].contains(&name) {
                 let line = masked::line_of(code, offset) + 1;
                 let message =
@@ -83,47 +86,6 @@ pub(crate) fn mem_points_down(tree: &Tree, report: &mut Report) {
             }
         }
     }
-}
-
-/// What stands right behind `crate::` or `super::`: one name, or each of a group's first names.
-fn roots_used(code: &str) -> Vec<(usize, &str)> {
-    let mut used = Vec::new();
-    for path in ["crate::", "super::"] {
-        for (start, _) in code.match_indices(path) {
-            let at = start + path.len();
-            let rest = &code[at..];
-            if rest.starts_with('{') {
-                let end = masked::body(code, at).map_or(at, |(_, close)| close);
-                used.extend(group(code, at + 1, end));
-            } else if let Some((offset, name)) = masked::words(rest).next() {
-                used.push((at + offset, name));
-            }
-        }
-    }
-    used
-}
-
-/// The first name of each element of the group between `start` and `end`.
-fn group(code: &str, start: usize, end: usize) -> Vec<(usize, &str)> {
-    let mut depth = 0_usize;
-    let mut first = true;
-    let mut names = Vec::new();
-    let words: Vec<_> = masked::words(&code[start..end]).collect();
-    for (offset, byte) in code[start..end].bytes().enumerate() {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            b',' if depth == 0 => first = true,
-            _ if first => {
-                if let Some(word) = words.iter().find(|word| word.0 == offset) {
-                    names.push((start + offset, word.1));
-                    first = false;
-                }
-            }
-            _ => {}
-        }
-    }
-    names
 }
 
 #[cfg(test)]

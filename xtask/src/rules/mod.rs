@@ -8,13 +8,14 @@ mod size;
 mod text;
 mod unsafety;
 
+use crate::pages;
 use crate::report::Report;
 use crate::tree::Tree;
 
-/// One rule.
+/// A rule.
 pub(crate) type Rule = fn(&Tree, &mut Report);
 
-/// All of them.
+/// All rules.
 pub(crate) const ALL: &[Rule] = &[
     atomics::orderings_are_explained,
     documents::mentioned_files_exist,
@@ -23,6 +24,7 @@ pub(crate) const ALL: &[Rule] = &[
     layers::mem_points_down,
     modules::every_file_is_reached,
     modules::every_file_says_its_purpose,
+    pages::pages_are_fresh,
     size::files_are_short,
     size::functions_are_short,
     text::lines_are_short_and_plain,
@@ -34,7 +36,8 @@ pub(crate) const ALL: &[Rule] = &[
     unsafety::safety_texts_say_something,
 ];
 
-/// The path inside a crate of ours: `("mem", "src/lib.rs")` for `crates/mem/src/lib.rs`.
+/// Returns the crate of a path and the path inside it: `("mem", "src/lib.rs")` for
+/// `crates/mem/src/lib.rs`.
 fn crate_path(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix("crates/")?.split_once('/')
 }

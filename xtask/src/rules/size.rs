@@ -4,11 +4,11 @@ use crate::masked;
 use crate::report::Report;
 use crate::tree::Tree;
 
-/// Lines of product code above which a file deserves a thought.
+/// The number of lines of product code above which a file deserves a thought.
 const FILE_LINES_WARN: usize = 500;
-/// Lines of product code a file may have.
+/// The most lines of product code in a file.
 const FILE_LINES_MAX: usize = 800;
-/// Lines from `fn` to its closing brace.
+/// The most lines from `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Counts the lines of product code of each file.

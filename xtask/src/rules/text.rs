@@ -4,15 +4,15 @@ use crate::masked;
 use crate::report::Report;
 use crate::tree::{TextFile, Tree};
 
-/// Columns of a line.
+/// The most columns of a line.
 const COLUMNS_MAX: usize = 100;
 
-/// Macros that mark unfinished work.
+/// The macros that mark unfinished work.
 const LEFTOVER_MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
-/// Words in comments that mark unfinished work.
+/// The words in comments that mark unfinished work.
 const LEFTOVER_WORDS: &[&str] = &["TODO", "FIXME", "XXX"];
 
-/// Words not to use in comments and documents, and what to write instead.
+/// The words not to use in comments and documents, and what to write instead.
 const BANNED: &[(&str, &str)] = &[
     ("utilize", "use"),
     ("leverage", "use"),
@@ -29,11 +29,11 @@ const BANNED: &[(&str, &str)] = &[
     ("swap in", "load"),
 ];
 
-/// Starts of paths that exist on one machine only. Written in halves: this file is checked too.
+/// The starts of paths that exist on one machine only. Written in halves: this file is checked too.
 const MACHINE_PATHS: &[&str] =
     &[concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/tmp", "/t-")];
 
-/// Whether a file is code: Rust, scripts, and what steers the build.
+/// Returns whether a file is code: Rust, scripts, and what steers the build.
 fn is_code(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
@@ -47,10 +47,10 @@ fn is_document(path: &str) -> bool {
     path.ends_with(".md")
 }
 
-/// What the benchmarks write; only figures are kept there.
+/// The folder that the benchmarks write into; it holds figures only.
 const RESULTS: &str = "bench/results/";
 
-/// The text files written by us, with their numbered lines.
+/// Returns the lines of the text files written by us, with their numbers.
 fn lines(tree: &Tree) -> impl Iterator<Item = (&TextFile, usize, &str)> {
     let ours = tree.texts.iter().filter(|file| {
         !file.path.starts_with(RESULTS) && (is_code(&file.path) || is_document(&file.path))
@@ -60,14 +60,15 @@ fn lines(tree: &Tree) -> impl Iterator<Item = (&TextFile, usize, &str)> {
     })
 }
 
-/// Lines of at most [`COLUMNS_MAX`], no space at their ends; code in ASCII. A line may be longer
-/// when it holds a web address or is a row of a table.
+/// Checks that lines have at most [`COLUMNS_MAX`] columns and no space at their ends, and that code
+/// is ASCII. A line may be longer when it holds a web address, or is a row of a table or a picture.
 pub(crate) fn lines_are_short_and_plain(tree: &Tree, report: &mut Report) {
     for (file, line, text) in lines(tree) {
         let columns = text.chars().count();
         let prose = text.trim_start().trim_start_matches("//!").trim_start_matches("///");
         let is_row = prose.trim_start().starts_with('|') && prose.ends_with('|');
-        if columns > COLUMNS_MAX && !text.contains("://") && !is_row {
+        let is_picture = text.starts_with("![");
+        if columns > COLUMNS_MAX && !text.contains("://") && !is_row && !is_picture {
             report.fail(&file.path, line, format!("{columns} columns, at most {COLUMNS_MAX}"));
         }
         if text.ends_with([' ', '\t', '\r']) {
@@ -80,7 +81,7 @@ pub(crate) fn lines_are_short_and_plain(tree: &Tree, report: &mut Report) {
     }
 }
 
-/// No mark of unfinished work, no test switched off.
+/// Checks that no mark of unfinished work is left, and that no test is switched off.
 pub(crate) fn nothing_is_left_over(tree: &Tree, report: &mut Report) {
     for file in &tree.rust {
         for (index, comment) in file.masked.comments.lines().enumerate() {
@@ -111,7 +112,7 @@ fn is_leftover(word: &str) -> bool {
     LEFTOVER_WORDS.contains(&word)
 }
 
-/// Comments and documents do without the [`BANNED`] words.
+/// Checks that comments and documents do without the [`BANNED`] words.
 pub(crate) fn words_are_plain(tree: &Tree, report: &mut Report) {
     let mut check = |path: &str, text: &str| {
         for (index, line) in text.lines().enumerate() {
@@ -129,7 +130,7 @@ pub(crate) fn words_are_plain(tree: &Tree, report: &mut Report) {
     }
 }
 
-/// Whether `wanted` stands in `line` as whole words.
+/// Returns whether `wanted` stands in `line` as whole words.
 fn has_words(line: &str, wanted: &str) -> bool {
     line.match_indices(wanted).any(|(start, _)| {
         let is_letter = |char: char| char.is_alphanumeric() || char == '_';
@@ -137,7 +138,7 @@ fn has_words(line: &str, wanted: &str) -> bool {
     })
 }
 
-/// No path of somebody's own machine.
+/// Checks that no file names a path that exists on one machine only.
 pub(crate) fn no_path_of_one_machine(tree: &Tree, report: &mut Report) {
     for (file, line, text) in lines(tree) {
         for path in MACHINE_PATHS {

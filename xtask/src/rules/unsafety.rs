@@ -1,25 +1,26 @@
 //! `unsafe` has a home, and its reasons say something.
 //!
-//! That a block has a `SAFETY` comment at all is clippy's business (`undocumented_unsafe_blocks`).
+//! Clippy checks that a block has a `SAFETY` comment at all (`undocumented_unsafe_blocks`).
 
 use crate::report::Report;
 use crate::tree::{RustFile, Tree};
 
-/// Where `unsafe` may stand.
+/// The folders in which `unsafe` may stand.
 const HOMES: &[&str] = &[
     "crates/sys/",
     "crates/mem/",
     "crates/runtime/",
     "crates/codec/src/ffi/",
-    // Calls allocators, which is `unsafe` by their trait; no program of a user runs it.
+    // The benchmark calls allocators, which is `unsafe` by their trait; no user's program runs it.
     "crates/bench/",
     "bench/",
     "tests/",
 ];
-/// Tests outside a crate replace functions of the system, and do what programs do.
+/// The folder of tests outside a crate, which replace functions of the system, and do what programs
+/// do.
 const TEST_FOLDER: &str = "/tests/";
 
-/// Crate roots that must forbid it, so that the compiler tells the same.
+/// The crate roots that must forbid `unsafe`, so that the compiler says the same.
 const FORBIDDING: &[&str] = &[
     "crates/backing/src/lib.rs",
     "crates/zswap/src/lib.rs",
@@ -29,11 +30,11 @@ const FORBIDDING: &[&str] = &[
     "xtask/src/main.rs",
 ];
 
-/// A reason shorter than this cannot name a fact.
+/// The fewest words of a reason: a shorter one cannot name a fact.
 const SAFETY_WORDS_MIN: usize = 4;
-/// A reason must hold this many words that are not ritual.
+/// The fewest words of a reason that are not ritual.
 const SAFETY_FACTS_MIN: usize = 2;
-/// Words that fill a reason without naming a fact.
+/// The words that fill a reason without naming a fact.
 const RITUAL: &[&str] = &[
     "a",
     "all",
@@ -117,7 +118,8 @@ pub(crate) fn safety_texts_say_something(tree: &Tree, report: &mut Report) {
     }
 }
 
-/// The texts behind `SAFETY:`, each with its line from 1 and the comment lines that follow it.
+/// Returns the texts behind `SAFETY:`, each with its line from 1 and the comment lines that follow
+/// it.
 fn reasons(file: &RustFile) -> Vec<(usize, String)> {
     let comments: Vec<_> = file.masked.comments.lines().collect();
     let code: Vec<_> = file.masked.code.lines().collect();
