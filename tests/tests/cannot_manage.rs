@@ -106,7 +106,7 @@ fn counts_with_the_rights_of_another() -> Option<()> {
     let told = run.complaints(&["not managed: process", "held up to 64.", "is setuid"]);
     assert_eq!(told.len(), 1, "{}", run.stderr);
     assert!(run.stats().count("peak_bytes") >> 20 >= 64, "what it holds counts");
-    assert_eq!(run.stats().count("pages_stored"), 0);
+    assert_eq!(run.stats().count("swap_out_pages"), 0);
     Some(())
 }
 
@@ -268,7 +268,7 @@ fn code_stays_with_a_limit() -> Option<()> {
     let job = Job::new("executable", "sh").args(["-c", &script]);
     let run = job.managed(Bytes::mib(24));
     assert_says(&run, "functions, 0 wrong");
-    assert!(run.stats().count("pages_stored") < 1000, "{run}");
+    assert!(run.stats().count("swap_out_pages") < 1000, "{run}");
     assert_passed_and_told(&run);
     Some(())
 }

@@ -13,7 +13,7 @@ fn calls_all(share: &str) {
     println!("{run}");
     run.assert_same(&plain);
     run.assert_within_budget();
-    assert!(run.stats().count("pages_stored") > 8_192, "two thirds of it must go");
+    assert!(run.stats().count("swap_out_pages") > 8_192, "two thirds of it must go");
 }
 
 #[test]

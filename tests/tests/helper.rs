@@ -51,7 +51,7 @@ fn compare(job: &Job) -> Run {
     let plain = job.plain();
     assert_eq!(plain.code, 0, "{}", plain.stderr);
     let run = job.managed(BUDGET);
-    println!("{run}; {} of {} made", made(&run), run.stats().count("pages_stored"));
+    println!("{run}; {} of {} made", made(&run), run.stats().count("swap_out_pages"));
     run.assert_same(&plain);
     run.assert_stored();
     run.assert_within_budget();
@@ -60,7 +60,7 @@ fn compare(job: &Job) -> Run {
 
 /// Returns the number of pages that the helper compressed.
 fn made(run: &Run) -> u64 {
-    run.stats().at("zswap", "stored_made")
+    run.stats().at("zswap", "stored_by_helper")
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_stopped_helper_holds_nobody_up() {
     live.wait_for_output("held private", HANG + 4 * plain.wall);
     signal("CONT", &[live.root()]);
     let run = live.finish(HANG);
-    println!("{run}; {} of {} made", made(&run), run.stats().count("pages_stored"));
+    println!("{run}; {} of {} made", made(&run), run.stats().count("swap_out_pages"));
     run.assert_same(&plain);
     assert!(made(&run) > 0);
 }
@@ -145,7 +145,7 @@ fn an_heir_has_the_helper_too() {
     assert!(set.output().is_ok_and(|set| set.status.success()), "the knob is not turned");
     scratch.write("go-on", b"");
     let run = live.finish(HANG);
-    println!("{run}; {} of {} made", made(&run), run.stats().count("pages_stored"));
+    println!("{run}; {} of {} made", made(&run), run.stats().count("swap_out_pages"));
     assert_eq!((run.code, &run.stdout[..]), (0, &b"ready\nwhole\n"[..]), "{}", run.stderr);
     assert!(run.stats().count("heirs") > 0 && made(&run) > 0);
 }

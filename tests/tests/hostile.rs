@@ -105,7 +105,7 @@ fn random_words_in_the_seats_harm_neither_figures_nor_others() {
     let machine = machine_memory();
     let peak = stats.count("peak_bytes");
     assert!(peak <= machine, "a peak of {peak} of {machine}");
-    assert!(stats.count("stored_bytes") <= i64::MAX as u64);
+    assert!(stats.count("swap_out_bytes") <= i64::MAX as u64);
 }
 
 /// Returns the memory of the machine in bytes.
@@ -244,7 +244,7 @@ fn what_root_may_is_lent_to_nobody_when_that_is_asked() {
     lends.assert_stored();
     let keeps = run(&nobody, &["--no-lend"]);
     assert_eq!((keeps.code, output(&keeps)), (0, output(&plain)), "{}", keeps.stderr);
-    assert_eq!(keeps.stats().count("pages_stored"), 0);
+    assert_eq!(keeps.stats().count("swap_out_pages"), 0);
     let why = ["is of user 65534", "--no-lend"];
     assert!(!keeps.complaints(&why).is_empty(), "{}", keeps.stderr);
     // Nor when a process asks for it.

@@ -166,7 +166,7 @@ fn every_byte_survives_torture_while_knobs_are_turned() {
         &["enabled=on", "keep_incompressible=off", "max_compression_ratio=40"],
         &["codec=zstd:1", "max_mean_zsize=600", "pool=segment", "idle=20%"],
         &["max_pool_percent=5", "accept_threshold_percent=60"],
-        &["writeback=off", "same_filled=off", "ageing=off", "pool=xvmalloc"],
+        &["writeback=off", "same_filled=off", "dense=off", "pool=xvmalloc"],
         &["codec=lzo", "max_compression_ratio=80", "writeback=on", "writeback_limit=3M"],
         &[
             "writeback_limit=none",
@@ -179,7 +179,7 @@ fn every_byte_survives_torture_while_knobs_are_turned() {
             "max_pool_percent=50",
             "accept_threshold_percent=100",
             "same_filled=on",
-            "ageing=on",
+            "dense=on",
             "idle=off",
         ],
     ];

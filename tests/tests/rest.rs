@@ -40,9 +40,9 @@ fn pages_become_denser_while_a_program_rests() {
     run.assert_stored();
     run.assert_within_budget();
     let count = |key| run.stats().at("zswap", key);
-    let (aged, saved) = (count("aged_pages"), count("aged_saved_bytes"));
+    let (aged, saved) = (count("recompressed_pages"), count("recompressed_saved_bytes"));
     println!("{aged} pages denser by {saved} bytes, {} loaded", count("loaded_dense"));
-    assert!(aged > 2000, "{aged} pages of {}", run.stats().count("pages_stored"));
+    assert!(aged > 2000, "{aged} pages of {}", run.stats().count("swap_out_pages"));
     assert!(saved > aged * YOUNG_BYTES / 4, "{saved} bytes of {aged} pages");
     assert!(count("loaded_dense") > 0);
     // Pages stored before the rest are loaded after it.
@@ -58,11 +58,11 @@ fn pages_stay_as_they_are_when_ageing_is_off() {
     let Some(python) = require("python3") else { return };
     let (job, plain) = (rest(&python, REST_SECONDS), plain(&python));
     let run =
-        job.options(["--set", "ageing=off"]).managed(Fraction::Half.of(plain.memory.peak_total));
+        job.options(["--set", "dense=off"]).managed(Fraction::Half.of(plain.memory.peak_total));
     println!("{run}");
     run.assert_same(plain);
     run.assert_stored();
-    for counter in ["aged_pages", "dictionaries", "loaded_dense"] {
+    for counter in ["recompressed_pages", "dictionaries", "loaded_dense"] {
         assert_eq!(run.stats().at("zswap", counter), 0, "{counter}");
     }
 }
@@ -79,7 +79,7 @@ fn pages_become_denser_while_a_program_computes() {
     run.assert_same(plain);
     run.assert_stored();
     run.assert_within_budget();
-    let aged = run.stats().at("zswap", "aged_pages");
+    let aged = run.stats().at("zswap", "recompressed_pages");
     println!("{aged} pages denser");
     assert!(aged > 50, "{aged} pages denser");
 }

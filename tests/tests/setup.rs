@@ -22,7 +22,7 @@ fn check(job: &Job) -> (Run, bool) {
     println!("{run}; {}", run.stderr.trim());
     let ended = (run.code, String::from_utf8_lossy(&run.stdout));
     assert_eq!(ended, (0, "wrong words: 0\n".into()), "{}", run.stderr);
-    let is_managed = run.stats().count("pages_stored") > 0;
+    let is_managed = run.stats().count("swap_out_pages") > 0;
     let why = ["not managed:", "is not managed: "].map(|words| run.complaints(&[words]).len());
     let is_told = why.iter().sum::<usize>() > 0;
     assert!(is_managed || is_told, "nobody says why it is not managed; {}", run.stderr);

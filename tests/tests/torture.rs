@@ -49,7 +49,7 @@ fn assert_ok(run: &Run, name: &str) {
 
 /// Asserts that at least half of the pages that cannot have fitted were moved out.
 fn assert_evicted(run: &Run, bytes: Bytes, budget: Bytes) {
-    let moved = run.stats().count("pages_stored") + run.stats().count("same_filled_pages");
+    let moved = run.stats().count("swap_out_pages") + run.stats().count("same_filled_pages");
     let least = ((bytes.0 - budget.0) / PAGE_BYTES / 2) as u64;
     assert!(moved >= least, "{moved} pages moved out, at least {least} had to be; {}", run.stderr);
 }

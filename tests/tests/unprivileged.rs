@@ -106,7 +106,7 @@ fn a_launcher_with_access_serves_a_program_without() {
     // The helper has root's rights, and a desk says what the helper reads.
     let run = job.managed(Bytes::mib(48));
     run.assert_stored();
-    assert_eq!(run.stats().at("zswap", "stored_made"), 0, "the helper works for another user");
+    assert_eq!(run.stats().at("zswap", "stored_by_helper"), 0, "the helper works for another user");
 }
 
 #[test]

@@ -78,10 +78,10 @@ fn unchanged_pages_are_not_written_again() {
 fn unchanged_pages_are_not_compressed_again() {
     let run = walk("look", &["--disk", "none"]);
     let count = |key| run.stats().count(key);
-    let (unchanged, loaded) = (count("unchanged_pages"), count("pages_loaded"));
-    println!("{unchanged} of {loaded} unchanged, {} stored", count("pages_stored"));
+    let (unchanged, loaded) = (count("unchanged_pages"), count("swap_in_pages"));
+    println!("{unchanged} of {loaded} unchanged, {} stored", count("swap_out_pages"));
     assert!(unchanged > loaded / 2, "{unchanged} of {loaded} pages");
-    assert!(count("pages_stored") < loaded, "{} stored", count("pages_stored"));
+    assert!(count("swap_out_pages") < loaded, "{} stored", count("swap_out_pages"));
 }
 
 /// Copies must not fill a disk that is hardly large enough.

@@ -13,14 +13,14 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::ahead::{HELPER_THREAD, make_desk};
+use coldpress_runtime::helper::{HELPER_THREAD, make_desk};
 use coldpress_runtime::knobs::{Knob, Knobs};
 use coldpress_runtime::ledger::Keeper;
 use coldpress_sys::cpu::{self, Allowed};
 use coldpress_sys::remote::{self, BATCH_MAX};
 use coldpress_sys::shared::Shared;
 use coldpress_sys::{OwnedFd, PAGE_BYTES, Page, PageCount};
-use coldpress_zswap::Maker;
+use coldpress_zswap::HelperCodec;
 use coldpress_zswap::desk::{Claim, Desk};
 use rustix::io::Errno;
 use rustix::time::ClockId;
@@ -74,7 +74,7 @@ impl Client {
     /// Answers a few jobs of the process, and returns how many.
     fn serve(
         &mut self,
-        maker: &mut Maker,
+        maker: &mut HelperCodec,
         pages: &mut [Page; BATCH_MAX],
         allowed: Allowed,
     ) -> Result<usize, MayNotRead> {
@@ -143,7 +143,7 @@ struct Working {
     ledger: Arc<Keeper>,
     changes: Receiver<Change>,
     clients: Vec<Client>,
-    maker: Maker,
+    maker: HelperCodec,
     /// The generation of the knobs that the maker has.
     generation: u64,
     pages: Box<[Page; BATCH_MAX]>,
@@ -251,9 +251,9 @@ impl Working {
 }
 
 /// Returns a maker that compresses as a process with these knobs does.
-fn maker(knobs: &Knobs) -> Option<Maker> {
+fn maker(knobs: &Knobs) -> Option<HelperCodec> {
     let ratio = u8::try_from(knobs.get(Knob::MaxCompressionRatio)).unwrap_or(u8::MAX);
-    Maker::new(knobs.codec(), ratio).ok()
+    HelperCodec::new(knobs.codec(), ratio).ok()
 }
 
 /// The time since a start, and the part of it in which this thread had a processor.

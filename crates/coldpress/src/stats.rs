@@ -404,7 +404,7 @@ mod tests {
     fn the_document_has_every_counter() {
         let document: Value = serde_json::from_str(&summary(50).to_json()).unwrap();
         assert_eq!(document["exit_status"], 137);
-        assert_eq!(document["pages_stored"], 100);
+        assert_eq!(document["swap_out_pages"], 100);
         assert_eq!(document["ratio"], 4.0);
         assert_eq!(document["processes"], 2);
         for counter in Counter::ALL {
@@ -428,7 +428,7 @@ mod tests {
         ledger.seats[1].publish(Holding { used: PageCount(25), ..Holding::default() });
         let document = live(&totals, &ledger, PageCount(1 << 20), &changeable());
         assert_eq!(
-            (&document["used_bytes"], &document["pages_stored"]),
+            (&document["used_bytes"], &document["swap_out_pages"]),
             (&json!(102_400), &json!(100))
         );
         for name in Group::Held.names() {

@@ -9,8 +9,8 @@
 //! Invariants:
 //! 1. Whatever happens to another page of the window, the page asked for is served as if it were
 //!    alone, and the other page stays where it is.
-//! 2. A page that is read back from disk without a fault on it stays in `ahead` until it has been
-//!    taken. A page that nothing took would keep its buffer in zswap for ever.
+//! 2. A page that is read back from disk without a fault on it stays in `readahead` until it has
+//!    been taken. A page that nothing took would keep its buffer in zswap for ever.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -35,7 +35,7 @@ use crate::walks::{AWAY_MAX, LOADS, Walks, Window};
 const TOGETHER: usize = 3;
 /// Reads from disk that readahead may have under way: half of zswap's buffers, so that other faults
 /// find one.
-const AHEAD_MAX: usize = 4;
+const READAHEAD_MAX: usize = 4;
 /// Entries of returned pages that may wait to be dropped: several times what comes back between two
 /// reclaims.
 const SERVED_MAX: usize = 64;
@@ -45,7 +45,7 @@ pub(crate) struct Away {
     /// Walks (sequential streams) over pages that are away.
     walks: Walks,
     /// Pages being read from disk that no fault has asked for.
-    ahead: Vec<PageNumber>,
+    readahead: Vec<PageNumber>,
     /// Pages on their way back.
     pub(crate) buffer: Box<[PageBuffer]>,
     /// Pages that have come back and whose compressed copies are kept.
@@ -57,7 +57,7 @@ impl Away {
     pub(crate) fn new(slots_max: SlotCount) -> Self {
         Self {
             walks: Walks::new(LOADS),
-            ahead: Vec::with_capacity(AHEAD_MAX),
+            readahead: Vec::with_capacity(READAHEAD_MAX),
             buffer: alloc::vec![PageBuffer::ZERO; AWAY_MAX].into_boxed_slice(),
             kept: Kept::new(slots_max),
         }
@@ -65,7 +65,7 @@ impl Away {
 
     /// Adds pages that have been read from disk and that no fault asks for any more.
     pub(crate) fn expect(&mut self, pages: impl Iterator<Item = PageNumber>) {
-        self.ahead.extend(pages);
+        self.readahead.extend(pages);
     }
 }
 
@@ -135,7 +135,7 @@ impl Manager {
     pub(crate) fn window_of(&self, page: PageNumber) -> Window {
         let is_there = |page| self.pages.state(page) == PageState::Resident;
         match self.pages.state(page) {
-            PageState::Limbo | PageState::Stored if !self.away.ahead.contains(&page) => {
+            PageState::Limbo | PageState::Stored if !self.away.readahead.contains(&page) => {
                 self.away.walks.window(page, is_there)
             }
             _ => Window::ONE,
@@ -150,7 +150,7 @@ impl Manager {
         let (window, far) = far.map_or((Window::ONE, page), |far| (window, far));
         let place = |index| if far < page { window.count - 1 - index } else { index };
         let asked = place(0);
-        let was_expected = self.away.ahead.contains(&page);
+        let was_expected = self.away.readahead.contains(&page);
         let mut batch = Batch {
             lowest: page.min(far),
             step: window.step.unsigned_abs(),
@@ -195,17 +195,17 @@ impl Manager {
     /// Fetches a page that no fault asked for, if it is away and intact.
     fn fetch_ahead(&mut self, batch: &mut Batch, place: usize) {
         let page = batch.page(place);
-        if self.away.ahead.len() >= AHEAD_MAX {
+        if self.away.readahead.len() >= READAHEAD_MAX {
             let pages = &self.pages;
-            self.away.ahead.retain(|page| pages.state(*page) == PageState::Stored);
+            self.away.readahead.retain(|page| pages.state(*page) == PageState::Stored);
         }
         // Any page may turn out to be on disk.
-        if self.away.ahead.len() >= AHEAD_MAX || self.away.ahead.contains(&page) {
+        if self.away.readahead.len() >= READAHEAD_MAX || self.away.readahead.contains(&page) {
             return;
         }
         match self.fetch(page, place) {
             Fetched::Here(from_disk) => batch.put(place, from_disk),
-            Fetched::Coming => self.away.ahead.push(page),
+            Fetched::Coming => self.away.readahead.push(page),
             // The loss of a page is reported when a thread touches it.
             Fetched::NotAway | Fetched::Lost(_) => {}
         }
@@ -213,19 +213,19 @@ impl Manager {
 
     /// Makes room for the pages that readahead is reading from disk.
     pub(crate) fn make_room_ahead(&mut self) {
-        self.make_room(PageCount(self.away.ahead.len()));
+        self.make_room(PageCount(self.away.readahead.len()));
     }
 
     /// Takes in pages that were read ahead and have come from the disk, while there is room.
     pub(crate) fn take_read_ahead(&mut self) {
-        for _ in 0..self.away.ahead.len() {
-            let page = self.away.ahead.remove(0);
+        for _ in 0..self.away.readahead.len() {
+            let page = self.away.readahead.remove(0);
             if self.pages.state(page) != PageState::Stored {
                 continue;
             }
             // A fault that has asked for the page meanwhile takes it.
             if self.pending.iter().any(|fault| fault.page == page) {
-                self.away.ahead.push(page);
+                self.away.readahead.push(page);
                 continue;
             }
             match self.fetch(page, 0) {
@@ -234,7 +234,7 @@ impl Manager {
                     batch.put(0, from_disk);
                     self.place_stretch(&batch, 0..1);
                 }
-                Fetched::Coming => self.away.ahead.push(page),
+                Fetched::Coming => self.away.readahead.push(page),
                 Fetched::Here(_) | Fetched::NotAway | Fetched::Lost(_) => {}
             }
         }
@@ -338,13 +338,13 @@ impl Manager {
             self.served.push(page);
         }
         let from = match was {
-            _ if batch.asked != Some(place) => Origin::Ahead,
+            _ if batch.asked != Some(place) => Origin::Readahead,
             PageState::Limbo => Origin::Limbo,
             _ => Origin::Store,
         };
         self.note_arrival(page, from, batch.way);
         match from {
-            Origin::Ahead => self.count(Counter::PagesReadAhead, 1),
+            Origin::Readahead => self.count(Counter::PagesReadAhead, 1),
             Origin::Limbo => self.count(Counter::LimboFaults, 1),
             Origin::Store | Origin::FirstTouch => {}
         }

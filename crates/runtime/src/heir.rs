@@ -43,7 +43,6 @@ use coldpress_sys::{
 use coldpress_zswap::Loaded;
 use coldpress_zswap::desk::Ticket;
 
-use crate::ageing::Rest;
 use crate::budget::Budget;
 use crate::control::{BELL_PAGES, Control, FILES_MAX};
 use crate::gauging::{RUN_NS_NEAR, Running};
@@ -51,6 +50,7 @@ use crate::link::{Joined, Link, Note};
 use crate::manager::{self, Left, Manager, Refaults, Stuck};
 use crate::pages::{PageNumber, PageState};
 use crate::placement::Placement;
+use crate::recompress::Rest;
 use crate::regions::Regions;
 use crate::service::{self, Start};
 use crate::tally::Counter;
@@ -102,7 +102,7 @@ impl Manager {
         let files = self.spills.iter().filter(|_| is_on_disk).map(|(file, _)| *file);
         self.control.set_files(files);
         self.count(Counter::Forks, 1);
-        self.ahead.leave_out(Ticket(self.limbo.ring().pages_taken()));
+        self.helper.leave_out(Ticket(self.limbo.ring().pages_taken()));
         self.lift_bars();
         let protects = self.shall_protect(&needs.touched);
         let is_behind = self.protects_behind();
@@ -250,7 +250,7 @@ impl Manager {
             mem::replace(&mut self.budget, budget),
         ));
         self.seat = seat;
-        self.ahead.inherit(desk, self.tuning.share);
+        self.helper.inherit(desk, self.tuning.share);
         self.tuning.thaw = Thaw::default();
         self.own = start.own.to_vec();
         let stay = &start.control.stay;
@@ -265,7 +265,7 @@ impl Manager {
         self.rest = Rest::default();
         self.running = Running::begin(self.time.now_ns(), 0);
         self.left = Left::default();
-        self.proactive.begin_as_heir();
+        self.idle.begin_as_heir();
         self.gauges_at = 0;
         self.own_held.grown = PageCount(0);
         self.refaults = Refaults::default();

@@ -108,7 +108,7 @@ knobs! {
     /// Whether a page of one repeated word is kept as that word
     SameFilled "same_filled" Domain::Switch, 1;
     /// Whether stored pages that stay are made denser while the program needs no pages
-    Ageing "ageing" Domain::Switch, 1;
+    Dense "dense" Domain::Switch, 1;
     /// Whether memory that is not touched for long is taken whatever the budget says, while the
     /// program's threads wait for such memory no more than this share of the time
     Idle "idle" Domain::Share(1..=5_000), 0;
@@ -229,7 +229,7 @@ impl Knobs {
             keep_incompressible: is_on(Knob::KeepIncompressible),
             max_mean_zsize: Bytes(self.get(Knob::MaxMeanZsize) as usize),
             same_filled: is_on(Knob::SameFilled),
-            ageing: is_on(Knob::Ageing),
+            dense: is_on(Knob::Dense),
             writeback: is_on(Knob::Writeback),
             writeback_limit: writeback_limit.map(|word| Bytes(word as usize)),
         }
@@ -350,7 +350,7 @@ mod tests {
         let mean = Store { max_mean_zsize: Bytes(2560), ..normal };
         assert_eq!(turned(Knob::MaxMeanZsize, 2560), mean);
         assert_eq!(turned(Knob::SameFilled, 0), Store { same_filled: false, ..normal });
-        assert_eq!(turned(Knob::Ageing, 0), Store { ageing: false, ..normal });
+        assert_eq!(turned(Knob::Dense, 0), Store { dense: false, ..normal });
         assert_eq!(turned(Knob::Writeback, 0), Store { writeback: false, ..normal });
         let limit = Store { writeback_limit: Some(Bytes::mib(1)), ..normal };
         assert_eq!(turned(Knob::WritebackLimit, 1 << 20), limit);

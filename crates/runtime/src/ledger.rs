@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use coldpress_sys::shared::Shared;
 use coldpress_sys::{BorrowedFd, Bytes, PageCount, SysResult};
 
-use crate::ahead::Bell;
+use crate::helper::Bell;
 use crate::mean::Millionths;
 use crate::shares::{Gain, Holding};
 use crate::tally::{Counter, Tally};
@@ -83,7 +83,7 @@ pub enum Told {
     /// More memory is in use than the budget allows, and no more can be moved.
     OverBudget = 1,
     /// Stored pages are made denser.
-    Ageing = 4,
+    Recompression = 4,
     /// Processes take turns (load control).
     Turns = 8,
     /// A process waits for pages most of the time.
@@ -467,7 +467,7 @@ mod tests {
         assert!(first.is_first_to_tell(Told::OverBudget));
         assert!(!second.is_first_to_tell(Told::OverBudget));
         assert!(second.is_told(Told::OverBudget) && !second.is_told(Told::OverByShared));
-        assert!(second.is_first_to_tell(Told::Ageing));
+        assert!(second.is_first_to_tell(Told::Recompression));
         first.set_budget(PageCount(50_000));
         assert_eq!(second.budget(), PageCount(50_000));
         let empty = shared::create(c"empty", Bytes(size_of::<Orders>())).unwrap();

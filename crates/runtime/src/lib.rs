@@ -18,10 +18,10 @@
 //!    [`shares`], `gauging`, [`tally`] and [`control`] (talk with the program's threads).
 //! 3. The [`manager`] and its parts, which import it or each other, in circles: [`ledger`],
 //!    [`link`] (talk with the launcher) and [`budget`]; `fault`, `away`, `kept` and `copies`, which
-//!    bring pages in; `reclaim`, `bar` and [`ahead`] (the helper that compresses), which take pages
-//!    out; `ageing`, `change`, `discover`, `pools`, `proactive`, `record`, `thaw`, `tune`, `turns`
-//!    and `waits`. The ledger is one of them because it holds the words of `turns` and the bell of
-//!    [`ahead`].
+//!    bring pages in; `reclaim`, `bar` and [`helper`] (the helper that compresses), which take
+//!    pages out; `recompress`, `change`, `discover`, `pools`, `proactive`, `record`, `thaw`,
+//!    `tune`, `turns` and `waits`. The ledger is one of them because it holds the words of `turns`
+//!    and the bell of [`helper`].
 //! 4. The [`service`], which runs the manager, and [`heir`], which takes over a parent's service in
 //!    the child of a fork. Each imports the other.
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
@@ -33,8 +33,6 @@ pub mod ledger;
 pub mod tally;
 pub mod wire;
 
-mod ageing;
-pub mod ahead;
 mod away;
 mod bar;
 pub mod budget;
@@ -46,6 +44,8 @@ mod discover;
 mod fault;
 mod gauging;
 pub mod heir;
+pub mod helper;
+mod idle;
 mod kept;
 pub mod limbo;
 pub mod link;
@@ -57,9 +57,9 @@ pub mod pages;
 pub mod placement;
 mod pools;
 pub mod pressure;
-mod proactive;
 pub mod queue;
 mod reclaim;
+mod recompress;
 mod record;
 mod refusals;
 pub mod regions;

@@ -12,7 +12,7 @@ use coldpress_sys::uffd::Userfaultfd;
 use coldpress_sys::{AsFd, OwnedFd, SysError, SysResult};
 use coldpress_zswap::desk::Desk;
 
-use crate::ahead;
+use crate::helper;
 use crate::ledger::{Ledger, SEATS, Terms};
 use crate::wire::{
     AFFINITY, Affinity, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, TAKE_BACK, Welcome,
@@ -79,7 +79,7 @@ impl Joined {
         let (ledger, terms) = ledger.filter(|_| seat < SEATS).ok_or(PROTOCOL_ERROR)?;
         let link = Link { socket, verbose: terms.verbose, process: program.process() };
         let is_recorded = welcome.is_recorded;
-        let desk = desk.and_then(|desk| ahead::map_desk(desk.as_fd()).ok());
+        let desk = desk.and_then(|desk| helper::map_desk(desk.as_fd()).ok());
         Ok(Self { link, ledger, seat, terms, desk, spill, uffd, is_recorded })
     }
 }

@@ -32,8 +32,6 @@ use coldpress_sys::{
 use coldpress_zswap::seal::{SealError, Sealer};
 use coldpress_zswap::{Area, Key, Offset, StoreError, Zswap};
 
-use crate::ageing::Rest;
-use crate::ahead::Ahead;
 use crate::away::Away;
 use crate::bar::Bars;
 use crate::budget::{Budget, Past, Seen};
@@ -42,6 +40,8 @@ use crate::control::{BELL_PAGES, Control};
 use crate::copies::Copies;
 use crate::fault::TOUCHES;
 use crate::gauging::{RUN_NS_NEAR, Running};
+use crate::helper::Helper;
+use crate::idle::Idle;
 use crate::ledger::{Ledger, Terms};
 use crate::limbo::{self, Limbo};
 use crate::link::{Joined, Link};
@@ -49,8 +49,8 @@ use crate::order::Order;
 use crate::pages::{PageNumber, PageTable};
 use crate::placement::Placement;
 use crate::pools::{self, Pools};
-use crate::proactive::Proactive;
 use crate::queue::RunQueue;
+use crate::recompress::Rest;
 use crate::record::Recording;
 use crate::refusals::Refusals;
 use crate::regions::Regions;
@@ -147,7 +147,7 @@ pub struct Manager {
     pub(crate) hints: Vec<(usize, usize, Bytes)>,
     pub(crate) rest: Rest,
     pub(crate) running: Running,
-    pub(crate) proactive: Proactive,
+    pub(crate) idle: Idle,
     pub(crate) time: Clock,
     pub(crate) refaults: Refaults,
     pub(crate) turns: Turns,
@@ -161,7 +161,7 @@ pub struct Manager {
     pub(crate) refusals: Refusals,
     pub(crate) last_refusal: Option<StoreError>,
     pub(crate) tuning: Tuning,
-    pub(crate) ahead: Ahead,
+    pub(crate) helper: Helper,
     /// The page last made this process's own by force.
     pub(crate) last_owned: Option<PageNumber>,
     pub(crate) messages: [Message; 16],
@@ -290,7 +290,7 @@ impl Manager {
             rest: Rest::default(),
             running: Running::begin(time.now_ns(), program.ran_ns()),
             program,
-            proactive: Proactive::new(time.started_ns()),
+            idle: Idle::new(time.started_ns()),
             messages: [const { Message::EMPTY }; 16],
             files: parts.files,
             maps_buffer: alloc::vec![0; MAPS_BUFFER.0],
@@ -305,7 +305,7 @@ impl Manager {
             served: Vec::new(),
             refusals: Refusals::default(),
             last_refusal: None,
-            ahead: Ahead::new(desk, tuning.share),
+            helper: Helper::new(desk, tuning.share),
             tuning,
             last_owned: None,
         })
@@ -392,7 +392,7 @@ impl Manager {
                 ns: self.time.span_ns(self.refaults.ticks),
             },
             limbo: self.limbo_target,
-            desk: self.ahead.memory().pages_up(),
+            desk: self.helper.memory().pages_up(),
         };
         let family = self.control.family();
         let seen = Seen { program: &self.program, files: Some(&self.files), family };
@@ -457,7 +457,7 @@ impl Manager {
     }
 
     fn own_memory(&self) -> PageCount {
-        self.frames.frames_held() + (self.heap_bytes)().pages_up() + self.ahead.memory().pages_up()
+        self.frames.frames_held() + (self.heap_bytes)().pages_up() + self.helper.memory().pages_up()
     }
 
     /// Ends the program, loudly, because it could not go on with the right bytes. The launcher does

@@ -133,7 +133,7 @@ pub enum Origin {
     /// The pool or the disk.
     Store,
     /// From any place, without a fault that asked for it.
-    Ahead,
+    Readahead,
 }
 
 /// How a page was brought in.
@@ -349,7 +349,7 @@ impl PageTable {
         let (backoff, sweeps) = match from {
             Origin::FirstTouch => (0, 0),
             // Nothing is known of the page.
-            Origin::Ahead => (word.backoff(), 0),
+            Origin::Readahead => (word.backoff(), 0),
             // The page is there because a walk comes by.
             Origin::Store if way == Way::Walk => (word.backoff(), 0),
             // The page was cold indeed.

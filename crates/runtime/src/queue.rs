@@ -260,7 +260,7 @@ mod tests {
         let runs = 100..130;
         store(&mut pages, runs.clone());
         for run in runs.clone() {
-            queue.arrive(&mut pages, page(run), Origin::Ahead, Way::Walk, run as u32);
+            queue.arrive(&mut pages, page(run), Origin::Readahead, Way::Walk, run as u32);
         }
         assert_eq!(queue.step(), 33);
         let order = (0..33).map(|_| queue.next_if_cold(&mut pages, 200).unwrap().0);
@@ -289,7 +289,7 @@ mod tests {
         let runs = 100..140;
         store(&mut pages, runs.clone());
         for run in runs {
-            queue.arrive(&mut pages, page(run), Origin::Ahead, Way::Walk, run as u32);
+            queue.arrive(&mut pages, page(run), Origin::Readahead, Way::Walk, run as u32);
             pages.run_mut(RunNumber(run)).slot = Some(1);
         }
         let order = (0..queue.step()).filter_map(|_| queue.next_if_cold(&mut pages, 200));
@@ -308,7 +308,7 @@ mod tests {
             }
         }
         for run in 100..200 {
-            queue.arrive(&mut pages, page(run), Origin::Ahead, Way::Walk, run as u32);
+            queue.arrive(&mut pages, page(run), Origin::Readahead, Way::Walk, run as u32);
         }
         assert_eq!(queue.next_if_cold(&mut pages, 200), Some(RunNumber(1)));
         assert_eq!(queue.walked.len(), 0);

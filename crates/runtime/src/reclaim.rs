@@ -426,7 +426,7 @@ impl Manager {
     /// Stores one page of limbo's oldest slot, or ends the slot. A page that is refused comes back,
     /// and is not looked at again before everything else was.
     pub(crate) fn drain_step(&mut self, which: Storing) -> Drained {
-        self.post_ahead();
+        self.post_to_helper();
         while let Some((slot, number, next)) = self.limbo.ring().oldest() {
             let ours = self.pages.run(number).is_some_and(|run| run.slot == Some(slot));
             let Some(index) = next.filter(|_| ours) else {
@@ -521,7 +521,7 @@ impl Manager {
                 Storing::All => self.zswap.store_anyhow(key, bytes),
                 Storing::Allowed | Storing::Compressible => {
                     // The page is the next in limbo's order.
-                    let offer = self.ahead.collect(Ticket(self.limbo.ring().pages_done()));
+                    let offer = self.helper.collect(Ticket(self.limbo.ring().pages_done()));
                     let keeps_all = which == Storing::Allowed;
                     self.zswap.store_offered(key, bytes, keeps_all, offer.as_ref())
                 }

@@ -32,11 +32,11 @@ use crate::clock::Clock;
 use crate::control::{Control, Stage};
 use crate::gauging::RUN_NS_NEAR;
 use crate::heir;
+use crate::idle::Growth;
 use crate::ledger::Told;
 use crate::link::{self, Joined};
 use crate::manager::{Manager, Parts, tell_unmanaged};
 use crate::placement::Placement;
-use crate::proactive::Growth;
 use crate::reclaim::{Step, TRIM_MAX, TRIM_MAX_IDLE};
 use crate::shares::Holding;
 use crate::tally::Counter;
@@ -386,7 +386,7 @@ impl Manager {
                 idle && self.budget.wants_reclaim_ahead() && self.reclaim_step() == Step::Done;
             // With nothing else to do, the service looks for idle memory, and makes stored pages
             // denser.
-            let ahead = ahead || (idle && (self.proactive_step() || self.age_step()));
+            let ahead = ahead || (idle && (self.idle_step() || self.recompress_step()));
             self.control.open_gate();
             // These steps too may have read faults, even when they had nothing to do.
             let is_asked =

@@ -46,17 +46,17 @@ counters! {
     /// (readahead).
     PagesReadAhead "readahead_pages",
     /// Pages brought back from the pool or from disk, same-filled ones included.
-    PagesLoaded "pages_loaded",
+    PagesLoaded "swap_in_pages",
     /// Pages read back from disk.
     PagesReadBack "read_back_pages",
     /// Pages stored: compressed, same-filled or kept raw.
-    PagesStored "pages_stored",
+    PagesStored "swap_out_pages",
     /// Pages stored that held one repeated word and cost no storage.
     SameFilled "same_filled_pages",
     /// Pages that still equalled their kept copy when they were taken out again.
     PagesUnchanged "unchanged_pages",
     /// Bytes that stored pages took, after compression.
-    BytesStored "stored_bytes",
+    BytesStored "swap_out_bytes",
     /// Pages written back to disk.
     PagesWrittenBack "written_back_pages",
     /// Nanoseconds from reading a fault to its page being placed.
@@ -119,7 +119,7 @@ const HELD: &[&str] = &[
     "in_pool_pages",
     "draining_pages",
     "on_disk_pages",
-    // Stored pages that are dense, and pages of the pool that ageing has not looked at.
+    // Stored pages that are dense, and pages of the pool that recompression has not looked at.
     "dense_pages",
     "young_pages",
     // Slots of the file in use, 64 KiB each.

@@ -25,7 +25,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 
 use coldpress_sys::Bytes;
 
-use crate::made::Made;
+use crate::helped::HelperResult;
 
 /// Jobs that a desk has room for.
 pub const JOBS: usize = if cfg!(loom) { 2 } else { 128 };
@@ -57,8 +57,8 @@ struct Job {
     /// Ticket and state.
     word: AtomicU64,
     address: AtomicU64,
-    /// A [`Made`], or 0 for nothing.
-    made: AtomicU64,
+    /// A [`HelperResult`], or 0 for nothing.
+    result: AtomicU64,
     bytes: [AtomicU64; WORDS],
 }
 
@@ -98,7 +98,7 @@ pub struct NotDone;
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'d> {
     job: &'d Job,
-    pub(crate) made: Made,
+    pub(crate) result: HelperResult,
 }
 
 impl Posted {
@@ -165,9 +165,9 @@ impl Posted {
             return Err(NotDone);
         }
         // Relaxed: seen through the word.
-        let made = Made::from_word(job.made.load(Ordering::Relaxed));
-        let made = made.filter(|made| made.length() <= Bytes(WORDS * 8));
-        Ok(made.map(|made| Offer { job, made }))
+        let result = HelperResult::from_word(job.result.load(Ordering::Relaxed));
+        let result = result.filter(|result| result.length() <= Bytes(WORDS * 8));
+        Ok(result.map(|result| Offer { job, result }))
     }
 }
 
@@ -260,7 +260,7 @@ impl Desk {
         let job = || Job {
             word: atomic(),
             address: atomic(),
-            made: atomic(),
+            result: atomic(),
             bytes: core::array::from_fn(|_| atomic()),
         };
         let jobs = core::array::from_fn(|_| job());
@@ -269,10 +269,11 @@ impl Desk {
 
     /// Answers the job of `claim`: with what was made of its page and the compressed bytes, or with
     /// the news that nothing was. For the helper, job after job.
-    pub fn answer(&self, claim: Claim, made: Option<(Made, &[u8])>) {
+    pub fn answer(&self, claim: Claim, result: Option<(HelperResult, &[u8])>) {
         let job = &self.jobs[claim.place];
-        let made = made.filter(|(_, bytes)| bytes.len() <= WORDS * 8);
-        let (word, bytes) = made.map_or((0, &[][..]), |(made, bytes)| (made.to_word(), bytes));
+        let result = result.filter(|(_, bytes)| bytes.len() <= WORDS * 8);
+        let (word, bytes) =
+            result.map_or((0, &[][..]), |(result, bytes)| (result.to_word(), bytes));
         let (whole, rest) = bytes.as_chunks();
         // Relaxed, all: the word publishes them, or nothing does if the job is another by now.
         for (to, from) in job.bytes.iter().zip(whole) {
@@ -285,7 +286,7 @@ impl Desk {
             to.store(u64::from_ne_bytes(last), Ordering::Relaxed);
         }
         // Relaxed: as above.
-        job.made.store(word, Ordering::Relaxed);
+        job.result.store(word, Ordering::Relaxed);
         let (taken, done) = (claim.ticket.word(TAKEN), claim.ticket.word(DONE));
         // Release pairs with the Acquire in `collect`. On a failure the store has given the job up.
         let _ = job.word.compare_exchange(taken, done, Ordering::Release, Ordering::Relaxed);
@@ -299,7 +300,7 @@ mod tests {
     //! there are jobs.
 
     use super::*;
-    use crate::made::Maker;
+    use crate::helped::HelperCodec;
     use coldpress_codec::CodecChoice;
     use coldpress_sys::Page;
     use proptest::prelude::*;
@@ -310,13 +311,13 @@ mod tests {
         core::array::from_fn(|at| (address + at / 128) as u8)
     }
 
-    fn maker() -> Maker {
-        Maker::new(CodecChoice::default(), 80).unwrap()
+    fn maker() -> HelperCodec {
+        HelperCodec::new(CodecChoice::default(), 80).unwrap()
     }
 
     /// Copies what is offered.
     fn bytes(offer: &Offer<'_>) -> Vec<u8> {
-        let mut buffer = std::vec![0; offer.made.length().0];
+        let mut buffer = std::vec![0; offer.result.length().0];
         offer.copy(&mut buffer);
         buffer
     }
@@ -328,8 +329,8 @@ mod tests {
         posted.post(&desk, Ticket(2), 8);
         assert_eq!(posted.room(), 0);
         let long = [1; WORDS * 8 + 1];
-        let made = maker().make(&page(1)).map(|(made, _)| made);
-        desk.answer(desk.claim(&mut seen).unwrap(), made.map(|made| (made, &long[..])));
+        let result = maker().make(&page(1)).map(|(result, _)| result);
+        desk.answer(desk.claim(&mut seen).unwrap(), result.map(|result| (result, &long[..])));
         desk.answer(desk.claim(&mut seen).unwrap(), None);
         assert!(desk.claim(&mut seen).is_none());
         assert!(posted.collect(&desk, Ticket(1)).is_ok_and(|offer| offer.is_none()));
@@ -353,13 +354,13 @@ mod tests {
             }
             desk.jobs[0].word.store(Ticket(1).word(DONE), Ordering::Relaxed);
             // The second says WK, and is longer than a job has bytes.
-            for made in [garbage, WORDS as u64 * 8 + 1, 0xffff] {
-                desk.jobs[0].made.store(made, Ordering::Relaxed);
+            for result in [garbage, WORDS as u64 * 8 + 1, 0xffff] {
+                desk.jobs[0].result.store(result, Ordering::Relaxed);
                 let mut posted = Posted { waiting: posted.waiting.clone(), ..Posted::new(JOBS) };
                 let offer = posted.collect(&desk, Ticket(1)).unwrap();
-                assert!(offer.is_none_or(|offer| offer.made.length() <= Bytes(WORDS * 8)));
+                assert!(offer.is_none_or(|offer| offer.result.length() <= Bytes(WORDS * 8)));
             }
-            desk.jobs[0].made.store(WORDS as u64 * 8, Ordering::Relaxed);
+            desk.jobs[0].result.store(WORDS as u64 * 8, Ordering::Relaxed);
             assert!(posted.collect(&desk, Ticket(1)).is_ok_and(|offer| offer.is_some()));
         }
     }
@@ -416,8 +417,8 @@ mod tests {
                         prop_assert_eq!(offer.is_some(), answered.is_some_and(|(_, done)| done));
                         if let Some(offer) = offer {
                             let page = page(address(ticket));
-                            let (made, expected) = maker.make(&page).unwrap();
-                            prop_assert_eq!(offer.made, made);
+                            let (result, expected) = maker.make(&page).unwrap();
+                            prop_assert_eq!(offer.result, result);
                             prop_assert_eq!(bytes(&offer), expected);
                         }
                     }
@@ -428,8 +429,8 @@ mod tests {
                     }
                     Step::Answer => {
                         let Some(claim) = taken.take() else { continue };
-                        let made = page(claim.address);
-                        desk.answer(claim, maker.make(&made));
+                        let result = page(claim.address);
+                        desk.answer(claim, maker.make(&result));
                         let is_it = |asked: &&mut (u64, bool)| asked.0 == claim.ticket.0;
                         let of_claim = asked.iter_mut().find(is_it);
                         if let Some((_, done)) = of_claim {
@@ -450,14 +451,14 @@ mod loom_model {
     //! The risk: an offer seen before its bytes, or torn by a claim that was given up.
 
     use super::*;
-    use crate::made::Made;
+    use crate::helped::HelperResult;
     use loom::sync::Arc;
     use loom::thread;
 
     /// Makes the model's answer for the page at an address: a valid word, and the bytes.
-    fn made(address: usize) -> (Made, [u8; 8]) {
+    fn result(address: usize) -> (HelperResult, [u8; 8]) {
         let word = 8 | (address as u64) << 32;
-        (Made::from_word(word).unwrap(), (address as u64).to_ne_bytes())
+        (HelperResult::from_word(word).unwrap(), (address as u64).to_ne_bytes())
     }
 
     #[test]
@@ -469,8 +470,8 @@ mod loom_model {
                 let mut seen = 0;
                 for _ in 0..3 {
                     if let Some(claim) = of_helper.claim(&mut seen) {
-                        let (made, bytes) = made(claim.address);
-                        of_helper.answer(claim, Some((made, &bytes)));
+                        let (result, bytes) = result(claim.address);
+                        of_helper.answer(claim, Some((result, &bytes)));
                     }
                 }
             });
@@ -480,10 +481,10 @@ mod loom_model {
                 posted.post(&desk, Ticket(ticket), 70 + ticket as usize);
                 thread::yield_now();
                 if let Ok(Some(offer)) = posted.collect(&desk, Ticket(ticket)) {
-                    let (expected, expected_bytes) = made(70 + ticket as usize);
+                    let (expected, expected_bytes) = result(70 + ticket as usize);
                     let mut bytes = [0; 8];
                     offer.copy(&mut bytes);
-                    assert_eq!((offer.made, bytes), (expected, expected_bytes));
+                    assert_eq!((offer.result, bytes), (expected, expected_bytes));
                 }
             }
             helper.join().unwrap();

@@ -2,14 +2,14 @@
 //! empty.
 //!
 //! After a pool was switched ([`coldpress_mem::pools::Switch`]), new objects lie in another pool
-//! than old ones. Loads, drops, writeback and ageing remove old objects in their own time. Draining
-//! moves the rest, at times when no caller waits.
+//! than old ones. Loads, drops, writeback and recompression remove old objects in their own time.
+//! Draining moves the rest, at times when no caller waits.
 //!
 //! Draining visits the entries in the order in which they lie, again and again, because it may have
 //! passed an entry that is renamed or that comes back from a failed write. An object is copied
 //! under its pin and allocated anew. Its entry gets the new handle if the page still lies where it
-//! lay, as in ageing (`Tables::ageing`), which does not run meanwhile. The page keeps its place in
-//! the LRU list.
+//! lay, as in recompression (`Tables::recompression`), which does not run meanwhile. The page keeps
+//! its place in the LRU list.
 
 use core::mem;
 
@@ -52,14 +52,14 @@ impl<P: Pool> Zswap<P> {
     /// another caller drains or ages.
     pub fn drain(&self, budget: Bytes, is_former: impl Fn(&P, Handle) -> bool) -> Bytes {
         let (mut moved, mut done) = (Bytes(0), Bytes(0));
-        let Some(mut tiers) = self.tiers.try_lock() else { return moved };
-        let tiers = &mut *tiers;
+        let Some(mut recompression) = self.recompression.try_lock() else { return moved };
+        let recompression = &mut *recompression;
         while done < budget {
-            let (looks, found) = self.find_former(&mut tiers.drained, &is_former);
+            let (looks, found) = self.find_former(&mut recompression.drained, &is_former);
             done += Bytes((1 + looks) * size_of::<Entry>());
             let Some(found) = found else { continue };
             let length = Bytes(found.length.into());
-            if self.move_over(found, &mut tiers.page[0]).is_none() {
+            if self.move_over(found, &mut recompression.page[0]).is_none() {
                 break;
             }
             moved += length;
@@ -98,7 +98,7 @@ impl<P: Pool> Zswap<P> {
     /// Allocates an object anew. `None`, with nothing done, when there is no room for it.
     fn move_over(&self, found: Found<'_>, page: &mut Page) -> Option<()> {
         let Found { mut tables, shard, id, handle: old, length } = found;
-        tables.ageing = Some(id);
+        tables.recompressing = Some(id);
         let bytes = &mut page[..usize::from(length)];
         let copy = |object: &[u8]| {
             drop(tables);
@@ -108,7 +108,7 @@ impl<P: Pool> Zswap<P> {
         let limit = self.knobs().hard_pool + FRAMES_BEYOND;
         let Some(new) = self.alloc(Bytes(length.into()), Some(limit)) else {
             self.counted().reject_drain_full.add(1);
-            self.shards[shard].tables.lock().ageing = None;
+            self.shards[shard].tables.lock().recompressing = None;
             return None;
         };
         self.pool.write(new, bytes).expect(HELD);
@@ -122,7 +122,7 @@ impl<P: Pool> Zswap<P> {
     /// Returns the object that no page has now.
     fn exchange(&self, shard: usize, id: EntryId, new: Handle) -> Handle {
         let tables = &mut *self.shards[shard].tables.lock();
-        if tables.ageing.take() != Some(id) {
+        if tables.recompressing.take() != Some(id) {
             return new;
         }
         match &mut tables.entries[id].place {

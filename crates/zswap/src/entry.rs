@@ -36,15 +36,15 @@ fn chunk_of(id: EntryId) -> (usize, usize) {
 pub(crate) enum Place {
     /// Nowhere: the page is `word` repeated.
     SameFilled { word: u64 },
-    /// In the pool. `referenced`: loaded since writeback last looked at the page. `aged`: looked at
-    /// by ageing. `era`: when the page came to the pool, see `lru`.
+    /// In the pool. `referenced`: loaded since writeback last looked at the page. `tried`: looked
+    /// at by recompression. `era`: when the page came to the pool, see `lru`.
     Pool {
         handle: Handle,
         checksum: u32,
         length: u16,
         coding: Coding,
         referenced: bool,
-        aged: bool,
+        tried: bool,
         era: u16,
     },
     /// In the pool, and being written back as `member` to `offset` of its batch's slot.
@@ -63,7 +63,7 @@ pub(crate) enum Place {
 impl Place {
     /// Makes the place of a page that has just come to the pool.
     pub(crate) fn new_in_pool(handle: Handle, checksum: u32, length: u16, coding: Coding) -> Self {
-        Self::Pool { handle, checksum, length, coding, referenced: false, aged: false, era: 0 }
+        Self::Pool { handle, checksum, length, coding, referenced: false, tried: false, era: 0 }
     }
 
     /// Returns whether the transfers take part in this place, which is then made and left with them
@@ -105,9 +105,9 @@ impl Entry {
         Self { place, older: None, younger: None }
     }
 
-    /// Returns whether ageing has looked at the page.
-    pub(crate) fn is_aged(&self) -> bool {
-        matches!(self.place, Place::Pool { aged: true, .. })
+    /// Returns whether recompression has looked at the page.
+    pub(crate) fn is_tried(&self) -> bool {
+        matches!(self.place, Place::Pool { tried: true, .. })
     }
 
     /// Returns the era in which the page came to the pool; 0 if it is not there.
@@ -115,10 +115,10 @@ impl Entry {
         if let Place::Pool { era, .. } = self.place { era } else { 0 }
     }
 
-    /// Notes whether ageing has looked at the page, if it is in the pool.
-    pub(crate) fn set_aged(&mut self, is_aged: bool) {
-        if let Place::Pool { aged, .. } = &mut self.place {
-            *aged = is_aged;
+    /// Notes whether recompression has looked at the page, if it is in the pool.
+    pub(crate) fn set_tried(&mut self, is_tried: bool) {
+        if let Place::Pool { tried, .. } = &mut self.place {
+            *tried = is_tried;
         }
     }
 }

@@ -56,7 +56,7 @@ impl<P: Pool> Zswap<P> {
         for shard in &mut self.shards {
             shard.counted = Counted::default();
         }
-        self.tiers.get_mut().forget_counts();
+        self.recompression.get_mut().forget_counts();
         self.warnings = SpinLock::new(Warnings::default());
         let old = self.disk.take();
         let lent = old.map(|mut disk| {

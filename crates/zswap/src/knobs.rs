@@ -40,9 +40,9 @@ pub struct Knobs {
     /// Whether a page of one repeated word is kept as that word; otherwise it is compressed like
     /// any other page.
     pub same_filled: bool,
-    /// Whether [`Zswap::age`] makes old pages denser. Off: pages that are dense stay dense until
-    /// they are stored anew.
-    pub ageing: bool,
+    /// Whether [`Zswap::recompress`] makes old pages denser. Off: pages that are dense stay dense
+    /// until they are stored anew.
+    pub dense: bool,
     /// Whether pages may be written back.
     pub writeback: bool,
     /// The most bytes sent to the backing store until [`Zswap::renew_writeback`]; `None` for no
@@ -64,7 +64,7 @@ impl Knobs {
             keep_incompressible: true,
             max_mean_zsize: Bytes(PAGE_BYTES),
             same_filled: true,
-            ageing: true,
+            dense: true,
             writeback: true,
             writeback_limit: None,
         }

@@ -15,11 +15,11 @@
 //! (`shard`, which also defines the lock order). Codecs live in contexts, of which each caller
 //! takes one (`contexts`). State of the disk has a lock of its own (`disk`). Pages are coded
 //! without holding the lock of a shard or of the disk: a reader pins the object in its pool. A
-//! helper may also compress pages ahead ([`desk`], `made`).
+//! helper may also compress pages ahead ([`desk`], `helped`).
 //!
 //! The store knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one
 //! file each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
-//! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, [`Zswap::age`] in `tiers` and
+//! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, [`Zswap::recompress`] in `recompress` and
 //! [`Zswap::drain`]. Below them `index` (key to entry), `entry` (what is known of a page), `lru`
 //! (the LRU lists) and `codecs` (how pages are coded).
 //!
@@ -50,14 +50,15 @@ use coldpress_sys::{Bytes, PageCount};
 
 mod codecs;
 mod contexts;
-mod dense;
 pub mod desk;
+mod dictionaries;
 mod disk;
 mod drain;
 mod entry;
 mod eras;
 mod error;
 mod heir;
+mod helped;
 mod ids;
 mod incoming;
 mod index;
@@ -70,9 +71,9 @@ mod load;
 #[cfg(loom)]
 mod loom_model;
 mod lru;
-mod made;
 mod outgoing;
 mod pool;
+mod recompress;
 mod room;
 pub mod seal;
 mod shard;
@@ -81,14 +82,13 @@ mod store;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;
-mod tiers;
 mod writeback;
 
 pub use error::{KnobsError, LoadError, NewError, RenameError, StoreError, Warning};
+pub use helped::{HelperCodec, HelperResult};
 pub use key::{Area, Key, Offset};
 pub use knobs::Knobs;
 pub use load::{Loaded, Source};
-pub use made::{Made, Maker};
 pub use stats::{
     AGE_CLASS_MS, AGE_CLASSES, Ages, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Sizes, Stats,
 };
@@ -101,10 +101,10 @@ use error::Warnings;
 use ids::SHARDS;
 use limits::Limits;
 use pool::Pool;
+use recompress::Recompression;
 use seal::Sealer;
 use shard::{Shard, Spot};
 use stats::Counted;
-use tiers::Tiers;
 
 /// Message of `expect`: why the pool knows the handle of an entry, or of an object just allocated.
 const HELD: &str = "an object stays until its entry lets go of it";
@@ -119,7 +119,7 @@ pub struct Zswap<P> {
     contexts: Contexts,
     /// Held for up to milliseconds by a caller that makes pages denser or moves them to another
     /// pool.
-    tiers: SleepLock<Tiers>,
+    recompression: SleepLock<Recompression>,
     /// Boxed because pools are large: tables of 10 to 40 KiB that should not be moved about.
     pool: Box<P>,
     disk: Option<Disk>,
@@ -144,7 +144,7 @@ impl<P: Pool> Zswap<P> {
         Ok(Self {
             limits: SpinLock::new(Limits::of(knobs)),
             contexts: Contexts::new(knobs.codec)?,
-            tiers: SleepLock::new(Tiers::new()?),
+            recompression: SleepLock::new(Recompression::new()?),
             pool: Box::new(pool),
             disk,
             shards: room::table(SHARDS, Shard::default)?,
@@ -206,7 +206,7 @@ impl<P: Pool> Zswap<P> {
             let under_way = transfers.outgoing.memory() + transfers.incoming.memory();
             under_way + transfers.slots.memory() + disk.sealers.memory()
         });
-        let work = self.contexts.memory() + self.tiers.lock().memory();
+        let work = self.contexts.memory() + self.recompression.lock().memory();
         tables + disk + work + self.pool.stats().metadata + Bytes(size_of::<Self>())
     }
 

@@ -9,18 +9,18 @@
 //! within it the order of different shards is not known. A page older than 2^16 eras, or about 4
 //! million pages, is taken for a young one, and so its shard's turn comes later than it should.
 //!
-//! Ageing walks the list from its old end. Entries that it has looked at are `aged`, those beyond
-//! are young:
+//! Recompression walks the list from its old end. Entries that it has looked at are `tried`, those
+//! beyond are young:
 //!
 //! ```text
-//! oldest <-> aged <-> aged <-> young <-> young <-> youngest
+//! oldest <-> tried <-> tried <-> young <-> young <-> youngest
 //!                                ^ next_to_age
 //! ```
 //!
 //! Invariants (`check` walks them):
-//! 1. Every entry older than `next_to_age` is aged; that entry and all younger ones are not. If
-//!    there is no `next_to_age`, all entries are aged.
-//! 2. `aged` is the number of aged entries.
+//! 1. Every entry older than `next_to_age` is tried; that entry and all younger ones are not. If
+//!    there is no `next_to_age`, all entries are tried.
+//! 2. `tried` is the number of tried entries.
 
 use crate::entry::Entries;
 use crate::ids::{EntryId, SHARDS};
@@ -43,14 +43,14 @@ impl Heads {
     }
 }
 
-/// The ends of the list, its length, and the progress of ageing.
+/// The ends of the list, its length, and the progress of recompression.
 #[derive(Debug, Default)]
 pub(crate) struct Lru {
     oldest: Option<EntryId>,
     youngest: Option<EntryId>,
     next_to_age: Option<EntryId>,
     length: usize,
-    aged: usize,
+    tried: usize,
 }
 
 impl Lru {
@@ -64,7 +64,7 @@ impl Lru {
         self.oldest.map(|id| entries[id].era())
     }
 
-    /// Returns the era of the oldest entry that ageing has not looked at.
+    /// Returns the era of the oldest entry that recompression has not looked at.
     pub(crate) fn next_to_age_era(&self, entries: &Entries) -> Option<u16> {
         self.next_to_age.map(|id| entries[id].era())
     }
@@ -74,33 +74,33 @@ impl Lru {
         self.length
     }
 
-    /// Returns the oldest entry that ageing has not looked at.
+    /// Returns the oldest entry that recompression has not looked at.
     pub(crate) fn next_to_age(&self) -> Option<EntryId> {
         self.next_to_age
     }
 
-    /// Returns the number of entries that ageing has looked at.
-    pub(crate) fn aged(&self) -> usize {
-        self.aged
+    /// Returns the number of entries that recompression has looked at.
+    pub(crate) fn tried(&self) -> usize {
+        self.tried
     }
 
-    /// Returns the number of entries that ageing has not looked at.
+    /// Returns the number of entries that recompression has not looked at.
     pub(crate) fn young(&self) -> usize {
-        self.length - self.aged
+        self.length - self.tried
     }
 
-    /// Notes that ageing has looked at the next entry.
-    pub(crate) fn note_aged(&mut self, entries: &mut Entries) {
+    /// Notes that recompression has looked at the next entry.
+    pub(crate) fn note_tried(&mut self, entries: &mut Entries) {
         if let Some(id) = self.next_to_age {
-            entries[id].set_aged(true);
-            self.aged += 1;
+            entries[id].set_tried(true);
+            self.tried += 1;
             self.next_to_age = entries[id].younger;
         }
     }
 
     /// Puts an entry that is in no list at the young end.
     pub(crate) fn push_youngest(&mut self, entries: &mut Entries, id: EntryId) {
-        entries[id].set_aged(false);
+        entries[id].set_tried(false);
         entries[id].older = self.youngest;
         entries[id].younger = None;
         match self.youngest.replace(id) {
@@ -113,15 +113,15 @@ impl Lru {
 
     /// Puts an entry that is in no list at the old end.
     pub(crate) fn push_oldest(&mut self, entries: &mut Entries, id: EntryId) {
-        entries[id].set_aged(self.aged > 0);
+        entries[id].set_tried(self.tried > 0);
         entries[id].younger = self.oldest;
         entries[id].older = None;
         match self.oldest.replace(id) {
             Some(before) => entries[before].older = Some(id),
             None => self.youngest = Some(id),
         }
-        if self.aged > 0 {
-            self.aged += 1;
+        if self.tried > 0 {
+            self.tried += 1;
         } else {
             self.next_to_age = Some(id);
         }
@@ -142,7 +142,7 @@ impl Lru {
         if self.next_to_age == Some(id) {
             self.next_to_age = younger;
         }
-        self.aged -= usize::from(entries[id].is_aged());
+        self.tried -= usize::from(entries[id].is_tried());
         self.length -= 1;
     }
 
@@ -159,9 +159,9 @@ impl Lru {
         assert!(walk(self.oldest, |entry| entry.younger).eq(from_youngest.iter().copied()));
         assert_eq!(from_youngest.len(), self.length);
         for (number, id) in from_youngest.iter().enumerate() {
-            assert_eq!(entries[*id].is_aged(), number < self.aged, "{number} of {}", self.length);
+            assert_eq!(entries[*id].is_tried(), number < self.tried, "{number} of {}", self.length);
         }
-        assert_eq!(self.next_to_age, from_youngest.get(self.aged).copied());
+        assert_eq!(self.next_to_age, from_youngest.get(self.tried).copied());
         from_youngest
     }
 }

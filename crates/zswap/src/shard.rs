@@ -5,10 +5,10 @@
 //! lookups and links, never while a page is coded: a reader of an object pins it under the lock
 //! (`Pool::read`) and lets go of the lock before it looks at the bytes.
 //!
-//! The lock order: ageing, a context, the transfers, shards by their numbers, and then the locks
-//! that are held for a few lines and take no other: limits, growth of the pool, warnings, and the
-//! pool's own. A caller that waits for an object's pin may hold any of them, because the holder of
-//! a pin takes none.
+//! The lock order: recompression, a context, the transfers, shards by their numbers, and then the
+//! locks that are held for a few lines and take no other: limits, growth of the pool, warnings, and
+//! the pool's own. A caller that waits for an object's pin may hold any of them, because the holder
+//! of a pin takes none.
 //!
 //! Invariants:
 //! 1. The places `Leaving` and `Backing` are made, and left, with the transfers in hand.
@@ -105,7 +105,7 @@ pub(crate) struct Tables {
     /// Pages ever put into the list; the count wraps.
     pub(crate) pushes: u32,
     /// The entry that is being made denser, or moved (`drain`), if it still lies where it lay.
-    pub(crate) ageing: Option<EntryId>,
+    pub(crate) recompressing: Option<EntryId>,
 }
 
 impl Tables {
@@ -128,8 +128,8 @@ impl Tables {
             Place::SameFilled { .. } => self.same_filled -= 1,
             Place::Pool { .. } => {
                 self.lru.unlink(&mut self.entries, id);
-                if self.ageing == Some(id) {
-                    self.ageing = None;
+                if self.recompressing == Some(id) {
+                    self.recompressing = None;
                 }
             }
             Place::Leaving { .. } => self.leaving -= 1,
@@ -197,13 +197,13 @@ impl<P: Pool> Zswap<P> {
     /// Puts an entry that has no place into `place`; in the pool it is the youngest of its shard.
     pub(crate) fn occupy(&self, tables: &mut Tables, id: EntryId, place: Place) {
         let place = match place {
-            Place::Pool { handle, checksum, length, coding, referenced, aged, .. } => {
+            Place::Pool { handle, checksum, length, coding, referenced, tried, .. } => {
                 tables.pushes = tables.pushes.wrapping_add(1);
                 if tables.pushes.is_multiple_of(ERA_PAGES) {
                     self.eras.begin();
                 }
                 let era = self.era();
-                Place::Pool { handle, checksum, length, coding, referenced, aged, era }
+                Place::Pool { handle, checksum, length, coding, referenced, tried, era }
             }
             place => place,
         };

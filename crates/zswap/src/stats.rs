@@ -55,7 +55,7 @@ counters! {
     /// Pages that compressed poorly and were stored as they are.
     stored_incompressible,
     /// Pages that a helper had compressed, or found incompressible, before they were stored.
-    stored_made,
+    stored_by_helper,
     /// Stores that replaced a page under the same key.
     duplicate_entry,
     /// Pages refused because the store is switched off.
@@ -126,17 +126,17 @@ counters! {
     /// Dictionaries not made because there was no memory for them.
     reject_dictionary_fail,
     /// Pages compressed again, densely.
-    aged_pages,
-    /// Bytes by which the pages counted in `aged_pages` became smaller.
-    aged_saved_bytes,
+    recompressed_pages,
+    /// Bytes by which the pages counted in `recompressed_pages` became smaller.
+    recompressed_saved_bytes,
     /// Pages left as they are because dense ones would hardly be smaller.
-    reject_age_poor,
+    reject_recompress_poor,
     /// Pages left as they are because they were loaded after writeback last looked at them.
-    reject_age_loaded,
+    reject_recompress_loaded,
     /// Pages not made denser yet because the pool had no room for another object.
-    reject_age_full,
+    reject_recompress_full,
     /// Pages left as they are because they are damaged. Their loads will say so.
-    reject_age_corrupt,
+    reject_recompress_corrupt,
     /// Pages moved to the pool that is in use now.
     drained_pages,
     /// Pages not moved to that pool yet because it had no room for another object.
@@ -241,7 +241,7 @@ pub struct Stats {
     pub written_back_pages: PageCount,
     /// Stored pages, in the pool or written back, that are dense.
     pub dense_pages: PageCount,
-    /// Pages of the pool that ageing has not looked at.
+    /// Pages of the pool that recompression has not looked at.
     pub young_pages: PageCount,
     /// Slots of the backing store that are taken, 64 KiB each.
     pub slots_used: u32,

@@ -129,7 +129,7 @@ impl<P: Pool> Zswap<P> {
         let longest = compressed_max(knobs.max_compression_ratio);
         let mut work = self.contexts.take();
         let made = offer.and_then(|offer| {
-            work.get().take_over(offer.made, longest, |buffer| offer.copy(buffer))
+            work.get().take_over(offer.result, longest, |buffer| offer.copy(buffer))
         });
         let mut is_made = made.is_some();
         let mut compressed = made.unwrap_or_else(|| work.get().compress(page, longest));
@@ -155,7 +155,7 @@ impl<P: Pool> Zswap<P> {
         };
         counted.saved_by_flush.add(u64::from(search == Search::Waited));
         let stored = self.fill_object(spot, page, handle, compressed, work)?;
-        counted.stored_made.add(u64::from(is_made));
+        counted.stored_by_helper.add(u64::from(is_made));
         Ok(stored)
     }
 

@@ -9,9 +9,9 @@ mod failures;
 mod heirs;
 mod knobs;
 mod oracle;
+mod recompress;
 mod sealing;
 mod threads;
-mod tiers;
 mod verbs;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -198,7 +198,7 @@ impl<P: Pool> World<P> {
     /// Makes a world whose store is empty, and whose loads may return the errors `allowed`.
     fn new(knobs: Knobs, pool: P, backing: Option<Box<dyn Backing>>, allowed: Allowed) -> Self {
         let mut zswap = Zswap::new(knobs, pool, backing.map(sealed)).unwrap();
-        zswap.tiers.get_mut().pool_min = Bytes(2);
+        zswap.recompression.get_mut().pool_min = Bytes(2);
         Self { zswap, pages: HashMap::new(), allowed }
     }
 
@@ -288,9 +288,9 @@ impl<P: Pool> World<P> {
             self.zswap.wait();
         }
         self.zswap.check();
-        // Ageing gives back the memory of dense pages.
-        while self.zswap.age() {}
-        assert!(self.zswap.tiers.get_mut().skip > 0 || !self.zswap.has_encoder());
+        // Recompression gives back the memory of dense pages.
+        while self.zswap.recompress() {}
+        assert!(self.zswap.recompression.get_mut().skip > 0 || !self.zswap.has_encoder());
         let left = self.zswap.stats();
         let Stats { counters, sizes, loaded_ages, flushed_ages, memory, .. } = left;
         let happened = Stats { counters, sizes, loaded_ages, flushed_ages, ..Stats::default() };

@@ -257,7 +257,7 @@ impl<P: Pool> Zswap<P> {
                 heads.0[shard] = None;
                 continue;
             };
-            let Place::Pool { handle, checksum, length, coding, referenced, aged, era } = place
+            let Place::Pool { handle, checksum, length, coding, referenced, tried, era } = place
             else {
                 break;
             };
@@ -270,7 +270,8 @@ impl<P: Pool> Zswap<P> {
             if has_chance {
                 chances -= 1;
                 let referenced = false;
-                let again = Place::Pool { handle, checksum, length, coding, referenced, aged, era };
+                let again =
+                    Place::Pool { handle, checksum, length, coding, referenced, tried, era };
                 self.occupy(tables, id, again);
                 heads.0[shard] = tables.lru.oldest_era(&tables.entries);
                 self.counted().second_chances.add(1);
@@ -365,8 +366,9 @@ impl<P: Pool> Zswap<P> {
             {
                 tables.leave(id);
                 let era = self.era().wrapping_sub(TAKEN_BACK_ERAS);
-                let (referenced, aged) = (false, false);
-                let place = Place::Pool { handle, checksum, length, coding, referenced, aged, era };
+                let (referenced, tried) = (false, false);
+                let place =
+                    Place::Pool { handle, checksum, length, coding, referenced, tried, era };
                 tables.occupy_as_oldest(id, place);
             }
         }

@@ -155,7 +155,7 @@ impl Run {
     /// # Panics
     /// When none was.
     pub fn assert_stored(&self) {
-        let stored = self.stats().count("pages_stored");
+        let stored = self.stats().count("swap_out_pages");
         assert!(stored > 0, "{}: nothing was stored; {}", self.name, self.stderr);
     }
 
@@ -192,8 +192,8 @@ impl Display for Run {
                 Mib(budget),
                 Mib(memory.peak_below),
                 Mib(memory.peak_total - memory.peak_below),
-                stats.count("pages_stored"),
-                stats.count("pages_loaded"),
+                stats.count("swap_out_pages"),
+                stats.count("swap_in_pages"),
                 stats.count("dropped_pages"),
                 stats.number("ratio"),
             )?,

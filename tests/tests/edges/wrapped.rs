@@ -152,7 +152,7 @@ fn own_profile() -> Option<()> {
 /// Checks that the program runs as it does plain, and is managed or reported as not managed.
 fn is_told(job: &Job) -> Option<()> {
     let run = compare(job, HANG)?;
-    let is_managed = run.stats().count("pages_stored") > 0;
+    let is_managed = run.stats().count("swap_out_pages") > 0;
     let is_told = !run.complaints(&["coldpress", "not managed"]).is_empty();
     assert!(is_managed || is_told, "neither managed nor told: {}", run.stderr);
     Some(())

@@ -12,7 +12,7 @@ impl<P: Pool> Zswap<P> {
         for (number, shard) in self.shards.iter().enumerate() {
             let tables = shard.tables.lock();
             tables.entries.check();
-            assert_eq!(tables.ageing, None);
+            assert_eq!(tables.recompressing, None);
             let all = tables.index.check();
             assert_eq!(all.len(), tables.entries.used());
             let mut in_pool = HashSet::new();
@@ -118,6 +118,6 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns whether there is an encoder of dense pages.
     pub(super) fn has_encoder(&self) -> bool {
-        self.tiers.lock().encoder.is_some()
+        self.recompression.lock().encoder.is_some()
     }
 }

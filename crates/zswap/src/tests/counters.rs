@@ -7,7 +7,7 @@ use coldpress_backing::{Fault, FaultyBacking};
 
 use super::*;
 use crate::desk::{Desk, Posted, Ticket};
-use crate::made::Maker;
+use crate::helped::HelperCodec;
 use crate::room::failing;
 
 /// The counters at the last look, and the names of those that have ever moved.
@@ -97,10 +97,10 @@ fn verbs(meter: &mut Meter) {
 fn offers(meter: &mut Meter) {
     let zswap = meter.start(100, in_memory(1));
     let (desk, mut posted, mut seen) = (Desk::empty(), Posted::new(4), 0);
-    let mut maker = Maker::new(CodecId::Lz4.into(), 80).unwrap();
-    let mut other = Maker::new(CodecId::Wk.into(), 80).unwrap();
+    let mut maker = HelperCodec::new(CodecId::Lz4.into(), 80).unwrap();
+    let mut other = HelperCodec::new(CodecId::Wk.into(), 80).unwrap();
     let pages = [page(1, 1000), page(3, 1000), raw(2)];
-    let mut store = |number: usize, maker: &mut Maker| {
+    let mut store = |number: usize, maker: &mut HelperCodec| {
         posted.post(&desk, Ticket(number as u64), number);
         desk.answer(desk.claim(&mut seen).unwrap(), maker.make(&pages[number]));
         let offer = posted.collect(&desk, Ticket(number as u64)).unwrap();
@@ -110,12 +110,12 @@ fn offers(meter: &mut Meter) {
     let length = length as u64;
     meter.expect(
         &zswap,
-        &[("stored_compressed", 1), ("compressed_bytes", length), ("stored_made", 1)],
+        &[("stored_compressed", 1), ("compressed_bytes", length), ("stored_by_helper", 1)],
     );
     let Stored::Compressed(Bytes(length)) = store(1, &mut other) else { panic!() };
     meter.expect(&zswap, &[("stored_compressed", 1), ("compressed_bytes", length as u64)]);
     assert_eq!(store(2, &mut maker), Stored::Raw);
-    meter.expect(&zswap, &[("stored_incompressible", 1), ("stored_made", 1)]);
+    meter.expect(&zswap, &[("stored_incompressible", 1), ("stored_by_helper", 1)]);
     for (number, page) in pages.iter().enumerate() {
         let mut out = [0; PAGE_BYTES];
         zswap.load(key(number as u64), &mut out).unwrap();
@@ -246,50 +246,53 @@ fn by_knobs(meter: &mut Meter) {
     meter.expect(&zswap, &[("reject_accept_threshold", 1), ("reject_backing_full", 1)]);
 }
 
-/// Drives ageing.
-fn ageing(meter: &mut Meter) {
+/// Drives recompression.
+fn recompression(meter: &mut Meter) {
     let mut zswap = meter.start(100, in_memory(1));
     let mut out = [0; PAGE_BYTES];
     zswap.set_knobs(Knobs::new(CodecId::Lz4, PageCount(90))).unwrap();
-    zswap.tiers.get_mut().pool_min = Bytes(1);
-    zswap.tiers.get_mut().young_parts = 0;
+    zswap.recompression.get_mut().pool_min = Bytes(1);
+    zswap.recompression.get_mut().young_parts = 0;
     let store = |zswap: &mut Zswap<Naive>, number, page: &Page| {
         zswap.store(key(number), page).unwrap();
         zswap.counters()
     };
     meter.before = store(&mut zswap, 0, &record_page(0));
     failing::after(Some(0));
-    assert!(!zswap.age());
+    assert!(!zswap.recompress());
     failing::after(None);
     meter.expect(&zswap, &[("reject_dictionary_fail", 1)]);
     while !zswap.has_encoder() {
-        zswap.age();
+        zswap.recompress();
     }
     meter.expect(&zswap, &[("dictionaries", 1)]);
     let before = zswap.stats().pool_bytes;
-    zswap.age();
+    zswap.recompress();
     let saved = before.0 - zswap.stats().pool_bytes.0;
-    meter.expect(&zswap, &[("aged_pages", 1), ("aged_saved_bytes", saved as u64)]);
+    meter.expect(&zswap, &[("recompressed_pages", 1), ("recompressed_saved_bytes", saved as u64)]);
     zswap.load(key(0), &mut out).unwrap();
     meter.expect(&zswap, &[("loaded_from_pool", 1), ("loaded_dense", 1)]);
     meter.before = store(&mut zswap, 1, &raw(1));
-    zswap.age();
-    meter.expect(&zswap, &[("reject_age_poor", 1)]);
+    zswap.recompress();
+    meter.expect(&zswap, &[("reject_recompress_poor", 1)]);
     store(&mut zswap, 2, &record_page(2));
     zswap.load(key(2), &mut out).unwrap();
     meter.before = zswap.counters();
-    zswap.age();
-    meter.expect(&zswap, &[("reject_age_loaded", 1)]);
+    zswap.recompress();
+    meter.expect(&zswap, &[("reject_recompress_loaded", 1)]);
     meter.before = store(&mut zswap, 3, &record_page(3));
     zswap.pool.frames_max = 0;
-    zswap.age();
-    meter.expect(&zswap, &[("reject_age_full", 1)]);
-    assert!(mem::take(&mut zswap.tiers.get_mut().skip) > 0, "a full pool is asked again at once");
+    zswap.recompress();
+    meter.expect(&zswap, &[("reject_recompress_full", 1)]);
+    assert!(
+        mem::take(&mut zswap.recompression.get_mut().skip) > 0,
+        "a full pool is asked again at once"
+    );
     for object in zswap.pool.held().objects.values_mut() {
         object[0] ^= 1;
     }
-    zswap.age();
-    meter.expect(&zswap, &[("reject_age_corrupt", 1)]);
+    zswap.recompress();
+    meter.expect(&zswap, &[("reject_recompress_corrupt", 1)]);
 }
 
 /// Drives pages that move within the pool.
@@ -316,7 +319,7 @@ fn every_counter_counts_its_outcome() {
     faults(&mut meter);
     slow(&mut meter);
     by_knobs(&mut meter);
-    ageing(&mut meter);
+    recompression(&mut meter);
     draining(&mut meter);
     let all: HashSet<_> = Counters::NAMES.iter().copied().collect();
     assert_eq!(meter.moved, all, "a counter no outcome has moved");

@@ -272,25 +272,25 @@ fn a_limit_below_what_is_stored_loses_nothing() {
 }
 
 #[test]
-fn pages_become_no_denser_when_ageing_is_switched_off() {
+fn pages_become_no_denser_when_recompression_is_switched_off() {
     let mut world = world(1000, 1000, 1);
-    turn(&mut world, |knobs| knobs.ageing = false);
+    turn(&mut world, |knobs| knobs.dense = false);
     for number in 0..200 {
         world.store(key(number), &record_page(number)).unwrap();
     }
-    assert!(!world.zswap.age());
-    turn(&mut world, |knobs| knobs.ageing = true);
-    while world.zswap.age() {}
+    assert!(!world.zswap.recompress());
+    turn(&mut world, |knobs| knobs.dense = true);
+    while world.zswap.recompress() {}
     assert_eq!(world.zswap.stats().dense_pages, PageCount(100));
     // Dense pages stay dense, and the encoder goes with the last of them.
-    turn(&mut world, |knobs| knobs.ageing = false);
-    assert!(!world.zswap.age() && world.zswap.has_encoder());
+    turn(&mut world, |knobs| knobs.dense = false);
+    assert!(!world.zswap.recompress() && world.zswap.has_encoder());
     assert_eq!(world.zswap.stats().dense_pages, PageCount(100));
     assert_eq!(world.load_all(), 0);
     for number in 0..200 {
         world.store(key(number), &record_page(number + 1)).unwrap();
     }
-    assert!(!world.zswap.age() && !world.zswap.has_encoder());
+    assert!(!world.zswap.recompress() && !world.zswap.has_encoder());
     world.finish();
 }
 

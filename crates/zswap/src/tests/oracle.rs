@@ -82,7 +82,7 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
     ];
     (prop::sample::select(codecs), limits, switches, limit).prop_map(
         |(codec, (max, hard, accept, ratio, mean), switches, writeback_limit)| {
-            let (enabled, keep_incompressible, same_filled, ageing, writeback) = switches;
+            let (enabled, keep_incompressible, same_filled, dense, writeback) = switches;
             Knobs {
                 enabled,
                 codec,
@@ -93,7 +93,7 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
                 keep_incompressible,
                 max_mean_zsize: Bytes(mean.min(PAGE_BYTES)),
                 same_filled,
-                ageing,
+                dense,
                 writeback,
                 writeback_limit,
             }
@@ -151,13 +151,17 @@ pub(super) fn step<P: Pool>(world: &mut World<P>, step: Step) {
         }
         Step::Age { calls } => {
             let before = world.zswap.stats();
-            let done = (0..calls).take_while(|_| world.zswap.age()).count();
+            let done = (0..calls).take_while(|_| world.zswap.recompress()).count();
             let after = world.zswap.stats();
-            let saved = after.counters.aged_saved_bytes - before.counters.aged_saved_bytes;
+            let saved =
+                after.counters.recompressed_saved_bytes - before.counters.recompressed_saved_bytes;
             assert_eq!(after.pool_bytes + Bytes(saved as usize), before.pool_bytes);
-            assert!(after.counters.aged_pages - before.counters.aged_pages <= done as u64);
+            assert!(
+                after.counters.recompressed_pages - before.counters.recompressed_pages
+                    <= done as u64
+            );
         }
-        Step::Outdate => world.zswap.tiers.get_mut().is_outdated = true,
+        Step::Outdate => world.zswap.recompression.get_mut().is_outdated = true,
         Step::StoreWord { key: number, word } => {
             let result = world.store(key(number), &word_page(word));
             let knobs = world.zswap.knobs();

@@ -139,7 +139,7 @@ impl<P: Pool> Shared<'_, P> {
         while !self.is_over.load(Ordering::SeqCst) {
             let amount = next() as usize % 5;
             match next() % 18 {
-                0..6 => drop((0..20 * amount).take_while(|_| zswap.age()).count()),
+                0..6 => drop((0..20 * amount).take_while(|_| zswap.recompress()).count()),
                 6 => drop(zswap.shrink(PageCount(amount))),
                 7 => drop(zswap.reap()),
                 8 => zswap.wait(),
@@ -160,7 +160,7 @@ impl<P: Pool> Shared<'_, P> {
                 14 => drop((zswap.take_warning(), zswap.take_arrivals(), zswap.is_behind())),
                 // Every third object moves, in the same pool.
                 15 | 16 => drop(zswap.drain(Bytes(amount << 14), |_, it| it.name() % 3 == 0)),
-                _ => zswap.tiers.lock().is_outdated = true,
+                _ => zswap.recompression.lock().is_outdated = true,
             }
         }
     }

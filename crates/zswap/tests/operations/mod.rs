@@ -141,7 +141,7 @@ impl World<'_> {
             max_compression_ratio: 50 + bits % 51,
             keep_incompressible: bits & 8 == 0,
             same_filled: bits & 16 == 0,
-            ageing: bits & 192 != 192,
+            dense: bits & 192 != 192,
             writeback: bits & 96 != 0,
             ..Knobs::new(codec, max_pool)
         };
@@ -186,7 +186,7 @@ impl World<'_> {
             }
             14 => drop(self.zswap.shrink(input.frames())),
             15 => self.turn(input),
-            16 => drop((0..input.byte()).take_while(|_| self.zswap.age()).count()),
+            16 => drop((0..input.byte()).take_while(|_| self.zswap.recompress()).count()),
             17 => drop(self.zswap.compact(Bytes(usize::from(input.byte()) << 8))),
             18 => drop((self.zswap.reap(), self.zswap.trim_backing(SlotCount(1)))),
             19 => {

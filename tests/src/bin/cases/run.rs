@@ -69,7 +69,7 @@ pub fn run(case: &Case, places: &Places, is_managed: bool) -> Ended {
     drop(child.wait());
     let text = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into();
     let stored = fs::read(&stats).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let stored = stored.and_then(|stats: Value| stats["pages_stored"].as_u64()).unwrap_or(0);
+    let stored = stored.and_then(|stats: Value| stats["swap_out_pages"].as_u64()).unwrap_or(0);
     Ended { code, stdout: text(&stdout), stderr: text(&stderr), held, stored }
 }
 

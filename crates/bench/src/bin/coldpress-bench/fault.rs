@@ -46,8 +46,8 @@ const COUNTS: [(&str, &str); 8] = [
     ("faults", "faults"),
     ("first touch", "first_touch_faults"),
     ("limbo", "limbo_faults"),
-    ("pool", "pages_loaded"),
-    ("stored", "pages_stored"),
+    ("pool", "swap_in_pages"),
+    ("stored", "swap_out_pages"),
     ("ratio", "ratio"),
     ("from disk", "read_back_pages"),
     ("cpu moves", "migrations"),
@@ -237,7 +237,7 @@ fn table_of_counts(rounds: &[Round]) -> Result<Table> {
         let counts = COUNTS.iter().map(|(_, key)| Ok(number(stats, key)?.to_string()));
         let mut cells = vec![format!("round {}", index + 1)];
         cells.extend(counts.collect::<Result<Vec<_>>>()?);
-        let (pool, limbo) = (number(stats, "pages_loaded")?, number(stats, "limbo_faults")?);
+        let (pool, limbo) = (number(stats, "swap_in_pages")?, number(stats, "limbo_faults")?);
         cells.push(format!("{:.1}", 100.0 * pool / (pool + limbo).max(1.0)));
         table.row(cells);
     }

@@ -145,7 +145,7 @@ impl<'a> Ours<'a> {
         for index in (1..window.count).rev() {
             let Some(other) = window.page(page, index) else { continue };
             if matches!(self.pages.state(other), PageState::Limbo | PageState::Stored) {
-                self.arrive(other, Origin::Ahead, way);
+                self.arrive(other, Origin::Readahead, way);
             }
         }
         let origin = match self.pages.state(page) {

@@ -16,7 +16,7 @@ use coldpress_bench::random::Random;
 use coldpress_bench::ticks::Stopwatch;
 use coldpress_bench::touch::histogram::Histogram;
 use coldpress_bench::touch::pattern::{Pattern, Walk};
-use coldpress_runtime::ahead::HELPER_THREAD;
+use coldpress_runtime::helper::HELPER_THREAD;
 use coldpress_sys::Page;
 use rustix::time::ClockId;
 use serde_json::{Value, json};

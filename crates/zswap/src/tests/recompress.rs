@@ -18,9 +18,9 @@ fn world(slots: u32) -> World<Naive> {
 /// Ages until there is nothing to do, and returns how many calls did something.
 fn age<P: Pool>(zswap: &mut Zswap<P>) -> usize {
     let mut calls = 0;
-    while zswap.age() {
+    while zswap.recompress() {
         calls += 1;
-        assert!(calls < 100_000, "ageing without end");
+        assert!(calls < 100_000, "recompression without end");
     }
     zswap.check();
     calls
@@ -53,8 +53,8 @@ fn the_oldest_become_dense_and_the_youngest_half_does_not() {
     }
     let after = world.zswap.stats();
     assert_eq!((after.dense_pages, after.young_pages), (PageCount(200), PageCount(200)));
-    assert_eq!((after.counters.aged_pages, after.counters.dictionaries), (200, 1));
-    let saved = after.counters.aged_saved_bytes as usize;
+    assert_eq!((after.counters.recompressed_pages, after.counters.dictionaries), (200, 1));
+    let saved = after.counters.recompressed_saved_bytes as usize;
     assert_eq!(before.pool_bytes, after.pool_bytes + Bytes(saved));
     // Records: LZ4 brings them to half a page, the dictionary to a quarter.
     assert!(saved > before.pool_bytes.0 / 2 / 4, "{saved} of {:?}", before.pool_bytes);
@@ -72,7 +72,7 @@ fn where_nothing_is_loaded_everything_is_old() {
     let mut world = world(1);
     store_records(&mut world, 0..100);
     for _ in 0..8 * 1024 {
-        world.zswap.age();
+        world.zswap.recompress();
     }
     assert_eq!(world.zswap.young_percent(), 0);
     assert_eq!(world.zswap.stats().dense_pages, PageCount(100));
@@ -80,7 +80,7 @@ fn where_nothing_is_loaded_everything_is_old() {
 }
 
 #[test]
-fn loads_of_dense_pages_make_ageing_hold_back() {
+fn loads_of_dense_pages_make_recompression_hold_back() {
     let mut world = world(1);
     store_records(&mut world, 0..160);
     age(&mut world.zswap);
@@ -89,7 +89,7 @@ fn loads_of_dense_pages_make_ageing_hold_back() {
         for number in numbers.cycle().take(256) {
             world.zswap.load(Key::new(0, number), &mut out).unwrap();
         }
-        world.zswap.age();
+        world.zswap.recompress();
         world.zswap.young_percent()
     };
     assert_eq!(load(&mut world, 0..80), 93);
@@ -113,7 +113,7 @@ fn what_was_loaded_or_is_hardly_smaller_stays_as_it_is() {
     assert!(!is_dense(&world, 3) && is_dense(&world, 2) && is_dense(&world, 4));
     assert_eq!((coding(&world, 100), coding(&world, 101)), (Coding::Raw, Coding::Lz4));
     let counters = world.zswap.counters();
-    assert_eq!((counters.reject_age_poor, counters.reject_age_loaded), (2, 1));
+    assert_eq!((counters.reject_recompress_poor, counters.reject_recompress_loaded), (2, 1));
     // A page is looked at once, and not again.
     assert_eq!(age(&mut world.zswap), 0);
     world.finish();
@@ -141,7 +141,7 @@ fn a_damaged_page_is_left_for_its_load_to_report() {
     world.zswap.pool.held().objects.get_mut(&handle).unwrap()[9] ^= 1;
     age(&mut world.zswap);
     assert!(!is_dense(&world, 0) && is_dense(&world, 1));
-    assert_eq!(world.zswap.counters().reject_age_corrupt, 1);
+    assert_eq!(world.zswap.counters().reject_recompress_corrupt, 1);
     assert_eq!(world.load_all(), 1);
     // Damage done afterwards is found as well.
     for object in world.zswap.pool.held().objects.values_mut() {
@@ -161,17 +161,18 @@ fn a_full_pool_is_left_as_it_is() {
     age(&mut world.zswap);
     let after = world.zswap.stats();
     assert_eq!((after.pool_bytes, after.dense_pages), (before.pool_bytes, PageCount(0)));
-    assert_eq!(after.counters.reject_age_full, 1);
+    assert_eq!(after.counters.reject_recompress_full, 1);
     world.zswap.pool.frames_max = 5000;
-    world.zswap.tiers.get_mut().skip = 0;
-    // A pool far above its limit does not grow for ageing either, but its last frame has room.
+    world.zswap.recompression.get_mut().skip = 0;
+    // A pool far above its limit does not grow for recompression either, but its last frame has
+    // room.
     let one = Knobs::new(CodecId::Lz4, PageCount(1));
     world.zswap.set_knobs(one).unwrap();
-    while world.zswap.age() {
+    while world.zswap.recompress() {
         assert!(world.zswap.pool_frames() <= frames);
     }
     // A pool at its limit may grow a little.
-    world.zswap.tiers.get_mut().skip = 0;
+    world.zswap.recompression.get_mut().skip = 0;
     world.zswap.set_knobs(Knobs::new(CodecId::Lz4, frames)).unwrap();
     age(&mut world.zswap);
     assert_eq!(world.zswap.stats().dense_pages, PageCount(100));
@@ -179,7 +180,7 @@ fn a_full_pool_is_left_as_it_is() {
 }
 
 #[test]
-fn ageing_does_without_memory() {
+fn recompression_does_without_memory() {
     for left in 0..4 {
         let mut world = world(1);
         store_records(&mut world, 0..200);
@@ -188,12 +189,16 @@ fn ageing_does_without_memory() {
         failing::after(None);
         let counters = world.zswap.counters();
         assert_eq!(counters.reject_dictionary_fail, u64::from(left < 2), "{left}");
-        assert_eq!(counters.aged_pages > 0, left >= 2, "{left}");
+        assert_eq!(counters.recompressed_pages > 0, left >= 2, "{left}");
         assert_eq!(world.load_all(), 0);
         // The dictionary is tried again, but not at once.
-        assert_eq!(left < 2, !world.zswap.age() && world.zswap.tiers.get_mut().skip > 0, "{left}");
+        assert_eq!(
+            left < 2,
+            !world.zswap.recompress() && world.zswap.recompression.get_mut().skip > 0,
+            "{left}"
+        );
         for _ in 0..1024 {
-            world.zswap.age();
+            world.zswap.recompress();
         }
         age(&mut world.zswap);
         assert!(world.zswap.has_encoder());
@@ -205,7 +210,7 @@ fn ageing_does_without_memory() {
 fn a_dictionary_stays_while_pages_on_disk_need_it() {
     let mut world = world(64);
     for round in 0..GENERATIONS as u64 {
-        world.zswap.tiers.get_mut().is_outdated = true;
+        world.zswap.recompression.get_mut().is_outdated = true;
         store_records(&mut world, 200 * round..200 * (round + 1));
         age(&mut world.zswap);
         assert_eq!(world.zswap.counters().dictionaries, round + 1);
@@ -216,7 +221,7 @@ fn a_dictionary_stays_while_pages_on_disk_need_it() {
         (0..4).map(|it| format!("{:?}", coding(&world, 200 * it))).collect();
     assert_eq!(generations.len(), GENERATIONS);
     // All generations are needed, so there is no room for another.
-    world.zswap.tiers.get_mut().is_outdated = true;
+    world.zswap.recompression.get_mut().is_outdated = true;
     store_records(&mut world, 800..1000);
     age(&mut world.zswap);
     assert_eq!(world.zswap.counters().dictionaries, 4);
@@ -238,14 +243,14 @@ fn a_dictionary_stays_while_pages_on_disk_need_it() {
 #[test]
 fn memory_comes_for_large_pools_only_and_goes_again() {
     let mut world = world(1);
-    world.zswap.tiers.get_mut().pool_min = Bytes::kib(200);
+    world.zswap.recompression.get_mut().pool_min = Bytes::kib(200);
     store_records(&mut world, 0..50);
     let small = world.zswap.memory();
     assert_eq!(age(&mut world.zswap), 0);
     assert_eq!(world.zswap.memory(), small);
     store_records(&mut world, 50..300);
     let large = world.zswap.memory();
-    assert!(world.zswap.age());
+    assert!(world.zswap.recompress());
     let with_trainer = world.zswap.memory();
     assert!(with_trainer >= large + Bytes::kib(190), "{with_trainer:?}");
     age(&mut world.zswap);
@@ -266,11 +271,12 @@ fn another_dictionary_is_made_when_pages_save_less() {
     let mut number = 0;
     for kind in [record_page, |seed| page(seed, 1500)] {
         for _ in 0..2 * 2048 {
-            // One page each time the last is old enough: ageing the whole pool would take long.
+            // One page each time the last is old enough: recompression the whole pool would take
+            // long.
             world.zswap.store(key(number % 160), &kind(number)).unwrap();
             number += 1;
-            world.zswap.tiers.get_mut().young_parts = 0;
-            while world.zswap.age() {}
+            world.zswap.recompression.get_mut().young_parts = 0;
+            while world.zswap.recompress() {}
         }
     }
     assert!(world.zswap.counters().dictionaries >= 2);

@@ -1,4 +1,4 @@
-//! Proactive reclaim: taking idle memory although the budget does not ask for it (knob `idle`).
+//! Idle reclaim: taking idle memory although the budget does not ask for it (knob `idle`).
 //!
 //! ```text
 //! in the program > a sample in limbo > the run in limbo > pool
@@ -23,11 +23,11 @@ use alloc::collections::VecDeque;
 
 use coldpress_sys::{Bytes, PageCount};
 
-use crate::ageing::{Leisure, Taken};
 use crate::manager::{Manager, Refaults};
 use crate::pages::{PageNumber, PageState, RUN_PAGES, RunNumber};
 use crate::pressure::Pressure;
 use crate::reclaim::{STUCK_NS, Storing};
+use crate::recompress::{Leisure, Taken};
 use crate::refusals::{Drained, Refusals};
 use crate::tally::Counter;
 
@@ -96,7 +96,7 @@ impl Growth {
 
 /// How far proactive reclaim has come.
 #[derive(Debug)]
-pub(crate) struct Proactive {
+pub(crate) struct Idle {
     pressure: Pressure,
     /// Time taken of a program that computes.
     taken: Taken,
@@ -121,7 +121,7 @@ pub(crate) struct Proactive {
     refused_until_ns: u64,
 }
 
-impl Proactive {
+impl Idle {
     /// Creates the state before anything was looked at; the time that counts begins at `began_ns`.
     pub(crate) fn new(began_ns: u64) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Manager {
     /// Notes the time that has passed, what was stalled and what is saved. Called every few
     /// milliseconds.
     pub(crate) fn look_at_pressure(&mut self, now_ns: u64) {
-        let state = &mut self.proactive;
+        let state = &mut self.idle;
         let saved_ms = now_ns.saturating_sub(state.saved_at_ns) / 1_000_000;
         state.saved_at_ns += saved_ms * 1_000_000;
         let passed = now_ns.saturating_sub(core::mem::replace(&mut state.noted_at_ns, now_ns));
@@ -174,7 +174,7 @@ impl Manager {
             return;
         }
         let stalled = self.time.span_ns(self.refaults.ticks - before.ticks) + stalls * WAKE_UPS_NS;
-        self.proactive.pressure.note(share, passed, stalled, stalls);
+        self.idle.pressure.note(share, passed, stalled, stalls);
         self.count(Counter::IdleNs, passed as usize);
         self.count(Counter::IdleStallNs, stalled as usize);
     }
@@ -183,17 +183,17 @@ impl Manager {
     /// ours that they take.
     pub(crate) fn note_saved(&mut self, stored: PageCount) {
         let away = stored.saturating_sub(self.away.kept.count() + PageCount(self.served.len()));
-        self.proactive.note_saved(away.saturating_sub(self.own_held.pages));
+        self.idle.note_saved(away.saturating_sub(self.own_held.pages));
     }
 
     /// Returns the bytes that were saved when that was last noted.
     pub(crate) fn saved(&self) -> Bytes {
-        self.proactive.saved.bytes()
+        self.idle.saved.bytes()
     }
 
     /// Returns whether there may be more to do at once, after doing some of the work on idle
     /// memory, if the program leaves time for it.
-    pub(crate) fn proactive_step(&mut self) -> bool {
+    pub(crate) fn idle_step(&mut self) -> bool {
         let somebody_waits = self.somebody_waits();
         let is_off = self.tuning.knobs.idle_share().is_none();
         let is_wanted_otherwise = self.budget.used() > self.budget.soft() || self.zswap.is_behind();
@@ -202,12 +202,12 @@ impl Manager {
         }
         let begun = self.time.now_ns();
         let rests = self.rest.leisure() == Leisure::All;
-        if !rests && !self.proactive.taken.is_paid(begun) {
+        if !rests && !self.idle.taken.is_paid(begun) {
             return false;
         }
         let is_more = self.take_cold_run() || self.drain_idle(begun) || self.sample_some(begun);
         if !rests {
-            self.proactive.taken.note(begun, self.time.now_ns(), TAKEN_PARTS);
+            self.idle.taken.note(begun, self.time.now_ns(), TAKEN_PARTS);
         }
         is_more
     }
@@ -215,7 +215,7 @@ impl Manager {
     /// Returns whether there was a cold run, one whose sample was not touched, and room for it in
     /// limbo, after moving its pages there.
     fn take_cold_run(&mut self) -> bool {
-        let Some(run) = self.proactive.cold.front().copied() else { return false };
+        let Some(run) = self.idle.cold.front().copied() else { return false };
         if !self.limbo_has_room() {
             return false;
         }
@@ -225,7 +225,7 @@ impl Manager {
         if slot.is_some() && slot == self.limbo.ring().oldest().map(|(oldest, ..)| oldest) {
             return false;
         }
-        self.proactive.cold.pop_front();
+        self.idle.cold.pop_front();
         if slot.is_none() {
             let moved = self.move_run(run);
             self.count(Counter::IdlePages, moved.0);
@@ -236,7 +236,7 @@ impl Manager {
     /// Returns whether there was a slot to work on, after compressing a page of limbo's oldest slot
     /// if the page is idle, or ending a slot that has none.
     fn drain_idle(&mut self, now_ns: u64) -> bool {
-        if now_ns < self.proactive.refused_until_ns {
+        if now_ns < self.idle.refused_until_ns {
             return false;
         }
         let now_ms = self.now_ms();
@@ -245,18 +245,18 @@ impl Manager {
         let mut left = run.pages().skip(next.unwrap_or(RUN_PAGES));
         if is_ours && left.any(|page| self.pages.state(page) == PageState::Limbo) {
             let age_ms = u64::from(self.limbo.ring().oldest_age_ms(now_ms).unwrap_or(0));
-            let pressure = &self.proactive.pressure;
+            let pressure = &self.idle.pressure;
             if age_ms * 1_000_000 < pressure.age_ns() || !pressure.allows(0) {
                 return false;
             }
             if self.end_sample(slot) {
                 self.pages.run_mut(run).hot = 0;
-                self.proactive.cold.push_back(run);
+                self.idle.cold.push_back(run);
             }
         }
         let drained = self.drain_step(Storing::Compressible);
-        if self.proactive.refusals.are_enough(drained) {
-            self.proactive.refused_until_ns = now_ns + STUCK_NS;
+        if self.idle.refusals.are_enough(drained) {
+            self.idle.refused_until_ns = now_ns + STUCK_NS;
         }
         drained != Drained::Nothing
     }
@@ -264,14 +264,14 @@ impl Manager {
     /// Returns whether there may be more to do, after moving to limbo a sample of the next run that
     /// is due in this round.
     fn sample_some(&mut self, now_ns: u64) -> bool {
-        let state = &self.proactive;
+        let state = &self.idle;
         // Runs that are known to be cold come first.
         if !state.cold.is_empty() || !state.pressure.allows(state.samples) || !self.limbo_has_room()
         {
             return false;
         }
         for _ in 0..LOOKED_AT_MAX {
-            let state = &mut self.proactive;
+            let state = &mut self.idle;
             let Some((run, is_resident)) = self.pages.look_for_resident(state.next) else {
                 // So that nothing is looked at until the next round.
                 state.next = END;
@@ -292,7 +292,7 @@ impl Manager {
 
     /// Returns whether `run` is to be sampled in this round.
     fn is_due(&mut self, run: RunNumber) -> bool {
-        let turn = self.proactive.round.wrapping_add(run.0);
+        let turn = self.idle.round.wrapping_add(run.0);
         let run = self.pages.run_mut(run);
         if run.unfit_sweeps > 0 {
             run.unfit_sweeps -= 1;
@@ -303,7 +303,7 @@ impl Manager {
 
     /// Returns whether a page of `run` could be moved to limbo as a sample.
     fn sample(&mut self, run: RunNumber) -> bool {
-        let first = self.proactive.round * SAMPLES_APART + run.0;
+        let first = self.idle.round * SAMPLES_APART + run.0;
         let mut indices = (0..RUN_PAGES).map(|place| (first + place) % RUN_PAGES);
         let found = indices.find(|index| self.pages.sweep(run.first().plus(*index)));
         let Some(index) = found else { return false };
@@ -313,7 +313,7 @@ impl Manager {
         let slot = self.pages.run(run).and_then(|run| run.slot);
         if let Some(slot) = slot.filter(|_| moved > PageCount(0)) {
             self.limbo.ring().mark_sample(slot);
-            self.proactive.samples += 1;
+            self.idle.samples += 1;
             self.count(Counter::IdleSamples, 1);
         }
         moved > PageCount(0)
@@ -322,7 +322,7 @@ impl Manager {
     /// Returns whether `slot` held a sample. Everything about that sample is known now, so it ends.
     pub(crate) fn end_sample(&mut self, slot: u16) -> bool {
         let was_one = self.limbo.ring().take_sample(slot);
-        self.proactive.samples -= usize::from(was_one);
+        self.idle.samples -= usize::from(was_one);
         was_one
     }
 
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn what_a_child_inherits_is_saved_once() {
-        let mut child = Proactive::new(0);
+        let mut child = Idle::new(0);
         child.note_saved(PageCount(100));
         child.begin_as_heir();
         let mut saved_with = |pages| {

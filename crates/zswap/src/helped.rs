@@ -1,5 +1,5 @@
 //! What a page was compressed to, and pages that were compressed outside of a store: by a
-//! [`Maker`], for a caller that stores the page (see [`crate::desk`]).
+//! [`HelperCodec`], for a caller that stores the page (see [`crate::desk`]).
 
 use coldpress_codec::{CodecChoice, checksum, same_filled};
 use coldpress_sys::{Bytes, Page};
@@ -10,7 +10,7 @@ use crate::limits::compressed_max;
 
 /// Outcome of compressing a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Made {
+pub enum HelperResult {
     /// The page's bytes lie elsewhere.
     Compressed(Pressed),
     /// The page takes more bytes than are allowed.
@@ -25,7 +25,7 @@ pub enum Made {
 /// Bit of a word that marks an incompressible page, with its `longest` and `kinds`.
 const INCOMPRESSIBLE: u64 = 1 << 31;
 
-impl Made {
+impl HelperResult {
     /// Returns the length of the page's bytes; 0 for an incompressible page.
     pub fn length(&self) -> Bytes {
         match self {
@@ -60,12 +60,12 @@ impl Made {
 }
 
 /// A compressor of pages, which does as a store with the same knobs would.
-pub struct Maker {
+pub struct HelperCodec {
     work: Work,
     longest: Bytes,
 }
 
-impl Maker {
+impl HelperCodec {
     /// Makes a maker with these of the store's knobs, see [`crate::Knobs`]. Takes the memory it
     /// will need.
     pub fn new(codec: CodecChoice, max_compression_ratio: u8) -> Result<Self, NewError> {
@@ -75,13 +75,14 @@ impl Maker {
 
     /// Compresses `page`. `None` for one repeated word, which a store finds faster than an answer
     /// here.
-    pub fn make(&mut self, page: &Page) -> Option<(Made, &[u8])> {
+    pub fn make(&mut self, page: &Page) -> Option<(HelperResult, &[u8])> {
         if same_filled(page).is_some() {
             return None;
         }
         let (longest, kinds) = (self.longest, self.work.kinds());
         let pressed = self.work.compress(page, longest);
-        let made = pressed.map_or(Made::Incompressible { longest, kinds }, Made::Compressed);
+        let made = pressed
+            .map_or(HelperResult::Incompressible { longest, kinds }, HelperResult::Compressed);
         Some((made, &self.work.compressed[..made.length().0]))
     }
 }
@@ -91,14 +92,14 @@ impl Work {
     /// the same. `copy` puts the bytes into the buffer.
     pub(crate) fn take_over(
         &mut self,
-        made: Made,
+        made: HelperResult,
         longest: Bytes,
         copy: impl FnOnce(&mut [u8]),
     ) -> Option<Option<Pressed>> {
         let pressed = match made {
-            Made::Compressed(pressed) => pressed,
+            HelperResult::Compressed(pressed) => pressed,
             made => {
-                let ours = Made::Incompressible { longest, kinds: self.kinds() };
+                let ours = HelperResult::Incompressible { longest, kinds: self.kinds() };
                 return (made == ours).then_some(None);
             }
         };
@@ -128,22 +129,22 @@ mod tests {
     fn what_was_made_survives_as_a_word() {
         for coding in Coding::FAST {
             let pressed = Pressed { length: Bytes(4095), coding, checksum: 0xffff_fffe };
-            let made = Made::Compressed(pressed);
-            assert_eq!(Made::from_word(made.to_word()), Some(made));
+            let made = HelperResult::Compressed(pressed);
+            assert_eq!(HelperResult::from_word(made.to_word()), Some(made));
         }
-        let made = Made::Incompressible { longest: Bytes(4095), kinds: 9 };
-        assert_eq!(Made::from_word(made.to_word()), Some(made));
+        let made = HelperResult::Incompressible { longest: Bytes(4095), kinds: 9 };
+        assert_eq!(HelperResult::from_word(made.to_word()), Some(made));
         for nothing in [0, 4 << 16 | 100, 1 << 16, 0xff << 16 | 100] {
-            assert_eq!(Made::from_word(nothing), None, "{nothing:#x}");
+            assert_eq!(HelperResult::from_word(nothing), None, "{nothing:#x}");
         }
     }
 
     #[test]
     fn only_what_could_have_been_made_here_is_taken_over() {
-        let mut maker = Maker::new(CodecId::Lz4.into(), 80).unwrap();
+        let mut maker = HelperCodec::new(CodecId::Lz4.into(), 80).unwrap();
         let (made, bytes) = maker.make(&page(3)).unwrap();
         let bytes = bytes.to_vec();
-        let Made::Compressed(pressed) = made else { panic!() };
+        let HelperResult::Compressed(pressed) = made else { panic!() };
         let longest = compressed_max(80);
         let mut work = Work::new(CodecId::Lz4.into()).unwrap();
         let copy = |buffer: &mut [u8]| buffer.copy_from_slice(&bytes);
@@ -155,7 +156,7 @@ mod tests {
             buffer[7] ^= 1;
         };
         assert_eq!(work.take_over(made, longest, torn), None);
-        let noise = |kinds| Made::Incompressible { longest, kinds };
+        let noise = |kinds| HelperResult::Incompressible { longest, kinds };
         assert_eq!(work.take_over(noise(work.kinds()), longest, copy), Some(None));
         assert_eq!(work.take_over(noise(work.kinds()), Bytes(100), copy), None);
         assert_eq!(work.take_over(noise(0), longest, copy), None);
@@ -165,15 +166,15 @@ mod tests {
 
     #[test]
     fn one_word_is_not_made_and_noise_is_incompressible() {
-        let mut maker = Maker::new(CodecChoice::default(), 80).unwrap();
+        let mut maker = HelperCodec::new(CodecChoice::default(), 80).unwrap();
         assert!(maker.make(&[7; PAGE_BYTES]).is_none());
         let mut state = 1_u64;
         let noise = core::array::from_fn(|_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
         });
-        assert!(matches!(maker.make(&noise), Some((Made::Incompressible { .. }, &[]))));
-        let mut maker = Maker::new(CodecChoice::default(), 1).unwrap();
-        assert!(matches!(maker.make(&page(3)), Some((Made::Incompressible { .. }, &[]))));
+        assert!(matches!(maker.make(&noise), Some((HelperResult::Incompressible { .. }, &[]))));
+        let mut maker = HelperCodec::new(CodecChoice::default(), 1).unwrap();
+        assert!(matches!(maker.make(&page(3)), Some((HelperResult::Incompressible { .. }, &[]))));
     }
 }

@@ -1,4 +1,4 @@
-//! Ageing: making stored pages denser while the program needs no pages ([`Zswap::age`]).
+//! Recompression: making stored pages denser while the program needs no pages ([`Zswap::age`]).
 //!
 //! The service runs on the processor of the thread it serves, so any work that no thread asked for
 //! takes time from the program. The service ages pages only when the program has hardly faulted
@@ -8,7 +8,7 @@
 //! - A program whose threads together hardly used the processors *rests*: pages are aged without
 //!   pause.
 //! - A program that computes, with the pages it has, gives a fiftieth of its time: the service pays
-//!   for ageing by waiting 49 times as long.
+//!   for recompression by waiting 49 times as long.
 //!
 //! [`Zswap::age`]: coldpress_zswap::Zswap::age
 
@@ -31,8 +31,8 @@ const RESTING_PART: u64 = 16;
 /// Largest number of faults in [`WATCHED_NS`] of a program that needs no pages. A program that
 /// waits for its pages, on a slow disk or in small steps, uses no processor either.
 const RESTING_FAULTS: u32 = 1;
-/// Divisor of the time of a program that computes: ageing takes this part. At 60 us each, that is
-/// 330 pages a second.
+/// Divisor of the time of a program that computes: recompression takes this part. At 60 us each,
+/// that is 330 pages a second.
 const TAKEN_PART: u64 = 50;
 /// Largest amount of unused time that is saved up: the steps that fall due over two readings of the
 /// gauges, because the service does nothing between readings.
@@ -115,7 +115,7 @@ impl Rest {
         }
     }
 
-    /// Returns whether a step of ageing may begin.
+    /// Returns whether a step of recompression may begin.
     fn allows_step(&self, now_ns: u64) -> bool {
         match self.leisure() {
             Leisure::None => false,
@@ -124,7 +124,7 @@ impl Rest {
         }
     }
 
-    /// Records that a step of ageing took from `begun_ns` to `now_ns`.
+    /// Records that a step of recompression took from `begun_ns` to `now_ns`.
     fn note_step(&mut self, begun_ns: u64, now_ns: u64) {
         if self.leisure() == Leisure::Part {
             self.taken.note(begun_ns, now_ns, TAKEN_PART);
@@ -135,7 +135,7 @@ impl Rest {
 impl Manager {
     /// Returns whether there may be more to do at once, after moving some pages out of a former
     /// pool, or else making one page denser, if the program leaves time for it.
-    pub(crate) fn age_step(&mut self) -> bool {
+    pub(crate) fn recompress_step(&mut self) -> bool {
         let somebody_waits = self.somebody_waits();
         let begun = self.time.now_ns();
         if somebody_waits
@@ -152,19 +152,19 @@ impl Manager {
 
     /// Returns whether there may be more to do at once, after making one page denser.
     fn make_denser(&mut self) -> bool {
-        let is_more = self.zswap.age();
+        let is_more = self.zswap.recompress();
         if is_more {
             let moved = self.zswap.compact(COMPACTED).moved;
             self.count(Counter::BytesCompacted, moved.0);
             self.charge_own_growth();
-            self.tell_of_ageing();
+            self.report_recompression();
         }
         is_more
     }
 
     /// Notifies the user, once in a run, that pages become denser.
-    fn tell_of_ageing(&mut self) {
-        if self.ledger.is_first_to_tell(Told::Ageing) {
+    fn report_recompression(&mut self) {
+        if self.ledger.is_first_to_tell(Told::Recompression) {
             let does = if self.rest.leisure() == Leisure::All { "rests" } else { "only computes" };
             self.link.tell(format_args!(
                 "process {} {does}: stored pages become denser, but for the youngest {} % of the \

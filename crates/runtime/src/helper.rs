@@ -1,4 +1,4 @@
-//! Ahead: pages in limbo that a helper compresses before their time has come.
+//! Helper: pages in limbo that a helper compresses before their time has come.
 //!
 //! The launcher has a thread that reads pages out of this process's limbo and compresses them on
 //! another processor (its `helper.rs`). The service posts what limbo gives up next at the desk that
@@ -97,7 +97,7 @@ pub(crate) fn map_desk(fd: BorrowedFd<'_>) -> SysResult<Shared<Desk>> {
 }
 
 /// The pages posted for the helper.
-pub(crate) struct Ahead {
+pub(crate) struct Helper {
     /// `None` when there is no helper.
     desk: Option<Shared<Desk>>,
     posted: Posted,
@@ -109,7 +109,7 @@ pub(crate) struct Ahead {
     rests_until_ns: u64,
 }
 
-impl Ahead {
+impl Helper {
     /// Creates the state with nothing posted yet at `desk`, in a process with this `share` of a
     /// budget.
     pub(crate) fn new(desk: Option<Shared<Desk>>, share: PageCount) -> Self {
@@ -154,41 +154,41 @@ impl Ahead {
 
 impl Manager {
     /// Posts pages that limbo will give up soon.
-    pub(crate) fn post_ahead(&mut self) {
+    pub(crate) fn post_to_helper(&mut self) {
         let ring = self.limbo.ring();
         let oldest = Ticket(ring.pages_done());
-        let ahead = &mut self.ahead;
-        let Some(desk) = ahead.desk.as_deref() else { return };
-        ahead.posted.give_up_before(desk, oldest);
-        let enough = POSTED_TOGETHER.min(ahead.posted.limit());
-        if ahead.posted.room() < enough || self.tuning.knobs.get(Knob::Helper) == 0 {
+        let helper = &mut self.helper;
+        let Some(desk) = helper.desk.as_deref() else { return };
+        helper.posted.give_up_before(desk, oldest);
+        let enough = POSTED_TOGETHER.min(helper.posted.limit());
+        if helper.posted.room() < enough || self.tuning.knobs.get(Knob::Helper) == 0 {
             return;
         }
-        if ahead.rests_until_ns > 0 {
-            if self.time.now_ns() < ahead.rests_until_ns {
+        if helper.rests_until_ns > 0 {
+            if self.time.now_ns() < helper.rests_until_ns {
                 return;
             }
-            (ahead.rests_until_ns, ahead.in_vain) = (0, 0);
+            (helper.rests_until_ns, helper.in_vain) = (0, 0);
         }
-        if ahead.in_vain >= IN_VAIN_MAX {
-            ahead.rests_until_ns = self.time.now_ns() + REST_NS;
+        if helper.in_vain >= IN_VAIN_MAX {
+            helper.rests_until_ns = self.time.now_ns() + REST_NS;
             return;
         }
         let mut any = false;
         // The oldest page is stored now, sooner than the helper could compress it.
-        let mut next = ahead.next.max(Ticket(oldest.0 + 1));
-        while ahead.posted.room() > 0
+        let mut next = helper.next.max(Ticket(oldest.0 + 1));
+        while helper.posted.room() > 0
             && let Some((slot, page)) = self.limbo.ring().page_at(next.0)
         {
             let is_there = self.pages.run(page.run()).is_some_and(|run| run.slot == Some(slot))
                 && self.pages.state(page) == PageState::Limbo;
             if is_there && !self.away.kept.is_in_pool(page) {
-                ahead.posted.post(desk, next, self.limbo.address(slot, page));
+                helper.posted.post(desk, next, self.limbo.address(slot, page));
                 any = true;
             }
             next.0 += 1;
         }
-        ahead.next = next;
+        helper.next = next;
         if any {
             desk.set_processor(self.placement.current());
             self.ledger.bell.ring();

@@ -14,7 +14,7 @@ use coldpress_codec::{
 
 use crate::Zswap;
 use crate::codecs::Coding;
-use crate::tiers::Tiers;
+use crate::recompress::Recompression;
 
 impl<P: Pool> Zswap<P> {
     /// Returns whether there is room for a dictionary: a generation that no page needs, or that was
@@ -30,13 +30,13 @@ impl<P: Pool> Zswap<P> {
     /// dictionaries that no page needs.
     pub(crate) fn adopt_dictionary(
         &self,
-        tiers: &mut Tiers,
+        recompression: &mut Recompression,
         dictionary: Dictionary,
     ) -> Result<(), CodecError> {
-        let Some(encoder) = &mut tiers.encoder else {
+        let Some(encoder) = &mut recompression.encoder else {
             let encoder = DictionaryEncoder::new(DEFAULT_DICTIONARY_LEVEL, &dictionary)?;
             self.contexts.adopt(encoder.newest(), encoder.newest_mark(), dictionary)?;
-            tiers.encoder = Some(encoder);
+            recompression.encoder = Some(encoder);
             return Ok(());
         };
         for generation in Generation::ALL {
@@ -50,9 +50,9 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Gives the encoder and the dictionaries back if no page needs them.
-    pub(crate) fn drop_encoder_if_unneeded(&self, tiers: &mut Tiers) {
-        if tiers.encoder.is_some() && self.contexts.dense_pages() == 0 {
-            tiers.encoder = None;
+    pub(crate) fn drop_encoder_if_unneeded(&self, recompression: &mut Recompression) {
+        if recompression.encoder.is_some() && self.contexts.dense_pages() == 0 {
+            recompression.encoder = None;
             self.contexts.drop_dense();
         }
     }

@@ -1,5 +1,5 @@
-//! Tiers by age: while no caller waits, the oldest pages of the pool are compressed once more, with
-//! a dictionary of the program's own pages. Young pages stay in the fast codec.
+//! Recompression by age: while no caller waits, the oldest pages of the pool are compressed once
+//! more, with a dictionary of the program's own pages. Young pages stay in the fast codec.
 //!
 //! ```text
 //! youngest   store: fast codec         cheap to store and to load
@@ -32,7 +32,7 @@
 //! A page that is damaged, or hardly smaller, stays as it is; so does a page that was loaded since
 //! writeback last looked at it. A new object is made before the old one is dropped. One caller ages
 //! at a time. Other callers may use the page meanwhile: if it was dropped, stored anew or written
-//! back, the new object is dropped instead (`Tables::ageing`).
+//! back, the new object is dropped instead (`Tables::recompressing`).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -54,9 +54,9 @@ use crate::shard::{Remains, Tables};
 use crate::stats::Counters;
 use crate::{HELD, Zswap};
 
-/// Bytes of objects in the pool at which ageing begins: a quarter of them is twice the memory of
-/// the dense codec (356 KiB) and of a trainer (195 KiB). At half of them ageing ends, and without
-/// dense pages the codec's memory is given back.
+/// Bytes of objects in the pool at which recompression begins: a quarter of them is twice the
+/// memory of the dense codec (356 KiB) and of a trainer (195 KiB). At half of them recompression
+/// ends, and without dense pages the codec's memory is given back.
 const POOL_MIN: Bytes = Bytes::mib(4);
 /// Bytes by which a dense object must be smaller. With less, its loads would have to be 8 times as
 /// rare as those of the average page for it to be worth its cost.
@@ -83,9 +83,9 @@ const LOOKS: usize = 64;
 /// Entries that may give no sample before the samples so far must do.
 const MISSES_MAX: usize = 8192;
 
-/// The state of ageing.
+/// The state of recompression.
 #[derive(Debug)]
-pub(crate) struct Tiers {
+pub(crate) struct Recompression {
     /// Buffer of one page, for a page being compressed again or an object being moved.
     pub(crate) page: Box<[Page]>,
     /// The encoder; there is one while old pages are made dense.
@@ -142,8 +142,8 @@ impl Gain {
     }
 }
 
-impl Tiers {
-    /// Returns the state in which nothing is aged yet.
+impl Recompression {
+    /// Returns the state in which nothing is tried yet.
     pub(crate) fn new() -> Result<Self, NoMemory> {
         Ok(Self {
             page: room::table(1, || [0; PAGE_BYTES])?,
@@ -181,9 +181,9 @@ impl Tiers {
         (self.judged, self.vain) = ((0, 0), 0);
     }
 
-    /// Changes the part left alone, when enough has happened since the last judgement. Ageing has
-    /// looked at `aged` of the `pages` in the LRU lists.
-    fn judge(&mut self, counters: &Counters, aged: usize, pages: usize) {
+    /// Changes the part left alone, when enough has happened since the last judgement.
+    /// Recompression has looked at `tried` of the `pages` in the LRU lists.
+    fn judge(&mut self, counters: &Counters, tried: usize, pages: usize) {
         let loads = counters.loaded_from_pool - self.judged.0;
         let dense_loads = counters.loaded_dense - self.judged.1;
         if loads < LOADS_JUDGED && self.vain < VAIN_JUDGED {
@@ -192,11 +192,13 @@ impl Tiers {
         self.judged = (counters.loaded_from_pool, counters.loaded_dense);
         self.vain = 0;
         // Both sides are times the pages in the pool, the pages looked at, and the bytes of a page.
-        let looked_at = counters.aged_pages + counters.reject_age_poor + counters.reject_age_loaded;
+        let looked_at = counters.recompressed_pages
+            + counters.reject_recompress_poor
+            + counters.reject_recompress_loaded;
         let lost = u128::from(dense_loads * EXTRA_LOAD_NS)
             * (pages as u128 * u128::from(looked_at) * PAGE_BYTES as u128);
-        let gained =
-            u128::from(loads * FAULT_NS) * (aged as u128 * u128::from(counters.aged_saved_bytes));
+        let gained = u128::from(loads * FAULT_NS)
+            * (tried as u128 * u128::from(counters.recompressed_saved_bytes));
         if lost > gained {
             self.young_parts = (2 * self.young_parts).clamp(1, PARTS - 1);
         } else if 2 * lost <= gained {
@@ -220,98 +222,98 @@ impl<P: Pool> Zswap<P> {
     /// denser. For times when no caller waits. A step takes as long as compressing a page, some 60
     /// us; once for each dictionary, up to a millisecond. If there is no more to do, call again in
     /// some milliseconds. Nothing is done while another caller ages or drains, or while
-    /// [`crate::Knobs::ageing`] is off.
-    pub fn age(&self) -> bool {
-        let Some(mut tiers) = self.tiers.try_lock() else { return false };
-        let tiers = &mut *tiers;
-        if tiers.skip > 0 {
-            tiers.skip -= 1;
+    /// [`crate::Knobs::recompression`] is off.
+    pub fn recompress(&self) -> bool {
+        let Some(mut recompression) = self.recompression.try_lock() else { return false };
+        let recompression = &mut *recompression;
+        if recompression.skip > 0 {
+            recompression.skip -= 1;
             return false;
         }
         let pool = self.pool.stats().bytes_stored;
-        let least = tiers.pool_min.0;
-        let least = if tiers.encoder.is_some() { Bytes(least / 2) } else { Bytes(least) };
-        if pool < least || !self.knobs().ageing {
-            tiers.training = None;
-            self.drop_encoder_if_unneeded(tiers);
+        let least = recompression.pool_min.0;
+        let least = if recompression.encoder.is_some() { Bytes(least / 2) } else { Bytes(least) };
+        if pool < least || !self.knobs().dense {
+            recompression.training = None;
+            self.drop_encoder_if_unneeded(recompression);
             return false;
         }
-        let (aged, length) = self.lengths();
-        tiers.judge(&self.counters(), aged, length);
-        if tiers.training.is_some() {
-            self.train(tiers);
+        let (tried, length) = self.lengths();
+        recompression.judge(&self.counters(), tried, length);
+        if recompression.training.is_some() {
+            self.train(recompression);
             return true;
         }
-        let wants_dictionary = match &tiers.encoder {
-            Some(encoder) => tiers.is_outdated && self.has_room_for_dictionary(encoder),
+        let wants_dictionary = match &recompression.encoder {
+            Some(encoder) => recompression.is_outdated && self.has_room_for_dictionary(encoder),
             None => true,
         };
         if wants_dictionary {
-            return self.begin_training(tiers);
+            return self.begin_training(recompression);
         }
-        let is_more = self.age_next(tiers, length - aged, length).is_some();
-        tiers.vain += u32::from(!is_more);
+        let is_more = self.recompress_next(recompression, length - tried, length).is_some();
+        recompression.vain += u32::from(!is_more);
         is_more
     }
 
-    /// Returns how many of the pool's pages, at the young end, ageing leaves alone now, in per
-    /// cent.
+    /// Returns how many of the pool's pages, at the young end, recompression leaves alone now, in
+    /// per cent.
     pub fn young_percent(&self) -> usize {
-        self.tiers.lock().young_parts * 100 / PARTS
+        self.recompression.lock().young_parts * 100 / PARTS
     }
 
-    /// Returns the number of pages in the LRU lists that ageing has looked at, and of all.
+    /// Returns the number of pages in the LRU lists that recompression has looked at, and of all.
     fn lengths(&self) -> (usize, usize) {
-        let of = |tables: &Tables| (tables.lru.aged(), tables.lru.length());
+        let of = |tables: &Tables| (tables.lru.tried(), tables.lru.length());
         self.shards
             .iter()
             .map(|shard| of(&shard.tables.lock()))
-            .fold((0, 0), |(aged, length), (more_aged, more)| (aged + more_aged, length + more))
+            .fold((0, 0), |(tried, length), (more_aged, more)| (tried + more_aged, length + more))
     }
 
-    fn begin_training(&self, tiers: &mut Tiers) -> bool {
+    fn begin_training(&self, recompression: &mut Recompression) -> bool {
         let trainer = room::allowed().ok().and_then(|()| Trainer::new().ok());
-        tiers.training = trainer.map(|trainer| Training { trainer, misses: 0 });
-        if tiers.training.is_none() {
-            self.give_up_training(tiers);
+        recompression.training = trainer.map(|trainer| Training { trainer, misses: 0 });
+        if recompression.training.is_none() {
+            self.give_up_training(recompression);
         }
-        tiers.training.is_some()
+        recompression.training.is_some()
     }
 
-    fn give_up_training(&self, tiers: &mut Tiers) {
+    fn give_up_training(&self, recompression: &mut Recompression) {
         self.counted().reject_dictionary_fail.add(1);
-        tiers.skip = ATTEMPTS_SKIPPED;
+        recompression.skip = ATTEMPTS_SKIPPED;
     }
 
     /// Takes a step towards a dictionary: one more sample, one more segment, or the dictionary's
     /// first use.
-    fn train(&self, tiers: &mut Tiers) {
-        let Some(mut training) = tiers.training.take() else { return };
+    fn train(&self, recompression: &mut Recompression) {
+        let Some(mut training) = recompression.training.take() else { return };
         if training.trainer.wants_page() && training.misses < MISSES_MAX {
-            self.sample(tiers, &mut training);
+            self.sample(recompression, &mut training);
         } else if !training.trainer.step() {
             // Even with nothing in common, pages become denser than by the fast codec.
             let dictionary =
                 training.trainer.finish().unwrap_or_else(|| Dictionary::new(Vec::new()));
-            tiers.is_outdated = false;
-            tiers.gain = Gain::default();
-            if room::allowed().is_ok() && self.adopt_dictionary(tiers, dictionary).is_ok() {
+            recompression.is_outdated = false;
+            recompression.gain = Gain::default();
+            if room::allowed().is_ok() && self.adopt_dictionary(recompression, dictionary).is_ok() {
                 self.counted().dictionaries.add(1);
             } else {
-                self.give_up_training(tiers);
+                self.give_up_training(recompression);
             }
             return;
         }
-        tiers.training = Some(training);
+        recompression.training = Some(training);
     }
 
     /// Offers a young page as a sample.
-    fn sample(&self, tiers: &mut Tiers, training: &mut Training) {
+    fn sample(&self, recompression: &mut Recompression, training: &mut Training) {
         let positions: [usize; SHARDS] =
             array::from_fn(|shard| self.shards[shard].tables.lock().entries.positions());
         let all = positions.iter().sum();
         for _ in 0..LOOKS {
-            let mut position = tiers.draw(all);
+            let mut position = recompression.draw(all);
             let mut shard = 0;
             while shard + 1 < SHARDS && position >= positions[shard] {
                 position -= positions[shard];
@@ -321,9 +323,11 @@ impl<P: Pool> Zswap<P> {
             let tables = self.shards[shard].tables.lock();
             if let Some(place) = tables.entries.place_at(position)
                 && place.coding().is_fast()
-                && self.read_for_ageing(place, tables, work, &mut tiers.page[0]).is_some()
+                && self
+                    .read_for_recompression(place, tables, work, &mut recompression.page[0])
+                    .is_some()
             {
-                training.trainer.offer(&tiers.page[0]);
+                training.trainer.offer(&recompression.page[0]);
                 return;
             }
             training.misses += 1;
@@ -331,10 +335,15 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Looks at the next page, and makes it denser if that is possible. `None` when there is no
-    /// such page, or no room for its object. Ageing has not looked at `young` of the `length` pages
-    /// in the LRU lists.
-    fn age_next(&self, tiers: &mut Tiers, mut young: usize, length: usize) -> Option<()> {
-        let left_alone = length * tiers.young_parts / PARTS;
+    /// such page, or no room for its object. Recompression has not looked at `young` of the
+    /// `length` pages in the LRU lists.
+    fn recompress_next(
+        &self,
+        recompression: &mut Recompression,
+        mut young: usize,
+        length: usize,
+    ) -> Option<()> {
+        let left_alone = length * recompression.young_parts / PARTS;
         let mut heads = self.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
         for _ in 0..LOOKS {
             let shard = heads.oldest(self.era()).filter(|_| young > left_alone)?;
@@ -350,12 +359,12 @@ impl<P: Pool> Zswap<P> {
             let Place::Pool { coding, referenced, .. } = place else { return None };
             // A page that is dense already has had a second chance from writeback.
             if !referenced && !coding.is_dense() {
-                tables.ageing = Some(id);
+                tables.recompressing = Some(id);
                 let candidate = Candidate { shard, id, place, tables: guard, work };
-                return self.make_denser(tiers, candidate);
+                return self.make_denser(recompression, candidate);
             }
-            self.counted().reject_age_loaded.add(u64::from(referenced));
-            tables.lru.note_aged(&mut tables.entries);
+            self.counted().reject_recompress_loaded.add(u64::from(referenced));
+            tables.lru.note_tried(&mut tables.entries);
             heads.0[shard] = tables.lru.next_to_age_era(&tables.entries);
             young -= 1;
         }
@@ -364,35 +373,40 @@ impl<P: Pool> Zswap<P> {
 
     /// Compresses a page of the pool again, and keeps the result if it is smaller. `None` when
     /// there is no room for another object.
-    fn make_denser(&self, tiers: &mut Tiers, candidate: Candidate<'_>) -> Option<()> {
+    fn make_denser(
+        &self,
+        recompression: &mut Recompression,
+        candidate: Candidate<'_>,
+    ) -> Option<()> {
         let Candidate { shard, id, place, tables, work } = candidate;
         let Place::Pool { handle: old, length, coding: old_coding, .. } = place else {
             return Some(());
         };
-        let page = &mut tiers.page[0];
-        let Some(mut work) = self.read_for_ageing(place, tables, work, page) else {
-            self.counted().reject_age_corrupt.add(1);
-            self.end_ageing(shard, id, None);
+        let page = &mut recompression.page[0];
+        let Some(mut work) = self.read_for_recompression(place, tables, work, page) else {
+            self.counted().reject_recompress_corrupt.add(1);
+            self.end_recompression(shard, id, None);
             return Some(());
         };
         let length = usize::from(length);
         let longest = length.saturating_sub(SAVED_MIN.0);
         let room = &mut work.get().compressed[..(longest + ZSTD_SPARE.0).min(PAGE_BYTES)];
-        let coding = tiers.encoder.as_ref().map(|it| Coding::Dense(it.newest()));
-        let denser = tiers.encoder.as_mut().and_then(|it| it.compress(&tiers.page[0], room));
+        let coding = recompression.encoder.as_ref().map(|it| Coding::Dense(it.newest()));
+        let denser =
+            recompression.encoder.as_mut().and_then(|it| it.compress(&recompression.page[0], room));
         let denser = denser.filter(|bytes| bytes.len() <= longest).zip(coding);
         let Some((bytes, coding)) = denser else {
-            self.counted().reject_age_poor.add(1);
-            tiers.is_outdated |= tiers.gain.note(Bytes(length), Bytes(0));
-            self.end_ageing(shard, id, None);
+            self.counted().reject_recompress_poor.add(1);
+            recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(0));
+            self.end_recompression(shard, id, None);
             return Some(());
         };
         let (new_length, checksum) = (bytes.len(), checksum(bytes));
         let limit = self.knobs().hard_pool + FRAMES_BEYOND;
         let Some(handle) = self.alloc(Bytes(new_length), Some(limit)) else {
-            self.counted().reject_age_full.add(1);
-            tiers.skip = ATTEMPTS_SKIPPED;
-            self.shards[shard].tables.lock().ageing = None;
+            self.counted().reject_recompress_full.add(1);
+            recompression.skip = ATTEMPTS_SKIPPED;
+            self.shards[shard].tables.lock().recompressing = None;
             return None;
         };
         self.pool.write(handle, bytes).expect(HELD);
@@ -400,11 +414,11 @@ impl<P: Pool> Zswap<P> {
         drop(work);
         // The length is at most the old one.
         let place = Place::new_in_pool(handle, checksum, new_length as u16, coding);
-        let unused = if self.end_ageing(shard, id, Some(place)) {
+        let unused = if self.end_recompression(shard, id, Some(place)) {
             let saved = length - new_length;
-            self.counted().aged_pages.add(1);
-            self.counted().aged_saved_bytes.add(saved as u64);
-            tiers.is_outdated |= tiers.gain.note(Bytes(length), Bytes(saved));
+            self.counted().recompressed_pages.add(1);
+            self.counted().recompressed_saved_bytes.add(saved as u64);
+            recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(saved));
             Remains { handle: Some(old), coding: old_coding }
         } else {
             Remains { handle: Some(handle), coding }
@@ -413,29 +427,30 @@ impl<P: Pool> Zswap<P> {
         Some(())
     }
 
-    /// Returns whether the page still lies where it lay, after noting that ageing has looked at it.
-    /// The page then gets the object of `denser`, if there is one; otherwise nothing has changed.
-    fn end_ageing(&self, shard: usize, id: EntryId, denser: Option<Place>) -> bool {
+    /// Returns whether the page still lies where it lay, after noting that recompression has looked
+    /// at it. The page then gets the object of `denser`, if there is one; otherwise nothing has
+    /// changed.
+    fn end_recompression(&self, shard: usize, id: EntryId, denser: Option<Place>) -> bool {
         let tables = &mut *self.shards[shard].tables.lock();
-        if tables.ageing.take() != Some(id) {
+        if tables.recompressing.take() != Some(id) {
             return false;
         }
         if let Some(Place::Pool { handle, checksum, length, coding, .. }) = denser
-            && let Place::Pool { referenced, aged, era, .. } = tables.entries[id].place
+            && let Place::Pool { referenced, tried, era, .. } = tables.entries[id].place
         {
             tables.entries[id].place =
-                Place::Pool { handle, checksum, length, coding, referenced, aged, era };
+                Place::Pool { handle, checksum, length, coding, referenced, tried, era };
         }
         // A page that came back from a failed write may be next instead.
         if tables.lru.next_to_age() == Some(id) {
-            tables.lru.note_aged(&mut tables.entries);
+            tables.lru.note_tried(&mut tables.entries);
         }
         true
     }
 
     /// Reads a page of the pool into `page`, and lets go of its shard meanwhile. `None` when the
     /// page is not there or damaged.
-    fn read_for_ageing<'z>(
+    fn read_for_recompression<'z>(
         &self,
         place: Place,
         tables: SpinGuard<'_, Tables>,
