@@ -157,6 +157,22 @@ fn no_more_is_written_than_the_limit_of_a_period() {
     run.assert_within_budget();
 }
 
+/// One zone has no frames that can be emptied, and a core zone that was asked for is there.
+#[test]
+fn zones_are_laid_out_as_asked_for() {
+    let Some(job) = hold("3") else { return };
+    for (setting, has_easy) in [("one_zone=on", false), ("core=16M", true)] {
+        let run = turned(&job.clone().options(["--set", setting]), |live| {
+            let pages = |name| get(live, name).parse::<u64>().expect("a number");
+            let (core, easy) = (pages("core_pages"), pages("easy_reclaim_pages"));
+            println!("{setting}: {core} and {easy} pages");
+            assert_eq!(easy > 0, has_easy, "{setting}");
+            assert!(core > 0 && pages("descriptor_pages") > 0, "{setting}");
+        });
+        run.assert_within_budget();
+    }
+}
+
 /// Memory that is moved while its pages are refused must be kept all the same.
 #[test]
 fn every_byte_survives_torture_while_knobs_are_turned() {

@@ -192,6 +192,7 @@ impl Kept {
 mod tests {
     //! The risk: a line blames memory that is not to blame.
 
+    use coldpress_mem::frames::FrameStats;
     use coldpress_runtime::knobs::Knobs;
     use coldpress_runtime::ledger::{Keeper, Terms};
     use coldpress_zswap::Stats;
@@ -218,7 +219,7 @@ mod tests {
         let (_fds, ledger) = Keeper::create(terms, &Knobs::default()).unwrap();
         let most = usize::MAX / 2;
         let stats = Stats { pool_pages: PageCount(most), memory: Bytes(most), ..Stats::default() };
-        ledger.tallies[0].set_zswap(&stats, PageCount(0), Bytes(0));
+        ledger.tallies[0].set_zswap(&stats, &FrameStats::default(), PageCount(0), Bytes(0));
         let account = Account::of(PageCount(2), PageCount(0), PageCount(0));
         let told = &account.with_parts(&ledger, 0..1, &InPlace::default()).document()["managed"];
         assert_eq!((&told["pool_bytes"], &told["table_bytes"]), (&json!(8192), &json!(8192)));

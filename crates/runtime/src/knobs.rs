@@ -8,6 +8,7 @@ use core::ops::RangeInclusive;
 
 use coldpress_codec::{CodecChoice, CodecId};
 use coldpress_mem::pools::PoolKind;
+use coldpress_sys::page::BLOCK_BYTES;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 /// The part of the whole budget, in per cent, to which the pool may grow when nothing can be
@@ -16,6 +17,8 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 const POOL_HARD_PERCENT: usize = 90;
 /// The lowest limit of writeback in a period: one slot.
 const WRITEBACK_LEAST: u64 = coldpress_backing::SLOT_BYTES.0 as u64;
+/// The smallest core zone: one block.
+const CORE_LEAST: u64 = BLOCK_BYTES as u64;
 /// The word of [`Domain::Limit`] that says "no limit".
 pub const NO_LIMIT: u64 = u64::MAX;
 
@@ -126,6 +129,12 @@ knobs! {
     WritebackPeriod "writeback_period" Domain::Number(1..=365 * 86_400), 86_400;
     /// Whether all pages are brought back, and stay in the program whatever the budget says
     Thawed "thawed" Domain::Switch, 0;
+    /// The zone for tables, which never move, when a process begins to be managed; none: as much as
+    /// its limits need
+    Core "core" Domain::Limit(CORE_LEAST), NO_LIMIT;
+    /// Whether tables and compressed pages lie in one zone, so that whole blocks are rarely free;
+    /// for processes that begin to be managed from now on
+    OneZone "one_zone" Domain::Switch, 0;
 }
 
 /// The number of knobs.
@@ -180,6 +189,12 @@ impl Knobs {
     /// Returns the value of a knob.
     pub fn get(&self, knob: Knob) -> u64 {
         self.words[knob as usize]
+    }
+
+    /// Returns the size of the core zone that the user asks for, if any.
+    pub fn core(&self) -> Option<Bytes> {
+        let word = self.get(Knob::Core);
+        (word != NO_LIMIT).then_some(Bytes(usize::try_from(word).unwrap_or(usize::MAX)))
     }
 
     /// Returns whether `knob` may be `word`, and turns it to that. If not, nothing changes.
@@ -356,6 +371,8 @@ mod tests {
         assert_eq!(turned(Knob::WritebackLimit, 1 << 20), limit);
         assert_eq!(turned(Knob::WritebackPeriod, 60), normal);
         assert_eq!(turned(Knob::Thawed, 1), normal);
+        assert_eq!(turned(Knob::Core, 8 << 20), normal);
+        assert_eq!(turned(Knob::OneZone, 1), normal);
         assert_eq!(turned(Knob::Turns, 0), normal);
         assert_eq!(turned(Knob::Idle, IDLE_SHARE), normal);
         assert_eq!(turned(Knob::Pool, encode_pool(PoolKind::Segment)), normal);
@@ -371,6 +388,7 @@ mod tests {
             (Knob::MaxMeanZsize, 4097),
             (Knob::WritebackLimit, WRITEBACK_LEAST - 1),
             (Knob::WritebackPeriod, 0),
+            (Knob::Core, CORE_LEAST - 1),
             (Knob::Idle, 5_001),
         ];
         for (knob, word) in outside {

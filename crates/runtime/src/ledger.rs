@@ -38,7 +38,7 @@ pub use orders::{Keeper, Orders};
 /// The number of processes of a run that can be managed at the same time; any more stay unmanaged.
 pub const SEATS: usize = 512;
 /// The version of the ledger, which changes whenever the layout of either part does.
-pub const LEDGER_VERSION: u32 = 21;
+pub const LEDGER_VERSION: u32 = 22;
 /// The most time that memory can save: all the time of as many threads as a Linux machine may have
 /// (4 Mi, its PID_MAX_LIMIT).
 const GAIN_TIME_MAX: Millionths = Millionths(Millionths::ALL.0 << 22);

@@ -407,7 +407,8 @@ impl Manager {
         self.look_at_kept(SlotCount(stats.slots_used), stats.pool_pages);
         let counters = stats.counters;
         let tally = self.tally();
-        tally.set_zswap(&stats, self.draining_pages(), self.saved());
+        let frames = self.frames.stats();
+        tally.set_zswap(&stats, &frames, self.draining_pages(), self.saved());
         let stored = counters.stored_same_filled
             + counters.stored_compressed
             + counters.stored_incompressible;
@@ -422,8 +423,7 @@ impl Manager {
         tally.set(Counter::PagesLoaded, loaded);
         tally.set(Counter::Migrations, self.placement.migrations());
         tally.set(Counter::ServiceNs, cpu::process_ran_ns(0));
-        let huge_blocks = self.frames.stats().huge_blocks_available();
-        tally.set(Counter::HugeBlocksAvailable, huge_blocks as u64);
+        tally.set(Counter::HugeBlocksAvailable, frames.huge_blocks_available() as u64);
         let returned = self.blocks_returned() - self.blocks_returned_before;
         tally.set(Counter::BlocksReturned, returned);
         tally.set(Counter::StallNs, self.stalled_ns());

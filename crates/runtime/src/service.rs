@@ -33,6 +33,7 @@ use crate::control::{Control, Stage};
 use crate::gauging::RUN_NS_NEAR;
 use crate::heir;
 use crate::idle::Growth;
+use crate::knobs::{Knob, Knobs};
 use crate::ledger::Told;
 use crate::link::{self, Joined};
 use crate::manager::{Manager, Parts, tell_unmanaged};
@@ -256,7 +257,7 @@ fn manage(start: &Start, begun: Begun) -> Option<Box<Manager>> {
     let total = budget.total();
     let (process, stay) = (program.process(), &start.control.stay);
     let limits = Limits::of(&program, &budget);
-    if let Err(error) = prepare_memory(start, total, &limits) {
+    if let Err(error) = prepare_memory(start, total, &limits, &joined.ledger.knobs()) {
         match limits.missing(total) {
             Bytes(0) => joined.link.not_managed(format_args!("no room for tables: {error}")),
             missing => joined.link.not_managed(format_args!(
@@ -326,17 +327,29 @@ impl Limits {
 
 /// Gives the frame allocator its span, of which blocks come online as they are needed. The span has
 /// room for a larger budget to come, where the limits leave it.
-fn prepare_memory(start: &Start, total: PageCount, limits: &Limits) -> SysResult<()> {
+/// The knobs may ask for another layout of zones.
+fn prepare_memory(
+    start: &Start,
+    total: PageCount,
+    limits: &Limits,
+    knobs: &Knobs,
+) -> SysResult<()> {
     const ENOMEM: i32 = 12;
     start.control.make_bell()?;
     if limits.missing(total) > Bytes(0) {
         return Err(SysError { call: "RLIMIT_AS", errno: ENOMEM });
     }
-    let (least, core) = (limits.least_span(total), limits.core());
+    let least = limits.least_span(total);
     let most = whole_blocks(4 * total.bytes().0).min(SPAN_MAX);
+    let span = if limits.left.is_some() { least } else { most.max(least) };
+    // A block of the span is left for compressed pages.
+    let core = match knobs.core() {
+        None => limits.core(),
+        Some(core) => whole_blocks(core.0.min(span.0 / 2)),
+    };
     start.frames.init(Config {
-        span: if limits.left.is_some() { least } else { most.max(least) },
-        core: Some(core),
+        span,
+        core: (knobs.get(Knob::OneZone) == 0).then_some(core),
         online: Bytes(core.0 + BLOCK_BYTES),
         easy_reclaim_hot_add: false,
         on_demand: true,

@@ -8,6 +8,7 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use coldpress_mem::frames::{FrameStats, Mobility};
 use coldpress_sys::{Bytes, PageCount};
 use coldpress_zswap::{AGE_CLASS_MS, AGE_CLASSES, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Stats};
 
@@ -128,9 +129,18 @@ const HELD: &[&str] = &[
     "table_bytes",
     // Bytes of pages that are away, less what the process holds in memory for them.
     "saved_bytes",
+    // Frames of the two zones that hold memory, and of the tables that describe frames and blocks.
+    "core_pages",
+    "easy_reclaim_pages",
+    "descriptor_pages",
 ];
 
-fn held(stats: &Stats, draining: PageCount, saved: Bytes) -> [u64; HELD.len()] {
+fn held(
+    stats: &Stats,
+    frames: &FrameStats,
+    draining: PageCount,
+    saved: Bytes,
+) -> [u64; HELD.len()] {
     [
         stats.pool_pages.0 as u64,
         stats.stored_pages.0 as u64,
@@ -144,6 +154,9 @@ fn held(stats: &Stats, draining: PageCount, saved: Bytes) -> [u64; HELD.len()] {
         stats.slots_used.into(),
         stats.memory.0 as u64,
         saved.0 as u64,
+        frames.zone(Mobility::Core).held.0 as u64,
+        frames.zone(Mobility::EasyReclaim).held.0 as u64,
+        frames.tables.0 as u64,
     ]
 }
 
@@ -260,11 +273,11 @@ impl Tally {
         self.add_to(group.range().start + class.min(LATENCY_CLASSES - 1), 1);
     }
 
-    /// Copies in what zswap counted and holds, the number of its pages that are `draining` from a
-    /// former pool, and the bytes `saved`. For the owner.
-    pub fn set_zswap(&self, stats: &Stats, draining: PageCount, saved: Bytes) {
+    /// Copies in what zswap counted and holds in its `frames`, the number of its pages that are
+    /// `draining` from a former pool, and the bytes `saved`. For the owner.
+    pub fn set_zswap(&self, stats: &Stats, frames: &FrameStats, draining: PageCount, saved: Bytes) {
         self.set_group(Group::Zswap, &stats.counters.values());
-        self.set_group(Group::Held, &held(stats, draining, saved));
+        self.set_group(Group::Held, &held(stats, frames, draining, saved));
         self.set_group(Group::Sizes, &stats.sizes.0);
         self.set_group(Group::LoadedAges, &stats.loaded_ages.0);
         self.set_group(Group::FlushedAges, &stats.flushed_ages.0);
@@ -347,6 +360,14 @@ mod tests {
         Box::new(Tally { words: core::array::from_fn(|_| AtomicU64::new(0)) })
     }
 
+    /// Frames that hold memory: 12 of core, 13 easily reclaimed, and 14 of descriptors.
+    fn frames() -> FrameStats {
+        let mut frames = FrameStats { tables: PageCount(14), ..FrameStats::default() };
+        frames.zones[Mobility::Core as usize].held = PageCount(12);
+        frames.zones[Mobility::EasyReclaim as usize].held = PageCount(13);
+        frames
+    }
+
     #[test]
     fn every_word_has_a_place_of_its_own() {
         let tally = tally();
@@ -359,7 +380,7 @@ mod tests {
         stats.sizes.0[SIZE_CLASSES - 1] = 6;
         stats.memory.0 = 7;
         (stats.loaded_ages.0[0], stats.flushed_ages.0[AGE_CLASSES - 1]) = (8, 9);
-        tally.set_zswap(&stats, PageCount(10), Bytes(11));
+        tally.set_zswap(&stats, &frames(), PageCount(10), Bytes(11));
         tally.note_latency(Group::FaultNs, 5);
         tally.note_latency(Group::LoadNs, 0);
         tally.note_latency(Group::LoadNs, 1023);
@@ -372,7 +393,7 @@ mod tests {
         }
         let renamed = Counters::NAMES.iter().position(|name| *name == "renamed").unwrap();
         assert_eq!(figures.group(Group::Zswap)[renamed], 5);
-        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 7, 11]);
+        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 7, 11, 12, 13, 14]);
         assert_eq!(figures.group(Group::Sizes)[SIZE_CLASSES - 1], 6);
         assert_eq!(figures.group(Group::LoadedAges)[0], 8);
         assert_eq!(figures.group(Group::FlushedAges)[AGE_CLASSES - 1], 9);
@@ -384,7 +405,7 @@ mod tests {
         assert_eq!(classes(Group::StoreNs), [10, 31]);
         let sum: u64 = figures.words.iter().sum();
         let counters: u64 = (1..=Counter::ALL.len() as u64).sum();
-        assert_eq!(sum, counters + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 5);
+        assert_eq!(sum, counters + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12 + 13 + 14 + 5);
         tally.clear();
         let mut cleared = Figures::default();
         cleared.add(&tally);
@@ -411,11 +432,11 @@ mod tests {
         let tally = tally();
         let mut stats = Stats::default();
         (stats.memory.0, stats.counters.renamed) = (7, 1);
-        tally.set_zswap(&stats, PageCount(0), Bytes(3));
+        tally.set_zswap(&stats, &frames(), PageCount(0), Bytes(3));
         let mut figures = Figures::default();
         figures.add(&tally);
         figures.add_ended(&tally);
-        assert_eq!(figures.group(Group::Held)[HELD.len() - 2..], [7, 3]);
+        assert_eq!(figures.group(Group::Held)[HELD.len() - 5..], [7, 3, 12, 13, 14]);
         assert_eq!(figures.group(Group::Zswap).iter().sum::<u64>(), 2);
     }
 
