@@ -222,7 +222,7 @@ impl<P: Pool> Zswap<P> {
     /// denser. For times when no caller waits. A step takes as long as compressing a page, some 60
     /// us; once for each dictionary, up to a millisecond. If there is no more to do, call again in
     /// some milliseconds. Nothing is done while another caller ages or drains, or while
-    /// [`crate::Knobs::recompression`] is off.
+    /// [`crate::Knobs::dense`] is off.
     pub fn recompress(&self) -> bool {
         let Some(mut recompression) = self.recompression.try_lock() else { return false };
         let recompression = &mut *recompression;
