@@ -270,7 +270,7 @@ impl Manager {
         self.own_held.grown = PageCount(0);
         self.refaults = Refaults::default();
         self.gauge_interval_ns = RUN_NS_NEAR;
-        self.blocks_returned_before = self.blocks_returned();
+        self.blocks_returned_before = self.frames.stats().blocks_returned();
     }
 }
 

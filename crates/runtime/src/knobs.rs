@@ -129,8 +129,8 @@ knobs! {
     WritebackPeriod "writeback_period" Domain::Number(1..=365 * 86_400), 86_400;
     /// Whether all pages are brought back, and stay in the program whatever the budget says
     Thawed "thawed" Domain::Switch, 0;
-    /// The zone for tables, which never move, when a process begins to be managed; none: as much as
-    /// its limits need
+    /// The zone for tables, which never move, of processes that begin to be managed from now on and
+    /// have no limit of their own; none: 4 MiB, or what their limits need
     Core "core" Domain::Limit(CORE_LEAST), NO_LIMIT;
     /// Whether tables and compressed pages lie in one zone, so that whole blocks are rarely free;
     /// for processes that begin to be managed from now on

@@ -424,7 +424,7 @@ impl Manager {
         tally.set(Counter::Migrations, self.placement.migrations());
         tally.set(Counter::ServiceNs, cpu::process_ran_ns(0));
         tally.set(Counter::HugeBlocksAvailable, frames.huge_blocks_available() as u64);
-        let returned = self.blocks_returned() - self.blocks_returned_before;
+        let returned = frames.blocks_returned() - self.blocks_returned_before;
         tally.set(Counter::BlocksReturned, returned);
         tally.set(Counter::StallNs, self.stalled_ns());
         tally.set(Counter::TurnWaitNs, self.time.span_ns(self.turns.waited_ticks));
@@ -434,11 +434,6 @@ impl Manager {
     pub(crate) fn stalled_ns(&self) -> u64 {
         let waited = self.turns.waited_ticks + self.copies.waited_ticks;
         self.time.span_ns(self.turns.served_ticks + waited)
-    }
-
-    /// Returns the number of blocks given back to the system, by ancestors too.
-    pub(crate) fn blocks_returned(&self) -> u64 {
-        self.frames.stats().zones.iter().map(|zone| zone.blocks_returned).sum()
     }
 
     /// Charges the budget with the growth of our own memory since it was last measured.

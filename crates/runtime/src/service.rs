@@ -342,10 +342,11 @@ fn prepare_memory(
     let least = limits.least_span(total);
     let most = whole_blocks(4 * total.bytes().0).min(SPAN_MAX);
     let span = if limits.left.is_some() { least } else { most.max(least) };
-    // A block of the span is left for compressed pages.
+    // A half of the span is left for compressed pages. Where memory is limited, the zone has all
+    // that tables can need: they could not have it later.
     let core = match knobs.core() {
-        None => limits.core(),
-        Some(core) => whole_blocks(core.0.min(span.0 / 2)),
+        Some(core) if limits.most.is_none() => whole_blocks(core.0.min(span.0 / 2)),
+        _ => limits.core(),
     };
     start.frames.init(Config {
         span,

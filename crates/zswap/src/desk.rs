@@ -429,8 +429,8 @@ mod tests {
                     }
                     Step::Answer => {
                         let Some(claim) = taken.take() else { continue };
-                        let result = page(claim.address);
-                        desk.answer(claim, maker.make(&result));
+                        let page = page(claim.address);
+                        desk.answer(claim, maker.make(&page));
                         let is_it = |asked: &&mut (u64, bool)| asked.0 == claim.ticket.0;
                         let of_claim = asked.iter_mut().find(is_it);
                         if let Some((_, done)) = of_claim {

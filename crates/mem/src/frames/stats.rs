@@ -65,6 +65,11 @@ impl FrameStats {
     pub fn huge_blocks_available(&self) -> usize {
         self.zones.iter().map(ZoneStats::huge_blocks_available).sum()
     }
+
+    /// Returns the blocks of both zones whose memory went back to the system as a whole.
+    pub fn blocks_returned(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.blocks_returned).sum()
+    }
 }
 
 impl FrameAllocator {
