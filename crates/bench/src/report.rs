@@ -7,6 +7,7 @@ use std::{fs, io};
 use serde_json::{Value, json};
 
 use crate::machine::Machine;
+use crate::statistics::Sample;
 
 /// The version of the JSON document's keys.
 const SCHEMA: u32 = 1;
@@ -80,6 +81,16 @@ pub struct Goal {
     pub found: String,
     /// Whether the figure is what it should be.
     pub met: bool,
+}
+
+impl Goal {
+    /// Makes the goal that the median of `ratios` is at most `most`, with so many `digits` shown.
+    pub fn at_most(text: String, ratios: &Sample, most: f64, digits: usize) -> Self {
+        let (ratio, low, high) =
+            (ratios.median(), ratios.percentile(10.0), ratios.percentile(90.0));
+        let found = format!("{ratio:.digits$} (p10 {low:.digits$}, p90 {high:.digits$})");
+        Self { text, found, met: ratio <= most }
+    }
 }
 
 /// Rows of cells under a head.

@@ -123,16 +123,7 @@ fn python() -> Option<String> {
 }
 
 fn goal(name: &str, paired: &Paired) -> Goal {
-    let ratio = paired.ratios.median();
-    Goal {
-        text: format!("{name}: ratio <= {RATIO_GOAL}"),
-        found: format!(
-            "{ratio:.4} (p10 {:.4}, p90 {:.4})",
-            paired.ratios.percentile(10.0),
-            paired.ratios.percentile(90.0)
-        ),
-        met: ratio <= RATIO_GOAL,
-    }
+    Goal::at_most(format!("{name}: ratio <= {RATIO_GOAL}"), &paired.ratios, RATIO_GOAL, 4)
 }
 
 fn cells(name: String, paired: &Paired) -> Vec<String> {

@@ -181,16 +181,7 @@ fn mib(bytes: f64) -> f64 {
 }
 
 fn goal(name: &str, paired: &Paired) -> Goal {
-    let ratio = paired.ratios.median();
-    Goal {
-        text: format!("{name}: ratio <= {RATIO_GOAL}"),
-        found: format!(
-            "{ratio:.2} (p10 {:.2}, p90 {:.2})",
-            paired.ratios.percentile(10.0),
-            paired.ratios.percentile(90.0)
-        ),
-        met: ratio <= RATIO_GOAL,
-    }
+    Goal::at_most(format!("{name}: ratio <= {RATIO_GOAL}"), &paired.ratios, RATIO_GOAL, 2)
 }
 
 /// Returns the goal that parent and child stay within the budget, by the kernel's count of memory

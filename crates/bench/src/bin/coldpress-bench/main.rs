@@ -63,9 +63,9 @@ fn main() -> ExitCode {
 
 fn try_bench(args: &Cli) -> Result<()> {
     let machine = Machine::look();
-    let launcher = Launcher::new(args.coldpress.as_deref())?;
+    let given = args.coldpress.as_deref();
     if let What::All(args) = &args.what {
-        return all::measure(&launcher, &machine, args);
+        return all::measure(&Launcher::new(given)?, &machine, args);
     }
     let Some(common) = args.what.common() else { return Ok(()) };
     if let Some(out) = &common.out {
@@ -73,7 +73,7 @@ fn try_bench(args: &Cli) -> Result<()> {
         // at once.
         folder(out, &machine).map_err(cannot_keep)?;
     }
-    let report = report_of(&launcher, &args.what)?;
+    let report = report_of(given, &args.what)?;
     let name = report.name;
     let reports = [report];
     print(&if common.json { document(&machine, &reports) } else { text(&machine, &reports) });
@@ -84,23 +84,23 @@ fn try_bench(args: &Cli) -> Result<()> {
 }
 
 /// Returns the report of one benchmark.
-fn report_of(launcher: &Launcher, what: &What) -> Result<Report> {
+fn report_of(given: Option<&Path>, what: &What) -> Result<Report> {
     match what {
-        What::Fault(args) => fault::measure(launcher, args),
-        What::Fit(args) => fit::measure(launcher, args),
-        What::Start(args) => start::measure(launcher, args),
-        What::Fork(args) => fork::measure(launcher, args),
+        What::Fault(args) => fault::measure(&Launcher::new(given)?, args),
+        What::Fit(args) => fit::measure(&Launcher::new(given)?, args),
+        What::Start(args) => start::measure(&Launcher::new(given)?, args),
+        What::Fork(args) => fork::measure(&Launcher::new(given)?, args),
         What::Slab(args) => slab::measure(args),
         What::Frames(args) => frames::measure(args),
         What::Pools(args) => pools::measure(args),
         What::Codecs(args) => codecs::measure(args),
         What::Policy(args) => policy::measure(args),
-        What::Swap(args) => swap::measure(launcher, args, &Elsewhere::default()),
-        What::Programs(args) => programs::measure(launcher, args),
-        What::Trees(args) => trees::measure(launcher, args),
-        What::Zswap(args) => zswap::measure(launcher, args),
-        What::Build(args) => build::measure(launcher, args),
-        What::View(args) => view::measure(launcher, args),
+        What::Swap(args) => swap::measure(&Launcher::new(given)?, args, &Elsewhere::default()),
+        What::Programs(args) => programs::measure(&Launcher::new(given)?, args),
+        What::Trees(args) => trees::measure(&Launcher::new(given)?, args),
+        What::Zswap(args) => zswap::measure(&Launcher::new(given)?, args),
+        What::Build(args) => build::measure(&Launcher::new(given)?, args),
+        What::View(args) => view::measure(&Launcher::new(given)?, args),
         What::All(_) | What::Workload(_) => Err(failed("no benchmark by itself".to_owned())),
     }
 }

@@ -476,7 +476,7 @@ pub(crate) struct AllArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
-    /// The source of PostgreSQL 15 for `bench build`, which is left out without it
+    /// The source of PostgreSQL 15 for `build`, which is left out without it
     #[arg(long, value_name = "DIR", default_value = SOURCE)]
     pub(crate) source: PathBuf,
 }

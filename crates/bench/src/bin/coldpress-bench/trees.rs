@@ -44,7 +44,7 @@ pub(super) fn measure(launcher: &Launcher, args: &TreesArgs) -> Result<Report> {
         "Trees of processes with {} of the most that each holds by itself, {rounds} rounds;\n\
          medians. redis: BGSAVE, while four clients read and four change values, in batches until\n\
          it has saved; p50 and p99 are means of those of batches. postgres: four clients sort and\n\
-         hash. python: a pool of eight. `total`, `resident` and CPU are as in `bench programs`.",
+         hash. python: a pool of eight. `total`, `resident` and CPU are as in `programs`.",
         args.share.name(),
     );
     name_missing(&mut about, &missing);

@@ -126,13 +126,13 @@ pub(super) fn all(blocks: &[Block], elsewhere: &Elsewhere) -> Vec<Row> {
         Row::new("2 threads against 1, ours", (1.6, true), scaling(blocks))
             .note("uniform reads, touches/s"),
         Row::new("a program that fits its budget, speed", (0.99, true), elsewhere.fit)
-            .note("bench fit: the slowest, by itself without"),
+            .note("fit: the slowest, by itself without"),
         Row::new("faults against Belady's optimum", (1.6, false), elsewhere.by_optimum)
-            .note("bench policy: one page at a time"),
+            .note("policy: one page at a time"),
         Row::new("faults against active/inactive lists", (1.0, false), elsewhere.by_active)
-            .note("bench policy: one page at a time"),
+            .note("policy: one page at a time"),
         Row::new("real programs at 50 %, time", (0.85, false), elsewhere.programs)
-            .note("bench programs: geometric mean"),
+            .note("programs: geometric mean"),
         // This row is not one of the goals, but it also holds where other programs have the
         // processors.
         Row::new("touches for a second of CPU, all works", (1.0, true), mean(per_cpu))
