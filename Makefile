@@ -166,6 +166,7 @@ bench: build ## measure, and print the figures
 	cargo build --locked --release --package coldpress-peers --features all
 	$(TARGET)/release/coldpress-bench all --out bench/results --source $(SUITES)/postgresql
 	$(TARGET)/release/coldpress-peers --out bench/results
+	cargo xtask pages
 
 # It is stripped; its symbols lie where debuggers look for those of a program.
 install: ## install the built command and a unit under PREFIX (default: /usr/local)

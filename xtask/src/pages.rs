@@ -101,15 +101,14 @@ fn sentence(line: &str) -> Option<Goal<'_>> {
 
 /// Reads a goal in a row: text, what is wanted, what was found, the verdict, and of what.
 fn row(line: &str) -> Option<Goal<'_>> {
-    let mut cells = line.trim_matches('|').split(" |").map(str::trim);
+    let mut cells = line.trim_matches('|').split('|').map(str::trim);
     let (text, wanted, found) = (cells.next()?, cells.next()?, cells.next()?);
-    let is_met = match cells.next()?.trim_start_matches('|').trim() {
+    let is_met = match cells.next()? {
         "met" => true,
         "MISSED" => false,
         _ => return None,
     };
     let of = cells.next().unwrap_or_default();
-    let wanted = wanted.trim_start_matches('|').trim();
     Some(Goal { text: format!("{text} {wanted} ({of})"), found, is_met })
 }
 
