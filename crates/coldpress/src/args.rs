@@ -187,7 +187,7 @@ pub(crate) struct RunArgs {
 
     /// What programs are shown as the memory of the machine, which many size themselves by: what
     /// there is (off), as many budgets as suit who asks (auto: 1x for what goes to disk by itself,
-    /// 8x for a JVM and V8, else 2x), so many budgets (1x), or SIZE
+    /// 6x for a JVM, 8x for V8, else 2x), so many budgets (1x), or SIZE
     #[arg(
         long,
         value_name = "off|auto|SIZE|Nx",

@@ -23,8 +23,8 @@ use coldpress_sys::{Bytes, PageCount};
 use serde_json::Value;
 
 /// The numbers of budgets to show, by the program that asks: one that spills by itself, most
-/// programs, and a JVM or V8.
-const TIMES: [usize; 3] = [1, 2, 8];
+/// programs, a JVM, and V8.
+const TIMES: [usize; 4] = [1, 2, 6, 8];
 /// The variable by which Go's runtime learns how much it may hold (package runtime): it collects
 /// garbage all the time rather than hold more, and does not fail.
 const GO_VARIABLE: &str = "GOMEMLIMIT";
