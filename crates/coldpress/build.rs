@@ -11,13 +11,17 @@ use std::{env, fs};
 /// The crates that make up the preload library: a change in one rebuilds it.
 const CRATES_INSIDE: [&str; 6] = ["sys", "mem", "codec", "backing", "zswap", "runtime"];
 
+/// Turns the library's assertions on, for tests: `true`.
+const ASSERTIONS: &str = "CARGO_PROFILE_PRELOAD_DEBUG_ASSERTIONS";
+
 /// Settings of the user's machine that the nested cargo needs as much as the outer one.
-const CARGO_SETTINGS_KEPT: [&str; 6] = [
+const CARGO_SETTINGS_KEPT: [&str; 7] = [
     "CARGO_HOME",
     "CARGO_HTTP_",
     "CARGO_NET_",
     "CARGO_REGISTRIES_",
     "CARGO_REGISTRY_",
+    ASSERTIONS,
     // The outer cargo's job server: both together use no more processors than one would.
     "CARGO_MAKEFLAGS",
 ];
@@ -48,6 +52,7 @@ const C_FLAGS: &str = "-U_FORTIFY_SOURCE -fno-stack-protector -DZSTD_TRACE=0";
 fn main() {
     println!("cargo::rerun-if-env-changed=COLDPRESS_PRELOAD_SO");
     println!("cargo::rerun-if-env-changed=CFLAGS");
+    println!("cargo::rerun-if-env-changed={ASSERTIONS}");
     println!("cargo::rerun-if-changed=build.rs");
     let library = match env::var_os("COLDPRESS_PRELOAD_SO") {
         Some(ready) => ready_library(Path::new(&ready)),
@@ -79,9 +84,13 @@ fn build_library() -> PathBuf {
     }
 
     let target = variable("TARGET");
-    // OUT_DIR is TARGET/PROFILE/build/PACKAGE/out: one place beside the profiles serves them all.
+    // OUT_DIR is TARGET/PROFILE/build/PACKAGE/out: one place beside the profiles serves them all,
+    // but for a library with assertions.
     let out = variable("OUT_DIR");
-    let directory = out.ancestors().nth(4).unwrap_or(&out).join("preload-library");
+    let directory = out.ancestors().nth(4).unwrap_or(&out);
+    let is_checked = env::var(ASSERTIONS).is_ok_and(|value| value == "true");
+    let directory =
+        directory.join(if is_checked { "preload-library-checked" } else { "preload-library" });
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .args(["build", "--package", "coldpress-runtime", "--lib", "--features", "preload"])

@@ -279,8 +279,8 @@ mod tests {
     use crate::budget::{Ask, Budget};
     use crate::view;
     use coldpress_runtime::knobs::Knobs;
+    use coldpress_runtime::ledger::Holding;
     use coldpress_runtime::ledger::Terms;
-    use coldpress_runtime::shares::Holding;
 
     fn run(stored: u64) -> (Keeper, Totals) {
         let terms =

@@ -17,7 +17,7 @@ use std::{env, io};
 use coldpress_cli::cgroup;
 use coldpress_cli::failure::{Failure, Result};
 use coldpress_cli::size::{parse_size, show};
-use coldpress_runtime::budget::BUDGET_FLOOR;
+use coldpress_runtime::ledger::BUDGET_FLOOR;
 use coldpress_runtime::wire;
 use coldpress_sys::{Bytes, PageCount};
 use serde_json::Value;

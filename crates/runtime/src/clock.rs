@@ -12,7 +12,7 @@ const INTERRUPTED_TICKS: u64 = 1 << 20;
 /// A clock that gives the nanoseconds of the monotonic clock for the price of reading a register
 /// (about 10 ns).
 #[derive(Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     ticks_base: u64,
     ns_base: u64,
     /// Nanoseconds per tick, times 2^32.
@@ -23,20 +23,20 @@ pub struct Clock {
 impl Clock {
     /// Starts a clock that knows its rate only after [`Clock::adjust`]; until then a tick counts as
     /// a nanosecond.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let (ticks_base, ns_base) = (cpu::ticks(), cpu::monotonic_ns());
         Self { ticks_base, ns_base, scale: 1 << 32, knows_rate: false }
     }
 
     /// Returns when the clock was started, in nanoseconds.
-    pub fn started_ns(&self) -> u64 {
+    pub(crate) fn started_ns(&self) -> u64 {
         self.ns_base
     }
 
     /// Learns the rate from the time since the start, and returns whether the machine has slept.
     /// While it sleeps, the system's clock stands still, and the processor's counter goes on or
     /// begins anew: then this clock starts anew, at the rate that it knows.
-    pub fn adjust(&mut self) -> bool {
+    pub(crate) fn adjust(&mut self) -> bool {
         let (ticks, ns) = (cpu::ticks(), cpu::monotonic_ns());
         if cpu::ticks().wrapping_sub(ticks) > INTERRUPTED_TICKS {
             // The two readings are not of the same moment. The next look will do.
@@ -61,7 +61,7 @@ impl Clock {
     }
 
     /// Returns the current time in nanoseconds.
-    pub fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         self.ns_at(cpu::ticks())
     }
 
@@ -70,7 +70,7 @@ impl Clock {
     }
 
     /// Returns the length of `ticks` in nanoseconds.
-    pub fn span_ns(&self, ticks: u64) -> u64 {
+    pub(crate) fn span_ns(&self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.scale)) >> 32) as u64
     }
 }

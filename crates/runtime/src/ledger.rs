@@ -26,17 +26,25 @@ use coldpress_sys::shared::Shared;
 use coldpress_sys::{BorrowedFd, Bytes, PageCount, SysResult};
 
 use crate::helper::Bell;
-use crate::mean::Millionths;
-use crate::shares::{Gain, Holding};
-use crate::tally::{Counter, Tally};
-use crate::turns::{Table, Turn};
+use crate::tally::Tally;
 
+mod holding;
 mod orders;
+#[cfg(any(feature = "preload", test))]
+mod processes;
+mod turn;
 
+pub use holding::{Gain, Holding, Millionths};
 pub use orders::{Keeper, Orders};
+#[cfg(any(feature = "preload", test))]
+pub(crate) use turn::Figure;
+pub(crate) use turn::{Table, Turn};
 
 /// The number of processes of a run that can be managed at the same time; any more stay unmanaged.
 pub const SEATS: usize = 512;
+/// The smallest budget: below it the launcher's parts, the pool's first blocks and the code, stacks
+/// and libraries of even a small program leave nothing to manage. Eight blocks of 2 MiB.
+pub const BUDGET_FLOOR: Bytes = Bytes::mib(16);
 /// The version of the ledger, which changes whenever the layout of either part does.
 pub const LEDGER_VERSION: u32 = 22;
 /// The most time that memory can save: all the time of as many threads as a Linux machine may have
@@ -206,51 +214,6 @@ impl Ledger {
         self.orders.shared()
     }
 
-    /// Returns the pages that all processes but the one in `seat` have ever stored, without the
-    /// processes that have ended.
-    pub(crate) fn stored_by_others(&self, seat: usize) -> u64 {
-        let others = self.taken().filter(|(index, _)| *index != seat);
-        let tallies = others.map(|(index, _)| &self.shared.tallies[index]);
-        tallies.fold(0, |sum, tally| sum.saturating_add(tally.get(Counter::PagesStored)))
-    }
-
-    /// Returns the number of processes that share memory with relatives, or may, for each
-    /// processor; at least 1.
-    pub(crate) fn crowd(&self) -> u64 {
-        let may = |seat: &Seat| {
-            let words = [&seat.sharing, &seat.family];
-            words.into_iter().any(|word| word.load(Ordering::Relaxed) != 0)
-        };
-        let sharing = self.taken().filter(|(_, seat)| may(seat));
-        (sharing.count() / self.processors().max(1) as usize).max(1) as u64
-    }
-
-    /// Returns the number of processes whose management has just begun, without the one in `seat`.
-    pub(crate) fn beginning_beside(&self, seat: usize) -> usize {
-        let begins = |seat: &Seat| seat.beginning.load(Ordering::Relaxed) != 0;
-        self.taken().filter(|(index, other)| *index != seat && begins(other)).count()
-    }
-
-    /// Returns the number of processes of the `family`, without the one in `seat`.
-    pub(crate) fn relatives(&self, seat: usize, family: u32) -> u64 {
-        self.of_family(seat, family).count() as u64
-    }
-
-    /// Returns the most pages that a managed relative of the process in `seat` has left in memory,
-    /// of those relatives that take what they share.
-    pub(crate) fn most_left(&self, seat: usize, family: u32) -> PageCount {
-        let managed = self.of_family(seat, family).filter(|seat| seat.is_managing());
-        let most = managed.map(|seat| seat.left_pages.load(Ordering::Relaxed)).max();
-        PageCount(most.unwrap_or_default() as usize)
-    }
-
-    fn of_family(&self, seat: usize, family: u32) -> impl Iterator<Item = &Seat> {
-        let seats = (family != 0).then(|| self.taken()).into_iter().flatten();
-        let others = seats.filter(move |(index, _)| *index != seat);
-        let are = others.filter(move |(_, seat)| seat.family.load(Ordering::Relaxed) == family);
-        are.map(|(_, seat)| seat)
-    }
-
     /// Returns the number of processes that are managed and have pages away, or may have.
     pub fn not_thawed(&self) -> usize {
         self.taken().filter(|(_, seat)| seat.is_managing() && !seat.is_thawed()).count()
@@ -334,24 +297,9 @@ impl Seat {
         self.managing.store(1, Ordering::Relaxed);
     }
 
-    /// Publishes whether the management of this process has just begun.
-    pub(crate) fn set_beginning(&self, is_beginning: bool) {
-        self.beginning.store(u32::from(is_beginning), Ordering::Relaxed);
-    }
-
     /// Publishes whether all pages of this process are in the program, to stay there.
     pub fn set_thawed(&self, is_thawed: bool) {
         self.thawed.store(u32::from(is_thawed), Ordering::Relaxed);
-    }
-
-    /// Publishes whether this process shares much memory with relatives.
-    pub(crate) fn set_sharing(&self, is_sharing: bool) {
-        self.sharing.store(u32::from(is_sharing), Ordering::Relaxed);
-    }
-
-    /// Publishes that this process has asked how much memory the machine has.
-    pub(crate) fn set_asked(&self) {
-        self.asked.store(1, Ordering::Relaxed);
     }
 
     /// Whether this process has asked how much memory the machine has.
@@ -417,11 +365,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::budget::{Budget, Past, Seen};
+    use crate::allowance::{Answers, Budget, Past};
     use crate::knobs::{Knob, Knobs};
     use crate::tally::Figures;
-    use coldpress_sys::proc::ResidentGauge;
-    use coldpress_sys::program::Program;
 
     const TERMS: Terms = Terms {
         budget: PageCount(40_000),
@@ -529,11 +475,8 @@ mod tests {
             prop_assert!(keeper.holding(0).used <= PageCount(5));
             keeper.note_peak(PageCount(100));
             prop_assert!(keeper.peak(MACHINE) <= PageCount(200) + Bytes::mib(64).pages_down());
-            let gauge = ResidentGauge::open().unwrap();
-            let mut budget = Budget::new(gauge, &TERMS, 0);
-            let program = Program::follow(std::process::id()).unwrap();
-            let seen = Seen { program: &program, files: None, family: 0 };
-            budget.read(&keeper, Past::default(), seen).unwrap();
+            let mut budget = Budget::new(&TERMS, 0);
+            let Ok(()) = budget.read(&keeper, Past::default(), 0, &Answers::of(9, None));
             prop_assert!(budget.total() == TERMS.budget && budget.share() <= TERMS.budget);
             let mut figures = Figures::default();
             for tally in &keeper.tallies {
@@ -556,11 +499,9 @@ mod tests {
                     scribble(&keeper, seed);
                 }
             });
-            let mut budget = Budget::new(ResidentGauge::open().unwrap(), &TERMS, 0);
-            let program = Program::follow(std::process::id()).unwrap();
-            let seen = Seen { program: &program, files: None, family: 0 };
+            let mut budget = Budget::new(&TERMS, 0);
             for _ in 0..500 {
-                budget.read(&keeper, Past::default(), seen).unwrap();
+                let Ok(()) = budget.read(&keeper, Past::default(), 0, &Answers::of(9, None));
                 assert!(keeper.used().0 <= SEATS << 20 && keeper.peak(MACHINE).0 <= 1 << 20);
                 assert!(budget.total() == TERMS.budget);
             }

@@ -6,74 +6,57 @@
 //! tallies, and the [`wire`] format. House rules: the service makes no libc call, allocates only
 //! from our own heap, never unwinds, and takes no lock that a thread of the program can hold.
 //!
-//! The modules from below, as their `use` lines have it:
+//! The modules from below; none imports one of a later line:
 //!
-//! 1. Modules that import no other: [`pages`] (where each page is), [`clock`], [`mean`],
-//!    [`pressure`] (what idle memory may cost), [`stay`] (threads kept on their processor),
-//!    [`knobs`], [`wire`], [`symbols`], `mapped` and `sharing` (shared memory), `refusals` and
-//!    `trial`.
-//! 2. Modules that import only those and each other: [`regions`] (registered ranges), `order`
-//!    (reports of changes put in order), [`limbo`] (the waiting room, a swap cache), [`queue`] (the
-//!    run to take next), [`walks`] (readahead), [`placement`] (the processor to run on),
-//!    [`shares`], `gauging`, [`tally`] and [`control`] (talk with the program's threads).
-//! 3. The [`manager`] and its parts, which import it or each other, in circles: [`ledger`],
-//!    [`link`] (talk with the launcher) and [`budget`]; `fault`, `away`, `kept` and `copies`, which
-//!    bring pages in; `reclaim`, `bar` and [`helper`] (the helper that compresses), which take
-//!    pages out; `recompress`, `change`, `discover`, `pools`, `proactive`, `record`, `thaw`,
-//!    `tune`, `turns` and `waits`. The ledger is one of them because it holds the words of `turns`
-//!    and the bell of [`helper`].
-//! 4. The [`service`], which runs the manager, and [`heir`], which takes over a parent's service in
-//!    the child of a fork. Each imports the other.
+//! 1. [`pages`] (where each page is), `clock`, [`knobs`], [`tally`], [`wire`], [`symbols`],
+//!    [`watermarks`], [`helper`] (where the launcher's helper and the services meet) and `stay`
+//!    (threads kept on their processor).
+//! 2. [`ledger`] (what all processes of a run share) and `control` (talk with the program's
+//!    threads).
+//! 3. `link` (talk with the launcher).
+//! 4. `ties` (the link and the program).
+//! 5. `allowance` (what the process may hold; no system calls).
+//! 6. [`policy`] (which pages come and go; no system calls).
+//! 7. `memory` (the program's memory, and changes of its addresses).
+//! 8. `store` (limbo, the pool and the disk).
+//! 9. `pager` (pages in and out, between memory and store).
+//! 10. `service` (the loop, from its beginning to its end).
+//! 11. `preload` (the library inside the program).
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
 
+pub mod helper;
 pub mod knobs;
 pub mod ledger;
+pub mod pages;
+pub mod policy;
+pub mod symbols;
 pub mod tally;
+pub mod watermarks;
 pub mod wire;
 
-mod away;
-mod bar;
-pub mod budget;
-mod change;
-pub mod clock;
+// What only the service needs: the launcher does without.
+#[cfg(any(feature = "preload", test))]
+mod allowance;
+#[cfg(any(feature = "preload", test))]
+mod clock;
+#[cfg(any(feature = "preload", test))]
 pub mod control;
-mod copies;
-mod discover;
-mod fault;
-mod gauging;
-pub mod heir;
-pub mod helper;
-mod idle;
-mod kept;
-pub mod limbo;
-pub mod link;
-pub mod manager;
-mod mapped;
-pub mod mean;
-mod order;
-pub mod pages;
-pub mod placement;
-mod pools;
-pub mod pressure;
-pub mod queue;
-mod reclaim;
-mod recompress;
-mod record;
-mod refusals;
-pub mod regions;
+#[cfg(any(feature = "preload", test))]
+mod link;
+#[cfg(any(feature = "preload", test))]
+mod memory;
+#[cfg(any(feature = "preload", test))]
+mod pager;
+#[cfg(any(feature = "preload", test))]
 pub mod service;
-pub mod shares;
-mod sharing;
+#[cfg(any(feature = "preload", test))]
 pub mod stay;
-pub mod symbols;
-mod thaw;
-mod trial;
-mod tune;
-mod turns;
-mod waits;
-pub mod walks;
+#[cfg(any(feature = "preload", test))]
+mod store;
+#[cfg(any(feature = "preload", test))]
+mod ties;
 
 #[cfg(feature = "preload")]
 mod preload;
@@ -89,4 +72,4 @@ mod code;
 mod environment;
 #[cfg(all(test, not(feature = "preload")))]
 #[path = "preload/memory.rs"]
-mod memory;
+mod preload_memory;

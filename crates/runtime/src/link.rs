@@ -19,7 +19,7 @@ use crate::wire::{
 };
 
 /// An open link to the launcher.
-pub struct Link {
+pub(crate) struct Link {
     socket: OwnedFd,
     verbose: bool,
     /// The number of the program's process.
@@ -27,23 +27,23 @@ pub struct Link {
 }
 
 /// What a process gets when it joins.
-pub struct Joined {
+pub(crate) struct Joined {
     /// The open link; as long as it is open, the seat is this process's.
-    pub link: Link,
+    pub(crate) link: Link,
     /// The ledger of the run.
-    pub ledger: Ledger,
+    pub(crate) ledger: Ledger,
     /// The seat of this process in the ledger.
-    pub seat: usize,
+    pub(crate) seat: usize,
     /// The terms of the run.
-    pub terms: Terms,
+    pub(crate) terms: Terms,
     /// The desk at the launcher's helper, if it has one.
-    pub desk: Option<Shared<Desk>>,
+    pub(crate) desk: Option<Shared<Desk>>,
     /// The file for pages written back, if the run has one.
-    pub spill: Option<OwnedFd>,
+    pub(crate) spill: Option<OwnedFd>,
     /// A userfaultfd that is not used yet, or the reason why there is none.
-    pub uffd: SysResult<Userfaultfd>,
+    pub(crate) uffd: SysResult<Userfaultfd>,
     /// Whether the launcher has a file to record frames in.
-    pub is_recorded: bool,
+    pub(crate) is_recorded: bool,
 }
 
 /// The time between two tries to say that this service ends.
@@ -54,7 +54,7 @@ const PROTOCOL_ERROR: SysError = SysError { call: "join(launcher)", errno: 71 };
 impl Joined {
     /// Joins the run of the launcher that listens at `path`, for `program`. Fails when that
     /// launcher is gone or of another version, or when all seats are taken.
-    pub fn join(path: &CStr, program: &Program) -> SysResult<Self> {
+    pub(crate) fn join(path: &CStr, program: &Program) -> SysResult<Self> {
         let socket = net::connect(path)?;
         let hello = Hello { process: program.process() };
         net::send(socket.as_fd(), &hello.encode(), &[program.pidfd()])?;
@@ -86,7 +86,7 @@ impl Joined {
 
 /// Reports to the launcher that listens at `path`, and so to the user, why `program`, which has not
 /// joined, is not managed.
-pub fn tell_unmanaged(path: &CStr, program: &Program, why: fmt::Arguments<'_>) {
+pub(crate) fn tell_unmanaged(path: &CStr, program: &Program, why: fmt::Arguments<'_>) {
     let mut note = Note::new(Loudness::Unmanaged);
     let _ = note.write_fmt(why);
     // A launcher that cannot be reached finds out by itself that this process has not joined.
@@ -96,41 +96,41 @@ pub fn tell_unmanaged(path: &CStr, program: &Program, why: fmt::Arguments<'_>) {
 
 impl Link {
     /// Informs the user of what costs time or is good to know. Dropped unless the run is verbose.
-    pub fn tell(&self, text: fmt::Arguments<'_>) {
+    pub(crate) fn tell(&self, text: fmt::Arguments<'_>) {
         if self.verbose {
             self.send(Loudness::Verbose, text);
         }
     }
 
     /// Warns the user.
-    pub fn warn(&self, text: fmt::Arguments<'_>) {
+    pub(crate) fn warn(&self, text: fmt::Arguments<'_>) {
         self.send(Loudness::Warning, text);
     }
 
     /// Reports to the launcher, and so to the user, why this process is not managed.
-    pub fn not_managed(&self, why: fmt::Arguments<'_>) {
+    pub(crate) fn not_managed(&self, why: fmt::Arguments<'_>) {
         self.send(Loudness::Unmanaged, why);
     }
 
     /// Informs the user why the program ends now.
-    pub fn fatal(&self, text: fmt::Arguments<'_>) {
+    pub(crate) fn fatal(&self, text: fmt::Arguments<'_>) {
         self.send(Loudness::Fatal, text);
     }
 
     /// Lends the launcher the userfaultfd, to be kept until this process is gone.
-    pub fn lend(&self, uffd: &Userfaultfd) -> SysResult<()> {
+    pub(crate) fn lend(&self, uffd: &Userfaultfd) -> SysResult<()> {
         net::send(self.socket.as_fd(), &[LEND], &[uffd.as_fd()])
     }
 
     /// Has the launcher give up the descriptor that it was lent: this process goes on, but without
     /// that descriptor.
-    pub fn take_back(&self) {
+    pub(crate) fn take_back(&self) {
         self.insist(TAKE_BACK);
     }
 
     /// Says that this service ends, and that nothing is lost with it. Without this word the
     /// launcher would end the program.
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.insist(LEAVE);
     }
 
@@ -146,7 +146,7 @@ impl Link {
 
     /// Asks the launcher what a thread of the program enlarges, if the thread waits within
     /// `mremap`, and waits for the answer. Returns `None` also where the launcher cannot say.
-    pub fn ask_what_enlarges(&self, thread: u32) -> Option<Enlarged> {
+    pub(crate) fn ask_what_enlarges(&self, thread: u32) -> Option<Enlarged> {
         let mut packet = [CALL; 1 + size_of::<u32>()];
         packet[1..].copy_from_slice(&thread.to_le_bytes());
         net::send(self.socket.as_fd(), &packet, &[]).ok()?;
@@ -158,7 +158,7 @@ impl Link {
     /// Allows a thread of the program these processors. The launcher does it where the kernel
     /// refuses it to this process, which lacks the program's capabilities or its user
     /// (sched_setaffinity(2)).
-    pub fn give_processors(&self, allowed: &Allowed, thread: u32) -> SysResult<()> {
+    pub(crate) fn give_processors(&self, allowed: &Allowed, thread: u32) -> SysResult<()> {
         const EPERM: i32 = 1;
         match allowed.give_to(thread) {
             Err(error) if error.errno == EPERM => {
@@ -174,7 +174,7 @@ impl Link {
 
     /// Asks the launcher for the file to record frames in, and waits for the answer. Returns `None`
     /// when the launcher cannot make one, which it has reported to the user.
-    pub fn ask_for_record(&self) -> SysResult<Option<OwnedFd>> {
+    pub(crate) fn ask_for_record(&self) -> SysResult<Option<OwnedFd>> {
         net::send(self.socket.as_fd(), &[RECORD], &[])?;
         let mut fds = [const { None }; DESCRIPTORS_MAX];
         net::receive(self.socket.as_fd(), &mut [0], &mut fds)?;
@@ -182,12 +182,12 @@ impl Link {
     }
 
     /// Returns the program's process, as messages name it to the user.
-    pub fn process(&self) -> u32 {
+    pub(crate) fn process(&self) -> u32 {
         self.process
     }
 
     /// Returns the socket, for the panic handler.
-    pub fn socket(&self) -> &OwnedFd {
+    pub(crate) fn socket(&self) -> &OwnedFd {
         &self.socket
     }
 
@@ -200,21 +200,21 @@ impl Link {
 }
 
 /// A note to send: text cut to what fits into a packet.
-pub struct Note {
+pub(crate) struct Note {
     bytes: [u8; PACKET_MAX],
     length: usize,
 }
 
 impl Note {
     /// Creates an empty note.
-    pub fn new(loudness: Loudness) -> Self {
+    pub(crate) fn new(loudness: Loudness) -> Self {
         let mut bytes = [0; PACKET_MAX];
         bytes[0] = loudness.encode();
         Self { bytes, length: 1 }
     }
 
     /// Returns the packet.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }

@@ -29,6 +29,13 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 pub const RUN_PAGES: usize = 32;
 /// Bytes of a run.
 pub const RUN_BYTES: Bytes = Bytes(RUN_PAGES * PAGE_BYTES);
+/// Least size of a managed mapping: one run. Smaller ones add up to little, and each would cost a
+/// mapping of the kernel's.
+pub const REGION_BYTES_MIN: Bytes = RUN_BYTES;
+/// Step and maximum of the exponent of a run's sampling interval. A run whose sample was touched is
+/// sampled in a fourth of the rounds as before, and in at least one of 2^6 rounds.
+const HOT_STEP: u8 = 2;
+const HOT_MAX: u8 = 6;
 const LEAF_PAGES: usize = BLOCK_BYTES / PAGE_BYTES;
 const RUNS_PER_LEAF: usize = LEAF_PAGES / RUN_PAGES;
 /// Highest backoff: a page is passed over for 2^6 sweeps.
@@ -227,6 +234,13 @@ pub struct Run {
     /// Binary logarithm of its sampling interval: it is sampled for idleness in one of 2^`hot`
     /// rounds.
     pub hot: u8,
+}
+
+impl Run {
+    /// Notes that the page sampled of it was touched: it is in use, and sampled less often.
+    pub fn note_sample_touched(&mut self) {
+        self.hot = (self.hot + HOT_STEP).min(HOT_MAX);
+    }
 }
 
 impl Run {

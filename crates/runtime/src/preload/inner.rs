@@ -23,7 +23,7 @@ use super::imports::{imports, used};
 use super::interpose::{libc_result, map, note_mapped};
 use super::remap::mremap;
 use super::{site, view};
-use crate::regions::REGION_BYTES_MIN;
+use crate::pages::REGION_BYTES_MIN;
 
 /// The instruction `endbr64`, with which some builds of libc begin functions.
 const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];

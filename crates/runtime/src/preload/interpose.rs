@@ -25,7 +25,7 @@ use linux_raw_sys::general as linux;
 use super::imports::{self, next, set_errno};
 use super::remap::remap;
 use super::{CONTROL, exec, fork, given, make_fresh, site, starters, starting, want_room};
-use crate::regions::REGION_BYTES_MIN;
+use crate::pages::REGION_BYTES_MIN;
 
 /// The advice MADV_GUARD_INSTALL of Linux 6.13, which drops pages without an event.
 const MADV_GUARD_INSTALL: c_int = 102;

@@ -38,9 +38,9 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 
 use self::environment::value_of;
 use crate::control::Control;
+use crate::policy;
 use crate::service::{self, Start};
 use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE, VIEW_VARIABLE, View};
-use crate::{heir, limbo};
 
 /// The size of the service's stack. Making the manager with its pool takes some 60 KiB, zstd less
 /// than 16.
@@ -155,7 +155,7 @@ extern "C" fn constructor(
         interpose::resolve();
         given::resolve();
         interpose::note_budget(run.budget);
-        let room = limbo::side_bytes(run.budget.pages_down());
+        let room = policy::side_bytes(run.budget.pages_down());
         // Relaxed: there is one thread.
         ROOM_BYTES.store(room.0, Ordering::Relaxed);
         view::begin(run.view);
@@ -320,7 +320,7 @@ fn start_heir() {
     // SAFETY: there is one thread; the fork was granted, and no service has taken over.
     unsafe {
         if let Some(start) = &(*RUN.0.get()).start {
-            heir::do_without(start);
+            service::do_without(start);
         }
     }
 }

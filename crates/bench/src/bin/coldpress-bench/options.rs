@@ -19,7 +19,7 @@ use super::swap::options::{SwapArgs, TouchArgs};
 use super::trees::options::TreesArgs;
 use super::view::options::ViewArgs;
 use super::zswap::options::{JobArgs, JobsArgs, ZswapArgs};
-use coldpress_runtime::budget::BUDGET_FLOOR;
+use coldpress_runtime::ledger::BUDGET_FLOOR;
 
 /// The name of the part about descriptors, and of its workload.
 pub(super) const DESCRIPTORS: &str = "descriptors";

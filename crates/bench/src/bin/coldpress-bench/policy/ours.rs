@@ -1,8 +1,7 @@
 //! The runtime's policy, replayed without a program.
 //!
-//! The page table, the reclaim queue, the ring of limbo, the readahead windows of walks and all
-//! sizes are the runtime's own. This file repeats what the runtime's `reclaim`, `fault` and `away`
-//! do with them.
+//! The policy, the page table, the ring of limbo and all sizes are the runtime's own. What the
+//! policy decides is done here to the page table alone.
 //!
 //! 1. The room is the runtime's hard limit. The runtime's reserve and its pool take no room here.
 //! 2. Faults come one after another. No reclaim runs ahead of them while no fault waits, and no
@@ -10,136 +9,50 @@
 //! 3. A page of limbo takes room until its chunk is dropped, even if it was taken back.
 
 use coldpress_bench::policy::trace::Trace;
-use coldpress_bench::policy::{Found, Policy};
-use coldpress_runtime::budget::{PAGES_TOGETHER, band};
-use coldpress_runtime::limbo::{Ring, target};
+use coldpress_bench::policy::{Found, Policy as Replayed};
 use coldpress_runtime::pages::{Origin, PageNumber, PageState, PageTable, RunNumber, Way};
-use coldpress_runtime::queue::{Evicted, RunQueue};
-use coldpress_runtime::walks::{LOADS, Walks, Window};
+use coldpress_runtime::policy::{self, Drained, Effects, Level, Policy, Relatives, Ring, Window};
+use coldpress_runtime::watermarks::band;
 use coldpress_sys::PageCount;
 
 /// The runtime's policy, on the pages of one trace.
 pub(super) struct Ours<'a> {
     trace: &'a Trace,
+    policy: Policy,
     pages: PageTable,
-    queue: RunQueue,
     ring: Ring,
     /// The pages that wait in limbo, and the number that may.
-    limbo_pages: usize,
-    limbo_target: usize,
-    /// The walks; `None` where pages are brought in one by one.
-    walks: Option<Walks>,
-    used: usize,
-    soft: usize,
-    hard: usize,
-    clock: u32,
-    /// The pages that came in since the last reclaim along with faults.
-    arrivals: usize,
+    limbo_pages: PageCount,
+    limbo_target: PageCount,
+    /// Whether walks get readahead; else pages are brought in one by one.
+    ahead: bool,
+    used: PageCount,
+    soft: PageCount,
+    hard: PageCount,
+    faults: u64,
 }
 
 impl<'a> Ours<'a> {
     /// Makes the policy with room for `room` pages; with `ahead`, walks get readahead.
     pub(super) fn new(trace: &'a Trace, room: usize, ahead: bool) -> Self {
-        let budget = PageCount(room);
+        let room = PageCount(room);
+        let target = policy::target(room);
         Self {
             trace,
-            pages: PageTable::new(budget),
-            queue: RunQueue::default(),
-            ring: Ring::new(target(budget)),
-            limbo_pages: 0,
-            limbo_target: target(budget).0,
-            walks: ahead.then(|| Walks::new(LOADS)),
-            used: 0,
-            soft: room - band(budget).0,
+            policy: Policy::default(),
+            pages: PageTable::new(room),
+            ring: Ring::new(target),
+            limbo_pages: PageCount(0),
+            limbo_target: target,
+            ahead,
+            used: PageCount(0),
+            soft: room.saturating_sub(band(room)),
             hard: room,
-            clock: 0,
-            arrivals: 0,
+            faults: 1,
         }
     }
 
-    /// Does what `Manager::reclaim_along` does. The pool does not grow, so that part is left out.
-    fn reclaim_along(&mut self) {
-        if self.used <= self.soft {
-            self.arrivals = 0;
-            return;
-        }
-        // In the upper half of the band, reclaim takes twice as many steps.
-        let twice = self.used - self.soft > self.hard.saturating_sub(self.used);
-        let steps = if twice { 2 * self.arrivals } else { self.arrivals };
-        if steps < PAGES_TOGETHER {
-            return;
-        }
-        self.arrivals = 0;
-        for _ in 0..steps {
-            if !self.reclaim_step() {
-                return;
-            }
-        }
-    }
-
-    /// Does what `Manager::make_room` does.
-    fn make_room(&mut self, need: usize) {
-        while self.used + need > self.hard && self.reclaim_step() {}
-    }
-
-    /// Returns whether a step of reclaim could be taken. Does what `Manager::reclaim_step` does.
-    fn reclaim_step(&mut self) -> bool {
-        let limbo_has_room = self.limbo_pages < self.limbo_target && !self.ring.is_full();
-        let evicted = if limbo_has_room { self.evict_run() } else { Evicted::Nothing };
-        evicted == Evicted::Run || self.drain_step() || evicted == Evicted::NothingYet
-    }
-
-    /// Does what `Manager::evict_run` does.
-    fn evict_run(&mut self) -> Evicted {
-        for _ in 0..self.queue.step() {
-            let next = self.queue.next_if_cold(&mut self.pages, self.clock);
-            let Some(number) = next else { continue };
-            let moved = self.move_run(number);
-            if self.pages.run_has(number, PageState::Resident) {
-                self.queue.enqueue(&mut self.pages, number, self.clock);
-            }
-            if moved > 0 {
-                return self.queue.note_moved();
-            }
-        }
-        self.queue.note_nothing_moved()
-    }
-
-    /// Does what `Manager::move_run` does where the kernel refuses nothing.
-    fn move_run(&mut self, number: RunNumber) -> usize {
-        let wanted: Vec<PageNumber> =
-            number.pages().filter(|page| self.pages.sweep(*page)).collect();
-        if !wanted.is_empty() {
-            let slot = self.ring.take_slot(number, 0);
-            self.ring.note_moved(slot, PageCount(wanted.len()));
-            self.pages.run_mut(number).slot = Some(slot);
-            wanted.iter().for_each(|page| self.pages.set_state(*page, PageState::Limbo));
-            self.limbo_pages += wanted.len();
-        }
-        wanted.len()
-    }
-
-    /// Returns whether a step of draining limbo could be taken. Does what `Manager::drain_step`
-    /// does.
-    fn drain_step(&mut self) -> bool {
-        while let Some((_, number, next)) = self.ring.oldest() {
-            let Some(index) = next else {
-                self.pages.run_mut(number).slot = None;
-                self.used -= self.ring.finish_oldest().map_or(0, |(_, freed)| freed[0].0);
-                return true;
-            };
-            self.ring.advance_oldest();
-            let page = number.first().plus(index);
-            if self.pages.state(page) == PageState::Limbo {
-                self.pages.note_stored(page);
-                self.limbo_pages -= 1;
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Does what `Manager::place_away` does.
+    /// Brings in a page and as much of its window as is away.
     fn bring_in(&mut self, page: PageNumber, window: Window) {
         let way = window.way();
         for index in (1..window.count).rev() {
@@ -154,42 +67,121 @@ impl<'a> Ours<'a> {
             PageState::None | PageState::Resident => Origin::FirstTouch,
         };
         self.arrive(page, origin, way);
-        if let Some(walks) = self.walks.as_mut().filter(|_| origin != Origin::FirstTouch) {
-            walks.advance(page, window);
+        if self.ahead && origin != Origin::FirstTouch {
+            self.policy.advance(page, window);
         }
     }
 
-    /// Does what `Manager::note_back` and `note_arrival` do.
     fn arrive(&mut self, page: PageNumber, from: Origin, way: Way) {
-        self.limbo_pages -= usize::from(self.pages.state(page) == PageState::Limbo);
-        self.used += 1;
-        self.arrivals += 1;
-        self.queue.arrive(&mut self.pages, page, from, way, self.clock);
+        let was_in_limbo = self.pages.state(page) == PageState::Limbo;
+        self.limbo_pages -= PageCount(usize::from(was_in_limbo));
+        self.used += PageCount(1);
+        self.policy.arrive(&mut self.pages, page, from, way);
     }
 }
 
-impl Policy for Ours<'_> {
-    /// Does what `Manager::serve_pending` does.
+impl Effects for Ours<'_> {
+    fn policy(&mut self) -> (&mut Policy, &mut PageTable) {
+        (&mut self.policy, &mut self.pages)
+    }
+
+    fn level(&self) -> Level {
+        Level { used: self.used, soft: self.soft, hard: self.hard }
+    }
+
+    /// Returns a time at which each fault took a second: what was stuck is tried again.
+    fn now_ns(&self) -> u64 {
+        self.faults * 1_000_000_000
+    }
+
+    fn relatives(&self) -> Relatives {
+        Relatives::default()
+    }
+
+    fn keeps_all(&self) -> bool {
+        false
+    }
+
+    fn is_worth_taking(&self) -> bool {
+        true
+    }
+
+    fn limbo_has_room(&mut self) -> bool {
+        self.limbo_pages < self.limbo_target && !self.ring.is_full()
+    }
+
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    fn look_around(&mut self) {}
+
+    fn move_run(&mut self, number: RunNumber) -> PageCount {
+        let wanted = self.pages.sweep_run(number);
+        let wanted: Vec<PageNumber> = number
+            .pages()
+            .zip(wanted)
+            .filter_map(|(page, is_wanted)| is_wanted.then_some(page))
+            .collect();
+        let moved = PageCount(wanted.len());
+        if moved > PageCount(0) {
+            let slot = self.ring.take_slot(number, 0);
+            self.ring.note_moved(slot, moved);
+            self.pages.run_mut(number).slot = Some(slot);
+            wanted.iter().for_each(|page| self.pages.set_state(*page, PageState::Limbo));
+            self.limbo_pages += moved;
+        }
+        moved
+    }
+
+    fn drain(&mut self) -> Drained {
+        while let Some((_, number, next)) = self.ring.oldest() {
+            let Some(index) = next else {
+                self.pages.run_mut(number).slot = None;
+                self.used -= self.ring.finish_oldest().map_or(PageCount(0), |(_, freed)| freed[0]);
+                return Drained::Slot;
+            };
+            self.ring.advance_oldest();
+            let page = number.first().plus(index);
+            if self.pages.state(page) == PageState::Limbo {
+                self.pages.note_stored(page);
+                self.limbo_pages -= PageCount(1);
+                return Drained::Stored;
+            }
+        }
+        Drained::Nothing
+    }
+
+    fn drop_copies(&mut self) -> bool {
+        false
+    }
+
+    fn wait_for_others(&mut self) {}
+}
+
+impl Replayed for Ours<'_> {
     fn touch(&mut self, rank: usize) -> Found {
         let page = PageNumber(self.trace.page(rank) as usize);
         if self.pages.state(page) == PageState::Resident {
             return Found::Here;
         }
-        self.reclaim_along();
-        let is_there = |page| self.pages.state(page) == PageState::Resident;
-        let window = match (&self.walks, self.pages.state(page)) {
-            (Some(walks), PageState::Limbo | PageState::Stored) => walks.window(page, is_there),
+        self.faults += 1;
+        policy::reclaim_along(self);
+        let window = match self.pages.state(page) {
+            PageState::Limbo | PageState::Stored if self.ahead => {
+                self.policy.window(&self.pages, page)
+            }
             _ => Window::ONE,
         };
-        self.make_room(window.count);
-        let window = window.at_most(self.hard.saturating_sub(self.used));
+        policy::make_room(self, PageCount(window.count));
+        let window = window.at_most(self.hard.saturating_sub(self.used).0);
         // The state is read after room was made: the page may have had to leave limbo for that.
         let found = match self.pages.state(page) {
             PageState::Limbo => Found::Aside,
             _ => Found::Away,
         };
         self.bring_in(page, window);
-        self.clock = self.clock.wrapping_add(1);
+        self.policy.tick();
         found
     }
 }
@@ -202,7 +194,7 @@ mod tests {
     use coldpress_bench::policy::trace::Touch;
     use coldpress_bench::policy::{Peer, replay};
     use coldpress_runtime::pages::RUN_PAGES;
-    use coldpress_runtime::walks::AWAY_MAX;
+    use coldpress_runtime::policy::AWAY_MAX;
     use proptest::prelude::*;
 
     fn trace(pages: impl IntoIterator<Item = u64>) -> Trace {
@@ -215,16 +207,16 @@ mod tests {
         let mut ours = Ours::new(trace, room, ahead);
         for (rank, _) in trace.touches() {
             ours.touch(rank);
-            assert!(ours.used <= room, "{} of {room}", ours.used);
+            assert!(ours.used.0 <= room, "{:?} of {room}", ours.used);
             let all = 0..trace.distinct();
             let is = |rank: &usize, state| {
                 ours.pages.state(PageNumber(trace.page(*rank) as usize)) == state
             };
             let resident = all.clone().filter(|rank| is(rank, PageState::Resident)).count();
             let in_limbo = all.filter(|rank| is(rank, PageState::Limbo)).count();
-            assert_eq!(in_limbo, ours.limbo_pages);
+            assert_eq!(in_limbo, ours.limbo_pages.0);
             // A page that was taken back or compressed takes room until its chunk is dropped.
-            assert!(resident + in_limbo <= ours.used, "{resident} and {in_limbo}");
+            assert!(resident + in_limbo <= ours.used.0, "{resident} and {in_limbo}");
         }
     }
 
