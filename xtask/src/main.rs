@@ -11,6 +11,7 @@ mod manifest;
 mod masked;
 mod modules;
 mod pages;
+mod paths;
 mod report;
 mod rules;
 mod score;
