@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::manifest;
 use crate::masked;
-use crate::tree::{RustFile, Tree};
+use crate::rust_file::RustFile;
 
 /// A `mod name;`, an `include!` or a `#[path]`: the files it can mean.
 struct Link {
@@ -12,26 +12,30 @@ struct Link {
     test: bool,
 }
 
-/// Marks the files that are reached, and marks as test code the files that only tests reach.
-pub(crate) fn resolve(tree: &mut Tree) {
+/// Marks the files that are reached, and marks as test code the files that only tests reach. The
+/// `packages` are pairs of a folder and its manifest.
+pub(crate) fn resolve(files: &mut [RustFile], packages: &[(&str, &str)]) {
     let at: BTreeMap<String, usize> =
-        tree.rust.iter().enumerate().map(|(index, file)| (file.path.clone(), index)).collect();
+        files.iter().enumerate().map(|(index, file)| (file.path.clone(), index)).collect();
     // None: not seen; Some(true): only from test code.
-    let mut seen: Vec<Option<bool>> = vec![None; tree.rust.len()];
-    let mut waiting: Vec<(usize, bool)> =
-        roots(tree).iter().filter_map(|root| at.get(root)).map(|index| (*index, false)).collect();
+    let mut seen: Vec<Option<bool>> = vec![None; files.len()];
+    let mut waiting: Vec<(usize, bool)> = roots(files, packages)
+        .iter()
+        .filter_map(|root| at.get(root))
+        .map(|index| (*index, false))
+        .collect();
     while let Some((index, test)) = waiting.pop() {
         // A second visit is useful only when it turns a test file into product code.
         if seen[index].is_some_and(|before| !before || test) {
             continue;
         }
         seen[index] = Some(test);
-        for link in links(&tree.rust[index]) {
+        for link in links(&files[index]) {
             let found = link.candidates.iter().filter_map(|path| at.get(path));
             waiting.extend(found.map(|target| (*target, test || link.test)));
         }
     }
-    for (file, seen) in tree.rust.iter_mut().zip(seen) {
+    for (file, seen) in files.iter_mut().zip(seen) {
         file.reached = seen.is_some();
         if seen == Some(true) {
             file.mark_test();
@@ -40,12 +44,12 @@ pub(crate) fn resolve(tree: &mut Tree) {
 }
 
 /// Returns the source files that Cargo starts from.
-fn roots(tree: &Tree) -> Vec<String> {
+fn roots(files: &[RustFile], packages: &[(&str, &str)]) -> Vec<String> {
     let mut roots = Vec::new();
-    for (package, manifest) in tree.packages() {
-        let named = manifest::target_paths(&manifest.text);
+    for (package, manifest) in packages {
+        let named = manifest::target_paths(manifest);
         roots.extend(named.iter().map(|path| join(package, path)));
-        let files = tree.rust.iter().filter(|file| file.package == package);
+        let files = files.iter().filter(|file| file.package == *package);
         let is_root = |file: &&RustFile| {
             let inside = file.path.strip_prefix(&format!("{package}/")).unwrap_or(&file.path);
             is_target(inside)
@@ -139,7 +143,7 @@ pub(crate) fn join(folder: &str, path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::tree::Tree;
 
     /// Returns the reached files, each with a mark when only tests reach it.
     fn reached(files: &[(&str, &str)]) -> Vec<(String, bool)> {

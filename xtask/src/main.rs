@@ -14,6 +14,7 @@ mod pages;
 mod paths;
 mod report;
 mod rules;
+mod rust_file;
 mod score;
 mod tree;
 

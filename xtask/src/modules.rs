@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::masked;
 use crate::paths;
-use crate::tree::{RustFile, Tree};
+use crate::rust_file::RustFile;
+use crate::tree::Tree;
 
 /// The modules that each module of a folder uses, by name.
 pub(crate) type Uses = BTreeMap<String, BTreeSet<String>>;

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 
 use crate::masked::{self, line_of, words};
 use crate::modules;
-use crate::tree::{RustFile, Tree};
+use crate::rust_file::RustFile;
+use crate::tree::Tree;
 
 /// The words that begin an assertion.
 const ASSERTIONS: [&str; 6] =

@@ -3,7 +3,8 @@
 //! Clippy checks that a block has a `SAFETY` comment at all (`undocumented_unsafe_blocks`).
 
 use crate::report::Report;
-use crate::tree::{RustFile, Tree};
+use crate::rust_file::RustFile;
+use crate::tree::Tree;
 
 /// The folders in which `unsafe` may stand.
 const HOMES: &[&str] = &[
