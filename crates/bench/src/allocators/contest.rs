@@ -4,7 +4,7 @@ use std::alloc::GlobalAlloc;
 
 use serde_json::{Value, json};
 
-use super::work::Work;
+use super::work::{Group, Work};
 use crate::report::{Goal, Table};
 use crate::statistics::{Sample, take_turns};
 
@@ -20,19 +20,6 @@ pub struct Contestant<'a> {
     pub allocator: &'a (dyn GlobalAlloc + Sync),
     /// Whether the goals compare our allocator with this one: not if it does nothing.
     pub is_peer: bool,
-}
-
-/// The goal that a work belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// Objects that are allocated and freed at once.
-    Pairs,
-    /// Batches of 1000 objects.
-    Batches,
-    /// A large batch whose objects are freed in another order.
-    Shuffled,
-    /// Works without a goal; their figures are only shown.
-    Other,
 }
 
 /// The outcome of a contest.

@@ -12,8 +12,8 @@
 mod contest;
 mod work;
 
-pub use contest::{Contestant, Group, Result, contest};
-pub use work::{Scale, Work, frame_works, object_works};
+pub use contest::{Contestant, Result, contest};
+pub use work::{Group, Scale, Work, frame_works, object_works};
 
 use std::alloc::{GlobalAlloc, Layout};
 

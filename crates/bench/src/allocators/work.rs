@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use coldpress_sys::PAGE_BYTES;
 
-use super::contest::Group;
 use crate::random::Random;
 
 /// The number of objects in a batch.
@@ -40,6 +39,19 @@ impl Scale {
     pub const FULL: Self = Self { objects: 1_000_000, many: MANY };
     /// A small scale for tests: its times say nothing about speed.
     pub const SMALL: Self = Self { objects: 5_000, many: 2_000 };
+}
+
+/// The goal that a work belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Objects that are allocated and freed at once.
+    Pairs,
+    /// Batches of 1000 objects.
+    Batches,
+    /// A large batch whose objects are freed in another order.
+    Shuffled,
+    /// Works without a goal; their figures are only shown.
+    Other,
 }
 
 /// The order in which a work allocates and frees.

@@ -13,7 +13,8 @@ mod layout;
 mod model;
 mod plan;
 
-pub use plan::{FRAMES, PAIRS_OF_REFERENCE, Plan, SIZES};
+pub use model::FRAMES;
+pub use plan::{PAIRS_OF_REFERENCE, Plan, SIZES};
 
 use layout::{Aside, Inline, Wide};
 use model::Slabs;

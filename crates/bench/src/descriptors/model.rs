@@ -8,7 +8,9 @@
 use coldpress_sys::PAGE_BYTES;
 
 use super::layout::{Layout, NONE, Words};
-use super::plan::FRAMES;
+
+/// The number of frames in the model: 64 MiB, far more than any cache whose misses are counted.
+pub const FRAMES: usize = 16_384;
 
 /// The bytes of the unit in which places are counted.
 const UNIT: usize = 16;

@@ -1,11 +1,9 @@
 //! The plans: which objects are allocated and freed, and in which order.
 
 use super::layout::Layout;
-use super::model::Slabs;
+use super::model::{FRAMES, Slabs};
 use crate::random::Random;
 
-/// The number of frames in the model: 64 MiB, far more than any cache whose misses are counted.
-pub const FRAMES: usize = 16_384;
 /// The number of pairs of alloc(32) and free in SLUB's double-word compare-and-swap mail: 16.8
 /// million.
 pub const PAIRS_OF_REFERENCE: usize = 1 << 24;
