@@ -1,13 +1,8 @@
-//! The layout of the span, and the error of a request that cannot be served.
+//! The layout of a span as its user gives it, and the errors of requests.
 
 use core::fmt;
 
-use coldpress_sys::map::Span;
-use coldpress_sys::page::BLOCK_BYTES;
-use coldpress_sys::{Bytes, PageCount, SysError, SysResult};
-
-use super::SPAN_MAX;
-use super::blocks::{BlockState, Tables};
+use coldpress_sys::{Bytes, PageCount, SysError};
 
 pub(super) const ENOMEM: i32 = 12;
 pub(super) const EBUSY: i32 = 16;
@@ -35,7 +30,7 @@ impl Mobility {
 /// The layout of a span. All sizes are whole blocks of 2 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Address space to reserve, at most [`SPAN_MAX`].
+    /// Address space to reserve, at most [`super::SPAN_MAX`].
     pub span: Bytes,
     /// Online memory that goes to the core zone, the lowest first; the rest is easy-reclaim. This
     /// is `kernelcore=` of Mel Gorman's mail on easy-reclaim zones. `None`: one zone for
@@ -84,53 +79,3 @@ impl fmt::Display for OutOfFrames {
 }
 
 impl core::error::Error for OutOfFrames {}
-
-/// The spans and settings that [`FrameAllocator::init`] places.
-pub(super) struct Spans {
-    pub(super) frames: Span,
-    pub(super) tables: Tables,
-    two_zones: bool,
-    /// The zone that added blocks join.
-    pub(super) hot_zone: Mobility,
-    pub(super) on_demand: bool,
-}
-
-impl Spans {
-    /// Reserves both spans, and makes the first blocks Fresh.
-    pub(super) fn reserve(config: Config) -> SysResult<Self> {
-        let Config { span, core, online, easy_reclaim_hot_add, on_demand } = config;
-        let sizes = [span, online, core.unwrap_or(span)];
-        let whole = |size: Bytes| size.0 > 0 && size.0.is_multiple_of(BLOCK_BYTES);
-        if !sizes.into_iter().all(whole) || online > span || span > SPAN_MAX {
-            return Err(error(EINVAL));
-        }
-        let spans = Self {
-            frames: Span::reserve_inaccessible(span, Bytes(BLOCK_BYTES))?,
-            tables: Tables::reserve(span.0 / BLOCK_BYTES)?,
-            two_zones: core.is_some(),
-            hot_zone: match core {
-                Some(_) if easy_reclaim_hot_add => Mobility::EasyReclaim,
-                _ => Mobility::Core,
-            },
-            on_demand,
-        };
-        spans.frames.forbid_huge_pages();
-        spans.frames.commit(Bytes(0), online)?;
-        let core = core.unwrap_or(span).0 / BLOCK_BYTES;
-        let blocks = spans.tables.blocks()[..online.0 / BLOCK_BYTES].iter();
-        for (index, block) in blocks.enumerate() {
-            let zone = if index < core { Mobility::Core } else { Mobility::EasyReclaim };
-            block.set_state(BlockState::Fresh(zone));
-        }
-        Ok(spans)
-    }
-
-    /// Returns the zones that a request may take from, best first.
-    #[inline]
-    pub(super) fn zones(&self, mobility: Mobility) -> &'static [Mobility] {
-        match mobility {
-            Mobility::EasyReclaim if self.two_zones => &[Mobility::EasyReclaim, Mobility::Core],
-            _ => &[Mobility::Core],
-        }
-    }
-}

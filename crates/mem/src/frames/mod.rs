@@ -23,6 +23,7 @@ pub(crate) mod hog;
 mod record;
 mod run;
 mod shrink;
+mod spans;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -40,12 +41,12 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 
 use crate::percpu::CpuLists;
 use blocks::BlockState;
-use config::Spans;
 pub use config::{Config, Mobility, OutOfFrames};
 use config::{EBUSY, error};
 pub use descriptor::Descriptor;
 use record::Recorder;
 pub use shrink::{HeldBack, Migrate, MoveClaim, Shrunk};
+use spans::Spans;
 pub use stats::{FrameStats, ZoneStats};
 use trace::Event;
 use zone::{Chunk, Locked, Zone};
