@@ -14,8 +14,8 @@ use clap::Args;
 use coldpress_cli::failure::{Failure, Result};
 use serde_json::{Value, json};
 
+use super::common::Rounds;
 use super::launch::{Launcher, failed};
-use super::options::Rounds;
 use crate::say;
 use coldpress_bench::report::{Goal, Report, Table};
 use coldpress_bench::statistics::{Paired, Side, alternate};

@@ -5,18 +5,32 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use coldpress_bench::machine::Machine;
 use coldpress_bench::report::{Report, keep, text};
 use coldpress_cli::failure::Result;
 
+use super::build::options::SOURCE;
+use super::common::defaults;
 use super::launch::{Launcher, failed};
-use super::options::{AllArgs, defaults};
 use super::swap::goals::Elsewhere;
 use super::{
     build, cannot_keep, codecs, fault, fit, fork, frames, keep_all, policy, pools, print, programs,
     slab, start, swap, trees, zswap,
 };
 use crate::say;
+
+/// The options of `coldpress-bench all`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AllArgs {
+    /// Directory for the figures; each processor gets a folder, each date and commit two files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+
+    /// The source of PostgreSQL 15 for `build`, which is left out without it
+    #[arg(long, value_name = "DIR", default_value = SOURCE)]
+    pub(crate) source: PathBuf,
+}
 
 /// Runs all benchmarks. Fails when a benchmark could not be measured or a report could not be kept.
 pub(super) fn measure(launcher: &Launcher, machine: &Machine, args: &AllArgs) -> Result<()> {

@@ -21,9 +21,9 @@ use coldpress_cli::size::show;
 use coldpress_sys::Bytes;
 use serde_json::json;
 
+use super::common::{ContestArgs, Rounds, defaults};
 use super::launch::{Launcher, failed, run};
 use super::name_missing;
-use super::options::{ContestArgs, Rounds, defaults};
 use super::pressure::contest::{Contest, Plan};
 use super::pressure::figures::{Block, Figures};
 use super::pressure::tables::{BASE, OURS, most, percent, table};

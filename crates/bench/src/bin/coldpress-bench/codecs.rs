@@ -4,6 +4,7 @@
 //! in zstd with a dictionary of the program's own pages. Beside them stand all alternatives, groups
 //! of neighbouring pages among them.
 
+pub(super) mod options;
 pub(super) mod programs;
 
 use std::fs;
@@ -26,8 +27,8 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 use serde_json::{Value, json};
 
 use super::launch::failed;
-use super::options::CodecsArgs;
 use crate::say;
+use options::CodecsArgs;
 
 /// The levels of zstd, with and without a dictionary.
 const LEVELS: [i32; 5] = [1, 3, DEFAULT_DICTIONARY_LEVEL, 9, 19];

@@ -10,14 +10,16 @@
 
 use std::ffi::OsString;
 
+use clap::Args;
 use coldpress_cli::failure::Result;
-use coldpress_cli::size::show;
+use coldpress_cli::size::{parse_size, show};
+use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
-use super::against::Contest;
+use super::against::{AgainstArgs, Contest};
+use super::common::{Common, Rounds, parse_budget};
 use super::launch::{self, Launcher, failed, number, run, stats_in};
-use super::options::FaultArgs;
-use super::workload::FAULT_NS_MIN;
+use super::pages::FAULT_NS_MIN;
 use crate::say;
 use coldpress_bench::report::{Goal, Report, Table};
 use coldpress_bench::statistics::Sample;
@@ -52,6 +54,32 @@ const COUNTS: [(&str, &str); 8] = [
     ("from disk", "read_back_pages"),
     ("cpu moves", "migrations"),
 ];
+
+/// The options of `coldpress-bench fault`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FaultArgs {
+    /// Data of the workload, compressible 2.5 to 1
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    pub(crate) data: Bytes,
+
+    /// Its budget; large enough that all data stay in memory, for there is no disk
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = parse_budget)]
+    pub(crate) memory: Bytes,
+
+    /// Random accesses in a round
+    #[arg(long, value_name = "N", default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(crate) accesses: u32,
+
+    #[command(flatten)]
+    pub(crate) against: AgainstArgs,
+
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
 
 /// The figures of one round.
 struct Round {
@@ -242,4 +270,19 @@ fn table_of_counts(rounds: &[Round]) -> Result<Table> {
         table.row(cells);
     }
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::defaults;
+
+    #[test]
+    fn the_data_of_the_fault_bench_need_the_pool_and_fit_it() {
+        let args: FaultArgs = defaults();
+        assert!(args.data > args.memory);
+        // A full pool holds 0.8 times 2.5 of the budget; the rest, less limbo, is resident.
+        let room = args.memory.0 as f64 * (0.8 * 2.5 + 0.2 - 1.0 / 16.0);
+        assert!((args.data.0 as f64) < room);
+    }
 }

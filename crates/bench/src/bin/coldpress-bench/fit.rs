@@ -5,13 +5,15 @@
 
 use std::process::Command;
 
+use clap::Args;
 use coldpress_cli::failure::Result;
 use coldpress_cli::size::show;
+use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
-use super::against::Contest;
+use super::against::{AgainstArgs, Contest};
+use super::common::{Common, Rounds, parse_budget};
 use super::launch::{self, Launcher, failed, run};
-use super::options::FitArgs;
 use crate::say;
 use coldpress_bench::report::{Goal, Report, Table};
 use coldpress_bench::statistics::{Paired, alternate};
@@ -31,6 +33,23 @@ for key in sorted(rows):
     total.update(key.encode())
 print('{\"seconds\": %.6f}' % (time.perf_counter() - start))
 ";
+
+/// The options of `coldpress-bench fit`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FitArgs {
+    #[command(flatten)]
+    pub(crate) against: AgainstArgs,
+
+    /// The budget, far above the 150 MB that a job takes
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_budget)]
+    pub(crate) memory: Bytes,
+
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
 
 /// A program that both sides run.
 struct Job {

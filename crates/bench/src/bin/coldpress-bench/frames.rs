@@ -4,14 +4,15 @@
 mod cachegrind;
 mod descriptors;
 mod huge;
+pub(super) mod options;
 mod order_0;
 
 use coldpress_bench::report::{Goal, Report, Table};
 use coldpress_cli::failure::Result;
 use serde_json::{Map, Value};
 
-use super::options::{FramesArgs, Part};
 use crate::say;
+use options::{FramesArgs, Part};
 
 /// The findings of one part.
 struct Found {

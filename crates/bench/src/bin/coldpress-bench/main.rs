@@ -3,18 +3,31 @@
 //!
 //! The command starts itself as the measured program ([`workload`]), under the `coldpress` that
 //! lies beside it, so a figure needs no more than the two files.
+//!
+//! The modules, from below, where no module knows one above it:
+//!
+//! 1. [`launch`] runs programs, [`common`] has the options that several benchmarks take, [`pages`]
+//!    what fills the memory of workloads.
+//! 2. [`against`] compares with another build, [`sides`] with the kernel's swap, and [`pressure`]
+//!    with that under growing pressure.
+//! 3. The benchmarks, a file or a folder each, with their options. Some take a part from another:
+//!    `codecs` < `swap` < `programs` < `trees`, `view`.
+//! 4. [`all`] runs the benchmarks, [`workload`] what they measure.
+//! 5. [`options`] has the whole command line.
 #![forbid(unsafe_code)]
 
 mod against;
 mod all;
 mod build;
 mod codecs;
+mod common;
 mod fault;
 mod fit;
 mod fork;
 mod frames;
 mod launch;
 mod options;
+mod pages;
 mod policy;
 mod pools;
 mod pressure;

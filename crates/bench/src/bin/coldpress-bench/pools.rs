@@ -5,6 +5,7 @@
 mod classes;
 mod density;
 mod mail;
+pub(super) mod options;
 mod speed;
 mod sweep;
 mod traces;
@@ -17,8 +18,8 @@ use coldpress_cli::failure::Result;
 use serde_json::{Map, Value};
 
 use super::launch::failed;
-use super::options::{PoolTable, PoolsArgs};
 use crate::say;
+use options::{PoolTable, PoolsArgs};
 
 /// The findings of one table.
 struct Found {

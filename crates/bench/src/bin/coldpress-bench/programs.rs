@@ -20,9 +20,9 @@ use coldpress_bench::statistics::Sample;
 use coldpress_cli::failure::Result;
 use serde_json::{Value, json};
 
+use super::common::{Choice, ContestArgs, Rounds, defaults};
 use super::launch::Launcher;
 use super::name_missing;
-use super::options::{Choice, ContestArgs, Rounds, defaults};
 use super::sides;
 use super::swap::goals::{JUDGE, mean};
 use contest::Contest;

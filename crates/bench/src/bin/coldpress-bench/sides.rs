@@ -16,8 +16,8 @@ use coldpress_sys::Bytes;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
+use super::common::Share;
 use super::launch::{Launcher, failed, forget_settings, stats_in};
-use super::swap::options::Share;
 use crate::say;
 
 /// The smallest limit with which a program can run in a cgroup, as a divisor of the data.

@@ -3,17 +3,35 @@
 
 use std::alloc::System;
 
+use clap::Args;
 use coldpress_bench::allocators::{Contestant, Nothing, Scale, contest, object_works};
 use coldpress_bench::ours;
 use coldpress_bench::report::Report;
 use coldpress_cli::failure::Result;
 
+use super::common::{Common, Rounds};
 use super::launch::failed;
-use super::options::SlabArgs;
 use crate::say;
 
 /// The name of coldpress's slab in tables.
 const OURS: &str = "slab";
+
+/// The options of `coldpress-bench slab`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SlabArgs {
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+impl SlabArgs {
+    /// Returns the number of rounds.
+    fn turns(&self) -> u32 {
+        self.rounds.or(15, &self.common)
+    }
+}
 
 /// Runs the benchmark and returns its report.
 pub(super) fn measure(args: &SlabArgs) -> Result<Report> {

@@ -6,13 +6,13 @@
 
 use std::process::Command;
 
+use clap::Args;
 use coldpress_cli::failure::Result;
 use serde_json::{Value, json};
 
-use super::against::Contest;
+use super::against::{AgainstArgs, Contest};
+use super::common::{Common, Rounds};
 use super::launch::{self, Launcher, Outcome, failed, run};
-use super::options::StartArgs;
-use super::workload::SCRIPT_PROCESSES;
 use crate::say;
 use coldpress_bench::report::{Goal, Report, Table};
 use coldpress_bench::statistics::{Pair, Paired, alternate};
@@ -23,8 +23,23 @@ const START_MS_GOAL: f64 = 10.0;
 const ROUNDS: u32 = 101;
 /// The options of a budget that the program never exhausts.
 const OPTIONS: [&str; 4] = ["--memory", "64M", "--disk", "none"];
+/// The number of processes that the script starts.
+pub(super) const SCRIPT_PROCESSES: u32 = 35;
 /// The number of the script's processes, its shell included.
 const PROCESSES: f64 = (SCRIPT_PROCESSES + 1) as f64;
+
+/// The options of `coldpress-bench start`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StartArgs {
+    #[command(flatten)]
+    pub(crate) against: AgainstArgs,
+
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
 
 /// Runs the benchmark and returns its report.
 pub(super) fn measure(launcher: &Launcher, args: &StartArgs) -> Result<Report> {

@@ -24,12 +24,12 @@ use coldpress_cli::size::show;
 use serde_json::json;
 
 use super::against;
+use super::common::{Share, defaults};
 use super::launch::{Launcher, failed};
 use super::name_missing;
-use super::options::defaults;
 use contest::Contest;
 use goals::Elsewhere;
-use options::{Share, SwapArgs};
+use options::SwapArgs;
 pub(super) use workload::touch;
 
 /// Returns the options for a run of all benchmarks, which has little time.

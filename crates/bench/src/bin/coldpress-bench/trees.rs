@@ -11,9 +11,9 @@ use coldpress_bench::report::{Goal, Report};
 use coldpress_cli::failure::Result;
 use serde_json::{Value, json};
 
+use super::common::{Choice, ContestArgs, Rounds, defaults};
 use super::launch::Launcher;
 use super::name_missing;
-use super::options::{Choice, ContestArgs, Rounds, defaults};
 use super::programs::contest::Contest;
 use super::programs::figures::Block;
 use super::programs::jobs::Job;

@@ -1,33 +1,28 @@
 //! The workloads that the benchmarks run, with and without a budget. Each workload measures itself
 //! and prints one line of JSON, so its times do not include the start of a process.
 //!
-//! 1. Every run does the same work: numbers are pseudo-random from a fixed start.
-//! 2. A page's first word follows from its number, so a wrong page cannot pass for a fast one.
+//! Every run does the same work: numbers are pseudo-random from a fixed start.
 
 use std::hint::black_box;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use coldpress_sys::{Bytes, PAGE_BYTES, Page, cpu};
+use clap::{Args, Subcommand};
+use coldpress_cli::size::parse_size;
+use coldpress_sys::{Bytes, cpu};
 use serde_json::{Value, json};
 
-use super::options::{Workload, WorkloadArgs};
+use super::fork::options::ForksArgs;
+use super::pages::{FAULT_NS_MIN, fresh, make_page, page_random, pages_of};
+use super::start::SCRIPT_PROCESSES;
+use super::swap::options::TouchArgs;
+use super::zswap::options::{JobArgs, JobsArgs};
 use super::{fork, swap, zswap};
 use crate::say;
 use coldpress_bench::codecs::heap::Heap;
 use coldpress_bench::descriptors::{Descriptor, Plan};
 use coldpress_bench::random::Random;
 use coldpress_bench::statistics::Sample;
-
-/// The nanoseconds above which an access counts as a fault. For a fault from the pool the kernel's
-/// part alone takes this long; an access to a resident page takes some 0.1 us even when neither
-/// cache nor TLB knows the page.
-pub(super) const FAULT_NS_MIN: u32 = 2000;
-
-/// The number of random bytes in a page. The text behind them compresses to some 90 bytes: 4096 /
-/// 1640 = 2.5.
-const RANDOM_BYTES: usize = 1552;
-const TEXT: &[u8; 64] = b"The program gets each page back, unchanged, when it touches it. ";
 
 /// The number of vectors alive at a time, 64 bytes to 512 KiB each: 75 MB in total.
 const SLOTS: usize = 1000;
@@ -37,8 +32,62 @@ const VECTORS: usize = 180_000;
 /// The number of records in the heap: some 40 MB.
 const HEAP_RECORDS: usize = 100_000;
 
-/// The number of processes that the script starts.
-pub(super) const SCRIPT_PROCESSES: u32 = 35;
+/// The options of `coldpress-bench workload`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkloadArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) workload: Workload,
+}
+
+/// What the benchmarks run. Each prints one line of JSON.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Workload {
+    /// Fills memory, then touches pages at random
+    Fault {
+        /// Bytes to fill
+        #[arg(long, value_parser = parse_size)]
+        data: Bytes,
+        /// Pages to touch
+        #[arg(long)]
+        accesses: u32,
+        /// Stay on one processor
+        #[arg(long)]
+        pinned: bool,
+    },
+    /// Touches fresh memory page by page
+    FirstTouch {
+        /// Bytes to touch
+        #[arg(long, value_parser = parse_size)]
+        data: Bytes,
+    },
+    /// Fills memory with pages of a program, then touches them in many orders
+    Touch(TouchArgs),
+    /// Runs jobs like those of a compiler, so many at a time
+    Jobs(JobsArgs),
+    /// Runs one of them
+    Job(JobArgs),
+    /// Fills memory, then forks
+    Forks(ForksArgs),
+    /// Allocates and frees for about a second
+    Allocate,
+    /// Runs a shell script that starts many processes
+    Script,
+    /// Builds maps and records, says that it is ready, and waits for the end of its input
+    Heap,
+    /// Runs a slab allocator's model with one layout of descriptors
+    Descriptors {
+        /// Bytes of a descriptor
+        #[arg(long)]
+        layout: usize,
+        /// The plan
+        #[arg(long)]
+        plan: String,
+        /// How often; 0 makes everything ready and ends
+        #[arg(long)]
+        passes: u32,
+    },
+}
 
 /// Runs a workload and prints its figures.
 pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
@@ -69,34 +118,6 @@ pub(crate) fn workload(args: &WorkloadArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Returns the random numbers of page `number`; the first of them is the page's first word.
-pub(super) fn page_random(number: usize) -> Random {
-    Random::new((number as u64) << 32)
-}
-
-/// Makes page `number`: unlike any other, and compressible about 2.5 to 1.
-pub(super) fn make_page(page: &mut Page, number: usize) {
-    let (noise, text) = page.split_at_mut(RANDOM_BYTES);
-    let mut random = page_random(number);
-    for word in noise.as_chunks_mut::<8>().0 {
-        *word = random.next().to_le_bytes();
-    }
-    for (byte, letter) in text.iter_mut().zip(TEXT.iter().cycle()) {
-        *byte = *letter;
-    }
-}
-
-/// Returns the whole pages in fresh memory that holds `data` and one page more.
-pub(super) fn pages_of(memory: &mut [u8], data: Bytes) -> &mut [Page] {
-    let start = memory.as_ptr().align_offset(PAGE_BYTES);
-    memory[start..start + data.pages_down().bytes().0].as_chunks_mut().0
-}
-
-/// Allocates fresh memory for [`pages_of`]; the kernel gives no page before it is touched.
-pub(super) fn fresh(data: Bytes) -> Vec<u8> {
-    vec![0; data.0 + PAGE_BYTES]
 }
 
 /// Fills `data`, then touches pages at random. Returns `None` when there is no page.
@@ -202,40 +223,6 @@ fn script() -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coldpress_codec::{Codec, CodecId};
-
-    #[test]
-    fn pages_compress_as_said_and_are_neither_empty_nor_noise() {
-        let mut codec = Codec::new(CodecId::Lz4).unwrap();
-        let (mut page, mut out) = ([0; PAGE_BYTES], [0; 2 * PAGE_BYTES]);
-        let mut compressed = 0;
-        for number in 0..100 {
-            make_page(&mut page, number);
-            compressed += codec.compress(&page, &mut out).unwrap().len();
-        }
-        let ratio = (100 * PAGE_BYTES) as f64 / compressed as f64;
-        assert!((2.4..2.6).contains(&ratio), "{ratio}");
-    }
-
-    #[test]
-    fn pages_differ_and_tell_their_number() {
-        let mut seen = std::collections::HashSet::new();
-        let mut page = [0; PAGE_BYTES];
-        for number in 0..1000 {
-            make_page(&mut page, number);
-            assert_eq!(page[..8], page_random(number).next().to_le_bytes());
-            assert!(seen.insert(page), "{number}");
-        }
-    }
-
-    #[test]
-    fn pages_begin_where_the_processors_do() {
-        let data = Bytes(5 * PAGE_BYTES + 1);
-        let mut memory = fresh(data);
-        let pages = pages_of(&mut memory, data);
-        assert_eq!(pages.len(), 5);
-        assert_eq!(pages.as_ptr().addr() % PAGE_BYTES, 0);
-    }
 
     #[test]
     fn a_fault_run_finds_its_own_pages() {

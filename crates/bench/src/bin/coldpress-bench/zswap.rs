@@ -24,9 +24,9 @@ use coldpress_codec::CodecId;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
+use super::common::{ContestArgs, Rounds, defaults};
 use super::launch::{self, Launcher, failed, number};
 use super::name_missing;
-use super::options::{ContestArgs, Rounds, defaults};
 use super::pressure::contest::{Contest, Plan};
 use super::pressure::tables::{OURS, table};
 use super::pressure::{Contestant, Work, ZSWAP, figures};

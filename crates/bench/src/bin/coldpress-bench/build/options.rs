@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use coldpress_sys::Bytes;
 
-use crate::options::{Common, ContestArgs, parse_budget};
+use crate::common::{Common, ContestArgs, parse_budget};
 
 /// The folder in which `make bench` puts the source.
 pub(crate) const SOURCE: &str = "target/suites/postgresql";

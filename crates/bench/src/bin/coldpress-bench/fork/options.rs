@@ -7,7 +7,7 @@ use coldpress_cli::size::parse_size;
 use coldpress_sys::Bytes;
 
 use crate::against::AgainstArgs;
-use crate::options::{Common, Rounds, parse_budget};
+use crate::common::{Common, Rounds, parse_budget};
 
 /// The options of `coldpress-bench fork`.
 #[derive(Clone, Debug, Args)]

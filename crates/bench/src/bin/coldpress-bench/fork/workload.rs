@@ -15,8 +15,8 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use serde_json::{Value, json};
 
 use super::options::ForksArgs;
+use crate::pages::{fresh, make_page, page_random, pages_of};
 use crate::say;
-use crate::workload::{fresh, make_page, page_random, pages_of};
 
 /// The bit of a 64-bit entry of /proc/PID/pagemap that says that the page is in memory
 /// (Documentation/admin-guide/mm/pagemap.rst).

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::Found;
 use super::cachegrind::{self, Misses};
+use super::options::{DESCRIPTORS, FramesArgs};
 use crate::launch::{self, failed, is_valgrind_here};
-use crate::options::{DESCRIPTORS, FramesArgs};
 use crate::say;
 
 /// The number of frames in 1 TiB.

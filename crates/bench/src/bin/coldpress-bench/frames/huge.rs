@@ -19,8 +19,8 @@ use coldpress_sys::cpu;
 use serde_json::{Value, json};
 
 use super::Found;
+use super::options::FramesArgs;
 use crate::launch::failed;
-use crate::options::FramesArgs;
 
 /// The number of programs at once, equal to that of the mail's kernel builds.
 const PROGRAMS: usize = 7;

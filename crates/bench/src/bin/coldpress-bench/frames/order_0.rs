@@ -9,8 +9,8 @@ use coldpress_cli::failure::Result;
 use coldpress_sys::Bytes;
 
 use super::Found;
+use super::options::FramesArgs;
 use crate::launch::failed;
-use crate::options::FramesArgs;
 
 /// The goal for an allocation of a frame and its free together, in nanoseconds.
 const PAIR_NS_GOAL: f64 = 15.0;

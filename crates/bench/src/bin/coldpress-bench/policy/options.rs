@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::options::Common;
+use crate::common::Common;
 
 /// The options of `coldpress-bench policy`.
 #[derive(Clone, Debug, Args)]

@@ -10,8 +10,8 @@ use coldpress_codec::{Codec, CodecId};
 use coldpress_sys::{PAGE_BYTES, Page};
 
 use super::Scale;
+use super::options::PoolsArgs;
 use crate::launch::failed;
-use crate::options::PoolsArgs;
 
 /// The number of objects in the model of a heap: 128 MiB of a program.
 const HEAP_OBJECTS: usize = 32_768;

@@ -11,12 +11,11 @@ use tempfile::TempDir;
 
 use super::figures::{Block, Line, Turn, cut};
 use super::jobs::Job;
+use crate::common::{Common, ContestArgs, Share};
 use crate::launch::{Launcher, failed, number};
-use crate::options::{Common, ContestArgs};
 use crate::say;
 use crate::sides::{Sides, memory_of};
 use crate::swap::figures::Contestant;
-use crate::swap::options::Share;
 
 /// A budget that no program here reaches: the memory held within it is what the program holds by
 /// itself.

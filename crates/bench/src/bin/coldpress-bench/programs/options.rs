@@ -4,8 +4,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::jobs;
-use crate::options::{Common, ContestArgs};
-use crate::swap::options::Share;
+use crate::common::{Common, ContestArgs, Share};
 
 /// The options of `coldpress-bench programs`.
 #[derive(Clone, Debug, Args)]

@@ -13,9 +13,10 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use super::figures::{Block, Contestant, Line, Turn, Work};
-use super::options::{Share, SwapArgs};
+use super::options::SwapArgs;
 use crate::against;
 use crate::codecs::programs;
+use crate::common::Share;
 use crate::launch::{self, Launcher, failed, number, run};
 use crate::say;
 use crate::sides::{Sides, memory_of};

@@ -7,7 +7,7 @@ use coldpress_cli::failure::Result;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
-use super::options::Share;
+use crate::common::Share;
 use crate::launch::{failed, number};
 
 /// A contestant, which runs the program.

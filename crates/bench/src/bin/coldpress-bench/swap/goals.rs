@@ -192,8 +192,8 @@ pub(super) fn table(rows: &[Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::super::figures::Turn;
-    use super::super::options::Share;
     use super::*;
+    use crate::common::Share;
     use coldpress_sys::Bytes;
 
     /// Makes a line whose every work has this speed, or twice this speed when it scans.

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use coldpress_cli::size::parse_size;
 use coldpress_sys::Bytes;
 
 use crate::against::AgainstArgs;
-use crate::options::{Common, ContestArgs};
+use crate::common::{Common, ContestArgs, Share};
 
 /// The options of `coldpress-bench swap`.
 #[derive(Clone, Debug, Args)]
@@ -44,52 +44,6 @@ pub(crate) struct SwapArgs {
     pub(crate) common: Common,
 }
 
-/// How much memory a program gets in `coldpress-bench swap` and `coldpress-bench programs`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Share {
-    /// Half of the data, compressed pages included
-    #[value(name = "total-50")]
-    Total50,
-    /// A quarter of the data, compressed pages included
-    #[value(name = "total-25")]
-    Total25,
-    /// Half of the data in place, and compressed pages beside it
-    #[value(name = "resident-50")]
-    Resident50,
-    /// A quarter of the data in place, and compressed pages beside it
-    #[value(name = "resident-25")]
-    Resident25,
-}
-
-impl Share {
-    /// All shares.
-    pub(super) const ALL: [Self; 4] =
-        [Self::Total50, Self::Total25, Self::Resident50, Self::Resident25];
-
-    /// Returns the name of the share on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Total50 => "total-50",
-            Self::Total25 => "total-25",
-            Self::Resident50 => "resident-50",
-            Self::Resident25 => "resident-25",
-        }
-    }
-
-    /// Returns whether compressed pages are part of the share.
-    pub(crate) fn has_pool(self) -> bool {
-        matches!(self, Self::Total50 | Self::Total25)
-    }
-
-    /// Returns the size of the share of `data`.
-    pub(crate) fn of(self, data: Bytes) -> Bytes {
-        match self {
-            Self::Total50 | Self::Resident50 => Bytes(data.0 / 2),
-            Self::Total25 | Self::Resident25 => Bytes(data.0 / 4),
-        }
-    }
-}
-
 /// The options of the workload of `coldpress-bench swap`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TouchArgs {
@@ -108,16 +62,4 @@ pub(crate) struct TouchArgs {
     /// Milliseconds of each order
     #[arg(long)]
     pub(crate) measure_ms: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_named_as_on_the_command_line() {
-        for share in Share::ALL {
-            assert_eq!(Share::from_str(share.name(), false), Ok(share));
-        }
-    }
 }

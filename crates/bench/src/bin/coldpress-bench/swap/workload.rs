@@ -22,7 +22,7 @@ use rustix::time::ClockId;
 use serde_json::{Value, json};
 
 use super::options::TouchArgs;
-use crate::workload::{FAULT_NS_MIN, fresh, pages_of};
+use crate::pages::{FAULT_NS_MIN, fresh, pages_of};
 
 /// The number of touches between two looks at the clock.
 const BATCH: usize = 32;

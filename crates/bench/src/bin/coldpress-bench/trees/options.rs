@@ -3,9 +3,8 @@
 use clap::Args;
 
 use super::jobs;
-use crate::options::{Common, ContestArgs};
+use crate::common::{Common, ContestArgs, Share};
 use crate::programs::options::name_parser;
-use crate::swap::options::Share;
 
 /// The options of `coldpress-bench trees`.
 #[derive(Clone, Debug, Args)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::jobs;
-use crate::options::Common;
+use crate::common::Common;
 use crate::programs::options::name_parser;
 
 /// The options of `coldpress-bench view`.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::options::{JobArgs, JobsArgs};
 use crate::launch;
-use crate::workload::make_page;
+use crate::pages::make_page;
 
 /// The number of pages that a job takes at once: 256 KiB.
 const CHUNK: usize = 64;

@@ -4,7 +4,7 @@ use clap::Args;
 use coldpress_cli::size::parse_size;
 use coldpress_sys::Bytes;
 
-use crate::options::{Common, ContestArgs, parse_budget};
+use crate::common::{Common, ContestArgs, parse_budget};
 
 /// The options of `coldpress-bench zswap`.
 #[derive(Clone, Debug, Args)]
