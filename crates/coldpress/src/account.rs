@@ -12,7 +12,7 @@ use rustix::process::getppid;
 use serde_json::{Value, json};
 
 use crate::parts::ASK_COST_FACTOR;
-use crate::tree;
+use crate::proc;
 
 /// The part by which the sum must grow before the kernel is asked again. To report what mappings
 /// hold, the kernel looks at every page, so asking may take 2 % of the time.
@@ -77,9 +77,9 @@ impl InPlace {
         members.sort_by_key(|(_, holds)| Reverse(*holds));
         self.kept = Kept::default();
         for (program, _) in members.into_iter().take(ASKED_MAX) {
-            self.kept.add(Kept::of(&tree::text(program, "smaps").unwrap_or_default()));
+            self.kept.add(Kept::of(&proc::text(program, "smaps").unwrap_or_default()));
         }
-        let own = own_processes().filter_map(tree::anonymous);
+        let own = own_processes().filter_map(proc::anonymous);
         self.launcher = own.fold(PageCount(0), |sum, pages| sum + pages);
         self.held = held;
         self.ask_at = Some(now + ASK_COST_FACTOR * now.elapsed());

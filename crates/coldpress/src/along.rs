@@ -12,8 +12,7 @@ use std::path::{Component, Path};
 
 use coldpress_cli::cgroup::Mount;
 
-use crate::member;
-use crate::tree::Life;
+use crate::proc::{self, Life};
 
 /// The number of processes at each look, once a second: some milliseconds in all.
 const LOOKED_AT: usize = 64;
@@ -46,7 +45,7 @@ fn take(program: u32, service: u32) -> io::Result<()> {
     let groups = |process| fs::read_to_string(format!("/proc/{process}/cgroup"));
     let (wanted, now) = (groups(program)?, groups(service)?);
     // Process numbers are reused: this checks that both are still the same processes.
-    if wanted == now || !member::have_one(service, program) {
+    if wanted == now || !proc::have_one_memory(service, program) {
         return Ok(());
     }
     let mounts = fs::read("/proc/self/mountinfo")?;

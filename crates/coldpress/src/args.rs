@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{FalseyValueParser, OsStringValueParser, Resettable, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use coldpress_cli::size::parse_size;
 use coldpress_codec::CodecChoice;
 use coldpress_mem::pools::PoolKind;
@@ -15,8 +15,6 @@ use coldpress_sys::Bytes;
 
 use crate::budget::Ask;
 use crate::knobs::{self, Setting, parse_value};
-use crate::own_number::InPlaceArgs;
-use crate::trial::TrialArgs;
 use crate::view;
 
 const EXAMPLES: &str = "\
@@ -362,6 +360,32 @@ pub(crate) struct DoctorArgs {
     /// The directory to check for spilling, as in `coldpress run`
     #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
     pub(crate) disk: Option<DiskChoice>,
+}
+
+/// The arguments of `coldpress trial`.
+#[derive(Debug, Args)]
+pub(crate) struct TrialArgs {
+    #[arg(value_enum)]
+    pub(crate) part: TrialPart,
+}
+
+/// A part of a trial that is a program of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TrialPart {
+    /// Hold memory until standard input ends.
+    Memory,
+    /// Make each call once.
+    Calls,
+}
+
+/// The arguments of `coldpress in-place`.
+#[derive(Debug, Args)]
+pub(crate) struct InPlaceArgs {
+    #[arg(value_delimiter = ',')]
+    pub(crate) variables: Vec<String>,
+    /// The path of the program, the name that it is called by, and its arguments.
+    #[arg(last = true, required = true)]
+    pub(crate) words: Vec<OsString>,
 }
 
 /// The destination of the coldest pages.

@@ -38,9 +38,10 @@ use crate::control::{self, Changeable};
 use crate::disk;
 use crate::door::{Door, Newcomer};
 use crate::helper::Helper;
-use crate::member::{self, Member, Served};
+use crate::member::{Member, Served};
 use crate::outliving::Outliving;
 use crate::preload::Preload;
+use crate::proc;
 use crate::psi::Pressure;
 use crate::record::Records;
 use crate::required::Required;
@@ -56,8 +57,6 @@ use crate::unmanaged::{self, Found};
 use crate::unseated::Unseated;
 use crate::view::View;
 
-/// The name of the socket in the run's directory.
-pub(crate) const SOCKET_NAME: &str = "socket";
 /// The interval between two looks at the limit that the budget is a part of.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 /// The number by which the broker's nice value is below the program's.
@@ -355,7 +354,7 @@ impl Serving {
                 // Once a process has ended, its number may be given to another. The connection of a
                 // service ends with the service, unless it was handed to another process.
                 let are_there = |member: &&Member| {
-                    !member.program.has_ended() && !member::is_over(&member.service)
+                    !member.program.has_ended() && !proc::is_over(&member.service)
                 };
                 let pairs = self.members.iter().filter(are_there);
                 let pair = |member: &Member| (member.program.process(), member.peer.process);
@@ -393,8 +392,9 @@ impl Serving {
     /// serve on. A service that does not end was changed by a process that shared its memory.
     fn see_services_off(&mut self) {
         let until = Instant::now() + SERVICES_MAX;
-        let is_over =
-            |member: &Member| member.program.has_ended() && !member::is_shared(member.peer.process);
+        let is_over = |member: &Member| {
+            member.program.has_ended() && !proc::is_memory_shared(member.peer.process)
+        };
         while Instant::now() < until && self.members.iter().any(is_over) {
             self.wait(None, Unseated::soon());
         }
@@ -570,7 +570,7 @@ impl Serving {
         } else if is_ours
             && Hello::decode(&packet).is_some()
             // Opened before the process is examined, so that both are of one process.
-            && let Some(service) = member::pidfd_of(peer.process)
+            && let Some(service) = proc::pidfd_of(peer.process)
             && let Some(program) = pidfd.and_then(|pidfd| Served::find(pidfd, peer.process))
         {
             self.welcome(socket, (peer, service), program);
@@ -648,7 +648,7 @@ impl Serving {
         self.ledger.set_unseated(self.unseated.pages());
         self.ledger.assign(seat, program.process(), self.memory);
         if self.send_welcome(&socket, Some(seat), [desk, spill]) {
-            let name = tree::text(program.process(), "comm").unwrap_or_default();
+            let name = proc::text(program.process(), "comm").unwrap_or_default();
             self.members.push(Member {
                 socket,
                 peer,
@@ -732,7 +732,7 @@ impl Serving {
             // Read once, because the claim may change at any moment.
             let claimed = self.ledger.claimed(*seat);
             let all = PageCount(claimed.used.0.saturating_add(claimed.doubt.0)).min(self.memory);
-            let verdict = claims.judge(all, || tree::anonymous(program.process()), now);
+            let verdict = claims.judge(all, || proc::anonymous(program.process()), now);
             managed += claims.counted(claimed.used.min(self.memory));
             match verdict {
                 Some(Some(most)) => {

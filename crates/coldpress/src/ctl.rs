@@ -16,9 +16,9 @@ use coldpress_sys::{AsFd, SysError};
 use serde_json::Value;
 
 use crate::args::{CtlArgs, CtlVerb};
-use crate::broker::SOCKET_NAME;
 use crate::control::{self, REQUEST_MAX};
-use crate::preload::directory_prefix;
+use crate::directory::{SOCKET_NAME, directory_prefix};
+use crate::proc;
 use crate::text::printable;
 use crate::{print, say, thaw, tree};
 
@@ -69,7 +69,7 @@ fn find_keeper(process: u32) -> Result<Keeper> {
         let cause = format!("there is no process {process}");
         return Err(Failure::ours(cause, "`pgrep -a coldpress` lists the runs"));
     };
-    let mut candidates = tree::lineage(process).chain(tree::children(process));
+    let mut candidates = tree::lineage(process).chain(proc::children(process));
     let found = candidates.find_map(|candidate| {
         let socket = socket_of(&sockets, candidate)?;
         Some(Keeper { process: candidate, socket })
@@ -119,7 +119,7 @@ fn ask(keeper: &Keeper, asked_about: u32, settings: &[String]) -> Result<Value> 
         let cause = format!("{path} is not of process {process}");
         return Err(Failure::ours(cause, "run this where that process sees the same numbers"));
     }
-    if !may_lead(peer.user, tree::user(asked_about)) {
+    if !may_lead(peer.user, proc::user(asked_about)) {
         let cause = format!(
             "{path} is of user {}, who could not have started process {asked_about}",
             peer.user

@@ -25,7 +25,7 @@ use coldpress_zswap::desk::{Claim, Desk};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-use crate::trial::pause;
+use crate::pause::pause;
 
 /// The number of processors below which there is no helper: it would take time from the processes
 /// that it is for.

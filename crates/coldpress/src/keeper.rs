@@ -28,10 +28,10 @@ use coldpress_sys::{beside, fork, raw};
 use rustix::io::Errno;
 use rustix::process::{Pid, getpgid, getpid, getppid, setpgid, setsid};
 
+use crate::pause::pause;
 use crate::program::Program;
 use crate::say;
 use crate::supervise::{self, Ending, Signals};
-use crate::trial::pause;
 
 /// The keeper's name in `ps` and `top`. A service is called `coldpress`, as is the launcher.
 const NAME: &str = "coldpress-keep";

@@ -11,8 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::broker::SOCKET_NAME;
-use crate::preload::is_directory_name;
+use crate::directory::{SOCKET_NAME, is_directory_name};
 
 /// The age below which a directory stays. A launcher listens within milliseconds after it has made
 /// its directory.

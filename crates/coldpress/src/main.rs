@@ -10,6 +10,7 @@ mod claims;
 mod config;
 mod control;
 mod ctl;
+mod directory;
 mod disk;
 #[cfg(test)]
 mod docs;
@@ -25,7 +26,9 @@ mod outer;
 mod outliving;
 mod own_number;
 mod parts;
+mod pause;
 mod preload;
+mod proc;
 mod program;
 mod psi;
 mod record;

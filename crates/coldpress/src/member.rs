@@ -10,17 +10,13 @@ use std::time::Instant;
 
 use coldpress_runtime::wire::{AFFINITY, Affinity, CALL, PACKET_MAX};
 use coldpress_sys::net::{self, Peer};
-use coldpress_sys::proc::share_memory;
 use coldpress_sys::uffd::Userfaultfd;
 use coldpress_sys::{AsFd, AsRawFd, OwnedFd};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::claims::Claims;
-use crate::tree::{self, Life};
-
-/// The number of times that the sizes of two processes are compared, which may change meanwhile.
-const TRIES: usize = 16;
+use crate::proc::{self, Life};
+use crate::tree;
 
 /// A program, by a descriptor of its process.
 #[derive(Debug)]
@@ -38,10 +34,11 @@ impl Served {
         let number = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
         let process = number.trim().parse().ok().filter(|process| *process > 0)?;
         // A service cannot have another user's program by sizes that happen to be equal.
-        let [speaker, owner] = [service, process].map(tree::user);
+        let [speaker, owner] = [service, process].map(proc::user);
         let may = speaker == Some(0) || speaker.is_some() && speaker == owner;
-        let is_ours =
-            may && tree::is_below(process, std::process::id()) && have_one(service, process);
+        let is_ours = may
+            && tree::is_below(process, std::process::id())
+            && proc::have_one_memory(service, process);
         is_ours.then_some(Self { pidfd, process })
     }
 
@@ -59,7 +56,7 @@ impl Served {
 
     /// Returns whether the program has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        is_over(&self.pidfd)
+        proc::is_over(&self.pidfd)
     }
 
     /// Returns whether this has killed the program, which it does unless the program is about to
@@ -119,54 +116,13 @@ impl Member {
     }
 }
 
-/// Opens a descriptor of a process, if the process has not been reaped.
-pub(crate) fn pidfd_of(process: u32) -> Option<OwnedFd> {
-    rustix::process::pidfd_open(Pid::from_raw(process.cast_signed())?, PidfdFlags::empty()).ok()
-}
-
-/// Returns whether the process of a descriptor has ended.
-pub(crate) fn is_over(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    // The descriptor of an ended process stays readable (pidfd_open(2)).
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
-}
-
-/// Returns whether any other process has the memory of `service`, as far as the kernel reports it.
-pub(crate) fn is_shared(service: u32) -> bool {
-    let Ok(entries) = fs::read_dir("/proc") else { return false };
-    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // Processes without memory, such as the kernel's own, compare equal to a service that has just
-    // ended.
-    processes
-        .filter(|process| *process != service)
-        .filter(|process| share_memory(service, *process).unwrap_or(false))
-        .any(|process| tree::size(process).is_some_and(|size| size.0 > 0))
-}
-
-/// Returns whether two processes have one memory. Where the kernel does not compare memories, as in
-/// most containers, this compares their sizes. Two memories rarely have the same size, and those of
-/// a service and another program never do, because a service has reserved much for itself.
-pub(crate) fn have_one(service: u32, program: u32) -> bool {
-    let has = |thread| {
-        share_memory(service, thread).unwrap_or_else(|_| {
-            (0..TRIES).any(|_| {
-                let sizes = [service, thread, service].map(tree::size);
-                let [before, theirs, after] = sizes;
-                theirs.is_some() && (theirs == before || theirs == after)
-            })
-        })
-    };
-    // The program's first thread, which has its number, may have ended, and has no memory then.
-    has(program) || tree::threads(program).into_iter().any(has)
-}
-
 #[cfg(test)]
 mod tests {
     //! The risk: a stranger's program is taken for one of the run, and ended.
 
     use std::process::Command;
 
-    use rustix::process::pidfd_open;
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     use super::*;
 

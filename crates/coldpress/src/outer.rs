@@ -20,7 +20,8 @@ use coldpress_sys::net;
 use serde_json::Value;
 
 use crate::control;
-use crate::preload::{LD_PRELOAD, LIBRARY_NAME, listed};
+use crate::directory::LIBRARY_NAME;
+use crate::preload::{LD_PRELOAD, listed};
 
 /// The run that this process is in.
 pub(crate) struct Outer {

@@ -8,13 +8,12 @@
 
 use std::convert::Infallible;
 use std::env;
-use std::ffi::OsString;
 use std::process::{self, Command, ExitCode};
 
-use clap::Args;
 use coldpress_cli::failure::{Failure, Result};
 use coldpress_sys::signals;
 
+use crate::args::InPlaceArgs;
 use crate::program::Program;
 use crate::{say, supervise};
 
@@ -24,16 +23,6 @@ const VARIABLES: [&str; 2] = ["LISTEN_PID", "WATCHDOG_PID"];
 const BESIDE: &str = "LISTEN_PIDFDID";
 /// The name of the subcommand.
 const NAME: &str = "in-place";
-
-/// The arguments of `coldpress in-place`.
-#[derive(Debug, Args)]
-pub(crate) struct InPlaceArgs {
-    #[arg(value_delimiter = ',')]
-    variables: Vec<String>,
-    /// The path of the program, the name that it is called by, and its arguments.
-    #[arg(last = true, required = true)]
-    words: Vec<OsString>,
-}
 
 /// Returns the variables that name this process, which is the launcher.
 pub(crate) fn variables() -> Vec<&'static str> {

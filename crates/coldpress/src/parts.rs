@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use coldpress_sys::{Bytes, PageCount};
 
-use crate::tree;
+use crate::proc;
 
 /// The change of a process's common memory that counts: more than this part of it, and more than
 /// this size.
@@ -180,7 +180,7 @@ impl Parts {
 
 /// Reads a figure in KiB from a file of `process` in /proc.
 pub(crate) fn kib_of(process: u32, file: &str, name: &str) -> Option<PageCount> {
-    let text = tree::text(process, file)?;
+    let text = proc::text(process, file)?;
     let kib = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: usize = kib.split_whitespace().next()?.parse().ok()?;
     Some(Bytes::kib(kib).pages_up())

@@ -19,6 +19,7 @@ use coldpress_cli::failure::{Failure, Result};
 use rustix::fs::StatVfsMountFlags;
 use tempfile::TempDir;
 
+use crate::directory::{LIBRARY_NAME, directory_prefix};
 use crate::leftovers;
 
 /// The variable the loader reads (ld.so(8)).
@@ -26,27 +27,12 @@ pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The library, built by the build script.
 pub(crate) const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
-/// The library's name in the directory of a run.
-pub(crate) const LIBRARY_NAME: &str = "libcoldpress.so";
-
 /// The longest place. A socket beside the library must fit into `sun_path`, 108 bytes (unix(7)),
 /// after the directory's own name of up to 25 bytes.
 const PLACE_BYTES_MAX: usize = 64;
 
 /// Directories tried after the user's own runtime directory.
 const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
-
-/// Returns how the name of a run's directory begins when `launcher` leads the run. The run is found
-/// from outside by it.
-pub(crate) fn directory_prefix(launcher: u32) -> String {
-    format!("coldpress-{launcher}-")
-}
-
-/// Returns whether a directory of a run can be called `name`.
-pub(crate) fn is_directory_name(name: &OsStr) -> bool {
-    let parts = name.to_str().and_then(|name| name.strip_prefix("coldpress-")?.split_once('-'));
-    parts.is_some_and(|(launcher, rest)| launcher.parse::<u32>().is_ok() && rest.len() == 6)
-}
 
 /// The laid-out library. Dropping it removes the directory.
 #[derive(Debug)]
@@ -148,6 +134,7 @@ fn check_place(place: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::directory::is_directory_name;
 
     #[test]
     fn the_library_is_laid_out_readable_for_all_and_removed_again() {

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::pause::pause;
+use crate::proc;
 use crate::tree;
-use crate::trial::pause;
 
 /// The time in which a process must end after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,7 +33,7 @@ pub(crate) struct Required {
 impl Required {
     /// Notes when the program began, which runs as `root`.
     pub(crate) fn begin(&mut self, root: u32) {
-        self.began = tree::began(root);
+        self.began = proc::began(root);
     }
 
     /// Ends the run, for the first reason that is given.

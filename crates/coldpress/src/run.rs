@@ -17,9 +17,10 @@ use coldpress_runtime::wire::PADDING_VARIABLE;
 use rustix::process::Pid;
 
 use crate::args::{self, RunArgs};
-use crate::broker::{self, Broker, SOCKET_NAME};
+use crate::broker::{self, Broker};
 use crate::budget::Origin;
 use crate::config::RunConfig;
+use crate::directory::SOCKET_NAME;
 use crate::disk::{self, Disk};
 use crate::doctor::{self, Finding};
 use crate::keeper::{self, Keeper, Part};

@@ -13,8 +13,8 @@ use coldpress_cli::size::show;
 use coldpress_sys::{Bytes, PageCount};
 
 use crate::parts::{Asked, Parts, kib_of};
+use crate::proc;
 use crate::text::printable;
-use crate::tree;
 
 /// The size below which a process's shared memory is ignored: it may be ours, the ledger and the
 /// helper's desk.
@@ -64,7 +64,7 @@ impl Shared {
     pub(crate) fn look(&mut self, processes: impl Iterator<Item = u32>, now: Instant) {
         let before = std::mem::take(&mut self.seen);
         for process in processes {
-            let Some(of_both) = tree::files_and_shared(process) else { continue };
+            let Some(of_both) = proc::files_and_shared(process) else { continue };
             let known = before.get(&process).copied().filter(|(then, _)| *then == of_both);
             let ask = || (of_both, OfShared.all(process).unwrap_or_default());
             self.seen.insert(process, known.unwrap_or_else(ask));

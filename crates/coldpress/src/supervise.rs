@@ -32,10 +32,9 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
 
 use crate::elf::Image;
-use crate::member;
+use crate::pause::pause;
+use crate::proc;
 use crate::program::{Program, SHELL};
-use crate::tree;
-use crate::trial::pause;
 
 /// The signals that are passed on. Those of job control (TSTP, TTIN, TTOU, CONT) keep their meaning
 /// for the launcher itself.
@@ -199,7 +198,7 @@ impl Signals {
     pub(crate) fn pass_on(&mut self) {
         // The program may have ended before the keeper has said so.
         if let (Target::Program(pidfd, _), true) = (&self.target, self.waits_for_rest)
-            && member::is_over(pidfd)
+            && proc::is_over(pidfd)
         {
             self.are_for_rest(self.keeper);
         }
@@ -223,7 +222,7 @@ impl Signals {
             Target::Program(_, pid) => Some(*pid),
             _ => None,
         };
-        let children = tree::children(std::process::id());
+        let children = proc::children(std::process::id());
         let pids = children.filter_map(|child| Pid::from_raw(child.cast_signed()));
         for pid in pids.filter(|pid| Some(*pid) != self.keeper && Some(*pid) != program) {
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
@@ -286,8 +285,8 @@ pub(crate) fn has_rest() -> bool {
 /// Reaps services that never joined, and have ended or are about to: they must first notice that
 /// their program has ended.
 pub(crate) fn reap_unknown() {
-    let children = tree::children(std::process::id());
-    for child in children.filter(|child| tree::is_named_service(*child)) {
+    let children = proc::children(std::process::id());
+    for child in children.filter(|child| proc::is_named_service(*child)) {
         let Some(pid) = Pid::from_raw(child.cast_signed()) else { continue };
         let is_there =
             || matches!(rustix::process::waitpid(Some(pid), WaitOptions::NOHANG), Ok(None));
@@ -308,7 +307,7 @@ pub(crate) fn reap(services: &[u32]) {
         let mut tries = 0..REAP_TRIES;
         while is_there() {
             if tries.next().is_none() {
-                if !tree::is_named_service(pid.as_raw_pid().unsigned_abs()) {
+                if !proc::is_named_service(pid.as_raw_pid().unsigned_abs()) {
                     break;
                 }
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -390,7 +389,7 @@ fn pass_on(pidfd: &OwnedFd, signal: i32) {
 /// hand the signal on as they see fit.
 fn pass_on_to_rest(reaper: Pid, signal: i32) {
     let Some(signal) = Signal::from_named_raw(signal) else { return };
-    for child in tree::children(reaper.as_raw_pid().unsigned_abs()) {
+    for child in proc::children(reaper.as_raw_pid().unsigned_abs()) {
         if let Some(pid) = Pid::from_raw(child.cast_signed()) {
             let _ = rustix::process::kill_process(pid, signal);
         }

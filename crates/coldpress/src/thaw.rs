@@ -12,7 +12,7 @@ use coldpress_cli::size::show;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::{Value, json};
 
-use crate::trial::pause;
+use crate::pause::pause;
 
 /// The interval between two questions.
 const INTERVAL: Duration = Duration::from_millis(20);

@@ -16,16 +16,16 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
 use coldpress_runtime::ledger::Keeper;
 use coldpress_runtime::tally::Counter;
 use coldpress_sys::calls::{self, Call};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError};
-use rustix::event::{Timespec, poll};
 
+use crate::args::{TrialArgs, TrialPart};
 use crate::broker::Broker;
 use crate::config::RunConfig;
 use crate::outer;
+use crate::pause::pause;
 use crate::preload::{LD_PRELOAD, Preload};
 use crate::print;
 
@@ -39,22 +39,6 @@ const HELD: Bytes = Bytes::mib(12);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The interval between two looks at the ledger.
 const INTERVAL: Duration = Duration::from_millis(1);
-
-/// The options of `coldpress trial`.
-#[derive(Debug, Args)]
-pub(crate) struct TrialArgs {
-    #[arg(value_enum)]
-    part: Part,
-}
-
-/// A part of a trial that is a program of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
-    /// Hold memory until standard input ends.
-    Memory,
-    /// Make each call once.
-    Calls,
-}
 
 /// The reason why nothing would be managed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +62,8 @@ pub(crate) fn run(preload: &Preload) -> Result<Duration, Obstacle> {
 /// Runs a program of a trial.
 pub(crate) fn program(args: &TrialArgs) -> ExitCode {
     match args.part {
-        Part::Memory => hold(),
-        Part::Calls => make_calls(),
+        TrialPart::Memory => hold(),
+        TrialPart::Calls => make_calls(),
     }
 }
 
@@ -185,13 +169,6 @@ fn watch(child: &mut Child, ledger: &Keeper, started: Instant) -> Result<(), Str
         }
         pause(INTERVAL);
     }
-}
-
-/// Sleeps for `interval` or less. Makes a call that every program is allowed. The standard library
-/// makes another, and ends the program when that is refused.
-pub(crate) fn pause(interval: Duration) {
-    let timeout = Timespec::try_from(interval).expect("an interval is short");
-    let _ = poll(&mut [], Some(&timeout));
 }
 
 /// Describes how a child ended.

@@ -20,10 +20,11 @@ use coldpress_cli::size::show;
 use coldpress_sys::{Bytes, PageCount};
 use serde_json::{Value, json};
 
+use crate::directory::LIBRARY_NAME;
 use crate::elf::{self, Image};
-use crate::preload::{LD_PRELOAD, LIBRARY_NAME, listed};
+use crate::preload::{LD_PRELOAD, listed};
+use crate::proc::{self, Life};
 use crate::text::printable;
-use crate::tree::{self, Life};
 
 /// The memory that a process without a seat must hold to be examined.
 const LOOKED_AT: PageCount = Bytes::mib(4).pages_down();
@@ -238,7 +239,7 @@ impl fmt::Display for Found {
 /// `takes_others` says that programs of other users are managed too.
 pub(crate) fn reason(process: u32, takes_others: bool) -> Option<String> {
     let ours = rustix::process::geteuid().as_raw();
-    if let Some(user) = tree::user(process).filter(|user| *user != ours && !takes_others) {
+    if let Some(user) = proc::user(process).filter(|user| *user != ours && !takes_others) {
         return Some(match ours {
             0 => format!("is of user {user}, and --no-lend leaves such programs alone"),
             _ => format!("is of user {user}, and only a run of root manages programs of others"),

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use coldpress_sys::PageCount;
 
 use crate::parts::{Asked, Parts, kib_of};
-use crate::tree::{self, Life};
+use crate::proc::{self, Life};
+use crate::tree;
 
 /// The shortest and the longest interval between two looks. It is the shortest while anything runs,
 /// and then doubles each time.
@@ -28,7 +29,7 @@ struct OfPrivate;
 impl Asked for OfPrivate {
     fn all(&self, process: u32) -> Option<PageCount> {
         // A process that has ended and was not waited for has no memory.
-        tree::anonymous(process).filter(|pages| pages.0 > 0)
+        proc::anonymous(process).filter(|pages| pages.0 > 0)
     }
 
     fn part(&self, process: u32) -> Option<PageCount> {
@@ -73,7 +74,7 @@ impl Unseated {
             // that goes on.
             let Life { ticks, is_ending, is_forked } = Life::of(process)?;
             let counts = !is_seated && !is_ending;
-            let unseated = if counts { tree::anonymous(process)? } else { PageCount(0) };
+            let unseated = if counts { proc::anonymous(process)? } else { PageCount(0) };
             Some((process, Seen { unseated, ticks, is_forked }))
         };
         self.take(processes.filter_map(see).collect());
