@@ -4,7 +4,7 @@
 //! the limit of a cgroup. A container's limit may change while the container runs, and the budget
 //! changes with it. Limits are read again rather than watched, because inotify does not report
 //! writes through another mount of the hierarchy, such as those from outside a container. Under
-//! `auto`, a run gives up a part of the budget while others wait for memory ([`crate::psi`]).
+//! `auto`, a run gives up a part of the budget while others wait for memory (`broker/psi.rs`).
 
 use std::fmt;
 

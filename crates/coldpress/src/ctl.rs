@@ -5,6 +5,8 @@
 //! process of a run leads to its keeper. The kernel says which process really listens there. The
 //! keeper decides whether the caller may control the run.
 
+mod thaw;
+
 use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ use crate::control::{self, REQUEST_MAX};
 use crate::directory::{SOCKET_NAME, directory_prefix};
 use crate::proc;
 use crate::text::printable;
-use crate::{print, say, thaw, tree};
+use crate::{print, say, tree};
 
 /// Does what `args` ask for. Exit status 1 when that fails.
 pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {

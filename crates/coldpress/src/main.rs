@@ -1,12 +1,21 @@
 //! The command `coldpress`: one subcommand, one file.
+//!
+//! The modules, from below, where no module knows one above it:
+//!
+//! 1. The system: [`proc`], [`tree`], [`elf`], [`disk`], [`pause`], and [`text`] that is not
+//!    trusted.
+//! 2. The words of a run: [`budget`], [`knobs`], [`view`], and [`control`], what a run and
+//!    `coldpress ctl` say to each other. [`args`] reads them, [`config`] makes them one.
+//! 3. The surroundings of a program: [`program`] itself, the run's [`directory`], [`preload`],
+//!    [`record`], [`outer`], [`supervise`], and above that [`keeper`] and [`own_number`].
+//! 4. The threads of the keeper: [`helper`], and [`broker`] above it.
+//! 5. [`trial`], a run of our own.
+//! 6. The subcommands: [`ctl`], [`doctor`], and [`run`], which asks `doctor`.
 #![forbid(unsafe_code)]
 
-mod account;
-mod along;
 mod args;
 mod broker;
 mod budget;
-mod claims;
 mod config;
 mod control;
 mod ctl;
@@ -15,38 +24,22 @@ mod disk;
 #[cfg(test)]
 mod docs;
 mod doctor;
-mod door;
 mod elf;
 mod helper;
 mod keeper;
 mod knobs;
-mod leftovers;
-mod member;
 mod outer;
-mod outliving;
 mod own_number;
-mod parts;
 mod pause;
 mod preload;
 mod proc;
 mod program;
-mod psi;
 mod record;
-mod required;
 mod run;
-mod seating;
-mod shared;
-mod sizing;
-mod stats;
 mod supervise;
-#[cfg(test)]
-mod symbols;
 mod text;
-mod thaw;
 mod tree;
 mod trial;
-mod unmanaged;
-mod unseated;
 mod view;
 
 use std::fmt::Display;

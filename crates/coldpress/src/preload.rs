@@ -9,6 +9,10 @@
 //! 1. The path holds none of the characters that `ld.so` splits or expands.
 //! 2. The file system allows executing, or the loader could not map the library.
 
+mod leftovers;
+#[cfg(test)]
+mod symbols;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -20,13 +24,12 @@ use rustix::fs::StatVfsMountFlags;
 use tempfile::TempDir;
 
 use crate::directory::{LIBRARY_NAME, directory_prefix};
-use crate::leftovers;
 
 /// The variable the loader reads (ld.so(8)).
 pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The library, built by the build script.
-pub(crate) const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
+const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
 /// The longest place. A socket beside the library must fit into `sun_path`, 108 bytes (unix(7)),
 /// after the directory's own name of up to 25 bytes.
 const PLACE_BYTES_MAX: usize = 64;

@@ -17,6 +17,7 @@ use coldpress_runtime::wire::PADDING_VARIABLE;
 use rustix::process::Pid;
 
 use crate::args::{self, RunArgs};
+use crate::broker::stats::Summary;
 use crate::broker::{self, Broker};
 use crate::budget::Origin;
 use crate::config::RunConfig;
@@ -30,7 +31,6 @@ use crate::preload::{LD_PRELOAD, Preload};
 use crate::program::Program;
 use crate::record::Records;
 use crate::say;
-use crate::stats::Summary;
 use crate::supervise::{self, ExitReport};
 use crate::view;
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use coldpress_cli::size::show;
 use coldpress_sys::{Bytes, PageCount};
 
-use crate::parts::{Asked, Parts, kib_of};
+use super::parts::{Asked, Parts, kib_of};
 use crate::proc;
 use crate::text::printable;
 

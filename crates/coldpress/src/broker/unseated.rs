@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use coldpress_sys::PageCount;
 
-use crate::parts::{Asked, Parts, kib_of};
+use super::parts::{Asked, Parts, kib_of};
 use crate::proc::{self, Life};
 use crate::tree;
 

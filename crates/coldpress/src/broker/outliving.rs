@@ -14,7 +14,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{OFlags, fcntl_getfl};
 
-use crate::door::make_room;
+use super::door::make_room;
 
 /// The first and the longest interval at which the kernel is asked whether the memory has gone. The
 /// interval doubles each time, because most memory goes within milliseconds.

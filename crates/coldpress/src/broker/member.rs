@@ -14,7 +14,7 @@ use coldpress_sys::uffd::Userfaultfd;
 use coldpress_sys::{AsFd, AsRawFd, OwnedFd};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::claims::Claims;
+use super::claims::Claims;
 use crate::proc::{self, Life};
 use crate::tree;
 

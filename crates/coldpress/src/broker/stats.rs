@@ -9,11 +9,11 @@ use coldpress_runtime::tally::{Counter, Figures, Group};
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 use serde_json::{Map, Value, json};
 
-use crate::account::Account;
+use super::account::Account;
+use super::unmanaged::Found;
 use crate::control::Changeable;
 use crate::knobs;
 use crate::supervise::{Ending, ExitReport};
-use crate::unmanaged::Found;
 
 /// The version of the JSON document's keys.
 const SCHEMA: u32 = 1;

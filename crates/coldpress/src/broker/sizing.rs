@@ -9,8 +9,8 @@ use coldpress_runtime::ledger::Ledger;
 use coldpress_runtime::tally::Counter;
 use coldpress_sys::Bytes;
 
+use super::member::Member;
 use crate::control::Changeable;
-use crate::member::Member;
 use crate::view;
 
 /// The size of the machine's memory, in budgets, above which there is a hint: a program that takes

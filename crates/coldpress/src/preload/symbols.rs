@@ -13,7 +13,7 @@ use object::LittleEndian;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, Sym};
 
-use crate::preload::LIBRARY;
+use super::LIBRARY;
 
 /// A symbol that others can see.
 struct Symbol {

@@ -11,7 +11,7 @@ use coldpress_sys::{Bytes, PageCount};
 use rustix::process::getppid;
 use serde_json::{Value, json};
 
-use crate::parts::ASK_COST_FACTOR;
+use super::parts::ASK_COST_FACTOR;
 use crate::proc;
 
 /// The part by which the sum must grow before the kernel is asked again. To report what mappings
