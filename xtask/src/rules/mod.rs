@@ -24,6 +24,7 @@ pub(crate) const ALL: &[Rule] = &[
     layers::mem_points_down,
     modules::every_file_is_reached,
     modules::every_file_says_its_purpose,
+    modules::no_circle_of_modules,
     pages::pages_are_fresh,
     size::files_are_short,
     size::functions_are_short,

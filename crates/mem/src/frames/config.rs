@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use coldpress_sys::errno::EINVAL;
 use coldpress_sys::{Bytes, PageCount, SysError};
 
 pub(super) const ENOMEM: i32 = 12;

@@ -9,7 +9,7 @@ use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
 use coldpress_sys::{Bytes, SysResult};
 
 use super::blocks::BlockState;
-use super::config::{EBUSY, EINVAL, ENOMEM, error};
+use super::config::error;
 use super::spans::Spans;
 use super::{FrameAllocator, Mobility};
 

@@ -41,6 +41,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 
 use crate::percpu::CpuLists;
 use blocks::BlockState;
+use config::error;
 pub use config::{Config, Mobility, OutOfFrames};
 use config::{EBUSY, error};
 pub use descriptor::Descriptor;
