@@ -137,28 +137,14 @@ fn count_function(counts: &mut Counts, code: &str, at: usize, is_public: bool) {
 fn words_of<'a>(files: impl Iterator<Item = &'a RustFile>) -> Words {
     let mut found = Words::default();
     for file in files {
-        let text = plain(&file.masked.comments);
-        let times = |of: &[&str]| of.iter().map(|word| text.matches(word).count()).sum::<usize>();
-        found.who +=
-            times(&[". Who ", "/ Who ", ": who ", "; who ", ", who ", " of who ", " by who "]);
+        let prose = Prose::of(file);
+        let times =
+            |of: &[&str]| of.iter().map(|word| prose.text.matches(word).count()).sum::<usize>();
+        found.who += prose.headless().len();
         found.so_much += times(&["so much", "so many", "so long"]);
         found.told += times(&[" told", " tells "]);
     }
     found
-}
-
-/// Returns comments as running text, without line breaks and the signs in front.
-fn plain(comments: &str) -> String {
-    let lines = comments.lines().map(str::trim).filter(|line| !line.is_empty());
-    let mut text = String::new();
-    for line in lines {
-        let begins = line.starts_with("//!") || line.starts_with("///");
-        let words = line.trim_start_matches(['/', '!']).trim();
-        text.push_str(if begins && text.ends_with(". ") { "/ " } else { "" });
-        text.push_str(words);
-        text.push(' ');
-    }
-    text
 }
 
 #[cfg(test)]

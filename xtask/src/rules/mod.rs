@@ -1,9 +1,10 @@
-//! The rules. Each reads the tree and reports; none depends on another.
+//! The rules. Each reads the tree and reports; none depends on what another finds.
 
 mod atomics;
 mod documents;
 mod layers;
 mod modules;
+mod sentences;
 mod size;
 mod text;
 mod unsafety;
@@ -26,6 +27,7 @@ pub(crate) const ALL: &[Rule] = &[
     modules::every_file_says_its_purpose,
     modules::no_circle_of_modules,
     pages::pages_are_fresh,
+    sentences::nobody_is_headless,
     size::files_are_short,
     size::functions_are_short,
     text::lines_are_short_and_plain,
