@@ -1,7 +1,9 @@
 //! The rules. Each reads the tree and reports; none depends on what another finds.
 
+mod answers;
 mod atomics;
 mod documents;
+mod exempt;
 mod layers;
 mod modules;
 mod sentences;
@@ -18,6 +20,7 @@ pub(crate) type Rule = fn(&Tree, &mut Report);
 
 /// All rules.
 pub(crate) const ALL: &[Rule] = &[
+    answers::answers_say_whether,
     atomics::orderings_are_explained,
     documents::mentioned_files_exist,
     layers::dependencies_point_down,
