@@ -8,7 +8,7 @@
 //! Draining visits the entries in the order in which they lie, again and again, because it may have
 //! passed an entry that is renamed or that comes back from a failed write. An object is copied
 //! under its pin and allocated anew. Its entry gets the new handle if the page still lies where it
-//! lay, as in recompression (`Tables::recompression`), which does not run meanwhile. The page keeps
+//! lay, as in recompression (`Tables::recompressing`), which does not run meanwhile. The page keeps
 //! its place in the LRU list.
 
 use core::mem;

@@ -1,4 +1,4 @@
-//! Recompression: making stored pages denser while the program needs no pages ([`Zswap::age`]).
+//! Recompression: making stored pages denser while the program needs none ([`Zswap::recompress`]).
 //!
 //! The service runs on the processor of the thread it serves, so any work that no thread asked for
 //! takes time from the program. The service ages pages only when the program has hardly faulted
@@ -10,7 +10,7 @@
 //! - A program that computes, with the pages it has, gives a fiftieth of its time: the service pays
 //!   for recompression by waiting 49 times as long.
 //!
-//! [`Zswap::age`]: coldpress_zswap::Zswap::age
+//! [`Zswap::recompress`]: coldpress_zswap::Zswap::recompress
 
 use coldpress_sys::Bytes;
 
