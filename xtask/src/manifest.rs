@@ -58,7 +58,7 @@ fn name_of<'a>(setting: &Setting<'a>) -> &'a str {
     renamed.unwrap_or_else(|| setting.key.split('.').next().unwrap_or(setting.key))
 }
 
-/// Returns the source files named by `path = "x.rs"` in `[[test]]` and its like.
+/// Returns the source files named by a `path` in `[[test]]` and its like.
 pub(crate) fn target_paths(text: &str) -> Vec<String> {
     let is_path = |setting: &Setting| setting.key == "path" && setting.value.ends_with(".rs\"");
     let found = settings(text).into_iter().filter(is_path);

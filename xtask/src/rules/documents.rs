@@ -35,13 +35,13 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the words that may be a path: signs that end a sentence stand behind it, not in it.
-fn words(line: &str) -> impl Iterator<Item = &str> {
+pub(super) fn words(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |char: char| char.is_ascii_alphanumeric() || "_./-".contains(char);
     line.split(move |char| !is_part(char)).map(|word| word.trim_end_matches(['.', '/', '-']))
 }
 
 /// Returns the path from the root that `word` stands for.
-fn path(word: &str) -> Option<String> {
+pub(super) fn path(word: &str) -> Option<String> {
     if FOLDERS.iter().any(|folder| word.starts_with(folder)) {
         return Some(word.into());
     }

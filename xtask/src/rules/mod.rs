@@ -2,6 +2,7 @@
 
 mod answers;
 mod atomics;
+mod comments;
 mod documents;
 mod exempt;
 mod layers;
@@ -22,6 +23,8 @@ pub(crate) type Rule = fn(&Tree, &mut Report);
 pub(crate) const ALL: &[Rule] = &[
     answers::answers_say_whether,
     atomics::orderings_are_explained,
+    comments::files_in_comments_exist,
+    comments::members_in_comments_exist,
     documents::mentioned_files_exist,
     layers::dependencies_point_down,
     layers::paths_point_down,
