@@ -7,6 +7,7 @@ mod documents;
 mod exempt;
 mod layers;
 mod modules;
+mod pure;
 mod sentences;
 mod size;
 mod text;
@@ -33,6 +34,7 @@ pub(crate) const ALL: &[Rule] = &[
     modules::every_file_says_its_purpose,
     modules::no_circle_of_modules,
     pages::pages_are_fresh,
+    pure::decisions_make_no_calls,
     sentences::nobody_is_headless,
     size::files_are_short,
     size::functions_are_short,
