@@ -17,11 +17,18 @@
 //! without holding the lock of a shard or of the disk: a reader pins the object in its pool. A
 //! helper may also compress pages ahead ([`desk`], `helped`).
 //!
-//! The store knows no addresses, has no threads of its own and contains no `unsafe`. The verbs, one
-//! file each: [`Zswap::store`], [`Zswap::load`], [`Zswap::invalidate`] with its ranges and
-//! [`Zswap::rename`], [`Zswap::shrink`] in `writeback`, [`Zswap::recompress`] in `recompress` and
-//! [`Zswap::drain`]. Below them `index` (key to entry), `entry` (what is known of a page), `lru`
-//! (the LRU lists) and `codecs` (how pages are coded).
+//! The store knows no addresses, has no threads of its own and contains no `unsafe`.
+//!
+//! The modules from below; none imports a module of a later group:
+//!
+//! 1. Names, numbers and what all others stand on: `key`, `ids`, `stats`, `room` (memory that may
+//!    be refused) and `pool`.
+//! 2. Parts of a store: `error`, `knobs`, `limits`, `eras`, `index` (key to entry), `entry` (what
+//!    is known of a page), `lru` (the LRU lists), `codecs` (how pages are coded) and `contexts`,
+//!    [`seal`], `outgoing`, `incoming` and `disk`, `helped` and [`desk`].
+//! 3. The tables with their locks: `shard`.
+//! 4. The verbs: `store`, `load`, `invalidate` (with [`Zswap::rename`]), `writeback` (with
+//!    [`Zswap::shrink`]), `heir`, `drain`, `recompress` and its `dictionaries`.
 //!
 //! Invariants (`check` in `tests/check.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.

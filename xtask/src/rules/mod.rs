@@ -7,6 +7,7 @@ mod documents;
 mod exempt;
 mod layers;
 mod modules;
+mod order;
 mod pure;
 mod sentences;
 mod size;
