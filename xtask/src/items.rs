@@ -39,6 +39,13 @@ pub(crate) struct Block<'a> {
     pub(crate) body: (usize, &'a str),
 }
 
+impl Block<'_> {
+    /// Returns whether the block gives a type the functions of a trait.
+    pub(crate) fn is_of_trait(&self) -> bool {
+        self.of_trait.is_some()
+    }
+}
+
 /// Returns the functions in `code`, those inside others included.
 pub(crate) fn functions(code: &str) -> Vec<Function<'_>> {
     let found = named(code, &["fn"]).into_iter().map(|(at, _, start, name)| Function {

@@ -12,6 +12,7 @@ mod pure;
 mod sentences;
 mod size;
 mod text;
+mod types;
 mod unsafety;
 
 use crate::pages;
@@ -43,6 +44,8 @@ pub(crate) const ALL: &[Rule] = &[
     text::nothing_is_left_over,
     text::words_are_plain,
     text::no_path_of_one_machine,
+    types::types_have_few_fields,
+    types::types_have_few_methods,
     unsafety::unsafe_stays_home,
     unsafety::unsafe_is_forbidden_elsewhere,
     unsafety::safety_texts_say_something,

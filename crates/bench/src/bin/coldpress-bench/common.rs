@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, ValueEnum};
 use coldpress_bench::kernel::Peer;
 use coldpress_cli::size::{parse_size, show};
-use coldpress_runtime::budget::BUDGET_FLOOR;
+use coldpress_runtime::ledger::BUDGET_FLOOR;
 use coldpress_sys::Bytes;
 
 /// What every benchmark takes.
