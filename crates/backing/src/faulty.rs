@@ -7,12 +7,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use coldpress_sys::errno::EIO;
 use coldpress_sys::{BorrowedFd, Bytes, SysError};
 
 use crate::{Backing, BackingError, Ended, Request, SlotCount, SlotId, Way};
-
-/// `EIO` (asm-generic/errno-base.h), the error of a broken disk.
-const EIO: i32 = 5;
 
 /// The ways in which an operation goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

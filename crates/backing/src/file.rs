@@ -15,6 +15,7 @@
 
 use alloc::vec::Vec;
 
+use coldpress_sys::errno::{EDQUOT, EFBIG, ENOSPC};
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::ring::{Ring, Transfer};
 use coldpress_sys::{AsFd, BorrowedFd, Bytes, SysError, cpu};
@@ -25,13 +26,6 @@ use crate::{
 
 /// Bits of a transfer's token for its caller's token; the number of its layer is above them.
 const LAYER_SHIFT: u32 = 16;
-
-/// `EFBIG`: beyond the file size the process or the file system allows (asm-generic/errno-base.h).
-const EFBIG: i32 = 27;
-/// `ENOSPC` (asm-generic/errno-base.h).
-const ENOSPC: i32 = 28;
-/// `EDQUOT`: the user's share of the disk is used up (asm-generic/errno.h).
-const EDQUOT: i32 = 122;
 
 /// Time until the kernel is asked again for something that it could not do.
 const RETRY_NS: u64 = 1_000_000;

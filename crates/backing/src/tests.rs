@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use coldpress_sys::errno::EIO;
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::ring::Ring;
 use coldpress_sys::{AsFd, AsRawFd, raw};
@@ -222,7 +223,7 @@ oracle!(plain_file_backing, in_file_plainly);
 #[test]
 fn each_fault_shows() {
     let bytes = bytes_of(3, 1000);
-    let eio = |call| Err(BackingError::Sys(SysError { call, errno: 5 }));
+    let eio = |call| Err(BackingError::Sys(SysError { call, errno: EIO }));
     let expected = [
         (Fault::Fail, eio("pwrite"), eio("pread")),
         (Fault::Corrupt, Ok(()), Ok(())),

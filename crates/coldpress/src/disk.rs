@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use coldpress_sys::Bytes;
+use coldpress_sys::errno::ENOENT;
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::{OwnedFd, SysError};
 
@@ -28,8 +29,7 @@ pub(crate) fn examine(directory: &Path) -> Disk {
     let Ok(path) = CString::new(directory.as_os_str().as_bytes()) else {
         // A path with a zero byte cannot come from a command line; the kernel would call it
         // unknown.
-        let errno = rustix::io::Errno::NOENT.raw_os_error();
-        return Disk::Unusable(SysError { call: "open", errno });
+        return Disk::Unusable(SysError { call: "open", errno: ENOENT });
     };
     let free = match SpillFile::unnamed_in(&path).and_then(|file| file.space_available()) {
         Ok(free) => free,
@@ -68,7 +68,9 @@ mod tests {
 
     #[test]
     fn directories_are_told_apart() {
-        assert!(matches!(examine(Path::new("/absent")), Disk::Unusable(error) if error.errno == 2));
+        assert!(
+            matches!(examine(Path::new("/absent")), Disk::Unusable(error) if error.errno == ENOENT)
+        );
         assert!(matches!(examine(Path::new("/proc")), Disk::Unusable(_)));
         let shared_memory = Path::new("/dev/shm");
         match rustix::fs::statfs(shared_memory) {

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use linux_raw_sys::general as linux;
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::raw::{checked, process_id, syscall};
 
@@ -73,7 +74,7 @@ pub unsafe fn spawn_beside(
         // Relaxed: the kernel wrote the word before the intermediate process ended, which that
         // thread has seen.
         None if alive.load(Ordering::Relaxed) != 0 => Ok(()),
-        None => Err(SysError { call: "clone", errno: 10 }),
+        None => Err(SysError { call: "clone", errno: errno::ECHILD }),
     }
 }
 

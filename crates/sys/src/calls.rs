@@ -6,14 +6,12 @@
 
 use linux_raw_sys::general as linux;
 
+use crate::errno::{EBADF, EFAULT, EINVAL};
 use crate::error::SysResult;
 use crate::page::PAGE_BYTES;
 use crate::raw::{checked, syscall};
 
-/// Error numbers of asm-generic/errno-base.h.
-const EBADF: i32 = 9;
-const EFAULT: i32 = 14;
-const EINVAL: i32 = 22;
+/// The errors of a call whose arguments are wrong.
 const WRONG: &[i32] = &[EBADF, EFAULT, EINVAL];
 
 /// A system call, by its name and number.

@@ -193,6 +193,7 @@ mod tests {
     use rustix::process::{WaitOptions, waitpid};
 
     use super::*;
+    use crate::errno;
     use crate::page::Page;
 
     /// Gives up rights in a child, and returns the number of the first call with a wrong outcome,
@@ -204,7 +205,7 @@ mod tests {
         // SAFETY: none of these calls touches memory of ours, except for pages that are mapped
         // anew.
         let call = |number, arguments| unsafe { syscall(number, arguments) };
-        const EPERM: isize = -1;
+        const EPERM: isize = -(errno::EPERM as isize);
         let path = c"/etc/passwd".as_ptr().expose_provenance();
         let private = (linux::MAP_PRIVATE | linux::MAP_ANONYMOUS) as usize;
         let map = |protection: u32| {

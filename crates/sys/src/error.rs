@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::errno;
+
 /// A failed system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysError {
@@ -28,39 +30,10 @@ impl SysError {
 
 impl fmt::Display for SysError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.errno {
-            1 => "EPERM",
-            2 => "ENOENT",
-            3 => "ESRCH",
-            4 => "EINTR",
-            5 => "EIO",
-            9 => "EBADF",
-            11 => "EAGAIN",
-            12 => "ENOMEM",
-            13 => "EACCES",
-            14 => "EFAULT",
-            16 => "EBUSY",
-            17 => "EEXIST",
-            19 => "ENODEV",
-            20 => "ENOTDIR",
-            21 => "EISDIR",
-            22 => "EINVAL",
-            24 => "EMFILE",
-            25 => "ENOTTY",
-            28 => "ENOSPC",
-            30 => "EROFS",
-            32 => "EPIPE",
-            36 => "ENAMETOOLONG",
-            38 => "ENOSYS",
-            40 => "ELOOP",
-            90 => "EMSGSIZE",
-            95 => "EOPNOTSUPP",
-            104 => "ECONNRESET",
-            111 => "ECONNREFUSED",
-            122 => "EDQUOT",
-            _ => return write!(f, "{}: error {}", self.call, self.errno),
-        };
-        write!(f, "{}: {name}", self.call)
+        match errno::name_of(self.errno) {
+            Some(name) => write!(f, "{}: {name}", self.call),
+            None => write!(f, "{}: error {}", self.call, self.errno),
+        }
     }
 }
 

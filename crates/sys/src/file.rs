@@ -5,6 +5,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, StatVfs};
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::page::Bytes;
 use crate::proc::write_path;
@@ -79,7 +80,7 @@ impl SpillFile {
     pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> SysResult<()> {
         while !bytes.is_empty() {
             match rustix::io::pwrite(&self.fd, bytes, offset) {
-                Ok(0) => return Err(SysError { call: "pwrite", errno: 5 }),
+                Ok(0) => return Err(SysError { call: "pwrite", errno: errno::EIO }),
                 Ok(count) => {
                     bytes = &bytes[count..];
                     offset += count as u64;
@@ -95,7 +96,7 @@ impl SpillFile {
     pub fn read_exact_at(&self, mut bytes: &mut [u8], mut offset: u64) -> SysResult<()> {
         while !bytes.is_empty() {
             match rustix::io::pread(&self.fd, &mut *bytes, offset) {
-                Ok(0) => return Err(SysError { call: "pread", errno: 5 }),
+                Ok(0) => return Err(SysError { call: "pread", errno: errno::EIO }),
                 Ok(count) => {
                     bytes = &mut bytes[count..];
                     offset += count as u64;

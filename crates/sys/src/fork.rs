@@ -5,6 +5,7 @@ use core::ffi::c_int;
 
 use rustix::process::Pid;
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::page::Page;
 
@@ -41,12 +42,11 @@ pub fn fork_with(work: fn(&mut [Page]) -> u8, pages: &mut [Page]) -> SysResult<P
 /// with EBUSY in a process with other threads: the child would lack the threads, but inherit the
 /// locks they hold.
 pub fn fork_here() -> SysResult<Option<Pid>> {
-    const EBUSY: i32 = 16;
     // /proc has one directory a thread, beside "." and "..": proc(5).
     let threads =
         rustix::fs::stat("/proc/self/task").map_err(SysError::of("stat(/proc)"))?.st_nlink;
     if threads != 3 {
-        return Err(SysError { call: "clone", errno: EBUSY });
+        return Err(SysError { call: "clone", errno: errno::EBUSY });
     }
     // SAFETY: fork(2) has no preconditions, and no other thread holds anything that the child would
     // miss.

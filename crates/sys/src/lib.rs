@@ -2,15 +2,15 @@
 //!
 //! Everything here works without libc, without thread-local memory and without an allocator, so
 //! that the runtime may use it inside any program. Modules: [`page`] units, [`error`] failed calls,
-//! [`beside`] processes that share our memory, [`confine`] giving up rights, [`map`] address space,
-//! [`shared`] memory between processes, [`mod@file`] the spill file, [`sync`] locks, [`pair`]
-//! double words, [`futex`] waiting, [`raw`] bare calls, [`calls`] which of them a filter refuses,
-//! [`cpu`] processors and clocks, [`proc`] what the kernel reports about this process, [`program`]
-//! the process that a service beside it serves, [`net`] packets with descriptors, [`remote`] pages
-//! of other processes, [`ring`] asynchronous transfers, [`rseq`] per-processor lists, [`secret`]
-//! values that leave no trace, [`uffd`] page faults, [`wait`] waiting for them; and, with the
-//! feature `libc`, [`fork`] children for measurements, and [`signals`] that a program was started
-//! to ignore.
+//! [`errno`] their numbers, [`beside`] processes that share our memory, [`confine`] giving up
+//! rights, [`map`] address space, [`shared`] memory between processes, [`mod@file`] the spill file,
+//! [`sync`] locks, [`pair`] double words, [`futex`] waiting, [`raw`] bare calls, [`calls`] which of
+//! them a filter refuses, [`cpu`] processors and clocks, [`proc`] what the kernel reports about
+//! this process, [`program`] the process that a service beside it serves, [`net`] packets with
+//! descriptors, [`remote`] pages of other processes, [`ring`] asynchronous transfers, [`rseq`]
+//! per-processor lists, [`secret`] values that leave no trace, [`uffd`] page faults, [`wait`]
+//! waiting for them; and, with the feature `libc`, [`fork`] children for measurements, and
+//! [`signals`] that a program was started to ignore.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
@@ -29,6 +29,7 @@ pub mod beside;
 pub mod calls;
 pub mod confine;
 pub mod cpu;
+pub mod errno;
 pub mod error;
 pub mod file;
 #[cfg(any(test, feature = "libc"))]

@@ -11,6 +11,7 @@ use rustix::mm::{
     munmap,
 };
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES};
 
@@ -197,7 +198,7 @@ impl Span {
             let kept = (first - GUARD_BYTES) as *mut c_void;
             // SAFETY: nothing has been handed out of this mapping.
             let _ = unsafe { munmap(kept, length.0 + 2 * GUARD_BYTES) };
-            return Err(SysError { call: "reserve(too many spans)", errno: 12 });
+            return Err(SysError { call: "reserve(too many spans)", errno: errno::ENOMEM });
         }
         let base = NonNull::new(first as *mut u8).expect("mmap returns no null");
         Ok(Self { base, length, align: align.0 })

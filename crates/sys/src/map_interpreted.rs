@@ -5,6 +5,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 use core::ptr::NonNull;
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES};
 
@@ -46,7 +47,7 @@ impl Span {
     pub fn reserve(length: Bytes, align: Bytes) -> SysResult<Self> {
         assert!(align.0.is_power_of_two() && align.0 >= PAGE_BYTES);
         let length = length.pages_up().bytes();
-        let refused = SysError { call: "reserve", errno: 12 };
+        let refused = SysError { call: "reserve", errno: errno::ENOMEM };
         let layout = Layout::from_size_align(length.0, align.0).map_err(|_| refused)?;
         // SAFETY: no caller reserves zero bytes, so the layout is not empty.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused)?;

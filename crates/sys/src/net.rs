@@ -10,6 +10,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 
 /// Maximum descriptors in one packet.
@@ -95,7 +96,7 @@ pub fn receive(
     let result = rustix::net::recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)
         .map_err(SysError::of("recvmsg"))?;
     if result.flags.contains(ReturnFlags::TRUNC) {
-        return Err(SysError { call: "recvmsg", errno: 90 });
+        return Err(SysError { call: "recvmsg", errno: errno::EMSGSIZE });
     }
     let mut places = fds.iter_mut();
     for message in ancillary.drain() {

@@ -17,6 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{self, Opcode};
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES, PageCount};
 use crate::raw;
@@ -83,7 +84,7 @@ impl ResidentGauge {
         let mut read = [PageCount(0); 6];
         for number in &mut read {
             let Some(count) = numbers.next().flatten() else {
-                return Err(SysError { call: "parse(/proc/self/statm)", errno: 22 });
+                return Err(SysError { call: "parse(/proc/self/statm)", errno: errno::EINVAL });
             };
             *number = PageCount(count as usize);
         }
@@ -101,7 +102,7 @@ pub(crate) fn number_at(statm: &OwnedFd, field: usize) -> SysResult<PageCount> {
     let mut buffer = [0; 128];
     let text = read_at(statm, &mut buffer, 0)?;
     let number = text.split(|byte| *byte == b' ').nth(field).and_then(decimal);
-    let parse = SysError { call: "parse(statm)", errno: 22 };
+    let parse = SysError { call: "parse(statm)", errno: errno::EINVAL };
     number.map(|count| PageCount(count as usize)).ok_or(parse)
 }
 
@@ -164,7 +165,7 @@ impl Files {
     /// mappings that share it (Pss_Anon of smaps_rollup, Linux 5.14). The kernel looks at every
     /// page for this.
     pub fn fair_part(&self) -> SysResult<PageCount> {
-        let parse = SysError { call: "parse(/proc/self/smaps_rollup)", errno: 22 };
+        let parse = SysError { call: "parse(/proc/self/smaps_rollup)", errno: errno::EINVAL };
         let mut buffer = [0; 4096];
         let text = read_at(self.rollup.as_ref().ok_or(parse)?, &mut buffer, 0)?;
         kib_after(text, b"Pss_Anon:").map(Bytes::pages_up).ok_or(parse)
@@ -364,7 +365,7 @@ impl Memory {
     pub fn write(&self, address: usize, bytes: &[u8]) -> SysResult<()> {
         match rustix::io::pwrite(&self.fd, bytes, address as u64) {
             Ok(count) if count == bytes.len() => Ok(()),
-            Ok(_) => Err(SysError { call: "pwrite(/proc/self/mem)", errno: 5 }),
+            Ok(_) => Err(SysError { call: "pwrite(/proc/self/mem)", errno: errno::EIO }),
             Err(errno) => Err(SysError::of("pwrite(/proc/self/mem)")(errno)),
         }
     }

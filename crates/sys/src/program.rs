@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::cpu;
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::page::{Bytes, PAGE_BYTES, PageCount};
 use crate::proc::{self, ResidentGauge};
@@ -72,7 +73,7 @@ impl Program {
     /// it has ended, and with the error number of a filter that hides its end.
     pub fn follow(process: u32) -> SysResult<Self> {
         let pid = Pid::from_raw(process.cast_signed())
-            .ok_or(SysError { call: "pidfd_open", errno: 3 })?;
+            .ok_or(SysError { call: "pidfd_open", errno: errno::ESRCH })?;
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(SysError::of("pidfd_open"))?;
         let open = |name: &CStr| proc::open_of(process, name);
@@ -198,7 +199,7 @@ pub fn kill(pidfd: BorrowedFd<'_>) {
 /// Source: unshare(2), `check_unshare_flags` in kernel/fork.c: the call changes nothing, and fails
 /// where the memory is shared.
 pub fn is_alone() -> Option<bool> {
-    const EINVAL: isize = -22;
+    const EINVAL: isize = -(errno::EINVAL as isize);
     let arguments = [linux::CLONE_VM as usize, 0, 0, 0, 0, 0];
     // SAFETY: the call takes flags by value, and there is nothing to unshare.
     match unsafe { raw::syscall(linux::__NR_unshare, arguments) } {

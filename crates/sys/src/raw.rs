@@ -2,6 +2,7 @@
 
 use core::arch::asm;
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::page::Bytes;
 
@@ -128,7 +129,7 @@ pub fn process_id() -> u32 {
 /// Returns whether `thread` belongs to `process`.
 pub fn is_thread_of(process: u32, thread: u32) -> bool {
     // The answer for a thread that exists and belongs to another user.
-    const EPERM: isize = -1;
+    const EPERM: isize = -(errno::EPERM as isize);
     let arguments = [process as usize, thread as usize, 0, 0, 0, 0];
     // SAFETY: the arguments are numbers, and signal 0 is none.
     let result = unsafe { syscall(linux_raw_sys::general::__NR_tgkill, arguments) };

@@ -29,6 +29,7 @@ use rustix::io_uring::{
     register_or_sqe_op_or_sqe_flags_union,
 };
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::file::SpillFile;
 use crate::map::Span;
@@ -130,7 +131,7 @@ impl Ring {
         confine(fd.as_fd())?;
         let used = params.cq_off.cqes as usize + params.cq_entries as usize * COMPLETION_BYTES;
         if used > PART_BYTES.0 || params.sq_entries != ENTRIES {
-            return Err(SysError { call: "io_uring_setup(sizes)", errno: 22 });
+            return Err(SysError { call: "io_uring_setup(sizes)", errno: errno::EINVAL });
         }
         Ok(Self {
             under_way: [const { None }; TRANSFERS_MAX],
@@ -240,7 +241,11 @@ impl Ring {
         // Release pairs with the kernel's acquire, as above.
         tail.store(start.wrapping_add(count), Ordering::Release);
         submitted?;
-        if count == 0 { Err(SysError { call: "io_uring_enter", errno: 11 }) } else { Ok(()) }
+        if count == 0 {
+            Err(SysError { call: "io_uring_enter", errno: errno::EAGAIN })
+        } else {
+            Ok(())
+        }
     }
 
     fn enter(&self, submitted: u32, wanted: u32) -> SysResult<u32> {

@@ -15,6 +15,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::map::Span;
 use crate::page::{Bytes, PAGE_BYTES};
@@ -28,7 +29,7 @@ const STACK_WIPED: usize = 16 << 10;
 pub fn fill_random(mut bytes: &mut [u8]) -> SysResult<()> {
     while !bytes.is_empty() {
         match getrandom(&mut *bytes, GetRandomFlags::empty()) {
-            Ok(0) => return Err(SysError { call: "getrandom", errno: 5 }),
+            Ok(0) => return Err(SysError { call: "getrandom", errno: errno::EIO }),
             Ok(count) => bytes = &mut bytes[count..],
             Err(Errno::INTR) => {}
             Err(errno) => return Err(SysError::of("getrandom")(errno)),

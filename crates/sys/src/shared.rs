@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::map::hint;
 use crate::page::Bytes;
@@ -87,7 +88,7 @@ impl<T: Sync> Shared<T> {
     unsafe fn map_as(fd: BorrowedFd<'_>, protection: ProtFlags) -> SysResult<Self> {
         let size = rustix::fs::fstat(fd).map_err(SysError::of("fstat"))?.st_size;
         if (size as usize) < size_of::<T>() {
-            return Err(SysError { call: "fstat(shared memory)", errno: 22 });
+            return Err(SysError { call: "fstat(shared memory)", errno: errno::EINVAL });
         }
         let length = size_of::<T>();
         // SAFETY: a new mapping where there is none, of a file that is long enough.

@@ -3,11 +3,8 @@
 use core::fmt;
 
 use coldpress_sys::errno::EINVAL;
+use coldpress_sys::errno::EINVAL;
 use coldpress_sys::{Bytes, PageCount, SysError};
-
-pub(super) const ENOMEM: i32 = 12;
-pub(super) const EBUSY: i32 = 16;
-pub(super) const EINVAL: i32 = 22;
 
 /// Returns an error of this allocator, with the number `errno`.
 pub(super) const fn error(errno: i32) -> SysError {

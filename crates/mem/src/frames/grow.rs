@@ -5,6 +5,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
+use coldpress_sys::errno::{EBUSY, EINVAL, ENOMEM};
 use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
 use coldpress_sys::{Bytes, SysResult};
 

@@ -35,6 +35,7 @@ use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use coldpress_sys::errno::EBUSY;
 use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
@@ -42,8 +43,8 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 use crate::percpu::CpuLists;
 use blocks::BlockState;
 use config::error;
+use config::error;
 pub use config::{Config, Mobility, OutOfFrames};
-use config::{EBUSY, error};
 pub use descriptor::Descriptor;
 use record::Recorder;
 pub use shrink::{HeldBack, Migrate, MoveClaim, Shrunk};

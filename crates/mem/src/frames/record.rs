@@ -19,12 +19,13 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::{mem, ptr};
 
+use coldpress_sys::errno::{EBUSY, EINVAL};
 use coldpress_sys::map::Span;
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 
 use super::FrameAllocator;
-use super::config::{EBUSY, EINVAL, error};
+use super::config::error;
 use super::trace::{EVENT_BYTES, Event};
 
 /// The recorder of an allocator's frames.
