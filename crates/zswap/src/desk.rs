@@ -26,12 +26,22 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use coldpress_sys::Bytes;
 
 use crate::helped::HelperResult;
+use crate::knobs::MAX_COMPRESSION_RATIO;
+use crate::limits::compressed_max;
 
 /// Jobs that a desk has room for.
 pub const JOBS: usize = if cfg!(loom) { 2 } else { 128 };
 /// Words for a page's compressed bytes: as many as the default of
 /// [`Knobs::max_compression_ratio`](crate::Knobs) allows. Longer results are not handed over.
-const WORDS: usize = if cfg!(loom) { 1 } else { 415 };
+const WORDS: usize = if cfg!(loom) { 1 } else { OFFERED_MAX.0.div_ceil(size_of::<u64>()) };
+const OFFERED_MAX: Bytes = compressed_max(MAX_COMPRESSION_RATIO);
+/// Bytes of these words.
+const OFFER_BYTES: Bytes = Bytes(WORDS * size_of::<u64>());
+
+// A job has room for the longest result, and less than a word more.
+const _: () = assert!(cfg!(loom) || OFFER_BYTES.0 - OFFERED_MAX.0 < size_of::<u64>());
+// A length fits the 16 bits that it has in a result's word.
+const _: () = assert!(OFFER_BYTES.0 <= u16::MAX as usize);
 
 const IDLE: u64 = 0;
 const POSTED: u64 = 1;
@@ -166,7 +176,7 @@ impl Posted {
         }
         // Relaxed: seen through the word.
         let result = HelperResult::from_word(job.result.load(Ordering::Relaxed));
-        let result = result.filter(|result| result.length() <= Bytes(WORDS * 8));
+        let result = result.filter(|result| result.length() <= OFFER_BYTES);
         Ok(result.map(|result| Offer { job, result }))
     }
 }
@@ -271,7 +281,7 @@ impl Desk {
     /// the news that nothing was. For the helper, job after job.
     pub fn answer(&self, claim: Claim, result: Option<(HelperResult, &[u8])>) {
         let job = &self.jobs[claim.place];
-        let result = result.filter(|(_, bytes)| bytes.len() <= WORDS * 8);
+        let result = result.filter(|(_, bytes)| Bytes(bytes.len()) <= OFFER_BYTES);
         let (word, bytes) =
             result.map_or((0, &[][..]), |(result, bytes)| (result.to_word(), bytes));
         let (whole, rest) = bytes.as_chunks();
@@ -328,7 +338,7 @@ mod tests {
         posted.post(&desk, Ticket(1), 7);
         posted.post(&desk, Ticket(2), 8);
         assert_eq!(posted.room(), 0);
-        let long = [1; WORDS * 8 + 1];
+        let long = [1; OFFER_BYTES.0 + 1];
         let result = maker().make(&page(1)).map(|(result, _)| result);
         desk.answer(desk.claim(&mut seen).unwrap(), result.map(|result| (result, &long[..])));
         desk.answer(desk.claim(&mut seen).unwrap(), None);
@@ -354,13 +364,13 @@ mod tests {
             }
             desk.jobs[0].word.store(Ticket(1).word(DONE), Ordering::Relaxed);
             // The second says WK, and is longer than a job has bytes.
-            for result in [garbage, WORDS as u64 * 8 + 1, 0xffff] {
+            for result in [garbage, OFFER_BYTES.0 as u64 + 1, 0xffff] {
                 desk.jobs[0].result.store(result, Ordering::Relaxed);
                 let mut posted = Posted { waiting: posted.waiting.clone(), ..Posted::new(JOBS) };
                 let offer = posted.collect(&desk, Ticket(1)).unwrap();
-                assert!(offer.is_none_or(|offer| offer.result.length() <= Bytes(WORDS * 8)));
+                assert!(offer.is_none_or(|offer| offer.result.length() <= OFFER_BYTES));
             }
-            desk.jobs[0].result.store(WORDS as u64 * 8, Ordering::Relaxed);
+            desk.jobs[0].result.store(OFFER_BYTES.0 as u64, Ordering::Relaxed);
             assert!(posted.collect(&desk, Ticket(1)).is_ok_and(|offer| offer.is_some()));
         }
     }

@@ -11,6 +11,9 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 use crate::Zswap;
 use crate::error::KnobsError;
 
+/// The default of [`Knobs::max_compression_ratio`], that of zswap v4 (the mail), in per cent.
+pub(crate) const MAX_COMPRESSION_RATIO: u8 = 80;
+
 /// Everything a user may decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knobs {
@@ -60,7 +63,7 @@ impl Knobs {
             max_pool,
             hard_pool: max_pool,
             accept_threshold_percent: 100,
-            max_compression_ratio: 80,
+            max_compression_ratio: MAX_COMPRESSION_RATIO,
             keep_incompressible: true,
             max_mean_zsize: Bytes(PAGE_BYTES),
             same_filled: true,

@@ -5,7 +5,7 @@
 use coldpress_backing::SLOT_BYTES;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
-use crate::knobs::Knobs;
+use crate::knobs::{Knobs, MAX_COMPRESSION_RATIO};
 
 /// Attempts at writeback that are skipped after one failed. Otherwise a full or broken disk would
 /// be tried once for every page stored, with a batch gathered each time.
@@ -137,5 +137,6 @@ pub(crate) const fn compressed_max(percent: u8) -> Bytes {
     if longest < PAGE_BYTES { Bytes(longest) } else { Bytes(PAGE_BYTES - 1) }
 }
 
-// zswap v4 refuses from 3318 bytes on at its default of 80 per cent.
-const _: () = assert!(compressed_max(80).0 == 3317 && compressed_max(100).0 == PAGE_BYTES - 1);
+// zswap v4 refuses from 3318 bytes on at its default.
+const _: () = assert!(compressed_max(MAX_COMPRESSION_RATIO).0 == 3317);
+const _: () = assert!(compressed_max(100).0 == PAGE_BYTES - 1);
