@@ -10,7 +10,7 @@ use core::ops::Range;
 use coldpress_sys::errno::EIO;
 use coldpress_sys::{BorrowedFd, Bytes, SysError};
 
-use crate::{Backing, BackingError, Ended, Request, SlotCount, SlotId, Way};
+use crate::{Backing, BackingError, EndedRequest, Request, SlotCount, SlotId, Way};
 
 /// The ways in which an operation goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ pub struct FaultyBacking<B> {
     /// Operations that have not ended in `inner`.
     inside: usize,
     /// Operations that have ended there: those not to be reported yet, and those to be reported.
-    delayed: Vec<Ended>,
-    told: VecDeque<Ended>,
+    delayed: Vec<EndedRequest>,
+    told: VecDeque<EndedRequest>,
 }
 
 impl<B: Backing> FaultyBacking<B> {
@@ -71,7 +71,7 @@ impl<B: Backing> FaultyBacking<B> {
     }
 
     /// Changes the outcome of a faulty operation that has ended in `inner` to what the caller gets.
-    fn end(&self, ended: &mut Ended) {
+    fn end(&self, ended: &mut EndedRequest) {
         let errno = EIO;
         let (way, inside) = (ended.request.way, ended.result.is_ok());
         let bytes = &mut ended.request.buffer[..ended.request.length.0];
@@ -129,7 +129,7 @@ impl<B: Backing> Backing for FaultyBacking<B> {
         self.inner.begin(request);
     }
 
-    fn ended(&mut self) -> Option<Ended> {
+    fn ended(&mut self) -> Option<EndedRequest> {
         self.take_ended();
         self.told.pop_front()
     }

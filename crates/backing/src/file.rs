@@ -21,7 +21,8 @@ use coldpress_sys::ring::{Ring, Transfer};
 use coldpress_sys::{AsFd, BorrowedFd, Bytes, SysError, cpu};
 
 use crate::{
-    Backing, BackingError, Ended, Queue, Request, SLOT_BYTES, SlotCount, SlotId, Way, check_range,
+    Backing, BackingError, EndedRequest, Queue, Request, SLOT_BYTES, SlotCount, SlotId, Way,
+    check_range,
 };
 
 /// Bits of a transfer's token for its caller's token; the number of its layer is above them.
@@ -172,10 +173,10 @@ impl Backing for FileBacking {
         }
     }
 
-    fn ended(&mut self) -> Option<Ended> {
+    fn ended(&mut self) -> Option<EndedRequest> {
         if let Some((transfer, done)) = self.ring.as_mut().and_then(Ring::ended) {
             if done == Ok(transfer.length) {
-                return Some(Ended { request: self.request_of(transfer), result: Ok(()) });
+                return Some(EndedRequest { request: self.request_of(transfer), result: Ok(()) });
             }
             // A plain call makes the whole transfer, or gives the reason why not.
             self.transfer_now(transfer);

@@ -113,7 +113,7 @@ pub struct Request {
 
 /// A transfer that has ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct EndedRequest {
     /// The request, as it was begun.
     pub request: Request,
     /// `OutOfRange` for a slot or a length too large; otherwise `Full` or `Sys`. After a failed
@@ -133,7 +133,7 @@ pub trait Backing: Send {
     fn begin(&mut self, request: Request);
 
     /// Takes the next transfer that has ended.
-    fn ended(&mut self) -> Option<Ended>;
+    fn ended(&mut self) -> Option<EndedRequest>;
 
     /// Waits until a transfer has ended. Returns at once if an ended one is not taken yet, or if
     /// none is under way.
@@ -168,7 +168,7 @@ pub trait Backing: Send {
 
 /// The queue of transfers that ended when they were begun, in a backing that does not wait.
 #[derive(Debug)]
-pub(crate) struct Queue(VecDeque<Ended>);
+pub(crate) struct Queue(VecDeque<EndedRequest>);
 
 impl Queue {
     pub(crate) fn new() -> Self {
@@ -176,10 +176,10 @@ impl Queue {
     }
 
     pub(crate) fn push(&mut self, request: Request, result: Result<(), BackingError>) {
-        self.0.push_back(Ended { request, result });
+        self.0.push_back(EndedRequest { request, result });
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Ended> {
+    pub(crate) fn pop(&mut self) -> Option<EndedRequest> {
         self.0.pop_front()
     }
 

@@ -4,7 +4,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::{Backing, BackingError, Ended, Queue, Request, SlotCount, SlotId, Way, check_range};
+use crate::{
+    Backing, BackingError, EndedRequest, Queue, Request, SlotCount, SlotId, Way, check_range,
+};
 
 /// Slots in a map. They save no memory, so nothing but tests should use them.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl Backing for MemoryBacking {
         self.done.push(request, result);
     }
 
-    fn ended(&mut self) -> Option<Ended> {
+    fn ended(&mut self) -> Option<EndedRequest> {
         self.done.pop()
     }
 

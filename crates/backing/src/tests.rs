@@ -84,7 +84,7 @@ impl<S: Fn(u64) -> bool> World<'_, S> {
 
     /// Takes the transfers that have ended, and compares them.
     fn take(&mut self) {
-        while let Some(Ended { request, result }) = self.backing.ended() {
+        while let Some(EndedRequest { request, result }) = self.backing.ended() {
             let (way, slot, bytes) = self.under_way.remove(&request.token).expect("it was begun");
             assert_eq!((request.way, request.slot.0, request.length.0), (way, slot, bytes.len()));
             if (self.is_sound)(u64::from(request.token)) {

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 
 use crate::pool::Pool;
-use coldpress_backing::{Backing, Ended, SlotId, Slots};
+use coldpress_backing::{Backing, EndedRequest, SlotId, Slots};
 use coldpress_sys::sync::SleepLock;
 
 use crate::Zswap;
@@ -46,7 +46,7 @@ impl<P: Pool> Zswap<P> {
     /// Returns whether the backing store had finished anything, after taking that in.
     pub(crate) fn take_in(&self, transfers: &mut Transfers) -> bool {
         let mut any = false;
-        while let Some(Ended { request, result }) = transfers.backing.ended() {
+        while let Some(EndedRequest { request, result }) = transfers.backing.ended() {
             any = true;
             match (request.token as usize).checked_sub(BATCHES) {
                 Some(number) => transfers.incoming.end(number, request.buffer, result),

@@ -17,7 +17,7 @@ use crate::pool::{Handle, Pool};
 use coldpress_sys::sync::SpinGuard;
 use coldpress_sys::{Bytes, Page};
 
-use crate::entry::{Entry, Place};
+use crate::entry::{Entry, PagePlace};
 use crate::ids::{EntryId, SHARDS};
 use crate::limits::FRAMES_BEYOND;
 use crate::shard::Tables;
@@ -37,7 +37,7 @@ pub(crate) struct Cursor {
 }
 
 /// A page whose object is to be moved.
-struct Found<'z> {
+struct FormerObject<'z> {
     tables: SpinGuard<'z, Tables>,
     shard: usize,
     id: EntryId,
@@ -74,7 +74,7 @@ impl<P: Pool> Zswap<P> {
         &self,
         at: &mut Cursor,
         is_former: impl Fn(&P, Handle) -> bool,
-    ) -> (usize, Option<Found<'_>>) {
+    ) -> (usize, Option<FormerObject<'_>>) {
         let shard = at.shard;
         let tables = self.shards[shard].tables.lock();
         let positions = tables.entries.positions();
@@ -85,19 +85,19 @@ impl<P: Pool> Zswap<P> {
             }
             let position = at.position;
             at.position += 1;
-            if let Some(Place::Pool { handle, length, .. }) = tables.entries.place_at(position)
+            if let Some(PagePlace::Pool { handle, length, .. }) = tables.entries.place_at(position)
                 && is_former(&self.pool, handle)
                 && let Some(id) = EntryId::at(position)
             {
-                return (looks + 1, Some(Found { tables, shard, id, handle, length }));
+                return (looks + 1, Some(FormerObject { tables, shard, id, handle, length }));
             }
         }
         (LOOKS, None)
     }
 
     /// Allocates an object anew. `None`, with nothing done, when there is no room for it.
-    fn move_over(&self, found: Found<'_>, page: &mut Page) -> Option<()> {
-        let Found { mut tables, shard, id, handle: old, length } = found;
+    fn move_over(&self, found: FormerObject<'_>, page: &mut Page) -> Option<()> {
+        let FormerObject { mut tables, shard, id, handle: old, length } = found;
         tables.recompressing = Some(id);
         let bytes = &mut page[..usize::from(length)];
         let copy = |object: &[u8]| {
@@ -126,7 +126,7 @@ impl<P: Pool> Zswap<P> {
             return new;
         }
         match &mut tables.entries[id].place {
-            Place::Pool { handle, .. } => mem::replace(handle, new),
+            PagePlace::Pool { handle, .. } => mem::replace(handle, new),
             _ => new,
         }
     }

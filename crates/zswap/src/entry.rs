@@ -33,7 +33,7 @@ fn chunk_of(id: EntryId) -> (usize, usize) {
 
 /// The place of a page's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PagePlace {
     /// Nowhere: the page is `word` repeated.
     SameFilled { word: u64 },
     /// In the pool. `referenced`: loaded since writeback last looked at the page. `tried`: looked
@@ -60,7 +60,7 @@ pub(crate) enum Place {
     Backing { slot: SlotId, checksum: u32, offset: u16, length: u16, coding: Coding },
 }
 
-impl Place {
+impl PagePlace {
     /// Makes the place of a page that has just come to the pool.
     pub(crate) fn new_in_pool(handle: Handle, checksum: u32, length: u16, coding: Coding) -> Self {
         Self::Pool { handle, checksum, length, coding, referenced: false, tried: false, era: 0 }
@@ -86,7 +86,7 @@ impl Place {
 /// A stored page, or a free entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    pub(crate) place: Place,
+    pub(crate) place: PagePlace,
     /// The neighbour towards the oldest, while in the LRU list; the next free entry, while free.
     pub(crate) older: Option<EntryId>,
     /// The neighbour towards the youngest, while in the LRU list.
@@ -101,23 +101,23 @@ const _: () = assert!(coldpress_backing::SLOT_BYTES.0 - 1 <= u16::MAX as usize);
 
 impl Entry {
     /// Makes an entry for a page in `place`, in no list.
-    fn new(place: Place) -> Self {
+    fn new(place: PagePlace) -> Self {
         Self { place, older: None, younger: None }
     }
 
     /// Returns whether recompression has looked at the page.
     pub(crate) fn is_tried(&self) -> bool {
-        matches!(self.place, Place::Pool { tried: true, .. })
+        matches!(self.place, PagePlace::Pool { tried: true, .. })
     }
 
     /// Returns the era in which the page came to the pool; 0 if it is not there.
     pub(crate) fn era(&self) -> u16 {
-        if let Place::Pool { era, .. } = self.place { era } else { 0 }
+        if let PagePlace::Pool { era, .. } = self.place { era } else { 0 }
     }
 
     /// Notes whether recompression has looked at the page, if it is in the pool.
     pub(crate) fn set_tried(&mut self, is_tried: bool) {
-        if let Place::Pool { tried, .. } = &mut self.place {
+        if let PagePlace::Pool { tried, .. } = &mut self.place {
             *tried = is_tried;
         }
     }
@@ -160,7 +160,7 @@ impl Entries {
 
     /// Returns the place of the page at `position`, or `None` when there is no entry. A free entry
     /// has the place of a repeated word, which is nowhere.
-    pub(crate) fn place_at(&self, position: usize) -> Option<Place> {
+    pub(crate) fn place_at(&self, position: usize) -> Option<PagePlace> {
         let chunk = self.chunks.get(position / CHUNK_ENTRIES)?;
         chunk.entries.get(position % CHUNK_ENTRIES).map(|entry| entry.place)
     }
@@ -172,7 +172,7 @@ impl Entries {
     }
 
     /// Hands out an entry for a page in `place`.
-    pub(crate) fn alloc(&mut self, place: Place) -> Result<EntryId, NoMemory> {
+    pub(crate) fn alloc(&mut self, place: PagePlace) -> Result<EntryId, NoMemory> {
         let behind = &self.chunks[self.first_free..];
         self.first_free += behind.iter().take_while(|chunk| !chunk.has_room()).count();
         if self.first_free == self.chunks.len() {
@@ -196,7 +196,7 @@ impl Entries {
         let (number, index) = chunk_of(id);
         let chunk = &mut self.chunks[number];
         chunk.entries[index] =
-            Entry { older: chunk.free, ..Entry::new(Place::SameFilled { word: 0 }) };
+            Entry { older: chunk.free, ..Entry::new(PagePlace::SameFilled { word: 0 }) };
         chunk.free = Some(id);
         chunk.used -= 1;
         self.used -= 1;
@@ -220,7 +220,7 @@ impl Entries {
         let entries = room::table(CHUNK_ENTRIES, || {
             position += 1;
             let older = if position < first + CHUNK_ENTRIES { EntryId::at(position) } else { None };
-            Entry { older, ..Entry::new(Place::SameFilled { word: 0 }) }
+            Entry { older, ..Entry::new(PagePlace::SameFilled { word: 0 }) }
         })?;
         let chunk = Chunk { entries, free: EntryId::at(first), used: 0 };
         if without.is_some() {
@@ -286,7 +286,7 @@ mod tests {
             for (number, (verb, pick)) in steps.into_iter().enumerate() {
                 // Whole stretches of allocations and of frees, so that chunks fill and empty.
                 if (verb < 4) == (number / 700 % 2 == 0) {
-                    let place = Place::SameFilled { word: number as u64 };
+                    let place = PagePlace::SameFilled { word: number as u64 };
                     live.push((entries.alloc(place).unwrap(), place));
                 } else if !live.is_empty() {
                     entries.free(live.swap_remove(pick % live.len()).0);
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn without_memory_nothing_changes() {
         let mut entries = Entries::default();
-        let place = Place::SameFilled { word: 1 };
+        let place = PagePlace::SameFilled { word: 1 };
         for left in 0..2 {
             room::failing::after(Some(left));
             assert_eq!(entries.alloc(place), Err(NoMemory));

@@ -37,12 +37,12 @@ pub(crate) struct Eras {
     now: AtomicU32,
     /// For each class of ages the era at that time ago, or a little later.
     then: [AtomicU32; AGE_CLASSES],
-    past: SpinLock<Past>,
+    past: SpinLock<PastEras>,
 }
 
 /// The times and page counts of past calls.
 #[derive(Debug, Default)]
-struct Past {
+struct PastEras {
     /// The time at the last call, in milliseconds.
     told_at: u64,
     /// For each class the era at its last steps, the latest first.

@@ -33,7 +33,7 @@ enum Read {
 
 /// A read that has ended. Its buffer must be given back.
 #[derive(Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ArrivedRead {
     pub(crate) number: usize,
     pub(crate) buffer: Box<[u8]>,
     pub(crate) result: Result<(), BackingError>,
@@ -47,7 +47,7 @@ pub(crate) enum Progress {
     /// The read is under way.
     Coming,
     /// The read has ended.
-    Ready(Arrived),
+    Ready(ArrivedRead),
 }
 
 /// All reads; none without a backing store.
@@ -121,7 +121,7 @@ impl Incoming {
                 Read::Ready(other, ..) if *other == id => {
                     let taken = mem::replace(read, Read::UnderWay(None));
                     if let Read::Ready(_, buffer, result) = taken {
-                        return Progress::Ready(Arrived { number, buffer, result });
+                        return Progress::Ready(ArrivedRead { number, buffer, result });
                     }
                 }
                 _ => {}
@@ -142,7 +142,7 @@ impl Incoming {
         if self.used == 0 {
             return;
         }
-        if let Progress::Ready(Arrived { number, buffer, .. }) = self.progress(id) {
+        if let Progress::Ready(ArrivedRead { number, buffer, .. }) = self.progress(id) {
             self.give_back(number, buffer);
             return;
         }

@@ -241,7 +241,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::entry::{Entries, Place};
+    use crate::entry::{Entries, PagePlace};
 
     /// Makes offsets at and around the borders of leaves and roots, and the last ones of all.
     fn offset() -> impl Strategy<Value = u64> {
@@ -270,7 +270,7 @@ mod tests {
                 let key = Key::new(area, offset);
                 match verb {
                     0..3 => {
-                        let id = entries.alloc(Place::SameFilled { word: 0 }).unwrap();
+                        let id = entries.alloc(PagePlace::SameFilled { word: 0 }).unwrap();
                         room::failing::after(Some(memory));
                         let set = index.set(key, id);
                         room::failing::after(None);

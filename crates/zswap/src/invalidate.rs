@@ -5,7 +5,7 @@ use coldpress_sys::PageCount;
 
 use crate::Zswap;
 use crate::disk::Transfers;
-use crate::entry::Place;
+use crate::entry::PagePlace;
 use crate::error::RenameError;
 use crate::ids::{EntryId, PageId, SHARDS};
 use crate::key::{Area, Key, Offset};
@@ -143,7 +143,7 @@ impl<P: Pool> Zswap<P> {
             self.occupy(target, new, place);
             if let Some(transfers) = &mut transfers {
                 transfers.incoming.forget(PageId::new(from.shard, id));
-                if let Place::Leaving { member, .. } = place {
+                if let PagePlace::Leaving { member, .. } = place {
                     transfers.outgoing.rename(member, PageId::new(to.shard, new));
                 }
             }
@@ -156,12 +156,12 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns whether a page lay at `spot`, after dropping it.
     fn invalidate_at(&self, spot: Spot) -> bool {
-        let mut held = self.hold(spot);
-        let Some(id) = held.id else { return false };
-        held.tables.index.remove(spot.key);
-        let transfers = held.transfers.as_deref_mut();
-        let remains = self.drop_entry(spot.shard, &mut held.tables, transfers, id);
-        drop(held);
+        let mut locked = self.lock_page(spot);
+        let Some(id) = locked.id else { return false };
+        locked.tables.index.remove(spot.key);
+        let transfers = locked.transfers.as_deref_mut();
+        let remains = self.drop_entry(spot.shard, &mut locked.tables, transfers, id);
+        drop(locked);
         self.give_up(remains);
         true
     }

@@ -14,10 +14,10 @@ use coldpress_sys::{Bytes, Page};
 use crate::codecs::decode;
 use crate::contexts::WorkGuard;
 use crate::disk::{Disk, Transfers};
-use crate::entry::Place;
+use crate::entry::PagePlace;
 use crate::error::LoadError;
 use crate::ids::{BATCHES, PageId};
-use crate::incoming::{Arrived, Progress};
+use crate::incoming::{ArrivedRead, Progress};
 use crate::key::Key;
 use crate::seal::{Broken, Position, sealed_length};
 use crate::shard::Spot;
@@ -71,18 +71,18 @@ impl<P: Pool> Zswap<P> {
                 }
             }
             let mut came_in = None;
-            if let Place::Pool { referenced, era, .. } = place {
+            if let PagePlace::Pool { referenced, era, .. } = place {
                 *referenced = true;
                 came_in = Some(*era);
             }
             match *place {
-                Place::SameFilled { word } => {
+                PagePlace::SameFilled { word } => {
                     drop(guard);
                     fill(page, word);
                     break Ok(Source::SameFilled);
                 }
-                Place::Pool { handle, checksum, coding, .. }
-                | Place::Leaving { handle, checksum, coding, .. } => {
+                PagePlace::Pool { handle, checksum, coding, .. }
+                | PagePlace::Leaving { handle, checksum, coding, .. } => {
                     let work = work.as_mut().map(WorkGuard::get);
                     let read = |bytes: &[u8]| {
                         drop(guard);
@@ -95,15 +95,15 @@ impl<P: Pool> Zswap<P> {
                     shard.counted.loaded_dense.add(u64::from(read.is_ok() && coding.is_dense()));
                     break read.map(|()| Source::Pool);
                 }
-                Place::Backing { .. } => {
+                PagePlace::Backing { .. } => {
                     drop(guard);
                     match self.load_from_disk(spot, &mut work, page) {
-                        Found::Moved => {}
-                        Found::Coming => {
+                        DiskLoad::Moved => {}
+                        DiskLoad::Coming => {
                             shard.counted.load_coming.add(1);
                             return Ok(Loaded::Coming);
                         }
-                        Found::Here(result) => break result.map(|()| Source::Backing),
+                        DiskLoad::Here(result) => break result.map(|()| Source::Backing),
                     }
                 }
             }
@@ -137,19 +137,20 @@ impl<P: Pool> Zswap<P> {
         spot: Spot,
         work: &mut Option<WorkGuard<'_>>,
         page: &mut Page,
-    ) -> Found {
+    ) -> DiskLoad {
         let Some(Disk { sealers, transfers }) = &self.disk else {
-            return Found::Here(Err(LoadError::Corrupt));
+            return DiskLoad::Here(Err(LoadError::Corrupt));
         };
         let mut transfers_guard = transfers.lock();
         let tables = self.shards[spot.shard].tables.lock();
-        let Some(id) = tables.index.get(spot.key) else { return Found::Moved };
-        let Place::Backing { slot, checksum, offset, length, coding } = tables.entries[id].place
+        let Some(id) = tables.index.get(spot.key) else { return DiskLoad::Moved };
+        let PagePlace::Backing { slot, checksum, offset, length, coding } =
+            tables.entries[id].place
         else {
-            return Found::Moved;
+            return DiskLoad::Moved;
         };
         if coding.needs_work() && work.is_none() {
-            return Found::Moved;
+            return DiskLoad::Moved;
         }
         // The page stays there as long as this caller holds the transfers.
         drop(tables);
@@ -158,7 +159,7 @@ impl<P: Pool> Zswap<P> {
         let arrived = self.read_back(&mut transfers_guard, id, slot, begin, length);
         let position = Position { batch: transfers_guard.slots.stamp(slot), offset };
         drop(transfers_guard);
-        let Some(mut arrived) = arrived else { return Found::Coming };
+        let Some(mut arrived) = arrived else { return DiskLoad::Coming };
         let result = arrived.result.map_err(LoadError::Backing).and_then(|()| {
             let sealer = sealers.of(slot).ok_or(LoadError::Corrupt)?;
             let opened = sealer.open(position, &mut arrived.buffer[..length.0]);
@@ -166,7 +167,7 @@ impl<P: Pool> Zswap<P> {
             decode(work.as_mut().map(WorkGuard::get), bytes, checksum, coding, page)
         });
         transfers.lock().incoming.give_back(arrived.number, arrived.buffer);
-        Found::Here(result)
+        DiskLoad::Here(result)
     }
 
     /// Returns the bytes at an entry's place in the backing store, if they have come. Otherwise
@@ -178,7 +179,7 @@ impl<P: Pool> Zswap<P> {
         slot: SlotId,
         offset: Bytes,
         length: Bytes,
-    ) -> Option<Arrived> {
+    ) -> Option<ArrivedRead> {
         let mut progress = transfers.incoming.progress(id);
         if matches!(progress, Progress::None) {
             let (number, buffer) = transfers.incoming.begin(id)?;
@@ -202,7 +203,7 @@ impl<P: Pool> Zswap<P> {
 }
 
 /// Outcome of a load from the backing store.
-enum Found {
+enum DiskLoad {
     /// The page is elsewhere by now, or needs a context: look it up again.
     Moved,
     /// The page is being read back.

@@ -46,7 +46,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 use crate::codecs::{Coding, decode};
 use crate::contexts::WorkGuard;
 use crate::drain::Cursor;
-use crate::entry::Place;
+use crate::entry::PagePlace;
 use crate::ids::{EntryId, SHARDS};
 use crate::limits::{ATTEMPTS_SKIPPED, FRAMES_BEYOND};
 use crate::room::{self, NoMemory};
@@ -211,7 +211,7 @@ impl Recompression {
 struct Candidate<'z> {
     shard: usize,
     id: EntryId,
-    place: Place,
+    place: PagePlace,
     /// The lock of its shard, until the object is pinned.
     tables: SpinGuard<'z, Tables>,
     work: WorkGuard<'z>,
@@ -356,7 +356,7 @@ impl<P: Pool> Zswap<P> {
                 continue;
             };
             let place = tables.entries[id].place;
-            let Place::Pool { coding, referenced, .. } = place else { return None };
+            let PagePlace::Pool { coding, referenced, .. } = place else { return None };
             // A page that is dense already has had a second chance from writeback.
             if !referenced && !coding.is_dense() {
                 tables.recompressing = Some(id);
@@ -379,7 +379,7 @@ impl<P: Pool> Zswap<P> {
         candidate: Candidate<'_>,
     ) -> Option<()> {
         let Candidate { shard, id, place, tables, work } = candidate;
-        let Place::Pool { handle: old, length, coding: old_coding, .. } = place else {
+        let PagePlace::Pool { handle: old, length, coding: old_coding, .. } = place else {
             return Some(());
         };
         let page = &mut recompression.page[0];
@@ -413,7 +413,7 @@ impl<P: Pool> Zswap<P> {
         self.contexts.come(coding);
         drop(work);
         // The length is at most the old one.
-        let place = Place::new_in_pool(handle, checksum, new_length as u16, coding);
+        let place = PagePlace::new_in_pool(handle, checksum, new_length as u16, coding);
         let unused = if self.end_recompression(shard, id, Some(place)) {
             let saved = length - new_length;
             self.counted().recompressed_pages.add(1);
@@ -430,16 +430,16 @@ impl<P: Pool> Zswap<P> {
     /// Returns whether the page still lies where it lay, after noting that recompression has looked
     /// at it. The page then gets the object of `denser`, if there is one; otherwise nothing has
     /// changed.
-    fn end_recompression(&self, shard: usize, id: EntryId, denser: Option<Place>) -> bool {
+    fn end_recompression(&self, shard: usize, id: EntryId, denser: Option<PagePlace>) -> bool {
         let tables = &mut *self.shards[shard].tables.lock();
         if tables.recompressing.take() != Some(id) {
             return false;
         }
-        if let Some(Place::Pool { handle, checksum, length, coding, .. }) = denser
-            && let Place::Pool { referenced, tried, era, .. } = tables.entries[id].place
+        if let Some(PagePlace::Pool { handle, checksum, length, coding, .. }) = denser
+            && let PagePlace::Pool { referenced, tried, era, .. } = tables.entries[id].place
         {
             tables.entries[id].place =
-                Place::Pool { handle, checksum, length, coding, referenced, tried, era };
+                PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era };
         }
         // A page that came back from a failed write may be next instead.
         if tables.lru.next_to_age() == Some(id) {
@@ -452,12 +452,12 @@ impl<P: Pool> Zswap<P> {
     /// page is not there or damaged.
     fn read_for_recompression<'z>(
         &self,
-        place: Place,
+        place: PagePlace,
         tables: SpinGuard<'_, Tables>,
         mut work: WorkGuard<'z>,
         page: &mut Page,
     ) -> Option<WorkGuard<'z>> {
-        let Place::Pool { handle, checksum, coding, .. } = place else { return None };
+        let PagePlace::Pool { handle, checksum, coding, .. } = place else { return None };
         let read = |bytes: &[u8]| {
             drop(tables);
             decode(Some(work.get()), bytes, checksum, coding, page)

@@ -23,7 +23,7 @@ use coldpress_sys::sync::{SleepGuard, SpinGuard, SpinLock};
 
 use crate::codecs::Coding;
 use crate::disk::Transfers;
-use crate::entry::{Entries, Place};
+use crate::entry::{Entries, PagePlace};
 use crate::ids::{EntryId, PageId, SHARDS};
 use crate::index::{Index, LEAF_ENTRIES};
 use crate::key::{Key, Offset};
@@ -111,7 +111,7 @@ pub(crate) struct Tables {
 impl Tables {
     /// Makes a new entry under `key`, which has none, for a page in `place`. The entry occupies
     /// nothing yet.
-    pub(crate) fn new_entry(&mut self, key: Key, place: Place) -> Result<EntryId, NoMemory> {
+    pub(crate) fn new_entry(&mut self, key: Key, place: PagePlace) -> Result<EntryId, NoMemory> {
         let id = self.entries.alloc(place)?;
         if let Err(error) = self.index.set(key, id) {
             self.entries.free(id);
@@ -122,42 +122,42 @@ impl Tables {
 
     /// Takes an entry out of its place, in lists and counts alone. The caller owns what the place
     /// held.
-    pub(crate) fn leave(&mut self, id: EntryId) -> Place {
+    pub(crate) fn leave(&mut self, id: EntryId) -> PagePlace {
         let place = self.entries[id].place;
         match place {
-            Place::SameFilled { .. } => self.same_filled -= 1,
-            Place::Pool { .. } => {
+            PagePlace::SameFilled { .. } => self.same_filled -= 1,
+            PagePlace::Pool { .. } => {
                 self.lru.unlink(&mut self.entries, id);
                 if self.recompressing == Some(id) {
                     self.recompressing = None;
                 }
             }
-            Place::Leaving { .. } => self.leaving -= 1,
-            Place::Backing { .. } => {}
+            PagePlace::Leaving { .. } => self.leaving -= 1,
+            PagePlace::Backing { .. } => {}
         }
         place
     }
 
     /// Puts an entry that has no place back into the pool, as the oldest of the shard.
-    pub(crate) fn occupy_as_oldest(&mut self, id: EntryId, place: Place) {
+    pub(crate) fn occupy_as_oldest(&mut self, id: EntryId, place: PagePlace) {
         self.entries[id].place = place;
         self.lru.push_oldest(&mut self.entries, id);
     }
 
     /// Puts an entry that has no place into `place`; in the pool it is the youngest.
-    fn occupy(&mut self, id: EntryId, place: Place) {
+    fn occupy(&mut self, id: EntryId, place: PagePlace) {
         self.entries[id].place = place;
         match place {
-            Place::SameFilled { .. } => self.same_filled += 1,
-            Place::Pool { .. } => self.lru.push_youngest(&mut self.entries, id),
-            Place::Leaving { .. } => self.leaving += 1,
-            Place::Backing { .. } => {}
+            PagePlace::SameFilled { .. } => self.same_filled += 1,
+            PagePlace::Pool { .. } => self.lru.push_youngest(&mut self.entries, id),
+            PagePlace::Leaving { .. } => self.leaving += 1,
+            PagePlace::Backing { .. } => {}
         }
     }
 }
 
 /// A shard in hand, and the entry under a key.
-pub(crate) struct Held<'z> {
+pub(crate) struct LockedPage<'z> {
     pub(crate) tables: SpinGuard<'z, Tables>,
     /// Also in hand if they take part in the page under the key.
     pub(crate) transfers: Option<SleepGuard<'z, Transfers>>,
@@ -174,19 +174,19 @@ pub(crate) struct Remains {
 
 impl<P: Pool> Zswap<P> {
     /// Takes the shard of `spot` in hand, and the transfers if they take part in the page there.
-    pub(crate) fn hold(&self, spot: Spot) -> Held<'_> {
+    pub(crate) fn lock_page(&self, spot: Spot) -> LockedPage<'_> {
         let shard = &self.shards[spot.shard];
         let tables = shard.tables.lock();
         let id = tables.index.get(spot.key);
         if id.is_none_or(|id| !tables.entries[id].place.is_transferred()) {
-            return Held { tables, transfers: None, id };
+            return LockedPage { tables, transfers: None, id };
         }
         drop(tables);
         let transfers = self.disk.as_ref().map(|disk| disk.transfers.lock());
         let tables = shard.tables.lock();
         // The page may be another by now, or none; with both in hand each will do.
         let id = tables.index.get(spot.key);
-        Held { tables, transfers, id }
+        LockedPage { tables, transfers, id }
     }
 
     /// Returns for each shard the era of the page that `of` finds there.
@@ -195,15 +195,15 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Puts an entry that has no place into `place`; in the pool it is the youngest of its shard.
-    pub(crate) fn occupy(&self, tables: &mut Tables, id: EntryId, place: Place) {
+    pub(crate) fn occupy(&self, tables: &mut Tables, id: EntryId, place: PagePlace) {
         let place = match place {
-            Place::Pool { handle, checksum, length, coding, referenced, tried, .. } => {
+            PagePlace::Pool { handle, checksum, length, coding, referenced, tried, .. } => {
                 tables.pushes = tables.pushes.wrapping_add(1);
                 if tables.pushes.is_multiple_of(ERA_PAGES) {
                     self.eras.begin();
                 }
                 let era = self.era();
-                Place::Pool { handle, checksum, length, coding, referenced, tried, era }
+                PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era }
             }
             place => place,
         };
@@ -222,15 +222,15 @@ impl<P: Pool> Zswap<P> {
         let place = tables.leave(id);
         debug_assert!(transfers.is_some() || !place.is_transferred(), "transfers not in hand");
         let handle = match place {
-            Place::SameFilled { .. } => None,
-            Place::Pool { handle, .. } => Some(handle),
-            Place::Leaving { handle, member, .. } => {
+            PagePlace::SameFilled { .. } => None,
+            PagePlace::Pool { handle, .. } => Some(handle),
+            PagePlace::Leaving { handle, member, .. } => {
                 if let Some(transfers) = transfers {
                     transfers.outgoing.forget(member);
                 }
                 Some(handle)
             }
-            Place::Backing { slot, .. } => {
+            PagePlace::Backing { slot, .. } => {
                 if let Some(transfers) = transfers {
                     transfers.incoming.forget(PageId::new(shard, id));
                     self.leave_slot(transfers, slot);

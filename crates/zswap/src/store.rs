@@ -9,7 +9,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
 use crate::codecs::{Coding, Pressed};
 use crate::contexts::WorkGuard;
 use crate::desk::Offer;
-use crate::entry::Place;
+use crate::entry::PagePlace;
 use crate::error::{StoreError, Warning};
 use crate::key::Key;
 use crate::knobs::Knobs;
@@ -105,7 +105,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Stores a page that is a repeated word.
     fn store_word(&self, spot: Spot, word: u64) -> Result<Stored, StoreError> {
-        self.put(spot, Place::SameFilled { word })?;
+        self.put(spot, PagePlace::SameFilled { word })?;
         self.shards[spot.shard].counted.stored_same_filled.add(1);
         Ok(Stored::SameFilled)
     }
@@ -204,7 +204,8 @@ impl<P: Pool> Zswap<P> {
         let length = bytes.len() as u16;
         self.contexts.come(coding);
         drop(work);
-        if let Err(error) = self.put(spot, Place::new_in_pool(handle, checksum, length, coding)) {
+        if let Err(error) = self.put(spot, PagePlace::new_in_pool(handle, checksum, length, coding))
+        {
             self.pool.free(handle).expect(HELD);
             self.contexts.gone(coding);
             return Err(error);
@@ -265,11 +266,11 @@ impl<P: Pool> Zswap<P> {
 
     /// Puts a page that lies in `place` under its key. On an error nothing has changed, and the
     /// caller still owns `place`.
-    fn put(&self, spot: Spot, place: Place) -> Result<(), StoreError> {
+    fn put(&self, spot: Spot, place: PagePlace) -> Result<(), StoreError> {
         let counted = &self.shards[spot.shard].counted;
-        let mut held = self.hold(spot);
-        let (tables, transfers) = (&mut *held.tables, held.transfers.as_deref_mut());
-        let Some(id) = held.id else {
+        let mut locked = self.lock_page(spot);
+        let (tables, transfers) = (&mut *locked.tables, locked.transfers.as_deref_mut());
+        let Some(id) = locked.id else {
             let id = tables.new_entry(spot.key, place).inspect_err(|_| {
                 counted.reject_kmemcache_fail.add(1);
             })?;
@@ -279,7 +280,7 @@ impl<P: Pool> Zswap<P> {
         counted.duplicate_entry.add(1);
         let remains = self.vacate(spot.shard, tables, transfers, id);
         self.occupy(tables, id, place);
-        drop(held);
+        drop(locked);
         self.give_up(remains);
         Ok(())
     }

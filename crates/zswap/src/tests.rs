@@ -34,12 +34,12 @@ use coldpress_backing::SLOT_BYTES;
 /// The naive pool: its objects lie one behind the other, in at most `frames_max` frames.
 #[derive(Default)]
 struct Naive {
-    held: Mutex<Held>,
+    held: Mutex<NaiveObjects>,
     frames_max: usize,
 }
 
 #[derive(Default)]
-struct Held {
+struct NaiveObjects {
     objects: HashMap<Handle, Vec<u8>>,
     names: u32,
     bytes: usize,
@@ -51,7 +51,7 @@ impl Naive {
         Self { frames_max, ..Self::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, NaiveObjects> {
         self.held.lock().unwrap()
     }
 }

@@ -24,7 +24,7 @@ use coldpress_sys::sync::Backoff;
 use coldpress_sys::{BorrowedFd, Bytes, PageCount};
 
 use crate::disk::{Disk, Transfers};
-use crate::entry::Place;
+use crate::entry::PagePlace;
 use crate::error::Warning;
 use crate::ids::{BATCHES, MEMBERS_MAX, Member, PageId};
 use crate::limits::ATTEMPTS_SKIPPED;
@@ -41,7 +41,7 @@ const TAKEN_BACK_ERAS: u16 = 1 << 15;
 
 /// A batch that was begun: its place and its number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun {
+pub(crate) struct BegunBatch {
     place: usize,
     number: u64,
 }
@@ -136,7 +136,7 @@ impl<P: Pool> Zswap<P> {
         let mut any = false;
         for place in 0..BATCHES {
             let number = disk.transfers.lock().outgoing.batch(place).number;
-            let begun = Begun { place, number };
+            let begun = BegunBatch { place, number };
             if disk.transfers.lock().outgoing.is_under_way(place, number) {
                 any = true;
                 self.wait_for(begun);
@@ -146,7 +146,7 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Returns whether this batch, or a later one in its place, was written, after waiting for it.
-    fn wait_for(&self, begun: Begun) -> bool {
+    fn wait_for(&self, begun: BegunBatch) -> bool {
         let Some(disk) = &self.disk else { return false };
         let mut backoff = Backoff::default();
         loop {
@@ -166,7 +166,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Begins to write back one batch of the oldest pages. Returns which, or `None` if it could
     /// not.
-    pub(crate) fn begin_write_back(&self) -> Option<Begun> {
+    pub(crate) fn begin_write_back(&self) -> Option<BegunBatch> {
         let disk = self.disk.as_ref()?;
         let mut heads = self.heads(|tables| tables.lru.oldest_era(&tables.entries));
         heads.oldest(self.era())?;
@@ -200,7 +200,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Takes the buffer of a new batch, if one may be written back, and a slot's worth of this
     /// period's bytes.
-    fn take_batch(&self, disk: &Disk, sealer: &Sealer) -> Option<(Begun, Box<[u8]>)> {
+    fn take_batch(&self, disk: &Disk, sealer: &Sealer) -> Option<(BegunBatch, Box<[u8]>)> {
         let counted = self.counted();
         let transfers = &mut *disk.transfers.lock();
         let limits = &mut *self.limits.lock();
@@ -229,7 +229,7 @@ impl<P: Pool> Zswap<P> {
         let number = sealer.next_batch();
         let (place, buffer) = transfers.outgoing.take(number)?;
         limits.spend_writeback(SLOT_BYTES);
-        Some((Begun { place, number }, buffer))
+        Some((BegunBatch { place, number }, buffer))
     }
 
     /// Seals the oldest objects into the buffer, as many as fit, and makes their pages leave.
@@ -237,7 +237,7 @@ impl<P: Pool> Zswap<P> {
     fn gather(
         &self,
         (disk, sealer): (&Disk, &Sealer),
-        begun: Begun,
+        begun: BegunBatch,
         buffer: &mut [u8],
         heads: &mut Heads,
     ) -> Bytes {
@@ -257,7 +257,8 @@ impl<P: Pool> Zswap<P> {
                 heads.0[shard] = None;
                 continue;
             };
-            let Place::Pool { handle, checksum, length, coding, referenced, tried, era } = place
+            let PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era } =
+                place
             else {
                 break;
             };
@@ -271,7 +272,7 @@ impl<P: Pool> Zswap<P> {
                 chances -= 1;
                 let referenced = false;
                 let again =
-                    Place::Pool { handle, checksum, length, coding, referenced, tried, era };
+                    PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era };
                 self.occupy(tables, id, again);
                 heads.0[shard] = tables.lru.oldest_era(&tables.entries);
                 self.counted().second_chances.add(1);
@@ -279,7 +280,7 @@ impl<P: Pool> Zswap<P> {
             }
             // Offsets are below SLOT_BYTES, see the assertion in `entry`.
             let (offset, member) = (filled as u16, Member::new(begun.place, count));
-            let leaving = Place::Leaving { handle, checksum, offset, length, coding, member };
+            let leaving = PagePlace::Leaving { handle, checksum, offset, length, coding, member };
             self.occupy(tables, id, leaving);
             heads.0[shard] = tables.lru.oldest_era(&tables.entries);
             transfers.outgoing.batch(begun.place).members.push(Some(PageId::new(shard, id)));
@@ -340,11 +341,11 @@ impl<P: Pool> Zswap<P> {
             let (shard, id) = page.parts();
             let mut guard = self.shards[shard].tables.lock();
             let tables = &mut *guard;
-            if let Place::Leaving { handle, checksum, offset, length, coding, .. } =
+            if let PagePlace::Leaving { handle, checksum, offset, length, coding, .. } =
                 tables.entries[id].place
             {
                 tables.leave(id);
-                let backing = Place::Backing { slot, checksum, offset, length, coding };
+                let backing = PagePlace::Backing { slot, checksum, offset, length, coding };
                 self.occupy(tables, id, backing);
                 drop(guard);
                 // A load under way has pinned the object; `free` waits for it.
@@ -361,14 +362,14 @@ impl<P: Pool> Zswap<P> {
         for page in members.iter().rev().flatten() {
             let (shard, id) = page.parts();
             let tables = &mut *self.shards[shard].tables.lock();
-            if let Place::Leaving { handle, checksum, length, coding, .. } =
+            if let PagePlace::Leaving { handle, checksum, length, coding, .. } =
                 tables.entries[id].place
             {
                 tables.leave(id);
                 let era = self.era().wrapping_sub(TAKEN_BACK_ERAS);
                 let (referenced, tried) = (false, false);
                 let place =
-                    Place::Pool { handle, checksum, length, coding, referenced, tried, era };
+                    PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era };
                 tables.occupy_as_oldest(id, place);
             }
         }

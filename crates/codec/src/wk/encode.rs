@@ -82,9 +82,9 @@ impl<const N: usize> Stream<N> {
 
 /// The words of a page.
 #[derive(Clone, Copy)]
-struct Words<'p>(&'p [[u8; 8]]);
+struct PageWords<'p>(&'p [[u8; 8]]);
 
-impl Words<'_> {
+impl PageWords<'_> {
     #[inline]
     fn get(self, number: usize) -> u64 {
         u64::from_le_bytes(self.0[number])
@@ -133,7 +133,7 @@ impl Wk {
     /// Compresses `page` to the front of `out`. Returns the number of bytes written, or `None` if
     /// they do not fit.
     pub(crate) fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
-        if !self.encode(Words(page.as_chunks().0)) {
+        if !self.encode(PageWords(page.as_chunks().0)) {
             let (head, rest) = out.split_first_mut()?;
             *head = WHOLE as u8;
             return Some(1 + self.lz4.compress(page, rest)?);
@@ -157,7 +157,7 @@ impl Wk {
     }
 
     /// Returns whether literals are few enough, after filling the streams with the page's words.
-    fn encode(&mut self, words: Words<'_>) -> bool {
+    fn encode(&mut self, words: PageWords<'_>) -> bool {
         // An empty slot names word 0, which is harmless, because words are compared.
         self.seen.fill(0);
         (self.tags.length, self.places.length) = (0, 0);

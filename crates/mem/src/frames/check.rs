@@ -8,7 +8,7 @@ use super::{Descriptor, FrameAllocator, Mobility, ORDER_MAX};
 
 /// Figures counted by the walk over the blocks of a zone, to compare with the zone's own.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Found {
+struct ZoneCensus {
     fresh: usize,
     live: usize,
     online: usize,
@@ -31,7 +31,7 @@ impl FrameAllocator {
 
 impl Locked<'_> {
     fn check(&self) {
-        let mut found = Found::default();
+        let mut found = ZoneCensus::default();
         for (index, block) in self.tables.blocks().iter().enumerate() {
             let name = match block.state() {
                 BlockState::Offline => continue,
@@ -46,7 +46,7 @@ impl Locked<'_> {
             }
         }
         let zone = &*self.zone;
-        let expected = Found {
+        let expected = ZoneCensus {
             fresh: zone.fresh,
             live: zone.live,
             online: zone.online,
@@ -60,7 +60,7 @@ impl Locked<'_> {
         self.check_lists();
     }
 
-    fn check_block(&self, index: usize, found: &mut Found) {
+    fn check_block(&self, index: usize, found: &mut ZoneCensus) {
         let block = &self.tables.blocks()[index];
         let all = Chunk::block(index).frames();
         let held = self.tables.held(all.clone());
@@ -99,7 +99,7 @@ impl Locked<'_> {
         }
     }
 
-    fn check_chunk(&self, chunk: Chunk, found: &mut Found) {
+    fn check_chunk(&self, chunk: Chunk, found: &mut ZoneCensus) {
         let Chunk { head, order } = chunk;
         assert!(order <= ORDER_MAX && head.is_multiple_of(1 << order), "{chunk:?} is misplaced");
         for frame in chunk.frames().skip(1) {

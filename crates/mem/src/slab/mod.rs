@@ -1,6 +1,6 @@
 //! The small-object allocator: frames cut into size classes, and spans for larger allocations.
 //!
-//! Idea: an allocation's place follows from its layout alone. Up to 2048 bytes it is one of the
+//! Idea: an allocation's kind follows from its layout alone. Up to 2048 bytes it is one of the
 //! objects of a frame; up to 4096 it is a frame; beyond, a span whose record lies behind the
 //! allocation. Nothing here calls malloc, so a [`Heap`] can be the global allocator inside any
 //! program.
@@ -28,7 +28,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 use crate::frames::{FrameAllocator, FrameId, Mobility};
 use large::Spans;
 use objects::Objects;
-use size_class::Place;
+use size_class::AllocationKind;
 
 /// The figures of a heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,19 +119,19 @@ impl<'f> Heap<'f> {
 
     /// Makes an allocation that is no object of a class.
     #[cold]
-    fn alloc_large(&self, place: Place, layout: Layout) -> Option<NonNull<u8>> {
-        if place == Place::Frame { self.alloc_frame() } else { self.spans.alloc(layout) }
+    fn alloc_large(&self, kind: AllocationKind, layout: Layout) -> Option<NonNull<u8>> {
+        if kind == AllocationKind::Frame { self.alloc_frame() } else { self.spans.alloc(layout) }
     }
 
     /// Frees an allocation that is no object of a class.
     ///
     /// # Safety
-    /// As for `dealloc`, with the place of the layout, which is no class.
+    /// As for `dealloc`, with the kind of the layout, which is no class.
     #[cold]
-    unsafe fn free_large(&self, place: Place, layout: Layout, start: NonNull<u8>) {
+    unsafe fn free_large(&self, kind: AllocationKind, layout: Layout, start: NonNull<u8>) {
         // SAFETY: the caller frees what `alloc_large` returned for this layout.
         unsafe {
-            if place == Place::Frame {
+            if kind == AllocationKind::Frame {
                 self.free_frame(start);
             } else {
                 self.spans.free(start, layout);
@@ -160,14 +160,14 @@ impl<'f> Heap<'f> {
 }
 
 // SAFETY: places of different allocations never overlap and are aligned as requested: objects by
-// `Place`, frames to 4 KiB, spans to at least that. Nothing here unwinds but on a broken invariant,
-// and nothing allocates from another heap.
+// `AllocationKind`, frames to 4 KiB, spans to at least that. Nothing here unwinds but on a broken
+// invariant, and nothing allocates from another heap.
 unsafe impl GlobalAlloc for Heap<'_> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let object = match Place::of(layout) {
-            Place::Class(class) => self.objects.alloc_object(class, layout.size()),
-            place => self.alloc_large(place, layout),
+        let object = match AllocationKind::of(layout) {
+            AllocationKind::Class(class) => self.objects.alloc_object(class, layout.size()),
+            kind => self.alloc_large(kind, layout),
         };
         object.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
@@ -176,14 +176,14 @@ unsafe impl GlobalAlloc for Heap<'_> {
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
         // SAFETY: a caller frees only what was allocated, which is not null.
         let object = unsafe { NonNull::new_unchecked(object) };
-        match Place::of(layout) {
+        match AllocationKind::of(layout) {
             // SAFETY: the caller frees what `alloc` returned for this layout, which is of this
             // class.
-            Place::Class(class) => unsafe {
+            AllocationKind::Class(class) => unsafe {
                 self.objects.free_object(class, layout.size(), object)
             },
-            // SAFETY: the caller frees what `alloc` returned for this layout, which has this place.
-            place => unsafe { self.free_large(place, layout, object) },
+            // SAFETY: the caller frees what `alloc` returned for this layout, which has this kind.
+            kind => unsafe { self.free_large(kind, layout, object) },
         }
     }
 
@@ -191,7 +191,7 @@ unsafe impl GlobalAlloc for Heap<'_> {
         // SAFETY: the caller's promise for `alloc_zeroed` holds for `alloc`.
         let object = unsafe { self.alloc(layout) };
         // A new span is zero already, and zeroing it would make it use memory.
-        if !object.is_null() && Place::of(layout) != Place::Span {
+        if !object.is_null() && AllocationKind::of(layout) != AllocationKind::Span {
             // SAFETY: `alloc` returned at least `layout.size()` bytes.
             unsafe { object.write_bytes(0, layout.size()) };
         }
@@ -201,8 +201,10 @@ unsafe impl GlobalAlloc for Heap<'_> {
     unsafe fn realloc(&self, object: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller promises that the new size, rounded up to this alignment, is a layout.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        match (Place::of(layout), Place::of(new_layout)) {
-            (Place::Class(class), Place::Class(new_class)) if class == new_class => {
+        match (AllocationKind::of(layout), AllocationKind::of(new_layout)) {
+            (AllocationKind::Class(class), AllocationKind::Class(new_class))
+                if class == new_class =>
+            {
                 // SAFETY: this is the caller's object, of this class and size, which is not null.
                 unsafe {
                     let start = NonNull::new_unchecked(object);
@@ -210,7 +212,7 @@ unsafe impl GlobalAlloc for Heap<'_> {
                 }
                 return object;
             }
-            (Place::Frame, Place::Frame) => return object,
+            (AllocationKind::Frame, AllocationKind::Frame) => return object,
             _ => {}
         }
         // SAFETY: `object` is an allocation of `layout`, by the caller's promise; the new one is

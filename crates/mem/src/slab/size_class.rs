@@ -34,9 +34,9 @@ const CLASS_OF_GRANULES: [u8; LARGEST / GRANULE + 1] = {
     table
 };
 
-/// The place of an allocation; a function of its layout, so that freeing needs no lookup.
+/// The kind of an allocation; a function of its layout, so that freeing needs no lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum AllocationKind {
     /// One of several objects in a frame, of this class.
     Class(usize),
     /// A frame of its own.
@@ -45,7 +45,7 @@ pub(super) enum Place {
     Span,
 }
 
-impl Place {
+impl AllocationKind {
     #[inline]
     pub(super) const fn of(layout: Layout) -> Self {
         let (size, align) = (layout.size(), layout.align());
@@ -117,15 +117,16 @@ mod tests {
                     let bytes = object_bytes(*class);
                     bytes >= size + RED_ZONE && bytes.is_multiple_of(align)
                 };
-                let expected = (0..CLASSES).find(fits).map_or(Place::Frame, Place::Class);
+                let expected =
+                    (0..CLASSES).find(fits).map_or(AllocationKind::Frame, AllocationKind::Class);
                 let layout = Layout::from_size_align(size, align).unwrap();
-                assert_eq!(Place::of(layout), expected, "{layout:?}");
+                assert_eq!(AllocationKind::of(layout), expected, "{layout:?}");
             }
         }
         let span = Layout::from_size_align(PAGE_BYTES + 1, 1).unwrap();
-        assert_eq!(Place::of(span), Place::Span);
+        assert_eq!(AllocationKind::of(span), AllocationKind::Span);
         let span = Layout::from_size_align(1, 2 * PAGE_BYTES).unwrap();
-        assert_eq!(Place::of(span), Place::Span);
+        assert_eq!(AllocationKind::of(span), AllocationKind::Span);
     }
 
     #[test]

@@ -34,16 +34,16 @@ fn heap(frames: &FrameAllocator, per_processor: bool) -> Heap<'_> {
 }
 
 /// An allocation, filled with its own byte.
-struct Held {
+struct Allocation {
     object: *mut u8,
     layout: Layout,
     byte: u8,
 }
 
 // SAFETY: an allocation is memory of its own, which any thread may use.
-unsafe impl Send for Held {}
+unsafe impl Send for Allocation {}
 
-impl Held {
+impl Allocation {
     fn new(heap: &Heap, layout: Layout, byte: u8, zeroed: bool) -> Option<Self> {
         // SAFETY: the layouts of the tests are not empty.
         let object = unsafe { if zeroed { heap.alloc_zeroed(layout) } else { heap.alloc(layout) } };
@@ -134,12 +134,12 @@ proptest! {
             hog.leave(limit);
         }
         let heap = heap(&frames, per_processor);
-        let mut held: Vec<Held> = Vec::new();
+        let mut held: Vec<Allocation> = Vec::new();
         for (index, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Alloc { size, align_shift, zeroed } => {
                     let layout = Layout::from_size_align(size, 1 << align_shift).unwrap();
-                    held.extend(Held::new(&heap, layout, index as u8, zeroed));
+                    held.extend(Allocation::new(&heap, layout, index as u8, zeroed));
                 }
                 Step::Free(which) if !held.is_empty() => {
                     held.swap_remove(which % held.len()).free(&heap);
@@ -156,10 +156,10 @@ proptest! {
             prop_assert_eq!(heap.frames_held() + hog.held(), frames.frames_used());
         }
         // Returns the memory of an allocation, from its layout alone.
-        let taken = |held: &Held| match Place::of(held.layout) {
-            Place::Class(class) => object_bytes(class),
-            Place::Frame => PAGE_BYTES,
-            Place::Span => 0,
+        let taken = |held: &Allocation| match AllocationKind::of(held.layout) {
+            AllocationKind::Class(class) => object_bytes(class),
+            AllocationKind::Frame => PAGE_BYTES,
+            AllocationKind::Span => 0,
         };
         let stats = heap.stats();
         prop_assert_eq!((stats.in_use - stats.large).0, held.iter().map(taken).sum::<usize>());
@@ -185,7 +185,8 @@ fn a_frame_is_filled_before_the_next_is_taken() {
     let layout = Layout::from_size_align(64 - RED_ZONE, 8).unwrap();
     // The start of the first frame stays free.
     let count = 64 * 5 - 1;
-    let held: Vec<_> = (0..count).map(|_| Held::new(&heap, layout, 1, false).unwrap()).collect();
+    let held: Vec<_> =
+        (0..count).map(|_| Allocation::new(&heap, layout, 1, false).unwrap()).collect();
     // One more frame holds descriptors.
     assert_eq!(heap.frames_held(), PageCount(5 + 1));
     assert_eq!(heap.stats().in_use, Bytes(64 * count));
@@ -203,7 +204,7 @@ fn no_object_lies_at_the_start_of_the_span() {
         let layout = Layout::from_size_align(size, 16).unwrap();
         let start = frames.address_at(Bytes(0)).as_ptr();
         for _ in 0..TURNS.min(300) {
-            assert_ne!(Held::new(&heap, layout, 0, false).unwrap().object, start);
+            assert_ne!(Allocation::new(&heap, layout, 0, false).unwrap().object, start);
         }
     }
 }
@@ -227,7 +228,7 @@ fn large_allocations_have_a_span_of_their_own() {
     let heap = Heap::new(&frames);
     let size = if cfg!(miri) { 1 << 13 } else { 1 << 20 };
     let layout = Layout::from_size_align(size, 1 << 16).unwrap();
-    let held = Held::new(&heap, layout, 9, true).unwrap();
+    let held = Allocation::new(&heap, layout, 9, true).unwrap();
     assert_eq!(heap.large_bytes(), Bytes(size + PAGE_BYTES));
     assert_eq!(frames.frames_used(), PageCount(0));
     held.free(&heap);
@@ -241,7 +242,7 @@ fn without_frames_the_answer_is_null() {
         let heap = heap(&frames, per_processor);
         for size in [1, 2032, 4096] {
             let layout = Layout::from_size_align(size, 1).unwrap();
-            assert!(Held::new(&heap, layout, 0, false).is_none());
+            assert!(Allocation::new(&heap, layout, 0, false).is_none());
         }
     }
 }
@@ -253,11 +254,11 @@ fn what_processors_keep_is_used_before_an_allocation_fails() {
     let heap = heap(&frames, true);
     let layout = |size| Layout::from_size_align(size, 8).unwrap();
     let held: Vec<_> =
-        (0..TURNS).map(|_| Held::new(&heap, layout(48), 1, false).unwrap()).collect();
+        (0..TURNS).map(|_| Allocation::new(&heap, layout(48), 1, false).unwrap()).collect();
     let mut hog = Hog::new(&frames);
     hog.leave(0);
     held.into_iter().for_each(|held| held.free(&heap));
-    assert!(Held::new(&heap, layout(1000), 2, false).is_some());
+    assert!(Allocation::new(&heap, layout(1000), 2, false).is_some());
 }
 
 #[test]
@@ -266,7 +267,7 @@ fn dropping_a_heap_returns_the_frames_of_its_objects() {
         let frames = four_blocks();
         let heap = heap(&frames, per_processor);
         for size in (1..2000).step_by(2000 / TURNS.min(2000)) {
-            Held::new(&heap, Layout::from_size_align(size, 1).unwrap(), 3, false).unwrap();
+            Allocation::new(&heap, Layout::from_size_align(size, 1).unwrap(), 3, false).unwrap();
         }
         assert!(frames.frames_used() > PageCount(0));
         drop(heap);
@@ -280,7 +281,7 @@ fn a_static_heap_serves_threads() {
     static FRAMES: FrameAllocator = FrameAllocator::new();
     static HEAP: Heap = Heap::new(&FRAMES);
     FRAMES.init(Config::one_zone(Bytes(8 * BLOCK_BYTES))).unwrap();
-    let (sender, receiver) = std::sync::mpsc::channel::<Held>();
+    let (sender, receiver) = std::sync::mpsc::channel::<Allocation>();
     std::thread::scope(|scope| {
         for thread in 0..3_usize {
             let sender = sender.clone();
@@ -288,7 +289,7 @@ fn a_static_heap_serves_threads() {
                 for round in 1..TURNS {
                     let size = (round * 37 + thread * 11) % 3000 + 1;
                     let layout = Layout::from_size_align(size, 8).unwrap();
-                    let held = Held::new(&HEAP, layout, round as u8, false).unwrap();
+                    let held = Allocation::new(&HEAP, layout, round as u8, false).unwrap();
                     if round % 2 == 0 { sender.send(held).unwrap() } else { held.free(&HEAP) }
                 }
             });
@@ -310,8 +311,8 @@ const ROUND: usize = if cfg!(miri) { 20 } else { 400 };
 fn allocate_and_pass(
     (heap, sizes): (&Heap, &[usize]),
     (thread, turns): (usize, usize),
-    next: &SyncSender<Vec<Held>>,
-    received: &Receiver<Vec<Held>>,
+    next: &SyncSender<Vec<Allocation>>,
+    received: &Receiver<Vec<Allocation>>,
 ) {
     let mut random = thread as u32 + 1;
     for turn in 0..turns {
@@ -319,7 +320,7 @@ fn allocate_and_pass(
             .map(|index| {
                 let layout = Layout::from_size_align(sizes[(index + turn) % sizes.len()], 8);
                 let byte = (index * 3 + thread) as u8;
-                Held::new(heap, layout.unwrap(), byte, false).expect("frames for all threads")
+                Allocation::new(heap, layout.unwrap(), byte, false).expect("frames for all threads")
             })
             .collect();
         for last in (1..held.len()).rev() {
@@ -392,10 +393,10 @@ fn a_full_depot_goes_back_to_its_slabs() {
     let heap = heap(&frames, true);
     let layout = Layout::from_size_align(256 - RED_ZONE, 8).unwrap();
     let count = size_class::depot_capacity(7) * 4;
-    assert_eq!(Place::of(layout), Place::Class(7));
+    assert_eq!(AllocationKind::of(layout), AllocationKind::Class(7));
     for round in 0..3 {
         let mut held: Vec<_> = (0..count)
-            .map(|index| Held::new(&heap, layout, (index ^ round) as u8, false).unwrap())
+            .map(|index| Allocation::new(&heap, layout, (index ^ round) as u8, false).unwrap())
             .collect();
         let used = frames.frames_used();
         // Every seventh object first, so that slabs come back in pieces.

@@ -1,7 +1,7 @@
 //! A walk over all structures of a store, and other views of its inside that only tests need.
 
 use super::*;
-use crate::entry::Place;
+use crate::entry::PagePlace;
 use crate::ids::PageId;
 use crate::shard::Spot;
 
@@ -20,10 +20,10 @@ impl<P: Pool> Zswap<P> {
             for (key, id) in all {
                 let place = tables.entries[id].place;
                 match place {
-                    Place::SameFilled { .. } => same_filled += 1,
-                    Place::Pool { .. } => assert!(in_pool.insert(id)),
-                    Place::Leaving { .. } => leaving += 1,
-                    Place::Backing { .. } => {}
+                    PagePlace::SameFilled { .. } => same_filled += 1,
+                    PagePlace::Pool { .. } => assert!(in_pool.insert(id)),
+                    PagePlace::Leaving { .. } => leaving += 1,
+                    PagePlace::Backing { .. } => {}
                 }
                 let spot = Spot { shard: number, key };
                 assert_eq!(Spot::of(spot.key()), spot);
@@ -39,22 +39,23 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Compares the places of all pages with pool, slots and transfers.
-    fn check_places(&self, pages: &[(Key, PageId, Place)]) {
+    fn check_places(&self, pages: &[(Key, PageId, PagePlace)]) {
         let (mut ids, mut leaving, mut bytes, mut objects) = (HashMap::new(), HashSet::new(), 0, 0);
         let mut slots = BTreeMap::<SlotId, Vec<(u16, u16)>>::new();
         for &(key, id, place) in pages {
             assert!(ids.insert(id, place).is_none(), "{key:?} shares its entry");
             match place {
-                Place::SameFilled { .. } => {}
-                Place::Pool { handle, length, .. } | Place::Leaving { handle, length, .. } => {
+                PagePlace::SameFilled { .. } => {}
+                PagePlace::Pool { handle, length, .. }
+                | PagePlace::Leaving { handle, length, .. } => {
                     assert_eq!(self.pool.size(handle), Ok(Bytes(length as usize)));
                     (objects, bytes) = (objects + 1, bytes + length as usize);
                 }
-                Place::Backing { slot, offset, length, .. } => {
+                PagePlace::Backing { slot, offset, length, .. } => {
                     slots.entry(slot).or_default().push((offset, length));
                 }
             }
-            if let Place::Leaving { .. } = place {
+            if let PagePlace::Leaving { .. } = place {
                 leaving.insert(id);
             }
         }
@@ -76,7 +77,7 @@ impl<P: Pool> Zswap<P> {
         }
         assert!(leaving.is_empty(), "on their way in no batch");
         for id in transfers.incoming.check() {
-            assert!(matches!(ids.get(&id), Some(Place::Backing { .. })), "read for nobody");
+            assert!(matches!(ids.get(&id), Some(PagePlace::Backing { .. })), "read for nobody");
         }
         assert_eq!(transfers.slots.used().0 as usize, slots.len() + written);
         for (slot, mut pieces) in slots {
@@ -90,7 +91,7 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Returns where the page under `key` is, which must be stored.
-    pub(super) fn place(&self, key: Key) -> Place {
+    pub(super) fn place(&self, key: Key) -> PagePlace {
         let spot = Spot::of(key);
         let tables = self.shards[spot.shard].tables.lock();
         tables.entries[tables.index.get(spot.key).unwrap()].place

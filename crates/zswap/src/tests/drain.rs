@@ -9,7 +9,7 @@ use coldpress_backing::{Fault, FaultyBacking};
 use coldpress_mem::pools::{AnyPool, PoolKind, Switch};
 
 use super::*;
-use crate::entry::Place;
+use crate::entry::PagePlace;
 
 type Pools<'f> = Switch<Box<AnyPool<'f>>>;
 
@@ -107,7 +107,7 @@ fn pages_that_moved_are_written_back_in_their_turn() {
             drain(&world, Bytes::kib(64));
         }
         world.zswap.shrink(PageCount(30));
-        let is_there = |number| matches!(world.zswap.place(key(number)), Place::Pool { .. });
+        let is_there = |number| matches!(world.zswap.place(key(number)), PagePlace::Pool { .. });
         let first = (0..200).position(is_there).unwrap() as u64;
         assert!(first > 20 && (first..200).all(is_there), "{first}");
         world.finish();

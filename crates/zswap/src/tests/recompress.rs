@@ -6,7 +6,7 @@ use coldpress_codec::GENERATIONS;
 use super::oracle::key;
 use super::*;
 use crate::codecs::Coding;
-use crate::entry::Place;
+use crate::entry::PagePlace;
 use crate::room::failing;
 
 /// Makes a world without limits over `slots` slots in memory.
@@ -137,7 +137,7 @@ fn a_damaged_page_is_left_for_its_load_to_report() {
     let mut world = world(1);
     world.allowed = Allowed::Corrupt;
     store_records(&mut world, 0..100);
-    let Place::Pool { handle, .. } = world.zswap.place(Key::new(0, 0)) else { unreachable!() };
+    let PagePlace::Pool { handle, .. } = world.zswap.place(Key::new(0, 0)) else { unreachable!() };
     world.zswap.pool.held().objects.get_mut(&handle).unwrap()[9] ^= 1;
     age(&mut world.zswap);
     assert!(!is_dense(&world, 0) && is_dense(&world, 1));

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use coldpress_backing::{BackingError, Ended, Request, Way};
+use coldpress_backing::{BackingError, EndedRequest, Request, Way};
 
 use super::*;
 
@@ -17,7 +17,7 @@ type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
 /// A backing of eight slots on an open table; each write whose number is in `refused` fails.
 struct Open {
     slots: Slots,
-    ended: Vec<Ended>,
+    ended: Vec<EndedRequest>,
     writes: u64,
     refused: Range<u64>,
     seen: Seen,
@@ -47,10 +47,10 @@ impl Backing for Open {
             }
         }
         drop(slots);
-        self.ended.push(Ended { request, result });
+        self.ended.push(EndedRequest { request, result });
     }
 
-    fn ended(&mut self) -> Option<Ended> {
+    fn ended(&mut self) -> Option<EndedRequest> {
         self.ended.pop()
     }
 

@@ -6,7 +6,7 @@ use super::{HandleTable, Layout, Location, PoolStats};
 
 /// The figures that a walk has counted.
 #[derive(Default)]
-struct Seen {
+struct SegmentCensus {
     segments: usize,
     frames: usize,
     live: usize,
@@ -17,7 +17,7 @@ struct Seen {
 impl Layout<'_> {
     /// Checks all invariants, and panics when one is broken.
     pub(super) fn check(&self, handles: &HandleTable<'_>, stats: PoolStats) {
-        let mut seen = Seen::default();
+        let mut seen = SegmentCensus::default();
         for (bucket, first) in self.buckets.iter().enumerate() {
             let (mut segment, mut prev) = (*first, Segment::NONE);
             while segment.is_some() {
@@ -42,7 +42,7 @@ impl Layout<'_> {
     }
 
     /// Checks the blocks and holes of a segment.
-    fn check_segment(&self, handles: &HandleTable<'_>, segment: Segment, seen: &mut Seen) {
+    fn check_segment(&self, handles: &HandleTable<'_>, segment: Segment, seen: &mut SegmentCensus) {
         let head = *self.space.head(segment);
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));
         let (mut live, mut before) = (0, None);

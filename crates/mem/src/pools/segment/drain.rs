@@ -17,7 +17,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::super::MOVE_COST;
 use super::super::handles::HandleTable;
-use super::space::{Hole, Place, Segment, Tag};
+use super::space::{Hole, Segment, SpanOffset, Tag};
 use super::{BUCKETS, Compacted, HOLES, Layout, Location, STEP, WASTE, block_of};
 use crate::frames::FrameId;
 
@@ -31,13 +31,13 @@ pub(super) const WAIT: u32 = 256;
 pub(super) struct Drain {
     pub(super) segment: Segment,
     /// The next place to look at.
-    cursor: Place,
+    cursor: SpanOffset,
 }
 
 /// The result of moving the block or hole at a place.
-enum Moved {
+enum MoveResult {
     /// The next block or hole lies there.
-    Next(Place),
+    Next(SpanOffset),
     /// There is no place for the object.
     NoPlace,
     /// The object is in use.
@@ -45,7 +45,7 @@ enum Moved {
 }
 
 /// The result of a piece of draining.
-enum Step {
+enum DrainResult {
     /// The budget is spent.
     Paused,
     /// The segment is gone.
@@ -72,9 +72,9 @@ impl Layout<'_> {
                 return;
             }
             match self.drain_until(handles, end) {
-                Step::Paused | Step::Done => {}
-                Step::InUse => return,
-                Step::Stuck => {
+                DrainResult::Paused | DrainResult::Done => {}
+                DrainResult::InUse => return,
+                DrainResult::Stuck => {
                     self.stop_draining(handles);
                     self.wait = WAIT;
                     return;
@@ -108,9 +108,9 @@ impl Layout<'_> {
                 break;
             }
             match self.drain_until(handles, end) {
-                Step::Paused | Step::Done => {}
-                Step::InUse => break,
-                Step::Stuck => {
+                DrainResult::Paused | DrainResult::Done => {}
+                DrainResult::InUse => break,
+                DrainResult::Stuck => {
                     if let Some(Drain { segment, .. }) = self.drain {
                         self.stop_draining(handles);
                         self.space.head_mut(segment).round = self.round;
@@ -184,29 +184,29 @@ impl Layout<'_> {
     }
 
     /// Moves objects out of the segment that is being drained, until the total work reaches `end`.
-    fn drain_until(&mut self, handles: &HandleTable<'_>, end: Bytes) -> Step {
+    fn drain_until(&mut self, handles: &HandleTable<'_>, end: Bytes) -> DrainResult {
         while let Some(Drain { segment, cursor }) = self.drain {
             if self.work >= end {
-                return Step::Paused;
+                return DrainResult::Paused;
             }
             let next = match self.move_out(handles, cursor) {
-                Moved::Next(next) => next,
-                Moved::NoPlace => return Step::Stuck,
-                Moved::InUse => return Step::InUse,
+                MoveResult::Next(next) => next,
+                MoveResult::NoPlace => return DrainResult::Stuck,
+                MoveResult::InUse => return DrainResult::InUse,
             };
             self.drain = Some(Drain { segment, cursor: next });
             self.drop_frames(segment, next);
             if self.space.head(segment).live == 0 {
                 self.drop_segment(segment);
-                return Step::Done;
+                return DrainResult::Done;
             }
         }
-        Step::Done
+        DrainResult::Done
     }
 
     /// Gives back the frames of a segment before `at`, where nothing is left, except for the first
     /// frame, which has the head.
-    fn drop_frames(&mut self, segment: Segment, at: Place) {
+    fn drop_frames(&mut self, segment: Segment, at: SpanOffset) {
         let before = *self.space.head(segment);
         self.space.set_start(segment, at);
         let kept = self.space.head(segment).frame_count();
@@ -221,21 +221,21 @@ impl Layout<'_> {
 
     /// Moves the object at `at`, in a segment that is being drained, or takes the hole there off
     /// its list.
-    fn move_out(&mut self, handles: &HandleTable<'_>, at: Place) -> Moved {
+    fn move_out(&mut self, handles: &HandleTable<'_>, at: SpanOffset) -> MoveResult {
         let (name, slack) = match self.space.tag(at) {
             Tag::Hole { hole, parked } => {
                 if !parked {
                     self.holes.remove(&mut self.space, hole);
                 }
-                return Moved::Next(hole.end());
+                return MoveResult::Next(hole.end());
             }
             Tag::Block { name, slack, .. } => (name, slack),
         };
-        let Some(mut pinned) = handles.try_pin(name) else { return Moved::InUse };
+        let Some(mut pinned) = handles.try_pin(name) else { return MoveResult::InUse };
         let from = Location::from_word(pinned.word());
         assert_eq!(from.at, at, "a block is named by its name");
         let wanted = block_of(from.size);
-        let Some(hole) = self.find_or_grow(wanted) else { return Moved::NoPlace };
+        let Some(hole) = self.find_or_grow(wanted) else { return MoveResult::NoPlace };
         let to = Location { at: hole.at, order: hole.order, size: from.size };
         self.take(hole, wanted, name);
         // SAFETY: the object is pinned. Nothing names its new block yet.
@@ -249,7 +249,7 @@ impl Layout<'_> {
         self.add_live(from.segment(), -(left.length as isize));
         self.moved += Bytes(from.size);
         self.work += Bytes(from.size) + MOVE_COST;
-        Moved::Next(left.end())
+        MoveResult::Next(left.end())
     }
 
     /// Takes the holes of an empty segment out of their lists, from the cursor on.
@@ -324,7 +324,7 @@ impl Layout<'_> {
         self.begin_with(segment);
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));
         while at < end {
-            let Moved::Next(next) = self.move_out(handles, at) else {
+            let MoveResult::Next(next) = self.move_out(handles, at) else {
                 self.reopen(handles, segment);
                 return false;
             };

@@ -11,7 +11,7 @@
 
 use coldpress_sys::PAGE_BYTES;
 
-use super::space::{BLOCK_MIN, Hole, Place, Space, TAG, Tag};
+use super::space::{BLOCK_MIN, Hole, Space, SpanOffset, TAG, Tag};
 use crate::frames::ORDER_MAX;
 
 /// From this length on, a list holds a range of lengths. The blocks of all objects are shorter.
@@ -30,7 +30,7 @@ const _: () = assert!(TAG + PAGE_BYTES < EXACT_END);
 /// The lists of holes.
 pub(super) struct Holes {
     /// The first hole of each list; zero is none.
-    heads: [Place; LISTS],
+    heads: [SpanOffset; LISTS],
     used: [u64; WORDS],
     words_used: [u64; WORDS.div_ceil(64)],
 }

@@ -42,7 +42,7 @@ use crate::frames::{Descriptor, FrameAllocator, FrameId, Migrate, MoveClaim, Shr
 use drain::Drain;
 use holes::Holes;
 use lists::bucket_of;
-use space::{BLOCK_MIN, HEAD, Hole, Place, Segment, Space, TAG, Tag};
+use space::{BLOCK_MIN, HEAD, Hole, Segment, Space, SpanOffset, TAG, Tag};
 
 /// Number of lists of segments, by the share of holes in them.
 const BUCKETS: usize = 128;
@@ -56,7 +56,7 @@ const HOLES: usize = 10;
 #[derive(Clone, Copy)]
 struct Location {
     /// The place of its block.
-    at: Place,
+    at: SpanOffset,
     /// The order of its segment.
     order: u8,
     /// The requested size, 1 to 4096.

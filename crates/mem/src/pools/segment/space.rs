@@ -13,8 +13,8 @@
 //! slack of the block that took it. Nothing is aligned but heads.
 //!
 //! Invariants:
-//! 1. A [`Place`] outside this file belongs to a block or hole of a live segment; a [`Segment`] is
-//!    live. Both are made from others by lengths kept in the segment itself.
+//! 1. A [`SpanOffset`] outside this file belongs to a block or hole of a live segment; a
+//!    [`Segment`] is live. Both are made from others by lengths kept in the segment itself.
 
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -50,7 +50,7 @@ const _: () = assert!(BLOCK_MIN - 1 <= SLACK_MASK as usize);
 const _: () = assert!(PAGE_BYTES << ORDER_MAX <= 1 << ORDER_SHIFT);
 
 /// The start of a block or a hole: bytes from the first frame of the span.
-pub(super) type Place = u64;
+pub(super) type SpanOffset = u64;
 
 /// A segment, by the number of its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Segment {
     pub(super) const NONE: Self = Self(u32::MAX);
 
     /// Returns the segment in a window of 2^`order` frames that holds a place.
-    pub(super) fn of(at: Place, order: u8) -> Self {
+    pub(super) fn of(at: SpanOffset, order: u8) -> Self {
         Self((at / PAGE_BYTES as u64) as u32 & !((1 << order) - 1))
     }
 
@@ -69,7 +69,7 @@ impl Segment {
         self != Self::NONE
     }
 
-    fn base(self) -> Place {
+    fn base(self) -> SpanOffset {
         u64::from(self.0) * PAGE_BYTES as u64
     }
 }
@@ -124,14 +124,14 @@ impl Head {
 /// A hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hole {
-    pub(super) at: Place,
+    pub(super) at: SpanOffset,
     pub(super) length: usize,
     /// The order of its segment.
     pub(super) order: u8,
 }
 
 impl Hole {
-    pub(super) fn end(self) -> Place {
+    pub(super) fn end(self) -> SpanOffset {
         self.at + self.length as u64
     }
 
@@ -155,7 +155,7 @@ pub(super) struct Space<'f> {
 }
 
 impl Space<'_> {
-    pub(super) fn tag(&self, at: Place) -> Tag {
+    pub(super) fn tag(&self, at: SpanOffset) -> Tag {
         let tag = self.word(at);
         if tag & HOLE != 0 {
             let length = (tag & LENGTH_MASK) as usize;
@@ -168,7 +168,7 @@ impl Space<'_> {
     }
 
     /// Writes the tag of a block.
-    pub(super) fn set_block(&mut self, at: Place, name: Name, slack: usize, after_hole: bool) {
+    pub(super) fn set_block(&mut self, at: SpanOffset, name: Name, slack: usize, after_hole: bool) {
         debug_assert!(name.0 <= NAME_MASK && slack <= SLACK_MASK as usize);
         let flag = if after_hole { AFTER_HOLE } else { 0 };
         self.set_word(at, name.0 | (slack as u32) << SLACK_SHIFT | flag);
@@ -186,17 +186,17 @@ impl Space<'_> {
     }
 
     /// Returns the place of the first block or hole of a segment.
-    pub(super) fn start(&self, segment: Segment) -> Place {
+    pub(super) fn start(&self, segment: Segment) -> SpanOffset {
         segment.base() + u64::from(self.head(segment).start)
     }
 
     /// Returns the end of the last block or hole of a segment.
-    pub(super) fn end(&self, segment: Segment) -> Place {
+    pub(super) fn end(&self, segment: Segment) -> SpanOffset {
         segment.base() + u64::from(self.head(segment).end)
     }
 
     /// Sets the start of the blocks of a segment to `at`, a place after all frames that are gone.
-    pub(super) fn set_start(&mut self, segment: Segment, at: Place) {
+    pub(super) fn set_start(&mut self, segment: Segment, at: SpanOffset) {
         self.head_mut(segment).start = (at - segment.base()) as u32;
     }
 
@@ -217,7 +217,7 @@ impl Space<'_> {
     }
 
     /// Returns the hole that ends at `at`, for a block that has one before it.
-    pub(super) fn hole_before(&self, at: Place) -> Hole {
+    pub(super) fn hole_before(&self, at: SpanOffset) -> Hole {
         let length = self.word(at - LENGTH as u64);
         match self.tag(at - u64::from(length)) {
             Tag::Hole { hole, .. } if hole.end() == at => hole,
@@ -226,15 +226,15 @@ impl Space<'_> {
     }
 
     /// Returns the neighbours of a hole in its list; zero is none.
-    pub(super) fn links(&self, at: Place) -> (Place, Place) {
+    pub(super) fn links(&self, at: SpanOffset) -> (SpanOffset, SpanOffset) {
         (self.double(at + TAG as u64), self.double(at + TAG as u64 + 8))
     }
 
-    pub(super) fn set_next(&mut self, at: Place, next: Place) {
+    pub(super) fn set_next(&mut self, at: SpanOffset, next: SpanOffset) {
         self.set_double(at + TAG as u64, next);
     }
 
-    pub(super) fn set_prev(&mut self, at: Place, prev: Place) {
+    pub(super) fn set_prev(&mut self, at: SpanOffset, prev: SpanOffset) {
         self.set_double(at + TAG as u64 + 8, prev);
     }
 
@@ -244,7 +244,7 @@ impl Space<'_> {
     /// There is such a block in these frames, and the caller has its object pinned for as long as
     /// the slice lives.
     #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
-    pub(super) unsafe fn object(&self, at: Place, size: usize) -> &mut [u8] {
+    pub(super) unsafe fn object(&self, at: SpanOffset, size: usize) -> &mut [u8] {
         let start = self.address(at + TAG as u64, size).as_ptr();
         // SAFETY: bytes of a block behind its tag, which only the thread reaches that has the
         // object pinned.
@@ -315,27 +315,27 @@ impl Space<'_> {
         hole
     }
 
-    fn word(&self, at: Place) -> u32 {
+    fn word(&self, at: SpanOffset) -> u32 {
         // SAFETY: bytes of a segment of ours (invariant 1), which change by `&mut self` only.
         unsafe { self.address(at, 4).cast::<u32>().read_unaligned() }
     }
 
-    fn set_word(&mut self, at: Place, word: u32) {
+    fn set_word(&mut self, at: SpanOffset, word: u32) {
         // SAFETY: bytes of a segment of ours (invariant 1), and we are borrowed mutably.
         unsafe { self.address(at, 4).cast::<u32>().write_unaligned(word) };
     }
 
-    fn double(&self, at: Place) -> u64 {
+    fn double(&self, at: SpanOffset) -> u64 {
         // SAFETY: bytes of a segment of ours (invariant 1), which change by `&mut self` only.
         unsafe { self.address(at, 8).cast::<u64>().read_unaligned() }
     }
 
-    fn set_double(&mut self, at: Place, double: u64) {
+    fn set_double(&mut self, at: SpanOffset, double: u64) {
         // SAFETY: bytes of a segment of ours (invariant 1), and we are borrowed mutably.
         unsafe { self.address(at, 8).cast::<u64>().write_unaligned(double) };
     }
 
-    fn address(&self, at: Place, length: usize) -> NonNull<u8> {
+    fn address(&self, at: SpanOffset, length: usize) -> NonNull<u8> {
         debug_assert!(
             [at, at + length as u64 - 1].iter().all(|byte| {
                 let frame = FrameId::from_index((byte / PAGE_BYTES as u64) as u32);

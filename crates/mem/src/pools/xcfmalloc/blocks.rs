@@ -21,7 +21,9 @@ use coldpress_sys::{PAGE_BYTES, PageCount};
 use super::super::bitmap::Bitmap;
 use super::Config;
 use super::compact::Progress;
-use super::descriptor::{Block, BlockRef, GRANULE_MIN, HEADER, PAYLOAD_MAX, Place, Role, Space};
+use super::descriptor::{
+    Block, BlockPlace, BlockRef, GRANULE_MIN, HEADER, PAYLOAD_MAX, Role, Space,
+};
 use crate::frames::{FrameAllocator, FrameId, Mobility, MoveClaim};
 use crate::slab::Heap;
 
@@ -175,7 +177,7 @@ impl<'f> Blocks<'f> {
     fn split(&mut self, block: BlockRef, need: usize) -> Option<()> {
         let Block { place, length, .. } = *self.get(block);
         let rest = Block {
-            place: Place::new(place.frame(), place.granule() + need),
+            place: BlockPlace::new(place.frame(), place.granule() + need),
             next: BlockRef::NONE,
             prev: BlockRef::NONE,
             length: length - need as u16,
@@ -249,7 +251,7 @@ impl<'f> Blocks<'f> {
         }
         let frame = self.space.frames.alloc(Mobility::EasyReclaim).ok()?;
         let block = Block {
-            place: Place::new(frame.index(), 0),
+            place: BlockPlace::new(frame.index(), 0),
             next: BlockRef::NONE,
             prev: BlockRef::NONE,
             length: self.granules() as u16,

@@ -1,7 +1,7 @@
 //! The checks of a pool's structures, from the handles down to the bytes of headers.
 
 use super::blocks::{Blocks, NO_FRAME};
-use super::descriptor::{Block, BlockRef, Place, Role};
+use super::descriptor::{Block, BlockPlace, BlockRef, Role};
 use super::{Location, Xcfmalloc};
 
 /// Blocks counted in one way, to compare with those counted in another.
@@ -80,7 +80,7 @@ impl Blocks<'_> {
         let (mut start, mut before, mut after_free) = (0, 0, false);
         for block in self.blocks_of(frame) {
             let descriptor = self.get(block);
-            assert_eq!(descriptor.place, Place::new(frame, start), "the header names another");
+            assert_eq!(descriptor.place, BlockPlace::new(frame, start), "the header names another");
             assert_eq!(
                 usize::from(descriptor.before.get()),
                 before,

@@ -20,7 +20,7 @@ use super::super::bounce::Bounce;
 use super::super::handles::HandleTable;
 use super::super::pin::Pinned;
 use super::blocks::{Blocks, NO_FRAME};
-use super::descriptor::{Block, BlockRef, GRANULE_MIN, Place};
+use super::descriptor::{Block, BlockPlace, BlockRef, GRANULE_MIN};
 use crate::frames::{Descriptor, FrameId};
 
 /// Compaction begins when at least one in this many frames could be spared. To spare one, about as
@@ -114,13 +114,13 @@ impl Blocks<'_> {
             while work < budget && !stopped && self.compaction.isolated == frame {
                 let before = self.occupied();
                 match self.relocate_one_of(frame, handles) {
-                    Relocated::Bytes(size) => {
+                    MoveResult::Bytes(size) => {
                         self.compaction.moved(size, before, self.occupied());
                         (moved, work) = (moved + Bytes(size), work + Bytes(size) + MOVE_COST);
                     }
                     // The pool is settled until an object is freed.
-                    Relocated::NoRoom => (self.compaction.settled, stopped) = (true, true),
-                    Relocated::InUse => stopped = true,
+                    MoveResult::NoRoom => (self.compaction.settled, stopped) = (true, true),
+                    MoveResult::InUse => stopped = true,
                 }
             }
             self.rejoin();
@@ -166,7 +166,7 @@ impl Blocks<'_> {
 
     /// Returns the blocks of a frame, in order.
     pub(super) fn blocks_of(&self, frame: u32) -> impl Iterator<Item = BlockRef> {
-        core::iter::successors(Some(self.block_at(Place::new(frame, 0))), |block| {
+        core::iter::successors(Some(self.block_at(BlockPlace::new(frame, 0))), |block| {
             self.after(*block)
         })
     }
@@ -192,7 +192,7 @@ impl Blocks<'_> {
     }
 
     fn for_each_free(&mut self, frame: u32, mut f: impl FnMut(&mut Self, BlockRef)) {
-        let mut next = Some(self.block_at(Place::new(frame, 0)));
+        let mut next = Some(self.block_at(BlockPlace::new(frame, 0)));
         while let Some(block) = next {
             next = self.after(block);
             if self.get(block).is_free() {
@@ -202,7 +202,7 @@ impl Blocks<'_> {
     }
 
     /// Stores an object of a frame elsewhere, one that no thread uses.
-    fn relocate_one_of(&mut self, frame: u32, handles: &HandleTable<'_>) -> Relocated {
+    fn relocate_one_of(&mut self, frame: u32, handles: &HandleTable<'_>) -> MoveResult {
         let pin = |block| {
             let first = self.first_of(block);
             Some((first, handles.try_pin(self.get(first).name())?))
@@ -211,17 +211,17 @@ impl Blocks<'_> {
             let mut used = self.blocks_of(frame).filter(|block| !self.get(*block).is_free());
             used.find_map(pin)
         };
-        let Some((first, _pinned)) = found else { return Relocated::InUse };
+        let Some((first, _pinned)) = found else { return MoveResult::InUse };
         let mut bounce = Bounce::new();
         // SAFETY: the object is pinned until we return.
         unsafe { self.space.gather(first, &mut bounce) };
         let size = bounce.bytes().len();
-        let Some(new) = self.take_chain(size) else { return Relocated::NoRoom };
+        let Some(new) = self.take_chain(size) else { return MoveResult::NoRoom };
         // SAFETY: the chain is new, so no other thread uses it.
         unsafe { self.space.scatter(new, bounce.bytes()) };
         self.exchange(first, new);
         self.give_chain(new);
-        Relocated::Bytes(size)
+        MoveResult::Bytes(size)
     }
 
     /// Makes the first descriptors of an object and of a new chain trade blocks and the rest of
@@ -264,11 +264,11 @@ impl Blocks<'_> {
         // SAFETY: `from` is ours and `to` is free for us, so they differ. No other thread reaches
         // their bytes: all objects are pinned.
         unsafe { target.copy_from_nonoverlapping(source, PAGE_BYTES) };
-        let mut next = Some(self.block_at(Place::new(from.index(), 0)));
+        let mut next = Some(self.block_at(BlockPlace::new(from.index(), 0)));
         while let Some(block) = next {
             next = self.after(block);
             let Block { place, .. } = self.get_mut(block);
-            *place = Place::new(to.index(), place.granule());
+            *place = BlockPlace::new(to.index(), place.granule());
         }
         self.compaction.renamed(from.index(), to.index());
         // SAFETY: as in `add_frame`: `to` is ours now, and `from` no longer.
@@ -301,7 +301,7 @@ impl Blocks<'_> {
 }
 
 /// The result of moving an object.
-enum Relocated {
+enum MoveResult {
     /// The object lies elsewhere; this number of bytes was copied.
     Bytes(usize),
     /// There is no room for the object.

@@ -38,9 +38,9 @@ pub(super) type BlockRef = DescriptorRef;
 
 /// The place of a block: its frame in the upper 24 bits, its first granule below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct BlockPlace(u32);
 
-impl Place {
+impl BlockPlace {
     pub(super) fn new(frame: u32, granule: usize) -> Self {
         Self(frame << 8 | granule as u32)
     }
@@ -71,7 +71,7 @@ pub(super) enum Role {
 #[repr(C)]
 #[derive(Clone)]
 pub(super) struct Block {
-    pub(super) place: Place,
+    pub(super) place: BlockPlace,
     /// The neighbours on the list of free blocks, or in the chain of an object.
     pub(super) next: BlockRef,
     /// In the first block of an object, the object's name.
@@ -162,11 +162,11 @@ impl Space<'_> {
         unsafe { slice::from_raw_parts_mut(self.start(block.place).add(HEADER).as_ptr(), length) }
     }
 
-    fn offset(&self, place: Place) -> usize {
+    fn offset(&self, place: BlockPlace) -> usize {
         place.granule() * self.granularity.0
     }
 
-    fn start(&self, place: Place) -> NonNull<u8> {
+    fn start(&self, place: BlockPlace) -> NonNull<u8> {
         let offset = self.offset(place);
         assert!(offset < PAGE_BYTES);
         // SAFETY: the offset is inside the frame.
@@ -205,14 +205,15 @@ impl Blocks<'_> {
     pub(super) fn after(&self, block: BlockRef) -> Option<BlockRef> {
         let block = self.get(block);
         let end = block.place.granule() + self.granules_of(block);
-        (end < self.granules()).then(|| self.block_at(Place::new(block.place.frame(), end)))
+        (end < self.granules()).then(|| self.block_at(BlockPlace::new(block.place.frame(), end)))
     }
 
     /// Returns the block before `block` in the same frame.
     pub(super) fn before(&self, block: BlockRef) -> Option<BlockRef> {
         let Block { place, before, .. } = self.get(block);
         let before = usize::from(before.get());
-        (before > 0).then(|| self.block_at(Place::new(place.frame(), place.granule() - before)))
+        (before > 0)
+            .then(|| self.block_at(BlockPlace::new(place.frame(), place.granule() - before)))
     }
 
     /// Makes a descriptor and names it in the frame.
@@ -237,13 +238,13 @@ impl Blocks<'_> {
     }
 
     /// Returns the block that begins at a place.
-    pub(super) fn block_at(&self, place: Place) -> BlockRef {
+    pub(super) fn block_at(&self, place: BlockPlace) -> BlockRef {
         // SAFETY: a header is four aligned bytes at the start of a granule, in a frame of ours.
         unsafe { self.space.start(place).cast().read() }
     }
 
     /// Names the block that begins at a place.
-    pub(super) fn set_header(&mut self, place: Place, block: BlockRef) {
+    pub(super) fn set_header(&mut self, place: BlockPlace, block: BlockRef) {
         // SAFETY: as in `block_at`, and we are borrowed mutably.
         unsafe { self.space.start(place).cast().write(block) }
     }

@@ -53,12 +53,12 @@ impl Header {
 /// The place of a block's header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BlockPlace {
     pub(super) frame: u32,
     pub(super) offset: u16,
 }
 
-impl Place {
+impl BlockPlace {
     const NONE: Self = Self { frame: u32::MAX, offset: 0 };
 
     fn is_some(self) -> bool {
@@ -95,8 +95,8 @@ impl Place {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Links {
-    next: Place,
-    prev: Place,
+    next: BlockPlace,
+    prev: BlockPlace,
 }
 
 const _: () = assert!(size_of::<Links>() <= LISTED_MIN && align_of::<Links>() <= ALIGN);
@@ -104,14 +104,14 @@ const _: () = assert!(size_of::<Links>() <= LISTED_MIN && align_of::<Links>() <=
 /// All blocks of a pool.
 pub(super) struct Blocks<'f> {
     frames: &'f FrameAllocator,
-    heads: [Place; LISTS],
+    heads: [BlockPlace; LISTS],
     lists: Bitmap<{ LISTS.div_ceil(64) }>,
     frames_held: usize,
 }
 
 impl<'f> Blocks<'f> {
     pub(super) const fn new(frames: &'f FrameAllocator) -> Self {
-        Self { frames, heads: [Place::NONE; LISTS], lists: Bitmap::new(), frames_held: 0 }
+        Self { frames, heads: [BlockPlace::NONE; LISTS], lists: Bitmap::new(), frames_held: 0 }
     }
 
     /// Returns the frames that hold objects.
@@ -121,7 +121,7 @@ impl<'f> Blocks<'f> {
 
     /// Takes a block for `size` bytes, 1 to 4096. Returns `None`, and changes nothing, without a
     /// frame.
-    pub(super) fn take(&mut self, size: usize) -> Option<Place> {
+    pub(super) fn take(&mut self, size: usize) -> Option<BlockPlace> {
         if size > PAYLOAD_MAX {
             // Such an object leaves no room for a header. It needs none: no other block lies in its
             // frame.
@@ -146,7 +146,7 @@ impl<'f> Blocks<'f> {
     }
 
     /// Frees the block that [`Blocks::take`] returned for this size.
-    pub(super) fn give(&mut self, place: Place, size: usize) {
+    pub(super) fn give(&mut self, place: BlockPlace, size: usize) {
         if size > PAYLOAD_MAX {
             return self.give_frame(place);
         }
@@ -180,8 +180,8 @@ impl<'f> Blocks<'f> {
     }
 
     /// Returns the blocks of a frame, which must not be one object, in order.
-    pub(super) fn blocks_of(&self, frame: u32) -> impl Iterator<Item = (Place, Header)> {
-        let mut next = Some(Place { frame, offset: 0 });
+    pub(super) fn blocks_of(&self, frame: u32) -> impl Iterator<Item = (BlockPlace, Header)> {
+        let mut next = Some(BlockPlace { frame, offset: 0 });
         core::iter::from_fn(move || {
             let place = next?;
             let header = self.header(place);
@@ -191,7 +191,7 @@ impl<'f> Blocks<'f> {
     }
 
     /// Cuts the part beyond `size` off the end of a block, and marks the block as used.
-    fn split(&mut self, place: Place, size: usize) {
+    fn split(&mut self, place: BlockPlace, size: usize) {
         let whole = self.header(place);
         let header = Header { size: size as u16, before: whole.before & !FREE };
         let beyond = usize::from(whole.size) - size;
@@ -214,19 +214,19 @@ impl<'f> Blocks<'f> {
         }
     }
 
-    fn take_frame(&mut self) -> Option<Place> {
+    fn take_frame(&mut self) -> Option<BlockPlace> {
         let frame = self.frames.alloc(Mobility::Core).ok()?.index();
         self.frames_held += 1;
-        Some(Place { frame, offset: 0 })
+        Some(BlockPlace { frame, offset: 0 })
     }
 
-    fn give_frame(&mut self, place: Place) {
+    fn give_frame(&mut self, place: BlockPlace) {
         self.frames_held -= 1;
         // SAFETY: the frame is ours and whole: its blocks are freed, and on no list.
         unsafe { self.frames.free(FrameId::from_index(place.frame)) };
     }
 
-    fn list_if_large(&mut self, place: Place, Header { size, .. }: Header) {
+    fn list_if_large(&mut self, place: BlockPlace, Header { size, .. }: Header) {
         if usize::from(size) < LISTED_MIN {
             return;
         }
@@ -235,17 +235,17 @@ impl<'f> Blocks<'f> {
         if next.is_some() {
             self.links_mut(next).prev = place;
         }
-        *self.links_mut(place) = Links { next, prev: Place::NONE };
+        *self.links_mut(place) = Links { next, prev: BlockPlace::NONE };
         self.lists.insert(list);
     }
 
-    fn unlist_if_listed(&mut self, place: Place, Header { size, .. }: Header) {
+    fn unlist_if_listed(&mut self, place: BlockPlace, Header { size, .. }: Header) {
         if usize::from(size) >= LISTED_MIN {
             self.unlist(place);
         }
     }
 
-    fn unlist(&mut self, place: Place) {
+    fn unlist(&mut self, place: BlockPlace) {
         let list = list_of(self.header(place).size);
         let Links { next, prev } = *self.links_mut(place);
         if next.is_some() {
@@ -262,29 +262,29 @@ impl<'f> Blocks<'f> {
     }
 
     /// Returns the block behind `place` in the same frame.
-    fn after(&self, place: Place, header: Header) -> Option<Place> {
+    fn after(&self, place: BlockPlace, header: Header) -> Option<BlockPlace> {
         let end = usize::from(place.offset) + HEADER + usize::from(header.size);
         assert!(end <= PAGE_BYTES, "a block ends in its frame");
         (end < PAGE_BYTES).then(|| place.at(end as u16))
     }
 
-    fn address(&self, place: Place) -> NonNull<u8> {
+    fn address(&self, place: BlockPlace) -> NonNull<u8> {
         place.address(self.frames)
     }
 
     /// Returns the header of a block. Only places of blocks are passed in.
-    pub(super) fn header(&self, place: Place) -> Header {
+    pub(super) fn header(&self, place: BlockPlace) -> Header {
         // SAFETY: a block begins there, in a frame of ours (invariant 1), aligned to four bytes.
         unsafe { self.address(place).cast().read() }
     }
 
-    fn set_header(&mut self, place: Place, header: Header) {
+    fn set_header(&mut self, place: BlockPlace, header: Header) {
         // SAFETY: the place is a multiple of four in a frame of ours, so four bytes fit.
         unsafe { self.address(place).cast().write(header) }
     }
 
     /// Returns the links of a free block of at least [`LISTED_MIN`] bytes.
-    fn links_mut(&mut self, place: Place) -> &mut Links {
+    fn links_mut(&mut self, place: BlockPlace) -> &mut Links {
         // SAFETY: that many bytes of the block lie behind its header in a frame of ours, aligned to
         // four; no thread uses a free block's bytes, and we are borrowed mutably. Any bytes are
         // valid links.
@@ -310,7 +310,7 @@ impl<'f> Blocks<'f> {
     pub(super) fn check_lists(&mut self) -> usize {
         let mut count = 0;
         for list in 0..LISTS {
-            let (mut place, mut last) = (self.heads[list], Place::NONE);
+            let (mut place, mut last) = (self.heads[list], BlockPlace::NONE);
             assert_eq!(self.lists.contains(list), place.is_some(), "bit {list}");
             while place.is_some() {
                 let header = self.header(place);

@@ -36,24 +36,24 @@ use super::{
     check_size,
 };
 use crate::frames::{FrameAllocator, Shrunk};
-use blocks::{Blocks, PAYLOAD_MAX, Place};
+use blocks::{BlockPlace, Blocks, PAYLOAD_MAX};
 
 /// The place and size of an object, as kept in its handle word. The low 16 bits are never zero.
 #[derive(Clone, Copy)]
 struct Location {
-    place: Place,
+    place: BlockPlace,
     /// The requested size, 1 to 4096.
     size: u16,
 }
 
 impl Location {
     fn to_word(self) -> u64 {
-        let Place { frame, offset } = self.place;
+        let BlockPlace { frame, offset } = self.place;
         u64::from(frame) << 32 | u64::from(offset) << 16 | u64::from(self.size)
     }
 
     fn from_word(word: u64) -> Self {
-        let place = Place { frame: (word >> 32) as u32, offset: (word >> 16) as u16 };
+        let place = BlockPlace { frame: (word >> 32) as u32, offset: (word >> 16) as u16 };
         Self { place, size: word as u16 }
     }
 

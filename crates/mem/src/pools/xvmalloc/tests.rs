@@ -75,7 +75,7 @@ proptest! {
                 let (fits, before) = (holes.must_fit(payload), pool.stats().frames);
                 let handle = pool.alloc(Bytes(size)).unwrap();
                 prop_assert!(!fits || pool.stats().frames == before, "a hole was overlooked");
-                let Place { frame, offset } = locate(&pool, handle).place;
+                let BlockPlace { frame, offset } = locate(&pool, handle).place;
                 holes.cut(frame, offset.into(), payload + 4);
                 held.push(handle);
             }

@@ -16,7 +16,7 @@ use super::super::handles::HandleTable;
 use super::super::pin::Pinned;
 use super::super::{ClassStats, MOVE_COST};
 use super::Zsmalloc;
-use super::object::{self, Location, Place};
+use super::object::{self, Location, ObjectPlace};
 use super::zspage::{Locked, ZspageRef};
 
 /// The result of one call of compaction.
@@ -38,12 +38,12 @@ impl Zsmalloc<'_> {
             while work < budget {
                 // The lock is held for one object only: other threads need the class too.
                 let mut class = self.lock(number);
-                let before = class.lists.held.frames;
+                let before = class.lists.counts.frames;
                 if class.freeable() == PageCount(0) {
                     break;
                 }
                 let Some(bytes) = class.move_one(&self.handles) else { break };
-                moves.frames += class.lists.held.frames as isize - before as isize;
+                moves.frames += class.lists.counts.frames as isize - before as isize;
                 (moves.bytes, work) = (moves.bytes + bytes, work + bytes + MOVE_COST);
             }
         }
@@ -54,9 +54,9 @@ impl Zsmalloc<'_> {
 impl Locked<'_, '_> {
     /// Returns the frames that the class could do without.
     fn freeable(&self) -> PageCount {
-        let held = self.lists.held;
-        let least = self.class.frames_for(held.objects as usize);
-        PageCount(held.frames as usize).saturating_sub(PageCount(least))
+        let counts = self.lists.counts;
+        let least = self.class.frames_for(counts.objects as usize);
+        PageCount(counts.frames as usize).saturating_sub(PageCount(least))
     }
 
     /// Moves the last object of the emptiest zspage, of those that no thread uses. Returns `None`
@@ -69,7 +69,7 @@ impl Locked<'_, '_> {
             None => (from, self.take_slot(from, slot, true)?),
         };
         let bytes = self.move_object(pinned, (from, slot), to);
-        self.put_place(Place::Slot(from, slot));
+        self.put_place(ObjectPlace::Slot(from, slot));
         Some(bytes)
     }
 
@@ -97,7 +97,7 @@ impl Locked<'_, '_> {
         (to, to_slot): (ZspageRef, u16),
     ) -> Bytes {
         let location = Location::from_word(pinned.word());
-        let (source, target) = (Place::Slot(from, from_slot), Place::Slot(to, to_slot));
+        let (source, target) = (ObjectPlace::Slot(from, from_slot), ObjectPlace::Slot(to, to_slot));
         assert_eq!(location.place, source, "an object's name leads to it");
         let length = usize::from(location.size);
         let mut bounce = Bounce::new();
@@ -115,8 +115,8 @@ impl Locked<'_, '_> {
 
     /// Returns the figures of the class. `None` when it holds nothing.
     pub(super) fn stats(&self) -> Option<ClassStats> {
-        let held = self.lists.held;
-        if held.frames == 0 {
+        let counts = self.lists.counts;
+        if counts.frames == 0 {
             return None;
         }
         let (mut almost_full, mut almost_empty, mut holes) = (0, 0, 0);
@@ -131,9 +131,9 @@ impl Locked<'_, '_> {
             size: Bytes(self.class.size.into()),
             almost_full,
             almost_empty,
-            obj_allocated: held.objects as usize + holes,
-            obj_used: held.objects as usize,
-            pages_used: PageCount(held.frames as usize),
+            obj_allocated: counts.objects as usize + holes,
+            obj_used: counts.objects as usize,
+            pages_used: PageCount(counts.frames as usize),
             pages_per_zspage: self.class.chain.into(),
             freeable: self.freeable(),
         })

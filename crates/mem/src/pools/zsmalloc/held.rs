@@ -45,12 +45,12 @@ impl Owner {
 
 /// The figures of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct ClassCounts {
     pub(super) objects: u32,
     pub(super) frames: u32,
 }
 
-impl Held {
+impl ClassCounts {
     pub(super) fn add(&mut self, objects: u32, frames: u32) {
         self.objects += objects;
         self.frames += frames;

@@ -4,7 +4,7 @@
 
 use core::mem;
 
-use super::held::Held;
+use super::held::ClassCounts;
 use super::size_class::SizeClass;
 use super::zspage::{Locked, ZspageRef};
 
@@ -16,7 +16,7 @@ const FULL: usize = GROUPS - 1;
 /// The first zspage of each group of a class, and the figures of the class.
 pub(super) struct Lists {
     heads: [ZspageRef; GROUPS],
-    pub(super) held: Held,
+    pub(super) counts: ClassCounts,
     /// Objects that began in another class, up to [`super::size_class::BEGINNERS`], since this one
     /// last held none.
     pub(super) given_away: u8,
@@ -25,7 +25,7 @@ pub(super) struct Lists {
 impl Lists {
     pub(super) const EMPTY: Self = Self {
         heads: [ZspageRef::NONE; GROUPS],
-        held: Held { objects: 0, frames: 0 },
+        counts: ClassCounts { objects: 0, frames: 0 },
         given_away: 0,
     };
 }

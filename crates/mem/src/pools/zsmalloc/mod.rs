@@ -40,9 +40,9 @@ use super::{
     AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, UnknownHandle, check_size,
 };
 use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
-use held::{Held, Owner};
+use held::{ClassCounts, Owner};
 use lists::Lists;
-use object::{Location, Place};
+use object::{Location, ObjectPlace};
 pub use size_class::CHAIN_MAX;
 use size_class::{BEGINNERS, CLASSES, SizeClasses};
 use zspage::{Locked, ZspageRef, Zspages};
@@ -97,10 +97,10 @@ impl<'f> Zsmalloc<'f> {
     }
 
     /// Returns the number of the class of an object, which the caller has pinned.
-    fn class_at(&self, place: Place) -> usize {
+    fn class_at(&self, place: ObjectPlace) -> usize {
         match place {
-            Place::Slot(zspage, _) => self.zspages.class_of(zspage),
-            Place::Frame(_) => HUGE,
+            ObjectPlace::Slot(zspage, _) => self.zspages.class_of(zspage),
+            ObjectPlace::Frame(_) => HUGE,
         }
     }
 
@@ -125,12 +125,12 @@ impl<'f> Zsmalloc<'f> {
 
 impl Locked<'_, '_> {
     /// Takes room for an object of the class.
-    fn take_place(&mut self) -> Option<Place> {
+    fn take_place(&mut self) -> Option<ObjectPlace> {
         if self.class.is_huge() {
-            return self.take_huge().map(Place::Frame);
+            return self.take_huge().map(ObjectPlace::Frame);
         }
         if let Some((zspage, slot)) = self.take_listed_slot(ZspageRef::NONE) {
-            return Some(Place::Slot(zspage, slot));
+            return Some(ObjectPlace::Slot(zspage, slot));
         }
         let zspage = self.create()?;
         let Some(slot) = self.take_slot(zspage, self.class.objects, true) else {
@@ -138,14 +138,14 @@ impl Locked<'_, '_> {
             return None;
         };
         self.list(zspage);
-        Some(Place::Slot(zspage, slot))
+        Some(ObjectPlace::Slot(zspage, slot))
     }
 
     /// Gives back the room of an object, and the frames that are not needed without it.
-    fn put_place(&mut self, place: Place) {
+    fn put_place(&mut self, place: ObjectPlace) {
         let (zspage, slot) = match place {
-            Place::Frame(frame) => return self.put_huge(frame),
-            Place::Slot(zspage, slot) => (zspage, slot),
+            ObjectPlace::Frame(frame) => return self.put_huge(frame),
+            ObjectPlace::Slot(zspage, slot) => (zspage, slot),
         };
         self.put_slot(zspage, slot);
         if self.get(zspage).in_use.get() == 0 {
@@ -244,13 +244,14 @@ impl Pool for Zsmalloc<'_> {
     }
 
     fn check(&mut self) {
-        let (mut held, mut all, mut objects) = ([Held::default(); CLASSES], Held::default(), 0);
-        for (number, held) in held[..self.sizes.count()].iter_mut().enumerate() {
+        let mut counts = [ClassCounts::default(); CLASSES];
+        let (mut all, mut objects) = (ClassCounts::default(), 0);
+        for (number, counts) in counts[..self.sizes.count()].iter_mut().enumerate() {
             let mut class = self.lock(number);
             class.check_lists();
             class.for_each(|class, zspage| {
                 let in_use = class.get(zspage).in_use.get();
-                held.add(in_use.into(), class.slots(zspage).check(in_use));
+                counts.add(in_use.into(), class.slots(zspage).check(in_use));
             });
         }
         self.handles.for_each(|name, word| {
@@ -259,15 +260,15 @@ impl Pool for Zsmalloc<'_> {
                 (self.sizes.class_of(location.bytes()), self.class_at(location.place));
             assert!(number == own || Some(number) == self.sizes.base_of(own), "{location:?}");
             if number == HUGE {
-                held[HUGE].add(1, 1);
+                counts[HUGE].add(1, 1);
             }
             let known = self.lock(number).name_of(location.place);
             assert!(known.is_none_or(|known| known == name), "{name:?} is not {known:?}");
             objects += 1;
         });
-        for (number, held) in held[..self.sizes.count()].iter().enumerate() {
-            assert_eq!(*held, self.lock(number).lists.held, "objects and frames of the class");
-            all.add(held.objects, held.frames);
+        for (number, counts) in counts[..self.sizes.count()].iter().enumerate() {
+            assert_eq!(*counts, self.lock(number).lists.counts, "objects and frames of the class");
+            all.add(counts.objects, counts.frames);
         }
         // Every object knows its own name, so no two words name the same one.
         assert_eq!(all.objects as usize, objects, "objects without a name");
@@ -296,12 +297,12 @@ impl Migrate for &Zsmalloc<'_> {
             Owner::Huge(name) => {
                 let Some(mut pinned) = self.handles.try_pin(name) else { return false };
                 let location = Location::from_word(pinned.word());
-                if location.place != Place::Frame(from) {
+                if location.place != ObjectPlace::Frame(from) {
                     return false;
                 }
                 // SAFETY: `from` belongs to the object, which is pinned; `to` is handed out to us.
                 unsafe { self.zspages.held.replace(from, to, owner) };
-                pinned.set(Location { place: Place::Frame(to), ..location }.to_word());
+                pinned.set(Location { place: ObjectPlace::Frame(to), ..location }.to_word());
                 true
             }
         }
@@ -312,7 +313,7 @@ impl Drop for Zsmalloc<'_> {
     fn drop(&mut self) {
         let mut huge = self.lock(HUGE);
         self.handles.for_each(|_, word| {
-            if let Place::Frame(frame) = Location::from_word(word).place {
+            if let ObjectPlace::Frame(frame) = Location::from_word(word).place {
                 huge.put_huge(frame);
             }
         });

@@ -5,8 +5,9 @@
 //! does. A huge object is a frame alone, without a descriptor; the frame's owner is the object's
 //! name.
 //!
-//! Invariant: a [`Place`] is made by `take_place` of the pool only and forgotten at `put_place`;
-//! code that keeps places (handle words) drops them before. A place is passed with its own class.
+//! Invariant: an [`ObjectPlace`] is made by `take_place` of the pool only and forgotten at
+//! `put_place`; code that keeps places (handle words) drops them before. A place is passed with its
+//! own class.
 
 use core::ptr::NonNull;
 use core::slice;
@@ -24,7 +25,7 @@ const HUGE_SLOT: u16 = u16::MAX;
 
 /// The place of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ObjectPlace {
     /// In a slot of a zspage.
     Slot(ZspageRef, u16),
     /// Huge: in a frame of its own.
@@ -34,7 +35,7 @@ pub(super) enum Place {
 /// The location of an object, as its handle word has it. The low 16 bits are never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Location {
-    pub(super) place: Place,
+    pub(super) place: ObjectPlace,
     /// The requested size, 1 to 4096.
     pub(super) size: u16,
 }
@@ -42,8 +43,8 @@ pub(super) struct Location {
 impl Location {
     pub(super) fn to_word(self) -> u64 {
         let (name, slot) = match self.place {
-            Place::Slot(zspage, slot) => (zspage.to_word(), slot),
-            Place::Frame(frame) => (frame.index(), HUGE_SLOT),
+            ObjectPlace::Slot(zspage, slot) => (zspage.to_word(), slot),
+            ObjectPlace::Frame(frame) => (frame.index(), HUGE_SLOT),
         };
         u64::from(name) << 32 | u64::from(slot) << 16 | u64::from(self.size)
     }
@@ -51,8 +52,8 @@ impl Location {
     pub(super) fn from_word(word: u64) -> Self {
         let (name, slot) = ((word >> 32) as u32, (word >> 16) as u16);
         let place = match slot {
-            HUGE_SLOT => Place::Frame(FrameId::from_index(name)),
-            _ => Place::Slot(ZspageRef::from_word(name), slot),
+            HUGE_SLOT => ObjectPlace::Frame(FrameId::from_index(name)),
+            _ => ObjectPlace::Slot(ZspageRef::from_word(name), slot),
         };
         Self { place, size: word as u16 }
     }
@@ -82,7 +83,7 @@ impl Zspages<'_> {
     #[expect(clippy::mut_from_ref, reason = "the pin is what makes the bytes the caller's")]
     pub(super) unsafe fn object(
         &self,
-        place: Place,
+        place: ObjectPlace,
         class: SizeClass,
         length: usize,
     ) -> (&mut [u8], &mut [u8]) {
@@ -98,14 +99,14 @@ impl Zspages<'_> {
     }
 
     /// Returns the two parts of an object.
-    fn parts(&self, place: Place, class: SizeClass, length: usize) -> (Part, Part) {
+    fn parts(&self, place: ObjectPlace, class: SizeClass, length: usize) -> (Part, Part) {
         assert!(length <= usize::from(class.size));
         let nothing = (NonNull::dangling(), 0);
         let (zspage, slot) = match place {
-            Place::Frame(frame) => {
+            ObjectPlace::Frame(frame) => {
                 return ((self.held.allocator.address(frame), length), nothing);
             }
-            Place::Slot(zspage, slot) => (zspage, slot),
+            ObjectPlace::Slot(zspage, slot) => (zspage, slot),
         };
         let start = usize::from(slot) * usize::from(class.size);
         let (index, inside) = (start / PAGE_BYTES, start % PAGE_BYTES);
@@ -122,13 +123,13 @@ impl Zspages<'_> {
 
 impl Locked<'_, '_> {
     /// Notes the name of an object.
-    pub(super) fn set_name(&mut self, place: Place, name: Name) {
+    pub(super) fn set_name(&mut self, place: ObjectPlace, name: Name) {
         match place {
             // SAFETY: the frame belongs to the huge object until the object is freed.
-            Place::Frame(frame) => unsafe {
+            ObjectPlace::Frame(frame) => unsafe {
                 self.zspages.held.set_owner(frame, Owner::Huge(name));
             },
-            Place::Slot(zspage, slot) => {
+            ObjectPlace::Slot(zspage, slot) => {
                 let address = self.name_address(zspage, slot);
                 // SAFETY: bytes of the slot, which are reached under the lock of the class only.
                 unsafe { address.write(name.0) };
@@ -144,10 +145,10 @@ impl Locked<'_, '_> {
     }
 
     /// Returns the name that an object knows. `None` when it is huge and its frame does not move.
-    pub(super) fn name_of(&self, place: Place) -> Option<Name> {
+    pub(super) fn name_of(&self, place: ObjectPlace) -> Option<Name> {
         let frame = match place {
-            Place::Slot(zspage, slot) => return Some(self.name(zspage, slot)),
-            Place::Frame(frame) => frame,
+            ObjectPlace::Slot(zspage, slot) => return Some(self.name(zspage, slot)),
+            ObjectPlace::Frame(frame) => frame,
         };
         let Descriptor::Movable { owner, index } = self.zspages.held.allocator.descriptor(frame)
         else {

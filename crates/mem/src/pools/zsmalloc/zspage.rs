@@ -145,14 +145,14 @@ impl Locked<'_, '_> {
     /// Takes a frame for a huge object, of this class.
     pub(super) fn take_huge(&mut self) -> Option<FrameId> {
         let frame = self.zspages.held.take(None)?;
-        self.lists.held.add(1, 1);
+        self.lists.counts.add(1, 1);
         Some(frame)
     }
 
     /// Gives back the frame of a huge object.
     pub(super) fn put_huge(&mut self, frame: FrameId) {
-        self.lists.held.objects -= 1;
-        self.lists.held.frames -= 1;
+        self.lists.counts.objects -= 1;
+        self.lists.counts.frames -= 1;
         // SAFETY: the frame belonged to the object, and the caller drops its place.
         unsafe { self.zspages.held.put(frame) };
         self.zspages.trim_if_empty();
@@ -170,7 +170,7 @@ impl Locked<'_, '_> {
         self.used_mut(zspage)[word] |= bit;
         let in_use = &self.get(zspage).in_use;
         in_use.set(in_use.get() + 1);
-        self.lists.held.objects += 1;
+        self.lists.counts.objects += 1;
         Some(slot)
     }
 
@@ -182,8 +182,8 @@ impl Locked<'_, '_> {
         *used &= !bit;
         let in_use = &self.get(zspage).in_use;
         in_use.set(in_use.get() - 1);
-        self.lists.held.objects -= 1;
-        if self.lists.held.objects == 0 {
+        self.lists.counts.objects -= 1;
+        if self.lists.counts.objects == 0 {
             self.lists.given_away = 0;
         }
         self.drop_frames(zspage, slot);
@@ -202,7 +202,7 @@ impl Locked<'_, '_> {
                 self.drop_frames(zspage, slot);
                 return false;
             };
-            self.lists.held.frames += 1;
+            self.lists.counts.frames += 1;
             self.set_frame(zspage, index, frame.index());
         }
         true
@@ -223,7 +223,7 @@ impl Locked<'_, '_> {
         let frame = self.slots(zspage).frames[index];
         if frame != NO_FRAME {
             self.set_frame(zspage, index, NO_FRAME);
-            self.lists.held.frames -= 1;
+            self.lists.counts.frames -= 1;
             // SAFETY: the frame belonged to the zspage, its number is gone from the chain, and
             // there is no object in it that a thread could have pinned.
             unsafe { self.zspages.held.put(FrameId::from_index(frame)) };
