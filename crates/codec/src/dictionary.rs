@@ -15,7 +15,7 @@ use crate::error::CodecError;
 
 /// The most bytes of a dictionary. Measured on pages of programs: 4 KiB save half as much where a
 /// dictionary helps most; 64 KiB save 0 to 2.5 % more, and need four times the memory for tables.
-pub const DICTIONARY_BYTES: Bytes = Bytes::kib(16);
+pub(crate) const DICTIONARY_BYTES: Bytes = Bytes::kib(16);
 
 /// The first bytes of a dictionary in zstd's own format (RFC 8878 section 5).
 const ZSTD_MAGIC: [u8; 4] = 0xec30_a437_u32.to_le_bytes();
@@ -38,8 +38,8 @@ impl fmt::Debug for Dictionary {
 }
 
 impl Dictionary {
-    /// Makes a dictionary of this content, cut to [`DICTIONARY_BYTES`]. If zstd would take the
-    /// content for its own format, the first byte is left out.
+    /// Makes a dictionary of this content, cut to 16 KiB. If zstd would take the content for
+    /// its own format, the first byte is left out.
     pub fn new(mut content: Vec<u8>) -> Self {
         content.truncate(DICTIONARY_BYTES.0);
         let start = usize::from(content.starts_with(&ZSTD_MAGIC));

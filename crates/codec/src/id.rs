@@ -10,7 +10,7 @@ pub const ZSTD_LEVELS: RangeInclusive<i32> = -7..=19;
 
 /// The level of `zstd` without a number. Measured on pages of programs: level 3 is 1 to 3 % denser
 /// but takes 6 to 40 % longer.
-pub const DEFAULT_ZSTD_LEVEL: i32 = 1;
+pub(crate) const DEFAULT_ZSTD_LEVEL: i32 = 1;
 
 /// The level for pages that stay, with a dictionary. Measured on pages of programs: level 3 is 2 to
 /// 8 % less dense in under half the time; level 9 is up to 2 % denser in twice the time, and level

@@ -45,12 +45,12 @@ use core::fmt;
 
 pub use checksum::{checksum, fingerprint};
 pub use choice::{CodecChoice, ParseCodecError};
-pub use dictionary::{DICTIONARY_BYTES, Dictionary};
+pub use dictionary::Dictionary;
 pub use dictionary_codec::{
     DictionaryCodec, DictionaryDecoder, DictionaryEncoder, GENERATIONS, Generation, Mark,
 };
 pub use error::{CodecError, DecodeError};
-pub use id::{CodecId, DEFAULT_DICTIONARY_LEVEL, DEFAULT_ZSTD_LEVEL, ZSTD_LEVELS};
+pub use id::{CodecId, DEFAULT_DICTIONARY_LEVEL, ZSTD_LEVELS};
 pub use same_filled::{fill, same_filled};
 pub use trainer::Trainer;
 

@@ -334,7 +334,7 @@ codec_suite!(wk_suite, codec(CodecId::Wk), [8, 1690, 2308]);
 codec_suite!(lz4, codec(CodecId::Lz4), [26, 1689, 4105]);
 codec_suite!(lzo, codec(CodecId::Lzo), [24, 1288, 4112]);
 codec_suite!(zstd_fastest, codec(CodecId::Zstd { level: -7 }), [20, 1081, 4101]);
-codec_suite!(zstd_default, codec(CodecId::Zstd { level: DEFAULT_ZSTD_LEVEL }), [14, 895, 1943]);
+codec_suite!(zstd_default, codec(CodecId::Zstd { level: id::DEFAULT_ZSTD_LEVEL }), [14, 895, 1943]);
 codec_suite!(zstd_three, codec(CodecId::Zstd { level: 3 }), [14, 820, 1950]);
 
 /// Gives each level more than the 128 pages over which zstd judges a workspace.

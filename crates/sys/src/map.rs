@@ -296,7 +296,7 @@ impl Span {
 
     /// Keeps the span out of core files and, where the limit of locked memory (`RLIMIT_MEMLOCK`)
     /// allows, off swap devices. Fails with the kernel's number when it would be dumped.
-    pub fn keep_secret(&self) -> SysResult<()> {
+    pub(crate) fn keep_secret(&self) -> SysResult<()> {
         let start = self.base.as_ptr().cast();
         // SAFETY: the range is the span; neither call changes its contents.
         unsafe {

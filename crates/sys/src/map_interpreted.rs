@@ -115,7 +115,7 @@ impl Span {
     pub fn forbid_huge_pages(&self) {}
 
     /// Does nothing: miri has no core files and no swap devices.
-    pub fn keep_secret(&self) -> SysResult<()> {
+    pub(crate) fn keep_secret(&self) -> SysResult<()> {
         Ok(())
     }
 

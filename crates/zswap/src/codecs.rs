@@ -18,7 +18,7 @@ use crate::room;
 
 /// A page's compressed bytes, which lie elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pressed {
+pub(crate) struct Pressed {
     pub(crate) length: Bytes,
     pub(crate) coding: Coding,
     /// The checksum of the compressed bytes.

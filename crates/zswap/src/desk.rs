@@ -25,7 +25,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 
 use coldpress_sys::Bytes;
 
-use crate::helped::HelperResult;
+use crate::helped::{HelperAnswer, HelperResult};
 use crate::knobs::MAX_COMPRESSION_RATIO;
 use crate::limits::compressed_max;
 
@@ -279,11 +279,11 @@ impl Desk {
 
     /// Answers the job of `claim`: with what was made of its page and the compressed bytes, or with
     /// the news that nothing was. For the helper, job after job.
-    pub fn answer(&self, claim: Claim, result: Option<(HelperResult, &[u8])>) {
+    pub fn answer(&self, claim: Claim, answer: Option<HelperAnswer<'_>>) {
         let job = &self.jobs[claim.place];
-        let result = result.filter(|(_, bytes)| Bytes(bytes.len()) <= OFFER_BYTES);
+        let answer = answer.filter(|answer| Bytes(answer.bytes.len()) <= OFFER_BYTES);
         let (word, bytes) =
-            result.map_or((0, &[][..]), |(result, bytes)| (result.to_word(), bytes));
+            answer.map_or((0, &[][..]), |answer| (answer.result.to_word(), answer.bytes));
         let (whole, rest) = bytes.as_chunks();
         // Relaxed, all: the word publishes them, or nothing does if the job is another by now.
         for (to, from) in job.bytes.iter().zip(whole) {
@@ -310,6 +310,7 @@ mod tests {
     //! there are jobs.
 
     use super::*;
+    use crate::codecs::{Coding, Pressed};
     use crate::helped::HelperCodec;
     use coldpress_codec::CodecChoice;
     use coldpress_sys::Page;
@@ -339,8 +340,10 @@ mod tests {
         posted.post(&desk, Ticket(2), 8);
         assert_eq!(posted.room(), 0);
         let long = [1; OFFER_BYTES.0 + 1];
-        let result = maker().make(&page(1)).map(|(result, _)| result);
-        desk.answer(desk.claim(&mut seen).unwrap(), result.map(|result| (result, &long[..])));
+        let length = Bytes(long.len());
+        let result = HelperResult::Compressed(Pressed { length, coding: Coding::Wk, checksum: 0 });
+        let answer = HelperAnswer { result, bytes: &long };
+        desk.answer(desk.claim(&mut seen).unwrap(), Some(answer));
         desk.answer(desk.claim(&mut seen).unwrap(), None);
         assert!(desk.claim(&mut seen).is_none());
         assert!(posted.collect(&desk, Ticket(1)).is_ok_and(|offer| offer.is_none()));
@@ -427,9 +430,9 @@ mod tests {
                         prop_assert_eq!(offer.is_some(), answered.is_some_and(|(_, done)| done));
                         if let Some(offer) = offer {
                             let page = page(address(ticket));
-                            let (result, expected) = maker.make(&page).unwrap();
-                            prop_assert_eq!(offer.result, result);
-                            prop_assert_eq!(bytes(&offer), expected);
+                            let answer = maker.make(&page).unwrap();
+                            prop_assert_eq!(offer.result, answer.result);
+                            prop_assert_eq!(bytes(&offer), answer.bytes);
                         }
                     }
                     Step::Claim if taken.is_none() => {
@@ -461,7 +464,6 @@ mod loom_model {
     //! The risk: an offer seen before its bytes, or torn by a claim that was given up.
 
     use super::*;
-    use crate::helped::HelperResult;
     use loom::sync::Arc;
     use loom::thread;
 
@@ -481,7 +483,7 @@ mod loom_model {
                 for _ in 0..3 {
                     if let Some(claim) = of_helper.claim(&mut seen) {
                         let (result, bytes) = result(claim.address);
-                        of_helper.answer(claim, Some((result, &bytes)));
+                        of_helper.answer(claim, Some(HelperAnswer { result, bytes: &bytes }));
                     }
                 }
             });

@@ -17,10 +17,6 @@ pub enum NewError {
     NoMemory,
 }
 
-/// The reason why the knobs were not changed: the codec they ask for could not be made. Nothing has
-/// changed.
-pub type KnobsError = CodecError;
-
 /// The reason why a page was not stored. Nothing has changed: the caller keeps the page, and an
 /// older one under the same key is still stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

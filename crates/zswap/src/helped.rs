@@ -10,7 +10,7 @@ use crate::limits::compressed_max;
 
 /// Outcome of compressing a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HelperResult {
+pub(crate) enum HelperResult {
     /// The page's bytes lie elsewhere.
     Compressed(Pressed),
     /// The page takes more bytes than are allowed.
@@ -27,7 +27,7 @@ const INCOMPRESSIBLE: u64 = 1 << 31;
 
 impl HelperResult {
     /// Returns the length of the page's bytes; 0 for an incompressible page.
-    pub fn length(&self) -> Bytes {
+    pub(crate) fn length(&self) -> Bytes {
         match self {
             Self::Compressed(pressed) => pressed.length,
             Self::Incompressible { .. } => Bytes(0),
@@ -35,7 +35,7 @@ impl HelperResult {
     }
 
     /// Packs the outcome into a word, which is not zero.
-    pub fn to_word(self) -> u64 {
+    pub(crate) fn to_word(self) -> u64 {
         match self {
             Self::Compressed(Pressed { length, coding, checksum }) => {
                 let kind = coding.kind().unwrap_or(usize::from(u8::MAX));
@@ -48,7 +48,7 @@ impl HelperResult {
     }
 
     /// Unpacks a word; `None` when it says nothing.
-    pub fn from_word(word: u64) -> Option<Self> {
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
         let length = Bytes(usize::from(word as u16));
         if word & INCOMPRESSIBLE != 0 {
             return Some(Self::Incompressible { longest: length, kinds: (word >> 16) as u8 });
@@ -57,6 +57,13 @@ impl HelperResult {
         let checksum = (word >> 32) as u32;
         (length > Bytes(0)).then_some(Self::Compressed(Pressed { length, coding, checksum }))
     }
+}
+
+/// What a helper has made of a page. The bytes are as many as the result says.
+#[derive(Clone, Copy, Debug)]
+pub struct HelperAnswer<'b> {
+    pub(crate) result: HelperResult,
+    pub(crate) bytes: &'b [u8],
 }
 
 /// A compressor of pages, which does as a store with the same knobs would.
@@ -75,15 +82,15 @@ impl HelperCodec {
 
     /// Compresses `page`. `None` for one repeated word, which a store finds faster than an answer
     /// here.
-    pub fn make(&mut self, page: &Page) -> Option<(HelperResult, &[u8])> {
+    pub fn make(&mut self, page: &Page) -> Option<HelperAnswer<'_>> {
         if same_filled(page).is_some() {
             return None;
         }
         let (longest, kinds) = (self.longest, self.work.kinds());
         let pressed = self.work.compress(page, longest);
-        let made = pressed
+        let result = pressed
             .map_or(HelperResult::Incompressible { longest, kinds }, HelperResult::Compressed);
-        Some((made, &self.work.compressed[..made.length().0]))
+        Some(HelperAnswer { result, bytes: &self.work.compressed[..result.length().0] })
     }
 }
 
@@ -142,7 +149,7 @@ mod tests {
     #[test]
     fn only_what_could_have_been_made_here_is_taken_over() {
         let mut maker = HelperCodec::new(CodecId::Lz4.into(), 80).unwrap();
-        let (made, bytes) = maker.make(&page(3)).unwrap();
+        let HelperAnswer { result: made, bytes } = maker.make(&page(3)).unwrap();
         let bytes = bytes.to_vec();
         let HelperResult::Compressed(pressed) = made else { panic!() };
         let longest = compressed_max(80);
@@ -173,8 +180,12 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
         });
-        assert!(matches!(maker.make(&noise), Some((HelperResult::Incompressible { .. }, &[]))));
-        let mut maker = HelperCodec::new(CodecChoice::default(), 1).unwrap();
-        assert!(matches!(maker.make(&page(3)), Some((HelperResult::Incompressible { .. }, &[]))));
+        let is_incompressible = |maker: &mut HelperCodec, page| {
+            let answer = maker.make(page).unwrap();
+            answer.bytes.is_empty() && matches!(answer.result, HelperResult::Incompressible { .. })
+        };
+        assert!(is_incompressible(&mut maker, &noise));
+        maker = HelperCodec::new(CodecChoice::default(), 1).unwrap();
+        assert!(is_incompressible(&mut maker, &page(3)));
     }
 }

@@ -5,11 +5,10 @@
 //! and stay readable, whatever the knobs say.
 
 use crate::pool::Pool;
-use coldpress_codec::CodecChoice;
+use coldpress_codec::{CodecChoice, CodecError};
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use crate::Zswap;
-use crate::error::KnobsError;
 
 /// The default of [`Knobs::max_compression_ratio`], that of zswap v4 (the mail), in per cent.
 pub(crate) const MAX_COMPRESSION_RATIO: u8 = 80;
@@ -81,9 +80,9 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Puts `knobs` in force. A pool that holds more than they allow shrinks as pages are stored,
-    /// or at once by [`Zswap::shrink`]. Only a new codec can cause an error, and then nothing has
-    /// changed.
-    pub fn set_knobs(&self, knobs: Knobs) -> Result<(), KnobsError> {
+    /// or at once by [`Zswap::shrink`]. Only a codec that could not be made is an error, and then
+    /// nothing has changed.
+    pub fn set_knobs(&self, knobs: Knobs) -> Result<(), CodecError> {
         let done = || self.limits.lock().set_knobs(knobs);
         let is_switched = self.contexts.switch(knobs.codec, done).inspect_err(|_| {
             self.counted().reject_codec_fail.add(1);

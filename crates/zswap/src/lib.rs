@@ -91,8 +91,8 @@ mod store;
 mod tests;
 mod writeback;
 
-pub use error::{KnobsError, LoadError, NewError, RenameError, StoreError, Warning};
-pub use helped::{HelperCodec, HelperResult};
+pub use error::{LoadError, NewError, RenameError, StoreError, Warning};
+pub use helped::{HelperAnswer, HelperCodec};
 pub use key::{Area, Key, Offset};
 pub use knobs::Knobs;
 pub use load::{Loaded, Source};

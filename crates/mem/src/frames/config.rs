@@ -57,7 +57,7 @@ impl Config {
 pub struct OutOfFrames {
     /// The requested mobility.
     pub mobility: Mobility,
-    /// log2 of the requested number of frames; above [`super::ORDER_MAX`] there are no chunks.
+    /// log2 of the requested number of frames; above that of a block there are no chunks.
     pub order: u8,
     /// Free frames of the zones that may serve the request, in smaller chunks.
     pub free: PageCount,

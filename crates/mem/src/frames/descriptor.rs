@@ -40,7 +40,7 @@ const _: () = assert!(1 << 24 <= LINK_MASK && (ORDER_MAX as u64) <= TAG_MASK);
 
 /// The state and use of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Descriptor {
+pub(crate) enum Descriptor {
     /// No memory can be behind it, or its block has not been used yet.
     Offline,
     /// Heads a chunk of 2^`order` free frames, in the list of its order.
@@ -74,7 +74,7 @@ pub enum Descriptor {
 
 impl Descriptor {
     /// Returns whether a frame with this descriptor has an owner outside the allocator.
-    pub const fn is_handed_out(self) -> bool {
+    pub(crate) const fn is_handed_out(self) -> bool {
         matches!(self, Self::Core | Self::Movable { .. } | Self::Slab { .. })
     }
 

@@ -43,11 +43,11 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
 use crate::percpu::CpuLists;
 use blocks::BlockState;
 use config::error;
-use config::error;
 pub use config::{Config, Mobility, OutOfFrames};
-pub use descriptor::Descriptor;
+pub(crate) use descriptor::Descriptor;
 use record::Recorder;
-pub use shrink::{HeldBack, Migrate, MoveClaim, Shrunk};
+pub(crate) use shrink::MoveClaim;
+pub use shrink::{HeldBack, Migrate, Shrunk};
 use spans::Spans;
 pub use stats::{FrameStats, ZoneStats};
 use trace::Event;
@@ -56,9 +56,9 @@ use zone::{Chunk, Locked, Zone};
 /// The largest span. Other tables name 16-byte places in the span by 32 bits.
 pub const SPAN_MAX: Bytes = Bytes(64 << 30);
 /// The largest order: a whole block.
-pub const ORDER_MAX: u8 = FRAMES_PER_BLOCK.trailing_zeros() as u8;
+pub(crate) const ORDER_MAX: u8 = FRAMES_PER_BLOCK.trailing_zeros() as u8;
 /// The number of orders.
-pub const ORDERS: usize = ORDER_MAX as usize + 1;
+pub(crate) const ORDERS: usize = ORDER_MAX as usize + 1;
 
 /// Frames that move between a zone and a per-CPU list at a time.
 const BATCH: usize = 32;
@@ -185,7 +185,7 @@ impl FrameAllocator {
 
     /// Takes 2^`order` frames side by side, aligned to their length, with undefined contents; the
     /// first one names them all. Fails as [`FrameAllocator::alloc`] does, and for an order above
-    /// [`ORDER_MAX`].
+    /// that of a block.
     pub fn alloc_order(&self, order: u8, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
         let failure = || self.out_of_frames(mobility, order);
         let spans = self.spans().filter(|_| order <= ORDER_MAX).ok_or_else(failure)?;
@@ -272,13 +272,13 @@ impl FrameAllocator {
     ///
     /// # Safety
     /// The caller owns the frame, and a slab descriptor lies there for as long as it does.
-    pub unsafe fn set_slab(&self, frame: FrameId, descriptor: u32) {
+    pub(crate) unsafe fn set_slab(&self, frame: FrameId, descriptor: u32) {
         self.placed().tables.set(frame.0, Descriptor::Slab { descriptor });
     }
 
     /// Returns the use of the frame, which may be out of date: only its owner can rely on it.
     #[inline]
-    pub fn descriptor(&self, frame: FrameId) -> Descriptor {
+    pub(crate) fn descriptor(&self, frame: FrameId) -> Descriptor {
         self.placed().tables.get(frame.0)
     }
 

@@ -12,7 +12,7 @@ impl FrameAllocator {
     /// chunk's length, and the order of the chunk: [`FrameAllocator::extend_run`] may add the rest.
     /// Fails as [`FrameAllocator::alloc_order`] does, and for a `whole` below `order`. Each frame
     /// is freed alone.
-    pub fn alloc_run(
+    pub(crate) fn alloc_run(
         &self,
         order: u8,
         whole: u8,
@@ -30,7 +30,7 @@ impl FrameAllocator {
     /// free. `frame` must be a multiple of their number, and follow, in the same block, a frame
     /// that is handed out. The frames lie in the zone of that block and are recorded as taken for
     /// `mobility`.
-    pub fn extend_run(&self, frame: FrameId, order: u8, mobility: Mobility) -> bool {
+    pub(crate) fn extend_run(&self, frame: FrameId, order: u8, mobility: Mobility) -> bool {
         let chunk = Chunk { head: frame.0, order };
         assert!(order <= ORDER_MAX && frame.0.is_multiple_of(1 << order));
         assert!(!(frame.0 as usize).is_multiple_of(FRAMES_PER_BLOCK), "frames of another block");

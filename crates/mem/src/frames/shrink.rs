@@ -33,7 +33,7 @@ pub trait Migrate {
 
 /// The right to be the only owner of movable frames in an allocator, so that one [`Migrate`] speaks
 /// for all of them. Released on drop.
-pub struct MoveClaim<'f>(&'f FrameAllocator);
+pub(crate) struct MoveClaim<'f>(&'f FrameAllocator);
 
 impl MoveClaim<'_> {
     /// Releases the claim while frames have an owner: from now on they have none, and stay where
@@ -41,7 +41,7 @@ impl MoveClaim<'_> {
     ///
     /// # Safety
     /// No thread frees or moves a frame with an owner meanwhile, or names another one.
-    pub unsafe fn disown(self) {
+    pub(crate) unsafe fn disown(self) {
         let Some(Spans { tables, .. }) = self.0.spans() else { return };
         for (index, block) in tables.blocks().iter().enumerate() {
             if !matches!(block.state(), BlockState::Live(_) | BlockState::Isolated(_)) {
@@ -89,7 +89,7 @@ pub struct HeldBack {
 impl FrameAllocator {
     /// Makes the caller the only owner of movable frames. Returns `None` while another claim
     /// exists.
-    pub fn claim_moves(&self) -> Option<MoveClaim<'_>> {
+    pub(crate) fn claim_moves(&self) -> Option<MoveClaim<'_>> {
         // Acquire pairs with the Release in the drop of the last claim.
         let claimed = self.moves_claimed.swap(true, Ordering::Acquire);
         (!claimed).then_some(MoveClaim(self))

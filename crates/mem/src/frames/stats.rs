@@ -34,7 +34,8 @@ impl ZoneStats {
     /// Returns why a chunk of `order` is not available, in thousandths, by the kernel's formula
     /// (`__fragmentation_index` in mm/vmstat.c): near 0 for lack of memory, near 1000 for
     /// fragmentation; -1000 when there is one, 0 when nothing is free.
-    pub fn fragmentation_index(&self, order: u8) -> i32 {
+    #[cfg(test)]
+    pub(super) fn fragmentation_index(&self, order: u8) -> i32 {
         let chunks: usize = self.chunks.iter().sum();
         if chunks == 0 {
             return 0;

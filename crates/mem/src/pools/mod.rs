@@ -16,13 +16,13 @@ pub mod operations;
 #[cfg(any(test, fuzzing))]
 mod pair;
 mod pin;
-pub mod segment;
+mod segment;
 mod switch;
 #[cfg(test)]
 mod tests;
 pub mod xcfmalloc;
-pub mod xvmalloc;
-pub mod zsmalloc;
+mod xvmalloc;
+mod zsmalloc;
 
 use core::fmt;
 
@@ -38,14 +38,14 @@ pub use xvmalloc::Xvmalloc;
 pub use zsmalloc::Zsmalloc;
 
 /// The largest object: an incompressible page.
-pub const OBJECT_MAX: Bytes = Bytes(PAGE_BYTES);
+pub(crate) const OBJECT_MAX: Bytes = Bytes(PAGE_BYTES);
 
 /// The reason why an object was not allocated. The pool is as it was before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocError {
     /// There is no frame left for the object or for the bookkeeping.
     NoFrame,
-    /// The size is zero or above [`OBJECT_MAX`].
+    /// The size is zero, or more than a page.
     BadSize {
         /// The requested size.
         size: Bytes,

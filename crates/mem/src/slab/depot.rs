@@ -147,6 +147,7 @@ impl Depots {
     }
 
     /// Returns the memory of the rings.
+    #[cfg(test)]
     pub(super) fn memory(&self) -> Bytes {
         let places: usize = self.rings.iter().map(|ring| ring.lock().reached).sum();
         Bytes(places * size_of::<u32>()).pages_up().bytes()

@@ -30,9 +30,10 @@ use large::Spans;
 use objects::Objects;
 use size_class::AllocationKind;
 
-/// The figures of a heap.
+/// The figures of a heap, for tests.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeapStats {
+pub(crate) struct HeapStats {
     /// Bytes handed out, each allocation rounded up to the memory it takes.
     pub in_use: Bytes,
     /// Bytes of free objects kept ready in per-processor stacks and in depots.
@@ -79,7 +80,8 @@ impl<'f> Heap<'f> {
     }
 
     /// Returns the current figures of the heap. Walks all slabs.
-    pub fn stats(&self) -> HeapStats {
+    #[cfg(test)]
+    pub(crate) fn stats(&self) -> HeapStats {
         // Relaxed: the counter stands alone.
         let whole = PageCount(self.whole_frames.load(Ordering::Relaxed));
         let large = self.large_bytes();

@@ -19,8 +19,10 @@
 
 use core::ptr::NonNull;
 
+#[cfg(test)]
+use coldpress_sys::Bytes;
 use coldpress_sys::rseq::{self, Blocks};
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
+use coldpress_sys::{PAGE_BYTES, PageCount, SysResult};
 
 use super::cache::{Cache, Space};
 use super::depot::{Depots, Spill};
@@ -53,6 +55,7 @@ pub(super) struct Objects<'f> {
 }
 
 /// The memory of objects.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ObjectStats {
     pub(super) in_use: Bytes,
@@ -84,6 +87,7 @@ impl<'f> Objects<'f> {
     }
 
     /// Returns the memory of the objects. Walks all slabs.
+    #[cfg(test)]
     pub(super) fn stats(&self) -> ObjectStats {
         let tables = self.lists.memory() + self.depots.memory();
         let mut stats = ObjectStats { tables, ..ObjectStats::default() };

@@ -43,7 +43,7 @@ use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
 use held::{ClassCounts, Owner};
 use lists::Lists;
 use object::{Location, ObjectPlace};
-pub use size_class::CHAIN_MAX;
+pub(super) use size_class::CHAIN_MAX;
 use size_class::{BEGINNERS, CLASSES, SizeClasses};
 use zspage::{Locked, ZspageRef, Zspages};
 
@@ -59,7 +59,7 @@ pub struct Zsmalloc<'f> {
 }
 
 impl<'f> Zsmalloc<'f> {
-    /// Makes an empty pool with zspages of up to `chain_max` frames, 1 to [`CHAIN_MAX`]; it holds
+    /// Makes an empty pool with zspages of up to `chain_max` frames, 1 to 16; it holds
     /// no frame yet. Longer chains pack denser.
     ///
     /// The structure is about 12 KiB: make it in place, for example in a `static`.

@@ -22,7 +22,7 @@ pub(super) const CLASS_MIN: usize = 32;
 /// Number of sizes before merging.
 const SIZES: usize = (PAGE_BYTES - CLASS_MIN) / CLASS_STEP + 1;
 /// The longest chain of frames.
-pub const CHAIN_MAX: usize = 16;
+pub(in crate::pools) const CHAIN_MAX: usize = 16;
 /// The chains that small pools begin with.
 const BASE_CHAIN: usize = 8;
 /// Objects that a class of longer chains gives away before it holds any. Between 12 and 32 the
