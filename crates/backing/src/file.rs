@@ -102,7 +102,7 @@ impl FileBacking {
         let Request { way, slot, offset, length, buffer, token } = request;
         let number = self.layer_of(slot);
         let in_file = SlotId(slot.0 - self.layers[number].first.0);
-        let position = in_file.position() + offset.0 as u64;
+        let position = in_file.position() + offset;
         let token = token | (number as u32) << LAYER_SHIFT;
         Transfer { way, position, length, buffer, token }
     }
@@ -110,10 +110,9 @@ impl FileBacking {
     /// Turns a transfer, which lies in one slot, back: the inverse of [`FileBacking::transfer_of`].
     fn request_of(&self, transfer: Transfer) -> Request {
         let Transfer { way, position, length, buffer, token } = transfer;
-        let slot_bytes = SLOT_BYTES.0 as u64;
         let first = self.layers[(token >> LAYER_SHIFT) as usize].first;
-        let slot = SlotId(first.0 + (position / slot_bytes) as u32);
-        let offset = Bytes((position % slot_bytes) as usize);
+        let slot = SlotId(first.0 + (position.0 / SLOT_BYTES.0) as u32);
+        let offset = Bytes(position.0 % SLOT_BYTES.0);
         let token = token & ((1 << LAYER_SHIFT) - 1);
         Request { way, slot, offset, length, buffer, token }
     }

@@ -45,9 +45,9 @@ pub const SLOT_BYTES: Bytes = Bytes::kib(64);
 pub struct SlotId(pub u32);
 
 impl SlotId {
-    /// Returns where the slot begins in a store of consecutive slots, in bytes.
-    pub const fn position(self) -> u64 {
-        self.0 as u64 * SLOT_BYTES.0 as u64
+    /// Returns where the slot begins in a store of consecutive slots.
+    pub const fn position(self) -> Bytes {
+        Bytes(self.0 as usize * SLOT_BYTES.0)
     }
 }
 

@@ -77,13 +77,13 @@ impl SpillFile {
 
     /// Writes all of `bytes` at `offset`. Fails with `ENOSPC` when the disk is full: nothing
     /// written can be relied on then.
-    pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> SysResult<()> {
+    pub fn write_all_at(&self, mut bytes: &[u8], mut offset: Bytes) -> SysResult<()> {
         while !bytes.is_empty() {
-            match rustix::io::pwrite(&self.fd, bytes, offset) {
+            match rustix::io::pwrite(&self.fd, bytes, offset.0 as u64) {
                 Ok(0) => return Err(SysError { call: "pwrite", errno: errno::EIO }),
                 Ok(count) => {
                     bytes = &bytes[count..];
-                    offset += count as u64;
+                    offset += Bytes(count);
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(SysError::of("pwrite")(errno)),
@@ -93,13 +93,13 @@ impl SpillFile {
     }
 
     /// Reads exactly `bytes.len()` bytes at `offset`. Fails with `EIO` when the file ends before.
-    pub fn read_exact_at(&self, mut bytes: &mut [u8], mut offset: u64) -> SysResult<()> {
+    pub fn read_exact_at(&self, mut bytes: &mut [u8], mut offset: Bytes) -> SysResult<()> {
         while !bytes.is_empty() {
-            match rustix::io::pread(&self.fd, &mut *bytes, offset) {
+            match rustix::io::pread(&self.fd, &mut *bytes, offset.0 as u64) {
                 Ok(0) => return Err(SysError { call: "pread", errno: errno::EIO }),
                 Ok(count) => {
                     bytes = &mut bytes[count..];
-                    offset += count as u64;
+                    offset += Bytes(count);
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(SysError::of("pread")(errno)),
@@ -110,9 +110,9 @@ impl SpillFile {
 
     /// Returns the disk blocks of `offset..offset + length` to the file system. Fails with
     /// `EOPNOTSUPP` where files have no holes.
-    pub fn punch_hole(&self, offset: u64, length: Bytes) -> SysResult<()> {
+    pub fn punch_hole(&self, offset: Bytes, length: Bytes) -> SysResult<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.fd, flags, offset, length.0 as u64)
+        rustix::fs::fallocate(&self.fd, flags, offset.0 as u64, length.0 as u64)
             .map_err(SysError::of("fallocate"))
     }
 
@@ -122,9 +122,9 @@ impl SpillFile {
     ///
     /// `POSIX_FADV_DONTNEED` starts the write-out of dirty pages and drops clean ones (the kernel's
     /// mm/fadvise.c). It does what `SYNC_FILE_RANGE_WRITE` does, by a call that rustix offers.
-    pub fn start_write_out(&self, offset: u64, length: Bytes) {
+    pub fn start_write_out(&self, offset: Bytes, length: Bytes) {
         if let Some(length) = core::num::NonZeroU64::new(length.0 as u64) {
-            let _ = rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::DontNeed);
+            let _ = rustix::fs::fadvise(&self.fd, offset.0 as u64, Some(length), Advice::DontNeed);
         }
     }
 
@@ -148,11 +148,11 @@ mod tests {
     #[test]
     fn bytes_come_back_and_the_end_is_an_error() {
         let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
-        file.write_all_at(b"coldpress", 4096).unwrap();
+        file.write_all_at(b"coldpress", Bytes(4096)).unwrap();
         let mut back = [0; 9];
-        file.read_exact_at(&mut back, 4096).unwrap();
+        file.read_exact_at(&mut back, Bytes(4096)).unwrap();
         assert_eq!(&back, b"coldpress");
-        assert_eq!(file.read_exact_at(&mut back, 4097).unwrap_err().errno, 5);
+        assert_eq!(file.read_exact_at(&mut back, Bytes(4097)).unwrap_err().errno, errno::EIO);
         assert!(file.space_available().unwrap() > Bytes(0));
     }
 }

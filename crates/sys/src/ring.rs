@@ -69,8 +69,8 @@ pub enum Way {
 pub struct Transfer {
     /// The direction.
     pub way: Way,
-    /// The position in the file, in bytes.
-    pub position: u64,
+    /// The position in the file.
+    pub position: Bytes,
     /// The number of bytes to transfer, from the start of the buffer on.
     pub length: Bytes,
     /// The buffer, which belongs to the ring until the transfer has ended.
@@ -312,7 +312,7 @@ impl Ring {
 fn entry(file: BorrowedFd<'_>, transfer: &Transfer) -> io_uring_sqe {
     io_uring_sqe {
         fd: file.as_raw_fd(),
-        off_or_addr2: off_or_addr2_union { off: transfer.position },
+        off_or_addr2: off_or_addr2_union { off: transfer.position.0 as u64 },
         // A buffer on the heap is shorter than 4 GiB here; a longer transfer ends early, as any
         // may.
         len: len_union { len: transfer.length.0 as u32 },
@@ -392,7 +392,7 @@ mod tests {
 
     fn transfer(way: Way, number: usize, byte: u8) -> Transfer {
         let buffer = alloc::vec![byte; 8192].into_boxed_slice();
-        let position = number as u64 * 8192;
+        let position = Bytes(number * 8192);
         Transfer { way, position, length: Bytes(8192), buffer, token: number as u32 }
     }
 
@@ -432,7 +432,7 @@ mod tests {
     fn ends_of_files_and_errors_are_told() {
         let Some(mut ring) = ring() else { return };
         let file = SpillFile::unnamed_in(c"/var/tmp").unwrap();
-        file.write_all_at(&[5; 8192 + 100], 0).unwrap();
+        file.write_all_at(&[5; 8192 + 100], Bytes(0)).unwrap();
         ring.begin(&file, transfer(Way::Read, 1, 0)).unwrap();
         ring.wait().unwrap();
         let (part, done) = ring.ended().unwrap();
@@ -477,7 +477,7 @@ mod tests {
         }
         drop(ring);
         let mut back = [0; 8192];
-        file.read_exact_at(&mut back, (TRANSFERS_MAX as u64 - 1) * 8192).unwrap();
+        file.read_exact_at(&mut back, Bytes((TRANSFERS_MAX - 1) * 8192)).unwrap();
         assert_eq!(back, [7; 8192]);
     }
 }

@@ -9,7 +9,7 @@ use core::fmt::Display;
 use coldpress_mem::frames::trace::{EVENT_BYTES, HEAD};
 use coldpress_mem::frames::{FrameAllocator, SPAN_MAX};
 use coldpress_sys::file::SpillFile;
-use coldpress_sys::{PAGE_BYTES, PageCount};
+use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 use super::Store;
 use crate::link::Link;
@@ -24,7 +24,7 @@ const WRITE_BYTES: usize = PAGE_BYTES;
 pub(crate) struct Recording {
     file: SpillFile,
     /// Where the next event goes.
-    end: u64,
+    end: Bytes,
 }
 
 impl Recording {
@@ -39,7 +39,7 @@ impl Recording {
         file.inspect_err(|error| tell_end(link, error))
             .ok()
             .flatten()
-            .map(|file| Self { file: SpillFile::from_fd(file), end: HEAD.len() as u64 })
+            .map(|file| Self { file: SpillFile::from_fd(file), end: Bytes(HEAD.len()) })
     }
 }
 
@@ -57,7 +57,7 @@ impl Store {
                 tell_end(&self.ties.link, &error);
                 return self.end_recording();
             }
-            recording.end += count as u64;
+            recording.end += Bytes(count);
         }
         if !self.frames.is_recording() {
             tell_end(&self.ties.link, &format_args!("more than {} events waited", EVENTS_MAX.0));

@@ -38,7 +38,7 @@ fn contents(file: &SpillFile, slots: SlotId) -> Vec<u8> {
     let mut bytes = vec![0; slots.0 as usize * SLOT_BYTES.0];
     for (index, page) in bytes.chunks_mut(PAGE_BYTES).enumerate() {
         // The last slot may end early.
-        let _ = file.read_exact_at(page, (index * PAGE_BYTES) as u64);
+        let _ = file.read_exact_at(page, Bytes(index * PAGE_BYTES));
     }
     bytes
 }
