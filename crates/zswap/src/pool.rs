@@ -3,9 +3,11 @@
 
 #[cfg(not(loom))]
 pub(crate) use coldpress_mem::pools::{CHECKS_HANDLES, Handle, Pool};
+#[cfg(test)]
 #[cfg(loom)]
 pub(crate) use contract::{CHECKS_HANDLES, Handle, Pool, PoolStats, UnknownHandle};
 
+#[cfg(test)]
 #[cfg(loom)]
 mod contract {
     use coldpress_sys::{Bytes, PageCount};
