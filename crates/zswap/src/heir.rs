@@ -61,6 +61,7 @@ impl<P: Pool> Zswap<P> {
         let old = self.disk.take();
         let lent = old.map(|mut disk| {
             let transfers = disk.transfers.get_mut();
+            transfers.outgoing.renumber();
             let nowhere = Box::new(MemoryBacking::new(SlotCount(0)));
             mem::forget(mem::replace(&mut transfers.backing, nowhere));
             disk

@@ -62,6 +62,14 @@ impl Outgoing {
         self.batches[place].buffer = Some(buffer);
     }
 
+    /// Begins the numbers anew: in a child of `fork`, whose own sealer counts from the start.
+    pub(crate) fn renumber(&mut self) {
+        for batch in &mut self.batches {
+            assert!(batch.buffer.is_some(), "the parent's batch is not the child's");
+            (batch.number, batch.written) = (0, 0);
+        }
+    }
+
     /// Returns the batch in that place, under way or not.
     pub(crate) fn batch(&mut self, place: usize) -> &mut Batch {
         &mut self.batches[place]

@@ -1,7 +1,7 @@
 //! The risk: after `fork`, a child that reads what its parent has given up, or a parent or child
 //! that overwrites what the other still reads.
 
-use coldpress_backing::Layer;
+use coldpress_backing::{Fault, FaultyBacking, Layer};
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::ring::Ring;
 use coldpress_sys::{AsFd, AsRawFd, raw};
@@ -82,6 +82,25 @@ fn an_heir_without_a_file_still_reads_its_parents() {
         world.load_all();
         assert!(!world.zswap.writeback_possible());
         assert_eq!(world.zswap.shrink(PageCount(10)), PageCount(0));
+        world.finish();
+    });
+}
+
+#[test]
+fn a_failed_write_of_an_heir_is_not_taken_for_one_of_its_parents() {
+    with_zsmalloc(4096, |pool| {
+        let (mut world, lent) = lender(pool);
+        let first = world.zswap.lend();
+        let ancestors = vec![Layer { file: lent, first: SlotId(0) }];
+        let own = SpillFile::unnamed_in(c"/var/tmp").unwrap();
+        let own = Some((own, Bytes(32 * SLOT_BYTES.0)));
+        let backing = FileBacking::of_heir(ancestors, first, own, None);
+        let backing = FaultyBacking::new(backing, Fault::Fail, 0..1);
+        let sealer = Sealer::new(&[4; KEY_BYTES]).unwrap();
+        world.zswap.become_own(Some(Box::new(backing)), Some(sealer)).unwrap();
+        assert!(!world.zswap.write_back_batch());
+        assert_eq!(world.zswap.counters().reject_flush_fail, 1);
+        world.load_all();
         world.finish();
     });
 }
