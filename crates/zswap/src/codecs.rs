@@ -149,11 +149,17 @@ impl Work {
             *place = made.or_else(|| place.take());
         }
         self.choice = choice;
+        let has_codec = |id: CodecId| {
+            let codec = Coding::of(id).kind().and_then(|kind| self.kinds[kind].as_ref());
+            codec.is_some_and(|codec| codec.id() == id)
+        };
+        assert!(choice.codecs().all(has_codec), "a codec of the choice is missing");
         Ok(())
     }
 
     /// Drops the codec of `coding`, unless new pages may have that coding.
     pub(crate) fn drop_codec(&mut self, coding: Coding) {
+        debug_assert!(coding.is_fast(), "{coding:?} has no codec of its own");
         if !coding.is_of(self.choice)
             && let Some(kind) = coding.kind()
         {
@@ -164,9 +170,11 @@ impl Work {
     /// Compresses `page` into the buffer, to at most `longest` bytes, by the first codec of the
     /// choice that can. `None` when none can.
     pub(crate) fn compress(&mut self, page: &Page, longest: Bytes) -> Option<Pressed> {
+        debug_assert!(longest.0 < PAGE_BYTES, "a compressed page is smaller than a page");
         self.choice.codecs().map(Coding::of).find_map(|coding| {
             let codec = self.kinds[coding.kind()?].as_mut()?;
             let bytes = codec.compress(page, &mut self.compressed[..longest.0])?;
+            debug_assert!((1..=longest.0).contains(&bytes.len()), "{coding:?} broke its limit");
             Some(Pressed { length: Bytes(bytes.len()), coding, checksum: checksum(bytes) })
         })
     }
@@ -209,6 +217,7 @@ pub(crate) fn decode(
     coding: Coding,
     page: &mut Page,
 ) -> Result<(), LoadError> {
+    debug_assert!(work.is_some() || !coding.needs_work(), "{coding:?} needs a context");
     if checksum(bytes) != expected {
         return Err(LoadError::Corrupt);
     }

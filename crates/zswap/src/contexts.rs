@@ -116,6 +116,7 @@ impl Contexts {
 
     /// Makes a context like the first one, which the caller holds, if there is memory.
     fn make_another(&self, first: &Work) {
+        debug_assert!(self.contexts[0].0.try_lock().is_none(), "the first context is not in hand");
         for (number, Context(context)) in self.contexts.iter().enumerate().skip(1) {
             let Some(mut place) = context.try_lock().filter(|place| place.is_none()) else {
                 continue;
@@ -159,6 +160,7 @@ impl Contexts {
     }
 
     fn count_memory(&self, all: &All<'_>) {
+        assert!(all[0].is_some(), "the first context stays, whatever changes");
         let works = all.iter().filter_map(|place| place.as_ref());
         // Relaxed: only a holder of all contexts, or of the first, changes this.
         self.memory.store(works.map(|work| work.memory().0).sum(), Ordering::Relaxed);
@@ -189,6 +191,9 @@ impl Contexts {
             }
             Ok(())
         })?;
+        // SeqCst pairs with the store above: with all contexts in hand no other caller stores.
+        let current = || self.current.load(Ordering::SeqCst);
+        debug_assert_eq!(current(), kinds_of(choice), "new pages are not of the choice");
         done();
         Ok(is_change)
     }
@@ -223,6 +228,7 @@ impl Contexts {
 
     /// Makes all contexts drop the dictionary of `generation`: no page is of it, and none will be.
     pub(crate) fn retire(&self, generation: Generation) {
+        assert_eq!(self.pages(Coding::Dense(generation)), 0, "pages need their dictionary");
         // The change cannot fail.
         let _ = self.change(&mut self.all(), |work| {
             if let Some(dense) = &mut work.dense {
@@ -234,6 +240,7 @@ impl Contexts {
 
     /// Makes all contexts drop their decoder of dense pages: there are none, and will be none.
     pub(crate) fn drop_dense(&self) {
+        assert_eq!(self.dense_pages(), 0, "dense pages need their decoder");
         // The change cannot fail.
         let _ = self.change(&mut self.all(), |work| {
             work.dense = None;
@@ -262,6 +269,9 @@ impl Contexts {
 
     /// Counts an entry that will get this coding. The caller has the context that coded the page.
     pub(crate) fn come(&self, coding: Coding) {
+        // SeqCst pairs with the store in `switch`, which the caller's context keeps out.
+        let is_current = || bit_of(coding) & self.current.load(Ordering::SeqCst) != 0;
+        debug_assert!(!coding.is_fast() || is_current(), "no new page may be {coding:?}");
         if let Some(count) = self.count(coding) {
             // Relaxed: the next user of the caller's context sees the count.
             count.fetch_add(1, Ordering::Relaxed);
@@ -272,7 +282,9 @@ impl Contexts {
     pub(crate) fn gone(&self, coding: Coding) {
         let Some(count) = self.count(coding) else { return };
         // SeqCst pairs with the load in `pages`, see `switch`.
-        let is_last = count.fetch_sub(1, Ordering::SeqCst) == 1;
+        let before = count.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "more pages have gone than came");
+        let is_last = before == 1;
         // SeqCst pairs with the store in `switch`.
         let is_current = bit_of(coding) & self.current.load(Ordering::SeqCst) != 0;
         if is_last && coding.is_fast() && !is_current {

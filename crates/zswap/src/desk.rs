@@ -56,6 +56,7 @@ pub struct Ticket(pub u64);
 
 impl Ticket {
     fn word(self, state: u64) -> u64 {
+        debug_assert!(state >> STATE_BITS == 0 && self.0 << STATE_BITS >> STATE_BITS == self.0);
         self.0 << STATE_BITS | state
     }
 }
@@ -134,6 +135,8 @@ impl Posted {
 
     /// Posts the page at `address`, for which there must be room. Tickets must grow.
     pub fn post(&mut self, desk: &Desk, ticket: Ticket, address: usize) {
+        debug_assert!(self.room() > 0, "there is no place for another page");
+        debug_assert!(self.waiting.back().is_none_or(|(last, _)| *last < ticket), "tickets grow");
         let place = (self.posted % self.limit as u64) as usize;
         let job = &desk.jobs[place];
         // Relaxed: the word publishes the address.
@@ -155,6 +158,7 @@ impl Posted {
             // nothing.
             desk.jobs[place].word.store(IDLE, Ordering::Relaxed);
         }
+        debug_assert!(self.waiting.iter().all(|(waiting, _)| *waiting >= ticket), "in order");
     }
 
     /// Returns what was made of the page of `ticket`, if the page was posted and anything was made.
@@ -167,6 +171,7 @@ impl Posted {
         self.give_up_before(desk, ticket);
         let first = self.waiting.pop_front_if(|(first, _)| *first == ticket);
         let Some((_, place)) = first else { return Ok(None) };
+        debug_assert!(place < self.limit, "{place} is beyond the jobs in use");
         let job = &desk.jobs[place];
         // Acquire pairs with the Release in `answer`: the answer is seen.
         if job.word.load(Ordering::Acquire) != ticket.word(DONE) {
@@ -184,6 +189,7 @@ impl Posted {
 impl Offer<'_> {
     /// Copies the bytes into `buffer`, which must be as long as they are.
     pub(crate) fn copy(&self, buffer: &mut [u8]) {
+        assert_eq!(Bytes(buffer.len()), self.result.length(), "the buffer is as long as the bytes");
         let (whole, rest) = buffer.as_chunks_mut::<8>();
         // Relaxed, both: seen through the word when the offer was collected.
         for (to, from) in whole.iter_mut().zip(&self.job.bytes) {
@@ -280,6 +286,10 @@ impl Desk {
     /// Answers the job of `claim`: with what was made of its page and the compressed bytes, or with
     /// the news that nothing was. For the helper, job after job.
     pub fn answer(&self, claim: Claim, answer: Option<HelperAnswer<'_>>) {
+        debug_assert!(
+            answer.is_none_or(|answer| Bytes(answer.bytes.len()) == answer.result.length()),
+            "the bytes are as many as the result says"
+        );
         let job = &self.jobs[claim.place];
         let answer = answer.filter(|answer| Bytes(answer.bytes.len()) <= OFFER_BYTES);
         let (word, bytes) =

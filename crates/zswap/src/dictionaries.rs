@@ -45,6 +45,7 @@ impl<P: Pool> Zswap<P> {
                 self.contexts.retire(generation);
             }
         }
+        debug_assert!(self.has_room_for_dictionary(encoder), "all generations are needed");
         let generation = encoder.adopt(&dictionary)?;
         self.contexts.adopt(generation, encoder.newest_mark(), dictionary)
     }

@@ -12,7 +12,7 @@ use coldpress_sys::sync::SleepLock;
 
 use crate::Zswap;
 use crate::ids::BATCHES;
-use crate::incoming::Incoming;
+use crate::incoming::{Incoming, READS};
 use crate::outgoing::Outgoing;
 use crate::room::NoMemory;
 use crate::seal::{Sealer, Sealers};
@@ -48,6 +48,7 @@ impl<P: Pool> Zswap<P> {
         let mut any = false;
         while let Some(EndedRequest { request, result }) = transfers.backing.ended() {
             any = true;
+            assert!((request.token as usize) < BATCHES + READS, "no transfer has this token");
             match (request.token as usize).checked_sub(BATCHES) {
                 Some(number) => transfers.incoming.end(number, request.buffer, result),
                 None => self.end_write(transfers, request, result),
@@ -59,6 +60,7 @@ impl<P: Pool> Zswap<P> {
     /// Gives back a slot that no page uses any more. The backing has room again, so writeback is
     /// tried again.
     pub(crate) fn discard(&self, transfers: &mut Transfers, slot: SlotId) {
+        assert_eq!(transfers.slots.users(slot), 0, "pages lie in a slot that is given back");
         transfers.backing.discard(slot);
         self.counted().slots_discarded.add(1);
         self.limits.lock().skip = 0;

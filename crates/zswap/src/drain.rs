@@ -76,6 +76,7 @@ impl<P: Pool> Zswap<P> {
         is_former: impl Fn(&P, Handle) -> bool,
     ) -> (usize, Option<FormerObject<'_>>) {
         let shard = at.shard;
+        debug_assert!(shard < SHARDS, "there is no shard {shard}");
         let tables = self.shards[shard].tables.lock();
         let positions = tables.entries.positions();
         for looks in 0..LOOKS {
@@ -98,7 +99,7 @@ impl<P: Pool> Zswap<P> {
     /// Allocates an object anew. `None`, with nothing done, when there is no room for it.
     fn move_over(&self, found: FormerObject<'_>, page: &mut Page) -> Option<()> {
         let FormerObject { mut tables, shard, id, handle: old, length } = found;
-        tables.recompressing = Some(id);
+        tables.begin_recompressing(id);
         let bytes = &mut page[..usize::from(length)];
         let copy = |object: &[u8]| {
             drop(tables);
@@ -125,6 +126,7 @@ impl<P: Pool> Zswap<P> {
         if tables.recompressing.take() != Some(id) {
             return new;
         }
+        debug_assert!(tables.entries[id].place.is_in_list(), "the page lies where it lay");
         match &mut tables.entries[id].place {
             PagePlace::Pool { handle, .. } => mem::replace(handle, new),
             _ => new,

@@ -72,6 +72,16 @@ impl PagePlace {
         matches!(self, Self::Leaving { .. } | Self::Backing { .. })
     }
 
+    /// Returns whether an entry of this place is in the LRU list.
+    pub(crate) fn is_in_list(self) -> bool {
+        matches!(self, Self::Pool { .. })
+    }
+
+    /// Returns whether a batch has the page.
+    pub(crate) fn is_leaving(self) -> bool {
+        matches!(self, Self::Leaving { .. })
+    }
+
     /// Returns how the bytes are coded: `Raw` for a repeated word.
     pub(crate) fn coding(self) -> Coding {
         match self {
@@ -103,6 +113,11 @@ impl Entry {
     /// Makes an entry for a page in `place`, in no list.
     fn new(place: PagePlace) -> Self {
         Self { place, older: None, younger: None }
+    }
+
+    /// Returns whether the entry has no neighbour.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.older.is_none() && self.younger.is_none()
     }
 
     /// Returns whether recompression has looked at the page.
@@ -183,6 +198,7 @@ impl Entries {
         let entry = &mut chunk.entries[chunk_of(id).1];
         chunk.free = entry.older;
         chunk.used += 1;
+        debug_assert!(chunk.used <= CHUNK_ENTRIES, "an entry is handed out twice");
         *entry = Entry::new(place);
         self.used += 1;
         if self.spare == Some(self.first_free) {
@@ -195,6 +211,8 @@ impl Entries {
     pub(crate) fn free(&mut self, id: EntryId) {
         let (number, index) = chunk_of(id);
         let chunk = &mut self.chunks[number];
+        assert!(chunk.used > 0, "an entry is given back once");
+        debug_assert!(chunk.entries[index].is_alone(), "{id:?} is in a list");
         chunk.entries[index] =
             Entry { older: chunk.free, ..Entry::new(PagePlace::SameFilled { word: 0 }) };
         chunk.free = Some(id);
@@ -229,6 +247,7 @@ impl Entries {
             room::reserve_one(&mut self.chunks)?;
             self.chunks.push(chunk);
         }
+        debug_assert!(self.chunks[number].has_room(), "a new chunk has free entries");
         Ok(number)
     }
 

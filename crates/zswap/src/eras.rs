@@ -70,6 +70,7 @@ impl Eras {
     /// count wraps.
     fn note_time(&self, now_ms: u64, came: u32) {
         let past = &mut *self.past.lock();
+        debug_assert!(now_ms >= past.told_at, "the clock goes back");
         if now_ms >= past.looked_at + ERA_MS {
             if came != past.came {
                 self.begin();

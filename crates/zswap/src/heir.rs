@@ -31,6 +31,8 @@ impl<P: Pool> Zswap<P> {
             transfers.backing.wait();
             self.take_in(transfers);
         }
+        let none_under_way = transfers.outgoing.under_way().next().is_none();
+        assert!(none_under_way, "another thread writes back during a fork");
         transfers.slots.lend()
     }
 
@@ -41,6 +43,7 @@ impl<P: Pool> Zswap<P> {
         if transfers.slots.is_lent() && !transfers.backing.is_lent() {
             let backing = &mut transfers.backing;
             transfers.slots.take_back(|slot| backing.discard(slot));
+            assert!(!transfers.slots.is_lent(), "all slots are the store's own again");
         }
     }
 
@@ -61,6 +64,7 @@ impl<P: Pool> Zswap<P> {
         let old = self.disk.take();
         let lent = old.map(|mut disk| {
             let transfers = disk.transfers.get_mut();
+            assert!(!transfers.incoming.is_under_way(), "the parent's reads are not the child's");
             transfers.outgoing.renumber();
             let nowhere = Box::new(MemoryBacking::new(SlotCount(0)));
             mem::forget(mem::replace(&mut transfers.backing, nowhere));

@@ -31,6 +31,17 @@ enum Read {
     Ready(PageId, Box<[u8]>, Result<(), BackingError>),
 }
 
+impl Read {
+    /// Returns the entry that the read is for.
+    fn page(&self) -> Option<PageId> {
+        match self {
+            Self::Free(_) => None,
+            Self::UnderWay(id) => *id,
+            Self::Ready(id, ..) => Some(*id),
+        }
+    }
+}
+
 /// A read that has ended. Its buffer must be given back.
 #[derive(Debug)]
 pub(crate) struct ArrivedRead {
@@ -75,6 +86,7 @@ impl Incoming {
 
     /// Begins a read for `id`, and returns its number and its buffer. `None` when all are used.
     pub(crate) fn begin(&mut self, id: PageId) -> Option<(usize, Box<[u8]>)> {
+        debug_assert!(self.reads.iter().all(|read| read.page() != Some(id)), "read twice");
         let free = self.reads.iter().position(|read| matches!(read, Read::Free(_)));
         self.wanted |= free.is_none();
         let number = free?;
@@ -93,6 +105,7 @@ impl Incoming {
         buffer: Box<[u8]>,
         result: Result<(), BackingError>,
     ) {
+        assert!(matches!(self.reads[number], Read::UnderWay(_)), "a read ends once");
         self.any_ended = true;
         match self.reads[number] {
             Read::UnderWay(Some(id)) => self.reads[number] = Read::Ready(id, buffer, result),
@@ -132,6 +145,8 @@ impl Incoming {
 
     /// Frees the buffer of a read.
     pub(crate) fn give_back(&mut self, number: usize, buffer: Box<[u8]>) {
+        assert!(matches!(self.reads[number], Read::UnderWay(_)), "a buffer is given back once");
+        assert_eq!(buffer.len(), BUFFER_BYTES, "the buffer is the read's own");
         self.reads[number] = Read::Free(buffer);
         self.used -= 1;
         self.any_ended |= mem::take(&mut self.wanted);
@@ -153,6 +168,7 @@ impl Incoming {
                 *other = None;
             }
         }
+        debug_assert!(self.reads.iter().all(|read| read.page() != Some(id)), "a read is left");
     }
 
     /// Returns whether the backing store has a buffer.
@@ -177,12 +193,7 @@ impl Incoming {
     pub(crate) fn check(&self) -> Vec<PageId> {
         let free = self.reads.iter().filter(|read| matches!(read, Read::Free(_))).count();
         assert_eq!(self.used + free, self.reads.len());
-        let of = |read: &Read| match read {
-            Read::Free(_) => None,
-            Read::UnderWay(id) => *id,
-            Read::Ready(id, ..) => Some(*id),
-        };
-        let mut ids: Vec<_> = self.reads.iter().filter_map(of).collect();
+        let mut ids: Vec<_> = self.reads.iter().filter_map(Read::page).collect();
         ids.sort_unstable();
         let before = ids.len();
         ids.dedup();

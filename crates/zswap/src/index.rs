@@ -137,6 +137,7 @@ impl Index {
         };
         let before = leaf[position.entry].replace(id);
         place.used += u16::from(before.is_none());
+        debug_assert!(usize::from(place.used) <= LEAF_ENTRIES && root.used > 0);
         Ok(before)
     }
 
@@ -147,6 +148,7 @@ impl Index {
         let root = &mut self.roots[at];
         let place = &mut root.leaves[position.leaf];
         let id = place.leaf.as_mut()?[position.entry].take()?;
+        debug_assert!(place.used > 0 && root.used > 0 && self.leaves > 0, "counted in");
         place.used -= 1;
         if place.used == 0 {
             place.leaf = None;
@@ -187,6 +189,7 @@ impl Index {
     /// Drops the root in place `at` if it has no leaf, and with the last root the list of roots.
     fn drop_root_if_empty(&mut self, at: usize) {
         if self.roots[at].used == 0 {
+            debug_assert!(self.roots[at].leaves.iter().all(|place| place.leaf.is_none()));
             self.roots.remove(at);
             if self.roots.is_empty() {
                 self.roots = Vec::new();

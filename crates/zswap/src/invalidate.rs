@@ -97,7 +97,8 @@ impl<P: Pool> Zswap<P> {
             if tables.index.set(to.key, id).is_err() {
                 return Attempt::Done(Err(RenameError));
             }
-            tables.index.remove(from.key);
+            let removed = tables.index.remove(from.key);
+            debug_assert_eq!(removed, Some(id), "the page had its former name until now");
             if let Some(transfers) = &mut transfers {
                 // Perhaps no load ever asks for the page under its new name: the read must not keep
                 // a buffer.
@@ -137,7 +138,8 @@ impl<P: Pool> Zswap<P> {
                 target.entries.free(new);
                 return Attempt::Done(Err(RenameError));
             }
-            source.index.remove(from.key);
+            let removed = source.index.remove(from.key);
+            debug_assert_eq!(removed, Some(id), "the page had its former name until now");
             source.leave(id);
             source.entries.free(id);
             self.occupy(target, new, place);
@@ -158,7 +160,8 @@ impl<P: Pool> Zswap<P> {
     fn invalidate_at(&self, spot: Spot) -> bool {
         let mut locked = self.lock_page(spot);
         let Some(id) = locked.id else { return false };
-        locked.tables.index.remove(spot.key);
+        let removed = locked.tables.index.remove(spot.key);
+        debug_assert_eq!(removed, Some(id), "the page had its name until now");
         let transfers = locked.transfers.as_deref_mut();
         let remains = self.drop_entry(spot.shard, &mut locked.tables, transfers, id);
         drop(locked);

@@ -56,11 +56,12 @@ impl Limits {
 
     /// Changes the knobs. What was written back in this period counts against a new limit.
     pub(crate) fn set_knobs(&mut self, knobs: Knobs) {
-        let before = self.knobs.writeback_limit.unwrap_or(Bytes(0));
-        let spent = Bytes(before.0.saturating_sub(self.writeback_left.0));
+        debug_assert!(self.writeback_left <= self.period(), "more is left than there was");
+        let spent = self.period() - self.writeback_left;
         self.knobs = sane(knobs);
         self.renew_writeback();
         self.spend_writeback(spent);
+        debug_assert!(self.knobs.hard_pool >= self.knobs.max_pool, "the limits contradict");
     }
 
     /// Returns what applies to a page while the pool has `frames` frames.
@@ -104,17 +105,23 @@ impl Limits {
     /// Takes `bytes`, which are being written back, from what is left of this period.
     pub(crate) fn spend_writeback(&mut self, bytes: Bytes) {
         self.writeback_left = Bytes(self.writeback_left.0.saturating_sub(bytes.0));
+        debug_assert!(self.writeback_left <= self.period(), "more is left than there was");
     }
 
     /// Gives back `bytes` that were spent but not written.
     pub(crate) fn refund_writeback(&mut self, bytes: Bytes) {
-        let limit = self.knobs.writeback_limit.unwrap_or(Bytes(0));
-        self.writeback_left = (self.writeback_left + bytes).min(limit);
+        debug_assert!(bytes <= SLOT_BYTES, "a batch spends a slot's worth");
+        self.writeback_left = (self.writeback_left + bytes).min(self.period());
     }
 
     /// Begins another period.
     pub(crate) fn renew_writeback(&mut self) {
-        self.writeback_left = self.knobs.writeback_limit.unwrap_or(Bytes(0));
+        self.writeback_left = self.period();
+    }
+
+    /// Returns what may be written back in a period; 0 without a limit.
+    fn period(&self) -> Bytes {
+        self.knobs.writeback_limit.unwrap_or(Bytes(0))
     }
 
     /// Returns the accept threshold of a limit, rounded down; the limit itself at 100 per cent.

@@ -7,7 +7,7 @@
 //! waits for the pin before the object is freed; the load then counts as the earlier of the two.
 
 use crate::pool::Pool;
-use coldpress_backing::{Request, SlotId, Way};
+use coldpress_backing::{Request, SLOT_BYTES, SlotId, Way};
 use coldpress_codec::fill;
 use coldpress_sys::{Bytes, Page};
 
@@ -183,6 +183,7 @@ impl<P: Pool> Zswap<P> {
         let mut progress = transfers.incoming.progress(id);
         if matches!(progress, Progress::None) {
             let (number, buffer) = transfers.incoming.begin(id)?;
+            assert!(length.0 <= buffer.len() && offset + length <= SLOT_BYTES, "beyond the slot");
             transfers.backing.begin(Request {
                 way: Way::Read,
                 slot,

@@ -92,6 +92,7 @@ impl Lru {
     /// Notes that recompression has looked at the next entry.
     pub(crate) fn note_tried(&mut self, entries: &mut Entries) {
         if let Some(id) = self.next_to_age {
+            debug_assert!(!entries[id].is_tried() && self.tried < self.length);
             entries[id].set_tried(true);
             self.tried += 1;
             self.next_to_age = entries[id].younger;
@@ -100,6 +101,7 @@ impl Lru {
 
     /// Puts an entry that is in no list at the young end.
     pub(crate) fn push_youngest(&mut self, entries: &mut Entries, id: EntryId) {
+        self.check_unlinked(entries, id);
         entries[id].set_tried(false);
         entries[id].older = self.youngest;
         entries[id].younger = None;
@@ -113,6 +115,7 @@ impl Lru {
 
     /// Puts an entry that is in no list at the old end.
     pub(crate) fn push_oldest(&mut self, entries: &mut Entries, id: EntryId) {
+        self.check_unlinked(entries, id);
         entries[id].set_tried(self.tried > 0);
         entries[id].younger = self.oldest;
         entries[id].older = None;
@@ -130,6 +133,7 @@ impl Lru {
 
     /// Takes an entry out of the list.
     pub(crate) fn unlink(&mut self, entries: &mut Entries, id: EntryId) {
+        self.check_linked(entries, id);
         let (older, younger) = (entries[id].older.take(), entries[id].younger.take());
         match older {
             Some(older) => entries[older].younger = younger,
@@ -144,6 +148,28 @@ impl Lru {
         }
         self.tried -= usize::from(entries[id].is_tried());
         self.length -= 1;
+    }
+
+    /// Checks that an entry is in the list: its neighbours name it, or the list's ends do.
+    fn check_linked(&self, entries: &Entries, id: EntryId) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let (older, younger) = (entries[id].older, entries[id].younger);
+        let from_older = older.map_or(self.oldest, |older| entries[older].younger);
+        let from_younger = younger.map_or(self.youngest, |younger| entries[younger].older);
+        assert_eq!((from_older, from_younger), (Some(id), Some(id)), "not in the list");
+        assert!(self.length > 0 && self.tried >= usize::from(entries[id].is_tried()));
+    }
+
+    /// Checks that an entry may come into the list: its page is in the pool, and it is in no list.
+    fn check_unlinked(&self, entries: &Entries, id: EntryId) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let entry = &entries[id];
+        assert!(entry.place.is_in_list(), "{:?} is not in the pool", entry.place);
+        assert!(entry.is_alone() && self.oldest != Some(id), "{id:?} is in a list");
     }
 
     /// Returns the whole list, oldest first, after a walk from both ends.

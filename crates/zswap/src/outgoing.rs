@@ -52,6 +52,7 @@ impl Outgoing {
     pub(crate) fn take(&mut self, batch_number: u64) -> Option<(usize, Box<[u8]>)> {
         let mut batches = self.batches.iter_mut().enumerate();
         let (place, batch) = batches.find(|(_, batch)| batch.buffer.is_some())?;
+        assert!(batch_number > batch.number, "the numbers of batches grow");
         batch.number = batch_number;
         batch.members.clear();
         Some((place, batch.buffer.take()?))
@@ -59,7 +60,9 @@ impl Outgoing {
 
     /// Gives a buffer back: its batch is over, or was not begun.
     pub(crate) fn give_back(&mut self, place: usize, buffer: Box<[u8]>) {
-        self.batches[place].buffer = Some(buffer);
+        assert_eq!(buffer.len(), SLOT_BYTES.0, "the buffer is a batch's");
+        let former = self.batches[place].buffer.replace(buffer);
+        assert!(former.is_none(), "a batch ends once");
     }
 
     /// Begins the numbers anew: in a child of `fork`, whose own sealer counts from the start.
@@ -77,14 +80,22 @@ impl Outgoing {
 
     /// Forgets a page of a batch under way: the page was dropped.
     pub(crate) fn forget(&mut self, member: Member) {
-        let (batch, index) = member.parts();
-        self.batches[batch].members[index] = None;
+        let page = self.member(member).take();
+        debug_assert!(page.is_some(), "a page is dropped once");
     }
 
     /// Notes that a page of a batch under way has another name.
     pub(crate) fn rename(&mut self, member: Member, page: PageId) {
+        let former = self.member(member).replace(page);
+        debug_assert!(former.is_some_and(|former| former != page), "a page is in a batch once");
+    }
+
+    /// Returns the page of a batch under way.
+    fn member(&mut self, member: Member) -> &mut Option<PageId> {
         let (batch, index) = member.parts();
-        self.batches[batch].members[index] = Some(page);
+        let batch = &mut self.batches[batch];
+        debug_assert!(batch.buffer.is_none(), "the batch is over");
+        &mut batch.members[index]
     }
 
     /// Returns the batches under way.

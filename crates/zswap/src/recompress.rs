@@ -129,6 +129,7 @@ struct Gain {
 impl Gain {
     /// Returns whether pages save clearly less than the first ones did, after counting one more.
     fn note(&mut self, before: Bytes, saved: Bytes) -> bool {
+        debug_assert!(saved <= before, "a page saves at most all of its bytes");
         self.pages += 1;
         self.before += before.0 as u64;
         self.saved += saved.0 as u64;
@@ -173,7 +174,9 @@ impl Recompression {
     fn draw(&mut self, positions: usize) -> usize {
         self.drawn = self.drawn.wrapping_add(1);
         let fraction = u64::from(self.drawn.wrapping_mul(0x9e37_79b9));
-        ((u128::from(fraction) * positions as u128) >> u32::BITS) as usize
+        let position = ((u128::from(fraction) * positions as u128) >> u32::BITS) as usize;
+        debug_assert!(position < positions.max(1), "{position} of {positions}");
+        position
     }
 
     /// Begins again with counters at zero.
@@ -184,6 +187,7 @@ impl Recompression {
     /// Changes the part left alone, when enough has happened since the last judgement.
     /// Recompression has looked at `tried` of the `pages` in the LRU lists.
     fn judge(&mut self, counters: &Counters, tried: usize, pages: usize) {
+        debug_assert!(tried <= pages, "of {pages} pages {tried} were looked at");
         let loads = counters.loaded_from_pool - self.judged.0;
         let dense_loads = counters.loaded_dense - self.judged.1;
         if loads < LOADS_JUDGED && self.vain < VAIN_JUDGED {
@@ -204,6 +208,7 @@ impl Recompression {
         } else if 2 * lost <= gained {
             self.young_parts /= 2;
         }
+        debug_assert!(self.young_parts < PARTS, "a part is old");
     }
 }
 
@@ -272,6 +277,7 @@ impl<P: Pool> Zswap<P> {
     }
 
     fn begin_training(&self, recompression: &mut Recompression) -> bool {
+        debug_assert!(recompression.training.is_none(), "a dictionary is in the making");
         let trainer = room::allowed().ok().and_then(|()| Trainer::new().ok());
         recompression.training = trainer.map(|trainer| Training { trainer, misses: 0 });
         if recompression.training.is_none() {
@@ -295,6 +301,7 @@ impl<P: Pool> Zswap<P> {
             // Even with nothing in common, pages become denser than by the fast codec.
             let dictionary =
                 training.trainer.finish().unwrap_or_else(|| Dictionary::new(Vec::new()));
+            debug_assert!(recompression.encoder.is_none() || recompression.is_outdated);
             recompression.is_outdated = false;
             recompression.gain = Gain::default();
             if room::allowed().is_ok() && self.adopt_dictionary(recompression, dictionary).is_ok() {
@@ -319,6 +326,7 @@ impl<P: Pool> Zswap<P> {
                 position -= positions[shard];
                 shard += 1;
             }
+            debug_assert!(all == 0 || position < positions[shard], "{position} in shard {shard}");
             let work = self.contexts.take();
             let tables = self.shards[shard].tables.lock();
             if let Some(place) = tables.entries.place_at(position)
@@ -343,6 +351,7 @@ impl<P: Pool> Zswap<P> {
         mut young: usize,
         length: usize,
     ) -> Option<()> {
+        debug_assert!(young <= length, "{young} young pages of {length}");
         let left_alone = length * recompression.young_parts / PARTS;
         let mut heads = self.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
         for _ in 0..LOOKS {
@@ -359,7 +368,7 @@ impl<P: Pool> Zswap<P> {
             let PagePlace::Pool { coding, referenced, .. } = place else { return None };
             // A page that is dense already has had a second chance from writeback.
             if !referenced && !coding.is_dense() {
-                tables.recompressing = Some(id);
+                tables.begin_recompressing(id);
                 let candidate = Candidate { shard, id, place, tables: guard, work };
                 return self.make_denser(recompression, candidate);
             }
@@ -402,6 +411,7 @@ impl<P: Pool> Zswap<P> {
             return Some(());
         };
         let (new_length, checksum) = (bytes.len(), checksum(bytes));
+        debug_assert!(new_length > 0 && new_length + SAVED_MIN.0 <= length, "hardly denser");
         let limit = self.knobs().hard_pool + FRAMES_BEYOND;
         let Some(handle) = self.alloc(Bytes(new_length), Some(limit)) else {
             self.counted().reject_recompress_full.add(1);
@@ -435,6 +445,7 @@ impl<P: Pool> Zswap<P> {
         if tables.recompressing.take() != Some(id) {
             return false;
         }
+        debug_assert!(tables.entries[id].place.is_in_list(), "the page lies where it lay");
         if let Some(PagePlace::Pool { handle, checksum, length, coding, .. }) = denser
             && let PagePlace::Pool { referenced, tried, era, .. } = tables.entries[id].place
         {

@@ -118,6 +118,7 @@ impl Sealer {
     /// Writes `object` and its tag to `sealed`, which is longer by [`TAG_BYTES`]. Nothing may have
     /// been sealed at `position` before.
     pub fn seal(&self, position: Position, object: &[u8], sealed: &mut [u8]) {
+        assert_eq!(sealed.len(), object.len() + TAG_BYTES, "no room for the tag");
         self.encrypt(&position.nonce(), object, sealed);
     }
 
@@ -169,6 +170,7 @@ impl Sealers {
     pub(crate) fn inherit(&mut self, first: SlotId, own: Option<Sealer>) -> Result<(), NoMemory> {
         room::reserve_one(&mut self.ancestors)?;
         self.ancestors.extend(self.own.take().filter(|(from, _)| *from < first));
+        assert!(self.ancestors.is_sorted_by_key(|(first, _)| *first), "by their first slots");
         self.own = own.map(|sealer| (first, sealer));
         Ok(())
     }

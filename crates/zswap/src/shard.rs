@@ -112,6 +112,7 @@ impl Tables {
     /// Makes a new entry under `key`, which has none, for a page in `place`. The entry occupies
     /// nothing yet.
     pub(crate) fn new_entry(&mut self, key: Key, place: PagePlace) -> Result<EntryId, NoMemory> {
+        debug_assert!(self.index.get(key).is_none(), "{key:?} has an entry");
         let id = self.entries.alloc(place)?;
         if let Err(error) = self.index.set(key, id) {
             self.entries.free(id);
@@ -124,6 +125,7 @@ impl Tables {
     /// held.
     pub(crate) fn leave(&mut self, id: EntryId) -> PagePlace {
         let place = self.entries[id].place;
+        debug_assert!(self.is_counted(place), "more pages leave than came: {place:?}");
         match place {
             PagePlace::SameFilled { .. } => self.same_filled -= 1,
             PagePlace::Pool { .. } => {
@@ -138,6 +140,24 @@ impl Tables {
         place
     }
 
+    /// Returns whether the counts have a page in such a place.
+    fn is_counted(&self, place: PagePlace) -> bool {
+        match place {
+            PagePlace::SameFilled { .. } => self.same_filled > 0,
+            PagePlace::Pool { .. } => self.lru.length() > 0,
+            PagePlace::Leaving { .. } => self.leaving > 0,
+            PagePlace::Backing { .. } => true,
+        }
+    }
+
+    /// Notes the entry that is being made denser, or moved: one of the pool, and no other
+    /// meanwhile.
+    pub(crate) fn begin_recompressing(&mut self, id: EntryId) {
+        assert!(self.entries[id].place.is_in_list(), "{id:?} is not in the pool");
+        let former = self.recompressing.replace(id);
+        assert!(former.is_none(), "{former:?} is being made denser");
+    }
+
     /// Puts an entry that has no place back into the pool, as the oldest of the shard.
     pub(crate) fn occupy_as_oldest(&mut self, id: EntryId, place: PagePlace) {
         self.entries[id].place = place;
@@ -146,6 +166,7 @@ impl Tables {
 
     /// Puts an entry that has no place into `place`; in the pool it is the youngest.
     fn occupy(&mut self, id: EntryId, place: PagePlace) {
+        debug_assert!(self.entries[id].is_alone(), "{id:?} is in the LRU list");
         self.entries[id].place = place;
         match place {
             PagePlace::SameFilled { .. } => self.same_filled += 1,
@@ -250,6 +271,7 @@ impl<P: Pool> Zswap<P> {
         id: EntryId,
     ) -> Remains {
         let remains = self.vacate(shard, tables, transfers, id);
+        debug_assert!(tables.recompressing != Some(id), "a dropped page is not made denser");
         tables.entries.free(id);
         self.shards[shard].counted.invalidated.add(1);
         remains

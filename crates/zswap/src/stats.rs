@@ -208,6 +208,7 @@ impl Counted {
 
     /// Counts an object of `length`, which is 1 byte to a page.
     pub(crate) fn note_size(&self, length: Bytes) {
+        debug_assert!((1..=PAGE_BYTES).contains(&length.0), "{length:?} is no object's length");
         let class = length.0.saturating_sub(1) / SIZE_CLASS_BYTES;
         self.sizes[class.min(SIZE_CLASSES - 1)].add(1);
     }

@@ -201,6 +201,7 @@ impl<P: Pool> Zswap<P> {
         };
         self.pool.write(handle, bytes).expect(HELD);
         // Lengths are at most PAGE_BYTES.
+        debug_assert!((1..=PAGE_BYTES).contains(&bytes.len()), "{coding:?} to no object");
         let length = bytes.len() as u16;
         self.contexts.come(coding);
         drop(work);
@@ -230,6 +231,7 @@ impl<P: Pool> Zswap<P> {
     /// if the pool grew beyond the limit. One caller allocates at a time, because frames that
     /// another takes would count.
     pub(crate) fn alloc(&self, size: Bytes, limit: Option<PageCount>) -> Option<Handle> {
+        debug_assert!((1..=PAGE_BYTES).contains(&size.0), "{size:?} is no object's size");
         let _growth = self.growth.lock();
         let frames_before = self.pool_frames();
         let handle = self.pool.alloc(size).ok()?;
@@ -279,6 +281,7 @@ impl<P: Pool> Zswap<P> {
         };
         counted.duplicate_entry.add(1);
         let remains = self.vacate(spot.shard, tables, transfers, id);
+        debug_assert!(!place.is_transferred(), "a page just stored is not on its way");
         self.occupy(tables, id, place);
         drop(locked);
         self.give_up(remains);

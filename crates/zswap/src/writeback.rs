@@ -175,6 +175,7 @@ impl<P: Pool> Zswap<P> {
         let length = self.gather((disk, sealer), begun, &mut buffer, &mut heads);
         let transfers = &mut *disk.transfers.lock();
         let count = transfers.outgoing.batch(begun.place).members.len();
+        debug_assert_eq!(length == Bytes(0), count == 0, "a batch of {count} pages");
         let users = u16::try_from(count).ok().and_then(NonZeroU16::new);
         let slot = users.and_then(|users| transfers.slots.take(users, begun.number));
         let Some(slot) = slot else {
@@ -278,12 +279,15 @@ impl<P: Pool> Zswap<P> {
                 self.counted().second_chances.add(1);
                 continue;
             }
+            assert!(end <= SLOT_BYTES.0, "the batch takes more than a slot");
             // Offsets are below SLOT_BYTES, see the assertion in `entry`.
             let (offset, member) = (filled as u16, Member::new(begun.place, count));
             let leaving = PagePlace::Leaving { handle, checksum, offset, length, coding, member };
             self.occupy(tables, id, leaving);
             heads.0[shard] = tables.lru.oldest_era(&tables.entries);
-            transfers.outgoing.batch(begun.place).members.push(Some(PageId::new(shard, id)));
+            let members = &mut transfers.outgoing.batch(begun.place).members;
+            debug_assert_eq!(members.len(), count, "a batch is gathered by one caller");
+            members.push(Some(PageId::new(shard, id)));
             drop(transfers);
             let position = Position { batch: begun.number, offset };
             let sealed = &mut buffer[filled..end];
@@ -307,6 +311,8 @@ impl<P: Pool> Zswap<P> {
     ) {
         let Request { slot, length, buffer, token, .. } = request;
         let place = token as usize;
+        let batch = transfers.outgoing.batch(place);
+        assert_eq!(batch.slot, slot, "a batch ends in the slot that it began in");
         match result {
             Ok(()) => {
                 self.counted().flushed_bytes.add(length.0 as u64);
@@ -332,6 +338,7 @@ impl<P: Pool> Zswap<P> {
     /// Moves the pages of a written batch to their slot, and frees their objects.
     fn commit(&self, transfers: &mut Transfers, place: usize, slot: SlotId) {
         let batch = transfers.outgoing.batch(place);
+        assert!(batch.written < batch.number, "a batch is written once");
         batch.written = batch.number;
         for index in 0..batch.members.len() {
             let Some(page) = transfers.outgoing.batch(place).members[index] else {
@@ -341,6 +348,7 @@ impl<P: Pool> Zswap<P> {
             let (shard, id) = page.parts();
             let mut guard = self.shards[shard].tables.lock();
             let tables = &mut *guard;
+            debug_assert!(tables.entries[id].place.is_leaving(), "{page:?} is no member");
             if let PagePlace::Leaving { handle, checksum, offset, length, coding, .. } =
                 tables.entries[id].place
             {
@@ -362,6 +370,7 @@ impl<P: Pool> Zswap<P> {
         for page in members.iter().rev().flatten() {
             let (shard, id) = page.parts();
             let tables = &mut *self.shards[shard].tables.lock();
+            debug_assert!(tables.entries[id].place.is_leaving(), "{page:?} is no member");
             if let PagePlace::Leaving { handle, checksum, length, coding, .. } =
                 tables.entries[id].place
             {
