@@ -92,7 +92,8 @@ impl FrameAllocator {
     pub(crate) fn claim_moves(&self) -> Option<MoveClaim<'_>> {
         // Acquire pairs with the Release in the drop of the last claim.
         let claimed = self.moves_claimed.swap(true, Ordering::Acquire);
-        (!claimed).then_some(MoveClaim(self))
+        // Made only if it is the caller's: dropping it would release the claim that exists.
+        (!claimed).then(|| MoveClaim(self))
     }
 
     /// Takes memory offline until at most `bytes`, rounded up to whole blocks, are online, or

@@ -542,6 +542,7 @@ fn one_claim_on_moving_at_a_time() {
     let frames = zones(None, 1, 1);
     let claim = frames.claim_moves();
     assert!(claim.is_some() && frames.claim_moves().is_none());
+    assert!(frames.claim_moves().is_none(), "a refused claim has released another's");
     drop(claim);
     assert!(frames.claim_moves().is_some());
 }
