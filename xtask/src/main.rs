@@ -13,6 +13,7 @@ mod masked;
 mod modules;
 mod pages;
 mod paths;
+mod prose;
 mod report;
 mod rules;
 mod rust_file;

@@ -65,6 +65,14 @@ pub(crate) fn uses(tree: &Tree) -> BTreeMap<String, Uses> {
     folders
 }
 
+/// Returns the root folder of the target that a file belongs to, and the module right below it that
+/// holds the file; `None` for the root itself and outside of the crates.
+pub(crate) fn place(file: &RustFile) -> Option<(&str, &str)> {
+    let Module { root, way, .. } = Module::new(file)?;
+    let module = way.first()?;
+    file.path.starts_with("crates/").then_some((root, module))
+}
+
 /// Returns the folder of the module that `way` leads to.
 fn folder(root: &str, way: &[&str]) -> String {
     way.iter().fold(root.to_owned(), |folder, name| format!("{folder}{name}/"))

@@ -1,6 +1,6 @@
 //! Comments as running text: sentences go on over the ends of lines, and each place keeps its line.
 
-use crate::tree::RustFile;
+use crate::rust_file::RustFile;
 
 /// The starts of a clause with a headless "who". A `/` stands for the start of a doc comment.
 const HEADLESS: &[&str] =

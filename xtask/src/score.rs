@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use crate::masked::{self, line_of, words};
 use crate::modules;
+use crate::prose::Prose;
 use crate::rust_file::RustFile;
 use crate::tree::Tree;
 

@@ -147,7 +147,9 @@ impl CpuLists {
     pub(crate) fn pop_many(&self, list: usize, to: &mut [u32]) -> usize {
         let Some(blocks) = self.blocks(list) else { return 0 };
         // SAFETY: as in `pop`, and the slice is writable.
-        unsafe { blocks.pop_many(to.as_mut_ptr(), to.len() as u32) as usize }
+        let popped = unsafe { blocks.pop_many(to.as_mut_ptr(), to.len() as u32) } as usize;
+        assert!(popped <= to.len(), "more values than there is room for");
+        popped
     }
 
     /// Puts the first of `values` into a list of this processor, as many as fit, and returns their
@@ -157,7 +159,9 @@ impl CpuLists {
         // SAFETY: as in `pop`, and the slice is readable.
         let push = || unsafe { blocks.push_many(values.as_ptr(), values.len() as u32) };
         let pushed = push();
-        if pushed == 0 && self.open_block(list) { push() as usize } else { pushed as usize }
+        let pushed = if pushed == 0 && self.open_block(list) { push() } else { pushed } as usize;
+        assert!(pushed <= values.len(), "more values than there are");
+        pushed
     }
 
     /// Drains the lists of all processors, and calls `f` with list and value of each. Meanwhile all
@@ -172,9 +176,12 @@ impl CpuLists {
         self.set_limits(true);
         if rseq::restart_all().is_ok() {
             self.for_each_head(|list, head| {
-                // Relaxed: after the restart no section changes the list, and this thread sees all
-                // earlier changes.
-                for index in 0..head.length.load(Ordering::Relaxed) as usize {
+                // Relaxed, both: after the restart no section changes the list, and this thread
+                // sees all earlier changes; ceilings were written once, before `starts`.
+                let length = head.length.load(Ordering::Relaxed);
+                let ceiling = self.ceilings[list].load(Ordering::Relaxed);
+                assert!(length <= ceiling.into(), "list {list} is longer than its memory");
+                for index in 0..length as usize {
                     // SAFETY: the head is followed by its values (see `init`), and no section
                     // writes to a list that is shut.
                     f(list, unsafe { (&raw const *head).add(1).cast::<u32>().add(index).read() });
@@ -268,6 +275,7 @@ impl CpuLists {
 
     /// Shuts or opens the lists of one processor. Needs the lock.
     fn set_block_limits(&self, processor: usize, shut: bool) {
+        debug_assert!(self.owner.try_lock().is_none(), "limits change under the lock");
         // Relaxed: written once, before `starts`.
         for list in 0..self.lists.load(Ordering::Relaxed) {
             let ceiling = self.ceilings[list].load(Ordering::Relaxed);

@@ -4,7 +4,8 @@ use super::exempt::is_exempt;
 use crate::items;
 use crate::masked::line_of;
 use crate::report::Report;
-use crate::tree::{RustFile, Tree};
+use crate::rust_file::RustFile;
+use crate::tree::Tree;
 
 /// The words that the documentation of such a function may begin with.
 const BEGINNINGS: &[&str] = &["Returns whether", "Whether"];

@@ -35,6 +35,7 @@ pub(crate) const ALL: &[Rule] = &[
     modules::every_file_is_reached,
     modules::every_file_says_its_purpose,
     modules::no_circle_of_modules,
+    order::imports_follow_the_essay,
     pages::pages_are_fresh,
     pure::decisions_make_no_calls,
     sentences::nobody_is_headless,

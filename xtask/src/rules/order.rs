@@ -10,7 +10,8 @@ use super::exempt::is_exempt;
 use crate::masked::{line_of, names_behind};
 use crate::modules;
 use crate::report::Report;
-use crate::tree::{RustFile, Tree};
+use crate::rust_file::RustFile;
+use crate::tree::Tree;
 
 /// The words that head a list.
 const HEADING: &str = "The modules from below";
@@ -100,7 +101,7 @@ fn heights<'a>(
 fn files<'a>(tree: &'a Tree, root: &RustFile) -> Vec<(&'a str, &'a RustFile)> {
     let folder = &root.path[..=root.path.rfind('/').unwrap_or(0)];
     let product = tree.rust.iter().filter(|file| file.test.iter().any(|is_test| !is_test));
-    let placed = product.filter_map(|file| Some((modules::place(&file.path)?, file)));
+    let placed = product.filter_map(|file| Some((modules::place(file)?, file)));
     placed
         .filter(|((home, _), _)| *home == folder)
         .map(|((_, module), file)| (module, file))
@@ -116,7 +117,7 @@ fn imports<'a>(
 ) -> Vec<(usize, &'a str)> {
     let code = &file.masked.code;
     let is_top =
-        modules::place(&file.path).is_some_and(|(home, _)| !file.path[home.len()..].contains('/'));
+        modules::place(file).is_some_and(|(home, _)| !file.path[home.len()..].contains('/'));
     let mut through: BTreeMap<&str, &str> = BTreeMap::new();
     for module in known {
         for lead in ["use ", "use self::", "use crate::"] {

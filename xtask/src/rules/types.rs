@@ -6,7 +6,8 @@ use super::exempt::is_exempt;
 use crate::items;
 use crate::masked::line_of;
 use crate::report::Report;
-use crate::tree::{RustFile, Tree};
+use crate::rust_file::RustFile;
+use crate::tree::Tree;
 
 /// The most fields of a type.
 const FIELDS_MAX: usize = 24;

@@ -64,6 +64,21 @@ impl BlockState {
         }
     }
 
+    /// Returns whether a block in this state may come into state `next`: the arrows of the head of
+    /// this file, those back after a failure, and that of a block which is online from the start.
+    fn may_become(self, next: Self) -> bool {
+        match (self, next) {
+            (Self::Offline, Self::Adding | Self::Fresh(_))
+            | (Self::Adding, Self::Fresh(_) | Self::Offline)
+            | (Self::Busy, Self::Fresh(_) | Self::Live(_) | Self::Offline)
+            | (Self::Live(_) | Self::Isolated(_), Self::Busy) => true,
+            (Self::Fresh(zone), Self::Live(other))
+            | (Self::Live(zone), Self::Isolated(other))
+            | (Self::Isolated(zone), Self::Live(other)) => zone == other,
+            _ => false,
+        }
+    }
+
     const fn decode(byte: u8) -> Self {
         let zone =
             if byte & 1 == Mobility::Core as u8 { Mobility::Core } else { Mobility::EasyReclaim };
@@ -96,6 +111,8 @@ impl Block {
     }
 
     pub(super) fn set_state(&self, state: BlockState) {
+        let now = self.state();
+        assert!(now.may_become(state), "a block that is {now:?} does not become {state:?}");
         // Release pairs with the Acquire in `state`: a thread that adds a block that went offline
         // sees the block as it was left.
         self.state.store(state.encode(), Ordering::Release);
@@ -107,6 +124,7 @@ impl Block {
     }
 
     pub(super) fn set_free(&self, free: usize) {
+        assert!(free <= FRAMES_PER_BLOCK, "a frame of a block is free twice");
         self.free.store(free as u16, Ordering::Relaxed);
     }
 }
@@ -176,6 +194,7 @@ impl Tables {
 
     /// Returns the memory of a block's descriptors to the system; they read as Offline afterwards.
     pub(super) fn drop_descriptors(&self, block: usize) -> SysResult<()> {
+        assert_eq!(self.blocks()[block].state(), BlockState::Busy, "descriptors are in use");
         let offset = Bytes(self.descriptors.0 + block * PAGE_BYTES);
         // SAFETY: only `get` and `set` reach the words, as atomics, for which zero is as good as
         // any value; the caller made the block Busy, so no other code relies on them.
@@ -222,6 +241,7 @@ impl Tables {
         let block = self.block_of(frames.start);
         let start = frames.start as usize % FRAMES_PER_BLOCK;
         let end = start + frames.len();
+        debug_assert!(start < end && end <= FRAMES_PER_BLOCK, "{frames:?} is not in one block");
         (start / WORD_BITS..end.div_ceil(WORD_BITS)).map(move |index| {
             let first = index * WORD_BITS;
             let low = start.saturating_sub(first);

@@ -2,8 +2,6 @@
 
 use core::fmt;
 
-use coldpress_sys::errno::EINVAL;
-use coldpress_sys::errno::EINVAL;
 use coldpress_sys::{Bytes, PageCount, SysError};
 
 /// Returns an error of this allocator, with the number `errno`.

@@ -44,6 +44,7 @@ impl FrameAllocator {
 
     fn add(&self, spans: &Spans, zone: Mobility, wanted: usize) -> SysResult<()> {
         let blocks = spans.tables.blocks();
+        assert!(next_run(spans, 0).is_none(), "another thread adds blocks");
         let offline = || blocks.iter().filter(|block| block.state() == BlockState::Offline);
         // Other threads only add to the Offline blocks.
         if offline().count() < wanted {

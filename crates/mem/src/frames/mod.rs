@@ -166,6 +166,7 @@ impl FrameAllocator {
             Some(frame) => frame,
             None => self.refill(spans, mobility)?,
         };
+        debug_assert_eq!(spans.tables.get(frame), Descriptor::Cached, "frame {frame} is in use");
         spans.tables.set(frame, Descriptor::Core);
         Ok(FrameId(frame))
     }
@@ -191,6 +192,7 @@ impl FrameAllocator {
         let spans = self.spans().filter(|_| order <= ORDER_MAX).ok_or_else(failure)?;
         let take = |zone| self.zone(spans, zone).take(order);
         let chunk = self.find(spans, mobility, take).ok_or_else(failure)?;
+        debug_assert!(chunk.order == order, "{chunk:?} is not of order {order}");
         chunk.frames().for_each(|frame| spans.tables.set(frame, Descriptor::Core));
         self.recorder.note(|| Event::Alloc { id: chunk.head, order, mobility });
         Ok(FrameId(chunk.head))
@@ -264,7 +266,9 @@ impl FrameAllocator {
     /// The caller owns the frame, and until the frame is freed, every mover passed to
     /// [`FrameAllocator::shrink_to`] can move it for this owner and index.
     pub unsafe fn set_owner(&self, frame: FrameId, owner: u32, index: u8) {
-        self.placed().tables.set(frame.0, Descriptor::Movable { owner, index });
+        let tables = &self.placed().tables;
+        debug_assert!(tables.get(frame.0).is_handed_out(), "{frame:?} is free");
+        tables.set(frame.0, Descriptor::Movable { owner, index });
     }
 
     /// Notes the slab descriptor of a frame: how far it lies behind the first frame, in units of 16
@@ -273,7 +277,9 @@ impl FrameAllocator {
     /// # Safety
     /// The caller owns the frame, and a slab descriptor lies there for as long as it does.
     pub(crate) unsafe fn set_slab(&self, frame: FrameId, descriptor: u32) {
-        self.placed().tables.set(frame.0, Descriptor::Slab { descriptor });
+        let tables = &self.placed().tables;
+        debug_assert!(tables.get(frame.0).is_handed_out(), "{frame:?} is free");
+        tables.set(frame.0, Descriptor::Slab { descriptor });
     }
 
     /// Returns the use of the frame, which may be out of date: only its owner can rely on it.

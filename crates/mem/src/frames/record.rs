@@ -83,12 +83,14 @@ impl Log {
             let place = span.base().as_ptr().add(self.kept * EVENT_BYTES);
             ptr::copy_nonoverlapping(word.as_ptr(), place, EVENT_BYTES);
         }
+        debug_assert!(self.taken <= self.kept, "events are kept before they are taken");
         self.kept += 1;
         true
     }
 
     fn take(&mut self, bytes: &mut [u8], is_on: bool) -> usize {
         let Some(span) = &self.span else { return 0 };
+        assert!(self.kept * EVENT_BYTES <= span.length().0, "all events lie in the span");
         let count = (bytes.len() / EVENT_BYTES).min(self.kept - self.taken);
         // SAFETY: these events were pushed, so they lie in the span; `count` of them fit into
         // `bytes`, which is other memory, because the span is reachable through `self` only.

@@ -48,6 +48,7 @@ impl FrameAllocator {
     /// freed alone.
     fn hand_out_run(&self, spans: &Spans, chunk: Chunk, mobility: Mobility) {
         for frame in chunk.frames() {
+            debug_assert_eq!(spans.tables.get(frame), Descriptor::Cached, "frame {frame} is taken");
             spans.tables.set(frame, Descriptor::Core);
             self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
         }

@@ -60,7 +60,8 @@ impl MoveClaim<'_> {
 impl Drop for MoveClaim<'_> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `claim_moves`.
-        self.0.moves_claimed.store(false, Ordering::Release);
+        let was_claimed = self.0.moves_claimed.swap(false, Ordering::Release);
+        assert!(was_claimed, "there is one claim");
     }
 }
 
@@ -264,6 +265,7 @@ impl Locked<'_> {
     pub(super) fn reuse(&mut self, block: usize) {
         let entry = &self.tables.blocks()[block];
         entry.set_state(BlockState::Live(self.name));
+        assert!(self.zone.aside >= entry.free(), "an isolated block has its frames aside");
         self.zone.aside -= entry.free();
         let is_free = |frame: u32| self.tables.get(frame) == Descriptor::FreeTail;
         let Range { start: mut frame, end } = Chunk::block(block).frames();
@@ -283,9 +285,12 @@ impl Locked<'_> {
     fn settle_offline(&mut self, block: usize, done: bool) {
         let entry = &self.tables.blocks()[block];
         let all = Chunk::block(block);
+        assert_eq!(entry.free(), FRAMES_PER_BLOCK, "a frame of the block is in use");
+        assert!(self.zone.aside >= FRAMES_PER_BLOCK, "an isolated block has its frames aside");
         self.zone.aside -= FRAMES_PER_BLOCK;
         entry.set_free(0);
         if done {
+            assert!(self.zone.live > 0 && self.zone.online >= FRAMES_PER_BLOCK);
             let dropped = self.tables.unhold(all.frames());
             self.zone.held -= dropped;
             self.zone.blocks_returned += u64::from(dropped > 0);

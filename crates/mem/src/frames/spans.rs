@@ -1,12 +1,13 @@
 //! The spans of an allocator: its frames, and the tables of their blocks.
 
+use coldpress_sys::errno::EINVAL;
 use coldpress_sys::map::Span;
 use coldpress_sys::page::BLOCK_BYTES;
 use coldpress_sys::{Bytes, SysResult};
 
 use super::SPAN_MAX;
 use super::blocks::{BlockState, Tables};
-use super::config::{Config, EINVAL, Mobility, error};
+use super::config::{Config, Mobility, error};
 
 /// The spans and settings that [`super::FrameAllocator::init`] places.
 pub(super) struct Spans {

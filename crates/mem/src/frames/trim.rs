@@ -82,6 +82,7 @@ impl Locked<'_> {
         let mut highest = chunk.frames().rev().filter(holds).take(excess);
         let last = highest.next().unwrap_or(head);
         let first = highest.last().unwrap_or(last);
+        debug_assert!((chunk.frames().start..=last).contains(&first), "{first} to {last}");
         Some(Claim { chunk, frames: first..last + 1 })
     }
 
@@ -90,6 +91,7 @@ impl Locked<'_> {
     fn settle(&mut self, claim: Claim, done: bool) -> PageCount {
         let Claim { chunk, ref frames } = claim;
         let dropped = if done { self.tables.unhold(frames.clone()) } else { 0 };
+        assert!(self.zone.held >= dropped && self.zone.aside >= chunk.len(), "a claim is counted");
         self.zone.held -= dropped;
         self.zone.aside -= chunk.len();
         let block = chunk.head as usize / FRAMES_PER_BLOCK;

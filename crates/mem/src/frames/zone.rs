@@ -51,6 +51,11 @@ impl Chunk {
         self.head..self.head + (1 << self.order)
     }
 
+    /// Returns whether a chunk can lie there.
+    fn is_aligned(self) -> bool {
+        self.order <= ORDER_MAX && self.head.is_multiple_of(1 << self.order)
+    }
+
     /// Returns the chunk that this one can merge with.
     const fn buddy(self) -> Self {
         Self { head: self.head ^ 1 << self.order, order: self.order }
@@ -171,6 +176,8 @@ impl Locked<'_> {
 
     /// Takes a part out of a chunk that is in no list, and lists the rest.
     fn split(&mut self, mut whole: Chunk, part: Chunk) {
+        let is_inside = whole.order >= part.order && whole.frames().contains(&part.head);
+        debug_assert!(is_inside, "{part:?} is no part of {whole:?}");
         while whole.order > part.order {
             let (low, high) = whole.halves();
             let (kept, rest) = if part.head < high.head { (low, high) } else { (high, low) };
@@ -182,6 +189,8 @@ impl Locked<'_> {
 
     /// Counts the frames of a chunk that is in no list as taken.
     fn mark_taken(&mut self, chunk: Chunk) {
+        let is_free = |frame| self.tables.get(frame) == Descriptor::FreeTail;
+        debug_assert!(chunk.frames().all(is_free), "{chunk:?} is listed or taken");
         chunk.frames().for_each(|frame| self.tables.set(frame, Descriptor::Cached));
         self.zone.held += self.tables.hold(chunk.frames());
         let block = self.tables.block_of(chunk.head);
@@ -237,6 +246,7 @@ impl Locked<'_> {
 
     /// Makes a Fresh block Live. Its chunk is in no list.
     pub(super) fn make_live(&mut self, block: usize) {
+        assert!(self.zone.fresh > 0, "a zone counts its fresh blocks");
         self.zone.fresh -= 1;
         self.zone.live += 1;
         self.tables.blocks()[block].set_state(BlockState::Live(self.name));
@@ -256,6 +266,7 @@ impl Locked<'_> {
     /// Frees a chunk. Its memory stays as it is marked.
     pub(super) fn put(&mut self, chunk: Chunk) {
         chunk.frames().for_each(|frame| self.tables.set(frame, Descriptor::FreeTail));
+        debug_assert!(chunk.is_aligned(), "{chunk:?} has no buddy");
         let block = self.tables.block_of(chunk.head);
         block.set_free(block.free() + chunk.len());
         if block.state() == BlockState::Live(self.name) {
@@ -268,6 +279,7 @@ impl Locked<'_> {
     /// Frees single frames, buddies together. The order of `frames` changes.
     pub(super) fn put_all(&mut self, frames: &mut [u32]) {
         frames.sort_unstable();
+        debug_assert!(frames.is_sorted_by(|one, next| one < next), "a frame is freed twice");
         let mut left = &*frames;
         while let Some(&head) = left.first() {
             let neighbours = left.iter().zip(head..).take_while(|(frame, next)| *frame == next);
@@ -292,6 +304,8 @@ impl Locked<'_> {
     }
 
     fn link(&mut self, chunk: Chunk) {
+        debug_assert!(chunk.is_aligned(), "{chunk:?} has no buddy");
+        debug_assert_eq!(self.tables.get(chunk.head), Descriptor::FreeTail, "{chunk:?} is listed");
         let head = Some(FrameId(chunk.head));
         let list = self.count(chunk, |total, part| *total += part);
         list.chunks += 1;
@@ -302,9 +316,11 @@ impl Locked<'_> {
 
     /// Takes a listed chunk out of its list; its head becomes a tail.
     pub(super) fn unlink(&mut self, chunk: Chunk) {
-        let Descriptor::Free { prev, next, .. } = self.tables.get(chunk.head) else {
+        let Descriptor::Free { order, prev, next } = self.tables.get(chunk.head) else {
             panic!("frame {} heads no free chunk", chunk.head);
         };
+        debug_assert_eq!(order, chunk.order, "{chunk:?} is of another order");
+        debug_assert!(self.zone.free >= chunk.len(), "more frames are taken than are free");
         let list = self.count(chunk, |total, part| *total -= part);
         list.chunks -= 1;
         if prev.is_none() {

@@ -135,6 +135,7 @@ impl<'f> HandleTable<'f> {
         }
         let number = names.with_room;
         let slot = self.head(names, number).free;
+        assert!(slot < END, "a listed leaf has a free slot");
         let (place, stamp) = self.place(names, number, slot);
         // SAFETY: the word is used from here on, and its leaf is not given back before that ends.
         let place = unsafe { &*ptr::from_ref(place) };
@@ -206,9 +207,11 @@ impl<'f> HandleTable<'f> {
     pub(super) fn remove(&self, name: Name, pinned: Pinned<'_>) {
         let (number, slot) = parts_of(name).expect("it is in use");
         let names = &mut *self.names.lock();
+        debug_assert!(names.objects > 0 && names.bytes >= size_of_word(pinned.word()));
         names.objects -= 1;
         names.bytes -= size_of_word(pinned.word());
         let head = self.head(names, number);
+        assert!(head.used > 0, "a name is given back once");
         head.used -= 1;
         let used = usize::from(head.used);
         let next = mem::replace(&mut head.free, slot);
@@ -274,6 +277,7 @@ impl<'f> HandleTable<'f> {
     /// the next.
     fn free_number(&self, names: &mut Names) -> Option<u32> {
         if names.free_number != NONE {
+            debug_assert!(names.free_number & FREE_NUMBER != 0, "the chain leads to a leaf");
             let number = names.free_number & !FREE_NUMBER;
             names.free_number = self.entry(names, number).load(Ordering::Relaxed);
             return Some(number);
@@ -291,6 +295,7 @@ impl<'f> HandleTable<'f> {
     /// Gives back an empty leaf that is not listed, and the directories with the last leaf. One
     /// directory serves 522240 names, so all of them stay until then.
     fn drop_leaf(&self, names: &mut Names, number: u32) {
+        assert!(names.leaves > 0, "a leaf is given back once");
         let entry = self.entry(names, number);
         let frame = FrameId::from_index(entry.load(Ordering::Relaxed));
         entry.store(names.free_number, Ordering::Relaxed);
@@ -307,6 +312,7 @@ impl<'f> HandleTable<'f> {
 
     /// Gives back the directories, which no leaf needs.
     fn drop_directories(&self, names: &mut Names) {
+        assert_eq!(names.leaves, 0, "a leaf needs its directory");
         let numbers = self.numbers.load(Ordering::Relaxed);
         self.numbers.store(0, Ordering::Relaxed);
         // A thread that still reads a directory has the lock of a leaf with one of these numbers.
@@ -322,6 +328,7 @@ impl<'f> HandleTable<'f> {
     }
 
     fn list(&self, names: &mut Names, number: u32) {
+        debug_assert!(names.with_room != number, "leaf {number} is listed");
         let next = mem::replace(&mut names.with_room, number);
         if next != NONE {
             self.head(names, next).prev = number;
@@ -332,6 +339,7 @@ impl<'f> HandleTable<'f> {
 
     fn unlist(&self, names: &mut Names, number: u32) {
         let Head { next, prev, .. } = *self.head(names, number);
+        debug_assert!(prev != NONE || names.with_room == number, "leaf {number} is not listed");
         if next != NONE {
             self.head(names, next).prev = prev;
         }

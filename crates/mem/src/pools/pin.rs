@@ -138,6 +138,7 @@ impl<'w> Pinned<'w> {
     #[inline]
     pub(super) fn begin(word: &'w AtomicU64, value: u64) -> Self {
         assert!(value & SIZE_MASK != 0 && value & PIN == 0);
+        debug_assert!(value_of(word).is_none(), "the word is in use");
         // Release pairs with the Acquire in `value_of`: the data noted beside the word is there.
         word.store(value | PIN, Ordering::Release);
         Self(word)
@@ -147,7 +148,9 @@ impl<'w> Pinned<'w> {
     #[inline]
     pub(super) fn word(&self) -> u64 {
         // Relaxed: only the holder of the pin writes the word.
-        self.0.load(Ordering::Relaxed) & !PIN
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert!(word & PIN != 0, "another thread has let go of the word");
+        word & !PIN
     }
 
     /// Replaces the word by another one in use.

@@ -79,6 +79,7 @@ impl<B: DerefMut<Target: Pool>> Switch<B> {
     /// whose frames stay where they are. Fails, and changes nothing, while the former pool holds
     /// objects.
     pub fn switch(&mut self, pool: B) -> Result<(), StillDraining> {
+        assert_eq!(pool.stats().objects, 0, "the objects of the new pool have no side");
         self.finish();
         if self.former.is_some() {
             return Err(StillDraining);

@@ -127,6 +127,7 @@ impl Cache {
         let descriptor = space.slab(slab);
         let old = loop {
             let old = descriptor.state();
+            debug_assert!(!old.is_full(), "a slab on `partial` has a free object");
             if descriptor.change(old, old.then(Object::NONE, old.objects)) {
                 break old;
             }
@@ -143,6 +144,7 @@ impl Cache {
         let descriptor = space.slab(slab);
         let (object, new) = loop {
             let old = descriptor.state();
+            debug_assert!(!old.is_full(), "a slab on `partial` has a free object");
             let new = old.then(space.link(old.freelist), old.in_use + 1);
             if descriptor.change(old, new) {
                 break (old.freelist, new);
@@ -158,6 +160,7 @@ impl Cache {
     /// Lists a new slab, at least one of whose objects is out.
     pub(super) fn adopt(&self, space: &impl Space, slab: SlabRef) {
         let mut lists = self.lists.lock();
+        debug_assert!(!space.slab(slab).state().is_empty(), "an object of a new slab is out");
         let list =
             if space.slab(slab).state().is_full() { &mut lists.full } else { &mut lists.partial };
         link(space, list, slab);
@@ -258,6 +261,7 @@ fn check_freelist(space: &impl Space, frame: u32, state: State) {
 
 /// Puts a slab, which is on no list, at the head of `list`.
 fn link(space: &impl Space, list: &mut SlabRef, slab: SlabRef) {
+    debug_assert!(slab != SlabRef::NONE && *list != slab, "{slab:?} is on the list");
     if *list != SlabRef::NONE {
         space.slab(*list).set_prev(slab);
     }
@@ -269,6 +273,10 @@ fn link(space: &impl Space, list: &mut SlabRef, slab: SlabRef) {
 /// Takes a slab off the list it is on.
 fn unlink(space: &impl Space, list: &mut SlabRef, slab: SlabRef) {
     let (next, prev) = (space.slab(slab).next(), space.slab(slab).prev());
+    debug_assert!(
+        slab == if prev == SlabRef::NONE { *list } else { space.slab(prev).next() },
+        "{slab:?} is not on the list"
+    );
     if next != SlabRef::NONE {
         space.slab(next).set_prev(prev);
     }

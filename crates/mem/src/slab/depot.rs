@@ -85,6 +85,7 @@ impl Depots {
             return None;
         }
         ring.tail += count;
+        debug_assert!(ring.tail - ring.head <= depot_capacity(class), "the ring has no such room");
         ring.reached = ring.reached.max(ring.tail.min(depot_capacity(class)));
         let full = ring.tail - ring.head + batch(class) > depot_capacity(class);
         if !full || ring.spilling > 0 {
@@ -101,6 +102,7 @@ impl Depots {
     /// Ends the spilling that [`Depots::take_from`] assigned to this thread.
     pub(super) fn spilled(&self, class: usize) {
         let mut ring = self.rings[class].lock();
+        assert!(ring.spilling > 0 && ring.head + ring.spilling <= ring.tail, "nothing is spilled");
         ring.head += ring.spilling;
         ring.spilling = 0;
     }
@@ -123,6 +125,7 @@ impl Depots {
             (first.add(count).read(), core::slice::from_raw_parts_mut(first, count))
         };
         let moved = lists.push_many(class, places);
+        debug_assert!(ring.head + ring.spilling + moved <= ring.tail, "a spilled object is taken");
         places.copy_within(moved.., 0);
         ring.tail -= moved;
         Some(Object(object))

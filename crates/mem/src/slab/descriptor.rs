@@ -120,6 +120,7 @@ pub(super) const DESCRIPTOR_BYTES: usize = 32;
 impl Slab {
     /// Makes the descriptor of a slab on no list.
     pub(super) fn new(frame: u32, class: usize, state: State) -> Self {
+        debug_assert!(frame < 1 << 24 && class < 1 << 8, "frame {frame} of class {class}");
         let (freelist, counters) = state.to_words();
         Self {
             pair: AtomicPair::new(freelist, counters),
@@ -175,6 +176,7 @@ impl Slab {
     /// linked to: itself when it is the first.
     #[inline]
     pub(super) fn add_to_batch(&self, object: Object) -> Object {
+        debug_assert_eq!(object.frame(), self.frame(), "{object:?} is of another slab");
         let granule = object.0 % FRAME_GRANULES as u32;
         // Relaxed: one thread at a time makes chains of a class (invariant 2).
         let batch = self.batch.load(Ordering::Relaxed);
@@ -192,6 +194,7 @@ impl Slab {
     pub(super) fn take_batch(&self) -> Chain {
         // Relaxed: as in `add_to_batch`.
         let batch = self.batch.load(Ordering::Relaxed);
+        debug_assert!(batch != 0, "no object was added");
         self.batch.store(0, Ordering::Relaxed);
         let base = self.frame() * FRAME_GRANULES as u32;
         Chain {

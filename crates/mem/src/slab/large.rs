@@ -31,6 +31,7 @@ impl Spans {
         // Relaxed: the counter stands alone.
         self.bytes.fetch_add(span.length().0, Ordering::Relaxed);
         let start = span.base();
+        debug_assert!(start.as_ptr().addr().is_multiple_of(layout.align()), "misaligned");
         // SAFETY: the record lies inside the span, by the choice of its length, and is aligned.
         unsafe { start.add(record_offset(layout)).cast::<Span>().write(span) };
         Some(start)
@@ -44,7 +45,8 @@ impl Spans {
         // SAFETY: `alloc` wrote the record there, and the caller's allocation ends before it.
         let span = unsafe { start.add(record_offset(layout)).cast::<Span>().read() };
         // Relaxed: the counter stands alone.
-        self.bytes.fetch_sub(span.length().0, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(span.length().0, Ordering::Relaxed);
+        assert!(before >= span.length().0, "a span is freed once");
     }
 }
 

@@ -155,7 +155,8 @@ impl<'f> Heap<'f> {
     unsafe fn free_frame(&self, start: NonNull<u8>) {
         let frame = self.frames.offset_of(start).0 / PAGE_BYTES;
         // Relaxed: the counter stands alone.
-        self.whole_frames.fetch_sub(1, Ordering::Relaxed);
+        let before = self.whole_frames.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a frame is freed once");
         // SAFETY: the caller promises that the frame is out and no longer used.
         unsafe { self.frames.free(FrameId::from_index(frame as u32)) };
     }

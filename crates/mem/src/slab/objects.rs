@@ -174,6 +174,7 @@ impl<'f> Objects<'f> {
                 .step_by(in_a_line)
                 .for_each(|object| self.space.prefetch(object));
             for place in &mut objects[count..count + usize::from(length)] {
+                debug_assert!(object != Object::NONE, "the chain ends early");
                 *place = object.0;
                 object = self.space.link(object);
             }
@@ -281,6 +282,7 @@ impl<'f> Objects<'f> {
         }
         for slab in objects[..slabs].iter().map(|slab| SlabRef(*slab)) {
             let chain = self.space.slab(slab).take_batch();
+            debug_assert_eq!(self.space.slab(slab).class(), class, "{slab:?} is of another class");
             self.give_back_chain(class, slab, chain);
         }
         self.depots.spilled(class);

@@ -41,7 +41,8 @@ impl<'f> FrameSpace<'f> {
     /// It was taken here, and no code uses its bytes any more.
     pub(super) unsafe fn give_frame(&self, frame: FrameId) {
         // Relaxed: the counter stands alone.
-        self.held.fetch_sub(1, Ordering::Relaxed);
+        let before = self.held.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a frame is given back once");
         // SAFETY: the caller promises that the frame is out, and no longer used.
         unsafe { self.frames.free(frame) };
     }

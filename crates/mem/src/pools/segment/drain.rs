@@ -175,6 +175,7 @@ impl Layout<'_> {
     }
 
     fn begin_with(&mut self, segment: Segment) {
+        assert!(self.drain.is_none(), "another segment is being drained");
         self.unlist(segment);
         let head = self.space.head_mut(segment);
         (head.draining, head.next, head.prev) = (true, Segment::NONE, Segment::NONE);
@@ -210,6 +211,7 @@ impl Layout<'_> {
         let before = *self.space.head(segment);
         self.space.set_start(segment, at);
         let kept = self.space.head(segment).frame_count();
+        debug_assert!(kept <= before.frame_count() && kept > 0, "the head's frame stays");
         let count = before.frame_count() - kept;
         for frame in before.frames(segment).skip(1).take(count) {
             // SAFETY: the frame belongs to the segment, and no block or hole of it starts or ends
@@ -276,6 +278,7 @@ impl Layout<'_> {
 
     /// Merges and lists the holes of a segment that was drained, and lists the segment.
     fn reopen(&mut self, handles: &HandleTable<'_>, segment: Segment) {
+        debug_assert!(self.space.head(segment).draining, "{segment:?} is in use");
         let (mut at, end) = (self.space.start(segment), self.space.end(segment));
         let mut open: Option<Hole> = None;
         while at < end {

@@ -44,6 +44,7 @@ impl Layout<'_> {
     pub(super) fn find(&mut self, length: usize) -> Option<Hole> {
         loop {
             let hole = self.holes.find(&self.space, length)?;
+            debug_assert!(hole.length >= length, "{length} bytes in {hole:?}");
             if !self.space.head(hole.segment()).draining {
                 return Some(hole);
             }
@@ -108,6 +109,7 @@ impl Layout<'_> {
         };
         // SAFETY: the frames were just handed to us, aligned to the window.
         let hole = unsafe { self.found(frame, window, order) };
+        debug_assert!(hole.length >= length, "{length} bytes in {hole:?}");
         self.newest = hole.segment();
         Some(hole)
     }
@@ -119,6 +121,7 @@ impl Layout<'_> {
     /// The frames belong to the caller, and from now on to the segment. The first is a multiple of
     /// 2^`window`.
     pub(super) unsafe fn found(&mut self, frame: FrameId, window: u8, order: u8) -> Hole {
+        debug_assert!(frame.index().is_multiple_of(1 << window) && order <= window, "{frame:?}");
         let segment = Segment(frame.index());
         // SAFETY: the caller promises that the frames are ours and aligned.
         let hole = unsafe { self.space.found(segment, window, 1 << order) };

@@ -42,6 +42,7 @@ impl Holes {
 
     /// Puts a parked hole into its list.
     pub(super) fn insert(&mut self, space: &mut Space<'_>, hole: Hole) {
+        debug_assert!(space.is_hole(hole, true), "{hole:?} is in a list");
         let list = list_of(hole.length);
         let next = core::mem::replace(&mut self.heads[list], hole.at);
         space.set_parked(hole, false);
@@ -57,6 +58,7 @@ impl Holes {
 
     /// Takes a hole out of its list.
     pub(super) fn remove(&mut self, space: &mut Space<'_>, hole: Hole) {
+        debug_assert!(space.is_hole(hole, false), "{hole:?} is in no list");
         let (next, prev) = space.links(hole.at);
         space.set_parked(hole, true);
         if next != 0 {

@@ -23,6 +23,7 @@ impl Layout<'_> {
             self.newest = Segment::NONE;
         }
         let head = *self.space.head(segment);
+        assert!(self.segments > 0 && self.frames_held >= head.frame_count(), "dropped twice");
         self.frames_held -= head.frame_count();
         self.segments -= 1;
         for frame in head.frames(segment) {
@@ -55,6 +56,7 @@ impl Layout<'_> {
     }
 
     pub(super) fn list(&mut self, segment: Segment) {
+        debug_assert!(!self.space.head(segment).draining, "{segment:?} is being drained");
         let bucket = bucket_of(self.space.head(segment));
         let next = core::mem::replace(&mut self.buckets[bucket], segment);
         if next.is_some() {
@@ -66,6 +68,7 @@ impl Layout<'_> {
 
     pub(super) fn unlist(&mut self, segment: Segment) {
         let Head { next, prev, bucket, .. } = *self.space.head(segment);
+        debug_assert!(prev.is_some() || self.buckets[usize::from(bucket)] == segment);
         if next.is_some() {
             self.space.head_mut(next).prev = prev;
         }

@@ -193,6 +193,7 @@ impl Layout<'_> {
 
     /// Makes a block in a hole that is in its list, and writes nothing but the tag.
     fn take(&mut self, hole: Hole, wanted: usize, name: Name) {
+        assert!(hole.length >= wanted, "{wanted} bytes in {hole:?}");
         self.holes.remove(&mut self.space, hole);
         let rest = hole.length - wanted;
         let slack = if rest >= BLOCK_MIN {

@@ -167,6 +167,12 @@ impl Space<'_> {
         Tag::Block { name, slack, after_hole: tag & AFTER_HOLE != 0 }
     }
 
+    /// Returns whether this hole lies at its place, in a list or parked.
+    pub(super) fn is_hole(&self, hole: Hole, is_parked: bool) -> bool {
+        matches!(self.tag(hole.at), Tag::Hole { hole: found, parked }
+            if found == hole && parked == is_parked)
+    }
+
     /// Writes the tag of a block.
     pub(super) fn set_block(&mut self, at: SpanOffset, name: Name, slack: usize, after_hole: bool) {
         debug_assert!(name.0 <= NAME_MASK && slack <= SLACK_MASK as usize);
@@ -197,6 +203,8 @@ impl Space<'_> {
 
     /// Sets the start of the blocks of a segment to `at`, a place after all frames that are gone.
     pub(super) fn set_start(&mut self, segment: Segment, at: SpanOffset) {
+        let former = self.start(segment);
+        debug_assert!((former..=self.end(segment)).contains(&at), "{at:#x} is not in the segment");
         self.head_mut(segment).start = (at - segment.base()) as u32;
     }
 
@@ -212,6 +220,8 @@ impl Space<'_> {
     }
 
     fn set_tag(&mut self, hole: Hole, flag: u32) {
+        let lengths = BLOCK_MIN..=LENGTH_MASK as usize;
+        debug_assert!(lengths.contains(&hole.length) && hole.order <= ORDER_MAX, "{hole:?}");
         let order = u32::from(hole.order) << ORDER_SHIFT;
         self.set_word(hole.at, hole.length as u32 | order | flag | HOLE);
     }
@@ -272,6 +282,7 @@ impl Space<'_> {
     /// segment.
     pub(super) unsafe fn found(&mut self, segment: Segment, order: u8, frames: usize) -> Hole {
         let end = frames * PAGE_BYTES;
+        assert!((1..=1 << order).contains(&frames), "{frames} frames in a window of 2^{order}");
         let head = Head {
             next: Segment::NONE,
             prev: Segment::NONE,
@@ -308,6 +319,7 @@ impl Space<'_> {
             (self.end(segment), frames * PAGE_BYTES, self.head(segment).order);
         let head = self.head_mut(segment);
         head.end += length as u32;
+        assert!(head.end as usize <= PAGE_BYTES << order, "the segment leaves its window");
         head.ends_in_hole = true;
         let before = tail.unwrap_or(Hole { at, length: 0, order });
         let hole = Hole { length: before.length + length, ..before };

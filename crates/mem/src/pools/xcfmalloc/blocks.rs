@@ -87,6 +87,7 @@ impl<'f> Blocks<'f> {
         while let Some(empty) = self.pop(self.granules()) {
             self.give_frame(empty);
         }
+        assert_eq!(self.frames_held, 0, "a pool without objects keeps a frame");
         self.slab.trim();
         self.claim = None;
         self.compaction = Progress::NEW;
@@ -95,6 +96,7 @@ impl<'f> Blocks<'f> {
     /// Makes a chain of blocks for `size` bytes, 1 to 4096, and returns the first. Returns `None`,
     /// and takes nothing, when there is no room for it.
     pub(super) fn take_chain(&mut self, size: usize) -> Option<BlockRef> {
+        debug_assert!((1..=PAGE_BYTES).contains(&size), "{size} is no object's size");
         // An object that no block can hold gets two blocks in any case.
         let most = self.config.max_blocks.max(if size > PAYLOAD_MAX { 2 } else { 1 });
         let (mut first, mut last, mut left) = (BlockRef::NONE, BlockRef::NONE, size);
@@ -176,6 +178,7 @@ impl<'f> Blocks<'f> {
     /// changes nothing, when there is no frame for the descriptor.
     fn split(&mut self, block: BlockRef, need: usize) -> Option<()> {
         let Block { place, length, .. } = *self.get(block);
+        assert!((1..usize::from(length)).contains(&need), "{need} of {length} granules");
         let rest = Block {
             place: BlockPlace::new(place.frame(), place.granule() + need),
             next: BlockRef::NONE,
@@ -194,6 +197,7 @@ impl<'f> Blocks<'f> {
     /// Frees one block, merges it with its neighbours, and lists it or gives its frame back.
     fn give_block(&mut self, mut block: BlockRef) {
         let granules = self.granules_of(self.get(block));
+        debug_assert!(self.used >= granules, "more granules are freed than are used");
         self.used -= granules;
         let descriptor = self.get_mut(block);
         assert!(!descriptor.is_free(), "a block is freed once");
@@ -228,6 +232,7 @@ impl<'f> Blocks<'f> {
         if !self.is_isolated(next) {
             self.unlist(next);
         }
+        debug_assert_eq!(self.after(block), Some(next), "the blocks are no neighbours");
         let length = self.get(next).length;
         self.get_mut(block).length += length;
         self.drop_descriptor(next);
@@ -240,7 +245,9 @@ impl<'f> Blocks<'f> {
     /// Notes the length of a block in the block behind it.
     fn tell_next(&mut self, block: BlockRef) {
         if let Some(next) = self.after(block) {
-            self.get(next).before.set(self.granules_of(self.get(block)) as u8);
+            let granules = self.granules_of(self.get(block));
+            debug_assert!((1..1 << u8::BITS).contains(&granules), "{granules} before a block");
+            self.get(next).before.set(granules as u8);
         }
     }
 
@@ -277,6 +284,7 @@ impl<'f> Blocks<'f> {
     fn give_frame(&mut self, block: BlockRef) {
         let frame = self.get(block).place.frame();
         self.drop_descriptor(block);
+        assert!(self.frames_held > 0, "a frame is given back once");
         self.frames_held -= 1;
         // SAFETY: the frame is ours, and the descriptor of its only block is gone.
         unsafe { self.space.frames.free(FrameId::from_index(frame)) };
@@ -296,6 +304,7 @@ impl<'f> Blocks<'f> {
 
     /// Puts a free block on the list of its size.
     pub(super) fn list(&mut self, block: BlockRef) {
+        debug_assert!(self.get(block).is_free(), "{block:?} is in use");
         let granules = usize::from(self.get(block).length);
         let next = replace(&mut self.heads[granules - 1], block);
         if next.is_some() {
@@ -311,6 +320,7 @@ impl<'f> Blocks<'f> {
     pub(super) fn unlist(&mut self, block: BlockRef) {
         let Block { next, prev, length, .. } = *self.get(block);
         let granules = usize::from(length);
+        debug_assert!(prev.is_some() || self.heads[granules - 1] == block, "not on its list");
         if next.is_some() {
             self.get_mut(next).prev = prev;
         }

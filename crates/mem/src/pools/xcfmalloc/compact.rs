@@ -77,6 +77,7 @@ impl Progress {
 
     /// Weighs a moved object against the change in the number of frames with objects.
     fn moved(&mut self, size: usize, before: usize, after: usize) {
+        debug_assert!(size > 0, "an object has bytes");
         self.fruitless += size;
         self.opened += after.saturating_sub(before);
         let emptied = before.saturating_sub(after);
@@ -179,6 +180,7 @@ impl Blocks<'_> {
 
     /// Takes the free blocks of a frame off their lists.
     fn isolate(&mut self, frame: u32) {
+        assert_eq!(self.compaction.isolated, NO_FRAME, "another frame is isolated");
         self.for_each_free(frame, Self::unlist);
         self.compaction.isolated = frame;
     }
@@ -227,6 +229,7 @@ impl Blocks<'_> {
     /// Makes the first descriptors of an object and of a new chain trade blocks and the rest of
     /// their chains.
     fn exchange(&mut self, object: BlockRef, new: BlockRef) {
+        debug_assert_ne!(object, new, "an object moves to another chain");
         let name = self.get(object).name();
         let (of_object, of_new) = (self.get(object).clone(), self.get(new).clone());
         for (name, block) in [(object, of_new), (new, of_object)] {
@@ -260,6 +263,7 @@ impl Blocks<'_> {
         if !self.pin_all(handles, from.index(), &mut pins) {
             return false;
         }
+        assert_ne!(from, to, "a frame moves to another");
         let (source, target) = (frames.address(from), frames.address(to));
         // SAFETY: `from` is ours and `to` is free for us, so they differ. No other thread reaches
         // their bytes: all objects are pinned.

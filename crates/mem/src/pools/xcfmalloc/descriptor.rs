@@ -230,6 +230,7 @@ impl Blocks<'_> {
 
     /// Drops a descriptor that nothing names any more.
     pub(super) fn drop_descriptor(&mut self, block: BlockRef) {
+        assert!(self.descriptors > 0, "a descriptor is dropped once");
         self.descriptors -= 1;
         let descriptor = self.address(block).cast::<u8>().as_ptr();
         // SAFETY: `add_descriptor` allocated it with this layout; no header, chain or list names it
@@ -272,6 +273,7 @@ impl Blocks<'_> {
 
     /// Notes the name of a new object.
     pub(super) fn set_name(&mut self, first: BlockRef, name: Name) {
+        debug_assert_eq!(self.get(first).role, Role::First, "the first block knows the name");
         self.get_mut(first).prev = BlockRef::from_word(name.0);
     }
 

@@ -122,6 +122,7 @@ impl<'f> Blocks<'f> {
     /// Takes a block for `size` bytes, 1 to 4096. Returns `None`, and changes nothing, without a
     /// frame.
     pub(super) fn take(&mut self, size: usize) -> Option<BlockPlace> {
+        debug_assert!((1..=PAGE_BYTES).contains(&size), "{size} is no object's size");
         if size > PAYLOAD_MAX {
             // Such an object leaves no room for a header. It needs none: no other block lies in its
             // frame.
@@ -193,6 +194,7 @@ impl<'f> Blocks<'f> {
     /// Cuts the part beyond `size` off the end of a block, and marks the block as used.
     fn split(&mut self, place: BlockPlace, size: usize) {
         let whole = self.header(place);
+        assert!(whole.is_free() && usize::from(whole.size) >= size, "no block for {size} bytes");
         let header = Header { size: size as u16, before: whole.before & !FREE };
         let beyond = usize::from(whole.size) - size;
         let next = self.after(place, whole);
@@ -221,6 +223,7 @@ impl<'f> Blocks<'f> {
     }
 
     fn give_frame(&mut self, place: BlockPlace) {
+        assert!(self.frames_held > 0, "a frame is given back once");
         self.frames_held -= 1;
         // SAFETY: the frame is ours and whole: its blocks are freed, and on no list.
         unsafe { self.frames.free(FrameId::from_index(place.frame)) };
@@ -230,6 +233,7 @@ impl<'f> Blocks<'f> {
         if usize::from(size) < LISTED_MIN {
             return;
         }
+        debug_assert!(self.header(place).is_free(), "{place:?} is in use");
         let list = list_of(size);
         let next = replace(&mut self.heads[list], place);
         if next.is_some() {
@@ -248,6 +252,7 @@ impl<'f> Blocks<'f> {
     fn unlist(&mut self, place: BlockPlace) {
         let list = list_of(self.header(place).size);
         let Links { next, prev } = *self.links_mut(place);
+        debug_assert!(prev.is_some() || self.heads[list] == place, "{place:?} is not on its list");
         if next.is_some() {
             self.links_mut(next).prev = prev;
         }
@@ -279,12 +284,15 @@ impl<'f> Blocks<'f> {
     }
 
     fn set_header(&mut self, place: BlockPlace, header: Header) {
+        debug_assert!(usize::from(place.offset).is_multiple_of(ALIGN), "{place:?} is misaligned");
         // SAFETY: the place is a multiple of four in a frame of ours, so four bytes fit.
         unsafe { self.address(place).cast().write(header) }
     }
 
     /// Returns the links of a free block of at least [`LISTED_MIN`] bytes.
     fn links_mut(&mut self, place: BlockPlace) -> &mut Links {
+        let header = self.header(place);
+        debug_assert!(header.is_free() && usize::from(header.size) >= LISTED_MIN, "{place:?}");
         // SAFETY: that many bytes of the block lie behind its header in a frame of ours, aligned to
         // four; no thread uses a free block's bytes, and we are borrowed mutably. Any bytes are
         // valid links.

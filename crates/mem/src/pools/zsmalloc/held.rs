@@ -55,6 +55,13 @@ impl ClassCounts {
         self.objects += objects;
         self.frames += frames;
     }
+
+    /// Takes away what the class has lost.
+    pub(super) fn take(&mut self, objects: u32, frames: u32) {
+        debug_assert!(self.objects >= objects && self.frames >= frames, "{self:?}");
+        self.objects -= objects;
+        self.frames -= frames;
+    }
 }
 
 /// The frames of a pool.
@@ -104,7 +111,9 @@ impl<'f> HeldFrames<'f> {
         let mut claim = self.claim.lock();
         // SAFETY: the caller promises that nothing refers to the frame.
         unsafe { self.allocator.free(frame) };
-        let count = self.count().0 - 1;
+        let PageCount(before) = self.count();
+        assert!(before > 0, "a frame is put back once");
+        let count = before - 1;
         // Relaxed: changed under the lock alone.
         self.count.store(count, Ordering::Relaxed);
         if count == 0 {
@@ -163,6 +172,7 @@ impl<'f> HeldFrames<'f> {
     /// `from` was taken here and belongs to this owner; `to` is handed out and no code uses it. All
     /// objects in `from` are pinned by the caller, and their slots keep their state meanwhile.
     pub(super) unsafe fn replace(&self, from: FrameId, to: FrameId, owner: Owner) {
+        assert_ne!(from, to, "a frame moves to another");
         let (source, target) = (self.allocator.address(from), self.allocator.address(to));
         // SAFETY: the frames differ, because one is used and one is not; no other thread reaches
         // their bytes.

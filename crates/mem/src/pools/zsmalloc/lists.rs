@@ -36,6 +36,7 @@ impl Locked<'_, '_> {
         let head = self.get(zspage);
         let group = group_of(head.in_use.get(), self.class);
         head.group.set(group as u8);
+        debug_assert!(self.lists.heads[group] != zspage, "{zspage:?} is on the list");
         let next = mem::replace(&mut self.lists.heads[group], zspage);
         if next.is_some() {
             self.get(next).prev.set(zspage);
@@ -49,6 +50,7 @@ impl Locked<'_, '_> {
     pub(super) fn unlist(&mut self, zspage: ZspageRef) {
         let head = self.get(zspage);
         let (next, prev, group) = (head.next.get(), head.prev.get(), head.group.get());
+        debug_assert!(prev.is_some() || self.lists.heads[usize::from(group)] == zspage);
         if next.is_some() {
             self.get(next).prev.set(prev);
         }

@@ -162,6 +162,7 @@ impl Locked<'_, '_> {
 
     /// Returns the address of a used slot's last bytes.
     fn name_address(&self, zspage: ZspageRef, slot: u16) -> NonNull<u32> {
+        debug_assert!(self.slots(zspage).is_used(slot.into()), "slot {slot} has no object");
         let start = (usize::from(slot) + 1) * usize::from(self.class.size) - NAME_BYTES;
         let frame = self.zspages.frame(zspage, start / PAGE_BYTES);
         // SAFETY: the offset is below the size of a frame. Slots and frames end at multiples of 16,

@@ -116,6 +116,7 @@ impl Locked<'_, '_> {
     /// Makes an empty zspage without frames, on no list. Returns `None` when there is no frame for
     /// descriptors.
     pub(super) fn create(&mut self) -> Option<ZspageRef> {
+        debug_assert!(!self.class.is_huge(), "huge objects have no zspage");
         // SAFETY: the layout is not empty.
         let descriptor = unsafe { self.zspages.descriptors.alloc(descriptor_layout(self.class)) };
         let descriptor = NonNull::new(descriptor)?.cast::<Zspage>();
@@ -151,8 +152,7 @@ impl Locked<'_, '_> {
 
     /// Gives back the frame of a huge object.
     pub(super) fn put_huge(&mut self, frame: FrameId) {
-        self.lists.counts.objects -= 1;
-        self.lists.counts.frames -= 1;
+        self.lists.counts.take(1, 1);
         // SAFETY: the frame belonged to the object, and the caller drops its place.
         unsafe { self.zspages.held.put(frame) };
         self.zspages.trim_if_empty();
@@ -167,7 +167,9 @@ impl Locked<'_, '_> {
             return None;
         }
         let (word, bit) = slots::place(slot);
-        self.used_mut(zspage)[word] |= bit;
+        let used = &mut self.used_mut(zspage)[word];
+        assert!(*used & bit == 0, "the slot is free");
+        *used |= bit;
         let in_use = &self.get(zspage).in_use;
         in_use.set(in_use.get() + 1);
         self.lists.counts.objects += 1;
@@ -181,8 +183,9 @@ impl Locked<'_, '_> {
         assert!(*used & bit != 0, "the slot is used");
         *used &= !bit;
         let in_use = &self.get(zspage).in_use;
+        debug_assert!(in_use.get() > 0, "the zspage counts its objects");
         in_use.set(in_use.get() - 1);
-        self.lists.counts.objects -= 1;
+        self.lists.counts.take(1, 0);
         if self.lists.counts.objects == 0 {
             self.lists.given_away = 0;
         }
@@ -223,7 +226,7 @@ impl Locked<'_, '_> {
         let frame = self.slots(zspage).frames[index];
         if frame != NO_FRAME {
             self.set_frame(zspage, index, NO_FRAME);
-            self.lists.counts.frames -= 1;
+            self.lists.counts.take(0, 1);
             // SAFETY: the frame belonged to the zspage, its number is gone from the chain, and
             // there is no object in it that a thread could have pinned.
             unsafe { self.zspages.held.put(FrameId::from_index(frame)) };
