@@ -67,7 +67,9 @@ fn test_ranges(code: &str) -> Vec<(usize, usize)> {
         let Some(length) = code[start..].find(']') else { continue };
         let attribute = &code[start..start + length];
         let for_tests = masked::words(attribute).any(|(_, word)| word == "test");
-        if !for_tests || attribute.contains("not(test") {
+        // What a feature brings, too, is product code.
+        let is_product = attribute.contains("any(") && attribute.contains("feature");
+        if !for_tests || is_product || attribute.contains("not(test") {
             continue;
         }
         let after = start + length + 1;
@@ -96,6 +98,8 @@ mod tests {
         assert_eq!(test_lines("#[cfg(test)]\nmod tests;\nfn b() {}\n"), [1, 2]);
         assert_eq!(test_lines("#[cfg(not(test))]\nfn b() {}\n"), [0_usize; 0]);
         assert_eq!(test_lines("#![cfg_attr(not(test), no_std)]\nfn b() {}\n"), [0_usize; 0]);
+        let feature = "#[cfg(any(feature = \"c\", test))]\nmod a;\nfn b() {}\n";
+        assert_eq!(test_lines(feature), [0_usize; 0]);
         assert_eq!(test_lines("#![cfg(test)]\nfn b() {}"), [1, 2]);
         assert_eq!(test_lines("struct A {\n#[cfg(test)]\nb: u8,\n}\nfn b() {}"), [2, 3, 4]);
     }

@@ -33,9 +33,9 @@ impl Clock {
         self.ns_base
     }
 
-    /// Learns the rate from the time since the start, and returns whether the machine has slept.
-    /// While it sleeps, the system's clock stands still, and the processor's counter goes on or
-    /// begins anew: then this clock starts anew, at the rate that it knows.
+    /// Returns whether the machine has slept, after learning the rate from the time since the
+    /// start. While it sleeps, the system's clock stands still, and the processor's counter goes on
+    /// or begins anew: then this clock starts anew, at the rate that it knows.
     pub(crate) fn adjust(&mut self) -> bool {
         let (ticks, ns) = (cpu::ticks(), cpu::monotonic_ns());
         if cpu::ticks().wrapping_sub(ticks) > INTERRUPTED_TICKS {

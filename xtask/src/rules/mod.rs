@@ -4,7 +4,6 @@ mod answers;
 mod atomics;
 mod comments;
 mod documents;
-mod exempt;
 mod layers;
 mod modules;
 mod order;

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::exempt::is_exempt;
 use crate::masked::{line_of, names_behind};
 use crate::modules;
 use crate::report::Report;
@@ -23,7 +22,7 @@ type Group = (usize, String);
 pub(crate) fn imports_follow_the_essay(tree: &Tree, report: &mut Report) {
     let is_root =
         |file: &&RustFile| file.path.ends_with("/lib.rs") || file.path.ends_with("/main.rs");
-    for root in tree.rust.iter().filter(is_root).filter(|file| !is_exempt(file)) {
+    for root in tree.rust.iter().filter(is_root) {
         let groups = groups(root);
         if groups.is_empty() {
             continue;

@@ -1,4 +1,6 @@
 //! What only the processes of a run read and publish, and the launcher does not.
+//!
+//! All numbers are plain counters, as in all of the ledger: every access is Relaxed.
 
 use core::sync::atomic::Ordering;
 

@@ -18,6 +18,7 @@ use crate::pages::{Origin, PageNumber, PageState, Way};
 use crate::policy::Window;
 use crate::store::key;
 use crate::tally::{Counter, Group};
+use crate::ties::Ties;
 
 const ONE: Bytes = Bytes(PAGE_BYTES);
 /// How often, and how many nanoseconds apart, the kernel is asked again when it has no memory for a
@@ -61,7 +62,7 @@ impl Pager {
             let give = |allowed: &_, thread| self.ties.link.give_processors(allowed, thread);
             self.placement.attend(fault.thread, self.allowance.time.now_ns(), &give);
             if let Some(thread) = self.placement.take_real_time() {
-                self.tell_of_real_time(thread);
+                warn_of_real_time(self.ties, thread);
             }
         }
         let was = self.memory.pages.state(fault.page);
@@ -84,14 +85,6 @@ impl Pager {
         }
         self.allowance.tally().note_latency(Group::FaultNs, self.allowance.time.span_ns(stall));
         self.placement.follow(fault.thread);
-    }
-
-    fn tell_of_real_time(&self, thread: u32) {
-        self.ties.warn(format_args!(
-            "thread {thread} of process {} has a real-time policy and waits for cold pages, behind \
-             busy threads of its priority; lock its memory (mlockall), or raise the budget",
-            self.ties.process()
-        ));
     }
 
     /// Puts a page where the program can reach it, and wakes the threads that wait for it. Waits
@@ -157,7 +150,7 @@ impl Pager {
     fn place_zeros(&mut self, page: PageNumber) -> Outcome {
         let window = self.policy.touch_window(&self.memory.pages, page);
         let wanted = if window.step == 1 { window.count } else { 1 };
-        let room = self.room().0;
+        let room = self.allowance.room().0;
         let within = self.memory.registered_end(page).0.saturating_sub(page.0);
         let limit = wanted.min(room).min(within).max(1);
         let limit = if limit > 1 && self.memory.may_have_guard(page, limit) { 1 } else { limit };
@@ -210,4 +203,12 @@ impl Pager {
         self.allowance.budget.add(PageCount(1));
         self.policy.arrive(&mut self.memory.pages, page, from, way);
     }
+}
+
+fn warn_of_real_time(ties: &Ties, thread: u32) {
+    ties.warn(format_args!(
+        "thread {thread} of process {} has a real-time policy and waits for cold pages, behind \
+         busy threads of its priority; lock its memory (mlockall), or raise the budget",
+        ties.process()
+    ));
 }

@@ -11,7 +11,7 @@ mod swap_out;
 
 use core::ops::Range;
 
-use coldpress_sys::{Bytes, PageCount, cpu};
+use coldpress_sys::{Bytes, cpu};
 
 pub(crate) use placement::Placement;
 
@@ -20,7 +20,7 @@ use crate::control::Control;
 use crate::memory::{Fault, Memory};
 use crate::pages::PageNumber;
 use crate::policy::{Policy, Relatives};
-use crate::store::{Store, TRIM_MAX};
+use crate::store::Store;
 use crate::tally::Counter;
 use crate::ties::Ties;
 use followers::Followers;
@@ -78,12 +78,6 @@ impl Pager {
         }
     }
 
-    /// Takes in a range that a thread has just mapped, if it can be registered.
-    pub(crate) fn take_hinted(&mut self, start: usize, length: Bytes) {
-        let (memory, mut followers) = self.parts();
-        memory.take_hinted(start, length, &mut followers);
-    }
-
     /// Bars again what was barred: a fork is over, or the program has lifted a bar.
     pub(crate) fn bar_again(&mut self) {
         let (memory, mut followers) = self.parts();
@@ -120,22 +114,6 @@ impl Pager {
         let shares_much = self.allowance.budget.shares_much();
         let most = self.policy.limbo_max(self.store.limbo_target, shares_much);
         self.store.limbo_pages < most && !self.store.limbo.ring().is_full()
-    }
-
-    /// Returns whether every page is to stay, or to come back.
-    pub(crate) fn keeps_all(&self) -> bool {
-        let is_held = self.control.is_held() || self.control.is_quiet();
-        is_held || self.allowance.shall_thaw()
-    }
-
-    /// Returns whether there were any copies of resident pages in the pool, after dropping some.
-    pub(crate) fn drop_copies(&mut self) -> bool {
-        let had_any = self.store.drop_copies_in_pool();
-        if had_any {
-            self.store.trim_frames(TRIM_MAX);
-            self.store.charge_own_growth(&mut self.allowance);
-        }
-        had_any
     }
 
     /// Puts the waiting faults in the way of being served when it is this process's turn; otherwise
@@ -175,18 +153,6 @@ impl Pager {
         served
     }
 
-    /// Lifts the bars so that children inherit everything.
-    pub(crate) fn lift_bars(&mut self) {
-        let (memory, mut followers) = self.parts();
-        memory.lift_bars(&mut followers);
-    }
-
-    /// Forgets the pages of a range, wherever they are.
-    pub(crate) fn forget(&mut self, range: Range<usize>) {
-        let (memory, mut followers) = self.parts();
-        memory.forget(range, &mut followers);
-    }
-
     /// Checks the invariants of the next pages from `from` on, and returns where to go on.
     ///
     /// # Panics
@@ -201,10 +167,5 @@ impl Pager {
             at = page.plus(1);
         }
         at
-    }
-
-    /// Returns how many pages may come before the hard limit is reached.
-    pub(crate) fn room(&self) -> PageCount {
-        self.allowance.room()
     }
 }

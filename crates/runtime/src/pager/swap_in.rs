@@ -104,7 +104,7 @@ impl Pager {
 
     /// Brings back `page`, which is away, and as much of its window as there is room for.
     pub(crate) fn place_away(&mut self, page: PageNumber, window: Window) -> Outcome {
-        let room = self.room();
+        let room = self.allowance.room();
         let window = window.at_most(room.0.min(AWAY_MAX));
         let far = window.page(page, window.count - 1);
         let (window, far) = far.map_or((Window::ONE, page), |far| (window, far));

@@ -108,19 +108,15 @@ impl Pager {
         }
     }
 
+    /// Returns whether a page that was shared after a fork has now become this process's own.
+    fn owns_now(&mut self, page: PageNumber) -> bool {
+        let (memory, mut followers) = self.parts();
+        memory.become_owner(page, &mut followers)
+    }
+
     fn may_take_shared(&mut self) -> bool {
         let (relatives, now_ns) = (self.relatives(), self.allowance.time.now_ns());
         self.policy.may_take_shared(relatives, now_ns)
-    }
-
-    fn bar(&mut self, page: PageNumber) -> Bar {
-        let (memory, mut followers) = self.parts();
-        memory.bar(page, &mut followers)
-    }
-
-    fn become_owner(&mut self, page: PageNumber) -> bool {
-        let (memory, mut followers) = self.parts();
-        memory.become_owner(page, &mut followers)
     }
 
     fn store_from_limbo(&mut self, page: PageNumber, which: Storing) -> Result<(), StoreError> {
@@ -130,7 +126,8 @@ impl Pager {
 
     /// Makes one MOVE of neighbouring pages into `slot`.
     fn move_some(&mut self, page: PageNumber, count: PageCount, slot: u16) -> Moved {
-        match self.bar(page) {
+        let (memory, mut followers) = self.parts();
+        match memory.bar(page, &mut followers) {
             Bar::Is => {}
             Bar::New => return Moved { moved: PageCount(0), next: Next::LookAgain },
             Bar::Refused => return Moved { moved: PageCount(0), next: Next::Halve },
@@ -160,7 +157,7 @@ impl Pager {
             // What stopped the MOVE lies behind these pages.
             Some(_) if untold > PageCount(0) => Next::Go,
             // Shared since a fork, or pinned by the kernel for input and output.
-            Some(Stop::Busy) if self.become_owner(stopped_at) => Next::Go,
+            Some(Stop::Busy) if self.owns_now(stopped_at) => Next::Go,
             Some(Stop::Busy) => {
                 self.memory.pages.pass_over(stopped_at);
                 Next::Skip

@@ -92,7 +92,7 @@ impl Copies {
     /// protected no more.
     pub(super) fn shall_protect(&mut self, pager: &mut Pager, touched: &[usize]) -> bool {
         let budget = &pager.allowance.budget;
-        let is_due = budget.resident() > pager.room() && budget.is_worth_taking();
+        let is_due = budget.resident() > pager.allowance.room() && budget.is_worth_taking();
         self.is_on |= is_due;
         if self.is_on {
             // These pages may be protected since an earlier fork.

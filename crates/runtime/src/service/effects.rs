@@ -3,9 +3,10 @@
 use coldpress_sys::PageCount;
 
 use super::Service;
+use crate::pager::Pager;
 use crate::pages::{PageTable, RunNumber};
 use crate::policy::{self, Drained, Effects, Level, Policy, Relatives};
-use crate::store::Storing;
+use crate::store::{Storing, TRIM_MAX};
 
 impl Effects for Service {
     fn policy(&mut self) -> (&mut Policy, &mut PageTable) {
@@ -26,7 +27,8 @@ impl Effects for Service {
     }
 
     fn keeps_all(&self) -> bool {
-        self.pager.keeps_all()
+        let control = self.control;
+        control.is_held() || control.is_quiet() || self.pager.allowance.shall_thaw()
     }
 
     fn is_worth_taking(&self) -> bool {
@@ -54,7 +56,13 @@ impl Effects for Service {
     }
 
     fn drop_copies(&mut self) -> bool {
-        self.pager.drop_copies()
+        let Pager { store, allowance, .. } = &mut self.pager;
+        let had_any = store.drop_copies_in_pool();
+        if had_any {
+            store.trim_frames(TRIM_MAX);
+            store.charge_own_growth(allowance);
+        }
+        had_any
     }
 
     /// Waits until the disk has done something, or for a tick. Faults that come meanwhile are

@@ -107,7 +107,8 @@ impl Service {
         self.pager.allowance.count(Counter::Forks, 1);
         let taken = Ticket(self.pager.store.limbo.ring().pages_taken());
         self.pager.store.posting.leave_out(taken);
-        self.pager.lift_bars();
+        let (memory, mut followers) = self.pager.parts();
+        memory.lift_bars(&mut followers);
         let protects = self.copies.shall_protect(&mut self.pager, &needs.touched);
         let is_behind = copies::protects_behind(&self.pager);
         if protects && !is_behind {
@@ -161,8 +162,9 @@ impl Service {
             mapped.for_each_gap(region, |gap| gone.push(gap));
         }
         for gap in gone {
-            self.pager.forget(gap.clone());
-            self.pager.memory.regions.remove(gap);
+            let (memory, mut followers) = self.pager.parts();
+            memory.forget(gap.clone(), &mut followers);
+            memory.regions.remove(gap);
         }
     }
 

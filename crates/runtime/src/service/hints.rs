@@ -29,7 +29,8 @@ impl Service {
             } else if self.control.given.has(&(start..start + length.0)) {
                 self.give_up(start..start + length.0);
             } else {
-                self.pager.take_hinted(start, length);
+                let (memory, mut followers) = self.pager.parts();
+                memory.take_hinted(start, length, &mut followers);
             }
             // Otherwise the thread that has taken the hint since rings too.
             if is_waited_for {
@@ -47,11 +48,11 @@ impl Service {
             length.0 += part.end - part.start;
             // The kernel refuses this only without memory for one more mapping, or where the part
             // has just gone.
-            let memory = &mut self.pager.memory;
+            let (memory, mut followers) = self.pager.parts();
             if memory.uffd.unregister(part.start, Bytes(part.end - part.start)).is_ok() {
                 memory.regions.remove(part.clone());
-                self.pager.forget(part.clone());
-                self.pager.memory.lift_bar(part);
+                memory.forget(part.clone(), &mut followers);
+                memory.lift_bar(part);
             }
         }
         if length >= TOLD_BYTES {
