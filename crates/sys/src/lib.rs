@@ -28,6 +28,7 @@ unsafe extern "C" {}
 pub mod beside;
 pub mod calls;
 pub mod confine;
+pub mod costs;
 pub mod cpu;
 pub mod errno;
 pub mod error;

@@ -11,6 +11,8 @@
 //!   an eighth after a period with less. A period is as long as the age, because the effect of
 //!   taking a page shows only after that time.
 
+use coldpress_sys::costs;
+
 /// Divisor that turns a share, which is in hundredths of a per cent, into half of that part of the
 /// time.
 const PARTS: i64 = 2 * 10_000;
@@ -24,7 +26,7 @@ const AGE_NS_MAX: u64 = 120_000_000_000;
 /// Largest allowance that is kept unused: what this much time gives.
 const KEPT_NS: u64 = 10_000_000_000;
 /// Assumed length of a stall until one was seen: a fault whose bytes are in memory.
-const STALL_NS_FIRST: i64 = 7_300;
+const STALL_NS_FIRST: i64 = costs::FAULT_NS.cast_signed();
 /// Divisor of the step by which the mean follows what is seen.
 const MEAN_PART: i64 = 8;
 

@@ -1,10 +1,10 @@
 //! Pages that are away: bringing one back from limbo, the pool or the disk (swap-in), and with it
 //! the pages that its sequential stream, its *walk*, will want next.
 //!
-//! A fault costs 7 us beside what its page costs, and one COPY of many pages is cheaper than many
-//! COPYs of one page. So walks are served a window at a time (readahead). The pages are fetched
-//! into a buffer in the order of their addresses, and from there one COPY places each stretch of
-//! neighbours.
+//! A fault costs a switch to the service and back (`sys/costs.rs`), and one COPY of many pages is
+//! cheaper than many COPYs of one page. So walks are served a window at a time (readahead). The
+//! pages are fetched into a buffer in the order of their addresses, and from there one COPY places
+//! each stretch of neighbours.
 //!
 //! Invariants:
 //! 1. Whatever happens to another page of the window, the page asked for is served as if it were

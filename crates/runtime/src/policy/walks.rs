@@ -25,7 +25,7 @@ const PASSED_MAX: usize = 32;
 /// when it has gone through them.
 const PATIENCE: usize = 8;
 
-/// Widest window of pages that are away. Wider ones gain little: 16 pages share the 7 us of a
+/// Widest window of pages that are away. Wider ones gain little: 16 pages share the cost of a
 /// fault, and a thread that waits for one page of a window waits for all, and for the room they
 /// take.
 pub const AWAY_MAX: usize = 16;

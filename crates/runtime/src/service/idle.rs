@@ -21,7 +21,7 @@
 
 use alloc::collections::VecDeque;
 
-use coldpress_sys::{Bytes, PageCount};
+use coldpress_sys::{Bytes, PageCount, costs};
 
 use super::Service;
 use super::rest::{Leisure, Taken};
@@ -42,10 +42,6 @@ const PATIENCE_NS: u64 = 10 * CALM_NS;
 /// Divisor of the time of a program that computes, of which this part is taken: at 5 us a page, 10
 /// ms of each 200 ms move and compress 8 MiB.
 const TAKEN_PARTS: u64 = 20;
-/// What a fault takes beside what is measured, which begins when the fault has been read and ends
-/// when the page is there: stopping the thread, waking this one, and waking the thread again. That
-/// is 7.2 us less 1.7 us for the COPY.
-const WAKE_UPS_NS: u64 = 5_500;
 /// A number behind all runs.
 const END: RunNumber = RunNumber(usize::MAX);
 /// Runs looked at in a step, or leaves that have none in the program: some ten microseconds.
@@ -90,7 +86,7 @@ impl Growth {
     }
 }
 
-/// How far proactive reclaim has come.
+/// How far idle reclaim has come.
 #[derive(Debug)]
 pub(super) struct Idle {
     pressure: Pressure,
@@ -156,8 +152,8 @@ impl Idle {
         if allowance.budget.used() > allowance.budget.soft() {
             return;
         }
-        let stalled =
-            allowance.time.span_ns(allowance.refaults.ticks - before.ticks) + stalls * WAKE_UPS_NS;
+        let stalled = allowance.time.span_ns(allowance.refaults.ticks - before.ticks)
+            + stalls * costs::WAKE_UPS_NS;
         self.pressure.note(share, passed, stalled, stalls);
         allowance.count(Counter::IdleNs, passed as usize);
         allowance.count(Counter::IdleStallNs, stalled as usize);

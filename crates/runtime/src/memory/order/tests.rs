@@ -38,7 +38,7 @@ type Content = (char, usize);
 /// The content at each page number.
 type Pages = BTreeMap<usize, Content>;
 
-/// The knowledge of a manager.
+/// The knowledge of a service.
 struct Known {
     pages: Pages,
     managed: Regions,
