@@ -7,6 +7,8 @@ mod queue;
 mod reclaim;
 mod refusals;
 mod ring;
+#[cfg(test)]
+mod tests;
 mod walks;
 
 use coldpress_sys::PageCount;

@@ -57,7 +57,7 @@ pub struct RunQueue {
     purged_at: usize,
     /// Number of runs that long walks have brought so far.
     walked_count: usize,
-    /// Runs looked at since pages of one were moved.
+    /// Runs looked at since pages of one were moved, but for those that got their second chance.
     looked_at: usize,
 }
 
@@ -174,10 +174,11 @@ impl RunQueue {
         if entry.is_stale(pages) {
             return None;
         }
-        self.looked_at += 1;
         let number = entry.number;
         let run = pages.run_mut(number);
         let touched_since = run.stamp.wrapping_sub(run.queued_at).cast_signed() > 0;
+        // A run that gets its second chance now may be taken next time.
+        self.looked_at += usize::from(!touched_since);
         if touched_since || run.unfit_sweeps > 0 || run.slot.is_some() {
             run.queued_at = now;
             run.unfit_sweeps = run.unfit_sweeps.saturating_sub(1);
