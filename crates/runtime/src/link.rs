@@ -4,6 +4,7 @@ use core::ffi::CStr;
 use core::fmt::{self, Write};
 
 use coldpress_sys::cpu::{self, Allowed};
+use coldpress_sys::errno::{EAGAIN, EPERM, EPROTO};
 use coldpress_sys::net::{self, DESCRIPTORS_MAX};
 use coldpress_sys::proc::{self, Enlarged};
 use coldpress_sys::program::Program;
@@ -49,7 +50,7 @@ pub(crate) struct Joined {
 /// The time between two tries to say that this service ends.
 const LEAVE_NS: u64 = 1_000_000;
 
-const PROTOCOL_ERROR: SysError = SysError { call: "join(launcher)", errno: 71 };
+const PROTOCOL_ERROR: SysError = SysError { call: "join(launcher)", errno: EPROTO };
 
 impl Joined {
     /// Joins the run of the launcher that listens at `path`, for `program`. Fails when that
@@ -137,7 +138,6 @@ impl Link {
     /// Sends a packet of one byte, and waits while the launcher has too much to read. A launcher
     /// that has ended keeps nothing of this process.
     fn insist(&self, word: u8) {
-        const EAGAIN: i32 = 11;
         let again = |error: SysError| error.errno == EAGAIN;
         while net::send(self.socket.as_fd(), &[word], &[]).is_err_and(again) {
             cpu::sleep_ns(LEAVE_NS);
@@ -159,7 +159,6 @@ impl Link {
     /// refuses it to this process, which lacks the program's capabilities or its user
     /// (sched_setaffinity(2)).
     pub(crate) fn give_processors(&self, allowed: &Allowed, thread: u32) -> SysResult<()> {
-        const EPERM: i32 = 1;
         match allowed.give_to(thread) {
             Err(error) if error.errno == EPERM => {
                 let gives = Affinity { thread, allowed: *allowed };

@@ -333,7 +333,10 @@ impl PageTable {
         };
     }
 
-    /// Records that the page has been stored.
+    /// Records that the page, which was in limbo, has been stored.
+    ///
+    /// # Panics
+    /// If it was not in limbo.
     pub fn note_stored(&mut self, page: PageNumber) {
         self.stored += 1;
         if self.stored >= self.unit {
@@ -342,14 +345,22 @@ impl PageTable {
         }
         let time = self.time;
         let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
+        assert_eq!(word.state(), PageState::Limbo, "{page:?} is stored out of limbo");
         *word = word.stored(time);
     }
 
-    /// Transfers what is known of a page to another, and forgets the first.
+    /// Transfers what is known of a page to another, of which nothing is known, and forgets the
+    /// first.
+    ///
+    /// # Panics
+    /// If the page is in limbo, which keeps pages by their place, or the other is known.
     pub fn move_page(&mut self, from: PageNumber, to: PageNumber) {
         let from = &mut self.leaf(from).pages[from.0 % LEAF_PAGES];
         let word = core::mem::replace(from, PageWord::UNKNOWN);
+        assert_ne!(word.state(), PageState::Limbo, "a page in limbo cannot move to {to:?}");
         let leaf = self.leaf(to);
+        let target = leaf.pages[to.0 % LEAF_PAGES].state();
+        assert_eq!(target, PageState::None, "{to:?} is known before a page moves there");
         leaf.pages[to.0 % LEAF_PAGES] = word;
         leaf.shared = Shared::default();
     }
@@ -631,7 +642,10 @@ mod tests {
     fn a_stored_page_was_taken_too_early_if_it_comes_back_soon() {
         let budget = PageCount(100 * SOON as usize);
         let others = |table: &mut PageTable, count: usize| {
-            (0..count).for_each(|index| table.note_stored(PageNumber(5000 + index)));
+            for page in (0..count).map(|index| PageNumber(5000 + index)) {
+                table.set_state(page, PageState::Limbo);
+                table.note_stored(page);
+            }
         };
         for (stored_after, expected) in
             [(0, 4), (budget.0 / 5, 4), (budget.0 / 3, 0), (budget.0 * 6, 0)]

@@ -223,7 +223,7 @@ mod tests {
         assert!(!pressure.allows(0));
         // Half of 0.5 % of a second is 2.5 ms.
         pressure.note(SHARE, 1_000_000_000, 0, 0);
-        assert!(pressure.allows(342) && !pressure.allows(343));
+        assert!(pressure.allows(347) && !pressure.allows(348));
         // Stalls of 24 us.
         for _ in 0..100 {
             pressure.note(SHARE, 4_800_000 * 2, 24_000, 1);

@@ -154,6 +154,7 @@ impl Memory {
 
     /// Forgets the pages of the range, wherever they are: the program wants them no more.
     pub(crate) fn forget(&mut self, range: Range<usize>, follow: &mut impl Follow) {
+        assert!(!range.is_empty(), "{range:x?} has no page to forget");
         let pages = PageNumber::of(range.start)..PageNumber::of(range.end - 1).plus(1);
         follow.forget(&mut self.pages, pages);
     }

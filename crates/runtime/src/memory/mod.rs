@@ -167,6 +167,7 @@ impl Memory {
         is_protected: bool,
         follow: &mut impl Follow,
     ) {
+        assert!(!range.is_empty(), "{range:x?} has no page to protect");
         let length = Bytes(range.end - range.start);
         loop {
             match self.uffd.protect(range.start, length, is_protected) {

@@ -82,6 +82,15 @@ pub(crate) enum Change {
 }
 
 impl Change {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Moved(one) => one.length == Bytes(0),
+            Self::Unmapped(range) | Self::Dropped(range) => range.is_empty(),
+        }
+    }
+}
+
+impl Change {
     /// Returns the range that the change frees, if any.
     fn freed(&self) -> Option<Range<usize>> {
         match self {
@@ -122,6 +131,7 @@ pub(crate) struct Order {
 impl Order {
     /// Takes in a word that was read.
     pub(crate) fn hear(&mut self, word: Change) {
+        assert!(!word.is_empty(), "{word:x?} is of no page");
         self.words.push_back(word);
     }
 

@@ -37,6 +37,7 @@ impl Regions {
 
     /// Adds a range, which may overlap others.
     pub(crate) fn insert(&mut self, range: Range<usize>) {
+        assert!(range.start <= range.end, "{range:x?} has no length");
         let (mut start, mut end) = (range.start, range.end);
         while let Some((other_start, other_end)) =
             self.ranges.range(..=end).next_back().map(|(start, end)| (*start, *end))
@@ -53,6 +54,7 @@ impl Regions {
 
     /// Takes a range away.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
+        assert!(range.start <= range.end, "{range:x?} has no length");
         while let Some((start, end)) =
             self.ranges.range(..range.end).next_back().map(|(start, end)| (*start, *end))
             && end > range.start

@@ -5,6 +5,7 @@
 //! made before any other range is registered, so no change of the address space can come between.
 //! And it never touches a page that is away, because no thread but this one would serve that fault.
 
+use coldpress_sys::errno::EIO;
 use coldpress_sys::map::Span;
 use coldpress_sys::uffd::{Mode, Progress, Stop, Userfaultfd};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
@@ -13,8 +14,8 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
 /// moment, during which it cannot be moved.
 const TRIES: usize = 16;
 const PAGE: Bytes = Bytes(PAGE_BYTES);
-/// EIO: the page came back with other bytes.
-const OTHER_BYTES: SysError = SysError { call: "compare(a page that was away)", errno: 5 };
+/// The page came back with other bytes.
+const OTHER_BYTES: SysError = SysError { call: "compare(a page that was away)", errno: EIO };
 
 /// Registers a page, takes it away, brings it back and compares its bytes. Fails with the call that
 /// was refused.

@@ -27,7 +27,7 @@ impl Follow for Followers<'_> {
             PageState::Limbo => in_limbo += PageCount(1),
             PageState::Resident | PageState::None => {}
         });
-        self.store.limbo_pages -= in_limbo;
+        self.store.leave_limbo(in_limbo);
         self.store.drop_kept(range.clone());
         if any_stored {
             let count = PageCount(range.end.0 - range.start.0);

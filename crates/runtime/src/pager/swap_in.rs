@@ -286,7 +286,7 @@ impl Pager {
         let was = self.memory.pages.state(page);
         let from_disk = batch.from_disk & 1 << place != 0;
         if was == PageState::Limbo {
-            self.store.limbo_pages -= PageCount(1);
+            self.store.leave_limbo(PageCount(1));
             self.note_out_of_limbo(page);
             // The page is in use, so the room of its copy is better used for others.
             if !batch.is_walk {

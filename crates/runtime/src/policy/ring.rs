@@ -173,6 +173,7 @@ impl Ring {
 
     /// Counts pages moved into a slot.
     pub fn note_moved(&mut self, slot: u16, count: PageCount) {
+        assert!(count.0 <= RUN_PAGES, "{count:?} of a run");
         let side = self.side(slot) as usize;
         self.chunk_pages[slot as usize / self.chunk_slots][side] += count;
     }
@@ -242,6 +243,7 @@ impl Ring {
     /// Notes that the page at the oldest slot's index has been dealt with.
     pub fn advance_oldest(&mut self) {
         let index = self.drained % self.slots.len();
+        assert!(usize::from(self.slots[index].next) < RUN_PAGES, "a page of the slot is left");
         self.slots[index].next += 1;
     }
 

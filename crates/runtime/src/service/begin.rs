@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use coldpress_mem::frames::{Config, FrameAllocator, SPAN_MAX};
 use coldpress_sys::cpu::RseqArea;
+use coldpress_sys::errno::ENOMEM;
 use coldpress_sys::page::BLOCK_BYTES;
 use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::Program;
@@ -264,7 +265,6 @@ fn prepare_memory(
     limits: &Limits,
     knobs: &Knobs,
 ) -> SysResult<()> {
-    const ENOMEM: i32 = 12;
     start.control.make_bell()?;
     if limits.missing(total) > Bytes(0) {
         return Err(SysError { call: "RLIMIT_AS", errno: ENOMEM });

@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use coldpress_backing::{SlotCount, SlotId};
 use coldpress_mem::frames::FrameAllocator;
+use coldpress_sys::errno::{EACCES, EMFILE, ENOMEM, EPERM};
 use coldpress_sys::map::Span;
 use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::Program;
@@ -176,10 +177,6 @@ impl Tools {
 
 /// Reports to the user that this process is not managed, why, and what to do if that is plain.
 pub(super) fn tell_unmanaged(link: &Link, error: SysError) {
-    const EPERM: i32 = 1;
-    const ENOMEM: i32 = 12;
-    const EACCES: i32 = 13;
-    const EMFILE: i32 = 24;
     let way_out = match error.errno {
         EMFILE => "; raise its ulimit -n by 16",
         ENOMEM => "; raise its ulimit -v",

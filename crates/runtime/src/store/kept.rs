@@ -189,7 +189,8 @@ impl Store {
         }
         let is_kept = !copies.is_full && copies.uses.is_worth_room();
         if is_kept {
-            copies.fingerprints.insert(page, fingerprint(bytes, kept.seed));
+            let former = copies.fingerprints.insert(page, fingerprint(bytes, kept.seed));
+            debug_assert_eq!(former, None, "{page:?} has one copy");
         }
         is_kept
     }

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use coldpress_backing::{Backing, FileBacking, SlotCount, SlotId};
 use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::pools::Switch;
+use coldpress_sys::errno::ENOMEM;
 use coldpress_sys::file::SpillFile;
 use coldpress_sys::ring::Ring as IoRing;
 use coldpress_sys::uffd::Userfaultfd;
@@ -176,8 +177,19 @@ impl Store {
         }
     }
 
+    /// Notes that pages left limbo.
+    pub(crate) fn leave_limbo(&mut self, pages: PageCount) {
+        assert!(
+            pages <= self.limbo_pages,
+            "{pages:?} leave limbo, {:?} are there",
+            self.limbo_pages
+        );
+        self.limbo_pages -= pages;
+    }
+
     /// Notes that a page came in from zswap, so that its entry is to be dropped.
     pub(crate) fn note_served(&mut self, page: PageNumber) {
+        debug_assert!(!self.served.contains(&page), "{page:?} was served, and is again");
         if self.served.len() == SERVED_MAX {
             self.drop_served();
         }
@@ -287,7 +299,7 @@ impl Store {
             result?;
         }
         pages.note_stored(page);
-        self.limbo_pages -= PageCount(1);
+        self.leave_limbo(PageCount(1));
         self.charge_own_growth(allowance);
         Ok(())
     }
@@ -340,7 +352,7 @@ pub(crate) enum Loading {
 }
 
 /// The error of a store that got no memory.
-pub(crate) const NO_MEMORY: SysError = SysError { call: "zswap", errno: 12 };
+pub(crate) const NO_MEMORY: SysError = SysError { call: "zswap", errno: ENOMEM };
 
 /// Where the coldest pages go, and what seals them.
 pub(crate) type Disk = (Box<dyn Backing>, Sealer);
