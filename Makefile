@@ -90,7 +90,9 @@ system: bootstrap ## real programs within a budget
 	$(TESTS) $(STRESS)
 	$(TESTS) $(ALONE:%=--test %) -- --test-threads=1
 
-# `make system` gives the same methods half a minute, all together.
+# `make system` gives the same methods half a minute, all together. The library checks its own tables
+# meanwhile.
+stress: export CARGO_PROFILE_PRELOAD_DEBUG_ASSERTIONS := true
 stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)
 	@scripts/bootstrap-tests stress-ng
 	COLDPRESS_STRESS_SECONDS=$(STRESS_SECONDS) $(TESTS) $(STRESS)
@@ -116,6 +118,7 @@ edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed pro
 
 # `make system` runs most of their tests, but not those that take long and have another of a kind.
 long: export COLDPRESS_BIN := $(TARGET)/system/coldpress
+long: export CARGO_PROFILE_PRELOAD_DEBUG_ASSERTIONS := true
 long: bootstrap ## system tests, with those that `make test` leaves out (minutes)
 	@scripts/bootstrap-tests
 	$(BUILD_TESTED)
