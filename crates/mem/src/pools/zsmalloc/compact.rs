@@ -16,8 +16,9 @@ use super::super::handles::HandleTable;
 use super::super::pin::Pinned;
 use super::super::{ClassStats, MOVE_COST};
 use super::Zsmalloc;
+use super::lists::ZspageRef;
 use super::object::{self, Location, ObjectPlace};
-use super::zspage::{Locked, ZspageRef};
+use super::zspage::Locked;
 
 /// The result of one call of compaction.
 pub(super) struct Moves {

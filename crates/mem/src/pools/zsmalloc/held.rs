@@ -10,7 +10,7 @@ use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{PAGE_BYTES, PageCount};
 
 use super::super::handle::Name;
-use super::zspage::ZspageRef;
+use super::lists::ZspageRef;
 use crate::frames::{Descriptor, FrameAllocator, FrameId, Mobility, MoveClaim};
 
 /// The index in a frame's descriptor that marks the owner as the name of a huge object.
@@ -40,27 +40,6 @@ impl Owner {
             HUGE_INDEX => Self::Huge(Name(owner)),
             _ => Self::Zspage(ZspageRef::from_word(owner), index.into()),
         }
-    }
-}
-
-/// The figures of a class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ClassCounts {
-    pub(super) objects: u32,
-    pub(super) frames: u32,
-}
-
-impl ClassCounts {
-    pub(super) fn add(&mut self, objects: u32, frames: u32) {
-        self.objects += objects;
-        self.frames += frames;
-    }
-
-    /// Takes away what the class has lost.
-    pub(super) fn take(&mut self, objects: u32, frames: u32) {
-        debug_assert!(self.objects >= objects && self.frames >= frames, "{self:?}");
-        self.objects -= objects;
-        self.frames -= frames;
     }
 }
 

@@ -21,6 +21,7 @@
 //! 3. After a failed allocation nothing has changed, except that a class may begin.
 
 mod compact;
+mod fullness;
 mod held;
 mod lists;
 mod object;
@@ -40,12 +41,12 @@ use super::{
     AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, UnknownHandle, check_size,
 };
 use crate::frames::{FrameAllocator, FrameId, Migrate, Shrunk};
-use held::{ClassCounts, Owner};
-use lists::Lists;
+use held::Owner;
+use lists::{ClassCounts, Lists, ZspageRef};
 use object::{Location, ObjectPlace};
 pub(super) use size_class::CHAIN_MAX;
 use size_class::{BEGINNERS, CLASSES, SizeClasses};
-use zspage::{Locked, ZspageRef, Zspages};
+use zspage::{Locked, Zspages};
 
 /// A pool of zspages.
 pub struct Zsmalloc<'f> {

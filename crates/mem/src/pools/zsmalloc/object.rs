@@ -16,8 +16,9 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 
 use super::super::handle::Name;
 use super::held::Owner;
+use super::lists::ZspageRef;
 use super::size_class::{CLASS_STEP, NAME_BYTES, SizeClass};
-use super::zspage::{Locked, ZspageRef, Zspages};
+use super::zspage::{Locked, Zspages};
 use crate::frames::{Descriptor, FrameId};
 
 /// The value in place of a slot's number in the handle word of a huge object.

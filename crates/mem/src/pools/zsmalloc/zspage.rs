@@ -29,11 +29,11 @@ use core::slice;
 use coldpress_sys::sync::SpinGuard;
 use coldpress_sys::{PAGE_BYTES, PageCount};
 
-use super::super::descriptor_ref::{DescriptorRef, REF_UNIT};
+use super::super::descriptor_ref::REF_UNIT;
 use super::super::handles::HandleTable;
 use super::super::pin::Pinned;
 use super::held::{HeldFrames, Owner};
-use super::lists::Lists;
+use super::lists::{Lists, ZspageRef};
 use super::size_class::{CLASS_MIN, SizeClass};
 use super::slots::{self, NO_FRAME, Slots};
 use crate::frames::{FrameAllocator, FrameId};
@@ -41,9 +41,6 @@ use crate::slab::Heap;
 
 /// Maximum objects that lie in a frame, or partly.
 const FRAME_OBJECTS: usize = PAGE_BYTES / CLASS_MIN + 1;
-
-/// The name of a zspage: the ref of its descriptor.
-pub(super) type ZspageRef = DescriptorRef;
 
 /// The head of a descriptor; the frames, four bytes each, and the words of [`Slots`] follow it.
 #[repr(C)]
