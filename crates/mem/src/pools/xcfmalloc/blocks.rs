@@ -21,9 +21,7 @@ use coldpress_sys::{PAGE_BYTES, PageCount};
 use super::super::bitmap::Bitmap;
 use super::Config;
 use super::compact::Progress;
-use super::descriptor::{
-    Block, BlockPlace, BlockRef, GRANULE_MIN, HEADER, PAYLOAD_MAX, Role, Space,
-};
+use super::descriptor::{Block, BlockPlace, BlockRef, GRANULE_MIN, PAYLOAD_MAX, Role, Space};
 use crate::frames::{FrameAllocator, FrameId, Mobility, MoveClaim};
 use crate::slab::Heap;
 
@@ -84,7 +82,7 @@ impl<'f> Blocks<'f> {
         if self.used > 0 {
             return;
         }
-        while let Some(empty) = self.pop(self.granules()) {
+        while let Some(empty) = self.pop(self.space.granules()) {
             self.give_frame(empty);
         }
         assert_eq!(self.frames_held, 0, "a pool without objects keeps a frame");
@@ -102,12 +100,12 @@ impl<'f> Blocks<'f> {
         let (mut first, mut last, mut left) = (BlockRef::NONE, BlockRef::NONE, size);
         for turn in 1..=most {
             let Some(block) = self.take_block(left, turn == most) else { break };
-            let bytes = left.min(self.capacity(block));
+            let bytes = left.min(self.space.capacity(block));
             let descriptor = self.get_mut(block);
             descriptor.role = if first.is_some() { Role::Later } else { Role::First };
             descriptor.length = bytes as u16;
             (descriptor.prev, descriptor.next) = (last, BlockRef::NONE);
-            self.used += self.granules_for(bytes);
+            self.used += self.space.granules_for(bytes);
             if last.is_some() {
                 self.get_mut(last).next = block;
             } else {
@@ -134,16 +132,11 @@ impl<'f> Blocks<'f> {
         }
     }
 
-    /// Returns how many bytes fit into a free block.
-    fn capacity(&self, block: BlockRef) -> usize {
-        usize::from(self.get(block).length) * self.space.granularity.0 - HEADER
-    }
-
     /// Takes a free block off its list for `bytes` bytes, or for as many of them as fit if more
     /// blocks may follow. Holes come before empty frames: a hole that fits, else the largest that
     /// is filled completely, else the smallest that is cut.
     fn take_block(&mut self, bytes: usize, is_last: bool) -> Option<BlockRef> {
-        let (need, whole) = (self.granules_for(bytes), self.granules());
+        let (need, whole) = (self.space.granules_for(bytes), self.space.granules());
         if need < whole
             && let Some(block) = self.pop(need)
         {
@@ -164,10 +157,10 @@ impl<'f> Blocks<'f> {
                 self.pop(whole)?
             }
         };
-        if self.granules_of(self.get(block)) == whole {
+        if self.space.granules_of(self.get(block)) == whole {
             self.compaction.open = self.get(block).place.frame();
         }
-        if self.granules_of(self.get(block)) > need && self.split(block, need).is_none() {
+        if self.space.granules_of(self.get(block)) > need && self.split(block, need).is_none() {
             self.list(block);
             return None;
         }
@@ -196,16 +189,16 @@ impl<'f> Blocks<'f> {
 
     /// Frees one block, merges it with its neighbours, and lists it or gives its frame back.
     fn give_block(&mut self, mut block: BlockRef) {
-        let granules = self.granules_of(self.get(block));
+        let granules = self.space.granules_of(self.get(block));
         debug_assert!(self.used >= granules, "more granules are freed than are used");
         self.used -= granules;
         let descriptor = self.get_mut(block);
         assert!(!descriptor.is_free(), "a block is freed once");
         (descriptor.role, descriptor.length) = (Role::Free, granules as u16);
-        if let Some(next) = self.after(block).filter(|next| self.get(*next).is_free()) {
+        if let Some(next) = self.space.after(block).filter(|next| self.get(*next).is_free()) {
             self.absorb(block, next);
         }
-        if let Some(prev) = self.before(block).filter(|prev| self.get(*prev).is_free()) {
+        if let Some(prev) = self.space.before(block).filter(|prev| self.get(*prev).is_free()) {
             if !self.is_isolated(prev) {
                 self.unlist(prev);
             }
@@ -215,7 +208,7 @@ impl<'f> Blocks<'f> {
             self.get_mut(prev).length += length;
             block = prev;
         }
-        if usize::from(self.get(block).length) == self.granules() {
+        if usize::from(self.get(block).length) == self.space.granules() {
             self.compaction.emptied(self.get(block).place.frame());
             if self.empty >= self.config.reserve.0 {
                 return self.give_frame(block);
@@ -232,7 +225,7 @@ impl<'f> Blocks<'f> {
         if !self.is_isolated(next) {
             self.unlist(next);
         }
-        debug_assert_eq!(self.after(block), Some(next), "the blocks are no neighbours");
+        debug_assert_eq!(self.space.after(block), Some(next), "the blocks are no neighbours");
         let length = self.get(next).length;
         self.get_mut(block).length += length;
         self.drop_descriptor(next);
@@ -244,8 +237,8 @@ impl<'f> Blocks<'f> {
 
     /// Notes the length of a block in the block behind it.
     fn tell_next(&mut self, block: BlockRef) {
-        if let Some(next) = self.after(block) {
-            let granules = self.granules_of(self.get(block));
+        if let Some(next) = self.space.after(block) {
+            let granules = self.space.granules_of(self.get(block));
             debug_assert!((1..1 << u8::BITS).contains(&granules), "{granules} before a block");
             self.get(next).before.set(granules as u8);
         }
@@ -261,7 +254,7 @@ impl<'f> Blocks<'f> {
             place: BlockPlace::new(frame.index(), 0),
             next: BlockRef::NONE,
             prev: BlockRef::NONE,
-            length: self.granules() as u16,
+            length: self.space.granules() as u16,
             before: Cell::new(0),
             role: Role::Free,
         };
@@ -313,7 +306,7 @@ impl<'f> Blocks<'f> {
         let descriptor = self.get_mut(block);
         (descriptor.next, descriptor.prev) = (next, BlockRef::NONE);
         self.lists.insert(granules - 1);
-        self.empty += usize::from(granules == self.granules());
+        self.empty += usize::from(granules == self.space.granules());
     }
 
     /// Takes a free block off the list of its size.
@@ -332,7 +325,7 @@ impl<'f> Blocks<'f> {
         if !self.heads[granules - 1].is_some() {
             self.lists.remove(granules - 1);
         }
-        self.empty -= usize::from(granules == self.granules());
+        self.empty -= usize::from(granules == self.space.granules());
     }
 
     /// Checks the bits of the lists and the slab of descriptors.

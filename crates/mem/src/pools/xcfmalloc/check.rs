@@ -16,7 +16,7 @@ struct Census {
 impl Census {
     fn add(&mut self, blocks: &Blocks<'_>, block: BlockRef) {
         self.blocks += 1;
-        self.granules += blocks.granules_of(blocks.get(block));
+        self.granules += blocks.space.granules_of(blocks.get(block));
         self.refs += u64::from(block.to_word());
     }
 }
@@ -28,7 +28,8 @@ impl Xcfmalloc<'_> {
             for block in blocks.space.chain(Location::from_word(word).first) {
                 // A frame is visited with the first used block in it.
                 let frame = blocks.get(block).place.frame();
-                let mut used = blocks.blocks_of(frame).filter(|it| !blocks.get(*it).is_free());
+                let mut used =
+                    blocks.space.blocks_of(frame).filter(|it| !blocks.get(*it).is_free());
                 if used.next() == Some(block) {
                     f(frame);
                 }
@@ -60,7 +61,7 @@ impl Xcfmalloc<'_> {
         self.for_each_frame(blocks, |frame| {
             frames += 1;
             blocks.check_frame(frame);
-            for block in blocks.blocks_of(frame) {
+            for block in blocks.space.blocks_of(frame) {
                 if blocks.get(block).is_free() { &mut free } else { &mut used }.add(blocks, block);
             }
         });
@@ -78,7 +79,7 @@ impl Blocks<'_> {
     /// Checks invariant 1 and that free neighbours were merged.
     fn check_frame(&self, frame: u32) {
         let (mut start, mut before, mut after_free) = (0, 0, false);
-        for block in self.blocks_of(frame) {
+        for block in self.space.blocks_of(frame) {
             let descriptor = self.get(block);
             assert_eq!(descriptor.place, BlockPlace::new(frame, start), "the header names another");
             assert_eq!(
@@ -87,16 +88,17 @@ impl Blocks<'_> {
                 "the length of the block before"
             );
             assert!(!(after_free && descriptor.is_free()), "free neighbours were not merged");
-            before = self.granules_of(descriptor);
+            before = self.space.granules_of(descriptor);
             (start, after_free) = (start + before, descriptor.is_free());
         }
-        assert_eq!(start, self.granules(), "the blocks do not fill their frame");
+        assert_eq!(start, self.space.granules(), "the blocks do not fill their frame");
     }
 
     /// Checks the lists. Returns the free blocks in frames with objects, and the number of frames
     /// without any.
     fn check_lists(&self) -> (Census, usize) {
-        let (mut listed, mut empty, mut last_list) = (Census::default(), 0, self.granules() + 1);
+        let (mut listed, mut empty, mut last_list) =
+            (Census::default(), 0, self.space.granules() + 1);
         while let Some(first) = self.largest_below(last_list) {
             last_list = self.get(first).length.into();
             let mut prev = BlockRef::NONE;
@@ -108,7 +110,7 @@ impl Blocks<'_> {
                 );
                 assert_eq!(named, prev, "broken list");
                 prev = block;
-                if last_list == self.granules() {
+                if last_list == self.space.granules() {
                     self.check_frame(place.frame());
                     empty += 1;
                 } else {

@@ -97,7 +97,7 @@ impl Blocks<'_> {
 
     /// Returns how many frames could be spared if the others had no free granule.
     pub(super) fn freeable(&self) -> usize {
-        self.occupied() - self.used.div_ceil(self.granules())
+        self.occupied() - self.used.div_ceil(self.space.granules())
     }
 
     /// Moves objects out of the emptiest frames until the work reaches `budget`. Returns the bytes
@@ -144,12 +144,12 @@ impl Blocks<'_> {
             return None;
         }
         let mut best: Option<(usize, u32)> = None;
-        let (mut end, mut looked_at) = (self.granules(), 0);
+        let (mut end, mut looked_at) = (self.space.granules(), 0);
         'lists: while let Some(mut block) = self.largest_below(end) {
             end = self.get(block).length.into();
             while block.is_some() {
                 let frame = self.get(block).place.frame();
-                let candidate = (self.used_in(frame), frame);
+                let candidate = (self.space.used_in(frame), frame);
                 if frame != self.compaction.open && best.is_none_or(|best| candidate < best) {
                     best = Some(candidate);
                 }
@@ -163,19 +163,6 @@ impl Blocks<'_> {
         let (_, frame) = best?;
         self.compaction.victim = frame;
         Some(frame)
-    }
-
-    /// Returns the blocks of a frame, in order.
-    pub(super) fn blocks_of(&self, frame: u32) -> impl Iterator<Item = BlockRef> {
-        core::iter::successors(Some(self.block_at(BlockPlace::new(frame, 0))), |block| {
-            self.after(*block)
-        })
-    }
-
-    /// Returns the granules of a frame that are in use.
-    pub(super) fn used_in(&self, frame: u32) -> usize {
-        let blocks = self.blocks_of(frame).map(|block| self.get(block));
-        blocks.filter(|block| !block.is_free()).map(|block| self.granules_of(block)).sum()
     }
 
     /// Takes the free blocks of a frame off their lists.
@@ -194,9 +181,9 @@ impl Blocks<'_> {
     }
 
     fn for_each_free(&mut self, frame: u32, mut f: impl FnMut(&mut Self, BlockRef)) {
-        let mut next = Some(self.block_at(BlockPlace::new(frame, 0)));
+        let mut next = Some(self.space.block_at(BlockPlace::new(frame, 0)));
         while let Some(block) = next {
-            next = self.after(block);
+            next = self.space.after(block);
             if self.get(block).is_free() {
                 f(self, block);
             }
@@ -206,11 +193,11 @@ impl Blocks<'_> {
     /// Stores an object of a frame elsewhere, one that no thread uses.
     fn relocate_one_of(&mut self, frame: u32, handles: &HandleTable<'_>) -> MoveResult {
         let pin = |block| {
-            let first = self.first_of(block);
+            let first = self.space.first_of(block);
             Some((first, handles.try_pin(self.get(first).name())?))
         };
         let found = {
-            let mut used = self.blocks_of(frame).filter(|block| !self.get(*block).is_free());
+            let mut used = self.space.blocks_of(frame).filter(|block| !self.get(*block).is_free());
             used.find_map(pin)
         };
         let Some((first, _pinned)) = found else { return MoveResult::InUse };
@@ -268,9 +255,9 @@ impl Blocks<'_> {
         // SAFETY: `from` is ours and `to` is free for us, so they differ. No other thread reaches
         // their bytes: all objects are pinned.
         unsafe { target.copy_from_nonoverlapping(source, PAGE_BYTES) };
-        let mut next = Some(self.block_at(BlockPlace::new(from.index(), 0)));
+        let mut next = Some(self.space.block_at(BlockPlace::new(from.index(), 0)));
         while let Some(block) = next {
-            next = self.after(block);
+            next = self.space.after(block);
             let Block { place, .. } = self.get_mut(block);
             *place = BlockPlace::new(to.index(), place.granule());
         }
@@ -291,10 +278,10 @@ impl Blocks<'_> {
         pins: &mut [Option<Pinned<'h>>],
     ) -> bool {
         let is_here = |block: &BlockRef| self.get(*block).place.frame() == frame;
-        let used = self.blocks_of(frame).filter(|block| !self.get(*block).is_free());
+        let used = self.space.blocks_of(frame).filter(|block| !self.get(*block).is_free());
         used.zip(pins).all(|(block, pin)| {
             // An object is pinned with the first of its blocks in this frame.
-            let first = self.first_of(block);
+            let first = self.space.first_of(block);
             if self.space.chain(first).find(is_here) == Some(block) {
                 *pin = handles.try_pin(self.get(first).name());
                 return pin.is_some();

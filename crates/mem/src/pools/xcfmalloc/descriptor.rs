@@ -174,31 +174,28 @@ impl Space<'_> {
     }
 }
 
-/// Prefetches the first cache lines of some bytes; the processor continues by itself when they are
-/// read.
-fn prefetch(bytes: &[u8]) {
-    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    for line in bytes.chunks(LINE).take(LINES_AHEAD) {
-        // SAFETY: a prefetch touches nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-}
-
-impl Blocks<'_> {
+/// The places of blocks. Only the holder of the lock of the blocks asks for them, because headers
+/// and `before` change under it.
+impl Space<'_> {
     /// Returns the granules of a frame.
     pub(super) fn granules(&self) -> usize {
-        PAGE_BYTES / self.space.granularity.0
+        PAGE_BYTES / self.granularity.0
     }
 
     /// Returns the granules of a block that holds this number of bytes.
     pub(super) fn granules_for(&self, bytes: usize) -> usize {
-        (HEADER + bytes).div_ceil(self.space.granularity.0)
+        (HEADER + bytes).div_ceil(self.granularity.0)
     }
 
     /// Returns the granules of a block.
     pub(super) fn granules_of(&self, block: &Block) -> usize {
         let length = usize::from(block.length);
         if block.is_free() { length } else { self.granules_for(length) }
+    }
+
+    /// Returns how many bytes fit into a free block.
+    pub(super) fn capacity(&self, block: BlockRef) -> usize {
+        usize::from(self.get(block).length) * self.granularity.0 - HEADER
     }
 
     /// Returns the block behind `block` in the same frame.
@@ -216,6 +213,50 @@ impl Blocks<'_> {
             .then(|| self.block_at(BlockPlace::new(place.frame(), place.granule() - before)))
     }
 
+    /// Returns the block that begins at a place.
+    pub(super) fn block_at(&self, place: BlockPlace) -> BlockRef {
+        // SAFETY: a header is four aligned bytes at the start of a granule, in a frame of ours. It
+        // changes under the lock alone, which the caller has.
+        unsafe { self.start(place).cast().read() }
+    }
+
+    /// Returns the first block of the object that a block is part of.
+    pub(super) fn first_of(&self, mut block: BlockRef) -> BlockRef {
+        while self.get(block).role != Role::First {
+            block = self.get(block).prev;
+        }
+        block
+    }
+
+    /// Returns the blocks of a frame, in order.
+    pub(super) fn blocks_of(&self, frame: u32) -> impl Iterator<Item = BlockRef> {
+        core::iter::successors(Some(self.block_at(BlockPlace::new(frame, 0))), |block| {
+            self.after(*block)
+        })
+    }
+
+    /// Returns the granules of a frame that are in use.
+    pub(super) fn used_in(&self, frame: u32) -> usize {
+        let blocks = self.blocks_of(frame).map(|block| self.get(block));
+        blocks.filter(|block| !block.is_free()).map(|block| self.granules_of(block)).sum()
+    }
+
+    fn address(&self, block: BlockRef) -> NonNull<Block> {
+        block.address(self.frames).cast()
+    }
+}
+
+/// Prefetches the first cache lines of some bytes; the processor continues by itself when they are
+/// read.
+fn prefetch(bytes: &[u8]) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in bytes.chunks(LINE).take(LINES_AHEAD) {
+        // SAFETY: a prefetch touches nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+}
+
+impl Blocks<'_> {
     /// Makes a descriptor and names it in the frame.
     pub(super) fn add_descriptor(&mut self, block: Block) -> Option<BlockRef> {
         // SAFETY: the layout is not empty.
@@ -232,16 +273,10 @@ impl Blocks<'_> {
     pub(super) fn drop_descriptor(&mut self, block: BlockRef) {
         assert!(self.descriptors > 0, "a descriptor is dropped once");
         self.descriptors -= 1;
-        let descriptor = self.address(block).cast::<u8>().as_ptr();
+        let descriptor = self.space.address(block).cast::<u8>().as_ptr();
         // SAFETY: `add_descriptor` allocated it with this layout; no header, chain or list names it
         // any more.
         unsafe { self.slab.dealloc(descriptor, DESCRIPTOR) };
-    }
-
-    /// Returns the block that begins at a place.
-    pub(super) fn block_at(&self, place: BlockPlace) -> BlockRef {
-        // SAFETY: a header is four aligned bytes at the start of a granule, in a frame of ours.
-        unsafe { self.space.start(place).cast().read() }
     }
 
     /// Names the block that begins at a place.
@@ -260,24 +295,12 @@ impl Blocks<'_> {
     pub(super) fn get_mut(&mut self, block: BlockRef) -> &mut Block {
         // SAFETY: the ref names a live descriptor (invariant 3). We are borrowed mutably, and
         // readers of objects do not look at such a descriptor.
-        unsafe { self.address(block).as_mut() }
-    }
-
-    /// Returns the first block of the object that a block is part of.
-    pub(super) fn first_of(&self, mut block: BlockRef) -> BlockRef {
-        while self.get(block).role != Role::First {
-            block = self.get(block).prev;
-        }
-        block
+        unsafe { self.space.address(block).as_mut() }
     }
 
     /// Notes the name of a new object.
     pub(super) fn set_name(&mut self, first: BlockRef, name: Name) {
         debug_assert_eq!(self.get(first).role, Role::First, "the first block knows the name");
         self.get_mut(first).prev = BlockRef::from_word(name.0);
-    }
-
-    fn address(&self, block: BlockRef) -> NonNull<Block> {
-        block.address(self.space.frames).cast()
     }
 }

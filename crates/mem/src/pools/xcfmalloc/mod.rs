@@ -216,9 +216,9 @@ impl Pool for Xcfmalloc<'_> {
         };
         self.for_each_frame(&blocks, |frame| {
             let is_free = |block: &BlockRef| blocks.get(*block).is_free();
-            let free = blocks.blocks_of(frame).filter(is_free).count();
+            let free = blocks.space.blocks_of(frame).filter(is_free).count();
             class.obj_allocated += free;
-            let nearly_empty = blocks.used_in(frame) * 4 <= blocks.granules();
+            let nearly_empty = blocks.space.used_in(frame) * 4 <= blocks.space.granules();
             class.almost_empty += usize::from(nearly_empty);
             class.almost_full += usize::from(free > 0 && !nearly_empty);
         });

@@ -22,7 +22,7 @@ fn pieces(pool: &Xcfmalloc<'_>, handle: Handle) -> Vec<usize> {
 /// Returns the granules of all free blocks, smallest first.
 fn holes(pool: &Xcfmalloc<'_>) -> Vec<usize> {
     let blocks = pool.blocks.lock();
-    let (mut end, mut holes) = (blocks.granules() + 1, Vec::new());
+    let (mut end, mut holes) = (blocks.space.granules() + 1, Vec::new());
     while let Some(first) = blocks.largest_below(end) {
         end = blocks.get(first).length.into();
         holes.splice(0..0, blocks.space.chain(first).map(|_| end));
