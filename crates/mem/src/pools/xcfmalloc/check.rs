@@ -1,7 +1,8 @@
 //! The checks of a pool's structures, from the handles down to the bytes of headers.
 
-use super::blocks::{Blocks, NO_FRAME};
+use super::blocks::Blocks;
 use super::descriptor::{Block, BlockPlace, BlockRef, Role};
+use super::progress::NO_FRAME;
 use super::{Location, Xcfmalloc};
 
 /// Blocks counted in one way, to compare with those counted in another.

@@ -19,8 +19,9 @@ use super::super::MOVE_COST;
 use super::super::bounce::Bounce;
 use super::super::handles::HandleTable;
 use super::super::pin::Pinned;
-use super::blocks::{Blocks, NO_FRAME};
+use super::blocks::Blocks;
 use super::descriptor::{Block, BlockPlace, BlockRef, GRANULE_MIN};
+use super::progress::{NO_FRAME, Progress};
 use crate::frames::{Descriptor, FrameId};
 
 /// Compaction begins when at least one in this many frames could be spared. To spare one, about as
@@ -30,64 +31,6 @@ const WORTH: usize = 64;
 const PATIENCE: usize = 4;
 /// Free blocks that are looked at, from the largest on, to find the emptiest frame.
 const CANDIDATES: usize = 16;
-
-/// The progress of compaction.
-pub(super) struct Progress {
-    /// The frame being emptied; kept between calls when the budget ended first.
-    victim: u32,
-    /// The frame whose free blocks are on no list.
-    pub(super) isolated: u32,
-    /// The frame that was begun last and is being filled: it looks empty, but is no victim.
-    pub(super) open: u32,
-    /// Frames opened since the last gain and not yet made up for by an emptied one.
-    opened: usize,
-    /// Bytes moved since the last gain.
-    fruitless: usize,
-    /// Whether nothing can be gained until an object is freed.
-    settled: bool,
-}
-
-impl Progress {
-    pub(super) const NEW: Self = Self {
-        victim: NO_FRAME,
-        isolated: NO_FRAME,
-        open: NO_FRAME,
-        opened: 0,
-        fruitless: 0,
-        settled: false,
-    };
-
-    /// Notes that a frame has no object left.
-    pub(super) fn emptied(&mut self, frame: u32) {
-        self.renamed(frame, NO_FRAME);
-    }
-
-    /// Notes that there may be something to gain.
-    pub(super) fn wake(&mut self) {
-        self.settled = false;
-    }
-
-    fn renamed(&mut self, from: u32, to: u32) {
-        for frame in [&mut self.victim, &mut self.isolated, &mut self.open] {
-            if *frame == from {
-                *frame = to;
-            }
-        }
-    }
-
-    /// Weighs a moved object against the change in the number of frames with objects.
-    fn moved(&mut self, size: usize, before: usize, after: usize) {
-        debug_assert!(size > 0, "an object has bytes");
-        self.fruitless += size;
-        self.opened += after.saturating_sub(before);
-        let emptied = before.saturating_sub(after);
-        if emptied > self.opened {
-            (self.opened, self.fruitless) = (0, 0);
-        } else {
-            self.opened -= emptied;
-        }
-    }
-}
 
 impl Blocks<'_> {
     /// Returns the number of frames with objects.

@@ -6,9 +6,9 @@
 //! 2011 takes 24 bytes on 32 bits and 32 on 64: naming slab objects and frames by 32 bits halves
 //! that.
 //!
-//! All code that reaches the memory of a descriptor, or of a block, is here.
+//! All code that finds the memory of a descriptor, or of a block, is here; `blocks` changes
+//! descriptors and headers.
 
-use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -19,7 +19,6 @@ use coldpress_sys::{Bytes, PAGE_BYTES};
 use super::super::bounce::Bounce;
 use super::super::descriptor_ref::DescriptorRef;
 use super::super::handle::Name;
-use super::blocks::Blocks;
 use crate::frames::{FrameAllocator, FrameId};
 
 /// The smallest granule that a pool can be made with.
@@ -31,7 +30,6 @@ pub(super) const PAYLOAD_MAX: usize = PAGE_BYTES - HEADER;
 /// Bytes of a cache line, and the number of lines that are prefetched.
 const LINE: usize = 64;
 const LINES_AHEAD: usize = 4;
-const DESCRIPTOR: Layout = Layout::new::<Block>();
 
 /// The name of a block: the ref of its descriptor.
 pub(super) type BlockRef = DescriptorRef;
@@ -166,7 +164,7 @@ impl Space<'_> {
         place.granule() * self.granularity.0
     }
 
-    fn start(&self, place: BlockPlace) -> NonNull<u8> {
+    pub(super) fn start(&self, place: BlockPlace) -> NonNull<u8> {
         let offset = self.offset(place);
         assert!(offset < PAGE_BYTES);
         // SAFETY: the offset is inside the frame.
@@ -241,7 +239,7 @@ impl Space<'_> {
         blocks.filter(|block| !block.is_free()).map(|block| self.granules_of(block)).sum()
     }
 
-    fn address(&self, block: BlockRef) -> NonNull<Block> {
+    pub(super) fn address(&self, block: BlockRef) -> NonNull<Block> {
         block.address(self.frames).cast()
     }
 }
@@ -253,54 +251,5 @@ fn prefetch(bytes: &[u8]) {
     for line in bytes.chunks(LINE).take(LINES_AHEAD) {
         // SAFETY: a prefetch touches nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-}
-
-impl Blocks<'_> {
-    /// Makes a descriptor and names it in the frame.
-    pub(super) fn add_descriptor(&mut self, block: Block) -> Option<BlockRef> {
-        // SAFETY: the layout is not empty.
-        let descriptor = NonNull::new(unsafe { self.slab.alloc(DESCRIPTOR) })?;
-        let name = BlockRef::of(descriptor, self.space.frames);
-        self.set_header(block.place, name);
-        // SAFETY: the slab object has this layout, and no other code knows it yet.
-        unsafe { descriptor.cast::<Block>().write(block) };
-        self.descriptors += 1;
-        Some(name)
-    }
-
-    /// Drops a descriptor that nothing names any more.
-    pub(super) fn drop_descriptor(&mut self, block: BlockRef) {
-        assert!(self.descriptors > 0, "a descriptor is dropped once");
-        self.descriptors -= 1;
-        let descriptor = self.space.address(block).cast::<u8>().as_ptr();
-        // SAFETY: `add_descriptor` allocated it with this layout; no header, chain or list names it
-        // any more.
-        unsafe { self.slab.dealloc(descriptor, DESCRIPTOR) };
-    }
-
-    /// Names the block that begins at a place.
-    pub(super) fn set_header(&mut self, place: BlockPlace, block: BlockRef) {
-        // SAFETY: as in `block_at`, and we are borrowed mutably.
-        unsafe { self.space.start(place).cast().write(block) }
-    }
-
-    /// Returns the descriptor of a block.
-    pub(super) fn get(&self, block: BlockRef) -> &Block {
-        self.space.get(block)
-    }
-
-    /// Returns the descriptor of a block, to change it. The block must be free, new, or part of an
-    /// object that the caller has pinned.
-    pub(super) fn get_mut(&mut self, block: BlockRef) -> &mut Block {
-        // SAFETY: the ref names a live descriptor (invariant 3). We are borrowed mutably, and
-        // readers of objects do not look at such a descriptor.
-        unsafe { self.space.address(block).as_mut() }
-    }
-
-    /// Notes the name of a new object.
-    pub(super) fn set_name(&mut self, first: BlockRef, name: Name) {
-        debug_assert_eq!(self.get(first).role, Role::First, "the first block knows the name");
-        self.get_mut(first).prev = BlockRef::from_word(name.0);
     }
 }

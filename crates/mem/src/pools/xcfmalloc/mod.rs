@@ -25,9 +25,11 @@
 //! 2. After a failed allocation nothing has changed but the reserve.
 
 mod blocks;
+mod chains;
 mod check;
 mod compact;
 mod descriptor;
+mod progress;
 #[cfg(test)]
 mod tests;
 
