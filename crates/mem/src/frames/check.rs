@@ -24,7 +24,7 @@ impl FrameAllocator {
     /// while no other thread adds or removes blocks.
     pub fn check(&self) {
         if let Some(spans) = self.spans() {
-            Mobility::ALL.into_iter().for_each(|name| self.zone(spans, name).check());
+            Mobility::ALL.into_iter().for_each(|name| self.zones.lock(spans, name).check());
         }
     }
 }

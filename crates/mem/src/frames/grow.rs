@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use coldpress_sys::errno::{EBUSY, EINVAL, ENOMEM};
-use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
+use coldpress_sys::page::BLOCK_BYTES;
 use coldpress_sys::{Bytes, SysResult};
 
 use super::blocks::BlockState;
@@ -36,39 +36,36 @@ impl FrameAllocator {
         if self.growing.swap(true, Ordering::Acquire) {
             return Err(error(EBUSY));
         }
-        let result = self.add(spans, zone, bytes.0 / BLOCK_BYTES);
+        let result = make_usable(spans, bytes.0 / BLOCK_BYTES);
+        if result.is_ok() {
+            self.zones.add(spans, zone);
+        }
         // Release pairs with the Acquire above.
         self.growing.store(false, Ordering::Release);
         result
     }
+}
 
-    fn add(&self, spans: &Spans, zone: Mobility, wanted: usize) -> SysResult<()> {
-        let blocks = spans.tables.blocks();
-        assert!(next_run(spans, 0).is_none(), "another thread adds blocks");
-        let offline = || blocks.iter().filter(|block| block.state() == BlockState::Offline);
-        // Other threads only add to the Offline blocks.
-        if offline().count() < wanted {
-            return Err(error(ENOMEM));
-        }
-        offline().take(wanted).for_each(|block| block.set_state(BlockState::Adding));
-        let mut from = 0;
-        while let Some(run) = next_run(spans, from) {
-            let (offset, length) = place(&run);
-            if let Err(error) = spans.frames.commit(offset, length) {
-                give_up(spans, run.end);
-                return Err(error);
-            }
-            from = run.end;
-        }
-        let mut zone = self.zone(spans, zone);
-        for (index, block) in blocks.iter().enumerate() {
-            if block.state() == BlockState::Adding {
-                zone.make_fresh(index);
-                zone.zone.online += FRAMES_PER_BLOCK;
-            }
-        }
-        Ok(())
+/// Makes the memory of the first `wanted` Offline blocks usable, and the blocks Adding.
+fn make_usable(spans: &Spans, wanted: usize) -> SysResult<()> {
+    let blocks = spans.tables.blocks();
+    assert!(next_run(spans, 0).is_none(), "another thread adds blocks");
+    let offline = || blocks.iter().filter(|block| block.state() == BlockState::Offline);
+    // Other threads only add to the Offline blocks.
+    if offline().count() < wanted {
+        return Err(error(ENOMEM));
     }
+    offline().take(wanted).for_each(|block| block.set_state(BlockState::Adding));
+    let mut from = 0;
+    while let Some(run) = next_run(spans, from) {
+        let (offset, length) = place(&run);
+        if let Err(error) = spans.frames.commit(offset, length) {
+            give_up(spans, run.end);
+            return Err(error);
+        }
+        from = run.end;
+    }
+    Ok(())
 }
 
 /// Returns the next Adding blocks that lie side by side.

@@ -5,8 +5,8 @@
 //! allocator. *Core* frames never move. *Easy-reclaim* frames have an owner that can move them, so
 //! their blocks of 2 MiB can be emptied and given back at any time. A request falls back downwards
 //! only: easy-reclaim may take core frames, never the reverse. `blocks` keeps the tables, `zone`
-//! the free chunks, `trim` gives back the memory of free frames, `grow` and `shrink` add and remove
-//! blocks while other threads allocate.
+//! the free chunks, `zones` both zones with their locks, `trim` gives back the memory of free
+//! frames, `grow` and `shrink` add and remove blocks while other threads allocate.
 //!
 //! Invariants:
 //! 1. The spans are placed once, before `base` is set, and never replaced.
@@ -30,6 +30,7 @@ mod tests;
 pub mod trace;
 mod trim;
 mod zone;
+mod zones;
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
@@ -37,8 +38,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use coldpress_sys::errno::EBUSY;
 use coldpress_sys::page::{BLOCK_BYTES, FRAMES_PER_BLOCK};
-use coldpress_sys::sync::SpinLock;
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount, SysResult};
+use coldpress_sys::{Bytes, PAGE_BYTES, SysResult};
 
 use crate::percpu::CpuLists;
 use blocks::BlockState;
@@ -51,7 +51,8 @@ pub use shrink::{HeldBack, Migrate, Shrunk};
 use spans::Spans;
 pub use stats::{FrameStats, ZoneStats};
 use trace::Event;
-use zone::{Chunk, Locked, Zone};
+use zone::Chunk;
+use zones::Zones;
 
 /// The largest span. Other tables name 16-byte places in the span by 32 bits.
 pub const SPAN_MAX: Bytes = Bytes(64 << 30);
@@ -84,7 +85,7 @@ impl FrameId {
 /// An allocator of frames. May be a `static`; does nothing and holds nothing until
 /// [`FrameAllocator::init`].
 pub struct FrameAllocator {
-    zones: [SpinLock<Zone>; 2],
+    zones: Zones,
     lists: CpuLists,
     spans: UnsafeCell<Option<Spans>>,
     base: AtomicPtr<u8>,
@@ -101,7 +102,7 @@ impl FrameAllocator {
     /// Makes an allocator without a span: every allocation fails.
     pub const fn new() -> Self {
         Self {
-            zones: [const { SpinLock::new(Zone::EMPTY) }; 2],
+            zones: Zones::new(),
             lists: CpuLists::new(),
             spans: UnsafeCell::new(None),
             base: AtomicPtr::new(ptr::null_mut()),
@@ -120,7 +121,7 @@ impl FrameAllocator {
         let spans = Spans::reserve(config)?;
         // On a second call the new spans are unmapped after the locks are released.
         let rejected = {
-            let mut zones = Mobility::ALL.map(|zone| self.zones[zone as usize].lock());
+            let mut zones = self.zones.lock_both();
             // Relaxed: the locks order this after any other `init`.
             if self.base.load(Ordering::Relaxed).is_null() {
                 for block in spans.tables.blocks() {
@@ -190,10 +191,10 @@ impl FrameAllocator {
     pub fn alloc_order(&self, order: u8, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
         let failure = || self.out_of_frames(mobility, order);
         let spans = self.spans().filter(|_| order <= ORDER_MAX).ok_or_else(failure)?;
-        let take = |zone| self.zone(spans, zone).take(order);
+        let take = |zone| self.zones.lock(spans, zone).take(order);
         let chunk = self.find(spans, mobility, take).ok_or_else(failure)?;
         debug_assert!(chunk.order == order, "{chunk:?} is not of order {order}");
-        chunk.frames().for_each(|frame| spans.tables.set(frame, Descriptor::Core));
+        spans.hand_out(chunk);
         self.recorder.note(|| Event::Alloc { id: chunk.head, order, mobility });
         Ok(FrameId(chunk.head))
     }
@@ -226,7 +227,7 @@ impl FrameAllocator {
             assert!(spans.tables.get(frame).is_handed_out(), "frame {frame} freed twice");
         }
         self.recorder.note(|| Event::Free { id: chunk.head, order });
-        self.zone_of(spans, frame.0).put(chunk);
+        self.zones.lock_of(spans, frame.0).put(chunk);
     }
 
     /// Returns the first byte of a frame. The caller may read and write it as long as it owns the
@@ -291,7 +292,7 @@ impl FrameAllocator {
     /// Empties the per-CPU lists of all CPUs, so that their frames merge and can be given back.
     pub fn drain_all(&self) {
         if let Some(spans) = self.spans() {
-            let put = &mut |_, frame| self.zone_of(spans, frame).put(Chunk::frame(frame));
+            let put = &mut |_, frame| self.zones.lock_of(spans, frame).put(Chunk::frame(frame));
             self.lists.drain_all(put);
         }
     }
@@ -300,7 +301,9 @@ impl FrameAllocator {
     /// way.
     #[cold]
     fn refill(&self, spans: &Spans, mobility: Mobility) -> Result<u32, OutOfFrames> {
-        let take = |zone| self.lists.pop(zone as usize).or_else(|| self.refill_from(spans, zone));
+        let take = |zone| {
+            self.lists.pop(zone as usize).or_else(|| self.zones.refill(&self.lists, spans, zone))
+        };
         let found = self.find(spans, mobility, take);
         let frame = found.ok_or_else(|| self.out_of_frames(mobility, 0))?;
         self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
@@ -332,27 +335,6 @@ impl FrameAllocator {
         found.or_else(|| spans.on_demand.then(add).flatten())
     }
 
-    fn refill_from(&self, spans: &Spans, name: Mobility) -> Option<u32> {
-        let mut zone = self.zone(spans, name);
-        // Without a list, exactly one frame is taken.
-        let mut wanted = if self.lists.is_ready() { BATCH } else { 1 };
-        let mut first = None;
-        while wanted > 0
-            && let Some(chunk) = zone.take_up_to(wanted.ilog2() as u8)
-        {
-            wanted -= chunk.len();
-            for frame in chunk.frames() {
-                if first.is_none() {
-                    first = Some(frame);
-                } else if !self.lists.push(name as usize, frame) {
-                    zone.put(Chunk::frame(frame));
-                    wanted = 0;
-                }
-            }
-        }
-        first
-    }
-
     /// Frees a frame that this CPU's list may have no place for, and drains others from the list
     /// with it.
     #[cold]
@@ -364,42 +346,12 @@ impl FrameAllocator {
             return;
         }
         self.recorder.note(|| Event::Free { id: frame, order: 0 });
-        let mut zone = self.zone_of(spans, frame);
-        let mut frames = [frame; BATCH];
-        let mut count = 1;
-        while count < BATCH
-            && let Some(frame) = self.lists.pop(zone.name as usize)
-        {
-            frames[count] = frame;
-            count += 1;
-        }
-        zone.put_all(&mut frames[..count]);
+        self.zones.spill(&self.lists, spans, frame);
     }
 
     #[cold]
     fn out_of_frames(&self, mobility: Mobility, order: u8) -> OutOfFrames {
-        let (mut free, mut online) = (0, 0);
-        if let Some(spans) = self.spans() {
-            for name in spans.zones(mobility) {
-                let Locked { zone, .. } = self.zone(spans, *name);
-                (free, online) = (free + zone.free(), online + zone.online);
-            }
-        }
-        OutOfFrames { mobility, order, free: PageCount(free), online: PageCount(online) }
-    }
-
-    fn zone<'a>(&'a self, spans: &'a Spans, name: Mobility) -> Locked<'a> {
-        Locked { zone: self.zones[name as usize].lock(), name, tables: &spans.tables }
-    }
-
-    /// Returns the locked zone of a frame that is not free: such a frame's block stays in its zone.
-    fn zone_of<'a>(&'a self, spans: &'a Spans, frame: u32) -> Locked<'a> {
-        let (BlockState::Live(name) | BlockState::Isolated(name)) =
-            spans.tables.block_of(frame).state()
-        else {
-            panic!("frame {frame} is not of a block in use");
-        };
-        self.zone(spans, name)
+        self.zones.out_of_frames(self.spans(), mobility, order)
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 
 use coldpress_sys::page::FRAMES_PER_BLOCK;
 
+use super::record::Recorder;
 use super::trace::Event;
 use super::zone::Chunk;
 use super::{Descriptor, FrameAllocator, FrameId, Mobility, ORDER_MAX, OutOfFrames, Spans};
@@ -20,9 +21,10 @@ impl FrameAllocator {
     ) -> Result<(FrameId, u8), OutOfFrames> {
         let failure = || self.out_of_frames(mobility, order);
         let spans = self.spans().filter(|_| whole <= ORDER_MAX).ok_or_else(failure)?;
-        let take = |zone| self.zone(spans, zone).take_first(order, whole);
+        let take = |zone| self.zones.lock(spans, zone).take_first(order, whole);
         let (chunk, whole) = self.find(spans, mobility, take).ok_or_else(failure)?;
-        self.hand_out_run(spans, chunk, mobility);
+        spans.hand_out(chunk);
+        self.recorder.note_run(chunk, mobility);
         Ok((FrameId(chunk.head), whole))
     }
 
@@ -37,20 +39,29 @@ impl FrameAllocator {
         let spans = self.placed();
         assert!(spans.tables.get(frame.0 - 1).is_handed_out(), "frame {} follows none", frame.0);
         // A statement of its own, so that the lock is released.
-        let taken = self.zone_of(spans, frame.0).take_at(chunk);
+        let taken = self.zones.lock_of(spans, frame.0).take_at(chunk);
         if taken {
-            self.hand_out_run(spans, chunk, mobility);
+            spans.hand_out(chunk);
+            self.recorder.note_run(chunk, mobility);
         }
         taken
     }
+}
 
-    /// Hands out a run. In a trace, each frame of a run is an allocation of its own, because it is
-    /// freed alone.
-    fn hand_out_run(&self, spans: &Spans, chunk: Chunk, mobility: Mobility) {
+impl Recorder {
+    /// Notes a run that is handed out. Each of its frames is an allocation of its own, because it
+    /// is freed alone.
+    fn note_run(&self, chunk: Chunk, mobility: Mobility) {
+        chunk.frames().for_each(|id| self.note(|| Event::Alloc { id, order: 0, mobility }));
+    }
+}
+
+impl Spans {
+    /// Marks the frames of a chunk as handed out.
+    pub(super) fn hand_out(&self, chunk: Chunk) {
         for frame in chunk.frames() {
-            debug_assert_eq!(spans.tables.get(frame), Descriptor::Cached, "frame {frame} is taken");
-            spans.tables.set(frame, Descriptor::Core);
-            self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
+            debug_assert_eq!(self.tables.get(frame), Descriptor::Cached, "frame {frame} is taken");
+            self.tables.set(frame, Descriptor::Core);
         }
     }
 }

@@ -119,8 +119,7 @@ impl FrameAllocator {
 
     /// Returns the memory that is online.
     pub fn online(&self) -> Bytes {
-        let online = |zone: Mobility| PageCount(self.zones[zone as usize].lock().online).bytes();
-        online(Mobility::Core) + online(Mobility::EasyReclaim)
+        self.zones.online()
     }
 }
 
@@ -164,7 +163,7 @@ impl Shrink<'_> {
     }
 
     fn lock(&self) -> Locked<'_> {
-        self.frames.zone(self.spans, self.zone)
+        self.frames.zones.lock(self.spans, self.zone)
     }
 
     /// Moves the movable frames out of an isolated block, until one cannot be moved.

@@ -3,7 +3,7 @@
 use coldpress_sys::PageCount;
 use coldpress_sys::page::FRAMES_PER_BLOCK;
 
-use super::zone::{EMPTY, HELD, Locked};
+use super::zone::{EMPTY, HELD, Locked, Zone};
 use super::{FrameAllocator, Mobility, ORDER_MAX, ORDERS};
 
 /// The figures of a zone.
@@ -80,7 +80,7 @@ impl FrameAllocator {
         let Some(spans) = self.spans() else { return stats };
         stats.tables = spans.tables.blocks_held() + self.lists.memory().pages_up();
         for name in Mobility::ALL {
-            let zone = self.zone(spans, name);
+            let zone = self.zones.lock(spans, name);
             stats.zones[name as usize] = zone.stats();
             stats.tables += PageCount(zone.zone.live);
         }
@@ -90,28 +90,22 @@ impl FrameAllocator {
     /// Returns the frames handed out. Frames in per-CPU lists count until
     /// [`FrameAllocator::drain_all`].
     pub fn frames_used(&self) -> PageCount {
-        let used = |zone: Mobility| PageCount(self.zones[zone as usize].lock().used());
-        used(Mobility::Core) + used(Mobility::EasyReclaim)
+        self.zones.sum(Zone::used)
     }
 
     /// Returns the frames that use memory: handed out, free but not yet given back, in per-CPU
     /// lists, and the tables.
     pub fn frames_held(&self) -> PageCount {
         let Some(spans) = self.spans() else { return PageCount(0) };
-        let mut held = spans.tables.blocks_held() + self.lists.memory().pages_up();
-        for zone in &self.zones {
-            let zone = zone.lock();
-            // The descriptors of a block take one page.
-            held += PageCount(zone.held + zone.live);
-        }
-        held
+        let tables = spans.tables.blocks_held() + self.lists.memory().pages_up();
+        // The descriptors of a block take one page.
+        tables + self.zones.sum(|zone| zone.held + zone.live)
     }
 
     /// Returns the free frames whose memory may be resident: those that [`FrameAllocator::trim`]
     /// could give back at once.
     pub fn frames_idle(&self) -> PageCount {
-        let idle = |zone: Mobility| PageCount(self.zones[zone as usize].lock().idle);
-        idle(Mobility::Core) + idle(Mobility::EasyReclaim)
+        self.zones.sum(|zone| zone.idle)
     }
 }
 

@@ -6,6 +6,7 @@ mod oracle;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 
+use coldpress_sys::PageCount;
 use coldpress_sys::page::BLOCK_BYTES;
 use proptest::prelude::*;
 
@@ -510,13 +511,13 @@ fn a_frame_freed_into_an_isolated_block_is_not_handed_out() {
     let mut owners = Owners::new(&frames);
     assert!((0..300).all(|owner| owners.take(owner)));
     (0..300).step_by(7).for_each(|owner| owners.free(owner));
-    frames.zone(spans, Mobility::Core).isolate(0).unwrap();
+    frames.zones.lock(spans, Mobility::Core).isolate(0).unwrap();
     frames.check();
     (1..300).step_by(7).for_each(|owner| owners.free(owner));
     frames.check();
     assert!(frames.alloc(Mobility::Core).is_err());
     assert_eq!(frames.frames_used().0, owners.places.len());
-    frames.zone(spans, Mobility::Core).reuse(0);
+    frames.zones.lock(spans, Mobility::Core).reuse(0);
     frames.check();
     assert!((1000..1290).all(|owner| owners.take(owner)));
     owners.verify();

@@ -49,10 +49,10 @@ impl FrameAllocator {
             loop {
                 let excess = self.frames_idle().saturating_sub(keep);
                 // A statement of its own, so that the lock is not held below.
-                let claim = self.zone(spans, name).claim_idle(excess.0);
+                let claim = self.zones.lock(spans, name).claim_idle(excess.0);
                 let Some(claim) = claim else { break };
                 let done = claim.give_back(spans).is_ok();
-                given_back += self.zone(spans, name).settle(claim, done);
+                given_back += self.zones.lock(spans, name).settle(claim, done);
                 if !done {
                     return given_back;
                 }
