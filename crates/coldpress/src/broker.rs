@@ -30,12 +30,12 @@ mod shared;
 mod sizing;
 mod state;
 pub(crate) mod stats;
+mod supplies;
 mod unmanaged;
 mod unseated;
+mod voice;
 
-use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::io::{self, PipeWriter, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -45,11 +45,10 @@ use coldpress_cli::cgroup;
 use coldpress_cli::failure::{Failure, Result};
 use coldpress_runtime::ledger::Keeper;
 use coldpress_runtime::wire::{BUDGET_VARIABLE, SOCKET_VARIABLE};
-use coldpress_sys::{Bytes, OwnedFd, PageCount};
+use coldpress_sys::{Bytes, PageCount};
 
 use crate::config::RunConfig;
 use crate::control::Changeable;
-use crate::helper::Helper;
 use crate::preload::Preload;
 use crate::record::Records;
 use crate::supervise::{self, ExitReport};
@@ -65,8 +64,10 @@ use shared::Shared;
 use sizing::Sizing;
 use state::Serving;
 use stats::{Summary, Totals};
+use supplies::Supplies;
 use unmanaged::Found;
 use unseated::Unseated;
+use voice::Voice;
 
 /// The launcher's side of a run.
 pub(crate) struct Broker {
@@ -95,26 +96,18 @@ impl Broker {
             Failure::ours(cause, "run `coldpress doctor`")
         })?;
         let ledger = Arc::new(ledger);
-        let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let (receiver, commands) = io::pipe().map_err(|error| {
             Failure::ours(format!("cannot make a pipe: {error}"), "raise ulimit -n")
         })?;
+        let disk = config.disk.as_deref().filter(|_| terms.spill_max > Bytes(0));
+        let supplies = Supplies::open(&ledger, ledger_fds, disk, records);
         let at_start = config.changeable();
         let broker_ledger = Arc::clone(&ledger);
         let serving = Serving {
             door,
             takes_others,
-            ledger_fds,
-            helper: Helper::start(&ledger),
             ledger,
-            device: device.map(OwnedFd::from),
-            // The keeper leaves its directory when the program has ended.
-            disk: config
-                .disk
-                .as_deref()
-                .filter(|_| terms.spill_max > Bytes(0))
-                .map(|disk| std::path::absolute(disk).unwrap_or_else(|_| disk.to_owned())),
-            records,
+            supplies,
             members: Vec::new(),
             unseated: Unseated::new(),
             shared: Shared::default(),
@@ -122,22 +115,18 @@ impl Broker {
             sizing: Sizing::default(),
             at_peak: Account::default(),
             unmanaged: Found::default(),
-            told_of_unmanaged: false,
             memory: cgroup::most_of_machine(),
             totals: Totals::default(),
             now: at_start.clone(),
             pressure: Pressure::default(),
             view: View::create(config.show_memory, config.budget.bytes, preload.directory())?,
-            quiet: config.quiet,
-            verbose: config.verbose,
+            voice: Voice::new(config.quiet, config.verbose),
             has_started: false,
             is_trial: config.is_trial,
             began: Instant::now(),
             outliving: Outliving::default(),
             along: Along::default(),
             services: Vec::new(),
-            told_of: HashSet::new(),
-            has_told_of_none: false,
             required: config.require_managed.then(Required::default),
         };
         let thread = start_thread(serving, receiver).map_err(|error| {

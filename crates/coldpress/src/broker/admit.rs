@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use coldpress_runtime::ledger::SEATS;
-use coldpress_runtime::wire::{Hello, Loudness, Welcome};
-use coldpress_sys::net::{self, Peer};
-use coldpress_sys::{AsFd, OwnedFd};
+use coldpress_runtime::wire::{Hello, Loudness};
+use coldpress_sys::OwnedFd;
+use coldpress_sys::net::Peer;
 
 use super::claims::Claims;
 use super::door::Newcomer;
@@ -14,7 +14,6 @@ use super::member::{Member, Served};
 use super::seating;
 use super::state::Serving;
 use crate::control;
-use crate::disk;
 use crate::proc;
 use crate::text::printable;
 
@@ -54,24 +53,21 @@ impl Serving {
         let seat = (0..SEATS).find(|seat| self.ledger.process_in(*seat) == 0);
         let Some(seat) = seat.filter(|_| may.is_ok()) else {
             if let Err(refusal) = may
-                && self.is_news(peer.user, "seats")
+                && self.voice.is_news(peer.user, "seats")
             {
-                self.warn(Some(format!("{refusal}; start fewer at a time")));
+                self.voice.warn(Some(format!("{refusal}; start fewer at a time")));
             }
-            self.send_welcome(&socket, None, [None, None]);
+            self.supplies.send_welcome(&socket, None);
             return;
         };
-        let spill = self.disk.as_ref().and_then(|directory| disk::make_spill(directory));
-        // The helper reads, with our rights, whatever the process that has the desk asks for.
-        let helper = self.helper.as_ref().filter(|_| peer.user == ours);
-        let desk = helper.and_then(|helper| helper.open_desk(seat, peer.process));
+        let own = self.supplies.open_own(seat, peer.process, peer.user == ours);
         // From now on the process counts for itself. Its service may have been counted for it.
         self.unseated.sit(program.process());
         self.unseated.sit(peer.process);
         self.unmanaged.sit(program.process());
         self.ledger.set_unseated(self.unseated.pages());
         self.ledger.assign(seat, program.process(), self.memory);
-        if self.send_welcome(&socket, Some(seat), [desk, spill]) {
+        if self.supplies.send_welcome(&socket, Some((seat, own))) {
             let name = proc::text(program.process(), "comm").unwrap_or_default();
             self.members.push(Member {
                 socket,
@@ -90,27 +86,5 @@ impl Serving {
         } else {
             self.free_seat(seat);
         }
-    }
-
-    /// Returns whether a process that wants to join was there for the answer, which this sends.
-    fn send_welcome(
-        &self,
-        socket: &OwnedFd,
-        seat: Option<usize>,
-        own: [Option<OwnedFd>; 2],
-    ) -> bool {
-        let [desk, spill] = own;
-        let device = self.device.as_ref().filter(|_| seat.is_some());
-        let welcome = Welcome {
-            seat: seat.map(|seat| seat as u32),
-            has_desk: desk.is_some(),
-            has_spill: spill.is_some(),
-            has_device: device.is_some(),
-            is_recorded: self.records.is_some(),
-        };
-        let ledger = self.ledger_fds.iter().filter(|_| seat.is_some());
-        let rest = [desk.as_ref(), spill.as_ref(), device].into_iter().flatten();
-        let fds: Vec<_> = ledger.chain(rest).map(AsFd::as_fd).collect();
-        net::send(socket.as_fd(), &welcome.encode(), &fds).is_ok()
     }
 }

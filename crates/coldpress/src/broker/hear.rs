@@ -79,40 +79,32 @@ impl Serving {
         let process = member.program.process();
         let Some(left) = member.notes_left.checked_sub(1) else { return };
         member.notes_left = left;
-        self.print_note(note);
+        self.voice.pass_on(note);
         if left == 0 {
-            self.warn(Some(format!("process {process} says too much; no more of it is printed")));
+            self.voice
+                .warn(Some(format!("process {process} says too much; no more of it is printed")));
         }
     }
 
     /// Takes the message of `process` that it is not managed, and why. Only the first one counts.
     pub(super) fn hear_unmanaged(&mut self, process: u32, why: &[u8]) {
-        if self.is_news(process, "unmanaged") {
+        if self.voice.is_news(process, "unmanaged") {
             let why = printable(&String::from_utf8_lossy(why));
-            self.warn(Some(format!("process {process} is not managed: {why}")));
+            self.voice.tell_of_one(process, &why);
             self.unmanaged.tell(process, format!("cannot be managed: {why}"));
-            self.has_told_of_none = true;
         }
     }
 
     /// Answers a member that asks for a file to record in.
     fn hand_record(&mut self, index: usize) {
         let is_first = !std::mem::replace(&mut self.members[index].has_record, true);
-        let Some(records) = self.records.as_mut().filter(|_| is_first) else { return };
-        let file = records.next();
-        self.warn(file.as_ref().err());
+        if !is_first {
+            return;
+        }
+        let Some(file) = self.supplies.next_record() else { return };
+        self.voice.warn(file.as_ref().err());
         let fds: Vec<_> = file.iter().map(AsFd::as_fd).collect();
         // A member that has ended needs no answer.
         let _ = net::send(self.members[index].socket.as_fd(), &[RECORD], &fds);
-    }
-
-    fn print_note(&self, note: &[u8]) {
-        let text = printable(&String::from_utf8_lossy(&note[1..]));
-        match Loudness::decode(note[0]) {
-            Some(Loudness::Verbose) if self.verbose => say(text),
-            Some(Loudness::Warning) => self.warn(Some(text)),
-            Some(Loudness::Fatal) => say(format!("fatal: {text}")),
-            _ => {}
-        }
     }
 }

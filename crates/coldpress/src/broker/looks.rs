@@ -67,8 +67,8 @@ impl Serving {
         }
         self.ledger.note_peak(account.sum().min(self.memory));
         for process in liars {
-            if self.is_news(process, "claims") {
-                self.warn(Some(format!(
+            if self.voice.is_news(process, "claims") {
+                self.voice.warn(Some(format!(
                     "process {process} says that it holds more memory than /proc shows, and is not \
                      believed; some process of the run has written to the memory they share"
                 )));
@@ -82,7 +82,7 @@ impl Serving {
         let is_stuck = self.ledger.is_told(Told::OverByShared);
         let complaint = self.shared.complaint(used, budget, is_stuck, is_last, Instant::now());
         // A service may already have said that the budget cannot be kept.
-        self.warn(complaint.filter(|_| self.ledger.is_first_to_tell(Told::OverBudget)));
+        self.voice.warn(complaint.filter(|_| self.ledger.is_first_to_tell(Told::OverBudget)));
     }
 
     /// Finds processes that cannot be managed. Warns the user when they pass the budget.
@@ -92,11 +92,10 @@ impl Serving {
         let takes_others = self.takes_others;
         let reason = |process| unmanaged::reason(process, takes_others);
         let found = self.unmanaged.look(held, processes, Instant::now(), reason);
-        if self.verbose {
+        if self.voice.is_verbose() {
             found.iter().for_each(|one| say(format!("not managed: {one}")));
-        } else if !found.is_empty() && self.totals_now().managed() == 0 && !self.has_told_of_none {
-            self.has_told_of_none = true;
-            self.warn(Some(format!("nothing is managed so far; {}", found[0])));
+        } else if !found.is_empty() && self.totals_now().managed() == 0 {
+            self.voice.tell_of_none(&found[0]);
         }
         if let (Some(required), [first, ..]) = (&mut self.required, &found[..]) {
             required.end_for(first.to_string());
@@ -105,8 +104,6 @@ impl Serving {
         // Another line reports shared memory.
         let is_theirs = self.unseated.pages() > self.shared.pages();
         let complaint = self.unmanaged.complaint(held, used, budget).filter(|_| is_theirs);
-        if complaint.is_some() && !std::mem::replace(&mut self.told_of_unmanaged, true) {
-            self.warn(complaint);
-        }
+        self.voice.complain_of_unmanaged(complaint);
     }
 }

@@ -25,7 +25,7 @@ impl Serving {
                     self.ledger.set_knobs(&wanted.knobs);
                 }
                 if wanted.budget != self.now.budget {
-                    self.warn(wanted.budget.complaint());
+                    self.voice.warn(wanted.budget.complaint());
                     self.set_budget(wanted.budget);
                 }
                 stats::live(&self.totals_now(), &self.ledger, self.memory, &self.now)
@@ -46,7 +46,7 @@ impl Serving {
     /// Sets another budget from now on.
     fn set_budget(&mut self, budget: Budget) {
         self.ledger.set_budget(budget.bytes.pages_down());
-        if self.verbose {
+        if self.voice.is_verbose() {
             say(format!("the budget is now {budget}"));
         }
         self.now.budget = budget;
