@@ -1,4 +1,4 @@
-//! The processes of a run: who descends from whom, and which of them hold memory of their own.
+//! The processes of a run: their descent, and those of them that hold memory of their own.
 
 use std::collections::HashSet;
 
