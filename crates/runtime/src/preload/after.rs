@@ -9,7 +9,7 @@
 //! cancelled. There the call of that function comes to us, and goes on to the function.
 
 use core::arch::naked_asm;
-use core::ffi::CStr;
+use core::ffi::{CStr, c_int, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,8 @@ use coldpress_sys::proc::Memory;
 use linux_raw_sys::general as linux;
 
 use super::code::{Object, call_behind, calls_in};
-use super::view::{opened, told_of_machine};
+use super::imports::next;
+use super::view::{self, opened, told_of_machine};
 
 /// The opcodes of `jmp` and `call`; an offset of four bytes follows, from the instruction's end.
 const JUMP: u8 = 0xe9;
@@ -199,7 +200,7 @@ fn replace_cancellable(memory: &Memory, libc: &Object, names: [&CStr; 2], number
 }
 
 /// Makes `open` and `openat` come to us, and everything in libc that uses them.
-pub(super) fn tell_of_files(memory: &Memory, libc: &Object) {
+fn tell_of_files(memory: &Memory, libc: &Object) {
     let open = [
         Site { behind: &OPEN_ONCE, enter: open_once },
         Site { behind: &OPEN_AGAIN, enter: open_again },
@@ -214,7 +215,40 @@ pub(super) fn tell_of_files(memory: &Memory, libc: &Object) {
 }
 
 /// Makes `sysinfo` come to us, on which `sysconf` relies.
-pub(super) fn tell_of_machine(memory: &Memory, libc: &Object) {
+fn tell_of_machine(memory: &Memory, libc: &Object) {
     let ask = [Site { behind: &ASK, enter: ask }];
     replace(memory, libc, c"sysinfo", linux::__NR_sysinfo, &ask);
+}
+
+/// Makes libc's calls that report memory come to us; those that open files only if anything is
+/// shown.
+pub(super) fn take_over(memory: &Memory, libc: &Object) {
+    let is_shown = view::is_shown();
+    if is_shown && view::is_our_own() {
+        return;
+    }
+    if is_shown {
+        let_qsort_ask();
+        tell_of_files(memory, libc);
+    }
+    tell_of_machine(memory, libc);
+}
+
+/// Makes libc's `qsort` learn the true memory of the machine. `qsort` takes memory for a copy of
+/// what it sorts if that is no more than a quarter of the machine's, and keeps the order of equal
+/// elements only then (glibc before 2.37). It asks once, when it sorts one element that is long
+/// enough.
+fn let_qsort_ask() {
+    type Compare = extern "C" fn(*const c_void, *const c_void) -> c_int;
+    type Sort = unsafe extern "C" fn(*mut c_void, usize, usize, Compare);
+    extern "C" fn equal(_: *const c_void, _: *const c_void) -> c_int {
+        0
+    }
+    // SAFETY: libc's function of this name has this type, and a null is `None`.
+    let sort = unsafe { core::mem::transmute::<*mut c_void, Option<Sort>>(next(c"qsort")) };
+    let mut element = [0_u8; 2048];
+    if let Some(sort) = sort {
+        // SAFETY: one element of that length.
+        unsafe { sort(element.as_mut_ptr().cast(), 1, element.len(), equal) };
+    }
 }

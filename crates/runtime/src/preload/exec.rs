@@ -13,8 +13,7 @@ use coldpress_sys::raw;
 use linux_raw_sys::general as linux;
 
 use super::environment::Ours;
-use super::imports::used;
-use super::interpose::libc_result;
+use super::imports::{libc_result, used};
 use super::starters;
 
 /// The kernel's answer to an environment that changes while it is read.

@@ -86,6 +86,23 @@ pub(super) extern "C" fn child() {
     start_in_child();
 }
 
+/// Runs `call`, with every page held in place if its flags copy the address space. A child made
+/// this way is not managed.
+pub(super) fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
+    let copies = flags & u64::from(linux::CLONE_VM) == 0;
+    if copies {
+        hold();
+    } else {
+        starters::loosen();
+    }
+    let result = call();
+    if copies {
+        // In a child that returns from here no thread owns a hold, so nothing is released.
+        let_go();
+    }
+    result
+}
+
 /// Makes a call of the program's own that copies the address space and lets the child go on where
 /// its parent does: see [`is_plain`].
 pub(super) fn bare(number: u32, arguments: [usize; 6]) -> isize {

@@ -9,8 +9,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
-use super::imports::next;
-use super::interpose::{ENOSYS, libc_result};
+use super::imports::{ENOSYS, libc_result, next};
 use crate::control::pages_of;
 
 /// Requests of linux/userfaultfd.h.

@@ -3,7 +3,10 @@
 //! Any of them may be missing, because only glibc has all. Then the library leaves the program
 //! alone ([`are_complete`]), and its functions still do what libc's do.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_void};
+
+/// The error number of a call that does not exist.
+pub(super) const ENOSYS: isize = 38;
 
 /// The type of `clone(2)` as libc has it for itself.
 type Clone = unsafe extern "C" fn(
@@ -53,11 +56,20 @@ pub(super) fn are_complete() -> bool {
 }
 
 /// Sets `errno` of the calling thread, which is one of the program's.
-pub(super) fn set_errno(number: c_int) {
+fn set_errno(number: c_int) {
     if let Some(location) = imports().errno_location {
         // SAFETY: libc gives each thread its own.
         unsafe { *location() = number };
     }
+}
+
+/// Returns a result as libc gives it: -1 and errno on failure.
+pub(super) fn libc_result(result: isize) -> c_long {
+    if (-4095..0).contains(&result) {
+        set_errno(-result as c_int);
+        return -1;
+    }
+    result as c_long
 }
 
 /// Returns the function of this name in the objects loaded after this one.

@@ -19,10 +19,10 @@ use linux_raw_sys::general as linux;
 use super::CONTROL;
 use super::code::{Object, call_in};
 use super::exec::{execute, execute_at};
-use super::imports::{imports, used};
-use super::interpose::{libc_result, map, note_mapped};
+use super::imports::{imports, libc_result, used};
+use super::mapping::{map, note_mapped};
 use super::remap::mremap;
-use super::{site, view};
+use super::{after, site};
 use crate::pages::REGION_BYTES_MIN;
 
 /// The instruction `endbr64`, with which some builds of libc begin functions.
@@ -59,7 +59,7 @@ pub(super) fn take_over() -> Told {
     if is_alone.is_null() || !unsafe { is_alone.read_volatile() } {
         return Told { of_forks, ..Told::default() };
     }
-    view::take_over(&memory, &libc);
+    after::take_over(&memory, &libc);
     let kept = used(c"__curbrk");
     // Relaxed: set before the program's first thread.
     BREAK.store(kept.cast(), Ordering::Relaxed);

@@ -4,12 +4,11 @@
 //! - Calls that the kernel refuses to a process that shares its memory with another, and those
 //!   after which children are in another name space: `unshare` and `setns`.
 //! - `mlockall`, after which nothing can be moved, and everything new would be filled at once.
-//! - `mmap`, so that fresh memory is known at once, and not filled before.
 //! - `madvise`, for the kinds of advice that change contents without an event.
 //!
-//! `given` has the functions that ask for a range for the program itself. `remap` has `mremap`,
-//! which Linux gives up halfway where one of several mappings is watched. `starters` has the
-//! functions before which a thread that is kept on its processor is let go.
+//! `mapping` has `mmap`. `given` has the functions that ask for a range for the program itself.
+//! `remap` has `mremap`, which Linux gives up halfway where one of several mappings is watched.
+//! `starters` has the functions before which a thread that is kept on its processor is let go.
 //!
 //! Each function does what libc's does: by the same system call, or by libc's own function where
 //! libc keeps more state beside the call (`_Fork`). libc's own calls do not come here, except those
@@ -17,32 +16,17 @@
 
 use core::ffi::{c_int, c_long, c_void};
 use core::ops::Range;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use coldpress_sys::{Bytes, cpu, raw};
 use linux_raw_sys::general as linux;
 
-use super::imports::{self, next, set_errno};
+use super::imports::{self, ENOSYS, libc_result, next};
 use super::remap::remap;
-use super::{CONTROL, exec, fork, given, make_fresh, site, starters, starting, want_room};
-use crate::pages::REGION_BYTES_MIN;
+use super::{CONTROL, exec, fork, given, make_fresh, mapping, site, starters, starting};
 
 /// The advice MADV_GUARD_INSTALL of Linux 6.13, which drops pages without an event.
 const MADV_GUARD_INSTALL: c_int = 102;
-
-/// The error number of a call that does not exist.
-pub(super) const ENOSYS: isize = 38;
-
-/// The divisor of the budget that gives what may be filled before the program is managed. The
-/// kernel fills larger mappings before any page of them could be taken out, whatever the budget, so
-/// a thread that maps more waits for a look.
-const UNSEEN_SHARE: usize = 8;
-/// That part of the budget, in bytes.
-static UNSEEN_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-/// The bytes that were mapped since the service was last asked for a look, before management
-/// begins.
-static UNSEEN: AtomicUsize = AtomicUsize::new(0);
 
 static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -50,21 +34,6 @@ static REAL_FORK: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 pub(super) fn resolve() {
     // Relaxed: set before the program's first thread.
     REAL_FORK.store(next(c"_Fork"), Ordering::Relaxed);
-}
-
-/// Notes the budget of the run.
-pub(super) fn note_budget(budget: Bytes) {
-    // Relaxed: set before the program's first thread.
-    UNSEEN_MAX.store(budget.0 / UNSEEN_SHARE, Ordering::Relaxed);
-}
-
-/// Returns a result as libc gives it: -1 and errno on failure.
-pub(super) fn libc_result(result: isize) -> c_long {
-    if (-4095..0).contains(&result) {
-        set_errno(-result as c_int);
-        return -1;
-    }
-    result as c_long
 }
 
 /// Gives the program's advice to the kernel, with what the service needs. Advice that drops pages
@@ -152,136 +121,6 @@ unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int)
     libc_result(advise(address.addr(), length, advice)) as c_int
 }
 
-/// Maps memory as `mmap(2)` does. Fresh memory is registered before the program can touch it.
-/// Otherwise it would be found only after it has grown, which a fast program does by megabytes in a
-/// millisecond. Memory that is large, or managed, is not filled at once (MAP_POPULATE, of which
-/// mmap(2) promises nothing).
-///
-/// No other function in the process has this name, so a call of `map` is a call of this one.
-///
-/// # Safety
-/// The same as for libc's own function.
-pub(super) unsafe extern "C" fn map(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: isize,
-) -> *mut c_void {
-    let arguments =
-        [address.addr(), length, protection as usize, flags as usize, fd as usize, offset as usize];
-    // SAFETY: the caller's promise.
-    let result = unsafe { map_memory(arguments) };
-    core::ptr::with_exposed_provenance_mut(libc_result(result) as usize)
-}
-
-/// Maps memory as [`map`] does, and returns the kernel's answer.
-///
-/// # Safety
-/// The same as for libc's own function.
-unsafe fn map_memory(arguments: [usize; 6]) -> isize {
-    let [address, length, protection, flags, fd, offset] = arguments;
-    let (protection, flags) = (protection as c_int, flags as c_int);
-    let is_executable = protection as u32 & linux::PROT_EXEC != 0;
-    let has_room = || !is_executable || CONTROL.room.span().is_some();
-    let may_be_managed = is_manageable(length, protection, flags);
-    let is_manageable = may_be_managed && has_room();
-    let is_known = is_manageable && CONTROL.is_managing();
-    // Relaxed: set before the program's first thread.
-    let is_large = is_manageable && length > UNSEEN_MAX.load(Ordering::Relaxed);
-    let fills = if is_known || is_large { flags & !(linux::MAP_POPULATE as c_int) } else { flags };
-    let arguments = [address, length, protection as usize, fills as usize, fd, offset];
-    // SAFETY: the program's own call, passed on without what it need not do.
-    let result = unsafe { raw::syscall(linux::__NR_mmap, arguments) };
-    let length = Bytes(length).pages_up().bytes();
-    if result > 0 {
-        // Nothing is left of what was there before.
-        let range = result as usize..result as usize + length.0;
-        CONTROL.given.forget(&range);
-        CONTROL.uninherited.remove(&range);
-    }
-    if result > 0 && may_be_managed && is_executable {
-        want_room();
-    }
-    if result > 0 && may_be_managed && has_room() {
-        if !is_known {
-            note_mapped(length);
-        }
-        if CONTROL.is_managing() {
-            CONTROL.hint(result as usize, length);
-        }
-    } else if result > 0 && is_reserve(flags) {
-        starting::note_mapped(length);
-    }
-    result
-}
-
-/// Takes the place of libc's `mmap(2)`.
-///
-/// # Safety
-/// The same as for libc's own function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: isize,
-) -> *mut c_void {
-    // SAFETY: the program's own call, passed on unchanged.
-    unsafe { map(address, length, protection, flags, fd, offset) }
-}
-
-/// Takes the place of libc's `mmap64(3)`, which is the same where `off_t` has 64 bits.
-///
-/// # Safety
-/// The same as for libc's own function.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mmap64(
-    address: *mut c_void,
-    length: usize,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: isize,
-) -> *mut c_void {
-    // SAFETY: the program's own call, passed on unchanged.
-    unsafe { map(address, length, protection, flags, fd, offset) }
-}
-
-/// Counts memory that the calling thread has mapped in a program that is not managed yet. A thread
-/// that maps a part of the budget waits for a look before it can fill it.
-pub(super) fn note_mapped(length: Bytes) {
-    starting::note_mapped(length);
-    // Relaxed, here and below: a sum that only decides when to look.
-    let unseen = UNSEEN.fetch_add(length.0, Ordering::Relaxed).saturating_add(length.0);
-    if unseen > UNSEEN_MAX.load(Ordering::Relaxed) {
-        UNSEEN.store(0, Ordering::Relaxed);
-        CONTROL.ask_for_look();
-    }
-}
-
-/// Whether a new mapping may become writable memory, as a heap's reserve does.
-fn is_reserve(flags: c_int) -> bool {
-    let kind = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
-    flags as u32 & (kind | linux::MAP_STACK) == kind
-}
-
-/// Whether a new mapping is private anonymous memory, writable and perhaps executable, large
-/// enough, and nothing special.
-fn is_manageable(length: usize, protection: c_int, flags: c_int) -> bool {
-    let protection = protection as u32;
-    let flags = flags as u32;
-    let kind = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS;
-    let special = linux::MAP_STACK | linux::MAP_GROWSDOWN | linux::MAP_HUGETLB | linux::MAP_LOCKED;
-    length >= REGION_BYTES_MIN.0
-        && protection & !linux::PROT_EXEC == linux::PROT_READ | linux::PROT_WRITE
-        && flags & kind == kind
-        && flags & special == 0
-}
-
 /// Takes the place of libc's `_Fork(3)`.
 ///
 /// # Safety
@@ -328,27 +167,10 @@ unsafe extern "C" fn clone(
     child_tid: *mut c_void,
 ) -> c_int {
     let Some(real) = imports::clone() else { return libc_result(-ENOSYS) as c_int };
-    with_copy(flags as u64, || {
+    fork::with_copy(flags as u64, || {
         // SAFETY: the program's own call, passed on unchanged.
         unsafe { real(function, stack, flags, argument, parent_tid, tls, child_tid) }
     })
-}
-
-/// Runs `call`, with every page held in place if its flags copy the address space. A child made
-/// this way is not managed.
-pub(super) fn with_copy<R>(flags: u64, call: impl FnOnce() -> R) -> R {
-    let copies = flags & u64::from(linux::CLONE_VM) == 0;
-    if copies {
-        fork::hold();
-    } else {
-        starters::loosen();
-    }
-    let result = call();
-    if copies {
-        // In a child that returns from here no thread owns a hold, so nothing is released.
-        fork::let_go();
-    }
-    result
 }
 
 /// Takes the place of libc's `syscall(2)`.
@@ -373,12 +195,12 @@ unsafe extern "C" fn syscall(
         number if fork::is_plain(number, [a, b, c, d, e, f]) => {
             fork::bare(number, [a, b, c, d, e, f])
         }
-        linux::__NR_clone => with_copy(a as u64, call),
+        linux::__NR_clone => fork::with_copy(a as u64, call),
         linux::__NR_clone3 if b >= size_of::<u64>() => {
             // SAFETY: clone3's argument begins with its flags; a null is left to the kernel to
             // refuse.
             let flags = if a == 0 { 0 } else { unsafe { *(a as *const u64) } };
-            with_copy(flags, call)
+            fork::with_copy(flags, call)
         }
         linux::__NR_execve => {
             starters::loosen();
@@ -403,7 +225,7 @@ unsafe extern "C" fn syscall(
         linux::__NR_madvise => advise(a, b, c as c_int),
         linux::__NR_mmap => {
             // SAFETY: the program's own call.
-            unsafe { map_memory([a, b, c, d, e, f]) }
+            unsafe { mapping::map_memory([a, b, c, d, e, f]) }
         }
         linux::__NR_mremap => remap([a, b, c, d, e]),
         linux::__NR_ioctl => given::control(a, b, c),

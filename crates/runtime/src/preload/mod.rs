@@ -14,6 +14,7 @@ mod given;
 mod imports;
 mod inner;
 mod interpose;
+mod mapping;
 mod memory;
 mod panic;
 mod remap;
@@ -154,7 +155,7 @@ extern "C" fn constructor(
         run.main_area = rseq_area();
         interpose::resolve();
         given::resolve();
-        interpose::note_budget(run.budget);
+        mapping::note_budget(run.budget);
         let room = policy::side_bytes(run.budget.pages_down());
         // Relaxed: there is one thread.
         ROOM_BYTES.store(room.0, Ordering::Relaxed);

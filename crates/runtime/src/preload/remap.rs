@@ -8,7 +8,8 @@ use coldpress_sys::{Bytes, PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
-use super::interpose::{libc_result, note_mapped};
+use super::imports::libc_result;
+use super::mapping::note_mapped;
 
 /// The end of the programs' addresses, with page tables of four levels.
 const ADDRESSES_MAX: usize = (1 << 47) - PAGE_BYTES;

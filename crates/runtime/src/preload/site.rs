@@ -14,8 +14,7 @@ use coldpress_sys::{PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
 
 use super::code::{Object, call_in};
-use super::fork::{bare, is_plain};
-use super::interpose::with_copy;
+use super::fork::{bare, is_plain, with_copy};
 
 /// The opcode of `jmp`; an offset of four bytes follows, from the instruction's end.
 const JUMP: u8 = 0xe9;

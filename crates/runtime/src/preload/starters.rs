@@ -14,8 +14,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use coldpress_sys::raw;
 
 use super::CONTROL;
-use super::imports::next;
-use super::interpose::{ENOSYS, libc_result};
+use super::imports::{ENOSYS, libc_result, next};
 
 /// Lets the calling thread go, which is about to start something. No thread is kept in a process
 /// that is not managed, or in one without a service, such as a child by `vfork`.

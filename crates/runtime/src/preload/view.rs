@@ -11,17 +11,14 @@
 //! A lower limit of a cgroup stays, a cgroup without a limit keeps none, and other programs'
 //! cgroups are shown as they are. What cannot be found out is shown as it is.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use coldpress_sys::proc::Memory;
 use coldpress_sys::raw;
 use linux_raw_sys::general as linux;
 
 use super::asked::{self, Asked, Search};
-use super::code::Object;
-use super::imports::next;
-use super::{CONTROL, after, run_directory};
+use super::{CONTROL, run_directory};
 use crate::wire::View;
 
 /// The numbers by which `statfs(2)` names file systems (linux/magic.h).
@@ -59,42 +56,14 @@ pub(super) fn begin(view: View) {
     SHOWN.store(shown, Ordering::Relaxed);
 }
 
-/// Makes libc's calls that report memory come to us; those that open files only if anything is
-/// shown.
-pub(super) fn take_over(memory: &Memory, libc: &Object) {
-    // Relaxed: as above.
-    let is_shown = SHOWN.load(Ordering::Relaxed) != 0;
-    if is_shown && is_our_own() {
-        return;
-    }
-    if is_shown {
-        let_qsort_ask();
-        after::tell_of_files(memory, libc);
-    }
-    after::tell_of_machine(memory, libc);
-}
-
-/// Makes libc's `qsort` learn the true memory of the machine. `qsort` takes memory for a copy of
-/// what it sorts if that is no more than a quarter of the machine's, and keeps the order of equal
-/// elements only then (glibc before 2.37). It asks once, when it sorts one element that is long
-/// enough.
-fn let_qsort_ask() {
-    type Compare = extern "C" fn(*const c_void, *const c_void) -> c_int;
-    type Sort = unsafe extern "C" fn(*mut c_void, usize, usize, Compare);
-    extern "C" fn equal(_: *const c_void, _: *const c_void) -> c_int {
-        0
-    }
-    // SAFETY: libc's function of this name has this type, and a null is `None`.
-    let sort = unsafe { core::mem::transmute::<*mut c_void, Option<Sort>>(next(c"qsort")) };
-    let mut element = [0_u8; 2048];
-    if let Some(sort) = sort {
-        // SAFETY: one element of that length.
-        unsafe { sort(element.as_mut_ptr().cast(), 1, element.len(), equal) };
-    }
+/// Returns whether anything is shown.
+pub(super) fn is_shown() -> bool {
+    // Relaxed: set before the program's first thread.
+    SHOWN.load(Ordering::Relaxed) != 0
 }
 
 /// Whether this is coldpress itself, in a run: it is shown the truth.
-fn is_our_own() -> bool {
+pub(super) fn is_our_own() -> bool {
     let mut room = [0; PATH_MAX];
     let path = link(c"/proc/thread-self/exe", &mut room).unwrap_or_default();
     path.rsplit(|byte| *byte == b'/').next() == Some(b"coldpress")
@@ -273,8 +242,7 @@ pub(super) unsafe extern "C" fn told_of_machine(
     _: usize,
     result: isize,
 ) -> isize {
-    // Relaxed: set before the program's first thread.
-    if SHOWN.load(Ordering::Relaxed) == 0 {
+    if !is_shown() {
         CONTROL.note_asked();
         return result;
     }
