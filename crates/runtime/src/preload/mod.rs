@@ -5,6 +5,7 @@
 //! They can be made fresh again, which the child of a `fork` does.
 
 mod after;
+mod alone;
 mod asked;
 mod code;
 mod environment;
