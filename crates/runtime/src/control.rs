@@ -29,6 +29,7 @@
 mod freeze;
 mod gate;
 mod given;
+mod life;
 mod looks;
 mod room;
 
@@ -43,6 +44,7 @@ use crate::stay::Stay;
 pub use freeze::{FILES_MAX, Needs, TOUCHED};
 use freeze::{FORK_NONE, NO_FILE};
 pub use given::{Given, Ranges, pages_of};
+pub use life::Life;
 pub use looks::Looks;
 pub use room::Room;
 
@@ -56,7 +58,7 @@ pub enum Stage {
     Managing = 1,
 }
 
-/// The time after which a waiting forker looks again, in case a wake-up is lost.
+/// The time after which a waiting thread looks again, in case a wake-up is lost.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
 
 /// The number of threads that can wait with a hint at a time; further threads go on without one.
@@ -70,15 +72,6 @@ struct Hint {
     start: AtomicUsize,
     length: AtomicUsize,
 }
-
-/// The start state while no service was started: the program is small.
-const START_WAITS: u32 = 0;
-/// The start state once a service was started, or could not be.
-const START_BEGUN: u32 = 1;
-/// The start state while no service may be started.
-const START_BARRED: u32 = 2;
-/// The start state while a thread starts a service.
-const START_BUSY: u32 = 3;
 
 /// The start address of a hint that no thread uses.
 const NOWHERE: usize = usize::MAX;
@@ -107,8 +100,6 @@ pub struct Control {
     holds: AtomicU32,
     /// 1 while every page is in place and stays there.
     quiet: AtomicU32,
-    /// 1 when the service must bring every page back and end.
-    stop: AtomicU32,
     /// Whether threads wait at the gate before they change the address space.
     gate: AtomicU32,
     /// 1 once the program has guard pages. Never cleared: children have the guard pages too.
@@ -116,24 +107,19 @@ pub struct Control {
     /// 1 once the program has asked how much memory the machine has.
     asked: AtomicU32,
     stage: AtomicU32,
-    /// The id of the service's process. When that process ends, the kernel clears this word and
-    /// wakes the threads that wait on it.
-    alive: AtomicU32,
     /// The id of the program's process. A child by `vfork` sees these words too, but is another
     /// process.
     owner: AtomicU32,
-    /// Whether a service may be started, and whether one was.
-    start: AtomicU32,
     /// The number shared by all processes that come from one process by forks; 0 before the first
     /// fork.
     family: AtomicU32,
-    /// 1 while a thread stops and starts the service; only one thread at a time may.
-    alone: AtomicU32,
     /// The address of the bell, 0 before there is one.
     bell: AtomicUsize,
     /// The same address, kept also while no userfaultfd watches the bell.
     bell_kept: AtomicUsize,
     hints: [Hint; HINTS],
+    /// Whether the service may begin, lives, and must end.
+    pub life: Life,
     /// The ranges and mutexes that the program has for itself.
     pub given: Given,
     /// The ranges that the program itself keeps from its children (MADV_DONTFORK).
@@ -158,16 +144,12 @@ impl Control {
             inheriting: AtomicU32::new(0),
             holds: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
-            stop: AtomicU32::new(0),
             gate: AtomicU32::new(0),
             guards: AtomicU32::new(0),
             asked: AtomicU32::new(0),
             stage: AtomicU32::new(Stage::Watching as u32),
-            alive: AtomicU32::new(0),
             owner: AtomicU32::new(0),
-            start: AtomicU32::new(START_WAITS),
             family: AtomicU32::new(0),
-            alone: AtomicU32::new(0),
             bell: AtomicUsize::new(0),
             bell_kept: AtomicUsize::new(0),
             hints: [const {
@@ -177,6 +159,7 @@ impl Control {
                     length: AtomicUsize::new(0),
                 }
             }; HINTS],
+            life: Life::new(),
             given: Given::new(),
             uninherited: Ranges::new(),
             room: Room::new(),
@@ -188,14 +171,12 @@ impl Control {
     /// Resets every word to its initial state. For the child of `fork`, which has one thread and no
     /// service. The child keeps the bell if it `inherits` our memory.
     pub fn reset(&self, inherits: bool) {
-        let words = [&self.holds, &self.quiet, &self.stop, &self.stage, &self.alive];
-        for word in words.into_iter().chain([&self.alone, &self.gate]) {
+        for word in [&self.holds, &self.quiet, &self.stage, &self.gate] {
             // Relaxed: there is no other thread.
             word.store(0, Ordering::Relaxed);
         }
         self.note_owner();
         // Relaxed, here and below: as above.
-        self.start.store(START_WAITS, Ordering::Relaxed);
         self.fork.store(FORK_NONE, Ordering::Relaxed);
         self.inheriting.store(u32::from(inherits), Ordering::Relaxed);
         if !inherits {
@@ -210,6 +191,7 @@ impl Control {
         }
         // The ranges that the parent has kept from this child are not mapped here.
         self.uninherited.remove(&(0..usize::MAX));
+        self.life.reset();
         self.looks.reset();
         self.stay.reset();
     }
@@ -238,11 +220,6 @@ impl Control {
         self.asked.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns the word that says whether the service lives: the id of its process, or 0.
-    pub fn alive(&self) -> &AtomicU32 {
-        &self.alive
-    }
-
     /// Notes the calling process as the program's.
     pub fn note_owner(&self) {
         // Relaxed: read back by the same process, or by one that it starts.
@@ -267,67 +244,6 @@ impl Control {
     pub fn family(&self) -> u32 {
         // Relaxed: no other memory depends on this word.
         self.family.load(Ordering::Relaxed)
-    }
-
-    /// Whether the caller must start a service now: none was started yet, and nothing bars it. True
-    /// for one caller only, which must keep its signals blocked until [`Control::end_start`].
-    pub fn begin_start(&self) -> bool {
-        // Relaxed, both: a caller that gets true starts the service by a system call, which orders
-        // all else.
-        self.start.load(Ordering::Relaxed) == START_WAITS
-            && self.is_owner()
-            && (self.start)
-                .compare_exchange(START_WAITS, START_BUSY, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-    }
-
-    /// Returns whether a service was started before (or could not be), and bars any start from now
-    /// on.
-    pub fn bar_start(&self) -> bool {
-        loop {
-            // Acquire pairs with the Release in `end_start`: a service that was started is there to
-            // be stopped.
-            let state = self.start.load(Ordering::Acquire);
-            if state == START_BUSY {
-                cpu::sleep_ns(LOOK_AGAIN_NS);
-                continue;
-            }
-            // Acquire: as above. Relaxed on failure: the loop looks again.
-            let barred = (self.start).compare_exchange(
-                state,
-                START_BARRED,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
-            if barred.is_ok() {
-                return state == START_BEGUN;
-            }
-        }
-    }
-
-    /// Notes that a service was started, or could not be.
-    pub fn end_start(&self) {
-        // Release pairs with the Acquire in `bar_start`.
-        self.start.store(START_BEGUN, Ordering::Release);
-    }
-
-    /// Whether a service may be started. Only for decisions where a stale answer costs no more than
-    /// time.
-    pub fn may_start(&self) -> bool {
-        // Relaxed: `begin_start` looks again.
-        self.start.load(Ordering::Relaxed) == START_WAITS
-    }
-
-    /// Whether a service was started, or is being started.
-    pub fn has_begun(&self) -> bool {
-        // Relaxed: only for decisions where a stale answer costs time or memory.
-        [START_BEGUN, START_BUSY].contains(&self.start.load(Ordering::Relaxed))
-    }
-
-    /// Allows a service to be started again, once memory makes it worthwhile.
-    pub fn allow_start(&self) {
-        // Relaxed: see `begin_start`.
-        self.start.store(START_WAITS, Ordering::Relaxed);
     }
 
     // For the program's threads.
@@ -362,45 +278,6 @@ impl Control {
         }
         // SeqCst pairs with `is_held`.
         self.holds.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Waits until no other thread stops and starts the service, and keeps other threads from doing
-    /// so.
-    pub fn begin_alone(&self) {
-        // Acquire pairs with the Release in `end_alone`. Relaxed on failure: another thread has the
-        // word.
-        while self.alone.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            cpu::sleep_ns(LOOK_AGAIN_NS);
-        }
-    }
-
-    /// Lets other threads stop and start the service again.
-    pub fn end_alone(&self) {
-        // Release pairs with the Acquire in `begin_alone`.
-        self.alone.store(0, Ordering::Release);
-    }
-
-    /// Brings every page back, ends the service, and returns when it has ended. To be called
-    /// between [`Control::begin_alone`] and [`Control::end_alone`].
-    pub fn stop_service(&self) {
-        // SeqCst pairs with `is_stopped`.
-        self.stop.store(1, Ordering::SeqCst);
-        loop {
-            // Acquire pairs with the kernel's clearing store: everything that the service did is
-            // visible.
-            let process = self.alive.load(Ordering::Acquire);
-            if process == 0 {
-                break;
-            }
-            self.looks.wake();
-            self.ring(0);
-            futex::wait(&self.alive, process, Some(LOOK_AGAIN_NS));
-        }
-        // SeqCst pairs with `is_stopped` of the next service.
-        self.stop.store(0, Ordering::SeqCst);
-        // Release pairs with the Acquire in `ring`. The bell was registered with the userfaultfd
-        // that is gone; the next service registers it again.
-        self.bell.store(0, Ordering::Release);
     }
 
     /// Whether pages may be away from the program. Only for decisions where a stale answer costs no
@@ -551,12 +428,6 @@ impl Control {
     pub fn is_held(&self) -> bool {
         // SeqCst pairs with `hold`.
         self.holds.load(Ordering::SeqCst) != 0
-    }
-
-    /// Whether the service must end.
-    pub fn is_stopped(&self) -> bool {
-        // SeqCst pairs with `stop_service`.
-        self.stop.load(Ordering::SeqCst) != 0
     }
 
     /// Whether a forker may find every page in place. Then nothing may be taken out, even when no

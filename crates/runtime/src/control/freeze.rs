@@ -121,7 +121,7 @@ impl Control {
             futex::wait(&self.inheriting, 1, Some(LOOK_AGAIN_NS));
             // Acquire pairs with the kernel's clearing store: what the service noted before is
             // visible below.
-            let is_gone = self.alive.load(Ordering::Acquire) == 0;
+            let is_gone = self.life.alive().load(Ordering::Acquire) == 0;
             // Acquire pairs with the Release in `note_inherited`.
             if is_gone && self.inheriting.load(Ordering::Acquire) != 0 {
                 raw::write_to_stderr(HEIR_GONE);

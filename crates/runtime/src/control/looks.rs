@@ -85,7 +85,7 @@ impl Control {
                 return;
             }
             // Acquire pairs with the kernel's clearing store when the service ends.
-            let is_alone = self.alive().load(Ordering::Acquire) == 0;
+            let is_alone = self.life.alive().load(Ordering::Acquire) == 0;
             // Acquire pairs with the Release in `answer`.
             let answered = looks.answered.load(Ordering::Acquire);
             if is_alone || answered.wrapping_sub(number) as i32 >= 0 {
@@ -109,7 +109,7 @@ mod tests {
     fn who_asks_waits_for_a_look_that_began_later() {
         let control = Control::new();
         control.note_owner();
-        control.alive().store(1, Ordering::Relaxed);
+        control.life.alive().store(1, Ordering::Relaxed);
         let before = control.looks.asked();
         thread::scope(|scope| {
             let asker = scope.spawn(|| control.ask_for_look());
@@ -129,7 +129,7 @@ mod tests {
         let control = Control::new();
         control.note_owner();
         control.ask_for_look();
-        control.alive().store(1, Ordering::Relaxed);
+        control.life.alive().store(1, Ordering::Relaxed);
         let begin = Instant::now();
         control.ask_for_look();
         assert!(begin.elapsed() >= Duration::from_millis(90));

@@ -104,7 +104,7 @@ impl Pager {
             is_worth_unsharing: budget.is_worth_unsharing(),
             leads: budget.leads(),
             is_waited_for: self.control.is_forking()
-                || self.control.is_stopped()
+                || self.control.life.is_stopped()
                 || !self.memory.hints.is_empty(),
         }
     }

@@ -28,8 +28,8 @@ fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
     if !CONTROL.is_owner() {
         return libc_result(call()) as c_int;
     }
-    CONTROL.begin_alone();
-    if CONTROL.bar_start() {
+    CONTROL.life.begin_alone();
+    if CONTROL.life.bar_start() {
         CONTROL.stop_service();
         make_fresh();
         CONTROL.room.give_back();
@@ -44,10 +44,10 @@ fn alone(call: impl Fn() -> isize, again: impl FnOnce(isize) -> bool) -> c_int {
         result = call();
     }
     if again(result) {
-        CONTROL.allow_start();
+        CONTROL.life.allow_start();
         starting::go_on();
     }
-    CONTROL.end_alone();
+    CONTROL.life.end_alone();
     libc_result(result) as c_int
 }
 

@@ -199,7 +199,7 @@ fn borrow_files() -> Option<[Option<SpillFile>; FILES_MAX]> {
     let mut files = [const { None }; FILES_MAX];
     for (file, descriptor) in files.iter_mut().zip(CONTROL.files()) {
         // Relaxed: the number of the service itself, which waits for this thread.
-        let thread = CONTROL.alive().load(Ordering::Relaxed);
+        let thread = CONTROL.life.alive().load(Ordering::Relaxed);
         *file = SpillFile::lent_by(thread, descriptor).ok();
         if file.is_none() {
             CONTROL.unfreeze();

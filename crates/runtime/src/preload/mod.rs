@@ -248,7 +248,7 @@ fn try_start_service() -> SysResult<()> {
 fn want_room() {
     CONTROL.room.want();
     // Otherwise the thread that starts a service makes the room.
-    if CONTROL.has_begun() {
+    if CONTROL.life.has_begun() {
         make_room();
     }
 }
@@ -290,7 +290,7 @@ unsafe fn start_process(main: ProcessMain) -> SysResult<()> {
     // signals are blocked.
     let result = unsafe {
         let top = ptr::with_exposed_provenance_mut::<u8>(run.stack_top);
-        beside::spawn_beside(parent, top, BLOCK.as_ptr().cast(), main, CONTROL.alive())
+        beside::spawn_beside(parent, top, BLOCK.as_ptr().cast(), main, CONTROL.life.alive())
     };
     raw::set_signal_mask(mask);
     result
@@ -309,7 +309,7 @@ extern "C" fn service_main() -> ! {
 /// when the service has taken over.
 fn start_heir() {
     CONTROL.reset(true);
-    CONTROL.end_start();
+    CONTROL.life.end_start();
     // SAFETY: this process has one thread; the service's stack, a copy, is not used any more.
     let result = unsafe {
         begin_child();

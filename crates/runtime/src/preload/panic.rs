@@ -27,7 +27,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     let mut note = Note::new(Loudness::Fatal);
     let _ = write!(note, "internal error, please report it: {info}");
     // Relaxed: the thread compares its own id.
-    let in_service = CONTROL.alive().load(Ordering::Relaxed) == raw::thread_id();
+    let in_service = CONTROL.life.alive().load(Ordering::Relaxed) == raw::thread_id();
     let fd = if in_service { LINK.load(Ordering::Relaxed) } else { -1 };
     if fd >= 0 {
         // SAFETY: this is the service, in whose file table the link is open for ever.

@@ -74,7 +74,7 @@ pub(super) fn begin_in_child() {
 pub(super) fn note_mapped(length: Bytes) {
     // Relaxed, here and below: a sum that only decides when to start.
     let mapped = MAPPED.fetch_add(length.0, Ordering::Relaxed).saturating_add(length.0);
-    if mapped >= WORTH.load(Ordering::Relaxed) && CONTROL.may_start() {
+    if mapped >= WORTH.load(Ordering::Relaxed) && CONTROL.life.may_start() {
         start();
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn start() {
     let mask = raw::block_signals();
     if CONTROL.begin_start() {
         start_service();
-        CONTROL.end_start();
+        CONTROL.life.end_start();
     }
     raw::set_signal_mask(mask);
 }

@@ -120,7 +120,7 @@ impl Service {
         let mut idle = false;
         loop {
             let has_read = !idle && self.pager.read_messages();
-            if self.control.is_stopped() {
+            if self.control.life.is_stopped() {
                 return self.stop();
             }
             if (self.left.is_so || self.waiter.has_seen_end()) && self.is_over() {
