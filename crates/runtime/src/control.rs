@@ -26,23 +26,21 @@
 //! any look could notice; or the program has the range for itself (`given`), and the service must
 //! give it up before the thread goes on.
 
-mod freeze;
+mod fork;
 mod gate;
 mod given;
 mod life;
 mod looks;
 mod room;
 
-use core::ffi::c_void;
 use core::ops::Range;
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use coldpress_sys::map::Span;
 use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu, futex, raw};
 
 use crate::stay::Stay;
-pub use freeze::{FILES_MAX, Needs, TOUCHED};
-use freeze::{FORK_NONE, NO_FILE};
+pub use fork::{FILES_MAX, Fork, Needs, TOUCHED};
 pub use given::{Given, Ranges, pages_of};
 pub use life::Life;
 pub use looks::Looks;
@@ -84,18 +82,6 @@ const HINT_DONE: u32 = 2;
 
 /// The words shared between the program's threads and the service.
 pub struct Control {
-    /// The state of a request to freeze; one forker at a time makes one (`preload::fork`).
-    fork: AtomicU32,
-    /// The forker's needs: its stack pointer here, the addresses that it touches below.
-    fork_stack: AtomicUsize,
-    fork_touched: [AtomicUsize; TOUCHED],
-    /// The state that the service leaves to its heir in a child.
-    legacy: AtomicPtr<c_void>,
-    /// Descriptors of the files that a child inherits: the service's while it is frozen, the
-    /// forker's in the child.
-    files: [AtomicI32; FILES_MAX],
-    /// 1 until the service of a child has taken over.
-    inheriting: AtomicU32,
     /// The number of threads that want every page in place.
     holds: AtomicU32,
     /// 1 while every page is in place and stays there.
@@ -120,6 +106,8 @@ pub struct Control {
     hints: [Hint; HINTS],
     /// Whether the service may begin, lives, and must end.
     pub life: Life,
+    /// What a forker and the service agree on, and what a child inherits.
+    pub fork: Fork,
     /// The ranges and mutexes that the program has for itself.
     pub given: Given,
     /// The ranges that the program itself keeps from its children (MADV_DONTFORK).
@@ -136,12 +124,6 @@ impl Control {
     /// Creates the words in their initial state.
     pub const fn new() -> Self {
         Self {
-            fork: AtomicU32::new(FORK_NONE),
-            fork_stack: AtomicUsize::new(0),
-            fork_touched: [const { AtomicUsize::new(0) }; TOUCHED],
-            legacy: AtomicPtr::new(core::ptr::null_mut()),
-            files: [const { AtomicI32::new(NO_FILE) }; FILES_MAX],
-            inheriting: AtomicU32::new(0),
             holds: AtomicU32::new(0),
             quiet: AtomicU32::new(0),
             gate: AtomicU32::new(0),
@@ -160,6 +142,7 @@ impl Control {
                 }
             }; HINTS],
             life: Life::new(),
+            fork: Fork::new(),
             given: Given::new(),
             uninherited: Ranges::new(),
             room: Room::new(),
@@ -177,8 +160,6 @@ impl Control {
         }
         self.note_owner();
         // Relaxed, here and below: as above.
-        self.fork.store(FORK_NONE, Ordering::Relaxed);
-        self.inheriting.store(u32::from(inherits), Ordering::Relaxed);
         if !inherits {
             self.bell.store(0, Ordering::Relaxed);
             self.bell_kept.store(0, Ordering::Relaxed);
@@ -192,6 +173,7 @@ impl Control {
         // The ranges that the parent has kept from this child are not mapped here.
         self.uninherited.remove(&(0..usize::MAX));
         self.life.reset();
+        self.fork.reset(inherits);
         self.looks.reset();
         self.stay.reset();
     }

@@ -103,7 +103,7 @@ impl Pager {
             shares_much: budget.shares_much(),
             is_worth_unsharing: budget.is_worth_unsharing(),
             leads: budget.leads(),
-            is_waited_for: self.control.is_forking()
+            is_waited_for: self.control.fork.is_under_way()
                 || self.control.life.is_stopped()
                 || !self.memory.hints.is_empty(),
         }
@@ -123,8 +123,9 @@ impl Pager {
         if faults.pending.is_empty() && faults.for_turn.is_empty() {
             return;
         }
-        let is_exempt =
-            self.allowance.shall_thaw() || self.control.is_held() || self.control.is_forking();
+        let is_exempt = self.allowance.shall_thaw()
+            || self.control.is_held()
+            || self.control.fork.is_under_way();
         if !self.allowance.plays(is_exempt, away.pages_down()) {
             // A page that comes from disk has a buffer that others may wait for, and a copy brings
             // nothing in.

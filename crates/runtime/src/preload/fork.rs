@@ -173,11 +173,11 @@ fn fork(call: Call) -> Made {
     // stack.
     let result = unsafe { raw::syscall(call.number, call.arguments) };
     if result == 0 {
-        CONTROL.set_files(files.iter().flatten().map(|file| file.as_fd().as_raw_fd()));
+        CONTROL.fork.set_files(files.iter().flatten().map(|file| file.as_fd().as_raw_fd()));
         start_heir();
         return Made { result, is_heir: true };
     }
-    CONTROL.unfreeze();
+    CONTROL.fork.unfreeze();
     // Where the kernel commits all memory in advance, it may refuse to commit ours twice.
     if result == ENOMEM { fork_held(call) } else { Made { result, is_heir: false } }
 }
@@ -197,12 +197,12 @@ fn needs_of(call: Call) -> Needs {
 /// service go on, when one of them cannot be opened.
 fn borrow_files() -> Option<[Option<SpillFile>; FILES_MAX]> {
     let mut files = [const { None }; FILES_MAX];
-    for (file, descriptor) in files.iter_mut().zip(CONTROL.files()) {
+    for (file, descriptor) in files.iter_mut().zip(CONTROL.fork.files()) {
         // Relaxed: the number of the service itself, which waits for this thread.
         let thread = CONTROL.life.alive().load(Ordering::Relaxed);
         *file = SpillFile::lent_by(thread, descriptor).ok();
         if file.is_none() {
-            CONTROL.unfreeze();
+            CONTROL.fork.unfreeze();
             return None;
         }
     }

@@ -65,7 +65,7 @@ const LOOK_EVERY: u32 = 64;
 impl Service {
     /// Answers a thread that wants to fork: sleeps until the fork is over, or refuses it.
     pub(crate) fn answer_fork(&mut self) {
-        if !self.control.see_fork() {
+        if !self.control.fork.see() {
             return;
         }
         // The forker may wait until its last ring is read, or for a page of its stack.
@@ -75,19 +75,19 @@ impl Service {
             self.take_hints();
             self.take_from_disk();
             self.serve_pending();
-            match self.control.fork_needs() {
+            match self.control.fork.needs() {
                 Some(needs) => break needs,
                 None => cpu::yield_now(),
             }
             tries += 1;
             if tries.is_multiple_of(LOOK_EVERY) && self.ties.program.has_left(&self.gauge) {
-                return self.control.forget_fork();
+                return self.control.fork.forget();
             }
         };
         // From here on nothing is taken out.
         if !self.can_be_inherited(needs.stack) || map::inherit_spans(true).is_err() {
             let _ = map::inherit_spans(false);
-            self.control.refuse_fork();
+            self.control.fork.refuse();
             return;
         }
         for address in needs.touched {
@@ -103,7 +103,7 @@ impl Service {
         self.pager.settle();
         let is_on_disk = self.pager.store.zswap.lend() > SlotId(0);
         let files = self.pager.store.spills.iter().filter(|_| is_on_disk).map(|(file, _)| *file);
-        self.control.set_files(files);
+        self.control.fork.set_files(files);
         self.pager.allowance.count(Counter::Forks, 1);
         let taken = Ticket(self.pager.store.limbo.ring().pages_taken());
         self.pager.store.posting.leave_out(taken);
@@ -115,7 +115,7 @@ impl Service {
             protect_shared(&mut self.pager, &needs.touched);
         }
         let legacy = (&raw mut *self).cast();
-        self.control.grant(legacy, || self.ties.program.has_left(&self.gauge));
+        self.control.fork.grant(legacy, || self.ties.program.has_left(&self.gauge));
         // A failure costs later children some address space.
         let _ = map::inherit_spans(false);
         self.pager.bar_again();
@@ -339,7 +339,7 @@ fn tell_unmanaged(link: &Link, error: SysError) {
 unsafe fn legacy(start: &Start) -> Box<Service> {
     // SAFETY: the parent's service left its boxed service there, and sleeps; this copy of it
     // has no other owner, by the caller's promise.
-    unsafe { Box::from_raw(start.control.legacy().cast()) }
+    unsafe { Box::from_raw(start.control.fork.legacy().cast()) }
 }
 
 /// Takes over in the child's service. Returns `None` when it cannot: then every page is in place,
@@ -351,7 +351,7 @@ pub(crate) unsafe fn take_over(start: &Start) -> Option<Box<Service>> {
     // SAFETY: the caller's promise.
     let mut service = unsafe { legacy(start) };
     // This comes first, because it makes room for descriptors.
-    if let Err(error) = begin_beside(start.control.files()) {
+    if let Err(error) = begin_beside(start.control.fork.files()) {
         abandon(start.control, format_args!("{error}"));
     }
     service.begin_alone();

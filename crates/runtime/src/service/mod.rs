@@ -106,7 +106,7 @@ pub unsafe fn run_as_heir(start: &Start) {
     if service.is_some() {
         start.control.set_stage(Stage::Managing);
     }
-    start.control.note_inherited();
+    start.control.fork.note_inherited();
     if let Some(mut service) = service {
         service.serve();
     }
@@ -232,7 +232,7 @@ impl Service {
         self.pager.allowance.count(Counter::ForkPages, pages.0);
         loop {
             // A thread that has a hold may wait for a lock that a forking thread has.
-            self.control.refuse_fork();
+            self.control.fork.refuse();
             self.pager.read_messages();
             self.take_hints();
             self.take_from_disk();

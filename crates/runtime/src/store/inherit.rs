@@ -16,7 +16,7 @@ use crate::link::Joined;
 impl Store {
     /// Returns the files of ancestors, by this process's own descriptors.
     pub(crate) fn take_files(&mut self, control: &Control) -> Vec<Layer> {
-        let files = mem::take(&mut self.spills).into_iter().zip(control.files());
+        let files = mem::take(&mut self.spills).into_iter().zip(control.fork.files());
         let layer = |((_, first), file)| {
             self.spills.push((file, first));
             // SAFETY: the forker has opened the file for its child, of which this is the one owner.
