@@ -6,17 +6,11 @@
 //!
 //! - *Frozen*: the service sleeps at a point where its state is consistent (quiesced). The child
 //!   inherits that state, and a service of its own takes it over before anything else runs in the
-//!   child (`heir`). The forker asks. The service either refuses, or grants the request and sleeps
-//!   until the forker releases it.
+//!   child (`heir`). The forker asks (`fork`). The service either refuses, or grants the request
+//!   and sleeps until the forker releases it.
 //! - *Held*: every page is brought back first, so that the child needs nothing. This serves forks
-//!   that cannot be caught in the middle, and forks for which the service refused to freeze.
-//!
-//! To fork in the second way, a thread takes a *hold* and waits until the service is *quiet*: every
-//! page is back, and none is taken out until the last hold is gone. No eviction slips through.
-//! Proof: the forker raises `holds`, then reads `stage`; the service sets `stage` to managing, then
-//! reads `holds`. All four accesses are sequentially consistent, so at least one side sees the
-//! other. Between the last release and the end of the quiet period a new forker proceeds at once,
-//! so the service takes nothing out before `end_quiet` has confirmed that no hold is left.
+//!   that cannot be caught in the middle, and forks for which the service refused to freeze
+//!   (`holds`).
 //!
 //! The *bell* wakes the service, which sleeps on its userfaultfd and shares no descriptor with the
 //! program. A thread rings by dropping a page of the bell (madvise): that sends an event to the
@@ -29,6 +23,7 @@
 mod fork;
 mod gate;
 mod given;
+mod holds;
 mod life;
 mod looks;
 mod room;
@@ -42,19 +37,10 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu, futex, raw};
 use crate::stay::Stay;
 pub use fork::{FILES_MAX, Fork, Needs, TOUCHED};
 pub use given::{Given, Ranges, pages_of};
+pub use holds::{Holds, Stage};
 pub use life::Life;
 pub use looks::Looks;
 pub use room::Room;
-
-/// The stage that the service has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Stage {
-    /// No service exists, or the service only watches.
-    Watching = 0,
-    /// Pages may be away from the program.
-    Managing = 1,
-}
 
 /// The time after which a waiting thread looks again, in case a wake-up is lost.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
@@ -82,17 +68,12 @@ const HINT_DONE: u32 = 2;
 
 /// The words shared between the program's threads and the service.
 pub struct Control {
-    /// The number of threads that want every page in place.
-    holds: AtomicU32,
-    /// 1 while every page is in place and stays there.
-    quiet: AtomicU32,
     /// Whether threads wait at the gate before they change the address space.
     gate: AtomicU32,
     /// 1 once the program has guard pages. Never cleared: children have the guard pages too.
     guards: AtomicU32,
     /// 1 once the program has asked how much memory the machine has.
     asked: AtomicU32,
-    stage: AtomicU32,
     /// The id of the program's process. A child by `vfork` sees these words too, but is another
     /// process.
     owner: AtomicU32,
@@ -108,6 +89,8 @@ pub struct Control {
     pub life: Life,
     /// What a forker and the service agree on, and what a child inherits.
     pub fork: Fork,
+    /// Whether pages may be away, and the threads that want them in place.
+    pub holds: Holds,
     /// The ranges and mutexes that the program has for itself.
     pub given: Given,
     /// The ranges that the program itself keeps from its children (MADV_DONTFORK).
@@ -124,12 +107,9 @@ impl Control {
     /// Creates the words in their initial state.
     pub const fn new() -> Self {
         Self {
-            holds: AtomicU32::new(0),
-            quiet: AtomicU32::new(0),
             gate: AtomicU32::new(0),
             guards: AtomicU32::new(0),
             asked: AtomicU32::new(0),
-            stage: AtomicU32::new(Stage::Watching as u32),
             owner: AtomicU32::new(0),
             family: AtomicU32::new(0),
             bell: AtomicUsize::new(0),
@@ -143,6 +123,7 @@ impl Control {
             }; HINTS],
             life: Life::new(),
             fork: Fork::new(),
+            holds: Holds::new(),
             given: Given::new(),
             uninherited: Ranges::new(),
             room: Room::new(),
@@ -154,10 +135,8 @@ impl Control {
     /// Resets every word to its initial state. For the child of `fork`, which has one thread and no
     /// service. The child keeps the bell if it `inherits` our memory.
     pub fn reset(&self, inherits: bool) {
-        for word in [&self.holds, &self.quiet, &self.stage, &self.gate] {
-            // Relaxed: there is no other thread.
-            word.store(0, Ordering::Relaxed);
-        }
+        // Relaxed: there is no other thread.
+        self.gate.store(0, Ordering::Relaxed);
         self.note_owner();
         // Relaxed, here and below: as above.
         if !inherits {
@@ -174,6 +153,7 @@ impl Control {
         self.uninherited.remove(&(0..usize::MAX));
         self.life.reset();
         self.fork.reset(inherits);
+        self.holds.reset();
         self.looks.reset();
         self.stay.reset();
     }
@@ -236,39 +216,6 @@ impl Control {
         self.owner.load(Ordering::Relaxed) == raw::process_id()
     }
 
-    /// Takes a hold: returns when every page of the program is in place, to stay there until
-    /// [`Control::release`]. Returns at once in a process without a service of its own.
-    pub fn hold(&self) {
-        if !self.is_owner() {
-            return;
-        }
-        // SeqCst, here and below: pairs with `set_stage` and `is_held`; see the proof at the head
-        // of this file.
-        self.holds.fetch_add(1, Ordering::SeqCst);
-        while self.stage.load(Ordering::SeqCst) == Stage::Managing as u32
-            && self.quiet.load(Ordering::SeqCst) == 0
-        {
-            self.ring(0);
-            futex::wait(&self.quiet, 0, Some(LOOK_AGAIN_NS));
-        }
-    }
-
-    /// Ends a hold.
-    pub fn release(&self) {
-        if !self.is_owner() {
-            return;
-        }
-        // SeqCst pairs with `is_held`.
-        self.holds.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Whether pages may be away from the program. Only for decisions where a stale answer costs no
-    /// more than time.
-    pub fn is_managing(&self) -> bool {
-        // Relaxed: a stale answer is good enough.
-        self.stage.load(Ordering::Relaxed) == Stage::Managing as u32
-    }
-
     /// Reports memory that the calling thread has just mapped, and returns when it is registered,
     /// or will not be. A `length` of 0 says that there may be other memory to find; no change of
     /// the address space is under way when the call returns.
@@ -284,8 +231,8 @@ impl Control {
     /// Has the service give up a range that the program has for itself from now on, and which
     /// `given` holds already. Returns when no page of the range is away or watched.
     pub fn give_up(&self, range: &Range<usize>) {
-        // SeqCst pairs with `set_stage`: see `given`.
-        while self.stage.load(Ordering::SeqCst) == Stage::Managing as u32
+        // The service sees the range, or this thread sees the stage: see `given`.
+        while self.holds.is_managing_now()
             && !self.tell(range.start, Bytes(range.end - range.start))
         {
             // Every hint is taken.
@@ -395,47 +342,6 @@ impl Control {
         // a thread that gave up has freed its hint.
         let _ = state.compare_exchange(HINT_TAKEN, HINT_DONE, Ordering::Release, Ordering::Relaxed);
         futex::wake_all(state);
-    }
-
-    /// Sets the stage that the service has reached.
-    pub fn set_stage(&self, stage: Stage) {
-        // SeqCst pairs with the load in `hold`.
-        self.stage.store(stage as u32, Ordering::SeqCst);
-        self.looks.answer(self.looks.asked());
-        // No service has heard, or will hear, the threads that rang a former service or none.
-        (0..HINTS).for_each(|index| self.finish_hint(index));
-    }
-
-    /// Whether any thread wants every page in place.
-    pub fn is_held(&self) -> bool {
-        // SeqCst pairs with `hold`.
-        self.holds.load(Ordering::SeqCst) != 0
-    }
-
-    /// Whether a forker may find every page in place. Then nothing may be taken out, even when no
-    /// hold is left.
-    pub fn is_quiet(&self) -> bool {
-        // Relaxed: only the service changes this word, and only the service asks.
-        self.quiet.load(Ordering::Relaxed) != 0
-    }
-
-    /// Notes that every page is in place now, and wakes the forkers that wait for that.
-    pub fn set_quiet(&self) {
-        // SeqCst pairs with the load in `hold`.
-        self.quiet.store(1, Ordering::SeqCst);
-        futex::wake_all(&self.quiet);
-    }
-
-    /// Returns whether the quiet period has ended: false while a thread still holds.
-    pub fn end_quiet(&self) -> bool {
-        // A forker that read 1 before this store had raised `holds` before, so the check below sees
-        // it.
-        self.quiet.store(0, Ordering::SeqCst);
-        if self.is_held() {
-            self.quiet.store(1, Ordering::SeqCst);
-            return false;
-        }
-        true
     }
 }
 

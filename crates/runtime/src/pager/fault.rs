@@ -58,7 +58,7 @@ impl Pager {
     pub(crate) fn serve_fault(&mut self, fault: Fault, window: Window) {
         // Before the wake-up, at which the kernel may move the thread. Not during a fork: the
         // forking thread may be the one that waits here, and a child inherits its processors.
-        if !self.control.is_held() && !self.control.fork.is_under_way() {
+        if !self.control.holds.is_held() && !self.control.fork.is_under_way() {
             let give = |allowed: &_, thread| self.ties.link.give_processors(allowed, thread);
             self.placement.attend(fault.thread, self.allowance.time.now_ns(), &give);
             if let Some(thread) = self.placement.take_real_time() {

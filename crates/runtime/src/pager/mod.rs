@@ -124,7 +124,7 @@ impl Pager {
             return;
         }
         let is_exempt = self.allowance.shall_thaw()
-            || self.control.is_held()
+            || self.control.holds.is_held()
             || self.control.fork.is_under_way();
         if !self.allowance.plays(is_exempt, away.pages_down()) {
             // A page that comes from disk has a buffer that others may wait for, and a copy brings

@@ -128,7 +128,7 @@ impl Copies {
         let budget = &pager.allowance.budget;
         let is_room = pages == PageCount(0) || budget.used() + pages <= budget.hard();
         // No room comes while a fork is made, and a forker may wait for a page of its stack.
-        let is_fork = pager.control.is_held() || pager.control.fork.is_under_way();
+        let is_fork = pager.control.holds.is_held() || pager.control.fork.is_under_way();
         self.is_on && !is_room && !is_fork
     }
 

@@ -28,7 +28,7 @@ impl Effects for Service {
 
     fn keeps_all(&self) -> bool {
         let control = self.control;
-        control.is_held() || control.is_quiet() || self.pager.allowance.shall_thaw()
+        control.holds.is_held() || control.holds.is_quiet() || self.pager.allowance.shall_thaw()
     }
 
     fn is_worth_taking(&self) -> bool {

@@ -138,7 +138,7 @@ impl Service {
                 beside::exit_process(0);
             }
             self.answer_fork();
-            if self.control.is_held() {
+            if self.control.holds.is_held() {
                 self.keep_quiet();
             }
             let is_thawing = self.thaw_step();
@@ -220,7 +220,7 @@ impl Service {
             self.copies.protect_nothing(&mut self.pager);
         }
         self.begin_sharing();
-        self.control.set_quiet();
+        self.control.holds.set_quiet();
         if pages > PageCount(0) {
             let ms = (self.pager.allowance.time.now_ns() - from) / 1_000_000;
             self.ties.tell(format_args!(
@@ -237,7 +237,7 @@ impl Service {
             self.take_hints();
             self.take_from_disk();
             self.serve_pending();
-            if !self.control.is_held() && self.control.end_quiet() {
+            if !self.control.holds.is_held() && self.control.holds.end_quiet() {
                 // What was read meanwhile may date from before the fork.
                 self.pager.allowance.budget.look_for_sharing();
                 return;

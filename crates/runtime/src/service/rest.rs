@@ -139,7 +139,7 @@ impl Service {
         let somebody_waits = self.pager.memory.faults.any();
         let begun = self.pager.allowance.time.now_ns();
         if somebody_waits
-            || self.control.is_held()
+            || self.control.holds.is_held()
             || !self.pager.allowance.budget.is_worth_taking()
             || !self.rest.allows_step(begun)
         {
