@@ -225,7 +225,7 @@ impl Control {
                     return false;
                 }
                 FORK_ASKED => {
-                    self.ring(0);
+                    self.bell.ring(0);
                 }
                 _ => {}
             }

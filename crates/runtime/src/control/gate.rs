@@ -3,39 +3,50 @@
 //! thread may get to run. So a thread whose change comes to our functions first waits at the gate
 //! while the service looks for such a moment.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use coldpress_sys::futex;
-
-use super::Control;
 
 const OPEN: u32 = 0;
 const CLOSED: u32 = 1;
 /// The longest wait before a change: the program then goes on, whatever the service is doing.
 const PASSED_AFTER_NS: u64 = 2_000_000;
 
-impl Control {
+/// The word that says whether threads wait at the gate before they change the address space.
+pub struct Gate(AtomicU32);
+
+impl Gate {
+    pub(super) const fn new() -> Self {
+        Self(AtomicU32::new(OPEN))
+    }
+
+    /// Opens the gate in the child of `fork`, which has one thread.
+    pub(super) fn reset(&self) {
+        // Relaxed: there is no other thread.
+        self.0.store(OPEN, Ordering::Relaxed);
+    }
+
     /// Waits while the gate is closed. For a thread of the program, before a change.
-    pub fn pass_gate(&self) {
+    pub fn pass(&self) {
         // Relaxed: the word guards no other memory, and one change more before it is seen does no
         // harm.
-        if self.gate.load(Ordering::Relaxed) == CLOSED {
-            futex::wait(&self.gate, CLOSED, Some(PASSED_AFTER_NS));
+        if self.0.load(Ordering::Relaxed) == CLOSED {
+            futex::wait(&self.0, CLOSED, Some(PASSED_AFTER_NS));
         }
     }
 
     /// Closes the gate, so that changes wait. For the service.
-    pub fn close_gate(&self) {
+    pub fn close(&self) {
         // Relaxed: as above.
-        self.gate.store(CLOSED, Ordering::Relaxed);
+        self.0.store(CLOSED, Ordering::Relaxed);
     }
 
     /// Opens the gate: what needed quiet is done. For the service.
-    pub fn open_gate(&self) {
+    pub fn open(&self) {
         // Relaxed, both: as above; only the service writes this word.
-        if self.gate.load(Ordering::Relaxed) == CLOSED {
-            self.gate.store(OPEN, Ordering::Relaxed);
-            futex::wake_all(&self.gate);
+        if self.0.load(Ordering::Relaxed) == CLOSED {
+            self.0.store(OPEN, Ordering::Relaxed);
+            futex::wake_all(&self.0);
         }
     }
 }

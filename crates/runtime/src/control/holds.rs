@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use coldpress_sys::futex;
 
-use super::{Control, HINTS, LOOK_AGAIN_NS};
+use super::{Control, LOOK_AGAIN_NS};
 
 /// The stage that the service has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Control {
         // head of this file.
         self.holds.count.fetch_add(1, Ordering::SeqCst);
         while self.holds.is_managing_now() && self.holds.quiet.load(Ordering::SeqCst) == 0 {
-            self.ring(0);
+            self.bell.ring(0);
             futex::wait(&self.holds.quiet, 0, Some(LOOK_AGAIN_NS));
         }
     }
@@ -129,6 +129,6 @@ impl Control {
         self.holds.stage.store(stage as u32, Ordering::SeqCst);
         self.looks.answer(self.looks.asked());
         // No service has heard, or will hear, the threads that rang a former service or none.
-        (0..HINTS).for_each(|index| self.finish_hint(index));
+        self.bell.finish_hints();
     }
 }

@@ -155,13 +155,11 @@ impl Control {
                 break;
             }
             self.looks.wake();
-            self.ring(0);
+            self.bell.ring(0);
             futex::wait(&self.life.alive, process, Some(LOOK_AGAIN_NS));
         }
         // SeqCst pairs with `is_stopped` of the next service.
         self.life.stop.store(0, Ordering::SeqCst);
-        // Release pairs with the Acquire in `ring`. The bell was registered with the userfaultfd
-        // that is gone; the next service registers it again.
-        self.bell.store(0, Ordering::Release);
+        self.bell.take_away();
     }
 }

@@ -53,9 +53,9 @@ impl Memory {
                 });
             }
             Event::Remove { start, end } => {
-                if !self.control.is_bell(start) {
+                if !self.control.bell.has(start) {
                     self.hear(Change::Dropped(start..end), follow);
-                } else if let Some(hint) = self.control.hint_at(start) {
+                } else if let Some(hint) = self.control.bell.hint_at(start) {
                     self.hints.push(hint);
                 }
             }
@@ -79,7 +79,7 @@ impl Memory {
             if !self.uffd.is_changing(self.probe_address) {
                 return self.end_changes(follow);
             }
-            self.control.close_gate();
+            self.control.gate.close();
             // The changing thread's report has been read, so the thread must now run to finish its
             // change; it may wait for this processor.
             tries += 1;

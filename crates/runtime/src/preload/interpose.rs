@@ -58,13 +58,13 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
     }
     match advice {
         advice if advice == linux::MADV_DONTNEED as c_int => {
-            CONTROL.pass_gate();
+            CONTROL.gate.pass();
             call(advice)
         }
         // Pages given up may go at once. If the kernel took them later, the service would not know.
         // Where the kernel refuses the advice, nothing is given up.
         advice if advice == linux::MADV_FREE as c_int => {
-            CONTROL.pass_gate();
+            CONTROL.gate.pass();
             match call(advice) {
                 0 => call(linux::MADV_DONTNEED as c_int),
                 refused => refused,
@@ -73,7 +73,7 @@ fn advise(address: usize, length: usize, advice: c_int) -> isize {
         // The advice is given once more at the end, as a page that came back meanwhile has taken
         // the guard's place.
         MADV_GUARD_INSTALL => {
-            CONTROL.pass_gate();
+            CONTROL.gate.pass();
             match call(advice) {
                 0 => {
                     call(linux::MADV_DONTNEED as c_int);

@@ -265,7 +265,7 @@ fn prepare_memory(
     limits: &Limits,
     knobs: &Knobs,
 ) -> SysResult<()> {
-    start.control.make_bell()?;
+    start.control.bell.make()?;
     if limits.missing(total) > Bytes(0) {
         return Err(SysError { call: "RLIMIT_AS", errno: ENOMEM });
     }

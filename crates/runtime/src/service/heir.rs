@@ -170,7 +170,7 @@ impl Service {
 
     /// Registers everything that the parent had registered.
     fn register_all(&self) -> SysResult<()> {
-        let bell = self.control.bell_address();
+        let bell = self.control.bell.address();
         self.pager.memory.uffd.register(
             bell,
             Bytes(BELL_PAGES * PAGE_BYTES),

@@ -16,7 +16,7 @@ impl Service {
     /// thread waits meanwhile. Gives up ranges that the program has for itself.
     pub(super) fn take_hints(&mut self) {
         while let Some((index, start, length)) = self.pager.memory.hints.pop() {
-            let is_waited_for = self.control.is_waited_for(index, start, length);
+            let is_waited_for = self.control.bell.is_waited_for(index, start, length);
             // Words of earlier tenants of these addresses come first.
             self.pager.settle();
             self.pager.take_room();
@@ -34,7 +34,7 @@ impl Service {
             }
             // Otherwise the thread that has taken the hint since rings too.
             if is_waited_for {
-                self.control.finish_hint(index);
+                self.control.bell.finish_hint(index);
             }
         }
     }

@@ -158,7 +158,7 @@ impl Service {
             // With nothing else to do, the service looks for idle memory, and makes stored pages
             // denser.
             let ahead = ahead || (idle && (self.idle_step() || self.recompress_step()));
-            self.control.open_gate();
+            self.control.gate.open();
             // These steps too may have read faults, even when they had nothing to do.
             let is_asked = !self.pager.memory.faults.pending.is_empty()
                 || !self.pager.memory.hints.is_empty()
@@ -191,7 +191,7 @@ impl Service {
         // limbo can be unmapped, which would otherwise send an event that nothing reads.
         self.ties.link.take_back();
         while let Some((index, ..)) = self.pager.memory.hints.pop() {
-            self.control.finish_hint(index);
+            self.control.bell.finish_hint(index);
         }
         self.ties.link.leave();
     }

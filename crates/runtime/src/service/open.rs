@@ -160,7 +160,7 @@ impl Tools {
         uffd.handshake(FEATURES_NEEDED)?;
         trial::take_and_bring_back(&uffd)?;
         limbo.register(&uffd)?;
-        uffd.register(control.bell_address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
+        uffd.register(control.bell.address(), Bytes(BELL_PAGES * PAGE_BYTES), Mode::WriteProtect)?;
         Ok(Self { uffd, limbo, zeros, zswap })
     }
 
