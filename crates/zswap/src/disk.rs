@@ -30,6 +30,8 @@ pub(crate) struct Transfers {
     pub(crate) slots: Slots,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
+    /// Attempts at writeback still to be skipped, because the last one failed.
+    pub(crate) skip: u32,
 }
 
 impl Disk {
@@ -37,8 +39,22 @@ impl Disk {
     pub(crate) fn new(backing: Box<dyn Backing>, sealer: Sealer) -> Result<Self, NoMemory> {
         let slots = Slots::new(backing.slots_max());
         let (outgoing, incoming) = (Outgoing::new()?, Incoming::new()?);
-        let transfers = SleepLock::new(Transfers { backing, slots, outgoing, incoming });
-        Ok(Self { sealers: Sealers::new(sealer), transfers })
+        let transfers = Transfers { backing, slots, outgoing, incoming, skip: 0 };
+        Ok(Self { sealers: Sealers::new(sealer), transfers: SleepLock::new(transfers) })
+    }
+}
+
+impl Transfers {
+    /// Returns whether `slot` was given back, after taking a page out of it: that page was its
+    /// last. The backing has room again, so writeback is tried again.
+    pub(crate) fn leave_slot(&mut self, slot: SlotId) -> bool {
+        let is_last = self.slots.leave(slot);
+        if is_last {
+            assert_eq!(self.slots.users(slot), 0, "pages lie in a slot that is given back");
+            self.backing.discard(slot);
+            self.skip = 0;
+        }
+        is_last
     }
 }
 
@@ -55,14 +71,5 @@ impl<P: Pool> Zswap<P> {
             }
         }
         any
-    }
-
-    /// Gives back a slot that no page uses any more. The backing has room again, so writeback is
-    /// tried again.
-    pub(crate) fn discard(&self, transfers: &mut Transfers, slot: SlotId) {
-        assert_eq!(transfers.slots.users(slot), 0, "pages lie in a slot that is given back");
-        transfers.backing.discard(slot);
-        self.counted().slots_discarded.add(1);
-        self.limits.lock().skip = 0;
     }
 }

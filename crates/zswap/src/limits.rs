@@ -19,8 +19,6 @@ pub(crate) const FRAMES_BEYOND: PageCount = PageCount(64);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     knobs: Knobs,
-    /// Attempts at writeback still to be skipped.
-    pub(crate) skip: u32,
     /// Whether the pool met its limit and has not been below the threshold since.
     reached: bool,
     /// Whether a page was refused for want of room, and the pool has not been below the threshold
@@ -46,7 +44,7 @@ impl Limits {
     /// Returns the limits that `knobs` ask for.
     pub(crate) fn of(knobs: Knobs) -> Self {
         let writeback_left = knobs.writeback_limit.unwrap_or(Bytes(0));
-        Self { knobs: sane(knobs), skip: 0, reached: false, refused: false, writeback_left }
+        Self { knobs: sane(knobs), reached: false, refused: false, writeback_left }
     }
 
     /// Returns the knobs in force.

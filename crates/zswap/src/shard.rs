@@ -287,9 +287,8 @@ impl<P: Pool> Zswap<P> {
 
     /// Takes a page out of a slot, and gives the slot back after its last page.
     pub(crate) fn leave_slot(&self, transfers: &mut Transfers, slot: SlotId) {
-        if transfers.slots.leave(slot) {
-            self.discard(transfers, slot);
-        }
+        let is_given_back = transfers.leave_slot(slot);
+        self.counted().slots_discarded.add(u64::from(is_given_back));
     }
 }
 

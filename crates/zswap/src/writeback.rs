@@ -51,10 +51,12 @@ impl<P: Pool> Zswap<P> {
     /// has a free slot, it has not failed lately, and the knobs allow it.
     pub fn writeback_possible(&self) -> bool {
         let Some(disk) = &self.disk else { return false };
-        let is_full = disk.transfers.lock().slots.is_full();
+        let disk_allows = {
+            let transfers = disk.transfers.lock();
+            !transfers.slots.is_full() && transfers.skip == 0
+        };
         let limits = self.limits.lock();
-        let knobs_allow = limits.knobs().writeback && limits.may_spend_writeback();
-        knobs_allow && !is_full && limits.skip == 0
+        disk_allows && limits.knobs().writeback && limits.may_spend_writeback()
     }
 
     /// Returns whether the pool is well above its limit because the backing store does not keep up.
@@ -217,8 +219,8 @@ impl<P: Pool> Zswap<P> {
             counted.reject_tmppage_fail.add(1);
             return None;
         }
-        if limits.skip > 0 {
-            limits.skip -= 1;
+        if transfers.skip > 0 {
+            transfers.skip -= 1;
             counted.flush_skipped.add(1);
             return None;
         }
@@ -320,7 +322,7 @@ impl<P: Pool> Zswap<P> {
             }
             Err(error) => {
                 self.counted().reject_flush_fail.add(1);
-                self.limits.lock().skip = ATTEMPTS_SKIPPED;
+                transfers.skip = ATTEMPTS_SKIPPED;
                 self.warnings.lock().raise(match error {
                     BackingError::Sys(error) => Warning::BackingError(error),
                     BackingError::Full | BackingError::OutOfRange => Warning::BackingFull,
