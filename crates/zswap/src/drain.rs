@@ -17,11 +17,11 @@ use crate::pool::{Handle, Pool};
 use coldpress_sys::sync::SpinGuard;
 use coldpress_sys::{Bytes, Page};
 
+use crate::Zswap;
 use crate::entry::{Entry, PagePlace};
 use crate::ids::{EntryId, SHARDS};
 use crate::limits::FRAMES_BEYOND;
 use crate::shard::Tables;
-use crate::{HELD, Zswap};
 
 /// Entries looked at under one hold of a shard's lock: some hundred nanoseconds.
 const LOOKS: usize = 64;
@@ -87,7 +87,7 @@ impl<P: Pool> Zswap<P> {
             let position = at.position;
             at.position += 1;
             if let Some(PagePlace::Pool { handle, length, .. }) = tables.entries.place_at(position)
-                && is_former(&self.pool, handle)
+                && is_former(&self.objects.pool, handle)
                 && let Some(id) = EntryId::at(position)
             {
                 return (looks + 1, Some(FormerObject { tables, shard, id, handle, length }));
@@ -105,16 +105,16 @@ impl<P: Pool> Zswap<P> {
             drop(tables);
             bytes.copy_from_slice(object);
         };
-        self.pool.read(old, copy).expect(HELD);
+        self.objects.read(old, copy);
         let limit = self.knobs().hard_pool + FRAMES_BEYOND;
-        let Some(new) = self.alloc(Bytes(length.into()), Some(limit)) else {
+        let Some(new) = self.objects.alloc(Bytes(length.into()), Some(limit)) else {
             self.counted().reject_drain_full.add(1);
             self.shards[shard].tables.lock().recompressing = None;
             return None;
         };
-        self.pool.write(new, bytes).expect(HELD);
+        self.objects.write(new, bytes);
         let unused = self.exchange(shard, id, new);
-        self.pool.free(unused).expect(HELD);
+        self.objects.free(unused);
         self.counted().drained_pages.add(u64::from(unused == old));
         Some(())
     }

@@ -9,7 +9,8 @@ use crate::entry::PagePlace;
 use crate::error::RenameError;
 use crate::ids::{EntryId, PageId, SHARDS};
 use crate::key::{Area, Key, Offset};
-use crate::shard::{Remains, Spot, Tables};
+use crate::objects::Remains;
+use crate::shard::{Spot, Tables};
 
 impl<P: Pool> Zswap<P> {
     /// Returns whether a page was stored under `key`, after dropping it.
@@ -74,7 +75,7 @@ impl<P: Pool> Zswap<P> {
             return Err(RenameError);
         };
         counted.renamed.add(u64::from(found));
-        replaced.into_iter().for_each(|remains| self.give_up(remains));
+        replaced.into_iter().for_each(|remains| self.objects.give_up(remains));
         Ok(found)
     }
 
@@ -165,7 +166,7 @@ impl<P: Pool> Zswap<P> {
         let transfers = locked.transfers.as_deref_mut();
         let remains = self.drop_entry(spot.shard, &mut locked.tables, transfers, id);
         drop(locked);
-        self.give_up(remains);
+        self.objects.give_up(remains);
         true
     }
 

@@ -84,7 +84,7 @@ impl<P: Pool> Zswap<P> {
     /// nothing has changed.
     pub fn set_knobs(&self, knobs: Knobs) -> Result<(), CodecError> {
         let done = || self.limits.lock().set_knobs(knobs);
-        let is_switched = self.contexts.switch(knobs.codec, done).inspect_err(|_| {
+        let is_switched = self.objects.contexts.switch(knobs.codec, done).inspect_err(|_| {
             self.counted().reject_codec_fail.add(1);
         })?;
         self.counted().codec_switched.add(u64::from(is_switched));
@@ -95,7 +95,7 @@ impl<P: Pool> Zswap<P> {
     /// call. Waits for nothing, and does nothing while writeback is not possible.
     pub fn shrink_to_limit(&self) {
         let Some(disk) = &self.disk else { return };
-        let is_over = self.pool_frames() > self.knobs().max_pool;
+        let is_over = self.objects.frames() > self.knobs().max_pool;
         if is_over && self.writeback_possible() && !disk.transfers.lock().outgoing.is_busy() {
             self.begin_to_shrink();
         }

@@ -24,8 +24,8 @@
 //! 1. Names, numbers and what all others stand on: `key`, `ids`, `stats`, `room` (memory that may
 //!    be refused) and `pool`.
 //! 2. Parts of a store: `error`, `knobs`, `limits`, `eras`, `index` (key to entry), `entry` (what
-//!    is known of a page), `lru` (the LRU lists), `codecs` (how pages are coded) and `contexts`,
-//!    [`seal`], `outgoing`, `incoming` and `disk`, `helped` and [`desk`].
+//!    is known of a page), `lru` (the LRU lists), `codecs` (how pages are coded), `contexts` and
+//!    `objects`, [`seal`], `outgoing`, `incoming` and `disk`, `helped` and [`desk`].
 //! 3. The tables with their locks: `shard`.
 //! 4. The verbs: `store`, `load`, `invalidate` (with [`Zswap::rename`]), `writeback` (with
 //!    [`Zswap::shrink`]), `heir`, `drain`, `recompress` and its `dictionaries`.
@@ -78,6 +78,7 @@ mod load;
 #[cfg(loom)]
 mod loom_model;
 mod lru;
+mod objects;
 mod outgoing;
 mod pool;
 mod recompress;
@@ -101,20 +102,17 @@ pub use stats::{
 };
 pub use store::Stored;
 
-use contexts::Contexts;
 use disk::Disk;
 use eras::Eras;
 use error::Warnings;
 use ids::SHARDS;
 use limits::Limits;
+use objects::Objects;
 use pool::Pool;
 use recompress::Recompression;
 use seal::Sealer;
 use shard::{Shard, Spot};
 use stats::Counted;
-
-/// Message of `expect`: why the pool knows the handle of an entry, or of an object just allocated.
-const HELD: &str = "an object stays until its entry lets go of it";
 
 /// A store of pages in the pool `P`, with a backing store behind it.
 ///
@@ -123,18 +121,14 @@ const HELD: &str = "an object stays until its entry lets go of it";
 /// wait for the disk must then be called from that thread.
 pub struct Zswap<P> {
     limits: SpinLock<Limits>,
-    contexts: Contexts,
     /// Held for up to milliseconds by a caller that makes pages denser or moves them to another
     /// pool.
     recompression: SleepLock<Recompression>,
-    /// Boxed because pools are large: tables of 10 to 40 KiB that should not be moved about.
-    pool: Box<P>,
+    objects: Objects<P>,
     disk: Option<Disk>,
-    /// [`SHARDS`] shards, boxed for the same reason.
+    /// [`SHARDS`] shards, boxed because they are large.
     shards: Box<[Shard]>,
     eras: Eras,
-    /// Held while an allocation may make the pool grow.
-    growth: SpinLock<()>,
     warnings: SpinLock<Warnings>,
 }
 
@@ -150,25 +144,23 @@ impl<P: Pool> Zswap<P> {
         let disk = backing.map(|(backing, sealer)| Disk::new(backing, sealer)).transpose()?;
         Ok(Self {
             limits: SpinLock::new(Limits::of(knobs)),
-            contexts: Contexts::new(knobs.codec)?,
             recompression: SleepLock::new(Recompression::new()?),
-            pool: Box::new(pool),
+            objects: Objects::new(pool, knobs.codec)?,
             disk,
             shards: room::table(SHARDS, Shard::default)?,
             eras: Eras::default(),
-            growth: SpinLock::new(()),
             warnings: SpinLock::new(Warnings::default()),
         })
     }
 
     /// Returns the pool, where compressed pages are kept.
     pub fn pool(&self) -> &P {
-        &self.pool
+        &self.objects.pool
     }
 
     /// Returns the pool to a caller that sets it up or switches it. Stored objects must stay in it.
     pub fn pool_mut(&mut self) -> &mut P {
-        &mut self.pool
+        &mut self.objects.pool
     }
 
     /// Returns whether a page is stored under `key`.
@@ -181,14 +173,14 @@ impl<P: Pool> Zswap<P> {
     /// together to empty frames, and writes none of them back.
     #[cfg(not(loom))]
     pub fn shrink_frames(&self, online: Bytes) -> Shrunk {
-        self.pool.shrink_frames(online)
+        self.objects.pool.shrink_frames(online)
     }
 
     /// Moves pages of the pool closer together: [`Pool::compact`]. A small budget takes little
     /// time.
     #[cfg(not(loom))]
     pub fn compact(&self, budget: Bytes) -> Compacted {
-        self.pool.compact(budget)
+        self.objects.pool.compact(budget)
     }
 
     /// Takes the next warning for the user; each kind comes at most once.
@@ -198,7 +190,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns the number of frames that the pool holds.
     pub fn pool_frames(&self) -> PageCount {
-        self.pool.frames()
+        self.objects.frames()
     }
 
     /// Returns the memory held outside the pool's frames: index, entries, slots, buffers, the key,
@@ -213,21 +205,15 @@ impl<P: Pool> Zswap<P> {
             let under_way = transfers.outgoing.memory() + transfers.incoming.memory();
             under_way + transfers.slots.memory() + disk.sealers.memory()
         });
-        let work = self.contexts.memory() + self.recompression.lock().memory();
-        tables + disk + work + self.pool.stats().metadata + Bytes(size_of::<Self>())
+        let recompression = self.recompression.lock().memory();
+        tables + disk + recompression + self.objects.memory() + Bytes(size_of::<Self>())
     }
 
     /// Returns all counters and what is held now. While other threads use the store, each figure is
     /// of a moment of its own.
     pub fn stats(&self) -> Stats {
-        let pool = self.pool.stats();
-        let mut stats = Stats {
-            pool_pages: pool.frames,
-            pool_bytes: pool.bytes_stored,
-            dense_pages: PageCount(self.contexts.dense_pages()),
-            memory: self.memory(),
-            ..Stats::default()
-        };
+        let mut stats = Stats { memory: self.memory(), ..Stats::default() };
+        self.objects.add_to(&mut stats);
         for shard in &self.shards {
             shard.counted.add_to(&mut stats.counters);
             shard.counted.add_classes(&mut stats);

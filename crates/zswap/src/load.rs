@@ -11,6 +11,7 @@ use coldpress_backing::{Request, SLOT_BYTES, SlotId, Way};
 use coldpress_codec::fill;
 use coldpress_sys::{Bytes, Page};
 
+use crate::Zswap;
 use crate::codecs::decode;
 use crate::contexts::WorkGuard;
 use crate::disk::{Disk, Transfers};
@@ -21,7 +22,6 @@ use crate::incoming::{ArrivedRead, Progress};
 use crate::key::Key;
 use crate::seal::{Broken, Position, sealed_length};
 use crate::shard::Spot;
-use crate::{HELD, Zswap};
 
 /// The place a loaded page came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +63,10 @@ impl<P: Pool> Zswap<P> {
             };
             let place = &mut tables.entries[id].place;
             if place.coding().needs_work() && work.is_none() {
-                work = self.contexts.try_take();
+                work = self.objects.contexts.try_take();
                 if work.is_none() {
                     drop(guard);
-                    work = Some(self.contexts.take());
+                    work = Some(self.objects.contexts.take());
                     continue;
                 }
             }
@@ -88,7 +88,7 @@ impl<P: Pool> Zswap<P> {
                         drop(guard);
                         decode(work, bytes, checksum, coding, page)
                     };
-                    let read = self.pool.read(handle, read).expect(HELD);
+                    let read = self.objects.read(handle, read);
                     if let Some(era) = came_in.filter(|_| read.is_ok()) {
                         shard.counted.note_loaded_age(self.eras.class(era));
                     }

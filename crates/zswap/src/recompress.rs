@@ -43,16 +43,17 @@ use coldpress_codec::{Dictionary, DictionaryEncoder, Trainer, checksum};
 use coldpress_sys::sync::SpinGuard;
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
+use crate::Zswap;
 use crate::codecs::{Coding, decode};
 use crate::contexts::WorkGuard;
 use crate::drain::Cursor;
 use crate::entry::PagePlace;
 use crate::ids::{EntryId, SHARDS};
 use crate::limits::{ATTEMPTS_SKIPPED, FRAMES_BEYOND};
+use crate::objects::Remains;
 use crate::room::{self, NoMemory};
-use crate::shard::{Remains, Tables};
+use crate::shard::Tables;
 use crate::stats::Counters;
-use crate::{HELD, Zswap};
 
 /// Bytes of objects in the pool at which recompression begins: a quarter of them is twice the
 /// memory of the dense codec (356 KiB) and of a trainer (195 KiB). At half of them recompression
@@ -235,7 +236,7 @@ impl<P: Pool> Zswap<P> {
             recompression.skip -= 1;
             return false;
         }
-        let pool = self.pool.stats().bytes_stored;
+        let pool = self.objects.pool.stats().bytes_stored;
         let least = recompression.pool_min.0;
         let least = if recompression.encoder.is_some() { Bytes(least / 2) } else { Bytes(least) };
         if pool < least || !self.knobs().dense {
@@ -327,7 +328,7 @@ impl<P: Pool> Zswap<P> {
                 shard += 1;
             }
             debug_assert!(all == 0 || position < positions[shard], "{position} in shard {shard}");
-            let work = self.contexts.take();
+            let work = self.objects.contexts.take();
             let tables = self.shards[shard].tables.lock();
             if let Some(place) = tables.entries.place_at(position)
                 && place.coding().is_fast()
@@ -356,7 +357,7 @@ impl<P: Pool> Zswap<P> {
         let mut heads = self.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
         for _ in 0..LOOKS {
             let shard = heads.oldest(self.era()).filter(|_| young > left_alone)?;
-            let work = self.contexts.take();
+            let work = self.objects.contexts.take();
             let mut guard = self.shards[shard].tables.lock();
             let tables = &mut *guard;
             let Some(id) = tables.lru.next_to_age() else {
@@ -413,14 +414,13 @@ impl<P: Pool> Zswap<P> {
         let (new_length, checksum) = (bytes.len(), checksum(bytes));
         debug_assert!(new_length > 0 && new_length + SAVED_MIN.0 <= length, "hardly denser");
         let limit = self.knobs().hard_pool + FRAMES_BEYOND;
-        let Some(handle) = self.alloc(Bytes(new_length), Some(limit)) else {
+        let Some(handle) = self.objects.alloc(Bytes(new_length), Some(limit)) else {
             self.counted().reject_recompress_full.add(1);
             recompression.skip = ATTEMPTS_SKIPPED;
             self.shards[shard].tables.lock().recompressing = None;
             return None;
         };
-        self.pool.write(handle, bytes).expect(HELD);
-        self.contexts.come(coding);
+        self.objects.fill(handle, bytes, coding);
         drop(work);
         // The length is at most the old one.
         let place = PagePlace::new_in_pool(handle, checksum, new_length as u16, coding);
@@ -433,7 +433,7 @@ impl<P: Pool> Zswap<P> {
         } else {
             Remains { handle: Some(handle), coding }
         };
-        self.give_up(unused);
+        self.objects.give_up(unused);
         Some(())
     }
 
@@ -473,7 +473,7 @@ impl<P: Pool> Zswap<P> {
             drop(tables);
             decode(Some(work.get()), bytes, checksum, coding, page)
         };
-        let is_read = self.pool.read(handle, read).expect(HELD).is_ok();
+        let is_read = self.objects.read(handle, read).is_ok();
         is_read.then_some(work)
     }
 }

@@ -17,20 +17,20 @@
 
 use core::array;
 
-use crate::pool::{Handle, Pool};
+use crate::pool::Pool;
 use coldpress_backing::SlotId;
 use coldpress_sys::sync::{SleepGuard, SpinGuard, SpinLock};
 
-use crate::codecs::Coding;
+use crate::Zswap;
 use crate::disk::Transfers;
 use crate::entry::{Entries, PagePlace};
 use crate::ids::{EntryId, PageId, SHARDS};
 use crate::index::{Index, LEAF_ENTRIES};
 use crate::key::{Key, Offset};
 use crate::lru::{Heads, Lru};
+use crate::objects::Remains;
 use crate::room::NoMemory;
 use crate::stats::Counted;
-use crate::{HELD, Zswap};
 
 /// Pages put into the list of one shard after which another era of the store begins.
 const ERA_PAGES: u32 = 64;
@@ -185,14 +185,6 @@ pub(crate) struct LockedPage<'z> {
     pub(crate) id: Option<EntryId>,
 }
 
-/// The object and the coding that an entry held when it was taken out of its place, or dropped. To
-/// be given up when no lock is in hand.
-#[must_use]
-pub(crate) struct Remains {
-    pub(crate) handle: Option<Handle>,
-    pub(crate) coding: Coding,
-}
-
 impl<P: Pool> Zswap<P> {
     /// Takes the shard of `spot` in hand, and the transfers if they take part in the page there.
     pub(crate) fn lock_page(&self, spot: Spot) -> LockedPage<'_> {
@@ -275,14 +267,6 @@ impl<P: Pool> Zswap<P> {
         tables.entries.free(id);
         self.shards[shard].counted.invalidated.add(1);
         remains
-    }
-
-    /// Gives up what an entry held. The caller has no lock and no context.
-    pub(crate) fn give_up(&self, remains: Remains) {
-        if let Some(handle) = remains.handle {
-            self.pool.free(handle).expect(HELD);
-        }
-        self.contexts.gone(remains.coding);
     }
 
     /// Takes a page out of a slot, and gives the slot back after its last page.

@@ -4,8 +4,9 @@
 
 use crate::pool::{Handle, Pool};
 use coldpress_codec::{checksum, same_filled};
-use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
+use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
+use crate::Zswap;
 use crate::codecs::{Coding, Pressed};
 use crate::contexts::WorkGuard;
 use crate::desk::Offer;
@@ -14,9 +15,9 @@ use crate::error::{StoreError, Warning};
 use crate::key::Key;
 use crate::knobs::Knobs;
 use crate::limits::{Admission, compressed_max};
+use crate::objects::Remains;
 use crate::shard::Spot;
 use crate::stats::Counted;
-use crate::{HELD, Zswap};
 
 /// The form in which a page was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +98,9 @@ impl<P: Pool> Zswap<P> {
         if let Some(word) = same_filled(page).filter(|_| knobs.same_filled) {
             return self.store_word(spot, word);
         }
-        let mut work = self.contexts.take();
+        let mut work = self.objects.contexts.take();
         let compressed = work.get().compress(page, compressed_max(knobs.max_compression_ratio));
-        let handle = self.alloc(length_of(compressed), None).ok_or(StoreError::PoolFull)?;
+        let handle = self.objects.alloc(length_of(compressed), None).ok_or(StoreError::PoolFull)?;
         self.fill_object(spot, page, handle, compressed, work)
     }
 
@@ -112,7 +113,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns the knobs and limits that apply to a page stored now.
     fn admit(&self) -> Admission {
-        let frames = self.pool_frames();
+        let frames = self.objects.frames();
         self.limits.lock().admit(frames)
     }
 
@@ -127,7 +128,7 @@ impl<P: Pool> Zswap<P> {
         let counted = &self.shards[spot.shard].counted;
         let knobs = &admission.knobs;
         let longest = compressed_max(knobs.max_compression_ratio);
-        let mut work = self.contexts.take();
+        let mut work = self.objects.contexts.take();
         let made = offer.and_then(|offer| {
             work.get().take_over(offer.result, longest, |buffer| offer.copy(buffer))
         });
@@ -141,14 +142,14 @@ impl<P: Pool> Zswap<P> {
         let mut search = Search::Asked;
         let handle = loop {
             let flushed = self.flushed_bytes();
-            if let Some(handle) = self.alloc(length_of(compressed), Some(knobs.hard_pool)) {
+            if let Some(handle) = self.objects.alloc(length_of(compressed), Some(knobs.hard_pool)) {
                 break handle;
             }
             // Other callers need a context more than a caller that waits for the disk, and
             // compressing the page again takes less time than waiting.
             drop(work);
             self.make_room(&mut search, flushed, counted)?;
-            work = self.contexts.take();
+            work = self.objects.contexts.take();
             (compressed, is_made) = (work.get().compress(page, longest), false);
             // The codec may have changed meanwhile.
             self.judge(knobs, counted, compressed)?;
@@ -172,7 +173,7 @@ impl<P: Pool> Zswap<P> {
         }
         let limit = knobs.max_mean_zsize;
         if length_of(compressed) > limit {
-            let pool = self.pool.stats();
+            let pool = self.objects.pool.stats();
             // As zcache does: compare with the mean of the stored objects. An empty pool has no
             // mean.
             if pool.bytes_stored.0 > limit.0.saturating_mul(pool.objects) {
@@ -199,16 +200,14 @@ impl<P: Pool> Zswap<P> {
             }
             None => (&page[..], Coding::Raw, checksum(page)),
         };
-        self.pool.write(handle, bytes).expect(HELD);
         // Lengths are at most PAGE_BYTES.
         debug_assert!((1..=PAGE_BYTES).contains(&bytes.len()), "{coding:?} to no object");
         let length = bytes.len() as u16;
-        self.contexts.come(coding);
+        self.objects.fill(handle, bytes, coding);
         drop(work);
         if let Err(error) = self.put(spot, PagePlace::new_in_pool(handle, checksum, length, coding))
         {
-            self.pool.free(handle).expect(HELD);
-            self.contexts.gone(coding);
+            self.objects.give_up(Remains { handle: Some(handle), coding });
             return Err(error);
         }
         let counted = &self.shards[spot.shard].counted;
@@ -224,23 +223,6 @@ impl<P: Pool> Zswap<P> {
                 Stored::Raw
             }
         })
-    }
-
-    /// Returns an object of `size` if the pool has room for it without exceeding `limit`. Only the
-    /// pool knows whether an object needs new frames, so the object is allocated first, and freed
-    /// if the pool grew beyond the limit. One caller allocates at a time, because frames that
-    /// another takes would count.
-    pub(crate) fn alloc(&self, size: Bytes, limit: Option<PageCount>) -> Option<Handle> {
-        debug_assert!((1..=PAGE_BYTES).contains(&size.0), "{size:?} is no object's size");
-        let _growth = self.growth.lock();
-        let frames_before = self.pool_frames();
-        let handle = self.pool.alloc(size).ok()?;
-        let frames = self.pool_frames();
-        if limit.is_some_and(|limit| frames > limit) && frames > frames_before {
-            self.pool.free(handle).expect(HELD);
-            return None;
-        }
-        Some(handle)
     }
 
     /// Has pages written back and waits for that, so that the caller may ask the pool for room
@@ -284,7 +266,7 @@ impl<P: Pool> Zswap<P> {
         debug_assert!(!place.is_transferred(), "a page just stored is not on its way");
         self.occupy(tables, id, place);
         drop(locked);
-        self.give_up(remains);
+        self.objects.give_up(remains);
         Ok(())
     }
 }

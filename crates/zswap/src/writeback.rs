@@ -23,6 +23,7 @@ use coldpress_backing::{BackingError, Request, SLOT_BYTES, SlotCount, SlotId, Wa
 use coldpress_sys::sync::Backoff;
 use coldpress_sys::{BorrowedFd, Bytes, PageCount};
 
+use crate::Zswap;
 use crate::disk::{Disk, Transfers};
 use crate::entry::PagePlace;
 use crate::error::Warning;
@@ -30,7 +31,6 @@ use crate::ids::{BATCHES, MEMBERS_MAX, Member, PageId};
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::lru::Heads;
 use crate::seal::{Position, Sealer, sealed_length};
-use crate::{HELD, Zswap};
 
 /// Divisor of the limit that gives the slack: how far a pool may exceed its limit while batches are
 /// under way. The slack keeps a slow disk from holding up every page that is stored.
@@ -66,7 +66,7 @@ impl<P: Pool> Zswap<P> {
         let Some(disk) = &self.disk else { return false };
         let max_pool = self.limits.lock().knobs().max_pool.0;
         let limit = max_pool.saturating_add(max_pool / SLACK_SHARE);
-        self.pool_frames().0 > limit && disk.transfers.lock().outgoing.is_busy()
+        self.objects.frames().0 > limit && disk.transfers.lock().outgoing.is_busy()
     }
 
     /// Returns the descriptor that becomes readable when [`Zswap::reap`] has something to take in;
@@ -102,11 +102,12 @@ impl<P: Pool> Zswap<P> {
     /// `frames_wanted` frames or no more can be written. Returns the number of frames that it let
     /// go of.
     pub fn shrink(&self, frames_wanted: PageCount) -> PageCount {
-        let before = self.pool_frames();
+        let before = self.objects.frames();
         self.finish_writes();
-        while before.saturating_sub(self.pool_frames()) < frames_wanted && self.write_back_batch() {
-        }
-        before.saturating_sub(self.pool_frames())
+        while before.saturating_sub(self.objects.frames()) < frames_wanted
+            && self.write_back_batch()
+        {}
+        before.saturating_sub(self.objects.frames())
     }
 
     /// Gives disk blocks of up to `most` free slots back to the system, and returns the number of
@@ -247,7 +248,7 @@ impl<P: Pool> Zswap<P> {
         let (mut count, mut filled) = (0, 0);
         // One chance per object: otherwise a few pages that are loaded all the time would keep the
         // loop going.
-        let mut chances = self.pool.stats().objects;
+        let mut chances = self.objects.pool.stats().objects;
         while count < MEMBERS_MAX
             && let Some(shard) = heads.oldest(self.era())
         {
@@ -297,7 +298,7 @@ impl<P: Pool> Zswap<P> {
                 drop(guard);
                 sealer.seal(position, bytes, sealed);
             };
-            self.pool.read(handle, seal).expect(HELD);
+            self.objects.read(handle, seal);
             self.counted().note_flushed_age(self.eras.class(era));
             (count, filled) = (count + 1, end);
         }
@@ -359,7 +360,7 @@ impl<P: Pool> Zswap<P> {
                 self.occupy(tables, id, backing);
                 drop(guard);
                 // A load under way has pinned the object; `free` waits for it.
-                self.pool.free(handle).expect(HELD);
+                self.objects.free(handle);
                 self.counted().flushed_pages.add(1);
             }
         }

@@ -34,7 +34,7 @@ impl<P: Pool> Zswap<P> {
             assert_eq!(listed, in_pool);
         }
         let codings = || pages.iter().map(|(_, _, place)| place.coding());
-        self.contexts.check(|coding| codings().filter(|&one| one == coding).count());
+        self.objects.contexts.check(|coding| codings().filter(|&one| one == coding).count());
         self.check_places(&pages);
     }
 
@@ -48,7 +48,7 @@ impl<P: Pool> Zswap<P> {
                 PagePlace::SameFilled { .. } => {}
                 PagePlace::Pool { handle, length, .. }
                 | PagePlace::Leaving { handle, length, .. } => {
-                    assert_eq!(self.pool.size(handle), Ok(Bytes(length as usize)));
+                    assert_eq!(self.objects.pool.size(handle), Ok(Bytes(length as usize)));
                     (objects, bytes) = (objects + 1, bytes + length as usize);
                 }
                 PagePlace::Backing { slot, offset, length, .. } => {
@@ -59,7 +59,7 @@ impl<P: Pool> Zswap<P> {
                 leaving.insert(id);
             }
         }
-        let pool = self.pool.stats();
+        let pool = self.objects.pool.stats();
         assert_eq!((pool.objects, pool.bytes_stored.0), (objects, bytes));
         let Some(disk) = &self.disk else {
             assert!(slots.is_empty() && leaving.is_empty());

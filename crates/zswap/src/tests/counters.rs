@@ -281,14 +281,14 @@ fn recompression(meter: &mut Meter) {
     zswap.recompress();
     meter.expect(&zswap, &[("reject_recompress_loaded", 1)]);
     meter.before = store(&mut zswap, 3, &record_page(3));
-    zswap.pool.frames_max = 0;
+    zswap.pool_mut().frames_max = 0;
     zswap.recompress();
     meter.expect(&zswap, &[("reject_recompress_full", 1)]);
     assert!(
         mem::take(&mut zswap.recompression.get_mut().skip) > 0,
         "a full pool is asked again at once"
     );
-    for object in zswap.pool.held().objects.values_mut() {
+    for object in zswap.pool().held().objects.values_mut() {
         object[0] ^= 1;
     }
     zswap.recompress();
@@ -302,10 +302,10 @@ fn draining(meter: &mut Meter) {
     meter.before = zswap.counters();
     // A few times more than all entries.
     let budget = Bytes::kib(64);
-    let old = zswap.pool.held().objects.keys().copied().next();
+    let old = zswap.pool().held().objects.keys().copied().next();
     assert_eq!(zswap.drain(budget, |_, handle| Some(handle) == old), Bytes(PAGE_BYTES));
     meter.expect(&zswap, &[("drained_pages", 1)]);
-    zswap.pool.frames_max = 0;
+    zswap.pool_mut().frames_max = 0;
     assert_eq!(zswap.drain(budget, |_, _| true), Bytes(0));
     meter.expect(&zswap, &[("reject_drain_full", 1)]);
 }

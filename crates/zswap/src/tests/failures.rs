@@ -84,7 +84,7 @@ fn memory_fails_at_each_request() {
                     refused += 1;
                     world.zswap.check();
                     // The object that was made for the page must be gone.
-                    assert_eq!(world.zswap.pool.stats().objects, world.pages.len());
+                    assert_eq!(world.zswap.pool().stats().objects, world.pages.len());
                 }
             }
         }
@@ -181,7 +181,7 @@ fn damage_in_the_pool_is_found() {
     world.store(key(0), &page(1, 500)).unwrap();
     world.store(key(1), &page(2, 4000)).unwrap();
     assert_eq!(world.load_all(), 0);
-    for object in world.zswap.pool.held().objects.values_mut() {
+    for object in world.zswap.pool().held().objects.values_mut() {
         object[7] ^= 1;
     }
     assert_eq!(world.load_all(), 2);

@@ -58,8 +58,9 @@ fn pages_of_every_codec_stay_readable_and_a_codec_goes_with_its_last_page() {
 fn auto_is_wk_and_zstd_for_pages_of_which_wk_makes_too_little() {
     let mut world = world(80, 80, 64);
     turn(&mut world, |knobs| knobs.codec = CodecChoice::Auto);
-    let coded =
-        |world: &World<Naive>| Coding::FAST.map(|coding| world.zswap.contexts.pages(coding));
+    let coded = |world: &World<Naive>| {
+        Coding::FAST.map(|coding| world.zswap.objects.contexts.pages(coding))
+    };
     // Four bits of each byte, at random: nothing repeats.
     let digits = page(1, PAGE_BYTES).map(|byte| b'0' + byte % 16);
     let stored = [page(0, 100), digits, page(2, PAGE_BYTES)];

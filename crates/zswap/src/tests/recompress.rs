@@ -138,13 +138,13 @@ fn a_damaged_page_is_left_for_its_load_to_report() {
     world.allowed = Allowed::Corrupt;
     store_records(&mut world, 0..100);
     let PagePlace::Pool { handle, .. } = world.zswap.place(Key::new(0, 0)) else { unreachable!() };
-    world.zswap.pool.held().objects.get_mut(&handle).unwrap()[9] ^= 1;
+    world.zswap.pool().held().objects.get_mut(&handle).unwrap()[9] ^= 1;
     age(&mut world.zswap);
     assert!(!is_dense(&world, 0) && is_dense(&world, 1));
     assert_eq!(world.zswap.counters().reject_recompress_corrupt, 1);
     assert_eq!(world.load_all(), 1);
     // Damage done afterwards is found as well.
-    for object in world.zswap.pool.held().objects.values_mut() {
+    for object in world.zswap.pool().held().objects.values_mut() {
         object[9] ^= 1;
     }
     assert_eq!(world.load_all(), 99);
@@ -156,13 +156,13 @@ fn a_full_pool_is_left_as_it_is() {
     let mut world = world(1);
     store_records(&mut world, 0..200);
     let frames = world.zswap.pool_frames();
-    world.zswap.pool.frames_max = frames.0 - 1;
+    world.zswap.pool_mut().frames_max = frames.0 - 1;
     let before = world.zswap.stats();
     age(&mut world.zswap);
     let after = world.zswap.stats();
     assert_eq!((after.pool_bytes, after.dense_pages), (before.pool_bytes, PageCount(0)));
     assert_eq!(after.counters.reject_recompress_full, 1);
-    world.zswap.pool.frames_max = 5000;
+    world.zswap.pool_mut().frames_max = 5000;
     world.zswap.recompression.get_mut().skip = 0;
     // A pool far above its limit does not grow for recompression either, but its last frame has
     // room.

@@ -94,11 +94,11 @@ fn nothing_of_a_page_can_be_read_behind_the_store() {
         // Half of the pages are compressible.
         world.store(key(number), &page(number, 1000 + 3000 * (number as usize % 2))).unwrap();
     }
-    let plain = samples(&world.zswap.pool);
+    let plain = samples(world.zswap.pool());
     assert!(plain.len() >= 40);
     let found = |bytes: &[u8]| bytes.windows(16).filter(|&piece| plain.contains(piece)).count();
     // The bytes that would be written if they were not sealed.
-    let objects: Vec<u8> = world.zswap.pool.held().objects.values().flatten().copied().collect();
+    let objects: Vec<u8> = world.zswap.pool().held().objects.values().flatten().copied().collect();
     assert!(found(&objects) >= plain.len(), "the search finds nothing");
     world.zswap.shrink(PageCount(64));
     assert_eq!(world.zswap.counters().flushed_pages, 20);
