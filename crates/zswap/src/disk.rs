@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 
 use crate::pool::Pool;
 use coldpress_backing::{Backing, EndedRequest, SlotId, Slots};
+use coldpress_sys::Bytes;
 use coldpress_sys::sync::SleepLock;
 
 use crate::Zswap;
@@ -16,6 +17,7 @@ use crate::incoming::{Incoming, READS};
 use crate::outgoing::Outgoing;
 use crate::room::NoMemory;
 use crate::seal::{Sealer, Sealers};
+use crate::stats::Stats;
 
 /// The part of a store that exists only with a backing.
 pub(crate) struct Disk {
@@ -41,6 +43,20 @@ impl Disk {
         let (outgoing, incoming) = (Outgoing::new()?, Incoming::new()?);
         let transfers = Transfers { backing, slots, outgoing, incoming, skip: 0 };
         Ok(Self { sealers: Sealers::new(sealer), transfers: SleepLock::new(transfers) })
+    }
+
+    /// Returns the memory of buffers, slots and keys.
+    pub(crate) fn memory(&self) -> Bytes {
+        let transfers = self.transfers.lock();
+        let under_way = transfers.outgoing.memory() + transfers.incoming.memory();
+        under_way + transfers.slots.memory() + self.sealers.memory()
+    }
+
+    /// Adds what is held now to the figures.
+    pub(crate) fn add_to(&self, stats: &mut Stats) {
+        let transfers = self.transfers.lock();
+        stats.outstanding_flushes = transfers.outgoing.under_way().count() as u32;
+        stats.slots_used = transfers.slots.used().0;
     }
 }
 

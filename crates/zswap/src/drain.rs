@@ -108,14 +108,14 @@ impl<P: Pool> Zswap<P> {
         self.objects.read(old, copy);
         let limit = self.knobs().hard_pool + FRAMES_BEYOND;
         let Some(new) = self.objects.alloc(Bytes(length.into()), Some(limit)) else {
-            self.counted().reject_drain_full.add(1);
+            self.shards.counted().reject_drain_full.add(1);
             self.shards[shard].tables.lock().recompressing = None;
             return None;
         };
         self.objects.write(new, bytes);
         let unused = self.exchange(shard, id, new);
         self.objects.free(unused);
-        self.counted().drained_pages.add(u64::from(unused == old));
+        self.shards.counted().drained_pages.add(u64::from(unused == old));
         Some(())
     }
 

@@ -2,9 +2,9 @@
 //!
 //! A page that comes to the pool belongs to the era of that moment: a number that grows with the
 //! pages that come. Its low 16 bits are in the entry, for LRU order (`lru`). A caller with a clock
-//! passes the time ([`Zswap::note_time`]). For each class of [`Ages`] the store remembers which era
-//! it was that time ago: a page of that era or a later one is in the class, unless it is in a lower
-//! one.
+//! passes the time ([`crate::Zswap::note_time`]). For each class of [`Ages`] the store remembers
+//! which era it was that time ago: a page of that era or a later one is in the class, unless it is
+//! in a lower one.
 //!
 //! ```text
 //! class      < 16 ms   < 32 ms   < 64 ms   ...   < 70 min   longer
@@ -21,8 +21,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use coldpress_sys::sync::SpinLock;
 
-use crate::Zswap;
-use crate::pool::Pool;
 use crate::stats::{AGE_CLASS_MS, AGE_CLASSES};
 
 /// Steps of the past remembered for each class.
@@ -68,7 +66,7 @@ impl Eras {
 
     /// Notes that the time is `now_ms`, and that `came` pages have come to the pool, ever; the
     /// count wraps.
-    fn note_time(&self, now_ms: u64, came: u32) {
+    pub(crate) fn note_time(&self, now_ms: u64, came: u32) {
         let past = &mut *self.past.lock();
         debug_assert!(now_ms >= past.told_at, "the clock goes back");
         if now_ms >= past.looked_at + ERA_MS {
@@ -103,20 +101,6 @@ impl Eras {
             u32::from(age) <= now.wrapping_sub(then.load(Ordering::Relaxed))
         };
         self.then.iter().position(is_in).unwrap_or(AGE_CLASSES - 1)
-    }
-}
-
-impl<P: Pool> Zswap<P> {
-    /// Passes the time `now_ms`, in milliseconds of a clock that never goes back. To be called
-    /// every few milliseconds: [`crate::Ages`] is only as exact as these calls.
-    pub fn note_time(&self, now_ms: u64) {
-        let came = self.shards.iter().map(|shard| shard.tables.lock().pushes);
-        self.eras.note_time(now_ms, came.fold(0, u32::wrapping_add));
-    }
-
-    /// Returns the era of a page that comes to the pool now.
-    pub(crate) fn era(&self) -> u16 {
-        self.eras.now()
     }
 }
 

@@ -16,7 +16,6 @@ use crate::disk::Disk;
 use crate::error::NewError;
 use crate::pool::Pool;
 use crate::seal::Sealer;
-use crate::stats::Counted;
 use crate::{Warnings, Zswap};
 
 impl<P: Pool> Zswap<P> {
@@ -56,9 +55,7 @@ impl<P: Pool> Zswap<P> {
         backing: Option<Box<dyn Backing>>,
         sealer: Option<Sealer>,
     ) -> Result<(), NewError> {
-        for shard in &mut self.shards {
-            shard.counted = Counted::default();
-        }
+        self.shards.forget_counts();
         self.recompression.get_mut().forget_counts();
         self.warnings = SpinLock::new(Warnings::default());
         let old = self.disk.take();

@@ -10,7 +10,8 @@ use crate::error::RenameError;
 use crate::ids::{EntryId, PageId, SHARDS};
 use crate::key::{Area, Key, Offset};
 use crate::objects::Remains;
-use crate::shard::{Spot, Tables};
+use crate::shard::Tables;
+use crate::spot::Spot;
 
 impl<P: Pool> Zswap<P> {
     /// Returns whether a page was stored under `key`, after dropping it.
@@ -39,7 +40,7 @@ impl<P: Pool> Zswap<P> {
     /// A page that moves to another shard this way is as young as one just stored.
     pub fn rename(&self, from: Key, to: Key) -> Result<bool, RenameError> {
         if from == to {
-            return Ok(self.contains(from));
+            return Ok(self.shards.contains(Spot::of(from)));
         }
         let (from, to) = (Spot::of(from), Spot::of(to));
         let mut transfers = None;
@@ -108,7 +109,7 @@ impl<P: Pool> Zswap<P> {
         } else {
             tables.index.remove(to.key);
         }
-        let drop = |replaced| self.drop_entry(to.shard, tables, transfers, replaced);
+        let drop = |replaced| self.shards.drop_entry(to.shard, tables, transfers, replaced);
         Attempt::Done(Ok((id.is_some(), replaced.map(drop))))
     }
 
@@ -143,7 +144,7 @@ impl<P: Pool> Zswap<P> {
             debug_assert_eq!(removed, Some(id), "the page had its former name until now");
             source.leave(id);
             source.entries.free(id);
-            self.occupy(target, new, place);
+            self.shards.occupy(target, new, place);
             if let Some(transfers) = &mut transfers {
                 transfers.incoming.forget(PageId::new(from.shard, id));
                 if let PagePlace::Leaving { member, .. } = place {
@@ -153,18 +154,18 @@ impl<P: Pool> Zswap<P> {
         } else {
             target.index.remove(to.key);
         }
-        let drop = |replaced| self.drop_entry(to.shard, target, transfers, replaced);
+        let drop = |replaced| self.shards.drop_entry(to.shard, target, transfers, replaced);
         Attempt::Done(Ok((id.is_some(), replaced.map(drop))))
     }
 
     /// Returns whether a page lay at `spot`, after dropping it.
     fn invalidate_at(&self, spot: Spot) -> bool {
-        let mut locked = self.lock_page(spot);
+        let mut locked = self.shards.lock_page(spot, self.disk.as_ref());
         let Some(id) = locked.id else { return false };
         let removed = locked.tables.index.remove(spot.key);
         debug_assert_eq!(removed, Some(id), "the page had its name until now");
         let transfers = locked.transfers.as_deref_mut();
-        let remains = self.drop_entry(spot.shard, &mut locked.tables, transfers, id);
+        let remains = self.shards.drop_entry(spot.shard, &mut locked.tables, transfers, id);
         drop(locked);
         self.objects.give_up(remains);
         true

@@ -85,9 +85,9 @@ impl<P: Pool> Zswap<P> {
     pub fn set_knobs(&self, knobs: Knobs) -> Result<(), CodecError> {
         let done = || self.limits.lock().set_knobs(knobs);
         let is_switched = self.objects.contexts.switch(knobs.codec, done).inspect_err(|_| {
-            self.counted().reject_codec_fail.add(1);
+            self.shards.counted().reject_codec_fail.add(1);
         })?;
-        self.counted().codec_switched.add(u64::from(is_switched));
+        self.shards.counted().codec_switched.add(u64::from(is_switched));
         Ok(())
     }
 

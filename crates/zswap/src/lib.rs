@@ -23,9 +23,9 @@
 //!
 //! 1. Names, numbers and what all others stand on: `key`, `ids`, `stats`, `room` (memory that may
 //!    be refused) and `pool`.
-//! 2. Parts of a store: `error`, `knobs`, `limits`, `eras`, `index` (key to entry), `entry` (what
-//!    is known of a page), `lru` (the LRU lists), `codecs` (how pages are coded), `contexts` and
-//!    `objects`, [`seal`], `outgoing`, `incoming` and `disk`, `helped` and [`desk`].
+//! 2. Parts of a store: `error`, `knobs`, `limits`, `eras`, `index` (key to entry), `spot`, `entry`
+//!    (what is known of a page), `lru` (the LRU lists), `codecs` (how pages are coded), `contexts`
+//!    and `objects`, [`seal`], `outgoing`, `incoming` and `disk`, `helped` and [`desk`].
 //! 3. The tables with their locks: `shard`.
 //! 4. The verbs: `store`, `load`, `invalidate` (with [`Zswap::rename`]), `writeback` (with
 //!    [`Zswap::shrink`]), `heir`, `drain`, `recompress` and its `dictionaries`.
@@ -85,6 +85,7 @@ mod recompress;
 mod room;
 pub mod seal;
 mod shard;
+mod spot;
 mod stats;
 mod store;
 #[cfg(test)]
@@ -103,16 +104,14 @@ pub use stats::{
 pub use store::Stored;
 
 use disk::Disk;
-use eras::Eras;
 use error::Warnings;
-use ids::SHARDS;
 use limits::Limits;
 use objects::Objects;
 use pool::Pool;
 use recompress::Recompression;
 use seal::Sealer;
-use shard::{Shard, Spot};
-use stats::Counted;
+use shard::Shards;
+use spot::Spot;
 
 /// A store of pages in the pool `P`, with a backing store behind it.
 ///
@@ -126,9 +125,7 @@ pub struct Zswap<P> {
     recompression: SleepLock<Recompression>,
     objects: Objects<P>,
     disk: Option<Disk>,
-    /// [`SHARDS`] shards, boxed because they are large.
-    shards: Box<[Shard]>,
-    eras: Eras,
+    shards: Shards,
     warnings: SpinLock<Warnings>,
 }
 
@@ -147,8 +144,7 @@ impl<P: Pool> Zswap<P> {
             recompression: SleepLock::new(Recompression::new()?),
             objects: Objects::new(pool, knobs.codec)?,
             disk,
-            shards: room::table(SHARDS, Shard::default)?,
-            eras: Eras::default(),
+            shards: Shards::new()?,
             warnings: SpinLock::new(Warnings::default()),
         })
     }
@@ -165,8 +161,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns whether a page is stored under `key`.
     pub fn contains(&self, key: Key) -> bool {
-        let spot = Spot::of(key);
-        self.shards[spot.shard].tables.lock().index.get(spot.key).is_some()
+        self.shards.contains(Spot::of(key))
     }
 
     /// Takes frames offline until at most `online` bytes of them are online. Moves stored pages
@@ -196,17 +191,10 @@ impl<P: Pool> Zswap<P> {
     /// Returns the memory held outside the pool's frames: index, entries, slots, buffers, the key,
     /// the codecs' work memory and the pool's own tables.
     pub fn memory(&self) -> Bytes {
-        let tables = self.shards.iter().fold(Bytes(0), |sum, shard| {
-            let tables = shard.tables.lock();
-            sum + tables.index.memory() + tables.entries.memory() + Bytes(size_of::<Shard>())
-        });
-        let disk = self.disk.as_ref().map_or(Bytes(0), |disk| {
-            let transfers = disk.transfers.lock();
-            let under_way = transfers.outgoing.memory() + transfers.incoming.memory();
-            under_way + transfers.slots.memory() + disk.sealers.memory()
-        });
+        let disk = self.disk.as_ref().map_or(Bytes(0), Disk::memory);
         let recompression = self.recompression.lock().memory();
-        tables + disk + recompression + self.objects.memory() + Bytes(size_of::<Self>())
+        let parts = self.shards.memory() + disk + recompression + self.objects.memory();
+        parts + Bytes(size_of::<Self>())
     }
 
     /// Returns all counters and what is held now. While other threads use the store, each figure is
@@ -214,36 +202,21 @@ impl<P: Pool> Zswap<P> {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats { memory: self.memory(), ..Stats::default() };
         self.objects.add_to(&mut stats);
-        for shard in &self.shards {
-            shard.counted.add_to(&mut stats.counters);
-            shard.counted.add_classes(&mut stats);
-            let tables = shard.tables.lock();
-            let (stored, same_filled) = (tables.entries.used(), tables.same_filled);
-            let in_pool = tables.lru.length() + tables.leaving;
-            stats.stored_pages.0 += stored;
-            stats.same_filled_pages.0 += same_filled;
-            stats.in_pool_pages.0 += in_pool;
-            stats.written_back_pages.0 += stored - same_filled - in_pool;
-            stats.young_pages.0 += tables.lru.young();
-            stats.index_leaves += tables.index.leaves();
-        }
+        self.shards.add_to(&mut stats);
         if let Some(disk) = &self.disk {
-            let transfers = disk.transfers.lock();
-            stats.outstanding_flushes = transfers.outgoing.under_way().count() as u32;
-            stats.slots_used = transfers.slots.used().0;
+            disk.add_to(&mut stats);
         }
         stats
     }
 
     /// Returns the counters alone, without a look at the tables.
     pub fn counters(&self) -> Counters {
-        let mut counters = Counters::default();
-        self.shards.iter().for_each(|shard| shard.counted.add_to(&mut counters));
-        counters
+        self.shards.counters()
     }
 
-    /// Returns the counters that take events of no particular shard.
-    fn counted(&self) -> &Counted {
-        &self.shards[0].counted
+    /// Passes the time `now_ms`, in milliseconds of a clock that never goes back. To be called
+    /// every few milliseconds: [`Ages`] is only as exact as these calls.
+    pub fn note_time(&self, now_ms: u64) {
+        self.shards.note_time(now_ms);
     }
 }

@@ -21,7 +21,7 @@ use crate::ids::{BATCHES, PageId};
 use crate::incoming::{ArrivedRead, Progress};
 use crate::key::Key;
 use crate::seal::{Broken, Position, sealed_length};
-use crate::shard::Spot;
+use crate::spot::Spot;
 
 /// The place a loaded page came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl<P: Pool> Zswap<P> {
                     };
                     let read = self.objects.read(handle, read);
                     if let Some(era) = came_in.filter(|_| read.is_ok()) {
-                        shard.counted.note_loaded_age(self.eras.class(era));
+                        shard.counted.note_loaded_age(self.shards.eras.class(era));
                     }
                     shard.counted.loaded_dense.add(u64::from(read.is_ok() && coding.is_dense()));
                     break read.map(|()| Source::Pool);

@@ -245,7 +245,7 @@ impl<P: Pool> Zswap<P> {
             return false;
         }
         let (tried, length) = self.lengths();
-        recompression.judge(&self.counters(), tried, length);
+        recompression.judge(&self.shards.counters(), tried, length);
         if recompression.training.is_some() {
             self.train(recompression);
             return true;
@@ -288,7 +288,7 @@ impl<P: Pool> Zswap<P> {
     }
 
     fn give_up_training(&self, recompression: &mut Recompression) {
-        self.counted().reject_dictionary_fail.add(1);
+        self.shards.counted().reject_dictionary_fail.add(1);
         recompression.skip = ATTEMPTS_SKIPPED;
     }
 
@@ -306,7 +306,7 @@ impl<P: Pool> Zswap<P> {
             recompression.is_outdated = false;
             recompression.gain = Gain::default();
             if room::allowed().is_ok() && self.adopt_dictionary(recompression, dictionary).is_ok() {
-                self.counted().dictionaries.add(1);
+                self.shards.counted().dictionaries.add(1);
             } else {
                 self.give_up_training(recompression);
             }
@@ -354,9 +354,9 @@ impl<P: Pool> Zswap<P> {
     ) -> Option<()> {
         debug_assert!(young <= length, "{young} young pages of {length}");
         let left_alone = length * recompression.young_parts / PARTS;
-        let mut heads = self.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
+        let mut heads = self.shards.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
         for _ in 0..LOOKS {
-            let shard = heads.oldest(self.era()).filter(|_| young > left_alone)?;
+            let shard = heads.oldest(self.shards.eras.now()).filter(|_| young > left_alone)?;
             let work = self.objects.contexts.take();
             let mut guard = self.shards[shard].tables.lock();
             let tables = &mut *guard;
@@ -373,7 +373,7 @@ impl<P: Pool> Zswap<P> {
                 let candidate = Candidate { shard, id, place, tables: guard, work };
                 return self.make_denser(recompression, candidate);
             }
-            self.counted().reject_recompress_loaded.add(u64::from(referenced));
+            self.shards.counted().reject_recompress_loaded.add(u64::from(referenced));
             tables.lru.note_tried(&mut tables.entries);
             heads.0[shard] = tables.lru.next_to_age_era(&tables.entries);
             young -= 1;
@@ -394,7 +394,7 @@ impl<P: Pool> Zswap<P> {
         };
         let page = &mut recompression.page[0];
         let Some(mut work) = self.read_for_recompression(place, tables, work, page) else {
-            self.counted().reject_recompress_corrupt.add(1);
+            self.shards.counted().reject_recompress_corrupt.add(1);
             self.end_recompression(shard, id, None);
             return Some(());
         };
@@ -406,7 +406,7 @@ impl<P: Pool> Zswap<P> {
             recompression.encoder.as_mut().and_then(|it| it.compress(&recompression.page[0], room));
         let denser = denser.filter(|bytes| bytes.len() <= longest).zip(coding);
         let Some((bytes, coding)) = denser else {
-            self.counted().reject_recompress_poor.add(1);
+            self.shards.counted().reject_recompress_poor.add(1);
             recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(0));
             self.end_recompression(shard, id, None);
             return Some(());
@@ -415,7 +415,7 @@ impl<P: Pool> Zswap<P> {
         debug_assert!(new_length > 0 && new_length + SAVED_MIN.0 <= length, "hardly denser");
         let limit = self.knobs().hard_pool + FRAMES_BEYOND;
         let Some(handle) = self.objects.alloc(Bytes(new_length), Some(limit)) else {
-            self.counted().reject_recompress_full.add(1);
+            self.shards.counted().reject_recompress_full.add(1);
             recompression.skip = ATTEMPTS_SKIPPED;
             self.shards[shard].tables.lock().recompressing = None;
             return None;
@@ -426,8 +426,8 @@ impl<P: Pool> Zswap<P> {
         let place = PagePlace::new_in_pool(handle, checksum, new_length as u16, coding);
         let unused = if self.end_recompression(shard, id, Some(place)) {
             let saved = length - new_length;
-            self.counted().recompressed_pages.add(1);
-            self.counted().recompressed_saved_bytes.add(saved as u64);
+            self.shards.counted().recompressed_pages.add(1);
+            self.shards.counted().recompressed_saved_bytes.add(saved as u64);
             recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(saved));
             Remains { handle: Some(old), coding: old_coding }
         } else {

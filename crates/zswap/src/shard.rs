@@ -1,9 +1,9 @@
 //! Shards: the tables of pages, in parts that have a lock each.
 //!
-//! A stretch of 4 MiB of pages, a leaf of the index, lies in one shard, and the next stretch in the
-//! next. So callers rarely meet, and ranges need not ask every shard. A lock is held for some
-//! lookups and links, never while a page is coded: a reader of an object pins it under the lock
-//! (`Pool::read`) and lets go of the lock before it looks at the bytes.
+//! A stretch of 4 MiB of pages lies in one shard, and the next stretch in the next (`spot`). So
+//! callers rarely meet, and ranges need not ask every shard. A lock is held for some lookups and
+//! links, never while a page is coded: a reader of an object pins it under the lock (`Pool::read`)
+//! and lets go of the lock before it looks at the bytes.
 //!
 //! The lock order: recompression, a context, the transfers, shards by their numbers, and then the
 //! locks that are held for a few lines and take no other: limits, growth of the pool, warnings, and
@@ -15,75 +15,27 @@
 //! 2. The caller that takes an entry out of its place owns what the entry held: no other frees the
 //!    object.
 
-use core::array;
+use alloc::boxed::Box;
+use core::{array, ops};
 
-use crate::pool::Pool;
 use coldpress_backing::SlotId;
+use coldpress_sys::Bytes;
 use coldpress_sys::sync::{SleepGuard, SpinGuard, SpinLock};
 
-use crate::Zswap;
-use crate::disk::Transfers;
+use crate::disk::{Disk, Transfers};
 use crate::entry::{Entries, PagePlace};
+use crate::eras::Eras;
 use crate::ids::{EntryId, PageId, SHARDS};
-use crate::index::{Index, LEAF_ENTRIES};
-use crate::key::{Key, Offset};
+use crate::index::Index;
+use crate::key::Key;
 use crate::lru::{Heads, Lru};
 use crate::objects::Remains;
-use crate::room::NoMemory;
-use crate::stats::Counted;
+use crate::room::{self, NoMemory};
+use crate::spot::Spot;
+use crate::stats::{Counted, Counters, Stats};
 
 /// Pages put into the list of one shard after which another era of the store begins.
 const ERA_PAGES: u32 = 64;
-
-/// Returns the number of the leaf of an offset, over all shards.
-const fn leaf_of(offset: Offset) -> u64 {
-    offset.0 / LEAF_ENTRIES as u64
-}
-
-/// The place of a key: the number of its shard, and its name there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
-    pub(crate) shard: usize,
-    pub(crate) key: Key,
-}
-
-impl Spot {
-    /// Returns the spot of `key`.
-    pub(crate) const fn of(key: Key) -> Self {
-        let leaf = leaf_of(key.offset);
-        let offset =
-            leaf / SHARDS as u64 * LEAF_ENTRIES as u64 + key.offset.0 % LEAF_ENTRIES as u64;
-        let key = Key { area: key.area, offset: Offset(offset) };
-        Self { shard: (leaf % SHARDS as u64) as usize, key }
-    }
-
-    /// Returns the key of this spot.
-    #[cfg(test)]
-    pub(crate) const fn key(self) -> Key {
-        let Self { shard, key: Key { area, offset: Offset(offset) } } = self;
-        let leaf = offset / LEAF_ENTRIES as u64 * SHARDS as u64 + shard as u64;
-        let offset = leaf * LEAF_ENTRIES as u64 + offset % LEAF_ENTRIES as u64;
-        Key { area, offset: Offset(offset) }
-    }
-
-    /// Returns the first and the last name that the pages in `first..=last` have in `shard`. `None`
-    /// when there are none.
-    pub(crate) fn range(shard: usize, first: Offset, last: Offset) -> Option<(Offset, Offset)> {
-        let lane = |leaf: u64| (leaf % SHARDS as u64) as usize;
-        let ahead = (shard + SHARDS - lane(leaf_of(first))) % SHARDS;
-        let behind = (lane(leaf_of(last)) + SHARDS - shard) % SHARDS;
-        let first_leaf = leaf_of(first) + ahead as u64;
-        let last_leaf = leaf_of(last).checked_sub(behind as u64)?;
-        if first_leaf > last_leaf {
-            return None;
-        }
-        let inside = LEAF_ENTRIES as u64;
-        let begin = if ahead == 0 { first.0 % inside } else { 0 };
-        let end = if behind == 0 { last.0 % inside } else { inside - 1 };
-        let name = |leaf: u64, entry| Offset(leaf / SHARDS as u64 * inside + entry);
-        Some((name(first_leaf, begin), name(last_leaf, end)))
-    }
-}
 
 /// A part of the store, on cache lines of its own, because different processors use different ones.
 #[derive(Debug, Default)]
@@ -177,6 +129,14 @@ impl Tables {
     }
 }
 
+/// All shards, and the eras that their pages are compared by.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    /// [`SHARDS`] of them, boxed because they are large.
+    shards: Box<[Shard]>,
+    pub(crate) eras: Eras,
+}
+
 /// A shard in hand, and the entry under a key.
 pub(crate) struct LockedPage<'z> {
     pub(crate) tables: SpinGuard<'z, Tables>,
@@ -185,17 +145,33 @@ pub(crate) struct LockedPage<'z> {
     pub(crate) id: Option<EntryId>,
 }
 
-impl<P: Pool> Zswap<P> {
-    /// Takes the shard of `spot` in hand, and the transfers if they take part in the page there.
-    pub(crate) fn lock_page(&self, spot: Spot) -> LockedPage<'_> {
-        let shard = &self.shards[spot.shard];
+impl Shards {
+    /// Returns shards without pages.
+    pub(crate) fn new() -> Result<Self, NoMemory> {
+        Ok(Self { shards: room::table(SHARDS, Shard::default)?, eras: Eras::default() })
+    }
+
+    /// Returns all shards, in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter()
+    }
+
+    /// Returns whether a page is stored at `spot`.
+    pub(crate) fn contains(&self, spot: Spot) -> bool {
+        self[spot.shard].tables.lock().index.get(spot.key).is_some()
+    }
+
+    /// Takes the shard of `spot` in hand, and the transfers of `disk` if they take part in the page
+    /// there.
+    pub(crate) fn lock_page<'z>(&'z self, spot: Spot, disk: Option<&'z Disk>) -> LockedPage<'z> {
+        let shard = &self[spot.shard];
         let tables = shard.tables.lock();
         let id = tables.index.get(spot.key);
         if id.is_none_or(|id| !tables.entries[id].place.is_transferred()) {
             return LockedPage { tables, transfers: None, id };
         }
         drop(tables);
-        let transfers = self.disk.as_ref().map(|disk| disk.transfers.lock());
+        let transfers = disk.map(|disk| disk.transfers.lock());
         let tables = shard.tables.lock();
         // The page may be another by now, or none; with both in hand each will do.
         let id = tables.index.get(spot.key);
@@ -204,7 +180,13 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns for each shard the era of the page that `of` finds there.
     pub(crate) fn heads(&self, mut of: impl FnMut(&Tables) -> Option<u16>) -> Heads {
-        Heads(array::from_fn(|shard| of(&self.shards[shard].tables.lock())))
+        Heads(array::from_fn(|shard| of(&self[shard].tables.lock())))
+    }
+
+    /// Passes the time `now_ms` on to the eras, with the number of pages that came to the pool.
+    pub(crate) fn note_time(&self, now_ms: u64) {
+        let came = self.iter().map(|shard| shard.tables.lock().pushes);
+        self.eras.note_time(now_ms, came.fold(0, u32::wrapping_add));
     }
 
     /// Puts an entry that has no place into `place`; in the pool it is the youngest of its shard.
@@ -215,7 +197,7 @@ impl<P: Pool> Zswap<P> {
                 if tables.pushes.is_multiple_of(ERA_PAGES) {
                     self.eras.begin();
                 }
-                let era = self.era();
+                let era = self.eras.now();
                 PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era }
             }
             place => place,
@@ -265,7 +247,7 @@ impl<P: Pool> Zswap<P> {
         let remains = self.vacate(shard, tables, transfers, id);
         debug_assert!(tables.recompressing != Some(id), "a dropped page is not made denser");
         tables.entries.free(id);
-        self.shards[shard].counted.invalidated.add(1);
+        self[shard].counted.invalidated.add(1);
         remains
     }
 
@@ -274,44 +256,53 @@ impl<P: Pool> Zswap<P> {
         let is_given_back = transfers.leave_slot(slot);
         self.counted().slots_discarded.add(u64::from(is_given_back));
     }
-}
 
-#[cfg(test)]
-mod tests {
-    //! The risk: two keys with one name, or a range that misses a page.
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn offset() -> impl Strategy<Value = u64> {
-        let near = |border: u64| border.saturating_sub(3)..border.saturating_add(3);
-        prop_oneof![near(1024), near(8 << 10), near(1 << 40), Just(u64::MAX), any::<u64>()]
+    /// Returns the counters that take events of no particular shard.
+    pub(crate) fn counted(&self) -> &Counted {
+        &self[0].counted
     }
 
-    proptest! {
-        #[test]
-        fn a_spot_is_one_keys_and_keeps_the_order(one in offset(), other in offset()) {
-            let [one, other] = [one, other].map(|offset| Key::new(1, offset));
-            prop_assert_eq!(Spot::of(one).key(), one);
-            if Spot::of(one).shard == Spot::of(other).shard {
-                let order = Spot::of(one).key.cmp(&Spot::of(other).key);
-                prop_assert_eq!(order, one.cmp(&other));
-            }
-        }
+    /// Returns the sums of the counters.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        self.iter().for_each(|shard| shard.counted.add_to(&mut counters));
+        counters
+    }
 
-        #[test]
-        fn ranges_of_shards_are_the_range(
-            first in offset(), last in offset(), at in offset(),
-        ) {
-            let (first, last) = (first.min(last), first.max(last));
-            let Spot { shard, key } = Spot::of(Key::new(0, at));
-            let range = Spot::range(shard, Offset(first), Offset(last));
-            let is_in = range.is_some_and(|(first, last)| (first..=last).contains(&key.offset));
-            prop_assert_eq!(is_in, (first..=last).contains(&at));
-            if let Some((first, last)) = range {
-                prop_assert!(first <= last);
-            }
+    /// Begins again with counters at zero.
+    pub(crate) fn forget_counts(&mut self) {
+        self.shards.iter_mut().for_each(|shard| shard.counted = Counted::default());
+    }
+
+    /// Returns the memory of all tables.
+    pub(crate) fn memory(&self) -> Bytes {
+        self.iter().fold(Bytes(0), |sum, shard| {
+            let tables = shard.tables.lock();
+            sum + tables.index.memory() + tables.entries.memory() + Bytes(size_of::<Shard>())
+        })
+    }
+
+    /// Adds the counters and what is held now to the figures.
+    pub(crate) fn add_to(&self, stats: &mut Stats) {
+        for shard in self.iter() {
+            shard.counted.add_to(&mut stats.counters);
+            shard.counted.add_classes(stats);
+            let tables = shard.tables.lock();
+            let (stored, same_filled) = (tables.entries.used(), tables.same_filled);
+            let in_pool = tables.lru.length() + tables.leaving;
+            stats.stored_pages.0 += stored;
+            stats.same_filled_pages.0 += same_filled;
+            stats.in_pool_pages.0 += in_pool;
+            stats.written_back_pages.0 += stored - same_filled - in_pool;
+            stats.young_pages.0 += tables.lru.young();
+            stats.index_leaves += tables.index.leaves();
         }
+    }
+}
+
+impl ops::Index<usize> for Shards {
+    type Output = Shard;
+    fn index(&self, shard: usize) -> &Shard {
+        &self.shards[shard]
     }
 }

@@ -16,7 +16,7 @@ use crate::key::Key;
 use crate::knobs::Knobs;
 use crate::limits::{Admission, compressed_max};
 use crate::objects::Remains;
-use crate::shard::Spot;
+use crate::spot::Spot;
 use crate::stats::Counted;
 
 /// The form in which a page was stored.
@@ -252,19 +252,19 @@ impl<P: Pool> Zswap<P> {
     /// caller still owns `place`.
     fn put(&self, spot: Spot, place: PagePlace) -> Result<(), StoreError> {
         let counted = &self.shards[spot.shard].counted;
-        let mut locked = self.lock_page(spot);
+        let mut locked = self.shards.lock_page(spot, self.disk.as_ref());
         let (tables, transfers) = (&mut *locked.tables, locked.transfers.as_deref_mut());
         let Some(id) = locked.id else {
             let id = tables.new_entry(spot.key, place).inspect_err(|_| {
                 counted.reject_kmemcache_fail.add(1);
             })?;
-            self.occupy(tables, id, place);
+            self.shards.occupy(tables, id, place);
             return Ok(());
         };
         counted.duplicate_entry.add(1);
-        let remains = self.vacate(spot.shard, tables, transfers, id);
+        let remains = self.shards.vacate(spot.shard, tables, transfers, id);
         debug_assert!(!place.is_transferred(), "a page just stored is not on its way");
-        self.occupy(tables, id, place);
+        self.shards.occupy(tables, id, place);
         drop(locked);
         self.objects.give_up(remains);
         Ok(())

@@ -130,7 +130,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns the number of bytes that have gone to the disk so far.
     pub(crate) fn flushed_bytes(&self) -> u64 {
-        self.counted().flushed_bytes.get()
+        self.shards.counted().flushed_bytes.get()
     }
 
     /// Returns whether any batch was under way at the call, after waiting for all of them.
@@ -171,8 +171,8 @@ impl<P: Pool> Zswap<P> {
     /// not.
     pub(crate) fn begin_write_back(&self) -> Option<BegunBatch> {
         let disk = self.disk.as_ref()?;
-        let mut heads = self.heads(|tables| tables.lru.oldest_era(&tables.entries));
-        heads.oldest(self.era())?;
+        let mut heads = self.shards.heads(|tables| tables.lru.oldest_era(&tables.entries));
+        heads.oldest(self.shards.eras.now())?;
         let sealer = disk.sealers.own()?;
         let (begun, mut buffer) = self.take_batch(disk, sealer)?;
         let length = self.gather((disk, sealer), begun, &mut buffer, &mut heads);
@@ -205,7 +205,7 @@ impl<P: Pool> Zswap<P> {
     /// Takes the buffer of a new batch, if one may be written back, and a slot's worth of this
     /// period's bytes.
     fn take_batch(&self, disk: &Disk, sealer: &Sealer) -> Option<(BegunBatch, Box<[u8]>)> {
-        let counted = self.counted();
+        let counted = self.shards.counted();
         let transfers = &mut *disk.transfers.lock();
         let limits = &mut *self.limits.lock();
         if !limits.knobs().writeback {
@@ -250,7 +250,7 @@ impl<P: Pool> Zswap<P> {
         // loop going.
         let mut chances = self.objects.pool.stats().objects;
         while count < MEMBERS_MAX
-            && let Some(shard) = heads.oldest(self.era())
+            && let Some(shard) = heads.oldest(self.shards.eras.now())
         {
             let mut transfers = disk.transfers.lock();
             let mut guard = self.shards[shard].tables.lock();
@@ -277,16 +277,16 @@ impl<P: Pool> Zswap<P> {
                 let referenced = false;
                 let again =
                     PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era };
-                self.occupy(tables, id, again);
+                self.shards.occupy(tables, id, again);
                 heads.0[shard] = tables.lru.oldest_era(&tables.entries);
-                self.counted().second_chances.add(1);
+                self.shards.counted().second_chances.add(1);
                 continue;
             }
             assert!(end <= SLOT_BYTES.0, "the batch takes more than a slot");
             // Offsets are below SLOT_BYTES, see the assertion in `entry`.
             let (offset, member) = (filled as u16, Member::new(begun.place, count));
             let leaving = PagePlace::Leaving { handle, checksum, offset, length, coding, member };
-            self.occupy(tables, id, leaving);
+            self.shards.occupy(tables, id, leaving);
             heads.0[shard] = tables.lru.oldest_era(&tables.entries);
             let members = &mut transfers.outgoing.batch(begun.place).members;
             debug_assert_eq!(members.len(), count, "a batch is gathered by one caller");
@@ -299,7 +299,7 @@ impl<P: Pool> Zswap<P> {
                 sealer.seal(position, bytes, sealed);
             };
             self.objects.read(handle, seal);
-            self.counted().note_flushed_age(self.eras.class(era));
+            self.shards.counted().note_flushed_age(self.shards.eras.class(era));
             (count, filled) = (count + 1, end);
         }
         Bytes(filled)
@@ -318,11 +318,11 @@ impl<P: Pool> Zswap<P> {
         assert_eq!(batch.slot, slot, "a batch ends in the slot that it began in");
         match result {
             Ok(()) => {
-                self.counted().flushed_bytes.add(length.0 as u64);
+                self.shards.counted().flushed_bytes.add(length.0 as u64);
                 self.commit(transfers, place, slot);
             }
             Err(error) => {
-                self.counted().reject_flush_fail.add(1);
+                self.shards.counted().reject_flush_fail.add(1);
                 transfers.skip = ATTEMPTS_SKIPPED;
                 self.warnings.lock().raise(match error {
                     BackingError::Sys(error) => Warning::BackingError(error),
@@ -345,7 +345,7 @@ impl<P: Pool> Zswap<P> {
         batch.written = batch.number;
         for index in 0..batch.members.len() {
             let Some(page) = transfers.outgoing.batch(place).members[index] else {
-                self.leave_slot(transfers, slot);
+                self.shards.leave_slot(transfers, slot);
                 continue;
             };
             let (shard, id) = page.parts();
@@ -357,11 +357,11 @@ impl<P: Pool> Zswap<P> {
             {
                 tables.leave(id);
                 let backing = PagePlace::Backing { slot, checksum, offset, length, coding };
-                self.occupy(tables, id, backing);
+                self.shards.occupy(tables, id, backing);
                 drop(guard);
                 // A load under way has pinned the object; `free` waits for it.
                 self.objects.free(handle);
-                self.counted().flushed_pages.add(1);
+                self.shards.counted().flushed_pages.add(1);
             }
         }
     }
@@ -378,7 +378,7 @@ impl<P: Pool> Zswap<P> {
                 tables.entries[id].place
             {
                 tables.leave(id);
-                let era = self.era().wrapping_sub(TAKEN_BACK_ERAS);
+                let era = self.shards.eras.now().wrapping_sub(TAKEN_BACK_ERAS);
                 let (referenced, tried) = (false, false);
                 let place =
                     PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era };

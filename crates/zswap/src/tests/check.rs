@@ -3,7 +3,8 @@
 use super::*;
 use crate::entry::PagePlace;
 use crate::ids::PageId;
-use crate::shard::Spot;
+use crate::shard::Shard;
+use crate::spot::Spot;
 
 impl<P: Pool> Zswap<P> {
     /// Walks all structures and stops at a broken invariant. No other thread may use the store.

@@ -347,7 +347,7 @@ fn the_figures_of_the_reference_have_their_names() {
 
 #[test]
 fn sizes_are_counted_in_their_classes() {
-    let (counted, mut stats) = (Counted::default(), Stats::default());
+    let (counted, mut stats) = (crate::stats::Counted::default(), Stats::default());
     for length in [1, 256, 257, PAGE_BYTES] {
         counted.note_size(Bytes(length));
     }
