@@ -22,7 +22,7 @@ impl<P: Pool> Zswap<P> {
     pub(crate) fn has_room_for_dictionary(&self, encoder: &DictionaryEncoder) -> bool {
         let is_free = |generation| {
             generation != encoder.newest()
-                && self.objects.contexts.pages(Coding::Dense(generation)) == 0
+                && self.base.objects.contexts.pages(Coding::Dense(generation)) == 0
         };
         Generation::ALL.into_iter().any(is_free)
     }
@@ -36,26 +36,30 @@ impl<P: Pool> Zswap<P> {
     ) -> Result<(), CodecError> {
         let Some(encoder) = &mut recompression.encoder else {
             let encoder = DictionaryEncoder::new(DEFAULT_DICTIONARY_LEVEL, &dictionary)?;
-            self.objects.contexts.adopt(encoder.newest(), encoder.newest_mark(), dictionary)?;
+            self.base.objects.contexts.adopt(
+                encoder.newest(),
+                encoder.newest_mark(),
+                dictionary,
+            )?;
             recompression.encoder = Some(encoder);
             return Ok(());
         };
         for generation in Generation::ALL {
-            let is_unneeded = self.objects.contexts.pages(Coding::Dense(generation)) == 0;
+            let is_unneeded = self.base.objects.contexts.pages(Coding::Dense(generation)) == 0;
             if is_unneeded && encoder.retire(generation) {
-                self.objects.contexts.retire(generation);
+                self.base.objects.contexts.retire(generation);
             }
         }
         debug_assert!(self.has_room_for_dictionary(encoder), "all generations are needed");
         let generation = encoder.adopt(&dictionary)?;
-        self.objects.contexts.adopt(generation, encoder.newest_mark(), dictionary)
+        self.base.objects.contexts.adopt(generation, encoder.newest_mark(), dictionary)
     }
 
     /// Gives the encoder and the dictionaries back if no page needs them.
     pub(crate) fn drop_encoder_if_unneeded(&self, recompression: &mut Recompression) {
-        if recompression.encoder.is_some() && self.objects.contexts.dense_pages() == 0 {
+        if recompression.encoder.is_some() && self.base.objects.contexts.dense_pages() == 0 {
             recompression.encoder = None;
-            self.objects.contexts.drop_dense();
+            self.base.objects.contexts.drop_dense();
         }
     }
 }

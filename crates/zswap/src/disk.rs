@@ -6,14 +6,11 @@
 
 use alloc::boxed::Box;
 
-use crate::pool::Pool;
-use coldpress_backing::{Backing, EndedRequest, SlotId, Slots};
+use coldpress_backing::{Backing, SlotId, Slots};
 use coldpress_sys::Bytes;
 use coldpress_sys::sync::SleepLock;
 
-use crate::Zswap;
-use crate::ids::BATCHES;
-use crate::incoming::{Incoming, READS};
+use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::room::NoMemory;
 use crate::seal::{Sealer, Sealers};
@@ -71,21 +68,5 @@ impl Transfers {
             self.skip = 0;
         }
         is_last
-    }
-}
-
-impl<P: Pool> Zswap<P> {
-    /// Returns whether the backing store had finished anything, after taking that in.
-    pub(crate) fn take_in(&self, transfers: &mut Transfers) -> bool {
-        let mut any = false;
-        while let Some(EndedRequest { request, result }) = transfers.backing.ended() {
-            any = true;
-            assert!((request.token as usize) < BATCHES + READS, "no transfer has this token");
-            match (request.token as usize).checked_sub(BATCHES) {
-                Some(number) => transfers.incoming.end(number, request.buffer, result),
-                None => self.end_write(transfers, request, result),
-            }
-        }
-        any
     }
 }

@@ -77,7 +77,7 @@ impl<P: Pool> Zswap<P> {
     ) -> (usize, Option<FormerObject<'_>>) {
         let shard = at.shard;
         debug_assert!(shard < SHARDS, "there is no shard {shard}");
-        let tables = self.shards[shard].tables.lock();
+        let tables = self.base.shards[shard].tables.lock();
         let positions = tables.entries.positions();
         for looks in 0..LOOKS {
             if at.position >= positions {
@@ -87,7 +87,7 @@ impl<P: Pool> Zswap<P> {
             let position = at.position;
             at.position += 1;
             if let Some(PagePlace::Pool { handle, length, .. }) = tables.entries.place_at(position)
-                && is_former(&self.objects.pool, handle)
+                && is_former(&self.base.objects.pool, handle)
                 && let Some(id) = EntryId::at(position)
             {
                 return (looks + 1, Some(FormerObject { tables, shard, id, handle, length }));
@@ -105,24 +105,24 @@ impl<P: Pool> Zswap<P> {
             drop(tables);
             bytes.copy_from_slice(object);
         };
-        self.objects.read(old, copy);
-        let limit = self.knobs().hard_pool + FRAMES_BEYOND;
-        let Some(new) = self.objects.alloc(Bytes(length.into()), Some(limit)) else {
-            self.shards.counted().reject_drain_full.add(1);
-            self.shards[shard].tables.lock().recompressing = None;
+        self.base.objects.read(old, copy);
+        let limit = self.base.knobs().hard_pool + FRAMES_BEYOND;
+        let Some(new) = self.base.objects.alloc(Bytes(length.into()), Some(limit)) else {
+            self.base.shards.counted().reject_drain_full.add(1);
+            self.base.shards[shard].tables.lock().recompressing = None;
             return None;
         };
-        self.objects.write(new, bytes);
+        self.base.objects.write(new, bytes);
         let unused = self.exchange(shard, id, new);
-        self.objects.free(unused);
-        self.shards.counted().drained_pages.add(u64::from(unused == old));
+        self.base.objects.free(unused);
+        self.base.shards.counted().drained_pages.add(u64::from(unused == old));
         Some(())
     }
 
     /// Gives the page that is being moved its new object, if the page still lies where it lay.
     /// Returns the object that no page has now.
     fn exchange(&self, shard: usize, id: EntryId, new: Handle) -> Handle {
-        let tables = &mut *self.shards[shard].tables.lock();
+        let tables = &mut *self.base.shards[shard].tables.lock();
         if tables.recompressing.take() != Some(id) {
             return new;
         }

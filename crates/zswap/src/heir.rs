@@ -12,20 +12,19 @@ use core::mem;
 use coldpress_backing::{Backing, MemoryBacking, SlotCount, SlotId};
 use coldpress_sys::sync::SpinLock;
 
+use crate::base::Base;
 use crate::disk::Disk;
-use crate::error::NewError;
+use crate::error::{NewError, Warnings};
 use crate::pool::Pool;
 use crate::seal::Sealer;
-use crate::{Warnings, Zswap};
+use crate::writeback::Writeback;
 
-impl<P: Pool> Zswap<P> {
-    /// Prepares for a `fork`: waits until no transfer to or from the disk is under way, and lends
-    /// all slots that are taken. Returns the first slot that is not lent; 0 when nothing is on
-    /// disk. No other thread may use the store from here on to the fork.
-    pub fn lend(&self) -> SlotId {
-        let Some(disk) = &self.disk else { return SlotId(0) };
+impl<P: Pool> Writeback<'_, P> {
+    /// Waits until no transfer is under way, and lends all slots that are taken. Returns the first
+    /// slot that is not lent.
+    pub(crate) fn lend(&self) -> SlotId {
         self.finish_writes();
-        let transfers = &mut *disk.transfers.lock();
+        let transfers = &mut *self.disk.transfers.lock();
         while transfers.incoming.is_under_way() {
             transfers.backing.wait();
             self.take_in(transfers);
@@ -34,11 +33,12 @@ impl<P: Pool> Zswap<P> {
         assert!(none_under_way, "another thread writes back during a fork");
         transfers.slots.lend()
     }
+}
 
+impl Disk {
     /// Takes lent slots back, if no other process can read them any more.
-    pub fn take_back_lent(&self) {
-        let Some(disk) = &self.disk else { return };
-        let transfers = &mut *disk.transfers.lock();
+    pub(crate) fn take_back_lent(&self) {
+        let transfers = &mut *self.transfers.lock();
         if transfers.slots.is_lent() && !transfers.backing.is_lent() {
             let backing = &mut transfers.backing;
             transfers.slots.take_back(|slot| backing.discard(slot));
@@ -46,33 +46,46 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
-    /// Makes the child's copy of a store that has lent its slots a store of its own, with nothing
-    /// counted. `backing`, if there is one, reads the lent slots from where they are. `sealer`
-    /// seals new slots; without it none are written. The former backing store is the parent's, and
-    /// is neither used nor closed. On an error the child has no backing.
-    pub fn become_own(
+    /// Lets go of the parent's backing, which is neither used nor closed from here on.
+    fn forget_backing(&mut self) {
+        let transfers = self.transfers.get_mut();
+        assert!(!transfers.incoming.is_under_way(), "the parent's reads are not the child's");
+        transfers.outgoing.renumber();
+        let nowhere = Box::new(MemoryBacking::new(SlotCount(0)));
+        mem::forget(mem::replace(&mut transfers.backing, nowhere));
+    }
+
+    /// Reads lent slots from `backing`, and writes new ones there if there is a `sealer`.
+    fn inherit(
+        &mut self,
+        backing: Box<dyn Backing>,
+        sealer: Option<Sealer>,
+    ) -> Result<(), NewError> {
+        let transfers = self.transfers.get_mut();
+        let first = transfers.slots.inherit(backing.slots_max());
+        transfers.backing = backing;
+        self.sealers.inherit(first, sealer)?;
+        Ok(())
+    }
+}
+
+impl<P: Pool> Base<P> {
+    /// Makes the child's copy of the parts the child's own, with nothing counted. On an error the
+    /// child has no disk.
+    pub(crate) fn become_own(
         &mut self,
         backing: Option<Box<dyn Backing>>,
         sealer: Option<Sealer>,
     ) -> Result<(), NewError> {
         self.shards.forget_counts();
-        self.recompression.get_mut().forget_counts();
         self.warnings = SpinLock::new(Warnings::default());
-        let old = self.disk.take();
-        let lent = old.map(|mut disk| {
-            let transfers = disk.transfers.get_mut();
-            assert!(!transfers.incoming.is_under_way(), "the parent's reads are not the child's");
-            transfers.outgoing.renumber();
-            let nowhere = Box::new(MemoryBacking::new(SlotCount(0)));
-            mem::forget(mem::replace(&mut transfers.backing, nowhere));
-            disk
-        });
+        let mut lent = self.disk.take();
+        if let Some(disk) = &mut lent {
+            disk.forget_backing();
+        }
         self.disk = match (lent, backing, sealer) {
             (Some(mut disk), Some(backing), sealer) => {
-                let transfers = disk.transfers.get_mut();
-                let first = transfers.slots.inherit(backing.slots_max());
-                transfers.backing = backing;
-                disk.sealers.inherit(first, sealer)?;
+                disk.inherit(backing, sealer)?;
                 Some(disk)
             }
             (None, Some(backing), Some(sealer)) => Some(Disk::new(backing, sealer)?),

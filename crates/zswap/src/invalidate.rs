@@ -40,20 +40,20 @@ impl<P: Pool> Zswap<P> {
     /// A page that moves to another shard this way is as young as one just stored.
     pub fn rename(&self, from: Key, to: Key) -> Result<bool, RenameError> {
         if from == to {
-            return Ok(self.shards.contains(Spot::of(from)));
+            return Ok(self.base.shards.contains(Spot::of(from)));
         }
         let (from, to) = (Spot::of(from), Spot::of(to));
         let mut transfers = None;
         let renamed = loop {
             let taken = transfers.as_deref_mut();
             let attempt = if from.shard == to.shard {
-                let tables = &mut *self.shards[from.shard].tables.lock();
+                let tables = &mut *self.base.shards[from.shard].tables.lock();
                 self.rename_inside(from, to, tables, taken)
             } else {
                 // In the order of the shards' numbers, as every caller takes two.
                 let (low, high) = (from.shard.min(to.shard), from.shard.max(to.shard));
-                let mut low = self.shards[low].tables.lock();
-                let mut high = self.shards[high].tables.lock();
+                let mut low = self.base.shards[low].tables.lock();
+                let mut high = self.base.shards[high].tables.lock();
                 let (source, target) = if from.shard < to.shard {
                     (&mut *low, &mut *high)
                 } else {
@@ -65,18 +65,18 @@ impl<P: Pool> Zswap<P> {
                 Attempt::Done(renamed) => break renamed,
                 // Without a disk no page needs the transfers.
                 Attempt::NeedsTransfers => {
-                    transfers = self.disk.as_ref().map(|disk| disk.transfers.lock());
+                    transfers = self.base.disk.as_ref().map(|disk| disk.transfers.lock());
                 }
             }
         };
         drop(transfers);
-        let counted = &self.shards[from.shard].counted;
+        let counted = &self.base.shards[from.shard].counted;
         let Ok((found, replaced)) = renamed else {
             counted.reject_kmemcache_fail.add(1);
             return Err(RenameError);
         };
         counted.renamed.add(u64::from(found));
-        replaced.into_iter().for_each(|remains| self.objects.give_up(remains));
+        replaced.into_iter().for_each(|remains| self.base.objects.give_up(remains));
         Ok(found)
     }
 
@@ -109,7 +109,7 @@ impl<P: Pool> Zswap<P> {
         } else {
             tables.index.remove(to.key);
         }
-        let drop = |replaced| self.shards.drop_entry(to.shard, tables, transfers, replaced);
+        let drop = |replaced| self.base.shards.drop_entry(to.shard, tables, transfers, replaced);
         Attempt::Done(Ok((id.is_some(), replaced.map(drop))))
     }
 
@@ -144,7 +144,7 @@ impl<P: Pool> Zswap<P> {
             debug_assert_eq!(removed, Some(id), "the page had its former name until now");
             source.leave(id);
             source.entries.free(id);
-            self.shards.occupy(target, new, place);
+            self.base.shards.occupy(target, new, place);
             if let Some(transfers) = &mut transfers {
                 transfers.incoming.forget(PageId::new(from.shard, id));
                 if let PagePlace::Leaving { member, .. } = place {
@@ -154,20 +154,20 @@ impl<P: Pool> Zswap<P> {
         } else {
             target.index.remove(to.key);
         }
-        let drop = |replaced| self.shards.drop_entry(to.shard, target, transfers, replaced);
+        let drop = |replaced| self.base.shards.drop_entry(to.shard, target, transfers, replaced);
         Attempt::Done(Ok((id.is_some(), replaced.map(drop))))
     }
 
     /// Returns whether a page lay at `spot`, after dropping it.
     fn invalidate_at(&self, spot: Spot) -> bool {
-        let mut locked = self.shards.lock_page(spot, self.disk.as_ref());
+        let mut locked = self.base.shards.lock_page(spot, self.base.disk.as_ref());
         let Some(id) = locked.id else { return false };
         let removed = locked.tables.index.remove(spot.key);
         debug_assert_eq!(removed, Some(id), "the page had its name until now");
         let transfers = locked.transfers.as_deref_mut();
-        let remains = self.shards.drop_entry(spot.shard, &mut locked.tables, transfers, id);
+        let remains = self.base.shards.drop_entry(spot.shard, &mut locked.tables, transfers, id);
         drop(locked);
-        self.objects.give_up(remains);
+        self.base.objects.give_up(remains);
         true
     }
 
@@ -190,7 +190,7 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns the first name in `first..=last` of a shard that has a page.
     fn first_in(&self, shard: usize, area: Area, first: Offset, last: Offset) -> Option<Offset> {
-        self.shards[shard].tables.lock().index.first_in(area, first, last)
+        self.base.shards[shard].tables.lock().index.first_in(area, first, last)
     }
 }
 

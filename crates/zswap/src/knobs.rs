@@ -4,11 +4,8 @@
 //! A change applies to pages stored from then on. Pages that are stored already stay as they are
 //! and stay readable, whatever the knobs say.
 
-use crate::pool::Pool;
-use coldpress_codec::{CodecChoice, CodecError};
+use coldpress_codec::CodecChoice;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
-
-use crate::Zswap;
 
 /// The default of [`Knobs::max_compression_ratio`], that of zswap v4 (the mail), in per cent.
 pub(crate) const MAX_COMPRESSION_RATIO: u8 = 80;
@@ -42,13 +39,13 @@ pub struct Knobs {
     /// Whether a page of one repeated word is kept as that word; otherwise it is compressed like
     /// any other page.
     pub same_filled: bool,
-    /// Whether [`Zswap::recompress`] makes old pages denser. Off: pages that are dense stay dense
-    /// until they are stored anew.
+    /// Whether [`crate::Zswap::recompress`] makes old pages denser. Off: pages that are dense stay
+    /// dense until they are stored anew.
     pub dense: bool,
     /// Whether pages may be written back.
     pub writeback: bool,
-    /// The most bytes sent to the backing store until [`Zswap::renew_writeback`]; `None` for no
-    /// limit. Only whole slots are allowed, so a rest of less than a slot allows nothing.
+    /// The most bytes sent to the backing store until [`crate::Zswap::renew_writeback`]; `None` for
+    /// no limit. Only whole slots are allowed, so a rest of less than a slot allows nothing.
     pub writeback_limit: Option<Bytes>,
 }
 
@@ -70,48 +67,5 @@ impl Knobs {
             writeback: true,
             writeback_limit: None,
         }
-    }
-}
-
-impl<P: Pool> Zswap<P> {
-    /// Returns the knobs in force.
-    pub fn knobs(&self) -> Knobs {
-        *self.limits.lock().knobs()
-    }
-
-    /// Puts `knobs` in force. A pool that holds more than they allow shrinks as pages are stored,
-    /// or at once by [`Zswap::shrink`]. Only a codec that could not be made is an error, and then
-    /// nothing has changed.
-    pub fn set_knobs(&self, knobs: Knobs) -> Result<(), CodecError> {
-        let done = || self.limits.lock().set_knobs(knobs);
-        let is_switched = self.objects.contexts.switch(knobs.codec, done).inspect_err(|_| {
-            self.shards.counted().reject_codec_fail.add(1);
-        })?;
-        self.shards.counted().codec_switched.add(u64::from(is_switched));
-        Ok(())
-    }
-
-    /// Begins to bring a pool that holds more than the knobs allow back to its limit: one batch a
-    /// call. Waits for nothing, and does nothing while writeback is not possible.
-    pub fn shrink_to_limit(&self) {
-        let Some(disk) = &self.disk else { return };
-        let is_over = self.objects.frames() > self.knobs().max_pool;
-        if is_over && self.writeback_possible() && !disk.transfers.lock().outgoing.is_busy() {
-            self.begin_to_shrink();
-        }
-    }
-
-    /// Begins to write back a batch, and takes in batches that have ended.
-    pub(crate) fn begin_to_shrink(&self) {
-        self.reap();
-        if self.begin_write_back().is_some() {
-            // The batch may have ended already.
-            self.reap();
-        }
-    }
-
-    /// Begins another period of [`Knobs::writeback_limit`].
-    pub fn renew_writeback(&self) {
-        self.limits.lock().renew_writeback();
     }
 }

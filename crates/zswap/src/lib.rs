@@ -26,7 +26,7 @@
 //! 2. Parts of a store: `error`, `knobs`, `limits`, `eras`, `index` (key to entry), `spot`, `entry`
 //!    (what is known of a page), `lru` (the LRU lists), `codecs` (how pages are coded), `contexts`
 //!    and `objects`, [`seal`], `outgoing`, `incoming` and `disk`, `helped` and [`desk`].
-//! 3. The tables with their locks: `shard`.
+//! 3. The tables with their locks: `shard`; and `base`, which puts the parts together.
 //! 4. The verbs: `store`, `load`, `invalidate` (with [`Zswap::rename`]), `writeback` (with
 //!    [`Zswap::shrink`]), `heir`, `drain`, `recompress` and its `dictionaries`.
 //!
@@ -47,14 +47,16 @@ extern crate alloc;
 
 use alloc::boxed::Box;
 
-use coldpress_backing::Backing;
+use coldpress_backing::{Backing, SlotCount, SlotId};
+use coldpress_codec::CodecError;
 #[cfg(not(loom))]
 use coldpress_mem::frames::Shrunk;
 #[cfg(not(loom))]
 use coldpress_mem::pools::Compacted;
-use coldpress_sys::sync::{SleepLock, SpinLock};
-use coldpress_sys::{Bytes, PageCount};
+use coldpress_sys::sync::SleepLock;
+use coldpress_sys::{BorrowedFd, Bytes, PageCount};
 
+mod base;
 mod codecs;
 mod contexts;
 pub mod desk;
@@ -103,15 +105,12 @@ pub use stats::{
 };
 pub use store::Stored;
 
-use disk::Disk;
-use error::Warnings;
-use limits::Limits;
-use objects::Objects;
+use base::Base;
 use pool::Pool;
 use recompress::Recompression;
 use seal::Sealer;
-use shard::Shards;
 use spot::Spot;
+use writeback::Writeback;
 
 /// A store of pages in the pool `P`, with a backing store behind it.
 ///
@@ -119,14 +118,10 @@ use spot::Spot;
 /// [`coldpress_backing::FileBacking::new`] makes, tie their transfers to one thread. The verbs that
 /// wait for the disk must then be called from that thread.
 pub struct Zswap<P> {
-    limits: SpinLock<Limits>,
+    base: Base<P>,
     /// Held for up to milliseconds by a caller that makes pages denser or moves them to another
     /// pool.
     recompression: SleepLock<Recompression>,
-    objects: Objects<P>,
-    disk: Option<Disk>,
-    shards: Shards,
-    warnings: SpinLock<Warnings>,
 }
 
 impl<P: Pool> Zswap<P> {
@@ -138,85 +133,191 @@ impl<P: Pool> Zswap<P> {
         pool: P,
         backing: Option<(Box<dyn Backing>, Sealer)>,
     ) -> Result<Self, NewError> {
-        let disk = backing.map(|(backing, sealer)| Disk::new(backing, sealer)).transpose()?;
-        Ok(Self {
-            limits: SpinLock::new(Limits::of(knobs)),
-            recompression: SleepLock::new(Recompression::new()?),
-            objects: Objects::new(pool, knobs.codec)?,
-            disk,
-            shards: Shards::new()?,
-            warnings: SpinLock::new(Warnings::default()),
-        })
+        let base = Base::new(knobs, pool, backing)?;
+        Ok(Self { base, recompression: SleepLock::new(Recompression::new()?) })
     }
 
     /// Returns the pool, where compressed pages are kept.
     pub fn pool(&self) -> &P {
-        &self.objects.pool
+        &self.base.objects.pool
     }
 
     /// Returns the pool to a caller that sets it up or switches it. Stored objects must stay in it.
     pub fn pool_mut(&mut self) -> &mut P {
-        &mut self.objects.pool
+        &mut self.base.objects.pool
+    }
+
+    /// Returns the number of frames that the pool holds.
+    pub fn pool_frames(&self) -> PageCount {
+        self.base.objects.frames()
     }
 
     /// Returns whether a page is stored under `key`.
     pub fn contains(&self, key: Key) -> bool {
-        self.shards.contains(Spot::of(key))
+        self.base.shards.contains(Spot::of(key))
+    }
+
+    /// Returns whether a read has ended since [`Zswap::take_arrivals`]: then a page that was coming
+    /// may be here, or its read may begin.
+    pub fn has_arrivals(&self) -> bool {
+        self.base.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.any_ended())
+    }
+
+    /// Returns whether a read has ended since the last call: then every page that was coming is
+    /// worth another load.
+    pub fn take_arrivals(&self) -> bool {
+        self.base.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.take_any_ended())
+    }
+
+    /// Returns whether pages can be written back, as far as is known: there is a backing store, it
+    /// has a free slot, it has not failed lately, and the knobs allow it.
+    pub fn writeback_possible(&self) -> bool {
+        Writeback::of(&self.base).is_some_and(|writeback| writeback.is_possible())
+    }
+
+    /// Returns whether the pool is well above its limit because the backing store does not keep up.
+    /// A caller that can wait should wait, by [`Zswap::wait`] or for [`Zswap::signal`], before it
+    /// stores more.
+    pub fn is_behind(&self) -> bool {
+        Writeback::of(&self.base).is_some_and(|writeback| writeback.is_behind())
+    }
+
+    /// Returns the descriptor that becomes readable when [`Zswap::reap`] has something to take in;
+    /// `None` when every transfer ends within the call that began it. For setting the store up,
+    /// before other threads use it.
+    pub fn signal(&mut self) -> Option<BorrowedFd<'_>> {
+        self.base.disk.as_mut().and_then(|disk| disk.transfers.get_mut().backing.signal())
+    }
+
+    /// Returns whether the backing store had finished anything, after taking that in.
+    pub fn reap(&self) -> bool {
+        Writeback::of(&self.base).is_some_and(|writeback| writeback.reap())
+    }
+
+    /// Waits until the backing store has finished something, if anything is under way, and takes it
+    /// in. Other callers that need the disk wait meanwhile.
+    pub fn wait(&self) {
+        if let Some(writeback) = Writeback::of(&self.base) {
+            writeback.wait();
+        }
+    }
+
+    /// Makes the backing store work by blocking calls from now on.
+    pub fn transfer_plainly(&self) {
+        if let Some(disk) = &self.base.disk {
+            disk.transfers.lock().backing.transfer_plainly();
+        }
+    }
+
+    /// Writes back the oldest pages, and waits for the writes, until the pool has let go of
+    /// `frames_wanted` frames or no more can be written. Returns the number of frames that it let
+    /// go of.
+    pub fn shrink(&self, frames_wanted: PageCount) -> PageCount {
+        Writeback::of(&self.base).map_or(PageCount(0), |writeback| writeback.shrink(frames_wanted))
+    }
+
+    /// Begins to bring a pool that holds more than the knobs allow back to its limit: one batch a
+    /// call. Waits for nothing, and does nothing while writeback is not possible.
+    pub fn shrink_to_limit(&self) {
+        if let Some(writeback) = Writeback::of(&self.base) {
+            writeback.shrink_to_limit();
+        }
+    }
+
+    /// Gives disk blocks of up to `most` free slots back to the system, and returns the number of
+    /// slots. A slot may take milliseconds, and the call waits for writes under way: it is for
+    /// times when no caller waits for the disk.
+    pub fn trim_backing(&self, most: SlotCount) -> SlotCount {
+        let disk = self.base.disk.as_ref();
+        disk.map_or(SlotCount(0), |disk| disk.transfers.lock().backing.trim(most))
+    }
+
+    /// Prepares for a `fork`: waits until no transfer to or from the disk is under way, and lends
+    /// all slots that are taken. Returns the first slot that is not lent; 0 when nothing is on
+    /// disk. No other thread may use the store from here on to the fork.
+    pub fn lend(&self) -> SlotId {
+        Writeback::of(&self.base).map_or(SlotId(0), |writeback| writeback.lend())
+    }
+
+    /// Takes lent slots back, if no other process can read them any more.
+    pub fn take_back_lent(&self) {
+        if let Some(disk) = &self.base.disk {
+            disk.take_back_lent();
+        }
+    }
+
+    /// Makes the child's copy of a store that has lent its slots a store of its own, with nothing
+    /// counted. `backing`, if there is one, reads the lent slots from where they are. `sealer`
+    /// seals new slots; without it none are written. The former backing store is the parent's, and
+    /// is neither used nor closed. On an error the child has no backing.
+    pub fn become_own(
+        &mut self,
+        backing: Option<Box<dyn Backing>>,
+        sealer: Option<Sealer>,
+    ) -> Result<(), NewError> {
+        self.recompression.get_mut().forget_counts();
+        self.base.become_own(backing, sealer)
     }
 
     /// Takes frames offline until at most `online` bytes of them are online. Moves stored pages
     /// together to empty frames, and writes none of them back.
     #[cfg(not(loom))]
     pub fn shrink_frames(&self, online: Bytes) -> Shrunk {
-        self.objects.pool.shrink_frames(online)
+        self.base.objects.pool.shrink_frames(online)
     }
 
     /// Moves pages of the pool closer together: [`Pool::compact`]. A small budget takes little
     /// time.
     #[cfg(not(loom))]
     pub fn compact(&self, budget: Bytes) -> Compacted {
-        self.objects.pool.compact(budget)
+        self.base.objects.pool.compact(budget)
+    }
+
+    /// Returns the knobs in force.
+    pub fn knobs(&self) -> Knobs {
+        self.base.knobs()
+    }
+
+    /// Puts `knobs` in force. A pool that holds more than they allow shrinks as pages are stored,
+    /// or at once by [`Zswap::shrink`]. Only a codec that could not be made is an error, and then
+    /// nothing has changed.
+    pub fn set_knobs(&self, knobs: Knobs) -> Result<(), CodecError> {
+        self.base.set_knobs(knobs)
+    }
+
+    /// Begins another period of [`Knobs::writeback_limit`].
+    pub fn renew_writeback(&self) {
+        self.base.limits.lock().renew_writeback();
+    }
+
+    /// Passes the time `now_ms`, in milliseconds of a clock that never goes back. To be called
+    /// every few milliseconds: [`Ages`] is only as exact as these calls.
+    pub fn note_time(&self, now_ms: u64) {
+        self.base.shards.note_time(now_ms);
     }
 
     /// Takes the next warning for the user; each kind comes at most once.
     pub fn take_warning(&self) -> Option<Warning> {
-        self.warnings.lock().take()
-    }
-
-    /// Returns the number of frames that the pool holds.
-    pub fn pool_frames(&self) -> PageCount {
-        self.objects.frames()
+        self.base.warnings.lock().take()
     }
 
     /// Returns the memory held outside the pool's frames: index, entries, slots, buffers, the key,
     /// the codecs' work memory and the pool's own tables.
     pub fn memory(&self) -> Bytes {
-        let disk = self.disk.as_ref().map_or(Bytes(0), Disk::memory);
         let recompression = self.recompression.lock().memory();
-        let parts = self.shards.memory() + disk + recompression + self.objects.memory();
-        parts + Bytes(size_of::<Self>())
+        self.base.memory() + recompression + Bytes(size_of::<Self>())
     }
 
     /// Returns all counters and what is held now. While other threads use the store, each figure is
     /// of a moment of its own.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats { memory: self.memory(), ..Stats::default() };
-        self.objects.add_to(&mut stats);
-        self.shards.add_to(&mut stats);
-        if let Some(disk) = &self.disk {
-            disk.add_to(&mut stats);
-        }
+        self.base.add_to(&mut stats);
         stats
     }
 
     /// Returns the counters alone, without a look at the tables.
     pub fn counters(&self) -> Counters {
-        self.shards.counters()
-    }
-
-    /// Passes the time `now_ms`, in milliseconds of a clock that never goes back. To be called
-    /// every few milliseconds: [`Ages`] is only as exact as these calls.
-    pub fn note_time(&self, now_ms: u64) {
-        self.shards.note_time(now_ms);
+        self.base.shards.counters()
     }
 }

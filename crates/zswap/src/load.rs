@@ -22,6 +22,7 @@ use crate::incoming::{ArrivedRead, Progress};
 use crate::key::Key;
 use crate::seal::{Broken, Position, sealed_length};
 use crate::spot::Spot;
+use crate::writeback::Writeback;
 
 /// The place a loaded page came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl<P: Pool> Zswap<P> {
     /// the page is still stored.
     pub fn load(&self, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
         let spot = Spot::of(key);
-        let shard = &self.shards[spot.shard];
+        let shard = &self.base.shards[spot.shard];
         let mut work = None;
         let result = loop {
             let mut guard = shard.tables.lock();
@@ -63,10 +64,10 @@ impl<P: Pool> Zswap<P> {
             };
             let place = &mut tables.entries[id].place;
             if place.coding().needs_work() && work.is_none() {
-                work = self.objects.contexts.try_take();
+                work = self.base.objects.contexts.try_take();
                 if work.is_none() {
                     drop(guard);
-                    work = Some(self.objects.contexts.take());
+                    work = Some(self.base.objects.contexts.take());
                     continue;
                 }
             }
@@ -88,9 +89,9 @@ impl<P: Pool> Zswap<P> {
                         drop(guard);
                         decode(work, bytes, checksum, coding, page)
                     };
-                    let read = self.objects.read(handle, read);
+                    let read = self.base.objects.read(handle, read);
                     if let Some(era) = came_in.filter(|_| read.is_ok()) {
-                        shard.counted.note_loaded_age(self.shards.eras.class(era));
+                        shard.counted.note_loaded_age(self.base.shards.eras.class(era));
                     }
                     shard.counted.loaded_dense.add(u64::from(read.is_ok() && coding.is_dense()));
                     break read.map(|()| Source::Pool);
@@ -119,18 +120,6 @@ impl<P: Pool> Zswap<P> {
         result.map(Loaded::From)
     }
 
-    /// Returns whether a read has ended since [`Zswap::take_arrivals`]: then a page that was coming
-    /// may be here, or its read may begin.
-    pub fn has_arrivals(&self) -> bool {
-        self.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.any_ended())
-    }
-
-    /// Returns whether a read has ended since the last call: then every page that was coming is
-    /// worth another load.
-    pub fn take_arrivals(&self) -> bool {
-        self.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.take_any_ended())
-    }
-
     /// Loads a page that was in the backing store a moment ago.
     fn load_from_disk(
         &self,
@@ -138,11 +127,12 @@ impl<P: Pool> Zswap<P> {
         work: &mut Option<WorkGuard<'_>>,
         page: &mut Page,
     ) -> DiskLoad {
-        let Some(Disk { sealers, transfers }) = &self.disk else {
+        let Some(writeback) = Writeback::of(&self.base) else {
             return DiskLoad::Here(Err(LoadError::Corrupt));
         };
+        let Disk { sealers, transfers } = writeback.disk;
         let mut transfers_guard = transfers.lock();
-        let tables = self.shards[spot.shard].tables.lock();
+        let tables = self.base.shards[spot.shard].tables.lock();
         let Some(id) = tables.index.get(spot.key) else { return DiskLoad::Moved };
         let PagePlace::Backing { slot, checksum, offset, length, coding } =
             tables.entries[id].place
@@ -156,7 +146,7 @@ impl<P: Pool> Zswap<P> {
         drop(tables);
         let id = PageId::new(spot.shard, id);
         let (begin, length) = (Bytes(offset as usize), sealed_length(length));
-        let arrived = self.read_back(&mut transfers_guard, id, slot, begin, length);
+        let arrived = read_back(&writeback, &mut transfers_guard, id, slot, begin, length);
         let position = Position { batch: transfers_guard.slots.stamp(slot), offset };
         drop(transfers_guard);
         let Some(mut arrived) = arrived else { return DiskLoad::Coming };
@@ -169,37 +159,37 @@ impl<P: Pool> Zswap<P> {
         transfers.lock().incoming.give_back(arrived.number, arrived.buffer);
         DiskLoad::Here(result)
     }
+}
 
-    /// Returns the bytes at an entry's place in the backing store, if they have come. Otherwise
-    /// begins the read, unless it is under way or there is no buffer.
-    fn read_back(
-        &self,
-        transfers: &mut Transfers,
-        id: PageId,
-        slot: SlotId,
-        offset: Bytes,
-        length: Bytes,
-    ) -> Option<ArrivedRead> {
-        let mut progress = transfers.incoming.progress(id);
-        if matches!(progress, Progress::None) {
-            let (number, buffer) = transfers.incoming.begin(id)?;
-            assert!(length.0 <= buffer.len() && offset + length <= SLOT_BYTES, "beyond the slot");
-            transfers.backing.begin(Request {
-                way: Way::Read,
-                slot,
-                offset,
-                length,
-                buffer,
-                token: (BATCHES + number) as u32,
-            });
-            // A read from the page cache has ended already.
-            self.take_in(transfers);
-            progress = transfers.incoming.progress(id);
-        }
-        match progress {
-            Progress::Ready(arrived) => Some(arrived),
-            Progress::None | Progress::Coming => None,
-        }
+/// Returns the bytes at an entry's place in the backing store, if they have come. Otherwise
+/// begins the read, unless it is under way or there is no buffer.
+fn read_back<P: Pool>(
+    writeback: &Writeback<'_, P>,
+    transfers: &mut Transfers,
+    id: PageId,
+    slot: SlotId,
+    offset: Bytes,
+    length: Bytes,
+) -> Option<ArrivedRead> {
+    let mut progress = transfers.incoming.progress(id);
+    if matches!(progress, Progress::None) {
+        let (number, buffer) = transfers.incoming.begin(id)?;
+        assert!(length.0 <= buffer.len() && offset + length <= SLOT_BYTES, "beyond the slot");
+        transfers.backing.begin(Request {
+            way: Way::Read,
+            slot,
+            offset,
+            length,
+            buffer,
+            token: (BATCHES + number) as u32,
+        });
+        // A read from the page cache has ended already.
+        writeback.take_in(transfers);
+        progress = transfers.incoming.progress(id);
+    }
+    match progress {
+        Progress::Ready(arrived) => Some(arrived),
+        Progress::None | Progress::Coming => None,
     }
 }
 

@@ -236,16 +236,16 @@ impl<P: Pool> Zswap<P> {
             recompression.skip -= 1;
             return false;
         }
-        let pool = self.objects.pool.stats().bytes_stored;
+        let pool = self.base.objects.pool.stats().bytes_stored;
         let least = recompression.pool_min.0;
         let least = if recompression.encoder.is_some() { Bytes(least / 2) } else { Bytes(least) };
-        if pool < least || !self.knobs().dense {
+        if pool < least || !self.base.knobs().dense {
             recompression.training = None;
             self.drop_encoder_if_unneeded(recompression);
             return false;
         }
         let (tried, length) = self.lengths();
-        recompression.judge(&self.shards.counters(), tried, length);
+        recompression.judge(&self.base.shards.counters(), tried, length);
         if recompression.training.is_some() {
             self.train(recompression);
             return true;
@@ -271,7 +271,8 @@ impl<P: Pool> Zswap<P> {
     /// Returns the number of pages in the LRU lists that recompression has looked at, and of all.
     fn lengths(&self) -> (usize, usize) {
         let of = |tables: &Tables| (tables.lru.tried(), tables.lru.length());
-        self.shards
+        self.base
+            .shards
             .iter()
             .map(|shard| of(&shard.tables.lock()))
             .fold((0, 0), |(tried, length), (more_aged, more)| (tried + more_aged, length + more))
@@ -288,7 +289,7 @@ impl<P: Pool> Zswap<P> {
     }
 
     fn give_up_training(&self, recompression: &mut Recompression) {
-        self.shards.counted().reject_dictionary_fail.add(1);
+        self.base.shards.counted().reject_dictionary_fail.add(1);
         recompression.skip = ATTEMPTS_SKIPPED;
     }
 
@@ -306,7 +307,7 @@ impl<P: Pool> Zswap<P> {
             recompression.is_outdated = false;
             recompression.gain = Gain::default();
             if room::allowed().is_ok() && self.adopt_dictionary(recompression, dictionary).is_ok() {
-                self.shards.counted().dictionaries.add(1);
+                self.base.shards.counted().dictionaries.add(1);
             } else {
                 self.give_up_training(recompression);
             }
@@ -318,7 +319,7 @@ impl<P: Pool> Zswap<P> {
     /// Offers a young page as a sample.
     fn sample(&self, recompression: &mut Recompression, training: &mut Training) {
         let positions: [usize; SHARDS] =
-            array::from_fn(|shard| self.shards[shard].tables.lock().entries.positions());
+            array::from_fn(|shard| self.base.shards[shard].tables.lock().entries.positions());
         let all = positions.iter().sum();
         for _ in 0..LOOKS {
             let mut position = recompression.draw(all);
@@ -328,8 +329,8 @@ impl<P: Pool> Zswap<P> {
                 shard += 1;
             }
             debug_assert!(all == 0 || position < positions[shard], "{position} in shard {shard}");
-            let work = self.objects.contexts.take();
-            let tables = self.shards[shard].tables.lock();
+            let work = self.base.objects.contexts.take();
+            let tables = self.base.shards[shard].tables.lock();
             if let Some(place) = tables.entries.place_at(position)
                 && place.coding().is_fast()
                 && self
@@ -354,11 +355,12 @@ impl<P: Pool> Zswap<P> {
     ) -> Option<()> {
         debug_assert!(young <= length, "{young} young pages of {length}");
         let left_alone = length * recompression.young_parts / PARTS;
-        let mut heads = self.shards.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
+        let mut heads =
+            self.base.shards.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
         for _ in 0..LOOKS {
-            let shard = heads.oldest(self.shards.eras.now()).filter(|_| young > left_alone)?;
-            let work = self.objects.contexts.take();
-            let mut guard = self.shards[shard].tables.lock();
+            let shard = heads.oldest(self.base.shards.eras.now()).filter(|_| young > left_alone)?;
+            let work = self.base.objects.contexts.take();
+            let mut guard = self.base.shards[shard].tables.lock();
             let tables = &mut *guard;
             let Some(id) = tables.lru.next_to_age() else {
                 // Other callers have taken the page.
@@ -373,7 +375,7 @@ impl<P: Pool> Zswap<P> {
                 let candidate = Candidate { shard, id, place, tables: guard, work };
                 return self.make_denser(recompression, candidate);
             }
-            self.shards.counted().reject_recompress_loaded.add(u64::from(referenced));
+            self.base.shards.counted().reject_recompress_loaded.add(u64::from(referenced));
             tables.lru.note_tried(&mut tables.entries);
             heads.0[shard] = tables.lru.next_to_age_era(&tables.entries);
             young -= 1;
@@ -394,7 +396,7 @@ impl<P: Pool> Zswap<P> {
         };
         let page = &mut recompression.page[0];
         let Some(mut work) = self.read_for_recompression(place, tables, work, page) else {
-            self.shards.counted().reject_recompress_corrupt.add(1);
+            self.base.shards.counted().reject_recompress_corrupt.add(1);
             self.end_recompression(shard, id, None);
             return Some(());
         };
@@ -406,34 +408,34 @@ impl<P: Pool> Zswap<P> {
             recompression.encoder.as_mut().and_then(|it| it.compress(&recompression.page[0], room));
         let denser = denser.filter(|bytes| bytes.len() <= longest).zip(coding);
         let Some((bytes, coding)) = denser else {
-            self.shards.counted().reject_recompress_poor.add(1);
+            self.base.shards.counted().reject_recompress_poor.add(1);
             recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(0));
             self.end_recompression(shard, id, None);
             return Some(());
         };
         let (new_length, checksum) = (bytes.len(), checksum(bytes));
         debug_assert!(new_length > 0 && new_length + SAVED_MIN.0 <= length, "hardly denser");
-        let limit = self.knobs().hard_pool + FRAMES_BEYOND;
-        let Some(handle) = self.objects.alloc(Bytes(new_length), Some(limit)) else {
-            self.shards.counted().reject_recompress_full.add(1);
+        let limit = self.base.knobs().hard_pool + FRAMES_BEYOND;
+        let Some(handle) = self.base.objects.alloc(Bytes(new_length), Some(limit)) else {
+            self.base.shards.counted().reject_recompress_full.add(1);
             recompression.skip = ATTEMPTS_SKIPPED;
-            self.shards[shard].tables.lock().recompressing = None;
+            self.base.shards[shard].tables.lock().recompressing = None;
             return None;
         };
-        self.objects.fill(handle, bytes, coding);
+        self.base.objects.fill(handle, bytes, coding);
         drop(work);
         // The length is at most the old one.
         let place = PagePlace::new_in_pool(handle, checksum, new_length as u16, coding);
         let unused = if self.end_recompression(shard, id, Some(place)) {
             let saved = length - new_length;
-            self.shards.counted().recompressed_pages.add(1);
-            self.shards.counted().recompressed_saved_bytes.add(saved as u64);
+            self.base.shards.counted().recompressed_pages.add(1);
+            self.base.shards.counted().recompressed_saved_bytes.add(saved as u64);
             recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(saved));
             Remains { handle: Some(old), coding: old_coding }
         } else {
             Remains { handle: Some(handle), coding }
         };
-        self.objects.give_up(unused);
+        self.base.objects.give_up(unused);
         Some(())
     }
 
@@ -441,7 +443,7 @@ impl<P: Pool> Zswap<P> {
     /// at it. The page then gets the object of `denser`, if there is one; otherwise nothing has
     /// changed.
     fn end_recompression(&self, shard: usize, id: EntryId, denser: Option<PagePlace>) -> bool {
-        let tables = &mut *self.shards[shard].tables.lock();
+        let tables = &mut *self.base.shards[shard].tables.lock();
         if tables.recompressing.take() != Some(id) {
             return false;
         }
@@ -473,7 +475,7 @@ impl<P: Pool> Zswap<P> {
             drop(tables);
             decode(Some(work.get()), bytes, checksum, coding, page)
         };
-        let is_read = self.objects.read(handle, read).is_ok();
+        let is_read = self.base.objects.read(handle, read).is_ok();
         is_read.then_some(work)
     }
 }

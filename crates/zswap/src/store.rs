@@ -18,6 +18,7 @@ use crate::limits::{Admission, compressed_max};
 use crate::objects::Remains;
 use crate::spot::Spot;
 use crate::stats::Counted;
+use crate::writeback::Writeback;
 
 /// The form in which a page was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +61,12 @@ impl<P: Pool> Zswap<P> {
         offer: Option<&Offer<'_>>,
     ) -> Result<Stored, StoreError> {
         let spot = Spot::of(key);
-        let counted = &self.shards[spot.shard].counted;
+        let counted = &self.base.shards[spot.shard].counted;
         // A helper makes no offer for a page of one repeated word.
         let word = if offer.is_some() { None } else { same_filled(page) };
         let mut admission = match word {
             Some(word) => {
-                let knobs = self.knobs();
+                let knobs = self.base.knobs();
                 if knobs.enabled && knobs.same_filled {
                     return self.store_word(spot, word);
                 }
@@ -94,27 +95,40 @@ impl<P: Pool> Zswap<P> {
     /// and the pool has no limit.
     pub fn store_anyhow(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
         let spot = Spot::of(key);
-        let knobs = self.knobs();
+        let knobs = self.base.knobs();
         if let Some(word) = same_filled(page).filter(|_| knobs.same_filled) {
             return self.store_word(spot, word);
         }
-        let mut work = self.objects.contexts.take();
+        let mut work = self.base.objects.contexts.take();
         let compressed = work.get().compress(page, compressed_max(knobs.max_compression_ratio));
-        let handle = self.objects.alloc(length_of(compressed), None).ok_or(StoreError::PoolFull)?;
+        let handle =
+            self.base.objects.alloc(length_of(compressed), None).ok_or(StoreError::PoolFull)?;
         self.fill_object(spot, page, handle, compressed, work)
     }
 
     /// Stores a page that is a repeated word.
     fn store_word(&self, spot: Spot, word: u64) -> Result<Stored, StoreError> {
         self.put(spot, PagePlace::SameFilled { word })?;
-        self.shards[spot.shard].counted.stored_same_filled.add(1);
+        self.base.shards[spot.shard].counted.stored_same_filled.add(1);
         Ok(Stored::SameFilled)
+    }
+
+    /// Begins to write back a batch, if there is a disk.
+    fn begin_to_shrink(&self) {
+        if let Some(writeback) = Writeback::of(&self.base) {
+            writeback.begin_to_shrink();
+        }
+    }
+
+    /// Returns the number of bytes that have gone to the disk so far.
+    fn flushed_bytes(&self) -> u64 {
+        self.base.shards.counted().flushed_bytes.get()
     }
 
     /// Returns the knobs and limits that apply to a page stored now.
     fn admit(&self) -> Admission {
-        let frames = self.objects.frames();
-        self.limits.lock().admit(frames)
+        let frames = self.base.objects.frames();
+        self.base.limits.lock().admit(frames)
     }
 
     /// Stores a page compressed or raw, as the knobs demand.
@@ -125,10 +139,10 @@ impl<P: Pool> Zswap<P> {
         admission: &Admission,
         offer: Option<&Offer<'_>>,
     ) -> Result<Stored, StoreError> {
-        let counted = &self.shards[spot.shard].counted;
+        let counted = &self.base.shards[spot.shard].counted;
         let knobs = &admission.knobs;
         let longest = compressed_max(knobs.max_compression_ratio);
-        let mut work = self.objects.contexts.take();
+        let mut work = self.base.objects.contexts.take();
         let made = offer.and_then(|offer| {
             work.get().take_over(offer.result, longest, |buffer| offer.copy(buffer))
         });
@@ -142,14 +156,16 @@ impl<P: Pool> Zswap<P> {
         let mut search = Search::Asked;
         let handle = loop {
             let flushed = self.flushed_bytes();
-            if let Some(handle) = self.objects.alloc(length_of(compressed), Some(knobs.hard_pool)) {
+            if let Some(handle) =
+                self.base.objects.alloc(length_of(compressed), Some(knobs.hard_pool))
+            {
                 break handle;
             }
             // Other callers need a context more than a caller that waits for the disk, and
             // compressing the page again takes less time than waiting.
             drop(work);
             self.make_room(&mut search, flushed, counted)?;
-            work = self.objects.contexts.take();
+            work = self.base.objects.contexts.take();
             (compressed, is_made) = (work.get().compress(page, longest), false);
             // The codec may have changed meanwhile.
             self.judge(knobs, counted, compressed)?;
@@ -173,7 +189,7 @@ impl<P: Pool> Zswap<P> {
         }
         let limit = knobs.max_mean_zsize;
         if length_of(compressed) > limit {
-            let pool = self.objects.pool.stats();
+            let pool = self.base.objects.pool.stats();
             // As zcache does: compare with the mean of the stored objects. An empty pool has no
             // mean.
             if pool.bytes_stored.0 > limit.0.saturating_mul(pool.objects) {
@@ -203,14 +219,14 @@ impl<P: Pool> Zswap<P> {
         // Lengths are at most PAGE_BYTES.
         debug_assert!((1..=PAGE_BYTES).contains(&bytes.len()), "{coding:?} to no object");
         let length = bytes.len() as u16;
-        self.objects.fill(handle, bytes, coding);
+        self.base.objects.fill(handle, bytes, coding);
         drop(work);
         if let Err(error) = self.put(spot, PagePlace::new_in_pool(handle, checksum, length, coding))
         {
-            self.objects.give_up(Remains { handle: Some(handle), coding });
+            self.base.objects.give_up(Remains { handle: Some(handle), coding });
             return Err(error);
         }
-        let counted = &self.shards[spot.shard].counted;
+        let counted = &self.base.shards[spot.shard].counted;
         counted.note_size(Bytes(length.into()));
         Ok(match compressed {
             Some(Pressed { length, .. }) => {
@@ -237,36 +253,38 @@ impl<P: Pool> Zswap<P> {
         let is_first = *search == Search::Asked;
         counted.reject_flush_attempted.add(u64::from(is_first));
         *search = Search::Waited;
-        let has_waited = is_first && self.finish_writes() || self.write_back_batch();
+        let has_waited = Writeback::of(&self.base).is_some_and(|writeback| {
+            is_first && writeback.finish_writes() || writeback.write_batch()
+        });
         // Or other callers have: then the pages they wrote have left the pool since it was asked.
         if has_waited || self.flushed_bytes() != flushed {
             return Ok(());
         }
         counted.reject_zsmalloc_fail.add(1);
-        self.limits.lock().note_refused();
-        self.warnings.lock().raise(Warning::PoolFull);
+        self.base.limits.lock().note_refused();
+        self.base.warnings.lock().raise(Warning::PoolFull);
         Err(StoreError::PoolFull)
     }
 
     /// Puts a page that lies in `place` under its key. On an error nothing has changed, and the
     /// caller still owns `place`.
     fn put(&self, spot: Spot, place: PagePlace) -> Result<(), StoreError> {
-        let counted = &self.shards[spot.shard].counted;
-        let mut locked = self.shards.lock_page(spot, self.disk.as_ref());
+        let counted = &self.base.shards[spot.shard].counted;
+        let mut locked = self.base.shards.lock_page(spot, self.base.disk.as_ref());
         let (tables, transfers) = (&mut *locked.tables, locked.transfers.as_deref_mut());
         let Some(id) = locked.id else {
             let id = tables.new_entry(spot.key, place).inspect_err(|_| {
                 counted.reject_kmemcache_fail.add(1);
             })?;
-            self.shards.occupy(tables, id, place);
+            self.base.shards.occupy(tables, id, place);
             return Ok(());
         };
         counted.duplicate_entry.add(1);
-        let remains = self.shards.vacate(spot.shard, tables, transfers, id);
+        let remains = self.base.shards.vacate(spot.shard, tables, transfers, id);
         debug_assert!(!place.is_transferred(), "a page just stored is not on its way");
-        self.shards.occupy(tables, id, place);
+        self.base.shards.occupy(tables, id, place);
         drop(locked);
-        self.objects.give_up(remains);
+        self.base.objects.give_up(remains);
         Ok(())
     }
 }

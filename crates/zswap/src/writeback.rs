@@ -19,15 +19,16 @@ use alloc::boxed::Box;
 use core::num::NonZeroU16;
 
 use crate::pool::Pool;
-use coldpress_backing::{BackingError, Request, SLOT_BYTES, SlotCount, SlotId, Way};
+use coldpress_backing::{BackingError, EndedRequest, Request, SLOT_BYTES, SlotId, Way};
 use coldpress_sys::sync::Backoff;
-use coldpress_sys::{BorrowedFd, Bytes, PageCount};
+use coldpress_sys::{Bytes, PageCount};
 
-use crate::Zswap;
+use crate::base::Base;
 use crate::disk::{Disk, Transfers};
 use crate::entry::PagePlace;
 use crate::error::Warning;
 use crate::ids::{BATCHES, MEMBERS_MAX, Member, PageId};
+use crate::incoming::READS;
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::lru::Heads;
 use crate::seal::{Position, Sealer, sealed_length};
@@ -46,101 +47,95 @@ pub(crate) struct BegunBatch {
     number: u64,
 }
 
-impl<P: Pool> Zswap<P> {
-    /// Returns whether pages can be written back, as far as is known: there is a backing store, it
-    /// has a free slot, it has not failed lately, and the knobs allow it.
-    pub fn writeback_possible(&self) -> bool {
-        let Some(disk) = &self.disk else { return false };
+/// Writeback of the pages in `base` to its `disk`.
+pub(crate) struct Writeback<'z, P> {
+    pub(crate) base: &'z Base<P>,
+    pub(crate) disk: &'z Disk,
+}
+
+impl<'z, P: Pool> Writeback<'z, P> {
+    /// Returns the writeback of `base`, if it has a disk.
+    pub(crate) fn of(base: &'z Base<P>) -> Option<Self> {
+        base.disk.as_ref().map(|disk| Self { base, disk })
+    }
+
+    /// Returns whether pages can be written back, as far as is known: the disk has a free slot and
+    /// has not failed lately, and the knobs allow it.
+    pub(crate) fn is_possible(&self) -> bool {
         let disk_allows = {
-            let transfers = disk.transfers.lock();
+            let transfers = self.disk.transfers.lock();
             !transfers.slots.is_full() && transfers.skip == 0
         };
-        let limits = self.limits.lock();
+        let limits = self.base.limits.lock();
         disk_allows && limits.knobs().writeback && limits.may_spend_writeback()
     }
 
-    /// Returns whether the pool is well above its limit because the backing store does not keep up.
-    /// A caller that can wait should wait, by [`Zswap::wait`] or for [`Zswap::signal`], before it
-    /// stores more.
-    pub fn is_behind(&self) -> bool {
-        let Some(disk) = &self.disk else { return false };
-        let max_pool = self.limits.lock().knobs().max_pool.0;
+    /// Returns whether the pool is well above its limit because the disk does not keep up.
+    pub(crate) fn is_behind(&self) -> bool {
+        let max_pool = self.base.knobs().max_pool.0;
         let limit = max_pool.saturating_add(max_pool / SLACK_SHARE);
-        self.objects.frames().0 > limit && disk.transfers.lock().outgoing.is_busy()
+        self.base.objects.frames().0 > limit && self.disk.transfers.lock().outgoing.is_busy()
     }
 
-    /// Returns the descriptor that becomes readable when [`Zswap::reap`] has something to take in;
-    /// `None` when every transfer ends within the call that began it. For setting the store up,
-    /// before other threads use it.
-    pub fn signal(&mut self) -> Option<BorrowedFd<'_>> {
-        self.disk.as_mut().and_then(|disk| disk.transfers.get_mut().backing.signal())
+    /// Returns whether the disk had finished anything, after taking that in.
+    pub(crate) fn reap(&self) -> bool {
+        self.take_in(&mut self.disk.transfers.lock())
     }
 
-    /// Returns whether the backing store had finished anything, after taking that in.
-    pub fn reap(&self) -> bool {
-        self.disk.as_ref().is_some_and(|disk| self.take_in(&mut disk.transfers.lock()))
-    }
-
-    /// Waits until the backing store has finished something, if anything is under way, and takes it
-    /// in. Other callers that need the disk wait meanwhile.
-    pub fn wait(&self) {
-        if let Some(disk) = &self.disk {
-            let transfers = &mut *disk.transfers.lock();
-            transfers.backing.wait();
-            self.take_in(transfers);
-        }
-    }
-
-    /// Makes the backing store work by blocking calls from now on.
-    pub fn transfer_plainly(&self) {
-        if let Some(disk) = &self.disk {
-            disk.transfers.lock().backing.transfer_plainly();
-        }
+    /// Waits until the disk has finished something, if anything is under way, and takes it in.
+    pub(crate) fn wait(&self) {
+        let transfers = &mut *self.disk.transfers.lock();
+        transfers.backing.wait();
+        self.take_in(transfers);
     }
 
     /// Writes back the oldest pages, and waits for the writes, until the pool has let go of
     /// `frames_wanted` frames or no more can be written. Returns the number of frames that it let
     /// go of.
-    pub fn shrink(&self, frames_wanted: PageCount) -> PageCount {
-        let before = self.objects.frames();
+    pub(crate) fn shrink(&self, frames_wanted: PageCount) -> PageCount {
+        let before = self.base.objects.frames();
+        let gone = || before.saturating_sub(self.base.objects.frames());
         self.finish_writes();
-        while before.saturating_sub(self.objects.frames()) < frames_wanted
-            && self.write_back_batch()
-        {}
-        before.saturating_sub(self.objects.frames())
+        while gone() < frames_wanted && self.write_batch() {}
+        gone()
     }
 
-    /// Gives disk blocks of up to `most` free slots back to the system, and returns the number of
-    /// slots. A slot may take milliseconds, and the call waits for writes under way: it is for
-    /// times when no caller waits for the disk.
-    pub fn trim_backing(&self, most: SlotCount) -> SlotCount {
-        self.disk.as_ref().map_or(SlotCount(0), |disk| disk.transfers.lock().backing.trim(most))
+    /// Begins to bring a pool that holds more than the knobs allow back to its limit: one batch a
+    /// call. Waits for nothing, and does nothing while writeback is not possible.
+    pub(crate) fn shrink_to_limit(&self) {
+        let is_over = self.base.objects.frames() > self.base.knobs().max_pool;
+        if is_over && self.is_possible() && !self.disk.transfers.lock().outgoing.is_busy() {
+            self.begin_to_shrink();
+        }
+    }
+
+    /// Begins to write back a batch, and takes in batches that have ended.
+    pub(crate) fn begin_to_shrink(&self) {
+        self.reap();
+        if self.begin_batch().is_some() {
+            // The batch may have ended already.
+            self.reap();
+        }
     }
 
     /// Returns whether the pool may have changed, after writing back one batch of the oldest pages
     /// and waiting for it. If the batches of other callers hold all there is to write, waits for
     /// those.
-    pub(crate) fn write_back_batch(&self) -> bool {
+    pub(crate) fn write_batch(&self) -> bool {
         self.finish_writes();
-        match self.begin_write_back() {
+        match self.begin_batch() {
             Some(begun) => self.wait_for(begun),
             None => self.finish_writes(),
         }
     }
 
-    /// Returns the number of bytes that have gone to the disk so far.
-    pub(crate) fn flushed_bytes(&self) -> u64 {
-        self.shards.counted().flushed_bytes.get()
-    }
-
     /// Returns whether any batch was under way at the call, after waiting for all of them.
     pub(crate) fn finish_writes(&self) -> bool {
-        let Some(disk) = &self.disk else { return false };
         let mut any = false;
         for place in 0..BATCHES {
-            let number = disk.transfers.lock().outgoing.batch(place).number;
+            let number = self.disk.transfers.lock().outgoing.batch(place).number;
             let begun = BegunBatch { place, number };
-            if disk.transfers.lock().outgoing.is_under_way(place, number) {
+            if self.disk.transfers.lock().outgoing.is_under_way(place, number) {
                 any = true;
                 self.wait_for(begun);
             }
@@ -150,10 +145,9 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns whether this batch, or a later one in its place, was written, after waiting for it.
     fn wait_for(&self, begun: BegunBatch) -> bool {
-        let Some(disk) = &self.disk else { return false };
         let mut backoff = Backoff::default();
         loop {
-            let mut guard = disk.transfers.lock();
+            let mut guard = self.disk.transfers.lock();
             let transfers = &mut *guard;
             if !transfers.outgoing.is_under_way(begun.place, begun.number) {
                 return transfers.outgoing.batch(begun.place).written >= begun.number;
@@ -169,14 +163,13 @@ impl<P: Pool> Zswap<P> {
 
     /// Begins to write back one batch of the oldest pages. Returns which, or `None` if it could
     /// not.
-    pub(crate) fn begin_write_back(&self) -> Option<BegunBatch> {
-        let disk = self.disk.as_ref()?;
-        let mut heads = self.shards.heads(|tables| tables.lru.oldest_era(&tables.entries));
-        heads.oldest(self.shards.eras.now())?;
-        let sealer = disk.sealers.own()?;
-        let (begun, mut buffer) = self.take_batch(disk, sealer)?;
-        let length = self.gather((disk, sealer), begun, &mut buffer, &mut heads);
-        let transfers = &mut *disk.transfers.lock();
+    pub(crate) fn begin_batch(&self) -> Option<BegunBatch> {
+        let mut heads = self.base.shards.heads(|tables| tables.lru.oldest_era(&tables.entries));
+        heads.oldest(self.base.shards.eras.now())?;
+        let sealer = self.disk.sealers.own()?;
+        let (begun, mut buffer) = self.take_batch(sealer)?;
+        let length = self.gather(sealer, begun, &mut buffer, &mut heads);
+        let transfers = &mut *self.disk.transfers.lock();
         let count = transfers.outgoing.batch(begun.place).members.len();
         debug_assert_eq!(length == Bytes(0), count == 0, "a batch of {count} pages");
         let users = u16::try_from(count).ok().and_then(NonZeroU16::new);
@@ -186,7 +179,7 @@ impl<P: Pool> Zswap<P> {
             // one more slot.
             self.take_back(transfers, begun.place);
             transfers.outgoing.give_back(begun.place, buffer);
-            self.limits.lock().refund_writeback(SLOT_BYTES);
+            self.base.limits.lock().refund_writeback(SLOT_BYTES);
             return None;
         };
         transfers.outgoing.batch(begun.place).slot = slot;
@@ -198,16 +191,16 @@ impl<P: Pool> Zswap<P> {
             buffer,
             token: begun.place as u32,
         });
-        self.limits.lock().refund_writeback(SLOT_BYTES - length);
+        self.base.limits.lock().refund_writeback(SLOT_BYTES - length);
         Some(begun)
     }
 
     /// Takes the buffer of a new batch, if one may be written back, and a slot's worth of this
     /// period's bytes.
-    fn take_batch(&self, disk: &Disk, sealer: &Sealer) -> Option<(BegunBatch, Box<[u8]>)> {
-        let counted = self.shards.counted();
-        let transfers = &mut *disk.transfers.lock();
-        let limits = &mut *self.limits.lock();
+    fn take_batch(&self, sealer: &Sealer) -> Option<(BegunBatch, Box<[u8]>)> {
+        let counted = self.base.shards.counted();
+        let transfers = &mut *self.disk.transfers.lock();
+        let limits = &mut *self.base.limits.lock();
         if !limits.knobs().writeback {
             counted.reject_writeback_off.add(1);
             return None;
@@ -227,7 +220,7 @@ impl<P: Pool> Zswap<P> {
         }
         if transfers.slots.is_full() {
             counted.reject_backing_full.add(1);
-            self.warnings.lock().raise(Warning::BackingFull);
+            self.base.warnings.lock().raise(Warning::BackingFull);
             return None;
         }
         let number = sealer.next_batch();
@@ -240,7 +233,7 @@ impl<P: Pool> Zswap<P> {
     /// Returns the bytes they take. `heads` holds the eras of the oldest pages.
     fn gather(
         &self,
-        (disk, sealer): (&Disk, &Sealer),
+        sealer: &Sealer,
         begun: BegunBatch,
         buffer: &mut [u8],
         heads: &mut Heads,
@@ -248,12 +241,12 @@ impl<P: Pool> Zswap<P> {
         let (mut count, mut filled) = (0, 0);
         // One chance per object: otherwise a few pages that are loaded all the time would keep the
         // loop going.
-        let mut chances = self.objects.pool.stats().objects;
+        let mut chances = self.base.objects.pool.stats().objects;
         while count < MEMBERS_MAX
-            && let Some(shard) = heads.oldest(self.shards.eras.now())
+            && let Some(shard) = heads.oldest(self.base.shards.eras.now())
         {
-            let mut transfers = disk.transfers.lock();
-            let mut guard = self.shards[shard].tables.lock();
+            let mut transfers = self.disk.transfers.lock();
+            let mut guard = self.base.shards[shard].tables.lock();
             let tables = &mut *guard;
             let oldest = tables.lru.oldest().map(|id| (id, tables.entries[id].place));
             let Some((id, place)) = oldest else {
@@ -277,16 +270,16 @@ impl<P: Pool> Zswap<P> {
                 let referenced = false;
                 let again =
                     PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era };
-                self.shards.occupy(tables, id, again);
+                self.base.shards.occupy(tables, id, again);
                 heads.0[shard] = tables.lru.oldest_era(&tables.entries);
-                self.shards.counted().second_chances.add(1);
+                self.base.shards.counted().second_chances.add(1);
                 continue;
             }
             assert!(end <= SLOT_BYTES.0, "the batch takes more than a slot");
             // Offsets are below SLOT_BYTES, see the assertion in `entry`.
             let (offset, member) = (filled as u16, Member::new(begun.place, count));
             let leaving = PagePlace::Leaving { handle, checksum, offset, length, coding, member };
-            self.shards.occupy(tables, id, leaving);
+            self.base.shards.occupy(tables, id, leaving);
             heads.0[shard] = tables.lru.oldest_era(&tables.entries);
             let members = &mut transfers.outgoing.batch(begun.place).members;
             debug_assert_eq!(members.len(), count, "a batch is gathered by one caller");
@@ -298,15 +291,30 @@ impl<P: Pool> Zswap<P> {
                 drop(guard);
                 sealer.seal(position, bytes, sealed);
             };
-            self.objects.read(handle, seal);
-            self.shards.counted().note_flushed_age(self.shards.eras.class(era));
+            self.base.objects.read(handle, seal);
+            self.base.shards.counted().note_flushed_age(self.base.shards.eras.class(era));
             (count, filled) = (count + 1, end);
         }
         Bytes(filled)
     }
 
+    /// Returns whether the disk had finished anything, in either direction, after taking that in.
+    /// The caller has the transfers in hand.
+    pub(crate) fn take_in(&self, transfers: &mut Transfers) -> bool {
+        let mut any = false;
+        while let Some(EndedRequest { request, result }) = transfers.backing.ended() {
+            any = true;
+            assert!((request.token as usize) < BATCHES + READS, "no transfer has this token");
+            match (request.token as usize).checked_sub(BATCHES) {
+                Some(number) => transfers.incoming.end(number, request.buffer, result),
+                None => self.end_write(transfers, request, result),
+            }
+        }
+        any
+    }
+
     /// Ends a batch: its pages lie in the slot from now on, or stay in the pool.
-    pub(crate) fn end_write(
+    fn end_write(
         &self,
         transfers: &mut Transfers,
         request: Request,
@@ -318,13 +326,13 @@ impl<P: Pool> Zswap<P> {
         assert_eq!(batch.slot, slot, "a batch ends in the slot that it began in");
         match result {
             Ok(()) => {
-                self.shards.counted().flushed_bytes.add(length.0 as u64);
+                self.base.shards.counted().flushed_bytes.add(length.0 as u64);
                 self.commit(transfers, place, slot);
             }
             Err(error) => {
-                self.shards.counted().reject_flush_fail.add(1);
+                self.base.shards.counted().reject_flush_fail.add(1);
                 transfers.skip = ATTEMPTS_SKIPPED;
-                self.warnings.lock().raise(match error {
+                self.base.warnings.lock().raise(match error {
                     BackingError::Sys(error) => Warning::BackingError(error),
                     BackingError::Full | BackingError::OutOfRange => Warning::BackingFull,
                 });
@@ -345,11 +353,11 @@ impl<P: Pool> Zswap<P> {
         batch.written = batch.number;
         for index in 0..batch.members.len() {
             let Some(page) = transfers.outgoing.batch(place).members[index] else {
-                self.shards.leave_slot(transfers, slot);
+                self.base.shards.leave_slot(transfers, slot);
                 continue;
             };
             let (shard, id) = page.parts();
-            let mut guard = self.shards[shard].tables.lock();
+            let mut guard = self.base.shards[shard].tables.lock();
             let tables = &mut *guard;
             debug_assert!(tables.entries[id].place.is_leaving(), "{page:?} is no member");
             if let PagePlace::Leaving { handle, checksum, offset, length, coding, .. } =
@@ -357,11 +365,11 @@ impl<P: Pool> Zswap<P> {
             {
                 tables.leave(id);
                 let backing = PagePlace::Backing { slot, checksum, offset, length, coding };
-                self.shards.occupy(tables, id, backing);
+                self.base.shards.occupy(tables, id, backing);
                 drop(guard);
                 // A load under way has pinned the object; `free` waits for it.
-                self.objects.free(handle);
-                self.shards.counted().flushed_pages.add(1);
+                self.base.objects.free(handle);
+                self.base.shards.counted().flushed_pages.add(1);
             }
         }
     }
@@ -372,13 +380,13 @@ impl<P: Pool> Zswap<P> {
         let members = &transfers.outgoing.batch(place).members;
         for page in members.iter().rev().flatten() {
             let (shard, id) = page.parts();
-            let tables = &mut *self.shards[shard].tables.lock();
+            let tables = &mut *self.base.shards[shard].tables.lock();
             debug_assert!(tables.entries[id].place.is_leaving(), "{page:?} is no member");
             if let PagePlace::Leaving { handle, checksum, length, coding, .. } =
                 tables.entries[id].place
             {
                 tables.leave(id);
-                let era = self.shards.eras.now().wrapping_sub(TAKEN_BACK_ERAS);
+                let era = self.base.shards.eras.now().wrapping_sub(TAKEN_BACK_ERAS);
                 let (referenced, tried) = (false, false);
                 let place =
                     PagePlace::Pool { handle, checksum, length, coding, referenced, tried, era };

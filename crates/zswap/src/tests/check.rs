@@ -10,7 +10,7 @@ impl<P: Pool> Zswap<P> {
     /// Walks all structures and stops at a broken invariant. No other thread may use the store.
     pub(super) fn check(&self) {
         let mut pages = Vec::new();
-        for (number, shard) in self.shards.iter().enumerate() {
+        for (number, shard) in self.base.shards.iter().enumerate() {
             let tables = shard.tables.lock();
             tables.entries.check();
             assert_eq!(tables.recompressing, None);
@@ -35,7 +35,7 @@ impl<P: Pool> Zswap<P> {
             assert_eq!(listed, in_pool);
         }
         let codings = || pages.iter().map(|(_, _, place)| place.coding());
-        self.objects.contexts.check(|coding| codings().filter(|&one| one == coding).count());
+        self.base.objects.contexts.check(|coding| codings().filter(|&one| one == coding).count());
         self.check_places(&pages);
     }
 
@@ -49,7 +49,7 @@ impl<P: Pool> Zswap<P> {
                 PagePlace::SameFilled { .. } => {}
                 PagePlace::Pool { handle, length, .. }
                 | PagePlace::Leaving { handle, length, .. } => {
-                    assert_eq!(self.objects.pool.size(handle), Ok(Bytes(length as usize)));
+                    assert_eq!(self.base.objects.pool.size(handle), Ok(Bytes(length as usize)));
                     (objects, bytes) = (objects + 1, bytes + length as usize);
                 }
                 PagePlace::Backing { slot, offset, length, .. } => {
@@ -60,9 +60,9 @@ impl<P: Pool> Zswap<P> {
                 leaving.insert(id);
             }
         }
-        let pool = self.objects.pool.stats();
+        let pool = self.base.objects.pool.stats();
         assert_eq!((pool.objects, pool.bytes_stored.0), (objects, bytes));
-        let Some(disk) = &self.disk else {
+        let Some(disk) = &self.base.disk else {
             assert!(slots.is_empty() && leaving.is_empty());
             return;
         };
@@ -91,10 +91,17 @@ impl<P: Pool> Zswap<P> {
         }
     }
 
+    /// Waits for all writes that are under way.
+    pub(super) fn finish_writes(&self) {
+        if let Some(writeback) = Writeback::of(&self.base) {
+            writeback.finish_writes();
+        }
+    }
+
     /// Returns where the page under `key` is, which must be stored.
     pub(super) fn place(&self, key: Key) -> PagePlace {
         let spot = Spot::of(key);
-        let tables = self.shards[spot.shard].tables.lock();
+        let tables = self.base.shards[spot.shard].tables.lock();
         tables.entries[tables.index.get(spot.key).unwrap()].place
     }
 
@@ -104,18 +111,18 @@ impl<P: Pool> Zswap<P> {
             let tables = shard.tables.lock();
             tables.index.memory() + tables.entries.memory()
         };
-        self.shards.iter().fold(Bytes(0), |sum, shard| sum + of(shard))
+        self.base.shards.iter().fold(Bytes(0), |sum, shard| sum + of(shard))
     }
 
     /// Returns the memory of the index.
     pub(super) fn index_memory(&self) -> Bytes {
         let of = |shard: &Shard| shard.tables.lock().index.memory();
-        self.shards.iter().fold(Bytes(0), |sum, shard| sum + of(shard))
+        self.base.shards.iter().fold(Bytes(0), |sum, shard| sum + of(shard))
     }
 
     /// Returns the number of reads that are under way, or have ended and are not taken.
     pub(super) fn reads(&self) -> usize {
-        self.disk.as_ref().map_or(0, |disk| disk.transfers.lock().incoming.used())
+        self.base.disk.as_ref().map_or(0, |disk| disk.transfers.lock().incoming.used())
     }
 
     /// Returns whether there is an encoder of dense pages.

@@ -125,7 +125,7 @@ fn pages_that_could_not_be_written_move_later() {
         let mut world = World::new(knobs(CodecId::Lz4, 2000, 2000), pool, backing, Allowed::None);
         store(&mut world, 0..100, |number| page(number, 3000));
         world.zswap.pool_mut().switch(make(PoolKind::Segment, frames)).unwrap();
-        world.zswap.begin_write_back();
+        Writeback::of(&world.zswap.base).unwrap().begin_batch();
         for _ in 0..20 {
             drain(&world, Bytes::kib(64));
         }

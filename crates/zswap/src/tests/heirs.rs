@@ -98,7 +98,7 @@ fn a_failed_write_of_an_heir_is_not_taken_for_one_of_its_parents() {
         let backing = FaultyBacking::new(backing, Fault::Fail, 0..1);
         let sealer = Sealer::new(&[4; KEY_BYTES]).unwrap();
         world.zswap.become_own(Some(Box::new(backing)), Some(sealer)).unwrap();
-        assert!(!world.zswap.write_back_batch());
+        assert!(!Writeback::of(&world.zswap.base).unwrap().write_batch());
         assert_eq!(world.zswap.counters().reject_flush_fail, 1);
         world.load_all();
         world.finish();

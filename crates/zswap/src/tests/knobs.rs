@@ -59,7 +59,7 @@ fn auto_is_wk_and_zstd_for_pages_of_which_wk_makes_too_little() {
     let mut world = world(80, 80, 64);
     turn(&mut world, |knobs| knobs.codec = CodecChoice::Auto);
     let coded = |world: &World<Naive>| {
-        Coding::FAST.map(|coding| world.zswap.objects.contexts.pages(coding))
+        Coding::FAST.map(|coding| world.zswap.base.objects.contexts.pages(coding))
     };
     // Four bits of each byte, at random: nothing repeats.
     let digits = page(1, PAGE_BYTES).map(|byte| b'0' + byte % 16);

@@ -116,7 +116,7 @@ fn no_write_is_like_another() {
     let same = page(1, 4000);
     world.store(key(0), &same).unwrap();
     for _ in 0..4 {
-        world.zswap.disk.as_mut().unwrap().transfers.get_mut().skip = 0;
+        world.zswap.base.disk.as_mut().unwrap().transfers.get_mut().skip = 0;
         world.zswap.shrink(PageCount(1));
     }
     for _ in 0..4 {
