@@ -24,11 +24,12 @@
 //! 1. Names, numbers and what all others stand on: `key`, `ids`, `stats`, `room` (memory that may
 //!    be refused) and `pool`.
 //! 2. Parts of a store: `error`, `knobs`, `limits`, `eras`, `index` (key to entry), `spot`, `entry`
-//!    (what is known of a page), `lru` (the LRU lists), `codecs` (how pages are coded), `contexts`
-//!    and `objects`, [`seal`], `outgoing`, `incoming` and `disk`, `helped` and [`desk`].
+//!    (what is known of a page), `lru` (the LRU lists), `codecs` (how pages are coded), `contexts`,
+//!    `dictionaries` and `objects`, [`seal`], `outgoing`, `incoming` and `disk`, `helped` and
+//!    [`desk`].
 //! 3. The tables with their locks: `shard`; and `base`, which puts the parts together.
 //! 4. The verbs: `store`, `load`, `invalidate` (with [`Zswap::rename`]), `writeback` (with
-//!    [`Zswap::shrink`]), `heir`, `drain`, `recompress` and its `dictionaries`.
+//!    [`Zswap::shrink`]), `heir`, `drain` and `recompress`.
 //!
 //! Invariants (`check` in `tests/check.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.

@@ -39,13 +39,14 @@ use alloc::vec::Vec;
 use core::array;
 
 use crate::pool::Pool;
-use coldpress_codec::{Dictionary, DictionaryEncoder, Trainer, checksum};
+use coldpress_codec::{Dictionary, Trainer, checksum};
 use coldpress_sys::sync::SpinGuard;
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
 use crate::Zswap;
-use crate::codecs::{Coding, decode};
+use crate::codecs::decode;
 use crate::contexts::WorkGuard;
+use crate::dictionaries::DenseEncoder;
 use crate::drain::Cursor;
 use crate::entry::PagePlace;
 use crate::ids::{EntryId, SHARDS};
@@ -89,8 +90,8 @@ const MISSES_MAX: usize = 8192;
 pub(crate) struct Recompression {
     /// Buffer of one page, for a page being compressed again or an object being moved.
     pub(crate) page: Box<[Page]>,
-    /// The encoder; there is one while old pages are made dense.
-    pub(crate) encoder: Option<DictionaryEncoder>,
+    /// Made while old pages are made dense.
+    pub(crate) encoder: DenseEncoder,
     training: Option<Training>,
     /// Entries looked at for samples, ever.
     drawn: u32,
@@ -149,7 +150,7 @@ impl Recompression {
     pub(crate) fn new() -> Result<Self, NoMemory> {
         Ok(Self {
             page: room::table(1, || [0; PAGE_BYTES])?,
-            encoder: None,
+            encoder: DenseEncoder::default(),
             training: None,
             drawn: 0,
             young_parts: PARTS / 2,
@@ -166,8 +167,7 @@ impl Recompression {
     /// Returns the memory of the page's buffer, and of encoder and trainer while there are any.
     pub(crate) fn memory(&self) -> Bytes {
         let trainer = self.training.as_ref().map(|training| training.trainer.work_bytes());
-        let encoder = self.encoder.as_ref().map(DictionaryEncoder::work_bytes);
-        Bytes(PAGE_BYTES) + trainer.unwrap_or_default() + encoder.unwrap_or_default()
+        Bytes(PAGE_BYTES) + trainer.unwrap_or_default() + self.encoder.memory()
     }
 
     /// Returns a position below `positions`, another one each time, spread evenly (multiples of the
@@ -238,10 +238,10 @@ impl<P: Pool> Zswap<P> {
         }
         let pool = self.base.objects.pool.stats().bytes_stored;
         let least = recompression.pool_min.0;
-        let least = if recompression.encoder.is_some() { Bytes(least / 2) } else { Bytes(least) };
+        let least = if recompression.encoder.is_made() { Bytes(least / 2) } else { Bytes(least) };
         if pool < least || !self.base.knobs().dense {
             recompression.training = None;
-            self.drop_encoder_if_unneeded(recompression);
+            recompression.encoder.drop_if_unneeded(&self.base.objects.contexts);
             return false;
         }
         let (tried, length) = self.lengths();
@@ -250,11 +250,9 @@ impl<P: Pool> Zswap<P> {
             self.train(recompression);
             return true;
         }
-        let wants_dictionary = match &recompression.encoder {
-            Some(encoder) => recompression.is_outdated && self.has_room_for_dictionary(encoder),
-            None => true,
-        };
-        if wants_dictionary {
+        let encoder = &recompression.encoder;
+        let may_renew = recompression.is_outdated && encoder.has_room(&self.base.objects.contexts);
+        if !encoder.is_made() || may_renew {
             return self.begin_training(recompression);
         }
         let is_more = self.recompress_next(recompression, length - tried, length).is_some();
@@ -303,10 +301,12 @@ impl<P: Pool> Zswap<P> {
             // Even with nothing in common, pages become denser than by the fast codec.
             let dictionary =
                 training.trainer.finish().unwrap_or_else(|| Dictionary::new(Vec::new()));
-            debug_assert!(recompression.encoder.is_none() || recompression.is_outdated);
+            debug_assert!(!recompression.encoder.is_made() || recompression.is_outdated);
             recompression.is_outdated = false;
             recompression.gain = Gain::default();
-            if room::allowed().is_ok() && self.adopt_dictionary(recompression, dictionary).is_ok() {
+            let contexts = &self.base.objects.contexts;
+            let encoder = &mut recompression.encoder;
+            if room::allowed().is_ok() && encoder.adopt(dictionary, contexts).is_ok() {
                 self.base.shards.counted().dictionaries.add(1);
             } else {
                 self.give_up_training(recompression);
@@ -403,11 +403,8 @@ impl<P: Pool> Zswap<P> {
         let length = usize::from(length);
         let longest = length.saturating_sub(SAVED_MIN.0);
         let room = &mut work.get().compressed[..(longest + ZSTD_SPARE.0).min(PAGE_BYTES)];
-        let coding = recompression.encoder.as_ref().map(|it| Coding::Dense(it.newest()));
-        let denser =
-            recompression.encoder.as_mut().and_then(|it| it.compress(&recompression.page[0], room));
-        let denser = denser.filter(|bytes| bytes.len() <= longest).zip(coding);
-        let Some((bytes, coding)) = denser else {
+        let denser = recompression.encoder.compress(&recompression.page[0], room);
+        let Some((bytes, coding)) = denser.filter(|(bytes, _)| bytes.len() <= longest) else {
             self.base.shards.counted().reject_recompress_poor.add(1);
             recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(0));
             self.end_recompression(shard, id, None);

@@ -127,6 +127,6 @@ impl<P: Pool> Zswap<P> {
 
     /// Returns whether there is an encoder of dense pages.
     pub(super) fn has_encoder(&self) -> bool {
-        self.recompression.lock().encoder.is_some()
+        self.recompression.lock().encoder.is_made()
     }
 }
