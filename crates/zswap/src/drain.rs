@@ -15,13 +15,14 @@ use core::mem;
 
 use crate::pool::{Handle, Pool};
 use coldpress_sys::sync::SpinGuard;
-use coldpress_sys::{Bytes, Page};
+use coldpress_sys::{Bytes, Page, PageCount};
 
-use crate::Zswap;
+use crate::base::Base;
 use crate::entry::{Entry, PagePlace};
 use crate::ids::{EntryId, SHARDS};
 use crate::limits::FRAMES_BEYOND;
-use crate::shard::Tables;
+use crate::objects::Objects;
+use crate::shard::{Shards, Tables};
 
 /// Entries looked at under one hold of a shard's lock: some hundred nanoseconds.
 const LOOKS: usize = 64;
@@ -45,21 +46,34 @@ struct FormerObject<'z> {
     length: u16,
 }
 
-impl<P: Pool> Zswap<P> {
+/// Draining of the pool, and what it uses.
+pub(crate) struct Draining<'z, P> {
+    objects: &'z Objects<P>,
+    shards: &'z Shards,
+    /// Frames that the pool may have with a new object.
+    frames_max: PageCount,
+    cursor: &'z mut Cursor,
+    /// Buffer for the object being moved.
+    page: &'z mut Page,
+}
+
+impl<'z, P: Pool> Draining<'z, P> {
+    /// Returns draining of the pool of `base` from `cursor` on, by way of the buffer `page`.
+    pub(crate) fn new(base: &'z Base<P>, cursor: &'z mut Cursor, page: &'z mut Page) -> Self {
+        let frames_max = base.knobs().hard_pool + FRAMES_BEYOND;
+        Self { objects: &base.objects, shards: &base.shards, frames_max, cursor, page }
+    }
+
     /// Allocates anew the objects for which `is_former` holds, until `budget` bytes have been
-    /// copied or looked at. Returns the bytes it has moved. The first argument of `is_former` is
-    /// the pool, see [`Zswap::pool`]. Stops when the pool has no room, and does nothing while
-    /// another caller drains or ages.
-    pub fn drain(&self, budget: Bytes, is_former: impl Fn(&P, Handle) -> bool) -> Bytes {
+    /// copied or looked at. Returns the bytes it has moved. Stops when the pool has no room.
+    pub(crate) fn run(&mut self, budget: Bytes, is_former: impl Fn(&P, Handle) -> bool) -> Bytes {
         let (mut moved, mut done) = (Bytes(0), Bytes(0));
-        let Some(mut recompression) = self.recompression.try_lock() else { return moved };
-        let recompression = &mut *recompression;
         while done < budget {
-            let (looks, found) = self.find_former(&mut recompression.drained, &is_former);
+            let (looks, found) = self.find_former(&is_former);
             done += Bytes((1 + looks) * size_of::<Entry>());
             let Some(found) = found else { continue };
             let length = Bytes(found.length.into());
-            if self.move_over(found, &mut recompression.page[0]).is_none() {
+            if self.move_over(found).is_none() {
                 break;
             }
             moved += length;
@@ -71,23 +85,23 @@ impl<P: Pool> Zswap<P> {
     /// Looks at the next entries of a shard. Returns how many, and the last one if its object is to
     /// be moved.
     fn find_former(
-        &self,
-        at: &mut Cursor,
+        &mut self,
         is_former: impl Fn(&P, Handle) -> bool,
-    ) -> (usize, Option<FormerObject<'_>>) {
-        let shard = at.shard;
+    ) -> (usize, Option<FormerObject<'z>>) {
+        let Cursor { shard, .. } = *self.cursor;
         debug_assert!(shard < SHARDS, "there is no shard {shard}");
-        let tables = self.base.shards[shard].tables.lock();
+        let shards = self.shards;
+        let tables = shards[shard].tables.lock();
         let positions = tables.entries.positions();
         for looks in 0..LOOKS {
-            if at.position >= positions {
-                *at = Cursor { shard: (shard + 1) % SHARDS, position: 0 };
+            let position = self.cursor.position;
+            if position >= positions {
+                *self.cursor = Cursor { shard: (shard + 1) % SHARDS, position: 0 };
                 return (looks, None);
             }
-            let position = at.position;
-            at.position += 1;
+            self.cursor.position += 1;
             if let Some(PagePlace::Pool { handle, length, .. }) = tables.entries.place_at(position)
-                && is_former(&self.base.objects.pool, handle)
+                && is_former(&self.objects.pool, handle)
                 && let Some(id) = EntryId::at(position)
             {
                 return (looks + 1, Some(FormerObject { tables, shard, id, handle, length }));
@@ -97,32 +111,32 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Allocates an object anew. `None`, with nothing done, when there is no room for it.
-    fn move_over(&self, found: FormerObject<'_>, page: &mut Page) -> Option<()> {
+    fn move_over(&mut self, found: FormerObject<'_>) -> Option<()> {
         let FormerObject { mut tables, shard, id, handle: old, length } = found;
         tables.begin_recompressing(id);
-        let bytes = &mut page[..usize::from(length)];
+        let bytes = &mut self.page[..usize::from(length)];
         let copy = |object: &[u8]| {
             drop(tables);
             bytes.copy_from_slice(object);
         };
-        self.base.objects.read(old, copy);
-        let limit = self.base.knobs().hard_pool + FRAMES_BEYOND;
-        let Some(new) = self.base.objects.alloc(Bytes(length.into()), Some(limit)) else {
-            self.base.shards.counted().reject_drain_full.add(1);
-            self.base.shards[shard].tables.lock().recompressing = None;
+        self.objects.read(old, copy);
+        let counted = self.shards.counted();
+        let Some(new) = self.objects.alloc(Bytes(length.into()), Some(self.frames_max)) else {
+            counted.reject_drain_full.add(1);
+            self.shards[shard].tables.lock().recompressing = None;
             return None;
         };
-        self.base.objects.write(new, bytes);
+        self.objects.write(new, bytes);
         let unused = self.exchange(shard, id, new);
-        self.base.objects.free(unused);
-        self.base.shards.counted().drained_pages.add(u64::from(unused == old));
+        self.objects.free(unused);
+        counted.drained_pages.add(u64::from(unused == old));
         Some(())
     }
 
     /// Gives the page that is being moved its new object, if the page still lies where it lay.
     /// Returns the object that no page has now.
     fn exchange(&self, shard: usize, id: EntryId, new: Handle) -> Handle {
-        let tables = &mut *self.base.shards[shard].tables.lock();
+        let tables = &mut *self.shards[shard].tables.lock();
         if tables.recompressing.take() != Some(id) {
             return new;
         }

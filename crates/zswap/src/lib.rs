@@ -107,8 +107,9 @@ pub use stats::{
 pub use store::Stored;
 
 use base::Base;
-use pool::Pool;
-use recompress::Recompression;
+use drain::Draining;
+use pool::{Handle, Pool};
+use recompress::{Recompressing, Recompression};
 use seal::Sealer;
 use spot::Spot;
 use writeback::Writeback;
@@ -258,6 +259,32 @@ impl<P: Pool> Zswap<P> {
     ) -> Result<(), NewError> {
         self.recompression.get_mut().forget_counts();
         self.base.become_own(backing, sealer)
+    }
+
+    /// Returns whether there is more to do, after one small step of making old pages of the pool
+    /// denser. For times when no caller waits. A step takes as long as compressing a page, some 60
+    /// us; once for each dictionary, up to a millisecond. If there is no more to do, call again in
+    /// some milliseconds. Nothing is done while another caller ages or drains, or while
+    /// [`Knobs::dense`] is off.
+    pub fn recompress(&self) -> bool {
+        let Some(mut state) = self.recompression.try_lock() else { return false };
+        Recompressing::new(&self.base, &mut state).run()
+    }
+
+    /// Returns how many of the pool's pages, at the young end, recompression leaves alone now, in
+    /// per cent.
+    pub fn young_percent(&self) -> usize {
+        self.recompression.lock().young_percent()
+    }
+
+    /// Allocates anew the objects for which `is_former` holds, until `budget` bytes have been
+    /// copied or looked at. Returns the bytes it has moved. The first argument of `is_former` is
+    /// the pool, see [`Zswap::pool`]. Stops when the pool has no room, and does nothing while
+    /// another caller drains or ages.
+    pub fn drain(&self, budget: Bytes, is_former: impl Fn(&P, Handle) -> bool) -> Bytes {
+        let Some(mut state) = self.recompression.try_lock() else { return Bytes(0) };
+        let Recompression { drained, page, .. } = &mut *state;
+        Draining::new(&self.base, drained, &mut page[0]).run(budget, is_former)
     }
 
     /// Takes frames offline until at most `online` bytes of them are online. Moves stored pages

@@ -43,17 +43,18 @@ use coldpress_codec::{Dictionary, Trainer, checksum};
 use coldpress_sys::sync::SpinGuard;
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
-use crate::Zswap;
+use crate::base::Base;
 use crate::codecs::decode;
 use crate::contexts::WorkGuard;
 use crate::dictionaries::DenseEncoder;
 use crate::drain::Cursor;
 use crate::entry::PagePlace;
 use crate::ids::{EntryId, SHARDS};
+use crate::knobs::Knobs;
 use crate::limits::{ATTEMPTS_SKIPPED, FRAMES_BEYOND};
-use crate::objects::Remains;
+use crate::objects::{Objects, Remains};
 use crate::room::{self, NoMemory};
-use crate::shard::Tables;
+use crate::shard::{Shards, Tables};
 use crate::stats::Counters;
 
 /// Bytes of objects in the pool at which recompression begins: a quarter of them is twice the
@@ -170,6 +171,11 @@ impl Recompression {
         Bytes(PAGE_BYTES) + trainer.unwrap_or_default() + self.encoder.memory()
     }
 
+    /// Returns how many of the pool's pages, at the young end, are left alone now, in per cent.
+    pub(crate) fn young_percent(&self) -> usize {
+        self.young_parts * 100 / PARTS
+    }
+
     /// Returns a position below `positions`, another one each time, spread evenly (multiples of the
     /// golden ratio, Knuth volume 3 section 6.4).
     fn draw(&mut self, positions: usize) -> usize {
@@ -223,121 +229,120 @@ struct Candidate<'z> {
     work: WorkGuard<'z>,
 }
 
-impl<P: Pool> Zswap<P> {
-    /// Returns whether there is more to do, after one small step of making old pages of the pool
-    /// denser. For times when no caller waits. A step takes as long as compressing a page, some 60
-    /// us; once for each dictionary, up to a millisecond. If there is no more to do, call again in
-    /// some milliseconds. Nothing is done while another caller ages or drains, or while
-    /// [`crate::Knobs::dense`] is off.
-    pub fn recompress(&self) -> bool {
-        let Some(mut recompression) = self.recompression.try_lock() else { return false };
-        let recompression = &mut *recompression;
-        if recompression.skip > 0 {
-            recompression.skip -= 1;
+/// A step of recompression, with its state in hand, and what it uses.
+pub(crate) struct Recompressing<'z, P> {
+    state: &'z mut Recompression,
+    objects: &'z Objects<P>,
+    shards: &'z Shards,
+    knobs: Knobs,
+}
+
+impl<'z, P: Pool> Recompressing<'z, P> {
+    /// Returns a step of recompression of the pages of `base`.
+    pub(crate) fn new(base: &'z Base<P>, state: &'z mut Recompression) -> Self {
+        Self { state, objects: &base.objects, shards: &base.shards, knobs: base.knobs() }
+    }
+
+    /// Returns whether there is more to do, after making a page denser, or some of the work for a
+    /// dictionary.
+    pub(crate) fn run(&mut self) -> bool {
+        if self.state.skip > 0 {
+            self.state.skip -= 1;
             return false;
         }
-        let pool = self.base.objects.pool.stats().bytes_stored;
-        let least = recompression.pool_min.0;
-        let least = if recompression.encoder.is_made() { Bytes(least / 2) } else { Bytes(least) };
-        if pool < least || !self.base.knobs().dense {
-            recompression.training = None;
-            recompression.encoder.drop_if_unneeded(&self.base.objects.contexts);
+        let pool = self.objects.pool.stats().bytes_stored;
+        let least = self.state.pool_min.0;
+        let least = if self.state.encoder.is_made() { Bytes(least / 2) } else { Bytes(least) };
+        if pool < least || !self.knobs.dense {
+            self.state.training = None;
+            self.state.encoder.drop_if_unneeded(&self.objects.contexts);
             return false;
         }
         let (tried, length) = self.lengths();
-        recompression.judge(&self.base.shards.counters(), tried, length);
-        if recompression.training.is_some() {
-            self.train(recompression);
+        self.state.judge(&self.shards.counters(), tried, length);
+        if self.state.training.is_some() {
+            self.train();
             return true;
         }
-        let encoder = &recompression.encoder;
-        let may_renew = recompression.is_outdated && encoder.has_room(&self.base.objects.contexts);
+        let encoder = &self.state.encoder;
+        let may_renew = self.state.is_outdated && encoder.has_room(&self.objects.contexts);
         if !encoder.is_made() || may_renew {
-            return self.begin_training(recompression);
+            return self.begin_training();
         }
-        let is_more = self.recompress_next(recompression, length - tried, length).is_some();
-        recompression.vain += u32::from(!is_more);
+        let is_more = self.next(length - tried, length).is_some();
+        self.state.vain += u32::from(!is_more);
         is_more
-    }
-
-    /// Returns how many of the pool's pages, at the young end, recompression leaves alone now, in
-    /// per cent.
-    pub fn young_percent(&self) -> usize {
-        self.recompression.lock().young_parts * 100 / PARTS
     }
 
     /// Returns the number of pages in the LRU lists that recompression has looked at, and of all.
     fn lengths(&self) -> (usize, usize) {
         let of = |tables: &Tables| (tables.lru.tried(), tables.lru.length());
-        self.base
-            .shards
+        self.shards
             .iter()
             .map(|shard| of(&shard.tables.lock()))
             .fold((0, 0), |(tried, length), (more_aged, more)| (tried + more_aged, length + more))
     }
 
-    fn begin_training(&self, recompression: &mut Recompression) -> bool {
-        debug_assert!(recompression.training.is_none(), "a dictionary is in the making");
+    fn begin_training(&mut self) -> bool {
+        debug_assert!(self.state.training.is_none(), "a dictionary is in the making");
         let trainer = room::allowed().ok().and_then(|()| Trainer::new().ok());
-        recompression.training = trainer.map(|trainer| Training { trainer, misses: 0 });
-        if recompression.training.is_none() {
-            self.give_up_training(recompression);
+        self.state.training = trainer.map(|trainer| Training { trainer, misses: 0 });
+        if self.state.training.is_none() {
+            self.give_up_training();
         }
-        recompression.training.is_some()
+        self.state.training.is_some()
     }
 
-    fn give_up_training(&self, recompression: &mut Recompression) {
-        self.base.shards.counted().reject_dictionary_fail.add(1);
-        recompression.skip = ATTEMPTS_SKIPPED;
+    fn give_up_training(&mut self) {
+        self.shards.counted().reject_dictionary_fail.add(1);
+        self.state.skip = ATTEMPTS_SKIPPED;
     }
 
     /// Takes a step towards a dictionary: one more sample, one more segment, or the dictionary's
     /// first use.
-    fn train(&self, recompression: &mut Recompression) {
-        let Some(mut training) = recompression.training.take() else { return };
+    fn train(&mut self) {
+        let Some(mut training) = self.state.training.take() else { return };
         if training.trainer.wants_page() && training.misses < MISSES_MAX {
-            self.sample(recompression, &mut training);
+            self.sample(&mut training);
         } else if !training.trainer.step() {
             // Even with nothing in common, pages become denser than by the fast codec.
             let dictionary =
                 training.trainer.finish().unwrap_or_else(|| Dictionary::new(Vec::new()));
-            debug_assert!(!recompression.encoder.is_made() || recompression.is_outdated);
-            recompression.is_outdated = false;
-            recompression.gain = Gain::default();
-            let contexts = &self.base.objects.contexts;
-            let encoder = &mut recompression.encoder;
+            debug_assert!(!self.state.encoder.is_made() || self.state.is_outdated);
+            self.state.is_outdated = false;
+            self.state.gain = Gain::default();
+            let contexts = &self.objects.contexts;
+            let encoder = &mut self.state.encoder;
             if room::allowed().is_ok() && encoder.adopt(dictionary, contexts).is_ok() {
-                self.base.shards.counted().dictionaries.add(1);
+                self.shards.counted().dictionaries.add(1);
             } else {
-                self.give_up_training(recompression);
+                self.give_up_training();
             }
             return;
         }
-        recompression.training = Some(training);
+        self.state.training = Some(training);
     }
 
     /// Offers a young page as a sample.
-    fn sample(&self, recompression: &mut Recompression, training: &mut Training) {
+    fn sample(&mut self, training: &mut Training) {
         let positions: [usize; SHARDS] =
-            array::from_fn(|shard| self.base.shards[shard].tables.lock().entries.positions());
+            array::from_fn(|shard| self.shards[shard].tables.lock().entries.positions());
         let all = positions.iter().sum();
         for _ in 0..LOOKS {
-            let mut position = recompression.draw(all);
+            let mut position = self.state.draw(all);
             let mut shard = 0;
             while shard + 1 < SHARDS && position >= positions[shard] {
                 position -= positions[shard];
                 shard += 1;
             }
             debug_assert!(all == 0 || position < positions[shard], "{position} in shard {shard}");
-            let work = self.base.objects.contexts.take();
-            let tables = self.base.shards[shard].tables.lock();
+            let work = self.objects.contexts.take();
+            let tables = self.shards[shard].tables.lock();
             if let Some(place) = tables.entries.place_at(position)
                 && place.coding().is_fast()
-                && self
-                    .read_for_recompression(place, tables, work, &mut recompression.page[0])
-                    .is_some()
+                && self.read(place, tables, work).is_some()
             {
-                training.trainer.offer(&recompression.page[0]);
+                training.trainer.offer(&self.state.page[0]);
                 return;
             }
             training.misses += 1;
@@ -347,20 +352,14 @@ impl<P: Pool> Zswap<P> {
     /// Looks at the next page, and makes it denser if that is possible. `None` when there is no
     /// such page, or no room for its object. Recompression has not looked at `young` of the
     /// `length` pages in the LRU lists.
-    fn recompress_next(
-        &self,
-        recompression: &mut Recompression,
-        mut young: usize,
-        length: usize,
-    ) -> Option<()> {
+    fn next(&mut self, mut young: usize, length: usize) -> Option<()> {
         debug_assert!(young <= length, "{young} young pages of {length}");
-        let left_alone = length * recompression.young_parts / PARTS;
-        let mut heads =
-            self.base.shards.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
+        let left_alone = length * self.state.young_parts / PARTS;
+        let mut heads = self.shards.heads(|tables| tables.lru.next_to_age_era(&tables.entries));
         for _ in 0..LOOKS {
-            let shard = heads.oldest(self.base.shards.eras.now()).filter(|_| young > left_alone)?;
-            let work = self.base.objects.contexts.take();
-            let mut guard = self.base.shards[shard].tables.lock();
+            let shard = heads.oldest(self.shards.eras.now()).filter(|_| young > left_alone)?;
+            let work = self.objects.contexts.take();
+            let mut guard = self.shards[shard].tables.lock();
             let tables = &mut *guard;
             let Some(id) = tables.lru.next_to_age() else {
                 // Other callers have taken the page.
@@ -373,9 +372,9 @@ impl<P: Pool> Zswap<P> {
             if !referenced && !coding.is_dense() {
                 tables.begin_recompressing(id);
                 let candidate = Candidate { shard, id, place, tables: guard, work };
-                return self.make_denser(recompression, candidate);
+                return self.make_denser(candidate);
             }
-            self.base.shards.counted().reject_recompress_loaded.add(u64::from(referenced));
+            self.shards.counted().reject_recompress_loaded.add(u64::from(referenced));
             tables.lru.note_tried(&mut tables.entries);
             heads.0[shard] = tables.lru.next_to_age_era(&tables.entries);
             young -= 1;
@@ -385,62 +384,57 @@ impl<P: Pool> Zswap<P> {
 
     /// Compresses a page of the pool again, and keeps the result if it is smaller. `None` when
     /// there is no room for another object.
-    fn make_denser(
-        &self,
-        recompression: &mut Recompression,
-        candidate: Candidate<'_>,
-    ) -> Option<()> {
+    fn make_denser(&mut self, candidate: Candidate<'_>) -> Option<()> {
         let Candidate { shard, id, place, tables, work } = candidate;
         let PagePlace::Pool { handle: old, length, coding: old_coding, .. } = place else {
             return Some(());
         };
-        let page = &mut recompression.page[0];
-        let Some(mut work) = self.read_for_recompression(place, tables, work, page) else {
-            self.base.shards.counted().reject_recompress_corrupt.add(1);
-            self.end_recompression(shard, id, None);
+        let Some(mut work) = self.read(place, tables, work) else {
+            self.shards.counted().reject_recompress_corrupt.add(1);
+            self.end(shard, id, None);
             return Some(());
         };
         let length = usize::from(length);
         let longest = length.saturating_sub(SAVED_MIN.0);
         let room = &mut work.get().compressed[..(longest + ZSTD_SPARE.0).min(PAGE_BYTES)];
-        let denser = recompression.encoder.compress(&recompression.page[0], room);
+        let denser = self.state.encoder.compress(&self.state.page[0], room);
         let Some((bytes, coding)) = denser.filter(|(bytes, _)| bytes.len() <= longest) else {
-            self.base.shards.counted().reject_recompress_poor.add(1);
-            recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(0));
-            self.end_recompression(shard, id, None);
+            self.shards.counted().reject_recompress_poor.add(1);
+            self.state.is_outdated |= self.state.gain.note(Bytes(length), Bytes(0));
+            self.end(shard, id, None);
             return Some(());
         };
         let (new_length, checksum) = (bytes.len(), checksum(bytes));
         debug_assert!(new_length > 0 && new_length + SAVED_MIN.0 <= length, "hardly denser");
-        let limit = self.base.knobs().hard_pool + FRAMES_BEYOND;
-        let Some(handle) = self.base.objects.alloc(Bytes(new_length), Some(limit)) else {
-            self.base.shards.counted().reject_recompress_full.add(1);
-            recompression.skip = ATTEMPTS_SKIPPED;
-            self.base.shards[shard].tables.lock().recompressing = None;
+        let limit = self.knobs.hard_pool + FRAMES_BEYOND;
+        let Some(handle) = self.objects.alloc(Bytes(new_length), Some(limit)) else {
+            self.shards.counted().reject_recompress_full.add(1);
+            self.state.skip = ATTEMPTS_SKIPPED;
+            self.shards[shard].tables.lock().recompressing = None;
             return None;
         };
-        self.base.objects.fill(handle, bytes, coding);
+        self.objects.fill(handle, bytes, coding);
         drop(work);
         // The length is at most the old one.
         let place = PagePlace::new_in_pool(handle, checksum, new_length as u16, coding);
-        let unused = if self.end_recompression(shard, id, Some(place)) {
+        let unused = if self.end(shard, id, Some(place)) {
             let saved = length - new_length;
-            self.base.shards.counted().recompressed_pages.add(1);
-            self.base.shards.counted().recompressed_saved_bytes.add(saved as u64);
-            recompression.is_outdated |= recompression.gain.note(Bytes(length), Bytes(saved));
+            self.shards.counted().recompressed_pages.add(1);
+            self.shards.counted().recompressed_saved_bytes.add(saved as u64);
+            self.state.is_outdated |= self.state.gain.note(Bytes(length), Bytes(saved));
             Remains { handle: Some(old), coding: old_coding }
         } else {
             Remains { handle: Some(handle), coding }
         };
-        self.base.objects.give_up(unused);
+        self.objects.give_up(unused);
         Some(())
     }
 
     /// Returns whether the page still lies where it lay, after noting that recompression has looked
     /// at it. The page then gets the object of `denser`, if there is one; otherwise nothing has
     /// changed.
-    fn end_recompression(&self, shard: usize, id: EntryId, denser: Option<PagePlace>) -> bool {
-        let tables = &mut *self.base.shards[shard].tables.lock();
+    fn end(&self, shard: usize, id: EntryId, denser: Option<PagePlace>) -> bool {
+        let tables = &mut *self.shards[shard].tables.lock();
         if tables.recompressing.take() != Some(id) {
             return false;
         }
@@ -458,21 +452,20 @@ impl<P: Pool> Zswap<P> {
         true
     }
 
-    /// Reads a page of the pool into `page`, and lets go of its shard meanwhile. `None` when the
-    /// page is not there or damaged.
-    fn read_for_recompression<'z>(
-        &self,
+    /// Reads a page of the pool into the buffer, and lets go of its shard meanwhile. `None` when
+    /// the page is not there or damaged.
+    fn read<'w>(
+        &mut self,
         place: PagePlace,
         tables: SpinGuard<'_, Tables>,
-        mut work: WorkGuard<'z>,
-        page: &mut Page,
-    ) -> Option<WorkGuard<'z>> {
+        mut work: WorkGuard<'w>,
+    ) -> Option<WorkGuard<'w>> {
         let PagePlace::Pool { handle, checksum, coding, .. } = place else { return None };
         let read = |bytes: &[u8]| {
             drop(tables);
-            decode(Some(work.get()), bytes, checksum, coding, page)
+            decode(Some(work.get()), bytes, checksum, coding, &mut self.state.page[0])
         };
-        let is_read = self.base.objects.read(handle, read).is_ok();
+        let is_read = self.objects.read(handle, read).is_ok();
         is_read.then_some(work)
     }
 }
