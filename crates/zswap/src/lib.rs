@@ -28,8 +28,8 @@
 //!    `dictionaries` and `objects`, [`seal`], `outgoing`, `incoming` and `disk`, `helped` and
 //!    [`desk`].
 //! 3. The tables with their locks: `shard`; and `base`, which puts the parts together.
-//! 4. The verbs: `store`, `load`, `invalidate` (with [`Zswap::rename`]), `writeback` (with
-//!    [`Zswap::shrink`]), `heir`, `drain` and `recompress`.
+//! 4. The verbs: `store`, `load`, `invalidate`, `rename`, `writeback` (with [`Zswap::shrink`]),
+//!    `heir`, `drain` and `recompress`. [`Zswap`] passes each on to its module.
 //!
 //! Invariants (`check` in `tests/check.rs` walks them):
 //! 1. Each entry is under exactly one key, and each key has at most one entry.
@@ -55,7 +55,7 @@ use coldpress_mem::frames::Shrunk;
 #[cfg(not(loom))]
 use coldpress_mem::pools::Compacted;
 use coldpress_sys::sync::SleepLock;
-use coldpress_sys::{BorrowedFd, Bytes, PageCount};
+use coldpress_sys::{BorrowedFd, Bytes, Page, PageCount};
 
 mod base;
 mod codecs;
@@ -85,6 +85,7 @@ mod objects;
 mod outgoing;
 mod pool;
 mod recompress;
+mod rename;
 mod room;
 pub mod seal;
 mod shard;
@@ -107,11 +108,14 @@ pub use stats::{
 pub use store::Stored;
 
 use base::Base;
+use desk::Offer;
 use drain::Draining;
+use load::Loading;
 use pool::{Handle, Pool};
 use recompress::{Recompressing, Recompression};
 use seal::Sealer;
 use spot::Spot;
+use store::Storing;
 use writeback::Writeback;
 
 /// A store of pages in the pool `P`, with a backing store behind it.
@@ -159,6 +163,40 @@ impl<P: Pool> Zswap<P> {
         self.base.shards.contains(Spot::of(key))
     }
 
+    /// Stores a copy of `page` under `key`, in place of what was stored there.
+    ///
+    /// A pool at its limit first begins to write back a batch of its oldest pages; a pool at its
+    /// hard limit waits for that. On an error nothing has changed: the page stored under `key`
+    /// before is still there, so a caller whose page is newer should invalidate it.
+    pub fn store(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
+        self.store_offered(key, page, true, None)
+    }
+
+    /// Stores a page as [`Zswap::store`] does, and uses `offer`, what a helper has made of the
+    /// page, where possible. `keep_incompressible` says whether to keep an incompressible page:
+    /// such a page may be as well off where it is.
+    pub fn store_offered(
+        &self,
+        key: Key,
+        page: &Page,
+        keep_incompressible: bool,
+        offer: Option<&Offer<'_>>,
+    ) -> Result<Stored, StoreError> {
+        Storing::new(&self.base, key, page).run(keep_incompressible, offer)
+    }
+
+    /// Stores a page that has nowhere else to be: as [`Zswap::store`], but no knob refuses the page
+    /// and the pool has no limit.
+    pub fn store_anyhow(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
+        Storing::new(&self.base, key, page).run_anyhow()
+    }
+
+    /// Copies the page stored under `key` into `page`. After an error `page` is unspecified, and
+    /// the page is still stored.
+    pub fn load(&self, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
+        Loading::new(&self.base, key, page).run()
+    }
+
     /// Returns whether a read has ended since [`Zswap::take_arrivals`]: then a page that was coming
     /// may be here, or its read may begin.
     pub fn has_arrivals(&self) -> bool {
@@ -169,6 +207,35 @@ impl<P: Pool> Zswap<P> {
     /// worth another load.
     pub fn take_arrivals(&self) -> bool {
         self.base.disk.as_ref().is_some_and(|disk| disk.transfers.lock().incoming.take_any_ended())
+    }
+
+    /// Returns whether a page was stored under `key`, after dropping it.
+    pub fn invalidate(&self, key: Key) -> bool {
+        self.base.invalidate(Spot::of(key))
+    }
+
+    /// Drops the pages of `count` offsets from `start`, and returns how many there were. Offsets
+    /// without a page cost one step per leaf of the index. Some of the pages stored meanwhile may
+    /// remain.
+    pub fn invalidate_range(&self, area: Area, start: Offset, count: PageCount) -> PageCount {
+        let Some(behind) = count.0.checked_sub(1) else { return PageCount(0) };
+        let last = Offset(start.0.saturating_add(behind as u64));
+        self.base.invalidate_between(area, start, last)
+    }
+
+    /// Drops all pages of `area`, and returns how many there were. Some of the pages stored
+    /// meanwhile may remain.
+    pub fn invalidate_area(&self, area: Area) -> PageCount {
+        self.base.invalidate_between(area, Offset(0), Offset(u64::MAX))
+    }
+
+    /// Makes `to` name the page that `from` names, and `from` none; returns whether there was such
+    /// a page. As for a page moved by mremap, what was stored under `to` is dropped even if there
+    /// is nothing under `from`. On an error nothing has changed.
+    ///
+    /// A page that moves to another shard this way is as young as one just stored.
+    pub fn rename(&self, from: Key, to: Key) -> Result<bool, RenameError> {
+        self.base.rename(from, to)
     }
 
     /// Returns whether pages can be written back, as far as is known: there is a backing store, it

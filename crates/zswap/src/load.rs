@@ -11,8 +11,8 @@ use coldpress_backing::{Request, SLOT_BYTES, SlotId, Way};
 use coldpress_codec::fill;
 use coldpress_sys::{Bytes, Page};
 
-use crate::Zswap;
-use crate::codecs::decode;
+use crate::base::Base;
+use crate::codecs::{Coding, decode};
 use crate::contexts::WorkGuard;
 use crate::disk::{Disk, Transfers};
 use crate::entry::PagePlace;
@@ -41,33 +41,46 @@ pub enum Loaded {
     /// There is no such page; the buffer is untouched.
     Missing,
     /// The page is being read back, or will be when other reads have ended. Load it again after
-    /// [`Zswap::wait`], or when there are [arrivals](Zswap::take_arrivals). The buffer is
-    /// untouched.
+    /// [`crate::Zswap::wait`], or when there are [arrivals](crate::Zswap::take_arrivals). The
+    /// buffer is untouched.
     Coming,
     /// The page is in the buffer.
     From(Source),
 }
 
-impl<P: Pool> Zswap<P> {
-    /// Copies the page stored under `key` into `page`. After an error `page` is unspecified, and
-    /// the page is still stored.
-    pub fn load(&self, key: Key, page: &mut Page) -> Result<Loaded, LoadError> {
-        let spot = Spot::of(key);
-        let shard = &self.base.shards[spot.shard];
-        let mut work = None;
+/// A page that is being loaded.
+pub(crate) struct Loading<'z, P> {
+    base: &'z Base<P>,
+    spot: Spot,
+    /// Where the page goes.
+    page: &'z mut Page,
+    /// Taken as soon as it is known that decoding needs one.
+    work: Option<WorkGuard<'z>>,
+}
+
+impl<'z, P: Pool> Loading<'z, P> {
+    /// Returns the load of the page under `key` in `base` into `page`.
+    pub(crate) fn new(base: &'z Base<P>, key: Key, page: &'z mut Page) -> Self {
+        Self { base, spot: Spot::of(key), page, work: None }
+    }
+
+    /// Loads the page from where it lies.
+    pub(crate) fn run(&mut self) -> Result<Loaded, LoadError> {
+        let Base { objects, shards, .. } = self.base;
+        let shard = &shards[self.spot.shard];
         let result = loop {
             let mut guard = shard.tables.lock();
             let tables = &mut *guard;
-            let Some(id) = tables.index.get(spot.key) else {
+            let Some(id) = tables.index.get(self.spot.key) else {
                 shard.counted.load_missed.add(1);
                 return Ok(Loaded::Missing);
             };
             let place = &mut tables.entries[id].place;
-            if place.coding().needs_work() && work.is_none() {
-                work = self.base.objects.contexts.try_take();
-                if work.is_none() {
+            if place.coding().needs_work() && self.work.is_none() {
+                self.work = objects.contexts.try_take();
+                if self.work.is_none() {
                     drop(guard);
-                    work = Some(self.base.objects.contexts.take());
+                    self.work = Some(objects.contexts.take());
                     continue;
                 }
             }
@@ -79,26 +92,25 @@ impl<P: Pool> Zswap<P> {
             match *place {
                 PagePlace::SameFilled { word } => {
                     drop(guard);
-                    fill(page, word);
+                    fill(self.page, word);
                     break Ok(Source::SameFilled);
                 }
                 PagePlace::Pool { handle, checksum, coding, .. }
                 | PagePlace::Leaving { handle, checksum, coding, .. } => {
-                    let work = work.as_mut().map(WorkGuard::get);
                     let read = |bytes: &[u8]| {
                         drop(guard);
-                        decode(work, bytes, checksum, coding, page)
+                        self.decode(bytes, checksum, coding)
                     };
-                    let read = self.base.objects.read(handle, read);
+                    let read = objects.read(handle, read);
                     if let Some(era) = came_in.filter(|_| read.is_ok()) {
-                        shard.counted.note_loaded_age(self.base.shards.eras.class(era));
+                        shard.counted.note_loaded_age(shards.eras.class(era));
                     }
                     shard.counted.loaded_dense.add(u64::from(read.is_ok() && coding.is_dense()));
                     break read.map(|()| Source::Pool);
                 }
                 PagePlace::Backing { .. } => {
                     drop(guard);
-                    match self.load_from_disk(spot, &mut work, page) {
+                    match self.load_from_disk() {
                         DiskLoad::Moved => {}
                         DiskLoad::Coming => {
                             shard.counted.load_coming.add(1);
@@ -120,33 +132,34 @@ impl<P: Pool> Zswap<P> {
         result.map(Loaded::From)
     }
 
+    /// Decodes the page's bytes into the page.
+    fn decode(&mut self, bytes: &[u8], checksum: u32, coding: Coding) -> Result<(), LoadError> {
+        decode(self.work.as_mut().map(WorkGuard::get), bytes, checksum, coding, self.page)
+    }
+
     /// Loads a page that was in the backing store a moment ago.
-    fn load_from_disk(
-        &self,
-        spot: Spot,
-        work: &mut Option<WorkGuard<'_>>,
-        page: &mut Page,
-    ) -> DiskLoad {
-        let Some(writeback) = Writeback::of(&self.base) else {
+    fn load_from_disk(&mut self) -> DiskLoad {
+        let Spot { shard, key } = self.spot;
+        let Some(writeback) = Writeback::of(self.base) else {
             return DiskLoad::Here(Err(LoadError::Corrupt));
         };
         let Disk { sealers, transfers } = writeback.disk;
         let mut transfers_guard = transfers.lock();
-        let tables = self.base.shards[spot.shard].tables.lock();
-        let Some(id) = tables.index.get(spot.key) else { return DiskLoad::Moved };
+        let tables = self.base.shards[shard].tables.lock();
+        let Some(id) = tables.index.get(key) else { return DiskLoad::Moved };
         let PagePlace::Backing { slot, checksum, offset, length, coding } =
             tables.entries[id].place
         else {
             return DiskLoad::Moved;
         };
-        if coding.needs_work() && work.is_none() {
+        if coding.needs_work() && self.work.is_none() {
             return DiskLoad::Moved;
         }
         // The page stays there as long as this caller holds the transfers.
         drop(tables);
-        let id = PageId::new(spot.shard, id);
+        let id = PageId::new(shard, id);
         let (begin, length) = (Bytes(offset as usize), sealed_length(length));
-        let arrived = read_back(&writeback, &mut transfers_guard, id, slot, begin, length);
+        let arrived = writeback.read_back(&mut transfers_guard, id, slot, begin, length);
         let position = Position { batch: transfers_guard.slots.stamp(slot), offset };
         drop(transfers_guard);
         let Some(mut arrived) = arrived else { return DiskLoad::Coming };
@@ -154,42 +167,44 @@ impl<P: Pool> Zswap<P> {
             let sealer = sealers.of(slot).ok_or(LoadError::Corrupt)?;
             let opened = sealer.open(position, &mut arrived.buffer[..length.0]);
             let bytes = opened.map_err(|Broken| LoadError::Corrupt)?;
-            decode(work.as_mut().map(WorkGuard::get), bytes, checksum, coding, page)
+            self.decode(bytes, checksum, coding)
         });
         transfers.lock().incoming.give_back(arrived.number, arrived.buffer);
         DiskLoad::Here(result)
     }
 }
 
-/// Returns the bytes at an entry's place in the backing store, if they have come. Otherwise
-/// begins the read, unless it is under way or there is no buffer.
-fn read_back<P: Pool>(
-    writeback: &Writeback<'_, P>,
-    transfers: &mut Transfers,
-    id: PageId,
-    slot: SlotId,
-    offset: Bytes,
-    length: Bytes,
-) -> Option<ArrivedRead> {
-    let mut progress = transfers.incoming.progress(id);
-    if matches!(progress, Progress::None) {
-        let (number, buffer) = transfers.incoming.begin(id)?;
-        assert!(length.0 <= buffer.len() && offset + length <= SLOT_BYTES, "beyond the slot");
-        transfers.backing.begin(Request {
-            way: Way::Read,
-            slot,
-            offset,
-            length,
-            buffer,
-            token: (BATCHES + number) as u32,
-        });
-        // A read from the page cache has ended already.
-        writeback.take_in(transfers);
-        progress = transfers.incoming.progress(id);
-    }
-    match progress {
-        Progress::Ready(arrived) => Some(arrived),
-        Progress::None | Progress::Coming => None,
+impl<P: Pool> Writeback<'_, P> {
+    /// Returns the bytes at an entry's place in the backing store, if they have come. Otherwise
+    /// begins the read, unless it is under way or there is no buffer.
+    fn read_back(
+        &self,
+        transfers: &mut Transfers,
+        id: PageId,
+        slot: SlotId,
+        offset: Bytes,
+        length: Bytes,
+    ) -> Option<ArrivedRead> {
+        let mut progress = transfers.incoming.progress(id);
+        if matches!(progress, Progress::None) {
+            let (number, buffer) = transfers.incoming.begin(id)?;
+            assert!(length.0 <= buffer.len() && offset + length <= SLOT_BYTES, "beyond the slot");
+            transfers.backing.begin(Request {
+                way: Way::Read,
+                slot,
+                offset,
+                length,
+                buffer,
+                token: (BATCHES + number) as u32,
+            });
+            // A read from the page cache has ended already.
+            self.take_in(transfers);
+            progress = transfers.incoming.progress(id);
+        }
+        match progress {
+            Progress::Ready(arrived) => Some(arrived),
+            Progress::None | Progress::Coming => None,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::pool::{Handle, Pool};
 use coldpress_codec::{checksum, same_filled};
 use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 
-use crate::Zswap;
+use crate::base::Base;
 use crate::codecs::{Coding, Pressed};
 use crate::contexts::WorkGuard;
 use crate::desk::Offer;
@@ -40,42 +40,43 @@ enum Search {
     Waited,
 }
 
-impl<P: Pool> Zswap<P> {
-    /// Stores a copy of `page` under `key`, in place of what was stored there.
-    ///
-    /// A pool at its limit first begins to write back a batch of its oldest pages; a pool at its
-    /// hard limit waits for that. On an error nothing has changed: the page stored under `key`
-    /// before is still there, so a caller whose page is newer should invalidate it.
-    pub fn store(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
-        self.store_offered(key, page, true, None)
+/// A page that is being stored.
+pub(crate) struct Storing<'z, P> {
+    base: &'z Base<P>,
+    spot: Spot,
+    page: &'z Page,
+    /// The counters of the page's shard.
+    counted: &'z Counted,
+}
+
+impl<'z, P: Pool> Storing<'z, P> {
+    /// Returns `page`, which is to be stored under `key` in `base`.
+    pub(crate) fn new(base: &'z Base<P>, key: Key, page: &'z Page) -> Self {
+        let spot = Spot::of(key);
+        Self { base, spot, page, counted: &base.shards[spot.shard].counted }
     }
 
-    /// Stores a page as [`Zswap::store`] does, and uses `offer`, what a helper has made of the
-    /// page, where possible. `keep_incompressible` says whether to keep an incompressible page:
-    /// such a page may be as well off where it is.
-    pub fn store_offered(
+    /// Stores the page as the knobs demand. Uses `offer`, what a helper has made of the page, where
+    /// possible, and keeps an incompressible page only if `keep_incompressible`.
+    pub(crate) fn run(
         &self,
-        key: Key,
-        page: &Page,
         keep_incompressible: bool,
         offer: Option<&Offer<'_>>,
     ) -> Result<Stored, StoreError> {
-        let spot = Spot::of(key);
-        let counted = &self.base.shards[spot.shard].counted;
         // A helper makes no offer for a page of one repeated word.
-        let word = if offer.is_some() { None } else { same_filled(page) };
+        let word = if offer.is_some() { None } else { same_filled(self.page) };
         let mut admission = match word {
             Some(word) => {
                 let knobs = self.base.knobs();
                 if knobs.enabled && knobs.same_filled {
-                    return self.store_word(spot, word);
+                    return self.store_word(word);
                 }
                 self.admit()
             }
             None => self.admit(),
         };
         if !admission.knobs.enabled {
-            counted.reject_disabled.add(1);
+            self.counted.reject_disabled.add(1);
             return Err(StoreError::Disabled);
         }
         if admission.refuses {
@@ -83,39 +84,38 @@ impl<P: Pool> Zswap<P> {
             self.begin_to_shrink();
             admission = self.admit();
             if admission.refuses {
-                counted.reject_accept_threshold.add(1);
+                self.counted.reject_accept_threshold.add(1);
                 return Err(StoreError::PoolFull);
             }
         }
         admission.knobs.keep_incompressible &= keep_incompressible;
-        self.store_object(spot, page, &admission, offer)
+        self.store_object(&admission, offer)
     }
 
-    /// Stores a page that has nowhere else to be: as [`Zswap::store`], but no knob refuses the page
-    /// and the pool has no limit.
-    pub fn store_anyhow(&self, key: Key, page: &Page) -> Result<Stored, StoreError> {
-        let spot = Spot::of(key);
+    /// Stores the page although knobs may refuse it, in a pool without a limit.
+    pub(crate) fn run_anyhow(&self) -> Result<Stored, StoreError> {
         let knobs = self.base.knobs();
-        if let Some(word) = same_filled(page).filter(|_| knobs.same_filled) {
-            return self.store_word(spot, word);
+        if let Some(word) = same_filled(self.page).filter(|_| knobs.same_filled) {
+            return self.store_word(word);
         }
-        let mut work = self.base.objects.contexts.take();
-        let compressed = work.get().compress(page, compressed_max(knobs.max_compression_ratio));
-        let handle =
-            self.base.objects.alloc(length_of(compressed), None).ok_or(StoreError::PoolFull)?;
-        self.fill_object(spot, page, handle, compressed, work)
+        let objects = &self.base.objects;
+        let mut work = objects.contexts.take();
+        let longest = compressed_max(knobs.max_compression_ratio);
+        let compressed = work.get().compress(self.page, longest);
+        let handle = objects.alloc(length_of(compressed), None).ok_or(StoreError::PoolFull)?;
+        self.fill_object(handle, compressed, work)
     }
 
     /// Stores a page that is a repeated word.
-    fn store_word(&self, spot: Spot, word: u64) -> Result<Stored, StoreError> {
-        self.put(spot, PagePlace::SameFilled { word })?;
-        self.base.shards[spot.shard].counted.stored_same_filled.add(1);
+    fn store_word(&self, word: u64) -> Result<Stored, StoreError> {
+        self.put(PagePlace::SameFilled { word })?;
+        self.counted.stored_same_filled.add(1);
         Ok(Stored::SameFilled)
     }
 
     /// Begins to write back a batch, if there is a disk.
     fn begin_to_shrink(&self) {
-        if let Some(writeback) = Writeback::of(&self.base) {
+        if let Some(writeback) = Writeback::of(self.base) {
             writeback.begin_to_shrink();
         }
     }
@@ -134,57 +134,47 @@ impl<P: Pool> Zswap<P> {
     /// Stores a page compressed or raw, as the knobs demand.
     fn store_object(
         &self,
-        spot: Spot,
-        page: &Page,
         admission: &Admission,
         offer: Option<&Offer<'_>>,
     ) -> Result<Stored, StoreError> {
-        let counted = &self.base.shards[spot.shard].counted;
-        let knobs = &admission.knobs;
+        let (knobs, objects) = (&admission.knobs, &self.base.objects);
         let longest = compressed_max(knobs.max_compression_ratio);
-        let mut work = self.base.objects.contexts.take();
+        let mut work = objects.contexts.take();
         let made = offer.and_then(|offer| {
             work.get().take_over(offer.result, longest, |buffer| offer.copy(buffer))
         });
         let mut is_made = made.is_some();
-        let mut compressed = made.unwrap_or_else(|| work.get().compress(page, longest));
-        self.judge(knobs, counted, compressed)?;
-        counted.pool_limit_hit.add(u64::from(admission.is_at_max));
+        let mut compressed = made.unwrap_or_else(|| work.get().compress(self.page, longest));
+        self.judge(knobs, compressed)?;
+        self.counted.pool_limit_hit.add(u64::from(admission.is_at_max));
         if admission.must_shrink {
             self.begin_to_shrink();
         }
         let mut search = Search::Asked;
         let handle = loop {
             let flushed = self.flushed_bytes();
-            if let Some(handle) =
-                self.base.objects.alloc(length_of(compressed), Some(knobs.hard_pool))
-            {
+            if let Some(handle) = objects.alloc(length_of(compressed), Some(knobs.hard_pool)) {
                 break handle;
             }
             // Other callers need a context more than a caller that waits for the disk, and
             // compressing the page again takes less time than waiting.
             drop(work);
-            self.make_room(&mut search, flushed, counted)?;
-            work = self.base.objects.contexts.take();
-            (compressed, is_made) = (work.get().compress(page, longest), false);
+            self.make_room(&mut search, flushed)?;
+            work = objects.contexts.take();
+            (compressed, is_made) = (work.get().compress(self.page, longest), false);
             // The codec may have changed meanwhile.
-            self.judge(knobs, counted, compressed)?;
+            self.judge(knobs, compressed)?;
         };
-        counted.saved_by_flush.add(u64::from(search == Search::Waited));
-        let stored = self.fill_object(spot, page, handle, compressed, work)?;
-        counted.stored_by_helper.add(u64::from(is_made));
+        self.counted.saved_by_flush.add(u64::from(search == Search::Waited));
+        let stored = self.fill_object(handle, compressed, work)?;
+        self.counted.stored_by_helper.add(u64::from(is_made));
         Ok(stored)
     }
 
     /// Refuses a page of a length that the knobs do not take; `None` is an incompressible page.
-    fn judge(
-        &self,
-        knobs: &Knobs,
-        counted: &Counted,
-        compressed: Option<Pressed>,
-    ) -> Result<(), StoreError> {
+    fn judge(&self, knobs: &Knobs, compressed: Option<Pressed>) -> Result<(), StoreError> {
         if compressed.is_none() && !knobs.keep_incompressible {
-            counted.reject_compress_poor.add(1);
+            self.counted.reject_compress_poor.add(1);
             return Err(StoreError::Incompressible);
         }
         let limit = knobs.max_mean_zsize;
@@ -193,7 +183,7 @@ impl<P: Pool> Zswap<P> {
             // As zcache does: compare with the mean of the stored objects. An empty pool has no
             // mean.
             if pool.bytes_stored.0 > limit.0.saturating_mul(pool.objects) {
-                counted.reject_mean_poor.add(1);
+                self.counted.reject_mean_poor.add(1);
                 return Err(StoreError::AboveMean);
             }
         }
@@ -204,8 +194,6 @@ impl<P: Pool> Zswap<P> {
     /// under its key. On an error the object is given back.
     fn fill_object(
         &self,
-        spot: Spot,
-        page: &Page,
         handle: Handle,
         compressed: Option<Pressed>,
         mut work: WorkGuard<'_>,
@@ -214,28 +202,26 @@ impl<P: Pool> Zswap<P> {
             Some(Pressed { length, coding, checksum }) => {
                 (&work.get().compressed[..length.0], coding, checksum)
             }
-            None => (&page[..], Coding::Raw, checksum(page)),
+            None => (&self.page[..], Coding::Raw, checksum(self.page)),
         };
         // Lengths are at most PAGE_BYTES.
         debug_assert!((1..=PAGE_BYTES).contains(&bytes.len()), "{coding:?} to no object");
         let length = bytes.len() as u16;
         self.base.objects.fill(handle, bytes, coding);
         drop(work);
-        if let Err(error) = self.put(spot, PagePlace::new_in_pool(handle, checksum, length, coding))
-        {
+        if let Err(error) = self.put(PagePlace::new_in_pool(handle, checksum, length, coding)) {
             self.base.objects.give_up(Remains { handle: Some(handle), coding });
             return Err(error);
         }
-        let counted = &self.base.shards[spot.shard].counted;
-        counted.note_size(Bytes(length.into()));
+        self.counted.note_size(Bytes(length.into()));
         Ok(match compressed {
             Some(Pressed { length, .. }) => {
-                counted.stored_compressed.add(1);
-                counted.compressed_bytes.add(length.0 as u64);
+                self.counted.stored_compressed.add(1);
+                self.counted.compressed_bytes.add(length.0 as u64);
                 Stored::Compressed(length)
             }
             None => {
-                counted.stored_incompressible.add(1);
+                self.counted.stored_incompressible.add(1);
                 Stored::Raw
             }
         })
@@ -244,23 +230,18 @@ impl<P: Pool> Zswap<P> {
     /// Has pages written back and waits for that, so that the caller may ask the pool for room
     /// again. `flushed` is the number of bytes that had been written back when the pool was full.
     /// The caller has no lock and no context.
-    fn make_room(
-        &self,
-        search: &mut Search,
-        flushed: u64,
-        counted: &Counted,
-    ) -> Result<(), StoreError> {
+    fn make_room(&self, search: &mut Search, flushed: u64) -> Result<(), StoreError> {
         let is_first = *search == Search::Asked;
-        counted.reject_flush_attempted.add(u64::from(is_first));
+        self.counted.reject_flush_attempted.add(u64::from(is_first));
         *search = Search::Waited;
-        let has_waited = Writeback::of(&self.base).is_some_and(|writeback| {
+        let has_waited = Writeback::of(self.base).is_some_and(|writeback| {
             is_first && writeback.finish_writes() || writeback.write_batch()
         });
         // Or other callers have: then the pages they wrote have left the pool since it was asked.
         if has_waited || self.flushed_bytes() != flushed {
             return Ok(());
         }
-        counted.reject_zsmalloc_fail.add(1);
+        self.counted.reject_zsmalloc_fail.add(1);
         self.base.limits.lock().note_refused();
         self.base.warnings.lock().raise(Warning::PoolFull);
         Err(StoreError::PoolFull)
@@ -268,23 +249,23 @@ impl<P: Pool> Zswap<P> {
 
     /// Puts a page that lies in `place` under its key. On an error nothing has changed, and the
     /// caller still owns `place`.
-    fn put(&self, spot: Spot, place: PagePlace) -> Result<(), StoreError> {
-        let counted = &self.base.shards[spot.shard].counted;
-        let mut locked = self.base.shards.lock_page(spot, self.base.disk.as_ref());
+    fn put(&self, place: PagePlace) -> Result<(), StoreError> {
+        let Base { objects, shards, disk, .. } = self.base;
+        let mut locked = shards.lock_page(self.spot, disk.as_ref());
         let (tables, transfers) = (&mut *locked.tables, locked.transfers.as_deref_mut());
         let Some(id) = locked.id else {
-            let id = tables.new_entry(spot.key, place).inspect_err(|_| {
-                counted.reject_kmemcache_fail.add(1);
+            let id = tables.new_entry(self.spot.key, place).inspect_err(|_| {
+                self.counted.reject_kmemcache_fail.add(1);
             })?;
-            self.base.shards.occupy(tables, id, place);
+            shards.occupy(tables, id, place);
             return Ok(());
         };
-        counted.duplicate_entry.add(1);
-        let remains = self.base.shards.vacate(spot.shard, tables, transfers, id);
+        self.counted.duplicate_entry.add(1);
+        let remains = shards.vacate(self.spot.shard, tables, transfers, id);
         debug_assert!(!place.is_transferred(), "a page just stored is not on its way");
-        self.base.shards.occupy(tables, id, place);
+        shards.occupy(tables, id, place);
         drop(locked);
-        self.base.objects.give_up(remains);
+        objects.give_up(remains);
         Ok(())
     }
 }

@@ -12,8 +12,6 @@ use crate::tree::Tree;
 const FIELDS_MAX: usize = 24;
 /// The most functions in all blocks of a type that are not a trait's.
 const METHODS_MAX: usize = 40;
-/// The types that may have more methods: package and name.
-const MANY: &[(&str, &str)] = &[("crates/zswap", "Zswap")];
 
 /// A type: its file, its line, from 1, and the number of its methods.
 type Counted<'a> = (&'a str, usize, usize);
@@ -58,10 +56,7 @@ pub(crate) fn types_have_few_methods(tree: &Tree, report: &mut Report) {
             }
         }
     }
-    for ((package, name), of_name) in types {
-        if MANY.contains(&(package, name)) {
-            continue;
-        }
+    for ((_, name), of_name) in types {
         for (path, line, count) in of_name.into_iter().filter(|found| found.2 > METHODS_MAX) {
             report.fail(path, line, message(name, count, "methods", METHODS_MAX));
         }
@@ -151,15 +146,5 @@ mod tests {
             found,
             [format!("crates/mem/src/b.rs:1: `A` has 41 methods, at most 40: {TAIL}")]
         );
-    }
-    #[test]
-    fn a_type_that_may_have_many_methods_passes_in_its_package_alone() {
-        let text = format!("struct Zswap;\n{}", block("impl Zswap", 41));
-        let run = |package: &str| {
-            let manifest = format!("crates/{package}/Cargo.toml");
-            let file = format!("crates/{package}/src/lib.rs");
-            findings(types_have_few_methods, &[(&manifest, "[package]"), (&file, &text)]).len()
-        };
-        assert_eq!((run("zswap"), run("mem")), (0, 1));
     }
 }
