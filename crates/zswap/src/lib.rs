@@ -51,8 +51,6 @@ use alloc::boxed::Box;
 use coldpress_backing::{Backing, SlotCount, SlotId};
 use coldpress_codec::CodecError;
 #[cfg(not(loom))]
-use coldpress_mem::frames::Shrunk;
-#[cfg(not(loom))]
 use coldpress_mem::pools::Compacted;
 use coldpress_sys::sync::SleepLock;
 use coldpress_sys::{BorrowedFd, Bytes, Page, PageCount};
@@ -352,13 +350,6 @@ impl<P: Pool> Zswap<P> {
         let Some(mut state) = self.recompression.try_lock() else { return Bytes(0) };
         let Recompression { drained, page, .. } = &mut *state;
         Draining::new(&self.base, drained, &mut page[0]).run(budget, is_former)
-    }
-
-    /// Takes frames offline until at most `online` bytes of them are online. Moves stored pages
-    /// together to empty frames, and writes none of them back.
-    #[cfg(not(loom))]
-    pub fn shrink_frames(&self, online: Bytes) -> Shrunk {
-        self.base.objects.pool.shrink_frames(online)
     }
 
     /// Moves pages of the pool closer together: [`Pool::compact`]. A small budget takes little

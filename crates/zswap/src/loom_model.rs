@@ -50,13 +50,13 @@ impl Pool for Few {
     }
 
     fn free(&self, Handle(number): Handle) -> Result<(), UnknownHandle> {
-        let object = self.base.objects[number as usize].lock().take();
+        let object = self.objects[number as usize].lock().take();
         self.taken.lock()[number as usize] = 0;
         object.map(drop).ok_or(UnknownHandle)
     }
 
     fn write(&self, Handle(number): Handle, bytes: &[u8]) -> Result<(), UnknownHandle> {
-        *self.base.objects[number as usize].lock() = Some(bytes.to_vec());
+        *self.objects[number as usize].lock() = Some(bytes.to_vec());
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Pool for Few {
         Handle(number): Handle,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, UnknownHandle> {
-        self.base.objects[number as usize].lock().as_deref().map(f).ok_or(UnknownHandle)
+        self.objects[number as usize].lock().as_deref().map(f).ok_or(UnknownHandle)
     }
 
     fn stats(&self) -> PoolStats {

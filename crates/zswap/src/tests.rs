@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use coldpress_backing::{FileBacking, MemoryBacking, SlotCount, SlotId};
 use coldpress_codec::{CodecChoice, CodecId};
-use coldpress_mem::frames::{Config as Layout, FrameAllocator, Mobility};
+use coldpress_mem::frames::{Config as Layout, FrameAllocator, Mobility, Shrunk};
 use coldpress_mem::pools::{
     AllocError, ClassStats, Compacted, Handle, PoolStats, UnknownHandle, Zsmalloc,
 };

@@ -139,10 +139,10 @@ fn pages_stay_readable_when_frames_go() {
         world.invalidate(Key::new(0, number));
     }
     let used = frames.frames_used().bytes();
-    let shrunk = world.zswap.shrink_frames(Bytes::mib(8));
+    let shrunk = world.zswap.pool().shrink_frames(Bytes::mib(8));
     assert_eq!((shrunk.online, shrunk.held_back_by), (Bytes::mib(8), None), "{used:?} in use");
     world.load_all();
-    assert!(world.zswap.shrink_frames(Bytes(0)).held_back_by.is_some());
+    assert!(world.zswap.pool().shrink_frames(Bytes(0)).held_back_by.is_some());
     world.finish();
 }
 
