@@ -90,7 +90,7 @@ system: bootstrap ## real programs within a budget
 	$(TESTS) $(STRESS)
 	$(TESTS) $(ALONE:%=--test %) -- --test-threads=1
 
-# `make system` gives the same methods half a minute, all together. The library checks its own tables
+# `make system` gives the same methods half a minute, all together. The library checks its tables
 # meanwhile.
 stress: export CARGO_PROFILE_PRELOAD_DEBUG_ASSERTIONS := true
 stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)

@@ -60,7 +60,7 @@ pub struct Side {
 
 /// The times of both sides with one number of threads.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct PairedFigures {
     /// The number of threads at once.
     pub threads: usize,
     /// The codec alone.
@@ -206,9 +206,9 @@ fn timed(barrier: &Barrier, count: usize, mut call: impl FnMut(usize) -> f64) ->
 }
 
 impl Work for Load<'_> {
-    type Found = Result<Option<Found>, CodecError>;
+    type Output = Result<Option<PairedFigures>, CodecError>;
 
-    fn run<P: Pool>(self, pool: P) -> Self::Found {
+    fn run<P: Pool>(self, pool: P) -> Self::Output {
         let knobs = Knobs::new(self.codec, PageCount(usize::MAX));
         // Without memory for its buffers nothing is measured.
         let Ok(zswap) = Zswap::new(knobs, pool, None) else { return Ok(None) };
@@ -240,11 +240,11 @@ impl Work for Load<'_> {
         };
         let side = |number| Some(Side { store: way(number, 0)?, load: way(number, 1)? });
         let both = side(0).zip(side(1));
-        Ok(both.map(|(codec, zswap)| Found { threads: self.threads, codec, zswap }))
+        Ok(both.map(|(codec, zswap)| PairedFigures { threads: self.threads, codec, zswap }))
     }
 }
 
-impl Found {
+impl PairedFigures {
     /// Returns the nanoseconds that zswap and pool add to the median of a store and of a load.
     pub fn added_ns(&self) -> [f64; 2] {
         let added = |zswap: &Way, codec: &Way| zswap.ns.median() - codec.ns.median();
@@ -280,7 +280,7 @@ pub fn measure(
     pool: Kind,
     rounds: usize,
     watch: &Stopwatch,
-) -> Result<Vec<Found>, String> {
+) -> Result<Vec<PairedFigures>, String> {
     let mut all = Vec::new();
     for threads in [1, 2] {
         let load = Load { pages, codec, threads, rounds, watch };
@@ -291,7 +291,7 @@ pub fn measure(
 }
 
 /// Makes the table of figures for people, and the goals.
-pub fn table(all: &[Found]) -> (Table, Vec<Goal>) {
+pub fn table(all: &[PairedFigures]) -> (Table, Vec<Goal>) {
     let head = ["threads, way", "codec p50 ns", "zswap p50 ns", "added ns", "zswap pages/s"];
     let mut table = Table::new(&head);
     let mut goals = Vec::new();

@@ -65,7 +65,7 @@ use sizing::Sizing;
 use state::Serving;
 use stats::{Summary, Totals};
 use supplies::Supplies;
-use unmanaged::Found;
+use unmanaged::UnmanagedOfRun;
 use unseated::Unseated;
 use voice::Voice;
 
@@ -114,7 +114,7 @@ impl Broker {
             in_place: InPlace::default(),
             sizing: Sizing::default(),
             at_peak: Account::default(),
-            unmanaged: Found::default(),
+            unmanaged: UnmanagedOfRun::default(),
             memory: cgroup::most_of_machine(),
             totals: Totals::default(),
             now: at_start.clone(),
@@ -173,7 +173,7 @@ impl Broker {
             at_peak: Account::default(),
             at_end: self.at_start,
             left: 0,
-            unmanaged: Found::default(),
+            unmanaged: UnmanagedOfRun::default(),
             services: Vec::new(),
             ended_for: None,
             hint: None,

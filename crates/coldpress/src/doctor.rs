@@ -26,7 +26,7 @@ use crate::print;
 use crate::supervise::{self, Signals};
 use crate::trial::{self, Obstacle};
 pub(crate) use finding::{Finding, Level};
-use place::Place;
+use place::SpillPlace;
 
 /// The ways to a full userfaultfd, the better one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +45,9 @@ pub(crate) fn access() -> Result<Access, Finding> {
 
     // Only the text of a finding needs the place, and asking for it takes longer than everything
     // else.
-    let mut faults = host::Faults::gather(Place::default());
+    let mut faults = host::Faults::gather(SpillPlace::default());
     if first_fail(&faults).is_some() {
-        faults.place = Place::here();
+        faults.place = SpillPlace::here();
     }
     match first_fail(&faults) {
         Some(finding) => Err(finding),
@@ -58,7 +58,7 @@ pub(crate) fn access() -> Result<Access, Finding> {
 /// Tries what a run does, with the library of `preload`. Returns the finding that says why it does
 /// not work, if it does not.
 pub(crate) fn trial(preload: &Preload) -> Result<(), Finding> {
-    let place = Place::here();
+    let place = SpillPlace::here();
     trial::run(preload).map(drop).map_err(|obstacle| checks::of_trial(&place, &Err(obstacle)))
 }
 

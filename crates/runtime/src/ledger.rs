@@ -365,7 +365,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::allowance::{Answers, Budget, Past};
+    use crate::allowance::{Answers, Budget, PastActivity};
     use crate::knobs::{Knob, Knobs};
     use crate::tally::Figures;
 
@@ -476,7 +476,7 @@ mod tests {
             keeper.note_peak(PageCount(100));
             prop_assert!(keeper.peak(MACHINE) <= PageCount(200) + Bytes::mib(64).pages_down());
             let mut budget = Budget::new(&TERMS, 0);
-            let Ok(()) = budget.read(&keeper, Past::default(), 0, &Answers::of(9, None));
+            let Ok(()) = budget.read(&keeper, PastActivity::default(), 0, &Answers::of(9, None));
             prop_assert!(budget.total() == TERMS.budget && budget.share() <= TERMS.budget);
             let mut figures = Figures::default();
             for tally in &keeper.tallies {
@@ -501,7 +501,8 @@ mod tests {
             });
             let mut budget = Budget::new(&TERMS, 0);
             for _ in 0..500 {
-                let Ok(()) = budget.read(&keeper, Past::default(), 0, &Answers::of(9, None));
+                let Ok(()) =
+                    budget.read(&keeper, PastActivity::default(), 0, &Answers::of(9, None));
                 assert!(keeper.used().0 <= SEATS << 20 && keeper.peak(MACHINE).0 <= 1 << 20);
                 assert!(budget.total() == TERMS.budget);
             }

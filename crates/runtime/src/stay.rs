@@ -53,12 +53,12 @@ pub type Give<'a> = &'a dyn Fn(&Allowed, u32) -> SysResult<()>;
 /// The threads that are kept, and what they were allowed before.
 pub struct Stay {
     loose_until: AtomicU64,
-    places: [Place; PLACES],
+    places: [PinnedPlace; PLACES],
 }
 
 /// The place of a thread that is kept. Only the thread that has set `BUSY` uses what lies beside
 /// the state.
-struct Place {
+struct PinnedPlace {
     /// `FREE`, a thread's id, or that and `BUSY`.
     state: AtomicU32,
     /// The processor on which the thread is kept.
@@ -67,7 +67,7 @@ struct Place {
     allowed: [AtomicU64; Allowed::WORDS],
 }
 
-impl Place {
+impl PinnedPlace {
     const fn new() -> Self {
         Self {
             state: AtomicU32::new(FREE),
@@ -107,7 +107,7 @@ impl Place {
 impl Stay {
     /// Creates the state in which no thread is kept.
     pub const fn new() -> Self {
-        Self { loose_until: AtomicU64::new(0), places: [const { Place::new() }; PLACES] }
+        Self { loose_until: AtomicU64::new(0), places: [const { PinnedPlace::new() }; PLACES] }
     }
 
     /// Forgets all threads. Called in the child of `fork`, which has loosened before.
@@ -182,7 +182,12 @@ impl Stay {
         kept
     }
 
-    fn narrow(place: &Place, wish: Wish, unrestricted: Option<Allowed>, give: Give<'_>) -> bool {
+    fn narrow(
+        place: &PinnedPlace,
+        wish: Wish,
+        unrestricted: Option<Allowed>,
+        give: Give<'_>,
+    ) -> bool {
         let Wish { process, thread, processor } = wish;
         let Ok(allowed) = Allowed::of(thread) else { return false };
         if !allowed.has(processor) || allowed.is_one() {

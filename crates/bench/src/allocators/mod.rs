@@ -23,13 +23,13 @@ pub struct Nothing;
 
 /// The memory that [`Nothing`] returns: large enough for every layout that a work writes to.
 #[repr(align(4096))]
-struct Place(std::cell::UnsafeCell<[u8; 4096]>);
+struct PageCell(std::cell::UnsafeCell<[u8; 4096]>);
 
 // SAFETY: no thread reads `PLACE`. The threads of a work write to it one at a time, through
 // pointers from `Nothing`, and `Work::run` joins them before it returns.
-unsafe impl Sync for Place {}
+unsafe impl Sync for PageCell {}
 
-static PLACE: Place = Place(std::cell::UnsafeCell::new([0; 4096]));
+static PLACE: PageCell = PageCell(std::cell::UnsafeCell::new([0; 4096]));
 
 // SAFETY: `PLACE` fits every layout of up to 4096 bytes and of up to that alignment. Overlapping
 // allocations break the trait's promise, but only [`work`] calls this allocator, and it keeps

@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Found, Policy};
+use super::{Policy, TouchOutcome};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
@@ -81,10 +81,10 @@ impl ActiveInactive {
 }
 
 impl Policy for ActiveInactive {
-    fn touch(&mut self, rank: usize) -> Found {
+    fn touch(&mut self, rank: usize) -> TouchOutcome {
         if self.pages[rank].is_here {
             self.pages[rank].is_accessed = true;
-            return Found::Here;
+            return TouchOutcome::Here;
         }
         if self.active.len() + self.inactive.len() == self.room {
             self.give_up();
@@ -98,7 +98,7 @@ impl Policy for ActiveInactive {
         } else {
             self.inactive.push_back(rank);
         }
-        Found::Away
+        TouchOutcome::Away
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BinaryHeap;
 
 use super::trace::Trace;
-use super::{Found, Policy};
+use super::{Policy, TouchOutcome};
 
 /// A touch that never comes.
 const NEVER: usize = usize::MAX;
@@ -47,7 +47,7 @@ impl Belady {
 }
 
 impl Policy for Belady {
-    fn touch(&mut self, rank: usize) -> Found {
+    fn touch(&mut self, rank: usize) -> TouchOutcome {
         let was_here = self.coming[rank].is_some();
         if !was_here {
             if self.held == self.room {
@@ -59,6 +59,6 @@ impl Policy for Belady {
         self.now += 1;
         self.coming[rank] = Some(next);
         self.latest.push((next, rank));
-        if was_here { Found::Here } else { Found::Away }
+        if was_here { TouchOutcome::Here } else { TouchOutcome::Away }
     }
 }

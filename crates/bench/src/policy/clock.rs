@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Found, Policy};
+use super::{Policy, TouchOutcome};
 
 /// CLOCK with one bit.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ impl Clock {
 }
 
 impl Policy for Clock {
-    fn touch(&mut self, rank: usize) -> Found {
+    fn touch(&mut self, rank: usize) -> TouchOutcome {
         if self.accessed[rank].is_some() {
             self.accessed[rank] = Some(true);
-            return Found::Here;
+            return TouchOutcome::Here;
         }
         if self.circle.len() == self.room {
             self.give_up();
@@ -45,6 +45,6 @@ impl Policy for Clock {
         // The page goes behind the hand, which comes by there last.
         self.circle.push_back(rank);
         self.accessed[rank] = Some(true);
-        Found::Away
+        TouchOutcome::Away
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Found, Policy};
+use super::{Policy, TouchOutcome};
 
 /// Exact LRU.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Lru {
 }
 
 impl Policy for Lru {
-    fn touch(&mut self, rank: usize) -> Found {
+    fn touch(&mut self, rank: usize) -> TouchOutcome {
         self.now += 1;
         let was_here = self.last[rank].is_some();
         if !was_here {
@@ -45,6 +45,6 @@ impl Policy for Lru {
         }
         self.last[rank] = Some(self.now);
         self.touches.push_back((rank, self.now));
-        if was_here { Found::Here } else { Found::Away }
+        if was_here { TouchOutcome::Here } else { TouchOutcome::Away }
     }
 }

@@ -30,7 +30,7 @@ use trace::Trace;
 
 /// The place where a policy has a touched page. Afterwards the page is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum TouchOutcome {
     /// In memory.
     Here,
     /// Set aside, but not compressed yet.
@@ -42,7 +42,7 @@ pub enum Found {
 /// A way to choose the page to evict.
 pub trait Policy {
     /// Touches the page of that rank. Returns where the policy had it.
-    fn touch(&mut self, rank: usize) -> Found;
+    fn touch(&mut self, rank: usize) -> TouchOutcome;
 }
 
 /// The counts of a replay.
@@ -63,10 +63,10 @@ pub fn replay(trace: &Trace, policy: &mut dyn Policy) -> Counts {
     for (rank, _) in trace.touches() {
         let was_known = std::mem::replace(&mut is_known[rank], true);
         match policy.touch(rank) {
-            Found::Here => {}
-            Found::Aside => counts.minor += 1,
-            Found::Away if was_known => counts.major += 1,
-            Found::Away => counts.first += 1,
+            TouchOutcome::Here => {}
+            TouchOutcome::Aside => counts.minor += 1,
+            TouchOutcome::Away if was_known => counts.major += 1,
+            TouchOutcome::Away => counts.first += 1,
         }
     }
     counts

@@ -23,7 +23,10 @@ fn faults(peer: Peer, pages: &[u64], room: usize) -> u64 {
 
 /// Returns which touches of ranks fault: `X` for a fault, `.` for none.
 pub(super) fn course(policy: &mut dyn Policy, ranks: &[usize]) -> String {
-    ranks.iter().map(|rank| if policy.touch(*rank) == Found::Here { '.' } else { 'X' }).collect()
+    ranks
+        .iter()
+        .map(|rank| if policy.touch(*rank) == TouchOutcome::Here { '.' } else { 'X' })
+        .collect()
 }
 
 /// Returns the fewest faults possible, by trying all choices.

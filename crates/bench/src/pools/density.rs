@@ -50,7 +50,7 @@ impl Churn {
 
 /// The memory that a pool held.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct PoolDensity {
     /// The statistics after the churn, before compaction.
     pub left: PoolStats,
     /// The statistics after compaction.
@@ -70,16 +70,16 @@ pub struct Density<'s> {
 }
 
 impl Work for Density<'_> {
-    type Found = Held;
+    type Output = PoolDensity;
 
-    fn run<P: Pool>(self, pool: P) -> Held {
+    fn run<P: Pool>(self, pool: P) -> PoolDensity {
         let mut store = Store::new(pool);
         store.fill(self.sizes);
         self.churn(&mut store, &mut Random::new(4));
         let left = store.pool.stats();
         let compaction = store.compact();
         store.verify();
-        Held { left, compacted: store.pool.stats(), compaction }
+        PoolDensity { left, compacted: store.pool.stats(), compaction }
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Filled {
 }
 
 impl Work for Fill<'_> {
-    type Found = Filled;
+    type Output = Filled;
 
     fn run<P: Pool>(self, pool: P) -> Filled {
         let mut store = Store::new(pool);

@@ -9,10 +9,10 @@ use crate::ours;
 /// A work to do with a pool of any type.
 pub trait Work {
     /// The result of the work.
-    type Found;
+    type Output;
 
     /// Does the work with an empty pool.
-    fn run<P: Pool>(self, pool: P) -> Self::Found;
+    fn run<P: Pool>(self, pool: P) -> Self::Output;
 }
 
 /// Makes [`Kind`] of lines: the name of a pool here, its name in tables, and how it is made on
@@ -39,7 +39,7 @@ macro_rules! kinds {
             /// Does a work with an empty pool that may hold up to `objects` objects.
             ///
             /// Fails when the address space for the pool's frames is not available.
-            pub fn run<W: Work>(self, objects: usize, work: W) -> SysResult<W::Found> {
+            pub fn run<W: Work>(self, objects: usize, work: W) -> SysResult<W::Output> {
                 let frames = ours::pool_frames(objects)?;
                 Ok(match self {
                     $(Self::$kind => {

@@ -85,7 +85,7 @@ impl Taken {
 }
 
 impl Work for Speed<'_> {
-    type Found = Option<Times>;
+    type Output = Option<Times>;
 
     fn run<P: Pool>(self, pool: P) -> Option<Times> {
         let mut store = Store::new(pool);

@@ -53,7 +53,7 @@ impl Sweep {
 }
 
 impl Work for Sweep {
-    type Found = Vec<Swept>;
+    type Output = Vec<Swept>;
 
     fn run<P: Pool>(self, pool: P) -> Vec<Swept> {
         self.pass(&pool);

@@ -12,7 +12,7 @@ use super::member::Member;
 use super::required::Required;
 use super::state::Serving;
 use super::stats::Totals;
-use super::unmanaged::Found;
+use super::unmanaged::UnmanagedOfRun;
 use super::unseated::Unseated;
 use crate::control::Changeable;
 use crate::proc;
@@ -35,7 +35,7 @@ pub(super) struct Retired {
     pub(super) at_end: Changeable,
     /// Processes that have not ended.
     pub(super) left: usize,
-    pub(super) unmanaged: Found,
+    pub(super) unmanaged: UnmanagedOfRun,
     /// Services that ended recently.
     pub(super) services: Vec<u32>,
     /// The reason why the run was ended, if it was.

@@ -17,7 +17,7 @@ use super::shared::Shared;
 use super::sizing::Sizing;
 use super::stats::Totals;
 use super::supplies::Supplies;
-use super::unmanaged::Found;
+use super::unmanaged::UnmanagedOfRun;
 use super::unseated::Unseated;
 use super::voice::Voice;
 use crate::control::Changeable;
@@ -37,7 +37,7 @@ pub(crate) struct Serving {
     pub(super) sizing: Sizing,
     /// The account at the time when the run held most.
     pub(super) at_peak: Account,
-    pub(super) unmanaged: Found,
+    pub(super) unmanaged: UnmanagedOfRun,
     /// The machine's memory: no process can hold more.
     pub(super) memory: PageCount,
     pub(super) totals: Totals,

@@ -10,7 +10,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 use serde_json::{Map, Value, json};
 
 use super::account::Account;
-use super::unmanaged::Found;
+use super::unmanaged::UnmanagedOfRun;
 use crate::control::Changeable;
 use crate::knobs;
 use crate::supervise::{Ending, ExitReport};
@@ -154,7 +154,7 @@ pub(crate) struct Summary {
     /// The number of processes that had joined and have not ended.
     pub(crate) left: usize,
     /// The processes that could not be managed.
-    pub(crate) unmanaged: Found,
+    pub(crate) unmanaged: UnmanagedOfRun,
     /// The reason why the run was ended, if it was.
     pub(crate) ended_for: Option<String>,
     /// Advice that would have helped this run.
@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(ledger.used(), PageCount(0));
         let exit = ExitReport { ending: Ending::Signaled(9), wall_time: Duration::from_secs(3) };
         let (program, peak) = ("job".to_owned(), Bytes::mib(149));
-        let unmanaged = Found::default();
+        let unmanaged = UnmanagedOfRun::default();
         let (left, ended_for, at_peak) = (0, None, Account::default());
         let at_end = changeable();
         let hint = None;

@@ -100,7 +100,7 @@ impl Open {
 
 /// All unmanaged processes that were found in a run.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct UnmanagedOfRun {
     open: HashMap<u32, Open>,
     /// The reasons that processes without a seat have given themselves.
     told: HashMap<u32, String>,
@@ -109,7 +109,7 @@ pub(crate) struct Found {
     count: usize,
 }
 
-impl Found {
+impl UnmanagedOfRun {
     /// Notes why `process` is not managed, as it said itself.
     pub(crate) fn tell(&mut self, process: u32, why: String) {
         self.told.insert(process, why);
@@ -224,7 +224,7 @@ impl Found {
 }
 
 /// The text for people; empty when there was no unmanaged process.
-impl fmt::Display for Found {
+impl fmt::Display for UnmanagedOfRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.all();
         let Some(largest) = all.first() else { return Ok(()) };
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     /// Looks at process 7, which holds `mib` MiB without a seat.
-    fn look(found: &mut Found, mib: usize, now: Instant, why: Option<&str>) -> usize {
+    fn look(found: &mut UnmanagedOfRun, mib: usize, now: Instant, why: Option<&str>) -> usize {
         let held = Bytes::mib(mib).pages_down();
         found.look(|_| held, [7].into_iter(), now, |_| why.map(str::to_owned)).len()
     }
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn who_holds_much_for_a_reason_is_named_with_the_most_that_it_held() {
-        let (mut found, now) = (Found::default(), Instant::now());
+        let (mut found, now) = (UnmanagedOfRun::default(), Instant::now());
         assert_eq!(look(&mut found, 3, now, Some("is static")), 0);
         assert_eq!(found.to_string(), "");
         let held = [10, 30, 20].map(|mib| look(&mut found, mib, now, Some("is static")));
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn who_may_be_about_to_join_has_time_to() {
-        let (mut found, now) = (Found::default(), Instant::now());
+        let (mut found, now) = (UnmanagedOfRun::default(), Instant::now());
         assert_eq!(look(&mut found, 10, now, None), 0);
         assert_eq!(look(&mut found, 10, now + PATIENCE / 2, None), 0);
         // The process has joined, and left again.
@@ -392,7 +392,7 @@ mod tests {
     fn who_ends_before_it_has_joined_is_told_of_and_who_comes_and_goes_is_not() {
         let now = Instant::now();
         for (held_for, count) in [(Duration::ZERO, 0), (ENDED_PATIENCE, 1)] {
-            let mut found = Found::default();
+            let mut found = UnmanagedOfRun::default();
             look(&mut found, 10, now, None);
             look(&mut found, 30, now + held_for, None);
             look(&mut found, 0, now + held_for, None);
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn who_says_itself_why_is_found_at_once() {
-        let (mut found, now) = (Found::default(), Instant::now());
+        let (mut found, now) = (UnmanagedOfRun::default(), Instant::now());
         found.tell(7, "is refused close_range".to_owned());
         assert_eq!(look(&mut found, 3, now, None), 0);
         assert_eq!(look(&mut found, 10, now, Some("is another")), 1);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn of_many_those_that_held_most_are_named() {
-        let (mut found, now) = (Found::default(), Instant::now());
+        let (mut found, now) = (UnmanagedOfRun::default(), Instant::now());
         let held = |process: u32| Bytes::mib(process as usize).pages_down();
         for _ in 0..2 {
             found.look(held, 5..45, now, |_| Some("is static".to_owned()));

@@ -12,7 +12,7 @@ use super::Access;
 use super::finding::Finding;
 use super::host::{DEVICE, Faults, Host};
 use super::mend::{self, Closed};
-use super::place::Place;
+use super::place::SpillPlace;
 use crate::disk::{self, Disk};
 use crate::trial::Obstacle;
 
@@ -60,7 +60,7 @@ pub(super) fn of_host(host: &Host) -> Vec<Finding> {
 }
 
 /// Judges the result of a trial.
-pub(super) fn of_trial(place: &Place, result: &Result<Duration, Obstacle>) -> Finding {
+pub(super) fn of_trial(place: &SpillPlace, result: &Result<Duration, Obstacle>) -> Finding {
     let what = "trial";
     let filtered = if place.is_filtered { "by a seccomp filter, it seems" } else { "" };
     match result {
@@ -240,7 +240,7 @@ fn huge_pages(setting: Option<&str>) -> Finding {
     Finding::ok("huge pages", format!("{finding} (for information)"))
 }
 
-fn io_uring(place: &Place, ring: SysResult<()>) -> Finding {
+fn io_uring(place: &SpillPlace, ring: SysResult<()>) -> Finding {
     let what = "io_uring";
     match ring {
         Ok(()) => Finding::ok(what, "works, so nobody waits while pages go to disk"),

@@ -14,7 +14,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult};
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 
-use super::place::Place;
+use super::place::SpillPlace;
 use crate::disk::{self, Disk};
 use crate::elf::{self, Image};
 use crate::trial::Obstacle;
@@ -38,7 +38,7 @@ pub(super) struct Faults {
     /// Whether this process has CAP_SYS_PTRACE.
     pub(super) has_capability: bool,
     /// The place where this runs.
-    pub(super) place: Place,
+    pub(super) place: SpillPlace,
     /// The result of scanning one page of our own.
     pub(super) page_scan: SysResult<()>,
 }
@@ -68,7 +68,7 @@ pub(super) struct Host {
 
 impl Faults {
     /// Tries everything on this machine, which is at `place`. Takes a millisecond at most.
-    pub(super) fn gather(place: Place) -> Self {
+    pub(super) fn gather(place: SpillPlace) -> Self {
         let mask = test_features_mask();
         let masked = |features: SysResult<u64>| features.map(|bits| bits & mask);
         Self {
@@ -88,7 +88,7 @@ impl Host {
     pub(super) fn gather(directory: Option<&Path>, is_named: bool) -> Self {
         Self {
             trial: None,
-            faults: Faults::gather(Place::here()),
+            faults: Faults::gather(SpillPlace::here()),
             has_glibc: has_glibc(),
             machine: cgroup::machine_memory().ok(),
             limit: cgroup::own_limit(),
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_device_and_the_call_know_the_same_features() {
-        let faults = Faults::gather(Place::default());
+        let faults = Faults::gather(SpillPlace::default());
         if let (Ok(device), Ok(syscall)) = (faults.device, faults.syscall) {
             assert_eq!(device, syscall);
         } else {

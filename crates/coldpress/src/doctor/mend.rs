@@ -1,7 +1,7 @@
 //! The line that mends, by the place and by what is missing there.
 
 use super::host::DEVICE;
-use super::place::{Container, Place};
+use super::place::{Container, SpillPlace};
 
 /// The command that opens the device to a group for good, and puts the user into the group.
 const UDEV_RULE: &str = "sudo groupadd -rf userfaultfd && \
@@ -32,7 +32,7 @@ pub(super) enum Closed {
 }
 
 /// Returns how to get a userfaultfd.
-pub(super) fn access(place: &Place, closed: Closed) -> String {
+pub(super) fn access(place: &SpillPlace, closed: Closed) -> String {
     let line = match (place.container, closed) {
         (Container::None, Closed::Absent) => NO_USERFAULTFD.to_owned(),
         (Container::None, Closed::NoDevice) => SYSCTL.to_owned(),
@@ -69,7 +69,7 @@ fn in_container(command: &str, group: &str) -> String {
 }
 
 /// Returns how to have the calls `names` let through.
-pub(super) fn calls(place: &Place, names: &[&str]) -> String {
+pub(super) fn calls(place: &SpillPlace, names: &[&str]) -> String {
     let what = names.join(", ");
     let quoted: Vec<_> = names.iter().map(|name| format!("\"{name}\"")).collect();
     let added = format!("with {} among the names that are allowed", quoted.join(", "));
@@ -103,7 +103,7 @@ pub(super) fn calls(place: &Place, names: &[&str]) -> String {
 }
 
 /// Returns other possible causes when nothing was refused and yet nothing was managed.
-pub(super) fn unknown(place: &Place) -> String {
+pub(super) fn unknown(place: &SpillPlace) -> String {
     let mut causes = Vec::new();
     if place.is_filtered {
         causes.push(match place.container {
@@ -130,7 +130,7 @@ pub(super) fn unknown(place: &Place) -> String {
 }
 
 /// Returns how to get a ring of io_uring.
-pub(super) fn io_uring(place: &Place) -> String {
+pub(super) fn io_uring(place: &SpillPlace) -> String {
     let disabled = place.io_uring_disabled.as_deref().is_some_and(|setting| setting != "0");
     match (disabled, place.container) {
         (true, Container::None) => "sudo sysctl -w kernel.io_uring_disabled=0".to_owned(),
@@ -147,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    fn place(container: Container) -> Place {
-        Place {
+    fn place(container: Container) -> SpillPlace {
+        SpillPlace {
             container,
             is_filtered: true,
             selinux: false,

@@ -39,7 +39,7 @@ impl Container {
 
 /// The settings that decide, beside the kernel's answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SpillPlace {
     pub(super) container: Container,
     /// Whether a seccomp filter is in force for this process.
     pub(super) is_filtered: bool,
@@ -55,7 +55,7 @@ pub(super) struct Place {
     pub(super) zero_limits: Vec<String>,
 }
 
-impl Place {
+impl SpillPlace {
     /// Returns the place of this machine.
     pub(super) fn here() -> Self {
         Self::below(Path::new("/"))
@@ -175,13 +175,13 @@ mod tests {
             ("proc/sys/user/max_user_namespaces", "0\n"),
             ("proc/sys/user/max_net_namespaces", "100\n"),
         ]);
-        let place = Place::below(root.path());
+        let place = SpillPlace::below(root.path());
         assert!(place.is_filtered && place.selinux);
         assert_eq!(place.ptrace_scope.as_deref(), Some("2"));
         assert_eq!(place.io_uring_disabled.as_deref(), Some("2"));
         assert_eq!(place.unprivileged_userfaultfd.as_deref(), Some("0"));
         assert_eq!(place.zero_limits, ["user.max_user_namespaces"]);
-        let place = Place::below(machine(&[]).path());
+        let place = SpillPlace::below(machine(&[]).path());
         assert!(!place.is_filtered && !place.selinux);
         assert_eq!(place.zero_limits, [""; 0]);
     }

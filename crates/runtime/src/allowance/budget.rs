@@ -168,7 +168,7 @@ impl Lasting {
 
 /// What a process has done until now.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Past {
+pub(crate) struct PastActivity {
     /// Nanoseconds of the monotonic clock.
     pub(crate) now_ns: u64,
     /// Faults that were served.
@@ -257,7 +257,7 @@ impl Budget {
     pub(crate) fn read<G: Gauges>(
         &mut self,
         ledger: &Ledger,
-        past: Past,
+        past: PastActivity,
         family: u32,
         gauges: &G,
     ) -> Result<(), G::Error> {
@@ -319,7 +319,13 @@ impl Budget {
 
     /// Publishes for relatives what this process has `resident`, if it takes what they share and
     /// has faults, and finds out whether one of them has more.
-    fn follow_relatives(&mut self, ledger: &Ledger, past: Past, family: u32, resident: PageCount) {
+    fn follow_relatives(
+        &mut self,
+        ledger: &Ledger,
+        past: PastActivity,
+        family: u32,
+        resident: PageCount,
+    ) {
         if past.faults > self.faults {
             (self.faults, self.active_until_ns) = (past.faults, past.now_ns + ACTIVE_NS);
         }

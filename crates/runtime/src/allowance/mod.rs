@@ -17,7 +17,7 @@ mod waits;
 
 use coldpress_sys::PageCount;
 
-pub(crate) use budget::{Budget, Past};
+pub(crate) use budget::{Budget, PastActivity};
 #[cfg(test)]
 pub(crate) use gauges::Answers;
 pub(crate) use gauges::{Gauges, ResidentPages};
@@ -138,8 +138,8 @@ impl Allowance {
     }
 
     /// Returns what the meters have of the past, for a reading of the budget.
-    pub(crate) fn past(&self) -> Past {
-        Past {
+    pub(crate) fn past(&self) -> PastActivity {
+        PastActivity {
             now_ns: self.time.now_ns(),
             faults: self.tally().get(Counter::Faults),
             waited: Waited {
@@ -147,7 +147,7 @@ impl Allowance {
                 in_limbo: self.refaults.in_limbo,
                 ns: self.time.span_ns(self.refaults.ticks),
             },
-            ..Past::default()
+            ..PastActivity::default()
         }
     }
 }

@@ -37,20 +37,20 @@ pub struct Orders {
     processors: AtomicU32,
     /// The launcher's knowledge of each seat, on cache lines of its own because it hardly ever
     /// changes.
-    pub(super) places: [Place; SEATS],
+    pub(super) places: [SeatHolder; SEATS],
 }
 
 /// The launcher's knowledge of a seat.
 #[repr(C)]
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SeatHolder {
     /// The process that has the seat, 0 for none.
     process: AtomicU32,
     /// The most that the process in the seat can hold, whatever the seat says.
     used_pages_max: AtomicU64,
 }
 
-impl Place {
+impl SeatHolder {
     /// Returns the process that has the seat, 0 for none.
     pub(super) fn process(&self) -> u32 {
         // Acquire pairs with the Release in `assign`: the numbers read after it are of this
@@ -210,7 +210,7 @@ impl Keeper {
         self.limit(seat, used_max);
         // Relaxed: see `Orders::seats_taken`.
         self.orders.seats_taken.fetch_max(seat as u32 + 1, Ordering::Relaxed);
-        // Release pairs with the Acquire in `Place::process`.
+        // Release pairs with the Acquire in `SeatHolder::process`.
         place.process.store(process, Ordering::Release);
     }
 

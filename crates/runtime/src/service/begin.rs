@@ -18,7 +18,7 @@ use coldpress_sys::{AsRawFd, Bytes, PageCount, SysError, SysResult, beside, conf
 use super::Service;
 use super::idle::Growth;
 use super::open::{Parts, tell_unmanaged};
-use crate::allowance::{Budget, Past, RUN_NS_NEAR};
+use crate::allowance::{Budget, PastActivity, RUN_NS_NEAR};
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::knobs::{Knob, Knobs};
@@ -164,7 +164,7 @@ pub(super) fn manage(start: &Start, begun: Begun) -> Option<Box<Service>> {
         let is_asked = looking.begin();
         let family = start.control.family();
         let seen = KernelGauges { gauge: &gauge, program: &program, files: files.as_ref().ok() };
-        let past = Past { now_ns: cpu::monotonic_ns(), ..Past::default() };
+        let past = PastActivity { now_ns: cpu::monotonic_ns(), ..PastActivity::default() };
         budget.read(&joined.ledger, past, family, &seen).ok()?;
         let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
         let wants_idle = || joined.ledger.knobs().idle_share().is_some();

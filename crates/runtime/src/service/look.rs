@@ -4,7 +4,7 @@ use coldpress_backing::SlotCount;
 use coldpress_sys::{Bytes, PageCount, cpu};
 
 use super::Service;
-use crate::allowance::{Past, RUN_NS_NEAR};
+use crate::allowance::{PastActivity, RUN_NS_NEAR};
 use crate::memory::KernelGauges;
 use crate::pager::Pager;
 use crate::pages::PageNumber;
@@ -119,7 +119,7 @@ impl Service {
         let Pager { memory, store, allowance, policy, placement, .. } = &mut self.pager;
         store.drop_served();
         store.measure_own();
-        let past = Past {
+        let past = PastActivity {
             own: store.own_held.grown,
             copied: self.copies.copied(),
             limbo: store.limbo_target,

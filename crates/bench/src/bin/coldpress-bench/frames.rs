@@ -15,7 +15,7 @@ use crate::say;
 use options::{FramesArgs, Part};
 
 /// The findings of one part.
-struct Found {
+struct FrameCounts {
     about: String,
     tables: Vec<Table>,
     goals: Vec<Goal>,

@@ -22,7 +22,7 @@ use crate::say;
 use options::{PoolTable, PoolsArgs};
 
 /// The findings of one table.
-struct Found {
+struct Measured {
     about: String,
     tables: Vec<Table>,
     goals: Vec<Goal>,
@@ -70,7 +70,7 @@ struct Bench {
 
 impl Bench {
     /// Does a work with an empty pool of the kind.
-    fn run<W: Work>(&self, kind: Kind, objects: usize, work: W) -> Result<W::Found> {
+    fn run<W: Work>(&self, kind: Kind, objects: usize, work: W) -> Result<W::Output> {
         kind.run(objects, work).map_err(|error| failed(format!("{}: {error}", kind.name())))
     }
 

@@ -131,7 +131,7 @@ pub(super) fn measure(launcher: &Launcher, args: &ZswapArgs) -> Result<Report> {
         "rounds": plan.rounds,
         "missing": missing,
         "encryption": share.json(),
-        "beside_codec": beside.iter().map(zswap::Found::numbers).collect::<Vec<_>>(),
+        "beside_codec": beside.iter().map(zswap::PairedFigures::numbers).collect::<Vec<_>>(),
         "blocks": blocks.iter().map(figures::Block::json).collect::<Vec<_>>(),
     });
     let tables = vec![table(&blocks), beside_table];

@@ -25,8 +25,8 @@ fn good_faults() -> Faults {
 }
 
 /// Returns a place without a filter, with the settings of most machines.
-fn place(container: Container) -> Place {
-    Place {
+fn place(container: Container) -> SpillPlace {
+    SpillPlace {
         container,
         is_filtered: false,
         selinux: false,
@@ -209,7 +209,7 @@ fn limits_and_disks_are_shown_with_their_numbers() {
 
 #[test]
 fn a_trial_that_fails_names_the_call_and_the_line_of_the_place() {
-    let filtered = Place { is_filtered: true, ..place(Container::Podman) };
+    let filtered = SpillPlace { is_filtered: true, ..place(Container::Podman) };
     let refused = Obstacle::Refused(error("close_range", Errno::PERM));
     for (obstacle, parts) in [
         (refused, ["close_range: EPERM by a seccomp filter", "podman run --security-opt"]),
@@ -235,7 +235,7 @@ fn hardened_settings_that_cost_something_are_told() {
     assert_eq!(helper(&Faults { has_capability: true, ..faults.clone() }), None);
     faults.place.ptrace_scope = Some("3".to_owned());
     assert!(helper(&Faults { has_capability: true, ..faults }).is_some());
-    let hardened = Place { io_uring_disabled: Some("2".to_owned()), ..place(Container::None) };
+    let hardened = SpillPlace { io_uring_disabled: Some("2".to_owned()), ..place(Container::None) };
     let finding = io_uring(&hardened, Err(error("io_uring_setup", Errno::PERM)));
     assert_eq!(finding.fix.as_deref(), Some("sudo sysctl -w kernel.io_uring_disabled=0"));
 }

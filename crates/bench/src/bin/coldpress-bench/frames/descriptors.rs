@@ -14,7 +14,7 @@ use coldpress_cli::size::show;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::{Value, json};
 
-use super::Found;
+use super::FrameCounts;
 use super::cachegrind::{self, Misses};
 use super::options::{DESCRIPTORS, FramesArgs};
 use crate::launch::{self, failed, is_valgrind_here};
@@ -27,7 +27,7 @@ const FRAMES_OF_A_TIB: usize = (1 << 40) / PAGE_BYTES;
 const PAIRS: usize = 1 << 20;
 
 /// Measures the cost of descriptors.
-pub(super) fn measure(args: &FramesArgs) -> Result<Found> {
+pub(super) fn measure(args: &FramesArgs) -> Result<FrameCounts> {
     let mut tables = vec![reserved()];
     let (times, time_numbers) = times(args)?;
     tables.push(times);
@@ -53,7 +53,7 @@ pub(super) fn measure(args: &FramesArgs) -> Result<Found> {
         args.turns(),
         pairs_of_reference(args)
     );
-    Ok(Found { about, tables, goals, numbers })
+    Ok(FrameCounts { about, tables, goals, numbers })
 }
 
 fn head(title: &str) -> Vec<String> {

@@ -18,7 +18,7 @@ use coldpress_cli::failure::Result;
 use coldpress_sys::cpu;
 use serde_json::{Value, json};
 
-use super::Found;
+use super::FrameCounts;
 use super::options::FramesArgs;
 use crate::launch::failed;
 
@@ -52,7 +52,7 @@ const TIMES: [Time; 3] = [
 
 /// Measures huge pages, on one processor: each processor keeps frames ready, so counts would depend
 /// on where the scheduler runs the thread.
-pub(super) fn measure(args: &FramesArgs) -> Result<Found> {
+pub(super) fn measure(args: &FramesArgs) -> Result<FrameCounts> {
     let on_one_processor = || {
         cpu::run_on(cpu::current()).map_err(|error| failed(error.to_string()))?;
         measure_here(args)
@@ -61,7 +61,7 @@ pub(super) fn measure(args: &FramesArgs) -> Result<Found> {
         .map_err(|_| failed("the replay panicked".to_owned()))?
 }
 
-fn measure_here(args: &FramesArgs) -> Result<Found> {
+fn measure_here(args: &FramesArgs) -> Result<FrameCounts> {
     let traces = traces(args)?;
     let programs: Vec<&Trace> = traces.iter().cycle().take(PROGRAMS).collect();
     let mix = Mix::new(&programs, 1);
@@ -101,7 +101,7 @@ fn measure_here(args: &FramesArgs) -> Result<Found> {
         "cost_ratio_p90": cost.ratios.percentile(90.0),
     });
     let tables = vec![table(&courses), cost_table(&cost)];
-    Ok(Found { about, tables, goals: goals(&courses, &cost), numbers })
+    Ok(FrameCounts { about, tables, goals: goals(&courses, &cost), numbers })
 }
 
 fn traces(args: &FramesArgs) -> Result<Vec<Trace>> {

@@ -8,7 +8,7 @@ use coldpress_bench::report::Goal;
 use coldpress_cli::failure::Result;
 use coldpress_sys::Bytes;
 
-use super::Found;
+use super::FrameCounts;
 use super::options::FramesArgs;
 use crate::launch::failed;
 
@@ -18,7 +18,7 @@ const PAIR_NS_GOAL: f64 = 15.0;
 const SPAN: Bytes = Bytes::mib(64);
 
 /// Measures single frames.
-pub(super) fn measure(args: &FramesArgs) -> Result<Found> {
+pub(super) fn measure(args: &FramesArgs) -> Result<FrameCounts> {
     let frames =
         ours::order_0_frames(SPAN).map_err(|error| failed(format!("no frames: {error}")))?;
     let contestants = [
@@ -49,5 +49,10 @@ pub(super) fn measure(args: &FramesArgs) -> Result<Found> {
          `nothing` is the call and the loop alone. Medians of {} rounds in turn.",
         args.turns()
     );
-    Ok(Found { about, tables: outcome.tables, goals: goals.collect(), numbers: outcome.numbers })
+    Ok(FrameCounts {
+        about,
+        tables: outcome.tables,
+        goals: goals.collect(),
+        numbers: outcome.numbers,
+    })
 }

@@ -9,7 +9,7 @@
 //! 3. A page of limbo takes room until its chunk is dropped, even if it was taken back.
 
 use coldpress_bench::policy::trace::Trace;
-use coldpress_bench::policy::{Found, Policy as Replayed};
+use coldpress_bench::policy::{Policy as Replayed, TouchOutcome};
 use coldpress_runtime::pages::{Origin, PageNumber, PageState, PageTable, RunNumber, Way};
 use coldpress_runtime::policy::{self, Drained, Effects, Level, Policy, Relatives, Ring, Window};
 use coldpress_runtime::watermarks::band;
@@ -160,10 +160,10 @@ impl Effects for Ours<'_> {
 }
 
 impl Replayed for Ours<'_> {
-    fn touch(&mut self, rank: usize) -> Found {
+    fn touch(&mut self, rank: usize) -> TouchOutcome {
         let page = PageNumber(self.trace.page(rank) as usize);
         if self.pages.state(page) == PageState::Resident {
-            return Found::Here;
+            return TouchOutcome::Here;
         }
         self.faults += 1;
         policy::reclaim_along(self);
@@ -177,8 +177,8 @@ impl Replayed for Ours<'_> {
         let window = window.at_most(self.hard.saturating_sub(self.used).0);
         // The state is read after room was made: the page may have had to leave limbo for that.
         let found = match self.pages.state(page) {
-            PageState::Limbo => Found::Aside,
-            _ => Found::Away,
+            PageState::Limbo => TouchOutcome::Aside,
+            _ => TouchOutcome::Away,
         };
         self.bring_in(page, window);
         self.policy.tick();

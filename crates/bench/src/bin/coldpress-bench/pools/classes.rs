@@ -6,7 +6,7 @@ use coldpress_bench::report::Table;
 use coldpress_cli::failure::Result;
 use serde_json::{Value, json};
 
-use super::{Bench, Found, row, table};
+use super::{Bench, Measured, row, table};
 
 /// The pools to compare: before the mail's change and after it.
 const POOLS: [Kind; 2] = [Kind::Zsmalloc4, Kind::Zsmalloc16];
@@ -20,7 +20,7 @@ struct Classes {
 }
 
 /// Measures T2; `with_classes` prints every class and not only the sums.
-pub(super) fn measure(bench: &Bench, with_classes: bool) -> Result<Found> {
+pub(super) fn measure(bench: &Bench, with_classes: bool) -> Result<Measured> {
     let pools: Vec<Kind> = POOLS.into_iter().filter(|kind| bench.pools.contains(kind)).collect();
     let mut found = Vec::new();
     for trace in &bench.traces {
@@ -42,7 +42,7 @@ pub(super) fn measure(bench: &Bench, with_classes: bool) -> Result<Found> {
                  frames a zspage. It saved 1,071 of 74,955 pages and 9,697 of 480,962."
         .to_owned();
     let numbers = found.iter().map(to_json).collect();
-    Ok(Found { about, tables, goals: Vec::new(), numbers })
+    Ok(Measured { about, tables, goals: Vec::new(), numbers })
 }
 
 const COLUMNS: [&str; 8] = [

@@ -1,13 +1,13 @@
 //! T4: the memory that a pool holds relative to the bytes stored, over time.
 
-use coldpress_bench::pools::density::{Churn, Density, Held};
+use coldpress_bench::pools::density::{Churn, Density, PoolDensity};
 use coldpress_bench::pools::store::{density, metadata_each};
 use coldpress_bench::pools::{Kind, PoolStats};
 use coldpress_bench::report::{Goal, Table};
 use coldpress_cli::failure::Result;
 use serde_json::{Value, json};
 
-use super::{Bench, Found, row, table, worst};
+use super::{Bench, Measured, row, table, worst};
 use crate::say;
 
 /// The pool of our own and its goals: density when fresh, density after churn and compaction, and
@@ -32,7 +32,7 @@ struct Case {
     /// Whether the trace is repeated to many objects.
     is_large: bool,
     churn: Churn,
-    held: Held,
+    held: PoolDensity,
 }
 
 impl Case {
@@ -46,7 +46,7 @@ impl Case {
 }
 
 /// Measures T4 after the churns that the user asks for; after all churns by default.
-pub(super) fn measure(bench: &Bench, churns: &[Churn]) -> Result<Found> {
+pub(super) fn measure(bench: &Bench, churns: &[Churn]) -> Result<Measured> {
     let churns = if churns.is_empty() { &Churn::ALL[..] } else { churns };
     let (mut cases, mut tables) = (Vec::new(), Vec::new());
     for trace in &bench.traces {
@@ -75,7 +75,7 @@ pub(super) fn measure(bench: &Bench, churns: &[Churn]) -> Result<Found> {
                  these. Metadata is in bytes an object, with all objects there."
         .to_owned();
     let numbers = cases.iter().map(to_json).collect();
-    Ok(Found { about, tables, goals: goals(bench, &cases), numbers })
+    Ok(Measured { about, tables, goals: goals(bench, &cases), numbers })
 }
 
 fn to_table(title: &str, bench: &Bench, churns: &[Churn], cases: &[Case]) -> Table {

@@ -18,7 +18,7 @@ use coldpress_cli::failure::Result;
 use coldpress_sys::PAGE_BYTES;
 use serde_json::{Value, json};
 
-use super::{Bench, Found, row, table, traces};
+use super::{Bench, Measured, row, table, traces};
 use crate::launch::failed;
 
 /// The trace of the text, when the user gives one.
@@ -78,7 +78,7 @@ impl Line {
 }
 
 /// Measures T1.
-pub(super) fn measure(bench: &Bench) -> Result<Found> {
+pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let zero = Sizes {
         corpus: "zero".to_owned(),
         codec: TEXT.1.to_owned(),
@@ -119,7 +119,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Found> {
         text.name()
     );
     let goals = published(&lines).chain(goals(&lines)).collect();
-    Ok(Found { about, tables, goals, numbers: lines.iter().map(to_json).collect() })
+    Ok(Measured { about, tables, goals, numbers: lines.iter().map(to_json).collect() })
 }
 
 fn to_table(title: &str, lines: &[Line]) -> Table {

@@ -9,7 +9,7 @@ use coldpress_bench::ticks::Stopwatch;
 use coldpress_cli::failure::Result;
 use serde_json::{Value, json};
 
-use super::{Bench, Found, row, table, worst};
+use super::{Bench, Measured, row, table, worst};
 use crate::launch::failed;
 
 /// The most that a read may add to its reader's work, in nanoseconds.
@@ -21,7 +21,7 @@ const STEP_MAX: f64 = 50_000.0;
 const PERCENTILES: [(&str, f64); 2] = [("p50", 50.0), ("p99", 99.0)];
 
 /// Measures T5.
-pub(super) fn measure(bench: &Bench) -> Result<Found> {
+pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let mut sizes: Vec<u16> =
         bench.traces.iter().flat_map(|trace| bench.own(trace)).copied().collect();
     Random::new(9).shuffle(&mut sizes);
@@ -53,7 +53,12 @@ pub(super) fn measure(bench: &Bench) -> Result<Found> {
             pool
         }).collect::<Vec<_>>(),
     });
-    Ok(Found { about, tables: vec![to_table(&pools), together_to_table(&pools)], goals, numbers })
+    Ok(Measured {
+        about,
+        tables: vec![to_table(&pools), together_to_table(&pools)],
+        goals,
+        numbers,
+    })
 }
 
 /// Returns the names of columns, each at both percentiles.

@@ -7,7 +7,7 @@ use coldpress_bench::statistics::Sample;
 use coldpress_cli::failure::Result;
 use serde_json::{Value, json};
 
-use super::{Bench, Found, row, table};
+use super::{Bench, Measured, row, table};
 use crate::launch::failed;
 
 /// The sizes with a row of their own: the powers of two, and sizes near those for which reviewers
@@ -32,7 +32,7 @@ const TIMES: [Figure; 4] = [
 const GROWN: Figure = ("bytes an object", |row| row.grown);
 
 /// Measures T3.
-pub(super) fn measure(bench: &Bench) -> Result<Found> {
+pub(super) fn measure(bench: &Bench) -> Result<Measured> {
     let (sweep, count) = (bench.scale.sweep, bench.pools.len());
     let mut runs: Vec<Vec<Vec<Swept>>> = vec![Vec::new(); count];
     for round in 0..bench.scale.rounds as usize {
@@ -58,7 +58,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Found> {
     let figures = TIMES.iter().chain([&GROWN]);
     let by_size = figures.map(|figure| by_size(figure, &sizes, &pools));
     let tables = std::iter::once(over_all(&pools)).chain(by_size).collect();
-    Ok(Found { about, tables, goals: Vec::new(), numbers: pools.iter().map(to_json).collect() })
+    Ok(Measured { about, tables, goals: Vec::new(), numbers: pools.iter().map(to_json).collect() })
 }
 
 /// Returns the median of each figure over all rounds.
