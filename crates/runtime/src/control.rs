@@ -30,20 +30,24 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use coldpress_sys::{cpu, raw};
 
 use crate::stay::Stay;
-pub use bell::{BELL_PAGES, Bell};
-pub use fork::{FILES_MAX, Fork, Needs, TOUCHED};
-pub use gate::Gate;
-pub use given::{Given, Ranges, pages_of};
-pub use holds::{Holds, Stage};
-pub use life::Life;
-pub use looks::Looks;
-pub use room::Room;
+pub(crate) use bell::{BELL_PAGES, Bell};
+#[cfg(feature = "preload")]
+pub(crate) use fork::Needs;
+pub(crate) use fork::{FILES_MAX, Fork};
+pub(crate) use gate::Gate;
+#[cfg(feature = "preload")]
+pub(crate) use given::pages_of;
+pub(crate) use given::{Given, Ranges};
+pub(crate) use holds::{Holds, Stage};
+pub(crate) use life::Life;
+pub(crate) use looks::Looks;
+pub(crate) use room::Room;
 
 /// The time after which a waiting thread looks again, in case a wake-up is lost.
 const LOOK_AGAIN_NS: u64 = 10_000_000;
 
 /// The words shared between the program's threads and the service.
-pub struct Control {
+pub(crate) struct Control {
     /// 1 once the program has guard pages. Never cleared: children have the guard pages too.
     guards: AtomicU32,
     /// 1 once the program has asked how much memory the machine has.
@@ -55,30 +59,30 @@ pub struct Control {
     /// fork.
     family: AtomicU32,
     /// Whether the service may begin, lives, and must end.
-    pub life: Life,
+    pub(crate) life: Life,
     /// What a forker and the service agree on, and what a child inherits.
-    pub fork: Fork,
+    pub(crate) fork: Fork,
     /// Whether pages may be away, and the threads that want them in place.
-    pub holds: Holds,
+    pub(crate) holds: Holds,
     /// Where changes of the address space wait while the service needs none.
-    pub gate: Gate,
+    pub(crate) gate: Gate,
     /// How threads wake the service, and the ranges for which they wait.
-    pub bell: Bell,
+    pub(crate) bell: Bell,
     /// The ranges and mutexes that the program has for itself.
-    pub given: Given,
+    pub(crate) given: Given,
     /// The ranges that the program itself keeps from its children (MADV_DONTFORK).
-    pub uninherited: Ranges,
+    pub(crate) uninherited: Ranges,
     /// The place where executable memory waits in limbo.
-    pub room: Room,
+    pub(crate) room: Room,
     /// Requests of threads for a look before management begins.
-    pub looks: Looks,
+    pub(crate) looks: Looks,
     /// The threads that are kept on their processor.
-    pub stay: Stay,
+    pub(crate) stay: Stay,
 }
 
 impl Control {
     /// Creates the words in their initial state.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             guards: AtomicU32::new(0),
             asked: AtomicU32::new(0),
@@ -99,7 +103,7 @@ impl Control {
 
     /// Resets every word to its initial state. For the child of `fork`, which has one thread and no
     /// service. The child keeps the bell if it `inherits` our memory.
-    pub fn reset(&self, inherits: bool) {
+    pub(crate) fn reset(&self, inherits: bool) {
         self.note_owner();
         if !inherits {
             self.room.reset();
@@ -116,43 +120,43 @@ impl Control {
     }
 
     /// Notes that the program makes guard pages; the kernel sends no event for them.
-    pub fn note_guards(&self) {
+    pub(crate) fn note_guards(&self) {
         // Release pairs with the Acquire in `has_guards`: a service that sees pages of that range
         // dropped, which happens later, sees this store too.
         self.guards.store(1, Ordering::Release);
     }
 
     /// Whether the program has guard pages.
-    pub fn has_guards(&self) -> bool {
+    pub(crate) fn has_guards(&self) -> bool {
         // Acquire pairs with the Release in `note_guards`.
         self.guards.load(Ordering::Acquire) != 0
     }
 
     /// Notes that the program has asked how much memory the machine has.
-    pub fn note_asked(&self) {
+    pub(crate) fn note_asked(&self) {
         // Relaxed, here and below: no other memory depends on this word.
         self.asked.store(1, Ordering::Relaxed);
     }
 
     /// Whether the program has asked how much memory the machine has.
-    pub fn has_asked(&self) -> bool {
+    pub(crate) fn has_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) != 0
     }
 
     /// Notes the calling process as the program's.
-    pub fn note_owner(&self) {
+    pub(crate) fn note_owner(&self) {
         // Relaxed: read back by the same process, or by one that it starts.
         self.owner.store(raw::process_id(), Ordering::Relaxed);
     }
 
     /// Returns the id of the program's process.
-    pub fn program(&self) -> u32 {
+    pub(crate) fn program(&self) -> u32 {
         // Relaxed: written before the service was started.
         self.owner.load(Ordering::Relaxed)
     }
 
     /// Gives the program's family a number, if it has none: a thread is about to fork.
-    pub fn begin_family(&self) {
+    pub(crate) fn begin_family(&self) {
         // Another family is unlikely to begin in the same nanosecond.
         let number = cpu::monotonic_ns() as u32 | 1;
         // Relaxed, both: no other memory depends on the number, and the fork comes after it.
@@ -160,13 +164,13 @@ impl Control {
     }
 
     /// Returns the number of the program's family, 0 before the first fork.
-    pub fn family(&self) -> u32 {
+    pub(crate) fn family(&self) -> u32 {
         // Relaxed: no other memory depends on this word.
         self.family.load(Ordering::Relaxed)
     }
 
     /// Whether the service, if there is one, belongs to the calling process.
-    pub fn is_owner(&self) -> bool {
+    pub(crate) fn is_owner(&self) -> bool {
         // Relaxed: written by the same process, or not at all.
         self.owner.load(Ordering::Relaxed) == raw::process_id()
     }

@@ -42,7 +42,8 @@ mod allowance;
 #[cfg(any(feature = "preload", test))]
 mod clock;
 #[cfg(any(feature = "preload", test))]
-pub mod control;
+#[cfg_attr(not(feature = "preload"), expect(dead_code, reason = "the library calls it"))]
+mod control;
 #[cfg(any(feature = "preload", test))]
 mod link;
 #[cfg(any(feature = "preload", test))]
@@ -50,9 +51,10 @@ mod memory;
 #[cfg(any(feature = "preload", test))]
 mod pager;
 #[cfg(any(feature = "preload", test))]
-pub mod service;
+#[cfg_attr(not(feature = "preload"), expect(dead_code, reason = "the library calls it"))]
+mod service;
 #[cfg(any(feature = "preload", test))]
-pub mod stay;
+mod stay;
 #[cfg(any(feature = "preload", test))]
 mod store;
 #[cfg(any(feature = "preload", test))]

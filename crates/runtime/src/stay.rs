@@ -22,10 +22,10 @@ use coldpress_sys::cpu::{self, Allowed};
 use coldpress_sys::{SysResult, raw};
 
 /// Threads that can be kept at a time; more stay where the kernel puts them.
-pub const PLACES: usize = 16;
+pub(crate) const PLACES: usize = 16;
 /// Time after a thread has loosened in which no thread is kept: enough for it to start what it
 /// wants.
-pub const LOOSE_NS: u64 = 20_000_000;
+pub(crate) const LOOSE_NS: u64 = 20_000_000;
 
 /// The state without a thread.
 const FREE: u32 = 0;
@@ -38,20 +38,20 @@ const WAIT_NS: u64 = 50_000;
 
 /// A thread of the program, and where it is to stay.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// The program's process.
-    pub process: u32,
+    pub(crate) process: u32,
     /// The thread.
-    pub thread: u32,
+    pub(crate) thread: u32,
     /// The processor.
-    pub processor: usize,
+    pub(crate) processor: usize,
 }
 
 /// A function that allows a thread these processors, as [`Allowed::give_to`] does.
-pub type Give<'a> = &'a dyn Fn(&Allowed, u32) -> SysResult<()>;
+pub(crate) type Give<'a> = &'a dyn Fn(&Allowed, u32) -> SysResult<()>;
 
 /// The threads that are kept, and what they were allowed before.
-pub struct Stay {
+pub(crate) struct Stay {
     loose_until: AtomicU64,
     places: [PinnedPlace; PLACES],
 }
@@ -106,12 +106,12 @@ impl PinnedPlace {
 
 impl Stay {
     /// Creates the state in which no thread is kept.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { loose_until: AtomicU64::new(0), places: [const { PinnedPlace::new() }; PLACES] }
     }
 
     /// Forgets all threads. Called in the child of `fork`, which has loosened before.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         for place in &self.places {
             // Relaxed: there is no other thread.
             place.state.store(FREE, Ordering::Relaxed);
@@ -121,12 +121,12 @@ impl Stay {
     // For the program's threads.
 
     /// Lets `thread` go, and keeps no thread for a while. May be called in a signal handler.
-    pub fn loosen(&self, thread: u32) {
+    pub(crate) fn loosen(&self, thread: u32) {
         self.loosen_those(|kept| kept == thread);
     }
 
     /// Lets all threads go, and keeps none for a while.
-    pub fn loosen_all(&self) {
+    pub(crate) fn loosen_all(&self) {
         self.loosen_those(|_| true);
     }
 
@@ -164,7 +164,7 @@ impl Stay {
     /// when it may not be kept there, or not now. `unrestricted` is what a thread that may run
     /// anywhere is allowed: such a thread gets all processors back, including those that come
     /// later.
-    pub fn keep(
+    pub(crate) fn keep(
         &self,
         index: usize,
         wish: Wish,
@@ -204,13 +204,13 @@ impl Stay {
     }
 
     /// Returns whether `thread` is kept, in this place.
-    pub fn is_kept(&self, index: usize, thread: u32) -> bool {
+    pub(crate) fn is_kept(&self, index: usize, thread: u32) -> bool {
         // Relaxed: a stale answer is as good.
         self.places[index].state.load(Ordering::Relaxed) == thread
     }
 
     /// Lets the thread in this place go, if there is one.
-    pub fn let_go(&self, index: usize, give: Give<'_>) {
+    pub(crate) fn let_go(&self, index: usize, give: Give<'_>) {
         let place = &self.places[index];
         // Relaxed: the claim looks again, and fails when another thread lets this one go.
         let thread = place.state.load(Ordering::Relaxed);

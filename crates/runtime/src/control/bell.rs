@@ -19,7 +19,7 @@ use super::{Control, LOOK_AGAIN_NS};
 /// The number of threads that can wait with a hint at a time; further threads go on without one.
 const HINTS: usize = 16;
 /// Pages of the bell: one to wake the service, one for each hint.
-pub const BELL_PAGES: usize = 1 + HINTS;
+pub(crate) const BELL_PAGES: usize = 1 + HINTS;
 
 /// A range for which a thread of the program waits: just mapped, or to be given up.
 struct Hint {
@@ -38,7 +38,7 @@ const HINT_TAKEN: u32 = 1;
 const HINT_DONE: u32 = 2;
 
 /// The place of the bell, and the hints of the threads that ring it.
-pub struct Bell {
+pub(crate) struct Bell {
     /// The address of the bell, 0 before there is one.
     address: AtomicUsize,
     /// The same address, kept also while no userfaultfd watches the bell.
@@ -100,7 +100,7 @@ impl Bell {
 
     /// Makes the bell, once per process. Its pages are never given back: a thread that rings late
     /// must find nothing else at their address.
-    pub fn make(&self) -> SysResult<()> {
+    pub(crate) fn make(&self) -> SysResult<()> {
         // Relaxed, here and below: the services of a process run one after another.
         if self.kept.load(Ordering::Relaxed) == 0 {
             let span = Span::reserve(Bytes(BELL_PAGES * PAGE_BYTES), Bytes(PAGE_BYTES))?;
@@ -113,14 +113,14 @@ impl Bell {
     }
 
     /// Returns the address of the bell; 0 before there is one.
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         // Relaxed: only the service sets it.
         self.address.load(Ordering::Relaxed)
     }
 
     /// Returns the hint that a dropped page of the bell at `address` stands for: its number and its
     /// range. Returns `None` for other addresses, and for the page that only wakes the service.
-    pub fn hint_at(&self, address: usize) -> Option<(usize, usize, Bytes)> {
+    pub(crate) fn hint_at(&self, address: usize) -> Option<(usize, usize, Bytes)> {
         let index = address.checked_sub(self.address())? / PAGE_BYTES;
         let hint = self.hints.get(index.checked_sub(1)?)?;
         // Relaxed: the event was sent after both were written.
@@ -130,13 +130,13 @@ impl Bell {
     }
 
     /// Whether `address` is in the bell.
-    pub fn has(&self, address: usize) -> bool {
+    pub(crate) fn has(&self, address: usize) -> bool {
         address.wrapping_sub(self.address()) < BELL_PAGES * PAGE_BYTES
     }
 
     /// Whether a thread still waits with hint `index` for this range. It does until the service
     /// lets it go on; a thread whose hint came while the service began does not.
-    pub fn is_waited_for(&self, index: usize, start: usize, length: Bytes) -> bool {
+    pub(crate) fn is_waited_for(&self, index: usize, start: usize, length: Bytes) -> bool {
         let hint = &self.hints[index];
         // Acquire of the state pairs with the Release that freed the hint, after which the last
         // range is gone. Acquire of the start pairs with the Release of `start`. Relaxed for the
@@ -149,7 +149,7 @@ impl Bell {
     }
 
     /// Lets the thread that waits with hint `index` go on.
-    pub fn finish_hint(&self, index: usize) {
+    pub(crate) fn finish_hint(&self, index: usize) {
         let state = &self.hints[index].state;
         // Release pairs with the Acquire in `tell`. Only a hint with which a thread waits changes:
         // a thread that gave up has freed its hint.
@@ -167,7 +167,7 @@ impl Control {
     /// Reports memory that the calling thread has just mapped, and returns when it is registered,
     /// or will not be. A `length` of 0 says that there may be other memory to find; no change of
     /// the address space is under way when the call returns.
-    pub fn hint(&self, start: usize, length: Bytes) {
+    pub(crate) fn hint(&self, start: usize, length: Bytes) {
         if self.is_owner() && !self.tell(start, length) && length == Bytes(0) {
             // A caller that has other memory looked for relies on the answer, so it tries again.
             while self.is_managing() && !self.tell(start, length) {
@@ -178,7 +178,7 @@ impl Control {
 
     /// Has the service give up a range that the program has for itself from now on, and which
     /// `given` holds already. Returns when no page of the range is away or watched.
-    pub fn give_up(&self, range: &Range<usize>) {
+    pub(crate) fn give_up(&self, range: &Range<usize>) {
         // The service sees the range, or this thread sees the stage: see `given`.
         while self.holds.is_managing_now()
             && !self.tell(range.start, Bytes(range.end - range.start))

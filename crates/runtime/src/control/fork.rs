@@ -32,29 +32,29 @@ const FORK_REFUSED: u32 = 5;
 
 /// The memory that a thread needs when it makes a child.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Needs {
+pub(crate) struct Needs {
     /// The thread's stack pointer.
-    pub stack: usize,
+    pub(crate) stack: usize,
     /// Addresses that the thread, or the kernel on its behalf, touches before the child is served.
     /// Their pages must be in place.
-    pub touched: [usize; TOUCHED],
+    pub(crate) touched: [usize; TOUCHED],
 }
 
 /// The number of such addresses: the thread's control block, the page after it, the area for
 /// restartable sequences, and the word for the child's number.
-pub const TOUCHED: usize = 4;
+pub(crate) const TOUCHED: usize = 4;
 
 /// The last message of a child whose pages no process has any more.
 const HEIR_GONE: &[u8] =
     b"coldpress: fatal: the process that keeps the cold pages of this child of fork has ended\n";
 
 /// The most files that a child can inherit: its parent's, and those of earlier ancestors.
-pub const FILES_MAX: usize = 4;
+pub(crate) const FILES_MAX: usize = 4;
 /// The value in place of a descriptor where there is no file.
 const NO_FILE: i32 = -1;
 
 /// The words of the forker and of the service, and of a child.
-pub struct Fork {
+pub(crate) struct Fork {
     /// The state of a request to freeze; one forker at a time makes one (`preload::fork`).
     state: AtomicU32,
     /// The forker's needs: its stack pointer here, the addresses that it touches below.
@@ -103,25 +103,25 @@ impl Fork {
     }
 
     /// Lets the frozen service go on.
-    pub fn unfreeze(&self) {
+    pub(crate) fn unfreeze(&self) {
         self.turn(FORK_FROZEN, FORK_NONE);
     }
 
     /// Returns the state that the parent's service left for its heir. For a child.
-    pub fn legacy(&self) -> *mut c_void {
+    pub(crate) fn legacy(&self) -> *mut c_void {
         // Relaxed: written before the fork.
         self.legacy.load(Ordering::Relaxed)
     }
 
     /// Returns the descriptors of the files that a child inherits.
-    pub fn files(&self) -> impl Iterator<Item = i32> + Clone {
+    pub(crate) fn files(&self) -> impl Iterator<Item = i32> + Clone {
         // Relaxed: written before the service was found frozen, or by the only thread.
         let files = self.files.iter().map(|file| file.load(Ordering::Relaxed));
         files.take_while(|file| *file != NO_FILE)
     }
 
     /// Sets the descriptors of the files that a child inherits, at most [`FILES_MAX`].
-    pub fn set_files(&self, files: impl IntoIterator<Item = i32>) {
+    pub(crate) fn set_files(&self, files: impl IntoIterator<Item = i32>) {
         let files = files.into_iter().chain(core::iter::repeat(NO_FILE));
         for (place, file) in self.files.iter().zip(files) {
             // Relaxed: see `files`.
@@ -131,19 +131,19 @@ impl Fork {
 
     /// Whether a thread wants to fork, or is forking. Only for decisions where a stale answer costs
     /// no more than time.
-    pub fn is_under_way(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         // Relaxed: a stale answer is good enough.
         self.state.load(Ordering::Relaxed) != FORK_NONE
     }
 
     /// Whether a thread wants to fork; shows that thread that the service knows.
-    pub fn see(&self) -> bool {
+    pub(crate) fn see(&self) -> bool {
         // Relaxed: `turn` orders what follows.
         self.state.load(Ordering::Relaxed) == FORK_ASKED && self.turn(FORK_ASKED, FORK_SEEN)
     }
 
     /// Returns what the forker needs, once it has stopped ringing.
-    pub fn needs(&self) -> Option<Needs> {
+    pub(crate) fn needs(&self) -> Option<Needs> {
         // Acquire pairs with the Release in `freeze`, by way of `turn`.
         if self.state.load(Ordering::Acquire) != FORK_READY {
             return None;
@@ -154,7 +154,7 @@ impl Fork {
     }
 
     /// Refuses the forker that asks or is ready: its fork must do without a frozen service.
-    pub fn refuse(&self) {
+    pub(crate) fn refuse(&self) {
         if !self.turn(FORK_ASKED, FORK_REFUSED) {
             self.turn(FORK_READY, FORK_REFUSED);
         }
@@ -162,7 +162,7 @@ impl Fork {
 
     /// Lets the forker, which is ready, go on, leaves `legacy` to the heir, and sleeps until the
     /// fork is over, or the program has gone.
-    pub fn grant(&self, legacy: *mut c_void, has_left: impl Fn() -> bool) {
+    pub(crate) fn grant(&self, legacy: *mut c_void, has_left: impl Fn() -> bool) {
         // Relaxed: ordered by the exchange below.
         self.legacy.store(legacy, Ordering::Relaxed);
         self.turn(FORK_READY, FORK_FROZEN);
@@ -176,13 +176,13 @@ impl Fork {
     }
 
     /// Notes that no thread forks any more: the program has gone in the middle of a fork.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         // Relaxed: there is no forker to be ordered with.
         self.state.store(FORK_NONE, Ordering::Relaxed);
     }
 
     /// Notes that the heir has taken over, and lets the child go on.
-    pub fn note_inherited(&self) {
+    pub(crate) fn note_inherited(&self) {
         // Release pairs with the Acquire in `wait_for_heir`.
         self.inheriting.store(0, Ordering::Release);
         futex::wake_all(&self.inheriting);
@@ -193,7 +193,7 @@ impl Control {
     /// Returns whether the service is frozen for a fork of the calling thread. False when the
     /// service cannot freeze, or when pages are not managed; the fork then needs a hold. Only one
     /// thread at a time may call this.
-    pub fn freeze(&self, needs: Needs) -> bool {
+    pub(crate) fn freeze(&self, needs: Needs) -> bool {
         if !self.is_owner() || !self.is_managing() {
             return false;
         }
@@ -234,7 +234,7 @@ impl Control {
     }
 
     /// Waits until the service of this process, a child, has taken over what it inherited.
-    pub fn wait_for_heir(&self) {
+    pub(crate) fn wait_for_heir(&self) {
         let inheriting = &self.fork.inheriting;
         // Acquire pairs with the Release in `note_inherited`.
         while inheriting.load(Ordering::Acquire) != 0 {

@@ -13,7 +13,7 @@ const CLOSED: u32 = 1;
 const PASSED_AFTER_NS: u64 = 2_000_000;
 
 /// The word that says whether threads wait at the gate before they change the address space.
-pub struct Gate(AtomicU32);
+pub(crate) struct Gate(AtomicU32);
 
 impl Gate {
     pub(super) const fn new() -> Self {
@@ -27,7 +27,7 @@ impl Gate {
     }
 
     /// Waits while the gate is closed. For a thread of the program, before a change.
-    pub fn pass(&self) {
+    pub(crate) fn pass(&self) {
         // Relaxed: the word guards no other memory, and one change more before it is seen does no
         // harm.
         if self.0.load(Ordering::Relaxed) == CLOSED {
@@ -36,13 +36,13 @@ impl Gate {
     }
 
     /// Closes the gate, so that changes wait. For the service.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         // Relaxed: as above.
         self.0.store(CLOSED, Ordering::Relaxed);
     }
 
     /// Opens the gate: what needed quiet is done. For the service.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         // Relaxed, both: as above; only the service writes this word.
         if self.0.load(Ordering::Relaxed) == CLOSED {
             self.0.store(OPEN, Ordering::Relaxed);

@@ -28,7 +28,7 @@ const FREE: usize = 0;
 const BUSY: usize = 1;
 
 /// Everything that the program has for itself, in no order.
-pub struct Given {
+pub(crate) struct Given {
     watched: Ranges,
     mutexes: [AtomicUsize; MUTEXES],
     /// Whether there ever was an entry. Most programs have none, and need no search.
@@ -36,17 +36,17 @@ pub struct Given {
 }
 
 /// Ranges, in no order, at most 64 at a time.
-pub struct Ranges([(AtomicUsize, AtomicUsize); RANGES]);
+pub(crate) struct Ranges([(AtomicUsize, AtomicUsize); RANGES]);
 
 /// Returns the pages on which the mutex at `address` lies.
-pub fn pages_of(address: usize) -> Range<usize> {
+pub(crate) fn pages_of(address: usize) -> Range<usize> {
     let end = (address + MUTEX_BYTES).next_multiple_of(PAGE_BYTES);
     address & !(PAGE_BYTES - 1)..end
 }
 
 impl Given {
     /// Creates an empty set.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             watched: Ranges::new(),
             mutexes: [const { AtomicUsize::new(FREE) }; MUTEXES],
@@ -56,19 +56,19 @@ impl Given {
 
     /// Adds a range, not empty, that the program is about to watch. Returns `None` when there is no
     /// room, else whether the range is new.
-    pub fn watch(&self, range: Range<usize>) -> Option<bool> {
+    pub(crate) fn watch(&self, range: Range<usize>) -> Option<bool> {
         let is_new = self.watched.add(range)?;
         self.is_used.store(true, AGREED);
         Some(is_new)
     }
 
     /// Removes the part `gone` from the watched ranges.
-    pub fn unwatch(&self, gone: &Range<usize>) {
+    pub(crate) fn unwatch(&self, gone: &Range<usize>) {
         self.watched.remove(gone);
     }
 
     /// Returns whether the mutex at `address` is in the set now: adds it if there is room.
-    pub fn add_mutex(&self, address: usize) -> bool {
+    pub(crate) fn add_mutex(&self, address: usize) -> bool {
         self.is_used.store(true, AGREED);
         // The program has initialised this mutex before, and has not destroyed it.
         let is_known = self.mutexes.iter().any(|mutex| mutex.load(AGREED) == address);
@@ -80,7 +80,7 @@ impl Given {
     }
 
     /// Returns whether there was a mutex at `address`, and removes it.
-    pub fn remove_mutex(&self, address: usize) -> bool {
+    pub(crate) fn remove_mutex(&self, address: usize) -> bool {
         self.is_used.load(AGREED)
             && self.mutexes.iter().any(|mutex| {
                 // Relaxed: a thread that destroys a mutex has seen it made. Only the exchange
@@ -91,7 +91,7 @@ impl Given {
     }
 
     /// Removes what was in a range where something else is mapped now.
-    pub fn forget(&self, gone: &Range<usize>) {
+    pub(crate) fn forget(&self, gone: &Range<usize>) {
         if !self.is_used.load(AGREED) {
             return;
         }
@@ -107,26 +107,26 @@ impl Given {
 
     /// Returns all ranges, those of mutexes included. An entry that is added or removed meanwhile
     /// may be among them or not.
-    pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<usize>> {
         let addresses = self.mutexes.iter().map(|mutex| mutex.load(AGREED));
         self.watched.iter().chain(addresses.filter(|address| *address != FREE).map(pages_of))
     }
 
     /// Whether all of `range` lies within one of the entries.
-    pub fn has(&self, range: &Range<usize>) -> bool {
+    pub(crate) fn has(&self, range: &Range<usize>) -> bool {
         self.iter().any(|given| given.start <= range.start && range.end <= given.end)
     }
 }
 
 impl Ranges {
     /// Creates an empty set of ranges.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self([const { (AtomicUsize::new(FREE), AtomicUsize::new(0)) }; RANGES])
     }
 
     /// Adds a range that is not empty. Returns `None` when there is no room, else whether the range
     /// is new.
-    pub fn add(&self, range: Range<usize>) -> Option<bool> {
+    pub(crate) fn add(&self, range: Range<usize>) -> Option<bool> {
         if self.iter().any(|other| other.start <= range.start && range.end <= other.end) {
             return Some(false);
         }
@@ -140,7 +140,7 @@ impl Ranges {
     }
 
     /// Removes the part `gone` from all ranges.
-    pub fn remove(&self, gone: &Range<usize>) {
+    pub(crate) fn remove(&self, gone: &Range<usize>) {
         for (start, end) in &self.0 {
             let from = start.load(AGREED);
             let to = end.load(AGREED);
@@ -161,7 +161,7 @@ impl Ranges {
     }
 
     /// Returns all ranges. A range that is added or removed meanwhile may be among them or not.
-    pub fn iter(&self) -> impl Iterator<Item = Range<usize>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<usize>> {
         self.0.iter().filter_map(|(start, end)| {
             let start = start.load(AGREED);
             (start > BUSY).then(|| start..end.load(AGREED))

@@ -17,7 +17,7 @@ use super::{Control, LOOK_AGAIN_NS};
 /// The stage that the service has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// No service exists, or the service only watches.
     Watching = 0,
     /// Pages may be away from the program.
@@ -25,7 +25,7 @@ pub enum Stage {
 }
 
 /// The words of the threads that hold, and of the service that takes pages out.
-pub struct Holds {
+pub(crate) struct Holds {
     /// The number of threads that want every page in place.
     count: AtomicU32,
     /// 1 while every page is in place and stays there.
@@ -59,27 +59,27 @@ impl Holds {
     }
 
     /// Whether any thread wants every page in place.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         // SeqCst pairs with `hold`.
         self.count.load(Ordering::SeqCst) != 0
     }
 
     /// Whether a forker may find every page in place. Then nothing may be taken out, even when no
     /// hold is left.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         // Relaxed: only the service changes this word, and only the service asks.
         self.quiet.load(Ordering::Relaxed) != 0
     }
 
     /// Notes that every page is in place now, and wakes the forkers that wait for that.
-    pub fn set_quiet(&self) {
+    pub(crate) fn set_quiet(&self) {
         // SeqCst pairs with the load in `hold`.
         self.quiet.store(1, Ordering::SeqCst);
         futex::wake_all(&self.quiet);
     }
 
     /// Returns whether the quiet period has ended: false while a thread still holds.
-    pub fn end_quiet(&self) -> bool {
+    pub(crate) fn end_quiet(&self) -> bool {
         // SeqCst, both: pairs with the load in `hold`. A forker that read 1 before this store had
         // raised `count` before, so the check below sees it.
         self.quiet.store(0, Ordering::SeqCst);
@@ -94,7 +94,7 @@ impl Holds {
 impl Control {
     /// Takes a hold: returns when every page of the program is in place, to stay there until
     /// [`Control::release`]. Returns at once in a process without a service of its own.
-    pub fn hold(&self) {
+    pub(crate) fn hold(&self) {
         if !self.is_owner() {
             return;
         }
@@ -108,7 +108,7 @@ impl Control {
     }
 
     /// Ends a hold.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         if !self.is_owner() {
             return;
         }
@@ -118,13 +118,13 @@ impl Control {
 
     /// Whether pages may be away from the program. Only for decisions where a stale answer costs no
     /// more than time.
-    pub fn is_managing(&self) -> bool {
+    pub(crate) fn is_managing(&self) -> bool {
         // Relaxed: a stale answer is good enough.
         self.holds.stage.load(Ordering::Relaxed) == Stage::Managing as u32
     }
 
     /// Sets the stage that the service has reached.
-    pub fn set_stage(&self, stage: Stage) {
+    pub(crate) fn set_stage(&self, stage: Stage) {
         // SeqCst pairs with `is_managing_now`, which `hold` and `give_up` ask.
         self.holds.stage.store(stage as u32, Ordering::SeqCst);
         self.looks.answer(self.looks.asked());

@@ -21,7 +21,7 @@ const START_BARRED: u32 = 2;
 const START_BUSY: u32 = 3;
 
 /// The words of the threads that start and stop the service, and of the service.
-pub struct Life {
+pub(crate) struct Life {
     /// Whether a service may be started, and whether one was.
     start: AtomicU32,
     /// 1 when the service must bring every page back and end.
@@ -53,13 +53,13 @@ impl Life {
     }
 
     /// Returns the word that says whether the service lives: the id of its process, or 0.
-    pub fn alive(&self) -> &AtomicU32 {
+    pub(crate) fn alive(&self) -> &AtomicU32 {
         &self.alive
     }
 
     /// Returns whether a service was started before (or could not be), and bars any start from now
     /// on.
-    pub fn bar_start(&self) -> bool {
+    pub(crate) fn bar_start(&self) -> bool {
         loop {
             // Acquire pairs with the Release in `end_start`: a service that was started is there to
             // be stopped.
@@ -82,33 +82,33 @@ impl Life {
     }
 
     /// Notes that a service was started, or could not be.
-    pub fn end_start(&self) {
+    pub(crate) fn end_start(&self) {
         // Release pairs with the Acquire in `bar_start`.
         self.start.store(START_BEGUN, Ordering::Release);
     }
 
     /// Whether a service may be started. Only for decisions where a stale answer costs no more than
     /// time.
-    pub fn may_start(&self) -> bool {
+    pub(crate) fn may_start(&self) -> bool {
         // Relaxed: `begin_start` looks again.
         self.start.load(Ordering::Relaxed) == START_WAITS
     }
 
     /// Whether a service was started, or is being started.
-    pub fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         // Relaxed: only for decisions where a stale answer costs time or memory.
         [START_BEGUN, START_BUSY].contains(&self.start.load(Ordering::Relaxed))
     }
 
     /// Allows a service to be started again, once memory makes it worthwhile.
-    pub fn allow_start(&self) {
+    pub(crate) fn allow_start(&self) {
         // Relaxed: see `begin_start`.
         self.start.store(START_WAITS, Ordering::Relaxed);
     }
 
     /// Waits until no other thread stops and starts the service, and keeps other threads from doing
     /// so.
-    pub fn begin_alone(&self) {
+    pub(crate) fn begin_alone(&self) {
         // Acquire pairs with the Release in `end_alone`. Relaxed on failure: another thread has the
         // word.
         while self.alone.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -117,13 +117,13 @@ impl Life {
     }
 
     /// Lets other threads stop and start the service again.
-    pub fn end_alone(&self) {
+    pub(crate) fn end_alone(&self) {
         // Release pairs with the Acquire in `begin_alone`.
         self.alone.store(0, Ordering::Release);
     }
 
     /// Whether the service must end.
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         // SeqCst pairs with `stop_service`.
         self.stop.load(Ordering::SeqCst) != 0
     }
@@ -132,7 +132,7 @@ impl Life {
 impl Control {
     /// Whether the caller must start a service now: none was started yet, and nothing bars it. True
     /// for one caller only, which must keep its signals blocked until [`Life::end_start`].
-    pub fn begin_start(&self) -> bool {
+    pub(crate) fn begin_start(&self) -> bool {
         // Relaxed, both: a caller that gets true starts the service by a system call, which orders
         // all else.
         self.life.start.load(Ordering::Relaxed) == START_WAITS
@@ -144,7 +144,7 @@ impl Control {
 
     /// Brings every page back, ends the service, and returns when it has ended. To be called
     /// between [`Life::begin_alone`] and [`Life::end_alone`].
-    pub fn stop_service(&self) {
+    pub(crate) fn stop_service(&self) {
         // SeqCst pairs with `is_stopped`.
         self.life.stop.store(1, Ordering::SeqCst);
         loop {

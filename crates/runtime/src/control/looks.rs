@@ -19,7 +19,7 @@ use super::{Control, LOOK_AGAIN_NS};
 const PATIENCE: usize = 10;
 
 /// The words of the threads that ask and of the service that looks.
-pub struct Looks {
+pub(crate) struct Looks {
     /// The number of looks that were asked for.
     asked: AtomicU32,
     /// The number of the last look that was answered.
@@ -40,13 +40,13 @@ impl Looks {
     }
 
     /// Returns the number of the last look that was asked for.
-    pub fn asked(&self) -> u32 {
+    pub(crate) fn asked(&self) -> u32 {
         // SeqCst pairs with `ask_for_look`: the asking thread's mapping is there to be seen.
         self.asked.load(Ordering::SeqCst)
     }
 
     /// Lets the threads go on that asked for look `number` or an earlier one.
-    pub fn answer(&self, number: u32) {
+    pub(crate) fn answer(&self, number: u32) {
         // Relaxed: only the service writes it.
         if self.answered.load(Ordering::Relaxed) != number {
             // Release pairs with the Acquire in `ask_for_look`: the asking thread finds its memory
@@ -57,7 +57,7 @@ impl Looks {
     }
 
     /// Sleeps until a thread asks for a look after `number`, at most `timeout_ns`.
-    pub fn sleep(&self, number: u32, timeout_ns: u64) {
+    pub(crate) fn sleep(&self, number: u32, timeout_ns: u64) {
         futex::wait(&self.asked, number, Some(timeout_ns));
     }
 
@@ -72,7 +72,7 @@ impl Looks {
 impl Control {
     /// Has the service look at what the calling thread has mapped. Returns when the service has
     /// looked, and has begun to manage the program if it is time for that.
-    pub fn ask_for_look(&self) {
+    pub(crate) fn ask_for_look(&self) {
         if !self.is_owner() {
             return;
         }

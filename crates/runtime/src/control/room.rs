@@ -26,7 +26,7 @@ const THERE: u32 = 3;
 const REFUSED: u32 = 4;
 
 /// The room for executable memory, once it was wanted.
-pub struct Room {
+pub(crate) struct Room {
     state: AtomicU32,
     span: UnsafeCell<MaybeUninit<Span>>,
 }
@@ -37,12 +37,12 @@ unsafe impl Sync for Room {}
 
 impl Room {
     /// Creates a room that is not wanted yet.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { state: AtomicU32::new(NOT_WANTED), span: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
     /// Notes that the program has mapped executable memory.
-    pub fn want(&self) {
+    pub(crate) fn want(&self) {
         // Relaxed: `make` is called after it by the same thread, or by one that starts the service.
         // A thread that misses this store leaves that memory unmanaged.
         let _ =
@@ -51,13 +51,13 @@ impl Room {
 
     /// Whether the room is wanted and not made yet. Most programs never want it, and make no call
     /// for it.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         // Relaxed: `make` looks again.
         self.state.load(Ordering::Relaxed) == WANTED
     }
 
     /// Makes a room of `length`, in whole pages, if it is wanted and was not made yet.
-    pub fn make(&self, length: Bytes) {
+    pub(crate) fn make(&self, length: Bytes) {
         // Acquire pairs with the Release in `give_back`: the last span is gone. Relaxed on failure:
         // another thread makes it.
         let is_mine = (self.state)
@@ -90,7 +90,7 @@ impl Room {
     }
 
     /// Returns the room, if it is there.
-    pub fn span(&self) -> Option<&Span> {
+    pub(crate) fn span(&self) -> Option<&Span> {
         // Acquire pairs with the Release in `make`.
         let is_there = self.state.load(Ordering::Acquire) == THERE;
         // SAFETY: the span was written before the state became `THERE`, and is not written again
@@ -100,7 +100,7 @@ impl Room {
 
     /// Gives the room back, to be made anew when it is wanted next. No service may use it any more:
     /// either none exists, or one that has not taken the room.
-    pub fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         // Acquire pairs with the Release in `make`. Relaxed on failure: there is no room.
         let is_there = (self.state)
             .compare_exchange(THERE, BUSY, Ordering::Acquire, Ordering::Relaxed)
@@ -116,7 +116,7 @@ impl Room {
 
     /// Forgets the room in the child of `fork`: it is the parent's, and wanted here if it was
     /// there.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         // Relaxed: there is one thread. The span is left as it is, because it is not mapped here.
         if self.state.load(Ordering::Relaxed) != NOT_WANTED {
             self.state.store(WANTED, Ordering::Relaxed);

@@ -47,7 +47,7 @@ const CORE_AT_FIRST: Bytes = Bytes::mib(4);
 const CORE_PART: usize = 96;
 
 /// What the library hands to the service.
-pub struct Start {
+pub(crate) struct Start {
     /// The launcher's socket.
     pub(crate) socket: &'static CStr,
     /// Shared with the program's threads.

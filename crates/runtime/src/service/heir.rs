@@ -390,7 +390,7 @@ pub(crate) unsafe fn take_over(start: &Start) -> Option<Box<Service>> {
 ///
 /// # Safety
 /// The same as for [`take_over`].
-pub unsafe fn do_without(start: &Start) {
+pub(crate) unsafe fn do_without(start: &Start) {
     // SAFETY: the caller's promise.
     let mut service = unsafe { legacy(start) };
     service.begin_alone();

@@ -37,9 +37,10 @@ use crate::policy::{self, Step};
 use crate::tally::Counter;
 use crate::ties::Ties;
 use begin::Begun;
-pub use begin::Start;
+pub(crate) use begin::Start;
 use copies::Copies;
-pub use heir::do_without;
+#[cfg(feature = "preload")]
+pub(crate) use heir::do_without;
 use idle::Idle;
 use rest::Rest;
 use thaw::Thaw;
@@ -80,7 +81,7 @@ pub(crate) struct Left {
 
 /// Runs the service for all of its life. Returns when asked to stop, or when there is nothing to
 /// do.
-pub fn run(start: &Start) {
+pub(crate) fn run(start: &Start) {
     // At once: a service that comes late to a busy processor finds the budget passed.
     let nice = cpu::nice();
     cpu::set_nice(nice - EARLY_BY);
@@ -97,7 +98,7 @@ pub fn run(start: &Start) {
 /// # Safety
 /// The calling process is the child of a fork that was granted ([`Control::freeze`]), and calls
 /// this once.
-pub unsafe fn run_as_heir(start: &Start) {
+pub(crate) unsafe fn run_as_heir(start: &Start) {
     cpu::set_nice(cpu::nice() - SERVES_BY);
     // SAFETY: the caller's promise.
     let service = unsafe { heir::take_over(start) };
