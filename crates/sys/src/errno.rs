@@ -85,3 +85,8 @@ error_numbers! {
     /// The user's share of the disk is used up.
     EDQUOT,
 }
+
+/// Returns what a raw system call returns for an error number.
+pub const fn answer(errno: i32) -> isize {
+    -(errno as isize)
+}

@@ -10,6 +10,7 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use coldpress_sys::errno::ENOMEM;
 use coldpress_sys::map::Span;
 use coldpress_sys::page::BLOCK_BYTES;
 use coldpress_sys::{Bytes, SysResult};
@@ -66,7 +67,6 @@ impl Room {
         if !is_mine {
             return;
         }
-        const ENOMEM: i32 = 12;
         let state = match Self::reserve(length) {
             Ok(span) => {
                 // SAFETY: no other thread writes, and none reads before the state is `THERE`.

@@ -6,7 +6,7 @@
 
 use core::ffi::c_int;
 
-use coldpress_sys::{cpu, raw};
+use coldpress_sys::{cpu, errno, raw};
 use linux_raw_sys::general as linux;
 
 use super::imports::libc_result;
@@ -14,9 +14,9 @@ use super::{CONTROL, make_fresh, starting};
 
 /// The kernel's answer to a process that shares its memory with another, and to some calls of a
 /// process with several threads.
-const EINVAL: isize = -22;
+const EINVAL: isize = errno::answer(errno::EINVAL);
 /// The kernel's other answer in that case, to some calls.
-const EUSERS: isize = -87;
+const EUSERS: isize = errno::answer(errno::EUSERS);
 /// The number of times, and the interval, at which a call that must be alone is repeated: 20 ms in
 /// all.
 const ENDINGS: u32 = 40;

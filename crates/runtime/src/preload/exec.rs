@@ -9,7 +9,7 @@ use core::ffi::{c_char, c_int};
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use coldpress_sys::raw;
+use coldpress_sys::{errno, raw};
 use linux_raw_sys::general as linux;
 
 use super::environment::Ours;
@@ -17,11 +17,11 @@ use super::imports::{libc_result, used};
 use super::starters;
 
 /// The kernel's answer to an environment that changes while it is read.
-const EFAULT: isize = -14;
-const EINVAL: isize = -22;
-/// The kernel's answers for a file that is not there, or not for this user
-/// (asm-generic/errno-base.h).
-const ABSENT: [isize; 3] = [-2, -13, -20];
+const EFAULT: isize = errno::answer(errno::EFAULT);
+const EINVAL: isize = errno::answer(errno::EINVAL);
+/// The kernel's answers for a file that is not there, or not for this user.
+const ABSENT: [isize; 3] =
+    [errno::answer(errno::ENOENT), errno::answer(errno::EACCES), errno::answer(errno::ENOTDIR)];
 /// The number of rooms that are kept, one for each thread that starts programs at the same time.
 /// Any more threads leave theirs behind.
 const ROOMS: usize = 64;

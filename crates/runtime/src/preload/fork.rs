@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use coldpress_sys::cpu::RseqArea;
 use coldpress_sys::file::SpillFile;
-use coldpress_sys::{AsFd, AsRawFd, PAGE_BYTES, futex, proc, raw};
+use coldpress_sys::{AsFd, AsRawFd, PAGE_BYTES, errno, futex, proc, raw};
 use linux_raw_sys::general as linux;
 
 use crate::control::{FILES_MAX, Needs};
@@ -30,7 +30,7 @@ use super::{CONTROL, start_heir, start_in_child, starters};
 /// The thread that forks; 0 for none.
 static FORKER: AtomicU32 = AtomicU32::new(0);
 /// The result of a call for which there was no memory.
-const ENOMEM: isize = -12;
+const ENOMEM: isize = errno::answer(errno::ENOMEM);
 /// Whether memory of the program may be wiped in its children (MADV_WIPEONFORK), so that they
 /// cannot inherit our state.
 static IS_WIPED: AtomicBool = AtomicBool::new(false);

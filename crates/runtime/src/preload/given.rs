@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use coldpress_sys::{Bytes, PAGE_BYTES, raw};
+use coldpress_sys::{Bytes, PAGE_BYTES, errno, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
@@ -17,8 +17,8 @@ const UFFDIO_REGISTER: u32 = 0xc020_aa00;
 const UFFDIO_UNREGISTER: u32 = 0x8010_aa01;
 /// The kernel's errors for a range that is watched already, and for one that another userfaultfd
 /// watches.
-const EBUSY: isize = -16;
-const EINVAL: isize = -22;
+const EBUSY: isize = errno::answer(errno::EBUSY);
+const EINVAL: isize = errno::answer(errno::EINVAL);
 /// The number of tries. A range that was found just before it is given up is given up the next
 /// time.
 const TRIES: u32 = 3;

@@ -6,7 +6,7 @@
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 /// The error number of a call that does not exist.
-pub(super) const ENOSYS: isize = 38;
+pub(super) const ENOSYS: isize = coldpress_sys::errno::ENOSYS as isize;
 
 /// The type of `clone(2)` as libc has it for itself.
 type Clone = unsafe extern "C" fn(

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use coldpress_sys::page::PAGE_BYTES;
 use coldpress_sys::proc::Memory;
-use coldpress_sys::{Bytes, raw};
+use coldpress_sys::{Bytes, errno, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
@@ -102,7 +102,7 @@ fn replace(memory: &Memory, libc: &Object, name: &CStr, number: u32, ours: usize
 /// Does what libc's `brk` does, and registers what the break has grown by before any thread can
 /// touch it.
 extern "C" fn move_break(address: usize) -> c_int {
-    const ENOMEM: isize = -12;
+    const ENOMEM: isize = errno::answer(errno::ENOMEM);
     // SAFETY: the program's own call, passed on; a call with the address 0 changes nothing.
     let call =
         |address| unsafe { raw::syscall(linux::__NR_brk, [address, 0, 0, 0, 0, 0]) } as usize;

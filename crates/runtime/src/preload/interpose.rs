@@ -16,7 +16,7 @@ use core::ffi::{c_int, c_long, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use coldpress_sys::{Bytes, raw};
+use coldpress_sys::{Bytes, errno, raw};
 use linux_raw_sys::general as linux;
 
 use super::imports::{self, ENOSYS, libc_result, next};
@@ -238,7 +238,7 @@ unsafe extern "C" fn syscall(
 /// over at once brings the page in, or shows that the address is wrong. Adding zero to the word has
 /// a write-protected page copied.
 fn futex_on_away_pages(call: impl Fn() -> isize, words: [usize; 2]) -> isize {
-    const EFAULT: isize = -14;
+    const EFAULT: isize = errno::answer(errno::EFAULT);
     // An eviction in between is unlikely once, let alone this often.
     const TRIES: usize = 64;
     let mut result = call();
@@ -257,7 +257,8 @@ fn touch(address: usize) -> bool {
     let operation = (linux::FUTEX_WAIT | linux::FUTEX_PRIVATE_FLAG) as usize;
     let arguments = [address, operation, 0, time.as_ptr() as usize, 0, 0];
     // SAFETY: a wait of no time, which changes nothing; a wrong address is answered by EFAULT.
-    let is_there = unsafe { raw::syscall(linux::__NR_futex, arguments) != -14 };
+    let answer = unsafe { raw::syscall(linux::__NR_futex, arguments) };
+    let is_there = answer != errno::answer(errno::EFAULT);
     if is_there && address.is_multiple_of(size_of::<AtomicU32>()) {
         let word = core::ptr::with_exposed_provenance_mut::<u32>(address);
         // SAFETY: a word of the program's to which it has the kernel write.

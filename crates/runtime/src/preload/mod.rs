@@ -35,6 +35,7 @@ use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::slab::Heap;
 use coldpress_sys::beside::{self, Parent, ProcessMain};
 use coldpress_sys::cpu::{self, RseqArea};
+use coldpress_sys::errno::EINVAL;
 use coldpress_sys::map::{self, Span};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 
@@ -282,7 +283,7 @@ unsafe fn start_process(main: ProcessMain) -> SysResult<()> {
     // Relaxed: read by a process that is made after this store.
     BLOCK[0].store(BLOCK.as_ptr().expose_provenance(), Ordering::Relaxed);
     if beside::children_are_elsewhere() {
-        return Err(SysError { call: "clone", errno: 22 });
+        return Err(SysError { call: "clone", errno: EINVAL });
     }
     let parent = if beside::is_reaper() { Parent::Caller } else { Parent::Reaper };
     let mask = raw::block_signals();
