@@ -1,5 +1,6 @@
 //! The service's ties to the rest of the run: the launcher, and the program that it serves.
 
+use alloc::rc::Rc;
 use core::fmt;
 
 use coldpress_sys::program::Program;
@@ -8,16 +9,16 @@ use coldpress_sys::raw;
 use crate::link::Link;
 
 /// The link to the launcher and the program. Every part of the service may have to warn the user or
-/// to end the program, so the ties are shared by all of them and last as long as the process.
+/// to end the program, so all of them share the ties, which end with the last of them.
 pub(crate) struct Ties {
     pub(crate) link: Link,
     pub(crate) program: Program,
 }
 
 impl Ties {
-    /// Makes ties that last as long as this process.
-    pub(crate) fn keep(link: Link, program: Program) -> &'static Self {
-        alloc::boxed::Box::leak(alloc::boxed::Box::new(Self { link, program }))
+    /// Makes ties to be shared.
+    pub(crate) fn shared(link: Link, program: Program) -> Rc<Self> {
+        Rc::new(Self { link, program })
     }
 
     /// Ends the program, loudly, because it could not go on with the right bytes. The launcher does

@@ -376,7 +376,7 @@ impl<P: Pool> Zswap<P> {
         self.base.limits.lock().renew_writeback();
     }
 
-    /// Passes the time `now_ms`, in milliseconds of a clock that never goes back. To be called
+    /// Passes the time `now_ms`, in milliseconds, which should not go back. To be called
     /// every few milliseconds: [`Ages`] is only as exact as these calls.
     pub fn note_time(&self, now_ms: u64) {
         self.base.shards.note_time(now_ms);

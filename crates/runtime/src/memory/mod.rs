@@ -18,6 +18,7 @@ mod order;
 mod regions;
 pub(crate) mod trial;
 
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -58,7 +59,7 @@ pub(crate) struct Memory {
     /// Address ranges of ours that must not be managed.
     pub(crate) own: Vec<Range<usize>>,
     pub(crate) control: &'static Control,
-    pub(crate) ties: &'static Ties,
+    pub(crate) ties: Rc<Ties>,
     pub(crate) maps_buffer: Vec<u8>,
     /// An address that is always registered, to find out whether the address space changes.
     probe_address: usize,
@@ -75,7 +76,7 @@ pub(crate) struct Parts {
     pub(crate) files: Files,
     pub(crate) own: Vec<Range<usize>>,
     pub(crate) control: &'static Control,
-    pub(crate) ties: &'static Ties,
+    pub(crate) ties: Rc<Ties>,
     pub(crate) probe_address: usize,
     /// What the process may hold.
     pub(crate) share: PageCount,
@@ -221,14 +222,10 @@ impl Memory {
     /// Checks the invariants of one page that is known.
     ///
     /// # Panics
-    /// If the page waits in limbo and its run has no slot, or is away and its mapping is not
-    /// barred.
+    /// If the page waits in limbo and its run has no slot.
     pub(crate) fn check(&self, page: PageNumber, state: PageState) {
         let has_slot = self.pages.run(page.run()).is_some_and(|run| run.slot.is_some());
         assert!(state != PageState::Limbo || has_slot, "{page:?} waits in limbo without a slot");
-        let is_away = matches!(state, PageState::Limbo | PageState::Stored);
-        let may_be_inherited = self.bars.ranges.holding(page.address()).is_none();
-        assert!(!is_away || !may_be_inherited, "{page:?} is away from a mapping without a bar");
     }
 }
 

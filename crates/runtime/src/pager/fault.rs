@@ -62,7 +62,7 @@ impl Pager {
             let give = |allowed: &_, thread| self.ties.link.give_processors(allowed, thread);
             self.placement.attend(fault.thread, self.allowance.time.now_ns(), &give);
             if let Some(thread) = self.placement.take_real_time() {
-                warn_of_real_time(self.ties, thread);
+                warn_of_real_time(&self.ties, thread);
             }
         }
         let was = self.memory.pages.state(fault.page);

@@ -9,6 +9,7 @@ mod placement;
 mod swap_in;
 mod swap_out;
 
+use alloc::rc::Rc;
 use core::ops::Range;
 
 use coldpress_sys::{Bytes, cpu};
@@ -36,7 +37,7 @@ pub(crate) struct Pager {
     pub(crate) policy: Policy,
     pub(crate) placement: Placement,
     pub(crate) control: &'static Control,
-    pub(crate) ties: &'static Ties,
+    pub(crate) ties: Rc<Ties>,
 }
 
 impl Pager {

@@ -58,7 +58,8 @@ pub trait Effects {
     fn policy(&mut self) -> (&mut Policy, &mut PageTable);
     /// Returns what is used.
     fn level(&self) -> Level;
-    /// Returns the nanoseconds of a clock that never goes back.
+    /// Returns the time in nanoseconds. The clock may go back after a sleep of the machine:
+    /// [`Policy::forget_times`] comes then.
     fn now_ns(&self) -> u64;
     /// Returns how the process stands to its relatives.
     fn relatives(&self) -> Relatives;

@@ -43,7 +43,6 @@ use coldpress_zswap::desk::Ticket;
 
 use super::begin::{Start, begin_beside};
 use super::copies::{self, protect_shared};
-use super::look::Due;
 use super::rest::Rest;
 use super::thaw::Thaw;
 use super::{Left, Service};
@@ -255,12 +254,17 @@ impl Service {
     fn take_handles(&mut self, start: &Start, handles: Handles) {
         let Handles { joined, gauge, program, uffd, waiter } = handles;
         let Joined { link, ledger, seat, terms, desk, .. } = joined;
-        let ties = Ties::keep(link, program);
-        let Pager { memory, store, allowance, policy, placement, .. } = &mut self.pager;
+        let ties = Ties::shared(link, program);
+        let Pager { memory, store, allowance, policy, placement, ties: pagers, .. } =
+            &mut self.pager;
         mem::forget((
             mem::replace(&mut memory.uffd, uffd),
             mem::replace(&mut self.waiter, waiter),
             mem::replace(&mut self.gauge, gauge),
+            mem::replace(&mut memory.ties, ties.clone()),
+            mem::replace(&mut store.ties, ties.clone()),
+            mem::replace(pagers, ties.clone()),
+            mem::replace(&mut self.ties, ties.clone()),
         ));
         allowance.inherit(Budget::new(&terms, seat), ledger, seat);
         store.posting.inherit(desk, allowance.tuning.share);
@@ -274,10 +278,8 @@ impl Service {
         policy.begin_in_child();
         store.own_held.grown = PageCount(0);
         store.blocks_returned_before = store.frames.stats().blocks_returned();
-        (memory.ties, store.ties) = (ties, ties);
-        (self.ties, self.pager.ties) = (ties, ties);
         (self.thaw, self.rest) = (Thaw::default(), Rest::default());
-        (self.left, self.due) = (Left::default(), Due::default());
+        (self.left, self.due) = (Left::default(), self.due.in_child());
         self.idle.begin_as_heir();
     }
 }

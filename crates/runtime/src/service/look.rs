@@ -35,6 +35,13 @@ pub(super) struct Due {
     checked: PageNumber,
 }
 
+impl Due {
+    /// Returns what is due in a child: everything, and the clock goes on.
+    pub(super) fn in_child(&self) -> Self {
+        Self { clock: self.clock, ..Self::default() }
+    }
+}
+
 impl Default for Due {
     fn default() -> Self {
         Self {

@@ -26,6 +26,7 @@ mod rest;
 mod thaw;
 mod warnings;
 
+use alloc::rc::Rc;
 use coldpress_sys::proc::ResidentGauge;
 use coldpress_sys::wait::Waiter;
 use coldpress_sys::{PageCount, beside, confine, cpu, program};
@@ -68,7 +69,7 @@ pub(crate) struct Service {
     gauge: ResidentGauge,
     due: look::Due,
     control: &'static Control,
-    ties: &'static Ties,
+    ties: Rc<Ties>,
 }
 
 /// Whether the program has left this memory.

@@ -71,13 +71,13 @@ impl Service {
         let Joined { link, ledger, seat, terms, desk, spill, uffd, is_recorded } = joined;
         // Before the first of our own allocations, so that the recording has every frame.
         let recording = if is_recorded { Recording::begin(&link, frames) } else { None };
-        let ties = Ties::keep(link, program);
+        let ties = Ties::shared(link, program);
         let spills = spill.iter().map(|file| (file.as_raw_fd(), SlotId(0))).collect();
         let allowance = Allowance::new(budget, ledger, seat, time, ties.program.ran_ns());
         let tuning = &allowance.tuning;
         let disk = spill.and_then(|file| store::open_disk(&ties.link, &terms, file, ring));
         let open = |uffd| Tools::open(uffd, tuning, frames, control, disk);
-        let tools = uffd.and_then(open).and_then(|it| it.used_by(&waiter, ties));
+        let tools = uffd.and_then(open).and_then(|it| it.used_by(&waiter, &ties));
         let told = |error: &SysError| tell_unmanaged(&ties.link, *error);
         let Tools { uffd, limbo, zeros, zswap } = tools.inspect_err(told)?;
         let share = tuning.share;
@@ -88,7 +88,7 @@ impl Service {
             files: parts.files,
             own: parts.own.to_vec(),
             control,
-            ties,
+            ties: ties.clone(),
             probe_address: limbo.probe_address(),
             share: allowance.budget.share(),
         });
@@ -102,12 +102,20 @@ impl Service {
             spills,
             slots_max: SlotCount::inside(terms.spill_max),
             share,
-            ties,
+            ties: ties.clone(),
         });
         let policy = Policy::default();
         let placement = parts.placement;
         let service = Self {
-            pager: Pager { memory, store, allowance, policy, placement, control, ties },
+            pager: Pager {
+                memory,
+                store,
+                allowance,
+                policy,
+                placement,
+                control,
+                ties: ties.clone(),
+            },
             copies: Copies::default(),
             idle,
             thaw: Thaw::default(),

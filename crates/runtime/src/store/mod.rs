@@ -12,6 +12,7 @@ mod posting;
 mod record;
 
 use alloc::boxed::Box;
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use coldpress_backing::{Backing, FileBacking, SlotCount, SlotId};
@@ -94,7 +95,7 @@ pub(crate) struct Store {
     pub(crate) spills: Vec<(i32, SlotId)>,
     /// Blocks that an ancestor of this process had given back before the fork.
     pub(crate) blocks_returned_before: u64,
-    pub(crate) ties: &'static Ties,
+    pub(crate) ties: Rc<Ties>,
 }
 
 /// What [`Store`] is made of.
@@ -109,7 +110,7 @@ pub(crate) struct Parts {
     pub(crate) slots_max: SlotCount,
     /// What the process may hold.
     pub(crate) share: PageCount,
-    pub(crate) ties: &'static Ties,
+    pub(crate) ties: Rc<Ties>,
 }
 
 /// What our own tables and pool take.
