@@ -110,7 +110,8 @@ knobs! {
     MaxMeanZsize "max_mean_zsize" Domain::Number(1..=PAGE_BYTES as u64), PAGE_BYTES as u64;
     /// Whether a page of one repeated word is kept as that word
     SameFilled "same_filled" Domain::Switch, 1;
-    /// Whether stored pages that stay are made denser while the program needs no pages
+    /// Whether old pages of the pool are compressed once more, with a dictionary, while the program
+    /// needs no pages
     Dense "dense" Domain::Switch, 1;
     /// Whether memory that is not touched for long is taken whatever the budget says, while the
     /// program's threads wait for such memory no more than this share of the time

@@ -392,6 +392,14 @@ mod tests {
         assert_eq!([most(0, 7), most(1, 7), most(3, 8), most(0, 0)], [300, 100, 0, 0]);
     }
 
+    /// The version changes with these, and docs/formats.md has them.
+    #[test]
+    fn the_layout_is_the_one_of_its_version() {
+        let sizes = [size_of::<Orders>(), size_of::<Seats>(), size_of::<Seat>()];
+        let counts = [Knob::ALL.len(), crate::tally::WORDS];
+        assert_eq!((LEDGER_VERSION, sizes, counts), (22, [8400, 1_081_472, 128], [19, 247]));
+    }
+
     #[test]
     fn terms_and_knobs_come_back_as_they_were_set() {
         let mut knobs = Knobs::default();

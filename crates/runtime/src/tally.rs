@@ -210,7 +210,7 @@ const ENDS: [usize; 9] = {
     }
     ends
 };
-const WORDS: usize = ENDS[ENDS.len() - 1];
+pub(crate) const WORDS: usize = ENDS[ENDS.len() - 1];
 /// The highest value that anything counts to: 292 years of nanoseconds, or a tebibyte saved for a
 /// year by the page and millisecond. Any process of a run may have written a word, so higher ones
 /// are ignored.

@@ -3,8 +3,8 @@
 //! The service says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the orders and
 //! the seats of the ledger, then the desk, the spill file and /dev/userfaultfd as far as the flags
 //! say. After that only the service speaks: notes for the user, [`RECORD`], [`CALL`] and
-//! [`Affinity`], which the launcher answers, and [`LEAVE`]. The end of the connection is the end of
-//! the service.
+//! [`Affinity`], which the launcher answers, [`LEND`] and [`TAKE_BACK`] of a userfaultfd, and
+//! [`LEAVE`]. The end of the connection is the end of the service.
 //!
 //! `coldpress ctl` comes to the same socket, with packets that begin otherwise and concern only the
 //! launcher.

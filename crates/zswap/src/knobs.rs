@@ -1,8 +1,8 @@
 //! The knobs: the settings that a store is made with, which may change at any time while it is
 //! used.
 //!
-//! A change applies to pages stored from then on. Pages that are stored already stay as they are
-//! and stay readable, whatever the knobs say.
+//! How a page is coded holds for pages stored from then on; limits, writeback and recompression act
+//! on what is stored already, too. It stays readable, whatever the knobs say.
 
 use coldpress_codec::CodecChoice;
 use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};

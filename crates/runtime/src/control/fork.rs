@@ -22,8 +22,8 @@ const FORK_NONE: u32 = 0;
 const FORK_ASKED: u32 = 1;
 /// The state once the service knows of the request.
 const FORK_SEEN: u32 = 2;
-/// The state once the forker rings no more and touches only its stack, so that no event is left to
-/// be read.
+/// The state once the forker rings no more and touches only its stack and what it has named, so
+/// that no event is left to be read.
 const FORK_READY: u32 = 3;
 /// The state while the service is frozen.
 const FORK_FROZEN: u32 = 4;

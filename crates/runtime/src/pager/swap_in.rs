@@ -30,6 +30,7 @@ use crate::tally::Counter;
 /// best for sort and node in two thirds of their memory: a tenth to a fifth fewer faults than with
 /// 0. Pages touched at random take as long as with 0.
 const TOGETHER: usize = 3;
+
 /// The outcome of fetching a page.
 enum Fetched {
     /// The page is in the buffer, and whether it came from disk.

@@ -112,7 +112,7 @@ impl Policy {
         self.queue.arrive(pages, page, from, way, self.clock);
     }
 
-    /// Notes that a fault was served.
+    /// Advances the clock: a fault was served, or pages move.
     pub fn tick(&mut self) {
         self.clock = self.clock.wrapping_add(1);
     }

@@ -1,9 +1,9 @@
 //! The service, from its start to the end of the program's memory.
 //!
-//! 1. *Joined.* The program has mapped something: the service joins the launcher's run and counts
-//!    into the budget. The kernel itself serves the faults.
-//! 2. *Managing.* About 70 % of the budget is used, or idle memory is wanted and this process has
-//!    stopped growing: memory is registered, and pages start to move.
+//! 1. *Joined.* The program has mapped 4 MiB, or less of a small budget: the service joins the
+//!    launcher's run and counts into the budget. The kernel itself serves the faults.
+//! 2. *Managing.* 70 % of the budget is used, or all but 32 MiB of a small one, or idle memory is
+//!    wanted and this process has stopped growing: memory is registered, and pages start to move.
 //! 3. *Left.* The program has ended or called exec. The service ends with the last process that has
 //!    the memory.
 //!
@@ -103,7 +103,7 @@ pub(crate) unsafe fn run_as_heir(start: &Start) {
     cpu::set_nice(cpu::nice() - SERVES_BY);
     // SAFETY: the caller's promise.
     let service = unsafe { heir::take_over(start) };
-    // An error is ignored: where no filter can be had, the service is as good without one.
+    // An error is ignored: the parent had its filter, and the pages of the child must be served.
     let _ = confine::give_up_rights();
     if service.is_some() {
         start.control.set_stage(Stage::Managing);

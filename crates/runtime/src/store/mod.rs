@@ -57,6 +57,7 @@ pub(crate) const READAHEAD_MAX: usize = 4;
 /// each, so faults wait a millisecond or so. While no fault waits, more are given back.
 pub(crate) const TRIM_MAX: PageCount = Bytes::mib(1).pages_down();
 pub(crate) const TRIM_MAX_IDLE: PageCount = Bytes::mib(8).pages_down();
+
 /// Which pages are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storing {

@@ -27,7 +27,7 @@ use crate::pages::{PageState, PageTable};
 use crate::policy::target;
 
 /// Least room, in pages, at which the service posts: each post moves a cache line to the other
-/// processor and back, and may have to wake the posting.
+/// processor and back, and may have to wake the helper.
 const POSTED_TOGETHER: usize = 8;
 /// Divisor of limbo's pages: one in this many may be posted. At 3 KiB each that is a tenth of
 /// limbo.
@@ -37,9 +37,9 @@ const POSTED_SHARE: usize = 8;
 const IN_VAIN_MAX: u32 = 4 * desk::JOBS as u32;
 const REST_NS: u64 = 100_000_000;
 
-/// The pages posted for the posting.
+/// The pages posted at the desk.
 pub(crate) struct Posting {
-    /// `None` when there is no posting.
+    /// `None` when there is no desk.
     desk: Option<Shared<Desk>>,
     posted: Posted,
     /// The ticket after the last one looked at.
