@@ -145,6 +145,8 @@ pub(crate) struct LockedPage<'z> {
     pub(crate) id: Option<EntryId>,
 }
 
+// What verbs do for each page is `inline`: they are generic over the pool, so they are compiled in
+// the crate that uses the store.
 impl Shards {
     /// Returns shards without pages.
     pub(crate) fn new() -> Result<Self, NoMemory> {
@@ -163,6 +165,7 @@ impl Shards {
 
     /// Takes the shard of `spot` in hand, and the transfers of `disk` if they take part in the page
     /// there.
+    #[inline]
     pub(crate) fn lock_page<'z>(&'z self, spot: Spot, disk: Option<&'z Disk>) -> LockedPage<'z> {
         let shard = &self[spot.shard];
         let tables = shard.tables.lock();
@@ -190,6 +193,7 @@ impl Shards {
     }
 
     /// Puts an entry that has no place into `place`; in the pool it is the youngest of its shard.
+    #[inline]
     pub(crate) fn occupy(&self, tables: &mut Tables, id: EntryId, place: PagePlace) {
         let place = match place {
             PagePlace::Pool { handle, checksum, length, coding, referenced, tried, .. } => {
@@ -207,6 +211,7 @@ impl Shards {
 
     /// Takes an entry out of its place, and returns what it held. The transfers are in hand if they
     /// take part in the place.
+    #[inline]
     pub(crate) fn vacate(
         &self,
         shard: usize,
@@ -237,6 +242,7 @@ impl Shards {
     }
 
     /// Drops an entry that no key leads to any more, and returns what it held.
+    #[inline]
     pub(crate) fn drop_entry(
         &self,
         shard: usize,
@@ -252,6 +258,7 @@ impl Shards {
     }
 
     /// Takes a page out of a slot, and gives the slot back after its last page.
+    #[inline]
     pub(crate) fn leave_slot(&self, transfers: &mut Transfers, slot: SlotId) {
         let is_given_back = transfers.leave_slot(slot);
         self.counted().slots_discarded.add(u64::from(is_given_back));
