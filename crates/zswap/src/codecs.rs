@@ -3,7 +3,7 @@
 //! Every entry says how its bytes are coded, so the codec may be switched at any time. A zstd
 //! decoder reads what any level wrote, so there is one codec of each kind. Pages that have grown
 //! old are coded with a dictionary of the program's own pages. They are called dense, see
-//! [`crate::recompression`].
+//! [`crate::recompress`].
 
 use alloc::boxed::Box;
 
