@@ -58,8 +58,9 @@ pub(super) fn times_by_name(executable: &[u8]) -> Option<u8> {
 
 /// The most budgets shown to a program that has mapped a file with this part in its name. A JVM
 /// makes its heap a quarter of what it sees: with 8 budgets it leaves so much garbage that pages
-/// come and go for it (1.1 to 2.4 times the time of 6, with 300 and 700 MiB live), with 4 a heap of
-/// 700 MiB does not fit where it has to. DuckDB takes four fifths, and goes to disk then.
+/// come and go for it (1.08 to 2.3 times the time of 6 in four cases of 300 and 700 MiB live, 0.95
+/// in a fifth); with 4 a heap of 700 MiB does not fit where it has to. DuckDB takes four fifths,
+/// and goes to disk then.
 const MAPPED: [(&[u8], u8); 3] =
     [(b"/libjvm.so", 6), (b"duckdb.cpython-", 1), (b"/libduckdb.so", 1)];
 
