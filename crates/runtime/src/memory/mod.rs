@@ -36,10 +36,11 @@ pub(crate) use regions::Regions;
 
 use crate::control::Control;
 use crate::pages::{PageNumber, PageState, PageTable};
+use crate::policy::TOUCHES_MAX;
 use crate::ties::Ties;
 
 /// Zeros for first touches in runs: never written to, so they take no memory.
-pub(crate) const ZEROS: PageCount = PageCount(64);
+pub(crate) const ZEROS: PageCount = PageCount(TOUCHES_MAX);
 /// Buffer for /proc/self/maps, whose longest line is a path of 4096 bytes and 100 more.
 const MAPS_BUFFER: Bytes = Bytes::kib(16);
 

@@ -14,13 +14,16 @@ mod walks;
 use coldpress_sys::PageCount;
 use coldpress_zswap::StoreError;
 
-pub use queue::{Evicted, RunQueue};
+use queue::RunQueue;
 pub use reclaim::{
     Effects, Level, Relatives, Step, make_room, may_reclaim, reclaim_along, reclaim_step,
 };
-pub use refusals::{Drained, Refusals};
+pub use refusals::Drained;
+pub(crate) use refusals::Refusals;
 pub use ring::{Freed, Ring, Side, side_bytes, stride, target};
-pub use walks::{AWAY_MAX, LOADS, Pace, Walks, Window};
+use walks::LOADS;
+pub use walks::{AWAY_MAX, Window};
+pub(crate) use walks::{Pace, Walks};
 
 use crate::pages::{Origin, PageNumber, PageState, PageTable, Way};
 

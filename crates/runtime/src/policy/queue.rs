@@ -49,7 +49,7 @@ impl Entry {
 
 /// Runs that have resident pages, as far as they are known.
 #[derive(Debug, Default)]
-pub struct RunQueue {
+pub(crate) struct RunQueue {
     main: VecDeque<Entry>,
     /// Runs that long walks brought.
     walked: VecDeque<Entry>,
@@ -63,7 +63,7 @@ pub struct RunQueue {
 
 /// The outcome of looking for a cold run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evicted {
+pub(crate) enum Evicted {
     /// Pages of a run have been moved.
     Run,
     /// The runs looked at have to wait; there are others.
@@ -90,7 +90,7 @@ const WALKED_IN_MAIN: usize = 8;
 
 impl RunQueue {
     /// Puts a run at the end unless it is in the queue.
-    pub fn enqueue(&mut self, pages: &mut PageTable, number: RunNumber, now: u32) {
+    pub(crate) fn enqueue(&mut self, pages: &mut PageTable, number: RunNumber, now: u32) {
         if pages.note_queued(number, now) {
             self.push(pages, Entry { number, queued_at: now });
         }
@@ -107,7 +107,7 @@ impl RunQueue {
     }
 
     /// Records that a page has been brought in at the time `now`.
-    pub fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         pages: &mut PageTable,
         page: PageNumber,
@@ -139,7 +139,7 @@ impl RunQueue {
     /// Puts the main line into the order of the last faults, and of addresses where these say
     /// nothing. Relatives that have the same runs then take them in the same order, wherever each
     /// relative was in its round.
-    pub fn put_in_order(&mut self, pages: &PageTable, now: u32) {
+    pub(crate) fn put_in_order(&mut self, pages: &PageTable, now: u32) {
         self.main.retain(|entry| !entry.is_stale(pages));
         let age = |number| pages.run(number).map_or(0, |run| now.wrapping_sub(run.stamp));
         let place = |entry: &Entry| (Reverse(age(entry.number)), entry.number.0);
@@ -147,18 +147,18 @@ impl RunQueue {
     }
 
     /// Returns how many runs to look at in one step.
-    pub fn step(&self) -> usize {
+    pub(crate) fn step(&self) -> usize {
         self.len().min(LOOKED_AT_MAX)
     }
 
     /// Records that pages of a run were moved.
-    pub fn note_moved(&mut self) -> Evicted {
+    pub(crate) fn note_moved(&mut self) -> Evicted {
         self.looked_at = 0;
         Evicted::Run
     }
 
     /// Records that a step is over, and nothing was moved.
-    pub fn note_nothing_moved(&mut self) -> Evicted {
+    pub(crate) fn note_nothing_moved(&mut self) -> Evicted {
         if self.looked_at < self.len() {
             return Evicted::NothingYet;
         }
@@ -168,7 +168,7 @@ impl RunQueue {
 
     /// Takes the first run from the queue, and returns it if it may be moved now. If not, the run
     /// is at the end of the main line, or nothing is known of it any more.
-    pub fn next_if_cold(&mut self, pages: &mut PageTable, now: u32) -> Option<RunNumber> {
+    pub(crate) fn next_if_cold(&mut self, pages: &mut PageTable, now: u32) -> Option<RunNumber> {
         let line = if self.is_walked_next() { &mut self.walked } else { &mut self.main };
         let entry = line.pop_front()?;
         if entry.is_stale(pages) {

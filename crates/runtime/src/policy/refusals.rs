@@ -24,14 +24,14 @@ pub enum Drained {
 
 /// Pages in a row that zswap refused.
 #[derive(Debug, Default)]
-pub struct Refusals {
+pub(crate) struct Refusals {
     in_row: usize,
 }
 
 impl Refusals {
     /// Returns whether, with this step, enough was refused that other pages would fare no better.
     /// The count begins anew then.
-    pub fn are_enough(&mut self, drained: Drained) -> bool {
+    pub(crate) fn are_enough(&mut self, drained: Drained) -> bool {
         match drained {
             Drained::Nothing | Drained::Slot => return false,
             Drained::Stored => self.in_row = 0,

@@ -35,24 +35,24 @@ pub const AWAY_MAX: usize = 16;
 ///
 /// Long steps, of a column through a matrix say, are believed after four faults: in little memory,
 /// three faults at equal distances come by chance.
-pub const LOADS: Pace =
+pub(crate) const LOADS: Pace =
     Pace { faults: 3, step_max: 4, leap_faults: 4, leap_max: 64, growth: 2, widest: AWAY_MAX };
 
 /// The rules for what is taken for a walk, and how quickly its windows grow.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub(crate) struct Pace {
     /// Faults in a row that make a walk: the last of them gets the first window.
-    pub faults: isize,
+    pub(crate) faults: isize,
     /// The longest step of such a walk.
-    pub step_max: usize,
+    pub(crate) step_max: usize,
     /// Faults that make a walk in longer steps.
-    pub leap_faults: isize,
+    pub(crate) leap_faults: isize,
     /// The longest step of a walk in longer steps.
-    pub leap_max: usize,
+    pub(crate) leap_max: usize,
     /// Pages of the first window, and the factor from each window to the next.
-    pub growth: usize,
+    pub(crate) growth: usize,
     /// Pages of the widest window.
-    pub widest: usize,
+    pub(crate) widest: usize,
 }
 
 /// Pages to bring in together: `count` of them, `step` apart. The first is the one asked for.
@@ -109,7 +109,7 @@ struct Walk {
 
 /// The walks that a program is on.
 #[derive(Debug)]
-pub struct Walks {
+pub(crate) struct Walks {
     pace: Pace,
     walks: [Walk; WALKS],
     /// The last pages that were asked for, in a ring.
@@ -120,13 +120,17 @@ pub struct Walks {
 
 impl Walks {
     /// Creates the state without any walk.
-    pub fn new(pace: Pace) -> Self {
+    pub(crate) fn new(pace: Pace) -> Self {
         Self { pace, walks: Default::default(), recent: Default::default(), now: 0 }
     }
 
     /// Returns the window to bring in for a fault on `page`. `is_there` says of pages whether they
     /// would be passed without a fault.
-    pub fn window(&self, page: PageNumber, mut is_there: impl FnMut(PageNumber) -> bool) -> Window {
+    pub(crate) fn window(
+        &self,
+        page: PageNumber,
+        mut is_there: impl FnMut(PageNumber) -> bool,
+    ) -> Window {
         let Pace { growth, widest, .. } = self.pace;
         if let Some(at) = self.walks.iter().position(|walk| walk.comes_to(page, &mut is_there)) {
             let Walk { step, window, .. } = self.walks[at];
@@ -158,7 +162,7 @@ impl Walks {
     }
 
     /// Records that `window`, or as much of it as its `count` says, was brought in for `page`.
-    pub fn advance(&mut self, page: PageNumber, window: Window) {
+    pub(crate) fn advance(&mut self, page: PageNumber, window: Window) {
         self.now += 1;
         self.recent[self.now % RECENT] = page;
         if window.walk.is_none() && window.count == 1 {
