@@ -194,7 +194,6 @@ impl Pager {
                 if ours {
                     self.memory.pages.run_mut(number).slot = None;
                 }
-                self.store.limbo.ring().take_sample(slot);
                 self.store.finish_slot(&self.memory.uffd, &mut self.allowance);
                 return Drained::Slot;
             };
