@@ -1,33 +1,38 @@
 //! The measurements of the benchmarks of memory, and their reports.
 //!
-//! The command `coldpress-bench` measures coldpress's parts with this library, and `bench/peers`
-//! measures other allocators beside them; no other allocator is linked here. Nothing here runs
-//! inside a user's program. Modules: [`allocators`] gives every allocator the same work, [`codecs`]
-//! measures what codecs make of the pages of programs, [`descriptors`] what the size of a frame's
-//! descriptor costs, [`frames`] how whole huge pages stay whole, [`policy`] which page to evict,
-//! [`pools`] how densely and how quickly compressed pages are kept, and [`zswap`] what a page costs
-//! beside its codec. [`kernel`] is the kernel's own swap as a peer, [`ours`] are the parts of
-//! coldpress that are measured, [`touch`] has orders of touches and their times, [`usage`] what
-//! programs took. [`statistics`], [`verdict`], [`ticks`], [`report`], [`svg`], [`plot`] and
-//! [`machine`] make the figures and say where they come from; [`random`] gives the same numbers in
-//! every run.
+//! `bench/peers` measures other allocators beside coldpress's with [`allocators`], [`ours`],
+//! [`machine`] and [`report`]; no other allocator is linked here. Tests read what was recorded with
+//! [`frames`]. Nothing here runs inside a user's program. Modules, from below:
+//!
+//! 1. `statistics`, `verdict`, `ticks`, [`report`], `svg`, `plot` and [`machine`] make the figures
+//!    and say where they come from; `random` gives the same numbers in every run.
+//! 2. `kernel` is the kernel's own swap as a peer, [`ours`] are the parts of coldpress that are
+//!    measured, `touch` has orders of touches and their times, `usage` what programs took.
+//! 3. [`allocators`] gives every allocator the same work, `codecs` measures what codecs make of the
+//!    pages of programs, `descriptors` what the size of a frame's descriptor costs, [`frames`] how
+//!    whole huge pages stay whole, `policy` which page to evict, `pools` how densely and how
+//!    quickly compressed pages are kept, and `zswap` what a page costs beside its codec.
+//! 4. `commands` is the command `coldpress-bench`.
 
 pub mod allocators;
-pub mod codecs;
-pub mod descriptors;
+mod codecs;
+mod commands;
+mod descriptors;
 pub mod frames;
-pub mod kernel;
+mod kernel;
 pub mod machine;
 pub mod ours;
-pub mod plot;
-pub mod policy;
-pub mod pools;
-pub mod random;
+mod plot;
+mod policy;
+mod pools;
+mod random;
 pub mod report;
-pub mod statistics;
-pub mod svg;
-pub mod ticks;
-pub mod touch;
-pub mod usage;
-pub mod verdict;
-pub mod zswap;
+mod statistics;
+mod svg;
+mod ticks;
+mod touch;
+mod usage;
+mod verdict;
+mod zswap;
+
+pub use commands::run;

@@ -1,4 +1,4 @@
-//! The parts of coldpress that are measured; the pools among them are in [`crate::pools`].
+//! The parts of coldpress that are measured; the pools among them are in the module `pools`.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr;

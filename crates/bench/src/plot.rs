@@ -16,7 +16,7 @@ const BOTTOM: usize = 60;
 const LINES: usize = 5;
 
 /// A point.
-pub struct Point {
+pub(crate) struct Point {
     /// The name of what the point stands for.
     pub name: String,
     /// The place to the right.
@@ -28,7 +28,7 @@ pub struct Point {
 }
 
 /// Returns the picture as the text of a file. Both axes begin at 0.
-pub fn svg(title: &str, [x_name, y_name]: [&str; 2], points: &[Point]) -> String {
+pub(crate) fn svg(title: &str, [x_name, y_name]: [&str; 2], points: &[Point]) -> String {
     let most = |of: fn(&Point) -> f64| points.iter().map(of).fold(f64::MIN_POSITIVE, f64::max);
     let (x_most, y_most) = (most(|point| point.x), most(|point| point.y));
     let [wide, high] = [WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM];

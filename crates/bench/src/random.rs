@@ -2,16 +2,16 @@
 
 /// A sequence of numbers that follows from its seed alone.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Makes the sequence of `seed`.
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Returns the next number of the sequence; any 64 bits.
-    pub const fn next(&mut self) -> u64 {
+    pub(crate) const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,17 +20,17 @@ impl Random {
     }
 
     /// Returns a number below `end`; 0 when `end` is 0. Even enough for ends far below 2^64.
-    pub const fn below(&mut self, end: usize) -> usize {
+    pub(crate) const fn below(&mut self, end: usize) -> usize {
         ((self.next() as u128 * end as u128) >> 64) as usize
     }
 
     /// Returns whether an event happens that happens `permille` times in a thousand.
-    pub const fn happens(&mut self, permille: usize) -> bool {
+    pub(crate) const fn happens(&mut self, permille: usize) -> bool {
         self.below(1000) < permille
     }
 
     /// Puts `items` in a random order, each order as likely as any (Fisher and Yates).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
         }

@@ -7,7 +7,7 @@
 /// One of the two runs of a pair. Where two builds are compared, the other build takes the place of
 /// the run without coldpress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     /// Without coldpress.
     Plain,
     /// With coldpress.
@@ -16,7 +16,7 @@ pub enum Side {
 
 /// The two measurements of a pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pair<T> {
+pub(crate) struct Pair<T> {
     /// The measurement without coldpress.
     pub plain: T,
     /// The measurement with coldpress.
@@ -25,7 +25,7 @@ pub struct Pair<T> {
 
 /// Measures `count` pairs in turn, after one pair that warms caches and is not counted. Ends with
 /// the first failure.
-pub fn alternate<T, E>(
+pub(crate) fn alternate<T, E>(
     count: u32,
     mut measure: impl FnMut(Side) -> Result<T, E>,
 ) -> Result<Vec<Pair<T>>, E> {
@@ -47,7 +47,7 @@ pub fn alternate<T, E>(
 /// Measures each of `count` contestants in `rounds` rounds, after a round that warms caches and is
 /// not counted. A different contestant starts each round. The samples are in the order of the
 /// contestants.
-pub fn take_turns(
+pub(crate) fn take_turns(
     count: usize,
     rounds: u32,
     mut measure: impl FnMut(usize) -> f64,
@@ -113,7 +113,7 @@ impl Sample {
 
 /// The statistics of pairs of one figure.
 #[derive(Clone, Debug)]
-pub struct Paired {
+pub(crate) struct Paired {
     /// All measurements without coldpress.
     pub plain: Sample,
     /// All measurements with coldpress.
@@ -126,7 +126,7 @@ pub struct Paired {
 
 impl Paired {
     /// Compares the figure that `of` finds in each pair; `None` when there is no pair.
-    pub fn new<T>(pairs: &[Pair<T>], of: impl Fn(&T) -> f64) -> Option<Self> {
+    pub(crate) fn new<T>(pairs: &[Pair<T>], of: impl Fn(&T) -> f64) -> Option<Self> {
         let both = || pairs.iter().map(|pair| (of(&pair.plain), of(&pair.managed)));
         Some(Self {
             plain: Sample::new(both().map(|(plain, _)| plain))?,
@@ -137,7 +137,7 @@ impl Paired {
     }
 
     /// Returns the median with coldpress divided by the median without.
-    pub fn ratio_of_medians(&self) -> f64 {
+    pub(crate) fn ratio_of_medians(&self) -> f64 {
         self.managed.median() / self.plain.median()
     }
 }

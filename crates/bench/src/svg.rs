@@ -14,7 +14,7 @@ const GAP: usize = 10;
 const HEAD: usize = 64;
 
 /// A picture of bars.
-pub struct Bars {
+pub(crate) struct Bars {
     title: String,
     series: Vec<String>,
     groups: Vec<(String, Vec<Option<f64>>)>,
@@ -22,18 +22,18 @@ pub struct Bars {
 
 impl Bars {
     /// Makes a picture without groups; each group has a bar for each name in `series`.
-    pub fn new(title: &str, series: &[String]) -> Self {
+    pub(crate) fn new(title: &str, series: &[String]) -> Self {
         Self { title: title.to_owned(), series: series.to_vec(), groups: Vec::new() }
     }
 
     /// Adds a group of bars; a bar that was not measured stays empty.
-    pub fn group(&mut self, name: &str, values: Vec<Option<f64>>) {
+    pub(crate) fn group(&mut self, name: &str, values: Vec<Option<f64>>) {
         debug_assert_eq!(values.len(), self.series.len());
         self.groups.push((name.to_owned(), values));
     }
 
     /// Returns the picture as the text of a file.
-    pub fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let longest = self.groups.iter().flat_map(|(_, values)| values).flatten();
         let longest = longest.copied().fold(f64::MIN_POSITIVE, f64::max);
         let group_height = self.series.len() * BAR + GAP;

@@ -14,7 +14,7 @@ const EMPTY: usize = 10_001;
 
 /// A stopwatch for calls, which knows what a tick is, and what a measurement costs.
 #[derive(Clone, Copy, Debug)]
-pub struct Stopwatch {
+pub(crate) struct Stopwatch {
     ns_per_tick: f64,
     /// The ticks of a measurement of nothing.
     empty: f64,
@@ -22,7 +22,7 @@ pub struct Stopwatch {
 
 impl Stopwatch {
     /// Makes a stopwatch; calibrates it for 20 ms.
-    pub fn learn() -> Self {
+    pub(crate) fn learn() -> Self {
         let (started, first) = (Instant::now(), cpu::ticks());
         let empty = Sample::new((0..EMPTY).map(|_| ticks_of(|| ()).0 as f64));
         let empty = empty.map_or(0.0, |sample| sample.median());
@@ -35,7 +35,7 @@ impl Stopwatch {
 
     /// Times one call. Returns its nanoseconds, without those of the measurement, and its result.
     #[inline]
-    pub fn time<R>(&self, call: impl FnOnce() -> R) -> (f64, R) {
+    pub(crate) fn time<R>(&self, call: impl FnOnce() -> R) -> (f64, R) {
         let (ticks, result) = ticks_of(call);
         ((ticks as f64 - self.empty).max(0.0) * self.ns_per_tick, result)
     }

@@ -16,7 +16,7 @@ const TICKS: f64 = 100.0;
 
 /// Counts since the start of this process, or of the machine; or between two looks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// The seconds that children ran, with the kernel's work for them.
     pub cpu_seconds: f64,
     /// The faults of children that waited for a page.
@@ -32,7 +32,7 @@ pub struct Usage {
 
 impl Usage {
     /// Reads the counts. Fails when the kernel does not report them.
-    pub fn now() -> io::Result<Self> {
+    pub(crate) fn now() -> io::Result<Self> {
         let [stat, io, vmstat] =
             ["/proc/self/stat", "/proc/self/io", "/proc/vmstat"].map(Path::new);
         let stat_text = fs::read_to_string(stat)?;

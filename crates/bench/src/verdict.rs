@@ -16,16 +16,16 @@ use std::fmt;
 use crate::statistics::Sample;
 
 /// The least probability that the interval holds the true median. The usual choice.
-pub const COVERAGE: f64 = 0.95;
+pub(crate) const COVERAGE: f64 = 0.95;
 /// The fewest pairs for a verdict. Of 20 pairs, the interval leaves out five at either end.
-pub const PAIRS_MIN: u32 = 20;
+pub(crate) const PAIRS_MIN: u32 = 20;
 /// The largest ratio that does not count as a difference: builds that differ only in where their
 /// code lies differ by as much.
-pub const RATIO_SAME: f64 = 1.02;
+pub(crate) const RATIO_SAME: f64 = 1.02;
 
 /// The interval of the paired ratios of one figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
+pub(crate) struct Interval {
     /// The lower end of the interval.
     pub low: f64,
     /// The median of the ratios.
@@ -37,7 +37,7 @@ pub struct Interval {
 impl Interval {
     /// Returns the interval of the median of `ratios`; `None` when there are too few of them for
     /// one.
-    pub fn of(ratios: &Sample) -> Option<Self> {
+    pub(crate) fn of(ratios: &Sample) -> Option<Self> {
         let values = ratios.in_order();
         let rank = rank(values.len())?;
         let (low, high) = (values[rank - 1], values[values.len() - rank]);
@@ -45,7 +45,7 @@ impl Interval {
     }
 
     /// Returns the verdict that follows from the interval.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         let least = 1.0 / RATIO_SAME;
         if self.low > RATIO_SAME {
             Verdict::Worse
@@ -67,7 +67,7 @@ impl fmt::Display for Interval {
 
 /// The verdict on a figure of two builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The whole interval is above [`RATIO_SAME`].
     Worse,
     /// The whole interval is below the inverse of [`RATIO_SAME`].
@@ -80,7 +80,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns the word for the verdict.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Worse => "worse",
             Self::Better => "better",

@@ -27,7 +27,7 @@ const GOAL_NS: f64 = 500.0;
 
 /// The work of a measurement: the pages to store and load, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct Load<'p> {
+pub(crate) struct Load<'p> {
     /// The pages to store; none holds one repeated word.
     pub pages: &'p [Page],
     /// The codec that compresses pages.
@@ -42,7 +42,7 @@ pub struct Load<'p> {
 
 /// The times of one side, one way.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub(crate) struct Way {
     /// The nanoseconds of single calls.
     pub ns: Sample,
     /// The pages a second by all threads together, in each round.
@@ -51,7 +51,7 @@ pub struct Way {
 
 /// The times of one side, both ways.
 #[derive(Clone, Debug)]
-pub struct Side {
+pub(crate) struct Side {
     /// The times to store, or compress.
     pub store: Way,
     /// The times to load, or decompress.
@@ -60,7 +60,7 @@ pub struct Side {
 
 /// The times of both sides with one number of threads.
 #[derive(Clone, Debug)]
-pub struct PairedFigures {
+pub(crate) struct PairedFigures {
     /// The number of threads at once.
     pub threads: usize,
     /// The codec alone.
@@ -246,13 +246,13 @@ impl Work for Load<'_> {
 
 impl PairedFigures {
     /// Returns the nanoseconds that zswap and pool add to the median of a store and of a load.
-    pub fn added_ns(&self) -> [f64; 2] {
+    pub(crate) fn added_ns(&self) -> [f64; 2] {
         let added = |zswap: &Way, codec: &Way| zswap.ns.median() - codec.ns.median();
         [added(&self.zswap.store, &self.codec.store), added(&self.zswap.load, &self.codec.load)]
     }
 
     /// Returns the same figures for programs, as JSON.
-    pub fn numbers(&self) -> Value {
+    pub(crate) fn numbers(&self) -> Value {
         let way = |way: &Way| {
             json!({
                 "p50_ns": way.ns.median(),
@@ -274,7 +274,7 @@ impl PairedFigures {
 /// Measures with one thread and with two, in a pool of that kind.
 ///
 /// Fails when there is no memory for codec or pool.
-pub fn measure(
+pub(crate) fn measure(
     pages: &[Page],
     codec: CodecId,
     pool: Kind,
@@ -291,7 +291,7 @@ pub fn measure(
 }
 
 /// Makes the table of figures for people, and the goals.
-pub fn table(all: &[PairedFigures]) -> (Table, Vec<Goal>) {
+pub(crate) fn table(all: &[PairedFigures]) -> (Table, Vec<Goal>) {
     let head = ["threads, way", "codec p50 ns", "zswap p50 ns", "added ns", "zswap pages/s"];
     let mut table = Table::new(&head);
     let mut goals = Vec::new();

@@ -27,7 +27,8 @@ const FORBIDDING: &[&str] = &[
     "crates/zswap/src/lib.rs",
     "crates/cli/src/lib.rs",
     "crates/coldpress/src/main.rs",
-    "crates/bench/src/bin/coldpress-bench/main.rs",
+    "crates/bench/src/commands/mod.rs",
+    "crates/bench/src/main.rs",
     "xtask/src/main.rs",
 ];
 

@@ -8,7 +8,7 @@ use crate::ticks::Stopwatch;
 
 /// The figures of a codec on some pages.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// The bytes a page, on average. A page that does not shrink counts as it is.
     pub bytes: f64,
     /// The number of pages that did not shrink.
@@ -23,7 +23,11 @@ pub struct Figures {
 /// Stores all pages, then loads them all, so that the data have left the nearest caches before they
 /// are loaded. Returns `None` when there is no whole group, or when a page came back changed or not
 /// at all.
-pub fn measure(subject: &mut dyn Subject, pages: &[Page], watch: &Stopwatch) -> Option<Figures> {
+pub(crate) fn measure(
+    subject: &mut dyn Subject,
+    pages: &[Page],
+    watch: &Stopwatch,
+) -> Option<Figures> {
     let group = subject.group();
     let bytes = group * PAGE_BYTES;
     let mut out = vec![0; bytes + bytes / 8 + 64];

@@ -14,8 +14,9 @@ type Record = (String, u64, f64, Option<u8>, Box<[u32]>);
 
 /// The data of the heap, the same in every run.
 #[derive(Debug)]
-pub struct Heap {
+pub(crate) struct Heap {
     /// Each record on its own.
+    #[expect(clippy::vec_box, reason = "programs have many small allocations")]
     pub records: Vec<Box<Record>>,
     /// Records by their name.
     pub by_name: BTreeMap<String, Vec<usize>>,
@@ -25,7 +26,7 @@ pub struct Heap {
 
 impl Heap {
     /// Builds this many records: some 400 bytes each, maps included.
-    pub fn new(records: usize) -> Self {
+    pub(crate) fn new(records: usize) -> Self {
         let mut random = Random::new(4);
         let mut text = Text::default();
         let pages: Vec<u8> = (0..TEXT_PAGES).flat_map(|_| text.page()).collect();

@@ -8,12 +8,12 @@
 //! A dictionary is trained on every other 64 KiB of a program and judged, as all codecs are, on the
 //! rest. Pages of one repeated word are left out: no codec ever sees them.
 
-pub mod contest;
-pub mod heap;
-pub mod pages;
-pub mod process;
-pub mod sealing;
-pub mod subject;
+pub(crate) mod contest;
+pub(crate) mod heap;
+pub(crate) mod pages;
+pub(crate) mod process;
+pub(crate) mod sealing;
+pub(crate) mod subject;
 #[cfg(test)]
 mod tests;
-pub mod training;
+pub(crate) mod training;

@@ -10,7 +10,7 @@ use coldpress_sys::{PAGE_BYTES, Page};
 use crate::pools::text::Text;
 
 /// The number of neighbouring pages that stay together: 64 KiB.
-pub const WINDOW_PAGES: usize = 16;
+pub(crate) const WINDOW_PAGES: usize = 16;
 
 /// The most bytes of a file; a larger file is refused.
 const FILE_MAX: u64 = 1 << 30;
@@ -19,7 +19,7 @@ const ZSTD_ENDING: &str = ".zst";
 
 /// Pages of one program.
 #[derive(Clone, Debug)]
-pub struct Pages {
+pub(crate) struct Pages {
     /// The source of the pages.
     pub name: String,
     /// The pages that a dictionary is made of.
@@ -33,7 +33,7 @@ pub struct Pages {
 impl Pages {
     /// Splits pages, in the order of their addresses. Keeps at most `most` to measure, and as many
     /// to train on.
-    pub fn split(name: &str, pages: &[Page], most: usize) -> Self {
+    pub(crate) fn split(name: &str, pages: &[Page], most: usize) -> Self {
         let mut found =
             Self { name: name.to_owned(), train: Vec::new(), test: Vec::new(), same_filled: 0 };
         for (number, window) in pages.chunks(WINDOW_PAGES).enumerate() {
@@ -50,12 +50,12 @@ impl Pages {
     }
 
     /// Returns whether there are enough pages to say anything.
-    pub fn is_enough(&self) -> bool {
+    pub(crate) fn is_enough(&self) -> bool {
         self.train.len() >= WINDOW_PAGES && self.test.len() >= WINDOW_PAGES
     }
 
     /// Makes pages of text by a model, which LZO compresses to 75 %.
-    pub fn text(most: usize) -> Self {
+    pub(crate) fn text(most: usize) -> Self {
         let mut text = Text::default();
         let pages: Vec<Page> = (0..2 * most).map(|_| text.page()).collect();
         Self::split("text", &pages, most)
@@ -64,7 +64,7 @@ impl Pages {
 
 /// Reads the pages of a file, which zstd may have compressed: whole pages and nothing else. Returns
 /// the name of the file and the pages.
-pub fn read(path: &Path) -> io::Result<(String, Vec<Page>)> {
+pub(crate) fn read(path: &Path) -> io::Result<(String, Vec<Page>)> {
     if fs::metadata(path)?.len() > FILE_MAX {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));
     }

@@ -23,7 +23,7 @@ const OF_FILE: u64 = 1 << 61;
 
 /// Returns at most `most` pages of process `pid`, in the order of their addresses: whole windows,
 /// picked at random where there are more. Skips windows with less than half of their pages.
-pub fn pages_of(pid: u32, most: usize, random: &mut Random) -> io::Result<Vec<Page>> {
+pub(crate) fn pages_of(pid: u32, most: usize, random: &mut Random) -> io::Result<Vec<Page>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
     let memory = File::open(format!("/proc/{pid}/mem"))?;

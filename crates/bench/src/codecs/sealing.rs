@@ -11,7 +11,7 @@ const OBJECTS: u16 = 2000;
 
 /// The times for objects of one length.
 #[derive(Clone, Debug)]
-pub struct Sealing {
+pub(crate) struct Sealing {
     /// The length of an object, without the tag.
     pub length: Bytes,
     /// The nanoseconds to seal an object.
@@ -21,7 +21,7 @@ pub struct Sealing {
 }
 
 /// Seals objects of `length`, then opens them all. Returns `None` when an object did not come back.
-pub fn measure(length: Bytes, watch: &Stopwatch) -> Result<Option<Sealing>, SealError> {
+pub(crate) fn measure(length: Bytes, watch: &Stopwatch) -> Result<Option<Sealing>, SealError> {
     let sealer = Sealer::random()?;
     let batch = sealer.next_batch();
     let positions = || (0..OBJECTS).map(|offset| Position { batch, offset });

@@ -7,7 +7,7 @@ use coldpress_sys::{PAGE_BYTES, Page};
 use zstd::bulk::{Compressor, Decompressor};
 
 /// A codec under test, which stores pages and loads them again.
-pub trait Subject {
+pub(crate) trait Subject {
     /// Returns the number of pages stored together: a page is only loaded with the others.
     fn group(&self) -> usize {
         1
@@ -42,7 +42,7 @@ impl Subject for DictionaryCodec {
 }
 
 /// Plain zstd over several pages, to show what groups would bring.
-pub struct Grouped {
+pub(crate) struct Grouped {
     pages: usize,
     compressor: Compressor<'static>,
     decompressor: Decompressor<'static>,
@@ -50,7 +50,11 @@ pub struct Grouped {
 
 impl Grouped {
     /// Makes groups of `pages` pages at a level, with a dictionary or without.
-    pub fn new(pages: usize, level: i32, dictionary: Option<&Dictionary>) -> io::Result<Self> {
+    pub(crate) fn new(
+        pages: usize,
+        level: i32,
+        dictionary: Option<&Dictionary>,
+    ) -> io::Result<Self> {
         let content = dictionary.map_or(&[][..], Dictionary::content);
         let mut compressor = Compressor::with_dictionary(level, content)?;
         let mut decompressor = Decompressor::with_dictionary(content)?;

@@ -9,7 +9,7 @@ use crate::ticks::Stopwatch;
 
 /// A dictionary and its price.
 #[derive(Clone, Debug)]
-pub struct Training {
+pub(crate) struct Training {
     /// The dictionary.
     pub dictionary: Dictionary,
     /// The number of pages offered.
@@ -30,7 +30,7 @@ pub struct Training {
 
 /// Trains a dictionary for a level on some of `pages`, picked at random. Returns `None` when the
 /// pages are too few or have nothing in common.
-pub fn train(
+pub(crate) fn train(
     pages: &[Page],
     level: i32,
     watch: &Stopwatch,

@@ -13,15 +13,14 @@ mod layout;
 mod model;
 mod plan;
 
-pub use model::FRAMES;
-pub use plan::{PAIRS_OF_REFERENCE, Plan, SIZES};
+pub(crate) use plan::{PAIRS_OF_REFERENCE, Plan, SIZES};
 
 use layout::{Aside, Inline, Wide};
 use model::Slabs;
 
 /// A way to describe a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Descriptor {
+pub(crate) enum Descriptor {
     /// 56 bytes padded to 64, so that the pair of the 16-byte compare-and-swap is aligned.
     Padded64,
     /// 56 bytes; the pair is aligned inside them, in words 1 and 2 or in words 2 and 3.
@@ -34,10 +33,11 @@ pub enum Descriptor {
 
 impl Descriptor {
     /// All layouts, the largest first.
-    pub const ALL: [Self; 4] = [Self::Padded64, Self::Aligned56, Self::Inline32, Self::Word8];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Padded64, Self::Aligned56, Self::Inline32, Self::Word8];
 
     /// Returns the bytes of each frame's descriptor.
-    pub const fn bytes(self) -> usize {
+    pub(crate) const fn bytes(self) -> usize {
         match self {
             Self::Padded64 => 64,
             Self::Aligned56 => 56,
@@ -47,12 +47,12 @@ impl Descriptor {
     }
 
     /// Returns the layout of this size.
-    pub fn of_bytes(bytes: usize) -> Option<Self> {
+    pub(crate) fn of_bytes(bytes: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|descriptor| descriptor.bytes() == bytes)
     }
 
     /// Prepares passes of `plan`.
-    pub fn prepare(self, plan: &Plan) -> Box<dyn Passes + '_> {
+    pub(crate) fn prepare(self, plan: &Plan) -> Box<dyn Passes + '_> {
         match self {
             Self::Padded64 => Box::new(Prepared(Slabs::<Wide<8>>::new(plan.caches()), plan)),
             Self::Aligned56 => Box::new(Prepared(Slabs::<Wide<7>>::new(plan.caches()), plan)),
@@ -63,11 +63,12 @@ impl Descriptor {
 }
 
 /// A plan on one layout.
-pub trait Passes {
+pub(crate) trait Passes {
     /// Does one pass.
     fn pass(&mut self);
 
     /// Walks all structures. Panics when an object was lost.
+    #[cfg(test)]
     fn check(&mut self);
 }
 
@@ -78,6 +79,7 @@ impl<L: layout::Layout> Passes for Prepared<'_, L> {
         self.1.pass(&mut self.0);
     }
 
+    #[cfg(test)]
     fn check(&mut self) {
         self.0.check();
     }

@@ -10,7 +10,7 @@ use coldpress_sys::PAGE_BYTES;
 use super::layout::{Layout, NONE, Words};
 
 /// The number of frames in the model: 64 MiB, far more than any cache whose misses are counted.
-pub const FRAMES: usize = 16_384;
+pub(crate) const FRAMES: usize = 16_384;
 
 /// The bytes of the unit in which places are counted.
 const UNIT: usize = 16;
@@ -185,6 +185,7 @@ impl<L: Layout> Slabs<L> {
 
     /// Empties the stacks and counts. Panics unless every object is back, which leaves every frame
     /// free except an empty slab in a cache's list.
+    #[cfg(test)]
     pub(super) fn check(&mut self) {
         let mut kept = 0;
         for cache in 0..self.caches.len() {

@@ -6,9 +6,9 @@ use crate::random::Random;
 
 /// The number of pairs of alloc(32) and free in SLUB's double-word compare-and-swap mail: 16.8
 /// million.
-pub const PAIRS_OF_REFERENCE: usize = 1 << 24;
+pub(crate) const PAIRS_OF_REFERENCE: usize = 1 << 24;
 /// The sizes of the sweep, in bytes.
-pub const SIZES: [usize; 7] = [16, 32, 64, 128, 256, 512, 1024];
+pub(crate) const SIZES: [usize; 7] = [16, 32, 64, 128, 256, 512, 1024];
 
 /// The number of pairs of one size in a pass of a tight loop.
 const TIGHT: usize = 1 << 16;
@@ -36,7 +36,7 @@ enum How {
 
 /// A plan: a row of the table.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     name: String,
     /// The object size of each cache.
     caches: Vec<usize>,
@@ -45,13 +45,13 @@ pub struct Plan {
 
 impl Plan {
     /// The plans whose misses are counted, by name.
-    pub const NAMES: [&'static str; 6] =
+    pub(crate) const NAMES: [&'static str; 6] =
         ["pair", "warm", "cold", "many-caches", "many-frames", "shuffled"];
     /// The plans that spread descriptors over more cache lines than the loop soon touches again.
-    pub const SPREAD: [&'static str; 4] = ["cold", "many-caches", "many-frames", "shuffled"];
+    pub(crate) const SPREAD: [&'static str; 4] = ["cold", "many-caches", "many-frames", "shuffled"];
 
     /// Returns the plan of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         let all_objects = (FRAMES * objects_per_frame(SPREAD_BYTES)) as u32;
         let (caches, how) = match name {
             "pair" => (vec![32], How::Tight),
@@ -81,18 +81,18 @@ impl Plan {
     }
 
     /// Returns the tight loop, or the cold pass, with one size of the sweep.
-    pub fn sweep(bytes: usize, is_cold: bool) -> Self {
+    pub(crate) fn sweep(bytes: usize, is_cold: bool) -> Self {
         let (name, how) = if is_cold { ("cold", How::Cold) } else { ("warm", How::Tight) };
         Self { name: format!("{name} {bytes} B"), caches: vec![bytes], how }
     }
 
     /// Returns the name of the plan.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the number of pairs of an allocation and a free in a pass.
-    pub fn pairs(&self) -> usize {
+    pub(crate) fn pairs(&self) -> usize {
         match &self.how {
             How::Tight => TIGHT * self.caches.len(),
             How::Cold => {

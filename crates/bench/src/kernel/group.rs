@@ -24,22 +24,16 @@ const ENTER: &str = "echo 0 > \"$0\" && exec \"$@\"";
 /// The names of the files that differ between the versions.
 struct Names {
     limit: &'static str,
-    used: &'static str,
     /// The file with a line `oom_kill N`.
     kills: &'static str,
 }
 
-const VERSION_1: Names = Names {
-    limit: "memory.limit_in_bytes",
-    used: "memory.usage_in_bytes",
-    kills: "memory.oom_control",
-};
-const VERSION_2: Names =
-    Names { limit: "memory.max", used: "memory.current", kills: "memory.events" };
+const VERSION_1: Names = Names { limit: "memory.limit_in_bytes", kills: "memory.oom_control" };
+const VERSION_2: Names = Names { limit: "memory.max", kills: "memory.events" };
 
 /// A group of processes that hold no more memory than its limit. Dropping the group ends all
 /// processes in it, and removes it.
-pub struct Group {
+pub(crate) struct Group {
     directory: PathBuf,
     names: &'static Names,
 }
@@ -47,7 +41,7 @@ pub struct Group {
 impl Group {
     /// Makes a group below the group `parent`, which must hand the memory controller down. Fails
     /// without the rights to do so.
-    pub fn new(parent: &Path, limit: Bytes) -> io::Result<Self> {
+    pub(crate) fn new(parent: &Path, limit: Bytes) -> io::Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let handed_down = parent.join("cgroup.subtree_control");
         let is_unified = handed_down.exists();
@@ -66,7 +60,7 @@ impl Group {
 
     /// Returns the command that runs the program of `plain`, with its arguments and variables, in
     /// this group.
-    pub fn command(&self, plain: &Command) -> Command {
+    pub(crate) fn command(&self, plain: &Command) -> Command {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", ENTER]).arg(self.directory.join("cgroup.procs"));
         command.arg(plain.get_program()).args(plain.get_args());
@@ -79,15 +73,16 @@ impl Group {
         command
     }
 
-    /// Returns the memory that the group holds now. Fails when the kernel does not report it.
-    pub fn used(&self) -> io::Result<Bytes> {
-        let file = self.directory.join(self.names.used);
-        let used = read(&file)?.trim().parse();
-        used.map(Bytes).map_err(|_| named(&file, &io::Error::other("no number")))
+    /// Returns the memory that the group holds now.
+    #[cfg(test)]
+    pub(super) fn used(&self) -> Bytes {
+        let files = ["memory.usage_in_bytes", "memory.current"];
+        let text = files.into_iter().find_map(|file| read(&self.directory.join(file)).ok());
+        Bytes(text.expect("the kernel reports it").trim().parse().expect("a number"))
     }
 
     /// Returns the number of processes of this group that the kernel has killed for lack of memory.
-    pub fn kills(&self) -> io::Result<u64> {
+    pub(crate) fn kills(&self) -> io::Result<u64> {
         let file = self.directory.join(self.names.kills);
         let text = read(&file)?;
         let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -141,7 +136,6 @@ mod tests {
     /// Makes a group in a folder, with the files that the kernel would make.
     fn group(parent: &Path) -> Group {
         let group = Group::new(parent, Bytes(4096)).unwrap();
-        fs::write(group.directory.join(group.names.used), "8192\n").unwrap();
         let kills = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
         fs::write(group.directory.join(group.names.kills), kills).unwrap();
         fs::write(group.directory.join("cgroup.procs"), "").unwrap();
@@ -169,7 +163,7 @@ mod tests {
             }
             let group = group(parent.path());
             assert_eq!(fs::read_to_string(group.directory.join(limit)).unwrap(), "4096");
-            assert_eq!((group.used().unwrap(), group.kills().unwrap()), (Bytes(8192), 3));
+            assert_eq!(group.kills().unwrap(), 3);
             forget(group);
         }
     }

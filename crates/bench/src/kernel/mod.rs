@@ -16,9 +16,9 @@ mod swap;
 use std::path::Path;
 use std::{fs, io};
 
-pub use group::Group;
-pub use run::{Ran, Signals, run};
-pub use swap::{Peer, Swap};
+pub(crate) use group::Group;
+pub(crate) use run::{Ran, Signals, run};
+pub(crate) use swap::{Peer, Swap};
 
 /// Reads a file of the kernel. The error names the file.
 fn read(path: &Path) -> io::Result<String> {

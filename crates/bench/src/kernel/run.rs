@@ -33,11 +33,11 @@ static MARKS: OnceLock<Marks> = OnceLock::new();
 
 /// A guard: while it lives, SIGHUP, SIGINT and SIGTERM end the running program, and [`run`] fails,
 /// so that everything is put back. There is one guard at a time.
-pub struct Signals(&'static Marks);
+pub(crate) struct Signals(&'static Marks);
 
 impl Signals {
     /// Heeds signals from now on.
-    pub fn keep() -> io::Result<Self> {
+    pub(crate) fn keep() -> io::Result<Self> {
         if MARKS.get().is_none() {
             let marks = Marks {
                 stop: Arc::new(AtomicBool::new(false)),
@@ -72,7 +72,7 @@ impl Drop for Signals {
 
 /// The outcome of a program.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     /// The exit status of the program.
     pub status: ExitStatus,
     /// The standard output of the program.
@@ -88,7 +88,11 @@ pub struct Ran {
 /// Runs a program to its end, in a cgroup with swap or without both. Processes that the program
 /// leaves in the group end with it. Fails when the program cannot be started, and when a signal
 /// came.
-pub fn run(plain: Command, place: Option<(&Group, &Swap)>, signals: &Signals) -> io::Result<Ran> {
+pub(crate) fn run(
+    plain: Command,
+    place: Option<(&Group, &Swap)>,
+    signals: &Signals,
+) -> io::Result<Ran> {
     let mut command = match place {
         Some((group, _)) => group.command(&plain),
         None => plain,

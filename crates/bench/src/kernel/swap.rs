@@ -24,7 +24,7 @@ const ZSWAP_PERCENT: &str = "50";
 
 /// A kind of swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub(crate) enum Peer {
     /// A zram device with this codec.
     Zram(&'static str),
     /// A swap file, behind zswap with this codec.
@@ -35,11 +35,11 @@ pub enum Peer {
 
 impl Peer {
     /// The peers that benchmarks compare with.
-    pub const ALL: [Self; 4] =
+    pub(crate) const ALL: [Self; 4] =
         [Self::Zram("lz4"), Self::Zram("lzo-rle"), Self::Zswap("lzo"), Self::File];
 
     /// Returns the name of the peer.
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         match self {
             Self::Zram(codec) => format!("zram-{codec}"),
             Self::Zswap(codec) => format!("zswap-{codec}"),
@@ -48,14 +48,14 @@ impl Peer {
     }
 
     /// Returns whether pages stay in memory, compressed, in a pool beside the memory of the cgroup.
-    pub fn has_pool(self) -> bool {
+    pub(crate) fn has_pool(self) -> bool {
         self != Self::File
     }
 }
 
 /// Swap that is on. Dropping it turns the swap off and puts everything back: fields drop in this
 /// order.
-pub struct Swap {
+pub(crate) struct Swap {
     _on: On,
     _knobs: Option<Knobs>,
     store: Store,
@@ -74,7 +74,7 @@ enum Store {
 impl Swap {
     /// Turns on swap for `size` of pages; a file goes to `directory`. Fails, with all put back,
     /// when the machine lacks something, or when any other swap is on.
-    pub fn on(peer: Peer, size: Bytes, directory: &Path) -> io::Result<Self> {
+    pub(crate) fn on(peer: Peer, size: Bytes, directory: &Path) -> io::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "swap needs root"));
         }
@@ -106,7 +106,7 @@ impl Swap {
     }
 
     /// Returns the memory that holds compressed pages now, beside the memory of the cgroup.
-    pub fn pool(&self) -> io::Result<Bytes> {
+    pub(crate) fn pool(&self) -> io::Result<Bytes> {
         match &self.store {
             Store::Zram(device) => device.used(),
             Store::File { has_zswap: true, .. } => {
@@ -314,7 +314,7 @@ mod tests {
             let mut program = Command::new("sh");
             program.args(["-c", text]);
             let ran = run(program, Some((&group, &swap)), &signals).unwrap();
-            assert!(group.used().unwrap() <= Bytes::mib(8));
+            assert!(group.used() <= Bytes::mib(8));
             if ran.kills == 0 {
                 assert_eq!(ran.output, b"12000000\n", "{}", peer.name());
             }

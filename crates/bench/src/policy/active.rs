@@ -30,7 +30,7 @@ struct Page {
 
 /// Linux's active and inactive lists.
 #[derive(Debug)]
-pub struct ActiveInactive {
+pub(crate) struct ActiveInactive {
     pages: Vec<Page>,
     /// The lists; their heads are at the back.
     active: VecDeque<usize>,
@@ -42,7 +42,7 @@ pub struct ActiveInactive {
 
 impl ActiveInactive {
     /// Makes empty lists for ranks below `pages`.
-    pub fn new(pages: usize, room: usize) -> Self {
+    pub(crate) fn new(pages: usize, room: usize) -> Self {
         Self {
             pages: vec![Page::default(); pages],
             active: VecDeque::new(),

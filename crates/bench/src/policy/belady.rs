@@ -10,7 +10,7 @@ const NEVER: usize = usize::MAX;
 
 /// Belady's optimum for one trace.
 #[derive(Debug)]
-pub struct Belady {
+pub(crate) struct Belady {
     /// For each touch of the trace, the time of the next touch of its page.
     next: Vec<usize>,
     /// The time of the next touch of each page in memory.
@@ -25,7 +25,7 @@ pub struct Belady {
 
 impl Belady {
     /// Makes the optimum for the touches of `trace`, from the first to the last.
-    pub fn new(trace: &Trace, room: usize) -> Self {
+    pub(crate) fn new(trace: &Trace, room: usize) -> Self {
         let mut next = vec![NEVER; trace.count()];
         let mut seen = vec![NEVER; trace.distinct()];
         for (at, (rank, _)) in trace.touches().enumerate().rev() {

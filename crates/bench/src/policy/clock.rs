@@ -7,7 +7,7 @@ use super::{Policy, TouchOutcome};
 
 /// CLOCK with one bit.
 #[derive(Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     /// The pages in a circle, with the hand at the front.
     circle: VecDeque<usize>,
     /// Whether a page in memory was touched since the hand came by; `None` for a page that is away.
@@ -17,7 +17,7 @@ pub struct Clock {
 
 impl Clock {
     /// Makes an empty CLOCK for ranks below `pages`.
-    pub fn new(pages: usize, room: usize) -> Self {
+    pub(crate) fn new(pages: usize, room: usize) -> Self {
         Self { circle: VecDeque::new(), accessed: vec![None; pages], room }
     }
 

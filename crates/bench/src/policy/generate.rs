@@ -16,7 +16,7 @@ const PHASES: usize = 8;
 
 /// A model of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Model {
+pub(crate) enum Model {
     /// Touches of any page: no policy is better than another, except the optimum.
     Uniform,
     /// Zipf with exponent 0.99.
@@ -33,11 +33,11 @@ pub enum Model {
 
 impl Model {
     /// All models.
-    pub const ALL: [Self; 6] =
+    pub(crate) const ALL: [Self; 6] =
         [Self::Uniform, Self::Zipf, Self::Hot, Self::Loop, Self::Scans, Self::Phases];
 
     /// Returns the name of the model.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
             Self::Zipf => "zipf",
@@ -49,7 +49,7 @@ impl Model {
     }
 
     /// Makes the touches of `pages` pages, at least one.
-    pub fn trace(self, pages: usize) -> Trace {
+    pub(crate) fn trace(self, pages: usize) -> Trace {
         let mut random = Random::new(11);
         let count = ROUNDS * pages;
         let mut order: Vec<usize> = (0..pages).collect();

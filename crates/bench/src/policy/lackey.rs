@@ -17,20 +17,20 @@ use super::trace::Touch;
 
 /// The number of pages in a window: far fewer than any budget, so that no page touched in a window
 /// should have left.
-pub const WINDOW_PAGES: usize = 64;
+pub(crate) const WINDOW_PAGES: usize = 64;
 const PAGE_SHIFT: u32 = 12;
 const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 
 /// Touches from which repeats are left out.
 #[derive(Debug, Default)]
-pub struct Collapse {
+pub(crate) struct Collapse {
     window: Vec<Touch>,
     done: Vec<Touch>,
 }
 
 impl Collapse {
     /// Adds the next touch.
-    pub fn touch(&mut self, touch: Touch) {
+    pub(crate) fn touch(&mut self, touch: Touch) {
         // The search goes backwards, because the last page touched is likely to be touched again.
         if let Some(seen) = self.window.iter_mut().rev().find(|seen| seen.page == touch.page) {
             seen.is_write |= touch.is_write;
@@ -43,20 +43,20 @@ impl Collapse {
     }
 
     /// Returns the touches that are left.
-    pub fn finish(mut self) -> Vec<Touch> {
+    pub(crate) fn finish(mut self) -> Vec<Touch> {
         self.done.append(&mut self.window);
         self.done
     }
 
     /// Returns whether more than `count` touches are left.
-    pub fn is_longer(&self, count: usize) -> bool {
+    pub(crate) fn is_longer(&self, count: usize) -> bool {
         self.done.len() > count
     }
 }
 
 /// Reads the touches in lackey's output, collapsed, at most `most` (and the rest of a window).
 /// Skips other lines.
-pub fn touches(output: &mut impl BufRead, most: usize) -> io::Result<Vec<Touch>> {
+pub(crate) fn touches(output: &mut impl BufRead, most: usize) -> io::Result<Vec<Touch>> {
     let (mut collapse, mut line) = (Collapse::default(), Vec::with_capacity(64));
     while !collapse.is_longer(most) {
         line.clear();

@@ -6,7 +6,7 @@ use super::{Policy, TouchOutcome};
 
 /// Exact LRU.
 #[derive(Debug)]
-pub struct Lru {
+pub(crate) struct Lru {
     /// All touches since that of the oldest page in memory, with their times.
     touches: VecDeque<(usize, u64)>,
     /// The time of the last touch of each page in memory.
@@ -18,7 +18,7 @@ pub struct Lru {
 
 impl Lru {
     /// Makes an empty LRU for ranks below `pages`.
-    pub fn new(pages: usize, room: usize) -> Self {
+    pub(crate) fn new(pages: usize, room: usize) -> Self {
         Self { touches: VecDeque::new(), last: vec![None; pages], now: 0, held: 0, room }
     }
 

@@ -12,25 +12,25 @@
 mod active;
 mod belady;
 mod clock;
-pub mod generate;
-pub mod lackey;
+pub(crate) mod generate;
+pub(crate) mod lackey;
 mod lru;
 mod s3_fifo;
 #[cfg(test)]
 mod tests;
-pub mod trace;
+pub(crate) mod trace;
 
-pub use active::ActiveInactive;
-pub use belady::Belady;
-pub use clock::Clock;
-pub use lru::Lru;
-pub use s3_fifo::S3Fifo;
+pub(crate) use active::ActiveInactive;
+pub(crate) use belady::Belady;
+pub(crate) use clock::Clock;
+pub(crate) use lru::Lru;
+pub(crate) use s3_fifo::S3Fifo;
 
 use trace::Trace;
 
 /// The place where a policy has a touched page. Afterwards the page is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TouchOutcome {
+pub(crate) enum TouchOutcome {
     /// In memory.
     Here,
     /// Set aside, but not compressed yet.
@@ -40,14 +40,14 @@ pub enum TouchOutcome {
 }
 
 /// A way to choose the page to evict.
-pub trait Policy {
+pub(crate) trait Policy {
     /// Touches the page of that rank. Returns where the policy had it.
     fn touch(&mut self, rank: usize) -> TouchOutcome;
 }
 
 /// The counts of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Faults on pages that were never touched before.
     pub first: u64,
     /// Faults on pages that were evicted.
@@ -57,7 +57,7 @@ pub struct Counts {
 }
 
 /// Replays a trace with a policy, and counts.
-pub fn replay(trace: &Trace, policy: &mut dyn Policy) -> Counts {
+pub(crate) fn replay(trace: &Trace, policy: &mut dyn Policy) -> Counts {
     let mut counts = Counts::default();
     let mut is_known = vec![false; trace.distinct()];
     for (rank, _) in trace.touches() {
@@ -74,7 +74,7 @@ pub fn replay(trace: &Trace, policy: &mut dyn Policy) -> Counts {
 
 /// The policies to compare ours with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub(crate) enum Peer {
     /// Evicts the page whose next touch is farthest away (Belady 1966): no policy can do better.
     Belady,
     /// Evicts the page touched least recently.
@@ -89,11 +89,11 @@ pub enum Peer {
 
 impl Peer {
     /// All policies, the optimum first.
-    pub const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::Belady, Self::Lru, Self::Clock, Self::ActiveInactive, Self::S3Fifo];
 
     /// Returns the name of the policy.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Belady => "belady",
             Self::Lru => "lru",
@@ -104,7 +104,7 @@ impl Peer {
     }
 
     /// Makes the policy, with room for `room` pages, which is not 0.
-    pub fn policy(self, trace: &Trace, room: usize) -> Box<dyn Policy> {
+    pub(crate) fn policy(self, trace: &Trace, room: usize) -> Box<dyn Policy> {
         assert!(room > 0, "a page that is touched must be somewhere");
         let pages = trace.distinct();
         match self {

@@ -27,7 +27,7 @@ enum Line {
 
 /// S3-FIFO.
 #[derive(Debug)]
-pub struct S3Fifo {
+pub(crate) struct S3Fifo {
     places: Vec<Line>,
     /// The touches of each page in memory, counted to at most three.
     frequency: Vec<u8>,
@@ -40,7 +40,7 @@ pub struct S3Fifo {
 
 impl S3Fifo {
     /// Makes empty queues for ranks below `pages`.
-    pub fn new(pages: usize, room: usize) -> Self {
+    pub(crate) fn new(pages: usize, room: usize) -> Self {
         Self {
             places: vec![Line::Away; pages],
             frequency: vec![0; pages],

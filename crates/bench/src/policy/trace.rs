@@ -23,7 +23,7 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// One touch: a page number, and whether it was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
+pub(crate) struct Touch {
     /// Address divided by 4096.
     pub page: u64,
     /// Whether the touch changed the page.
@@ -32,7 +32,7 @@ pub struct Touch {
 
 /// The reason why a file is not a trace.
 #[derive(Debug)]
-pub enum TraceError {
+pub(crate) enum TraceError {
     /// The file could not be read.
     Io(io::Error),
     /// The file starts with something else, or has another version.
@@ -70,7 +70,7 @@ impl From<io::Error> for TraceError {
 
 /// A trace: touches in the order in which they happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trace {
+pub(crate) struct Trace {
     /// All pages, in the order of their addresses.
     pages: Vec<u64>,
     /// The rank of the page times 2, plus 1 for a write.
@@ -79,7 +79,7 @@ pub struct Trace {
 
 impl Trace {
     /// Makes a trace of these touches.
-    pub fn new(touches: &[Touch]) -> Result<Self, TraceError> {
+    pub(crate) fn new(touches: &[Touch]) -> Result<Self, TraceError> {
         if let Some(index) = touches.iter().position(|touch| touch.page >= PAGES_END) {
             return Err(TraceError::Touch(index));
         }
@@ -97,32 +97,29 @@ impl Trace {
     }
 
     /// Returns how many pages are touched: ranks are below that number.
-    pub fn distinct(&self) -> usize {
+    pub(crate) fn distinct(&self) -> usize {
         self.pages.len()
     }
 
     /// Returns the number of touches.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.touches.len()
     }
 
     /// Returns the ranks in the order of touch, each with whether the touch was a write.
-    pub fn touches(&self) -> impl DoubleEndedIterator<Item = (usize, bool)> + ExactSizeIterator {
+    pub(crate) fn touches(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = (usize, bool)> + ExactSizeIterator {
         self.touches.iter().map(|touch| ((touch >> 1) as usize, touch & 1 != 0))
     }
 
     /// Returns the number of a page.
-    pub fn page(&self, rank: usize) -> u64 {
+    pub(crate) fn page(&self, rank: usize) -> u64 {
         self.pages[rank]
     }
 
-    /// Returns the rank of a page, if it is touched at all.
-    pub fn rank(&self, page: u64) -> Option<usize> {
-        self.pages.binary_search(&page).ok()
-    }
-
     /// Writes the trace as a file.
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + 2 * self.count());
         bytes.extend_from_slice(NAME);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -138,7 +135,7 @@ impl Trace {
     }
 
     /// Reads a trace from a file, to its end.
-    pub fn read(from: &mut impl Read) -> Result<Self, TraceError> {
+    pub(crate) fn read(from: &mut impl Read) -> Result<Self, TraceError> {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes)?;
         if bytes.starts_with(&ZSTD) {
@@ -230,7 +227,6 @@ mod tests {
         assert_eq!(bytes_of(&trace), wanted);
         assert_eq!(trace.touches().collect::<Vec<_>>(), [(1, false), (0, true), (2, false)]);
         assert_eq!([0, 1, 2].map(|rank| trace.page(rank)), [2, 3, 34]);
-        assert_eq!([2, 3, 4].map(|page| trace.rank(page)), [Some(0), Some(1), None]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ const TURNOVERS: usize = 10;
 
 /// The churn: what happens to the objects of a full pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Churn {
+pub(crate) enum Churn {
     /// Nothing happens.
     Fresh,
     /// Half of the objects, any of them, are freed.
@@ -28,11 +28,11 @@ pub enum Churn {
 
 impl Churn {
     /// All churns.
-    pub const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::Fresh, Self::Half, Self::NineTenths, Self::Turnover, Self::Overwrite];
 
     /// Returns the name of the churn in tables and on the command line.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Fresh => "fresh",
             Self::Half => "half",
@@ -43,14 +43,14 @@ impl Churn {
     }
 
     /// Returns whether as many objects are there afterwards as before.
-    pub const fn keeps_count(self) -> bool {
+    pub(crate) const fn keeps_count(self) -> bool {
         matches!(self, Self::Fresh | Self::Turnover | Self::Overwrite)
     }
 }
 
 /// The memory that a pool held.
 #[derive(Clone, Copy, Debug)]
-pub struct PoolDensity {
+pub(crate) struct PoolDensity {
     /// The statistics after the churn, before compaction.
     pub left: PoolStats,
     /// The statistics after compaction.
@@ -61,7 +61,7 @@ pub struct PoolDensity {
 
 /// The work: fill, churn, compact.
 #[derive(Clone, Copy, Debug)]
-pub struct Density<'s> {
+pub(crate) struct Density<'s> {
     /// The bytes of each object, in the order they are stored; the sizes of later objects are drawn
     /// from them.
     pub sizes: &'s [u16],

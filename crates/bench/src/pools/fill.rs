@@ -9,7 +9,7 @@ use super::store::Store;
 
 /// The work: an object of each size is stored.
 #[derive(Clone, Copy, Debug)]
-pub struct Fill<'s> {
+pub(crate) struct Fill<'s> {
     /// The bytes of each object.
     pub sizes: &'s [u16],
     /// Whether to ask for the classes.
@@ -18,7 +18,7 @@ pub struct Fill<'s> {
 
 /// The state of a filled pool.
 #[derive(Clone, Debug)]
-pub struct Filled {
+pub(crate) struct Filled {
     /// The statistics of the whole pool.
     pub stats: PoolStats,
     /// The classes that have frames, the smallest size first; none unless [`Fill::with_classes`]
@@ -47,7 +47,7 @@ impl Work for Fill<'_> {
 
 /// Returns the sums over classes, as in the last line of the mail's tables; class, size and frames
 /// of a zspage are zero.
-pub fn total(classes: &[ClassStats]) -> ClassStats {
+pub(crate) fn total(classes: &[ClassStats]) -> ClassStats {
     classes.iter().fold(ClassStats::default(), |mut sum, class| {
         sum.almost_full += class.almost_full;
         sum.almost_empty += class.almost_empty;

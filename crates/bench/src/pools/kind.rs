@@ -7,7 +7,7 @@ use coldpress_sys::{Bytes, SysResult};
 use crate::ours;
 
 /// A work to do with a pool of any type.
-pub trait Work {
+pub(crate) trait Work {
     /// The result of the work.
     type Output;
 
@@ -21,16 +21,16 @@ macro_rules! kinds {
     ($($kind:ident = $name:literal: |$frames:ident| $pool:expr;)+) => {
         /// A pool with its parameters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Kind {
+        pub(crate) enum Kind {
             $(#[doc = $name] $kind,)+
         }
 
         impl Kind {
             /// All pools, in the order of tables.
-            pub const ALL: &[Self] = &[$(Self::$kind),+];
+            pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
 
             /// Returns the name of the pool in tables and on the command line.
-            pub const fn name(self) -> &'static str {
+            pub(crate) const fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name,)+
                 }
@@ -39,7 +39,7 @@ macro_rules! kinds {
             /// Does a work with an empty pool that may hold up to `objects` objects.
             ///
             /// Fails when the address space for the pool's frames is not available.
-            pub fn run<W: Work>(self, objects: usize, work: W) -> SysResult<W::Output> {
+            pub(crate) fn run<W: Work>(self, objects: usize, work: W) -> SysResult<W::Output> {
                 let frames = ours::pool_frames(objects)?;
                 Ok(match self {
                     $(Self::$kind => {
@@ -68,7 +68,7 @@ kinds! {
 
 impl Kind {
     /// Returns the pool of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 }

@@ -9,16 +9,16 @@
 //! 1. Every pool gets the same calls with the same sizes, from fixed seeds.
 //! 2. A pool is alone on its frames, and both are gone when its work ends.
 
-pub mod density;
-pub mod fill;
+pub(crate) mod density;
+pub(crate) mod fill;
 mod kind;
-pub mod sizes;
-pub mod speed;
-pub mod store;
-pub mod sweep;
+pub(crate) mod sizes;
+pub(crate) mod speed;
+pub(crate) mod store;
+pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
-pub mod text;
+pub(crate) mod text;
 
-pub use coldpress_mem::pools::{ClassStats, PoolStats};
-pub use kind::{Kind, Work};
+pub(crate) use coldpress_mem::pools::{ClassStats, PoolStats};
+pub(crate) use kind::{Kind, Work};

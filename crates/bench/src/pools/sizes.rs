@@ -31,7 +31,7 @@ const FILE_MAX: u64 = 4 << 30;
 
 /// The reason why a file is not a trace.
 #[derive(Debug)]
-pub enum SizesError {
+pub(crate) enum SizesError {
     /// The file could not be read or decompressed.
     Io(io::Error),
     /// The file's name is not `CORPUS.CODEC.u16` or `CORPUS.CODEC.u16.zst`.
@@ -73,7 +73,7 @@ impl From<io::Error> for SizesError {
 
 /// The sizes of objects, in the order they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     /// The name of what the pages are of.
     pub corpus: String,
     /// The codec that compressed the pages.
@@ -84,7 +84,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// Reads a file. Fails when the file is not a trace.
-    pub fn read(path: &Path) -> Result<Self, SizesError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, SizesError> {
         let (corpus, codec, is_zstd) = names(path).ok_or(SizesError::Name)?;
         if fs::metadata(path)?.len() > FILE_MAX {
             return Err(SizesError::Io(io::Error::from(io::ErrorKind::FileTooLarge)));
@@ -95,13 +95,13 @@ impl Sizes {
     }
 
     /// Returns the codec in the name of a trace's file; `None` when the file is not a trace.
-    pub fn codec_of(path: &Path) -> Option<&str> {
+    pub(crate) fn codec_of(path: &Path) -> Option<&str> {
         names(path).map(|(_, codec, _)| codec)
     }
 
     /// Makes objects of a program's heap, by a model: small structures that compress well, records
     /// and strings that do not, and a few pages that do not shrink.
-    pub fn heap(objects: usize) -> Self {
+    pub(crate) fn heap(objects: usize) -> Self {
         let mut random = Random::new(11);
         // The sum of three random numbers is near enough a bell curve.
         let bell = |random: &mut Random, low: usize, high: usize| {
@@ -118,12 +118,12 @@ impl Sizes {
     }
 
     /// Returns the name of the trace in tables.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{}.{}", self.corpus, self.codec)
     }
 
     /// Returns the first `count` objects of the trace repeated forever.
-    pub fn repeated(&self, count: usize) -> Vec<u16> {
+    pub(crate) fn repeated(&self, count: usize) -> Vec<u16> {
         self.sizes.iter().copied().cycle().take(count).collect()
     }
 }

@@ -18,11 +18,11 @@ use crate::statistics::Sample;
 use crate::ticks::Stopwatch;
 
 /// The bytes that a step of compaction may move here: a reader might have to wait for them.
-pub const STEP: Bytes = Bytes::kib(16);
+pub(crate) const STEP: Bytes = Bytes::kib(16);
 
 /// The work: single calls of a pool, timed.
 #[derive(Clone, Copy, Debug)]
-pub struct Speed<'s> {
+pub(crate) struct Speed<'s> {
     /// The bytes of each object; at least two objects.
     pub sizes: &'s [u16],
     /// The stopwatch that takes the times.
@@ -31,7 +31,7 @@ pub struct Speed<'s> {
 
 /// The nanoseconds of single calls.
 #[derive(Clone, Debug)]
-pub struct Calls {
+pub(crate) struct Calls {
     /// Storing an object: allocation and write.
     pub store: Sample,
     /// Reading an object, with a pass over its bytes.
@@ -44,7 +44,7 @@ pub struct Calls {
 
 /// The result of the work.
 #[derive(Clone, Debug)]
-pub struct Times {
+pub(crate) struct Times {
     /// The calls of one thread.
     pub alone: Calls,
     /// The calls of two threads at once, each with half of the objects.

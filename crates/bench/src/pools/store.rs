@@ -16,7 +16,7 @@ pub(super) const HELD: &str = "what was stored and not freed is there";
 const CHECKED: usize = 16;
 
 /// A pool, and the handles of its objects.
-pub struct Store<P> {
+pub(crate) struct Store<P> {
     /// The pool.
     pub pool: P,
     /// The handles of the pool's objects, in no order.
@@ -26,7 +26,7 @@ pub struct Store<P> {
 
 /// The outcome of compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compaction {
+pub(crate) struct Compaction {
     /// What compaction did.
     pub done: Compacted,
     /// The time that compaction took.
@@ -35,7 +35,7 @@ pub struct Compaction {
 
 impl<P: Pool> Store<P> {
     /// Makes a store of an empty pool.
-    pub fn new(pool: P) -> Self {
+    pub(crate) fn new(pool: P) -> Self {
         let mut random = Random::new(5);
         let contents = (0..2 * PAGE_BYTES).map(|_| random.next() as u8).collect();
         Self { pool, held: Vec::new(), contents }
@@ -43,7 +43,7 @@ impl<P: Pool> Store<P> {
 
     /// Stores an object with its contents; the caller keeps the handle.
     #[inline]
-    pub fn put(&self, size: u16) -> Handle {
+    pub(crate) fn put(&self, size: u16) -> Handle {
         let size = usize::from(size);
         let handle = self.pool.alloc(Bytes(size));
         let handle = handle.expect("the span has room for more objects than a work stores");
@@ -52,7 +52,7 @@ impl<P: Pool> Store<P> {
     }
 
     /// Stores an object of each size.
-    pub fn fill(&mut self, sizes: &[u16]) {
+    pub(crate) fn fill(&mut self, sizes: &[u16]) {
         self.held.reserve(sizes.len());
         for size in sizes {
             let handle = self.put(*size);
@@ -62,12 +62,12 @@ impl<P: Pool> Store<P> {
 
     /// Frees an object of `held`; the last one takes its place.
     #[inline]
-    pub fn free(&mut self, place: usize) {
+    pub(crate) fn free(&mut self, place: usize) {
         self.pool.free(self.held.swap_remove(place)).expect(HELD);
     }
 
     /// Frees any objects until `count` are left.
-    pub fn free_down_to(&mut self, count: usize, random: &mut Random) {
+    pub(crate) fn free_down_to(&mut self, count: usize, random: &mut Random) {
         while self.held.len() > count {
             self.free(random.below(self.held.len()));
         }
@@ -75,7 +75,7 @@ impl<P: Pool> Store<P> {
 
     /// Compacts, step by step, until nothing is left to be gained. Stops a pool that finds no end
     /// when it has moved ten times what it holds.
-    pub fn compact(&mut self) -> Compaction {
+    pub(crate) fn compact(&mut self) -> Compaction {
         let most = Bytes(self.pool.stats().bytes_stored.0.saturating_mul(10));
         let mut done = Compacted::default();
         let started = Instant::now();
@@ -89,7 +89,7 @@ impl<P: Pool> Store<P> {
     }
 
     /// Compares some objects with what was written. Panics when an object differs.
-    pub fn verify(&mut self) {
+    pub(crate) fn verify(&mut self) {
         for place in (0..self.held.len()).step_by(CHECKED) {
             let handle = self.held[place];
             let size = self.pool.size(handle).expect(HELD).0;
@@ -109,16 +109,16 @@ fn contents_of(contents: &[u8], handle: Handle, size: usize) -> &[u8] {
 }
 
 /// Returns the frames held relative to the bytes stored, 1 at best; without metadata.
-pub fn density(stats: &PoolStats) -> f64 {
+pub(crate) fn density(stats: &PoolStats) -> f64 {
     stats.frames.bytes().0 as f64 / stats.bytes_stored.0.max(1) as f64
 }
 
 /// Returns the bytes of metadata for each object.
-pub fn metadata_each(stats: &PoolStats) -> f64 {
+pub(crate) fn metadata_each(stats: &PoolStats) -> f64 {
     stats.metadata.0 as f64 / stats.objects.max(1) as f64
 }
 
 /// Returns everything that the pool takes.
-pub fn footprint(stats: &PoolStats) -> Bytes {
+pub(crate) fn footprint(stats: &PoolStats) -> Bytes {
     stats.frames.bytes() + stats.metadata
 }

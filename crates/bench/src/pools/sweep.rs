@@ -20,7 +20,7 @@ const LEAST: usize = 32;
 
 /// The work: allocations of sizes from the smallest to the largest.
 #[derive(Clone, Copy, Debug)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     /// The bytes from one size to the next.
     pub step: usize,
     /// The number of objects of each size.
@@ -29,7 +29,7 @@ pub struct Sweep {
 
 /// The figures of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Swept {
+pub(crate) struct Swept {
     /// The bytes of the objects.
     pub size: usize,
     /// The nanoseconds of an allocation, when all are allocated.
@@ -47,7 +47,7 @@ pub struct Swept {
 
 impl Sweep {
     /// Returns the sizes, in ascending order; 32 and 4096 are among them.
-    pub fn sizes(self) -> impl Iterator<Item = usize> {
+    pub(crate) fn sizes(self) -> impl Iterator<Item = usize> {
         (LEAST..PAGE_BYTES).step_by(self.step.max(1)).chain([PAGE_BYTES])
     }
 }
@@ -103,7 +103,7 @@ impl Sweep {
     }
 
     /// Returns the most objects that there are at a time.
-    pub fn objects(self) -> usize {
+    pub(crate) fn objects(self) -> usize {
         self.sizes().count() * self.each.max(1)
     }
 }

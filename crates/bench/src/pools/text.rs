@@ -16,7 +16,7 @@ const VOWELS: &[u8] = b"eeeeeeeeeeeeaaaaaaaaiiiiiiioooooooouuuy";
 const CONSONANTS: &[u8] = b"tttttttttnnnnnnnsssssshhhhhhrrrrrrddddllllcccmmmwwffggppbbvk";
 
 /// A maker of pages, the same in every run.
-pub struct Text {
+pub(crate) struct Text {
     random: Random,
     words: Vec<String>,
     /// For each word, how often this word or an earlier one is drawn, out of the last entry.
@@ -54,7 +54,7 @@ fn word(random: &mut Random, rank: usize) -> String {
 
 impl Text {
     /// Returns the next page of the text.
-    pub fn page(&mut self) -> Page {
+    pub(crate) fn page(&mut self) -> Page {
         while self.rest.len() < PAGE_BYTES {
             self.sentence();
         }

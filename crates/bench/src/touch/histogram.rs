@@ -11,7 +11,7 @@ const CLASSES: usize = (65 - BITS as usize) << BITS;
 
 /// Counts of times in nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     counts: Vec<u64>,
     total: u64,
 }
@@ -25,13 +25,13 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts a time.
     #[inline]
-    pub fn count(&mut self, ns: u64) {
+    pub(crate) fn count(&mut self, ns: u64) {
         self.counts[class(ns)] += 1;
         self.total += 1;
     }
 
     /// Adds the counts of another histogram.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
         }
@@ -40,7 +40,7 @@ impl Histogram {
 
     /// Returns a time that at least `percent` of all do not exceed, at most 3 % too long; 0 when
     /// there is none.
-    pub fn percentile(&self, percent: f64) -> u64 {
+    pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let rank =
             ((percent / 100.0 * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;

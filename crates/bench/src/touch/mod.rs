@@ -1,4 +1,4 @@
 //! Touches of pages: their orders, and the time of each touch.
 
-pub mod histogram;
-pub mod pattern;
+pub(crate) mod histogram;
+pub(crate) mod pattern;

@@ -12,7 +12,7 @@ const SCATTER: u64 = 2_654_435_761;
 
 /// An order of touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub(crate) enum Pattern {
     /// Any page, each as likely as the others.
     Uniform,
     /// Zipf with exponent 0.99: some pages all the time, most hardly ever.
@@ -27,11 +27,11 @@ pub enum Pattern {
 
 impl Pattern {
     /// All patterns.
-    pub const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::Uniform, Self::Zipf, Self::Hot, Self::Sequential, Self::Strided];
 
     /// Returns the name of the pattern.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Uniform => "uniform",
             Self::Zipf => "zipf",
@@ -44,7 +44,7 @@ impl Pattern {
 
 /// An endless sequence of page numbers, in the order of a pattern.
 #[derive(Clone, Debug)]
-pub struct Walk {
+pub(crate) struct Walk {
     pattern: Pattern,
     pages: usize,
     random: Random,
@@ -54,7 +54,7 @@ pub struct Walk {
 
 impl Walk {
     /// Makes a walk over the pages below `pages`, which is not 0; the same for the same seed.
-    pub fn new(pattern: Pattern, pages: usize, seed: u64) -> Self {
+    pub(crate) fn new(pattern: Pattern, pages: usize, seed: u64) -> Self {
         assert!(pages > 0, "there is nothing to touch");
         let zipf = if pattern == Pattern::Zipf { Zipf::new(pages) } else { Zipf::default() };
         Self { pattern, pages, random: Random::new(seed), zipf, at: pages - 1 }
@@ -62,7 +62,7 @@ impl Walk {
 
     /// Returns the page that is touched next.
     #[inline]
-    pub fn next_page(&mut self) -> usize {
+    pub(crate) fn next_page(&mut self) -> usize {
         match self.pattern {
             Pattern::Uniform => self.random.below(self.pages),
             Pattern::Zipf => scatter(self.zipf.rank(self.random.next()), self.pages),

@@ -1,0 +1,277 @@
+//! Runs a program alone, over the kernel's swap, and over coldpress, and measures each run.
+//!
+//! A cgroup's limit does not include compressed pages: the pool of zram or of zswap lies beside it.
+//! So a comparison sets a limit such that limit and pool add up to what coldpress gets.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::kernel::{Group, Peer, Ran, Signals, Swap, run};
+use crate::usage::Usage;
+use coldpress_cli::cgroup;
+use coldpress_cli::failure::Result;
+use coldpress_sys::Bytes;
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+use super::common::Share;
+use super::launch::{Launcher, failed, forget_settings, stats_in};
+use crate::commands::say;
+
+/// The smallest limit with which a program can run in a cgroup, as a divisor of the data.
+const LIMIT_SHARE_MIN: usize = 16;
+/// The number of corrections of a limit by the sum of limit and pool.
+const CORRECTIONS: u32 = 2;
+/// The number of tries of a run that finds a limit, when the kernel kills the program.
+const TRIES: u32 = 3;
+/// The peer that ratios refer to. Its pool also gives the size of shares that do not include the
+/// pool.
+pub(super) const JUDGE: Peer = Peer::Zram("lz4");
+
+/// The size of a limit, or the reason why there is none.
+type Limit = std::result::Result<Bytes, String>;
+
+/// The limits with which all contestants have the same memory.
+pub(super) struct Memory {
+    /// The budget of coldpress.
+    pub(super) budget: Bytes,
+    /// The limits of the peers; a peer without a limit is left out.
+    pub(super) limits: Vec<(Peer, Bytes)>,
+}
+
+/// The state that all runs have in common.
+pub(super) struct Sides<'a> {
+    pub(super) launcher: &'a Launcher,
+    /// The directory of swap files and of coldpress's disk file.
+    pub(super) directory: PathBuf,
+    signals: Signals,
+    /// The cgroup below which new cgroups are made.
+    parent: Option<PathBuf>,
+}
+
+impl<'a> Sides<'a> {
+    /// Prepares for runs. From then on a signal ends the running program, and then the benchmark.
+    pub(super) fn new(launcher: &'a Launcher, directory: &Path) -> Result<Self> {
+        let signals =
+            Signals::keep().map_err(|error| failed(format!("cannot mind signals: {error}")))?;
+        let (directory, parent) = (directory.to_owned(), cgroup::parent_of_new());
+        Ok(Self { launcher, directory, signals, parent })
+    }
+
+    /// Returns the peers among `wanted` that this machine has with swap of `size`.
+    pub(super) fn peers(
+        &self,
+        bench: &str,
+        wanted: &[Peer],
+        size: Bytes,
+        missing: &mut Vec<String>,
+    ) -> Vec<Peer> {
+        let is_here = |peer: &Peer| self.is_here(bench, (&peer.name(), *peer), size, missing);
+        wanted.iter().copied().filter(is_here).collect()
+    }
+
+    /// Returns whether this machine has what a peer needs with swap of `size`. If not, says why, to
+    /// the user and in `missing`.
+    pub(super) fn is_here(
+        &self,
+        bench: &str,
+        (name, peer): (&str, Peer),
+        size: Bytes,
+        missing: &mut Vec<String>,
+    ) -> bool {
+        let turn_on = || -> io::Result<()> {
+            let _swap = Swap::on(peer, size, &self.directory)?;
+            let no_group = || io::Error::other("no memory cgroup is mounted");
+            Group::new(self.parent.as_deref().ok_or_else(no_group)?, Bytes::mib(16)).map(drop)
+        };
+        let turned = turn_on();
+        if let Err(error) = &turned {
+            let text = format!("{name}: {error}");
+            say(format!("{bench}: left out: {text}"));
+            missing.push(text);
+        }
+        turned.is_ok()
+    }
+
+    /// Runs a program as it is. `name` names it in a failure.
+    pub(super) fn alone(&self, name: &str, mut plain: Command) -> Result<(Ran, Usage)> {
+        forget_settings(&mut plain);
+        self.timed(plain, None).map_err(|error| failed(format!("{name}: {error}")))
+    }
+
+    /// Runs a program over the kernel's swap of `size`, in a cgroup with a limit.
+    pub(super) fn kernel(
+        &self,
+        (name, peer): (&str, Peer),
+        size: Bytes,
+        limit: Bytes,
+        mut plain: Command,
+    ) -> Result<(Ran, Usage)> {
+        forget_settings(&mut plain);
+        let turn = || {
+            let swap = Swap::on(peer, size, &self.directory)?;
+            let group = Group::new(self.parent.as_deref().unwrap_or("/".as_ref()), limit)?;
+            self.timed(plain, Some((&group, &swap)))
+        };
+        turn().map_err(|error| failed(format!("{name}: {error}")))
+    }
+
+    /// Runs a program over coldpress. Also returns the statistics of `coldpress run --stats`.
+    pub(super) fn ours<S: AsRef<OsStr>>(
+        &self,
+        name: &str,
+        options: &[S],
+        plain: &Command,
+    ) -> Result<(Ran, Usage, Value)> {
+        let file = NamedTempFile::new()
+            .map_err(|error| failed(format!("no file for statistics: {error}")))?;
+        let mut all: Vec<&OsStr> = options.iter().map(AsRef::as_ref).collect();
+        all.extend(["--stats".as_ref(), file.path().as_os_str()]);
+        let mut command = self.launcher.managed(&all, plain);
+        forget_settings(&mut command);
+        let (ran, usage) =
+            self.timed(command, None).map_err(|error| failed(format!("{name}: {error}")))?;
+        let left_none = || failed(format!("{name}: a run left no statistics ({})", ran.status));
+        let stats = stats_in(file.path()).ok_or_else(left_none)?;
+        Ok((ran, usage, stats))
+    }
+
+    fn timed(&self, command: Command, place: Option<(&Group, &Swap)>) -> io::Result<(Ran, Usage)> {
+        let before = Usage::now()?;
+        let ran = run(command, place, &self.signals)?;
+        Ok((ran, Usage::now()? - before))
+    }
+}
+
+/// Finds the memory that all contestants get, as a share of a program's `data`. `run` runs the
+/// program over a peer with a limit, and returns the most that the pool held and the number of
+/// killed processes. Returns `None` when the share cannot be found. Adds what is missing to
+/// `missing`, under `title`.
+pub(super) fn memory_of(
+    title: &str,
+    (share, data): (Share, Bytes),
+    peers: &[Peer],
+    missing: &mut Vec<String>,
+    mut run: impl FnMut(Peer, Bytes) -> Result<(Bytes, u64)>,
+) -> Result<Option<Memory>> {
+    let size = share.of(data);
+    let mut pool = |peer, limit| pool_of(|| run(peer, limit));
+    let budget = if share.has_pool() {
+        size
+    } else if peers.contains(&JUDGE) {
+        size + pool(JUDGE, size)?
+    } else {
+        missing.push(format!("{title}: only {} tells its size", JUDGE.name()));
+        return Ok(None);
+    };
+    let mut limits = Vec::new();
+    for peer in peers {
+        let limit = match (share.has_pool(), peer.has_pool()) {
+            (true, true) => limit_for(size, data, |limit| pool(*peer, limit))?,
+            (false, false) => {
+                Err("it would have less memory than the others, for it has no pool".to_owned())
+            }
+            _ => Ok(size),
+        };
+        match limit {
+            Ok(limit) => limits.push((*peer, limit)),
+            Err(why) => missing.push(format!("{title}: {}: {why}", peer.name())),
+        }
+    }
+    Ok(Some(Memory { budget, limits }))
+}
+
+/// Measures the pool of a peer. If the kernel kills the program each time, returns the largest pool
+/// seen: too small, which makes limits larger or our budget smaller.
+fn pool_of(mut run: impl FnMut() -> Result<(Bytes, u64)>) -> Result<Bytes> {
+    let mut most = Bytes(0);
+    for _ in 0..TRIES {
+        let (pool, kills) = run()?;
+        most = most.max(pool);
+        if kills == 0 {
+            break;
+        }
+    }
+    Ok(most)
+}
+
+/// Finds the limit with which limit and pool of a peer add up to `size`, for a program with `data`.
+/// `pool` measures the pool with a limit.
+fn limit_for(
+    size: Bytes,
+    data: Bytes,
+    mut pool: impl FnMut(Bytes) -> Result<Bytes>,
+) -> Result<Limit> {
+    let all = data.0 as f64;
+    let mut limit = Bytes(size.0 / 2);
+    for _ in 0..CORRECTIONS {
+        // The pool grows as pages are swapped out: limit + rate * (data - limit) should equal the
+        // size.
+        let rate = pool(limit)?.0 as f64 / (all - limit.0 as f64);
+        let wanted = (size.0 as f64 - rate * all) / (1.0 - rate);
+        if rate >= 1.0 || wanted < all / LIMIT_SHARE_MIN as f64 {
+            let percent = 100.0 * rate;
+            return Ok(Err(format!("its pool alone would hold {percent:.0} % of the data")));
+        }
+        limit = Bytes(wanted as usize).pages_down().bytes();
+    }
+    Ok(Ok(limit))
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: limits that give one side more memory than the other.
+    use super::*;
+
+    #[test]
+    fn limit_and_pool_come_to_the_size() {
+        let (size, data) = (Bytes::mib(128), Bytes::mib(256));
+        for rate in [0.0, 0.3, 0.4] {
+            let pool = |limit: Bytes| Bytes(((data.0 - limit.0) as f64 * rate) as usize);
+            let limit = limit_for(size, data, |limit| Ok(pool(limit))).unwrap().unwrap();
+            let sum = (limit + pool(limit)).0 as f64;
+            assert!((sum / size.0 as f64 - 1.0).abs() < 0.001, "{rate}: {sum}");
+        }
+    }
+
+    #[test]
+    fn the_pool_is_that_of_a_run_to_its_end_or_the_most_of_those_that_were_killed() {
+        let play = |turns: &[(usize, u64)]| {
+            let mut turns = turns.iter().map(|(pool, kills)| Ok((Bytes(*pool), *kills)));
+            pool_of(|| turns.next().unwrap()).unwrap()
+        };
+        assert_eq!(play(&[(3, 1), (7, 0), (9, 0)]), Bytes(7));
+        assert_eq!(play(&[(3, 1), (9, 1), (4, 2), (10, 0)]), Bytes(9));
+    }
+
+    #[test]
+    fn shares_give_all_the_same_or_say_who_is_left_out() {
+        let data = Bytes::mib(100);
+        let (judge, file) = (JUDGE, Peer::File);
+        let run = |_, limit: Bytes| Ok((Bytes((data.0 - limit.0) / 5), 0));
+        let of = |share, peers: &[Peer]| {
+            let mut missing = Vec::new();
+            let memory = memory_of("a", (share, data), peers, &mut missing, run).unwrap();
+            (memory.map(|memory| (memory.budget, memory.limits)), missing.len())
+        };
+        let half = Bytes::mib(50);
+        let (memory, missing) = of(Share::Resident50, &[judge, file]);
+        assert_eq!((memory.unwrap(), missing), ((Bytes::mib(60), vec![(judge, half)]), 1));
+        assert_eq!(of(Share::Resident50, &[file]), (None, 1));
+        let (budget, limits) = of(Share::Total50, &[judge, file]).0.unwrap();
+        assert_eq!((budget, limits[1]), (half, (file, half)));
+        assert!(limits[0].1 < half && limits[0].1 > Bytes::mib(35));
+    }
+
+    #[test]
+    fn what_does_not_compress_has_no_limit() {
+        let (size, data) = (Bytes::mib(64), Bytes::mib(256));
+        for (percent, words) in [(25, "25 %"), (105, "105 %")] {
+            let pool = |limit: Bytes| Bytes((data.0 - limit.0) / 100 * percent);
+            let limit = limit_for(size, data, |limit| Ok(pool(limit))).unwrap();
+            assert!(limit.unwrap_err().contains(words));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `coldpress-bench swap`: the same program over coldpress and over the kernel's swap, with the
+//! same memory in total.
+//!
+//! A cgroup's limit does not include compressed pages: the pool of zram or of zswap lies beside it.
+//! So each limit is set such that limit and pool add up to what coldpress gets; or coldpress gets
+//! the sum of zram's limit and pool. The report gives the memory that a turn really held.
+//!
+//! 1. Contestants take turns, and a different one starts each round.
+//! 2. A run in which the kernel killed a process has no figures but is counted.
+//! 3. A contestant for which the machine lacks something is left out, and the reason is given.
+
+mod contest;
+pub(super) mod figures;
+pub(super) mod goals;
+pub(super) mod options;
+mod tables;
+mod workload;
+
+use std::fs;
+
+use crate::report::Report;
+use coldpress_cli::failure::Result;
+use coldpress_cli::size::show;
+use serde_json::json;
+
+use super::against;
+use super::common::{Share, defaults};
+use super::launch::{Launcher, failed};
+use super::name_missing;
+use contest::Contest;
+use goals::Elsewhere;
+use options::SwapArgs;
+pub(super) use workload::touch;
+
+/// Returns the options for a run of all benchmarks, which has little time.
+pub(super) fn modest() -> SwapArgs {
+    SwapArgs { share: vec![Share::Total50], ..defaults() }
+}
+
+/// Runs the benchmark and returns its report. Its goals include what was found `elsewhere`.
+pub(super) fn measure(
+    launcher: &Launcher,
+    args: &SwapArgs,
+    elsewhere: &Elsewhere,
+) -> Result<Report> {
+    let draw = |text: &str| match &args.svg {
+        Some(file) => fs::write(file, text)
+            .map_err(|error| failed(format!("cannot write {}: {error}", file.display()))),
+        None => Ok(()),
+    };
+    // Writes the picture's file before minutes of work, so that a file that cannot be written is
+    // known at once.
+    draw("")?;
+    let contest = Contest::new(launcher, args)?;
+    if let Some(mut builds) = against::Contest::new(launcher, &args.against, &args.contest.rounds)?
+    {
+        contest.against(&mut builds)?;
+        let about = format!("Touches of {}, with half of that as the budget.", show(args.data));
+        return Ok(builds.report("swap-against", &about));
+    }
+    let (blocks, missing) = contest.hold()?;
+    draw(&tables::picture(&blocks))?;
+    let goals = goals::all(&blocks, elsewhere);
+    let mut about = format!(
+        "Touches of {} of pages of a heap, each order for {} ms a turn, {} rounds; medians of\n\
+         rounds. `total`: limit and pool of the kernel are together what coldpress gets.\n\
+         `resident`: the limit is that share, and coldpress gets limit and pool of zram-lz4.\n\
+         Something reads memory.stat beside the kernel's programs: else it kills more of them.\n\
+         What it keeps of slots and objects, some 1.5 % of the pages, is not in its sum. CPU: all\n\
+         of the process, with the kernel's work for it and our threads.\n\
+         us per fault: the mean of touches that took more than 2 us.",
+        show(contest.plan.data),
+        contest.plan.measure_ms,
+        contest.plan.rounds
+    );
+    name_missing(&mut about, &missing);
+    let busy = goals::busy(&blocks);
+    if let Some(text) = &busy {
+        about.push('\n');
+        about.push_str(text);
+    }
+    let numbers = json!({
+        "busy": busy,
+        "data_bytes": contest.plan.data.0,
+        "rounds": contest.plan.rounds,
+        "millis": contest.plan.measure_ms,
+        "missing": missing,
+        "goals": goals.iter().map(goals::Row::json).collect::<Vec<_>>(),
+        "blocks": blocks.iter().map(figures::Block::json).collect::<Vec<_>>(),
+    });
+    let mut tables = vec![goals::table(&goals)];
+    tables.extend(blocks.iter().flat_map(tables::of_block));
+    Ok(Report { name: "swap", about, tables, goals: Vec::new(), numbers })
+}

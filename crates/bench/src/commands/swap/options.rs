@@ -1,0 +1,65 @@
+//! The command lines of `coldpress-bench swap` and of its workload.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use coldpress_cli::size::parse_size;
+use coldpress_sys::Bytes;
+
+use crate::commands::against::AgainstArgs;
+use crate::commands::common::{Common, ContestArgs, Share};
+
+/// The options of `coldpress-bench swap`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SwapArgs {
+    /// Data of the program, copies of pages of a heap
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
+    pub(crate) data: Bytes,
+
+    /// The memory, of all that the data take; everything is the default
+    #[arg(long, value_name = "SHARE", value_delimiter = ',', value_enum)]
+    pub(crate) share: Vec<Share>,
+
+    /// Threads of the program; each number is measured
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) threads: Vec<u32>,
+
+    #[command(flatten)]
+    pub(crate) contest: ContestArgs,
+
+    #[command(flatten)]
+    pub(crate) against: AgainstArgs,
+
+    /// How long each order of touches is measured in each turn, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) millis: u32,
+
+    /// Draw accesses per second into FILE
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// The options of the workload of `coldpress-bench swap`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TouchArgs {
+    /// Bytes to fill
+    #[arg(long, value_parser = parse_size)]
+    pub(crate) data: Bytes,
+    /// Threads, each with a part of the data
+    #[arg(long)]
+    pub(crate) threads: u32,
+    /// A file of pages to fill it with
+    #[arg(long)]
+    pub(crate) pages: PathBuf,
+    /// Milliseconds of each order that are not measured
+    #[arg(long)]
+    pub(crate) warm_ms: u64,
+    /// Milliseconds of each order
+    #[arg(long)]
+    pub(crate) measure_ms: u64,
+}
