@@ -18,7 +18,7 @@ TESTS := cargo test $(PROFILE) --workspace
 BUILD_TESTED := $(TESTS) --test cli --no-run
 # The names of the files in some folders, each as a test of its own.
 tests_in = $(patsubst %,--test %,$(basename $(notdir $(wildcard $(1)))))
-UNIT := --lib --bin coldpress --bin coldpress-bench --bin coldpress-peers --bin xtask --bin cases \
+UNIT := --lib --bin coldpress --bin coldpress-peers --bin xtask --bin cases \
 	$(call tests_in,crates/*/tests/*.rs xtask/tests/*.rs)
 # System tests by file. These run alone, as they judge each moment, or processor time; the others
 # by twos: a program and its service share one processor, so two programs take no longer than

@@ -6,12 +6,13 @@
 //!
 //! 1. `statistics`, `verdict`, `ticks`, [`report`], `svg`, `plot` and [`machine`] make the figures
 //!    and say where they come from; `random` gives the same numbers in every run.
-//! 2. `kernel` is the kernel's own swap as a peer, [`ours`] are the parts of coldpress that are
-//!    measured, `touch` has orders of touches and their times, `usage` what programs took.
-//! 3. [`allocators`] gives every allocator the same work, `codecs` measures what codecs make of the
-//!    pages of programs, `descriptors` what the size of a frame's descriptor costs, [`frames`] how
-//!    whole huge pages stay whole, `policy` which page to evict, `pools` how densely and how
-//!    quickly compressed pages are kept, and `zswap` what a page costs beside its codec.
+//! 2. `kernel` is the kernel's own swap as a peer, `touch` has orders of touches and their times,
+//!    `usage` what programs took.
+//! 3. [`ours`] are the parts of coldpress that are measured, and [`frames`] is how whole huge pages
+//!    stay whole on them. [`allocators`] gives every allocator the same work, `descriptors` finds
+//!    what the size of a frame's descriptor costs, `policy` which page to evict, and `pools` how
+//!    densely and how quickly compressed pages are kept. Above them, `codecs` measures what codecs
+//!    make of the pages of programs, and `zswap` what a page costs beside its codec.
 //! 4. `commands` is the command `coldpress-bench`.
 
 pub mod allocators;

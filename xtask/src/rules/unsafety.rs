@@ -21,7 +21,8 @@ const HOMES: &[&str] = &[
 /// do.
 const TEST_FOLDER: &str = "/tests/";
 
-/// The crate roots that must forbid `unsafe`, so that the compiler says the same.
+/// The roots of crates, and of what makes a command in one, that must forbid `unsafe`, so that the
+/// compiler says the same.
 const FORBIDDING: &[&str] = &[
     "crates/backing/src/lib.rs",
     "crates/zswap/src/lib.rs",

@@ -22,8 +22,10 @@ use crate::commands::say;
 
 /// The smallest limit with which a program can run in a cgroup, as a divisor of the data.
 const LIMIT_SHARE_MIN: usize = 16;
-/// The number of corrections of a limit by the sum of limit and pool.
-const CORRECTIONS: u32 = 2;
+/// The most limits that are tried with a peer, to find the one that leaves room for its pool.
+const LIMITS_MAX: u32 = 4;
+/// The largest difference from the size, as a share of it, of a limit and its pool together.
+const SUM_OFF: f64 = 0.02;
 /// The number of tries of a run that finds a limit, when the kernel kills the program.
 const TRIES: u32 = 3;
 /// The peer that ratios refer to. Its pool also gives the size of shares that do not include the
@@ -197,27 +199,33 @@ fn pool_of(mut run: impl FnMut() -> Result<(Bytes, u64)>) -> Result<Bytes> {
     Ok(most)
 }
 
-/// Finds the limit with which limit and pool of a peer add up to `size`, for a program with `data`.
-/// `pool` measures the pool with a limit.
+/// Finds a limit at which limit and pool of a peer were measured to add up to `size`, for a program
+/// with `data`. `pool` measures the pool with a limit.
 fn limit_for(
     size: Bytes,
     data: Bytes,
     mut pool: impl FnMut(Bytes) -> Result<Bytes>,
 ) -> Result<Limit> {
-    let all = data.0 as f64;
-    let mut limit = Bytes(size.0 / 2);
-    for _ in 0..CORRECTIONS {
+    let (size, all) = (size.0 as f64, data.0 as f64);
+    let (mut limit, mut sum) = (Bytes(size as usize / 2), 0.0);
+    for _ in 0..LIMITS_MAX {
+        let pool = pool(limit)?.0 as f64;
+        sum = limit.0 as f64 + pool;
+        if (sum - size).abs() <= SUM_OFF * size {
+            return Ok(Ok(limit));
+        }
         // The pool grows as pages are swapped out: limit + rate * (data - limit) should equal the
         // size.
-        let rate = pool(limit)?.0 as f64 / (all - limit.0 as f64);
-        let wanted = (size.0 as f64 - rate * all) / (1.0 - rate);
+        let rate = pool / (all - limit.0 as f64);
+        let wanted = (size - rate * all) / (1.0 - rate);
         if rate >= 1.0 || wanted < all / LIMIT_SHARE_MIN as f64 {
             let percent = 100.0 * rate;
             return Ok(Err(format!("its pool alone would hold {percent:.0} % of the data")));
         }
         limit = Bytes(wanted as usize).pages_down().bytes();
     }
-    Ok(Ok(limit))
+    let times = sum / size;
+    Ok(Err(format!("the last of {LIMITS_MAX} limits and its pool had {times:.2} of the memory")))
 }
 
 #[cfg(test)]
@@ -232,7 +240,7 @@ mod tests {
             let pool = |limit: Bytes| Bytes(((data.0 - limit.0) as f64 * rate) as usize);
             let limit = limit_for(size, data, |limit| Ok(pool(limit))).unwrap().unwrap();
             let sum = (limit + pool(limit)).0 as f64;
-            assert!((sum / size.0 as f64 - 1.0).abs() < 0.001, "{rate}: {sum}");
+            assert!((sum / size.0 as f64 - 1.0).abs() <= SUM_OFF, "{rate}: {sum}");
         }
     }
 
@@ -263,6 +271,27 @@ mod tests {
         let (budget, limits) = of(Share::Total50, &[judge, file]).0.unwrap();
         assert_eq!((budget, limits[1]), (half, (file, half)));
         assert!(limits[0].1 < half && limits[0].1 > Bytes::mib(35));
+    }
+
+    #[test]
+    fn a_pool_that_was_found_too_small_gives_nobody_more_memory() {
+        let (size, data) = (Bytes::mib(102), Bytes::mib(205));
+        // The kernel kills the program while the limit is small, so its pool stays small.
+        let pool = |share: f64| {
+            move |limit: Bytes| match limit < Bytes::mib(60) {
+                true => Ok(Bytes::mib(6)),
+                false => Ok(Bytes(((data.0 - limit.0) as f64 * share) as usize)),
+            }
+        };
+        let limit = limit_for(size, data, pool(0.48)).unwrap();
+        assert!(limit.unwrap_err().contains("48 %"));
+        // Each time the pool is another.
+        let mut share = 0.1;
+        let limit = limit_for(size, data, |limit| {
+            share = 0.4 - share;
+            Ok(Bytes(((data.0 - limit.0) as f64 * share) as usize))
+        });
+        assert!(limit.unwrap().unwrap_err().contains("of the memory"));
     }
 
     #[test]
