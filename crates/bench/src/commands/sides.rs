@@ -163,7 +163,7 @@ pub(super) fn memory_of(
     let budget = if share.has_pool() {
         size
     } else if peers.contains(&JUDGE) {
-        size + pool(JUDGE, size)?
+        size + pool(JUDGE, size)?.0
     } else {
         missing.push(format!("{title}: only {} tells its size", JUDGE.name()));
         return Ok(None);
@@ -185,33 +185,35 @@ pub(super) fn memory_of(
     Ok(Some(Memory { budget, limits }))
 }
 
-/// Measures the pool of a peer. If the kernel kills the program each time, returns the largest pool
-/// seen: too small, which makes limits larger or our budget smaller.
-fn pool_of(mut run: impl FnMut() -> Result<(Bytes, u64)>) -> Result<Bytes> {
+/// Measures the pool of a peer, and returns whether a run came to its end. If the kernel kills the
+/// program each time, the pool is the largest seen: too small, which makes limits larger or our
+/// budget smaller.
+fn pool_of(mut run: impl FnMut() -> Result<(Bytes, u64)>) -> Result<(Bytes, bool)> {
     let mut most = Bytes(0);
     for _ in 0..TRIES {
         let (pool, kills) = run()?;
         most = most.max(pool);
         if kills == 0 {
-            break;
+            return Ok((most, true));
         }
     }
-    Ok(most)
+    Ok((most, false))
 }
 
 /// Finds a limit at which limit and pool of a peer were measured to add up to `size`, for a program
-/// with `data`. `pool` measures the pool with a limit.
+/// with `data`. `pool` measures the pool with a limit, and returns whether a run came to its end.
 fn limit_for(
     size: Bytes,
     data: Bytes,
-    mut pool: impl FnMut(Bytes) -> Result<Bytes>,
+    mut pool: impl FnMut(Bytes) -> Result<(Bytes, bool)>,
 ) -> Result<Limit> {
     let (size, all) = (size.0 as f64, data.0 as f64);
     let (mut limit, mut sum) = (Bytes(size as usize / 2), 0.0);
     for _ in 0..LIMITS_MAX {
-        let pool = pool(limit)?.0 as f64;
+        let (pool, has_ended) = pool(limit)?;
+        let pool = pool.0 as f64;
         sum = limit.0 as f64 + pool;
-        if (sum - size).abs() <= SUM_OFF * size {
+        if has_ended && (sum - size).abs() <= SUM_OFF * size {
             return Ok(Ok(limit));
         }
         // The pool grows as pages are swapped out: limit + rate * (data - limit) should equal the
@@ -225,7 +227,10 @@ fn limit_for(
         limit = Bytes(wanted as usize).pages_down().bytes();
     }
     let times = sum / size;
-    Ok(Err(format!("the last of {LIMITS_MAX} limits and its pool had {times:.2} of the memory")))
+    Ok(Err(format!(
+        "no limit fits of {LIMITS_MAX}: the last and its pool had {times:.2} of the memory, or the \
+         kernel killed the program"
+    )))
 }
 
 #[cfg(test)]
@@ -238,7 +243,7 @@ mod tests {
         let (size, data) = (Bytes::mib(128), Bytes::mib(256));
         for rate in [0.0, 0.3, 0.4] {
             let pool = |limit: Bytes| Bytes(((data.0 - limit.0) as f64 * rate) as usize);
-            let limit = limit_for(size, data, |limit| Ok(pool(limit))).unwrap().unwrap();
+            let limit = limit_for(size, data, |limit| Ok((pool(limit), true))).unwrap().unwrap();
             let sum = (limit + pool(limit)).0 as f64;
             assert!((sum / size.0 as f64 - 1.0).abs() <= SUM_OFF, "{rate}: {sum}");
         }
@@ -250,8 +255,8 @@ mod tests {
             let mut turns = turns.iter().map(|(pool, kills)| Ok((Bytes(*pool), *kills)));
             pool_of(|| turns.next().unwrap()).unwrap()
         };
-        assert_eq!(play(&[(3, 1), (7, 0), (9, 0)]), Bytes(7));
-        assert_eq!(play(&[(3, 1), (9, 1), (4, 2), (10, 0)]), Bytes(9));
+        assert_eq!(play(&[(3, 1), (7, 0), (9, 0)]), (Bytes(7), true));
+        assert_eq!(play(&[(3, 1), (9, 1), (4, 2), (10, 0)]), (Bytes(9), false));
     }
 
     #[test]
@@ -276,22 +281,16 @@ mod tests {
     #[test]
     fn a_pool_that_was_found_too_small_gives_nobody_more_memory() {
         let (size, data) = (Bytes::mib(102), Bytes::mib(205));
-        // The kernel kills the program while the limit is small, so its pool stays small.
-        let pool = |share: f64| {
-            move |limit: Bytes| match limit < Bytes::mib(60) {
-                true => Ok(Bytes::mib(6)),
-                false => Ok(Bytes(((data.0 - limit.0) as f64 * share) as usize)),
-            }
-        };
-        let limit = limit_for(size, data, pool(0.48)).unwrap();
-        assert!(limit.unwrap_err().contains("48 %"));
         // Each time the pool is another.
         let mut share = 0.1;
         let limit = limit_for(size, data, |limit| {
             share = 0.4 - share;
-            Ok(Bytes(((data.0 - limit.0) as f64 * share) as usize))
+            Ok((Bytes(((data.0 - limit.0) as f64 * share) as usize), true))
         });
-        assert!(limit.unwrap().unwrap_err().contains("of the memory"));
+        assert!(limit.unwrap().unwrap_err().contains("no limit fits"));
+        // The kernel kills the program each time, and limit and pool come to the size.
+        let killed = |limit: Bytes| Ok((Bytes(size.0 - limit.0), false));
+        assert!(limit_for(size, data, killed).unwrap().is_err());
     }
 
     #[test]
@@ -299,7 +298,7 @@ mod tests {
         let (size, data) = (Bytes::mib(64), Bytes::mib(256));
         for (percent, words) in [(25, "25 %"), (105, "105 %")] {
             let pool = |limit: Bytes| Bytes((data.0 - limit.0) / 100 * percent);
-            let limit = limit_for(size, data, |limit| Ok(pool(limit))).unwrap();
+            let limit = limit_for(size, data, |limit| Ok((pool(limit), true))).unwrap();
             assert!(limit.unwrap_err().contains(words));
         }
     }
