@@ -25,6 +25,7 @@ const LONG: usize = 50;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     files: usize,
+    lines: usize,
     public_types: usize,
     public_parameters: usize,
     raw_parameters: usize,
@@ -49,8 +50,8 @@ struct Words {
 /// Returns the counts as tables.
 pub(crate) fn score(tree: &Tree) -> String {
     let mut text = String::from(
-        "crate       files  public types  raw parameters %  functions  over 50  longest  \
-         asserts a function  largest file\n",
+        "crate       files  public types  lines a type  raw parameters %  functions  over 50  \
+         longest  asserts a function  largest file\n",
     );
     let mut packages: Vec<&str> =
         tree.rust.iter().filter_map(|file| file.package.strip_prefix("crates/")).collect();
@@ -62,9 +63,10 @@ pub(crate) fn score(tree: &Tree) -> String {
         let share = |part: usize, of: usize| part as f64 / of.max(1) as f64;
         writeln!(
             text,
-            "{package:<10}  {:>5}  {:>12}  {:>16.0}  {:>9}  {:>7}  {:>7}  {:>18.2}  {:>12}",
+            "{package:<10}  {:>5}  {:>12}  {:>12}  {:>16.0}  {:>9}  {:>7}  {:>7}  {:>18.2}  {:>12}",
             counts.files,
             counts.public_types,
+            counts.lines / counts.public_types.max(1),
             100.0 * share(counts.raw_parameters, counts.public_parameters),
             counts.functions,
             counts.long_functions,
@@ -95,6 +97,7 @@ fn count<'a>(files: impl Iterator<Item = &'a RustFile>) -> Counts {
     for file in files {
         let product = file.code_lines().filter(|(_, _, is_test)| !is_test).count();
         counts.files += usize::from(product > 0);
+        counts.lines += product;
         counts.largest_file = counts.largest_file.max(product);
         let code = &file.masked.code;
         let all: Vec<_> = words(code).filter(|(at, _)| !file.test[line_of(code, *at)]).collect();

@@ -1,6 +1,6 @@
 //! The ledger: memory shared by the launcher and every managed process of a run.
 //!
-//! It has two parts. The [`Orders`] are the launcher's: the terms, which it writes before the first
+//! It has two parts. The orders are the launcher's: the terms, which it writes before the first
 //! process joins, the budget, the knobs whenever the user turns one, and which process has which
 //! seat. No process can write them. In the other part, [`Seats`], each process owns one seat with
 //! its tally, and should be the only writer of their numbers. Every process reads all seats, so
@@ -17,7 +17,7 @@
 //! 3. No process waits for a word to change without a limit of time.
 //!
 //! All numbers are plain counters: a reader may see one that is a moment old, never a torn one, so
-//! every access is Relaxed but for those that [`Orders`] names.
+//! every access is Relaxed but for those that `ledger/orders.rs` names.
 
 use core::ops::{Add, Deref};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -35,7 +35,8 @@ mod processes;
 mod turn;
 
 pub use holding::{Gain, Holding, Millionths};
-pub use orders::{Keeper, Orders};
+pub use orders::Keeper;
+pub(crate) use orders::Orders;
 #[cfg(any(feature = "preload", test))]
 pub(crate) use turn::Figure;
 pub(crate) use turn::{Table, Turn};

@@ -154,13 +154,13 @@ pub enum Way {
 
 /// A page's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageWord(u16);
+struct PageWord(u16);
 
 impl PageWord {
     const UNKNOWN: Self = Self(0);
 
     /// Returns where the page is.
-    pub const fn state(self) -> PageState {
+    const fn state(self) -> PageState {
         match self.0 & 3 {
             0 => PageState::None,
             1 => PageState::Resident,

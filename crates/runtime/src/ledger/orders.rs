@@ -20,7 +20,7 @@ use crate::knobs::{KNOBS, Knob, Knobs};
 /// The decisions and the knowledge of the launcher.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Orders {
+pub(crate) struct Orders {
     version: AtomicU32,
     verbose: AtomicU32,
     budget_pages: AtomicU64,
@@ -91,7 +91,7 @@ impl Orders {
     }
 
     /// Returns the terms, or `None` when the launcher is of another version.
-    pub fn terms(&self) -> Option<Terms> {
+    pub(crate) fn terms(&self) -> Option<Terms> {
         // Acquire pairs with the Release in `set_terms`.
         if self.version.load(Ordering::Acquire) != LEDGER_VERSION {
             return None;
@@ -105,25 +105,25 @@ impl Orders {
     }
 
     /// Returns all memory that the tree may hold.
-    pub fn budget(&self) -> PageCount {
+    pub(crate) fn budget(&self) -> PageCount {
         // Relaxed: no other memory depends on this word.
         PageCount(self.budget_pages.load(Ordering::Relaxed) as usize)
     }
 
     /// Returns the number of processors that the tree may use.
-    pub fn processors(&self) -> u32 {
+    pub(crate) fn processors(&self) -> u32 {
         // Relaxed: the number is written before the first process joins.
         self.processors.load(Ordering::Relaxed)
     }
 
     /// Returns a number that changes when the knobs do.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         // Acquire pairs with the Release in `set_knobs`: knobs read after this are at least as new.
         self.generation.load(Ordering::Acquire)
     }
 
     /// Returns the knobs.
-    pub fn knobs(&self) -> Knobs {
+    pub(crate) fn knobs(&self) -> Knobs {
         Knobs::from_words(array::from_fn(|index| self.knobs[index].load(Ordering::Relaxed)))
     }
 
