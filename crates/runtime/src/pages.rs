@@ -57,7 +57,7 @@ const SHARED_MS_MAX: u32 = 100;
 /// Divisor of what the process may hold. A stored page was taken too early if it is asked for
 /// before this part was stored after it: the best of the parts tried on recorded programs and on
 /// models.
-const SOON_SHARE: usize = 4;
+const SOON_SHARE: usize = 3;
 /// That part, in units of the time that stored pages remember.
 const SOON: u16 = 64;
 /// Mask of those times, which wrap around at 2048, so that 3 in 100 pages that are asked for late
@@ -648,7 +648,7 @@ mod tests {
             }
         };
         for (stored_after, expected) in
-            [(0, 4), (budget.0 / 5, 4), (budget.0 / 3, 0), (budget.0 * 6, 0)]
+            [(0, 4), (budget.0 / 4, 4), (budget.0 * 2 / 5, 0), (budget.0 * 6, 0)]
         {
             let mut table = PageTable::new(budget);
             // Times that wrap around.
