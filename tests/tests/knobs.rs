@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Job, Live, Run};
 use coldpress_tests::machine::{self, fixture, require};
+use coldpress_tests::watch::{self, Measure};
 
 /// Time limit for a program to reach its "ready", on a busy machine.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -218,4 +219,34 @@ fn every_byte_survives_torture_while_knobs_are_turned() {
     for counter in ["reject_disabled", "reject_compress_poor", "reject_mean_poor"] {
         assert!(run.stats().at("zswap", counter) > 0, "{counter}; {}", run.stderr);
     }
+}
+
+/// A budget is lowered by a little at each look, and at a program that rests hardly anything looks.
+#[test]
+fn a_lower_budget_reaches_a_program_that_rests() {
+    const RESTS: &str = "
+import sys, time
+held = [bytearray(b'x' * 2048 + bytes([i % 251]) * 2048) for i in range(25600)]
+print('ready', flush=True)
+time.sleep(int(sys.argv[1]))
+print(sum(page[4000] for page in held))
+";
+    let Some(python) = require("python3") else { return };
+    let job = |seconds| Job::new("rests", &python).args(["-c", RESTS, seconds]);
+    let (before, after, slack) = (Bytes::mib(64), Bytes::mib(40), Bytes::mib(4));
+    let live = Live::start(&job("6"), Some(before));
+    live.wait_for_output("ready\n", READY_MAX);
+    thread::sleep(Duration::from_secs(2));
+    let held = || watch::read_tree(live.root(), Measure::Resident).below;
+    let full = held();
+    set(&live, &["memory=40M"]);
+    let set_at = Instant::now();
+    while held() > after + slack && set_at.elapsed() < Duration::from_secs(3) {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let (left, took) = (held(), set_at.elapsed());
+    println!("{full:?} before, {left:?} {took:?} after the budget was lowered");
+    live.finish(HANG).assert_same(&job("0").plain());
+    assert!(full > after + slack, "the program held {full:?}");
+    assert!(left <= after + slack, "{left:?} are still held, of {full:?}");
 }

@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use coldpress_sys::Bytes;
 use coldpress_tests::harness::{Fraction, Job, Run};
 use coldpress_tests::machine::{fixture, require};
 use coldpress_tests::matrix;
@@ -82,4 +83,32 @@ fn pages_become_denser_while_a_program_computes() {
     let aged = run.stats().at("zswap", "recompressed_pages");
     println!("{aged} pages denser");
     assert!(aged > 50, "{aged} pages denser");
+}
+
+/// While a program rests, hardly anything looks at it. The kernel wakes the service when the
+/// program runs, so memory is seen in time that a program fills at once, and has mapped by the bare
+/// instruction, of which nothing is told.
+#[test]
+fn a_program_that_has_rested_may_grow_at_once() {
+    const GROWS: &str = r"
+import ctypes, mmap, sys, time
+held = [bytearray(b'x' * 2048 + bytes([i % 251]) * 2048) for i in range(25600)]
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+# mov $9, %rax; mov %rcx, %r10; syscall; ret
+page.write(bytes.fromhex('48c7c0090000004989ca0f05c3'))
+kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_long] * 4)
+map = kind(ctypes.addressof(ctypes.c_char.from_buffer(page)))
+time.sleep(int(sys.argv[1]))
+size = 256 << 20
+new = map(None, size, 3, 0x22, -1, 0)
+ctypes.memset(new, 7, size)
+print(sum(page[4000] for page in held), ctypes.string_at(new + size - 3, 3))
+";
+    let Some(python) = require("python3") else { return };
+    let job = |seconds| Job::new("grows", &python).args(["-c", GROWS, seconds]);
+    let run = job("3").managed(Bytes::mib(150));
+    println!("{run}");
+    run.assert_same(&job("0").plain());
+    run.assert_stored();
+    run.assert_within_budget();
 }

@@ -188,9 +188,14 @@ pub fn monotonic_ns() -> u64 {
 /// Returns the nanoseconds that all threads of `process` have run since its start; 0 when it has
 /// ended. Takes a microsecond, and a fraction of one for each thread.
 pub fn process_ran_ns(process: u32) -> u64 {
+    clock_ns(process_clock(process))
+}
+
+/// Returns the kernel's number of the clock of how long all threads of `process` have run.
+pub(crate) fn process_clock(process: u32) -> u32 {
     /// The scheduler's clock of a whole process (linux/posix-timers.h).
     const CPUCLOCK_SCHED: u32 = 2;
-    clock_ns((!process << 3) | CPUCLOCK_SCHED)
+    (!process << 3) | CPUCLOCK_SCHED
 }
 
 /// Returns the nanoseconds that the calling thread has run since its start.

@@ -50,6 +50,7 @@ pub mod raw;
 pub mod remote;
 pub mod ring;
 pub mod rseq;
+pub mod run_timer;
 pub mod secret;
 pub mod shared;
 #[cfg(any(test, feature = "libc"))]

@@ -279,6 +279,8 @@ impl Service {
         store.own_held.grown = PageCount(0);
         store.blocks_returned_before = store.frames.stats().blocks_returned();
         (self.thaw, self.rest) = (Thaw::default(), Rest::default());
+        // The parent's timer is not this process's, nor is its descriptor.
+        mem::forget(self.due.quiet.timer.take());
         (self.left, self.due) = (Left::default(), self.due.in_child());
         self.idle.begin_as_heir();
     }

@@ -1,9 +1,12 @@
 //! What is due every few milliseconds: gauges, knobs, new mappings, warnings.
 
 use coldpress_backing::SlotCount;
+use coldpress_sys::run_timer::RunTimer;
 use coldpress_sys::{Bytes, PageCount, cpu};
 
 use super::Service;
+use super::quiet::{self, Found, Outside, Quiet};
+use super::rest::Leisure;
 use crate::allowance::{PastActivity, RUN_NS_NEAR};
 use crate::memory::KernelGauges;
 use crate::pager::Pager;
@@ -27,6 +30,7 @@ pub(super) struct Due {
     /// When to read the gauges again, and how long after each reading.
     gauges_at_ns: u64,
     gauge_interval_ns: u64,
+    pub(super) quiet: Quiet,
     /// When to look again at what cannot be moved.
     immovable_at_ns: u64,
     /// The policy's clock at the last look whether threads fault.
@@ -47,6 +51,7 @@ impl Default for Due {
         Self {
             gauges_at_ns: 0,
             gauge_interval_ns: RUN_NS_NEAR,
+            quiet: Quiet::default(),
             immovable_at_ns: 0,
             clock: 0,
             checked: PageNumber(0),
@@ -58,7 +63,8 @@ impl Service {
     /// Does what is due every few milliseconds: gauges, knobs, new mappings, warnings, recording,
     /// and whether the program rests.
     pub(super) fn look_around(&mut self, nobody_waits: bool) {
-        if self.pager.allowance.time.now_ns() < self.due.gauges_at_ns {
+        let now = self.pager.allowance.time.now_ns();
+        if now < self.due.gauges_at_ns || self.goes_on_resting(now) {
             return;
         }
         if self.pager.allowance.time.adjust() {
@@ -94,8 +100,10 @@ impl Service {
         if self.pager.allowance.budget.take_undiscovered() {
             self.pager.discover();
         }
-        self.set_gauge_interval();
-        self.due.gauges_at_ns = now + self.due.gauge_interval_ns;
+        let rests = self.begin_rest(now, ran);
+        self.set_gauge_interval(rests);
+        // What wakes the service while the program rests is looked at at once.
+        self.due.gauges_at_ns = if rests { now } else { now + self.due.gauge_interval_ns };
         if now >= self.due.immovable_at_ns {
             self.look_at_immovable();
             self.look_at_waits();
@@ -112,10 +120,55 @@ impl Service {
         }
     }
 
-    fn set_gauge_interval(&mut self) {
+    fn goes_on_resting(&self, now_ns: u64) -> bool {
+        let allowance = &self.pager.allowance;
+        let outside = || Outside::of(&allowance.ledger, allowance.seat);
+        !self.left.is_so
+            && !self.waiter.has_seen_end()
+            && self.due.quiet.goes_on(now_ns, outside, || self.ties.program.ran_ns())
+    }
+
+    /// Returns whether the program rests from now on, at the look at `now_ns`, before which it had
+    /// run for `ran_ns`. Then a timer wakes the service when the program runs.
+    fn begin_rest(&mut self, now_ns: u64, ran_ns: u64) -> bool {
+        let allowance = &self.pager.allowance;
+        let (ledger, seat, budget) = (&allowance.ledger, allowance.seat, &allowance.budget);
+        let found = Found {
+            used: budget.used(),
+            total: budget.total(),
+            own: self.pager.store.own_held.pages,
+            compacted: allowance.tally().get(Counter::BytesCompacted),
+        };
+        // Samples of idle memory are due whether the program rests or not, and relatives may give
+        // up at any moment what they share.
+        let may = self.rest.leisure() == Leisure::All
+            && !self.pager.memory.faults.any()
+            && allowance.tuning.knobs.idle_share().is_none()
+            && ledger.relatives(seat, self.control.family()) == 0;
+        let quiet = &mut self.due.quiet;
+        let may = may && !quiet.is_refused;
+        if !quiet.begin(now_ns, ran_ns, (Outside::of(ledger, seat), found), may) {
+            return false;
+        }
+        if quiet.timer.is_none() {
+            let timer = RunTimer::of(self.ties.program.process()).ok();
+            quiet.timer = timer.filter(|it| self.waiter.also_wake_by(it.signal()).is_ok());
+        }
+        let until = quiet.until_ran_ns();
+        let is_set = quiet.timer.as_ref().is_some_and(|timer| timer.set(until).is_ok());
+        if !is_set {
+            // Where a filter forbids the timer, the program is looked at as often as ever.
+            quiet.end();
+            quiet.is_refused = true;
+        }
+        is_set
+    }
+
+    fn set_gauge_interval(&mut self, rests: bool) {
         let budget = &self.pager.allowance.budget;
         let near = budget.used() + NEAR > budget.hard();
-        let interval = self.pager.allowance.running.interval_ns(near);
+        let running = &self.pager.allowance.running;
+        let interval = if rests { quiet::TICK_NS } else { running.interval_ns(near) };
         if interval != self.due.gauge_interval_ns && self.waiter.set_interval(interval).is_ok() {
             self.due.gauge_interval_ns = interval;
         }

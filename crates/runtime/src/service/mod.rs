@@ -22,6 +22,7 @@ mod hints;
 mod idle;
 mod look;
 mod open;
+mod quiet;
 mod rest;
 mod thaw;
 mod warnings;
@@ -122,6 +123,9 @@ impl Service {
         let mut idle = false;
         loop {
             let has_read = !idle && self.pager.read_messages();
+            if has_read {
+                self.due.quiet.note_asked();
+            }
             if self.control.life.is_stopped() {
                 return self.stop();
             }
