@@ -3,6 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::ops::Range;
 
+use coldpress_sys::errno::EFAULT;
 use coldpress_sys::proc::Mappings;
 use coldpress_sys::{Bytes, PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
@@ -34,9 +35,26 @@ pub(super) fn remap(arguments: [usize; 5]) -> isize {
 /// shortens a mapping with its old length, so the end is unmapped first, which is what Linux does
 /// anyway.
 fn move_range(arguments: [usize; 5]) -> isize {
-    let call = |[address, old, new, flags, target]: [usize; 5]| {
-        // SAFETY: the program's own call, or a part of it.
-        unsafe { raw::syscall(linux::__NR_mremap, [address, old, new, flags, target, 0]) }
+    let call = |arguments: [usize; 5]| {
+        let [address, old, new, flags, target] = arguments;
+        let once = || {
+            // SAFETY: the program's own call, or a part of it.
+            unsafe { raw::syscall(linux::__NR_mremap, [address, old, new, flags, target, 0]) }
+        };
+        // A bar of what lay there before may have divided the mapping for a moment (`bars`). The
+        // service has put that right when the hint returns. With MREMAP_FIXED the first call may
+        // have unmapped the target, where another thread has mapped something since.
+        match once() {
+            refused
+                if refused == -(EFAULT as isize)
+                    && flags as u32 & linux::MREMAP_FIXED == 0
+                    && CONTROL.is_managing() =>
+            {
+                CONTROL.hint(address, Bytes(0));
+                once()
+            }
+            result => result,
+        }
     };
     let [address, old, new, flags, target] = arguments;
     let end = address.wrapping_add(old);
