@@ -7,7 +7,7 @@
 //! 1. `statistics`, `verdict`, `ticks`, [`report`], `svg`, `plot` and [`machine`] make the figures
 //!    and say where they come from; `random` gives the same numbers in every run.
 //! 2. `kernel` is the kernel's own swap as a peer, `touch` has orders of touches and their times,
-//!    `usage` what programs took.
+//!    `processors` who had the processors' time, `usage` what programs took.
 //! 3. [`ours`] are the parts of coldpress that are measured, and [`frames`] is how whole huge pages
 //!    stay whole on them. [`allocators`] gives every allocator the same work, `descriptors` finds
 //!    what the size of a frame's descriptor costs, `policy` which page to evict, and `pools` how
@@ -26,6 +26,7 @@ pub mod ours;
 mod plot;
 mod policy;
 mod pools;
+mod processors;
 mod random;
 pub mod report;
 mod statistics;

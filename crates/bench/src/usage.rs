@@ -6,6 +6,8 @@ use std::ops::Sub;
 use std::path::Path;
 use std::{fs, io};
 
+use crate::processors::field_of;
+
 /// The places in `/proc/PID/stat`, behind the name, of major faults, user time and system time; all
 /// three of reaped children, and of their children.
 const CMAJFLT: usize = 10;
@@ -70,12 +72,6 @@ fn untold(file: &Path) -> io::Error {
     io::Error::other(format!("{} does not tell what was expected", file.display()))
 }
 
-/// Returns a field of a text like `/proc/PID/stat`, behind the name, which may hold anything.
-fn field_of(text: &str, field: usize) -> Option<u64> {
-    let (_, fields) = text.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(field)?.parse().ok()
-}
-
 /// Returns the number behind a name at the start of a line.
 fn named_in(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
@@ -94,7 +90,6 @@ mod tests {
     fn fields_are_told_apart() {
         let text = "7 (a) b) S 1 7 7 0 -1 4194560 900 800 11 22 30 31 32 33 20";
         assert_eq!([CMAJFLT, CUTIME, CSTIME].map(|it| field_of(text, it)), [22, 32, 33].map(Some));
-        assert_eq!(field_of("7 (a)", CMAJFLT), None);
         let text = "zswpin 4\npswpin 12\npswpout 13\nread_bytes: 9\n";
         assert_eq!(named_in(text, "pswpin"), Some(12));
         assert_eq!(named_in(text, "read_bytes:"), Some(9));

@@ -66,8 +66,8 @@ pub(super) fn measure(
          rounds. `total`: limit and pool of the kernel are together what coldpress gets.\n\
          `resident`: the limit is that share, and coldpress gets limit and pool of zram-lz4.\n\
          Something reads memory.stat beside the kernel's programs: else it kills more of them.\n\
-         What it keeps of slots and objects, some 1.5 % of the pages, is not in its sum. CPU: all\n\
-         of the process, with the kernel's work for it and our threads.\n\
+         What it keeps of slots and objects, some 1.5 % of the pages, is not in its sum. CPU: of\n\
+         all processes of a run, ours included, and of the kernel's threads.\n\
          us per fault: the mean of touches that took more than 2 us.",
         show(contest.plan.data),
         contest.plan.measure_ms,

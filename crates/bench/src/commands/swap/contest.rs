@@ -149,9 +149,11 @@ impl<'a> Contest<'a> {
     fn workload(&self, threads: u32, warm_ms: u64, measure_ms: u64) -> Command {
         let (data, threads) = (self.plan.data.0.to_string(), threads.to_string());
         let (warm, measure) = (warm_ms.to_string(), measure_ms.to_string());
+        let top = std::process::id().to_string();
         let arguments = ["touch", "--data", &data, "--threads", &threads, "--warm-ms", &warm];
         let mut command = launch::workload(&arguments);
-        command.args(["--measure-ms", &measure]).arg("--pages").arg(self.pages.path());
+        command.args(["--measure-ms", &measure, "--top", &top]);
+        command.arg("--pages").arg(self.pages.path());
         command
     }
 

@@ -62,4 +62,7 @@ pub(crate) struct TouchArgs {
     /// Milliseconds of each order
     #[arg(long)]
     pub(crate) measure_ms: u64,
+    /// The process below which everything runs for this program
+    #[arg(long)]
+    pub(crate) top: u32,
 }

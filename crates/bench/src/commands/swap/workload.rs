@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::codecs::pages;
+use crate::processors::Times;
 use crate::random::Random;
 use crate::ticks::Stopwatch;
 use crate::touch::histogram::Histogram;
 use crate::touch::pattern::{Pattern, Walk};
-use coldpress_runtime::helper::HELPER_THREAD;
 use coldpress_sys::Page;
 use rustix::time::ClockId;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ pub(crate) fn touch(args: &TouchArgs) -> Option<Value> {
                 .collect();
             let mut work = |millis| {
                 let length = Duration::from_millis(millis);
-                work(&mut parts, &mut walks, is_writing, watch, length)
+                work(&mut parts, &mut walks, is_writing, watch, length, args.top)
             };
             work(args.warm_ms);
             let mut found = work(args.measure_ms);
@@ -180,14 +180,16 @@ fn work(
     is_writing: bool,
     watch: Stopwatch,
     length: Duration,
+    top: u32,
 ) -> Value {
-    let (cpu, faults) = (cpu_seconds(), major_faults());
+    let (cpu, faults) = (Cpu::now(top), major_faults());
     let all: Vec<Seen> = thread::scope(|scope| {
         let touch =
             |(part, walk)| scope.spawn(move || Part::touch(part, walk, is_writing, watch, length));
         let threads: Vec<_> = parts.iter_mut().zip(walks).map(touch).collect();
         threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
     });
+    let seconds = Cpu::now(top).zip(cpu).map(|(after, before)| after.seconds_since(before));
     let mut times = Histogram::default();
     all.iter().for_each(|seen| times.add(&seen.times));
     let per_second: f64 = all.iter().map(|seen| seen.touches as f64 / seen.seconds).sum();
@@ -198,32 +200,33 @@ fn work(
         "slow": all.iter().map(|seen| seen.slow).sum::<u64>(),
         "slow_ns": all.iter().map(|seen| seen.slow_ns).sum::<f64>(),
         "major_faults": major_faults().zip(faults).map(|(after, before)| after - before),
-        "cpu_seconds": cpu_seconds() - cpu,
+        "cpu_seconds": seconds,
         "p50_ns": times.percentile(50.0),
         "p99_ns": times.percentile(99.0),
         "p999_ns": times.percentile(99.9),
     })
 }
 
-/// Returns the CPU time of all threads of this process, and of the launcher's helper, which runs
-/// for them; the kernel's work for them included.
-fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 + helper_seconds().unwrap_or(0.0)
+/// The processors' time of a run up to a moment.
+struct Cpu {
+    /// The seconds of this process, of threads that have ended, too.
+    own: f64,
+    /// All others below one process, and the kernel's.
+    others: Times,
 }
 
-/// Returns the CPU time of the helper of the launcher that started this process, if there is one.
-fn helper_seconds() -> Option<f64> {
-    let launcher = rustix::process::getppid()?.as_raw_pid();
-    let threads = fs::read_dir(format!("/proc/{launcher}/task")).ok()?.flatten();
-    let is_helper = |thread: &fs::DirEntry| {
-        fs::read(thread.path().join("comm"))
-            .is_ok_and(|name| name.trim_ascii() == HELPER_THREAD.as_bytes())
-    };
-    let thread = threads.into_iter().find(is_helper)?;
-    // The first number of the file is the nanoseconds on a processor (sched-stats.rst).
-    let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-    Some(text.split(' ').next()?.parse::<f64>().ok()? / 1e9)
+impl Cpu {
+    /// Looks at the times of the run that stands below the process `top`; `None` when the kernel
+    /// does not tell them.
+    fn now(top: u32) -> Option<Self> {
+        let own = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+        let own = own.tv_sec as f64 + own.tv_nsec as f64 / 1e9;
+        Some(Self { own, others: Times::of_run(top, std::process::id()).ok()? })
+    }
+
+    fn seconds_since(self, before: Self) -> f64 {
+        self.own - before.own + (self.others - before.others).seconds()
+    }
 }
 
 /// Returns the major faults of this process; `None` when the kernel does not report them.
@@ -239,8 +242,8 @@ mod tests {
     use coldpress_sys::{Bytes, PAGE_BYTES};
 
     fn args(data: Bytes, threads: u32, pages: &Path) -> TouchArgs {
-        let pages = pages.to_owned();
-        TouchArgs { data, threads, pages, warm_ms: 0, measure_ms: 5 }
+        let (pages, top) = (pages.to_owned(), std::process::id());
+        TouchArgs { data, threads, pages, warm_ms: 0, measure_ms: 5, top }
     }
 
     #[test]
