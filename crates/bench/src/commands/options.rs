@@ -188,6 +188,8 @@ mod tests {
         assert!(accepts(&["swap", "--threads", "1,8", "--data", "1G", "--svg", "a"]));
         assert!(!accepts(&["swap", "--peer", "zram"]));
         assert!(!accepts(&["swap", "--threads", "0"]));
+        assert!(accepts(&["swap", "--writes", "0,30,100"]));
+        assert!(!accepts(&["swap", "--writes", "101"]));
         assert!(accepts(&["programs", "--program", "sort,java", "--share", "resident-25"]));
         assert!(!accepts(&["programs", "--program", "cat"]));
         assert!(!accepts(&["programs", "--rounds", "0"]));

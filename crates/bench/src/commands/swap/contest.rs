@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 use super::figures::{Block, Contestant, Line, Turn, Work};
-use super::options::SwapArgs;
+use super::options::{Percent, SwapArgs};
 use crate::commands::against;
 use crate::commands::codecs::programs;
 use crate::commands::common::Share;
@@ -41,6 +41,7 @@ pub(super) struct Plan {
     warm_ms: u64,
     shares: Vec<Share>,
     threads: Vec<u32>,
+    writes: Vec<Percent>,
     peers: Vec<Peer>,
 }
 
@@ -53,6 +54,7 @@ impl Plan {
             warm_ms: u64::from(args.millis / 2),
             shares: if args.share.is_empty() { Share::ALL.to_vec() } else { args.share.clone() },
             threads: args.threads.clone(),
+            writes: args.writes.clone(),
             peers: args.contest.peers(&Peer::ALL),
         };
         if !args.common.quick {
@@ -117,7 +119,8 @@ impl<'a> Contest<'a> {
         // All orders of touches, half as long. In less time a pool does not reach its size: holes
         // open in it as pages come and go.
         let short = |peer, limit| {
-            let work = self.workload(threads, 0, self.plan.measure_ms.div_ceil(2));
+            let measure_ms = self.plan.measure_ms.div_ceil(2);
+            let work = self.workload(threads, &self.plan.writes, (0, measure_ms));
             self.kernel_turn(peer, limit, work).map(|turn| (turn.pool, turn.kills))
         };
         let memory = memory_of(&title, (share, self.plan.data), peers, missing, short)?;
@@ -133,26 +136,33 @@ impl<'a> Contest<'a> {
                 let turn = match line.contestant {
                     Contestant::Ours => self.our_turn(line.limit, share, threads)?,
                     Contestant::Kernel(peer) => {
-                        self.kernel_turn(peer, line.limit, self.work(threads))?
+                        self.kernel_turn(peer, line.limit, self.work(threads, &self.plan.writes))?
                     }
                 };
                 line.turns.push(turn);
             }
         }
-        Ok(Some(Block { share, threads, lines }))
+        let works = Work::all(&self.plan.writes);
+        Ok(Some(Block { share, threads, works, lines }))
     }
 
-    fn work(&self, threads: u32) -> Command {
-        self.workload(threads, self.plan.warm_ms, self.plan.measure_ms)
+    fn work(&self, threads: u32, writes: &[Percent]) -> Command {
+        self.workload(threads, writes, (self.plan.warm_ms, self.plan.measure_ms))
     }
 
-    fn workload(&self, threads: u32, warm_ms: u64, measure_ms: u64) -> Command {
+    fn workload(
+        &self,
+        threads: u32,
+        writes: &[Percent],
+        (warm_ms, measure_ms): (u64, u64),
+    ) -> Command {
         let (data, threads) = (self.plan.data.0.to_string(), threads.to_string());
         let (warm, measure) = (warm_ms.to_string(), measure_ms.to_string());
+        let writes: Vec<_> = writes.iter().map(|writes| writes.0.to_string()).collect();
         let top = std::process::id().to_string();
         let arguments = ["touch", "--data", &data, "--threads", &threads, "--warm-ms", &warm];
         let mut command = launch::workload(&arguments);
-        command.args(["--measure-ms", &measure, "--top", &top]);
+        command.args(["--measure-ms", &measure, "--top", &top, "--writes", &writes.join(",")]);
         command.arg("--pages").arg(self.pages.path());
         command
     }
@@ -173,7 +183,8 @@ impl<'a> Contest<'a> {
     fn our_turn(&self, budget: Bytes, share: Share, threads: u32) -> Result<Turn> {
         let options = self.our_options(budget, share);
         let name = Contestant::Ours.name();
-        let (ran, _, stats) = self.sides.ours(&name, &options, &self.work(threads))?;
+        let (ran, _, stats) =
+            self.sides.ours(&name, &options, &self.work(threads, &self.plan.writes))?;
         let printed = checked(&name, &ran)?;
         let held = Bytes(number(&stats, "peak_bytes")? as usize);
         Ok(Turn { printed, pool: Bytes(0), held, kills: 0, stats })
@@ -196,26 +207,25 @@ impl<'a> Contest<'a> {
         let share = Share::Total50;
         let options = self.our_options(share.of(self.plan.data), share);
         for threads in &self.plan.threads {
-            let title = threads_text(*threads);
-            let works: Vec<Work> = Work::all().collect();
-            let names: [String; WORKS] =
-                std::array::from_fn(|index| format!("{title}, {}, us", works[index].name()));
-            builds.turns(&format!("swap, {title}"), names, |launcher| {
-                let ran = run(&mut launcher.managed(&options, &self.work(*threads)))?;
-                check_pages("coldpress", &ran.printed)?;
-                let mut times = [0.0; WORKS];
-                for (time, work) in times.iter_mut().zip(&works) {
-                    *time = work.touch_us(&ran.printed)?;
-                }
-                Ok(times)
-            })?;
+            for writes in &self.plan.writes {
+                let works = Pattern::ALL.map(|pattern| Work { pattern, writes: *writes });
+                let title = threads_text(*threads);
+                let names = works.map(|work| format!("{title}, {}, us", work.name()));
+                builds.turns(&format!("swap, {title}"), names, |launcher| {
+                    let work = self.work(*threads, &[*writes]);
+                    let ran = run(&mut launcher.managed(&options, &work))?;
+                    check_pages("coldpress", &ran.printed)?;
+                    let mut times = [0.0; Pattern::ALL.len()];
+                    for (time, work) in times.iter_mut().zip(&works) {
+                        *time = work.touch_us(&ran.printed)?;
+                    }
+                    Ok(times)
+                })?;
+            }
         }
         Ok(())
     }
 }
-
-/// The number of kinds of touches.
-const WORKS: usize = 2 * Pattern::ALL.len();
 
 /// Returns the JSON that a program printed; for programs that were not killed. Fails when the
 /// program read wrong pages.

@@ -7,6 +7,7 @@ use coldpress_cli::failure::Result;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
+use super::options::Percent;
 use crate::commands::common::Share;
 use crate::commands::launch::{failed, number};
 
@@ -53,22 +54,31 @@ pub(super) struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) pattern: Pattern,
-    pub(super) is_writing: bool,
+    /// The share of touches that write.
+    pub(super) writes: Percent,
 }
 
 impl Work {
-    /// Returns all kinds of touches.
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        let both = |pattern| [false, true].map(|is_writing| Self { pattern, is_writing });
-        Pattern::ALL.into_iter().flat_map(both)
+    /// Returns touches in each order, with each share of writes.
+    pub(super) fn all(writes: &[Percent]) -> Vec<Self> {
+        let each = |pattern| writes.iter().map(move |writes| Self { pattern, writes: *writes });
+        Pattern::ALL.into_iter().flat_map(each).collect()
+    }
+
+    /// Returns reads in an order.
+    pub(super) const fn reads(pattern: Pattern) -> Self {
+        Self { pattern, writes: Percent(0) }
     }
 
     /// Random reads: the kind that the figures of single faults refer to.
-    pub(super) const UNIFORM: Self = Self { pattern: Pattern::Uniform, is_writing: false };
+    pub(super) const UNIFORM: Self = Self::reads(Pattern::Uniform);
 
     pub(super) fn name(self) -> String {
-        let kind = if self.is_writing { "half writes" } else { "reads" };
-        format!("{}, {kind}", self.pattern.name())
+        let name = self.pattern.name();
+        match self.writes {
+            Percent(0) => format!("{name}, reads"),
+            Percent(writes) => format!("{name}, {writes} % writes"),
+        }
     }
 
     /// Returns the time of a touch in a run, in microseconds.
@@ -80,9 +90,10 @@ impl Work {
 
     /// Returns what a run printed of this kind of touches.
     fn of(self, printed: &Value) -> Option<&Value> {
-        printed["works"].as_array()?.iter().find(|work| {
-            work["pattern"] == self.pattern.name() && work["writing"] == self.is_writing
-        })
+        printed["works"]
+            .as_array()?
+            .iter()
+            .find(|work| work["pattern"] == self.pattern.name() && work["writes"] == self.writes.0)
     }
 }
 
@@ -181,6 +192,8 @@ impl Line {
 pub(super) struct Block {
     pub(super) share: Share,
     pub(super) threads: u32,
+    /// The kinds of touches that each turn measured.
+    pub(super) works: Vec<Work>,
     pub(super) lines: Vec<Line>,
 }
 

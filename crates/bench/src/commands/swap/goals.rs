@@ -86,7 +86,7 @@ pub(super) fn all(blocks: &[Block], elsewhere: &Elsewhere) -> Vec<Row> {
     let single = |of: &dyn Fn(&Line) -> Option<f64>| alone?.ratio(JUDGE, of);
     let speeds: Vec<(f64, String)> = blocks
         .iter()
-        .flat_map(|block| Work::all().map(move |work| (block, work)))
+        .flat_map(|block| block.works.iter().map(move |work| (block, *work)))
         .filter_map(|(block, work)| {
             let ratio = block.ratio(JUDGE, |line| line.speed(work))?;
             let threads = threads_text(block.threads);
@@ -96,11 +96,11 @@ pub(super) fn all(blocks: &[Block], elsewhere: &Elsewhere) -> Vec<Row> {
         .collect();
     let worst = speeds.iter().min_by(|one, two| one.0.total_cmp(&two.0));
     let scans = blocks.iter().filter_map(|block| {
-        let work = Work { pattern: Pattern::Sequential, is_writing: false };
-        block.ratio(JUDGE, |line| line.speed(work))
+        block.ratio(JUDGE, |line| line.speed(Work::reads(Pattern::Sequential)))
     });
     let per_cpu = blocks.iter().flat_map(|block| {
-        Work::all().filter_map(|work| Some(1.0 / block.ratio(JUDGE, |line| line.cpu_us(work))?))
+        let ratio = |work: &Work| block.ratio(JUDGE, |line| line.cpu_us(*work));
+        block.works.iter().filter_map(move |work| Some(1.0 / ratio(work)?))
     });
     let of_block = alone.map_or("", |block| block.share.name());
     vec![
@@ -194,15 +194,19 @@ mod tests {
     use super::super::figures::Turn;
     use super::*;
     use crate::commands::common::Share;
+    use crate::commands::swap::options::Percent;
     use coldpress_sys::Bytes;
+
+    const WRITES: [Percent; 2] = [Percent(0), Percent(30)];
 
     /// Makes a line whose every work has this speed, or twice this speed when it scans.
     fn line(contestant: Contestant, speed: f64) -> Line {
-        let works: Vec<Value> = Work::all()
+        let works: Vec<Value> = Work::all(&WRITES)
+            .into_iter()
             .map(|work| {
                 let is_scan = work.pattern == Pattern::Sequential;
                 json!({
-                    "pattern": work.pattern.name(), "writing": work.is_writing,
+                    "pattern": work.pattern.name(), "writes": work.writes.0,
                     "accesses_per_second": if is_scan { 2.0 * speed } else { speed },
                     "accesses": 1000, "cpu_seconds": 800.0 / speed,
                     "slow": 10, "slow_ns": 1e6 / speed, "p99_ns": 5e6 / speed,
@@ -218,7 +222,7 @@ mod tests {
 
     fn block(threads: u32, ours: f64, judge: f64) -> Block {
         let lines = vec![line(Contestant::Ours, ours), line(JUDGE, judge)];
-        Block { share: Share::Total50, threads, lines }
+        Block { share: Share::Total50, threads, works: Work::all(&WRITES), lines }
     }
 
     #[test]

@@ -9,6 +9,10 @@ use coldpress_sys::Bytes;
 use crate::commands::against::AgainstArgs;
 use crate::commands::common::{Common, ContestArgs, Share};
 
+/// A share in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percent(pub(crate) u32);
+
 /// The options of `coldpress-bench swap`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SwapArgs {
@@ -24,6 +28,11 @@ pub(crate) struct SwapArgs {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) threads: Vec<u32>,
+
+    /// Touches that write, in percent; each number is measured
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,30",
+        value_parser = parse_percent)]
+    pub(crate) writes: Vec<Percent>,
 
     #[command(flatten)]
     pub(crate) contest: ContestArgs,
@@ -53,6 +62,9 @@ pub(crate) struct TouchArgs {
     /// Threads, each with a part of the data
     #[arg(long)]
     pub(crate) threads: u32,
+    /// Touches that write, in percent; each number is measured
+    #[arg(long, value_delimiter = ',', value_parser = parse_percent)]
+    pub(crate) writes: Vec<Percent>,
     /// A file of pages to fill it with
     #[arg(long)]
     pub(crate) pages: PathBuf,
@@ -65,4 +77,9 @@ pub(crate) struct TouchArgs {
     /// The process below which everything runs for this program
     #[arg(long)]
     pub(crate) top: u32,
+}
+
+fn parse_percent(text: &str) -> Result<Percent, String> {
+    let percent = text.parse().ok().filter(|percent| *percent <= 100);
+    percent.map(Percent).ok_or_else(|| "it is a whole number up to 100".to_owned())
 }

@@ -41,8 +41,8 @@ fn of_works(
         let ratio = cell(block.ratio(JUDGE, of), 2);
         table.row([name].into_iter().chain(cells).chain([ratio]).collect());
     };
-    for work in Work::all() {
-        row(work.name(), &|line| of(line, work));
+    for work in &block.works {
+        row(work.name(), &|line| of(line, *work));
     }
     if has_fill {
         row("first touch, later half".to_owned(), &|line| Some(line.fill_speed()? / 1000.0));
@@ -112,8 +112,8 @@ pub(super) fn picture(blocks: &[Block]) -> String {
     );
     let names: Vec<String> = block.lines.iter().map(|line| line.contestant.name()).collect();
     let mut bars = Bars::new(&title, &names);
-    for work in Work::all() {
-        bars.group(&work.name(), block.lines.iter().map(|line| line.speed(work)).collect());
+    for work in &block.works {
+        bars.group(&work.name(), block.lines.iter().map(|line| line.speed(*work)).collect());
     }
     bars.svg()
 }

@@ -21,7 +21,7 @@ use coldpress_sys::Page;
 use rustix::time::ClockId;
 use serde_json::{Value, json};
 
-use super::options::TouchArgs;
+use super::options::{Percent, TouchArgs};
 use crate::commands::pages::{FAULT_NS_MIN, fresh, pages_of};
 
 /// The number of touches between two looks at the clock.
@@ -52,7 +52,7 @@ pub(crate) fn touch(args: &TouchArgs) -> Option<Value> {
     let fill = fill(&mut parts, &args.pages)?;
     let mut works = Vec::new();
     for pattern in Pattern::ALL {
-        for is_writing in [false, true] {
+        for writes in &args.writes {
             let mut walks: Vec<Walk> = parts
                 .iter()
                 .enumerate()
@@ -60,12 +60,12 @@ pub(crate) fn touch(args: &TouchArgs) -> Option<Value> {
                 .collect();
             let mut work = |millis| {
                 let length = Duration::from_millis(millis);
-                work(&mut parts, &mut walks, is_writing, watch, length, args.top)
+                work(&mut parts, &mut walks, *writes, watch, length, args.top)
             };
             work(args.warm_ms);
             let mut found = work(args.measure_ms);
             found["pattern"] = json!(pattern.name());
-            found["writing"] = json!(is_writing);
+            found["writes"] = json!(writes.0);
             works.push(found);
         }
     }
@@ -114,7 +114,7 @@ impl Part<'_> {
     fn touch(
         &mut self,
         walk: &mut Walk,
-        is_writing: bool,
+        writes: Percent,
         watch: Stopwatch,
         length: Duration,
     ) -> Seen {
@@ -123,7 +123,7 @@ impl Part<'_> {
         while started.elapsed() < length {
             for _ in 0..BATCH {
                 let number = walk.next_page();
-                let ns = self.touch_one(number, is_writing, watch);
+                let ns = self.touch_one(number, writes, watch);
                 seen.times.count(ns as u64);
                 if ns > f64::from(FAULT_NS_MIN) {
                     seen.slow += 1;
@@ -140,12 +140,12 @@ impl Part<'_> {
         seen
     }
 
-    /// Reads the head of a page; or writes to it, in half of the cases with `is_writing`. Returns
-    /// the nanoseconds.
+    /// Reads the head of a page, or writes to it as often as `writes` says. What is written is as
+    /// long as what was there, so the page compresses as before. Returns the nanoseconds.
     #[inline]
-    fn touch_one(&mut self, number: usize, is_writing: bool, watch: Stopwatch) -> f64 {
+    fn touch_one(&mut self, number: usize, writes: Percent, watch: Stopwatch) -> f64 {
         let page = &mut self.pages[number];
-        if is_writing && self.random.happens(500) {
+        if self.random.happens(writes.0 as usize * 10) {
             self.versions[number] = self.versions[number].wrapping_add(1);
             let version = self.versions[number].to_ne_bytes();
             // The compiler may neither predict the touch nor move it out of the timed region.
@@ -177,7 +177,7 @@ fn fill(parts: &mut [Part<'_>], templates: &Path) -> Option<Value> {
 fn work(
     parts: &mut [Part<'_>],
     walks: &mut [Walk],
-    is_writing: bool,
+    writes: Percent,
     watch: Stopwatch,
     length: Duration,
     top: u32,
@@ -185,7 +185,7 @@ fn work(
     let (cpu, faults) = (Cpu::now(top), major_faults());
     let all: Vec<Seen> = thread::scope(|scope| {
         let touch =
-            |(part, walk)| scope.spawn(move || Part::touch(part, walk, is_writing, watch, length));
+            |(part, walk)| scope.spawn(move || Part::touch(part, walk, writes, watch, length));
         let threads: Vec<_> = parts.iter_mut().zip(walks).map(touch).collect();
         threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
     });
@@ -238,12 +238,15 @@ fn major_faults() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    //! The risk: figures of touches that did not reach their page, or not as often as said.
     use super::*;
+    use crate::commands::pages::make_page;
+    use coldpress_codec::{Codec, CodecId};
     use coldpress_sys::{Bytes, PAGE_BYTES};
 
     fn args(data: Bytes, threads: u32, pages: &Path) -> TouchArgs {
-        let (pages, top) = (pages.to_owned(), std::process::id());
-        TouchArgs { data, threads, pages, warm_ms: 0, measure_ms: 5, top }
+        let (pages, top, writes) = (pages.to_owned(), std::process::id(), vec![Percent(30)]);
+        TouchArgs { data, threads, writes, pages, warm_ms: 0, measure_ms: 5, top }
     }
 
     #[test]
@@ -253,7 +256,7 @@ mod tests {
         for threads in [1, 2] {
             let found = touch(&args(Bytes::kib(400), threads, file.path())).unwrap();
             let works = found["works"].as_array().unwrap();
-            assert_eq!(works.len(), 10);
+            assert_eq!(works.len(), 5);
             for work in works {
                 assert_eq!(work["wrong_pages"], 0, "{work}");
                 assert!(work["accesses"].as_u64() > Some(0), "{work}");
@@ -265,6 +268,30 @@ mod tests {
     }
 
     #[test]
+    fn as_many_touches_write_as_are_asked_for_and_no_page_compresses_otherwise() {
+        let mut codec = Codec::new(CodecId::Lz4).unwrap();
+        let mut out = [0; 2 * PAGE_BYTES];
+        for (writes, wanted) in [(0, 0..=0), (30, 2800..=3200), (100, 10_000..=10_000)] {
+            let mut pages = vec![[0; PAGE_BYTES]; 4];
+            let versions = vec![0; 4];
+            let random = Random::new(1);
+            let mut part = Part { versions, pages: &mut pages, mark: 0, random };
+            let mut template = [0; PAGE_BYTES];
+            make_page(&mut template, 1);
+            part.fill(&[template]);
+            let watch = Stopwatch::learn();
+            for touch in 0..10_000 {
+                part.touch_one(touch % 4, Percent(writes), watch);
+            }
+            let found: u32 = part.versions.iter().sum();
+            assert!(wanted.contains(&found), "{writes}: {found}");
+            let [before, after] = [&template, &part.pages[1]]
+                .map(|page| codec.compress(page, &mut out).unwrap().len());
+            assert!(before.abs_diff(after) < 24, "{before} {after}");
+        }
+    }
+
+    #[test]
     fn wrong_and_old_pages_are_found() {
         let mut pages = vec![[0; PAGE_BYTES]; 4];
         let mut part =
@@ -273,7 +300,7 @@ mod tests {
         let watch = Stopwatch::learn();
         let wrong = |part: &mut Part<'_>| {
             let mut walk = Walk::new(Pattern::Sequential, 4, 0);
-            part.touch(&mut walk, false, watch, Duration::from_millis(1)).wrong
+            part.touch(&mut walk, Percent(0), watch, Duration::from_millis(1)).wrong
         };
         assert_eq!(wrong(&mut part), 0);
         part.versions[2] += 1;
