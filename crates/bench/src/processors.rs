@@ -23,6 +23,11 @@ const SECOND_NS: f64 = 1e9;
 pub(crate) struct Times(BTreeMap<u32, u64>);
 
 impl Times {
+    /// Looks at the kernel's threads.
+    pub(crate) fn of_kernel() -> io::Result<Self> {
+        Ok(Self::of(below(&parents()?, KERNEL)))
+    }
+
     /// Looks at the kernel's threads, and at those of all processes below `top` but `except`.
     pub(crate) fn of_run(top: u32, except: u32) -> io::Result<Self> {
         let parents = parents()?;
@@ -128,6 +133,12 @@ mod tests {
         // It may have run on between the looks.
         assert!(with.0.get(&grandchild) >= found.0.get(&grandchild));
         assert!(!with.0.contains_key(&top) && !without.0.contains_key(&grandchild));
+    }
+
+    #[test]
+    fn the_kernels_threads_count_where_they_are_shown() {
+        let is_shown = std::path::Path::new("/proc/2/task").exists();
+        assert_eq!(!Times::of_kernel().unwrap().0.is_empty(), is_shown);
     }
 
     #[test]

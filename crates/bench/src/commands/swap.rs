@@ -7,12 +7,14 @@
 //!
 //! 1. Contestants take turns, and a different one starts each round.
 //! 2. A run in which the kernel killed a process has no figures but is counted.
-//! 3. A contestant for which the machine lacks something is left out, and the reason is given.
+//! 3. A turn in which others had the processors does not count, and is repeated.
+//! 4. A contestant for which the machine lacks something is left out, and the reason is given.
 
 mod contest;
 pub(super) mod figures;
 pub(super) mod goals;
 pub(super) mod options;
+mod quiet;
 mod tables;
 mod workload;
 
@@ -73,14 +75,10 @@ pub(super) fn measure(
         contest.plan.measure_ms,
         contest.plan.rounds
     );
+    about.push_str(&tables::quietness(&blocks, contest.plan.rounds));
     name_missing(&mut about, &missing);
-    let busy = goals::busy(&blocks);
-    if let Some(text) = &busy {
-        about.push('\n');
-        about.push_str(text);
-    }
     let numbers = json!({
-        "busy": busy,
+        "others_max": quiet::OTHERS_MAX,
         "data_bytes": contest.plan.data.0,
         "rounds": contest.plan.rounds,
         "millis": contest.plan.measure_ms,

@@ -14,6 +14,7 @@ use tempfile::NamedTempFile;
 
 use super::figures::{Block, Contestant, Line, Turn, Work};
 use super::options::{Percent, SwapArgs};
+use super::quiet::{OTHERS_MAX, quiet_turn};
 use crate::commands::against;
 use crate::commands::codecs::programs;
 use crate::commands::common::Share;
@@ -43,6 +44,8 @@ pub(super) struct Plan {
     threads: Vec<u32>,
     writes: Vec<Percent>,
     peers: Vec<Peer>,
+    /// The largest share of the machine's processors that others may have.
+    others_max: f64,
 }
 
 impl Plan {
@@ -56,11 +59,13 @@ impl Plan {
             threads: args.threads.clone(),
             writes: args.writes.clone(),
             peers: args.contest.peers(&Peer::ALL),
+            others_max: OTHERS_MAX,
         };
         if !args.common.quick {
             return plan;
         }
-        Self { data: Bytes::mib(64), measure_ms: 10, warm_ms: 5, ..plan }
+        // Others may have all: times say nothing anyway.
+        Self { data: Bytes::mib(64), measure_ms: 10, warm_ms: 5, others_max: 1.0, ..plan }
     }
 }
 
@@ -132,14 +137,14 @@ impl<'a> Contest<'a> {
             say(format!("swap: {title}: round {} of {}", round + 1, self.plan.rounds));
             for turn in 0..lines.len() {
                 let index = (round + turn) % lines.len();
-                let line = &mut lines[index];
-                let turn = match line.contestant {
-                    Contestant::Ours => self.our_turn(line.limit, share, threads)?,
+                let Line { contestant, limit, turns, thrown_away } = &mut lines[index];
+                let turn = || match contestant {
+                    Contestant::Ours => self.our_turn(*limit, share, threads),
                     Contestant::Kernel(peer) => {
-                        self.kernel_turn(peer, line.limit, self.work(threads, &self.plan.writes))?
+                        self.kernel_turn(*peer, *limit, self.work(threads, &self.plan.writes))
                     }
                 };
-                line.turns.push(turn);
+                turns.extend(quiet_turn(self.plan.others_max, thrown_away, turn, Turn::others)?);
             }
         }
         let works = Work::all(&self.plan.writes);
@@ -174,20 +179,21 @@ impl<'a> Contest<'a> {
 
     fn kernel_turn(&self, peer: Peer, limit: Bytes, work: Command) -> Result<Turn> {
         let name = peer.name();
-        let (ran, _) = self.sides.kernel((&name, peer), self.swap_size(), limit, work)?;
+        let (ran, usage) = self.sides.kernel((&name, peer), self.swap_size(), limit, work)?;
         let (pool, kills) = (ran.pool, ran.kills);
         let printed = if kills == 0 { checked(&name, &ran)? } else { Value::Null };
-        Ok(Turn { printed, pool, held: limit + pool, kills, stats: Value::Null })
+        let (held, others) = (limit + pool, usage.others());
+        Ok(Turn { printed, pool, held, kills, others, stats: Value::Null })
     }
 
     fn our_turn(&self, budget: Bytes, share: Share, threads: u32) -> Result<Turn> {
         let options = self.our_options(budget, share);
         let name = Contestant::Ours.name();
-        let (ran, _, stats) =
+        let (ran, usage, stats) =
             self.sides.ours(&name, &options, &self.work(threads, &self.plan.writes))?;
         let printed = checked(&name, &ran)?;
         let held = Bytes(number(&stats, "peak_bytes")? as usize);
-        Ok(Turn { printed, pool: Bytes(0), held, kills: 0, stats })
+        Ok(Turn { printed, pool: Bytes(0), held, kills: 0, others: usage.others(), stats })
     }
 
     fn our_options(&self, budget: Bytes, share: Share) -> [OsString; 6] {

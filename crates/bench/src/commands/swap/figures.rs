@@ -38,8 +38,18 @@ pub(super) struct Turn {
     pub(super) held: Bytes,
     /// The number of processes that the kernel killed.
     pub(super) kills: u64,
+    /// The share of the machine's processors that others had.
+    pub(super) others: f64,
     /// The statistics of `coldpress run --stats`.
     pub(super) stats: Value,
+}
+
+impl Turn {
+    /// Returns the share of the processors that others had; 0 when a process was killed, which
+    /// counts whoever had them.
+    pub(super) fn others(&self) -> f64 {
+        if self.kills > 0 { 0.0 } else { self.others }
+    }
 }
 
 /// All turns of one contestant.
@@ -48,6 +58,8 @@ pub(super) struct Line {
     /// The limit of the cgroup, or the budget of coldpress.
     pub(super) limit: Bytes,
     pub(super) turns: Vec<Turn>,
+    /// The shares of the processors that others had in turns that do not count.
+    pub(super) thrown_away: Vec<f64>,
 }
 
 /// A kind of touches.
@@ -99,7 +111,7 @@ impl Work {
 
 impl Line {
     pub(super) fn new(contestant: Contestant, limit: Bytes) -> Self {
-        Self { contestant, limit, turns: Vec::new() }
+        Self { contestant, limit, turns: Vec::new(), thrown_away: Vec::new() }
     }
 
     /// Returns the figure that `of` finds in what the turns printed of a work; `None` when all
@@ -170,20 +182,26 @@ impl Line {
         Bytes(sizes.map_or(0.0, |sample| sample.median()) as usize)
     }
 
+    /// Returns the median of the shares that others had in turns that count.
+    pub(super) fn others(&self) -> Option<f64> {
+        Sample::new(self.turns.iter().map(Turn::others)).map(|sample| sample.median())
+    }
+
     pub(super) fn kills(&self) -> usize {
         self.turns.iter().filter(|turn| turn.kills > 0).count()
     }
 
     fn json(&self) -> Value {
         let turns = self.turns.iter().map(|turn| {
-            let Turn { printed, pool, held, kills, stats } = turn;
+            let Turn { printed, pool, held, kills, others, stats } = turn;
             json!({ "seen": printed, "pool_bytes": pool.0, "held_bytes": held.0, "kills": kills,
-                "stats": stats })
+                "others": others, "stats": stats })
         });
         json!({
             "contestant": self.contestant.name(),
             "limit_bytes": self.limit.0,
             "turns": turns.collect::<Vec<_>>(),
+            "thrown_away": self.thrown_away,
         })
     }
 }

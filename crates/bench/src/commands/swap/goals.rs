@@ -140,22 +140,6 @@ pub(super) fn all(blocks: &[Block], elsewhere: &Elsewhere) -> Vec<Row> {
     ]
 }
 
-/// The fewest processors that a program of one thread over zram has on an idle machine. The program
-/// waits for no other program, so if it has fewer, other programs have the rest.
-const PROCESSORS_MIN: f64 = 0.9;
-
-/// Returns a warning when other programs had the processors, else `None`.
-pub(super) fn busy(blocks: &[Block]) -> Option<String> {
-    let alone = blocks.iter().filter(|block| block.threads == 1);
-    let had = alone.filter_map(|block| block.line(JUDGE)?.processors(Work::UNIFORM));
-    let least = had.min_by(f64::total_cmp).filter(|least| *least < PROCESSORS_MIN)?;
-    Some(format!(
-        "THE MACHINE WAS BUSY: {} had {least:.2} of a processor. Touches/s and times favour\n\
-         whoever has more threads, which is us; CPU does not.",
-        JUDGE.name()
-    ))
-}
-
 /// Returns our speed with two threads relative to that with one, for the first share that has both.
 fn scaling(blocks: &[Block]) -> Option<f64> {
     let speed = |block: &Block| block.line(Contestant::Ours)?.speed(Work::UNIFORM);
@@ -215,9 +199,10 @@ mod tests {
             .collect();
         let printed = json!({ "works": works, "fill": { "pages": speed, "seconds": 2.0 } });
         let (pool, held) = (Bytes(0), Bytes(0));
-        let killed = Turn { printed: Value::Null, pool, held, kills: 1, stats: Value::Null };
-        let turn = Turn { printed, pool, held, kills: 0, stats: Value::Null };
-        Line { contestant, limit: Bytes(0), turns: vec![killed, turn] }
+        let killed =
+            Turn { printed: Value::Null, pool, held, kills: 1, others: 0.5, stats: Value::Null };
+        let turn = Turn { printed, pool, held, kills: 0, others: 0.1, stats: Value::Null };
+        Line { turns: vec![killed, turn], ..Line::new(contestant, Bytes(0)) }
     }
 
     fn block(threads: u32, ours: f64, judge: f64) -> Block {
@@ -266,14 +251,6 @@ mod tests {
         let found: Vec<_> =
             rows.iter().filter_map(|row| Some((row.found?, row.is_met()?))).collect();
         assert_eq!(found, [(0.8, false), (2.5, false), (1.0, true), (0.5, true)]);
-    }
-
-    #[test]
-    fn a_busy_machine_is_told() {
-        // Each has 0.8 of a processor.
-        let blocks = [block(1, 300.0, 100.0)];
-        assert!(busy(&blocks).unwrap().contains("zram-lz4 had 0.80"));
-        assert!(busy(&[block(2, 300.0, 100.0)]).is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::svg::Bars;
 use super::contest::threads_text;
 use super::figures::{Block, Contestant, Line, Work};
 use super::goals::JUDGE;
+use super::quiet::OTHERS_MAX;
 
 const NOT_MEASURED: &str = "-";
 
@@ -59,6 +60,8 @@ fn of_lines(block: &Block, title: &str) -> Table {
         "sum MiB",
         "turns",
         "killed",
+        "thrown away",
+        "others %",
         "p50 us",
         "p99 us",
         "p99.9 us",
@@ -85,6 +88,8 @@ fn of_lines(block: &Block, title: &str) -> Table {
             mib(line.size(|turn| turn.held)),
             line.turns.len().to_string(),
             line.kills().to_string(),
+            line.thrown_away.len().to_string(),
+            cell(line.others().map(|share| share * 100.0), 1),
             cell(line.time_us(work, "p50_ns"), 2),
             cell(line.time_us(work, "p99_ns"), 1),
             cell(line.time_us(work, "p999_ns"), 1),
@@ -96,6 +101,23 @@ fn of_lines(block: &Block, title: &str) -> Table {
         ]);
     }
     table
+}
+
+/// Returns a sentence on the turns that were thrown away, and on those that had no successor.
+pub(super) fn quietness(blocks: &[Block], rounds: u32) -> String {
+    let lines = || blocks.iter().flat_map(|block| &block.lines);
+    let thrown: usize = lines().map(|line| line.thrown_away.len()).sum();
+    let lost: usize = lines().map(|line| rounds as usize - line.turns.len()).sum();
+    let most = OTHERS_MAX * 100.0;
+    let mut text = format!(
+        "\nOthers had more than {most:.0} % of the machine's processors in {thrown} turns, which \
+         were thrown\naway"
+    );
+    text.push_str(&match lost {
+        0 => " and repeated.".to_owned(),
+        _ => format!(" and repeated; {lost} turns of all that should be found no quiet time."),
+    });
+    text
 }
 
 fn cell(value: Option<f64>, digits: usize) -> String {
