@@ -97,6 +97,9 @@ pub(crate) enum Share {
     /// Half of the data, compressed pages included
     #[value(name = "total-50")]
     Total50,
+    /// Three quarters of the data, compressed pages included
+    #[value(name = "total-75")]
+    Total75,
     /// A quarter of the data, compressed pages included
     #[value(name = "total-25")]
     Total25,
@@ -109,14 +112,11 @@ pub(crate) enum Share {
 }
 
 impl Share {
-    /// All shares.
-    pub(super) const ALL: [Self; 4] =
-        [Self::Total50, Self::Total25, Self::Resident50, Self::Resident25];
-
     /// Returns the name of the share on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Total50 => "total-50",
+            Self::Total75 => "total-75",
             Self::Total25 => "total-25",
             Self::Resident50 => "resident-50",
             Self::Resident25 => "resident-25",
@@ -125,12 +125,13 @@ impl Share {
 
     /// Returns whether compressed pages are part of the share.
     pub(crate) fn has_pool(self) -> bool {
-        matches!(self, Self::Total50 | Self::Total25)
+        matches!(self, Self::Total50 | Self::Total75 | Self::Total25)
     }
 
     /// Returns the size of the share of `data`.
     pub(crate) fn of(self, data: Bytes) -> Bytes {
         match self {
+            Self::Total75 => Bytes(data.0 / 4 * 3),
             Self::Total50 | Self::Resident50 => Bytes(data.0 / 2),
             Self::Total25 | Self::Resident25 => Bytes(data.0 / 4),
         }
@@ -166,7 +167,7 @@ mod tests {
             assert_eq!(parse_peer(&peer.name()), Ok(Choice::Peer(peer)));
         }
         assert!(parse_peer("zram").is_err_and(|error| error.contains("zram-lz4")));
-        for share in Share::ALL {
+        for share in Share::value_variants().iter().copied() {
             assert_eq!(Share::from_str(share.name(), false), Ok(share));
         }
     }

@@ -190,6 +190,8 @@ mod tests {
         assert!(!accepts(&["swap", "--threads", "0"]));
         assert!(accepts(&["swap", "--writes", "0,30,100"]));
         assert!(!accepts(&["swap", "--writes", "101"]));
+        assert!(accepts(&["swap", "--pages", "heap,1.8,3,6", "--share", "total-75"]));
+        assert!(!accepts(&["swap", "--pages", "0.9"]));
         assert!(accepts(&["programs", "--program", "sort,java", "--share", "resident-25"]));
         assert!(!accepts(&["programs", "--program", "cat"]));
         assert!(!accepts(&["programs", "--rounds", "0"]));

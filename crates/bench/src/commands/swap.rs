@@ -11,6 +11,7 @@
 //! 4. A contestant for which the machine lacks something is left out, and the reason is given.
 
 mod contest;
+mod data;
 pub(super) mod figures;
 pub(super) mod goals;
 pub(super) mod options;
@@ -26,7 +27,7 @@ use coldpress_cli::size::show;
 use serde_json::json;
 
 use super::against;
-use super::common::{Share, defaults};
+use super::common::defaults;
 use super::launch::{Launcher, failed};
 use super::name_missing;
 use contest::Contest;
@@ -36,7 +37,7 @@ pub(super) use workload::touch;
 
 /// Returns the options for a run of all benchmarks, which has little time.
 pub(super) fn modest() -> SwapArgs {
-    SwapArgs { share: vec![Share::Total50], ..defaults() }
+    defaults()
 }
 
 /// Runs the benchmark and returns its report. Its goals include what was found `elsewhere`.
@@ -57,15 +58,19 @@ pub(super) fn measure(
     if let Some(mut builds) = against::Contest::new(launcher, &args.against, &args.contest.rounds)?
     {
         contest.against(&mut builds)?;
-        let about = format!("Touches of {}, with half of that as the budget.", show(args.data));
+        let about = format!(
+            "Touches of {}, with the part of that as the budget that the names say.",
+            show(args.data)
+        );
         return Ok(builds.report("swap-against", &about));
     }
     let (blocks, missing) = contest.hold()?;
     draw(&tables::picture(&blocks))?;
     let goals = goals::all(&blocks, elsewhere);
     let mut about = format!(
-        "Touches of {} of pages of a heap, each order for {} ms a turn, {} rounds; medians of\n\
-         rounds. `total`: limit and pool of the kernel are together what coldpress gets.\n\
+        "Touches of {}, each order for {} ms a turn, {} rounds; medians of rounds. The pages are\n\
+         copies of those of a heap, made such that lz4 stores them as the second table says.\n\
+         `total`: limit and pool of the kernel are together what coldpress gets.\n\
          `resident`: the limit is that share, and coldpress gets limit and pool of zram-lz4.\n\
          Something reads memory.stat beside the kernel's programs: else it kills more of them.\n\
          What it keeps of slots and objects, some 1.5 % of the pages, is not in its sum. CPU: of\n\
@@ -80,13 +85,14 @@ pub(super) fn measure(
     let numbers = json!({
         "others_max": quiet::OTHERS_MAX,
         "data_bytes": contest.plan.data.0,
+        "pages": contest.sources.iter().map(data::Source::json).collect::<Vec<_>>(),
         "rounds": contest.plan.rounds,
         "millis": contest.plan.measure_ms,
         "missing": missing,
         "goals": goals.iter().map(goals::Row::json).collect::<Vec<_>>(),
         "blocks": blocks.iter().map(figures::Block::json).collect::<Vec<_>>(),
     });
-    let mut tables = vec![goals::table(&goals)];
+    let mut tables = vec![goals::table(&goals), data::table(&contest.sources)];
     tables.extend(blocks.iter().flat_map(tables::of_block));
     Ok(Report { name: "swap", about, tables, goals: Vec::new(), numbers })
 }

@@ -1,36 +1,26 @@
 //! The contest: the turns of the contestants, and the memory of each.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::Command;
 
 use crate::kernel::{Peer, Ran};
 use crate::touch::pattern::Pattern;
 use coldpress_cli::failure::Result;
-use coldpress_codec::same_filled;
 use coldpress_sys::Bytes;
 use serde_json::Value;
-use tempfile::NamedTempFile;
 
-use super::figures::{Block, Contestant, Line, Turn, Work};
+use super::data::Source;
+use super::figures::{Block, Contestant, Line, Setting, Turn, Work};
 use super::options::{Percent, SwapArgs};
 use super::quiet::{OTHERS_MAX, quiet_turn};
 use crate::commands::against;
-use crate::commands::codecs::programs;
 use crate::commands::common::Share;
-use crate::commands::launch::{self, Launcher, failed, number, run};
+use crate::commands::launch::{self, Launcher, Outcome, failed, number, run};
 use crate::commands::say;
 use crate::commands::sides::{Sides, memory_of};
 
-/// The number of heap pages that the data are copies of: 4 MiB, which are freed when the data are
-/// filled.
-const TEMPLATES: usize = 1024;
-/// The bytes kept of each of these pages. Zeros follow, as where a heap has capacity to spare: then
-/// zram with lz4 holds the pages in 0.4 of their size, as it does pages of real programs.
-const KEPT_BYTES: usize = 3072;
-/// The share of the budget that our pool may take, in percent: limbo and resident pages have the
-/// rest.
-const POOL_PERCENT: &str = "80";
+/// The share of the budget that our pool may take: limbo and resident pages have the rest.
+const POOL: Percent = Percent(80);
 /// The number of rounds, unless the user asks for another.
 const ROUNDS: u32 = 3;
 
@@ -40,6 +30,7 @@ pub(super) struct Plan {
     pub(super) rounds: u32,
     pub(super) measure_ms: u64,
     warm_ms: u64,
+    /// The shares that the user asks for, if any.
     shares: Vec<Share>,
     threads: Vec<u32>,
     writes: Vec<Percent>,
@@ -55,7 +46,7 @@ impl Plan {
             rounds: args.contest.rounds.or(ROUNDS, &args.common),
             measure_ms: u64::from(args.millis),
             warm_ms: u64::from(args.millis / 2),
-            shares: if args.share.is_empty() { Share::ALL.to_vec() } else { args.share.clone() },
+            shares: args.share.clone(),
             threads: args.threads.clone(),
             writes: args.writes.clone(),
             peers: args.contest.peers(&Peer::ALL),
@@ -72,29 +63,16 @@ impl Plan {
 /// A contest: all that its runs have in common.
 pub(super) struct Contest<'a> {
     pub(super) plan: Plan,
+    pub(super) sources: Vec<Source>,
     sides: Sides<'a>,
-    pages: NamedTempFile,
 }
 
 impl<'a> Contest<'a> {
     /// Prepares the contest and gets the pages for the data.
     pub(super) fn new(launcher: &'a Launcher, args: &SwapArgs) -> Result<Self> {
-        let mut pages = programs::own(2 * TEMPLATES)
-            .map_err(|error| failed(format!("no pages of a heap: {error}")))?;
-        let mut file = || -> std::io::Result<NamedTempFile> {
-            let mut file = NamedTempFile::new()?;
-            for page in pages.iter_mut() {
-                page[KEPT_BYTES..].fill(0);
-            }
-            let pages = pages.iter().filter(|page| same_filled(page).is_none());
-            for page in pages.take(TEMPLATES) {
-                file.write_all(page)?;
-            }
-            Ok(file)
-        };
-        let pages = file().map_err(|error| failed(format!("no file for pages: {error}")))?;
+        let sources = Source::all(&args.pages)?;
         let sides = Sides::new(launcher, &args.contest.directory)?;
-        Ok(Self { plan: Plan::new(args), sides, pages })
+        Ok(Self { plan: Plan::new(args), sources, sides })
     }
 
     /// Measures everything. Also returns what is missing.
@@ -102,30 +80,41 @@ impl<'a> Contest<'a> {
         let mut missing = Vec::new();
         let peers = self.sides.peers("swap", &self.plan.peers, self.swap_size(), &mut missing);
         let mut blocks = Vec::new();
-        for share in &self.plan.shares {
-            for threads in &self.plan.threads {
-                blocks.extend(self.block(*share, *threads, &peers, &mut missing)?);
+        for source in &self.sources {
+            for share in self.shares(source) {
+                for threads in &self.plan.threads {
+                    let setting = Setting { pages: source.kind, share, threads: *threads };
+                    blocks.extend(self.block(setting, source, &peers, &mut missing)?);
+                }
             }
         }
         Ok((blocks, missing))
     }
 
-    /// Measures one share with one number of threads; `None` when the size of the share cannot be
-    /// found.
+    /// Returns the shares for pages: those that the user asks for, else the smallest total that
+    /// holds all of them when they are compressed.
+    fn shares(&self, source: &Source) -> Vec<Share> {
+        match self.plan.shares.as_slice() {
+            [] => vec![usual_share(source.ratio)],
+            shares => shares.to_vec(),
+        }
+    }
+
+    /// Measures one setting; `None` when the size of the share cannot be found.
     fn block(
         &self,
-        share: Share,
-        threads: u32,
+        setting: Setting,
+        source: &Source,
         peers: &[Peer],
         missing: &mut Vec<String>,
     ) -> Result<Option<Block>> {
-        let title = format!("{}, {}", share.name(), threads_text(threads));
+        let (share, title) = (setting.share, setting.title());
         say(format!("swap: {title}: finding limits"));
         // All orders of touches, half as long. In less time a pool does not reach its size: holes
         // open in it as pages come and go.
         let short = |peer, limit| {
             let measure_ms = self.plan.measure_ms.div_ceil(2);
-            let work = self.workload(threads, &self.plan.writes, (0, measure_ms));
+            let work = self.workload(source, setting.threads, &self.plan.writes, (0, measure_ms));
             self.kernel_turn(peer, limit, work).map(|turn| (turn.pool, turn.kills))
         };
         let memory = memory_of(&title, (share, self.plan.data), peers, missing, short)?;
@@ -133,30 +122,31 @@ impl<'a> Contest<'a> {
         let kernel = |(peer, limit)| Line::new(Contestant::Kernel(peer), limit);
         let mut lines = vec![Line::new(Contestant::Ours, memory.budget)];
         lines.extend(memory.limits.into_iter().map(kernel));
+        let options = self.our_options(memory.budget, share, source);
+        let work = || self.work(source, setting.threads, &self.plan.writes);
         for round in 0..self.plan.rounds as usize {
             say(format!("swap: {title}: round {} of {}", round + 1, self.plan.rounds));
             for turn in 0..lines.len() {
                 let index = (round + turn) % lines.len();
                 let Line { contestant, limit, turns, thrown_away } = &mut lines[index];
                 let turn = || match contestant {
-                    Contestant::Ours => self.our_turn(*limit, share, threads),
-                    Contestant::Kernel(peer) => {
-                        self.kernel_turn(*peer, *limit, self.work(threads, &self.plan.writes))
-                    }
+                    Contestant::Ours => self.our_turn(&options, &work()),
+                    Contestant::Kernel(peer) => self.kernel_turn(*peer, *limit, work()),
                 };
                 turns.extend(quiet_turn(self.plan.others_max, thrown_away, turn, Turn::others)?);
             }
         }
         let works = Work::all(&self.plan.writes);
-        Ok(Some(Block { share, threads, works, lines }))
+        Ok(Some(Block { setting, works, lines }))
     }
 
-    fn work(&self, threads: u32, writes: &[Percent]) -> Command {
-        self.workload(threads, writes, (self.plan.warm_ms, self.plan.measure_ms))
+    fn work(&self, source: &Source, threads: u32, writes: &[Percent]) -> Command {
+        self.workload(source, threads, writes, (self.plan.warm_ms, self.plan.measure_ms))
     }
 
     fn workload(
         &self,
+        source: &Source,
         threads: u32,
         writes: &[Percent],
         (warm_ms, measure_ms): (u64, u64),
@@ -168,7 +158,7 @@ impl<'a> Contest<'a> {
         let arguments = ["touch", "--data", &data, "--threads", &threads, "--warm-ms", &warm];
         let mut command = launch::workload(&arguments);
         command.args(["--measure-ms", &measure, "--top", &top, "--writes", &writes.join(",")]);
-        command.arg("--pages").arg(self.pages.path());
+        command.arg("--pages").arg(source.file.path());
         command
     }
 
@@ -186,51 +176,76 @@ impl<'a> Contest<'a> {
         Ok(Turn { printed, pool, held, kills, others, stats: Value::Null })
     }
 
-    fn our_turn(&self, budget: Bytes, share: Share, threads: u32) -> Result<Turn> {
-        let options = self.our_options(budget, share);
+    fn our_turn(&self, options: &[OsString], work: &Command) -> Result<Turn> {
         let name = Contestant::Ours.name();
-        let (ran, usage, stats) =
-            self.sides.ours(&name, &options, &self.work(threads, &self.plan.writes))?;
+        let (ran, usage, stats) = self.sides.ours(&name, options, work)?;
         let printed = checked(&name, &ran)?;
         let held = Bytes(number(&stats, "peak_bytes")? as usize);
         Ok(Turn { printed, pool: Bytes(0), held, kills: 0, others: usage.others(), stats })
     }
 
-    fn our_options(&self, budget: Bytes, share: Share) -> [OsString; 6] {
+    fn our_options(&self, budget: Bytes, share: Share, source: &Source) -> [OsString; 6] {
         // Pages that do not fit even when they are compressed go to the disk.
-        let disk = match share {
-            Share::Total25 => self.sides.directory.clone().into_os_string(),
-            _ => "none".into(),
+        let disk = if is_enough(share, source.ratio) {
+            "none".into()
+        } else {
+            self.sides.directory.clone().into_os_string()
         };
-        let memory = budget.0.to_string().into();
-        let pool = POOL_PERCENT.into();
+        let (memory, pool) = (budget.0.to_string().into(), POOL.0.to_string().into());
         ["--memory".into(), memory, "--max-pool-percent".into(), pool, "--disk".into(), disk]
     }
 
-    /// Has two builds of coldpress take turns with half of the data as their budget, and finds the
-    /// time of a touch in each order, for each number of threads.
+    /// Has two builds of coldpress take turns with the usual share of the data as their budget, and
+    /// finds the time of a touch in each order, for each kind of pages, number of threads and share
+    /// of writes.
     pub(super) fn against(&self, builds: &mut against::Contest<'_>) -> Result<()> {
-        let share = Share::Total50;
-        let options = self.our_options(share.of(self.plan.data), share);
-        for threads in &self.plan.threads {
-            for writes in &self.plan.writes {
-                let works = Pattern::ALL.map(|pattern| Work { pattern, writes: *writes });
-                let title = threads_text(*threads);
-                let names = works.map(|work| format!("{title}, {}, us", work.name()));
-                builds.turns(&format!("swap, {title}"), names, |launcher| {
-                    let work = self.work(*threads, &[*writes]);
-                    let ran = run(&mut launcher.managed(&options, &work))?;
-                    check_pages("coldpress", &ran.printed)?;
-                    let mut times = [0.0; Pattern::ALL.len()];
-                    for (time, work) in times.iter_mut().zip(&works) {
-                        *time = work.touch_us(&ran.printed)?;
-                    }
-                    Ok(times)
-                })?;
+        for source in &self.sources {
+            let share = usual_share(source.ratio);
+            let options = self.our_options(share.of(self.plan.data), share, source);
+            for threads in &self.plan.threads {
+                let setting = Setting { pages: source.kind, share, threads: *threads };
+                for writes in &self.plan.writes {
+                    let work = || self.work(source, *threads, &[*writes]);
+                    against_in(builds, &setting.title(), *writes, |launcher| {
+                        run(&mut launcher.managed(&options, &work()))
+                    })?;
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Has two builds take turns at `work`, in the setting `title`.
+fn against_in(
+    builds: &mut against::Contest<'_>,
+    title: &str,
+    writes: Percent,
+    work: impl Fn(&Launcher) -> Result<Outcome>,
+) -> Result<()> {
+    let works = Pattern::ALL.map(|pattern| Work { pattern, writes });
+    let names = works.map(|work| format!("{title}, {}, us", work.name()));
+    builds.turns(&format!("swap, {title}"), names, |launcher| {
+        let ran = work(launcher)?;
+        check_pages("coldpress", &ran.printed)?;
+        let mut times = [0.0; Pattern::ALL.len()];
+        for (time, work) in times.iter_mut().zip(&works) {
+            *time = work.touch_us(&ran.printed)?;
+        }
+        Ok(times)
+    })
+}
+
+/// Returns whether our pool can hold all pages of a ratio within a share of their size.
+fn is_enough(share: Share, ratio: f64) -> bool {
+    let data = Bytes::mib(1);
+    let pool = share.of(data).0 as f64 * f64::from(POOL.0) / 100.0;
+    !share.has_pool() || pool * ratio >= data.0 as f64
+}
+
+/// Returns the share for pages of a ratio that the user asks nothing for.
+fn usual_share(ratio: f64) -> Share {
+    if is_enough(Share::Total50, ratio) { Share::Total50 } else { Share::Total75 }
 }
 
 /// Returns the JSON that a program printed; for programs that were not killed. Fails when the
@@ -255,7 +270,17 @@ fn check_pages(name: &str, printed: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Returns a number of threads in words.
-pub(super) fn threads_text(threads: u32) -> String {
-    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+#[cfg(test)]
+mod tests {
+    //! The risk: pages that fit nowhere, so that the disk is measured, or nobody.
+    use super::*;
+
+    #[test]
+    fn pages_get_a_share_that_holds_them() {
+        let shares = [1.8, 2.0, 2.5, 6.0].map(usual_share);
+        let (more, half) = (Share::Total75, Share::Total50);
+        assert_eq!(shares, [more, more, half, half]);
+        assert!(is_enough(Share::Total75, 1.8) && !is_enough(Share::Total25, 4.9));
+        assert!(is_enough(Share::Resident25, 1.1));
+    }
 }

@@ -7,6 +7,7 @@ use coldpress_cli::failure::Result;
 use coldpress_sys::Bytes;
 use serde_json::{Value, json};
 
+use super::data::Kind;
 use super::options::Percent;
 use crate::commands::common::Share;
 use crate::commands::launch::{failed, number};
@@ -206,10 +207,31 @@ impl Line {
     }
 }
 
-/// All contestants with one share and one number of threads.
-pub(super) struct Block {
+/// What all contestants have in common in a block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Setting {
+    /// The pages that the data are copies of.
+    pub(super) pages: Kind,
     pub(super) share: Share,
     pub(super) threads: u32,
+}
+
+impl Setting {
+    /// Returns the words for the setting in tables.
+    pub(super) fn title(self) -> String {
+        let Self { pages, share, threads } = self;
+        format!("{}, {}, {}", pages.name(), share.name(), threads_text(threads))
+    }
+}
+
+/// Returns a number of threads in words.
+pub(super) fn threads_text(threads: u32) -> String {
+    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
+/// All contestants in one setting.
+pub(super) struct Block {
+    pub(super) setting: Setting,
     /// The kinds of touches that each turn measured.
     pub(super) works: Vec<Work>,
     pub(super) lines: Vec<Line>,
@@ -233,8 +255,9 @@ impl Block {
     /// Returns the block for programs, as JSON.
     pub(super) fn json(&self) -> Value {
         json!({
-            "share": self.share.name(),
-            "threads": self.threads,
+            "pages": self.setting.pages.name(),
+            "share": self.setting.share.name(),
+            "threads": self.setting.threads,
             "lines": self.lines.iter().map(Line::json).collect::<Vec<_>>(),
         })
     }

@@ -4,8 +4,7 @@ use crate::report::{Report, Table};
 use crate::touch::pattern::Pattern;
 use serde_json::{Value, json};
 
-use super::contest::threads_text;
-use super::figures::{Block, Contestant, Line, Work};
+use super::figures::{Block, Contestant, Line, Work, threads_text};
 use crate::commands::sides;
 
 /// The contestant that ratios refer to.
@@ -82,15 +81,15 @@ impl Elsewhere {
 
 /// Returns the goals of the benchmark.
 pub(super) fn all(blocks: &[Block], elsewhere: &Elsewhere) -> Vec<Row> {
-    let alone = blocks.iter().find(|block| block.threads == 1);
+    let alone = blocks.iter().find(|block| block.setting.threads == 1);
     let single = |of: &dyn Fn(&Line) -> Option<f64>| alone?.ratio(JUDGE, of);
     let speeds: Vec<(f64, String)> = blocks
         .iter()
         .flat_map(|block| block.works.iter().map(move |work| (block, *work)))
         .filter_map(|(block, work)| {
             let ratio = block.ratio(JUDGE, |line| line.speed(work))?;
-            let threads = threads_text(block.threads);
-            let name = format!("{}, {}, {threads}", work.name(), block.share.name());
+            let threads = threads_text(block.setting.threads);
+            let name = format!("{}, {}, {threads}", work.name(), block.setting.share.name());
             Some((ratio, name))
         })
         .collect();
@@ -102,7 +101,7 @@ pub(super) fn all(blocks: &[Block], elsewhere: &Elsewhere) -> Vec<Row> {
         let ratio = |work: &Work| block.ratio(JUDGE, |line| line.cpu_us(*work));
         block.works.iter().filter_map(move |work| Some(1.0 / ratio(work)?))
     });
-    let of_block = alone.map_or("", |block| block.share.name());
+    let of_block = alone.map_or("", |block| block.setting.share.name());
     vec![
         Row::new(
             "mean cost of a fault, uniform reads, 1 thread",
@@ -143,8 +142,10 @@ pub(super) fn all(blocks: &[Block], elsewhere: &Elsewhere) -> Vec<Row> {
 /// Returns our speed with two threads relative to that with one, for the first share that has both.
 fn scaling(blocks: &[Block]) -> Option<f64> {
     let speed = |block: &Block| block.line(Contestant::Ours)?.speed(Work::UNIFORM);
-    blocks.iter().filter(|block| block.threads == 1).find_map(|one| {
-        let two = blocks.iter().find(|block| block.threads == 2 && block.share == one.share)?;
+    blocks.iter().filter(|block| block.setting.threads == 1).find_map(|one| {
+        let two = blocks
+            .iter()
+            .find(|block| block.setting.threads == 2 && block.setting.share == one.setting.share)?;
         Some(speed(two)? / speed(one)?)
     })
 }
@@ -175,7 +176,8 @@ pub(super) fn table(rows: &[Row]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::Turn;
+    use super::super::data::Kind;
+    use super::super::figures::{Setting, Turn};
     use super::*;
     use crate::commands::common::Share;
     use crate::commands::swap::options::Percent;
@@ -207,7 +209,8 @@ mod tests {
 
     fn block(threads: u32, ours: f64, judge: f64) -> Block {
         let lines = vec![line(Contestant::Ours, ours), line(JUDGE, judge)];
-        Block { share: Share::Total50, threads, works: Work::all(&WRITES), lines }
+        let setting = Setting { pages: Kind::Heap, share: Share::Total50, threads };
+        Block { setting, works: Work::all(&WRITES), lines }
     }
 
     #[test]

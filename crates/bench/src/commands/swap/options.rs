@@ -6,6 +6,7 @@ use clap::Args;
 use coldpress_cli::size::parse_size;
 use coldpress_sys::Bytes;
 
+use super::data::Kind;
 use crate::commands::against::AgainstArgs;
 use crate::commands::common::{Common, ContestArgs, Share};
 
@@ -16,11 +17,18 @@ pub(crate) struct Percent(pub(crate) u32);
 /// The options of `coldpress-bench swap`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SwapArgs {
-    /// Data of the program, copies of pages of a heap
+    /// Data of the program
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub(crate) data: Bytes,
 
-    /// The memory, of all that the data take; everything is the default
+    /// Pages that the data are copies of: of a heap, or of a heap and made such that lz4 stores
+    /// them so many to 1. Each kind is measured
+    #[arg(long, value_name = "heap|RATIO", value_delimiter = ',', default_value = "heap,1.8",
+        value_parser = Kind::parse)]
+    pub(crate) pages: Vec<Kind>,
+
+    /// The memory, of all that the data take. Default: total-50, or total-75 for pages that do not
+    /// fit in that when they are compressed
     #[arg(long, value_name = "SHARE", value_delimiter = ',', value_enum)]
     pub(crate) share: Vec<Share>,
 

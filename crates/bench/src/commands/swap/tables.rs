@@ -3,16 +3,15 @@
 use crate::report::Table;
 use crate::svg::Bars;
 
-use super::contest::threads_text;
 use super::figures::{Block, Contestant, Line, Work};
 use super::goals::JUDGE;
 use super::quiet::OTHERS_MAX;
 
 const NOT_MEASURED: &str = "-";
 
-/// Makes the tables of one share and number of threads.
+/// Makes the tables of one setting.
 pub(super) fn of_block(block: &Block) -> [Table; 4] {
-    let title = format!("{}, {}", block.share.name(), threads_text(block.threads));
+    let title = block.setting.title();
     [
         of_works(block, &format!("{title}: 1000 touches/s"), true, |line, work| {
             Some(line.speed(work)? / 1000.0)
@@ -103,39 +102,62 @@ fn of_lines(block: &Block, title: &str) -> Table {
     table
 }
 
-/// Returns a sentence on the turns that were thrown away, and on those that had no successor.
+/// Returns sentences on the turns that were thrown away, and on those that found no other moment.
 pub(super) fn quietness(blocks: &[Block], rounds: u32) -> String {
     let lines = || blocks.iter().flat_map(|block| &block.lines);
     let thrown: usize = lines().map(|line| line.thrown_away.len()).sum();
     let lost: usize = lines().map(|line| rounds as usize - line.turns.len()).sum();
     let most = OTHERS_MAX * 100.0;
-    let mut text = format!(
-        "\nOthers had more than {most:.0} % of the machine's processors in {thrown} turns, which \
-         were thrown\naway"
-    );
-    text.push_str(&match lost {
-        0 => " and repeated.".to_owned(),
-        _ => format!(" and repeated; {lost} turns of all that should be found no quiet time."),
-    });
-    text
+    format!(
+        "\nTurns in which others had more than {most:.0} % of the machine's processors: {thrown}, \
+         thrown away and\nrepeated. Turns that found no quiet moment: {lost}."
+    )
 }
 
 fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| NOT_MEASURED.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Draws the touches a second as bars, for the first share and number of threads.
+/// Draws the touches a second as bars, for the first setting.
 pub(super) fn picture(blocks: &[Block]) -> String {
     let Some(block) = blocks.first() else { return Bars::new("nothing was measured", &[]).svg() };
-    let title = format!(
-        "Touches per second with the same memory in all: {}, {}",
-        block.share.name(),
-        threads_text(block.threads)
-    );
+    let title =
+        format!("Touches per second with the same memory in all: {}", block.setting.title());
     let names: Vec<String> = block.lines.iter().map(|line| line.contestant.name()).collect();
     let mut bars = Bars::new(&title, &names);
     for work in &block.works {
         bars.group(&work.name(), block.lines.iter().map(|line| line.speed(*work)).collect());
     }
     bars.svg()
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a reader takes what is left of a disturbed measurement for a whole one.
+    use super::super::data::Kind;
+    use super::super::figures::{Setting, Turn};
+    use super::*;
+    use crate::commands::common::Share;
+    use coldpress_sys::Bytes;
+    use serde_json::Value;
+
+    #[test]
+    fn turns_that_do_not_count_are_counted_and_so_are_those_that_are_missing() {
+        let turn = || Turn {
+            printed: Value::Null,
+            pool: Bytes(0),
+            held: Bytes(0),
+            kills: 0,
+            others: 0.1,
+            stats: Value::Null,
+        };
+        let whole = Line::new(Contestant::Ours, Bytes(0));
+        let whole = Line { turns: vec![turn(), turn()], thrown_away: vec![0.2], ..whole };
+        let cut =
+            Line { turns: vec![turn()], thrown_away: vec![0.3; 5], ..Line::new(JUDGE, Bytes(0)) };
+        let setting = Setting { pages: Kind::Heap, share: Share::Total50, threads: 1 };
+        let block = Block { setting, works: Vec::new(), lines: vec![whole, cut] };
+        let text = quietness(&[block], 2);
+        assert!(text.contains("processors: 6,") && text.contains("moment: 1."), "{text}");
+    }
 }
