@@ -4,8 +4,8 @@
 //! [`machine`] and [`report`]; no other allocator is linked here. Tests read what was recorded with
 //! [`frames`]. Nothing here runs inside a user's program. Modules, from below:
 //!
-//! 1. `statistics`, `verdict`, `ticks`, [`report`], `svg`, `plot` and [`machine`] make the figures
-//!    and say where they come from; `random` gives the same numbers in every run.
+//! 1. `statistics`, `verdict`, `ticks`, [`report`], `svg`, `plot`, `panels` and [`machine`] make
+//!    the figures and say where they come from; `random` gives the same numbers in every run.
 //! 2. `kernel` is the kernel's own swap as a peer, `touch` has orders of touches and their times,
 //!    `processors` who had the processors' time, `usage` what programs took.
 //! 3. [`ours`] are the parts of coldpress that are measured, and [`frames`] is how whole huge pages
@@ -23,6 +23,7 @@ pub mod frames;
 mod kernel;
 pub mod machine;
 pub mod ours;
+mod panels;
 mod plot;
 mod policy;
 mod pools;

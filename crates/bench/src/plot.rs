@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::svg::{COLOURS, text};
+use crate::svg::{COLOURS, begin, rule, text};
 
 const WIDTH: usize = 840;
 const HEIGHT: usize = 560;
@@ -34,19 +34,15 @@ pub(crate) fn svg(title: &str, [x_name, y_name]: [&str; 2], points: &[Point]) ->
     let [wide, high] = [WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM];
     let right = |share: f64| LEFT + (share * wide as f64) as usize;
     let down = |share: f64| TOP + ((1.0 - share) * high as f64) as usize;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
-    );
+    let mut svg = begin([WIDTH, HEIGHT]);
     text(&mut svg, 10, 20, title);
     text(&mut svg, 10, TOP - 10, y_name);
     text(&mut svg, LEFT, HEIGHT - 15, x_name);
     for line in 0..=LINES {
         let share = line as f64 / LINES as f64;
         let (x, y) = (right(share), down(share));
-        stroke(&mut svg, [x, TOP, x, TOP + high]);
-        stroke(&mut svg, [LEFT, y, LEFT + wide, y]);
+        rule(&mut svg, [x, TOP, x, TOP + high]);
+        rule(&mut svg, [LEFT, y, LEFT + wide, y]);
         text(&mut svg, x - 8, TOP + high + 18, &format!("{:.2}", share * x_most));
         text(&mut svg, 25, y + 4, &format!("{:.2}", share * y_most));
     }
@@ -59,11 +55,6 @@ pub(crate) fn svg(title: &str, [x_name, y_name]: [&str; 2], points: &[Point]) ->
     }
     svg.push_str("</svg>\n");
     svg
-}
-
-fn stroke(svg: &mut String, [x1, y1, x2, y2]: [usize; 4]) {
-    writeln!(svg, "<path d=\"M{x1} {y1}L{x2} {y2}\" stroke=\"#ddd\"/>")
-        .expect("a string takes all");
 }
 
 #[cfg(test)]

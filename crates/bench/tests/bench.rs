@@ -342,7 +342,7 @@ fn contests_over_the_kernels_swap_leave_nothing_behind() {
         }
     }
     assert_eq!(length(&found["goals"]), 12);
-    assert!(fs::read_to_string(&picture).expect("a file").contains("uniform, reads"));
+    assert!(fs::read_to_string(&picture).expect("a file").contains("80/20: "));
     assert_eq!(swap_state(), before);
     interrupted_swap();
     assert_eq!(swap_state(), before);

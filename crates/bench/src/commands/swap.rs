@@ -15,7 +15,10 @@ mod data;
 pub(super) mod figures;
 pub(super) mod goals;
 pub(super) mod options;
+mod picture;
 mod quiet;
+#[cfg(test)]
+mod samples;
 mod tables;
 mod workload;
 
@@ -65,7 +68,7 @@ pub(super) fn measure(
         return Ok(builds.report("swap-against", &about));
     }
     let (blocks, missing) = contest.hold()?;
-    draw(&tables::picture(&blocks))?;
+    draw(&picture::picture(&blocks))?;
     let goals = goals::all(&blocks, elsewhere);
     let mut about = format!(
         "Touches of {}, each order for {} ms a turn, {} rounds; medians of rounds. The pages are\n\

@@ -176,41 +176,11 @@ pub(super) fn table(rows: &[Row]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::data::Kind;
-    use super::super::figures::{Setting, Turn};
+    use super::super::{data::Kind, samples};
     use super::*;
-    use crate::commands::common::Share;
-    use crate::commands::swap::options::Percent;
-    use coldpress_sys::Bytes;
-
-    const WRITES: [Percent; 2] = [Percent(0), Percent(30)];
-
-    /// Makes a line whose every work has this speed, or twice this speed when it scans.
-    fn line(contestant: Contestant, speed: f64) -> Line {
-        let works: Vec<Value> = Work::all(&WRITES)
-            .into_iter()
-            .map(|work| {
-                let is_scan = work.pattern == Pattern::Sequential;
-                json!({
-                    "pattern": work.pattern.name(), "writes": work.writes.0,
-                    "accesses_per_second": if is_scan { 2.0 * speed } else { speed },
-                    "accesses": 1000, "cpu_seconds": 800.0 / speed,
-                    "slow": 10, "slow_ns": 1e6 / speed, "p99_ns": 5e6 / speed,
-                })
-            })
-            .collect();
-        let printed = json!({ "works": works, "fill": { "pages": speed, "seconds": 2.0 } });
-        let (pool, held) = (Bytes(0), Bytes(0));
-        let killed =
-            Turn { printed: Value::Null, pool, held, kills: 1, others: 0.5, stats: Value::Null };
-        let turn = Turn { printed, pool, held, kills: 0, others: 0.1, stats: Value::Null };
-        Line { turns: vec![killed, turn], ..Line::new(contestant, Bytes(0)) }
-    }
 
     fn block(threads: u32, ours: f64, judge: f64) -> Block {
-        let lines = vec![line(Contestant::Ours, ours), line(JUDGE, judge)];
-        let setting = Setting { pages: Kind::Heap, share: Share::Total50, threads };
-        Block { setting, works: Work::all(&WRITES), lines }
+        samples::block(Kind::Heap, threads, [ours, judge])
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub(crate) struct SwapArgs {
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) millis: u32,
 
-    /// Draw accesses per second into FILE
+    /// Draw touches a second by the number of threads into FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 

@@ -1,7 +1,6 @@
 //! The tables of figures, for people.
 
 use crate::report::Table;
-use crate::svg::Bars;
 
 use super::figures::{Block, Contestant, Line, Work};
 use super::goals::JUDGE;
@@ -118,46 +117,21 @@ fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| NOT_MEASURED.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Draws the touches a second as bars, for the first setting.
-pub(super) fn picture(blocks: &[Block]) -> String {
-    let Some(block) = blocks.first() else { return Bars::new("nothing was measured", &[]).svg() };
-    let title =
-        format!("Touches per second with the same memory in all: {}", block.setting.title());
-    let names: Vec<String> = block.lines.iter().map(|line| line.contestant.name()).collect();
-    let mut bars = Bars::new(&title, &names);
-    for work in &block.works {
-        bars.group(&work.name(), block.lines.iter().map(|line| line.speed(*work)).collect());
-    }
-    bars.svg()
-}
-
 #[cfg(test)]
 mod tests {
     //! The risk: a reader takes what is left of a disturbed measurement for a whole one.
     use super::super::data::Kind;
-    use super::super::figures::{Setting, Turn};
+    use super::super::samples::{block, line, turn};
     use super::*;
-    use crate::commands::common::Share;
-    use coldpress_sys::Bytes;
     use serde_json::Value;
 
     #[test]
     fn turns_that_do_not_count_are_counted_and_so_are_those_that_are_missing() {
-        let turn = || Turn {
-            printed: Value::Null,
-            pool: Bytes(0),
-            held: Bytes(0),
-            kills: 0,
-            others: 0.1,
-            stats: Value::Null,
-        };
-        let whole = Line::new(Contestant::Ours, Bytes(0));
-        let whole = Line { turns: vec![turn(), turn()], thrown_away: vec![0.2], ..whole };
-        let cut =
-            Line { turns: vec![turn()], thrown_away: vec![0.3; 5], ..Line::new(JUDGE, Bytes(0)) };
-        let setting = Setting { pages: Kind::Heap, share: Share::Total50, threads: 1 };
-        let block = Block { setting, works: Vec::new(), lines: vec![whole, cut] };
-        let text = quietness(&[block], 2);
+        let whole = Line { thrown_away: vec![0.2], ..line(Contestant::Ours, 1.0) };
+        let turns = vec![turn(Value::Null)];
+        let cut = Line { turns, thrown_away: vec![0.3; 5], ..line(JUDGE, 1.0) };
+        let lines = vec![whole, cut];
+        let text = quietness(&[Block { lines, ..block(Kind::Heap, 1, [1.0; 2]) }], 2);
         assert!(text.contains("processors: 6,") && text.contains("moment: 1."), "{text}");
     }
 }
