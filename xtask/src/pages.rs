@@ -3,7 +3,8 @@
 //!
 //! `cargo xtask pages` writes both, and a rule of tidy fails when one of them is not fresh. The
 //! input is what `coldpress-bench --out` writes: `- commit: X`, `## BENCHMARK`, and goals, as lines
-//! `- goal: TEXT; met: FOUND` or as rows of a table whose head begins with `goal`.
+//! `- goal: TEXT; met: FOUND` or as rows of a table whose head begins with `goal`. A goal with a
+//! floor may be neither met nor missed, but between the two.
 
 use std::fmt::Write as _;
 
@@ -20,7 +21,26 @@ const PERFORMANCE: &str = "docs/performance.md";
 struct Goal<'a> {
     text: String,
     found: &'a str,
-    is_met: bool,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Met,
+    /// Above the floor, but not met.
+    Between,
+    Missed,
+}
+
+impl Verdict {
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "met" => Some(Self::Met),
+            "between" => Some(Self::Between),
+            "MISSED" => Some(Self::Missed),
+            _ => None,
+        }
+    }
 }
 
 /// The findings of one benchmark in a file.
@@ -93,23 +113,21 @@ fn sections(text: &str) -> Vec<Section<'_>> {
 fn sentence(line: &str) -> Option<Goal<'_>> {
     let text = line.strip_prefix("- goal: ")?;
     let split = |verdict| text.rsplit_once(verdict).map(|(text, found)| (text.to_owned(), found));
-    let (is_met, (text, found)) = split("; met: ")
-        .map(|it| (true, it))
-        .or_else(|| split("; MISSED: ").map(|it| (false, it)))?;
-    Some(Goal { text, found, is_met })
+    let (verdict, (text, found)) = split("; met: ")
+        .map(|it| (Verdict::Met, it))
+        .or_else(|| split("; MISSED: ").map(|it| (Verdict::Missed, it)))?;
+    Some(Goal { text, found, verdict })
 }
 
-/// Reads a goal in a row: text, what is wanted, what was found, the verdict, and of what.
+/// Reads a goal in a row: text, what is wanted and perhaps a floor, what was found, the verdict,
+/// and of what.
 fn row(line: &str) -> Option<Goal<'_>> {
-    let mut cells = line.trim_matches('|').split('|').map(str::trim);
-    let (text, wanted, found) = (cells.next()?, cells.next()?, cells.next()?);
-    let is_met = match cells.next()? {
-        "met" => true,
-        "MISSED" => false,
-        _ => return None,
-    };
-    let of = cells.next().unwrap_or_default();
-    Some(Goal { text: format!("{text} {wanted} ({of})"), found, is_met })
+    let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+    let find = |(at, cell): (usize, &&str)| Some((at, Verdict::of(cell)?));
+    let (at, verdict) = cells.iter().enumerate().skip(3).find_map(find)?;
+    let (text, wanted, found) = (cells[0], cells[1..at - 1].join(", floor "), cells[at - 1]);
+    let of = cells.get(at + 1).copied().unwrap_or_default();
+    Some(Goal { text: format!("{text} {wanted} ({of})"), found, verdict })
 }
 
 fn performance(all: &[Figures<'_>], pictures: &[&str]) -> String {
@@ -133,8 +151,12 @@ fn performance(all: &[Figures<'_>], pictures: &[&str]) -> String {
             let (benchmark, path, date) = (section.benchmark, figures.path, figures.date);
             write!(page, "\n## {benchmark}\n\nOf [{date}](../{path}).\n\n").expect("as above");
             page.push_str("| goal | found | |\n| --- | --- | --- |\n");
-            for Goal { text, found, is_met } in &section.goals {
-                let verdict = if *is_met { "met" } else { "**missed**" };
+            for Goal { text, found, verdict } in &section.goals {
+                let verdict = match verdict {
+                    Verdict::Met => "met",
+                    Verdict::Between => "above its floor",
+                    Verdict::Missed => "**missed**",
+                };
                 writeln!(page, "| {text} | {found} | {verdict} |").expect("as above");
             }
         }
@@ -151,8 +173,8 @@ fn index(all: &[Figures<'_>]) -> String {
     for Figures { path, date, commit, sections } in all {
         let names: Vec<_> = sections.iter().map(|section| section.benchmark).collect();
         let goals = || sections.iter().flat_map(|section| &section.goals);
-        let met = goals().filter(|goal| goal.is_met).count();
-        let missed = goals().count() - met;
+        let count = |verdict| goals().filter(|goal| goal.verdict == verdict).count();
+        let (met, missed) = (count(Verdict::Met), count(Verdict::Missed));
         let file = path.strip_prefix(RESULTS).unwrap_or(path);
         let names = names.join(", ");
         writeln!(page, "| {date} | {commit} | {names} | {met} | {missed} | [{file}]({file}) |")
@@ -179,15 +201,28 @@ mod tests {
         let figures = read("bench/results/cpu/2026-01-02-abc.md", TEXT).unwrap();
         assert_eq!((figures.date, figures.commit), ("2026-01-02", "abc"));
         let found: Vec<_> = figures.sections.iter().flat_map(|it| &it.goals).collect();
-        let goal = |text: &str, found, is_met| Goal { text: text.to_owned(), found, is_met };
+        let goal = |text: &str, found, verdict| Goal { text: text.to_owned(), found, verdict };
         assert_eq!(
             found,
             [
-                &goal("median < 12 us", "10 us", true),
-                &goal("p99 < 1", "2", false),
-                &goal("touches/s >= 1.5 (mean)", "1.4", false),
+                &goal("median < 12 us", "10 us", Verdict::Met),
+                &goal("p99 < 1", "2", Verdict::Missed),
+                &goal("touches/s >= 1.5 (mean)", "1.4", Verdict::Missed),
             ]
         );
+    }
+
+    #[test]
+    fn a_goal_with_a_floor_is_met_or_missed_or_between() {
+        let text = TEXT.replace("| >= 1.5 | 1.4 | MISSED |", "| >= 1.5 | >= 1.3 | 1.4 | between |");
+        let figures = read("bench/results/cpu/2026-01-02-abc.md", &text).unwrap();
+        let goal = figures.sections[1].goals.first().unwrap();
+        assert_eq!(goal.text, "touches/s >= 1.5, floor >= 1.3 (mean)");
+        assert_eq!((goal.found, goal.verdict), ("1.4", Verdict::Between));
+        let [(_, page), (_, index)] =
+            made(&tree(&[("bench/results/cpu/2026-01-02-abc.md", &text)]));
+        assert!(page.contains("| 1.4 | above its floor |"), "{page}");
+        assert!(index.contains("| fault, swap | 1 | 1 |"), "{index}");
     }
 
     #[test]
