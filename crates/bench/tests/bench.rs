@@ -341,7 +341,7 @@ fn contests_over_the_kernels_swap_leave_nothing_behind() {
             assert_eq!(length(&turn["seen"]["works"]), 10, "{line}");
         }
     }
-    assert_eq!(length(&found["goals"]), 12);
+    assert_eq!(length(&found["goals"]), 14);
     assert!(fs::read_to_string(&picture).expect("a file").contains("80/20: "));
     assert_eq!(swap_state(), before);
     interrupted_swap();

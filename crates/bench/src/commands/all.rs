@@ -13,7 +13,6 @@ use coldpress_cli::failure::Result;
 use super::build::options::SOURCE;
 use super::common::defaults;
 use super::launch::{Launcher, failed};
-use super::swap::goals::Elsewhere;
 use super::{
     build, cannot_keep, codecs, fault, fit, fork, frames, keep_all, policy, pools, print, programs,
     slab, start, swap, trees, zswap,
@@ -48,9 +47,7 @@ pub(super) fn measure(launcher: &Launcher, machine: &Machine, args: &AllArgs) ->
     all.add("zswap", zswap::measure(launcher, &zswap::modest()))?;
     all.add("programs", programs::measure(launcher, &programs::modest()))?;
     all.add("trees", trees::measure(launcher, &trees::modest()))?;
-    // `swap` also judges what other benchmarks found.
-    let elsewhere = Elsewhere::of(&all.reports);
-    all.add("swap", swap::measure(launcher, &swap::modest(), &elsewhere))?;
+    all.add("swap", swap::measure(launcher, &swap::modest()))?;
     match build::lacks(&args.source) {
         None => all.add("build", build::measure(launcher, &build::modest(&args.source)))?,
         Some(why) => say(format!("build: left out: {why}")),

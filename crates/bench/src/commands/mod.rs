@@ -54,7 +54,6 @@ use coldpress_cli::failure::{Failure, Result};
 
 use launch::{Launcher, failed};
 use options::{Cli, What};
-use swap::goals::Elsewhere;
 
 /// The name of the command, which precedes its messages.
 const NAME: &str = "coldpress-bench";
@@ -111,7 +110,7 @@ fn report_of(given: Option<&Path>, what: &What) -> Result<Report> {
         What::Pools(args) => pools::measure(args),
         What::Codecs(args) => codecs::measure(args),
         What::Policy(args) => policy::measure(args),
-        What::Swap(args) => swap::measure(&Launcher::new(given)?, args, &Elsewhere::default()),
+        What::Swap(args) => swap::measure(&Launcher::new(given)?, args),
         What::Programs(args) => programs::measure(&Launcher::new(given)?, args),
         What::Trees(args) => trees::measure(&Launcher::new(given)?, args),
         What::Zswap(args) => zswap::measure(&Launcher::new(given)?, args),

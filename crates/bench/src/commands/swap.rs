@@ -23,6 +23,7 @@ mod tables;
 mod workload;
 
 use std::fs;
+use std::thread;
 
 use crate::report::Report;
 use coldpress_cli::failure::Result;
@@ -34,7 +35,6 @@ use super::common::defaults;
 use super::launch::{Launcher, failed};
 use super::name_missing;
 use contest::Contest;
-use goals::Elsewhere;
 use options::SwapArgs;
 pub(super) use workload::touch;
 
@@ -43,12 +43,8 @@ pub(super) fn modest() -> SwapArgs {
     defaults()
 }
 
-/// Runs the benchmark and returns its report. Its goals include what was found `elsewhere`.
-pub(super) fn measure(
-    launcher: &Launcher,
-    args: &SwapArgs,
-    elsewhere: &Elsewhere,
-) -> Result<Report> {
+/// Runs the benchmark and returns its report.
+pub(super) fn measure(launcher: &Launcher, args: &SwapArgs) -> Result<Report> {
     let draw = |text: &str| match &args.svg {
         Some(file) => fs::write(file, text)
             .map_err(|error| failed(format!("cannot write {}: {error}", file.display()))),
@@ -69,7 +65,8 @@ pub(super) fn measure(
     }
     let (blocks, missing) = contest.hold()?;
     draw(&picture::picture(&blocks))?;
-    let goals = goals::all(&blocks, elsewhere);
+    let processors = thread::available_parallelism().map_or(0, usize::from);
+    let goals = goals::all(&blocks, processors);
     let mut about = format!(
         "Touches of {}, each order for {} ms a turn, {} rounds; medians of rounds. The pages are\n\
          copies of those of a heap, made such that lz4 stores them as the second table says.\n\

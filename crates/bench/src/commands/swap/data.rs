@@ -30,6 +30,8 @@ const TEMPLATES: usize = 1024;
 /// The zeros at the end of a page of the kind `heap`: then zram with lz4 holds the pages in 0.4 of
 /// their size, as it does pages of real programs.
 const HEAP_ZEROS: i32 = 1024;
+/// The ratio that pages of the kind `heap` have at least, by what zram holds.
+const HEAP_RATIO: f64 = 2.5;
 /// The bytes of a page of which the last are random, where pages compress worse.
 const CELL: usize = 128;
 /// The largest difference from the ratio that is asked for, as a share of it.
@@ -62,6 +64,14 @@ impl Kind {
         match self {
             Self::Heap => "heap".to_owned(),
             Self::Ratio(ratio) => format!("{ratio} to 1"),
+        }
+    }
+
+    /// Returns whether pages compress 2.5 to 1 or better.
+    pub(super) fn is_dense(self) -> bool {
+        match self {
+            Self::Heap => true,
+            Self::Ratio(ratio) => ratio >= HEAP_RATIO,
         }
     }
 }
@@ -237,5 +247,7 @@ mod tests {
         for text in ["1", "21", "", "stack", "nan"] {
             assert!(Kind::parse(text).is_err_and(|error| error.contains("heap")), "{text}");
         }
+        let dense = ["heap", "1.8", "2.4", "2.5", "6"].map(|text| Kind::parse(text).unwrap());
+        assert_eq!(dense.map(Kind::is_dense), [true, false, false, true, true]);
     }
 }
