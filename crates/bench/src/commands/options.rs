@@ -33,7 +33,7 @@ Examples:
   coldpress-bench codecs --pid 4711 --svg codecs.svg
   coldpress-bench policy --record job.touches -- python3 job.py
   coldpress-bench policy --trace job.touches --budget 50
-  coldpress-bench swap --peer zram-lz4 --share total-50 --svg swap.svg
+  coldpress-bench swap --peer zram-lz4 --pages heap,1.8,6 --threads 1,4 --svg swap.svg
   coldpress-bench programs --program sqlite,sort --peer zram-lz4
   coldpress-bench trees --tree redis --peer zram-lz4
   coldpress-bench zswap --jobs 8,24 --peer swapfile

@@ -5,6 +5,9 @@
 //! So each limit is set such that limit and pool add up to what coldpress gets; or coldpress gets
 //! the sum of zram's limit and pool. The report gives the memory that a turn really held.
 //!
+//! What a turn measures depends on the pages, on the writes and on the threads, so each of these is
+//! an option with several values, and all of them are measured with each other.
+//!
 //! 1. Contestants take turns, and a different one starts each round.
 //! 2. A run in which the kernel killed a process has no figures but is counted.
 //! 3. A turn in which others had the processors does not count, and is repeated.
@@ -31,16 +34,25 @@ use coldpress_cli::size::show;
 use serde_json::json;
 
 use super::against;
-use super::common::defaults;
+use super::common::{Choice, ContestArgs, defaults};
 use super::launch::{Launcher, failed};
-use super::name_missing;
+use super::{name_missing, sides};
 use contest::Contest;
+use data::Kind;
 use options::SwapArgs;
 pub(super) use workload::touch;
 
-/// Returns the options for a run of all benchmarks, which has little time.
+/// The kinds of pages and numbers of threads of a run of all benchmarks, which measures none but
+/// the peer that ratios refer to: some 20 minutes.
+const MODEST_PAGES: [Kind; 4] = [Kind::Heap, Kind::Ratio(1.8), Kind::Ratio(3.0), Kind::Ratio(6.0)];
+const MODEST_THREADS: [u32; 4] = [1, 2, 4, 8];
+
+/// Returns the options for a run of all benchmarks.
 pub(super) fn modest() -> SwapArgs {
-    defaults()
+    let args: SwapArgs = defaults();
+    let contest = ContestArgs { peer: vec![Choice::Peer(sides::JUDGE)], ..args.contest };
+    let (pages, threads) = (MODEST_PAGES.to_vec(), MODEST_THREADS.to_vec());
+    SwapArgs { pages, threads, contest, ..args }
 }
 
 /// Runs the benchmark and returns its report.
