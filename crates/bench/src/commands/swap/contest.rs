@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::data::Source;
 use super::figures::{Block, Contestant, Line, Setting, Turn, Work};
 use super::options::{Percent, SwapArgs};
-use super::quiet::{OTHERS_MAX, quiet_turn};
+use super::quiet::{OTHERS_MAX, PAUSE, quiet_turn};
 use crate::commands::against;
 use crate::commands::common::Share;
 use crate::commands::launch::{self, Launcher, Outcome, failed, number, run};
@@ -124,6 +124,7 @@ impl<'a> Contest<'a> {
         lines.extend(memory.limits.into_iter().map(kernel));
         let options = self.our_options(memory.budget, share, source);
         let work = || self.work(source, setting.threads, &self.plan.writes);
+        let patience = (self.plan.others_max, PAUSE);
         for round in 0..self.plan.rounds as usize {
             say(format!("swap: {title}: round {} of {}", round + 1, self.plan.rounds));
             for turn in 0..lines.len() {
@@ -133,7 +134,7 @@ impl<'a> Contest<'a> {
                     Contestant::Ours => self.our_turn(&options, &work()),
                     Contestant::Kernel(peer) => self.kernel_turn(*peer, *limit, work()),
                 };
-                turns.extend(quiet_turn(self.plan.others_max, thrown_away, turn, Turn::others)?);
+                turns.extend(quiet_turn(patience, thrown_away, turn, Turn::others)?);
             }
         }
         let works = Work::all(&self.plan.writes);

@@ -1,6 +1,9 @@
 //! Turns that nobody disturbed: where others had the processors, times say nothing about the
 //! contestant, and favour whoever waits less for them.
 
+use std::thread;
+use std::time::Duration;
+
 use coldpress_cli::failure::Result;
 
 use crate::commands::say;
@@ -10,16 +13,23 @@ use crate::commands::say;
 pub(super) const OTHERS_MAX: f64 = 0.12;
 /// The number of tries of a turn, after which there is none.
 pub(super) const TRIES: u32 = 5;
+/// The pause before another try, in which others may come to an end: with it, all tries of a turn
+/// take more than a minute.
+pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
 /// Takes turns until there is one in which others had no more than `most` of the processors, up to
-/// [`TRIES`]. Adds the shares of others in the turns that do not count to `thrown_away`.
+/// [`TRIES`], with a pause before each but the first. Adds the shares of others in the turns that
+/// do not count to `thrown_away`.
 pub(super) fn quiet_turn<T>(
-    most: f64,
+    (most, pause): (f64, Duration),
     thrown_away: &mut Vec<f64>,
     mut turn: impl FnMut() -> Result<T>,
     others: impl Fn(&T) -> f64,
 ) -> Result<Option<T>> {
-    for _ in 0..TRIES {
+    for number in 0..TRIES {
+        if number > 0 {
+            thread::sleep(pause);
+        }
         let found = turn()?;
         let others = others(&found);
         if others <= most {
@@ -40,7 +50,9 @@ mod tests {
     fn play(shares: &[f64]) -> (Option<f64>, Vec<f64>, usize) {
         let (mut left, mut thrown_away) = (shares.iter(), Vec::new());
         let turn = || left.next().copied().ok_or_else(|| failed("no turn".to_owned()));
-        let found = quiet_turn(OTHERS_MAX, &mut thrown_away, turn, |share| *share).unwrap();
+        let found =
+            quiet_turn((OTHERS_MAX, Duration::ZERO), &mut thrown_away, turn, |share| *share)
+                .unwrap();
         (found, thrown_away, left.len())
     }
 
@@ -58,6 +70,6 @@ mod tests {
     #[test]
     fn a_turn_that_fails_is_a_failure() {
         let fails = || Err::<f64, _>(failed("broken".to_owned()));
-        assert!(quiet_turn(1.0, &mut Vec::new(), fails, |share| *share).is_err());
+        assert!(quiet_turn((1.0, PAUSE), &mut Vec::new(), fails, |share| *share).is_err());
     }
 }
