@@ -327,8 +327,7 @@ fn contests_over_the_kernels_swap_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     let picture = folder.path().join("swap.svg");
     let svg = picture.to_str().expect("plain names");
-    let found =
-        document(&["swap", "--quick", "--share", "total-50", "--threads", "1", "--svg", svg]);
+    let found = document(&["swap", "--quick", "--pages", "heap", "--threads", "1", "--svg", svg]);
     let found = &found["swap"];
     let lines = found["blocks"][0]["lines"].as_array().expect("a list");
     assert_eq!(lines[0]["contestant"], "coldpress");
