@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::codecs::pages;
-use crate::processors::Times;
+use crate::processors::{Times, field_of};
 use crate::random::Random;
 use crate::ticks::Stopwatch;
 use crate::touch::histogram::Histogram;
@@ -232,8 +232,7 @@ impl Cpu {
 /// Returns the major faults of this process; `None` when the kernel does not report them.
 fn major_faults() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
-    let (_, fields) = text.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(MAJFLT)?.parse().ok()
+    field_of(&text, MAJFLT)
 }
 
 #[cfg(test)]
