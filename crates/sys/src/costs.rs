@@ -11,3 +11,6 @@ pub const COPY_NS: u64 = 1_700;
 /// What a fault takes beside its COPY: stopping the thread, waking the service, and waking the
 /// thread again.
 pub const WAKE_UPS_NS: u64 = FAULT_NS - COPY_NS;
+/// Bytes by which a program can grow in a microsecond: first touches of huge pages by two threads
+/// (THP: 0.19 of 1.5 us per page).
+pub const GROWTH_BYTES_PER_US: usize = 8_000;

@@ -16,7 +16,8 @@ use crate::raw::{checked, syscall};
 /// The signal of the timer, which the process must have blocked.
 const SIGNAL: u32 = linux::SIGALRM;
 
-/// A timer whose descriptor becomes readable when a process has run for long enough.
+/// A timer whose descriptor becomes readable when a process has run for long enough. The kernel's
+/// part of it lives as long as the calling process.
 #[derive(Debug)]
 pub struct RunTimer {
     timer: i32,

@@ -13,7 +13,9 @@ use coldpress_sys::proc::{Files, ResidentGauge};
 use coldpress_sys::program::Program;
 use coldpress_sys::ring::Ring;
 use coldpress_sys::wait::Waiter;
-use coldpress_sys::{AsRawFd, Bytes, PageCount, SysError, SysResult, beside, confine, cpu, raw};
+use coldpress_sys::{
+    AsRawFd, Bytes, PageCount, SysError, SysResult, beside, confine, costs, cpu, raw,
+};
 
 use super::Service;
 use super::idle::Growth;
@@ -26,9 +28,6 @@ use crate::link::{self, Joined};
 use crate::memory::KernelGauges;
 use crate::pager::Placement;
 
-/// Fastest growth to reckon with: first touches of huge pages by two threads (THP: 0.19 of 1.5 us
-/// per page).
-const GROWTH_BYTES_PER_US: usize = 8_000;
 /// Shortest and longest sleep between two looks.
 const SLEEP_NS_MIN: u64 = 500_000;
 const SLEEP_NS_MAX: u64 = 10_000_000;
@@ -110,7 +109,7 @@ pub(crate) fn begin_beside(kept: impl Iterator<Item = i32> + Clone) -> SysResult
 
 /// Returns how long growth by `room` takes at least, within the bounds of a sleep.
 fn sleep_for(room: Bytes) -> u64 {
-    ((room.0 / GROWTH_BYTES_PER_US) as u64 * 1000).clamp(SLEEP_NS_MIN, SLEEP_NS_MAX)
+    ((room.0 / costs::GROWTH_BYTES_PER_US) as u64 * 1000).clamp(SLEEP_NS_MIN, SLEEP_NS_MAX)
 }
 
 /// The looks at a program that is not managed yet, and the sleeps between them.

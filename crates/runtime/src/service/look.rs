@@ -120,6 +120,7 @@ impl Service {
         }
     }
 
+    /// Returns whether the program still rests at `now_ns`, and nothing else asks for a look.
     fn goes_on_resting(&self, now_ns: u64) -> bool {
         let allowance = &self.pager.allowance;
         let outside = || Outside::of(&allowance.ledger, allowance.seat);
@@ -147,7 +148,7 @@ impl Service {
             && ledger.relatives(seat, self.control.family()) == 0;
         let quiet = &mut self.due.quiet;
         let may = may && !quiet.is_refused;
-        if !quiet.begin(now_ns, ran_ns, (Outside::of(ledger, seat), found), may) {
+        if !quiet.begin(now_ns, ran_ns, (|| Outside::of(ledger, seat), found), may) {
             return false;
         }
         if quiet.timer.is_none() {

@@ -1,12 +1,12 @@
 //! Quiet: when a program that rests is left alone.
 //!
-//! A look at what is due reads the gauges, which takes 0.3 ms, and each tick wakes the service.
-//! With 8 ms between them both take half a second a minute. A program that rests cannot grow before
-//! it runs, so a timer on its running time wakes the service then. The slow ticks that remain
-//! compare what the ledger says: other processes may need room, and the user may turn a knob.
+//! A look at what is due reads the gauges, and each tick wakes the service: with 8 ms between them,
+//! both take half a second a minute. A program that rests cannot grow before it runs, so a timer on
+//! its running time wakes the service then. The slow ticks that remain compare what the ledger
+//! says: other processes may need room, and the user may turn a knob.
 
 use coldpress_sys::run_timer::RunTimer;
-use coldpress_sys::{Bytes, PageCount};
+use coldpress_sys::{Bytes, PageCount, costs};
 
 use crate::ledger::Ledger;
 
@@ -17,11 +17,10 @@ const QUIET_NS: u64 = 1_000_000_000;
 /// does not expire within one long system call, which may fill memory that nothing was told of.
 pub(super) const TICK_NS: u64 = 40_000_000;
 const LOOK_NS: u64 = 2_000_000_000;
-/// Running time after which a program rests no more: it cannot have grown by more than 1 MiB, at 8
-/// GB/s (first touches of huge pages by two threads). The kernel looks at its own ticks, so the
-/// timer may come 4 ms later.
-const RAN_NS: u64 = 131_072;
-/// Change of what others hold that is not looked at at once.
+/// Running time after which a program rests no more: it cannot have grown by more than 1 MiB. The
+/// kernel looks at its own ticks, so the timer may come 4 ms later.
+const RAN_NS: u64 = (Bytes::mib(1).0 / costs::GROWTH_BYTES_PER_US) as u64 * 1000;
+/// Least change of what others hold that asks for a look.
 const OTHERS: PageCount = Bytes::mib(1).pages_down();
 
 /// What the ledger says that concerns a process that rests.
@@ -85,7 +84,7 @@ impl Quiet {
         &mut self,
         now_ns: u64,
         ran_ns: u64,
-        (outside, found): (Outside, Found),
+        (outside, found): (impl FnOnce() -> Outside, Found),
         may: bool,
     ) -> bool {
         let has_changed = core::mem::replace(&mut self.found, found) != found;
@@ -94,7 +93,10 @@ impl Quiet {
         }
         let has_run = ran_ns.saturating_sub(self.ran_ns) >= RAN_NS;
         self.rests = may && !has_run && now_ns.saturating_sub(self.asked_at_ns) >= QUIET_NS;
-        (self.looked_at_ns, self.ran_ns, self.outside) = (now_ns, ran_ns, outside);
+        (self.looked_at_ns, self.ran_ns) = (now_ns, ran_ns);
+        if self.rests {
+            self.outside = outside();
+        }
         self.rests
     }
 
@@ -145,7 +147,7 @@ mod tests {
         let mut quiet = Quiet::default();
         quiet.note_asked();
         (0..=200).for_each(|look| {
-            quiet.begin(look * 8 * MS, look * ran_ns, (OUTSIDE, FOUND), may);
+            quiet.begin(look * 8 * MS, look * ran_ns, (|| OUTSIDE, FOUND), may);
         });
         quiet
     }
@@ -168,7 +170,7 @@ mod tests {
         assert!(!quiet.goes_on(1700 * MS, || OUTSIDE, || ran_ns + RAN_NS));
         quiet.note_asked();
         assert!(!quiet.goes_on(1700 * MS, || OUTSIDE, || ran_ns));
-        let mut begins = |ms: u64| quiet.begin(ms * MS, ran_ns, (OUTSIDE, FOUND), true);
+        let mut begins = |ms: u64| quiet.begin(ms * MS, ran_ns, (|| OUTSIDE, FOUND), true);
         assert!(!begins(1708) && !begins(2700) && begins(2708), "it asked lately");
         quiet.end();
         assert!(!quiet.goes_on(2709 * MS, || OUTSIDE, || ran_ns));
@@ -186,8 +188,8 @@ mod tests {
         ];
         for (index, found) in changes.into_iter().enumerate() {
             let now_ns = (1608 + index as u64 * 2_000) * MS;
-            assert!(!quiet.begin(now_ns, 0, (OUTSIDE, found), true), "{found:?}");
-            assert!(quiet.begin(now_ns + QUIET_NS, 0, (OUTSIDE, found), true));
+            assert!(!quiet.begin(now_ns, 0, (|| OUTSIDE, found), true), "{found:?}");
+            assert!(quiet.begin(now_ns + QUIET_NS, 0, (|| OUTSIDE, found), true));
         }
     }
 
