@@ -3,25 +3,27 @@
 //!
 //! As a preload library (feature `preload`) the crate adds a constructor and a few interposed
 //! functions; as a plain library it gives the launcher the [`ledger`] with its [`knobs`] and
-//! tallies, and the [`wire`] format. House rules: the service makes no libc call, allocates only
-//! from our own heap, never unwinds, and takes no lock that a thread of the program can hold.
+//! tallies, and the [`wire`] format, and it gives the benchmarks a [`replay`] of the policy. House
+//! rules: the service makes no libc call, allocates only from our own heap, never unwinds, and
+//! takes no lock that a thread of the program can hold.
 //!
 //! The modules from below; none imports one of a later line:
 //!
-//! 1. [`pages`] (where each page is), `clock`, [`knobs`], [`tally`], [`wire`], [`symbols`],
-//!    [`watermarks`], [`helper`] (where the launcher's helper and the services meet) and `stay`
+//! 1. `pages` (where each page is), `clock`, [`knobs`], [`tally`], [`wire`], [`symbols`],
+//!    `watermarks`, [`helper`] (where the launcher's helper and the services meet) and `stay`
 //!    (threads kept on their processor).
 //! 2. [`ledger`] (what all processes of a run share) and `control` (talk with the program's
 //!    threads).
 //! 3. `link` (talk with the launcher).
 //! 4. `ties` (the link and the program).
 //! 5. `allowance` (what the process may hold; no system calls).
-//! 6. [`policy`] (which pages come and go; no system calls).
-//! 7. `memory` (the program's memory, and changes of its addresses).
-//! 8. `store` (limbo, the pool and the disk).
-//! 9. `pager` (pages in and out, between memory and store).
-//! 10. `service` (the loop, from its beginning to its end).
-//! 11. `preload` (the library inside the program).
+//! 6. `policy` (which pages come and go; no system calls).
+//! 7. [`replay`] (the policy without a program).
+//! 8. `memory` (the program's memory, and changes of its addresses).
+//! 9. `store` (limbo, the pool and the disk).
+//! 10. `pager` (pages in and out, between memory and store).
+//! 11. `service` (the loop, from its beginning to its end).
+//! 12. `preload` (the library inside the program).
 #![cfg_attr(all(panic = "abort", not(test)), no_std)]
 
 extern crate alloc;
@@ -29,12 +31,21 @@ extern crate alloc;
 pub mod helper;
 pub mod knobs;
 pub mod ledger;
-pub mod pages;
-pub mod policy;
+#[cfg(not(feature = "preload"))]
+pub mod replay;
 pub mod symbols;
 pub mod tally;
-pub mod watermarks;
 pub mod wire;
+
+// What the service needs, and a replay in part.
+#[cfg_attr(not(any(feature = "preload", test)), expect(dead_code, reason = "the library calls it"))]
+mod pages;
+#[cfg_attr(
+    not(any(feature = "preload", test)),
+    expect(dead_code, unused_imports, reason = "the library calls it")
+)]
+mod policy;
+mod watermarks;
 
 // What only the service needs: the launcher does without.
 #[cfg(any(feature = "preload", test))]

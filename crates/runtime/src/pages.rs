@@ -26,12 +26,12 @@ use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
 
 /// Pages moved at a time: each move costs one TLB shootdown (about 9 us with two threads), however
 /// many pages it has.
-pub const RUN_PAGES: usize = 32;
+pub(crate) const RUN_PAGES: usize = 32;
 /// Bytes of a run.
-pub const RUN_BYTES: Bytes = Bytes(RUN_PAGES * PAGE_BYTES);
+pub(crate) const RUN_BYTES: Bytes = Bytes(RUN_PAGES * PAGE_BYTES);
 /// Least size of a managed mapping: one run. Smaller ones add up to little, and each would cost a
 /// mapping of the kernel's.
-pub const REGION_BYTES_MIN: Bytes = RUN_BYTES;
+pub(crate) const REGION_BYTES_MIN: Bytes = RUN_BYTES;
 /// Step and maximum of the exponent of a run's sampling interval. A run whose sample was touched is
 /// sampled in a fourth of the rounds as before, and in at least one of 2^6 rounds.
 const HOT_STEP: u8 = 2;
@@ -66,47 +66,47 @@ const TIME_MASK: u16 = (1 << 11) - 1;
 
 /// The number of a page: its address divided by [`PAGE_BYTES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PageNumber(pub usize);
+pub(crate) struct PageNumber(pub(crate) usize);
 
 impl PageNumber {
     /// Returns the page that holds `address`.
-    pub const fn of(address: usize) -> Self {
+    pub(crate) const fn of(address: usize) -> Self {
         Self(address >> PAGE_SHIFT)
     }
 
     /// Returns its first address.
-    pub const fn address(self) -> usize {
+    pub(crate) const fn address(self) -> usize {
         self.0 << PAGE_SHIFT
     }
 
     /// Returns the page `count` further on.
-    pub const fn plus(self, count: usize) -> Self {
+    pub(crate) const fn plus(self, count: usize) -> Self {
         Self(self.0 + count)
     }
 
     /// Returns the run it belongs to.
-    pub const fn run(self) -> RunNumber {
+    pub(crate) const fn run(self) -> RunNumber {
         RunNumber(self.0 / RUN_PAGES)
     }
 }
 
 /// The number of a run: its address divided by 128 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RunNumber(pub usize);
+pub(crate) struct RunNumber(pub(crate) usize);
 
 impl RunNumber {
     /// Returns its first page.
-    pub const fn first(self) -> PageNumber {
+    pub(crate) const fn first(self) -> PageNumber {
         PageNumber(self.0 * RUN_PAGES)
     }
 
     /// Returns its pages.
-    pub fn pages(self) -> impl DoubleEndedIterator<Item = PageNumber> {
+    pub(crate) fn pages(self) -> impl DoubleEndedIterator<Item = PageNumber> {
         (0..RUN_PAGES).map(move |index| self.first().plus(index))
     }
 
     /// Returns the first page of its leaf.
-    pub const fn leaf_start(self) -> PageNumber {
+    pub(crate) const fn leaf_start(self) -> PageNumber {
         PageNumber(self.first().0 / LEAF_PAGES * LEAF_PAGES)
     }
 
@@ -119,7 +119,7 @@ impl RunNumber {
 
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageState {
+pub(crate) enum PageState {
     /// Not known: never touched, dropped by the program, or not ours.
     None,
     /// In the program, as ordinary memory.
@@ -132,7 +132,7 @@ pub enum PageState {
 
 /// Where a page that was brought in came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// Nowhere: zeros.
     FirstTouch,
     /// Limbo.
@@ -145,7 +145,7 @@ pub enum Origin {
 
 /// How a page was brought in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// By itself, or with some neighbours.
     Alone,
     /// With others, by a long walk over pages that were away.
@@ -218,27 +218,27 @@ impl PageWord {
 
 /// What is kept about a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub(crate) struct Run {
     /// The time of its last fault-in.
-    pub stamp: u32,
+    pub(crate) stamp: u32,
     /// The time at which it was last put into the reclaim queue.
-    pub queued_at: u32,
+    pub(crate) queued_at: u32,
     /// Whether it is in the reclaim queue.
-    pub queued: bool,
+    pub(crate) queued: bool,
     /// The limbo slot that holds pages of it.
-    pub slot: Option<u16>,
+    pub(crate) slot: Option<u16>,
     /// Sweeps that pass it over because it could not be moved.
-    pub unfit_sweeps: u8,
+    pub(crate) unfit_sweeps: u8,
     /// How often in a row it could not be moved; each time it is passed over for twice as long.
-    pub unfit_times: u8,
+    pub(crate) unfit_times: u8,
     /// Binary logarithm of its sampling interval: it is sampled for idleness in one of 2^`hot`
     /// rounds.
-    pub hot: u8,
+    pub(crate) hot: u8,
 }
 
 impl Run {
     /// Notes that the page sampled of it was touched: it is in use, and sampled less often.
-    pub fn note_sample_touched(&mut self) {
+    pub(crate) fn note_sample_touched(&mut self) {
         self.hot = (self.hot + HOT_STEP).min(HOT_MAX);
     }
 }
@@ -265,7 +265,7 @@ const FRESH_RUN: Run = Run {
 };
 
 /// A bit for each page of a leaf.
-pub type LeafBits = [u64; LEAF_PAGES / 64];
+pub(crate) type LeafBits = [u64; LEAF_PAGES / 64];
 
 struct Leaf {
     pages: [PageWord; LEAF_PAGES],
@@ -286,7 +286,7 @@ struct Shared {
 const _: () = assert!(size_of::<Leaf>() <= 512 * 2 + 16 * 16 + 80, "0.07 % of what is described");
 
 /// All pages that were ever seen.
-pub struct PageTable {
+pub(crate) struct PageTable {
     leaves: BTreeMap<usize, Box<Leaf>>,
     /// The time, as stored pages remember it; it wraps around.
     time: u16,
@@ -299,19 +299,19 @@ pub struct PageTable {
 
 impl PageTable {
     /// Creates an empty table, for a process with that share of a budget.
-    pub fn new(share: PageCount) -> Self {
+    pub(crate) fn new(share: PageCount) -> Self {
         let mut table = Self { leaves: BTreeMap::new(), time: 0, stored: 0, unit: 1, fork: 1 };
         table.set_share(share);
         table
     }
 
     /// Sets the process's share of the budget.
-    pub fn set_share(&mut self, share: PageCount) {
+    pub(crate) fn set_share(&mut self, share: PageCount) {
         self.unit = share.0.div_ceil(SOON_SHARE * SOON as usize).max(1);
     }
 
     /// Returns where a page is.
-    pub fn state(&self, page: PageNumber) -> PageState {
+    pub(crate) fn state(&self, page: PageNumber) -> PageState {
         self.word(page).state()
     }
 
@@ -321,7 +321,7 @@ impl PageTable {
     }
 
     /// Records where a page is now.
-    pub fn set_state(&mut self, page: PageNumber, state: PageState) {
+    pub(crate) fn set_state(&mut self, page: PageNumber, state: PageState) {
         if state == PageState::None && !self.leaves.contains_key(&(page.0 / LEAF_PAGES)) {
             return;
         }
@@ -337,7 +337,7 @@ impl PageTable {
     ///
     /// # Panics
     /// If it was not in limbo.
-    pub fn note_stored(&mut self, page: PageNumber) {
+    pub(crate) fn note_stored(&mut self, page: PageNumber) {
         self.stored += 1;
         if self.stored >= self.unit {
             self.stored = 0;
@@ -354,7 +354,7 @@ impl PageTable {
     ///
     /// # Panics
     /// If the page is in limbo, which keeps pages by their place, or the other is known.
-    pub fn move_page(&mut self, from: PageNumber, to: PageNumber) {
+    pub(crate) fn move_page(&mut self, from: PageNumber, to: PageNumber) {
         let from = &mut self.leaf(from).pages[from.0 % LEAF_PAGES];
         let word = core::mem::replace(from, PageWord::UNKNOWN);
         assert_ne!(word.state(), PageState::Limbo, "a page in limbo cannot move to {to:?}");
@@ -367,7 +367,7 @@ impl PageTable {
 
     /// Returns whether the page's run must be queued, now that the page has been brought in at the
     /// time `now`. Such a run is marked as queued.
-    pub fn arrive(&mut self, page: PageNumber, from: Origin, way: Way, now: u32) -> bool {
+    pub(crate) fn arrive(&mut self, page: PageNumber, from: Origin, way: Way, now: u32) -> bool {
         let time = self.time;
         let leaf = self.leaf(page);
         let word = &mut leaf.pages[page.0 % LEAF_PAGES];
@@ -396,25 +396,25 @@ impl PageTable {
     }
 
     /// Returns whether the page is stored, and was stored a short time ago.
-    pub fn was_stored_lately(&self, page: PageNumber) -> bool {
+    pub(crate) fn was_stored_lately(&self, page: PageNumber) -> bool {
         self.word(page).was_stored_lately(self.time)
     }
 
     /// Returns whether the run, which has resident pages, must be queued. Such a run is marked as
     /// queued.
-    pub fn note_queued(&mut self, run: RunNumber, now: u32) -> bool {
+    pub(crate) fn note_queued(&mut self, run: RunNumber, now: u32) -> bool {
         self.run_mut(run).mark_queued(now)
     }
 
     /// Has the page, which could not be moved, passed over for as long as possible.
-    pub fn pass_over(&mut self, page: PageNumber) {
+    pub(crate) fn pass_over(&mut self, page: PageNumber) {
         let word = &mut self.leaf(page).pages[page.0 % LEAF_PAGES];
         *word = word.with_wait(word.backoff(), 1 << BACKOFF_MAX);
     }
 
     /// Returns whether a sweep may take the page. A page that is to be passed over comes one sweep
     /// nearer.
-    pub fn sweep(&mut self, page: PageNumber) -> bool {
+    pub(crate) fn sweep(&mut self, page: PageNumber) -> bool {
         // An unknown page stays unknown: its range may have gone, and needs no leaf.
         let leaf = self.leaves.get_mut(&(page.0 / LEAF_PAGES));
         leaf.is_some_and(|leaf| leaf.pages[page.0 % LEAF_PAGES].sweep())
@@ -422,7 +422,7 @@ impl PageTable {
 
     /// Returns for each page of a run whether a sweep may take it. A page that is to be passed over
     /// comes one sweep nearer.
-    pub fn sweep_run(&mut self, run: RunNumber) -> [bool; RUN_PAGES] {
+    pub(crate) fn sweep_run(&mut self, run: RunNumber) -> [bool; RUN_PAGES] {
         let mut wanted = [false; RUN_PAGES];
         if let Some(leaf) = self.leaves.get_mut(&(run.0 / RUNS_PER_LEAF)) {
             let pages = leaf.pages[run.in_leaf()].iter_mut();
@@ -433,7 +433,7 @@ impl PageTable {
 
     /// Returns which pages of a run relatives share, a bit each, if that was noted a short time
     /// before `now_ms` and since the last fork.
-    pub fn shared(&self, run: RunNumber, now_ms: u32) -> Option<u32> {
+    pub(crate) fn shared(&self, run: RunNumber, now_ms: u32) -> Option<u32> {
         let Shared { bits, noted_ms, fork } = self.leaves.get(&(run.0 / RUNS_PER_LEAF))?.shared;
         let first = run.in_leaf().start;
         let all_ms = self.leaves.len() as u32 / LEAVES_PER_MS;
@@ -443,18 +443,18 @@ impl PageTable {
     }
 
     /// Notes at `now_ms` which pages relatives share of the leaf that has `run`.
-    pub fn note_shared(&mut self, run: RunNumber, bits: LeafBits, now_ms: u32) {
+    pub(crate) fn note_shared(&mut self, run: RunNumber, bits: LeafBits, now_ms: u32) {
         let shared = Shared { bits, noted_ms: now_ms, fork: self.fork };
         self.leaf(run.first()).shared = shared;
     }
 
     /// Records a fork: a relative comes that shares everything.
-    pub fn note_fork(&mut self) {
+    pub(crate) fn note_fork(&mut self) {
         self.fork = self.fork.wrapping_add(1).max(1);
     }
 
     /// Returns what is kept about a run, if any page of it was ever known.
-    pub fn run(&self, run: RunNumber) -> Option<&Run> {
+    pub(crate) fn run(&self, run: RunNumber) -> Option<&Run> {
         let page = run.first();
         self.leaves
             .get(&(page.0 / LEAF_PAGES))
@@ -462,13 +462,13 @@ impl PageTable {
     }
 
     /// Returns the same as [`PageTable::run`], to change it, and makes it when there is none.
-    pub fn run_mut(&mut self, run: RunNumber) -> &mut Run {
+    pub(crate) fn run_mut(&mut self, run: RunNumber) -> &mut Run {
         let page = run.first();
         &mut self.leaf(page).runs[page.0 % LEAF_PAGES / RUN_PAGES]
     }
 
     /// Returns whether any page of the run is in `state`.
-    pub fn run_has(&self, run: RunNumber, state: PageState) -> bool {
+    pub(crate) fn run_has(&self, run: RunNumber, state: PageState) -> bool {
         let leaf = self.leaves.get(&(run.0 / RUNS_PER_LEAF));
         let pages = leaf.map_or(&[][..], |leaf| &leaf.pages[run.in_leaf()]);
         pages.iter().any(|word| word.state() == state)
@@ -477,7 +477,7 @@ impl PageTable {
     /// Looks at the first leaf that has runs from `from` on. Returns its first such run that has
     /// pages in the program, or else its last run, and whether the run has such pages. One leaf
     /// only, as what is behind it may be long.
-    pub fn look_for_resident(&self, from: RunNumber) -> Option<(RunNumber, bool)> {
+    pub(crate) fn look_for_resident(&self, from: RunNumber) -> Option<(RunNumber, bool)> {
         let first_leaf = from.0 / RUNS_PER_LEAF;
         let (number, leaf) = self.leaves.range(first_leaf..).next()?;
         let skipped = if *number == first_leaf { from.0 % RUNS_PER_LEAF } else { 0 };
@@ -489,7 +489,7 @@ impl PageTable {
     }
 
     /// Returns the first page of `range` whose state is not [`PageState::None`], with its state.
-    pub fn next_known(&self, range: Range<PageNumber>) -> Option<(PageNumber, PageState)> {
+    pub(crate) fn next_known(&self, range: Range<PageNumber>) -> Option<(PageNumber, PageState)> {
         if range.is_empty() {
             return None;
         }
@@ -509,7 +509,7 @@ impl PageTable {
 
     /// Forgets all pages of `range`, after calling `visit` with the state of each known one. With
     /// the last page of a leaf go the leaf and what is kept about its runs.
-    pub fn forget(&mut self, range: Range<PageNumber>, mut visit: impl FnMut(PageState)) {
+    pub(crate) fn forget(&mut self, range: Range<PageNumber>, mut visit: impl FnMut(PageState)) {
         let (mut next, end) = (range.start.0 / LEAF_PAGES, range.end.0.div_ceil(LEAF_PAGES));
         while next < end
             && let Some((number, leaf)) = self.leaves.range_mut(next..end).next()

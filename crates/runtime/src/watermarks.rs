@@ -7,14 +7,14 @@ use coldpress_sys::{Bytes, PageCount};
 /// these bounds, and at most a 32nd.
 const BAND_MIN: PageCount = Bytes::mib(1).pages_down();
 /// The widest band.
-pub const BAND_MAX: PageCount = Bytes::mib(2).pages_down();
+pub(crate) const BAND_MAX: PageCount = Bytes::mib(2).pages_down();
 /// Pages that reclaim takes at a time while use is between soft and hard: one fault in six takes
 /// longer, and the other five wait for nothing. With one page at a time each fault would wait for a
 /// compression, because both threads share a processor. With eight, and sixteen while the pool
 /// grows, the mean of faults is the same, and their 99th percentile a tenth longer.
-pub const PAGES_TOGETHER: usize = 6;
+pub(crate) const PAGES_TOGETHER: usize = 6;
 
 /// Returns the distance from soft to hard in a budget of `total`.
-pub fn band(total: PageCount) -> PageCount {
+pub(crate) fn band(total: PageCount) -> PageCount {
     PageCount(total.0 / 128).clamp(BAND_MIN, BAND_MAX).min(PageCount(total.0 / 32))
 }

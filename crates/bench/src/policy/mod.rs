@@ -23,21 +23,11 @@ pub(crate) mod trace;
 pub(crate) use active::ActiveInactive;
 pub(crate) use belady::Belady;
 pub(crate) use clock::Clock;
+pub(crate) use coldpress_runtime::replay::TouchOutcome;
 pub(crate) use lru::Lru;
 pub(crate) use s3_fifo::S3Fifo;
 
 use trace::Trace;
-
-/// The place where a policy has a touched page. Afterwards the page is in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TouchOutcome {
-    /// In memory.
-    Here,
-    /// Set aside, but not compressed yet.
-    Aside,
-    /// Nowhere: the page was evicted, or never touched.
-    Away,
-}
 
 /// A way to choose the page to evict.
 pub(crate) trait Policy {

@@ -1,7 +1,7 @@
 //! The policy: which pages leave, when, and which come in together.
 //!
 //! Nothing here makes a system call. What the policy decides is done by [`Effects`], which the
-//! service implements for a program and `coldpress-bench policy` for recorded touches.
+//! service implements for a program and a replay for recorded touches.
 
 mod queue;
 mod reclaim;
@@ -15,34 +15,34 @@ use coldpress_sys::PageCount;
 use coldpress_zswap::StoreError;
 
 use queue::RunQueue;
-pub use reclaim::{
+pub(crate) use reclaim::{
     Effects, Level, Relatives, Step, make_room, may_reclaim, reclaim_along, reclaim_step,
 };
-pub use refusals::Drained;
+pub(crate) use refusals::Drained;
 pub(crate) use refusals::Refusals;
-pub use ring::{Freed, Ring, Side, side_bytes, stride, target};
+pub(crate) use ring::{Ring, Side, stride, target};
 use walks::LOADS;
-pub use walks::{AWAY_MAX, Window};
+pub(crate) use walks::{AWAY_MAX, Window};
 pub(crate) use walks::{Pace, Walks};
 
 use crate::pages::{Origin, PageNumber, PageState, PageTable, Way};
 
 /// Widest window of first touches.
-pub const TOUCHES_MAX: usize = 64;
+pub(crate) const TOUCHES_MAX: usize = 64;
 /// Pace of walks of first touches. Runs of 16 and 64 pages cost 0.72 and 0.57 of the kernel's own
 /// fault per page, so placing a page needlessly is cheap, and the pages touched before bound how
 /// many are placed so. Only forward walks get more than one page.
 const TOUCHES: Pace =
     Pace { faults: 2, step_max: 1, leap_faults: 2, leap_max: 1, growth: 4, widest: TOUCHES_MAX };
 /// Time until reclaim is tried again after nothing could be reclaimed.
-pub const STUCK_NS: u64 = 20_000_000;
+pub(crate) const STUCK_NS: u64 = 20_000_000;
 /// Time until another run is taken of what relatives are to take first, and the longest wait for
 /// the relatives.
 const SLOWLY_NS: u64 = 10_000_000;
 const LEAD_NS_MAX: u64 = 1_000_000_000;
 
 /// What decides which pages come and go.
-pub struct Policy {
+pub(crate) struct Policy {
     /// The runs that have resident pages, in the order in which they are taken.
     pub(crate) queue: RunQueue,
     /// Walks (sequential streams) over pages that are away.
@@ -94,60 +94,66 @@ impl Default for Policy {
 
 impl Policy {
     /// Returns the window to bring in for a fault on `page`, which is away.
-    pub fn window(&self, pages: &PageTable, page: PageNumber) -> Window {
+    pub(crate) fn window(&self, pages: &PageTable, page: PageNumber) -> Window {
         self.loads.window(page, |page| pages.state(page) == PageState::Resident)
     }
 
     /// Records that `window`, or as much of it as its `count` says, was brought in for `page`,
     /// which was away.
-    pub fn advance(&mut self, page: PageNumber, window: Window) {
+    pub(crate) fn advance(&mut self, page: PageNumber, window: Window) {
         self.loads.advance(page, window);
     }
 
     /// Returns how many pages from `page` on a first touch of it should get.
-    pub fn touch_window(&self, pages: &PageTable, page: PageNumber) -> Window {
+    pub(crate) fn touch_window(&self, pages: &PageTable, page: PageNumber) -> Window {
         self.touches.window(page, |page| pages.state(page) == PageState::Resident)
     }
 
     /// Records that a page has been brought in.
-    pub fn arrive(&mut self, pages: &mut PageTable, page: PageNumber, from: Origin, way: Way) {
+    pub(crate) fn arrive(
+        &mut self,
+        pages: &mut PageTable,
+        page: PageNumber,
+        from: Origin,
+        way: Way,
+    ) {
         self.arrivals += 1;
         self.queue.arrive(pages, page, from, way, self.clock);
     }
 
     /// Advances the clock: a fault was served, or pages move.
-    pub fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         self.clock = self.clock.wrapping_add(1);
     }
 
     /// Begins anew in a child: nothing keeps it from taking pages.
-    pub fn begin_in_child(&mut self) {
+    pub(crate) fn begin_in_child(&mut self) {
         self.stuck = Stuck::default();
     }
 
     /// Tries again what could not be reclaimed: something has changed.
-    pub fn try_again(&mut self) {
+    pub(crate) fn try_again(&mut self) {
         self.stuck.until_ns = 0;
     }
 
     /// Forgets the times that a clock set which was ahead.
-    pub fn forget_times(&mut self) {
+    pub(crate) fn forget_times(&mut self) {
         self.stuck.until_ns = 0;
         (self.stuck.leads_from_ns, self.stuck.taken_at_ns) = (0, 0);
     }
 
     /// Takes no more what relatives share.
-    pub fn spare_shared(&mut self) {
+    pub(crate) fn spare_shared(&mut self) {
         self.stuck.takes_shared = false;
     }
 
     /// Counts a leaf of which the kernel was asked what relatives share.
-    pub fn count_leaf(&mut self) {
+    pub(crate) fn count_leaf(&mut self) {
         self.stuck.leaves_looked_at += 1;
     }
 
     /// Returns whether pages that relatives share are taken too.
-    pub fn takes_shared(&self) -> bool {
+    pub(crate) fn takes_shared(&self) -> bool {
         self.stuck.takes_shared
     }
 
@@ -182,7 +188,7 @@ impl Policy {
     }
 
     /// Returns whether the next run may be taken with the pages that relatives share.
-    pub fn may_take_shared(&mut self, relatives: Relatives, now_ns: u64) -> bool {
+    pub(crate) fn may_take_shared(&mut self, relatives: Relatives, now_ns: u64) -> bool {
         if !self.stuck.takes_shared {
             return false;
         }
@@ -213,7 +219,7 @@ impl Policy {
 
     /// Returns the pages that limbo may hold, of `target`. What relatives share waits there as a
     /// copy of a page that they still have, so only little of it fits.
-    pub fn limbo_max(&self, target: PageCount, shares_much: bool) -> PageCount {
+    pub(crate) fn limbo_max(&self, target: PageCount, shares_much: bool) -> PageCount {
         let takes_shared = self.stuck.takes_shared && shares_much;
         if takes_shared { PageCount(crate::pages::RUN_PAGES) } else { target }
     }

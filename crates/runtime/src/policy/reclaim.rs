@@ -17,7 +17,7 @@ const LEAVES_MAX: usize = 8;
 
 /// What a step of reclaim did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Something was done.
     Done,
     /// Nothing can be reclaimed now.
@@ -30,30 +30,30 @@ pub enum Step {
 
 /// What is used, and the limits below which it is to stay.
 #[derive(Clone, Copy, Debug)]
-pub struct Level {
+pub(crate) struct Level {
     /// Pages used.
-    pub used: PageCount,
+    pub(crate) used: PageCount,
     /// The low watermark: above it, reclaim goes along with faults.
-    pub soft: PageCount,
+    pub(crate) soft: PageCount,
     /// The min watermark: above it, reclaim comes before anything else.
-    pub hard: PageCount,
+    pub(crate) hard: PageCount,
 }
 
 /// How this process stands to the relatives with which it shares memory since a fork.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Relatives {
+pub(crate) struct Relatives {
     /// Whether it shares much.
-    pub shares_much: bool,
+    pub(crate) shares_much: bool,
     /// Whether what it shares is worth taking when nothing else can go.
-    pub is_worth_unsharing: bool,
+    pub(crate) is_worth_unsharing: bool,
     /// Whether it has so much less in memory than a relative that the relative is to take first.
-    pub leads: bool,
+    pub(crate) leads: bool,
     /// Whether a fork, a stop, or a thread that has mapped something waits for the service.
-    pub is_waited_for: bool,
+    pub(crate) is_waited_for: bool,
 }
 
 /// What the policy knows of the process, and has done to it.
-pub trait Effects {
+pub(crate) trait Effects {
     /// Returns the policy, and the pages that it decides on.
     fn policy(&mut self) -> (&mut Policy, &mut PageTable);
     /// Returns what is used.
@@ -84,7 +84,7 @@ pub trait Effects {
 }
 
 /// Reclaims until `need` more pages fit under the hard limit, or nothing can be reclaimed.
-pub fn make_room(on: &mut impl Effects, need: PageCount) {
+pub(crate) fn make_room(on: &mut impl Effects, need: PageCount) {
     loop {
         // Memory that is not managed may grow meanwhile, so use is read as often as ever.
         on.look_around();
@@ -102,7 +102,7 @@ pub fn make_room(on: &mut impl Effects, need: PageCount) {
 
 /// Reclaims about as much as has come in, a few pages at a time, when use is above soft (the low
 /// watermark).
-pub fn reclaim_along(on: &mut impl Effects) {
+pub(crate) fn reclaim_along(on: &mut impl Effects) {
     let Level { used, soft, hard } = on.level();
     let (policy, _) = on.policy();
     if used <= soft {
@@ -124,7 +124,7 @@ pub fn reclaim_along(on: &mut impl Effects) {
 }
 
 /// Does one step of reclaim.
-pub fn reclaim_step(on: &mut impl Effects) -> Step {
+pub(crate) fn reclaim_step(on: &mut impl Effects) -> Step {
     if !may_reclaim(on) {
         return Step::Nothing;
     }
@@ -168,7 +168,7 @@ pub fn reclaim_step(on: &mut impl Effects) -> Step {
 }
 
 /// Returns whether pages may be taken out, and it is not too early to try again.
-pub fn may_reclaim(on: &mut impl Effects) -> bool {
+pub(crate) fn may_reclaim(on: &mut impl Effects) -> bool {
     if on.keeps_all() {
         return false;
     }

@@ -11,7 +11,7 @@ const REFUSED_IN_ROW_MAX: usize = 64;
 
 /// The outcome of a step of draining limbo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drained {
+pub(crate) enum Drained {
     /// Limbo is empty.
     Nothing,
     /// A slot was ended, or room made.

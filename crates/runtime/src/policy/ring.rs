@@ -26,24 +26,19 @@ const SLOTS_MAX: usize = 1 << 15;
 
 /// Returns the pages that limbo may hold in a process that may hold `budget`. A process with a
 /// small budget must not put all of it into limbo before its first page is compressed.
-pub fn target(budget: PageCount) -> PageCount {
+pub(crate) fn target(budget: PageCount) -> PageCount {
     let least = LIMBO_MIN.min(PageCount(budget.0 / 8));
     PageCount(budget.0 / LIMBO_SHARE).max(least).min(LIMBO_MAX)
 }
 
-/// Returns the memory that one side of limbo takes in a process with this `budget`.
-pub fn side_bytes(budget: PageCount) -> Bytes {
-    Ring::side_bytes(target(budget))
-}
-
 /// Returns the bytes from the start of one chunk to the start of the next.
-pub fn stride(chunk_slots: usize) -> usize {
+pub(crate) fn stride(chunk_slots: usize) -> usize {
     chunk_slots * RUN_BYTES.0 + PAGE_BYTES
 }
 
 /// Slots in the order in which they are filled and drained.
 #[derive(Debug)]
-pub struct Ring {
+pub(crate) struct Ring {
     slots: Vec<Slot>,
     /// Pages that went into each chunk since its memory was last dropped, on each side.
     chunk_pages: Vec<Freed>,
@@ -59,7 +54,7 @@ pub struct Ring {
 
 /// The side on which a slot's pages lie; each slot has room for them on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     /// Among memory that may be read and written.
     Plain = 0,
     /// Among memory that may be executed too.
@@ -67,7 +62,7 @@ pub enum Side {
 }
 
 /// Pages that a chunk held, by the side on which they lay.
-pub type Freed = [PageCount; 2];
+pub(crate) type Freed = [PageCount; 2];
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -92,7 +87,7 @@ const EMPTY_SLOT: Slot = Slot {
 impl Ring {
     /// Creates a ring with slots for at least `pages`. Runs often come with holes, so the ring has
     /// twice the slots that full runs would need.
-    pub fn new(pages: PageCount) -> Self {
+    pub(crate) fn new(pages: PageCount) -> Self {
         let (chunks, chunk_slots) = Self::shape(pages);
         Self {
             slots: vec![EMPTY_SLOT; chunks * chunk_slots],
@@ -115,36 +110,36 @@ impl Ring {
 
     /// Returns the memory of one side of a limbo for at least `pages`: chunks, each followed by a
     /// guard page.
-    pub fn side_bytes(pages: PageCount) -> Bytes {
+    pub(crate) fn side_bytes(pages: PageCount) -> Bytes {
         let (chunks, chunk_slots) = Self::shape(pages);
         Bytes(chunks * stride(chunk_slots))
     }
 
     /// Returns the number of chunks.
-    pub fn chunks(&self) -> usize {
+    pub(crate) fn chunks(&self) -> usize {
         self.chunk_pages.len()
     }
 
     /// Returns the number of slots in a chunk.
-    pub fn chunk_slots(&self) -> usize {
+    pub(crate) fn chunk_slots(&self) -> usize {
         self.chunk_slots
     }
 
     /// Whether [`Ring::take_slot`] must wait for [`Ring::finish_oldest`].
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         // The chunk of the oldest slot is dropped only after its last slot, so one whole chunk
         // stays between the ends of the queue.
         self.taken - self.drained + self.chunk_slots > self.slots.len()
     }
 
     /// Whether no slot waits to be drained.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.taken == self.drained
     }
 
     /// Takes the next slot for pages of `run`, which will lie on the plain side, at the time
     /// `now_ms`.
-    pub fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
+    pub(crate) fn take_slot(&mut self, run: RunNumber, now_ms: u32) -> u16 {
         assert!(!self.is_full(), "the caller asks first");
         let index = self.taken % self.slots.len();
         self.slots[index] = Slot { run, taken_at_ms: now_ms, next: 0, ..EMPTY_SLOT };
@@ -153,7 +148,7 @@ impl Ring {
     }
 
     /// Gives back the slot that was taken last: nothing was moved into it.
-    pub fn return_slot(&mut self) {
+    pub(crate) fn return_slot(&mut self) {
         assert!(!self.is_empty(), "a slot was taken");
         self.taken -= 1;
         let index = self.taken % self.slots.len();
@@ -161,18 +156,18 @@ impl Ring {
     }
 
     /// Returns the side on which the pages of `slot` lie.
-    pub fn side(&self, slot: u16) -> Side {
+    pub(crate) fn side(&self, slot: u16) -> Side {
         self.slots[slot as usize].side
     }
 
     /// Turns `slot`, which has no pages yet, to the other side.
-    pub fn turn(&mut self, slot: u16) {
+    pub(crate) fn turn(&mut self, slot: u16) {
         let side = &mut self.slots[slot as usize].side;
         *side = if *side == Side::Plain { Side::Executable } else { Side::Plain };
     }
 
     /// Counts pages moved into a slot.
-    pub fn note_moved(&mut self, slot: u16, count: PageCount) {
+    pub(crate) fn note_moved(&mut self, slot: u16, count: PageCount) {
         assert!(count.0 <= RUN_PAGES, "{count:?} of a run");
         let side = self.side(slot) as usize;
         self.chunk_pages[slot as usize / self.chunk_slots][side] += count;
@@ -180,7 +175,7 @@ impl Ring {
 
     /// Returns the slot that was taken first, with its run, and the index of the next page to look
     /// at, if there is one.
-    pub fn oldest(&self) -> Option<(u16, RunNumber, Option<usize>)> {
+    pub(crate) fn oldest(&self) -> Option<(u16, RunNumber, Option<usize>)> {
         if self.is_empty() {
             return None;
         }
@@ -192,20 +187,20 @@ impl Ring {
 
     /// Returns the number of pages that have been dealt with, including those that never were in
     /// their slot. It is also the number, in limbo's order, of the next page.
-    pub fn pages_done(&self) -> u64 {
+    pub(crate) fn pages_done(&self) -> u64 {
         let next =
             if self.is_empty() { 0 } else { self.slots[self.drained % self.slots.len()].next };
         (self.drained * RUN_PAGES) as u64 + u64::from(next)
     }
 
     /// Returns the number of the first page of the slot that is taken next.
-    pub fn pages_taken(&self) -> u64 {
+    pub(crate) fn pages_taken(&self) -> u64 {
         (self.taken * RUN_PAGES) as u64
     }
 
     /// Returns the page with this number in limbo's order, and its slot, if the slot is not drained
     /// yet.
-    pub fn page_at(&self, number: u64) -> Option<(u16, PageNumber)> {
+    pub(crate) fn page_at(&self, number: u64) -> Option<(u16, PageNumber)> {
         let (turn, place) = (number as usize / RUN_PAGES, number as usize % RUN_PAGES);
         if !(self.drained..self.taken).contains(&turn) {
             return None;
@@ -215,33 +210,33 @@ impl Ring {
     }
 
     /// Returns the age of the oldest slot in milliseconds, if there is one.
-    pub fn oldest_age_ms(&self, now_ms: u32) -> Option<u32> {
+    pub(crate) fn oldest_age_ms(&self, now_ms: u32) -> Option<u32> {
         let slot = self.slots[self.drained % self.slots.len()];
         (!self.is_empty()).then(|| now_ms.wrapping_sub(slot.taken_at_ms))
     }
 
     /// Marks the one page in `slot` as a sample of its run.
-    pub fn mark_sample(&mut self, slot: u16) {
+    pub(crate) fn mark_sample(&mut self, slot: u16) {
         assert!(!self.slots[slot as usize].is_sample, "a slot holds one sample");
         self.slots[slot as usize].is_sample = true;
         self.samples += 1;
     }
 
     /// Returns the number of samples of which nothing is known yet.
-    pub fn samples(&self) -> usize {
+    pub(crate) fn samples(&self) -> usize {
         self.samples
     }
 
     /// Returns whether `slot` holds a sample of which nothing was known yet, and notes that it is
     /// known now.
-    pub fn take_sample(&mut self, slot: u16) -> bool {
+    pub(crate) fn take_sample(&mut self, slot: u16) -> bool {
         let was_one = core::mem::take(&mut self.slots[slot as usize].is_sample);
         self.samples -= usize::from(was_one);
         was_one
     }
 
     /// Notes that the page at the oldest slot's index has been dealt with.
-    pub fn advance_oldest(&mut self) {
+    pub(crate) fn advance_oldest(&mut self) {
         let index = self.drained % self.slots.len();
         assert!(usize::from(self.slots[index].next) < RUN_PAGES, "a page of the slot is left");
         self.slots[index].next += 1;
@@ -249,7 +244,7 @@ impl Ring {
 
     /// Gives the oldest slot up. If it was the last of its chunk, returns the chunk, whose memory
     /// can be dropped now, and the number of pages that this frees.
-    pub fn finish_oldest(&mut self) -> Option<(usize, Freed)> {
+    pub(crate) fn finish_oldest(&mut self) -> Option<(usize, Freed)> {
         assert!(!self.is_empty(), "there is a slot to give up");
         let index = self.drained % self.slots.len();
         self.take_sample(index as u16);

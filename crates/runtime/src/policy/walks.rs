@@ -28,7 +28,7 @@ const PATIENCE: usize = 8;
 /// Widest window of pages that are away. Wider ones gain little: 16 pages share the cost of a
 /// fault, and a thread that waits for one page of a window waits for all, and for the room they
 /// take.
-pub const AWAY_MAX: usize = 16;
+pub(crate) const AWAY_MAX: usize = 16;
 /// Pace of walks over pages that are away. A page brought in for nothing costs as much as the fault
 /// it should have saved, so windows begin late and small: with two faults and windows of 4, 16, a
 /// Python program with scattered pages used 54 % of what it was brought; with this pace, 77 %.
@@ -57,27 +57,27 @@ pub(crate) struct Pace {
 
 /// Pages to bring in together: `count` of them, `step` apart. The first is the one asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub(crate) struct Window {
     /// Distance from one page to the next: forward, or backward.
-    pub step: isize,
+    pub(crate) step: isize,
     /// Pages, at least one.
-    pub count: usize,
+    pub(crate) count: usize,
     /// The walk that goes on with it, if there is one.
     walk: Option<usize>,
 }
 
 impl Window {
     /// One page, of no walk.
-    pub const ONE: Self = Self { step: 1, count: 1, walk: None };
+    pub(crate) const ONE: Self = Self { step: 1, count: 1, walk: None };
 
     /// Returns the window with at most `count` pages, and at least one.
-    pub fn at_most(self, count: usize) -> Self {
+    pub(crate) fn at_most(self, count: usize) -> Self {
         Self { count: self.count.min(count).max(1), ..self }
     }
 
     /// Returns how its pages, which are away, come: by a long walk if the walk has gone on for
     /// long, and the window lies in two runs at most.
-    pub fn way(self) -> Way {
+    pub(crate) fn way(self) -> Way {
         let is_long = self.count > AWAY_MAX / 2;
         if is_long && self.count * self.step.unsigned_abs() <= RUN_PAGES {
             Way::Walk
@@ -88,7 +88,7 @@ impl Window {
 
     /// Returns page number `index` of the window, when `first` is the page asked for; `None` beyond
     /// the ends of the address space.
-    pub fn page(self, first: PageNumber, index: usize) -> Option<PageNumber> {
+    pub(crate) fn page(self, first: PageNumber, index: usize) -> Option<PageNumber> {
         let distance = self.step.checked_mul(index.cast_signed())?;
         first.0.checked_add_signed(distance).map(PageNumber)
     }

@@ -41,7 +41,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysError, SysResult, raw};
 
 use self::environment::value_of;
 use crate::control::Control;
-use crate::policy;
+use crate::policy::{self, Ring};
 use crate::service::{self, Start};
 use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE, VIEW_VARIABLE, View};
 
@@ -158,7 +158,7 @@ extern "C" fn constructor(
         interpose::resolve();
         given::resolve();
         mapping::note_budget(run.budget);
-        let room = policy::side_bytes(run.budget.pages_down());
+        let room = Ring::side_bytes(policy::target(run.budget.pages_down()));
         // Relaxed: there is one thread.
         ROOM_BYTES.store(room.0, Ordering::Relaxed);
         view::begin(run.view);
