@@ -134,7 +134,7 @@ impl Helper {
     fn tell(&self, change: Change) {
         // The thread ends after the broker, so it still receives this.
         let _ = self.changes.send(change);
-        self.ledger.bell.ring_again();
+        self.ledger.wake_helper();
     }
 }
 
@@ -240,7 +240,7 @@ impl Working {
     fn sleep(&mut self) {
         let ledger = Arc::clone(&self.ledger);
         let mut change = None;
-        ledger.bell.sleep_unless(|| {
+        ledger.sleep_as_helper(|| {
             change = self.changes.try_recv().ok();
             change.is_some() || self.clients.iter().any(|it| it.desk.has_more(it.seen))
         });

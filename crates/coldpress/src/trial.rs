@@ -16,7 +16,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coldpress_runtime::ledger::Keeper;
+use coldpress_runtime::ledger::{Keeper, SEATS};
 use coldpress_runtime::tally::Counter;
 use coldpress_sys::calls::{self, Call};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError};
@@ -148,9 +148,9 @@ fn try_memory(preload: &Preload) -> Result<(), Obstacle> {
 /// Waits until the ledger shows that pages went and came back.
 fn watch(child: &mut Child, ledger: &Keeper, started: Instant) -> Result<(), String> {
     loop {
-        let seat = (0..ledger.seats.len()).find(|seat| ledger.process_in(*seat) != 0);
-        let count = |seat: usize, counter| ledger.tallies[seat].get(counter);
-        let is_managing = seat.is_some_and(|seat| ledger.seats[seat].is_managing());
+        let seat = (0..SEATS).find(|seat| ledger.process_in(*seat) != 0);
+        let count = |seat: usize, counter| ledger.tally(seat).get(counter);
+        let is_managing = seat.is_some_and(|seat| ledger.is_managing(seat));
         let stored = seat.map_or(0, |seat| count(seat, Counter::PagesStored));
         let loaded = seat.map_or(0, |seat| count(seat, Counter::PagesLoaded));
         if is_managing && stored > 0 && loaded > 0 {

@@ -13,14 +13,15 @@ pub const HELPER_THREAD: &str = "helper";
 /// The place where a helper sleeps. It lies in the ledger because one helper serves all processes.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Bell {
+pub(crate) struct Bell {
     /// 1 while the helper sleeps.
     asleep: AtomicU32,
 }
 
 impl Bell {
     /// Wakes the helper if it sleeps.
-    pub fn ring(&self) {
+    #[cfg(any(feature = "preload", test))]
+    pub(crate) fn ring(&self) {
         // Pairs with the fence in `sleep_unless`. The service posts, then looks whether the helper
         // sleeps; the helper says that it sleeps, then looks whether something is posted. At least
         // one of them sees the other.
@@ -33,7 +34,7 @@ impl Bell {
     }
 
     /// Wakes the helper, even if a process has begun to wake it and ended before that was done.
-    pub fn ring_again(&self) {
+    pub(crate) fn ring_again(&self) {
         // Relaxed: the helper sees the change it is woken for by other means.
         self.asleep.store(0, Ordering::Relaxed);
         futex::wake_all(&self.asleep);
@@ -41,7 +42,7 @@ impl Bell {
 
     /// Sleeps until the bell rings, unless there is something to do. Only the helper calls this
     /// function.
-    pub fn sleep_unless(&self, is_something_to_do: impl FnOnce() -> bool) {
+    pub(crate) fn sleep_unless(&self, is_something_to_do: impl FnOnce() -> bool) {
         // Relaxed: the fence below orders it.
         self.asleep.store(1, Ordering::Relaxed);
         // Pairs with the fence in `ring`: see there.

@@ -2,7 +2,7 @@
 //!
 //! It has two parts. The orders are the launcher's: the terms, which it writes before the first
 //! process joins, the budget, the knobs whenever the user turns one, and which process has which
-//! seat. No process can write them. In the other part, [`Seats`], each process owns one seat with
+//! seat. No process can write them. In the other part, `Seats`, each process owns one seat with
 //! its tally, and should be the only writer of their numbers. Every process reads all seats, so
 //! there is one budget although no process holds a lock. The launcher alone gives seats out and
 //! takes them back. Tallies lie apart, and seats are taken from the first one on. So a process that
@@ -19,7 +19,7 @@
 //! All numbers are plain counters: a reader may see one that is a moment old, never a torn one, so
 //! every access is Relaxed but for those that `ledger/orders.rs` names.
 
-use core::ops::{Add, Deref};
+use core::ops::Add;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use coldpress_sys::shared::Shared;
@@ -34,7 +34,8 @@ mod orders;
 mod processes;
 mod turn;
 
-pub use holding::{Gain, Holding, Millionths};
+pub use holding::Holding;
+pub(crate) use holding::{Gain, Millionths};
 pub use orders::Keeper;
 pub(crate) use orders::Orders;
 #[cfg(any(feature = "preload", test))]
@@ -62,27 +63,20 @@ pub struct Ledger {
 /// The part of the ledger that processes write.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Seats {
+pub(crate) struct Seats {
     peak_pages: AtomicU64,
     /// Pages shared since a fork that processes have copied; the original of each is a relative's
     /// alone by now.
     copied_pages: AtomicU64,
     /// The messages that the user has had, a bit for each [`Told`].
     told: AtomicU32,
-    pub(crate) turns: Table,
+    turns: Table,
     /// The bell on which the helper sleeps.
-    pub bell: Bell,
+    bell: Bell,
     /// The seats; the first [`SEATS`] processes take them.
-    pub seats: [Seat; SEATS],
+    seats: [Seat; SEATS],
     /// The counters of the processes, each tally at the index of its seat.
-    pub tallies: [Tally; SEATS],
-}
-
-impl Deref for Ledger {
-    type Target = Seats;
-    fn deref(&self) -> &Seats {
-        &self.shared
-    }
+    tallies: [Tally; SEATS],
 }
 
 /// A message that the user gets once in a run, from the process that finds its cause first.
@@ -118,7 +112,7 @@ pub struct Terms {
 /// The numbers of one process.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Seat {
+pub(crate) struct Seat {
     managing: AtomicU32,
     beginning: AtomicU32,
     thawed: AtomicU32,
@@ -219,45 +213,51 @@ impl Ledger {
     pub fn not_thawed(&self) -> usize {
         self.taken().filter(|(_, seat)| seat.is_managing() && !seat.is_thawed()).count()
     }
-}
 
-impl Seats {
-    /// Raises the peak to `used`, the pages that all processes hold.
-    pub fn note_used(&self, used: PageCount) {
-        // `used` is usually no peak, and a load leaves the cache line with all its readers.
-        if used.0 as u64 > self.peak_pages.load(Ordering::Relaxed) {
-            self.peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
-        }
+    /// Returns the counters of the process in `seat`.
+    pub fn tally(&self, seat: usize) -> &Tally {
+        &self.shared.tallies[seat]
     }
 
-    /// Counts pages that a process copies.
-    pub fn note_copied(&self, pages: PageCount) {
-        self.copied_pages.fetch_add(pages.0 as u64, Ordering::Relaxed);
+    /// Publishes that the process in `seat` is managed now.
+    pub fn set_managing(&self, seat: usize) {
+        self.seat(seat).managing.store(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of pages that processes have copied.
-    pub fn copied(&self) -> u64 {
-        self.copied_pages.load(Ordering::Relaxed)
+    /// Whether the process in `seat` was ever managed.
+    pub fn is_managing(&self, seat: usize) -> bool {
+        self.seat(seat).is_managing()
     }
 
-    /// Returns the highest peak that a process has noted.
-    fn peak_told(&self) -> PageCount {
-        PageCount(self.peak_pages.load(Ordering::Relaxed) as usize)
+    /// Whether the process in `seat` has asked how much memory the machine has.
+    pub fn has_asked(&self, seat: usize) -> bool {
+        self.seat(seat).asked.load(Ordering::Relaxed) != 0
     }
 
     /// Returns whether no process of the run has given the user this message yet, and notes that
     /// one has now.
     pub fn is_first_to_tell(&self, what: Told) -> bool {
+        let told = &self.shared.told;
         // Relaxed, both: no other memory depends on the word. The message has usually been given,
         // and a load leaves the cache line with all its readers.
-        self.told.load(Ordering::Relaxed) & what as u32 == 0
-            && self.told.fetch_or(what as u32, Ordering::Relaxed) & what as u32 == 0
+        told.load(Ordering::Relaxed) & what as u32 == 0
+            && told.fetch_or(what as u32, Ordering::Relaxed) & what as u32 == 0
     }
 
     /// Whether a process has given the user this message.
     pub fn is_told(&self, what: Told) -> bool {
         // Relaxed: no other memory depends on this word.
-        self.told.load(Ordering::Relaxed) & what as u32 != 0
+        self.shared.told.load(Ordering::Relaxed) & what as u32 != 0
+    }
+
+    /// Returns the highest peak that a process has noted.
+    fn peak_told(&self) -> PageCount {
+        PageCount(self.shared.peak_pages.load(Ordering::Relaxed) as usize)
+    }
+
+    /// Returns the numbers of the process in `seat`.
+    pub(crate) fn seat(&self, seat: usize) -> &Seat {
+        &self.shared.seats[seat]
     }
 }
 
@@ -275,7 +275,7 @@ impl Seat {
     }
 
     /// Publishes what this process holds, and would gain.
-    pub fn publish(&self, holding: Holding) {
+    pub(crate) fn publish(&self, holding: Holding) {
         self.used_pages.store(holding.used.0 as u64, Ordering::Relaxed);
         self.doubt_pages.store(holding.doubt.0 as u64, Ordering::Relaxed);
         self.gain_pages.store(holding.gain.pages.0 as u64, Ordering::Relaxed);
@@ -293,21 +293,6 @@ impl Seat {
         Holding { used, doubt, gain }
     }
 
-    /// Publishes that this process is managed now.
-    pub fn set_managing(&self) {
-        self.managing.store(1, Ordering::Relaxed);
-    }
-
-    /// Publishes whether all pages of this process are in the program, to stay there.
-    pub fn set_thawed(&self, is_thawed: bool) {
-        self.thawed.store(u32::from(is_thawed), Ordering::Relaxed);
-    }
-
-    /// Whether this process has asked how much memory the machine has.
-    pub fn has_asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) != 0
-    }
-
     /// Publishes the family of this process, and the pages that it has `left` in memory.
     pub(crate) fn set_family(&self, family: u32, left: PageCount) {
         self.family.store(family, Ordering::Relaxed);
@@ -315,12 +300,12 @@ impl Seat {
     }
 
     /// Whether all pages of this process are in the program, to stay there.
-    pub fn is_thawed(&self) -> bool {
+    pub(crate) fn is_thawed(&self) -> bool {
         self.thawed.load(Ordering::Relaxed) != 0
     }
 
     /// Whether this process was ever managed.
-    pub fn is_managing(&self) -> bool {
+    pub(crate) fn is_managing(&self) -> bool {
         self.managing.load(Ordering::Relaxed) != 0
     }
 }
@@ -384,9 +369,9 @@ mod tests {
         let seats = [(0, 7, 100, true), (1, 7, 300, true), (2, 7, 900, false), (3, 8, 900, true)];
         for (seat, family, left, is_managed) in seats {
             ledger.assign(seat, 1000 + seat as u32, MACHINE);
-            ledger.seats[seat].set_family(family, PageCount(left));
+            ledger.seat(seat).set_family(family, PageCount(left));
             if is_managed {
-                ledger.seats[seat].set_managing();
+                ledger.set_managing(seat);
             }
         }
         let most = |seat, family| ledger.most_left(seat, family).0;
@@ -438,7 +423,7 @@ mod tests {
             ledger.assign(seat, 1000 + seat as u32, MACHINE);
             let gain = Gain { pages: PageCount(pages / 2), time: Millionths(pages as u64 / 3) };
             let doubt = PageCount(pages / 10);
-            ledger.seats[seat].publish(Holding { used: PageCount(pages), doubt, gain });
+            ledger.seat(seat).publish(Holding { used: PageCount(pages), doubt, gain });
         }
         ledger.set_unseated(PageCount(7));
         assert_eq!(ledger.used(), PageCount(130));
@@ -447,14 +432,14 @@ mod tests {
         assert_eq!(ledger.others(0), Holding { used, doubt, gain });
         ledger.note_peak(ledger.used());
         for (seat, family) in [(0, 7), (3, 7), (5, 9)] {
-            ledger.seats[seat].set_family(family, PageCount(0));
+            ledger.seat(seat).set_family(family, PageCount(0));
         }
         assert_eq!([7, 9, 0].map(|family| ledger.relatives(0, family)), [1, 1, 0]);
-        ledger.seats[0].set_managing();
-        ledger.seats[3].set_managing();
-        ledger.seats[3].set_thawed(true);
+        ledger.set_managing(0);
+        ledger.set_managing(3);
+        ledger.seat(3).set_thawed(true);
         assert_eq!(ledger.not_thawed(), 1);
-        ledger.seats[3].set_beginning(true);
+        ledger.seat(3).set_beginning(true);
         assert_eq!([0, 3].map(|seat| ledger.beginning_beside(seat)), [1, 0]);
         let taken: std::vec::Vec<_> = ledger.taken().map(|(seat, _)| seat).collect();
         assert_eq!(taken, [0, 3, 5]);
@@ -488,8 +473,8 @@ mod tests {
             let Ok(()) = budget.read(&keeper, PastActivity::default(), 0, &Answers::of(9, None));
             prop_assert!(budget.total() == TERMS.budget && budget.share() <= TERMS.budget);
             let mut figures = Figures::default();
-            for tally in &keeper.tallies {
-                figures.add(tally);
+            for seat in 0..SEATS {
+                figures.add(keeper.tally(seat));
             }
             let counted = crate::tally::Counter::ALL.iter().map(|it| figures.get(*it)).max();
             prop_assert!(counted <= Some(i64::MAX.cast_unsigned()));

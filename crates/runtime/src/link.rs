@@ -16,7 +16,7 @@ use coldpress_zswap::desk::Desk;
 use crate::helper;
 use crate::ledger::{Ledger, SEATS, Terms};
 use crate::wire::{
-    AFFINITY, Affinity, CALL, Hello, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, TAKE_BACK, Welcome,
+    AFFINITY, Affinity, CALL, LEAVE, LEND, Loudness, PACKET_MAX, RECORD, TAKE_BACK, Welcome, hello,
 };
 
 /// An open link to the launcher.
@@ -57,8 +57,7 @@ impl Joined {
     /// launcher is gone or of another version, or when all seats are taken.
     pub(crate) fn join(path: &CStr, program: &Program) -> SysResult<Self> {
         let socket = net::connect(path)?;
-        let hello = Hello { process: program.process() };
-        net::send(socket.as_fd(), &hello.encode(), &[program.pidfd()])?;
+        net::send(socket.as_fd(), &hello(program.process()), &[program.pidfd()])?;
         let mut bytes = [0; PACKET_MAX];
         let mut fds = [const { None }; DESCRIPTORS_MAX];
         let length = net::receive(socket.as_fd(), &mut bytes, &mut fds)?;

@@ -1,8 +1,8 @@
 //! The packets that a service and the launcher exchange: each message is one packet.
 //!
-//! The service says [`Hello`]; the launcher answers [`Welcome`] with descriptors: the orders and
-//! the seats of the ledger, then the desk, the spill file and /dev/userfaultfd as far as the flags
-//! say. After that only the service speaks: notes for the user, [`RECORD`], [`CALL`] and
+//! The service says hello ([`is_hello`]); the launcher answers [`Welcome`] with descriptors: the
+//! orders and the seats of the ledger, then the desk, the spill file and /dev/userfaultfd as far as
+//! the flags say. After that only the service speaks: notes for the user, [`RECORD`], [`CALL`] and
 //! [`Affinity`], which the launcher answers, [`LEND`] and [`TAKE_BACK`] of a userfaultfd, and
 //! [`LEAVE`]. The end of the connection is the end of the service.
 //!
@@ -87,13 +87,6 @@ const MAGIC: u32 = u32::from_le_bytes(*b"cpr\x04");
 /// other process has.
 pub const LEAVE: u8 = b'e';
 
-/// The first packet of a service. A descriptor of the program's process comes with it (pidfd).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
-    /// The program's process, as its own name space numbers it; messages name it to the user.
-    pub process: u32,
-}
-
 /// The launcher's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
@@ -134,20 +127,20 @@ pub enum Loudness {
     Unmanaged,
 }
 
-impl Hello {
-    /// Encodes the packet.
-    pub fn encode(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
-        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[4..].copy_from_slice(&self.process.to_le_bytes());
-        bytes
-    }
+/// Encodes the first packet of a service. A descriptor of the program's process comes with it
+/// (pidfd); `process` is its number in its own name space.
+#[cfg(any(feature = "preload", test))]
+pub(crate) fn hello(process: u32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[4..].copy_from_slice(&process.to_le_bytes());
+    bytes
+}
 
-    /// Decodes a packet. Returns `None` when its sender is no service of this version.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        (bytes.len() == 8 && word(bytes, 0)? == MAGIC)
-            .then(|| word(bytes, 1).map(|process| Self { process }))?
-    }
+/// Returns whether `bytes` are the first packet of a service of this version. A descriptor of the
+/// program's process comes with it (pidfd).
+pub fn is_hello(bytes: &[u8]) -> bool {
+    bytes.len() == 8 && word(bytes, 0) == Some(MAGIC)
 }
 
 impl Welcome {
@@ -237,10 +230,8 @@ mod tests {
 
     #[test]
     fn packets_survive_the_wire_and_strangers_do_not() {
-        let hello = Hello { process: 4711 };
-        assert_eq!(Hello::decode(&hello.encode()), Some(hello));
-        assert_eq!(Hello::decode(b"GET / HT"), None);
-        assert_eq!(Hello::decode(b""), None);
+        let hello = hello(4711);
+        assert!(is_hello(&hello) && !is_hello(b"GET / HT") && !is_hello(b""));
         for seat in [None, Some(0), Some(511)] {
             for bits in 0..16 {
                 let [has_desk, has_spill, has_device, is_recorded] =
@@ -249,7 +240,7 @@ mod tests {
                 assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
             }
         }
-        assert_eq!(Welcome::decode(&hello.encode()), None);
+        assert_eq!(Welcome::decode(&hello), None);
         let gives = Affinity { thread: 7, allowed: Allowed::only(70) };
         assert_eq!(Affinity::decode(&gives.encode()), Some(gives));
         assert_eq!(Affinity::decode(&gives.encode()[1..]), None);
@@ -257,7 +248,7 @@ mod tests {
         for loudness in [Loudness::Verbose, Loudness::Warning, Loudness::Fatal, Loudness::Unmanaged]
         {
             assert_eq!(Loudness::decode(loudness.encode()), Some(loudness));
-            assert_eq!(Hello::decode(&[loudness.encode(); 8]), None);
+            assert!(!is_hello(&[loudness.encode(); 8]));
         }
     }
 }

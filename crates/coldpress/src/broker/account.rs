@@ -105,7 +105,7 @@ impl Account {
         in_place: &InPlace,
     ) -> Self {
         let mut figures = Figures::default();
-        seats.for_each(|seat| figures.add(&ledger.tallies[seat]));
+        seats.for_each(|seat| figures.add(ledger.tally(seat)));
         // Whatever processes report, the parts are no more than all that they hold.
         let within = Within {
             pool: PageCount(figures.held("pool_pages") as usize).min(self.managed),
@@ -219,7 +219,7 @@ mod tests {
         let (_fds, ledger) = Keeper::create(terms, &Knobs::default()).unwrap();
         let most = usize::MAX / 2;
         let stats = Stats { pool_pages: PageCount(most), memory: Bytes(most), ..Stats::default() };
-        ledger.tallies[0].set_zswap(&stats, &FrameStats::default(), PageCount(0), Bytes(0));
+        ledger.tally(0).set_zswap(&stats, &FrameStats::default(), PageCount(0), Bytes(0));
         let account = Account::of(PageCount(2), PageCount(0), PageCount(0));
         let told = &account.with_parts(&ledger, 0..1, &InPlace::default()).document()["managed"];
         assert_eq!((&told["pool_bytes"], &told["table_bytes"]), (&json!(8192), &json!(8192)));

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use coldpress_runtime::ledger::SEATS;
-use coldpress_runtime::wire::{Hello, Loudness};
+use coldpress_runtime::wire::{Loudness, is_hello};
 use coldpress_sys::OwnedFd;
 use coldpress_sys::net::Peer;
 
@@ -32,7 +32,7 @@ impl Serving {
             let process = program.map_or(peer.process, |program| program.process());
             self.hear_unmanaged(process, &packet[1..]);
         } else if is_ours
-            && Hello::decode(&packet).is_some()
+            && is_hello(&packet)
             // Opened before the process is examined, so that both are of one process.
             && let Some(service) = proc::pidfd_of(peer.process)
             && let Some(program) = pidfd.and_then(|pidfd| Served::find(pidfd, peer.process))

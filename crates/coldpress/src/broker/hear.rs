@@ -60,7 +60,7 @@ impl Serving {
     /// so the program has to end before it reads other bytes in their place.
     fn look_after(&mut self, member: &Member) {
         self.services.push(member.peer.process);
-        let has_pages = self.ledger.seats[member.seat].is_managing() && !member.leaves;
+        let has_pages = self.ledger.is_managing(member.seat) && !member.leaves;
         if has_pages && member.program.end() {
             let process = member.program.process();
             say(format!(

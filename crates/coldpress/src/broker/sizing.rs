@@ -39,8 +39,8 @@ pub(crate) struct Sizing {
 impl Sizing {
     /// Looks at a member that ends, or is left at the end of the run.
     pub(crate) fn note(&mut self, ledger: &Ledger, member: &Member) {
-        let stalled = ledger.tallies[member.seat].get(Counter::StallNs);
-        let has_asked = ledger.seats[member.seat].has_asked();
+        let stalled = ledger.tally(member.seat).get(Counter::StallNs);
+        let has_asked = ledger.has_asked(member.seat);
         let stalled = Duration::from_nanos(stalled);
         self.judge(&member.name, has_asked, stalled, member.since.elapsed());
     }

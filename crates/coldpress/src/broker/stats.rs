@@ -40,23 +40,23 @@ impl Totals {
 
     /// Adds the numbers of the process in `seat`.
     pub(crate) fn add(&mut self, ledger: &Ledger, seat: usize) {
-        self.figures.add(&ledger.tallies[seat]);
+        self.figures.add(ledger.tally(seat));
         self.count_in(ledger, seat);
     }
 
     /// Adds the numbers of a process that leaves its `seat`, when all processes together have
     /// `saved` that many bytes.
     pub(crate) fn add_ended(&mut self, ledger: &Ledger, seat: usize, saved: u64) {
-        if ledger.seats[seat].is_managing() {
+        if ledger.is_managing(seat) {
             self.saved_at_end = saved;
         }
-        self.figures.add_ended(&ledger.tallies[seat]);
+        self.figures.add_ended(ledger.tally(seat));
         self.count_in(ledger, seat);
     }
 
     fn count_in(&mut self, ledger: &Ledger, seat: usize) {
         self.joined += 1;
-        self.managed += u64::from(ledger.seats[seat].is_managing());
+        self.managed += u64::from(ledger.is_managing(seat));
     }
 
     /// Returns the bytes that are saved now.
@@ -279,7 +279,6 @@ mod tests {
     use crate::budget::{Ask, Budget};
     use crate::view;
     use coldpress_runtime::knobs::Knobs;
-    use coldpress_runtime::ledger::Holding;
     use coldpress_runtime::ledger::Terms;
 
     fn run(stored: u64) -> (Keeper, Totals) {
@@ -289,7 +288,7 @@ mod tests {
         let mut totals = Totals::default();
         for seat in 0..2 {
             ledger.assign(seat, 7, PageCount(1 << 20));
-            let tally = &ledger.tallies[seat];
+            let tally = ledger.tally(seat);
             tally.add(Counter::PagesStored, stored);
             tally.add(Counter::BytesStored, stored * 1024);
             tally.add(Counter::StallNs, 1_500_000_000);
@@ -365,12 +364,12 @@ mod tests {
         let (ledger, _) = run(50);
         let mut totals = Totals::default().after(Duration::from_secs(3));
         for seat in 0..2 {
-            let tally = &ledger.tallies[seat];
+            let tally = ledger.tally(seat);
             // This is 90 MiB for a second and a half, in a run of three.
             tally.add(Counter::SavedPageMs, (90 << 20) / PAGE_BYTES as u64 * 1500);
             tally.add(Counter::IdleNs, 2_000_000_000);
             tally.add(Counter::IdleStallNs, 5_000_000);
-            ledger.seats[0].set_managing();
+            ledger.set_managing(0);
             totals.add_ended(&ledger, seat, [70 << 20, 0][seat]);
         }
         let summary = Summary { totals, ..summary(50) };
@@ -389,7 +388,7 @@ mod tests {
         let (ledger, _) = run(50);
         // This is 1 TiB for a year.
         let year = Duration::from_secs(365 * 86_400);
-        ledger.tallies[0].add(Counter::SavedPageMs, (1 << 28) * year.as_millis() as u64);
+        ledger.tally(0).add(Counter::SavedPageMs, (1 << 28) * year.as_millis() as u64);
         let mut totals = Totals::default().after(year);
         totals.add(&ledger, 0);
         assert_eq!(totals.saved_on_average(), Bytes(1 << 40));
@@ -425,7 +424,7 @@ mod tests {
     #[test]
     fn a_run_that_goes_on_tells_what_it_holds_too() {
         let (ledger, totals) = run(50);
-        ledger.seats[1].publish(Holding { used: PageCount(25), ..Holding::default() });
+        ledger.set_unseated(PageCount(25));
         let document = live(&totals, &ledger, PageCount(1 << 20), &changeable());
         assert_eq!(
             (&document["used_bytes"], &document["swap_out_pages"]),

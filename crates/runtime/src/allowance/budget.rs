@@ -269,7 +269,7 @@ impl Budget {
         let others = ledger.others(self.seat);
         // The clock may have been set back.
         let begins = self.begins_until_ns.wrapping_sub(past.now_ns) <= BEGINS_NS;
-        ledger.seats[self.seat].set_beginning(begins);
+        ledger.seat(self.seat).set_beginning(begins);
         self.beside = if begins { ledger.beginning_beside(self.seat) } else { 0 };
         let room = room_for_shared(shared, ledger.budget());
         self.others = others.used + others.doubt + room;
@@ -304,8 +304,8 @@ impl Budget {
         let gain = Gain { pages: past.limbo, time };
         let doubt = self.sharing.doubt().min(self.used);
         let used = self.used.saturating_sub(doubt);
-        ledger.seats[self.seat].publish(Holding { used, doubt, gain });
-        ledger.seats[self.seat].set_sharing(self.shares_much());
+        ledger.seat(self.seat).publish(Holding { used, doubt, gain });
+        ledger.seat(self.seat).set_sharing(self.shares_much());
         self.follow_relatives(ledger, past, family, anonymous);
         self.doubts = doubt + others.doubt + unseen;
         self.yields = gain.shall_yield_to(others.gain);
@@ -334,7 +334,7 @@ impl Budget {
         let takes = self.shares_much() && self.is_worth_taking() && self.is_worth_unsharing();
         let left =
             if takes && past.now_ns < self.active_until_ns { resident } else { PageCount(0) };
-        ledger.seats[self.seat].set_family(family, left);
+        ledger.seat(self.seat).set_family(family, left);
         let is_ahead = || ledger.most_left(self.seat, family) > resident + LEAD_MAX;
         self.leads = left > PageCount(0) && is_ahead();
     }

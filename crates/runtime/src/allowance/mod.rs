@@ -108,7 +108,7 @@ impl Allowance {
     }
 
     pub(crate) fn tally(&self) -> &Tally {
-        &self.ledger.tallies[self.seat]
+        self.ledger.tally(self.seat)
     }
 
     /// Adds to a counter of this process.

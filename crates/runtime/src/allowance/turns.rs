@@ -190,7 +190,7 @@ const fn is_past(at: u32, span: u32, now: u32) -> bool {
 impl Ledger {
     /// Returns what all processes but the one in `seat` do, and what all take.
     fn turns(&self, seat: Option<usize>, now: u32) -> (Others, Load) {
-        let own = seat.and_then(|seat| self.seats[seat].turn.standing().began);
+        let own = seat.and_then(|seat| self.seat(seat).turn.standing().began);
         let (mut others, mut busy, mut runs) = (Others::default(), 0, 0);
         for (index, other) in self.taken() {
             let turn = &other.turn;
@@ -232,7 +232,7 @@ impl Allowance {
     /// `is_exempt` plays always; `away` is what it has away.
     pub(crate) fn plays(&mut self, is_exempt: bool, away: PageCount) -> bool {
         let now = self.turn_ms();
-        let (turn, table) = (&self.ledger.seats[self.seat].turn, &self.ledger.turns);
+        let (turn, table) = (&self.ledger.seat(self.seat).turn, self.ledger.turn_table());
         turn.asked_ms.set(now);
         let before = turn.standing();
         let most = if is_exempt { 0 } else { believed(table.most.get(), self.ledger.processors()) };
@@ -271,7 +271,7 @@ impl Allowance {
         let before = core::mem::replace(&mut self.turns.busy_ns, busy_ns);
         let now_ns = self.time.now_ns();
         let busy = self.turns.busy.note(now_ns, busy_ns.saturating_sub(before));
-        let turn = &self.ledger.seats[self.seat].turn;
+        let turn = &self.ledger.seat(self.seat).turn;
         for (word, share) in [(&turn.busy, busy), (&turn.runs, self.running.share())] {
             word.set(u32::try_from(share.0).unwrap_or(u32::MAX));
         }
@@ -280,7 +280,7 @@ impl Allowance {
 
     /// Sets how many may play, if no process has lately.
     fn set_most(&self) -> Option<u32> {
-        let (now, table) = (self.turn_ms(), &self.ledger.turns);
+        let (now, table) = (self.turn_ms(), self.ledger.turn_table());
         let at = table.set_ms.get();
         if !is_past(at, PERIOD_MS - 1, now) || !table.set_ms.change(at, now) {
             return None;
@@ -429,7 +429,7 @@ mod tests {
                 let (others, load) = keeper.turns(seat, now);
                 prop_assert!(others.playing + others.waiting <= SEATS as u32);
                 prop_assert!(others.later <= others.playing);
-                let most = believed(keeper.turns.most.get(), 2);
+                let most = believed(keeper.turn_table().most.get(), 2);
                 let own = Standing { began: Some(seed as u32), waits: Some((seed >> 32) as u32) };
                 own.next(now, others, room(most));
                 prop_assert!(next_most(most, others, load, 2) <= SEATS as u32 + 1);

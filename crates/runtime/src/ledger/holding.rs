@@ -4,20 +4,20 @@ use coldpress_sys::PageCount;
 
 /// A part of the time, in millionths. Of several threads or processes, the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Millionths(pub u64);
+pub(crate) struct Millionths(pub(crate) u64);
 
 impl Millionths {
     /// All the time of one thread.
-    pub const ALL: Self = Self(1_000_000);
+    pub(crate) const ALL: Self = Self(1_000_000);
 }
 
 /// The waiting that more memory would save.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gain {
+pub(crate) struct Gain {
     /// Amount of additional memory.
-    pub pages: PageCount,
+    pub(crate) pages: PageCount,
     /// Part of the time that it would save.
-    pub time: Millionths,
+    pub(crate) time: Millionths,
 }
 
 /// What one process or several hold, and what more memory would gain them.
@@ -28,7 +28,7 @@ pub struct Holding {
     /// Pages that may be held besides.
     pub doubt: PageCount,
     /// What more memory would gain.
-    pub gain: Gain,
+    pub(crate) gain: Gain,
 }
 
 impl core::ops::Add for Holding {

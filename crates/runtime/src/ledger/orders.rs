@@ -205,8 +205,8 @@ impl Keeper {
     /// and clears its numbers.
     pub fn assign(&self, seat: usize, process: u32, used_max: PageCount) {
         let place = &self.orders.places[seat];
-        self.tallies[seat].clear();
-        self.seats[seat].clear();
+        self.tally(seat).clear();
+        self.seat(seat).clear();
         self.limit(seat, used_max);
         // Relaxed: see `Orders::seats_taken`.
         self.orders.seats_taken.fetch_max(seat as u32 + 1, Ordering::Relaxed);
@@ -219,6 +219,17 @@ impl Keeper {
         let word = &self.orders.places[seat].used_pages_max;
         // Relaxed: no other memory depends on this word.
         word.store(used_max.0 as u64, Ordering::Relaxed);
+    }
+
+    /// Wakes the helper, even if a process has begun to wake it and ended before that was done.
+    pub fn wake_helper(&self) {
+        self.shared.bell.ring_again();
+    }
+
+    /// Sleeps until the helper is woken, unless there is something to do. Only the helper calls
+    /// this function.
+    pub fn sleep_as_helper(&self, is_something_to_do: impl FnOnce() -> bool) {
+        self.shared.bell.sleep_unless(is_something_to_do);
     }
 
     /// Raises the peak to `used`, which the launcher has found to be in use.

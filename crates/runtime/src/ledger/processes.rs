@@ -6,10 +6,39 @@ use core::sync::atomic::Ordering;
 
 use coldpress_sys::PageCount;
 
-use super::{Ledger, Seat};
+use super::{Ledger, Seat, Table};
 use crate::tally::Counter;
 
 impl Ledger {
+    /// Returns the words of turns that all processes share.
+    pub(crate) fn turn_table(&self) -> &Table {
+        &self.shared.turns
+    }
+
+    /// Wakes the helper if it sleeps.
+    pub(crate) fn ring_helper(&self) {
+        self.shared.bell.ring();
+    }
+
+    /// Raises the peak to `used`, the pages that all processes hold.
+    pub(crate) fn note_used(&self, used: PageCount) {
+        let peak_pages = &self.shared.peak_pages;
+        // `used` is usually no peak, and a load leaves the cache line with all its readers.
+        if used.0 as u64 > peak_pages.load(Ordering::Relaxed) {
+            peak_pages.fetch_max(used.0 as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts pages that a process copies.
+    pub(crate) fn note_copied(&self, pages: PageCount) {
+        self.shared.copied_pages.fetch_add(pages.0 as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the number of pages that processes have copied.
+    pub(crate) fn copied(&self) -> u64 {
+        self.shared.copied_pages.load(Ordering::Relaxed)
+    }
+
     /// Returns the pages that all processes but the one in `seat` have ever stored, without the
     /// processes that have ended.
     pub(crate) fn stored_by_others(&self, seat: usize) -> u64 {
@@ -57,6 +86,11 @@ impl Ledger {
 }
 
 impl Seat {
+    /// Publishes whether all pages of this process are in the program, to stay there.
+    pub(crate) fn set_thawed(&self, is_thawed: bool) {
+        self.thawed.store(u32::from(is_thawed), Ordering::Relaxed);
+    }
+
     /// Publishes whether the management of this process has just begun.
     pub(crate) fn set_beginning(&self, is_beginning: bool) {
         self.beginning.store(u32::from(is_beginning), Ordering::Relaxed);

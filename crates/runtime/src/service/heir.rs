@@ -376,7 +376,7 @@ pub(crate) unsafe fn take_over(start: &Start) -> Option<Box<Service>> {
     }
     service.pager.bar_again();
     let allowance = &service.pager.allowance;
-    allowance.ledger.seats[allowance.seat].set_managing();
+    allowance.ledger.set_managing(allowance.seat);
     allowance.count(Counter::Heirs, 1);
     let protects = service.copies.begin_in_child();
     // The room that there is depends on what other processes hold.

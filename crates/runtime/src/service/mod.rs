@@ -138,7 +138,7 @@ impl Service {
                     doubt: self.pager.allowance.budget.exclusive(),
                     ..Holding::default()
                 };
-                self.pager.allowance.ledger.seats[self.pager.allowance.seat].publish(left);
+                self.pager.allowance.ledger.seat(self.pager.allowance.seat).publish(left);
                 self.ties.link.leave();
                 // The kernel gives up, all at once, what this process has.
                 beside::exit_process(0);

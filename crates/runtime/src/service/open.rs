@@ -133,7 +133,7 @@ impl Service {
     fn begin(mut self: Box<Self>) -> Box<Self> {
         let Pager { store, allowance, .. } = &mut self.pager;
         store.measure_own();
-        allowance.ledger.seats[allowance.seat].set_managing();
+        allowance.ledger.set_managing(allowance.seat);
         let (pool, codec) = (store.zswap.pool().current().kind(), store.zswap.knobs().codec);
         let process = self.ties.process();
         self.ties.tell(format_args!("process {process} is managed: pool {pool}, codec {codec}"));

@@ -35,7 +35,7 @@ pub(super) struct Thaw {
 impl Thaw {
     /// Ends thawing: pages may be taken out again.
     pub(super) fn end(&mut self, allowance: &Allowance) {
-        allowance.ledger.seats[allowance.seat].set_thawed(false);
+        allowance.ledger.seat(allowance.seat).set_thawed(false);
         *self = Self::default();
     }
 }
@@ -59,7 +59,7 @@ impl Service {
         if is_done {
             self.read_gauges();
             let allowance = &self.pager.allowance;
-            allowance.ledger.seats[allowance.seat].set_thawed(true);
+            allowance.ledger.seat(allowance.seat).set_thawed(true);
         }
         !is_done
     }

@@ -51,7 +51,7 @@ impl Service {
     /// whether the program has asked for the machine's memory. Called several times a second.
     pub(super) fn look_at_waits(&mut self) {
         if self.control.has_asked() {
-            self.pager.allowance.ledger.seats[self.pager.allowance.seat].set_asked();
+            self.pager.allowance.ledger.seat(self.pager.allowance.seat).set_asked();
         }
         let now = self.pager.allowance.time.now_ns();
         if !self.pager.allowance.waits.is_over(now) {

@@ -137,7 +137,7 @@ impl Store {
         posting.next = next;
         if any {
             desk.set_processor(processor);
-            allowance.ledger.bell.ring();
+            allowance.ledger.ring_helper();
         }
     }
 }
