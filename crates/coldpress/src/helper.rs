@@ -7,7 +7,6 @@
 //! process compresses those pages itself.
 
 use std::hint;
-use std::iter;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
@@ -21,7 +20,7 @@ use coldpress_sys::remote::{self, BATCH_MAX};
 use coldpress_sys::shared::Shared;
 use coldpress_sys::{OwnedFd, PAGE_BYTES, Page, PageCount};
 use coldpress_zswap::HelperCodec;
-use coldpress_zswap::desk::{Claim, Desk};
+use coldpress_zswap::desk::Desk;
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
@@ -85,24 +84,15 @@ impl Client {
             self.desk.pass_over(&mut self.seen);
             return Ok(0);
         }
-        let claims = iter::from_fn(|| self.desk.claim(&mut self.seen));
-        let claims: Vec<Claim> = claims.take(BATCH_MAX).collect();
-        if claims.is_empty() {
-            return Ok(0);
-        }
-        let addresses: Vec<usize> = claims.iter().map(|claim| claim.address).collect();
-        let read = match remote::read_pages(self.process, &addresses, pages) {
-            Ok(PageCount(count)) => count,
-            Err(error) if REFUSALS.contains(&Errno::from_raw_os_error(error.errno)) => {
-                return Err(MayNotRead);
+        let process = self.process;
+        self.desk.serve(&mut self.seen, maker, pages, |addresses, pages| {
+            match remote::read_pages(process, addresses, pages) {
+                Err(error) if REFUSALS.contains(&Errno::from_raw_os_error(error.errno)) => {
+                    Err(MayNotRead)
+                }
+                read => Ok(read.unwrap_or(PageCount(0))),
             }
-            Err(_) => 0,
-        };
-        for (index, claim) in claims.iter().enumerate() {
-            let page = pages.get(index).filter(|_| index < read);
-            self.desk.answer(*claim, page.and_then(|page| maker.make(page)));
-        }
-        Ok(claims.len())
+        })
     }
 }
 

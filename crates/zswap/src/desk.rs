@@ -18,14 +18,15 @@
 //! the bytes of a job that is DONE are not written before the job is posted anew.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU64, Ordering};
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 
-use coldpress_sys::Bytes;
+use coldpress_sys::{Bytes, Page, PageCount};
 
-use crate::helped::{HelperAnswer, HelperResult};
+use crate::helped::{HelperAnswer, HelperCodec, HelperResult};
 use crate::knobs::MAX_COMPRESSION_RATIO;
 use crate::limits::compressed_max;
 
@@ -99,11 +100,9 @@ pub struct Posted {
     posted: u64,
     /// Most jobs in use at a time.
     limit: usize,
+    /// Pages in a row that the helper had not finished when they were collected.
+    in_vain: u32,
 }
-
-/// The error of a page that was posted, but that the helper has not finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotDone;
 
 /// The result that a helper has made of a page.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +114,8 @@ pub struct Offer<'d> {
 impl Posted {
     /// Returns an empty list for at most `limit` jobs at a time. Takes the memory it will need.
     pub fn new(limit: usize) -> Self {
-        Self { waiting: VecDeque::with_capacity(JOBS), posted: 0, limit: limit.clamp(1, JOBS) }
+        let waiting = VecDeque::with_capacity(JOBS);
+        Self { waiting, posted: 0, limit: limit.clamp(1, JOBS), in_vain: 0 }
     }
 
     /// Returns the most jobs in use at a time.
@@ -126,6 +126,17 @@ impl Posted {
     /// Returns whether any page was ever posted.
     pub fn is_used(&self) -> bool {
         self.posted > 0
+    }
+
+    /// Returns how many pages in a row were posted in vain: the helper had not finished them when
+    /// they were collected.
+    pub fn in_vain(&self) -> u32 {
+        self.in_vain
+    }
+
+    /// Counts the pages posted in vain from 0 again.
+    pub fn forget_in_vain(&mut self) {
+        self.in_vain = 0;
     }
 
     /// Returns how many more pages can be posted.
@@ -163,26 +174,25 @@ impl Posted {
 
     /// Returns what was made of the page of `ticket`, if the page was posted and anything was made.
     /// A page that is not done is given up, as is every page before it.
-    pub fn collect<'d>(
-        &mut self,
-        desk: &'d Desk,
-        ticket: Ticket,
-    ) -> Result<Option<Offer<'d>>, NotDone> {
+    pub fn collect<'d>(&mut self, desk: &'d Desk, ticket: Ticket) -> Option<Offer<'d>> {
         self.give_up_before(desk, ticket);
-        let first = self.waiting.pop_front_if(|(first, _)| *first == ticket);
-        let Some((_, place)) = first else { return Ok(None) };
+        let (_, place) = self.waiting.pop_front_if(|(first, _)| *first == ticket)?;
         debug_assert!(place < self.limit, "{place} is beyond the jobs in use");
         let job = &desk.jobs[place];
         // Acquire pairs with the Release in `answer`: the answer is seen.
         if job.word.load(Ordering::Acquire) != ticket.word(DONE) {
             // Relaxed: as above.
             job.word.store(IDLE, Ordering::Relaxed);
-            return Err(NotDone);
+            self.in_vain += 1;
+            return None;
         }
         // Relaxed: seen through the word.
-        let result = HelperResult::from_word(job.result.load(Ordering::Relaxed));
-        let result = result.filter(|result| result.length() <= OFFER_BYTES);
-        Ok(result.map(|result| Offer { job, result }))
+        let result = HelperResult::from_word(job.result.load(Ordering::Relaxed))?;
+        if result.length() > OFFER_BYTES {
+            return None;
+        }
+        self.in_vain = 0;
+        Some(Offer { job, result })
     }
 }
 
@@ -203,11 +213,11 @@ impl Offer<'_> {
 
 /// A job that the helper has taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Claim {
+pub(crate) struct Claim {
     place: usize,
     ticket: Ticket,
     /// The page's address, as the store's user has given it.
-    pub address: usize,
+    address: usize,
 }
 
 impl Desk {
@@ -223,9 +233,33 @@ impl Desk {
         (self.processor.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Takes the oldest job that the store has not given up. For the helper, which keeps a `seen`
+    /// Answers the oldest jobs that the store has not given up, at most as many as `pages`, and
+    /// returns how many. `read` copies the pages at some addresses into the first of `pages`, and
+    /// returns how many it could, from the first on. Jobs whose page it could not copy are answered
+    /// with nothing; after its error none of them is answered. For the helper, which keeps a `seen`
     /// for each desk, 0 at first.
-    pub fn claim(&self, seen: &mut u64) -> Option<Claim> {
+    pub fn serve<const MOST: usize, E>(
+        &self,
+        seen: &mut u64,
+        codec: &mut HelperCodec,
+        pages: &mut [Page; MOST],
+        read: impl FnOnce(&[usize], &mut [Page; MOST]) -> Result<PageCount, E>,
+    ) -> Result<usize, E> {
+        let claims: Vec<Claim> = core::iter::from_fn(|| self.claim(seen)).take(MOST).collect();
+        if claims.is_empty() {
+            return Ok(0);
+        }
+        let addresses: Vec<usize> = claims.iter().map(|claim| claim.address).collect();
+        let PageCount(read) = read(&addresses, pages)?;
+        for (index, claim) in claims.iter().enumerate() {
+            let page = pages.get(index).filter(|_| index < read);
+            self.answer(*claim, page.and_then(|page| codec.make(page)));
+        }
+        Ok(claims.len())
+    }
+
+    /// Takes the oldest job that the store has not given up. For the helper.
+    pub(crate) fn claim(&self, seen: &mut u64) -> Option<Claim> {
         // Acquire pairs with the Release in `post`: the jobs so far are posted, or given up.
         let posted = self.posted.load(Ordering::Acquire);
         // Relaxed: seen through the count. Whatever value is there, no place lies outside.
@@ -285,7 +319,7 @@ impl Desk {
 
     /// Answers the job of `claim`: with what was made of its page and the compressed bytes, or with
     /// the news that nothing was. For the helper, job after job.
-    pub fn answer(&self, claim: Claim, answer: Option<HelperAnswer<'_>>) {
+    pub(crate) fn answer(&self, claim: Claim, answer: Option<HelperAnswer<'_>>) {
         debug_assert!(
             answer.is_none_or(|answer| Bytes(answer.bytes.len()) == answer.result.length()),
             "the bytes are as many as the result says"
@@ -321,11 +355,9 @@ mod tests {
 
     use super::*;
     use crate::codecs::{Coding, Pressed};
-    use crate::helped::HelperCodec;
     use coldpress_codec::CodecChoice;
-    use coldpress_sys::Page;
+    use coldpress_sys::PAGE_BYTES;
     use proptest::prelude::*;
-    use std::vec::Vec;
 
     /// Makes the page at an "address".
     fn page(address: usize) -> Page {
@@ -356,13 +388,36 @@ mod tests {
         desk.answer(desk.claim(&mut seen).unwrap(), Some(answer));
         desk.answer(desk.claim(&mut seen).unwrap(), None);
         assert!(desk.claim(&mut seen).is_none());
-        assert!(posted.collect(&desk, Ticket(1)).is_ok_and(|offer| offer.is_none()));
-        assert!(posted.collect(&desk, Ticket(2)).is_ok_and(|offer| offer.is_none()));
-        assert_eq!(posted.room(), 2);
+        assert!(posted.collect(&desk, Ticket(1)).is_none());
+        assert!(posted.collect(&desk, Ticket(2)).is_none());
+        assert_eq!((posted.room(), posted.in_vain()), (2, 0));
         posted.post(&desk, Ticket(3), 9);
         assert!(desk.has_more(seen));
         desk.pass_over(&mut seen);
         assert!(!desk.has_more(seen) && desk.claim(&mut seen).is_none());
+    }
+
+    #[test]
+    fn only_a_page_that_was_read_is_offered() {
+        let (desk, mut posted, mut seen) = (Desk::empty(), Posted::new(4), 0);
+        let (mut codec, mut pages) = (maker(), [[0; PAGE_BYTES]; 2]);
+        (1..=4).for_each(|ticket| posted.post(&desk, Ticket(ticket), 10 * ticket as usize));
+        let served = desk.serve(&mut seen, &mut codec, &mut pages, |addresses, pages| {
+            assert_eq!(addresses, [10, 20]);
+            pages[0] = page(10);
+            Ok::<_, ()>(PageCount(1))
+        });
+        assert_eq!(served, Ok(2));
+        let offer = posted.collect(&desk, Ticket(1)).unwrap();
+        assert_eq!(bytes(&offer), codec.make(&page(10)).unwrap().bytes);
+        assert!(posted.collect(&desk, Ticket(2)).is_none());
+        assert_eq!(posted.in_vain(), 0);
+        let served = desk.serve(&mut seen, &mut codec, &mut pages, |_, _| Err("refused"));
+        assert_eq!(served, Err("refused"));
+        assert!(posted.collect(&desk, Ticket(3)).is_none());
+        assert_eq!((posted.in_vain(), desk.has_more(seen)), (1, false));
+        let none = |_: &[usize], _: &mut [Page; 2]| -> Result<PageCount, ()> { panic!() };
+        assert_eq!(desk.serve(&mut seen, &mut codec, &mut pages, none), Ok(0));
     }
 
     #[test]
@@ -380,11 +435,12 @@ mod tests {
             for result in [garbage, OFFER_BYTES.0 as u64 + 1, 0xffff] {
                 desk.jobs[0].result.store(result, Ordering::Relaxed);
                 let mut posted = Posted { waiting: posted.waiting.clone(), ..Posted::new(JOBS) };
-                let offer = posted.collect(&desk, Ticket(1)).unwrap();
+                let offer = posted.collect(&desk, Ticket(1));
                 assert!(offer.is_none_or(|offer| offer.result.length() <= OFFER_BYTES));
+                assert_eq!(posted.in_vain(), 0);
             }
             desk.jobs[0].result.store(OFFER_BYTES.0 as u64, Ordering::Relaxed);
-            assert!(posted.collect(&desk, Ticket(1)).is_ok_and(|offer| offer.is_some()));
+            assert!(posted.collect(&desk, Ticket(1)).is_some());
         }
     }
 
@@ -433,10 +489,14 @@ mod tests {
                         let ticket = asked.front().map_or(next, |(first, _)| *first) + passed;
                         while asked.pop_front_if(|(first, _)| *first < ticket).is_some() {}
                         let answered = asked.pop_front_if(|(first, _)| *first == ticket);
-                        let found = posted.collect(&desk, Ticket(ticket));
-                        let is_late = answered.is_some_and(|(_, done)| !done);
-                        prop_assert_eq!(found.is_err(), is_late);
-                        let offer = found.ok().flatten();
+                        let before = posted.in_vain();
+                        let offer = posted.collect(&desk, Ticket(ticket));
+                        let in_vain = match answered {
+                            Some((_, true)) => 0,
+                            Some((_, false)) => before + 1,
+                            None => before,
+                        };
+                        prop_assert_eq!(posted.in_vain(), in_vain);
                         prop_assert_eq!(offer.is_some(), answered.is_some_and(|(_, done)| done));
                         if let Some(offer) = offer {
                             let page = page(address(ticket));
@@ -502,7 +562,7 @@ mod loom_model {
             for ticket in 1..=2 {
                 posted.post(&desk, Ticket(ticket), 70 + ticket as usize);
                 thread::yield_now();
-                if let Ok(Some(offer)) = posted.collect(&desk, Ticket(ticket)) {
+                if let Some(offer) = posted.collect(&desk, Ticket(ticket)) {
                     let (expected, expected_bytes) = result(70 + ticket as usize);
                     let mut bytes = [0; 8];
                     offer.copy(&mut bytes);

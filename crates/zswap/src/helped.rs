@@ -61,12 +61,13 @@ impl HelperResult {
 
 /// What a helper has made of a page. The bytes are as many as the result says.
 #[derive(Clone, Copy, Debug)]
-pub struct HelperAnswer<'b> {
+pub(crate) struct HelperAnswer<'b> {
     pub(crate) result: HelperResult,
     pub(crate) bytes: &'b [u8],
 }
 
-/// A compressor of pages, which does as a store with the same knobs would.
+/// A compressor of pages, which does as a store with the same knobs would (see
+/// [`crate::desk::Desk::serve`]).
 pub struct HelperCodec {
     work: Work,
     longest: Bytes,
@@ -82,7 +83,7 @@ impl HelperCodec {
 
     /// Compresses `page`. `None` for one repeated word, which a store finds faster than an answer
     /// here.
-    pub fn make(&mut self, page: &Page) -> Option<HelperAnswer<'_>> {
+    pub(crate) fn make(&mut self, page: &Page) -> Option<HelperAnswer<'_>> {
         if same_filled(page).is_some() {
             return None;
         }

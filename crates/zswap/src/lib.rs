@@ -96,7 +96,7 @@ mod tests;
 mod writeback;
 
 pub use error::{LoadError, NewError, RenameError, StoreError, Warning};
-pub use helped::{HelperAnswer, HelperCodec};
+pub use helped::HelperCodec;
 pub use key::{Area, Key, Offset};
 pub use knobs::Knobs;
 pub use load::{Loaded, Source};

@@ -18,7 +18,7 @@ use core::mem;
 
 use coldpress_sys::shared::Shared;
 use coldpress_sys::{Bytes, PageCount};
-use coldpress_zswap::desk::{self, Desk, NotDone, Offer, Posted, Ticket};
+use coldpress_zswap::desk::{self, Desk, Offer, Posted, Ticket};
 
 use super::Store;
 use crate::allowance::Allowance;
@@ -44,8 +44,6 @@ pub(crate) struct Posting {
     posted: Posted,
     /// The ticket after the last one looked at.
     next: Ticket,
-    /// Pages in a row that were not done in time.
-    in_vain: u32,
     /// When posting resumes; 0 unless it has paused.
     rests_until_ns: u64,
 }
@@ -55,7 +53,7 @@ impl Posting {
     /// budget.
     pub(crate) fn new(desk: Option<Shared<Desk>>, share: PageCount) -> Self {
         let posted = Posted::new(target(share).0 / POSTED_SHARE);
-        Self { desk, posted, next: Ticket(0), in_vain: 0, rests_until_ns: 0 }
+        Self { desk, posted, next: Ticket(0), rests_until_ns: 0 }
     }
 
     /// Continues at a desk of its own, in the heir of a process whose desk is not mapped here.
@@ -80,16 +78,7 @@ impl Posting {
 
     /// Returns what the helper has made of the page of `ticket`.
     pub(crate) fn collect(&mut self, ticket: Ticket) -> Option<Offer<'_>> {
-        match self.posted.collect(self.desk.as_deref()?, ticket) {
-            Ok(offer) => {
-                self.in_vain = if offer.is_some() { 0 } else { self.in_vain };
-                offer
-            }
-            Err(NotDone) => {
-                self.in_vain += 1;
-                None
-            }
-        }
+        self.posted.collect(self.desk.as_deref()?, ticket)
     }
 }
 
@@ -114,9 +103,10 @@ impl Store {
             if allowance.time.now_ns() < posting.rests_until_ns {
                 return;
             }
-            (posting.rests_until_ns, posting.in_vain) = (0, 0);
+            posting.rests_until_ns = 0;
+            posting.posted.forget_in_vain();
         }
-        if posting.in_vain >= IN_VAIN_MAX {
+        if posting.posted.in_vain() >= IN_VAIN_MAX {
             posting.rests_until_ns = allowance.time.now_ns() + REST_NS;
             return;
         }

@@ -103,7 +103,7 @@ fn offers(meter: &mut Meter) {
     let mut store = |number: usize, maker: &mut HelperCodec| {
         posted.post(&desk, Ticket(number as u64), number);
         desk.answer(desk.claim(&mut seen).unwrap(), maker.make(&pages[number]));
-        let offer = posted.collect(&desk, Ticket(number as u64)).unwrap();
+        let offer = posted.collect(&desk, Ticket(number as u64));
         zswap.store_offered(key(number as u64), &pages[number], true, offer.as_ref()).unwrap()
     };
     let Stored::Compressed(Bytes(length)) = store(0, &mut maker) else { panic!() };
