@@ -8,13 +8,17 @@ use coldpress_sys::SysError;
 
 use crate::room::NoMemory;
 
-/// The reason why a store could not be made.
+/// The reason why a store, or a part of it, could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewError {
     /// The codec could not be made.
     Codec(CodecError),
     /// No memory for the buffers.
     NoMemory,
+    /// The system refused a key to seal pages with, or memory to keep it in.
+    NoKey(SysError),
+    /// The cipher that seals pages gives wrong answers on this machine.
+    WrongCipher,
 }
 
 /// The reason why a page was not stored. Nothing has changed: the caller keeps the page, and an
@@ -91,6 +95,8 @@ impl fmt::Display for NewError {
         match self {
             Self::Codec(error) => error.fmt(f),
             Self::NoMemory => f.write_str("no memory for the buffers of the page store"),
+            Self::NoKey(error) => write!(f, "no key: {error}"),
+            Self::WrongCipher => f.write_str("the cipher gives wrong answers on this machine"),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::error::LoadError;
 use crate::ids::{BATCHES, PageId};
 use crate::incoming::{ArrivedRead, Progress};
 use crate::key::Key;
-use crate::seal::{Broken, Position, sealed_length};
+use crate::seal::sealed_length;
 use crate::spot::Spot;
 use crate::writeback::Writeback;
 
@@ -160,13 +160,12 @@ impl<'z, P: Pool> Loading<'z, P> {
         let id = PageId::new(shard, id);
         let (begin, length) = (Bytes(offset as usize), sealed_length(length));
         let arrived = writeback.read_back(&mut transfers_guard, id, slot, begin, length);
-        let position = Position { batch: transfers_guard.slots.stamp(slot), offset };
+        let batch = transfers_guard.slots.stamp(slot);
         drop(transfers_guard);
         let Some(mut arrived) = arrived else { return DiskLoad::Coming };
         let result = arrived.result.map_err(LoadError::Backing).and_then(|()| {
             let sealer = sealers.of(slot).ok_or(LoadError::Corrupt)?;
-            let opened = sealer.open(position, &mut arrived.buffer[..length.0]);
-            let bytes = opened.map_err(|Broken| LoadError::Corrupt)?;
+            let bytes = sealer.open(batch, offset, &mut arrived.buffer[..length.0])?;
             self.decode(bytes, checksum, coding)
         });
         transfers.lock().incoming.give_back(arrived.number, arrived.buffer);

@@ -18,17 +18,17 @@ use alloc::vec::Vec;
 
 use aes_gcm::aead::inout::InOutBuf;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit};
-use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use coldpress_backing::SlotId;
 use coldpress_sys::secret::{Secret, fill_random};
 use coldpress_sys::{Bytes, PAGE_BYTES, SysError};
 
+use crate::error::{LoadError, NewError};
 use crate::room::{self, NoMemory};
 
 /// Bytes of a key.
-pub const KEY_BYTES: usize = 32;
+pub(crate) const KEY_BYTES: usize = 32;
 /// Bytes of the tag behind each object. The full length: each bit less doubles a forger's chances.
 pub const TAG_BYTES: usize = 16;
 
@@ -41,46 +41,12 @@ pub(crate) const fn sealed_length(length: u16) -> Bytes {
 const NONCE_BYTES: usize = 12;
 type Nonce = [u8; NONCE_BYTES];
 
-/// The reason why there is no sealer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SealError {
-    /// The system refused a key, or memory to keep it in.
-    Sys(SysError),
-    /// The cipher gives wrong answers on this machine.
-    SelfTest,
-}
-
-impl fmt::Display for SealError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sys(error) => write!(f, "no key: {error}"),
-            Self::SelfTest => f.write_str("the cipher gives wrong answers on this machine"),
-        }
-    }
-}
-
-impl core::error::Error for SealError {}
-
-/// The error of bytes that are not those that were sealed there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
-
-/// The place of an object in the backing store, and when it was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// The number of its batch.
-    pub batch: u64,
-    /// Its offset in the slot.
-    pub offset: u16,
-}
-
-impl Position {
-    fn nonce(self) -> Nonce {
-        let mut nonce = [0; NONCE_BYTES];
-        nonce[..8].copy_from_slice(&self.batch.to_le_bytes());
-        nonce[8..].copy_from_slice(&u32::from(self.offset).to_le_bytes());
-        nonce
-    }
+/// Returns the nonce of the object at `offset` of the slot with batch number `batch`.
+fn nonce_of(batch: u64, offset: u16) -> Nonce {
+    let mut nonce = [0; NONCE_BYTES];
+    nonce[..8].copy_from_slice(&batch.to_le_bytes());
+    nonce[8..].copy_from_slice(&u32::from(offset).to_le_bytes());
+    nonce
 }
 
 /// A key that seals objects and opens them, neither of which allocates.
@@ -93,16 +59,16 @@ pub struct Sealer {
 
 impl Sealer {
     /// Makes a sealer with a new key from the kernel, which no other sealer ever has.
-    pub fn random() -> Result<Self, SealError> {
-        let mut key = Secret::new(|| [0; KEY_BYTES]).map_err(SealError::Sys)?;
-        fill_random(&mut *key).map_err(SealError::Sys)?;
+    pub fn random() -> Result<Self, NewError> {
+        let mut key = Secret::new(|| [0; KEY_BYTES]).map_err(NewError::NoKey)?;
+        fill_random(&mut *key).map_err(NewError::NoKey)?;
         Self::new(&key)
     }
 
     /// Makes a sealer with `key`, which must have sealed nothing before.
-    pub fn new(key: &[u8; KEY_BYTES]) -> Result<Self, SealError> {
+    pub(crate) fn new(key: &[u8; KEY_BYTES]) -> Result<Self, NewError> {
         test_cipher(&ANSWERS)?;
-        Self::untested(key).map_err(SealError::Sys)
+        Self::untested(key).map_err(NewError::NoKey)
     }
 
     fn untested(key: &[u8; KEY_BYTES]) -> Result<Self, SysError> {
@@ -116,16 +82,22 @@ impl Sealer {
     }
 
     /// Writes `object` and its tag to `sealed`, which is longer by [`TAG_BYTES`]. Nothing may have
-    /// been sealed at `position` before.
-    pub fn seal(&self, position: Position, object: &[u8], sealed: &mut [u8]) {
+    /// been sealed at this `offset` of the slot, in bytes, with this number of a `batch` before.
+    pub fn seal(&self, batch: u64, offset: u16, object: &[u8], sealed: &mut [u8]) {
         assert_eq!(sealed.len(), object.len() + TAG_BYTES, "no room for the tag");
-        self.encrypt(&position.nonce(), object, sealed);
+        self.encrypt(&nonce_of(batch, offset), object, sealed);
     }
 
-    /// Opens `sealed` in place, and returns what was sealed at `position`. Bytes that were not
-    /// sealed there, with this key, stay as they are.
-    pub fn open<'s>(&self, position: Position, sealed: &'s mut [u8]) -> Result<&'s [u8], Broken> {
-        self.decrypt(&position.nonce(), sealed)
+    /// Opens `sealed` in place, and returns what was sealed at this `offset` of the slot, in bytes,
+    /// in this `batch`. Bytes that were not sealed there, with this key, are
+    /// [`LoadError::Corrupt`], and stay as they are.
+    pub fn open<'s>(
+        &self,
+        batch: u64,
+        offset: u16,
+        sealed: &'s mut [u8],
+    ) -> Result<&'s [u8], LoadError> {
+        self.decrypt(&nonce_of(batch, offset), sealed)
     }
 
     fn encrypt(&self, nonce: &Nonce, object: &[u8], sealed: &mut [u8]) {
@@ -135,11 +107,12 @@ impl Sealer {
         tag.copy_from_slice(&made.expect("an object is not too long, which begins at 64 GiB"));
     }
 
-    fn decrypt<'s>(&self, nonce: &Nonce, sealed: &'s mut [u8]) -> Result<&'s [u8], Broken> {
-        let (object, tag) = sealed.split_last_chunk_mut::<TAG_BYTES>().ok_or(Broken)?;
+    fn decrypt<'s>(&self, nonce: &Nonce, sealed: &'s mut [u8]) -> Result<&'s [u8], LoadError> {
+        let (object, tag) = sealed.split_last_chunk_mut().ok_or(LoadError::Corrupt)?;
+        let tag: &[u8; TAG_BYTES] = tag;
         let both = InOutBuf::from(&mut *object);
-        let opened = self.cipher.decrypt_inout_detached(nonce.into(), &[], both, (&*tag).into());
-        opened.map_or(Err(Broken), |()| Ok(object))
+        let opened = self.cipher.decrypt_inout_detached(nonce.into(), &[], both, tag.into());
+        opened.map_or(Err(LoadError::Corrupt), |()| Ok(object))
     }
 
     /// Returns the memory of the expanded key.
@@ -233,14 +206,14 @@ const CASE_15: [u128; 4] = [
 ];
 
 /// Checks that the cipher gives the right `answers` here, and detects a forgery.
-fn test_cipher(answers: &[Answer]) -> Result<(), SealError> {
+fn test_cipher(answers: &[Answer]) -> Result<(), NewError> {
     let mut key = [0; KEY_BYTES];
     key.chunks_exact_mut(16).for_each(|half| half.copy_from_slice(&ANSWERS_KEY.to_be_bytes()));
-    let sealer = Sealer::untested(&key).map_err(SealError::Sys)?;
+    let sealer = Sealer::untested(&key).map_err(NewError::NoKey)?;
     if answers.iter().all(|answer| answer.is_given_by(&sealer)) {
         Ok(())
     } else {
-        Err(SealError::SelfTest)
+        Err(NewError::WrongCipher)
     }
 }
 
@@ -288,7 +261,7 @@ mod tests {
                 tag[number].tag ^= 1 << bit;
                 object[number].object = |index| !(index as u8);
                 for wrong in [begin, tag, object] {
-                    assert_eq!(test_cipher(&wrong), Err(SealError::SelfTest));
+                    assert_eq!(test_cipher(&wrong), Err(NewError::WrongCipher));
                 }
             }
         }
@@ -297,22 +270,22 @@ mod tests {
     #[test]
     fn keys_and_batches_are_never_the_same_twice() {
         let (one, other) = (Sealer::random().unwrap(), Sealer::random().unwrap());
-        let position = Position { batch: one.next_batch(), offset: 0 };
+        let batch = one.next_batch();
         let (mut by_one, mut by_other) = ([0; 48], [0; 48]);
-        one.seal(position, &[7; 32], &mut by_one);
-        other.seal(position, &[7; 32], &mut by_other);
+        one.seal(batch, 0, &[7; 32], &mut by_one);
+        other.seal(batch, 0, &[7; 32], &mut by_other);
         assert_ne!(by_one, by_other);
-        assert_eq!(other.open(position, &mut by_one), Err(Broken));
+        assert_eq!(other.open(batch, 0, &mut by_one), Err(LoadError::Corrupt));
         let numbers: HashSet<_> = (0..1000).map(|_| one.next_batch()).collect();
-        assert!(numbers.len() == 1000 && !numbers.contains(&position.batch));
+        assert!(numbers.len() == 1000 && !numbers.contains(&batch));
     }
 
     #[test]
     fn nonces_differ_where_positions_do() {
-        let of = |(batch, offset)| Position { batch, offset }.nonce();
         let batches = [0, 1, 255, 256, u64::from(u32::MAX), 1 << 32, u64::MAX];
         let all = batches.iter().flat_map(|&batch| (0..=u16::MAX).map(move |at| (batch, at)));
-        let nonces: HashSet<_> = all.clone().map(of).collect();
+        let nonces: HashSet<_> =
+            all.clone().map(|(batch, offset)| nonce_of(batch, offset)).collect();
         assert_eq!(nonces.len(), all.count());
     }
 
@@ -327,24 +300,21 @@ mod tests {
             batch in any::<u64>(), offset in any::<u16>(), bit in any::<usize>(),
         ) {
             let (sealer, other) = (sealer(1), sealer(2));
-            let position = Position { batch, offset };
             let mut sealed = vec![0; object.len() + TAG_BYTES];
-            sealer.seal(position, &object, &mut sealed);
+            sealer.seal(batch, offset, &object, &mut sealed);
             prop_assert!(object.len() < 8 || !sealed.windows(8).any(|some| some == &object[..8]));
             let mut opened = sealed.clone();
-            prop_assert_eq!(sealer.open(position, &mut opened), Ok(&object[..]));
-            let is_broken = |sealer: &Sealer, position, sealed: &[u8]| {
-                sealer.open(position, &mut sealed.to_vec()) == Err(Broken)
+            prop_assert_eq!(sealer.open(batch, offset, &mut opened), Ok(&object[..]));
+            let is_broken = |sealer: &Sealer, batch, offset, sealed: &[u8]| {
+                sealer.open(batch, offset, &mut sealed.to_vec()) == Err(LoadError::Corrupt)
             };
-            prop_assert!(is_broken(&other, position, &sealed));
-            let later = Position { batch: batch ^ 1 << (bit % 64), offset };
-            prop_assert!(is_broken(&sealer, later, &sealed));
-            let elsewhere = Position { batch, offset: offset ^ 1 << (bit % 16) };
-            prop_assert!(is_broken(&sealer, elsewhere, &sealed));
+            prop_assert!(is_broken(&other, batch, offset, &sealed));
+            prop_assert!(is_broken(&sealer, batch ^ 1 << (bit % 64), offset, &sealed));
+            prop_assert!(is_broken(&sealer, batch, offset ^ 1 << (bit % 16), &sealed));
             let shorter = bit % sealed.len();
-            prop_assert!(is_broken(&sealer, position, &sealed[..shorter]));
+            prop_assert!(is_broken(&sealer, batch, offset, &sealed[..shorter]));
             sealed[bit / 8 % (object.len() + TAG_BYTES)] ^= 1 << (bit % 8);
-            prop_assert!(is_broken(&sealer, position, &sealed));
+            prop_assert!(is_broken(&sealer, batch, offset, &sealed));
         }
     }
 }

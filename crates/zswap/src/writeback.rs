@@ -31,7 +31,7 @@ use crate::ids::{BATCHES, MEMBERS_MAX, Member, PageId};
 use crate::incoming::READS;
 use crate::limits::ATTEMPTS_SKIPPED;
 use crate::lru::Heads;
-use crate::seal::{Position, Sealer, sealed_length};
+use crate::seal::{Sealer, sealed_length};
 
 /// Divisor of the limit that gives the slack: how far a pool may exceed its limit while batches are
 /// under way. The slack keeps a slow disk from holding up every page that is stored.
@@ -285,11 +285,10 @@ impl<'z, P: Pool> Writeback<'z, P> {
             debug_assert_eq!(members.len(), count, "a batch is gathered by one caller");
             members.push(Some(PageId::new(shard, id)));
             drop(transfers);
-            let position = Position { batch: begun.number, offset };
             let sealed = &mut buffer[filled..end];
             let seal = |bytes: &[u8]| {
                 drop(guard);
-                sealer.seal(position, bytes, sealed);
+                sealer.seal(begun.number, offset, bytes, sealed);
             };
             self.base.objects.read(handle, seal);
             self.base.shards.counted().note_flushed_age(self.base.shards.eras.class(era));

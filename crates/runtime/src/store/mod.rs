@@ -26,8 +26,10 @@ use coldpress_sys::{
     Bytes, OwnedFd, PAGE_BYTES, Page, PageBuffer, PageCount, SysError, SysResult, cpu,
 };
 use coldpress_zswap::desk::Ticket;
-use coldpress_zswap::seal::{SealError, Sealer};
-use coldpress_zswap::{Area, Key, LoadError, Loaded, Offset, Source, Stats, StoreError, Zswap};
+use coldpress_zswap::seal::Sealer;
+use coldpress_zswap::{
+    Area, Key, LoadError, Loaded, NewError, Offset, Source, Stats, StoreError, Zswap,
+};
 
 pub(crate) use kept::Kept;
 pub(crate) use limbo::Limbo;
@@ -379,7 +381,7 @@ fn open_sealer(link: &Link, terms: &Terms) -> Option<Sealer> {
     if terms.spill_max == Bytes(0) {
         return None;
     }
-    let tell = |error: &SealError| {
+    let tell = |error: &NewError| {
         link.warn(format_args!(
             "process {} writes nothing to the disk, as it cannot encrypt: {error}",
             link.process()

@@ -11,7 +11,7 @@ use coldpress_codec::{CodecChoice, CodecId};
 use coldpress_mem::frames::{Config, FrameAllocator};
 use coldpress_mem::pools::{AnyPool, PoolKind, Switch};
 use coldpress_sys::{Bytes, PAGE_BYTES, Page, PageCount};
-use coldpress_zswap::seal::{KEY_BYTES, Sealer};
+use coldpress_zswap::seal::Sealer;
 use coldpress_zswap::{Area, Key, Knobs, LoadError, Loaded, Offset, StoreError, Stored, Zswap};
 
 /// Keys are few, so that verbs meet: in three areas, at borders of what tables and shards hold.
@@ -244,7 +244,7 @@ pub(crate) fn run(bytes: &[u8]) {
         Some(fault) => Box::new(FaultyBacking::new(slots, fault, first..first + 9)),
         None => Box::new(slots),
     };
-    let sealer = Sealer::new(&[7; KEY_BYTES]).expect("the cipher works");
+    let sealer = Sealer::random().expect("there is a key");
     let knobs = Knobs { hard_pool: PageCount(60), ..Knobs::new(input.codec(), input.frames()) };
     let pool = Switch::new(Box::new(AnyPool::new(kind, &frames)));
     let zswap = Zswap::new(knobs, pool, Some((backing, sealer)));
