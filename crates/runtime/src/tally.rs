@@ -181,9 +181,9 @@ pub enum Group {
     LoadNs,
     /// Latencies of stores to zswap, in the same classes.
     StoreNs,
-    /// Sizes of stored pages, see [`coldpress_zswap::Sizes`].
+    /// Sizes of stored pages, see [`SIZE_CLASSES`].
     Sizes,
-    /// The time that pages loaded from the pool had been there, see [`coldpress_zswap::Ages`].
+    /// The time that pages loaded from the pool had been there, see [`AGE_CLASSES`].
     LoadedAges,
     /// The time that pages sent off to be written back had been in the pool.
     FlushedAges,
@@ -278,9 +278,9 @@ impl Tally {
     pub fn set_zswap(&self, stats: &Stats, frames: &FrameStats, draining: PageCount, saved: Bytes) {
         self.set_group(Group::Zswap, &stats.counters.values());
         self.set_group(Group::Held, &held(stats, frames, draining, saved));
-        self.set_group(Group::Sizes, &stats.sizes.0);
-        self.set_group(Group::LoadedAges, &stats.loaded_ages.0);
-        self.set_group(Group::FlushedAges, &stats.flushed_ages.0);
+        self.set_group(Group::Sizes, &stats.sizes);
+        self.set_group(Group::LoadedAges, &stats.loaded_ages);
+        self.set_group(Group::FlushedAges, &stats.flushed_ages);
     }
 
     /// Sets every word to zero. For the launcher, while there is no owner.
@@ -377,9 +377,9 @@ mod tests {
         }
         let mut stats = Stats::default();
         stats.counters.renamed = 5;
-        stats.sizes.0[SIZE_CLASSES - 1] = 6;
+        stats.sizes[SIZE_CLASSES - 1] = 6;
         stats.memory.0 = 7;
-        (stats.loaded_ages.0[0], stats.flushed_ages.0[AGE_CLASSES - 1]) = (8, 9);
+        (stats.loaded_ages[0], stats.flushed_ages[AGE_CLASSES - 1]) = (8, 9);
         tally.set_zswap(&stats, &frames(), PageCount(10), Bytes(11));
         tally.note_latency(Group::FaultNs, 5);
         tally.note_latency(Group::LoadNs, 0);

@@ -2,9 +2,9 @@
 //!
 //! A page that comes to the pool belongs to the era of that moment: a number that grows with the
 //! pages that come. Its low 16 bits are in the entry, for LRU order (`lru`). A caller with a clock
-//! passes the time ([`crate::Zswap::note_time`]). For each class of [`Ages`] the store remembers
-//! which era it was that time ago: a page of that era or a later one is in the class, unless it is
-//! in a lower one.
+//! passes the time ([`crate::Zswap::note_time`]). For each of the [`AGE_CLASSES`] the store
+//! remembers which era it was that time ago: a page of that era or a later one is in the class,
+//! unless it is in a lower one.
 //!
 //! ```text
 //! class      < 16 ms   < 32 ms   < 64 ms   ...   < 70 min   longer
@@ -14,8 +14,6 @@
 //! Past eras are remembered in steps of a quarter of a class, so a page older than three quarters
 //! of its class may be counted one class too high. All pages of an era, 64 pages or those of a
 //! second, are taken to be as old as its youngest.
-//!
-//! [`Ages`]: crate::Ages
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! Errors, one type per verb, and the warnings that a user sees once.
+//! Errors, one type per kind of verb, and the warnings that a user sees once.
 
 use core::fmt;
 
@@ -21,8 +21,8 @@ pub enum NewError {
     WrongCipher,
 }
 
-/// The reason why a page was not stored. Nothing has changed: the caller keeps the page, and an
-/// older one under the same key is still stored.
+/// The reason why a page was not stored, or not renamed. Nothing has changed: the caller keeps the
+/// page, and an older one under the same key is still stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// The store is switched off.
@@ -39,11 +39,6 @@ pub enum StoreError {
     NoMemory,
 }
 
-/// The reason why a page was not renamed: there was no memory for its place in the index. Nothing
-/// has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RenameError;
-
 /// The reason why a stored page could not be given back. It is still stored, and the load may be
 /// tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +51,7 @@ pub enum LoadError {
 
 /// A message that a user should see once. Nothing has been lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Warning {
+pub(crate) enum Warning {
     /// The backing store has no room: pages stay in the pool.
     BackingFull,
     /// The backing store failed: pages stay in the pool.
@@ -84,12 +79,6 @@ impl From<NoMemory> for StoreError {
     }
 }
 
-impl From<NoMemory> for RenameError {
-    fn from(NoMemory: NoMemory) -> Self {
-        Self
-    }
-}
-
 impl fmt::Display for NewError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,12 +99,6 @@ impl fmt::Display for StoreError {
             Self::PoolFull => "the pool is full and nothing can be written back",
             Self::NoMemory => "no memory for the tables of the page store",
         })
-    }
-}
-
-impl fmt::Display for RenameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        StoreError::NoMemory.fmt(f)
     }
 }
 
@@ -145,7 +128,6 @@ impl fmt::Display for Warning {
 
 impl core::error::Error for NewError {}
 impl core::error::Error for StoreError {}
-impl core::error::Error for RenameError {}
 impl core::error::Error for LoadError {}
 
 /// The warnings for the user, each at most once.

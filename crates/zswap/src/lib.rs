@@ -47,6 +47,7 @@
 extern crate alloc;
 
 use alloc::boxed::Box;
+use core::fmt;
 
 use coldpress_backing::{Backing, SlotCount, SlotId};
 use coldpress_codec::CodecError;
@@ -95,14 +96,12 @@ mod store;
 mod tests;
 mod writeback;
 
-pub use error::{LoadError, NewError, RenameError, StoreError, Warning};
+pub use error::{LoadError, NewError, StoreError};
 pub use helped::HelperCodec;
 pub use key::{Area, Key, Offset};
 pub use knobs::Knobs;
-pub use load::{Loaded, Source};
-pub use stats::{
-    AGE_CLASS_MS, AGE_CLASSES, Ages, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Sizes, Stats,
-};
+pub use load::Loaded;
+pub use stats::{AGE_CLASS_MS, AGE_CLASSES, Counters, SIZE_CLASS_BYTES, SIZE_CLASSES, Stats};
 pub use store::Stored;
 
 use base::Base;
@@ -229,10 +228,11 @@ impl<P: Pool> Zswap<P> {
 
     /// Makes `to` name the page that `from` names, and `from` none; returns whether there was such
     /// a page. As for a page moved by mremap, what was stored under `to` is dropped even if there
-    /// is nothing under `from`. On an error nothing has changed.
+    /// is nothing under `from`. The only error is [`StoreError::NoMemory`], and then nothing has
+    /// changed.
     ///
     /// A page that moves to another shard this way is as young as one just stored.
-    pub fn rename(&self, from: Key, to: Key) -> Result<bool, RenameError> {
+    pub fn rename(&self, from: Key, to: Key) -> Result<bool, StoreError> {
         self.base.rename(from, to)
     }
 
@@ -377,13 +377,14 @@ impl<P: Pool> Zswap<P> {
     }
 
     /// Passes the time `now_ms`, in milliseconds, which should not go back. To be called
-    /// every few milliseconds: [`Ages`] is only as exact as these calls.
+    /// every few milliseconds: [`AGE_CLASSES`] are only as exact as these calls.
     pub fn note_time(&self, now_ms: u64) {
         self.base.shards.note_time(now_ms);
     }
 
-    /// Takes the next warning for the user; each kind comes at most once.
-    pub fn take_warning(&self) -> Option<Warning> {
+    /// Takes the text of the next warning for the user; each kind comes at most once. Nothing has
+    /// been lost.
+    pub fn take_warning(&self) -> Option<impl fmt::Display + use<P>> {
         self.base.warnings.lock().take()
     }
 

@@ -24,17 +24,6 @@ use crate::seal::sealed_length;
 use crate::spot::Spot;
 use crate::writeback::Writeback;
 
-/// The place a loaded page came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A repeated word.
-    SameFilled,
-    /// The pool.
-    Pool,
-    /// The backing store.
-    Backing,
-}
-
 /// Outcome of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loaded {
@@ -44,8 +33,12 @@ pub enum Loaded {
     /// [`crate::Zswap::wait`], or when there are [arrivals](crate::Zswap::take_arrivals). The
     /// buffer is untouched.
     Coming,
-    /// The page is in the buffer.
-    From(Source),
+    /// The page is in the buffer: a repeated word.
+    SameFilled,
+    /// The page is in the buffer, and came from the pool.
+    FromPool,
+    /// The page is in the buffer, and came from the backing store.
+    FromBacking,
 }
 
 /// A page that is being loaded.
@@ -72,8 +65,7 @@ impl<'z, P: Pool> Loading<'z, P> {
             let mut guard = shard.tables.lock();
             let tables = &mut *guard;
             let Some(id) = tables.index.get(self.spot.key) else {
-                shard.counted.load_missed.add(1);
-                return Ok(Loaded::Missing);
+                break Ok(Loaded::Missing);
             };
             let place = &mut tables.entries[id].place;
             if place.coding().needs_work() && self.work.is_none() {
@@ -93,7 +85,7 @@ impl<'z, P: Pool> Loading<'z, P> {
                 PagePlace::SameFilled { word } => {
                     drop(guard);
                     fill(self.page, word);
-                    break Ok(Source::SameFilled);
+                    break Ok(Loaded::SameFilled);
                 }
                 PagePlace::Pool { handle, checksum, coding, .. }
                 | PagePlace::Leaving { handle, checksum, coding, .. } => {
@@ -106,30 +98,29 @@ impl<'z, P: Pool> Loading<'z, P> {
                         shard.counted.note_loaded_age(shards.eras.class(era));
                     }
                     shard.counted.loaded_dense.add(u64::from(read.is_ok() && coding.is_dense()));
-                    break read.map(|()| Source::Pool);
+                    break read.map(|()| Loaded::FromPool);
                 }
                 PagePlace::Backing { .. } => {
                     drop(guard);
                     match self.load_from_disk() {
                         DiskLoad::Moved => {}
-                        DiskLoad::Coming => {
-                            shard.counted.load_coming.add(1);
-                            return Ok(Loaded::Coming);
-                        }
-                        DiskLoad::Here(result) => break result.map(|()| Source::Backing),
+                        DiskLoad::Coming => break Ok(Loaded::Coming),
+                        DiskLoad::Here(result) => break result.map(|()| Loaded::FromBacking),
                     }
                 }
             }
         };
         let counted = match result {
-            Ok(Source::SameFilled) => &shard.counted.loaded_same_filled,
-            Ok(Source::Pool) => &shard.counted.loaded_from_pool,
-            Ok(Source::Backing) => &shard.counted.loaded_from_backing,
+            Ok(Loaded::Missing) => &shard.counted.load_missed,
+            Ok(Loaded::Coming) => &shard.counted.load_coming,
+            Ok(Loaded::SameFilled) => &shard.counted.loaded_same_filled,
+            Ok(Loaded::FromPool) => &shard.counted.loaded_from_pool,
+            Ok(Loaded::FromBacking) => &shard.counted.loaded_from_backing,
             Err(LoadError::Corrupt) => &shard.counted.load_corrupt,
             Err(LoadError::Backing(_)) => &shard.counted.load_backing_fail,
         };
         counted.add(1);
-        result.map(Loaded::From)
+        result
     }
 
     /// Decodes the page's bytes into the page.

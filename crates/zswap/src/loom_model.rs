@@ -103,7 +103,7 @@ fn look(store: &Store, key: Key) -> Option<u8> {
                 store.wait();
                 thread::yield_now();
             }
-            Ok(Loaded::From(_)) => {
+            Ok(Loaded::SameFilled | Loaded::FromPool | Loaded::FromBacking) => {
                 assert!(*found == *page(found[0]), "wrong bytes");
                 return Some(found[0]);
             }

@@ -8,11 +8,12 @@
 use crate::base::Base;
 use crate::disk::Transfers;
 use crate::entry::PagePlace;
-use crate::error::RenameError;
+use crate::error::StoreError;
 use crate::ids::{EntryId, PageId};
 use crate::key::Key;
 use crate::objects::Remains;
 use crate::pool::Pool;
+use crate::room::NoMemory;
 use crate::shard::{Shards, Tables};
 use crate::spot::Spot;
 
@@ -25,7 +26,7 @@ struct Renaming<'z> {
 
 /// Outcome of an attempt to rename: whether there was a page, and what it replaced.
 enum Attempt {
-    Done(Result<(bool, Option<Remains>), RenameError>),
+    Done(Result<(bool, Option<Remains>), NoMemory>),
     /// Nothing has changed; the caller must hold the transfers.
     NeedsTransfers,
 }
@@ -33,7 +34,7 @@ enum Attempt {
 impl<P: Pool> Base<P> {
     /// Makes `to` name the page that `from` names, and `from` none; returns whether there was such
     /// a page. Drops what was stored under `to`. On an error nothing has changed.
-    pub(crate) fn rename(&self, from: Key, to: Key) -> Result<bool, RenameError> {
+    pub(crate) fn rename(&self, from: Key, to: Key) -> Result<bool, StoreError> {
         let Self { objects, shards, disk, .. } = self;
         if from == to {
             return Ok(shards.contains(Spot::of(from)));
@@ -53,7 +54,7 @@ impl<P: Pool> Base<P> {
         let counted = &shards[renaming.from.shard].counted;
         let Ok((found, replaced)) = renamed else {
             counted.reject_kmemcache_fail.add(1);
-            return Err(RenameError);
+            return Err(StoreError::NoMemory);
         };
         counted.renamed.add(u64::from(found));
         replaced.into_iter().for_each(|remains| objects.give_up(remains));
@@ -87,7 +88,7 @@ impl Renaming<'_> {
         }
         if let Some(id) = id {
             if tables.index.set(to.key, id).is_err() {
-                return Attempt::Done(Err(RenameError));
+                return Attempt::Done(Err(NoMemory));
             }
             let removed = tables.index.remove(from.key);
             debug_assert_eq!(removed, Some(id), "the page had its former name until now");
@@ -122,11 +123,11 @@ impl Renaming<'_> {
         if let Some(id) = id {
             let place = source.entries[id].place;
             let Ok(new) = target.entries.alloc(place) else {
-                return Attempt::Done(Err(RenameError));
+                return Attempt::Done(Err(NoMemory));
             };
             if target.index.set(to.key, new).is_err() {
                 target.entries.free(new);
-                return Attempt::Done(Err(RenameError));
+                return Attempt::Done(Err(NoMemory));
             }
             let removed = source.index.remove(from.key);
             debug_assert_eq!(removed, Some(id), "the page had its former name until now");

@@ -27,7 +27,7 @@ macro_rules! counters {
         }
 
         /// The counters of a shard, for any number of threads. Their sums over all shards are
-        /// [`Counters`], [`Sizes`] and [`Ages`].
+        /// [`Counters`] and the classes of [`Stats`].
         #[derive(Debug, Default)]
         pub(crate) struct Counted {
             $(pub(crate) $name: Count,)+
@@ -163,27 +163,20 @@ impl Count {
     }
 }
 
-/// Width of a class of [`Sizes`], in bytes.
+/// Width of a class of sizes, in bytes.
 pub const SIZE_CLASS_BYTES: usize = 256;
-/// Classes of [`Sizes`]: up to a whole page.
+/// Classes of the sizes of objects when they were stored, up to a whole page: class `n` counts
+/// objects of more than `n * SIZE_CLASS_BYTES` bytes that are in no higher class.
 pub const SIZE_CLASSES: usize = PAGE_BYTES / SIZE_CLASS_BYTES;
 
-/// Sizes of the objects when they were stored: class `n` counts those of more than
-/// `n * SIZE_CLASS_BYTES` bytes that are in no higher class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sizes(pub [u64; SIZE_CLASSES]);
-
-/// Upper bound of the first class of [`Ages`], in milliseconds; its ages are below this.
+/// Upper bound of the first class of ages, in milliseconds; its ages are below this.
 pub const AGE_CLASS_MS: u64 = 16;
-/// Classes of [`Ages`]: up to 70 minutes, and longer.
+/// Classes of the times that pages had been in the pool, up to 70 minutes, and longer: class `n`
+/// counts times of less than `AGE_CLASS_MS << n` milliseconds that are in no lower class; the last
+/// class counts all others. The time of a page that writeback passed over begins anew. How exact
+/// the classes are depends on the calls of [`crate::Zswap::note_time`]; a class is missed by a
+/// quarter or a second.
 pub const AGE_CLASSES: usize = 20;
-
-/// Times that pages had been in the pool: class `n` counts those of less than `AGE_CLASS_MS << n`
-/// milliseconds that are in no lower class; the last class counts all others. The time of a page
-/// that writeback passed over begins anew. How exact the classes are depends on the calls of
-/// [`crate::Zswap::note_time`]; a class is missed by a quarter or a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ages(pub [u64; AGE_CLASSES]);
 
 impl Counted {
     /// Counts a page in its class of ages when it is loaded from the pool.
@@ -201,9 +194,9 @@ impl Counted {
         let add = |sums: &mut [u64], counts: &[Count]| {
             sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.get());
         };
-        add(&mut stats.sizes.0, &self.sizes);
-        add(&mut stats.loaded_ages.0, &self.loaded_ages);
-        add(&mut stats.flushed_ages.0, &self.flushed_ages);
+        add(&mut stats.sizes, &self.sizes);
+        add(&mut stats.loaded_ages, &self.loaded_ages);
+        add(&mut stats.flushed_ages, &self.flushed_ages);
     }
 
     /// Counts an object of `length`, which is 1 byte to a page.
@@ -219,13 +212,13 @@ impl Counted {
 pub struct Stats {
     /// Counters since the store was made.
     pub counters: Counters,
-    /// Sizes of the objects stored since then.
-    pub sizes: Sizes,
-    /// Times that the pages loaded from the pool had been there.
-    pub loaded_ages: Ages,
+    /// Sizes of the objects stored since then, see [`SIZE_CLASSES`].
+    pub sizes: [u64; SIZE_CLASSES],
+    /// Times that the pages loaded from the pool had been there, see [`AGE_CLASSES`].
+    pub loaded_ages: [u64; AGE_CLASSES],
     /// Times that the pages sent to the backing store had been in the pool. Pages of a failed write
     /// are the oldest of the pool from then on, and will be counted again.
-    pub flushed_ages: Ages,
+    pub flushed_ages: [u64; AGE_CLASSES],
     /// Frames the pool holds.
     pub pool_pages: PageCount,
     /// Bytes of the objects in the pool.

@@ -295,7 +295,7 @@ impl<P: Pool> World<P> {
         let Stats { counters, sizes, loaded_ages, flushed_ages, memory, .. } = left;
         let happened = Stats { counters, sizes, loaded_ages, flushed_ages, ..Stats::default() };
         assert_eq!(left, Stats { memory, ..happened });
-        let count = |ages: Ages| ages.0.iter().sum::<u64>();
+        let count = |ages: [u64; AGE_CLASSES]| ages.iter().sum::<u64>();
         // On its way out a page has no era; a page on its way may be dropped, or its write may
         // fail.
         assert!(count(loaded_ages) <= counters.loaded_from_pool);

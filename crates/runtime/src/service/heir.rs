@@ -215,7 +215,7 @@ impl Service {
                 }
                 PageState::Stored => loop {
                     match store.zswap.load(key, buffer) {
-                        Ok(Loaded::From(_)) => break,
+                        Ok(Loaded::SameFilled | Loaded::FromPool | Loaded::FromBacking) => break,
                         Ok(Loaded::Coming) => store.zswap.wait(),
                         Ok(Loaded::Missing) => {
                             abandon(self.control, format_args!("{key:?} is missing"))

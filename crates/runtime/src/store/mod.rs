@@ -27,9 +27,7 @@ use coldpress_sys::{
 };
 use coldpress_zswap::desk::Ticket;
 use coldpress_zswap::seal::Sealer;
-use coldpress_zswap::{
-    Area, Key, LoadError, Loaded, NewError, Offset, Source, Stats, StoreError, Zswap,
-};
+use coldpress_zswap::{Area, Key, LoadError, Loaded, NewError, Offset, Stats, StoreError, Zswap};
 
 pub(crate) use kept::Kept;
 pub(crate) use limbo::Limbo;
@@ -330,17 +328,17 @@ impl Store {
         allowance: &Allowance,
     ) -> Result<Loading, LoadError> {
         let begun = cpu::ticks();
-        match self.zswap.load(key(page), &mut self.buffer[place].0)? {
-            Loaded::From(source) => {
-                let took = allowance.time.span_ns(cpu::ticks().wrapping_sub(begun));
-                allowance.tally().note_latency(Group::LoadNs, took);
-                Ok(if source == Source::Backing { Loading::FromDisk } else { Loading::Here })
-            }
-            Loaded::Coming => Ok(Loading::Coming),
+        let loading = match self.zswap.load(key(page), &mut self.buffer[place].0)? {
+            Loaded::SameFilled | Loaded::FromPool => Loading::Here,
+            Loaded::FromBacking => Loading::FromDisk,
+            Loaded::Coming => return Ok(Loading::Coming),
             Loaded::Missing => self
                 .ties
                 .die(format_args!("a stored page is not in the store: {:#x}", page.address())),
-        }
+        };
+        let took = allowance.time.span_ns(cpu::ticks().wrapping_sub(begun));
+        allowance.tally().note_latency(Group::LoadNs, took);
+        Ok(loading)
     }
 }
 

@@ -353,15 +353,15 @@ fn sizes_are_counted_in_their_classes() {
     }
     counted.add_classes(&mut stats);
     let sizes = stats.sizes;
-    assert_eq!((sizes.0[0], sizes.0[1], sizes.0[SIZE_CLASSES - 1]), (2, 1, 1));
+    assert_eq!((sizes[0], sizes[1], sizes[SIZE_CLASSES - 1]), (2, 1, 1));
     let mut world = World::new(knobs(CodecId::Lz4, 90, 90), Naive::new(90), None, Allowed::None);
     for (number, noise) in [0, 1000, 2000, 4000].into_iter().enumerate() {
         world.store(key(number as u64), &page(number as u64, noise)).unwrap();
     }
     world.store(key(9), &word_page(0)).unwrap();
     let sizes = world.zswap.stats().sizes;
-    assert_eq!(sizes.0.iter().sum::<u64>(), 4, "words take no storage");
-    assert_eq!((sizes.0[0], sizes.0[SIZE_CLASSES - 1]), (1, 1));
+    assert_eq!(sizes.iter().sum::<u64>(), 4, "words take no storage");
+    assert_eq!((sizes[0], sizes[SIZE_CLASSES - 1]), (1, 1));
     world.finish();
 }
 
@@ -390,14 +390,14 @@ fn ages_are_counted_when_pages_leave_the_pool() {
         let before = world.zswap.stats().loaded_ages;
         world.load(key(number));
         let mut after = before;
-        after.0[class] += 1;
+        after[class] += 1;
         assert_eq!(world.zswap.stats().loaded_ages, after, "{number}");
     }
-    assert_eq!(world.zswap.stats().flushed_ages, Ages::default());
+    assert_eq!(world.zswap.stats().flushed_ages, [0; AGE_CLASSES]);
     world.zswap.shrink(PageCount(1));
     let ages = world.zswap.stats().flushed_ages;
-    assert_eq!(ages.0.iter().sum::<u64>(), world.zswap.counters().flushed_pages);
-    assert!(ages.0[9] > 0, "{ages:?}");
+    assert_eq!(ages.iter().sum::<u64>(), world.zswap.counters().flushed_pages);
+    assert!(ages[9] > 0, "{ages:?}");
     // A page from disk has no age, nor has a word.
     world.store(key(99), &word_page(1)).unwrap();
     let before = world.zswap.stats().loaded_ages;

@@ -263,7 +263,7 @@ fn threads_read_the_right_bytes_while_their_pages_move() {
                         while !is_over.load(Ordering::Relaxed) {
                             number = (number * 5 + 7) % KEYS;
                             let loaded = zswap.load(key(number * 700), &mut found).unwrap();
-                            assert_eq!(loaded, Loaded::From(Source::Pool));
+                            assert_eq!(loaded, Loaded::FromPool);
                             assert!(found == page_of(number), "page {number}: {from} to {to}");
                         }
                     });

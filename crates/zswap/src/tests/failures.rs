@@ -5,7 +5,13 @@ use coldpress_backing::{Fault, FaultyBacking};
 
 use super::oracle::{Step, key, step};
 use super::*;
+use crate::error::Warning;
 use crate::room::failing;
+
+/// Takes the next warning for the user.
+fn warning(world: &World<Naive>) -> Option<Warning> {
+    world.zswap.base.warnings.lock().take()
+}
 
 /// Returns a fixed sequence that stores, loads, renames and drops, and writes much of it back.
 fn sequence() -> Vec<Step> {
@@ -95,7 +101,10 @@ fn memory_fails_at_each_request() {
                 let page = world.pages.remove(&keys[0]);
                 page.map(|page| world.pages.insert(Key::new(2, 7), page));
             }
-            Err(RenameError) => refused += 1,
+            Err(error) => {
+                assert_eq!(error, StoreError::NoMemory);
+                refused += 1;
+            }
         }
         failing::after(None);
         assert_eq!(world.zswap.counters().reject_kmemcache_fail, refused);
@@ -124,7 +133,7 @@ fn a_replaced_page_stays_when_its_successor_is_refused() {
     world.store(key(0), &old).unwrap();
     assert_eq!(world.store(key(0), &page(2, 4000)), Err(StoreError::PoolFull));
     assert_eq!(world.pages[&key(0)], old);
-    assert_eq!(world.zswap.take_warning(), Some(Warning::PoolFull));
+    assert_eq!(warning(&world), Some(Warning::PoolFull));
     world.finish();
 }
 
@@ -136,15 +145,15 @@ fn a_full_backing_is_tried_again_when_a_slot_is_given_back() {
     for number in 0..40 {
         assert_eq!(world.store(Key::new(0, number), &page(number, 4000)), Ok(Stored::Raw));
     }
-    assert_eq!(world.zswap.take_warning(), Some(Warning::BackingFull));
-    assert_eq!(world.zswap.take_warning(), None);
+    assert_eq!(warning(&world), Some(Warning::BackingFull));
+    assert_eq!(warning(&world), None);
     assert!(!world.zswap.writeback_possible());
     assert_eq!(world.zswap.pool_frames(), PageCount(40 - RAW_IN_SLOT));
     // The oldest are the ones written back.
     for number in 0..RAW_IN_SLOT as u64 {
         let mut loaded = [0; PAGE_BYTES];
         let source = load(&world.zswap, Key::new(0, number), &mut loaded);
-        assert_eq!(source, Ok(Loaded::From(Source::Backing)));
+        assert_eq!(source, Ok(Loaded::FromBacking));
         world.invalidate(Key::new(0, number));
     }
     assert!(world.zswap.writeback_possible());
@@ -162,16 +171,14 @@ fn a_broken_backing_is_left_alone_for_a_while() {
     }
     let counters = world.zswap.counters();
     assert_eq!((counters.reject_flush_fail, counters.flushed_pages), (1, 0));
-    let Some(Warning::BackingError(error)) = world.zswap.take_warning() else {
-        panic!("no warning")
-    };
+    let Some(Warning::BackingError(error)) = warning(&world) else { panic!("no warning") };
     assert_eq!(error.to_string(), "pwrite: EIO");
     assert!(!world.zswap.writeback_possible());
     while !world.zswap.writeback_possible() {
         world.zswap.shrink(PageCount(1));
     }
     assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(RAW_IN_SLOT));
-    assert_eq!(world.zswap.take_warning(), None);
+    assert_eq!(warning(&world), None);
     world.finish();
 }
 
@@ -197,7 +204,7 @@ fn a_disk_without_room_is_tried_again_when_room_is_given_back() {
         world.store(Key::new(0, number), &page(number, 4000)).unwrap();
     }
     assert_eq!(world.zswap.shrink(PageCount(32)), PageCount(RAW_IN_SLOT));
-    assert_eq!(world.zswap.take_warning(), Some(Warning::BackingFull));
+    assert_eq!(warning(&world), Some(Warning::BackingFull));
     assert!(!world.zswap.writeback_possible());
     for number in 0..RAW_IN_SLOT as u64 {
         world.invalidate(Key::new(0, number));

@@ -13,11 +13,8 @@ fn world(max: usize, hard: usize, slots: u32) -> World<Naive> {
 }
 
 /// Returns where a page is loaded from.
-fn source(world: &mut World<Naive>, number: u64) -> Option<Source> {
-    match load(&world.zswap, Key::new(0, number), &mut [0; PAGE_BYTES]).unwrap() {
-        Loaded::From(source) => Some(source),
-        Loaded::Missing | Loaded::Coming => None,
-    }
+fn source(world: &mut World<Naive>, number: u64) -> Loaded {
+    load(&world.zswap, Key::new(0, number), &mut [0; PAGE_BYTES]).unwrap()
 }
 
 #[test]
@@ -43,18 +40,18 @@ fn the_oldest_go_first_and_loaded_ones_get_a_second_chance() {
     for number in 0..32 {
         world.store(Key::new(0, number), &page(number, 4000)).unwrap();
     }
-    assert_eq!(source(&mut world, 0), Some(Source::Pool));
-    assert_eq!(source(&mut world, 5), Some(Source::Pool));
+    assert_eq!(source(&mut world, 0), Loaded::FromPool);
+    assert_eq!(source(&mut world, 5), Loaded::FromPool);
     world.store(Key::new(0, 32), &page(32, 4000)).unwrap();
     // Fifteen pages went: 1 to 16 without 5, because 0 and 5 had been loaded.
     let back: Vec<_> =
-        (0..33).filter(|&number| source(&mut world, number) == Some(Source::Backing)).collect();
+        (0..33).filter(|&number| source(&mut world, number) == Loaded::FromBacking).collect();
     let expected: Vec<_> = (1..17).filter(|&number| number != 5).collect();
     assert_eq!(back, expected);
     assert_eq!(world.zswap.pool_frames(), PageCount(18));
     // When all pages have been loaded, the oldest go all the same.
     assert_eq!(world.zswap.shrink(PageCount(18)), PageCount(18));
-    assert_eq!(source(&mut world, 0), Some(Source::Backing));
+    assert_eq!(source(&mut world, 0), Loaded::FromBacking);
     world.finish();
 }
 
@@ -226,7 +223,7 @@ fn a_store_may_be_used_by_any_thread() {
 fn a_lone_page_that_was_loaded_can_be_written_back() {
     let mut world = world(4, 4, 1);
     world.store(Key::new(0, 0), &page(0, 4000)).unwrap();
-    assert_eq!(source(&mut world, 0), Some(Source::Pool));
+    assert_eq!(source(&mut world, 0), Loaded::FromPool);
     assert_eq!(world.zswap.shrink(PageCount(1)), PageCount(1));
     assert_eq!(world.zswap.counters().reject_flush_fail, 0);
     world.finish();

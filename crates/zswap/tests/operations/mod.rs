@@ -104,8 +104,8 @@ impl World<'_> {
         match result {
             Ok(Loaded::Missing) => assert!(expected.is_none(), "{key:?} is lost"),
             Ok(Loaded::Coming) => assert!(expected.is_some(), "{key:?} comes from nowhere"),
-            Ok(Loaded::From(source)) => {
-                assert!(expected == Some(&found), "wrong bytes of {key:?} from {source:?}");
+            Ok(Loaded::SameFilled | Loaded::FromPool | Loaded::FromBacking) => {
+                assert!(expected == Some(&found), "wrong bytes of {key:?}: {result:?}");
             }
             Err(LoadError::Corrupt | LoadError::Backing(_)) => {
                 assert!(self.may_fail && expected.is_some(), "{key:?}: {result:?}");
