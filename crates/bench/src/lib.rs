@@ -1,14 +1,14 @@
 //! The measurements of the benchmarks of memory, and their reports.
 //!
 //! `bench/peers` measures other allocators beside coldpress's with [`allocators`], [`ours`],
-//! [`machine`] and [`report`]; no other allocator is linked here. Tests read what was recorded with
-//! [`frames`]. Nothing here runs inside a user's program. Modules, from below:
+//! [`machine`] and [`report`]; no other allocator is linked here. Nothing here runs inside a user's
+//! program. Modules, from below:
 //!
 //! 1. `statistics`, `verdict`, `ticks`, [`report`], `svg`, `plot`, `panels` and [`machine`] make
 //!    the figures and say where they come from; `random` gives the same numbers in every run.
 //! 2. `kernel` is the kernel's own swap as a peer, `touch` has orders of touches and their times,
 //!    `processors` who had the processors' time, `usage` what programs took.
-//! 3. [`ours`] are the parts of coldpress that are measured, and [`frames`] is how whole huge pages
+//! 3. [`ours`] are the parts of coldpress that are measured, and `frames` is how whole huge pages
 //!    stay whole on them. [`allocators`] gives every allocator the same work, `descriptors` finds
 //!    what the size of a frame's descriptor costs, `policy` which page to evict, and `pools` how
 //!    densely and how quickly compressed pages are kept. Above them, `codecs` measures what codecs
@@ -19,7 +19,7 @@ pub mod allocators;
 mod codecs;
 mod commands;
 mod descriptors;
-pub mod frames;
+mod frames;
 mod kernel;
 pub mod machine;
 pub mod ours;

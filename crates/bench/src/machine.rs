@@ -44,22 +44,22 @@ impl Machine {
     }
 
     /// Returns a folder name for machines like this one, which does not reveal the owner.
-    pub fn slug(&self) -> String {
+    pub(crate) fn slug(&self) -> String {
         slug(&self.processor)
     }
 
     /// Returns a file name without its ending.
-    pub fn file_stem(&self) -> String {
+    pub(crate) fn file_stem(&self) -> String {
         format!("{}-{}", self.date, self.commit)
     }
 
     /// Returns the facts for people.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.facts.iter().map(|(name, text)| format!("- {name}: {text}\n")).collect()
     }
 
     /// Returns the facts for programs, as JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         self.facts.iter().map(|(name, text)| (name.replace(' ', "_"), json!(text))).collect()
     }
 }

@@ -71,7 +71,7 @@ unsafe impl GlobalAlloc for Frames {
 /// because the runtime's thread has none either.
 ///
 /// Fails when the address space is not available.
-pub fn pool_frames(objects: usize) -> SysResult<FrameAllocator> {
+pub(crate) fn pool_frames(objects: usize) -> SysResult<FrameAllocator> {
     let frames = objects.saturating_mul(4).saturating_add(8 * BLOCK_FRAMES);
     let frames = frames.next_multiple_of(BLOCK_FRAMES).min(SPAN_MAX.0 / PAGE_BYTES);
     let allocator = FrameAllocator::new();
@@ -83,7 +83,7 @@ pub fn pool_frames(objects: usize) -> SysResult<FrameAllocator> {
 /// move; `None` for one zone.
 ///
 /// Fails when the address space is not available.
-pub fn zones(blocks: usize, core: Option<usize>) -> SysResult<Box<dyn FrameSource>> {
+pub(crate) fn zones(blocks: usize, core: Option<usize>) -> SysResult<Box<dyn FrameSource>> {
     let bytes = |blocks| Bytes(blocks * BLOCK_FRAMES * PAGE_BYTES);
     let frames = FrameAllocator::new();
     init(&frames, Config { core: core.map(bytes), ..Config::one_zone(bytes(blocks)) })?;

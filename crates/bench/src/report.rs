@@ -31,7 +31,7 @@ pub fn document(machine: &Machine, reports: &[Report]) -> String {
 }
 
 /// Returns the folder below `out` for the reports of one machine; makes it when it is not there.
-pub fn folder(out: &Path, machine: &Machine) -> io::Result<PathBuf> {
+pub(crate) fn folder(out: &Path, machine: &Machine) -> io::Result<PathBuf> {
     let folder = out.join(machine.slug());
     fs::create_dir_all(&folder).map_err(|error| named(&folder, &error))?;
     Ok(folder)
@@ -85,7 +85,7 @@ pub struct Goal {
 
 impl Goal {
     /// Makes the goal that the median of `ratios` is at most `most`, with so many `digits` shown.
-    pub fn at_most(text: String, ratios: &Sample, most: f64, digits: usize) -> Self {
+    pub(crate) fn at_most(text: String, ratios: &Sample, most: f64, digits: usize) -> Self {
         let (ratio, low, high) =
             (ratios.median(), ratios.percentile(10.0), ratios.percentile(90.0));
         let found = format!("{ratio:.digits$} (p10 {low:.digits$}, p90 {high:.digits$})");
@@ -100,12 +100,12 @@ pub struct Table {
 
 impl Table {
     /// Makes a table with these columns and no row.
-    pub fn new(head: &[&str]) -> Self {
+    pub(crate) fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
     }
 
     /// Adds a row, a cell for each column.
-    pub fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.rows[0].len());
         self.rows.push(cells);
     }

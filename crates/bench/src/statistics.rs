@@ -67,46 +67,46 @@ pub(crate) fn take_turns(
 
 /// Measurements in ascending order; at least one.
 #[derive(Clone, Debug)]
-pub struct Sample(Vec<f64>);
+pub(crate) struct Sample(Vec<f64>);
 
 impl Sample {
     /// Makes a sample of these measurements; `None` when there are none.
-    pub fn new(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn new(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         (!values.is_empty()).then_some(Self(values))
     }
 
     /// Returns all measurements, in ascending order.
-    pub fn in_order(&self) -> &[f64] {
+    pub(crate) fn in_order(&self) -> &[f64] {
         &self.0
     }
 
     /// Returns the smallest measurement that at least `percent` of all do not exceed (nearest
     /// rank).
-    pub fn percentile(&self, percent: f64) -> f64 {
+    pub(crate) fn percentile(&self, percent: f64) -> f64 {
         let rank = (percent / 100.0 * self.0.len() as f64).ceil() as usize;
         self.0[rank.clamp(1, self.0.len()) - 1]
     }
 
     /// Returns the measurement in the middle, or the mean of the two in the middle.
-    pub fn median(&self) -> f64 {
+    pub(crate) fn median(&self) -> f64 {
         let (low, high) = ((self.0.len() - 1) / 2, self.0.len() / 2);
         f64::midpoint(self.0[low], self.0[high])
     }
 
     /// Returns the arithmetic mean.
-    pub fn mean(&self) -> f64 {
+    pub(crate) fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / self.0.len() as f64
     }
 
     /// Returns the smallest measurement.
-    pub fn least(&self) -> f64 {
+    pub(crate) fn least(&self) -> f64 {
         self.0[0]
     }
 
     /// Returns the largest measurement.
-    pub fn most(&self) -> f64 {
+    pub(crate) fn most(&self) -> f64 {
         self.0[self.0.len() - 1]
     }
 }

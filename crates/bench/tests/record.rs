@@ -1,19 +1,20 @@
 //! The risk: a recorded trace that cannot be replayed, that is missing when the run is over, or a
-//! program that suffers from being recorded. The method: real runs of the command, whose traces are
-//! read and replayed on an allocator that checks itself.
+//! program that suffers from being recorded. The method: real runs of the command, whose traces the
+//! benchmark reads and replays on an allocator that checks itself.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use coldpress_bench::frames::Mobility;
-use coldpress_bench::frames::replay::{Mix, Replay};
-use coldpress_bench::frames::trace::{Event, Trace};
-use coldpress_bench::ours;
+use coldpress_mem::frames::Mobility;
+use coldpress_mem::frames::trace::{EVENT_BYTES, Event, HEAD};
 
 mod common;
 
-use common::{BENCH, can_manage, coldpress, stderr};
+use common::{BENCH, can_manage, coldpress, command, stderr};
+
+/// The number of programs that the benchmark runs at once.
+const PROGRAMS: usize = 7;
 
 /// Runs `coldpress run --memory 32M --disk none --record PATH -- sh -c SCRIPT`, where `$job` fills
 /// 48 MiB and touches pages at random.
@@ -32,19 +33,28 @@ fn assert_worked(output: &Output) {
     assert_eq!(found["wrong_pages"], 0, "{found}");
 }
 
-fn read(path: &Path) -> Trace {
-    let mut file = File::open(path).expect("the trace is there");
-    Trace::read(&mut file).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+/// Returns the events of a trace.
+fn read(path: &Path) -> Vec<Event> {
+    let bytes = fs::read(path).expect("the trace is there");
+    let (words, rest) = bytes.strip_prefix(&HEAD).expect("the head").as_chunks::<EVENT_BYTES>();
+    assert!(rest.is_empty(), "{} ends within an event", path.display());
+    let event = |word| Event::decode(u32::from_le_bytes(word)).expect("an event");
+    words.iter().copied().map(event).collect()
 }
 
-/// Replays `trace` with one zone and with two; the replay checks the allocator at its end.
-fn replay(trace: &Trace) {
-    let mix = Mix::new(&[trace, trace], 1);
-    let (blocks, core) = mix.blocks();
-    for core in [None, Some(core)] {
-        let source = ours::zones(blocks, core).expect("address space");
-        let course = Replay::new(&mix, &*source).course(&mix, true);
-        assert_eq!(course.refused, 0);
+/// Replays the trace at `path`, which has `events`, with one zone and with two. The replay refuses
+/// a trace that makes no sense, and checks the allocator at its end.
+fn replay(path: &Path, events: &[Event]) {
+    let mut bench = command(&["frames", "--part", "huge", "--quick", "--rounds", "1", "--json"]);
+    let output = bench.arg("--trace").arg(path).output().expect("the command is built");
+    assert!(output.status.success(), "{}: {}", path.display(), stderr(&output));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one document");
+    let huge = &found["frames"]["huge"];
+    assert_eq!(huge["events"], PROGRAMS * events.len());
+    for zones in ["one_zone", "two_zones"] {
+        for course in huge[zones].as_array().expect("a list") {
+            assert_eq!(course["refused"], 0, "{zones}: {course}");
+        }
     }
 }
 
@@ -58,14 +68,14 @@ fn a_run_leaves_a_trace_that_is_replayed() {
     let output = record(&path, "exec $job");
     assert_worked(&output);
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
-    let trace = read(&path);
+    let events = read(&path);
     // 48 MiB of pages that compress 2.5 to 1 do not fit 32 MiB without some 8 MiB of frames.
     let easy = |event: &&Event| {
         matches!(event, Event::Alloc { mobility: Mobility::EasyReclaim, order: 0, .. })
     };
-    assert!(trace.events().iter().filter(easy).count() > 2000, "{}", trace.events().len());
-    assert!(trace.events().iter().any(|event| matches!(event, Event::Free { .. })));
-    replay(&trace);
+    assert!(events.iter().filter(easy).count() > 2000, "{}", events.len());
+    assert!(events.iter().any(|event| matches!(event, Event::Free { .. })));
+    replay(&path, &events);
 }
 
 #[test]
@@ -78,9 +88,10 @@ fn each_process_that_is_managed_has_a_trace() {
     let output = record(&path, "$job > /dev/null && $job");
     assert_worked(&output);
     for name in ["trace", "trace.2"] {
-        let trace = read(&directory.path().join(name));
-        assert!(!trace.events().is_empty(), "{name}");
-        replay(&trace);
+        let path = directory.path().join(name);
+        let events = read(&path);
+        assert!(!events.is_empty(), "{name}");
+        replay(&path, &events);
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
 }
@@ -98,7 +109,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     let warnings = stderr(&output);
     let warnings: Vec<_> = warnings.lines().filter(|line| line.contains("warning")).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("not recorded"), "{warnings:?}");
-    assert_eq!(read(&path).events().len(), (2048 - 16) / 4);
+    assert_eq!(read(&path).len(), (2048 - 16) / 4);
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct Result {
     /// The same figures for programs, as JSON.
     pub numbers: Value,
     /// Nanoseconds for each object: a row for each work, a sample for each contestant.
-    pub samples: Vec<Vec<Sample>>,
+    pub(crate) samples: Vec<Vec<Sample>>,
 }
 
 /// Measures each work with each contestant in `rounds` rounds, at least one. The goals judge the

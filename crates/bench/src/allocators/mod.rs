@@ -13,7 +13,8 @@ mod contest;
 mod work;
 
 pub use contest::{Contestant, Result, contest};
-pub use work::{Group, Scale, Work, frame_works, object_works};
+pub(crate) use work::Group;
+pub use work::{Scale, Work, frame_works, object_works};
 
 use std::alloc::{GlobalAlloc, Layout};
 

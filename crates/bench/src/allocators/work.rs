@@ -29,9 +29,9 @@ const ALIGN: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// The approximate number of objects in each measurement.
-    pub objects: usize,
+    pub(crate) objects: usize,
     /// The number of objects in the works of 100,000 objects, if smaller than 100,000.
-    pub many: usize,
+    pub(crate) many: usize,
 }
 
 impl Scale {
@@ -43,7 +43,7 @@ impl Scale {
 
 /// The goal that a work belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub(crate) enum Group {
     /// Objects that are allocated and freed at once.
     Pairs,
     /// Batches of 1000 objects.
@@ -166,24 +166,24 @@ impl Work {
     }
 
     /// Returns the name of the work in tables.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the goal that the work belongs to.
-    pub fn group(&self) -> Group {
+    pub(crate) fn group(&self) -> Group {
         self.group
     }
 
     /// Returns the number of objects that one [`Work::run`] allocates and frees.
-    pub fn objects(&self) -> usize {
+    pub(crate) fn objects(&self) -> usize {
         let before = if self.how == How::Replace { self.layouts.len() } else { 0 };
         before + self.layouts.len() * self.repeat
     }
 
     /// Does the work. Returns the nanoseconds for each object: its allocation, a write to it and
     /// its free.
-    pub fn run(&self, allocator: &(dyn GlobalAlloc + Sync)) -> f64 {
+    pub(crate) fn run(&self, allocator: &(dyn GlobalAlloc + Sync)) -> f64 {
         let time = match self.how {
             How::Pairs => self.pairs(allocator),
             How::Batches => self.batches(allocator),

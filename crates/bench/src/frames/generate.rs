@@ -18,25 +18,25 @@ use crate::random::Random;
 
 /// The model of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Model {
+pub(crate) struct Model {
     /// The number of frames that the program grows to.
-    pub frames: usize,
+    pub(crate) frames: usize,
     /// The number of phases of work.
-    pub phases: usize,
+    pub(crate) phases: usize,
     /// The core frames in a thousand: an entry, a handle and a share of a zspage's descriptor are
     /// some 60 bytes for a page compressed to 1.4 KiB.
-    pub core_permille: usize,
+    pub(crate) core_permille: usize,
     /// The core frames in a thousand that stay forever.
-    pub stay_permille: usize,
+    pub(crate) stay_permille: usize,
     /// The movable frames in a thousand that are left at the end.
-    pub left_permille: usize,
+    pub(crate) left_permille: usize,
     /// The frames in a thousand that are freed at the end of a phase.
-    pub freed_permille: usize,
+    pub(crate) freed_permille: usize,
 }
 
 impl Model {
     /// Makes the model of a program of `frames` frames.
-    pub const fn new(frames: usize) -> Self {
+    pub(crate) const fn new(frames: usize) -> Self {
         Self {
             frames,
             phases: 12,
@@ -48,7 +48,7 @@ impl Model {
     }
 
     /// Makes the trace of `seed`.
-    pub fn trace(&self, seed: u64) -> Trace {
+    pub(crate) fn trace(&self, seed: u64) -> Trace {
         let mut program = Program {
             random: Random::new(seed),
             events: Vec::new(),

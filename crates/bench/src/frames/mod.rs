@@ -1,32 +1,31 @@
 //! Whole huge pages: traces of frame allocations, replayed on one zone and on two.
 //!
-//! [`trace`] reads and writes them as files, [`generate`] makes traces by a model, [`replay`]
+//! [`trace`] reads them from files, [`generate`] makes traces by a model, [`replay`]
 //! drives several of them at once and asks for blocks of 2 MiB, and `naive` is the simplest
 //! allocator to compare with.
 
-pub mod generate;
+pub(crate) mod generate;
 #[cfg(test)]
 mod naive;
-pub mod replay;
-pub mod trace;
+pub(crate) mod replay;
+pub(crate) mod trace;
 
 use coldpress_sys::page::FRAMES_PER_BLOCK;
 
-pub use coldpress_mem::frames::Mobility;
-pub use coldpress_mem::frames::trace::ID_MAX;
+pub(crate) use coldpress_mem::frames::Mobility;
 
 /// The number of frames in a huge page.
-pub const BLOCK_FRAMES: usize = FRAMES_PER_BLOCK;
+pub(crate) const BLOCK_FRAMES: usize = FRAMES_PER_BLOCK;
 /// The order of a huge page.
-pub const BLOCK_ORDER: u8 = BLOCK_FRAMES.trailing_zeros() as u8;
+pub(crate) const BLOCK_ORDER: u8 = BLOCK_FRAMES.trailing_zeros() as u8;
 
 /// A function that moves the contents of a frame and makes its owner use the other frame: from, to,
 /// the owner's number. Returns false when the frame cannot be moved now.
-pub type Migrate<'a> = dyn FnMut(u32, u32, u32) -> bool + 'a;
+pub(crate) type Migrate<'a> = dyn FnMut(u32, u32, u32) -> bool + 'a;
 
 /// An allocator of frames, as a replay sees it. Frames have numbers; a chunk of `1 << order` frames
 /// has the number of its first.
-pub trait FrameSource: Sync {
+pub(crate) trait FrameSource: Sync {
     /// Allocates a chunk of frames; `None` when there is none.
     fn alloc(&self, mobility: Mobility, order: u8) -> Option<u32>;
 

@@ -16,7 +16,7 @@ use crate::random::Random;
 
 /// Several traces put together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mix {
+pub(crate) struct Mix {
     /// The events of all traces, each trace's in its own order; ids are places from 0 without
     /// holes.
     events: Vec<Event>,
@@ -29,7 +29,7 @@ pub struct Mix {
 impl Mix {
     /// Interleaves the traces as `seed` says: all run from beginning to end, each at about its own
     /// share of the speed.
-    pub fn new(traces: &[&Trace], seed: u64) -> Self {
+    pub(crate) fn new(traces: &[&Trace], seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut rest: Vec<&[Event]> = traces.iter().map(|trace| trace.events()).collect();
         let mut names: Vec<HashMap<u32, u32>> = vec![HashMap::new(); traces.len()];
@@ -85,13 +85,13 @@ impl Mix {
     }
 
     /// Returns the events.
-    pub fn events(&self) -> &[Event] {
+    pub(crate) fn events(&self) -> &[Event] {
         &self.events
     }
 
     /// Returns the number of blocks that hold everything with a sixteenth to spare, and the number
     /// of blocks for the core zone, an eighth more than its frames ever need.
-    pub fn blocks(&self) -> (usize, usize) {
+    pub(crate) fn blocks(&self) -> (usize, usize) {
         let core = (self.core_peak * 9 / 8).div_ceil(BLOCK_FRAMES).max(1);
         ((self.peak * 17 / 16).div_ceil(BLOCK_FRAMES).max(core + 1), core)
     }
@@ -99,31 +99,31 @@ impl Mix {
 
 /// The memory found when huge pages were asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// The number of huge pages that were available.
-    pub blocks: usize,
+    pub(crate) blocks: usize,
     /// The number of free frames before.
-    pub free: usize,
+    pub(crate) free: usize,
 }
 
 impl Asked {
     /// Returns the share of free memory that was whole blocks, in percent.
-    pub fn share(self) -> f64 {
+    pub(crate) fn share(self) -> f64 {
         100.0 * (self.blocks * BLOCK_FRAMES) as f64 / self.free.max(1) as f64
     }
 }
 
 /// The memory found at the three times of asking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Course {
+pub(crate) struct Course {
     /// The memory halfway, while all programs run.
-    pub during: Asked,
+    pub(crate) during: Asked,
     /// The memory when all programs have ended.
-    pub before: Asked,
+    pub(crate) before: Asked,
     /// The memory after the sweep.
-    pub after: Asked,
+    pub(crate) after: Asked,
     /// The number of allocations that failed; with the sizes of [`Mix::blocks`] none fails.
-    pub refused: usize,
+    pub(crate) refused: usize,
 }
 
 /// A chunk in use.
@@ -135,7 +135,7 @@ struct Chunk {
 }
 
 /// A replay on one allocator.
-pub struct Replay<'a> {
+pub(crate) struct Replay<'a> {
     source: &'a dyn FrameSource,
     chunks: Vec<Option<Chunk>>,
     refused: usize,
@@ -144,13 +144,13 @@ pub struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     /// Makes a replay of `mix` on `source`, which must have no other user.
-    pub fn new(mix: &Mix, source: &'a dyn FrameSource) -> Self {
+    pub(crate) fn new(mix: &Mix, source: &'a dyn FrameSource) -> Self {
         let free_at_first = source.free_frames();
         Self { source, chunks: vec![None; mix.places], refused: 0, free_at_first }
     }
 
     /// Runs the whole course; with `moving`, frames are moved out of the way before each asking.
-    pub fn course(mut self, mix: &Mix, moving: bool) -> Course {
+    pub(crate) fn course(mut self, mix: &Mix, moving: bool) -> Course {
         let (first, second) = mix.events.split_at(mix.events.len() / 2);
         self.play(first);
         let during = self.ask(moving);
@@ -165,7 +165,7 @@ impl<'a> Replay<'a> {
 
     /// Replays events. A chunk that is not available is left out, and so is its free.
     #[inline(never)]
-    pub fn play(&mut self, events: &[Event]) {
+    pub(crate) fn play(&mut self, events: &[Event]) {
         for event in events {
             match *event {
                 Event::Alloc { id, order, mobility } => {
@@ -228,7 +228,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Frees all that is left. Panics when a frame was lost on the way.
-    pub fn end(mut self) {
+    pub(crate) fn end(mut self) {
         (0..self.chunks.len()).for_each(|place| self.free(place));
         self.source.drain();
         self.source.check();

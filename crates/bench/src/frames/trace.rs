@@ -6,14 +6,14 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
-pub use coldpress_mem::frames::trace::Event;
+pub(crate) use coldpress_mem::frames::trace::Event;
 use coldpress_mem::frames::trace::{EVENT_BYTES, HEAD, VERSION};
 
 /// The reason why a file is not a trace.
 #[derive(Debug)]
-pub enum TraceError {
+pub(crate) enum TraceError {
     /// The file could not be read.
     Io(io::Error),
     /// The file starts with something else, or has another version.
@@ -50,14 +50,14 @@ impl From<io::Error> for TraceError {
 
 /// A trace: events in the order in which they happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trace {
+pub(crate) struct Trace {
     events: Vec<Event>,
 }
 
 impl Trace {
     /// Makes a trace of `events`. Fails with the first event that allocates an allocated id, frees
     /// a free id, or frees an id with another order.
-    pub fn new(events: Vec<Event>) -> Result<Self, TraceError> {
+    pub(crate) fn new(events: Vec<Event>) -> Result<Self, TraceError> {
         let mut alive = HashMap::new();
         for (index, event) in events.iter().enumerate() {
             let fits = match *event {
@@ -73,18 +73,12 @@ impl Trace {
     }
 
     /// Returns the events.
-    pub fn events(&self) -> &[Event] {
+    pub(crate) fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Writes the trace as a file.
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(&HEAD)?;
-        self.events.iter().try_for_each(|event| to.write_all(&event.encode().to_le_bytes()))
-    }
-
     /// Reads a trace from a file, to its end.
-    pub fn read(from: &mut impl Read) -> Result<Self, TraceError> {
+    pub(crate) fn read(from: &mut impl Read) -> Result<Self, TraceError> {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes)?;
         let events = bytes.strip_prefix(&HEAD[..]).ok_or(TraceError::NoTrace)?;
@@ -101,15 +95,15 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::{BLOCK_ORDER, ID_MAX, Mobility};
+    use crate::frames::{BLOCK_ORDER, Mobility};
+    use coldpress_mem::frames::trace::ID_MAX;
     use proptest::prelude::*;
 
     const CORE: Mobility = Mobility::Core;
 
     fn bytes_of(trace: &Trace) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        trace.write(&mut bytes).unwrap();
-        bytes
+        let words = trace.events().iter().map(|event| event.encode().to_le_bytes());
+        HEAD.into_iter().chain(words.flatten()).collect()
     }
 
     #[test]

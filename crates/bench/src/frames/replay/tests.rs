@@ -4,12 +4,13 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
+use coldpress_mem::frames::trace::ID_MAX;
 use proptest::prelude::*;
 
 use super::*;
+use crate::frames::Migrate;
 use crate::frames::generate::Model;
 use crate::frames::naive::NaiveFrames;
-use crate::frames::{ID_MAX, Migrate};
 use crate::ours;
 
 fn mix() -> Mix {
