@@ -54,8 +54,8 @@ pub fn order_0_frames(memory: Bytes) -> SysResult<Frames> {
 unsafe impl GlobalAlloc for Frames {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         match self.0.alloc(Mobility::Core) {
-            Ok(frame) => ptr::without_provenance_mut((frame.index() as usize + 1) * PAGE_BYTES),
-            Err(_) => ptr::null_mut(),
+            Some(frame) => ptr::without_provenance_mut((frame.index() as usize + 1) * PAGE_BYTES),
+            None => ptr::null_mut(),
         }
     }
 
@@ -104,7 +104,7 @@ impl FrameSource for Zones {
             BLOCK_ORDER => self.frames.alloc_block(mobility),
             _ => self.frames.alloc_order(order, mobility),
         };
-        frame.ok().map(FrameId::index)
+        frame.map(FrameId::index)
     }
 
     unsafe fn free(&self, chunk: u32, order: u8) {

@@ -1,6 +1,5 @@
 //! The pools, a line each.
 
-use coldpress_mem::pools::xcfmalloc::Config;
 use coldpress_mem::pools::{Pool, Segments, Xcfmalloc, Xvmalloc, Zsmalloc};
 use coldpress_sys::{Bytes, SysResult};
 
@@ -54,10 +53,8 @@ macro_rules! kinds {
 
 kinds! {
     Xvmalloc = "xvmalloc": |frames| Xvmalloc::new(frames);
-    Xcfmalloc = "xcfmalloc": |frames| Xcfmalloc::new(frames, Config::DEFAULT);
-    Xcfmalloc16 = "xcfmalloc-16-byte": |frames| {
-        Xcfmalloc::new(frames, Config { granularity: Bytes(16), ..Config::DEFAULT })
-    };
+    Xcfmalloc = "xcfmalloc": |frames| Xcfmalloc::new(frames, Xcfmalloc::GRANULARITY);
+    Xcfmalloc16 = "xcfmalloc-16-byte": |frames| Xcfmalloc::new(frames, Bytes(16));
     Zsmalloc1 = "zsmalloc-1": |frames| Zsmalloc::new(frames, 1);
     Zsmalloc2 = "zsmalloc-2": |frames| Zsmalloc::new(frames, 2);
     Zsmalloc4 = "zsmalloc-4": |frames| Zsmalloc::new(frames, 4);

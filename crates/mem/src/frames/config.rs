@@ -1,8 +1,6 @@
-//! The layout of a span as its user gives it, and the errors of requests.
+//! The layout of a span as its user gives it, and what its frames are for.
 
-use core::fmt;
-
-use coldpress_sys::{Bytes, PageCount, SysError};
+use coldpress_sys::{Bytes, SysError};
 
 /// Returns an error of this allocator, with the number `errno`.
 pub(super) const fn error(errno: i32) -> SysError {
@@ -48,30 +46,3 @@ impl Config {
         Self { span, core: None, online: span, easy_reclaim_hot_add: true, on_demand: false }
     }
 }
-
-/// The error of a request when no zone it may take from has a free chunk of that order. Nothing was
-/// taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfFrames {
-    /// The requested mobility.
-    pub mobility: Mobility,
-    /// log2 of the requested number of frames; above that of a block there are no chunks.
-    pub order: u8,
-    /// Free frames of the zones that may serve the request, in smaller chunks.
-    pub free: PageCount,
-    /// All frames of these zones.
-    pub online: PageCount,
-}
-
-impl fmt::Display for OutOfFrames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mobility, order, free, online } = self;
-        let kind = match mobility {
-            Mobility::Core => "core",
-            Mobility::EasyReclaim => "easy-reclaim",
-        };
-        write!(f, "no {kind} chunk of order {order}: {} of {} frames free", free.0, online.0)
-    }
-}
-
-impl core::error::Error for OutOfFrames {}

@@ -43,7 +43,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, SysResult};
 use crate::percpu::CpuLists;
 use blocks::BlockState;
 use config::error;
-pub use config::{Config, Mobility, OutOfFrames};
+pub use config::{Config, Mobility};
 pub(crate) use descriptor::Descriptor;
 use record::Recorder;
 pub(crate) use shrink::MoveClaim;
@@ -157,11 +157,11 @@ impl FrameAllocator {
         self.lists.init(&[LIST_FRAMES; 2])
     }
 
-    /// Takes a frame with undefined contents. Fails when no zone that may serve it has a frame
-    /// left, and before `init`.
+    /// Takes a frame with undefined contents. Returns `None` when no zone that may serve it has a
+    /// frame left, and before `init`.
     #[inline]
-    pub fn alloc(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
-        let Some(spans) = self.spans() else { return Err(self.out_of_frames(mobility, 0)) };
+    pub fn alloc(&self, mobility: Mobility) -> Option<FrameId> {
+        let spans = self.spans()?;
         let first = spans.zones(mobility)[0];
         let frame = match self.lists.pop(first as usize) {
             Some(frame) => frame,
@@ -169,34 +169,33 @@ impl FrameAllocator {
         };
         debug_assert_eq!(spans.tables.get(frame), Descriptor::Cached, "frame {frame} is in use");
         spans.tables.set(frame, Descriptor::Core);
-        Ok(FrameId(frame))
+        Some(FrameId(frame))
     }
 
     /// Takes a frame as [`FrameAllocator::alloc`] does, filled with zeros.
-    pub fn alloc_zeroed(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
+    pub fn alloc_zeroed(&self, mobility: Mobility) -> Option<FrameId> {
         let frame = self.alloc(mobility)?;
         // SAFETY: the frame was just handed to us, and this is its size.
         unsafe { self.address(frame).write_bytes(0, PAGE_BYTES) };
-        Ok(frame)
+        Some(frame)
     }
 
     /// Takes the 512 frames of one block, as [`FrameAllocator::alloc_order`] does.
-    pub fn alloc_block(&self, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
+    pub fn alloc_block(&self, mobility: Mobility) -> Option<FrameId> {
         self.alloc_order(ORDER_MAX, mobility)
     }
 
     /// Takes 2^`order` frames side by side, aligned to their length, with undefined contents; the
-    /// first one names them all. Fails as [`FrameAllocator::alloc`] does, and for an order above
-    /// that of a block.
-    pub fn alloc_order(&self, order: u8, mobility: Mobility) -> Result<FrameId, OutOfFrames> {
-        let failure = || self.out_of_frames(mobility, order);
-        let spans = self.spans().filter(|_| order <= ORDER_MAX).ok_or_else(failure)?;
+    /// first one names them all. Returns `None` as [`FrameAllocator::alloc`] does, and for an order
+    /// above that of a block.
+    pub fn alloc_order(&self, order: u8, mobility: Mobility) -> Option<FrameId> {
+        let spans = self.spans().filter(|_| order <= ORDER_MAX)?;
         let take = |zone| self.zones.lock(spans, zone).take(order);
-        let chunk = self.find(spans, mobility, take).ok_or_else(failure)?;
+        let chunk = self.find(spans, mobility, take)?;
         debug_assert!(chunk.order == order, "{chunk:?} is not of order {order}");
         spans.hand_out(chunk);
         self.recorder.note(|| Event::Alloc { id: chunk.head, order, mobility });
-        Ok(FrameId(chunk.head))
+        Some(FrameId(chunk.head))
     }
 
     /// Frees a frame. Its memory is kept for the next allocation or for [`FrameAllocator::trim`].
@@ -300,14 +299,13 @@ impl FrameAllocator {
     /// Takes a frame when this CPU's list of the first zone is empty, and refills the list on the
     /// way.
     #[cold]
-    fn refill(&self, spans: &Spans, mobility: Mobility) -> Result<u32, OutOfFrames> {
+    fn refill(&self, spans: &Spans, mobility: Mobility) -> Option<u32> {
         let take = |zone| {
             self.lists.pop(zone as usize).or_else(|| self.zones.refill(&self.lists, spans, zone))
         };
-        let found = self.find(spans, mobility, take);
-        let frame = found.ok_or_else(|| self.out_of_frames(mobility, 0))?;
+        let frame = self.find(spans, mobility, take)?;
         self.recorder.note(|| Event::Alloc { id: frame, order: 0, mobility });
-        Ok(frame)
+        Some(frame)
     }
 
     /// Returns what `take` finds in the zones that a request may take from, best first. Where
@@ -347,11 +345,6 @@ impl FrameAllocator {
         }
         self.recorder.note(|| Event::Free { id: frame, order: 0 });
         self.zones.spill(&self.lists, spans, frame);
-    }
-
-    #[cold]
-    fn out_of_frames(&self, mobility: Mobility, order: u8) -> OutOfFrames {
-        self.zones.out_of_frames(self.spans(), mobility, order)
     }
 
     #[inline]

@@ -5,27 +5,26 @@ use coldpress_sys::page::FRAMES_PER_BLOCK;
 use super::record::Recorder;
 use super::trace::Event;
 use super::zone::Chunk;
-use super::{Descriptor, FrameAllocator, FrameId, Mobility, ORDER_MAX, OutOfFrames, Spans};
+use super::{Descriptor, FrameAllocator, FrameId, Mobility, ORDER_MAX, Spans};
 
 impl FrameAllocator {
     /// Takes 2^`order` frames, with undefined contents, at the start of a free chunk of order
     /// `whole`, or of the nearest order there is. Returns the first frame, which is aligned to the
     /// chunk's length, and the order of the chunk: [`FrameAllocator::extend_run`] may add the rest.
-    /// Fails as [`FrameAllocator::alloc_order`] does, and for a `whole` below `order`. Each frame
-    /// is freed alone.
+    /// Returns `None` as [`FrameAllocator::alloc_order`] does, and for a `whole` below `order`.
+    /// Each frame is freed alone.
     pub(crate) fn alloc_run(
         &self,
         order: u8,
         whole: u8,
         mobility: Mobility,
-    ) -> Result<(FrameId, u8), OutOfFrames> {
-        let failure = || self.out_of_frames(mobility, order);
-        let spans = self.spans().filter(|_| whole <= ORDER_MAX).ok_or_else(failure)?;
+    ) -> Option<(FrameId, u8)> {
+        let spans = self.spans().filter(|_| whole <= ORDER_MAX)?;
         let take = |zone| self.zones.lock(spans, zone).take_first(order, whole);
-        let (chunk, whole) = self.find(spans, mobility, take).ok_or_else(failure)?;
+        let (chunk, whole) = self.find(spans, mobility, take)?;
         spans.hand_out(chunk);
         self.recorder.note_run(chunk, mobility);
-        Ok((FrameId(chunk.head), whole))
+        Some((FrameId(chunk.head), whole))
     }
 
     /// Returns whether it could take the 2^`order` frames from `frame` on: only if they are all

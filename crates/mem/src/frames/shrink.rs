@@ -190,7 +190,7 @@ impl Shrink<'_> {
     /// Takes a frame outside the isolated blocks.
     fn target(&self) -> Option<FrameId> {
         loop {
-            let frame = self.frames.alloc(Mobility::EasyReclaim).ok()?;
+            let frame = self.frames.alloc(Mobility::EasyReclaim)?;
             let state = self.spans.tables.block_of(frame.0).state();
             if !matches!(state, BlockState::Isolated(_)) {
                 return Some(frame);

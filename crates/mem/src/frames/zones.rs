@@ -10,7 +10,7 @@ use coldpress_sys::{Bytes, PageCount};
 use super::blocks::BlockState;
 use super::spans::Spans;
 use super::zone::{Chunk, Locked, Zone};
-use super::{BATCH, Mobility, OutOfFrames};
+use super::{BATCH, Mobility};
 use crate::percpu::CpuLists;
 
 /// The zones of an allocator, by [`Mobility`].
@@ -97,22 +97,5 @@ impl Zones {
                 zone.zone.online += FRAMES_PER_BLOCK;
             }
         }
-    }
-
-    /// Returns what there was when a request failed.
-    pub(super) fn out_of_frames(
-        &self,
-        spans: Option<&Spans>,
-        mobility: Mobility,
-        order: u8,
-    ) -> OutOfFrames {
-        let (mut free, mut online) = (0, 0);
-        if let Some(spans) = spans {
-            for name in spans.zones(mobility) {
-                let Locked { zone, .. } = self.lock(spans, *name);
-                (free, online) = (free + zone.free(), online + zone.online);
-            }
-        }
-        OutOfFrames { mobility, order, free: PageCount(free), online: PageCount(online) }
     }
 }

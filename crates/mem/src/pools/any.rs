@@ -8,7 +8,7 @@ use coldpress_sys::{Bytes, PageCount};
 use super::zsmalloc::CHAIN_MAX;
 use super::{
     AllocError, ClassStats, Compacted, Handle, Pool, PoolStats, Segments, UnknownHandle, Xcfmalloc,
-    Xvmalloc, Zsmalloc, xcfmalloc,
+    Xvmalloc, Zsmalloc,
 };
 use crate::frames::{FrameAllocator, Shrunk};
 
@@ -72,7 +72,7 @@ kinds! {
     /// One-frame TLSF: objects never cross a frame and never move.
     Xvmalloc "xvmalloc" Xvmalloc Xvmalloc::new;
     /// Scatter-gather: an object is at most two blocks on any frames.
-    Xcfmalloc "xcfmalloc" Xcfmalloc |frames| Xcfmalloc::new(frames, xcfmalloc::Config::DEFAULT);
+    Xcfmalloc "xcfmalloc" Xcfmalloc |frames| Xcfmalloc::new(frames, Xcfmalloc::GRANULARITY);
     /// Objects packed to the byte in runs of frames, and kept dense.
     Segment "segment" Segments Segments::new;
 }

@@ -254,7 +254,7 @@ impl<'f> HandleTable<'f> {
 
     /// Makes a leaf with all slots free and lists it.
     fn add_leaf(&self, names: &mut Names) -> Option<()> {
-        let frame = self.frames.alloc_zeroed(Mobility::Core).ok()?;
+        let frame = self.frames.alloc_zeroed(Mobility::Core)?;
         let Some(number) = self.free_number(names) else {
             // SAFETY: the frame was just handed to us and nothing refers to it.
             unsafe { self.frames.free(frame) };
@@ -285,7 +285,7 @@ impl<'f> HandleTable<'f> {
         let number = self.numbers.load(Ordering::Relaxed);
         if number as usize == names.directories * ENTRIES {
             let directory = self.root.get(names.directories)?;
-            let frame = self.frames.alloc(Mobility::Core).ok()?;
+            let frame = self.frames.alloc(Mobility::Core)?;
             directory.store(frame.index(), Ordering::Relaxed);
             names.directories += 1;
         }

@@ -20,7 +20,7 @@ mod segment;
 mod switch;
 #[cfg(test)]
 mod tests;
-pub mod xcfmalloc;
+mod xcfmalloc;
 mod xvmalloc;
 mod zsmalloc;
 
@@ -32,7 +32,7 @@ use crate::frames::{FrameId, Migrate, Shrunk};
 pub use any::{AnyPool, PoolKind, UnknownPool};
 pub use handle::{CHECKS_HANDLES, Handle, UnknownHandle};
 pub use segment::Segments;
-pub use switch::{StillDraining, Switch};
+pub use switch::Switch;
 pub use xcfmalloc::Xcfmalloc;
 pub use xvmalloc::Xvmalloc;
 pub use zsmalloc::Zsmalloc;

@@ -18,7 +18,6 @@
 
 #![forbid(unsafe_code)]
 
-use core::fmt;
 use core::mem;
 use core::ops::DerefMut;
 
@@ -38,19 +37,6 @@ pub struct Switch<B> {
     former: Option<B>,
     side: bool,
 }
-
-/// The error of a switch while the former pool still holds objects: there is no place for a third
-/// pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StillDraining;
-
-impl fmt::Display for StillDraining {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the former pool still holds objects")
-    }
-}
-
-impl core::error::Error for StillDraining {}
 
 impl<B: DerefMut<Target: Pool>> Switch<B> {
     /// Makes a switch with `pool` in use.
@@ -75,20 +61,21 @@ impl<B: DerefMut<Target: Pool>> Switch<B> {
         self.former.is_some() && handle.side().0 != self.side
     }
 
-    /// Puts `pool`, which must be empty, into use. The pool in use before becomes the former one,
-    /// whose frames stay where they are. Fails, and changes nothing, while the former pool holds
-    /// objects.
-    pub fn switch(&mut self, pool: B) -> Result<(), StillDraining> {
+    /// Returns whether `pool`, which must be empty, was put into use: not while the former pool
+    /// holds objects, as there is no place for a third pool. The pool in use before becomes the
+    /// former one, whose frames stay where they are.
+    #[must_use]
+    pub fn switch(&mut self, pool: B) -> bool {
         assert_eq!(pool.stats().objects, 0, "the objects of the new pool have no side");
         self.finish();
         if self.former.is_some() {
-            return Err(StillDraining);
+            return false;
         }
         // This must precede the first frame of the other pool.
         self.current.give_up_moves();
         self.former = Some(mem::replace(&mut self.current, pool));
         self.side = !self.side;
-        Ok(())
+        true
     }
 
     /// Returns whether it dropped the former pool: only if that holds no object any more.

@@ -142,7 +142,7 @@ impl<'f> Heap<'f> {
     }
 
     fn alloc_frame(&self) -> Option<NonNull<u8>> {
-        let frame = self.frames.alloc(Mobility::Core).ok()?;
+        let frame = self.frames.alloc(Mobility::Core)?;
         // Relaxed: the counter stands alone.
         self.whole_frames.fetch_add(1, Ordering::Relaxed);
         Some(self.frames.address(frame))

@@ -26,7 +26,7 @@ impl<'f> FrameSpace<'f> {
 
     /// Takes a frame with undefined contents.
     pub(super) fn take_frame(&self) -> Option<FrameId> {
-        let frame = self.frames.alloc(Mobility::Core).ok()?;
+        let frame = self.frames.alloc(Mobility::Core)?;
         // Relaxed: the value is always the same, and any thread that has an object sees it, because
         // the object came after it.
         self.base.store(self.frames.address_at(Bytes(0)).as_ptr(), Ordering::Relaxed);

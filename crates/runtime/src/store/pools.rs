@@ -50,7 +50,8 @@ impl Store {
             return;
         }
         let pool = make(wanted, self.frames);
-        self.zswap.pool_mut().switch(pool).expect("there is no former pool");
+        let is_switched = self.zswap.pool_mut().switch(pool);
+        assert!(is_switched, "there is no former pool");
         self.charge_own_growth(allowance);
         self.ties.tell(format_args!(
             "process {process}: pool {wanted} from now on; {} MiB in {kind} move over",

@@ -61,7 +61,7 @@ fn every_page_moves_to_the_new_pool_and_the_old_one_is_given_back() {
                 World::new(knobs(CodecId::Lz4, 2000, 2000), pool, backing, Allowed::None);
             store(&mut world, 0..300, page_of);
             world.zswap.shrink(PageCount(20));
-            world.zswap.pool_mut().switch(make(to, frames)).unwrap();
+            assert!(world.zswap.pool_mut().switch(make(to, frames)));
             let before = left(&world);
             assert!(before > 150, "{before}");
             // New pages lie in the new pool; old ones stay where they are.
@@ -102,7 +102,7 @@ fn pages_that_moved_are_written_back_in_their_turn() {
         let mut world = World::new(knobs(CodecId::Lz4, 2000, 2000), pool, backing, Allowed::None);
         // All pages lie in one shard, whose list is one order.
         store(&mut world, 0..200, |number| page(number, 3000));
-        world.zswap.pool_mut().switch(make(PoolKind::Segment, frames)).unwrap();
+        assert!(world.zswap.pool_mut().switch(make(PoolKind::Segment, frames)));
         while left(&world) > 0 {
             drain(&world, Bytes::kib(64));
         }
@@ -124,7 +124,7 @@ fn pages_that_could_not_be_written_move_later() {
         let backing = Some(Box::new(backing) as Box<dyn Backing>);
         let mut world = World::new(knobs(CodecId::Lz4, 2000, 2000), pool, backing, Allowed::None);
         store(&mut world, 0..100, |number| page(number, 3000));
-        world.zswap.pool_mut().switch(make(PoolKind::Segment, frames)).unwrap();
+        assert!(world.zswap.pool_mut().switch(make(PoolKind::Segment, frames)));
         Writeback::of(&world.zswap.base).unwrap().begin_batch();
         for _ in 0..20 {
             drain(&world, Bytes::kib(64));
@@ -145,7 +145,7 @@ fn without_room_nothing_moves_and_nothing_is_lost() {
         let pool = Switch::new(make(PoolKind::Zsmalloc, frames));
         let mut world = World::new(knobs(CodecId::Lz4, 2000, 2000), pool, None, Allowed::None);
         store(&mut world, 0..300, page_of);
-        world.zswap.pool_mut().switch(make(PoolKind::Xcfmalloc, frames)).unwrap();
+        assert!(world.zswap.pool_mut().switch(make(PoolKind::Xcfmalloc, frames)));
         // The limit is below the pool's size, by more than the pool may grow for draining.
         world.zswap.set_knobs(knobs(CodecId::Lz4, 1, 1)).unwrap();
         assert_eq!((drain(&world, Bytes::kib(64)), left(&world)), (Bytes(0), 300));
@@ -251,7 +251,7 @@ fn threads_read_the_right_bytes_while_their_pages_move() {
             for number in 0..KEYS {
                 world.store(key(number * 700), &page_of(number)).unwrap();
             }
-            world.zswap.pool_mut().switch(make(to, frames)).unwrap();
+            assert!(world.zswap.pool_mut().switch(make(to, frames)));
             let is_over = AtomicBool::new(false);
             let zswap = &world.zswap;
             std::thread::scope(|scope| {

@@ -87,7 +87,7 @@ proptest! {
                     0 => frames.alloc(mobility),
                     _ => frames.alloc_order(order, mobility),
                 };
-                if let Ok(frame) = frame {
+                if let Some(frame) = frame {
                     held.push((frame, order));
                     done.push(Event::Alloc { id: frame.index(), order, mobility });
                 }

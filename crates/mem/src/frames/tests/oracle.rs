@@ -112,8 +112,8 @@ impl<'f> World<'f> {
     fn alloc(&mut self, mobility: Mobility, order: u8) -> bool {
         let zone = self.serving(mobility, order);
         let given = match order {
-            0 => self.frames.alloc(mobility).ok(),
-            _ => self.frames.alloc_order(order, mobility).ok(),
+            0 => self.frames.alloc(mobility),
+            _ => self.frames.alloc_order(order, mobility),
         };
         if !self.note_taken(zone, order, given) {
             return false;
@@ -142,7 +142,7 @@ impl<'f> World<'f> {
         let zone = self.serving(mobility, order);
         let largest =
             (order..=whole).rev().find(|order| zone.is_some_and(|zone| self.has(zone, *order)));
-        let given = self.frames.alloc_run(order, whole, mobility).ok();
+        let given = self.frames.alloc_run(order, whole, mobility);
         assert_eq!(given.map(|(_, whole)| whole), largest);
         // A run need not start with memory.
         if let Some((head, whole)) = given {

@@ -99,7 +99,7 @@ impl Layout<'_> {
         let order = least.max(self.step_order());
         let window = SEGMENT_FRAMES.max(self.frames_held / SEGMENT_SHARE);
         let window = order.max(ORDER_MAX.min(window.ilog2() as u8));
-        let run = |order| frames.alloc_run(order, window, Mobility::EasyReclaim).ok();
+        let run = |order| frames.alloc_run(order, window, Mobility::EasyReclaim);
         let found = run(order).map(|run| (run, order)).or_else(|| Some((run(least)?, least)));
         let Some(((frame, window), order)) = found else {
             if self.frames_held == 0 {

@@ -299,7 +299,7 @@ fn frames_moved_back_to_where_their_segment_was_are_their_own() {
         }
         for round in 0..6 {
             // One frame of the block that must stay is held, so the other block goes.
-            let free = core::iter::from_fn(|| frames.alloc(Mobility::EasyReclaim).ok());
+            let free = core::iter::from_fn(|| frames.alloc(Mobility::EasyReclaim));
             let mut taken: Vec<_> = free.collect();
             let stays = |frame: &FrameId| frame.index() as usize / 512 == 1 + round % 2;
             let pin = taken.iter().position(stays).map(|place| taken.remove(place));

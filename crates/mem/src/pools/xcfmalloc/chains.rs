@@ -186,7 +186,7 @@ impl Blocks<'_> {
         if self.frames_held == 0 && self.claim.is_none() {
             self.claim = self.space.frames.claim_moves();
         }
-        let frame = self.space.frames.alloc(Mobility::EasyReclaim).ok()?;
+        let frame = self.space.frames.alloc(Mobility::EasyReclaim)?;
         let block = Block {
             place: BlockPlace::new(frame.index(), 0),
             next: BlockRef::NONE,

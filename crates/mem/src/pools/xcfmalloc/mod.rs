@@ -49,27 +49,21 @@ use descriptor::{BlockRef, GRANULE_MIN, Space};
 
 /// The trade-offs of a pool between kinds of lost space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub(super) struct Config {
     /// Maximum blocks of an object, at least 1. With 1 only objects above 4092 bytes are in pieces.
-    pub max_blocks: usize,
+    pub(super) max_blocks: usize,
     /// Bytes of a granule, of which all blocks are multiples: a power of two, 16 to 2048. Finer
     /// granules lose less in each object, and leave more small holes.
-    pub granularity: Bytes,
+    pub(super) granularity: Bytes,
     /// Empty frames kept ready while there are objects, at least 1: where no holes fit together,
     /// compaction begins with one.
-    pub reserve: PageCount,
+    pub(super) reserve: PageCount,
 }
 
 impl Config {
     /// The configuration of xcfmalloc's mail of 2011: two blocks, 64 bytes, 32 frames.
-    pub const DEFAULT: Self =
-        Self { max_blocks: 2, granularity: Bytes(64), reserve: PageCount(32) };
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
+    const DEFAULT: Self =
+        Self { max_blocks: 2, granularity: Xcfmalloc::GRANULARITY, reserve: PageCount(32) };
 }
 
 /// The first block and size of an object, as kept in its handle word. The low 16 bits are never
@@ -103,11 +97,20 @@ pub struct Xcfmalloc<'f> {
 }
 
 impl<'f> Xcfmalloc<'f> {
-    /// Makes an empty pool; it holds no frame yet. Panics on a `config` out of the bounds given
-    /// there.
+    /// The bytes of a granule in xcfmalloc's mail of 2011.
+    pub const GRANULARITY: Bytes = Bytes(64);
+
+    /// Makes an empty pool whose blocks are multiples of `granularity`; it holds no frame yet.
+    /// Finer granules lose less in each object, and leave more small holes. Panics unless
+    /// `granularity` is a power of two from 16 to 2048.
     ///
     /// The structure is about 4 KiB: make it in place, for example in a `static`.
-    pub const fn new(frames: &'f FrameAllocator, config: Config) -> Self {
+    pub const fn new(frames: &'f FrameAllocator, granularity: Bytes) -> Self {
+        Self::with(frames, Config { granularity, ..Config::DEFAULT })
+    }
+
+    /// Makes an empty pool. Panics on a `config` out of the bounds given there.
+    pub(super) const fn with(frames: &'f FrameAllocator, config: Config) -> Self {
         let granularity = config.granularity.0;
         assert!(granularity.is_power_of_two());
         assert!(granularity >= GRANULE_MIN && granularity <= PAGE_BYTES / 2);

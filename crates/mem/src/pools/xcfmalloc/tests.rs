@@ -284,7 +284,7 @@ fn wrong_parameters_are_refused() {
     {
         let (granularity, reserve) = (Bytes(granularity), PageCount(reserve));
         let config = Config { max_blocks, granularity, reserve };
-        let make = std::panic::AssertUnwindSafe(|| drop(Xcfmalloc::new(&frames, config)));
+        let make = std::panic::AssertUnwindSafe(|| drop(Xcfmalloc::with(&frames, config)));
         let made = std::panic::catch_unwind(make);
         assert!(made.is_err(), "{config:?} passed");
     }

@@ -217,7 +217,7 @@ impl<'f> Blocks<'f> {
     }
 
     fn take_frame(&mut self) -> Option<BlockPlace> {
-        let frame = self.frames.alloc(Mobility::Core).ok()?.index();
+        let frame = self.frames.alloc(Mobility::Core)?.index();
         self.frames_held += 1;
         Some(BlockPlace { frame, offset: 0 })
     }

@@ -67,7 +67,7 @@ impl<'f> HeldFrames<'f> {
 
     /// Takes a frame, with its owner if that is known. Returns `None` when there is none.
     pub(super) fn take(&self, owner: Option<Owner>) -> Option<FrameId> {
-        let frame = self.allocator.alloc(Mobility::EasyReclaim).ok()?;
+        let frame = self.allocator.alloc(Mobility::EasyReclaim)?;
         let mut claim = self.claim.lock();
         let PageCount(count) = self.count();
         if count == 0 {
