@@ -31,7 +31,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 
 use coldpress_sys::map::Span;
-use coldpress_sys::rseq::{self, Blocks, Limits, ListHead};
+use coldpress_sys::rseq::{self, Blocks, ListHead};
 use coldpress_sys::sync::SpinLock;
 use coldpress_sys::{Bytes, PAGE_BYTES, SysResult, cpu};
 
@@ -279,10 +279,10 @@ impl CpuLists {
         // Relaxed: written once, before `starts`.
         for list in 0..self.lists.load(Ordering::Relaxed) {
             let ceiling = self.ceilings[list].load(Ordering::Relaxed);
-            let limits = if shut { Limits::SHUT } else { Limits { floor: 0, ceiling } };
+            let limits = if shut { ListHead::SHUT } else { ListHead::open_up_to(ceiling) };
             // Release pairs with the reads of a section, limits before length: a section that sees
             // a list open again sees it empty.
-            self.head(processor, list).limits.store(limits.to_word(), Ordering::Release);
+            self.head(processor, list).limits.store(limits, Ordering::Release);
         }
     }
 

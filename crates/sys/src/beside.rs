@@ -15,9 +15,6 @@ use crate::errno;
 use crate::error::{SysError, SysResult};
 use crate::raw::{checked, process_id, syscall};
 
-/// The entry point of a process of [`spawn_beside`]; it must not return.
-pub type ProcessMain = extern "C" fn() -> !;
-
 /// The parent of a process of [`spawn_beside`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parent {
@@ -46,7 +43,7 @@ pub unsafe fn spawn_beside(
     parent: Parent,
     stack_top: *mut u8,
     thread_block: *const usize,
-    main: ProcessMain,
+    main: extern "C" fn() -> !,
     alive: &AtomicU32,
 ) -> SysResult<()> {
     let shared = linux::CLONE_VM | linux::CLONE_UNTRACED;

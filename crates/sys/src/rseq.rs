@@ -104,27 +104,18 @@ pub fn restart_all() -> SysResult<()> {
 pub struct ListHead {
     /// The number of values in the list. Written by the sections, and by the owner of a shut list.
     pub length: AtomicU32,
-    /// The [`Limits`] of the length, as one word.
+    /// The limits of the length: sections take values while there are more than the low half says,
+    /// and add values while there are fewer than the high half says.
     pub limits: AtomicU32,
 }
 
-/// The lengths between which a list is kept: sections take values above `floor` and add values
-/// below `ceiling`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The least length.
-    pub floor: u16,
-    /// The greatest length.
-    pub ceiling: u16,
-}
-
-impl Limits {
+impl ListHead {
     /// Limits of a list that was open before and now allows no section to take or add a value.
-    pub const SHUT: Self = Self { floor: u16::MAX, ceiling: 0 };
+    pub const SHUT: u32 = u16::MAX as u32;
 
-    /// Returns the word in [`ListHead::limits`].
-    pub const fn to_word(self) -> u32 {
-        self.floor as u32 | (self.ceiling as u32) << 16
+    /// Returns the limits of a list that sections empty, and fill with up to `ceiling` values.
+    pub const fn open_up_to(ceiling: u16) -> u32 {
+        (ceiling as u32) << 16
     }
 }
 

@@ -33,7 +33,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use coldpress_mem::frames::FrameAllocator;
 use coldpress_mem::slab::Heap;
-use coldpress_sys::beside::{self, Parent, ProcessMain};
+use coldpress_sys::beside::{self, Parent};
 use coldpress_sys::cpu::{self, RseqArea};
 use coldpress_sys::errno::EINVAL;
 use coldpress_sys::map::{self, Span};
@@ -266,7 +266,7 @@ fn make_room() {
 ///
 /// # Safety
 /// There must be no service, and the stack must stay and have no other user.
-unsafe fn start_process(main: ProcessMain) -> SysResult<()> {
+unsafe fn start_process(main: extern "C" fn() -> !) -> SysResult<()> {
     // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let run = unsafe { &mut *RUN.0.get() };
     let socket: &'static [u8] = &run.socket;
