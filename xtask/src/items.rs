@@ -79,6 +79,18 @@ pub(crate) fn types(code: &str) -> Vec<Type<'_>> {
         .collect()
 }
 
+/// Returns the names of the types in `code` that other crates may name, aliases included, with the
+/// offsets of their first words.
+pub(crate) fn public_types(code: &str) -> Vec<(usize, &str)> {
+    let is_public = |at: usize| {
+        let before = code[..at].trim_end();
+        let before = before.strip_suffix("unsafe").map_or(before, str::trim_end);
+        before.ends_with("pub")
+    };
+    let found = named(code, &["struct", "union", "enum", "trait", "type"]).into_iter();
+    found.filter(|found| is_public(found.0)).map(|(at, _, _, name)| (at, name)).collect()
+}
+
 /// Returns the blocks of `impl` in `code`.
 pub(crate) fn blocks(code: &str) -> Vec<Block<'_>> {
     let mut found = Vec::new();
@@ -178,6 +190,15 @@ mod tests {
         let found: Vec<_> =
             functions(code).iter().map(|found| (found.name, found.returns)).collect();
         assert_eq!(found, [("a", ""), ("b", "bool"), ("c", "Option<bool>"), ("e", "")]);
+    }
+
+    #[test]
+    fn public_types_are_those_without_a_limit() {
+        let code = "pub struct A; pub(crate) struct B; struct C; pub unsafe trait D { type E; } \
+                    pub type F = u8; pub union G {} pub(super) enum H {} pub fn i() -> J {}";
+        let found: Vec<_> = public_types(code).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(found, ["A", "D", "F", "G"]);
+        assert_eq!(public_types("pub struct A;"), [(4, "A")]);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! A Rust file as the rules see it: its text, split into code and comments, and which lines of it
 //! are for tests only.
 
+use std::collections::BTreeSet;
+
+use crate::items;
 use crate::masked::{self, Masked};
 
 /// A Rust source file.
@@ -46,6 +49,17 @@ impl RustFile {
         self.code_lines()
             .flat_map(|(line, code, _)| masked::words(code).map(move |(_, word)| (line, word)))
     }
+}
+
+/// Returns the names of the types of `files` that other crates may name, without those for tests.
+/// A name is there once: of two types of one name, a build has the one or the other.
+pub(crate) fn public_types<'a>(files: impl Iterator<Item = &'a RustFile>) -> BTreeSet<&'a str> {
+    let of_file = |file: &'a RustFile| {
+        let code = &file.masked.code;
+        let found = items::public_types(code).into_iter();
+        found.filter(|(at, _)| !file.test[masked::line_of(code, *at)]).map(|(_, name)| name)
+    };
+    files.flat_map(of_file).collect()
 }
 
 /// Returns whether a file holds tests only, by where it is.

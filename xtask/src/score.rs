@@ -8,14 +8,12 @@ use std::fmt::Write as _;
 use crate::masked::{self, line_of, words};
 use crate::modules;
 use crate::prose::Prose;
-use crate::rust_file::RustFile;
+use crate::rust_file::{RustFile, public_types};
 use crate::tree::Tree;
 
 /// The words that begin an assertion.
 const ASSERTIONS: [&str; 6] =
     ["assert", "assert_eq", "assert_ne", "debug_assert", "debug_assert_eq", "debug_assert_ne"];
-/// The words that begin a type.
-const TYPES: [&str; 5] = ["struct", "enum", "union", "trait", "type"];
 /// The integers without a unit.
 const RAW: [&str; 10] = ["usize", "isize", "u8", "u16", "u32", "u64", "u128", "i32", "i64", "i128"];
 /// The number of lines above which a function counts as long.
@@ -92,8 +90,9 @@ pub(crate) fn score(tree: &Tree) -> String {
     text
 }
 
-fn count<'a>(files: impl Iterator<Item = &'a RustFile>) -> Counts {
-    let mut counts = Counts::default();
+fn count<'a>(files: impl Iterator<Item = &'a RustFile> + Clone) -> Counts {
+    let mut counts =
+        Counts { public_types: public_types(files.clone()).len(), ..Counts::default() };
     for file in files {
         let product = file.code_lines().filter(|(_, _, is_test)| !is_test).count();
         counts.files += usize::from(product > 0);
@@ -108,8 +107,6 @@ fn count<'a>(files: impl Iterator<Item = &'a RustFile>) -> Counts {
                     && matches!(all[index - 1].1, "const" | "unsafe");
             if ASSERTIONS.contains(word) && code[at + word.len()..].starts_with('!') {
                 counts.assertions += 1;
-            } else if TYPES.contains(word) && is_public {
-                counts.public_types += 1;
             } else if *word == "fn" {
                 count_function(&mut counts, code, *at, is_public);
             }

@@ -10,6 +10,7 @@ mod order;
 mod pure;
 mod sentences;
 mod size;
+mod surface;
 mod text;
 mod types;
 mod unsafety;
@@ -40,6 +41,7 @@ pub(crate) const ALL: &[Rule] = &[
     sentences::nobody_is_headless,
     size::files_are_short,
     size::functions_are_short,
+    surface::crates_show_few_types,
     text::lines_are_short_and_plain,
     text::nothing_is_left_over,
     text::words_are_plain,
