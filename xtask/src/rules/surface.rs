@@ -11,8 +11,8 @@ const PUBLIC_TYPES_MAX: &[(&str, usize)] = &[
     ("codec", 13),
     ("backing", 12),
     ("cli", 5),
-    ("zswap", 29),
-    ("runtime", 40),
+    ("zswap", 18),
+    ("runtime", 18),
     ("bench", 10),
     ("coldpress", 0),
 ];
