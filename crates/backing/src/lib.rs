@@ -3,8 +3,8 @@
 //! A *slot* is one sequential batch of [`SLOT_BYTES`]; its owner writes it once, reads pieces of it
 //! and discards it whole. This crate knows slots and bytes, and nothing of what the bytes mean:
 //! lengths and seals are the owner's. [`Backing::begin`] begins a transfer and takes its buffer;
-//! [`Backing::ended`] gives it back. Modules: [`slots`] which slots are taken, [`mod@file`] on
-//! disk, [`memory`] the specification, [`faulty`] a sibling that fails on request.
+//! [`Backing::ended`] gives it back. Modules: `slots` which slots are taken, `file` on
+//! disk, `memory` the specification, `faulty` a sibling that fails on request.
 //!
 //! Promises of every backing, which the oracle test in `tests.rs` checks:
 //! 1. A read after a write that ended well gives the bytes written, or an error.
@@ -24,10 +24,10 @@ use core::fmt;
 pub use coldpress_sys::ring::{TRANSFERS_MAX, Way};
 use coldpress_sys::{BorrowedFd, Bytes, SysError};
 
-pub mod faulty;
-pub mod file;
-pub mod memory;
-pub mod slots;
+mod faulty;
+mod file;
+mod memory;
+mod slots;
 #[cfg(test)]
 mod tests;
 

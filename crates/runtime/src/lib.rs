@@ -1,5 +1,5 @@
-//! Layer 3: the runtime inside the program. It knows addresses and page faults; it knows no codec
-//! and no pool by name.
+//! Layer 3: the runtime inside the program. It knows addresses and page faults; only its [`knobs`]
+//! name codecs and pools.
 //!
 //! As a preload library (feature `preload`) the crate adds a constructor and a few interposed
 //! functions; as a plain library it gives the launcher the [`ledger`] with its [`knobs`] and

@@ -4,7 +4,8 @@ use crate::report::Report;
 use crate::rust_file::public_types;
 use crate::tree::Tree;
 
-/// The most public types of each crate, bottom to top; a crate without a line may have none.
+/// The most public types of each crate, bottom to top; a crate without a line may have none. 15 are
+/// wanted. `sys` has a type for each thing of the kernel's, and `mem` four pools that are compared.
 const PUBLIC_TYPES_MAX: &[(&str, usize)] = &[
     ("sys", 44),
     ("mem", 26),
