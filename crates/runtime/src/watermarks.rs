@@ -8,11 +8,6 @@ use coldpress_sys::{Bytes, PageCount};
 const BAND_MIN: PageCount = Bytes::mib(1).pages_down();
 /// The widest band.
 pub(crate) const BAND_MAX: PageCount = Bytes::mib(2).pages_down();
-/// Pages that reclaim takes at a time while use is between soft and hard. The mean of faults is the
-/// same with 1 to 6. With 6, one fault in six waits for six compressions, and the 99th percentile
-/// of an access is half as long again.
-pub(crate) const PAGES_TOGETHER: usize = 2;
-
 /// Returns the distance from soft to hard in a budget of `total`.
 pub(crate) fn band(total: PageCount) -> PageCount {
     PageCount(total.0 / 128).clamp(BAND_MIN, BAND_MAX).min(PageCount(total.0 / 32))

@@ -10,7 +10,6 @@ use super::Policy;
 use super::queue::Evicted;
 use super::refusals::Drained;
 use crate::pages::{PageState, PageTable, RunNumber};
-use crate::watermarks::PAGES_TOGETHER;
 
 /// Leaves to look at in one step for what relatives share: 0.1 ms, while a fault waits.
 const LEAVES_MAX: usize = 8;
@@ -100,8 +99,7 @@ pub(crate) fn make_room(on: &mut impl Effects, need: PageCount) {
     }
 }
 
-/// Reclaims about as much as has come in, a few pages at a time, when use is above soft (the low
-/// watermark).
+/// Reclaims about as much as has come in, when use is above soft (the low watermark).
 pub(crate) fn reclaim_along(on: &mut impl Effects) {
     let Level { used, soft, hard } = on.level();
     let (policy, _) = on.policy();
@@ -112,9 +110,6 @@ pub(crate) fn reclaim_along(on: &mut impl Effects) {
     // In the upper half of the band the pool is growing: what goes in takes room too.
     let twice = used - soft > hard.saturating_sub(used);
     let steps = if twice { 2 * policy.arrivals } else { policy.arrivals };
-    if steps < PAGES_TOGETHER {
-        return;
-    }
     policy.arrivals = 0;
     for _ in 0..steps {
         if reclaim_step(on) != Step::Done {
