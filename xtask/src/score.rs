@@ -91,8 +91,7 @@ pub(crate) fn score(tree: &Tree) -> String {
 }
 
 fn count<'a>(files: impl Iterator<Item = &'a RustFile> + Clone) -> Counts {
-    let mut counts =
-        Counts { public_types: public_types(files.clone()).len(), ..Counts::default() };
+    let mut counts = Counts { public_types: public_types(files.clone()), ..Counts::default() };
     for file in files {
         let product = file.code_lines().filter(|(_, _, is_test)| !is_test).count();
         counts.files += usize::from(product > 0);

@@ -132,7 +132,7 @@ impl<P: Pool> Contestant for Shared<'_, P> {
         let loaded = self.zswap.load(Key::new(self.area, number as u64), page);
         assert!(
             matches!(loaded, Ok(Loaded::SameFilled | Loaded::FromPool)),
-            "a page is lost: {loaded:?}"
+            "a page is not in the pool: {loaded:?}"
         );
     }
 

@@ -127,8 +127,8 @@ pub enum Loudness {
     Unmanaged,
 }
 
-/// Encodes the first packet of a service. A descriptor of the program's process comes with it
-/// (pidfd); `process` is its number in its own name space.
+/// Encodes the first packet of a service. `process` is the number of the program's process in its
+/// own name space, for those who trace the socket.
 #[cfg(any(feature = "preload", test))]
 pub(crate) fn hello(process: u32) -> [u8; 8] {
     let mut bytes = [0; 8];

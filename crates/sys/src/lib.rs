@@ -1,5 +1,5 @@
-//! Layer 0: system calls, in types. It knows no policy. Only the preload library makes others, by
-//! number ([`raw`]): those that it stands in for.
+//! Layer 0: system calls, in types. It knows no policy. Other crates make only safe ones, by
+//! rustix; the preload library makes some by number ([`raw`]).
 //!
 //! Everything here works without libc, without thread-local memory and without an allocator, so
 //! that the runtime may use it inside any program. Modules: [`page`] units, [`error`] failed calls,

@@ -173,7 +173,8 @@ impl Posted {
     }
 
     /// Returns what was made of the page of `ticket`, if the page was posted and anything was made.
-    /// A page that is not done is given up, as is every page before it.
+    /// A page that is not done is given up, as is every page before it, and counts as posted in
+    /// vain; an answer ends the count.
     pub fn collect<'d>(&mut self, desk: &'d Desk, ticket: Ticket) -> Option<Offer<'d>> {
         self.give_up_before(desk, ticket);
         let (_, place) = self.waiting.pop_front_if(|(first, _)| *first == ticket)?;

@@ -2,9 +2,9 @@
 //!
 //! A page that comes to the pool belongs to the era of that moment: a number that grows with the
 //! pages that come. Its low 16 bits are in the entry, for LRU order (`lru`). A caller with a clock
-//! passes the time ([`crate::Zswap::note_time`]). For each of the [`AGE_CLASSES`] the store
-//! remembers which era it was that time ago: a page of that era or a later one is in the class,
-//! unless it is in a lower one.
+//! passes the time ([`crate::Zswap::note_time`]). For each class of ages ([`AGE_CLASSES`]) the
+//! store remembers which era it was that time ago: a page of that era or a later one is in the
+//! class, unless it is in a lower one.
 //!
 //! ```text
 //! class      < 16 ms   < 32 ms   < 64 ms   ...   < 70 min   longer

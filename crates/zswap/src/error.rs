@@ -15,9 +15,9 @@ pub enum NewError {
     Codec(CodecError),
     /// No memory for the buffers.
     NoMemory,
-    /// The system refused a key to seal pages with, or memory to keep it in.
+    /// Of a sealer: the system refused a key to seal pages with, or memory to keep it in.
     NoKey(SysError),
-    /// The cipher that seals pages gives wrong answers on this machine.
+    /// Of a sealer: the cipher gives wrong answers on this machine.
     WrongCipher,
 }
 

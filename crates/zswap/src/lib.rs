@@ -376,8 +376,8 @@ impl<P: Pool> Zswap<P> {
         self.base.limits.lock().renew_writeback();
     }
 
-    /// Passes the time `now_ms`, in milliseconds, which should not go back. To be called
-    /// every few milliseconds: [`AGE_CLASSES`] are only as exact as these calls.
+    /// Passes the time `now_ms`, in milliseconds, which should not go back. To be called every few
+    /// milliseconds: the classes of ages ([`AGE_CLASSES`]) are only as exact as these calls.
     pub fn note_time(&self, now_ms: u64) {
         self.base.shards.note_time(now_ms);
     }

@@ -165,17 +165,17 @@ impl Count {
 
 /// Width of a class of sizes, in bytes.
 pub const SIZE_CLASS_BYTES: usize = 256;
-/// Classes of the sizes of objects when they were stored, up to a whole page: class `n` counts
-/// objects of more than `n * SIZE_CLASS_BYTES` bytes that are in no higher class.
+/// Number of classes of the sizes of objects when they were stored, up to a whole page: class `n`
+/// counts objects of more than `n * SIZE_CLASS_BYTES` bytes that are in no higher class.
 pub const SIZE_CLASSES: usize = PAGE_BYTES / SIZE_CLASS_BYTES;
 
 /// Upper bound of the first class of ages, in milliseconds; its ages are below this.
 pub const AGE_CLASS_MS: u64 = 16;
-/// Classes of the times that pages had been in the pool, up to 70 minutes, and longer: class `n`
-/// counts times of less than `AGE_CLASS_MS << n` milliseconds that are in no lower class; the last
-/// class counts all others. The time of a page that writeback passed over begins anew. How exact
-/// the classes are depends on the calls of [`crate::Zswap::note_time`]; a class is missed by a
-/// quarter or a second.
+/// Number of classes of the times that pages had been in the pool, up to 70 minutes, and longer.
+/// Class `n` counts times of less than `AGE_CLASS_MS << n` milliseconds that are in no lower class;
+/// the last class counts all others. The time of a page that writeback passed over begins anew. How
+/// exact the classes are depends on the calls of [`crate::Zswap::note_time`]; a class is missed by
+/// a quarter or a second.
 pub const AGE_CLASSES: usize = 20;
 
 impl Counted {

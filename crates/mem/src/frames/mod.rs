@@ -160,6 +160,7 @@ impl FrameAllocator {
     /// Takes a frame with undefined contents. Returns `None` when no zone that may serve it has a
     /// frame left, and before `init`.
     #[inline]
+    #[must_use = "a frame that nobody names is lost"]
     pub fn alloc(&self, mobility: Mobility) -> Option<FrameId> {
         let spans = self.spans()?;
         let first = spans.zones(mobility)[0];
@@ -173,6 +174,7 @@ impl FrameAllocator {
     }
 
     /// Takes a frame as [`FrameAllocator::alloc`] does, filled with zeros.
+    #[must_use = "a frame that nobody names is lost"]
     pub fn alloc_zeroed(&self, mobility: Mobility) -> Option<FrameId> {
         let frame = self.alloc(mobility)?;
         // SAFETY: the frame was just handed to us, and this is its size.
@@ -181,6 +183,7 @@ impl FrameAllocator {
     }
 
     /// Takes the 512 frames of one block, as [`FrameAllocator::alloc_order`] does.
+    #[must_use = "a frame that nobody names is lost"]
     pub fn alloc_block(&self, mobility: Mobility) -> Option<FrameId> {
         self.alloc_order(ORDER_MAX, mobility)
     }
@@ -188,6 +191,7 @@ impl FrameAllocator {
     /// Takes 2^`order` frames side by side, aligned to their length, with undefined contents; the
     /// first one names them all. Returns `None` as [`FrameAllocator::alloc`] does, and for an order
     /// above that of a block.
+    #[must_use = "a frame that nobody names is lost"]
     pub fn alloc_order(&self, order: u8, mobility: Mobility) -> Option<FrameId> {
         let spans = self.spans().filter(|_| order <= ORDER_MAX)?;
         let take = |zone| self.zones.lock(spans, zone).take(order);

@@ -13,6 +13,7 @@ impl FrameAllocator {
     /// chunk's length, and the order of the chunk: [`FrameAllocator::extend_run`] may add the rest.
     /// Returns `None` as [`FrameAllocator::alloc_order`] does, and for a `whole` below `order`.
     /// Each frame is freed alone.
+    #[must_use = "a frame that nobody names is lost"]
     pub(crate) fn alloc_run(
         &self,
         order: u8,
