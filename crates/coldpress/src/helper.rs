@@ -34,12 +34,15 @@ const PROCESSORS_MIN: u32 = 2;
 /// with 100 us.
 const PATIENCE: Duration = Duration::from_micros(100);
 /// The interval at which the helper checks whether it had a processor when it wanted one. If it was
-/// without one for more than one in `LOST_MAX` of the time, it rests for `REST`, because others
-/// have more use for the processor. A helper that is held up may hold up others, because it has
-/// locks of theirs while it reads.
-const LOOK: Duration = Duration::from_millis(2);
+/// without one for more than one in `LOST_MAX` of the time, it rests for `REST`, and for twice as
+/// long each time in a row, up to `REST_MAX`, because others have more use for the processor. A
+/// helper that is held up may hold up others, because it has locks of theirs while it reads. In 2
+/// ms one turn of another thread is too much: then the helper rested for half of the time beside a
+/// program alone on the machine.
+const LOOK: Duration = Duration::from_millis(20);
 const LOST_MAX: u32 = 4;
 const REST: Duration = Duration::from_millis(100);
+const REST_MAX: Duration = Duration::from_millis(1600);
 
 /// The errors by which the kernel says that a process may not be read, and that none may.
 const REFUSALS: [Errno; 2] = [Errno::PERM, Errno::NOSYS];
@@ -163,6 +166,7 @@ impl Working {
     fn run(mut self) {
         let mut busy_at = Instant::now();
         let mut looked_at = Stopwatch::start();
+        let mut rest = REST;
         loop {
             loop {
                 match self.changes.try_recv() {
@@ -179,7 +183,10 @@ impl Working {
                 busy_at = Instant::now();
                 if looked_at.elapsed() >= LOOK {
                     if looked_at.has_lost_much() {
-                        pause(REST);
+                        pause(rest);
+                        rest = (2 * rest).min(REST_MAX);
+                    } else {
+                        rest = REST;
                     }
                     looked_at = Stopwatch::start();
                 }
