@@ -10,8 +10,9 @@
 //! this process, [`program`] the process that a service beside it serves, [`net`] packets with
 //! descriptors, [`remote`] pages of other processes, [`ring`] asynchronous transfers, [`rseq`]
 //! per-processor lists, [`secret`] values that leave no trace, [`uffd`] page faults, [`wait`]
-//! waiting for them; and, with the feature `libc`, [`fork`] children for measurements, and
-//! [`signals`] that a program was started to ignore.
+//! waiting for them; and, with the feature `libc`, [`fork`] children for measurements,
+//! [`signals`] that a program was started to ignore, and [`trace`] threads of others that stand
+//! still.
 #![cfg_attr(not(any(test, miri)), no_std)]
 
 // For the type of an owned buffer; nothing here allocates.
@@ -57,6 +58,8 @@ pub mod shared;
 #[cfg(any(test, feature = "libc"))]
 pub mod signals;
 pub mod sync;
+#[cfg(any(test, feature = "libc"))]
+pub mod trace;
 pub mod uffd;
 pub mod wait;
 

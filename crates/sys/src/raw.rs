@@ -106,6 +106,11 @@ pub fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
+/// Returns the id of the calling process's parent, 0 if that is in another PID name space.
+pub fn parent_id() -> u32 {
+    rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().cast_unsigned())
+}
+
 /// Returns the address of the calling thread's control block: its first word, by the ABI, is its
 /// own address (ELF Handling For Thread-Local Storage, x86-64).
 pub fn thread_block() -> usize {

@@ -44,6 +44,12 @@ extern "C" fn note() {
     AT_START.store(ignored, Ordering::Relaxed);
 }
 
+/// Sends `signal` to a process, if it is there.
+pub(crate) fn send(process: u32, signal: i32) {
+    // SAFETY: no address is given.
+    unsafe { syscall(linux::__NR_kill, [process as usize, signal as usize, 0, 0, 0, 0]) };
+}
+
 /// Makes the program that `command` starts, or is replaced by, ignore the signals that this process
 /// was started to ignore.
 pub fn hand_on_ignored(command: &mut Command) {
