@@ -145,8 +145,13 @@ impl Control {
 
     /// Notes the calling process as the program's.
     pub(crate) fn note_owner(&self) {
+        self.note_program(raw::process_id());
+    }
+
+    /// Notes the process of this id as the program's.
+    pub(crate) fn note_program(&self, process: u32) {
         // Relaxed: read back by the same process, or by one that it starts.
-        self.owner.store(raw::process_id(), Ordering::Relaxed);
+        self.owner.store(process, Ordering::Relaxed);
     }
 
     /// Returns the id of the program's process.

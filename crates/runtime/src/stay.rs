@@ -118,6 +118,13 @@ impl Stay {
         }
     }
 
+    /// Keeps no thread ever: nothing lets threads go in this program before they start others.
+    #[cfg(any(test, feature = "preload"))]
+    pub(crate) fn keep_none(&self) {
+        // SeqCst: see the proof at the head of this file; pairs with `keep`.
+        self.loose_until.store(u64::MAX, Ordering::SeqCst);
+    }
+
     // For the program's threads.
 
     /// Lets `thread` go, and keeps no thread for a while. May be called in a signal handler.
@@ -279,6 +286,16 @@ mod tests {
         // The first process is no thread of ours.
         assert!(!stay.keep(0, wish(1, cpu::current()), None, GIVE));
         assert!(!stay.is_kept(0, 1) && !stay.is_kept(0, thread));
+        assert_eq!(Allowed::of(thread), Ok(all));
+    }
+
+    #[test]
+    fn where_none_is_to_be_kept_none_is() {
+        let Some(all) = all() else { return };
+        let (stay, thread) = (Stay::new(), raw::thread_id());
+        stay.keep_none();
+        stay.loosen(thread);
+        assert!(!stay.keep(0, wish(thread, cpu::current()), None, GIVE));
         assert_eq!(Allowed::of(thread), Ok(all));
     }
 

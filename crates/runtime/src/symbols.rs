@@ -20,8 +20,10 @@ pub const TAKEN: [&str; 10] = [
     "dlsym",
 ];
 
-/// Functions of libc that the library stands in front of, and one that a sanitizer calls.
-pub const GIVEN: [&str; 44] = [
+/// Functions of libc that the library stands in front of, one that a sanitizer calls, and what the
+/// command looks for that puts the library into a program itself.
+pub const GIVEN: [&str; 45] = [
+    "COLDPRESS_DOORS",
     "_Fork",
     "__asan_default_options",
     "aio_read",

@@ -13,17 +13,16 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use coldpress_sys::page::PAGE_BYTES;
 use coldpress_sys::proc::Memory;
-use coldpress_sys::{Bytes, errno, raw};
+use coldpress_sys::{errno, raw};
 use linux_raw_sys::general as linux;
 
 use super::CONTROL;
 use super::code::{Object, call_in};
 use super::exec::{execute, execute_at};
 use super::imports::{imports, libc_result, used};
-use super::mapping::{map, note_mapped};
+use super::mapping::{map, note_break};
 use super::remap::mremap;
 use super::{after, site};
-use crate::pages::REGION_BYTES_MIN;
 
 /// The instruction `endbr64`, with which some builds of libc begin functions.
 const LANDING: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -116,16 +115,6 @@ extern "C" fn move_break(address: usize) -> c_int {
     if reached < address {
         return libc_result(ENOMEM) as c_int;
     }
-    let before = if before != 0 { before } else { kept };
-    // libc's first call only asks where the break is.
-    if before != 0 && reached > before {
-        let start = before.next_multiple_of(PAGE_BYTES);
-        let length = Bytes(reached.next_multiple_of(PAGE_BYTES) - start);
-        if !CONTROL.is_managing() {
-            note_mapped(length);
-        } else if length >= REGION_BYTES_MIN {
-            CONTROL.hint(start, length);
-        }
-    }
+    note_break(if before != 0 { before } else { kept }, reached);
     0
 }

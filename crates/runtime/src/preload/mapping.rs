@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use coldpress_sys::{Bytes, raw};
+use coldpress_sys::{Bytes, PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
 
 use super::imports::libc_result;
@@ -126,6 +126,31 @@ unsafe extern "C" fn mmap64(
 ) -> *mut c_void {
     // SAFETY: the program's own call, passed on unchanged.
     unsafe { map(address, length, protection, flags, fd, offset) }
+}
+
+/// Makes the system call `brk`, as a program makes it that has no libc of ours to know, and
+/// registers what the break has grown by.
+pub(super) fn move_break_to(address: usize) -> isize {
+    // SAFETY: the program's own call, passed on; a call with the address 0 changes nothing.
+    let call = |address| unsafe { raw::syscall(linux::__NR_brk, [address, 0, 0, 0, 0, 0]) };
+    let before = if address == 0 { 0 } else { call(0) };
+    let reached = call(address);
+    note_break(before as usize, reached as usize);
+    reached
+}
+
+/// Registers what the break has grown by, from `before`, which is 0 if that is not known.
+pub(super) fn note_break(before: usize, reached: usize) {
+    // libc's first call only asks where the break is.
+    if before != 0 && reached > before {
+        let start = before.next_multiple_of(PAGE_BYTES);
+        let length = Bytes(reached.next_multiple_of(PAGE_BYTES) - start);
+        if !CONTROL.is_managing() {
+            note_mapped(length);
+        } else if length >= REGION_BYTES_MIN {
+            CONTROL.hint(start, length);
+        }
+    }
 }
 
 /// Counts memory that the calling thread has mapped in a program that is not managed yet. A thread

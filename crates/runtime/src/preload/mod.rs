@@ -7,7 +7,9 @@
 mod after;
 mod alone;
 mod asked;
+mod calls;
 mod code;
+mod enter;
 mod environment;
 mod exec;
 mod fork;
@@ -28,6 +30,7 @@ mod view;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,6 +63,7 @@ static RUN: Fresh<Run> = Fresh::new(Run {
     stack_top: 0,
     main_area: None,
     is_forked: false,
+    placed: 0..0,
     start: None,
 });
 /// The control block of the service's thread. The service needs none, but code that looks for one
@@ -83,6 +87,8 @@ struct Run {
     /// The rseq area of the main thread, which lives as long as the process.
     main_area: Option<RseqArea>,
     is_forked: bool,
+    /// Where the library lies, if the command has put it there; else nowhere.
+    placed: Range<usize>,
     start: Option<Start>,
 }
 
@@ -158,9 +164,7 @@ extern "C" fn constructor(
         interpose::resolve();
         given::resolve();
         mapping::note_budget(run.budget);
-        let room = Ring::side_bytes(policy::target(run.budget.pages_down()));
-        // Relaxed: there is one thread.
-        ROOM_BYTES.store(room.0, Ordering::Relaxed);
+        note_room(run.budget);
         view::begin(run.view);
         let told = inner::take_over();
         if !told.of_forks {
@@ -176,6 +180,13 @@ extern "C" fn constructor(
     }
 }
 
+/// Notes what executable memory may take in limbo in a run of this budget.
+fn note_room(budget: Bytes) {
+    let room = Ring::side_bytes(policy::target(budget.pages_down()));
+    // Relaxed: no other thread of ours runs yet.
+    ROOM_BYTES.store(room.0, Ordering::Relaxed);
+}
+
 /// Returns whether this is a run of ours, and fills `run` in from the environment.
 ///
 /// # Safety
@@ -184,35 +195,39 @@ unsafe fn read_environment(environment: *const *const c_char, run: &mut Run) -> 
     if environment.is_null() {
         return false;
     }
-    let (mut socket, mut budget, mut is_refused) = (false, false, false);
-    for index in 0.. {
-        // SAFETY: the list ends with a null, where the loop ends too; before it are C strings.
-        let bytes = unsafe {
-            let entry = *environment.add(index);
-            if entry.is_null() {
-                break;
+    // SAFETY: the list ends with a null, where the iterator ends too; before it are C strings.
+    let entries = (0..).map_while(|index| unsafe {
+        let entry = *environment.add(index);
+        (!entry.is_null()).then(|| CStr::from_ptr(entry).to_bytes())
+    });
+    run.read(entries)
+}
+
+impl Run {
+    /// Returns whether this is a run of ours, and fills it in from these variables.
+    fn read<'e>(&mut self, entries: impl Iterator<Item = &'e [u8]>) -> bool {
+        let (mut socket, mut budget, mut is_refused) = (false, false, false);
+        for bytes in entries {
+            if let Some(path) = value_of(bytes, SOCKET_VARIABLE)
+                && path.len() < SOCKET_PATH_MAX
+            {
+                self.socket[..path.len()].copy_from_slice(path);
+                self.socket[path.len()..].fill(0);
+                socket = true;
+            } else if let Some(text) = value_of(bytes, BUDGET_VARIABLE)
+                && let Some(found) = core::str::from_utf8(text).ok().and_then(View::after_budget)
+            {
+                (self.budget, self.view) = found;
+                budget = true;
+            } else if let Some(value) = value_of(bytes, VIEW_VARIABLE) {
+                is_refused = view::is_refused(value);
             }
-            CStr::from_ptr(entry).to_bytes()
-        };
-        if let Some(path) = value_of(bytes, SOCKET_VARIABLE)
-            && path.len() < SOCKET_PATH_MAX
-        {
-            run.socket[..path.len()].copy_from_slice(path);
-            run.socket[path.len()..].fill(0);
-            socket = true;
-        } else if let Some(text) = value_of(bytes, BUDGET_VARIABLE)
-            && let Some(found) = core::str::from_utf8(text).ok().and_then(View::after_budget)
-        {
-            (run.budget, run.view) = found;
-            budget = true;
-        } else if let Some(value) = value_of(bytes, VIEW_VARIABLE) {
-            is_refused = view::is_refused(value);
         }
+        if is_refused {
+            self.view = View::Truth;
+        }
+        socket && budget
     }
-    if is_refused {
-        run.view = View::Truth;
-    }
-    socket && budget
 }
 
 /// Returns the directory of the run, in which its socket lies.
@@ -229,6 +244,11 @@ fn start_service() {
 }
 
 fn try_start_service() -> SysResult<()> {
+    start_service_below(parent()?)
+}
+
+/// Starts the service as a child of `parent`.
+fn start_service_below(parent: Parent) -> SysResult<()> {
     // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let stack_top = unsafe { &mut (*RUN.0.get()).stack_top };
     // The address is chosen anew for each service, so that many services stay where there is room.
@@ -242,7 +262,7 @@ fn try_start_service() -> SysResult<()> {
         core::mem::forget(stack);
     }
     // SAFETY: there is no service, and nothing else uses the stack, which stays.
-    unsafe { start_process(service_main) }
+    unsafe { start_process(parent, service_main) }
 }
 
 /// Notes that the program has mapped executable memory, which needs room of its own in limbo.
@@ -262,11 +282,19 @@ fn make_room() {
     }
 }
 
+/// Returns the parent of a service that the calling thread of the program starts.
+fn parent() -> SysResult<Parent> {
+    if beside::children_are_elsewhere() {
+        return Err(SysError { call: "clone", errno: EINVAL });
+    }
+    Ok(if beside::is_reaper() { Parent::Caller } else { Parent::Reaper })
+}
+
 /// Starts a service that runs `main` on the stack noted in [`RUN`].
 ///
 /// # Safety
 /// There must be no service, and the stack must stay and have no other user.
-unsafe fn start_process(main: extern "C" fn() -> !) -> SysResult<()> {
+unsafe fn start_process(parent: Parent, main: extern "C" fn() -> !) -> SysResult<()> {
     // SAFETY: there is no service now, and one thread starts it, so the static is ours.
     let run = unsafe { &mut *RUN.0.get() };
     let socket: &'static [u8] = &run.socket;
@@ -276,16 +304,12 @@ unsafe fn start_process(main: extern "C" fn() -> !) -> SysResult<()> {
         frames: frames(),
         heap_bytes,
         main_area: run.main_area,
-        own: [own_data(), run.main_area.map_or(0..0, |area| page_of(area.address()))],
+        own: own(run),
         is_forked: run.is_forked,
         note_link: panic::note_link,
     });
     // Relaxed: read by a process that is made after this store.
     BLOCK[0].store(BLOCK.as_ptr().expose_provenance(), Ordering::Relaxed);
-    if beside::children_are_elsewhere() {
-        return Err(SysError { call: "clone", errno: EINVAL });
-    }
-    let parent = if beside::is_reaper() { Parent::Caller } else { Parent::Reaper };
     let mask = raw::block_signals();
     // SAFETY: the stack has no other user, by the caller's promise; block and word are statics;
     // signals are blocked.
@@ -314,7 +338,7 @@ fn start_heir() {
     // SAFETY: this process has one thread; the service's stack, a copy, is not used any more.
     let result = unsafe {
         begin_child();
-        start_process(heir_main)
+        parent().and_then(|parent| start_process(parent, heir_main))
     };
     if result.is_ok() {
         CONTROL.wait_for_heir();
@@ -377,7 +401,7 @@ fn make_fresh() {
 }
 
 /// Returns the page that holds `address`.
-fn page_of(address: usize) -> core::ops::Range<usize> {
+fn page_of(address: usize) -> Range<usize> {
     let start = address & !(PAGE_BYTES - 1);
     start..start + PAGE_BYTES
 }
@@ -395,7 +419,14 @@ fn rseq_area() -> Option<RseqArea> {
     unsafe { (coldpress_rseq_offset(&raw mut offset) != 0).then(|| RseqArea::of_current(offset)) }
 }
 
-fn own_data() -> core::ops::Range<usize> {
+/// Returns the ranges that the service leaves alone: the library's data, and the page that the
+/// kernel reads for the main thread.
+fn own(run: &Run) -> [Range<usize>; 2] {
+    let data = if run.placed.is_empty() { own_data() } else { run.placed.clone() };
+    [data, run.main_area.map_or(0..0, |area| page_of(area.address()))]
+}
+
+fn own_data() -> Range<usize> {
     let (mut start, mut end) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: the shim writes two addresses.
     unsafe { coldpress_own_data(&raw mut start, &raw mut end) };

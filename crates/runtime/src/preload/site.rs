@@ -9,12 +9,12 @@
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use coldpress_sys::PAGE_BYTES;
 use coldpress_sys::proc::Memory;
-use coldpress_sys::{PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
 
 use super::code::{Object, call_in};
-use super::fork::{bare, is_plain, with_copy};
+use super::{calls, starters};
 
 /// The opcode of `jmp`; an offset of four bytes follows, from the instruction's end.
 const JUMP: u8 = 0xe9;
@@ -51,9 +51,7 @@ pub(super) fn replace(memory: &Memory, libc: &Object) -> bool {
     is_written
 }
 
-/// The code that libc enters in place of its call. As the kernel does, it keeps all registers that
-/// we use but rax, rcx and r11, and what lies below the stack's end (the red zone). The first word
-/// beyond that is the place it came from, for code that walks the stack.
+/// The code that libc enters in place of its call: it goes on as [`came`] does.
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!(
@@ -61,51 +59,109 @@ unsafe extern "C" fn enter() {
         ".cfi_def_cfa rsp, 0",
         "lea rsp, [rsp - 128]",
         "push qword ptr [rip + {behind}]",
-        "push rbp",
-        "mov rbp, rsp",
-        ".cfi_def_cfa rbp, 144",
+        ".cfi_def_cfa rsp, 136",
         ".cfi_offset rip, -136",
-        ".cfi_offset rbp, -144",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push r8",
-        "push r9",
-        "push r10",
-        "lea rsp, [rsp - 512]",
-        "and rsp, -16",
-        "fxsave64 [rsp]",
-        "mov rcx, r10",
-        "call {made}",
-        "fxrstor64 [rsp]",
-        "mov rdi, [rbp - 8]",
-        "mov rsi, [rbp - 16]",
-        "mov rdx, [rbp - 24]",
-        "mov r8, [rbp - 32]",
-        "mov r9, [rbp - 40]",
-        "mov r10, [rbp - 48]",
-        "mov rsp, rbp",
-        "pop rbp",
-        "lea rsp, [rsp + 136]",
-        "jmp [rip + {behind}]",
+        "mov eax, 56", // clone
+        "jmp {came}",
         ".cfi_endproc",
-        made = sym make,
         behind = sym BEHIND,
+        came = sym came,
     )
 }
 
-/// Makes libc's call, with the arguments in the kernel's order.
-unsafe extern "C" fn make(
-    flags: usize,
-    stack: usize,
-    parent_tid: usize,
-    child_tid: usize,
-    tls: usize,
-) -> isize {
-    let arguments = [flags, stack, parent_tid, child_tid, tls, 0];
-    if is_plain(linux::__NR_clone, arguments) {
-        return bare(linux::__NR_clone, arguments);
-    }
-    // SAFETY: libc's own call, passed on unchanged.
-    with_copy(flags as u64, || unsafe { raw::syscall(linux::__NR_clone, arguments) })
+/// The code that goes on in place of a system call, whose number is in `eax`. As the kernel does,
+/// it keeps all registers that we use but rax, rcx and r11, and what lies below the stack's end
+/// (the red zone). The word at the stack's end, beyond the red zone, is the address at which the
+/// program goes on, also for code that walks the stack.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn came() {
+    naked_asm!(
+        ".cfi_startproc simple",
+        ".cfi_def_cfa rsp, 136",
+        ".cfi_offset rip, -136",
+        "push rbp",
+        "mov rbp, rsp",
+        ".cfi_def_cfa rbp, 144",
+        ".cfi_offset rbp, -144",
+        // The arguments, the first of them last, so that they make an array.
+        "push r9",
+        "push r8",
+        "push r10",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "mov rsi, rsp",
+        "lea rsp, [rsp - 512]",
+        "and rsp, -16",
+        "fxsave64 [rsp]",
+        "mov edi, eax",
+        "call {made}",
+        "fxrstor64 [rsp]",
+        "mov rdi, [rbp - 48]",
+        "mov rsi, [rbp - 40]",
+        "mov rdx, [rbp - 32]",
+        "mov r10, [rbp - 24]",
+        "mov r8, [rbp - 16]",
+        "mov r9, [rbp - 8]",
+        "mov r11, [rbp + 8]",
+        "mov rsp, rbp",
+        "pop rbp",
+        "lea rsp, [rsp + 136]",
+        "jmp r11",
+        ".cfi_endproc",
+        made = sym make,
+    )
+}
+
+/// The code that a thread enters before it starts another, or a program, by a system call of its
+/// own: the thread is let go. It keeps all registers but r11, and goes on as [`came`] does.
+#[unsafe(naked)]
+pub(super) unsafe extern "C" fn loose() {
+    naked_asm!(
+        ".cfi_startproc simple",
+        ".cfi_def_cfa rsp, 136",
+        ".cfi_offset rip, -136",
+        "push rbp",
+        "mov rbp, rsp",
+        ".cfi_def_cfa rbp, 144",
+        ".cfi_offset rbp, -144",
+        "push rax",
+        "push rcx",
+        "push r9",
+        "push r8",
+        "push r10",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "lea rsp, [rsp - 512]",
+        "and rsp, -16",
+        "fxsave64 [rsp]",
+        "call {loosen}",
+        "fxrstor64 [rsp]",
+        "mov rdi, [rbp - 64]",
+        "mov rsi, [rbp - 56]",
+        "mov rdx, [rbp - 48]",
+        "mov r10, [rbp - 40]",
+        "mov r8, [rbp - 32]",
+        "mov r9, [rbp - 24]",
+        "mov rcx, [rbp - 16]",
+        "mov rax, [rbp - 8]",
+        "mov r11, [rbp + 8]",
+        "mov rsp, rbp",
+        "pop rbp",
+        "lea rsp, [rsp + 136]",
+        "jmp r11",
+        ".cfi_endproc",
+        loosen = sym loosen,
+    )
+}
+
+unsafe extern "C" fn loosen() {
+    starters::loosen();
+}
+
+/// Makes a call of the program's, with these arguments.
+unsafe extern "C" fn make(number: u32, arguments: &[usize; 6]) -> isize {
+    // SAFETY: the program's own call.
+    unsafe { calls::make(number, *arguments) }
 }

@@ -34,9 +34,8 @@ unsafe extern "C" {
 /// Begins to count, or starts the service at once. `is_told` says whether libc's own calls come to
 /// us.
 pub(super) fn begin(budget: Bytes, is_told: bool, image: Image) {
-    let worth = Bytes(WORTH_IT.0.min(budget.0 / BUDGET_PART));
-    // Relaxed: set before the program's first thread.
-    WORTH.store(worth.0, Ordering::Relaxed);
+    let worth = worth_it(budget);
+    note_worth(budget, true);
     // SAFETY: the shim compares addresses.
     let is_sanitized = unsafe { coldpress_is_sanitized() } != 0;
     if beside::is_reaper() {
@@ -55,6 +54,18 @@ pub(super) fn begin(budget: Bytes, is_told: bool, image: Image) {
 fn writable() -> Bytes {
     let pages = ResidentGauge::open().and_then(|gauge| gauge.writable());
     pages.map_or(Bytes(0), PageCount::bytes)
+}
+
+/// Notes what memory is worth a service in children of this program: none, unless we are told of
+/// what they map.
+pub(super) fn note_worth(budget: Bytes, is_told: bool) {
+    let worth = if is_told { worth_it(budget) } else { Bytes(0) };
+    // Relaxed: set before the program's first thread.
+    WORTH.store(worth.0, Ordering::Relaxed);
+}
+
+fn worth_it(budget: Bytes) -> Bytes {
+    Bytes(WORTH_IT.0.min(budget.0 / BUDGET_PART))
 }
 
 /// Begins in a child of `fork`, which has the memory that its parent had.
