@@ -34,9 +34,13 @@ const HANG: Duration = Duration::from_secs(60);
 /// Compiles `fixtures/floor.c` with `data_mib` MiB of written data. `None` with a printed line
 /// where it cannot be compiled.
 fn floor(scratch: &Scratch, data_mib: u32) -> Option<PathBuf> {
-    let program = scratch.path(format!("floor-{data_mib}"));
+    compile_floor(scratch, &[&format!("-DDATA_MIB={data_mib}")])
+}
+
+fn compile_floor(scratch: &Scratch, flags: &[&str]) -> Option<PathBuf> {
+    let program = scratch.path(format!("floor{}", flags.concat().replace('=', "-")));
     let mut command = Command::new(require("gcc")?);
-    command.args(["-O1", "-pthread", &format!("-DDATA_MIB={data_mib}")]);
+    command.args(["-O1", "-pthread"]).args(flags);
     command.arg(fixture("floor.c")).arg("-o").arg(&program);
     let output = command.output().expect("it is there");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -69,16 +73,20 @@ fn number(text: &str, words: &str, unit: &str) -> u64 {
     found.next().unwrap_or_else(|| panic!("no {words:?} and {unit:?}: {text}"))
 }
 
-fn is_refused_with_musl() -> Option<()> {
-    let scratch = Scratch::new("musl");
-    let source = scratch.write("program.c", b"int main(void) { return 0; }\n");
-    let program = scratch.path("program");
-    let mut command = Command::new(require("musl-gcc")?);
-    let status = command.arg(source).arg("-o").arg(&program).status().expect("it is there");
-    assert!(status.success(), "it compiles");
-    assert_eq!(Job::new("musl", &program).plain().code, 0);
-    let run = Job::new("musl", &program).managed(BUDGET);
-    assert_eq!((run.code, run.complaints(&["linked with musl"]).len()), (125, 1), "{}", run.stderr);
+/// Runs a static program with a seccomp filter of its own below a managed one: it does not get the
+/// library while it runs.
+fn counts_with_a_filter() -> Option<()> {
+    let scratch = Scratch::new("filter");
+    let program = compile_floor(&scratch, &["-DDATA_MIB=1", "-static"])?;
+    let filtered = env!("CARGO_BIN_EXE_filtered");
+    // Nothing makes a call of this number.
+    let script =
+        format!("{filtered} --refuse 1000=1 {} private 64 {FLOOR_MS}; :", program.display());
+    let run = Job::new("filter", "sh").args(["-c", &script]).managed(BUDGET);
+    assert_says(&run, "0 wrong");
+    let words = ["not managed: process", "held up to 64.", "it has a seccomp filter of its own"];
+    assert_eq!(run.complaints(&words).len(), 1, "{}", run.stderr);
+    assert!(run.stats().count("peak_bytes") >> 20 >= 64, "what it holds counts");
     Some(())
 }
 
@@ -113,7 +121,7 @@ fn counts_with_the_rights_of_another() -> Option<()> {
 #[test]
 fn programs_that_take_no_library_are_refused_or_told_of() {
     matrix::run(&[
-        case("of musl, at the top", Lane::Short, is_refused_with_musl),
+        case("with a filter of its own, below another", Lane::Short, counts_with_a_filter),
         case("setuid, below another", Lane::Short, counts_with_the_rights_of_another),
     ]);
 }

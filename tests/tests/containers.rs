@@ -323,7 +323,7 @@ fn a_process_that_is_not_managed_ends_a_run_that_must_be_and_no_other() {
     job = job.before(["sh".into(), "-c".into(), script.into(), before.clone().into_os_string()]);
     let run = Live::start(&job.options(["--require-managed"]), Some(BUDGET)).finish(HANG);
     assert_eq!((run.code, run.stdout.len()), (125, 0), "{}", run.stderr);
-    assert_eq!(run.complaints(&["was to be managed", "without LD_PRELOAD"]).len(), 1);
+    assert_eq!(run.complaints(&["was to be managed", "names another run"]).len(), 1);
     let is_there = |file: &PathBuf| {
         let process = fs::read_to_string(file).expect("it was written");
         let process: u32 = process.trim().parse().expect("a number");

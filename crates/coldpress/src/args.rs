@@ -217,7 +217,7 @@ pub(crate) struct RunArgs {
     #[arg(short, long, env = "COLDPRESS_VERBOSE", value_parser = FalseyValueParser::new())]
     pub(crate) verbose: bool,
 
-    /// Run a program that cannot be managed (static, setuid, no access...) all the same, without a
+    /// Run a program that cannot be managed (setuid, 32-bit, no access...) all the same, without a
     /// budget, with one warning
     #[arg(long, env = "COLDPRESS_ALLOW_UNMANAGED", value_parser = FalseyValueParser::new())]
     pub(crate) allow_unmanaged: bool,

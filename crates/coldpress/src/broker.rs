@@ -17,6 +17,7 @@ mod along;
 mod claims;
 mod door;
 mod hear;
+mod late;
 mod looks;
 mod member;
 mod outliving;
@@ -49,6 +50,7 @@ use coldpress_sys::{Bytes, PageCount};
 
 use crate::config::RunConfig;
 use crate::control::Changeable;
+use crate::inject::Injector;
 use crate::preload::Preload;
 use crate::record::Records;
 use crate::supervise::{self, ExitReport};
@@ -56,6 +58,7 @@ use crate::view::View;
 use account::{Account, InPlace};
 use along::Along;
 use door::Door;
+use late::Late;
 use outliving::Outliving;
 use psi::Pressure;
 use required::Required;
@@ -77,6 +80,7 @@ pub(crate) struct Broker {
     environment: Vec<(OsString, OsString)>,
     at_start: Changeable,
     ledger: Arc<Keeper>,
+    injector: Arc<Injector>,
 }
 
 impl Broker {
@@ -100,7 +104,13 @@ impl Broker {
             Failure::ours(format!("cannot make a pipe: {error}"), "raise ulimit -n")
         })?;
         let disk = config.disk.as_deref().filter(|_| terms.spill_max > Bytes(0));
-        let supplies = Supplies::open(&ledger, ledger_fds, disk, records);
+        let environment = vec![
+            (SOCKET_VARIABLE.into(), path.into_os_string()),
+            (BUDGET_VARIABLE.into(), config.budget_and_view().into()),
+        ];
+        let injector = Arc::new(Injector::new(preload.names(), &environment));
+        let late = Late::new(Arc::clone(&injector));
+        let supplies = Supplies::open(&ledger, ledger_fds, disk, records, late);
         let at_start = config.changeable();
         let broker_ledger = Arc::clone(&ledger);
         let serving = Serving {
@@ -132,16 +142,17 @@ impl Broker {
         let thread = start_thread(serving, receiver).map_err(|error| {
             Failure::ours(format!("cannot start a thread: {error}"), "raise ulimit -u")
         })?;
-        let environment = vec![
-            (SOCKET_VARIABLE.into(), path.into_os_string()),
-            (BUDGET_VARIABLE.into(), config.budget_and_view().into()),
-        ];
-        Ok(Self { thread, commands, environment, at_start, ledger: broker_ledger })
+        Ok(Self { thread, commands, environment, at_start, ledger: broker_ledger, injector })
     }
 
     /// Returns the variables for the program.
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         self.environment.clone()
+    }
+
+    /// Returns what puts the library into programs.
+    pub(crate) fn injector(&self) -> &Injector {
+        &self.injector
     }
 
     /// Returns the ledger of the run.

@@ -7,6 +7,9 @@ use std::ffi::OsStr;
 pub(crate) const SOCKET_NAME: &str = "socket";
 /// The library's name in the directory of a run.
 pub(crate) const LIBRARY_NAME: &str = "libcoldpress.so";
+/// The same file by the name under which the launcher puts it into programs itself. So /proc tells
+/// them from programs of another libc, whose loader has mapped it in vain.
+pub(crate) const PUT_IN_NAME: &str = "libcoldpress-in.so";
 
 /// Returns how the name of a run's directory begins when `launcher` leads the run. The run is found
 /// from outside by it.

@@ -1,9 +1,8 @@
-//! The kind of an executable file, read from its first bytes: can the dynamic loader put our
-//! library in?
+//! The kind of an executable file, read from its first bytes: how does our library get in?
 //!
-//! Only a program started by glibc's loader for this processor can take the library. ELF without
-//! PT_INTERP is static (also when it is position independent), and musl's loader cannot run a
-//! library made for glibc.
+//! glibc's loader puts the library into the programs that it starts. Into any other program for
+//! this processor the launcher puts it itself (`inject`). ELF without PT_INTERP is static (also
+//! when it is position independent), and musl's loader cannot run a library made for glibc.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -38,6 +37,9 @@ const SCRIPT_LINE_BYTES: usize = 256;
 pub(crate) enum Image {
     /// An ELF program that glibc's loader starts: our library can be put in.
     Dynamic,
+    /// An ELF program for this processor that another loader starts, or none: the launcher puts
+    /// our library in.
+    Foreign(Foreign),
     /// An ELF program that our library cannot get into, and why.
     Closed(Closed),
     /// A script whose first line names this interpreter.
@@ -46,38 +48,44 @@ pub(crate) enum Image {
     Other,
 }
 
+/// The way in which a program begins without glibc's loader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// By itself: linked statically.
+    Static,
+    /// By musl's loader.
+    Musl(PathBuf),
+    /// By a loader that is neither glibc's nor musl's.
+    OtherLoader(PathBuf),
+}
+
 /// The reason why the library cannot get into an ELF program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// No loader: linked statically.
-    Static,
     /// Made for a 32-bit processor or mode.
     Not64Bit,
     /// Made for another processor, by its ELF number.
     OtherMachine(u16),
-    /// Started by musl's loader.
-    Musl(PathBuf),
-    /// Started by a loader that is neither glibc's nor musl's.
-    OtherLoader(PathBuf),
     /// The headers make no sense.
     Damaged,
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Static => f.write_str("is statically linked"),
+            Self::Musl(loader) => write!(f, "is linked with musl ({})", loader.display()),
+            Self::OtherLoader(loader) => write!(f, "is started by {}", loader.display()),
+        }
+    }
 }
 
 impl fmt::Display for Closed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Static => {
-                f.write_str("is statically linked, so no library can be loaded into it")
-            }
             Self::Not64Bit => f.write_str("is a 32-bit program"),
             Self::OtherMachine(number) => {
                 write!(f, "is made for another processor (ELF machine {number}, not {})", MACHINE.0)
-            }
-            Self::Musl(loader) => {
-                write!(f, "is linked with musl ({}), not glibc", loader.display())
-            }
-            Self::OtherLoader(loader) => {
-                write!(f, "is started by {}, which is not glibc's loader", loader.display())
             }
             Self::Damaged => f.write_str("has damaged ELF headers"),
         }
@@ -121,9 +129,28 @@ fn examine_elf(start: &[u8], file: File) -> Image {
     }
     match loader(&ReadCache::new(file)) {
         Err(_) => Image::Closed(Closed::Damaged),
-        Ok(None) => Image::Closed(Closed::Static),
+        Ok(None) => Image::Foreign(Foreign::Static),
         Ok(Some(loader)) => judge_loader(loader),
     }
+}
+
+/// Returns whether the program at `path` has Go's runtime: a note of Go's linker says so.
+pub(crate) fn has_go_runtime(path: &Path) -> bool {
+    const GO: &[u8] = b"Go";
+    let has_note = |file: &ReadCache<File>| -> object::read::Result<bool> {
+        let header = elf::FileHeader64::<LittleEndian>::parse(file)?;
+        let endian = header.endian()?;
+        for segment in header.program_headers(endian, file)? {
+            let Some(mut notes) = segment.notes(endian, file)? else { continue };
+            while let Some(note) = notes.next()? {
+                if note.name() == GO {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    };
+    File::open(path).is_ok_and(|file| has_note(&ReadCache::new(file)).unwrap_or(false))
 }
 
 /// Returns the loader that the program asks for in PT_INTERP.
@@ -143,14 +170,15 @@ fn judge_loader(loader: PathBuf) -> Image {
     let name = loader.file_name().map(|name| name.to_string_lossy().into_owned());
     match name.as_deref() {
         Some(name) if name.starts_with("ld-linux") => Image::Dynamic,
-        Some(name) if name.contains("musl") => Image::Closed(Closed::Musl(loader)),
-        _ => Image::Closed(Closed::OtherLoader(loader)),
+        Some(name) if name.contains("musl") => Image::Foreign(Foreign::Musl(loader)),
+        _ => Image::Foreign(Foreign::OtherLoader(loader)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! The risk: a program that ignores the library runs without any budget, and nobody notices.
+    //! The risk: the library is given to a loader that ignores it, and a program runs without any
+    //! budget.
     use super::*;
     use std::process::Command;
 
@@ -184,7 +212,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for flags in [&["-static"][..], &["-static-pie"]] {
             if let Some(program) = compile(directory.path(), flags) {
-                assert_eq!(examine(&program).unwrap(), Image::Closed(Closed::Static), "{flags:?}");
+                let image = examine(&program).unwrap();
+                assert_eq!(image, Image::Foreign(Foreign::Static), "{flags:?}");
             }
         }
     }
@@ -196,10 +225,10 @@ mod tests {
         if let Some(program) =
             compile(directory.path(), &["-Wl,--dynamic-linker", "-Wl,/lib/ld-musl-x86_64.so.1"])
         {
-            assert_eq!(examine(&program).unwrap(), Image::Closed(Closed::Musl(musl.into())));
+            assert_eq!(examine(&program).unwrap(), Image::Foreign(Foreign::Musl(musl.into())));
         }
         let strange = PathBuf::from("/system/bin/linker64");
-        assert_eq!(judge_loader(strange.clone()), Image::Closed(Closed::OtherLoader(strange)));
+        assert_eq!(judge_loader(strange.clone()), Image::Foreign(Foreign::OtherLoader(strange)));
         assert_eq!(judge_loader("/nix/x/lib/ld-linux-x86-64.so.2".into()), Image::Dynamic);
     }
 

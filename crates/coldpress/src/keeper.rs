@@ -28,6 +28,7 @@ use coldpress_sys::{beside, fork, raw};
 use rustix::io::Errno;
 use rustix::process::{Pid, getpgid, getpid, getppid, setpgid, setsid};
 
+use crate::inject::Injector;
 use crate::pause::pause;
 use crate::program::Program;
 use crate::say;
@@ -158,14 +159,23 @@ impl Launcher {
 }
 
 impl Keeper {
-    /// Starts `command`, made from `program`, and leaves the group of the launcher to it.
-    pub(crate) fn spawn(&mut self, program: &Program, command: Command) -> Result<Child> {
+    /// Starts `command`, made from `program`, and leaves the group of the launcher to it. The
+    /// library is put into a foreign program before it begins.
+    pub(crate) fn spawn(
+        &mut self,
+        program: &Program,
+        command: Command,
+        injector: &Injector,
+    ) -> Result<Child> {
         // The program inherits the mask.
         raw::set_signal_mask(self.mask);
         let child = supervise::spawn(program, command);
         raw::block_signals();
         let child = child?;
         let _ = setpgid(None, None);
+        if program.is_foreign {
+            injector.put_in_at_exec(child.id(), self.mask);
+        }
         self.say(STARTED, child.id());
         Ok(child)
     }

@@ -7,7 +7,8 @@
 //! 2. The words of a run: [`budget`], [`knobs`], [`view`], and [`control`], what a run and
 //!    `coldpress ctl` say to each other. [`args`] reads them, [`config`] makes them one.
 //! 3. The surroundings of a program: [`program`] itself, the run's [`directory`], [`preload`],
-//!    [`record`], [`outer`], [`supervise`], and above that [`keeper`] and [`own_number`].
+//!    [`inject`], [`record`], [`outer`], [`supervise`], and above that [`keeper`] and
+//!    [`own_number`].
 //! 4. The threads of the keeper: [`helper`], and [`broker`] above it.
 //! 5. [`trial`], a run of our own.
 //! 6. The subcommands: [`ctl`], [`doctor`], and [`run`], which asks `doctor`.
@@ -26,6 +27,7 @@ mod docs;
 mod doctor;
 mod elf;
 mod helper;
+mod inject;
 mod keeper;
 mod knobs;
 mod outer;

@@ -23,13 +23,13 @@ use coldpress_cli::failure::{Failure, Result};
 use rustix::fs::StatVfsMountFlags;
 use tempfile::TempDir;
 
-use crate::directory::{LIBRARY_NAME, directory_prefix};
+use crate::directory::{LIBRARY_NAME, PUT_IN_NAME, directory_prefix};
 
 /// The variable the loader reads (ld.so(8)).
 pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The library, built by the build script.
-const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
+pub(crate) const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
 /// The longest place. A socket beside the library must fit into `sun_path`, 108 bytes (unix(7)),
 /// after the directory's own name of up to 25 bytes.
 const PLACE_BYTES_MAX: usize = 64;
@@ -42,6 +42,7 @@ const PLACES: [&str; 3] = ["/tmp", "/dev/shm", "/var/tmp"];
 pub(crate) struct Preload {
     directory: TempDir,
     library: PathBuf,
+    put_in: PathBuf,
 }
 
 impl Preload {
@@ -66,11 +67,13 @@ impl Preload {
         let directory = tempfile::Builder::new().prefix(&prefix).tempdir_in(place)?;
         let library = directory.path().join(LIBRARY_NAME);
         fs::write(&library, LIBRARY)?;
+        let put_in = directory.path().join(PUT_IN_NAME);
+        fs::hard_link(&library, &put_in)?;
         // The modes are set afterwards, because the umask would take bits away from a mode given at
         // creation.
         fs::set_permissions(&library, fs::Permissions::from_mode(0o555))?;
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
-        Ok(Self { directory, library })
+        Ok(Self { directory, library, put_in })
     }
 
     /// Removes what killed launchers of the same user have left beside the directory of this run.
@@ -81,6 +84,12 @@ impl Preload {
     /// Returns the directory of this run, for a socket beside the library.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// Returns the library's two names: for glibc's loader, and for programs into which the
+    /// launcher puts it.
+    pub(crate) fn names(&self) -> [&Path; 2] {
+        [&self.library, &self.put_in]
     }
 
     /// Returns the value of LD_PRELOAD: our library first, then the existing entries, which the

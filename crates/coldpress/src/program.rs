@@ -41,6 +41,8 @@ pub(crate) struct Program {
     pub(crate) name: OsString,
     /// The kind of the file.
     pub(crate) image: Image,
+    /// Whether no loader of glibc starts the program, so that the launcher puts the library in.
+    pub(crate) is_foreign: bool,
     /// The reason why the program cannot be managed, if it cannot.
     pub(crate) obstacle: Option<Obstacle>,
 }
@@ -68,13 +70,13 @@ impl fmt::Display for Obstacle {
         match &self.reason {
             Reason::Closed(closed) => closed.fmt(f),
             Reason::SetUser(uid) => {
-                write!(f, "is setuid to uid {uid}, so the loader ignores LD_PRELOAD")
+                write!(f, "is setuid to uid {uid}, so the library is kept out")
             }
             Reason::SetGroup(gid) => {
-                write!(f, "is setgid to gid {gid}, so the loader ignores LD_PRELOAD")
+                write!(f, "is setgid to gid {gid}, so the library is kept out")
             }
             Reason::Capabilities => {
-                f.write_str("gains file capabilities, so the loader ignores LD_PRELOAD")
+                f.write_str("gains file capabilities, so the library is kept out")
             }
             Reason::Unreadable(kind) => {
                 write!(f, "cannot be read ({kind}), so nobody knows whether it can be managed")
@@ -97,8 +99,8 @@ impl Program {
     pub(crate) fn find(name: &OsStr) -> Result<Self> {
         let path = search(name, std::env::var_os("PATH").as_deref())?;
         let image = elf::examine(&path).unwrap_or(Image::Other);
-        let obstacle = obstacle(&path, own_rights())?;
-        Ok(Self { path, name: name.to_owned(), image, obstacle })
+        let (is_foreign, obstacle) = judge(&path, own_rights())?;
+        Ok(Self { path, name: name.to_owned(), image, is_foreign, obstacle })
     }
 }
 
@@ -165,13 +167,15 @@ fn not_executable(file: &Path, error: &io::Error) -> Failure {
     Failure::not_executable(format!("cannot execute {}: {}", file.display(), error.kind()), way_out)
 }
 
-/// Returns why the program at `path` cannot be managed, if it cannot. Fails with 127 or 126 when
-/// the interpreter of a script is missing or not executable.
-fn obstacle(path: &Path, rights: Rights) -> Result<Option<Obstacle>> {
+/// Returns whether the program that `path` leads to is foreign, and what keeps it from being
+/// managed.
+fn judge(path: &Path, rights: Rights) -> Result<(bool, Option<Obstacle>)> {
     let mut file = path.to_path_buf();
     for _ in 0..=SCRIPT_LEVELS {
-        let reason = match elf::examine(&file) {
-            Ok(Image::Dynamic) => gains_rights(&file, rights),
+        let image = elf::examine(&file);
+        let is_foreign = matches!(image, Ok(Image::Foreign(_)));
+        let reason = match image {
+            Ok(Image::Dynamic | Image::Foreign(_)) => gains_rights(&file, rights),
             Ok(Image::Closed(closed)) => Some(Reason::Closed(closed)),
             Ok(Image::Script(interpreter)) => {
                 check_interpreter(&file, &interpreter)?;
@@ -184,7 +188,7 @@ fn obstacle(path: &Path, rights: Rights) -> Result<Option<Obstacle>> {
             }
             Err(error) => Some(Reason::Unreadable(error.kind())),
         };
-        return Ok(reason.map(|reason| Obstacle { file, reason }));
+        return Ok((is_foreign, reason.map(|reason| Obstacle { file, reason })));
     }
     Err(Failure::not_executable(
         format!("{} has more than {SCRIPT_LEVELS} levels of interpreters", path.display()),
@@ -259,6 +263,10 @@ mod tests {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         path
+    }
+
+    fn obstacle(path: &Path, rights: Rights) -> Result<Option<Obstacle>> {
+        judge(path, rights).map(|(_, obstacle)| obstacle)
     }
 
     fn code(found: Result<PathBuf>) -> u8 {

@@ -153,7 +153,7 @@ fn keep(
     command.envs(broker.environment());
     command.envs(view::environment(config.show_memory, config.budget.bytes));
     let started = Instant::now();
-    let child = keeper.spawn(program, command)?;
+    let child = keeper.spawn(program, command, broker.injector())?;
     broker.child_started(child.id());
     preload.remove_leftovers();
     let ending = supervise::wait_for(Pid::from_child(&child))?;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coldpress_cli::failure::{Failure, Result};
-use coldpress_sys::signals;
+use coldpress_sys::{signals, trace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus};
@@ -45,6 +45,10 @@ pub(crate) const RAISE: &str = "raise the limits of this shell (ulimit -n, ulimi
 
 /// The base of exit statuses for signals: a shell shows a process ended by signal N as 128 + N.
 const EXIT_SIGNAL_BASE: u8 = 128;
+
+/// For children of this thread alone (`__WNOTHREAD`, wait(2)): the threads that other threads of
+/// the keeper trace are theirs.
+const BY_THIS_THREAD: WaitOptions = WaitOptions::from_bits_retain(0x2000_0000);
 
 /// The number of looks at a service, and their interval. A service that has closed all it had ends
 /// within some microseconds.
@@ -233,7 +237,7 @@ impl Signals {
 /// Waits for the child `pid`, and reaps others meanwhile.
 pub(crate) fn wait_for(pid: Pid) -> Result<Ending> {
     loop {
-        match rustix::process::wait(WaitOptions::empty()) {
+        match rustix::process::wait(BY_THIS_THREAD) {
             Ok(Some((other, status))) if other == pid => {
                 if let Some(ending) = ending(status) {
                     return Ok(ending);
@@ -267,13 +271,13 @@ pub(crate) fn wait_for_alone(pid: Pid) -> Option<Ending> {
 
 /// Waits until no child is left, and reaps all.
 pub(crate) fn wait_for_rest() {
-    while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
+    while !matches!(rustix::process::wait(BY_THIS_THREAD), Err(Errno::CHILD)) {}
 }
 
 /// Returns whether any child is left that has not ended.
 pub(crate) fn has_rest() -> bool {
     loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
+        match rustix::process::wait(BY_THIS_THREAD | WaitOptions::NOHANG) {
             // This child had ended, and is reaped now.
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => return true,
@@ -335,12 +339,18 @@ pub(crate) fn replace_by(program: &Program, mut command: Command) -> Failure {
     cannot_execute(program, &error)
 }
 
-/// Starts `command`, made from `program`. Fails with 126 or 127 when the kernel cannot execute it.
+/// Starts `command`, made from `program`, which stops at its exec if it is foreign. Fails with 126
+/// or 127 when the kernel cannot execute it.
 pub(crate) fn spawn(program: &Program, mut command: Command) -> Result<Child> {
-    command
-        .spawn()
+    let spawn = |command: &mut Command| {
+        if program.is_foreign {
+            trace::stop_at_exec(command);
+        }
+        command.spawn()
+    };
+    spawn(&mut command)
         .or_else(|error| match shell_for(program, &command, &error) {
-            Some(mut shell) => shell.spawn(),
+            Some(mut shell) => spawn(&mut shell),
             None => Err(error),
         })
         .map_err(|error| cannot_execute(program, &error))

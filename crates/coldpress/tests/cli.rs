@@ -102,7 +102,10 @@ fn programs_that_cannot_start_are_told_apart_as_env_does() {
 }
 
 #[test]
-fn a_static_program_is_refused_or_runs_unmanaged_with_one_warning() {
+fn a_static_program_runs_and_so_does_a_script_for_it() {
+    if !can_manage() {
+        return;
+    }
     let directory = tempfile::tempdir().unwrap();
     let source = file(directory.path(), "m.c", "int main(void) { return 7; }\n", 0o644);
     let program = directory.path().join("static");
@@ -112,17 +115,22 @@ fn a_static_program_is_refused_or_runs_unmanaged_with_one_warning() {
         eprintln!("skipped: no cc -static here");
         return;
     }
-    let parts = ["coldpress: ", "statically linked", "--allow-unmanaged"];
-    assert_fails(&run(&[text(&program)]), 125, &parts);
+    assert_fails(&run(&[text(&program)]), 7, &["peak"]);
     let script = file(directory.path(), "script", &format!("#!{}\n", text(&program)), 0o755);
-    assert_fails(&run(&[text(&script)]), 125, &parts);
+    assert_fails(&run(&[text(&script)]), 7, &["peak"]);
+}
 
-    let output = run(&["--allow-unmanaged", text(&program)]);
-    assert_fails(&output, 7, &["coldpress: warning: ", "statically linked"]);
-    assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
-    let output = run(&["--allow-unmanaged", "--quiet", text(&program)]);
-    assert_fails(&output, 7, &[]);
-    assert_eq!(stderr(&output), "");
+#[test]
+fn a_program_of_32_bits_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("copy");
+    let mut bytes = fs::read("/bin/true").unwrap();
+    // The class of the file (elf(5)).
+    bytes[4] = 1;
+    fs::write(&copy, bytes).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let parts = ["coldpress: ", "32-bit program", "--allow-unmanaged"];
+    assert_fails(&run(&[text(&copy)]), 125, &parts);
 }
 
 #[test]

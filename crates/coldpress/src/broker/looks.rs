@@ -87,9 +87,15 @@ impl Serving {
 
     /// Finds processes that cannot be managed. Warns the user when they pass the budget.
     fn look_at_unmanaged(&mut self) {
+        let takes_others = self.takes_others;
+        let may = |process| unmanaged::reason(process, takes_others).is_none();
+        let held = |process| (process, self.unseated.held_by(process));
+        self.supplies.late.look(self.unseated.processes().map(held), may);
+        for (process, why) in self.supplies.late.take_refusals() {
+            self.unmanaged.tell(process, format!("cannot be managed: {why}"));
+        }
         let held = |process| self.unseated.held_by(process);
         let processes = self.unseated.processes();
-        let takes_others = self.takes_others;
         let reason = |process| unmanaged::reason(process, takes_others);
         let found = self.unmanaged.look(held, processes, Instant::now(), reason);
         if self.voice.is_verbose() {

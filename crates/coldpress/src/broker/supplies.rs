@@ -10,6 +10,7 @@ use coldpress_runtime::ledger::Keeper;
 use coldpress_runtime::wire::Welcome;
 use coldpress_sys::{AsFd, OwnedFd, net};
 
+use super::late::Late;
 use crate::disk;
 use crate::helper::Helper;
 use crate::record::Records;
@@ -23,6 +24,8 @@ pub(super) struct Supplies {
     /// The directory for the files of pages.
     disk: Option<PathBuf>,
     records: Option<Records>,
+    /// The library, for processes that run without it.
+    pub(super) late: Late,
 }
 
 /// The descriptors that one process has alone.
@@ -38,6 +41,7 @@ impl Supplies {
         ledger_fds: [OwnedFd; 2],
         disk: Option<&Path>,
         records: Option<Records>,
+        late: Late,
     ) -> Self {
         let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         Self {
@@ -47,6 +51,7 @@ impl Supplies {
             // The keeper leaves its directory when the program has ended.
             disk: disk.map(|disk| std::path::absolute(disk).unwrap_or_else(|_| disk.to_owned())),
             records,
+            late,
         }
     }
 

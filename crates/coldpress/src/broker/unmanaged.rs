@@ -1,28 +1,23 @@
 //! Processes of a run that hold much without being managed: which they are, and why.
 //!
-//! A process that can be managed takes a seat when it has grown to two MiB. A process that holds
-//! more without a seat may have said why. Otherwise the launcher examines it: which program it is,
-//! and whether our library was named to its loader. If neither gives a reason, the process has some
-//! time to join, because that may take long on a busy machine. A process that ends before that time
-//! is over is reported at the end, unless it came and went between two looks.
+//! A process that can be managed takes a seat when it has grown to two MiB. One without the library
+//! gets it at four (`late`). A process that holds more without a seat may have said why. Otherwise
+//! the launcher examines which program it is, and whose. If that gives no reason, the process has
+//! some time to join, because that may take long on a busy machine. A process that ends before that
+//! time is over is reported at the end, unless it came and went between two looks.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use coldpress_cli::size::show;
 use coldpress_sys::{Bytes, PageCount};
 use serde_json::{Value, json};
 
-use crate::directory::LIBRARY_NAME;
 use crate::elf::{self, Image};
-use crate::preload::{LD_PRELOAD, listed};
 use crate::proc::{self, Life};
 use crate::text::printable;
 
@@ -235,7 +230,7 @@ impl fmt::Display for UnmanagedOfRun {
     }
 }
 
-/// Returns why `process` cannot be managed, if its user, its program or its environment shows that.
+/// Returns why `process` cannot be managed, if its user or its program shows that.
 /// `takes_others` says that programs of other users are managed too.
 pub(crate) fn reason(process: u32, takes_others: bool) -> Option<String> {
     let ours = rustix::process::geteuid().as_raw();
@@ -250,30 +245,8 @@ pub(crate) fn reason(process: u32, takes_others: bool) -> Option<String> {
         return Some(closed.to_string());
     }
     let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
-    if is_setuid(&folder.join("exe"), &status) {
-        return Some("is setuid, so its loader leaves the library out".to_owned());
-    }
-    let environment = fs::read(folder.join("environ")).ok()?;
-    let Some(library) = library_in(&environment) else {
-        return Some(format!("was started without {LD_PRELOAD}"));
-    };
-    // The path as the process sees it.
-    let seen = folder.join("root").join(library.strip_prefix("/").unwrap_or(&library));
-    let is_hidden = fs::metadata(seen).is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    is_hidden.then(|| format!("sees no {}, in a root of its own", library.display()))
-}
-
-/// Finds our library in an environment.
-fn library_in(environment: &[u8]) -> Option<PathBuf> {
-    let entries = environment.split(|byte| *byte == 0);
-    let value = entries.filter_map(|entry| {
-        let (name, value) = entry.split_at_checked(LD_PRELOAD.len())?;
-        (name == LD_PRELOAD.as_bytes()).then_some(value.strip_prefix(b"=")?)
-    });
-    value
-        .flat_map(|value| listed(OsStr::from_bytes(value)))
-        .map(PathBuf::from)
-        .find(|library| library.ends_with(LIBRARY_NAME))
+    is_setuid(&folder.join("exe"), &status)
+        .then(|| "is setuid, so its loader leaves the library out".to_owned())
 }
 
 /// Returns why a process that has not joined after it `waited` that long may be unable to.
@@ -336,14 +309,6 @@ mod tests {
     fn look(found: &mut UnmanagedOfRun, mib: usize, now: Instant, why: Option<&str>) -> usize {
         let held = Bytes::mib(mib).pages_down();
         found.look(|_| held, [7].into_iter(), now, |_| why.map(str::to_owned)).len()
-    }
-
-    #[test]
-    fn our_library_is_found_in_an_environment() {
-        let library = Some("/tmp/x/libcoldpress.so".into());
-        assert_eq!(library_in(b"A=b\0LD_PRELOAD=/a.so:/tmp/x/libcoldpress.so\0B=c"), library);
-        assert_eq!(library_in(b"LD_PRELOAD=/tmp/x/libcoldpress.so b.so"), library);
-        assert_eq!(library_in(b"LD_PRELOADED=/tmp/x/libcoldpress.so\0LD_PRELOAD="), None);
     }
 
     #[test]
@@ -443,11 +408,5 @@ mod tests {
         let document = found.document();
         assert_eq!(document.as_array().map(Vec::len), Some(NAMED_MAX));
         assert_eq!(document[0]["most_bytes"], 44 << 20);
-    }
-
-    #[test]
-    fn this_test_was_started_without_the_library() {
-        let why = reason(std::process::id(), true).expect("it has no library of ours");
-        assert!(why.contains("LD_PRELOAD"), "{why}");
     }
 }

@@ -1,0 +1,236 @@
+//! Puts the library into a program that no loader of glibc starts: a static one, one of Go's, or
+//! one of musl's.
+//!
+//! The program stands still: at its exec, before its first instruction, or wherever it is when it
+//! turns out to hold much. It is made to map the library from its file; the launcher makes the
+//! library's addresses right, and has some of the program's calls lead there. One call more makes a
+//! process that starts the service (`runtime/preload/enter.rs`). Then the program goes on, and
+//! nothing traces it.
+//!
+//! Whatever fails on the way is told, and the program goes on as it is, unmanaged.
+
+mod code;
+mod held;
+mod image;
+mod sites;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::mem;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use coldpress_runtime::wire::SOCKET_VARIABLE;
+use coldpress_sys::trace::Tracee;
+use coldpress_sys::{PAGE_BYTES, SysError};
+use rustix::io::Errno;
+
+use self::code::Code;
+use self::held::Held;
+use self::image::{DOOR_COUNT, Image};
+use self::sites::{Doors, REACH};
+use crate::preload::LIBRARY;
+
+/// The most bytes of the variables (`runtime/preload/enter.rs`).
+const VARIABLES_BYTES: usize = 256;
+/// The distances below the program at which the library is put. The second is for a program at a
+/// low address.
+const BELOW: [usize; 2] = [16 << 20, 1 << 20];
+/// The distance above the program's code at which it is put otherwise: the heap grows there.
+const ABOVE: usize = 1 << 30;
+/// The lowest address that any process may map (vm.mmap_min_addr).
+const LOWEST: usize = 0x1_0000;
+
+/// Why the library could not be put into a program.
+#[derive(Debug)]
+enum Refusal {
+    /// A call in the program, or about it, failed.
+    Call(SysError),
+    /// A file of /proc cannot be read.
+    Proc(io::Error),
+    /// The program is in a state, or has a shape, that this cannot handle.
+    State(&'static str),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(error) if error.is(Errno::PERM) => {
+                write!(f, "{error}: another process traces it, or it has other rights")
+            }
+            Self::Call(error) => error.fmt(f),
+            Self::Proc(error) => write!(f, "/proc says nothing of it: {error}"),
+            Self::State(what) => f.write_str(what),
+        }
+    }
+}
+
+impl From<SysError> for Refusal {
+    fn from(error: SysError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Proc(error)
+    }
+}
+
+/// Puts the library of a run into programs.
+#[derive(Debug)]
+pub(crate) struct Injector {
+    /// The library's layout.
+    image: Image,
+    /// The library's file, by the name for glibc's loader, and by the one for this.
+    names: [PathBuf; 2],
+    /// The variables of the run, each with a zero at its end.
+    variables: Vec<u8>,
+    /// The programs that did not take it, and why.
+    refusals: Mutex<Vec<(u32, String)>>,
+}
+
+impl Injector {
+    /// Prepares for a run whose library has these `names`, for glibc's loader and for this, and
+    /// whose variables are `environment`.
+    pub(crate) fn new(names: [&Path; 2], environment: &[(OsString, OsString)]) -> Self {
+        let image = Image::of(LIBRARY).expect("a test reads the layout of this very library");
+        let line = |(name, value): &(OsString, OsString)| {
+            [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat()
+        };
+        let variables = environment.iter().flat_map(line).collect();
+        let names = names.map(Path::to_owned);
+        Self { image, names, variables, refusals: Mutex::default() }
+    }
+
+    /// Puts the library into `process`, a child of this thread that stops at its exec. The program
+    /// then begins, with the signal mask `mask`.
+    pub(crate) fn put_in_at_exec(&self, process: u32, mask: u64) {
+        let launcher = fs::read_link("/proc/self/exe").ok();
+        // This command may run first in the program's place (`own_number`).
+        let is_it = || fs::read_link(format!("/proc/{process}/exe")).ok() != launcher;
+        let put_in = || {
+            let mut tracee = Tracee::at_exec(process, mask, is_it)?;
+            self.put_in_by(&mut tracee, &Code::of(process, &self.names)?)
+        };
+        self.note(process, put_in());
+    }
+
+    /// Puts the library into `process`, which runs, unless it has the library already. To be called
+    /// by a thread of its own: a thread that does not stop is let go by the end of its tracer.
+    pub(crate) fn put_in_running(&self, process: u32) {
+        let put_in = || {
+            let code = Code::of(process, &self.names)?;
+            if code.has_ours {
+                return Ok(());
+            }
+            if self.is_kept_out(process)? {
+                return Err(Refusal::State(
+                    "COLDPRESS_SOCKET in its environment names another run",
+                ));
+            }
+            if code.is_valgrinds {
+                return Err(Refusal::State("valgrind gives all of its addresses out itself"));
+            }
+            let mut held = Held::stop(process, &code.sites)?;
+            self.put_in_by(held.caller(), &code)
+        };
+        self.note(process, put_in());
+    }
+
+    /// Returns the programs that did not take the library since the last call, and why.
+    pub(crate) fn take_refusals(&self) -> Vec<(u32, String)> {
+        self.refusals.lock().map(|mut refusals| mem::take(&mut *refusals)).unwrap_or_default()
+    }
+
+    /// Whether the environment that `process` was started with belongs to another run, or to none.
+    fn is_kept_out(&self, process: u32) -> io::Result<bool> {
+        let environment = fs::read(format!("/proc/{process}/environ"))?;
+        let is_name = |entry: &&[u8]| {
+            entry.strip_prefix(SOCKET_VARIABLE.as_bytes()).is_some_and(|it| it.starts_with(b"="))
+        };
+        let find = |text: &[u8]| text.split(|byte| *byte == 0).find(is_name).map(<[u8]>::to_vec);
+        let named = find(&environment);
+        Ok(named.is_some() && named != find(&self.variables))
+    }
+
+    /// Keeps why `process` did not take the library, if it did not.
+    fn note(&self, process: u32, done: Result<(), Refusal>) {
+        if let (Err(refusal), Ok(mut refusals)) = (done, self.refusals.lock()) {
+            refusals.push((process, refusal.to_string()));
+        }
+    }
+
+    /// Puts the library into the program with this code, by its thread `tracee`.
+    fn put_in_by(&self, tracee: &mut Tracee, code: &Code) -> Result<(), Refusal> {
+        if !tracee.is_64_bit() {
+            return Err(Refusal::State("it is a 32-bit program"));
+        }
+        let base = self.place(tracee, code.around_sites())?;
+        let put_in = self.put_in_at(tracee, base, code);
+        if put_in.is_err() {
+            // Nothing leads there yet.
+            let _ = tracee.give_up(base, self.image.length);
+        }
+        let [words, enter, came, loose, stubs] = put_in?;
+        for (address, bytes) in sites::changes(&code.sites, stubs, Doors { came, loose }) {
+            tracee.write(address, &bytes)?;
+        }
+        // The status goes to words that have been read by then.
+        Ok(tracee.run_beside(enter, words)?)
+    }
+
+    /// Reserves addresses for the library, within reach of the code at `near`, and returns the
+    /// lowest.
+    fn place(&self, tracee: &mut Tracee, near: Option<&Range<usize>>) -> Result<usize, Refusal> {
+        let length = self.image.length;
+        let Some(near) = near else { return Ok(tracee.reserve(0, length)?) };
+        let below = BELOW.into_iter().filter_map(|far| near.start.checked_sub(length + far));
+        let above = near.end.next_multiple_of(PAGE_BYTES) + ABOVE;
+        for hint in below.filter(|hint| *hint >= LOWEST).chain([above]) {
+            let base = tracee.reserve(hint, length)?;
+            if base.abs_diff(near.start) < REACH && base.abs_diff(near.end) < REACH {
+                return Ok(base);
+            }
+            tracee.give_up(base, length)?;
+        }
+        Err(Refusal::State("there is no room near its code"))
+    }
+
+    /// Maps the library at `base`, and makes its data right, for a program with this code. Returns
+    /// the addresses that the library gives.
+    fn put_in_at(
+        &self,
+        tracee: &mut Tracee,
+        base: usize,
+        code: &Code,
+    ) -> Result<[usize; DOOR_COUNT], Refusal> {
+        let image = &self.image;
+        let data = image.data_at(base);
+        let doors = image.doors(&data).ok_or(Refusal::State("the library has another shape"))?;
+        if self.variables.len() >= VARIABLES_BYTES {
+            return Err(Refusal::State("the path of the run's socket is too long"));
+        }
+        // The path lies meanwhile where the data comes to lie.
+        let data_at = base + image.data_start;
+        tracee.write(data_at, &[self.names[1].as_os_str().as_bytes(), b"\0"].concat())?;
+        let file = tracee.open(data_at)?;
+        for part in &image.mapped {
+            let at = base + part.pages.start..base + part.pages.end;
+            tracee.map_file(at, file, part.offset, part.is_code)?;
+        }
+        tracee.close(file)?;
+        tracee.write(data_at, &data)?;
+        if tracee.is_reaper(doors[0])? {
+            return Err(Refusal::State("it takes orphans in, and would see the service"));
+        }
+        let told = [code.sites.tell_of_memory(), code.sites.tell_of_starts()].map(usize::from);
+        let words = [base, base + image.length, told[0], told[1]].map(usize::to_le_bytes).concat();
+        tracee.write(doors[0], &[&words[..], &self.variables[..]].concat())?;
+        Ok(doors)
+    }
+}

@@ -1,0 +1,133 @@
+//! The code of a program in which the library must know some calls: that of its libc, which is the
+//! program's own where it is static.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::sites::Sites;
+use crate::elf::{self, Image};
+
+/// How the files begin that have a libc, or its loader, whichever libc it is.
+const LIBC_NAMES: [&str; 4] = ["libc.", "libc-", "ld-", "libpthread"];
+
+/// The code of a process.
+#[derive(Debug)]
+pub(super) struct Code {
+    ranges: Vec<Range<usize>>,
+    pub(super) sites: Sites,
+    /// Whether the process has the library already.
+    pub(super) has_ours: bool,
+    /// Whether the program is valgrind, which believes that all addresses are its own to give.
+    pub(super) is_valgrinds: bool,
+}
+
+/// Executable memory that comes from a file.
+struct Mapped {
+    range: Range<usize>,
+    file: PathBuf,
+}
+
+impl Code {
+    /// Finds the calls of `process` that the library must know. The library's file has two names:
+    /// for glibc's loader, and for programs into which the launcher puts it.
+    pub(super) fn of(process: u32, [loaded, put_in]: &[PathBuf; 2]) -> io::Result<Self> {
+        let folder = Path::new("/proc").join(process.to_string());
+        let maps = fs::read(folder.join("maps"))?;
+        let maps = String::from_utf8_lossy(&maps);
+        let mapped: Vec<_> = maps.lines().filter_map(Mapped::parse).collect();
+        let exe = folder.join("exe");
+        let has = |name: &Path| mapped.iter().any(|it| it.file == name);
+        // What another loader than glibc's has mapped does nothing.
+        let is_glibcs = || matches!(elf::examine(&exe), Ok(Image::Dynamic));
+        let has_ours = has(put_in) || has(loaded) && is_glibcs();
+        // Go makes its calls on small stacks, on which nothing of ours may run. It makes no child
+        // that goes on with a copy of its memory.
+        let ranges = if elf::has_go_runtime(&exe) {
+            Vec::new()
+        } else {
+            let exe = fs::read_link(exe)?;
+            let is_libc = |it: &&Mapped| {
+                let name = it.file.file_name().unwrap_or_default().to_string_lossy();
+                LIBC_NAMES.iter().any(|start| name.starts_with(start))
+            };
+            let of_libc: Vec<_> =
+                mapped.iter().filter(is_libc).map(|it| it.range.clone()).collect();
+            let of_program = mapped.iter().filter(|it| it.file == exe).map(|it| it.range.clone());
+            if of_libc.is_empty() { of_program.collect() } else { of_libc }
+        };
+        let is_valgrinds = is_valgrinds(&fs::read_link(folder.join("exe"))?);
+        let memory = File::open(folder.join("mem"))?;
+        let mut sites = Sites::default();
+        for range in &ranges {
+            let mut bytes = vec![0; range.len()];
+            // What cannot be read, such as code behind the end of its file, is not run either.
+            if memory.read_exact_at(&mut bytes, range.start as u64).is_ok() {
+                sites.find(&bytes, range.start);
+            }
+        }
+        Ok(Self { ranges, sites, has_ours, is_valgrinds })
+    }
+
+    /// Returns the code with the first of the calls.
+    pub(super) fn around_sites(&self) -> Option<&Range<usize>> {
+        let first = self.sites.all.first()?;
+        self.ranges.iter().find(|range| range.contains(&first.address))
+    }
+}
+
+/// Whether a program is one of valgrind's, which lie in a directory of that name.
+fn is_valgrinds(program: &Path) -> bool {
+    program.parent().is_some_and(|directory| directory.ends_with("valgrind"))
+}
+
+impl Mapped {
+    /// Reads a line of /proc's `maps`.
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.splitn(6, ' ');
+        let (addresses, access) = (fields.next()?, fields.next()?);
+        let (start, end) = addresses.split_once('-')?;
+        let file = fields.nth(3)?.trim_start();
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        let range = address(start)?..address(end)?;
+        (access.contains('x') && file.starts_with('/')).then(|| Self { range, file: file.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a libc is overlooked, or code that is none is changed.
+
+    use super::*;
+
+    #[test]
+    fn code_of_files_is_read_from_maps() {
+        let line =
+            "7f00-8000 r-xp 00026000 08:01 123                        /usr/lib/a b/libc.so.6";
+        let mapped = Mapped::parse(line).expect("it is executable");
+        assert_eq!(
+            (mapped.range, &*mapped.file),
+            (0x7f00..0x8000, Path::new("/usr/lib/a b/libc.so.6"))
+        );
+        assert!(Mapped::parse(&line.replace("r-xp", "r--p")).is_none());
+        assert!(Mapped::parse("7f00-8000 r-xp 00000000 00:00 0          [vdso]").is_none());
+        assert!(Mapped::parse("7f00-8000 r-xp 00000000 00:00 0 ").is_none());
+        assert!(Mapped::parse("").is_none());
+    }
+
+    #[test]
+    fn valgrinds_programs_are_known() {
+        assert!(is_valgrinds(Path::new("/usr/libexec/valgrind/memcheck-amd64-linux")));
+        assert!(!is_valgrinds(Path::new("/usr/bin/valgrind")) && !is_valgrinds(Path::new("/")));
+    }
+
+    #[test]
+    fn the_calls_of_this_process_are_those_of_its_libc() {
+        let code = Code::of(std::process::id(), &["/absent".into(), "/other".into()])
+            .expect("it may read itself");
+        assert!(code.sites.tell_of_memory(), "{code:?}");
+        assert!(code.around_sites().is_some() && !code.has_ours);
+    }
+}

@@ -1,0 +1,158 @@
+//! A program that ran, and stands still: the thread that is made to make calls, and the others
+//! where its code is to be changed.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use coldpress_sys::trace::Tracee;
+
+use super::Refusal;
+use super::sites::Sites;
+use crate::proc;
+
+/// The time for which threads are stopped again and again until none is in the way.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(1);
+/// The most threads to stop: each takes some 20 us, and a name for its memory.
+const THREADS_MAX: usize = 4096;
+
+/// A program whose threads stand still. Dropping it lets them go on.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// All threads that were stopped; the first may make calls.
+    threads: Vec<Tracee>,
+}
+
+impl Held {
+    /// Stops `process`: one thread of it, or all where there are `sites` to change.
+    pub(super) fn stop(process: u32, sites: &Sites) -> Result<Self, Refusal> {
+        check_state(process)?;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let held = Self::stop_once(process, sites)?;
+            if let Some(held) = held {
+                return Ok(held);
+            }
+            if Instant::now() >= until {
+                return Err(Refusal::State("its threads are never where they can be stopped"));
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Returns the thread that makes calls.
+    pub(super) fn caller(&mut self) -> &mut Tracee {
+        &mut self.threads[0]
+    }
+
+    /// Stops threads. Returns nothing if one of them is where it must not be.
+    fn stop_once(process: u32, sites: &Sites) -> Result<Option<Self>, Refusal> {
+        let (mut stopped, mut threads) = (Vec::new(), Vec::new());
+        let mut caller = None;
+        // Threads may start others until all are stopped.
+        loop {
+            let mut news = proc::threads(process);
+            news.retain(|thread| !stopped.contains(thread));
+            if news.is_empty() || stopped.len() > THREADS_MAX {
+                break;
+            }
+            for thread in news {
+                stopped.push(thread);
+                let tracee = match Tracee::hold(process, thread) {
+                    Ok(tracee) => tracee,
+                    // The thread has ended meanwhile.
+                    Err(_) if !is_there(process, thread) => continue,
+                    Err(error) => return Err(error.into()),
+                };
+                if sites.all.iter().any(|site| site.is_within(tracee.goes_on_at())) {
+                    return Ok(None);
+                }
+                if caller.is_none() && tracee.may_make_calls() {
+                    caller = Some(threads.len());
+                }
+                threads.push(tracee);
+                if caller.is_some() && sites.all.is_empty() {
+                    break;
+                }
+            }
+            if caller.is_some() && sites.all.is_empty() {
+                break;
+            }
+        }
+        let Some(caller) = caller else { return Ok(None) };
+        threads.swap(0, caller);
+        Ok(Some(Self { threads }))
+    }
+}
+
+fn is_there(process: u32, thread: u32) -> bool {
+    Path::new(&format!("/proc/{process}/task/{thread}")).exists()
+}
+
+/// Checks that `process` can be stopped unnoticed, and served.
+fn check_state(process: u32) -> Result<(), Refusal> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let own = fs::read_to_string("/proc/self/status")?;
+    let field = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    if field(&status, "TracerPid:") != "0" {
+        return Err(Refusal::State("another process traces it"));
+    }
+    if field(&status, "State:").starts_with(['T', 't', 'Z', 'X']) {
+        return Err(Refusal::State("it is stopped, or has ended"));
+    }
+    // What filters the launcher filters its children too.
+    if field(&status, "Seccomp_filters:") != field(&own, "Seccomp_filters:") {
+        return Err(Refusal::State("it has a seccomp filter of its own"));
+    }
+    if field(&status, "NSpid:").split_ascii_whitespace().last() == Some("1") {
+        return Err(Refusal::State("it is the first process of its name space"));
+    }
+    let space = |name| fs::read_link(format!("/proc/{process}/ns/{name}")).ok();
+    if space("pid") != space("pid_for_children") {
+        return Err(Refusal::State("its children are in a name space of their own"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a program is stopped where that shows, or where it cannot be served.
+
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_waits_is_held_and_goes_on() {
+        let mut child = Command::new("sleep").arg("0.3").spawn().unwrap();
+        // The program has begun to sleep.
+        sleep(Duration::from_millis(100));
+        drop(Held::stop(child.id(), &Sites::default()).unwrap());
+        assert!(child.wait().unwrap().success());
+        assert!(Held::stop(child.id(), &Sites::default()).is_err(), "it has ended");
+    }
+
+    #[test]
+    fn a_stopped_program_is_refused_and_stays_stopped() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        let is_stopped = || {
+            let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+            status.contains("State:\tT")
+        };
+        while !is_stopped() {
+            sleep(PAUSE);
+        }
+        let refusal = Held::stop(child.id(), &Sites::default()).unwrap_err();
+        assert!(refusal.to_string().contains("stopped"), "{refusal}");
+        assert!(is_stopped());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

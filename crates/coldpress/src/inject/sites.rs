@@ -1,0 +1,368 @@
+//! The system calls of a program that the library must know of, found by their number, which stands
+//! right before them. In programs that glibc's loader starts, libc's functions lead there.
+//!
+//! `mov $nr, %eax` takes five bytes, as does the jump that is written over it. The call follows, or
+//! comes after one more move of a register, which the stub then makes too. What lies behind those
+//! five bytes stays as it is. The jump leads to a stub in the library, which is near enough for
+//! that. From there the call goes on in one of two ways:
+//!
+//! - The library makes it (`runtime/preload/calls.rs`): a fork, or memory that is
+//!   mapped.
+//! - The thread makes it, after the library has let the thread go that it keeps on a processor: a
+//!   thread or a program is started, which may share the program's memory or get a stack of its
+//!   own. It could not come back through code of ours.
+
+use coldpress_sys::PAGE_BYTES;
+
+/// The bytes of a jump, and of what it takes the place of: `mov $nr, %eax`.
+const JUMP_BYTES: usize = 5;
+/// The instruction `syscall`.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// The bytes of a move from one register of 64 bits to another.
+const MOVE_BYTES: usize = 3;
+/// The stubs that the library has room for, and the bytes of each.
+pub(super) const STUBS: usize = 64;
+const STUB_BYTES: usize = 128;
+/// Numbers of calls (asm/unistd_64.h).
+const MMAP: u32 = 9;
+const BRK: u32 = 12;
+const MREMAP: u32 = 25;
+const MADVISE: u32 = 28;
+const CLONE: u32 = 56;
+const FORK: u32 = 57;
+const VFORK: u32 = 58;
+const EXECVE: u32 = 59;
+const SCHED_SETAFFINITY: u32 = 203;
+const SCHED_GETAFFINITY: u32 = 204;
+const EXECVEAT: u32 = 322;
+const CLONE3: u32 = 435;
+/// The calls that the library makes. It makes no `clone` that shares memory or brings a stack.
+const MADE: [u32; 8] =
+    [MMAP, BRK, MREMAP, MADVISE, CLONE, FORK, SCHED_SETAFFINITY, SCHED_GETAFFINITY];
+/// The calls before which the thread is let go.
+const STARTERS: [u32; 5] = [CLONE, VFORK, EXECVE, EXECVEAT, CLONE3];
+/// The beginning of musl's `__clone`: `xor %eax, %eax; mov $56, %al; mov %rdi, %r11`.
+const MUSL_CLONE: [u8; 7] = [0x31, 0xc0, 0xb0, 0x38, 0x49, 0x89, 0xfb];
+/// How far a jump reaches, with room for the length of the library.
+pub(super) const REACH: usize = (1 << 31) - (64 << 20);
+
+/// A system call in the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Site {
+    pub(super) address: usize,
+    number: u32,
+    rest: Rest,
+}
+
+/// What follows the number of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// The call.
+    Call,
+    /// A move, then the call.
+    MoveAndCall([u8; MOVE_BYTES]),
+    /// The rest of musl's `__clone`.
+    OfMusl,
+}
+
+impl Site {
+    /// Returns the site whose code begins here.
+    fn at(address: usize, code: &[u8]) -> Option<Self> {
+        if code.starts_with(&MUSL_CLONE) {
+            return Some(Self { address, number: CLONE, rest: Rest::OfMusl });
+        }
+        let (number, rest) = number_at(code)?;
+        if !MADE.contains(&number) && !STARTERS.contains(&number) {
+            return None;
+        }
+        if rest.starts_with(&SYSCALL) {
+            return Some(Self { address, number, rest: Rest::Call });
+        }
+        let (between, rest) = rest.split_first_chunk()?;
+        // A prefix for registers of 64 bits, the opcode, and two registers.
+        let is_move = between[0] & 0xf8 == 0x48 && between[1] == 0x89 && between[2] >= 0xc0;
+        let is_one = is_move && rest.starts_with(&SYSCALL);
+        is_one.then_some(Self { address, number, rest: Rest::MoveAndCall(*between) })
+    }
+
+    /// Whether a thread that goes on at `address` would come into the middle of the jump.
+    pub(super) fn is_within(self, address: usize) -> bool {
+        (self.address + 1..self.address + JUMP_BYTES).contains(&address)
+    }
+
+    /// Returns where the program goes on.
+    fn behind(self) -> usize {
+        self.address
+            + match self.rest {
+                Rest::Call => JUMP_BYTES + SYSCALL.len(),
+                Rest::MoveAndCall(between) => JUMP_BYTES + between.len() + SYSCALL.len(),
+                Rest::OfMusl => MUSL_CLONE.len(),
+            }
+    }
+}
+
+/// Returns the number that code puts into `eax`, and the code behind.
+fn number_at(code: &[u8]) -> Option<(u32, &[u8])> {
+    let (&[0xb8, a, b, 0, 0], rest) = code.split_first_chunk()? else { return None };
+    Some((u16::from_le_bytes([a, b]).into(), rest))
+}
+
+/// Bytes to write, and where.
+pub(super) type Change = (usize, Vec<u8>);
+
+/// The calls that were found in a program.
+#[derive(Debug, Default)]
+pub(super) struct Sites {
+    pub(super) all: Vec<Site>,
+    /// Whether some call may ask for processors, or set them, that is none of these.
+    misses_processors: bool,
+}
+
+impl Sites {
+    /// Adds the calls in code that lies at `address`.
+    pub(super) fn find(&mut self, code: &[u8], address: usize) {
+        for at in 0..code.len() {
+            let site = Site::at(address + at, &code[at..]);
+            // The jump is written at once, into one page.
+            let fits = |site: &Site| site.address % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
+            match site.filter(fits) {
+                Some(site) => self.all.push(site),
+                None => {
+                    let number = number_at(&code[at..]).map(|(number, _)| number);
+                    self.misses_processors |=
+                        matches!(number, Some(SCHED_SETAFFINITY | SCHED_GETAFFINITY));
+                }
+            }
+        }
+    }
+
+    fn have(&self, number: u32) -> bool {
+        self.all.iter().any(|site| site.number == number)
+    }
+
+    /// Whether these are the calls by which a libc maps memory.
+    pub(super) fn tell_of_memory(&self) -> bool {
+        self.have(MMAP) && self.have(BRK)
+    }
+
+    /// Whether a libc is found among these, so that the calls that start threads and programs are
+    /// too, as far as the program has them.
+    pub(super) fn tell_of_starts(&self) -> bool {
+        self.tell_of_memory() && !self.misses_processors
+    }
+}
+
+/// The library's code to which stubs lead. Each begins behind the red zone of the stack, where the
+/// address lies at which to go on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Doors {
+    /// Makes the call whose number is in `eax`.
+    pub(super) came: usize,
+    /// Lets the thread go.
+    pub(super) loose: usize,
+}
+
+/// Returns what to write, so that `sites` lead to the library's `doors` by stubs that lie at
+/// `stubs`: the stubs first. A site that is out of reach is left out.
+pub(super) fn changes(sites: &Sites, stubs: usize, doors: Doors) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (index, site) in sites.all.iter().take(STUBS).enumerate() {
+        let at = stubs + index * STUB_BYTES;
+        let Some(jump) = jump(site.address, at) else { continue };
+        let Some(stub) = stub(*site, at, doors) else { continue };
+        changes.insert(0, (at, stub));
+        changes.push((site.address, jump.to_vec()));
+    }
+    changes
+}
+
+/// Returns `jmp` from `at` to `target`, if that is near enough.
+fn jump(at: usize, target: usize) -> Option<[u8; JUMP_BYTES]> {
+    let by = target.wrapping_sub(at + JUMP_BYTES).cast_signed();
+    let [a, b, c, d] = i32::try_from(by).ok()?.to_le_bytes();
+    Some([0xe9, a, b, c, d])
+}
+
+/// Returns the stub at `at` for `site`.
+fn stub(site: Site, at: usize, doors: Doors) -> Option<Vec<u8>> {
+    /// `test $CLONE_VM, %edi; jne .+STEP; test %rsi, %rsi; jne .+STEP`.
+    const IS_SHARED: [u8; 8] = [0xf7, 0xc7, 0x00, 0x01, 0x00, 0x00, 0x75, 0];
+    const HAS_STACK: [u8; 5] = [0x48, 0x85, 0xf6, 0x75, 0];
+    let mut stub = Vec::with_capacity(STUB_BYTES);
+    let (behind, behind_at) = (site.behind(), STUB_BYTES - size_of::<usize>());
+    if let Rest::OfMusl = site.rest {
+        go_by(&mut stub, at, doors.loose, behind_at)?;
+        let back = at + stub.len();
+        stub.extend(MUSL_CLONE);
+        stub.extend(jump(at + stub.len(), behind)?);
+        return Some(with_words(stub, [back, back]));
+    }
+    stub.push(0xb8);
+    stub.extend(site.number.to_le_bytes());
+    if let Rest::MoveAndCall(between) = site.rest {
+        stub.extend(between);
+    }
+    if site.number == CLONE {
+        stub.extend(IS_SHARED);
+        *stub.last_mut()? = (HAS_STACK.len() + GO_BY_BYTES) as u8;
+        stub.extend(HAS_STACK);
+        *stub.last_mut()? = GO_BY_BYTES as u8;
+    }
+    if MADE.contains(&site.number) {
+        go_by(&mut stub, at, doors.came, behind_at)?;
+    }
+    let mut back = behind;
+    if STARTERS.contains(&site.number) {
+        go_by(&mut stub, at, doors.loose, behind_at - size_of::<usize>())?;
+        back = at + stub.len();
+        stub.extend(SYSCALL);
+        stub.extend(jump(at + stub.len(), behind)?);
+    }
+    Some(with_words(stub, [back, behind]))
+}
+
+/// The bytes of what [`go_by`] adds.
+const GO_BY_BYTES: usize = 16;
+
+/// Adds the way to `door`, with the address at which to go on in the stub's word at `word`.
+fn go_by(stub: &mut Vec<u8>, at: usize, door: usize, word: usize) -> Option<()> {
+    /// `lea -128(%rsp), %rsp`, behind the red zone.
+    const BELOW: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
+    /// `push` of the word at an offset from the instruction's end, which follows.
+    const PUSH: [u8; 2] = [0xff, 0x35];
+    stub.extend(BELOW);
+    stub.extend(PUSH);
+    let next = stub.len() + size_of::<u32>();
+    stub.extend((word.checked_sub(next)? as u32).to_le_bytes());
+    stub.extend(jump(at + stub.len(), door)?);
+    Some(())
+}
+
+/// Returns the whole stub, with `words` at its end.
+fn with_words(mut stub: Vec<u8>, words: [usize; 2]) -> Vec<u8> {
+    stub.resize(STUB_BYTES - size_of_val(&words), 0xcc);
+    stub.extend(words.map(usize::to_le_bytes).concat());
+    stub
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: code is overwritten that makes no child, or a jump leads nowhere.
+
+    use super::*;
+
+    const DOORS: Doors = Doors { came: 0x10_0000, loose: 0x10_1000 };
+
+    /// `mov $number, %eax; syscall`.
+    fn call(number: u32) -> [u8; 7] {
+        let [a, b, ..] = number.to_le_bytes();
+        [0xb8, a, b, 0, 0, 0x0f, 0x05]
+    }
+
+    /// `mov $9, %eax; mov %r12, %rdi; syscall`, as in musl's `mmap`.
+    const MOVED: [u8; 10] = [0xb8, 9, 0, 0, 0, 0x4c, 0x89, 0xe7, 0x0f, 0x05];
+
+    fn site(address: usize, number: u32) -> Site {
+        Site { address, number, rest: Rest::Call }
+    }
+
+    fn find(code: &[u8], address: usize) -> Sites {
+        let mut sites = Sites::default();
+        sites.find(code, address);
+        sites
+    }
+
+    #[test]
+    fn the_calls_that_matter_are_found() {
+        let code = [&[0x90; 3][..], &call(CLONE), &call(60), &call(CLONE3), &call(CLONE)[..6]];
+        let found = find(&code.concat(), 0x40_0000);
+        assert_eq!(found.all, [site(0x40_0003, CLONE), site(0x40_0011, CLONE3)]);
+        assert!(!found.tell_of_memory() && !found.tell_of_starts());
+        assert!(find(&[], 0).all.is_empty() && find(&call(CLONE)[1..], 0).all.is_empty());
+        assert!(
+            find(&call(FORK), PAGE_BYTES - 4).all.is_empty(),
+            "the jump would lie in two pages"
+        );
+        let found = find(&MOVED, 0x40_0000);
+        let rest = Rest::MoveAndCall([0x4c, 0x89, 0xe7]);
+        assert_eq!(found.all, [Site { address: 0x40_0000, number: MMAP, rest }]);
+        assert_eq!(found.all[0].behind(), 0x40_000a);
+        for (at, byte) in [(5, 0x40), (6, 0x8d), (7, 0x27), (8, 0x90)] {
+            let mut other = MOVED;
+            other[at] = byte;
+            assert!(find(&other, 0).all.is_empty(), "byte {at} is another");
+        }
+        assert!(find(&MOVED[..9], 0).all.is_empty());
+        let found = find(&MUSL_CLONE, 0x40_0000);
+        let rest = Rest::OfMusl;
+        assert_eq!(found.all, [Site { address: 0x40_0000, number: CLONE, rest }]);
+    }
+
+    #[test]
+    fn a_libc_is_known_by_its_calls() {
+        let of = |numbers: &[u32]| {
+            let code: Vec<u8> = numbers.iter().flat_map(|number| call(*number)).collect();
+            find(&code, 0)
+        };
+        assert!(of(&[BRK, MMAP]).tell_of_memory() && !of(&[BRK]).tell_of_memory());
+        assert!(of(&[BRK, MMAP, SCHED_GETAFFINITY]).tell_of_starts());
+        assert!(!of(&[CLONE, EXECVE]).tell_of_starts());
+        // `mov $204, %eax; ret`: a call that is none of those found may come behind.
+        let code = [&call(BRK)[..], &call(MMAP), &call(SCHED_GETAFFINITY)[..5], &[0xc3]];
+        assert!(!find(&code.concat(), 0).tell_of_starts());
+    }
+
+    #[test]
+    fn stubs_come_before_the_jumps_to_them() {
+        let all = vec![site(0x40_0003, CLONE); STUBS + 1];
+        let changes = changes(&Sites { all, ..Sites::default() }, 0x20_0000, DOORS);
+        assert_eq!(changes.len(), 2 * STUBS, "there is no room for more");
+        assert!(changes[..STUBS].iter().all(|(at, stub)| *at < 0x40_0000 && stub.len() == 128));
+        let (at, first) = &changes[STUBS];
+        assert_eq!((*at, first[0]), (0x40_0003, 0xe9));
+        assert!(jump(0, 1 << 32).is_none() && jump(1 << 32, 0).is_none());
+        assert_eq!(jump(0x1000, 0x1005), Some([0xe9, 0, 0, 0, 0]));
+        assert_eq!(jump(0x1000, 0x0fff), Some([0xe9, 0xfa, 0xff, 0xff, 0xff]));
+    }
+
+    /// Returns the word at `at` of a stub.
+    fn word(stub: &[u8], at: usize) -> usize {
+        usize::from_le_bytes(stub[at..at + 8].try_into().expect("it has two words"))
+    }
+
+    #[test]
+    fn a_stub_goes_on_where_its_words_say() {
+        const AT: usize = 0x20_0000;
+        let moved = find(&MOVED, 0x40_0000).all[0];
+        // Where the way to `came` begins, and where the thread's own call stands.
+        for (site, made_at, own_at) in [
+            (site(0x40_0000, FORK), Some(5), None),
+            (moved, Some(8), None),
+            (site(0x40_0000, CLONE), Some(18), Some(50)),
+            (site(0x40_0000, CLONE3), None, Some(21)),
+        ] {
+            let stub = stub(site, AT, DOORS).expect("it is near");
+            assert_eq!(word(&stub, 120), site.behind());
+            let jumps = |at: usize, to: usize| stub[at..at + 5] == jump(AT + at, to).unwrap();
+            let pushes = |at: usize| {
+                let by = u32::from_le_bytes(stub[at..at + 4].try_into().unwrap());
+                at + 4 + by as usize
+            };
+            if let Some(at) = made_at {
+                assert!(jumps(at + 11, DOORS.came) && pushes(at + 7) == 120, "{stub:x?}");
+            }
+            if let Some(at) = own_at {
+                assert!(jumps(at - 5, DOORS.loose) && pushes(at - 9) == 112, "{stub:x?}");
+                assert_eq!((word(&stub, 112), &stub[at..at + 2]), (AT + at, &SYSCALL[..]));
+                assert!(jumps(at + 2, site.behind()));
+            }
+            if site.number == CLONE {
+                assert_eq!([13 + usize::from(stub[12]), 18 + usize::from(stub[17])], [34, 34]);
+            }
+        }
+        let rest = Rest::OfMusl;
+        let stub = stub(Site { address: 0x40_0000, number: CLONE, rest }, AT, DOORS).unwrap();
+        assert_eq!((word(&stub, 120), &stub[16..23]), (AT + 16, &MUSL_CLONE[..]));
+        assert_eq!(stub[23..28], jump(AT + 23, 0x40_0007).unwrap());
+    }
+}

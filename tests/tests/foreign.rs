@@ -1,0 +1,87 @@
+//! Risk: a program that no loader of glibc starts (static, of musl, of Go) reads other bytes once
+//! the library is in it, or lives outside the budget, or a child of it reads zeros.
+//!
+//! Each program checks all of its memory itself. It gets the library at its exec, where it is the
+//! program of the run, or while it runs, where a shell has started it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use coldpress_sys::Bytes;
+use coldpress_tests::harness::{Job, Run};
+use coldpress_tests::machine::{self, Scratch, fixture, require};
+use coldpress_tests::matrix::{self, Lane, case};
+
+/// MiB that the programs hold, and a half and a quarter of it.
+const MIB: usize = 64;
+const HALF: Bytes = Bytes::mib(32);
+const QUARTER: Bytes = Bytes::mib(16);
+
+/// Makes the program of a fixture by `compiler` with `flags`, if this machine has that.
+fn build(scratch: &Scratch, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
+    let program = scratch.path("foreign");
+    let mut command = Command::new(require(compiler)?);
+    let source = if compiler == "go" { "foreign.go" } else { "foreign.c" };
+    command.args(flags).arg("-o").arg(&program).arg(fixture(source));
+    command.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=mod");
+    let output = command.output().expect("it is there");
+    if !output.status.success() {
+        machine::skip(&format!("{compiler}: {}", String::from_utf8_lossy(&output.stderr)));
+        return None;
+    }
+    Some(program)
+}
+
+/// Returns the job that starts the program at once, or below a shell.
+fn job(program: &Path, is_late: bool) -> Job {
+    let words = [MIB.to_string(), "2".to_owned(), "3".to_owned()];
+    let job = if is_late {
+        let script = format!("{} {}; exit $?", program.display(), words.join(" "));
+        Job::new("foreign, late", "sh").args(["-c", &script])
+    } else {
+        Job::new("foreign", program).args(words)
+    };
+    // Parent and child have the same pages.
+    job.shares()
+}
+
+/// Runs `job` alone and within `budget`, and asserts the same outcome, pages stored, and that
+/// nothing was left unmanaged.
+fn compare(job: &Job, budget: Bytes) -> Run {
+    let plain = job.plain();
+    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    let run = job.managed(budget);
+    println!("{run}");
+    run.assert_same(&plain);
+    run.assert_stored();
+    assert!(run.complaints(&["not managed"]).is_empty(), "{}", run.stderr);
+    run
+}
+
+/// Runs a program at its half and its quarter, at once and late.
+fn check(compiler: &str, flags: &[&str]) -> Option<()> {
+    let scratch = Scratch::new("foreign");
+    let program = build(&scratch, compiler, flags)?;
+    compare(&job(&program, false), HALF).assert_within_budget();
+    if matrix::is_all() {
+        compare(&job(&program, false), QUARTER).assert_within_budget();
+        // All that it holds may come before it has the library.
+        compare(&job(&program, true), QUARTER);
+    }
+    compare(&job(&program, true), HALF);
+    Some(())
+}
+
+#[test]
+fn foreign_programs_keep_their_bytes_within_a_budget() {
+    matrix::run(&[
+        case("static, glibc", Lane::Short, || check("gcc", &["-O1", "-static", "-pthread"])),
+        case("static and moved, glibc", Lane::Long, || {
+            check("gcc", &["-O2", "-static-pie", "-pthread"])
+        }),
+        case("static, musl", Lane::Short, || check("musl-gcc", &["-O1", "-static"])),
+        case("dynamic, musl", Lane::Long, || check("musl-gcc", &["-O2"])),
+        case("Go", Lane::Short, || check("go", &["build"])),
+        case("Go, moved", Lane::Long, || check("go", &["build", "-buildmode=pie"])),
+    ]);
+}
