@@ -7,6 +7,9 @@ export CARGO_TARGET_DIR := $(TARGET)
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 COMMAND := $(TARGET)/release/coldpress
+# The command that needs no glibc, and the target that it is built for.
+MUSL := x86_64-unknown-linux-musl
+STATIC := $(TARGET)/$(MUSL)/release/coldpress
 # What tests and the demo run.
 export COLDPRESS_BIN := $(COMMAND)
 # Lints, documentation and tests are of one profile and of all packages: any other choice would
@@ -50,8 +53,8 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test check unit system stress suites edges long cases docs loom \
-	miri fuzz bench install clean
+.PHONY: help bootstrap build static demo test check unit system stress suites edges \
+	long cases docs loom miri fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -63,6 +66,11 @@ bootstrap: ## install what a build needs and this machine lacks
 
 build: bootstrap ## build the command: target/release/coldpress
 	cargo build --locked --release --package coldpress
+
+# The library inside is for glibc all the same: that is where it goes.
+static: bootstrap ## build the command for places without glibc: target/x86_64-unknown-linux-musl
+	@scripts/bootstrap-static
+	cargo build --locked --release --package coldpress --target $(MUSL)
 
 demo: build ## run a real job without coldpress and within a budget
 	@scripts/bootstrap-tests python3
