@@ -53,7 +53,7 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build static demo test check unit system stress suites edges \
+.PHONY: help bootstrap build static demo test check unit system containers stress suites edges \
 	long cases docs loom miri fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
@@ -97,6 +97,13 @@ system: bootstrap ## real programs within a budget
 	$(TESTS) $(BESIDE:%=--test %) -- --test-threads=2
 	$(TESTS) $(STRESS)
 	$(TESTS) $(ALONE:%=--test %) -- --test-threads=1
+
+# `make system` runs `containers` with the command for glibc, and `static_command` not at all.
+containers: export COLDPRESS_BIN := $(STATIC)
+containers: export COLDPRESS_STATIC := $(STATIC)
+containers: static ## the static command in Podman, runc, bubblewrap and bare roots (minutes)
+	@scripts/bootstrap-tests containers
+	$(TESTS) --test static_command --test containers -- --test-threads=2
 
 # `make system` gives the same methods half a minute, all together. The library checks its tables
 # meanwhile.
