@@ -3,9 +3,7 @@
 //! A nested cargo builds `coldpress-runtime` with the `preload` profile (no std, no unwinding).
 //! `COLDPRESS_PRELOAD_SO=FILE` names a ready library instead, for packagers. The path reaches the
 //! sources as the environment variable `COLDPRESS_PRELOAD_PATH`.
-//!
-//! A static command, which is built for musl, carries the library for glibc all the same, and with
-//! it a program of glibc for its trials (`COLDPRESS_HOLDER_PATH`).
+//! A static command, which is built for musl, carries the library for glibc all the same.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -62,9 +60,6 @@ fn main() {
         None => build_library(),
     };
     println!("cargo::rustc-env=COLDPRESS_PRELOAD_PATH={}", library.display());
-    if variable("TARGET") != Path::new(&library_target()) {
-        println!("cargo::rustc-env=COLDPRESS_HOLDER_PATH={}", build_holder().display());
-    }
 }
 
 /// Returns the path of a library that was built beforehand. Stops the build if the file is missing.
@@ -126,20 +121,6 @@ fn build_library() -> PathBuf {
         stop(&format!("the nested cargo made no {}", library.display()));
     }
     library
-}
-
-/// Builds the program of a trial for the library's target, and returns its path.
-fn build_holder() -> PathBuf {
-    let source = "src/trial/hold.c";
-    println!("cargo::rerun-if-changed={source}");
-    let program = variable("OUT_DIR").join("trial-program");
-    let mut compiler = cc::Build::new().target(&library_target()).get_compiler().to_command();
-    let status = compiler.args(["-s", source, "-o"]).arg(&program).status();
-    match status {
-        Ok(status) if status.success() => program,
-        Ok(status) => stop(&format!("{source} does not build: {status}")),
-        Err(error) => stop(&format!("the C compiler cannot start: {error}")),
-    }
 }
 
 /// Returns the target that the library is built for. It goes into programs of glibc, also out of a

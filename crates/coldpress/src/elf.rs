@@ -22,13 +22,6 @@ const MACHINE: elf::Machine = elf::EM_X86_64;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: elf::Machine = elf::EM_AARCH64;
 
-/// The path where programs for this processor look for glibc's loader (the psABI's program
-/// interpreter).
-#[cfg(target_arch = "x86_64")]
-pub(crate) const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
-#[cfg(target_arch = "aarch64")]
-pub(crate) const LOADER: &str = "/lib/ld-linux-aarch64.so.1";
-
 /// The part of a `#!` line that the kernel looks at (`BINPRM_BUF_SIZE`, linux/binfmts.h).
 const SCRIPT_LINE_BYTES: usize = 256;
 

@@ -107,14 +107,11 @@ impl Injector {
         Self { image, names, variables, refusals: Mutex::default() }
     }
 
-    /// Puts the library into `process`, a child of this thread that stops at its exec. The program
-    /// then begins, with the signal mask `mask`.
-    pub(crate) fn put_in_at_exec(&self, process: u32, mask: u64) {
-        let launcher = fs::read_link("/proc/self/exe").ok();
-        // This command may run first in the program's place (`own_number`).
-        let is_it = || fs::read_link(format!("/proc/{process}/exe")).ok() != launcher;
+    /// Puts the library into `process`, a child of this thread that stops at its exec, at the first
+    /// exec that `is_it` accepts. The program then begins, with the signal mask `mask`.
+    pub(crate) fn put_in_at_exec(&self, process: u32, mask: u64, is_it: impl Fn(u32) -> bool) {
         let put_in = || {
-            let mut tracee = Tracee::at_exec(process, mask, is_it)?;
+            let mut tracee = Tracee::at_exec(process, mask, || is_it(process))?;
             self.put_in_by(&mut tracee, &Code::of(process, &self.names)?)
         };
         self.note(process, put_in());

@@ -29,6 +29,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getpgid, getpid, getppid, setpgid, setsid};
 
 use crate::inject::Injector;
+use crate::own_number;
 use crate::pause::pause;
 use crate::program::Program;
 use crate::say;
@@ -174,7 +175,8 @@ impl Keeper {
         let child = child?;
         let _ = setpgid(None, None);
         if program.is_foreign {
-            injector.put_in_at_exec(child.id(), self.mask);
+            let is_it = |process| !own_number::is_in_place(process);
+            injector.put_in_at_exec(child.id(), self.mask, is_it);
         }
         self.say(STARTED, child.id());
         Ok(child)

@@ -15,7 +15,7 @@ use coldpress_sys::signals;
 
 use crate::args::InPlaceArgs;
 use crate::program::Program;
-use crate::{say, supervise};
+use crate::{proc, say, supervise};
 
 /// The variables that may have our number.
 const VARIABLES: [&str; 2] = ["LISTEN_PID", "WATCHDOG_PID"];
@@ -41,6 +41,12 @@ pub(crate) fn through(program: &Program, command: Command, variables: &[&str]) -
     first.args(command.get_args());
     signals::hand_on_ignored(&mut first);
     first
+}
+
+/// Whether `process` is still this command, in a program's place.
+pub(crate) fn is_in_place(process: u32) -> bool {
+    let words = proc::text(process, "cmdline").unwrap_or_default();
+    words.split('\0').nth(1) == Some(NAME) && proc::is_this_command(process)
 }
 
 /// Corrects the variables, and puts the program in our place. Returns only on failure.

@@ -25,6 +25,12 @@ pub(crate) fn is_named_service(process: u32) -> bool {
     text(process, "comm").is_some_and(|name| name.trim_end() == SERVICE_NAME)
 }
 
+/// Returns whether a process runs the same program as this one.
+pub(crate) fn is_this_command(process: u32) -> bool {
+    let image = |process| fs::read_link(format!("/proc/{process}/exe")).ok();
+    image(process.to_string()).is_some_and(|found| image("self".to_owned()) == Some(found))
+}
+
 /// Returns the resident anonymous memory of a process: resident less shared of its statm.
 pub(crate) fn anonymous(process: u32) -> Option<PageCount> {
     let text = text(process, "statm")?;

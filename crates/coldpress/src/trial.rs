@@ -5,15 +5,13 @@
 //! modules, limits, name spaces. So the trial does all that a run does. It lays out the preload
 //! library, and starts a broker and a child of ours with the library. The child grows beyond its
 //! budget, and reads its memory again and again. The ledger shows when a page was stored and one
-//! loaded; then the child compares all of its bytes once more, and ends. The child is this command
-//! too, but for a static one, which takes no library: that has a program of glibc inside.
+//! loaded; then the child compares all of its bytes once more, and ends. A static command puts the
+//! library into that child itself, as into any foreign program.
 //!
 //! Such a trial cannot show why nothing happens. So a child, which a filter may kill, first makes
 //! the calls of a managed program, each by itself ([`coldpress_sys::calls`]).
 
-use std::fs;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
@@ -22,7 +20,7 @@ use std::time::{Duration, Instant};
 use coldpress_runtime::ledger::{Keeper, SEATS};
 use coldpress_runtime::tally::Counter;
 use coldpress_sys::calls::{self, Call};
-use coldpress_sys::{Bytes, PAGE_BYTES, SysError};
+use coldpress_sys::{Bytes, PAGE_BYTES, SysError, raw, trace};
 
 use crate::args::{TrialArgs, TrialPart};
 use crate::broker::Broker;
@@ -43,13 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The interval between two looks at the ledger.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// The program of glibc in a static command (`trial/hold.c`), built by the build script.
-#[cfg(target_env = "musl")]
-const HOLDER: Option<&[u8]> = Some(include_bytes!(env!("COLDPRESS_HOLDER_PATH")));
-#[cfg(not(target_env = "musl"))]
-const HOLDER: Option<&[u8]> = None;
-/// The name of that program, beside the library.
-const HOLDER_NAME: &str = "trial-program";
+/// Whether this command is static, so that no loader puts the library into it.
+const IS_FOREIGN: bool = cfg!(target_env = "musl");
 
 /// The reason why nothing would be managed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,19 +80,6 @@ fn child_of_ours(part: &str) -> Command {
     command.args(["trial", part]).stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(Stdio::null());
     command
-}
-
-/// Makes the command of a child that holds memory.
-fn holder(preload: &Preload) -> std::io::Result<Command> {
-    let mut command = child_of_ours("memory");
-    if let Some(program) = HOLDER {
-        let path = preload.directory().join(HOLDER_NAME);
-        fs::write(&path, program)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o500))?;
-        command = Command::new(path);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    }
-    Ok(command)
 }
 
 /// Has a child make each call that must not be refused. Fails with the first call that is.
@@ -142,8 +122,7 @@ fn make_calls() -> ExitCode {
 
 /// Runs a child beyond its budget, until one of its pages has gone and one has come back.
 fn try_memory(preload: &Preload) -> Result<(), Obstacle> {
-    // It is written before anything else starts: no child may have it open for writing.
-    let mut command = holder(preload).map_err(other("a program cannot be laid out"))?;
+    let mut command = child_of_ours("memory");
     let config = RunConfig::for_trial(BUDGET);
     let broker = Broker::start(&config, preload, None, SOCKET_NAME)
         .map_err(|failure| Obstacle::Other(failure.cause))?;
@@ -152,7 +131,13 @@ fn try_memory(preload: &Preload) -> Result<(), Obstacle> {
     command.env(LD_PRELOAD, preload.ld_preload(existing.as_deref(), former.as_deref()));
     command.envs(broker.environment());
     let started = Instant::now();
+    if IS_FOREIGN {
+        trace::stop_at_exec(&mut command);
+    }
     let mut child = command.spawn().map_err(other("no child can be started"))?;
+    if IS_FOREIGN {
+        broker.injector().put_in_at_exec(child.id(), raw::signal_mask(), |_| true);
+    }
     broker.child_started(child.id());
     let result = watch(&mut child, broker.ledger(), started);
     // The input of the child ends, and with it the child.

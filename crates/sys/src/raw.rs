@@ -81,6 +81,13 @@ pub fn block_signals() -> u64 {
     set_signal_mask(u64::MAX)
 }
 
+/// Returns the calling thread's signal mask.
+pub fn signal_mask() -> u64 {
+    let mask = block_signals();
+    set_signal_mask(mask);
+    mask
+}
+
 /// Sets the calling thread's signal mask and returns the old one.
 pub fn set_signal_mask(mask: u64) -> u64 {
     use linux_raw_sys::general as linux;

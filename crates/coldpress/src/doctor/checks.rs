@@ -49,7 +49,6 @@ pub(super) fn of_faults(faults: &Faults) -> Vec<Finding> {
 /// Runs all checks.
 pub(super) fn of_host(host: &Host) -> Vec<Finding> {
     let mut findings = of_faults(&host.faults);
-    findings.push(loader(host.has_glibc));
     findings.extend(host.trial.as_ref().map(|result| of_trial(&host.faults.place, result)));
     findings.push(memory(host));
     findings.push(spill(host));
@@ -179,14 +178,6 @@ fn page_scan(faults: &Faults) -> Finding {
         }
         Err(error) => Finding::fail(what, error.to_string(), NEW_KERNEL),
     }
-}
-
-fn loader(has_glibc: bool) -> Finding {
-    if has_glibc {
-        return Finding::ok("loader", "glibc's, which puts the library into programs");
-    }
-    let finding = "no loader of glibc here (musl?), so no program can be managed";
-    Finding::fail("loader", finding, "use a system with glibc, such as debian:stable-slim")
 }
 
 fn memory(host: &Host) -> Finding {

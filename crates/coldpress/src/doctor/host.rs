@@ -16,7 +16,6 @@ use rustix::thread::CapabilitySet;
 
 use super::place::SpillPlace;
 use crate::disk::{self, Disk};
-use crate::elf::{self, Image};
 use crate::trial::Obstacle;
 
 /// The device that makes userfaultfds for every process that may open it.
@@ -50,8 +49,6 @@ pub(super) struct Host {
     pub(super) faults: Faults,
     /// The result of a trial; `None` where a check above says why there was no trial.
     pub(super) trial: Option<Result<Duration, Obstacle>>,
-    /// Whether programs started by glibc's loader run here.
-    pub(super) has_glibc: bool,
     /// The machine's memory.
     pub(super) machine: Option<Bytes>,
     /// The smallest limit of this process's cgroup and its parents.
@@ -89,7 +86,6 @@ impl Host {
         Self {
             trial: None,
             faults: Faults::gather(SpillPlace::here()),
-            has_glibc: has_glibc(),
             machine: cgroup::machine_memory().ok(),
             limit: cgroup::own_limit(),
             disk: directory.map(|path| (path.to_path_buf(), disk::examine(path))),
@@ -133,12 +129,6 @@ fn scan_a_page() -> SysResult<()> {
 fn may_trace() -> bool {
     rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
-}
-
-/// Returns whether glibc's loader started this very command, or is where programs look for it.
-fn has_glibc() -> bool {
-    let own = elf::examine(Path::new("/proc/self/exe"));
-    own.is_ok_and(|image| image == Image::Dynamic) || Path::new(elf::LOADER).exists()
 }
 
 fn setting(path: &str) -> Option<String> {

@@ -56,3 +56,11 @@ fn nothing_is_given_to_others_but_what_is_listed() {
     let given = names(symbols.iter().filter(|symbol| symbol.is_defined));
     assert_eq!(given, BTreeSet::from(GIVEN));
 }
+
+/// An older loader ends a program with a library that needs a version it lacks.
+#[test]
+fn no_version_is_needed_that_glibc_did_not_always_have() {
+    let text = LIBRARY.split(|byte| *byte == 0).filter_map(|text| str::from_utf8(text).ok());
+    let versions: BTreeSet<_> = text.filter(|text| text.starts_with("GLIBC_")).collect();
+    assert_eq!(versions, BTreeSet::from(["GLIBC_2.2.5", "GLIBC_2.3.2"]));
+}

@@ -26,6 +26,9 @@ extern void __clone(void) IMPORT;
 extern void __errno_location(void) IMPORT;
 extern void __register_atfork(void) IMPORT;
 extern void dlsym(void) IMPORT;
+/* By the version that glibc has had from the start, also since it moved the function (2.34): an
+   older loader would end a program with a library that needs a version it lacks. */
+__asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
 extern const ptrdiff_t __rseq_offset IMPORT;
 extern const unsigned int __rseq_size IMPORT;
 

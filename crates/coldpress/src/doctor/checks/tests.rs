@@ -41,7 +41,6 @@ fn good_host() -> Host {
     Host {
         faults: good_faults(),
         trial: Some(Ok(Duration::from_millis(40))),
-        has_glibc: true,
         machine: Some(Bytes::mib(8192)),
         limit: None,
         disk: Some(("/var/tmp".into(), Disk::Usable(Bytes::mib(1000)))),
@@ -69,7 +68,7 @@ fn finding_of<'a>(findings: &'a [Finding], what: &str) -> &'a Finding {
 fn a_good_host_has_nothing_to_mend() {
     let findings = of_host(&good_host());
     assert!(findings.iter().all(|finding| finding.level == Level::Ok), "{findings:?}");
-    assert_eq!(findings.len(), 10);
+    assert_eq!(findings.len(), 9);
     assert_eq!(best_access(&good_faults()), Some(Access::Device));
 }
 
@@ -82,7 +81,6 @@ fn whatever_is_not_ok_says_what_mends_it() {
             ..user_faults()
         },
         trial: Some(Err(Obstacle::Other("none".to_owned()))),
-        has_glibc: false,
         machine: None,
         limit: None,
         disk: Some(("/absent".into(), Disk::Unusable(error("open(O_TMPFILE)", Errno::NOENT)))),
@@ -95,7 +93,7 @@ fn whatever_is_not_ok_says_what_mends_it() {
         assert_eq!(finding.level == Level::Ok, finding.fix.is_none(), "{finding:?}");
     }
     let failed = findings.iter().filter(|finding| finding.level == Level::Fail).count();
-    assert_eq!(failed, 6, "{findings:?}");
+    assert_eq!(failed, 5, "{findings:?}");
     // `run` goes on without the default directory, but not without a named one.
     let findings = of_host(&Host { disk_is_named: true, ..worst });
     assert_eq!(finding_of(&findings, "disk").level, Level::Fail);
