@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
@@ -187,6 +188,32 @@ fn pages_go_away_again_when_thawing_ends() {
         assert!(begun.elapsed() < HANG, "{:?} are still used", still.used());
         sleep(Duration::from_millis(20));
     }
+    let [_, away] = still.finish();
+    assert!(away * 2 > pages, "{away} of {pages} went away");
+}
+
+#[test]
+fn an_interrupted_thaw_is_given_up() {
+    let still = Still::start(|job| job);
+    let thawed = || String::from_utf8_lossy(&still.ctl(&["get", "thawed"]).stdout).into_owned();
+    // A stopped program brings nothing back, so the command waits.
+    machine::signal("STOP", &[still.process]);
+    let mut command = Command::new(machine::coldpress());
+    command.args(["ctl", &still.process.to_string(), "thaw"]).stderr(Stdio::piped());
+    let child = command.spawn().expect("the command is built");
+    let begun = Instant::now();
+    while thawed() != "on\n" {
+        assert!(begun.elapsed() < HANG, "it does not begin");
+        sleep(Duration::from_millis(5));
+    }
+    machine::signal("INT", &[child.id()]);
+    let output = child.wait_with_output().expect("a child");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(2), "{said}");
+    assert!(said.contains("off again") && said.lines().count() == 1, "{said}");
+    assert_eq!(thawed(), "off\n");
+    machine::signal("CONT", &[still.process]);
+    let pages = still.pages();
     let [_, away] = still.finish();
     assert!(away * 2 > pages, "{away} of {pages} went away");
 }

@@ -7,7 +7,8 @@
 //! 1. `statistics`, `verdict`, `ticks`, [`report`], `svg`, `plot`, `panels` and [`machine`] make
 //!    the figures and say where they come from; `random` gives the same numbers in every run.
 //! 2. `kernel` is the kernel's own swap as a peer, `touch` has orders of touches and their times,
-//!    `processors` who had the processors' time, `usage` what programs took.
+//!    `processors` who had the processors' time, `usage` what programs took. `progress` shows how
+//!    far a benchmark is, and `interrupt` ends it in order.
 //! 3. [`ours`] are the parts of coldpress that are measured, and `frames` is how whole huge pages
 //!    stay whole on them. [`allocators`] gives every allocator the same work, `descriptors` finds
 //!    what the size of a frame's descriptor costs, `policy` which page to evict, and `pools` how
@@ -20,6 +21,7 @@ mod codecs;
 mod commands;
 mod descriptors;
 mod frames;
+mod interrupt;
 mod kernel;
 pub mod machine;
 pub mod ours;
@@ -28,6 +30,7 @@ mod plot;
 mod policy;
 mod pools;
 mod processors;
+mod progress;
 mod random;
 pub mod report;
 mod statistics;

@@ -4,8 +4,8 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 mod common;
 
-use common::{BENCH, can_manage, command};
+use common::{BENCH, can_manage, command, started_program};
 
 /// Runs `coldpress-bench` with `args` and returns its JSON.
 fn bench(args: &[&str]) -> Value {
@@ -390,24 +390,20 @@ fn trees() {
     assert_eq!(found["time_ratio"].is_f64(), is_told, "{found}");
 }
 
-/// Ends `coldpress-bench swap` by SIGTERM while it runs a program.
+/// Ends `coldpress-bench swap` by SIGTERM while it runs a program, over the kernel's swap, or over
+/// coldpress where there is no right to swap.
 fn interrupted_swap() {
     let args = ["swap", "--share", "total-50", "--threads", "1", "--data", "64M"];
     let mut command = command(&args);
     command.stderr(Stdio::piped()).stdout(Stdio::null());
-    let mut child = command.spawn().expect("the command is built");
-    let words = BufReader::new(child.stderr.take().expect("a pipe"));
-    for line in words.lines() {
-        let line = line.expect("text");
-        // This line precedes a run over the kernel's swap, or over coldpress where there is no
-        // right to swap.
-        if line.contains("finding limits") {
-            let term = Command::new("kill").arg(child.id().to_string()).status();
-            assert!(term.expect("there is a kill").success());
-        }
-        assert!(!line.contains("put it back"), "{line}");
-    }
-    assert_eq!(child.wait().expect("a child").code(), Some(1));
+    let child = command.spawn().expect("the command is built");
+    started_program(child.id(), "workload");
+    let term = Command::new("kill").arg(child.id().to_string()).status();
+    assert!(term.expect("there is a kill").success());
+    let output = child.wait_with_output().expect("a child");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("put it back"), "{said}");
+    assert_eq!(output.status.signal(), Some(15), "{said}");
 }
 
 /// Runs without the kernel's swap, which the test above turns on and off meanwhile.

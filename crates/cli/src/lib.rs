@@ -1,9 +1,10 @@
 //! Parts that the commands share: failures with a way out, sizes as people write them, the memory
-//! that machine and cgroup leave to a process, and output. This crate knows no pages.
+//! that machine and cgroup leave to a process, output and progress. This crate knows no pages.
 #![forbid(unsafe_code)]
 
 pub mod cgroup;
 pub mod failure;
+pub mod progress;
 pub mod size;
 
 use std::fmt::Display;

@@ -5,6 +5,7 @@
 //! process of a run leads to its keeper. The kernel says which process really listens there. The
 //! keeper decides whether the caller may control the run.
 
+mod interrupt;
 mod thaw;
 
 use std::ffi::CString;
@@ -23,21 +24,24 @@ use crate::directory::{SOCKET_NAME, directory_prefix};
 use crate::proc;
 use crate::text::printable;
 use crate::{print, say, tree};
+use interrupt::Interrupt;
 
-/// Does what `args` ask for. Exit status 1 when that fails.
+/// Does what `args` ask for. Exit status 1 when that fails; a signal that gave it up ends it.
 pub(crate) fn ctl(args: &CtlArgs) -> ExitCode {
-    match try_ctl(args) {
+    let interrupt = matches!(args.verb, CtlVerb::Thaw { .. }).then(Interrupt::heed);
+    match try_ctl(args, interrupt.as_ref()) {
         Ok(text) if print(&text) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(failure) => {
             say(failure);
+            interrupt.iter().for_each(Interrupt::pass_on);
             ExitCode::FAILURE
         }
     }
 }
 
 /// Does what `args` ask for, and returns the text to print.
-fn try_ctl(args: &CtlArgs) -> Result<String> {
+fn try_ctl(args: &CtlArgs, interrupt: Option<&Interrupt>) -> Result<String> {
     let keeper = find_keeper(args.process)?;
     let ask = |settings: &[String]| ask(&keeper, args.process, settings);
     match &args.verb {
@@ -52,7 +56,8 @@ fn try_ctl(args: &CtlArgs) -> Result<String> {
             names.map(|(name, _)| Ok(format!("{name} {}", one(&document, name, false)?))).collect()
         }
         CtlVerb::Thaw { force } => {
-            let done = thaw::thaw(args.process, *force, ask)?;
+            let is_given_up = || interrupt.is_some_and(Interrupt::has_come);
+            let done = thaw::thaw(args.process, *force, ask, is_given_up)?;
             Ok(if args.json { format!("{done:#}\n") } else { thaw::line(args.process, &done) })
         }
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::common::Rounds;
 use super::launch::{Launcher, failed};
-use crate::commands::say;
+use crate::progress::note;
 use crate::report::{Goal, Report, Table};
 use crate::statistics::{Paired, Side, alternate};
 use crate::verdict::{COVERAGE, Interval, PAIRS_MIN, RATIO_SAME, Verdict};
@@ -24,8 +24,10 @@ use crate::verdict::{COVERAGE, Interval, PAIRS_MIN, RATIO_SAME, Verdict};
 /// The option that compares with another build.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AgainstArgs {
-    /// Compare with another build of coldpress, which takes turns with this one in at least 20
-    /// rounds. Exit status 1 when a figure is worse by more than 2 %
+    /// Compare with another build of coldpress
+    ///
+    /// It takes turns with this one in at least 20 rounds. The exit status is 1 when a figure is
+    /// worse by more than 2 %.
     #[arg(long, value_name = "FILE")]
     pub(crate) against: Option<PathBuf>,
 }
@@ -71,7 +73,7 @@ impl<'a> Contest<'a> {
         names: [String; N],
         step: impl Fn(&Launcher) -> Result<[f64; N]>,
     ) -> Result<()> {
-        say(format!("{what}: {} rounds, against {}", self.rounds, self.file.display()));
+        note(format!("{what}: {} rounds, against {}", self.rounds, self.file.display()));
         let pairs = alternate(self.rounds, |side| match side {
             Side::Plain => step(&self.other),
             Side::Managed => step(self.this),

@@ -17,12 +17,14 @@ use super::{
     build, cannot_keep, codecs, fault, fit, fork, frames, keep_all, policy, pools, print, programs,
     slab, start, swap, trees, zswap,
 };
-use crate::commands::say;
+use crate::commands::{check_signals, say};
 
 /// The options of `coldpress-bench all`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AllArgs {
-    /// Directory for the figures; each processor gets a folder, each date and commit two files
+    /// Directory for the figures
+    ///
+    /// Each processor gets a folder, each date and commit two files.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 
@@ -67,6 +69,7 @@ struct Collected<'a> {
 impl Collected<'_> {
     /// Prints and keeps the report of the benchmark `name`, or says why there is none.
     fn add(&mut self, name: &'static str, result: Result<Report>) -> Result<()> {
+        check_signals()?;
         match result {
             Ok(report) => {
                 print(&format!("\n{report}"));

@@ -29,7 +29,7 @@ use super::pressure::figures::{Block, Figures};
 use super::pressure::tables::{BASE, OURS, most, percent, table};
 use super::pressure::{Contestant, Work, ZSWAP};
 use super::sides::JUDGE;
-use crate::commands::say;
+use crate::progress::note;
 use options::BuildArgs;
 use tree::Tree;
 
@@ -88,7 +88,7 @@ pub(super) fn measure(launcher: &Launcher, args: &BuildArgs) -> Result<Report> {
     }
     let mut work = Tree::new(&args.source, &args.contest.directory, files)
         .map_err(|error| failed(format!("no place for objects: {error}")))?;
-    say(format!("build: {} files without a limit", files.len()));
+    note(format!("build: {} files without a limit", files.len()));
     // This build also fills the page cache: a cgroup is charged for the pages that it brings in.
     let mut command = work.command(REFERENCE_JOBS)?;
     let alone = run(&mut command)?;

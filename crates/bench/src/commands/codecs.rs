@@ -27,7 +27,7 @@ use coldpress_sys::{Bytes, PAGE_BYTES, Page};
 use serde_json::{Value, json};
 
 use super::launch::failed;
-use crate::commands::say;
+use crate::progress::note;
 use options::CodecsArgs;
 
 /// The levels of zstd, with and without a dictionary.
@@ -140,7 +140,7 @@ pub(super) fn measure(args: &CodecsArgs) -> Result<Report> {
     let watch = Stopwatch::learn();
     let mut cases = Vec::new();
     for pages in kinds {
-        say(format!("codecs: {}", pages.name));
+        note(format!("codecs: {}", pages.name));
         cases.push(case(pages, &watch)?);
     }
     let mut tables: Vec<Table> = cases.iter().map(to_table).collect();

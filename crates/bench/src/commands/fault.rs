@@ -20,7 +20,7 @@ use super::against::{AgainstArgs, Contest};
 use super::common::{Common, Rounds, parse_budget};
 use super::launch::{self, Launcher, failed, number, run, stats_in};
 use super::pages::FAULT_NS_MIN;
-use crate::commands::say;
+use crate::progress::note;
 use crate::report::{Goal, Report, Table};
 use crate::statistics::Sample;
 
@@ -101,7 +101,7 @@ pub(super) fn measure(launcher: &Launcher, args: &FaultArgs) -> Result<Report> {
     let count = args.rounds.or(ROUNDS, &args.common);
     let rounds = (0..count)
         .map(|index| {
-            say(format!("fault: round {} of {count}", index + 1));
+            note(format!("fault: round {} of {count}", index + 1));
             round(launcher, args)
         })
         .collect::<Result<Vec<_>>>()?;

@@ -15,6 +15,7 @@ use super::against::{AgainstArgs, Contest};
 use super::common::{Common, Rounds, parse_budget};
 use super::launch::{self, Launcher, failed, run};
 use crate::commands::say;
+use crate::progress::note;
 use crate::report::{Goal, Report, Table};
 use crate::statistics::{Paired, alternate};
 
@@ -75,7 +76,7 @@ pub(super) fn measure(launcher: &Launcher, args: &FitArgs) -> Result<Report> {
     ]);
     let (mut goals, mut numbers) = (Vec::new(), Vec::new());
     for job in jobs()? {
-        say(format!("fit: {}, {rounds} rounds", job.name));
+        note(format!("fit: {}, {rounds} rounds", job.name));
         let pairs = alternate(rounds, |side| {
             let outcome = launcher.run(side, &options, (job.command)())?;
             Ok((outcome.seconds, outcome.number("seconds")?))

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::against::Contest;
 use super::launch::{self, Launcher, failed, number, run};
-use crate::commands::say;
+use crate::progress::note;
 use options::ForkArgs;
 pub(super) use workload::forks;
 
@@ -50,7 +50,7 @@ pub(super) fn measure(launcher: &Launcher, args: &ForkArgs) -> Result<Report> {
         return beside(contest, args);
     }
     let rounds = args.rounds.or(ROUNDS, &args.common);
-    say(format!("fork: {rounds} rounds"));
+    note(format!("fork: {rounds} rounds"));
     let pairs = alternate(rounds, |side| turn(launcher, side, args))?;
     let of = |of: fn(&Turn) -> f64| compare(&pairs, of);
     let (fork, whole) = (of(|turn| turn.fork_us)?, of(|turn| turn.whole_us)?);

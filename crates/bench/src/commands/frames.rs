@@ -11,7 +11,7 @@ use crate::report::{Goal, Report, Table};
 use coldpress_cli::failure::Result;
 use serde_json::{Map, Value};
 
-use crate::commands::say;
+use crate::progress::note;
 use options::{FramesArgs, Part};
 
 /// The findings of one part.
@@ -34,7 +34,7 @@ pub(super) fn measure(args: &FramesArgs) -> Result<Report> {
         numbers: Value::Null,
     };
     for part in parts {
-        say(format!("frames: {}", part.name()));
+        note(format!("frames: {}", part.name()));
         let found = match part {
             Part::Order0 => order_0::measure(args)?,
             Part::Descriptors => descriptors::measure(args)?,

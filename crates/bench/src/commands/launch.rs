@@ -9,6 +9,7 @@ use std::time::Instant;
 use coldpress_cli::failure::{Failure, Result};
 use serde_json::Value;
 
+use crate::interrupt::{self, Signals};
 use crate::statistics::Side;
 
 /// The name of the measured command, which lies beside this one.
@@ -59,7 +60,11 @@ pub(super) fn workload(arguments: &[&str]) -> Command {
 }
 
 /// The command `coldpress` that runs programs within budgets.
-pub(super) struct Launcher(PathBuf);
+pub(super) struct Launcher {
+    file: PathBuf,
+    /// Programs that it starts end in order, and what was made for them is removed.
+    _signals: Signals,
+}
 
 impl Launcher {
     /// Finds the command to measure: `given`, or the one beside this one. Fails with its name.
@@ -81,12 +86,12 @@ impl Launcher {
         let found = fs::canonicalize(file).map_err(|error| {
             Failure::ours(format!("cannot {verb} {}: {error}", file.display()), way_out)
         })?;
-        Ok(Self(found))
+        Ok(Self { file: found, _signals: Signals::keep() })
     }
 
     /// Returns the command that runs the program of `plain` under `coldpress run` with `options`.
     pub(super) fn managed<S: AsRef<OsStr>>(&self, options: &[S], plain: &Command) -> Command {
-        let mut command = Command::new(&self.0);
+        let mut command = Command::new(&self.file);
         command.args(["run", "--quiet"]).args(options).arg("--");
         command.arg(plain.get_program()).args(plain.get_args());
         command
@@ -131,9 +136,9 @@ pub(super) fn forget_settings(command: &mut Command) {
 /// Runs a program to its end. Its standard error is that of this command.
 pub(super) fn run(command: &mut Command) -> Result<Outcome> {
     forget_settings(command);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let started = Instant::now();
-    let output = command.output();
+    let output = interrupt::output(command);
     let seconds = started.elapsed().as_secs_f64();
     let name = || command.get_program().display();
     let output = output.map_err(|error| failed(format!("cannot start {}: {error}", name())))?;

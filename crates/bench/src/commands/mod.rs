@@ -47,7 +47,9 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::interrupt;
 use crate::machine::Machine;
+use crate::progress;
 use crate::report::{Report, document, folder, keep, text};
 use clap::Parser as _;
 use coldpress_cli::failure::{Failure, Result};
@@ -61,16 +63,20 @@ const NAME: &str = "coldpress-bench";
 /// Does what the command line asks for: measures, and prints the report.
 ///
 /// The exit status is 1 when a benchmark could not be measured, or when a figure is worse than with
-/// the other build.
+/// the other build. A signal ends the process after everything is put back.
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     if let What::Workload(args) = &cli.what {
         return workload::workload(args);
     }
-    match try_bench(&cli) {
+    progress::begin();
+    let done = try_bench(&cli);
+    progress::end();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             say(&failure);
+            interrupt::pass_on();
             ExitCode::FAILURE
         }
     }
@@ -88,7 +94,9 @@ fn try_bench(args: &Cli) -> Result<()> {
         // at once.
         folder(out, &machine).map_err(cannot_keep)?;
     }
-    let report = report_of(given, &args.what)?;
+    let report = report_of(given, &args.what);
+    check_signals()?;
+    let report = report?;
     let name = report.name;
     let reports = [report];
     print(&if common.json { document(&machine, &reports) } else { text(&machine, &reports) });
@@ -96,6 +104,12 @@ fn try_bench(args: &Cli) -> Result<()> {
         keep_all(out, &format!("-{name}"), &machine, &reports)?;
     }
     against::judge(args.what.against(), &reports)
+}
+
+/// Fails when a signal has ended what was measured: its figures mean nothing.
+fn check_signals() -> Result<()> {
+    let ended = |_| Failure::ours("interrupted", "what ran has ended, and everything is put back");
+    interrupt::check().map_err(ended)
 }
 
 /// Returns the report of one benchmark.
@@ -142,10 +156,10 @@ fn cannot_keep(error: io::Error) -> Failure {
 
 /// Prints `text` on standard output; a reader that stops reading is no failure.
 fn print(text: &str) {
-    coldpress_cli::print(NAME, text);
+    progress::aside(|| coldpress_cli::print(NAME, text));
 }
 
 /// Prints a line of this command on standard error, which may be closed.
 fn say(line: impl Display) {
-    coldpress_cli::say(NAME, line);
+    progress::aside(|| coldpress_cli::say(NAME, line));
 }

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::launch::failed;
 use super::name_missing;
-use crate::commands::say;
+use crate::progress::note;
 pub(super) use options::PolicyArgs;
 use rows::Row;
 
@@ -72,7 +72,7 @@ fn play(args: &PolicyArgs) -> Result<Report> {
     let (subjects, missing) = subjects(args)?;
     let mut found = Vec::new();
     for subject in &subjects {
-        say(format!("policy: {}", subject.name));
+        note(format!("policy: {}", subject.name));
         found.extend(args.budget.iter().map(|percent| Row::of(subject, *percent)));
     }
     let mut about = "\

@@ -18,7 +18,7 @@ use coldpress_cli::failure::Result;
 use serde_json::{Map, Value};
 
 use super::launch::failed;
-use crate::commands::say;
+use crate::progress::note;
 use options::{PoolTable, PoolsArgs};
 
 /// The findings of one table.
@@ -100,7 +100,7 @@ pub(super) fn measure(args: &PoolsArgs) -> Result<Report> {
         numbers: Value::Null,
     };
     for table in which {
-        say(format!("pools: {}", table.name()));
+        note(format!("pools: {}", table.name()));
         let found = match table {
             PoolTable::T1 => mail::measure(&bench)?,
             PoolTable::T2 => classes::measure(&bench, args.classes)?,

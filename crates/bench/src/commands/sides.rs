@@ -8,7 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::kernel::{Group, Peer, Ran, Signals, Swap, run};
+use crate::interrupt::Signals;
+use crate::kernel::{Group, Peer, Ran, Swap, run};
 use crate::usage::Usage;
 use coldpress_cli::cgroup;
 use coldpress_cli::failure::Result;
@@ -48,18 +49,16 @@ pub(super) struct Sides<'a> {
     pub(super) launcher: &'a Launcher,
     /// The directory of swap files and of coldpress's disk file.
     pub(super) directory: PathBuf,
-    signals: Signals,
+    _signals: Signals,
     /// The cgroup below which new cgroups are made.
     parent: Option<PathBuf>,
 }
 
 impl<'a> Sides<'a> {
     /// Prepares for runs. From then on a signal ends the running program, and then the benchmark.
-    pub(super) fn new(launcher: &'a Launcher, directory: &Path) -> Result<Self> {
-        let signals =
-            Signals::keep().map_err(|error| failed(format!("cannot mind signals: {error}")))?;
+    pub(super) fn new(launcher: &'a Launcher, directory: &Path) -> Self {
         let (directory, parent) = (directory.to_owned(), cgroup::parent_of_new());
-        Ok(Self { launcher, directory, signals, parent })
+        Self { launcher, directory, _signals: Signals::keep(), parent }
     }
 
     /// Returns the peers among `wanted` that this machine has with swap of `size`.
@@ -142,7 +141,7 @@ impl<'a> Sides<'a> {
 
     fn timed(&self, command: Command, place: Option<(&Group, &Swap)>) -> io::Result<(Ran, Usage)> {
         let before = Usage::now()?;
-        let ran = run(command, place, &self.signals)?;
+        let ran = run(command, place)?;
         Ok((ran, Usage::now()? - before))
     }
 }

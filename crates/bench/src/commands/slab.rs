@@ -11,7 +11,7 @@ use coldpress_cli::failure::Result;
 
 use super::common::{Common, Rounds};
 use super::launch::failed;
-use crate::commands::say;
+use crate::progress::note;
 
 /// The name of coldpress's slab in tables.
 const OURS: &str = "slab";
@@ -35,7 +35,7 @@ impl SlabArgs {
 
 /// Runs the benchmark and returns its report.
 pub(super) fn measure(args: &SlabArgs) -> Result<Report> {
-    say(format!("slab: {} rounds", args.turns()));
+    note(format!("slab: {} rounds", args.turns()));
     let heap = ours::heap().map_err(|error| failed(format!("no heap: {error}")))?;
     let contestants = [
         Contestant { name: OURS, allocator: heap, is_peer: true },

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::against::{AgainstArgs, Contest};
 use super::common::{Common, Rounds};
 use super::launch::{self, Launcher, Outcome, failed, run};
-use crate::commands::say;
+use crate::progress::note;
 use crate::report::{Goal, Report, Table};
 use crate::statistics::{Pair, Paired, alternate};
 
@@ -47,10 +47,10 @@ pub(super) fn measure(launcher: &Launcher, args: &StartArgs) -> Result<Report> {
         return beside(contest);
     }
     let rounds = args.rounds.or(ROUNDS, &args.common);
-    say(format!("start: true, {rounds} rounds"));
+    note(format!("start: true, {rounds} rounds"));
     let pairs = alternate(rounds, |side| launcher.run(side, &OPTIONS, Command::new("true")))?;
     let start = compare(&pairs, |outcome| 1e3 * outcome.seconds)?;
-    say(format!("start: script, {rounds} rounds"));
+    note(format!("start: script, {rounds} rounds"));
     let pairs = alternate(rounds, |side| {
         let outcome = launcher.run(side, &OPTIONS, launch::workload(&["script"]))?;
         us_of_a_process(&outcome)

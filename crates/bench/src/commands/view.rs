@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
+use crate::interrupt;
 use crate::report::{Goal, Report, Table};
 use coldpress_cli::failure::Result;
 use coldpress_cli::size::show;
@@ -23,7 +24,7 @@ use tempfile::TempDir;
 use super::launch::{Launcher, failed, forget_settings, number, stats_in};
 use super::name_missing;
 use super::programs::jobs::Job;
-use crate::commands::say;
+use crate::progress::note;
 use options::ViewArgs;
 
 /// The values of `--show-memory`, in the order of the columns; the goals are about the last one.
@@ -103,7 +104,7 @@ pub(super) fn measure(launcher: &Launcher, args: &ViewArgs) -> Result<Report> {
         let parts = if args.common.quick { &PARTS[..1] } else { &PARTS[..] };
         for part in parts {
             let budget = Bytes(held.0 / part);
-            say(format!("view: {} in {}", job.name, show(budget)));
+            note(format!("view: {} in {}", job.name, show(budget)));
             let endings = SHOWN.map(|shown| program.within(budget, shown, &output));
             rows.push(Row { program: job.name, budget, endings });
         }
@@ -244,7 +245,7 @@ impl Program<'_> {
         forget_settings(command);
         command.stdin(Stdio::null()).stderr(Stdio::null());
         let started = Instant::now();
-        let output = command.output().map_err(|error| failed(error.to_string()))?;
+        let output = interrupt::output(command).map_err(|error| failed(error.to_string()))?;
         Ok((started.elapsed().as_secs_f64(), output))
     }
 }

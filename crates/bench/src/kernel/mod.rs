@@ -5,8 +5,8 @@
 //! do everything. Root is required. An error names what the machine lacks.
 //!
 //! 1. There is one swap at a time, and it is ours: where any other swap is on, none is started.
-//! 2. Every change is undone when its guard is dropped. As long as [`Signals`] lives, SIGHUP,
-//!    SIGINT and SIGTERM end the running program and nothing else.
+//! 2. Every change is undone when its guard is dropped. Whoever makes changes keeps a
+//!    [`Signals`](crate::interrupt::Signals) meanwhile.
 //! 3. Commands run in process groups of their own, so that no key of the terminal ends one halfway.
 
 mod group;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::{fs, io};
 
 pub(crate) use group::Group;
-pub(crate) use run::{Ran, Signals, run};
+pub(crate) use run::{Ran, run};
 pub(crate) use swap::{Peer, Swap};
 
 /// Reads a file of the kernel. The error names the file.

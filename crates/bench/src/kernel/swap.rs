@@ -261,8 +261,9 @@ mod tests {
     //! The risk: a machine that is left with swap on, a device, or settings of ours. The method:
     //! with the rights for it, each kind is used for real; without them, the test says that it is
     //! skipped.
-    use super::super::{Group, Signals, run};
+    use super::super::{Group, run};
     use super::*;
+    use crate::interrupt::Signals;
     use std::fs;
 
     /// Returns what the kernel reports of its swap.
@@ -288,7 +289,7 @@ mod tests {
     #[test]
     fn each_kind_takes_pages_and_all_is_put_back() {
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        let signals = Signals::keep().unwrap();
+        let _signals = Signals::keep();
         for peer in Peer::ALL {
             let before = state();
             let swap = match Swap::on(peer, Bytes::mib(64), directory.path()) {
@@ -313,7 +314,7 @@ mod tests {
                         y=$x$x$x$x; echo ${#y}; sleep 0.3";
             let mut program = Command::new("sh");
             program.args(["-c", text]);
-            let ran = run(program, Some((&group, &swap)), &signals).unwrap();
+            let ran = run(program, Some((&group, &swap))).unwrap();
             assert!(group.used() <= Bytes::mib(8));
             if ran.kills == 0 {
                 assert_eq!(ran.output, b"12000000\n", "{}", peer.name());

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// The path of the benchmark.
 pub(crate) const BENCH: &str = env!("CARGO_BIN_EXE_coldpress-bench");
@@ -27,6 +29,22 @@ fn without_settings(file: &Path, args: &[&str]) -> Command {
     }
     command.args(args);
     command
+}
+
+/// Waits until `process` has started a program with `word` in its command line, and returns its
+/// number.
+pub(crate) fn started_program(process: u32, word: &str) -> u32 {
+    let begun = Instant::now();
+    loop {
+        let mut pgrep = Command::new("pgrep");
+        pgrep.args(["-n", "-f", "-P", &process.to_string(), "--", word]);
+        let output = pgrep.output().expect("there is a pgrep");
+        if let Ok(found) = String::from_utf8_lossy(&output.stdout).trim().parse() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{word} is not started");
+        sleep(Duration::from_millis(5));
+    }
 }
 
 /// Returns the standard error of a command.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use coldpress_cli::cgroup;
 use coldpress_cli::failure::{Failure, Result};
+use coldpress_cli::progress::Progress;
 use coldpress_cli::size::show;
 use coldpress_sys::{Bytes, PAGE_BYTES};
 use serde_json::{Value, json};
@@ -18,24 +19,40 @@ use crate::pause::pause;
 const INTERVAL: Duration = Duration::from_millis(20);
 /// The time without a new page after which no more pages are coming.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The time after which a terminal shows how far it has come.
+const SHOWN_AFTER: Duration = Duration::from_millis(500);
 /// The settings that turn thawing on and off.
 const ON: &str = "thawed=on";
 const OFF: &str = "thawed=off";
 
-/// Thaws the run of `process`. `ask` turns knobs and returns the figures after that.
+/// Thaws the run of `process`. `ask` turns knobs and returns the figures after that. When
+/// `is_given_up` returns true, the knob gets its old setting back.
 pub(crate) fn thaw(
     process: u32,
     is_forced: bool,
     ask: impl Fn(&[String]) -> Result<Value>,
+    is_given_up: impl Fn() -> bool,
 ) -> Result<Value> {
+    let before = ask(&[])?;
     if !is_forced {
-        check_room(process, &ask(&[])?)?;
+        check_room(process, &before)?;
     }
+    let away = away(&before);
+    let begun = Instant::now();
+    let mut line = None;
     let mut document = ask(&[ON.to_owned()])?;
-    let mut seen = (progress(&document), Instant::now());
+    let mut seen = (progress(&document), begun);
     while figure(&document, "processes_not_thawed") > 0 {
+        if is_given_up() {
+            drop(line);
+            return Err(give_up(&before, &ask)?);
+        }
         pause(INTERVAL);
         document = ask(&[])?;
+        if begun.elapsed() > SHOWN_AFTER {
+            let line = line.get_or_insert_with(|| Progress::bytes("thaw", away.0 as u64));
+            line.set(away.0.saturating_sub(self::away(&document).0) as u64);
+        }
         let now = progress(&document);
         if now != seen.0 {
             seen = (now, Instant::now());
@@ -70,7 +87,7 @@ pub(crate) fn line(process: u32, done: &Value) -> String {
 
 /// Fails where there is no room for the pages that are away.
 fn check_room(process: u32, document: &Value) -> Result<()> {
-    let away = Bytes(figure(&document["held"], "stored_pages") as usize * PAGE_BYTES);
+    let away = away(document);
     // Where the machine does not report its room, the user decides.
     match cgroup::room_of(process) {
         Ok(room) if room < away => Err(Failure::ours(
@@ -79,6 +96,21 @@ fn check_room(process: u32, document: &Value) -> Result<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Turns thawing off again, unless it was on `before`, and returns the failure to report.
+fn give_up(before: &Value, ask: &impl Fn(&[String]) -> Result<Value>) -> Result<Failure> {
+    if before["knobs"]["thawed"] == "on" {
+        let way_out = "the run was being thawed before; it goes on";
+        return Ok(Failure::ours("interrupted", way_out));
+    }
+    ask(&[OFF.to_owned()])?;
+    Ok(Failure::ours("interrupted", "thawing is off again; pages that came may leave again"))
+}
+
+/// Returns the memory that is away.
+fn away(document: &Value) -> Bytes {
+    Bytes(figure(&document["held"], "stored_pages") as usize * PAGE_BYTES)
 }
 
 /// Returns figures that change as pages come.
@@ -103,12 +135,22 @@ mod tests {
 
     /// Plays the answers in turn, and notes what was asked.
     fn play(answers: &[Value], is_forced: bool) -> (Result<Value>, Vec<String>) {
-        let (asked, number) = (RefCell::new(Vec::new()), RefCell::new(0));
-        let result = thaw(std::process::id(), is_forced, |settings| {
+        play_until(answers, is_forced, usize::MAX)
+    }
+
+    /// Plays the answers, and gives up after so many.
+    fn play_until(
+        answers: &[Value],
+        is_forced: bool,
+        patience: usize,
+    ) -> (Result<Value>, Vec<String>) {
+        let asked = RefCell::new(Vec::new());
+        let ask = |settings: &[String]| {
             asked.borrow_mut().push(settings.join(","));
-            *number.borrow_mut() += 1;
-            Ok(answers[*number.borrow() - 1].clone())
-        });
+            Ok(answers[asked.borrow().len() - 1].clone())
+        };
+        let is_given_up = || asked.borrow().len() >= patience;
+        let result = thaw(std::process::id(), is_forced, ask, is_given_up);
         (result, asked.into_inner())
     }
 
@@ -135,8 +177,21 @@ mod tests {
         let (refused, asked) = play(std::slice::from_ref(&much), false);
         assert!(refused.unwrap_err().cause.contains("come back"));
         assert_eq!(asked, [""]);
-        let (done, asked) = play(&[much, answer(0, 0)], true);
+        let (done, asked) = play(&[much.clone(), much, answer(0, 0)], true);
         assert!(done.is_ok());
-        assert_eq!(asked, [ON, ""]);
+        assert_eq!(asked, ["", ON, ""]);
+    }
+
+    #[test]
+    fn what_is_given_up_is_as_before() {
+        let answers = [answer(1, 9), answer(1, 9), answer(1, 5), answer(0, 5)];
+        let (given_up, asked) = play_until(&answers, false, 3);
+        assert!(given_up.unwrap_err().way_out.contains("off again"));
+        assert_eq!(asked, ["", ON, "", OFF]);
+        let mut thawed = answer(1, 9);
+        thawed["knobs"] = json!({ "thawed": "on" });
+        let (given_up, asked) = play_until(&[thawed.clone(), thawed.clone(), thawed], false, 3);
+        assert!(given_up.unwrap_err().way_out.contains("goes on"));
+        assert_eq!(asked, ["", ON, ""]);
     }
 }

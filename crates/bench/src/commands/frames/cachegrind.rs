@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use coldpress_cli::failure::Result;
 
 use crate::commands::launch::failed;
+use crate::interrupt;
 
 /// The caches of every count, so that counts agree between machines. The second level has the size
 /// of a core's own cache on servers of 2023; it is to the model's 64 MiB what 32 MiB are to 2 GiB.
@@ -42,7 +43,7 @@ pub(super) fn count(program: &Command) -> Result<Misses> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--quiet", "--tool=cachegrind", "--cache-sim=yes"]).args(CACHES).arg(out);
     valgrind.arg(program.get_program()).args(program.get_args());
-    let output = valgrind.stdin(Stdio::null()).output();
+    let output = interrupt::output(valgrind.stdin(Stdio::null()).stderr(Stdio::piped()));
     let output = output.map_err(|error| failed(format!("cannot start valgrind: {error}")))?;
     let read = fs::read_to_string(file.path());
     let found = read.ok().filter(|_| output.status.success()).and_then(|text| parse(&text));

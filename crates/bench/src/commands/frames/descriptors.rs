@@ -19,6 +19,7 @@ use super::cachegrind::{self, Misses};
 use super::options::{DESCRIPTORS, FramesArgs};
 use crate::commands::launch::{self, failed, is_valgrind_here};
 use crate::commands::say;
+use crate::progress::note;
 
 /// The number of frames in 1 TiB.
 const FRAMES_OF_A_TIB: usize = (1 << 40) / PAGE_BYTES;
@@ -143,7 +144,7 @@ fn counts(args: &FramesArgs) -> Result<Vec<Counted>> {
 }
 
 fn counted(name: &'static str) -> Result<Counted> {
-    say(format!("frames: counting misses, {name}"));
+    note(format!("frames: counting misses, {name}"));
     let plan = Plan::named(name).ok_or_else(|| failed(format!("no plan {name}")))?;
     let count = |layout: Descriptor, passes: &str| {
         let bytes = layout.bytes().to_string();

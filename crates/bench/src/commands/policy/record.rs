@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::interrupt::{self, Signals};
 use crate::policy::lackey;
 use crate::policy::trace::Trace;
 use crate::random::Random;
@@ -18,6 +19,7 @@ use tempfile::TempDir;
 
 use crate::commands::launch::{failed, forget_settings, is_valgrind_here};
 use crate::commands::say;
+use crate::progress::note;
 
 /// The number of touches after which a recording ends: 160 MB of memory.
 const TOUCHES_MAX: usize = 20_000_000;
@@ -100,7 +102,8 @@ pub(super) fn own_set() -> coldpress_cli::failure::Result<Vec<Recorded>> {
     if !is_valgrind_here() {
         return Ok(vec![("programs".to_owned(), Err("valgrind is not installed".to_owned()))]);
     }
-    say("policy: records four programs by valgrind, some minutes");
+    note("policy: records four programs by valgrind, some minutes");
+    let _signals = Signals::keep();
     let folder = TempDir::new().map_err(|error| failed(format!("no folder: {error}")))?;
     let folder = &folder;
     let record = |programs: &[Program]| -> Vec<Recorded> {
@@ -195,6 +198,7 @@ fn trace(
         child.kill().map_err(|error| error.to_string())?;
     }
     let status = child.wait().map_err(|error| error.to_string())?;
+    interrupt::check().map_err(|error| error.to_string())?;
     let touches = touches.map_err(|error| error.to_string())?;
     if !status.success() && !was_cut {
         return Err(format!("it ended with {status}"));

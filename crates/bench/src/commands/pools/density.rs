@@ -8,7 +8,7 @@ use coldpress_cli::failure::Result;
 use serde_json::{Value, json};
 
 use super::{Bench, Measured, row, table, worst};
-use crate::commands::say;
+use crate::progress::note;
 
 /// The pool of our own and its goals: density when fresh, density after churn and compaction, and
 /// the time that compaction may take.
@@ -57,7 +57,7 @@ pub(super) fn measure(bench: &Bench, churns: &[Churn]) -> Result<Measured> {
             }
             let (first, objects) = (cases.len(), sizes.len());
             for kind in &bench.pools {
-                say(format!("pools: t4 {}, {objects} in {}", trace.name(), kind.name()));
+                note(format!("pools: t4 {}, {objects} in {}", trace.name(), kind.name()));
                 for churn in churns.iter().copied() {
                     let held = bench.run(*kind, objects, Density { sizes, churn })?;
                     let trace = trace.name();

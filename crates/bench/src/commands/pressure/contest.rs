@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::figures::{Block, Figures, Line, Turn};
 use super::{Contestant, Work};
 use crate::commands::launch::{Launcher, failed, number};
-use crate::commands::say;
 use crate::commands::sides::Sides;
+use crate::progress::note;
 
 /// The options with which coldpress stores raw pages: pages that compress to more than a hundredth
 /// are kept as they are, which is all but zeros, and hardly any wait in the pool.
@@ -54,7 +54,7 @@ impl<'a, W: Work> Contest<'a, W> {
         plan: Plan,
         work: W,
     ) -> Result<Self> {
-        Ok(Self { plan, work, sides: Sides::new(launcher, directory)? })
+        Ok(Self { plan, work, sides: Sides::new(launcher, directory) })
     }
 
     /// Measures everything. Also returns what is missing.
@@ -88,7 +88,7 @@ impl<'a, W: Work> Contest<'a, W> {
         }
         for round in 0..self.plan.rounds as usize {
             let (bench, rounds) = (W::BENCH, self.plan.rounds);
-            say(format!("{bench}: {jobs} jobs: round {} of {rounds}", round + 1));
+            note(format!("{bench}: {jobs} jobs: round {} of {rounds}", round + 1));
             for turn in 0..lines.len() {
                 let index = (round + turn) % lines.len();
                 let line = &mut lines[index];
@@ -105,7 +105,7 @@ impl<'a, W: Work> Contest<'a, W> {
             return Ok(memory);
         }
         let (bench, name) = (W::BENCH, contestant.name());
-        say(format!("{bench}: {jobs} jobs: finding a limit for {name}"));
+        note(format!("{bench}: {jobs} jobs: finding a limit for {name}"));
         let (low, high) = ((memory.0 / LIMIT_SHARE_MIN) as f64, memory.0 as f64);
         let (mut limit, mut best) = (high / 2.0, None);
         for _ in 0..TRIES {

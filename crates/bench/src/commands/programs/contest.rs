@@ -16,6 +16,7 @@ use crate::commands::launch::{Launcher, failed, number};
 use crate::commands::say;
 use crate::commands::sides::{Sides, memory_of};
 use crate::commands::swap::figures::Contestant;
+use crate::progress::note;
 
 /// A budget that no program here reaches: the memory held within it is what the program holds by
 /// itself.
@@ -46,7 +47,7 @@ impl<'a> Contest<'a> {
         common: &Common,
     ) -> Result<Self> {
         let rounds = args.rounds.or(ROUNDS, common);
-        Ok(Self { sides: Sides::new(launcher, &args.directory)?, bench, share, args, rounds })
+        Ok(Self { sides: Sides::new(launcher, &args.directory), bench, share, args, rounds })
     }
 
     /// Measures everything. Also returns what is missing.
@@ -68,7 +69,7 @@ impl<'a> Contest<'a> {
     /// Measures one program; `None` when the memory of the share cannot be found.
     fn block(&self, job: &Job, peers: &[Peer], missing: &mut Vec<String>) -> Result<Option<Block>> {
         let (bench, name) = (self.bench, job.name);
-        say(format!("{bench}: {name}: what it holds, and limits"));
+        note(format!("{bench}: {name}: what it holds, and limits"));
         let program = Program::new(job, &self.args.directory)?;
         // The first run fills the page cache: a cgroup is charged for the pages that it brings in.
         let wanted = self.plain(&program, None)?.1;
@@ -83,7 +84,7 @@ impl<'a> Contest<'a> {
         lines.extend(memory.limits.into_iter().map(kernel));
         let mut plain = Vec::new();
         for round in 0..self.rounds as usize {
-            say(format!("{bench}: {name}: round {} of {}", round + 1, self.rounds));
+            note(format!("{bench}: {name}: round {} of {}", round + 1, self.rounds));
             plain.push(self.plain(&program, Some(&program.wanted))?.0);
             for turn in 0..lines.len() {
                 let index = (round + turn) % lines.len();

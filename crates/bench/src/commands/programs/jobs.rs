@@ -4,10 +4,11 @@
 //! input alone.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::{fs, io};
 
 use crate::commands::launch::absent;
+use crate::interrupt;
 
 /// Includes a file of the system tests, which run the same jobs.
 macro_rules! fixture {
@@ -203,8 +204,9 @@ impl Job {
         for (name, text) in self.files {
             fs::write(directory.join(name), text)?;
         }
-        let output =
-            Command::new("/bin/sh").args(["-c", self.prepare]).current_dir(directory).output()?;
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", self.prepare]).current_dir(directory);
+        let output = interrupt::output(shell.stdin(Stdio::null()).stderr(Stdio::piped()))?;
         let said = String::from_utf8_lossy(&output.stderr);
         output.status.success().then_some(()).ok_or_else(|| io::Error::other(said.into_owned()))
     }

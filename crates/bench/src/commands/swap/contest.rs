@@ -16,8 +16,8 @@ use super::quiet::{OTHERS_MAX, PAUSE, quiet_turn};
 use crate::commands::against;
 use crate::commands::common::Share;
 use crate::commands::launch::{self, Launcher, Outcome, failed, number, run};
-use crate::commands::say;
 use crate::commands::sides::{Sides, memory_of};
+use crate::progress::note;
 
 /// The share of the budget that our pool may take: limbo and resident pages have the rest.
 const POOL: Percent = Percent(80);
@@ -71,7 +71,7 @@ impl<'a> Contest<'a> {
     /// Prepares the contest and gets the pages for the data.
     pub(super) fn new(launcher: &'a Launcher, args: &SwapArgs) -> Result<Self> {
         let sources = Source::all(&args.pages)?;
-        let sides = Sides::new(launcher, &args.contest.directory)?;
+        let sides = Sides::new(launcher, &args.contest.directory);
         Ok(Self { plan: Plan::new(args), sources, sides })
     }
 
@@ -109,7 +109,7 @@ impl<'a> Contest<'a> {
         missing: &mut Vec<String>,
     ) -> Result<Option<Block>> {
         let (share, title) = (setting.share, setting.title());
-        say(format!("swap: {title}: finding limits"));
+        note(format!("swap: {title}: finding limits"));
         // All orders of touches, half as long. In less time a pool does not reach its size: holes
         // open in it as pages come and go.
         let short = |peer, limit| {
@@ -126,7 +126,7 @@ impl<'a> Contest<'a> {
         let work = || self.work(source, setting.threads, &self.plan.writes);
         let patience = (self.plan.others_max, PAUSE);
         for round in 0..self.plan.rounds as usize {
-            say(format!("swap: {title}: round {} of {}", round + 1, self.plan.rounds));
+            note(format!("swap: {title}: round {} of {}", round + 1, self.plan.rounds));
             for turn in 0..lines.len() {
                 let index = (round + turn) % lines.len();
                 let Line { contestant, limit, turns, thrown_away } = &mut lines[index];
