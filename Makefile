@@ -10,6 +10,7 @@ COMMAND := $(TARGET)/release/coldpress
 # The command that needs no glibc, and the target that it is built for.
 MUSL := x86_64-unknown-linux-musl
 STATIC := $(TARGET)/$(MUSL)/release/coldpress
+BENCH := $(COMMAND)-bench
 # What tests and the demo run.
 export COLDPRESS_BIN := $(COMMAND)
 # Lints, documentation and tests are of one profile and of all packages: any other choice would
@@ -149,8 +150,8 @@ cases: bootstrap ## programs that were treated wrongly once, from ../shared/case
 		echo "skipped: no $(CASES)"; \
 	fi
 
-docs: bootstrap ## write docs/options.md and docs/knobs.md anew
-	COLDPRESS_WRITE_DOCS=1 $(TESTS) --bin coldpress docs::
+docs: bootstrap ## write docs/options.md, docs/knobs.md, man pages and completions anew
+	COLDPRESS_WRITE_DOCS=1 $(TESTS) --lib --bin coldpress docs::
 
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \
@@ -186,8 +187,9 @@ bench: build ## measure, and print the figures
 	$(TARGET)/release/coldpress-peers --out bench/results
 	cargo xtask pages
 
-# It is stripped; its symbols lie where debuggers look for those of a program.
-install: ## install the built command and a unit under PREFIX (default: /usr/local)
+# It is stripped; its symbols lie where debuggers look for those of a program. The benchmarks go
+# along where they were built; their pages, which do not depend on that, always.
+install: ## install the built command and its documents under PREFIX (default: /usr/local)
 	@test -x $(COMMAND) || { echo "run make build first" >&2; exit 1; }
 	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/coldpress
 	install -d $(DESTDIR)$(PREFIX)/bin/.debug
@@ -197,6 +199,17 @@ install: ## install the built command and a unit under PREFIX (default: /usr/loc
 		$(DESTDIR)$(PREFIX)/bin/coldpress
 	install -D -m 644 packaging/redis-coldpress.service \
 		$(DESTDIR)$(PREFIX)/share/doc/coldpress/redis-coldpress.service
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,man/man1 bash-completion/completions \
+		zsh/site-functions fish/vendor_completions.d)
+	install -m 644 packaging/man/*/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	cd packaging/completions && for name in coldpress coldpress-bench; do \
+		install -m 644 $$name.bash \
+			$(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$name && \
+		install -m 644 _$$name $(DESTDIR)$(PREFIX)/share/zsh/site-functions && \
+		install -m 644 $$name.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d \
+			|| exit 1; \
+	done
+	if [ -x $(BENCH) ]; then install -s -m 755 $(BENCH) $(DESTDIR)$(PREFIX)/bin; fi
 
 clean: ## remove what was built
 	cargo clean

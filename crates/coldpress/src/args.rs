@@ -1,12 +1,17 @@
 //! The command line. Every option of `run` can also be given as `COLDPRESS_<OPTION>`.
 
+mod help;
+
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::builder::{FalseyValueParser, OsStringValueParser, Resettable, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{
+    Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand,
+    ValueEnum, ValueHint,
+};
 use coldpress_cli::size::parse_size;
 use coldpress_codec::CodecChoice;
 use coldpress_mem::pools::PoolKind;
@@ -17,47 +22,32 @@ use crate::budget::Ask;
 use crate::knobs::{self, Setting, parse_value};
 use crate::view;
 
-const EXAMPLES: &str = "\
-Examples:
-  coldpress run --memory 512M -- python3 job.py
-  coldpress doctor";
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  coldpress run --memory 512M -- python3 job.py
-  coldpress run --memory 25% --codec zstd:3 -- sort big.txt
-  coldpress run -m 2G --disk /mnt/fast --disk-size 20G --stats run.json -- java -jar app.jar
-  COLDPRESS_MEMORY=1.5G coldpress run make -j4
-  coldpress run --idle -- ./server
-  coldpress run --wait -m 1G -- redis-server --daemonize yes
-
-Sizes:
-  K M G T, Ki Mi Gi Ti, KiB MiB GiB TiB   powers of 1024
-  KB MB GB TB                             powers of 1000
-  plain numbers                           bytes
-  25%                                     of the cgroup's limit, also when that changes, else of
-                                          the machine's memory
-
-Exit status:
-  125  coldpress itself failed        126  PROGRAM cannot be executed
-  127  PROGRAM was not found          128+N  PROGRAM was ended by signal N
-  else the exit status of PROGRAM";
-
-fn ctl_help() -> String {
-    let examples = "Examples:
-  coldpress ctl 4711 get
-  coldpress ctl 4711 get pool_pages
-  coldpress ctl 4711 set max_pool_percent=30 codec=zstd:3
-  coldpress ctl 4711 set memory=2G
-  coldpress ctl 4711 thaw && gcore 4711";
-    let memory = "  memory (a size, a share as 25%, or auto)\n      The budget, as --memory of run";
-    format!("{examples}\n\n{}\n{memory}", knobs::table())
-}
+/// The place of `--help` among the options: behind all others.
+const HELP_LAST: usize = 1000;
 
 /// Run programs in less memory than they ask for.
 #[derive(Debug, Parser)]
-#[command(name = "coldpress", version, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(
+    name = "coldpress",
+    version,
+    after_help = help::MORE,
+    after_long_help = help::DETAILS,
+    arg_required_else_help = true,
+    disable_help_flag = true,
+    subcommand_value_name = "COMMAND"
+)]
 pub(crate) struct Cli {
+    /// Print a short help; `coldpress help` has more
+    #[arg(
+        id = "help",
+        short,
+        long,
+        global = true,
+        display_order = HELP_LAST,
+        action = ArgAction::HelpShort
+    )]
+    _help: Option<bool>,
+
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -68,7 +58,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a program within a memory budget
     Run(RunArgs),
-    /// Check whether this machine can run programs within a budget, and say what mends it
+    /// Check whether programs can be run here, and say what mends it
     Doctor(DoctorArgs),
     /// See and turn the knobs of a run while it goes on
     Ctl(Deferred<CtlArgs>),
@@ -88,8 +78,9 @@ impl<T: Args> Args for Deferred<T> {
     fn augment_args(command: clap::Command) -> clap::Command {
         // The doc comment on the options themselves is for readers of the code.
         command.defer(|command| {
-            let about = command.get_about().cloned();
-            T::augment_args(command).about(about.unwrap_or_default())
+            let about = command.get_about().cloned().unwrap_or_default();
+            let long = command.get_long_about().cloned().unwrap_or_else(|| about.clone());
+            T::augment_args(command).about(about).long_about(long)
         })
     }
 
@@ -111,26 +102,30 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
 /// The options of `coldpress run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = RUN_EXAMPLES,
+    after_help = help::RUN_MORE,
+    after_long_help = help::RUN_DETAILS,
     override_usage = "coldpress run [OPTIONS] [--] PROGRAM [ARGS]..."
 )]
 pub(crate) struct RunArgs {
-    /// All memory the program and its children may hold, at least 16M. auto is 90% of the cgroup's
-    /// limit, also when that changes, else half of the machine's memory, and gives up to half of
-    /// it back while others wait for memory
+    /// Most memory for it and its children
+    ///
+    /// It is at least 16M. With auto it is 90% of the cgroup's limit, also when that changes.
+    /// Without such a limit, auto is half of the machine's memory. It gives up to half of that back
+    /// while others wait for memory.
     #[arg(
         short,
         long,
-        value_name = "SIZE|auto",
+        value_name = "SIZE",
         env = "COLDPRESS_MEMORY",
         default_value = "auto",
         value_parser = Ask::parse
     )]
     pub(crate) memory: Ask,
 
-    /// Take memory that is not touched for long although the budget would have room for it, as long
-    /// as the program waits for such memory no more than PERCENT of the time, 0.01 to 50. Without
-    /// a number: 0.5
+    /// Take memory that is not touched for long
+    ///
+    /// It is taken although the budget would have room for it. The program waits for such memory no
+    /// more than PERCENT of the time, 0.01 to 50. Without a number this is 0.5.
     #[arg(
         long,
         value_name = "PERCENT",
@@ -144,36 +139,59 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) idle: u64,
 
-    /// How cold pages are compressed: wk, lz4, lzo, zstd, zstd:LEVEL with LEVEL -7 to 19 (1
-    /// without), or auto: by wk, and by zstd if wk makes too little of them
+    /// How cold pages are compressed
+    ///
+    /// By wk, lz4, lzo, zstd or zstd:LEVEL, with LEVEL -7 to 19. Plain zstd is zstd:1. With auto,
+    /// by wk, and by zstd where wk makes too little of them.
     #[arg(long, value_name = "CODEC", env = "COLDPRESS_CODEC", default_value = "wk")]
     pub(crate) codec: CodecChoice,
 
     /// Where compressed pages are kept: zsmalloc, xvmalloc, xcfmalloc or segment
-    #[arg(long, value_name = "POOL", env = "COLDPRESS_POOL", default_value = "zsmalloc")]
+    #[arg(
+        long,
+        value_name = "POOL",
+        env = "COLDPRESS_POOL",
+        default_value = "zsmalloc",
+        hide_short_help = true
+    )]
     pub(crate) pool: PoolKind,
 
-    /// Directory for the unnamed, encrypted file of the coldest pages, or "none" to stay in
-    /// memory. Default: /var/tmp
-    #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
+    /// Directory for the file of the coldest pages, or none
+    ///
+    /// The file is encrypted and has no name. With none, all pages stay in memory. The default is
+    /// /var/tmp.
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "COLDPRESS_DISK",
+        value_parser = disk_parser(),
+        value_hint = ValueHint::DirPath
+    )]
     pub(crate) disk: Option<DiskChoice>,
 
-    /// The most that file may grow to, for each process. Default: the free space, less 5%
+    /// The most that this file may grow to
+    ///
+    /// It holds for each process. The default is the free space, less 5%.
     #[arg(long, value_name = "SIZE", env = "COLDPRESS_DISK_SIZE", value_parser = parse_size)]
     pub(crate) disk_size: Option<Bytes>,
 
-    /// The most compressed pages of a process may take of what others leave of the budget, 1 to 90
+    /// The most that compressed pages may take of the budget, in percent
+    ///
+    /// It is a share of what other processes leave of the budget, 1 to 90.
     #[arg(
         long,
         value_name = "N",
         env = "COLDPRESS_MAX_POOL_PERCENT",
         default_value = "50",
+        hide_short_help = true,
         value_parser = |text: &str| parse_value(Knob::MaxPoolPercent, text)
     )]
     pub(crate) max_pool_percent: u64,
 
-    /// Turn any knob that `coldpress ctl --help` lists; may be given again. Wins over the options
-    /// of single knobs. As a variable: COLDPRESS_SET=NAME=VALUE,NAME=VALUE
+    /// Turn a knob; `coldpress help ctl` lists them
+    ///
+    /// It may be given again, and wins over the options of single knobs. As a variable it holds
+    /// several: COLDPRESS_SET=NAME=VALUE,NAME=VALUE.
     #[arg(
         long,
         value_name = "NAME=VALUE",
@@ -183,29 +201,45 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) set: Vec<Setting>,
 
-    /// What programs are shown as the memory of the machine, which many size themselves by: what
-    /// there is (off), as many budgets as suit who asks (auto: 1x for what goes to disk by itself,
-    /// 6x for a JVM, 8x for V8, else 2x), so many budgets (1x), or SIZE
+    /// What is shown as the machine's memory
+    ///
+    /// Many programs size themselves by it. With off they see what there is. SIZE is shown as it
+    /// is, and 2x is two budgets. With auto it depends on who asks: 8 budgets for V8, 6 for a JVM.
+    /// What goes to disk by itself is shown one budget, and all others two.
     #[arg(
         long,
-        value_name = "off|auto|SIZE|Nx",
+        value_name = "SIZE",
         env = "COLDPRESS_SHOW_MEMORY",
         default_value = "off",
         value_parser = view::Ask::parse
     )]
     pub(crate) show_memory: view::Ask,
 
-    /// Write what happened as JSON to FILE when the program has ended
-    #[arg(long, value_name = "FILE", env = "COLDPRESS_STATS")]
+    /// Write at the end what happened, as JSON
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "COLDPRESS_STATS",
+        value_hint = ValueHint::FilePath
+    )]
     pub(crate) stats: Option<PathBuf>,
 
-    /// Record what memory coldpress itself takes and frees, for `coldpress-bench frames --trace`.
-    /// The first process managed writes FILE, others FILE.2, FILE.3...
-    #[arg(long, value_name = "FILE", env = "COLDPRESS_RECORD")]
+    /// Record what memory coldpress itself takes and frees
+    ///
+    /// `coldpress-bench frames --trace` reads it. The first process managed writes FILE, others
+    /// write FILE.2, FILE.3 and so on.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "COLDPRESS_RECORD",
+        hide_short_help = true,
+        value_hint = ValueHint::FilePath
+    )]
     pub(crate) record: Option<PathBuf>,
 
-    /// Stay until the last process of the run has ended, and pass signals on to those left: for
-    /// servers that fork away
+    /// Stay until the last process of the run has ended
+    ///
+    /// Signals are passed on to those left. This is for servers that fork away.
     #[arg(short, long, env = "COLDPRESS_WAIT", value_parser = FalseyValueParser::new())]
     pub(crate) wait: bool,
 
@@ -213,27 +247,44 @@ pub(crate) struct RunArgs {
     #[arg(short, long, env = "COLDPRESS_QUIET", value_parser = FalseyValueParser::new())]
     pub(crate) quiet: bool,
 
-    /// Say what is done and found. --quiet wins over it
+    /// Say what is done and found; --quiet wins over it
     #[arg(short, long, env = "COLDPRESS_VERBOSE", value_parser = FalseyValueParser::new())]
     pub(crate) verbose: bool,
 
-    /// Run a program that cannot be managed (setuid, 32-bit, no access...) all the same, without a
-    /// budget, with one warning
+    /// Run a program also when it cannot be managed
+    ///
+    /// Such a program is setuid or of 32 bits, or has no access to userfaultfd, for example. It
+    /// runs without a budget, with one warning.
     #[arg(long, env = "COLDPRESS_ALLOW_UNMANAGED", value_parser = FalseyValueParser::new())]
     pub(crate) allow_unmanaged: bool,
 
-    /// Keep what root may do to root's programs: those of other users in the run stay unmanaged
-    #[arg(long, env = "COLDPRESS_NO_LEND", value_parser = FalseyValueParser::new())]
+    /// Keep what root may do to root's programs
+    ///
+    /// Programs of other users in the run stay unmanaged.
+    #[arg(
+        long,
+        env = "COLDPRESS_NO_LEND",
+        hide_short_help = true,
+        value_parser = FalseyValueParser::new()
+    )]
     pub(crate) no_lend: bool,
 
-    /// Run nothing that is not managed: try first whether this machine, with the rights, filters
-    /// and limits that hold here, lets coldpress take a page away and bring it back, and end the
-    /// run, with status 125, when a process that holds 4 MiB or more is not managed
+    /// Run nothing that is not managed
+    ///
+    /// A trial comes first, under the rights, filters and limits that hold here. It takes a page
+    /// away and brings it back. Later, the run ends when a process that holds 4 MiB or more is not
+    /// managed. In both cases the exit status is 125.
     #[arg(long, env = "COLDPRESS_REQUIRE_MANAGED", value_parser = FalseyValueParser::new())]
     pub(crate) require_managed: bool,
 
     /// The program and its arguments; put "--" in front to be safe
-    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "PROGRAM",
+        hide_short_help = true,
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -243,12 +294,13 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
-/// Returns the definition of the command line. An empty variable counts as unset.
-fn command() -> clap::Command {
+/// Returns the definition of the command line. An empty variable counts as unset. No help names the
+/// variable of an option, as the rule for all of them stands at its end.
+pub(crate) fn command() -> clap::Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let without = |option: Arg| match option.get_env() {
         Some(name) if is_empty(name) => option.env(Resettable::Reset),
-        _ => option,
+        _ => option.hide_env(true),
     };
     ["run", "doctor"].into_iter().fold(Cli::command(), |command, name| {
         command.mut_subcommand(name, |command| command.mut_args(without))
@@ -308,7 +360,8 @@ fn given_in(words: impl IntoIterator<Item = OsString>) -> Vec<String> {
 /// The options of `coldpress ctl`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = ctl_help(),
+    after_help = help::CTL_MORE,
+    after_long_help = help::ctl_details(),
     override_usage = "coldpress ctl PID get [NAME] [--json]\n       \
                       coldpress ctl PID set NAME=VALUE... [--json]\n       \
                       coldpress ctl PID thaw [--force] [--json]"
@@ -330,7 +383,7 @@ pub(crate) struct CtlArgs {
 /// What `coldpress ctl` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CtlVerb {
-    /// Print the knobs and all counters, one a line; or one of them
+    /// Print the knobs and all counters, one a line, or one of them
     Get {
         /// The knob or counter to print alone
         name: Option<String>,
@@ -341,10 +394,12 @@ pub(crate) enum CtlVerb {
         #[arg(required = true, value_name = "NAME=VALUE")]
         settings: Vec<String>,
     },
-    /// Bring every page back, to stay: before a debugger attaches, or a core is dumped. `set
-    /// thawed=off` ends it
+    /// Bring every page back, to stay
+    ///
+    /// This is for a debugger that attaches, or a core that is dumped. `coldpress ctl PID set
+    /// thawed=off` ends it. An interrupt, as by Ctrl-C, gives it up.
     Thaw {
-        /// Do it whatever memory is free
+        /// Bring them back whatever memory is free
         #[arg(long)]
         force: bool,
     },
@@ -352,13 +407,20 @@ pub(crate) enum CtlVerb {
 
 /// The options of `coldpress doctor`.
 #[derive(Debug, Args)]
+#[command(after_long_help = help::DOCTOR_DETAILS)]
 pub(crate) struct DoctorArgs {
     /// Print one JSON document on standard output
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// The directory to check for spilling, as in `coldpress run`
-    #[arg(long, value_name = "PATH|none", env = "COLDPRESS_DISK", value_parser = disk_parser())]
+    /// Directory to check for the coldest pages, as of `run`
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "COLDPRESS_DISK",
+        value_parser = disk_parser(),
+        value_hint = ValueHint::DirPath
+    )]
     pub(crate) disk: Option<DiskChoice>,
 }
 

@@ -65,7 +65,7 @@ pub(crate) struct Changeable {
 impl Changeable {
     /// Returns the settings after the request `text`. Fails at the first setting that is wrong.
     pub(crate) fn turned(mut self, text: &str) -> Result<Self, Failure> {
-        let wrong = |cause| Failure::ours(cause, "nothing was changed; see `coldpress ctl --help`");
+        let wrong = |cause| Failure::ours(cause, "nothing was changed; see `coldpress help ctl`");
         for line in text.lines() {
             if let Some(size) = line.strip_prefix(MEMORY) {
                 self.budget = Budget::find(Ask::parse(size).map_err(wrong)?)?;

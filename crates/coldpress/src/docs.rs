@@ -1,7 +1,8 @@
-//! The risk: `docs/options.md` and `docs/knobs.md` disagree with the command.
+//! The risk: `docs/options.md`, `docs/knobs.md`, the man pages or the completions disagree with the
+//! command, or its help is long and hard to read.
 //!
-//! The tests make both pages from the definition of the command line and from the table of knobs. A
-//! test fails when a page is not fresh; with `COLDPRESS_WRITE_DOCS=1` it writes the page instead
+//! The tests make all of them from the definition of the command line and from the table of knobs.
+//! A test fails when a page is not fresh; with `COLDPRESS_WRITE_DOCS=1` it writes the page instead
 //! (`make docs`).
 
 use std::fmt::Write as _;
@@ -11,11 +12,17 @@ use std::path::Path;
 use clap::{Arg, Command, CommandFactory as _};
 use coldpress_runtime::knobs::{Knob, Knobs};
 
-use crate::args::Cli;
+use crate::args::{self, Cli};
 use crate::knobs::{shown, values};
 
 /// The line that says where a page comes from.
 const MADE: &str = "Made by `make docs` from the command itself.";
+
+#[test]
+fn man_pages_and_completions_are_fresh_and_the_help_is_plain() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    coldpress_manual::check(args::command(), &root);
+}
 
 #[test]
 fn the_page_of_options_is_fresh() {
@@ -73,7 +80,7 @@ fn section(page: &mut String, name: &str, command: &Command) {
         }
     }
     // The help of ctl ends with the table of knobs, which has a page of its own.
-    if let Some(help) = command.get_after_help().filter(|_| command.get_name() == "run") {
+    if let Some(help) = command.get_after_long_help().filter(|_| command.get_name() == "run") {
         write!(page, "\n```text\n{help}\n```\n").unwrap();
     }
 }
@@ -94,7 +101,9 @@ fn cells(option: &Arg) -> [String; 4] {
     let variable = option.get_env().map(|name| format!("`{}`", name.to_string_lossy()));
     let default = option.get_default_values().first().map(|it| it.to_string_lossy().into_owned());
     let is_switch = !option.get_action().takes_values();
-    let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+    let help = option.get_long_help().or(option.get_help()).map(ToString::to_string);
+    // The first paragraph is a heading without an end.
+    let help = help.unwrap_or_default().replacen("\n\n", ". ", 1).replace("\n\n", " ");
     [
         format!("`{name}`"),
         variable.unwrap_or_default(),

@@ -89,7 +89,7 @@ pub(crate) fn values(knob: Knob) -> String {
         Domain::Switch => "on or off".to_owned(),
         Domain::Number(range) => format!("{} to {}", range.start(), range.end()),
         Domain::Limit(least) => {
-            format!("a size from {} on, for example 512M, or none", show(Bytes(least as usize)))
+            format!("a size from {} on, such as 512M, or none", show(Bytes(least as usize)))
         }
         Domain::Share(range) => {
             let (least, most) = (show_share(*range.start()), show_share(*range.end()));

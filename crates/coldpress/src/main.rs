@@ -58,11 +58,11 @@ const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     match args::parse() {
-        Ok(Cli { command: Command::Run(args) }) => run::run(&args),
-        Ok(Cli { command: Command::Doctor(args) }) => doctor::doctor(&args),
-        Ok(Cli { command: Command::Ctl(args) }) => ctl::ctl(&args.0),
-        Ok(Cli { command: Command::Trial(args) }) => trial::program(&args),
-        Ok(Cli { command: Command::InPlace(args) }) => own_number::in_place(&args),
+        Ok(Cli { command: Command::Run(args), .. }) => run::run(&args),
+        Ok(Cli { command: Command::Doctor(args), .. }) => doctor::doctor(&args),
+        Ok(Cli { command: Command::Ctl(args), .. }) => ctl::ctl(&args.0),
+        Ok(Cli { command: Command::Trial(args), .. }) => trial::program(&args),
+        Ok(Cli { command: Command::InPlace(args), .. }) => own_number::in_place(&args),
         Err(error) => {
             // A closed terminal is no reason to change the exit status.
             let _ = error.print();

@@ -70,8 +70,8 @@ fn help_and_version_succeed_and_other_usage_errors_are_two() {
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{args:?}");
     }
-    let help = stdout(&coldpress(&["run", "--help"]).output().unwrap());
-    for part in ["Examples:", "python3 job.py", "powers of 1000", "COLDPRESS_MEMORY", "125"] {
+    let help = stdout(&coldpress(&["help", "run"]).output().unwrap());
+    for part in ["Examples:", "python3 job.py", "powers of 1000", "COLDPRESS_DISK_SIZE", "125"] {
         assert!(help.contains(part), "{part:?} is not in: {help}");
     }
     for args in [&[][..], &["frobnicate"], &["doctor", "--frobnicate"]] {

@@ -174,7 +174,7 @@ fn what_is_no_run_is_named() {
     for args in [&["ctl"][..], &["ctl", "1"], &["ctl", "1", "set"], &["ctl", "1", "frob"]] {
         assert_eq!(coldpress(args).output().unwrap().status.code(), Some(2), "{args:?}");
     }
-    let help = coldpress(&["ctl", "--help"]).output().unwrap();
+    let help = coldpress(&["help", "ctl"]).output().unwrap();
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     for part in ["max_pool_percent (1 to 90; default 50)", "Examples:", "coldpress ctl 4711 get"] {
         assert!(help.contains(part), "{part:?} is not in: {help}");

@@ -89,16 +89,16 @@ macro_rules! knobs {
 knobs! {
     /// Whether cold pages are taken at all; off, they stay in the program
     Enabled "enabled" Domain::Switch, 1;
-    /// How pages are compressed from now on; auto: each by wk, or by zstd if wk makes too little
-    /// of it
+    /// How pages are compressed from now on. With auto, each by wk, or by zstd if wk makes too
+    /// little of it
     Codec "codec" Domain::Codec, encode_codec(CodecChoice::Always(CodecId::Wk));
-    /// Where compressed pages are kept from now on; those in another pool move over while nobody
+    /// Where compressed pages are kept from now on. Those in another pool move over while nobody
     /// waits
     Pool "pool" Domain::Pool, encode_pool(PoolKind::Zsmalloc);
-    /// The pool's part, in per cent, of what other processes leave of the budget, at which
-    /// writeback begins
+    /// The size of the pool at which writeback begins, in per cent of what others leave of the
+    /// budget
     MaxPoolPercent "max_pool_percent" Domain::Number(1..=90), 50;
-    /// A pool that met its limit is written back to this share of it; one that had to refuse a page
+    /// A pool that met its limit is written back to this share of it. One that had to refuse a page
     /// takes none until it is no larger. 100: no hysteresis
     AcceptThresholdPercent "accept_threshold_percent" Domain::Number(1..=100), 100;
     /// A page that compresses to more of its size than this is incompressible
@@ -106,21 +106,21 @@ knobs! {
     /// Whether incompressible pages are kept as they are; off, they stay in the program
     KeepIncompressible "keep_incompressible" Domain::Switch, 1;
     /// Bytes: a page that takes more stays in the program while those stored take more on average.
-    /// 4096: no limit
+    /// 4096 is no limit
     MaxMeanZsize "max_mean_zsize" Domain::Number(1..=PAGE_BYTES as u64), PAGE_BYTES as u64;
     /// Whether a page of one repeated word is kept as that word
     SameFilled "same_filled" Domain::Switch, 1;
     /// Whether old pages of the pool are compressed once more, with a dictionary, while the program
     /// needs no pages
     Dense "dense" Domain::Switch, 1;
-    /// Whether memory that is not touched for long is taken whatever the budget says, while the
-    /// program's threads wait for such memory no more than this share of the time
+    /// Whether memory that is not touched for long is taken whatever the budget says. The program's
+    /// threads wait for such memory no more than this share of the time
     Idle "idle" Domain::Share(1..=5_000), 0;
     /// Whether pages are compressed ahead by the launcher, on a processor that has nothing else to
     /// do
     Helper "helper" Domain::Switch, 1;
-    /// Whether processes that together touch more memory than there is take turns, in which faults
-    /// of others wait for up to two seconds
+    /// Whether processes that together touch more memory than there is take turns. Faults of others
+    /// wait meanwhile for up to two seconds
     Turns "turns" Domain::Switch, 1;
     /// Whether pages may be written back to disk
     Writeback "writeback" Domain::Switch, 1;
@@ -130,11 +130,11 @@ knobs! {
     WritebackPeriod "writeback_period" Domain::Number(1..=365 * 86_400), 86_400;
     /// Whether all pages are brought back, and stay in the program whatever the budget says
     Thawed "thawed" Domain::Switch, 0;
-    /// The zone for tables, which never move, of processes that begin to be managed from now on and
-    /// have no limit of their own; none: 4 MiB, or what their limits need
+    /// The zone for tables, which never move. It holds for processes that are managed from now on
+    /// and have no limit of their own. none: 4 MiB, or what their limits need
     Core "core" Domain::Limit(CORE_LEAST), NO_LIMIT;
-    /// Whether tables and compressed pages lie in one zone, so that whole blocks are rarely free;
-    /// for processes that begin to be managed from now on
+    /// Whether tables and compressed pages lie in one zone, so that whole blocks are rarely free.
+    /// It holds for processes that are managed from now on
     OneZone "one_zone" Domain::Switch, 0;
 }
 

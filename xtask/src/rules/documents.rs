@@ -10,7 +10,7 @@ const FOLDERS: &[&str] =
     &["crates/", "scripts/", "demo/", "xtask/", "tests/", "docs/", ".ci/", ".cargo/"];
 /// The crates whose source files a document may name in short: `zswap/store.rs`.
 const CRATES: &[&str] =
-    &["sys", "mem", "codec", "backing", "zswap", "runtime", "cli", "bench", "coldpress"];
+    &["sys", "mem", "codec", "backing", "zswap", "runtime", "cli", "manual", "bench", "coldpress"];
 
 /// Checks every document.
 pub(crate) fn mentioned_files_exist(tree: &Tree, report: &mut Report) {

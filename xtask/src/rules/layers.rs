@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// The crates, bottom to top. Crates of one row do not know each other.
 const LAYERS: &[&[&str]] = &[
     &["sys"],
-    &["mem", "codec", "backing", "cli"],
+    &["mem", "codec", "backing", "cli", "manual"],
     &["zswap"],
     &["runtime"],
     &["bench", "coldpress"],

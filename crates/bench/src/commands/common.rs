@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::kernel::Peer;
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum, ValueHint};
 use coldpress_cli::size::{parse_size, show};
 use coldpress_runtime::ledger::BUDGET_FLOOR;
 use coldpress_sys::Bytes;
@@ -11,13 +11,14 @@ use coldpress_sys::Bytes;
 /// What every benchmark takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// Little work, to see that everything runs; its times say nothing
+    /// Little work, whose times say nothing
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Directory to keep the figures in, too; each processor gets a folder, each date and commit
-    /// two files
-    #[arg(long, value_name = "DIR")]
+    /// Directory to keep the figures in, too
+    ///
+    /// Each processor gets a folder, each date and commit two files.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) out: Option<PathBuf>,
 
     /// Print one JSON document on standard output
@@ -28,8 +29,9 @@ pub(crate) struct Common {
 /// How often a benchmark whose sides take turns has them do so.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Rounds {
-    /// Rounds, in each of which every side has a turn. Default: as many as the figures need, 20
-    /// with --against, 1 with --quick
+    /// Rounds, in each of which every side has a turn
+    ///
+    /// The default is as many as the figures need, 20 with --against, 1 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: Option<u32>,
 }
@@ -44,15 +46,23 @@ impl Rounds {
 /// The kernel's swap that coldpress is compared with, where files go, and how often.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ContestArgs {
-    /// The kernel's swap to compare with: zram-lz4, zram-lzo-rle, zswap-lzo, swapfile, or none.
-    /// Default: all that the benchmark is about. It takes root, a kernel with zram or zswap, and a
-    /// machine that does not swap
+    /// The kernel's swap to compare with
+    ///
+    /// It is zram-lz4, zram-lzo-rle, zswap-lzo, swapfile, or none. The default is all that the
+    /// benchmark is about. It takes root, a kernel with zram or zswap, and a machine that does not
+    /// swap.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_peer)]
     pub(crate) peer: Vec<Choice>,
 
-    /// Directory on a disk, for swap files, for the file of coldpress, and for what programs read
-    /// and write
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    /// Directory on a disk
+    ///
+    /// It is for swap files, the file of coldpress, and what programs read and write.
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/tmp",
+        value_hint = ValueHint::DirPath
+    )]
     pub(crate) directory: PathBuf,
 
     #[command(flatten)]

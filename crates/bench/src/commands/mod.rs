@@ -22,6 +22,8 @@ mod all;
 mod build;
 mod codecs;
 mod common;
+#[cfg(test)]
+mod docs;
 mod fault;
 mod fit;
 mod fork;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand, ValueHint};
 
 use super::all::AllArgs;
 use super::build::options::BuildArgs;
@@ -23,17 +23,26 @@ use super::view::options::ViewArgs;
 use super::workload::WorkloadArgs;
 use super::zswap::options::ZswapArgs;
 
-const EXAMPLES: &str = "\
+/// The place of `--help` among the options: behind all others.
+const HELP_LAST: usize = 1000;
+
+/// The layout of the help, which has a line for each benchmark, and none to spare on a screen.
+const TEMPLATE: &str = "{about}\n{usage-heading} {usage}\n\n{all-args}{after-help}";
+/// The end of `coldpress-bench --help`.
+const MORE: &str = "Options, examples, exit statuses: coldpress-bench help [BENCHMARK]";
+
+/// The end of `coldpress-bench help`.
+const DETAILS: &str = "\
 Examples:
   coldpress-bench fault
   coldpress-bench fit --rounds 5 --json
   coldpress-bench fault --against ./coldpress-before --rounds 40
   coldpress-bench frames --part huge --trace job.frames
-  coldpress-bench pools --pool zsmalloc-8,zsmalloc-16 --tables t2,t4 --trace job.lz4.u16.zst
+  coldpress-bench pools --pool zsmalloc-8 --tables t2,t4 --trace job.lz4.u16.zst
   coldpress-bench codecs --pid 4711 --svg codecs.svg
   coldpress-bench policy --record job.touches -- python3 job.py
   coldpress-bench policy --trace job.touches --budget 50
-  coldpress-bench swap --peer zram-lz4 --pages heap,1.8,6 --threads 1,4 --svg swap.svg
+  coldpress-bench swap --peer zram-lz4 --pages heap,6 --svg swap.svg
   coldpress-bench programs --program sqlite,sort --peer zram-lz4
   coldpress-bench trees --tree redis --peer zram-lz4
   coldpress-bench zswap --jobs 8,24 --peer swapfile
@@ -41,26 +50,66 @@ Examples:
   coldpress-bench view --program java-50,sort
   coldpress-bench all --out bench/results
 
-Every figure is compared within one run, in turn: without coldpress and with it, or with others. A
-goal that is missed is printed as such and is no failure. Let nothing else run meanwhile.
+Figures:
+Every figure is compared within one run, in turn: without coldpress and with it.
+A goal that is missed is printed as such and is no failure. Let nothing else run
+meanwhile. On a terminal, a line shows how far it has come.
 
---against compares with another build of coldpress, an old one too, which takes turns with this
-one; both run the workloads of this one. Of each figure, which are times and memory, it prints the
-median ratio of the rounds, this build by the other, and its 95 % interval (of order statistics:
-of 20 rounds the 6th smallest and the 6th largest ratio). \"worse\": the whole interval is above
-1.02; \"better\": below 1/1.02; \"same\": between; \"unclear\": none of these.
+Other builds:
+--against compares with another build of coldpress, an old one too. Both take
+turns, and both run the workloads of this one. Of each time and size it prints
+the median ratio of the rounds, this build by the other. Beside it stands the
+95 % interval: of 20 rounds the 6th smallest and the 6th largest ratio.
+  worse    the whole interval is above 1.02
+  better   it is below 1/1.02
+  same     it is between
+  unclear  none of these
 
 Exit status:
   0  measured
   1  something could not be measured, or is worse than with --against
-  2  wrong command line";
+  2  the command line is wrong
+An interrupt ends what runs, and puts everything back. Then the command ends by
+that signal.";
 
 /// Measure what coldpress costs on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "coldpress-bench", version, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(
+    name = "coldpress-bench",
+    version,
+    help_template = TEMPLATE,
+    after_help = MORE,
+    after_long_help = DETAILS,
+    arg_required_else_help = true,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    subcommand_value_name = "BENCHMARK"
+)]
 pub(crate) struct Cli {
-    /// The command to measure. Default: the one beside this one
-    #[arg(long, global = true, value_name = "FILE")]
+    /// Print a short help; `coldpress-bench help` has more
+    #[arg(
+        id = "help",
+        short,
+        long,
+        global = true,
+        hide_short_help = true,
+        display_order = HELP_LAST,
+        action = ArgAction::HelpShort
+    )]
+    _help: Option<bool>,
+
+    /// Print the version
+    #[arg(id = "version", short = 'V', long, hide_short_help = true, action = ArgAction::Version)]
+    _version: Option<bool>,
+
+    /// The command to measure; the default lies beside this one
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true,
+        value_hint = ValueHint::FilePath
+    )]
     pub(crate) coldpress: Option<PathBuf>,
 
     /// What to measure.
@@ -75,37 +124,45 @@ pub(crate) enum What {
     Fault(FaultArgs),
     /// What a program pays that fits its budget
     Fit(FitArgs),
-    /// What the start of a program costs, and that of every process of a script
+    /// What the start of a program costs, and of every process of a script
     Start(StartArgs),
     /// What a fork costs a program of which half is away
     Fork(ForkArgs),
     /// The slab beside the system's malloc
     Slab(SlabArgs),
-    /// Single frames, the price of a frame's descriptor, and huge pages that stay whole
+    /// Single frames, their descriptors, and huge pages that stay whole
     Frames(FramesArgs),
-    /// The pools of compressed pages: how densely and how quickly they keep them
+    /// Pools of compressed pages: how densely and quickly they keep them
     Pools(PoolsArgs),
-    /// The codecs on pages of programs: bytes, times, and what a dictionary brings
+    /// The codecs on pages of programs: bytes, times, use of a dictionary
     Codecs(CodecsArgs),
-    /// Which page to give up: faults of our policy, of others and of the optimum, on recorded
-    /// touches of real programs
+    /// Which page to give up, on recorded touches of real programs
+    ///
+    /// It counts the faults of our policy, of others and of the optimum.
     Policy(PolicyArgs),
-    /// Programs over the kernel's zram, zswap and swap file, and over coldpress, with the same
-    /// memory in all
+    /// Threads over the kernel's swap and over coldpress, in equal memory
+    ///
+    /// The kernel's swap is zram, zswap and a swap file. A program of our own touches its data.
     Swap(SwapArgs),
-    /// Real programs over the same, with half of what they hold in place and room for the rest
-    /// compressed
+    /// Real programs over the same
+    ///
+    /// By default half of what they hold stays in place, with room for the rest compressed.
     Programs(ProgramsArgs),
-    /// Trees of real processes over the same: redis while it saves, PostgreSQL with queries that
-    /// sort and hash, and a pool of Python's multiprocessing
+    /// Trees of real processes over the same: redis, PostgreSQL, Python
+    ///
+    /// These are redis while it saves, PostgreSQL with queries that sort and hash, and a pool of
+    /// Python's multiprocessing.
     Trees(TreesArgs),
-    /// Jobs like those of a compiler under growing pressure: over a swap file, over the kernel's
-    /// zswap, and over coldpress, with compression and without
+    /// Jobs like those of a compiler under growing pressure
+    ///
+    /// They run over a swap file, over the kernel's zswap, and over coldpress. The last runs with
+    /// compression and without.
     Zswap(ZswapArgs),
-    /// Real compilers under growing pressure: over a swap file, over the kernel's zswap and zram,
-    /// and over coldpress
+    /// Real compilers under growing pressure
+    ///
+    /// They run over a swap file, over the kernel's zswap and zram, and over coldpress.
     Build(BuildArgs),
-    /// Programs that size themselves, by what they are shown as the machine's memory
+    /// Programs that size themselves, by the memory that they are shown
     View(ViewArgs),
     /// All of them, with their defaults, kept as files
     All(AllArgs),

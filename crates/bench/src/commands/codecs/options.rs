@@ -9,9 +9,11 @@ use crate::commands::common::Common;
 /// The options of `coldpress-bench codecs`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CodecsArgs {
-    /// Pages to measure: a file of whole pages of 4 KiB, which zstd may have compressed (.zst);
-    /// several are possible. Default: pages of python3, perl and node, as far as they are
-    /// installed, of a program of our own, and text by a model
+    /// Pages to measure; several files are possible
+    ///
+    /// A file holds whole pages of 4 KiB, and zstd may have compressed it (.zst). The default is
+    /// pages of python3, perl and node, as far as they are installed. Pages of a program of our own
+    /// and text by a model come beside them.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) pages: Vec<PathBuf>,
 

@@ -16,8 +16,9 @@ pub(crate) struct FramesArgs {
     #[arg(long, value_name = "PART", value_enum)]
     pub(crate) part: Vec<Part>,
 
-    /// A recorded trace of frame allocations, several are possible. Seven programs run, so they
-    /// are repeated. Default: traces made by a model
+    /// A recorded trace of frame allocations; several are possible
+    ///
+    /// Seven programs run, so traces are repeated. The default is traces made by a model.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Vec<PathBuf>,
 

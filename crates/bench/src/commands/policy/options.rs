@@ -10,9 +10,11 @@ use crate::commands::common::Common;
 /// The options of `coldpress-bench policy`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PolicyArgs {
-    /// A recorded trace of touches, which zstd may have compressed; several are possible. Default:
-    /// records python3, perl, sort and sqlite3, as far as they and valgrind are installed, some
-    /// minutes, and adds traces made by models
+    /// A recorded trace of touches; several are possible
+    ///
+    /// zstd may have compressed it. The default is to record python3, perl, sort and sqlite3, as
+    /// far as they and valgrind are installed. This takes some minutes. Traces made by models come
+    /// beside them.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) trace: Vec<PathBuf>,
 
@@ -21,8 +23,10 @@ pub(crate) struct PolicyArgs {
         value_parser = clap::value_parser!(u32).range(25..=100))]
     pub(crate) budget: Vec<u32>,
 
-    /// Record the program behind `--` into FILE instead, by valgrind: it takes 100 to 1000 times
-    /// as long, and what it prints goes to standard error
+    /// Record the program behind `--` into FILE instead
+    ///
+    /// This is by valgrind, and takes 100 to 1000 times as long. What the program prints goes to
+    /// standard error.
     #[arg(long, value_name = "FILE", requires = "program", conflicts_with = "trace")]
     pub(crate) record: Option<PathBuf>,
 

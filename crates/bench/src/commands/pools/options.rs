@@ -20,9 +20,11 @@ pub(crate) struct PoolsArgs {
     #[arg(long, value_name = "TABLE", value_delimiter = ',', value_enum)]
     pub(crate) tables: Vec<PoolTable>,
 
-    /// Traces of compressed sizes, CORPUS.CODEC.u16 or CORPUS.CODEC.u16.zst, or folders of them:
-    /// a 16-bit number a page, little-endian; 0 for zeros, 1 for one word repeated, 65535 to leave
-    /// the page out. Default: models of a heap and of English text
+    /// Traces of compressed sizes, or folders of them
+    ///
+    /// A trace is CORPUS.CODEC.u16 or CORPUS.CODEC.u16.zst: a 16-bit number a page, little-endian.
+    /// 0 stands for zeros, 1 for one word repeated, 65535 leaves the page out. The default is
+    /// models of a heap and of English text.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub(crate) trace: Vec<PathBuf>,
 

@@ -21,23 +21,30 @@ pub(crate) struct SwapArgs {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub(crate) data: Bytes,
 
-    /// Pages that the data are copies of: of a heap, or of a heap and made such that lz4 stores
-    /// them so many to 1. Each kind is measured
+    /// Pages to copy the data from
+    ///
+    /// Each kind is measured. They are of a heap. With RATIO they are made such that lz4 stores so
+    /// many to 1.
     #[arg(long, value_name = "heap|RATIO", value_delimiter = ',', default_value = "heap,1.8",
         value_parser = Kind::parse)]
     pub(crate) pages: Vec<Kind>,
 
-    /// The memory, of all that the data take. Default: total-50, or total-75 for pages that do not
-    /// fit in that when they are compressed
+    /// The memory, of all that the data take
+    ///
+    /// The default is total-50, or total-75 for pages that do not fit in that when compressed.
     #[arg(long, value_name = "SHARE", value_delimiter = ',', value_enum)]
     pub(crate) share: Vec<Share>,
 
-    /// Threads of the program; each number is measured
+    /// Threads of the program
+    ///
+    /// Each number is measured.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) threads: Vec<u32>,
 
-    /// Touches that write, in percent; each number is measured
+    /// Touches that write, in percent
+    ///
+    /// Each number is measured.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,30",
         value_parser = parse_percent)]
     pub(crate) writes: Vec<Percent>,
@@ -48,12 +55,12 @@ pub(crate) struct SwapArgs {
     #[command(flatten)]
     pub(crate) against: AgainstArgs,
 
-    /// How long each order of touches is measured in each turn, in milliseconds
+    /// Milliseconds of each order of touches in a turn
     #[arg(long, value_name = "N", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) millis: u32,
 
-    /// Draw touches a second by the number of threads into FILE
+    /// Draw touches a second, by threads, into FILE
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 

@@ -1,0 +1,101 @@
+//! The ends of the helps: examples, sizes, variables, exit statuses.
+//!
+//! The long ones are also sections of the man pages.
+
+use crate::knobs;
+
+/// The end of `coldpress --help`.
+pub(super) const MORE: &str = "\
+Example: coldpress run --memory 512M -- python3 job.py
+Details: coldpress help run";
+
+/// The end of `coldpress help`.
+pub(super) const DETAILS: &str = "\
+Examples:
+  coldpress doctor
+  coldpress run --memory 512M -- python3 job.py
+  coldpress ctl 4711 get
+
+Environment:
+Each option of run and the directory of doctor can be given as a variable. Its
+name is COLDPRESS_ and that of the option: COLDPRESS_DISK_SIZE. An option on the
+command line wins over its variable. An empty variable counts as unset.
+
+  PATH             where run looks for PROGRAM
+  XDG_RUNTIME_DIR  where a run has its socket; if unset, and for root, in /tmp
+
+Exit status:
+  0      done; of run: PROGRAM ended with 0
+  1      ctl failed, or doctor found that programs cannot be managed
+  2      the command line is wrong, but that of run
+  125    run itself failed, or its command line is wrong
+  126    run cannot execute PROGRAM
+  127    run did not find PROGRAM
+  128+N  signal N ended PROGRAM
+Any other status of run is that of PROGRAM.";
+
+/// The end of `coldpress run --help`.
+pub(super) const RUN_MORE: &str = "\
+Example: coldpress run --memory 512M -- python3 job.py
+All options, sizes and exit statuses: coldpress help run";
+
+/// The end of `coldpress help run`.
+pub(super) const RUN_DETAILS: &str = "\
+Examples:
+  coldpress run --memory 512M -- python3 job.py
+  coldpress run --memory 25% --codec zstd:3 -- sort big.txt
+  coldpress run -m 2G --disk /mnt/fast --stats run.json -- java -jar app.jar
+  COLDPRESS_MEMORY=1.5G coldpress run make -j4
+  coldpress run --idle -- ./server
+  coldpress run --wait -m 1G -- redis-server --daemonize yes
+
+Sizes:
+  K M G T, Ki Mi Gi Ti, KiB MiB GiB TiB   powers of 1024
+  KB MB GB TB                             powers of 1000
+  plain numbers                           bytes
+  25%                                     of the cgroup's limit, also when that
+                                          changes, else of the machine's memory
+
+Environment:
+Each option can be given as a variable: --disk-size as COLDPRESS_DISK_SIZE. An
+option on the command line wins. An empty variable counts as unset.
+
+Exit status:
+  125    coldpress itself failed
+  126    PROGRAM cannot be executed
+  127    PROGRAM was not found
+  128+N  signal N ended PROGRAM
+Any other status is that of PROGRAM.";
+
+/// The end of `coldpress ctl --help`.
+pub(super) const CTL_MORE: &str = "\
+Examples:
+  coldpress ctl 4711 set memory=2G codec=zstd:3
+  coldpress ctl 4711 thaw && gcore 4711
+All knobs: coldpress help ctl";
+
+/// Returns the end of `coldpress help ctl`.
+pub(super) fn ctl_details() -> String {
+    let examples = "\
+Examples:
+  coldpress ctl 4711 get
+  coldpress ctl 4711 get pool_pages
+  coldpress ctl 4711 set max_pool_percent=30 codec=zstd:3
+  coldpress ctl 4711 set memory=2G
+  coldpress ctl 4711 thaw && gcore 4711";
+    let memory = "  memory (a size, a share as 25%, or auto)\n      The budget, as --memory of run";
+    let status = "\
+Exit status:
+  0  done
+  1  the run was not found, or refused
+  2  the command line is wrong
+A signal that gives thaw up ends the command.";
+    format!("{examples}\n\n{}\n{memory}\n\n{status}", knobs::table())
+}
+
+/// The end of `coldpress help doctor`.
+pub(super) const DOCTOR_DETAILS: &str = "\
+Exit status:
+  0  programs can run within a budget
+  1  they cannot
+  2  the command line is wrong";
