@@ -42,7 +42,7 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from thaw" -l force -d 'Bring them back whatever memory is free'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from thaw" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from thaw" -l json -d 'Print one JSON document on standard output'
-complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s m -l memory -d 'Most memory for it and its children' -r
+complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s m -l memory -d 'Memory for PROGRAM and its children' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l idle -d 'Take memory that is not touched for long' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l codec -d 'How cold pages are compressed' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l pool -d 'Where compressed pages are kept: zsmalloc, xvmalloc, xcfmalloc or segment' -r

@@ -107,7 +107,7 @@ impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
     override_usage = "coldpress run [OPTIONS] [--] PROGRAM [ARGS]..."
 )]
 pub(crate) struct RunArgs {
-    /// Most memory for it and its children
+    /// Memory for PROGRAM and its children
     ///
     /// It is at least 16M. With auto it is 90% of the cgroup's limit, also when that changes.
     /// Without such a limit, auto is half of the machine's memory. It gives up to half of that back
