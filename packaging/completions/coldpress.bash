@@ -16,8 +16,14 @@ _coldpress() {
             ",$1")
                 cmd="coldpress"
                 ;;
+            coldpress,attach)
+                cmd="coldpress__subcmd__attach"
+                ;;
             coldpress,ctl)
                 cmd="coldpress__subcmd__ctl"
+                ;;
+            coldpress,detach)
+                cmd="coldpress__subcmd__detach"
                 ;;
             coldpress,doctor)
                 cmd="coldpress__subcmd__doctor"
@@ -37,8 +43,14 @@ _coldpress() {
             coldpress__subcmd__ctl,thaw)
                 cmd="coldpress__subcmd__ctl__subcmd__thaw"
                 ;;
+            coldpress__subcmd__help,attach)
+                cmd="coldpress__subcmd__help__subcmd__attach"
+                ;;
             coldpress__subcmd__help,ctl)
                 cmd="coldpress__subcmd__help__subcmd__ctl"
+                ;;
+            coldpress__subcmd__help,detach)
+                cmd="coldpress__subcmd__help__subcmd__detach"
                 ;;
             coldpress__subcmd__help,doctor)
                 cmd="coldpress__subcmd__help__subcmd__doctor"
@@ -65,12 +77,64 @@ _coldpress() {
 
     case "${cmd}" in
         coldpress)
-            opts="-h -V --help --version ctl run doctor help"
+            opts="-h -V --help --version ctl attach detach run doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__attach)
+            opts="-h -m -q -v --help --memory --idle --disk --set --stats --quiet --verbose"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -m)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --idle)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --disk)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stats)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -134,6 +198,20 @@ _coldpress() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        coldpress__subcmd__detach)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         coldpress__subcmd__doctor)
             opts="-h --json --disk --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -156,8 +234,22 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__help)
-            opts="ctl run doctor help"
+            opts="ctl attach detach run doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__help__subcmd__attach)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -214,6 +306,20 @@ _coldpress() {
         coldpress__subcmd__help__subcmd__ctl__subcmd__thaw)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__help__subcmd__detach)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

@@ -1,5 +1,6 @@
 //! The command line. Every option of `run` can also be given as `COLDPRESS_<OPTION>`.
 
+mod attach;
 mod help;
 
 use std::ffi::{OsStr, OsString};
@@ -21,6 +22,7 @@ use coldpress_sys::Bytes;
 use crate::budget::Ask;
 use crate::knobs::{self, Setting, parse_value};
 use crate::view;
+pub(crate) use attach::{AttachArgs, DetachArgs, as_run};
 
 /// The place of `--help` among the options: behind all others.
 const HELP_LAST: usize = 1000;
@@ -62,6 +64,10 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// See and turn the knobs of a run while it goes on
     Ctl(Deferred<CtlArgs>),
+    /// Hold programs that run already within a memory budget
+    Attach(Deferred<AttachArgs>),
+    /// Leave a program that was attached to
+    Detach(DetachArgs),
     /// What is run before a program, and by `doctor`, to see whether it would be managed
     #[command(hide = true)]
     Trial(TrialArgs),

@@ -32,11 +32,15 @@ use rustix::io::Errno;
 use self::code::Code;
 use self::held::Held;
 use self::image::{DOOR_COUNT, Image};
-use self::sites::{Doors, REACH};
+use self::sites::{Doors, REACH, Site};
 use crate::preload::LIBRARY;
 
+/// How often a program is looked at again that calls exec meanwhile.
+const TRIES: usize = 10;
 /// The most bytes of the variables (`runtime/preload/enter.rs`).
 const VARIABLES_BYTES: usize = 256;
+/// The bytes of the service's stack, which lies behind the library (`runtime/preload/mod.rs`).
+const STACK_BYTES: usize = 256 << 10;
 /// The distances below the program at which the library is put. The second is for a program at a
 /// low address.
 const BELOW: [usize; 2] = [16 << 20, 1 << 20];
@@ -54,6 +58,8 @@ enum Refusal {
     Proc(io::Error),
     /// The program is in a state, or has a shape, that this cannot handle.
     State(&'static str),
+    /// The program is another than it was when its code was looked at.
+    Changed,
 }
 
 impl fmt::Display for Refusal {
@@ -65,6 +71,7 @@ impl fmt::Display for Refusal {
             Self::Call(error) => error.fmt(f),
             Self::Proc(error) => write!(f, "/proc says nothing of it: {error}"),
             Self::State(what) => f.write_str(what),
+            Self::Changed => f.write_str("it goes on changing to other programs"),
         }
     }
 }
@@ -92,6 +99,16 @@ pub(crate) struct Injector {
     variables: Vec<u8>,
     /// The programs that did not take it, and why.
     refusals: Mutex<Vec<(u32, String)>>,
+    /// The places where it was put, each with what was changed for it.
+    placed: Mutex<Vec<Placed>>,
+}
+
+/// What was put into a program. Its children by fork have the same.
+#[derive(Clone, Debug)]
+struct Placed {
+    base: usize,
+    doors: [usize; DOOR_COUNT],
+    sites: Vec<Site>,
 }
 
 impl Injector {
@@ -104,7 +121,7 @@ impl Injector {
         };
         let variables = environment.iter().flat_map(line).collect();
         let names = names.map(Path::to_owned);
-        Self { image, names, variables, refusals: Mutex::default() }
+        Self { image, names, variables, refusals: Mutex::default(), placed: Mutex::default() }
     }
 
     /// Puts the library into `process`, a child of this thread that stops at its exec, at the first
@@ -133,10 +150,17 @@ impl Injector {
             if code.is_valgrinds {
                 return Err(Refusal::State("valgrind gives all of its addresses out itself"));
             }
-            let mut held = Held::stop(process, &code.sites)?;
+            let mut held = Held::stop(process, &code.sites.all)?;
             self.put_in_by(held.caller(), &code)
         };
-        self.note(process, put_in());
+        let mut done = put_in();
+        for _ in 0..TRIES {
+            if !matches!(done, Err(Refusal::Changed)) {
+                break;
+            }
+            done = put_in();
+        }
+        self.note(process, done);
     }
 
     /// Returns the programs that did not take the library since the last call, and why.
@@ -167,24 +191,60 @@ impl Injector {
         if !tracee.is_64_bit() {
             return Err(Refusal::State("it is a 32-bit program"));
         }
+        for site in &code.sites.all {
+            let mut now = site.before();
+            if tracee.read(site.address, &mut now).is_err() || now != site.before() {
+                return Err(Refusal::Changed);
+            }
+        }
         let base = self.place(tracee, code.around_sites())?;
         let put_in = self.put_in_at(tracee, base, code);
         if put_in.is_err() {
             // Nothing leads there yet.
-            let _ = tracee.give_up(base, self.image.length);
+            let _ = tracee.give_up(base, self.image.length + STACK_BYTES);
         }
-        let [words, enter, came, loose, stubs] = put_in?;
+        let doors = put_in?;
+        let [words, enter, came, loose, stubs, ..] = doors;
         for (address, bytes) in sites::changes(&code.sites, stubs, Doors { came, loose }) {
             tracee.write(address, &bytes)?;
         }
+        let placed = Placed { base, doors, sites: code.sites.all.clone() };
+        self.placed.lock().iter_mut().for_each(|all| all.push(placed.clone()));
         // The status goes to words that have been read by then.
         Ok(tracee.run_beside(enter, words)?)
+    }
+
+    /// Takes the library out of `process`, whose service has ended. To be called by a thread of its
+    /// own, as [`Injector::put_in_running`] is.
+    pub(crate) fn take_out(&self, process: u32) -> Result<(), String> {
+        self.try_take_out(process).map_err(|refusal| refusal.to_string())
+    }
+
+    fn try_take_out(&self, process: u32) -> Result<(), Refusal> {
+        let Some(base) = code::start_of(process, &self.names[1])? else { return Ok(()) };
+        let all = self.placed.lock().map(|all| all.clone()).unwrap_or_default();
+        let Some(placed) = all.into_iter().rev().find(|it| it.base == base) else {
+            return Err(Refusal::State("the library in it is not of this run"));
+        };
+        let [_, _, _, _, _, leave, inside] = placed.doors;
+        let length = self.image.length + STACK_BYTES;
+        let mut held = Held::stop_outside(process, &placed.sites, base..base + length, inside)?;
+        let tracee = held.caller();
+        for site in &placed.sites {
+            let mut now = [0];
+            tracee.read(site.address, &mut now)?;
+            if now == [sites::JUMP] {
+                tracee.write(site.address, &site.before())?;
+            }
+        }
+        tracee.run_beside(leave, placed.doors[0])?;
+        Ok(tracee.give_up(base, length)?)
     }
 
     /// Reserves addresses for the library, within reach of the code at `near`, and returns the
     /// lowest.
     fn place(&self, tracee: &mut Tracee, near: Option<&Range<usize>>) -> Result<usize, Refusal> {
-        let length = self.image.length;
+        let length = self.image.length + STACK_BYTES;
         let Some(near) = near else { return Ok(tracee.reserve(0, length)?) };
         let below = BELOW.into_iter().filter_map(|far| near.start.checked_sub(length + far));
         let above = near.end.next_multiple_of(PAGE_BYTES) + ABOVE;
@@ -226,7 +286,8 @@ impl Injector {
             return Err(Refusal::State("it takes orphans in, and would see the service"));
         }
         let told = [code.sites.tell_of_memory(), code.sites.tell_of_starts()].map(usize::from);
-        let words = [base, base + image.length, told[0], told[1]].map(usize::to_le_bytes).concat();
+        let end = base + image.length + STACK_BYTES;
+        let words = [base, end, told[0], told[1]].map(usize::to_le_bytes).concat();
         tracee.write(doors[0], &[&words[..], &self.variables[..]].concat())?;
         Ok(doors)
     }

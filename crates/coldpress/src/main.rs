@@ -11,10 +11,12 @@
 //!    [`own_number`].
 //! 4. The threads of the keeper: [`helper`], and [`broker`] above it.
 //! 5. [`trial`], a run of our own.
-//! 6. The subcommands: [`ctl`], [`doctor`], and [`run`], which asks `doctor`.
+//! 6. The subcommands: [`ctl`], [`doctor`], [`run`], which asks `doctor`, and [`attach`], which
+//!    does a part of what `run` does.
 #![forbid(unsafe_code)]
 
 mod args;
+mod attach;
 mod broker;
 mod budget;
 mod config;
@@ -60,6 +62,8 @@ fn main() -> ExitCode {
     match args::parse() {
         Ok(Cli { command: Command::Run(args), .. }) => run::run(&args),
         Ok(Cli { command: Command::Doctor(args), .. }) => doctor::doctor(&args),
+        Ok(Cli { command: Command::Attach(args), .. }) => attach::attach(&args.0),
+        Ok(Cli { command: Command::Detach(args), .. }) => attach::detach(&args),
         Ok(Cli { command: Command::Ctl(args), .. }) => ctl::ctl(&args.0),
         Ok(Cli { command: Command::Trial(args), .. }) => trial::program(&args),
         Ok(Cli { command: Command::InPlace(args), .. }) => own_number::in_place(&args),

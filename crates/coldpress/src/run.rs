@@ -182,7 +182,7 @@ fn keep(
 }
 
 /// Prints how the run went, and writes its statistics.
-fn report(config: &RunConfig, summary: &Summary, stats: Option<File>) {
+pub(crate) fn report(config: &RunConfig, summary: &Summary, stats: Option<File>) {
     if !config.quiet {
         say(summary);
         if summary.left > 0 {
@@ -203,7 +203,7 @@ fn try_out(preload: &Preload) -> Result<()> {
     doctor::trial(preload).map(|_| ()).map_err(of_finding)
 }
 
-fn of_finding(finding: Finding) -> Failure {
+pub(crate) fn of_finding(finding: Finding) -> Failure {
     let cause = format!("{}: {}", finding.what, finding.finding);
     Failure::ours(cause, finding.fix.unwrap_or_default())
 }
@@ -225,7 +225,7 @@ fn check_program(program: &Program) -> Result<()> {
 
 /// Checks the directory for written-back pages. A directory that the user named must work; the
 /// default one is given up with a warning, because the pool works without it.
-fn check_disk(config: &mut RunConfig, is_named: bool) -> Result<()> {
+pub(crate) fn check_disk(config: &mut RunConfig, is_named: bool) -> Result<()> {
     let Some(directory) = &config.disk else { return Ok(()) };
     match disk::examine(directory) {
         Disk::Usable(_) => {}
@@ -252,7 +252,7 @@ fn check_disk(config: &mut RunConfig, is_named: bool) -> Result<()> {
     Ok(())
 }
 
-fn create_stats(path: &Path) -> Result<File> {
+pub(crate) fn create_stats(path: &Path) -> Result<File> {
     File::create(path).map_err(|error| {
         let cause = format!("cannot write --stats {}: {error}", path.display());
         Failure::ours(cause, "name a file in a directory you may write to")

@@ -1,6 +1,7 @@
 //! The processes of a run: their descent, and those of them that hold memory of their own.
 
 use std::collections::HashSet;
+use std::sync::Mutex;
 
 use coldpress_sys::proc::share_memory;
 use rustix::process::{Resource, Rlimit};
@@ -11,6 +12,39 @@ use crate::proc::{self, Life};
 const DEPTH_MAX: usize = 1000;
 /// The number of looks at a chain that changes meanwhile.
 const TRIES: usize = 5;
+
+/// The programs that this run has attached to, which descend from others.
+static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Makes a process that runs already, and all below it, part of the run.
+pub(crate) fn adopt(process: u32) {
+    if let Ok(mut adopted) = ADOPTED.lock() {
+        adopted.push(process);
+    }
+}
+
+/// Returns the programs that this run has attached to.
+pub(crate) fn adopted() -> Vec<u32> {
+    ADOPTED.lock().map(|adopted| adopted.clone()).unwrap_or_default()
+}
+
+/// Returns the programs that this run has attached to, and all that descend from them now.
+pub(crate) fn adopted_and_below() -> Vec<u32> {
+    let mut open = adopted();
+    let mut all = Vec::new();
+    while let Some(process) = open.pop() {
+        open.extend(proc::children(process));
+        all.push(process);
+    }
+    all
+}
+
+/// Returns whether `process` is of the run that this process leads.
+pub(crate) fn is_of_run(process: u32) -> bool {
+    let adopted = adopted();
+    is_below(process, std::process::id())
+        || adopted.iter().any(|root| *root == process || is_below(process, *root))
+}
 
 /// Returns whether `process` descends from `ancestor`.
 pub(crate) fn is_below(process: u32, ancestor: u32) -> bool {
@@ -109,7 +143,8 @@ pub(crate) fn of_run(began_at: u64) -> Vec<u32> {
 /// has made all of them, or got them from the kernel, which gives orphans to the first thread that
 /// lives.
 fn children_here() -> impl Iterator<Item = u32> {
-    proc::children_of(std::process::id(), std::process::id()).into_iter()
+    let own = proc::children_of(std::process::id(), std::process::id());
+    own.into_iter().chain(adopted().into_iter().filter(|root| proc::parent(*root).is_some()))
 }
 
 /// Raises the limit of open files as far as it goes: each managed process takes four.

@@ -59,6 +59,18 @@ pub fn inherit(range: Range<usize>, inherited: bool) -> SysResult<()> {
         .map_err(SysError::of("madvise"))
 }
 
+/// Unmaps all spans, with their guards.
+///
+/// # Safety
+/// Nothing may use any of them from now on, nor make another before all are gone.
+pub unsafe fn give_up_spans() {
+    for_each_span(|start, end| {
+        // SAFETY: the range is ours alone, and the caller vouches for the rest.
+        let _ = unsafe { munmap(start as *mut c_void, end - start) };
+    });
+    forget_spans();
+}
+
 /// Forgets all spans. For a child of `fork` that has inherited none.
 pub fn forget_spans() {
     for [start, end] in &SPANS {

@@ -99,3 +99,17 @@ Exit status:
   0  programs can run within a budget
   1  they cannot
   2  the command line is wrong";
+
+/// What `coldpress help attach` says at its end.
+pub(super) const ATTACH_DETAILS: &str = "\
+The programs are stopped for a moment each, and run on within the budget. What they
+start belongs to the run too. The command stays until they have ended. To leave them
+before that, interrupt it, send it SIGTERM, or use `coldpress detach`. All pages come
+back then, budget or not, and the programs are as they were. Where the command is
+killed, the programs go on, managed.
+
+Examples:
+  coldpress attach --memory 2G 4711
+  coldpress attach --idle $(pgrep -x redis-server)
+
+Exit status: 0 at the end, 125 where no program could be attached to.";

@@ -145,7 +145,11 @@ impl Door {
     /// Returns whether `peer` is a process of the run, of a user whose processes are managed.
     fn may_join(&self, peer: Peer) -> bool {
         let is_own = peer.user == rustix::process::geteuid().as_raw();
-        (is_own || self.takes_others) && tree::is_below(peer.process, std::process::id())
+        // The service of a program that was attached to descends from another; what it serves
+        // is looked at when it says so.
+        let is_ours =
+            || !tree::adopted().is_empty() || tree::is_below(peer.process, std::process::id());
+        (is_own || self.takes_others) && is_ours()
     }
 }
 

@@ -36,9 +36,7 @@ impl Served {
         // A service cannot have another user's program by sizes that happen to be equal.
         let [speaker, owner] = [service, process].map(proc::user);
         let may = speaker == Some(0) || speaker.is_some() && speaker == owner;
-        let is_ours = may
-            && tree::is_below(process, std::process::id())
-            && proc::have_one_memory(service, process);
+        let is_ours = may && tree::is_of_run(process) && proc::have_one_memory(service, process);
         is_ours.then_some(Self { pidfd, process })
     }
 

@@ -83,6 +83,16 @@ fn is_valgrinds(program: &Path) -> bool {
     program.parent().is_some_and(|directory| directory.ends_with("valgrind"))
 }
 
+/// Returns the address at which `process` has mapped the beginning of `file`, if it has.
+pub(super) fn start_of(process: u32, file: &Path) -> io::Result<Option<usize>> {
+    let maps = fs::read(format!("/proc/{process}/maps"))?;
+    let maps = String::from_utf8_lossy(&maps);
+    let name = file.to_string_lossy();
+    let line = maps.lines().find(|line| line.ends_with(&*name) && line.contains(" 00000000 "));
+    let start = line.and_then(|line| line.split_once('-'));
+    Ok(start.and_then(|(start, _)| usize::from_str_radix(start, 16).ok()))
+}
+
 impl Mapped {
     /// Reads a line of /proc's `maps`.
     fn parse(line: &str) -> Option<Self> {

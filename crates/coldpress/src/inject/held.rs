@@ -2,6 +2,7 @@
 //! where its code is to be changed.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use coldpress_sys::trace::Tracee;
 
 use super::Refusal;
-use super::sites::Sites;
+use super::sites::Site;
 use crate::proc;
 
 /// The time for which threads are stopped again and again until none is in the way.
@@ -27,12 +28,39 @@ pub(super) struct Held {
 
 impl Held {
     /// Stops `process`: one thread of it, or all where there are `sites` to change.
-    pub(super) fn stop(process: u32, sites: &Sites) -> Result<Self, Refusal> {
+    pub(super) fn stop(process: u32, sites: &[Site]) -> Result<Self, Refusal> {
+        Self::stop_where(process, sites, !sites.is_empty(), |_| Ok(true))
+    }
+
+    /// Stops all threads of `process` where none of them is in the code at `library`, nor in what
+    /// that has called: it counts such threads at `inside`.
+    pub(super) fn stop_outside(
+        process: u32,
+        sites: &[Site],
+        library: Range<usize>,
+        inside: usize,
+    ) -> Result<Self, Refusal> {
+        Self::stop_where(process, sites, true, |held| {
+            let mut count = [0; size_of::<usize>()];
+            held.threads[0].read(inside, &mut count)?;
+            let is_in = |it: &Tracee| library.contains(&it.goes_on_at());
+            Ok(usize::from_le_bytes(count) == 0 && !held.threads.iter().any(is_in))
+        })
+    }
+
+    /// Stops all threads of `process`, or one, until they are where `is_fine` wants them.
+    fn stop_where(
+        process: u32,
+        sites: &[Site],
+        all: bool,
+        is_fine: impl Fn(&Self) -> Result<bool, Refusal>,
+    ) -> Result<Self, Refusal> {
         check_state(process)?;
         let until = Instant::now() + PATIENCE;
         loop {
-            let held = Self::stop_once(process, sites)?;
-            if let Some(held) = held {
+            if let Some(held) = Self::stop_once(process, sites, all)?
+                && is_fine(&held)?
+            {
                 return Ok(held);
             }
             if Instant::now() >= until {
@@ -48,7 +76,7 @@ impl Held {
     }
 
     /// Stops threads. Returns nothing if one of them is where it must not be.
-    fn stop_once(process: u32, sites: &Sites) -> Result<Option<Self>, Refusal> {
+    fn stop_once(process: u32, sites: &[Site], all: bool) -> Result<Option<Self>, Refusal> {
         let (mut stopped, mut threads) = (Vec::new(), Vec::new());
         let mut caller = None;
         // Threads may start others until all are stopped.
@@ -66,18 +94,18 @@ impl Held {
                     Err(_) if !is_there(process, thread) => continue,
                     Err(error) => return Err(error.into()),
                 };
-                if sites.all.iter().any(|site| site.is_within(tracee.goes_on_at())) {
+                if sites.iter().any(|site| site.is_within(tracee.goes_on_at())) {
                     return Ok(None);
                 }
                 if caller.is_none() && tracee.may_make_calls() {
                     caller = Some(threads.len());
                 }
                 threads.push(tracee);
-                if caller.is_some() && sites.all.is_empty() {
+                if caller.is_some() && !all {
                     break;
                 }
             }
-            if caller.is_some() && sites.all.is_empty() {
+            if caller.is_some() && !all {
                 break;
             }
         }
@@ -132,9 +160,9 @@ mod tests {
         let mut child = Command::new("sleep").arg("0.3").spawn().unwrap();
         // The program has begun to sleep.
         sleep(Duration::from_millis(100));
-        drop(Held::stop(child.id(), &Sites::default()).unwrap());
+        drop(Held::stop(child.id(), &[]).unwrap());
         assert!(child.wait().unwrap().success());
-        assert!(Held::stop(child.id(), &Sites::default()).is_err(), "it has ended");
+        assert!(Held::stop(child.id(), &[]).is_err(), "it has ended");
     }
 
     #[test]
@@ -149,7 +177,7 @@ mod tests {
         while !is_stopped() {
             sleep(PAUSE);
         }
-        let refusal = Held::stop(child.id(), &Sites::default()).unwrap_err();
+        let refusal = Held::stop(child.id(), &[]).unwrap_err();
         assert!(refusal.to_string().contains("stopped"), "{refusal}");
         assert!(is_stopped());
         child.kill().unwrap();

@@ -14,7 +14,8 @@
 
 use coldpress_sys::PAGE_BYTES;
 
-/// The bytes of a jump, and of what it takes the place of: `mov $nr, %eax`.
+/// The opcode of a jump; an offset of four bytes follows. It takes the place of `mov $nr, %eax`.
+pub(super) const JUMP: u8 = 0xe9;
 const JUMP_BYTES: usize = 5;
 /// The instruction `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -88,6 +89,17 @@ impl Site {
     /// Whether a thread that goes on at `address` would come into the middle of the jump.
     pub(super) fn is_within(self, address: usize) -> bool {
         (self.address + 1..self.address + JUMP_BYTES).contains(&address)
+    }
+
+    /// Returns the code that the jump is written over.
+    pub(super) fn before(self) -> [u8; JUMP_BYTES] {
+        let [a, b, c, d] = self.number.to_le_bytes();
+        match self.rest {
+            Rest::Call | Rest::MoveAndCall(_) => [0xb8, a, b, c, d],
+            Rest::OfMusl => {
+                [MUSL_CLONE[0], MUSL_CLONE[1], MUSL_CLONE[2], MUSL_CLONE[3], MUSL_CLONE[4]]
+            }
+        }
     }
 
     /// Returns where the program goes on.
@@ -180,7 +192,7 @@ pub(super) fn changes(sites: &Sites, stubs: usize, doors: Doors) -> Vec<Change> 
 fn jump(at: usize, target: usize) -> Option<[u8; JUMP_BYTES]> {
     let by = target.wrapping_sub(at + JUMP_BYTES).cast_signed();
     let [a, b, c, d] = i32::try_from(by).ok()?.to_le_bytes();
-    Some([0xe9, a, b, c, d])
+    Some([JUMP, a, b, c, d])
 }
 
 /// Returns the stub at `at` for `site`.

@@ -35,6 +35,8 @@ pub(crate) struct Orders {
     /// The number of seats that were ever taken, from the first one on.
     seats_taken: AtomicU32,
     processors: AtomicU32,
+    /// 1 when every service brings all pages back and ends.
+    are_over: AtomicU32,
     /// The launcher's knowledge of each seat, on cache lines of its own because it hardly ever
     /// changes.
     pub(super) places: [SeatHolder; SEATS],
@@ -122,6 +124,19 @@ impl Orders {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// Whether every service is to bring all pages back and end.
+    pub(crate) fn are_over(&self) -> bool {
+        // Relaxed: no other memory depends on this word.
+        self.are_over.load(Ordering::Relaxed) != 0
+    }
+
+    fn end(&self) {
+        // Relaxed: as above.
+        self.are_over.store(1, Ordering::Relaxed);
+        // A service that rests looks at this number. Release pairs as in `set_knobs`.
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     /// Returns the knobs.
     pub(crate) fn knobs(&self) -> Knobs {
         Knobs::from_words(array::from_fn(|index| self.knobs[index].load(Ordering::Relaxed)))
@@ -192,6 +207,12 @@ impl Keeper {
     }
 
     /// Sets the pages that processes without a seat hold.
+    /// Has every service bring all pages back, and end. Their programs go on.
+    pub fn end_services(&self) {
+        self.orders.end();
+    }
+
+    /// Sets what processes without a seat hold.
     pub fn set_unseated(&self, pages: PageCount) {
         self.orders.unseated_pages.store(pages.0 as u64, Ordering::Relaxed);
     }

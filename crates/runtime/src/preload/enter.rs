@@ -8,9 +8,10 @@
 
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
+use core::sync::atomic::AtomicUsize;
 
 use coldpress_sys::beside::{self, Parent};
-use coldpress_sys::raw;
+use coldpress_sys::{map, raw};
 
 use super::{CONTROL, RUN, mapping, note_room, site, start_service_below, starting};
 
@@ -63,11 +64,22 @@ struct Doors {
     loose: unsafe extern "C" fn(),
     /// Room for code that leads there, which the command writes.
     stubs: unsafe extern "C" fn(),
+    /// The system call that makes the process which gives up what is left of a service.
+    leave: unsafe extern "C" fn(),
+    /// The number of threads in the code above.
+    inside: &'static AtomicUsize,
 }
 
 #[unsafe(no_mangle)]
-static COLDPRESS_DOORS: Doors =
-    Doors { words: &WORDS, enter, came: site::came, loose: site::loose, stubs };
+static COLDPRESS_DOORS: Doors = Doors {
+    words: &WORDS,
+    enter,
+    came: site::came,
+    loose: site::loose,
+    stubs,
+    leave,
+    inside: &site::INSIDE,
+};
 
 /// The system call that the command has a thread make: `clone` with the program's memory, for a
 /// process without a stack. What follows runs in that process; the thread never comes here.
@@ -85,6 +97,28 @@ unsafe extern "C" fn enter() {
     )
 }
 
+/// As [`enter`], once the service has ended and no thread is in code of ours.
+#[unsafe(naked)]
+unsafe extern "C" fn leave() {
+    naked_asm!(
+        "syscall",
+        "xor ebp, ebp",
+        "lea rsp, [rip + {stack} + {bytes}]",
+        "call {main}",
+        "ud2",
+        stack = sym STACK,
+        bytes = const STACK_BYTES,
+        main = sym end,
+    )
+}
+
+/// Gives up all memory but that of the library, which the command unmaps.
+unsafe extern "C" fn end() -> ! {
+    // SAFETY: the service has ended, and the command has looked that no thread is in our code.
+    unsafe { map::give_up_spans() };
+    beside::exit_process(0)
+}
+
 /// Room for 64 stubs of 128 bytes. Nothing runs here before it is written.
 #[unsafe(naked)]
 unsafe extern "C" fn stubs() {
@@ -100,6 +134,8 @@ unsafe extern "C" fn main() -> ! {
         beside::exit_process(coldpress_sys::errno::EINVAL as u8);
     }
     run.placed = words.placed[0]..words.placed[1];
+    // The command has left room for the service's stack behind the library.
+    run.stack_top = run.placed.end;
     note_room(run.budget);
     mapping::note_budget(run.budget);
     CONTROL.note_program(raw::parent_id());

@@ -368,6 +368,7 @@ extern "C" fn heir_main() -> ! {
 /// # Safety
 /// This process must have one thread and no service.
 unsafe fn begin_child() {
+    site::forget_others();
     // SAFETY: the caller's promise.
     let run = unsafe { &mut *RUN.0.get() };
     (run.is_forked, run.main_area) = (true, rseq_area());
@@ -382,7 +383,8 @@ fn start_in_child() {
     // to is not mapped here.
     unsafe {
         begin_child();
-        (*RUN.0.get()).stack_top = 0;
+        // A stack of our own is not mapped here; one that the command has made is.
+        (*RUN.0.get()).stack_top = (*RUN.0.get()).placed.end;
         ptr::write(FRAMES.0.get(), FrameAllocator::new());
         ptr::write(HEAP.0.get(), Heap::new(frames()));
     }

@@ -26,6 +26,17 @@ const LONGEST: usize = 1024;
 /// be.
 static BEHIND: AtomicUsize = AtomicUsize::new(0);
 
+/// The number of threads in [`came`] and [`loose`], or in what these have called. Only while there
+/// is none may the library be taken out of the program.
+pub(super) static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Forgets the other threads of a parent, in its child. The child's one thread has forked in
+/// [`came`], if any thread is there.
+pub(super) fn forget_others() {
+    // Relaxed: there is one thread.
+    INSIDE.store(INSIDE.load(Ordering::Relaxed).min(1), Ordering::Relaxed);
+}
+
 /// Whether libc's call that makes a child is a jump to us.
 pub(super) fn is_ours() -> bool {
     // Relaxed: set before `main`, while nothing is away.
@@ -83,6 +94,7 @@ pub(super) unsafe extern "C" fn came() {
         "mov rbp, rsp",
         ".cfi_def_cfa rbp, 144",
         ".cfi_offset rbp, -144",
+        "lock inc qword ptr [rip + {inside}]",
         // The arguments, the first of them last, so that they make an array.
         "push r9",
         "push r8",
@@ -103,6 +115,7 @@ pub(super) unsafe extern "C" fn came() {
         "mov r10, [rbp - 24]",
         "mov r8, [rbp - 16]",
         "mov r9, [rbp - 8]",
+        "lock dec qword ptr [rip + {inside}]",
         "mov r11, [rbp + 8]",
         "mov rsp, rbp",
         "pop rbp",
@@ -110,6 +123,7 @@ pub(super) unsafe extern "C" fn came() {
         "jmp r11",
         ".cfi_endproc",
         made = sym make,
+        inside = sym INSIDE,
     )
 }
 
@@ -125,6 +139,7 @@ pub(super) unsafe extern "C" fn loose() {
         "mov rbp, rsp",
         ".cfi_def_cfa rbp, 144",
         ".cfi_offset rbp, -144",
+        "lock inc qword ptr [rip + {inside}]",
         "push rax",
         "push rcx",
         "push r9",
@@ -146,6 +161,7 @@ pub(super) unsafe extern "C" fn loose() {
         "mov r9, [rbp - 24]",
         "mov rcx, [rbp - 16]",
         "mov rax, [rbp - 8]",
+        "lock dec qword ptr [rip + {inside}]",
         "mov r11, [rbp + 8]",
         "mov rsp, rbp",
         "pop rbp",
@@ -153,6 +169,7 @@ pub(super) unsafe extern "C" fn loose() {
         "jmp r11",
         ".cfi_endproc",
         loosen = sym loosen,
+        inside = sym INSIDE,
     )
 }
 

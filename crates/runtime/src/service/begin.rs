@@ -176,7 +176,7 @@ pub(super) fn manage(start: &Start, begun: Begun) -> Option<Box<Service>> {
             break;
         }
         looking.sleep(&program, sleep_for(budget.room_before_managing().bytes()));
-        if start.control.life.is_stopped() || program.has_left(&gauge) {
+        if start.control.life.is_stopped() || joined.ledger.are_over() || program.has_left(&gauge) {
             joined.link.leave();
             return None;
         }

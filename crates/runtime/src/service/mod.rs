@@ -126,7 +126,7 @@ impl Service {
             if has_read {
                 self.due.quiet.note_asked();
             }
-            if self.control.life.is_stopped() {
+            if self.control.life.is_stopped() || self.pager.allowance.ledger.are_over() {
                 return self.stop();
             }
             if (self.left.is_so || self.waiter.has_seen_end()) && self.is_over() {
