@@ -72,6 +72,36 @@ fn check(compiler: &str, flags: &[&str]) -> Option<()> {
     Some(())
 }
 
+/// The keeper is killed at each of its requests while it puts the library in, in `make test` at
+/// some: the program ends before it has begun, or does all that it does alone.
+#[test]
+fn a_keeper_that_is_killed_meanwhile_leaves_a_program_whole_or_not_begun() {
+    let scratch = Scratch::new("foreign");
+    let Some(program) = build(&scratch, "gcc", &["-O1", "-static", "-pthread"]) else { return };
+    let job = |number: usize| {
+        let job = Job::new("killed", &program).args(["8", "1", "1"]);
+        job.environment("COLDPRESS_TEST_ENDS_AT_TRACE", number.to_string())
+    };
+    let plain = job(0).plain();
+    let (mut begun, mut ended) = (0, 0);
+    for number in (1..).step_by(if matrix::is_all() { 1 } else { 9 }) {
+        let run = job(number).managed(HALF);
+        if run.complaints(&["fatal: the keeper", "signal 9"]).is_empty() {
+            run.assert_same(&plain);
+            break;
+        }
+        if run.stdout.is_empty() {
+            assert_eq!(run.code, 128 + 9, "{number}: {}", run.stderr);
+            ended += 1;
+        } else {
+            assert_eq!((run.code, &run.stdout), (plain.code, &plain.stdout), "{number}");
+            begun += 1;
+        }
+    }
+    println!("killed before the program began: {ended}, and where it went on: {begun}");
+    assert!(ended > 2, "{ended}");
+}
+
 #[test]
 fn foreign_programs_keep_their_bytes_within_a_budget() {
     matrix::run(&[

@@ -174,11 +174,11 @@ impl Keeper {
         raw::block_signals();
         let child = child?;
         let _ = setpgid(None, None);
+        self.say(STARTED, child.id());
         if program.is_foreign {
             let is_it = |process| !own_number::is_in_place(process);
             injector.put_in_at_exec(child.id(), self.mask, is_it);
         }
-        self.say(STARTED, child.id());
         Ok(child)
     }
 
