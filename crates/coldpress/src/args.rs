@@ -74,6 +74,9 @@ pub(crate) enum Command {
     /// What begins in the place of a program that is to find its own number in variables
     #[command(hide = true)]
     InPlace(InPlaceArgs),
+    /// What puts the library into a program that runs, or takes it out
+    #[command(hide = true)]
+    Inject(InjectArgs),
 }
 
 /// Options that are built only when needed, because building them takes time at each start.
@@ -361,6 +364,14 @@ fn given_in(words: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let is_given = |id: &str| run.value_source(id) == Some(ValueSource::CommandLine);
     let given = OF_A_RUN.into_iter().filter(|id| is_given(id));
     given.map(|id| format!("--{}", id.replace('_', "-"))).collect()
+}
+
+/// The words of `coldpress inject`.
+#[derive(Debug, Args)]
+pub(crate) struct InjectArgs {
+    /// What to do to which process, the library's names, and variables
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) words: Vec<OsString>,
 }
 
 /// The options of `coldpress ctl`.

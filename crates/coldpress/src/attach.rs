@@ -130,13 +130,13 @@ fn library_in(process: u32) -> Option<String> {
 fn put_into(broker: &Broker, programs: &[Target]) -> Result<usize> {
     programs.iter().for_each(|program| tree::adopt(program.process));
     let injector = broker.injector();
-    // Each by a thread of its own, whose end lets go what does not stop.
-    thread::scope(|scope| {
-        for Target { process, .. } in programs {
-            scope.spawn(|| injector.put_in_running(*process));
-        }
+    let mut refusals: Vec<(u32, String)> = thread::scope(|scope| {
+        let put_in = |process| injector.put_in_running(process).map(|why| (process, why));
+        let all = programs.iter().map(|program| scope.spawn(move || put_in(program.process)));
+        let all: Vec<_> = all.collect();
+        all.into_iter().filter_map(|one| one.join().ok().flatten()).collect()
     });
-    let refusals = injector.take_refusals();
+    refusals.extend(injector.take_refusals());
     for (process, why) in &refusals {
         say(format!("warning: process {process} is not managed: {why}"));
     }

@@ -91,7 +91,11 @@ pub(crate) fn examine(path: &Path) -> io::Result<Image> {
     let mut start = Vec::with_capacity(SCRIPT_LINE_BYTES);
     file.by_ref().take(SCRIPT_LINE_BYTES as u64).read_to_end(&mut start)?;
     if start.starts_with(&elf::ELFMAG) {
-        return Ok(examine_elf(&start, file));
+        let image = examine_elf(&start, file);
+        // glibc's loader, as a program, is linked statically, and heeds LD_PRELOAD.
+        let is_loader = path.file_name().is_some_and(|name| is_glibcs(&name.to_string_lossy()));
+        let is_static = image == Image::Foreign(Foreign::Static);
+        return Ok(if is_static && is_loader { Image::Dynamic } else { image });
     }
     Ok(interpreter_of_script(&start).map_or(Image::Other, Image::Script))
 }
@@ -158,11 +162,16 @@ fn loader(file: &ReadCache<File>) -> object::read::Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// Whether a file of this name is glibc's loader: `ld-linux-x86-64.so.2`, or `ld-2.31.so`.
+fn is_glibcs(name: &str) -> bool {
+    name.starts_with("ld-linux") || name.starts_with("ld-2.")
+}
+
 /// Judges a loader by its name: glibc's are called `ld-linux-*.so.2` and the like in any directory.
 fn judge_loader(loader: PathBuf) -> Image {
     let name = loader.file_name().map(|name| name.to_string_lossy().into_owned());
     match name.as_deref() {
-        Some(name) if name.starts_with("ld-linux") => Image::Dynamic,
+        Some(name) if is_glibcs(name) => Image::Dynamic,
         Some(name) if name.contains("musl") => Image::Foreign(Foreign::Musl(loader)),
         _ => Image::Foreign(Foreign::OtherLoader(loader)),
     }
@@ -223,6 +232,9 @@ mod tests {
         let strange = PathBuf::from("/system/bin/linker64");
         assert_eq!(judge_loader(strange.clone()), Image::Foreign(Foreign::OtherLoader(strange)));
         assert_eq!(judge_loader("/nix/x/lib/ld-linux-x86-64.so.2".into()), Image::Dynamic);
+        assert_eq!(judge_loader("/lib64/ld-2.31.so".into()), Image::Dynamic);
+        let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
+        assert!(!loader.exists() || examine(loader).unwrap() == Image::Dynamic);
     }
 
     #[test]

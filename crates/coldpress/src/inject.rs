@@ -7,8 +7,11 @@
 //! process that starts the service (`runtime/preload/enter.rs`). Then the program goes on, and
 //! nothing traces it.
 //!
+//! A program that runs is stopped by a process of its own ([`apart`]).
+//!
 //! Whatever fails on the way is told, and the program goes on as it is, unmanaged.
 
+pub(crate) mod apart;
 mod code;
 mod held;
 mod image;
@@ -29,11 +32,13 @@ use coldpress_sys::trace::Tracee;
 use coldpress_sys::{PAGE_BYTES, SysError};
 use rustix::io::Errno;
 
+use self::apart::{Done, Verb};
 use self::code::Code;
 use self::held::Held;
 use self::image::{DOOR_COUNT, Image};
-use self::sites::{Doors, REACH, Site};
+use self::sites::{Doors, REACH};
 use crate::preload::LIBRARY;
+use crate::proc;
 
 /// How often a program is looked at again that calls exec meanwhile.
 const TRIES: usize = 10;
@@ -60,6 +65,8 @@ enum Refusal {
     State(&'static str),
     /// The program is another than it was when its code was looked at.
     Changed,
+    /// The program is in a state that may pass.
+    NotNow(&'static str),
 }
 
 impl fmt::Display for Refusal {
@@ -70,7 +77,7 @@ impl fmt::Display for Refusal {
             }
             Self::Call(error) => error.fmt(f),
             Self::Proc(error) => write!(f, "/proc says nothing of it: {error}"),
-            Self::State(what) => f.write_str(what),
+            Self::State(what) | Self::NotNow(what) => f.write_str(what),
             Self::Changed => f.write_str("it goes on changing to other programs"),
         }
     }
@@ -78,6 +85,9 @@ impl fmt::Display for Refusal {
 
 impl From<SysError> for Refusal {
     fn from(error: SysError) -> Self {
+        if error.is(Errno::BUSY) {
+            return Self::NotNow("it is stopped, or a thread of it cannot be stopped");
+        }
         Self::Call(error)
     }
 }
@@ -99,16 +109,6 @@ pub(crate) struct Injector {
     variables: Vec<u8>,
     /// The programs that did not take it, and why.
     refusals: Mutex<Vec<(u32, String)>>,
-    /// The places where it was put, each with what was changed for it.
-    placed: Mutex<Vec<Placed>>,
-}
-
-/// What was put into a program. Its children by fork have the same.
-#[derive(Clone, Debug)]
-struct Placed {
-    base: usize,
-    doors: [usize; DOOR_COUNT],
-    sites: Vec<Site>,
 }
 
 impl Injector {
@@ -120,8 +120,7 @@ impl Injector {
             [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat()
         };
         let variables = environment.iter().flat_map(line).collect();
-        let names = names.map(Path::to_owned);
-        Self { image, names, variables, refusals: Mutex::default(), placed: Mutex::default() }
+        Self { image, names: names.map(Path::to_owned), variables, refusals: Mutex::default() }
     }
 
     /// Puts the library into `process`, a child of this thread that stops at its exec, at the first
@@ -131,36 +130,34 @@ impl Injector {
             let mut tracee = Tracee::at_exec(process, mask, || is_it(process))?;
             self.put_in_by(&mut tracee, &Code::of(process, &self.names)?)
         };
-        self.note(process, put_in());
+        let done: Result<(), Refusal> = put_in();
+        // A program that has ended needs no library.
+        if let Err(refusal) = done
+            && proc::pidfd_of(process).is_some_and(|pidfd| !proc::is_over(&pidfd))
+        {
+            self.refuse(process, refusal.to_string());
+        }
     }
 
-    /// Puts the library into `process`, which runs, unless it has the library already. To be called
-    /// by a thread of its own: a thread that does not stop is let go by the end of its tracer.
-    pub(crate) fn put_in_running(&self, process: u32) {
-        let put_in = || {
-            let code = Code::of(process, &self.names)?;
-            if code.has_ours {
-                return Ok(());
+    /// Puts the library into `process`, which runs, unless it has the library already. Returns why
+    /// that is to be tried again, if the program is in a state that may pass.
+    pub(crate) fn put_in_running(&self, process: u32) -> Option<String> {
+        match apart::run(self, Verb::PutIn, process) {
+            Done::Yes => None,
+            Done::NotNow(why) => Some(why),
+            Done::Refused(why) => {
+                self.refuse(process, why);
+                None
             }
-            if self.is_kept_out(process)? {
-                return Err(Refusal::State(
-                    "COLDPRESS_SOCKET in its environment names another run",
-                ));
-            }
-            if code.is_valgrinds {
-                return Err(Refusal::State("valgrind gives all of its addresses out itself"));
-            }
-            let mut held = Held::stop(process, &code.sites.all)?;
-            self.put_in_by(held.caller(), &code)
-        };
-        let mut done = put_in();
-        for _ in 0..TRIES {
-            if !matches!(done, Err(Refusal::Changed)) {
-                break;
-            }
-            done = put_in();
         }
-        self.note(process, done);
+    }
+
+    /// Takes the library out of `process`, whose service has ended.
+    pub(crate) fn take_out(&self, process: u32) -> Result<(), String> {
+        match apart::run(self, Verb::TakeOut, process) {
+            Done::Yes => Ok(()),
+            Done::NotNow(why) | Done::Refused(why) => Err(why),
+        }
     }
 
     /// Returns the programs that did not take the library since the last call, and why.
@@ -179,11 +176,44 @@ impl Injector {
         Ok(named.is_some() && named != find(&self.variables))
     }
 
-    /// Keeps why `process` did not take the library, if it did not.
-    fn note(&self, process: u32, done: Result<(), Refusal>) {
-        if let (Err(refusal), Ok(mut refusals)) = (done, self.refusals.lock()) {
-            refusals.push((process, refusal.to_string()));
+    /// Keeps why `process` did not take the library.
+    fn refuse(&self, process: u32, why: String) {
+        self.refusals.lock().iter_mut().for_each(|all| all.push((process, why.clone())));
+    }
+
+    /// Puts the library into `process`, as [`Injector::put_in_running`] does, in the process of its
+    /// own that does so. `begins` is called before anything changes in the program.
+    fn put_in_now(&self, process: u32, begins: &dyn Fn()) -> Result<(), Refusal> {
+        let mut done = Err(Refusal::Changed);
+        for _ in 0..TRIES {
+            done = self.try_put_in(process, begins);
+            if !matches!(done, Err(Refusal::Changed)) {
+                break;
+            }
         }
+        done
+    }
+
+    fn try_put_in(&self, process: u32, begins: &dyn Fn()) -> Result<(), Refusal> {
+        let code = Code::of(process, &self.names)?;
+        if code.has_ours {
+            return Ok(());
+        }
+        if self.is_kept_out(process)? {
+            return Err(Refusal::State("COLDPRESS_SOCKET in its environment names another run"));
+        }
+        if code.is_valgrinds {
+            return Err(Refusal::State("valgrind gives all of its addresses out itself"));
+        }
+        let mut held = Held::stop(process, &code.sites.all)?;
+        // It may have called exec since its code was looked at.
+        if code::start_of(process, &self.names[1])?.is_some() || !code.is_of(process) {
+            return Err(Refusal::Changed);
+        }
+        begins();
+        let tracee = held.caller();
+        tracee.prepare_calls()?;
+        self.put_in_by(tracee, &code)
     }
 
     /// Puts the library into the program with this code, by its thread `tracee`.
@@ -208,36 +238,31 @@ impl Injector {
         for (address, bytes) in sites::changes(&code.sites, stubs, Doors { came, loose }) {
             tracee.write(address, &bytes)?;
         }
-        let placed = Placed { base, doors, sites: code.sites.all.clone() };
-        self.placed.lock().iter_mut().for_each(|all| all.push(placed.clone()));
         // The status goes to words that have been read by then.
         Ok(tracee.run_beside(enter, words)?)
     }
 
-    /// Takes the library out of `process`, whose service has ended. To be called by a thread of its
-    /// own, as [`Injector::put_in_running`] is.
-    pub(crate) fn take_out(&self, process: u32) -> Result<(), String> {
-        self.try_take_out(process).map_err(|refusal| refusal.to_string())
-    }
-
-    fn try_take_out(&self, process: u32) -> Result<(), Refusal> {
+    /// Takes the library out of `process`, in the process of its own that does so.
+    fn take_out_now(&self, process: u32, begins: &dyn Fn()) -> Result<(), Refusal> {
         let Some(base) = code::start_of(process, &self.names[1])? else { return Ok(()) };
-        let all = self.placed.lock().map(|all| all.clone()).unwrap_or_default();
-        let Some(placed) = all.into_iter().rev().find(|it| it.base == base) else {
-            return Err(Refusal::State("the library in it is not of this run"));
-        };
-        let [_, _, _, _, _, leave, inside] = placed.doors;
+        let data = self.image.data_at(base);
+        let doors = self.image.doors(&data);
+        let doors = doors.ok_or(Refusal::State("the library has another shape"))?;
+        let [words, _, _, _, stubs, leave, inside] = doors;
+        let sites = sites::of_stubs(&code::read(process, stubs, sites::STUBS_BYTES)?);
         let length = self.image.length + STACK_BYTES;
-        let mut held = Held::stop_outside(process, &placed.sites, base..base + length, inside)?;
+        let mut held = Held::stop_outside(process, &sites, base..base + length, inside)?;
+        begins();
         let tracee = held.caller();
-        for site in &placed.sites {
+        tracee.prepare_calls()?;
+        for site in &sites {
             let mut now = [0];
             tracee.read(site.address, &mut now)?;
             if now == [sites::JUMP] {
                 tracee.write(site.address, &site.before())?;
             }
         }
-        tracee.run_beside(leave, placed.doors[0])?;
+        tracee.run_beside(leave, words)?;
         Ok(tracee.give_up(base, length)?)
     }
 

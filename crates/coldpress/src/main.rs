@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Ctl(args), .. }) => ctl::ctl(&args.0),
         Ok(Cli { command: Command::Trial(args), .. }) => trial::program(&args),
         Ok(Cli { command: Command::InPlace(args), .. }) => own_number::in_place(&args),
+        Ok(Cli { command: Command::Inject(args), .. }) => inject::apart::inject(&args.words),
         Err(error) => {
             // A closed terminal is no reason to change the exit status.
             let _ = error.print();

@@ -46,8 +46,8 @@ pub(crate) const RAISE: &str = "raise the limits of this shell (ulimit -n, ulimi
 /// The base of exit statuses for signals: a shell shows a process ended by signal N as 128 + N.
 const EXIT_SIGNAL_BASE: u8 = 128;
 
-/// For children of this thread alone (`__WNOTHREAD`, wait(2)): the threads that other threads of
-/// the keeper trace are theirs.
+/// For children of this thread alone (`__WNOTHREAD`, wait(2)): other threads wait for processes
+/// that they have started themselves.
 const BY_THIS_THREAD: WaitOptions = WaitOptions::from_bits_retain(0x2000_0000);
 
 /// The number of looks at a service, and their interval. A service that has closed all it had ends

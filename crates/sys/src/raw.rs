@@ -118,6 +118,17 @@ pub fn parent_id() -> u32 {
     rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().cast_unsigned())
 }
 
+/// Returns the calling thread's pointer (`ARCH_GET_FS`, arch_prctl(2)): the address of its control
+/// block, or 0 in a thread without a libc.
+pub fn thread_pointer() -> usize {
+    const ARCH_GET_FS: usize = 0x1003;
+    let mut pointer = 0_usize;
+    let arguments = [ARCH_GET_FS, (&raw mut pointer).expose_provenance(), 0, 0, 0, 0];
+    // SAFETY: the kernel writes a word to `pointer`.
+    unsafe { syscall(linux_raw_sys::general::__NR_arch_prctl, arguments) };
+    pointer
+}
+
 /// Returns the address of the calling thread's control block: its first word, by the ABI, is its
 /// own address (ELF Handling For Thread-Local Storage, x86-64).
 pub fn thread_block() -> usize {

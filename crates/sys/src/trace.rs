@@ -64,15 +64,18 @@ const RIP: usize = 16;
 const CS: usize = 17;
 
 /// Has the program that `command` starts stop at its exec, for [`Tracee::at_exec`] of the thread
-/// that starts it. A program that some other process traces already does not stop.
+/// that starts it. A program that some other process traces already, or where a filter refuses,
+/// does not stop.
 pub fn stop_at_exec(command: &mut Command) {
     let ask = || {
-        // The kernel announces the exec by SIGTRAP, which must not be blocked; the tracer restores
-        // the mask.
-        let mask = raw::block_signals();
-        raw::set_signal_mask(mask & !(1 << (linux::SIGTRAP - 1)));
+        // The kernel announces the exec by SIGTRAP. A traced process stops at any other signal too,
+        // also at one that it ignores, so all others are blocked; the tracer restores the mask.
+        let mask = raw::set_signal_mask(!(1 << (linux::SIGTRAP - 1)));
         // SAFETY: no address is given.
-        unsafe { syscall(linux::__NR_ptrace, [PTRACE_TRACEME, 0, 0, 0, 0, 0]) };
+        let result = unsafe { syscall(linux::__NR_ptrace, [PTRACE_TRACEME, 0, 0, 0, 0, 0]) };
+        if result != 0 {
+            raw::set_signal_mask(mask);
+        }
         Ok(())
     };
     // SAFETY: the closure makes system calls only, which a child of fork may.
@@ -83,7 +86,7 @@ pub fn stop_at_exec(command: &mut Command) {
 #[derive(Debug)]
 pub struct Tracee {
     thread: u32,
-    memory: File,
+    memory: Option<File>,
     /// The address of an instruction `syscall`.
     syscall_at: usize,
     saved: Registers,
@@ -98,10 +101,14 @@ pub struct Tracee {
 impl Tracee {
     /// Waits until the child `process`, started by the calling thread after [`stop_at_exec`],
     /// stops at an exec that `is_it` accepts. `mask` is the signal mask that the program shall
-    /// have. Fails with ECHILD when the process has ended.
+    /// have. Fails with ECHILD when the process has ended, which is left to be waited for; with
+    /// EPERM when the process does not stop for this one.
     pub fn at_exec(process: u32, mask: u64, is_it: impl Fn() -> bool) -> SysResult<Self> {
+        if !is_traced_here(process) {
+            return Err(SysError { call: "ptrace", errno: errno::EPERM });
+        }
         loop {
-            let signal = wait_for_stop(process)?.signal;
+            let signal = wait_for_stop(process, Ended::Stays)?.signal;
             if signal == linux::SIGTRAP as i32 && is_it() {
                 break;
             }
@@ -109,20 +116,33 @@ impl Tracee {
             request(PTRACE_CONT, process, 0, passed as usize)?;
         }
         request(PTRACE_SETOPTIONS, process, 0, TELL_CALLS | END_WITH_TRACER)?;
+        // From here on, the thread goes on when this is dropped.
         let mut tracee = Self::stopped(process, mask)?;
-        tracee.syscall_at = syscall_in_vdso(process, &tracee.memory)?;
+        tracee.prepare_calls()?;
         Ok(tracee)
+    }
+
+    /// Opens the program's memory, and finds the instruction by which it can make calls. From here
+    /// on, the program ends when this process does: its registers may be others than its own.
+    pub fn prepare_calls(&mut self) -> SysResult<()> {
+        let path = format!("/proc/{}/mem", self.thread);
+        let memory = File::options().read(true).write(true).open(path).map_err(of_io("open"))?;
+        self.syscall_at = syscall_in_vdso(self.thread, &memory)?;
+        self.memory = Some(memory);
+        request(PTRACE_SETOPTIONS, self.thread, 0, TELL_CALLS | END_WITH_TRACER)
     }
 
     /// Takes over a thread that has just stopped, and blocks its signals. It has `mask` at the end.
     fn stopped(thread: u32, mask: u64) -> SysResult<Self> {
-        let path = format!("/proc/{thread}/mem");
-        let memory = File::options().read(true).write(true).open(path).map_err(of_io("open"))?;
         let mut saved: Registers = [0; _];
-        request(PTRACE_GETREGS, thread, 0, saved.as_mut_ptr().expose_provenance())?;
+        let read = request(PTRACE_GETREGS, thread, 0, saved.as_mut_ptr().expose_provenance());
+        if let Err(error) = read {
+            let _ = request(PTRACE_DETACH, thread, 0, 0);
+            return Err(error);
+        }
         let tracee = Self {
             thread,
-            memory,
+            memory: None,
             syscall_at: 0,
             saved,
             mask,
@@ -136,12 +156,16 @@ impl Tracee {
 
     /// Reads the program's memory at `address`.
     pub fn read(&self, address: usize, bytes: &mut [u8]) -> SysResult<()> {
-        self.memory.read_exact_at(bytes, address as u64).map_err(of_io("pread"))
+        self.memory()?.read_exact_at(bytes, address as u64).map_err(of_io("pread"))
     }
 
     /// Writes to the program's memory at `address`, to a page of its own if it is one of a file.
     pub fn write(&self, address: usize, bytes: &[u8]) -> SysResult<()> {
-        self.memory.write_all_at(bytes, address as u64).map_err(of_io("pwrite"))
+        self.memory()?.write_all_at(bytes, address as u64).map_err(of_io("pwrite"))
+    }
+
+    fn memory(&self) -> SysResult<&File> {
+        self.memory.as_ref().ok_or(SysError { call: "open", errno: errno::EBADF })
     }
 
     /// Whether the thread is in the mode of 64-bit programs, whose calls this module makes.
@@ -179,7 +203,7 @@ impl Tracee {
     fn go_to_stop(&mut self) -> SysResult<()> {
         loop {
             request(PTRACE_SYSCALL, self.thread, 0, 0)?;
-            match wait_for_stop(self.thread) {
+            match wait_for_stop(self.thread, self.ended()) {
                 Ok(Stop { signal: AT_CALL, .. }) => return Ok(()),
                 // The others are blocked.
                 Ok(stop) if !stop.is_event => self.late = stop.signal,
@@ -190,6 +214,11 @@ impl Tracee {
                 }
             }
         }
+    }
+
+    /// What becomes of the thread once it has ended: one that ran belongs to another process.
+    fn ended(&self) -> Ended {
+        if self.was_running { Ended::Goes } else { Ended::Stays }
     }
 
     fn set_registers(&self, registers: &Registers) -> SysResult<()> {
@@ -249,17 +278,52 @@ struct Stop {
     is_event: bool,
 }
 
+/// What is to become of a thread that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// It is this process's child, which waits for it elsewhere.
+    Stays,
+    /// It goes: until then another thread of its process cannot exec.
+    Goes,
+}
+
 /// Waits until the thread stops.
-fn wait_for_stop(thread: u32) -> SysResult<Stop> {
+fn wait_for_stop(thread: u32, ended: Ended) -> SysResult<Stop> {
     loop {
-        if let Some(stop) = stop_of(thread, linux::__WALL)? {
+        if let Some(stop) = stop_of(thread, 0, ended)? {
             return Ok(stop);
         }
     }
 }
 
+/// Whether the calling thread traces `process`.
+fn is_traced_here(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.and_then(|tracer| tracer.trim().parse().ok()) == Some(raw::thread_id())
+}
+
 /// Returns how the thread has stopped; `None` if it has not yet. Fails with ECHILD when it ended.
-fn stop_of(thread: u32, options: u32) -> SysResult<Option<Stop>> {
+fn stop_of(thread: u32, options: u32, ended: Ended) -> SysResult<Option<Stop>> {
+    const ENDED: SysError = SysError { call: "wait4", errno: errno::ECHILD };
+    if ended == Ended::Stays {
+        // `si_signo`, `si_errno` and `si_code` of a siginfo_t (waitid(2)).
+        let mut info = [0_i32; 32];
+        let place = info.as_mut_ptr().expose_provenance();
+        let what = linux::WEXITED | linux::WSTOPPED | linux::WNOWAIT | linux::__WALL | options;
+        let words = [linux::P_PID as usize, thread as usize, place, what as usize, 0, 0];
+        // SAFETY: the kernel writes a siginfo_t, of 128 bytes.
+        let result = unsafe { syscall(linux::__NR_waitid, words) };
+        match checked("waitid", result) {
+            Err(error) if error.errno == errno::EINTR => return Ok(None),
+            Err(error) => return Err(error),
+            Ok(_) if info[0] == 0 => return Ok(None),
+            // CLD_EXITED, CLD_KILLED, CLD_DUMPED.
+            Ok(_) if (1..=3).contains(&info[2]) => return Err(ENDED),
+            Ok(_) => {}
+        }
+    }
+    let options = options | linux::__WALL;
     let mut status = 0_i32;
     let place = (&raw mut status).expose_provenance();
     let words = [thread as usize, place, options as usize, 0, 0, 0];
@@ -273,7 +337,7 @@ fn stop_of(thread: u32, options: u32) -> SysResult<Option<Stop>> {
         Ok(_) if status & 0xff == 0x7f => {
             Ok(Some(Stop { signal: status >> 8 & 0xff, is_event: status >> 16 != 0 }))
         }
-        Ok(_) => Err(SysError { call: "wait4", errno: errno::ECHILD }),
+        Ok(_) => Err(ENDED),
     }
 }
 
@@ -361,6 +425,7 @@ mod tests {
             for _ in 0..20 {
                 let mut tracee = Tracee::hold(child.id(), child.id()).unwrap();
                 assert!(tracee.may_make_calls());
+                tracee.prepare_calls().unwrap();
                 let place = tracee.reserve(0, crate::PAGE_BYTES).unwrap();
                 tracee.give_up(place, crate::PAGE_BYTES).unwrap();
             }

@@ -22,7 +22,12 @@ pub(super) struct Code {
     pub(super) has_ours: bool,
     /// Whether the program is valgrind, which believes that all addresses are its own to give.
     pub(super) is_valgrinds: bool,
+    exe: PathBuf,
 }
+
+/// The bytes of code that are read at a time, and those of the longest call that is looked for.
+const PART_BYTES: usize = 256 << 10;
+const CALL_BYTES: usize = 10;
 
 /// Executable memory that comes from a file.
 struct Mapped {
@@ -48,7 +53,7 @@ impl Code {
         let ranges = if elf::has_go_runtime(&exe) {
             Vec::new()
         } else {
-            let exe = fs::read_link(exe)?;
+            let exe = fs::read_link(&exe)?;
             let is_libc = |it: &&Mapped| {
                 let name = it.file.file_name().unwrap_or_default().to_string_lossy();
                 LIBC_NAMES.iter().any(|start| name.starts_with(start))
@@ -58,17 +63,19 @@ impl Code {
             let of_program = mapped.iter().filter(|it| it.file == exe).map(|it| it.range.clone());
             if of_libc.is_empty() { of_program.collect() } else { of_libc }
         };
-        let is_valgrinds = is_valgrinds(&fs::read_link(folder.join("exe"))?);
+        let exe = fs::read_link(exe)?;
+        let is_valgrinds = is_valgrinds(&exe);
         let memory = File::open(folder.join("mem"))?;
         let mut sites = Sites::default();
         for range in &ranges {
-            let mut bytes = vec![0; range.len()];
-            // What cannot be read, such as code behind the end of its file, is not run either.
-            if memory.read_exact_at(&mut bytes, range.start as u64).is_ok() {
-                sites.find(&bytes, range.start);
-            }
+            find_in(&memory, range.clone(), &mut sites);
         }
-        Ok(Self { ranges, sites, has_ours, is_valgrinds })
+        Ok(Self { ranges, sites, has_ours, is_valgrinds, exe })
+    }
+
+    /// Whether `process` runs the same program still.
+    pub(super) fn is_of(&self, process: u32) -> bool {
+        fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|exe| exe == self.exe)
     }
 
     /// Returns the code with the first of the calls.
@@ -76,6 +83,30 @@ impl Code {
         let first = self.sites.all.first()?;
         self.ranges.iter().find(|range| range.contains(&first.address))
     }
+}
+
+/// Finds the calls in the code at `range`. Parts overlap by less than a call.
+fn find_in(memory: &File, range: Range<usize>, sites: &mut Sites) {
+    let mut bytes = vec![0; PART_BYTES.min(range.len())];
+    let mut at = range.start;
+    while at < range.end {
+        let part = &mut bytes[..PART_BYTES.min(range.end - at)];
+        // What cannot be read, such as code behind the end of its file, is not run either.
+        if memory.read_exact_at(part, at as u64).is_err() {
+            break;
+        }
+        let length = part.len();
+        let is_last = at + length == range.end;
+        sites.find_up_to(part, at, if is_last { length } else { length - CALL_BYTES });
+        at += if is_last { length } else { length - CALL_BYTES };
+    }
+}
+
+/// Reads `length` bytes at `address` of `process`.
+pub(super) fn read(process: u32, address: usize, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let memory = File::open(format!("/proc/{process}/mem"))?;
+    memory.read_exact_at(&mut bytes, address as u64).map(|()| bytes)
 }
 
 /// Whether a program is one of valgrind's, which lie in a directory of that name.

@@ -16,7 +16,9 @@ use crate::proc;
 /// The time for which threads are stopped again and again until none is in the way.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(1);
-/// The most threads to stop: each takes some 20 us, and a name for its memory.
+/// The pause after a thread did not stop, while all others stood still.
+const LONG_PAUSE: Duration = Duration::from_millis(200);
+/// The most threads to stop: each takes some 20 us.
 const THREADS_MAX: usize = 4096;
 
 /// A program whose threads stand still. Dropping it lets them go on.
@@ -42,7 +44,8 @@ impl Held {
     ) -> Result<Self, Refusal> {
         Self::stop_where(process, sites, true, |held| {
             let mut count = [0; size_of::<usize>()];
-            held.threads[0].read(inside, &mut count)?;
+            let bytes = super::code::read(process, inside, count.len())?;
+            count.copy_from_slice(&bytes);
             let is_in = |it: &Tracee| library.contains(&it.goes_on_at());
             Ok(usize::from_le_bytes(count) == 0 && !held.threads.iter().any(is_in))
         })
@@ -58,15 +61,16 @@ impl Held {
         check_state(process)?;
         let until = Instant::now() + PATIENCE;
         loop {
-            if let Some(held) = Self::stop_once(process, sites, all)?
-                && is_fine(&held)?
-            {
-                return Ok(held);
-            }
+            let pause = match Self::stop_once(process, sites, all) {
+                Ok(Some(held)) if is_fine(&held)? => return Ok(held),
+                Ok(_) => PAUSE,
+                Err(Refusal::NotNow(_)) if Instant::now() < until => LONG_PAUSE,
+                Err(refusal) => return Err(refusal),
+            };
             if Instant::now() >= until {
-                return Err(Refusal::State("its threads are never where they can be stopped"));
+                return Err(Refusal::NotNow("its threads are never where they can be stopped"));
             }
-            sleep(PAUSE);
+            sleep(pause);
         }
     }
 
@@ -83,11 +87,15 @@ impl Held {
         loop {
             let mut news = proc::threads(process);
             news.retain(|thread| !stopped.contains(thread));
-            if news.is_empty() || stopped.len() > THREADS_MAX {
+            if news.is_empty() {
                 break;
+            }
+            if stopped.len() > THREADS_MAX {
+                return Err(Refusal::State("it has too many threads"));
             }
             for thread in news {
                 stopped.push(thread);
+                check_filters(process, thread)?;
                 let tracee = match Tracee::hold(process, thread) {
                     Ok(tracee) => tracee,
                     // The thread has ended meanwhile.
@@ -122,20 +130,11 @@ fn is_there(process: u32, thread: u32) -> bool {
 /// Checks that `process` can be stopped unnoticed, and served.
 fn check_state(process: u32) -> Result<(), Refusal> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let own = fs::read_to_string("/proc/self/status")?;
-    let field = |status: &str, name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
-        line.unwrap_or_default().trim().to_owned()
-    };
     if field(&status, "TracerPid:") != "0" {
-        return Err(Refusal::State("another process traces it"));
+        return Err(Refusal::NotNow("another process traces it"));
     }
     if field(&status, "State:").starts_with(['T', 't', 'Z', 'X']) {
-        return Err(Refusal::State("it is stopped, or has ended"));
-    }
-    // What filters the launcher filters its children too.
-    if field(&status, "Seccomp_filters:") != field(&own, "Seccomp_filters:") {
-        return Err(Refusal::State("it has a seccomp filter of its own"));
+        return Err(Refusal::NotNow("it is stopped, or has ended"));
     }
     if field(&status, "NSpid:").split_ascii_whitespace().last() == Some("1") {
         return Err(Refusal::State("it is the first process of its name space"));
@@ -145,6 +144,26 @@ fn check_state(process: u32) -> Result<(), Refusal> {
         return Err(Refusal::State("its children are in a name space of their own"));
     }
     Ok(())
+}
+
+/// Checks that a thread has no other seccomp filters than this process, whose filters hold for
+/// everything that it starts: a filter may end a thread that is stopped in a call.
+fn check_filters(process: u32, thread: u32) -> Result<(), Refusal> {
+    let filters = |file: &str| {
+        let status = fs::read_to_string(file).unwrap_or_default();
+        ["Seccomp:", "Seccomp_filters:"].map(|name| field(&status, name))
+    };
+    if filters(&format!("/proc/{process}/task/{thread}/status")) != filters("/proc/self/status")
+        && is_there(process, thread)
+    {
+        return Err(Refusal::State("it has a seccomp filter of its own"));
+    }
+    Ok(())
+}
+
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@
 
 use coldpress_sys::PAGE_BYTES;
 
+/// The opcode of `mov $nr, %eax`; the number of four bytes follows.
+const MOVE: u8 = 0xb8;
 /// The opcode of a jump; an offset of four bytes follows. It takes the place of `mov $nr, %eax`.
 pub(super) const JUMP: u8 = 0xe9;
 const JUMP_BYTES: usize = 5;
@@ -24,6 +26,7 @@ const MOVE_BYTES: usize = 3;
 /// The stubs that the library has room for, and the bytes of each.
 pub(super) const STUBS: usize = 64;
 const STUB_BYTES: usize = 128;
+pub(super) const STUBS_BYTES: usize = STUBS * STUB_BYTES;
 /// Numbers of calls (asm/unistd_64.h).
 const MMAP: u32 = 9;
 const BRK: u32 = 12;
@@ -80,9 +83,7 @@ impl Site {
             return Some(Self { address, number, rest: Rest::Call });
         }
         let (between, rest) = rest.split_first_chunk()?;
-        // A prefix for registers of 64 bits, the opcode, and two registers.
-        let is_move = between[0] & 0xf8 == 0x48 && between[1] == 0x89 && between[2] >= 0xc0;
-        let is_one = is_move && rest.starts_with(&SYSCALL);
+        let is_one = is_move(*between) && rest.starts_with(&SYSCALL);
         is_one.then_some(Self { address, number, rest: Rest::MoveAndCall(*between) })
     }
 
@@ -95,7 +96,7 @@ impl Site {
     pub(super) fn before(self) -> [u8; JUMP_BYTES] {
         let [a, b, c, d] = self.number.to_le_bytes();
         match self.rest {
-            Rest::Call | Rest::MoveAndCall(_) => [0xb8, a, b, c, d],
+            Rest::Call | Rest::MoveAndCall(_) => [MOVE, a, b, c, d],
             Rest::OfMusl => {
                 [MUSL_CLONE[0], MUSL_CLONE[1], MUSL_CLONE[2], MUSL_CLONE[3], MUSL_CLONE[4]]
             }
@@ -115,7 +116,7 @@ impl Site {
 
 /// Returns the number that code puts into `eax`, and the code behind.
 fn number_at(code: &[u8]) -> Option<(u32, &[u8])> {
-    let (&[0xb8, a, b, 0, 0], rest) = code.split_first_chunk()? else { return None };
+    let (&[MOVE, a, b, 0, 0], rest) = code.split_first_chunk()? else { return None };
     Some((u16::from_le_bytes([a, b]).into(), rest))
 }
 
@@ -131,10 +132,16 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    /// Adds the calls in code that lies at `address`.
-    pub(super) fn find(&mut self, code: &[u8], address: usize) {
-        for at in 0..code.len() {
-            let site = Site::at(address + at, &code[at..]);
+    /// Adds the calls in code that lies at `address`, of those that begin in the first `length`
+    /// bytes of it.
+    pub(super) fn find_up_to(&mut self, code: &[u8], address: usize, length: usize) {
+        // Most bytes begin none of them, and there may be a hundred MiB.
+        let may_begin = |byte: &u8| *byte == MOVE || *byte == MUSL_CLONE[0];
+        let starts = code[..length].iter().enumerate().filter(|(_, byte)| may_begin(byte));
+        for (at, _) in starts {
+            // `mov $nr, %r8d` ends in the same bytes.
+            let is_other = at > 0 && code[at - 1] == 0x41;
+            let site = Site::at(address + at, &code[at..]).filter(|_| !is_other);
             // The jump is written at once, into one page.
             let fits = |site: &Site| site.address % PAGE_BYTES + JUMP_BYTES <= PAGE_BYTES;
             match site.filter(fits) {
@@ -148,8 +155,9 @@ impl Sites {
         }
     }
 
+    /// Whether there is such a call, and room for all of them.
     fn have(&self, number: u32) -> bool {
-        self.all.iter().any(|site| site.number == number)
+        self.all.len() <= STUBS && self.all.iter().any(|site| site.number == number)
     }
 
     /// Whether these are the calls by which a libc maps memory.
@@ -188,6 +196,35 @@ pub(super) fn changes(sites: &Sites, stubs: usize, doors: Doors) -> Vec<Change> 
     changes
 }
 
+/// Returns the calls that these stubs were made for.
+pub(super) fn of_stubs(stubs: &[u8]) -> Vec<Site> {
+    stubs.chunks(STUB_BYTES).filter_map(of_stub).collect()
+}
+
+fn of_stub(stub: &[u8]) -> Option<Site> {
+    let (&behind, _) = stub.as_chunks::<8>().0.split_last()?;
+    let behind = u64::from_le_bytes(behind) as usize;
+    if stub.get(GO_BY_BYTES..)?.starts_with(&MUSL_CLONE) {
+        // The word has the address behind the stub's own beginning.
+        let from = stub.get(GO_BY_BYTES + MUSL_CLONE.len() + 1..)?.first_chunk()?;
+        let next = behind + MUSL_CLONE.len() + JUMP_BYTES;
+        let target = next.wrapping_add_signed(i32::from_le_bytes(*from) as isize);
+        let address = target.checked_sub(MUSL_CLONE.len())?;
+        return Some(Site { address, number: CLONE, rest: Rest::OfMusl });
+    }
+    let (number, rest) = number_at(stub)?;
+    let between: [u8; MOVE_BYTES] = *rest.first_chunk()?;
+    let rest = if is_move(between) { Rest::MoveAndCall(between) } else { Rest::Call };
+    let site = Site { address: 0, number, rest };
+    Some(Site { address: behind.checked_sub(site.behind())?, ..site })
+}
+
+/// Whether this is a move from one register of 64 bits to another: a prefix, the opcode, and the
+/// two registers.
+fn is_move(code: [u8; MOVE_BYTES]) -> bool {
+    code[0] & 0xf8 == 0x48 && code[1] == 0x89 && code[2] >= 0xc0
+}
+
 /// Returns `jmp` from `at` to `target`, if that is near enough.
 fn jump(at: usize, target: usize) -> Option<[u8; JUMP_BYTES]> {
     let by = target.wrapping_sub(at + JUMP_BYTES).cast_signed();
@@ -209,7 +246,7 @@ fn stub(site: Site, at: usize, doors: Doors) -> Option<Vec<u8>> {
         stub.extend(jump(at + stub.len(), behind)?);
         return Some(with_words(stub, [back, back]));
     }
-    stub.push(0xb8);
+    stub.push(MOVE);
     stub.extend(site.number.to_le_bytes());
     if let Rest::MoveAndCall(between) = site.rest {
         stub.extend(between);
@@ -280,7 +317,7 @@ mod tests {
 
     fn find(code: &[u8], address: usize) -> Sites {
         let mut sites = Sites::default();
-        sites.find(code, address);
+        sites.find_up_to(code, address, code.len());
         sites
     }
 
@@ -355,6 +392,7 @@ mod tests {
         ] {
             let stub = stub(site, AT, DOORS).expect("it is near");
             assert_eq!(word(&stub, 120), site.behind());
+            assert_eq!(of_stubs(&stub), [site]);
             let jumps = |at: usize, to: usize| stub[at..at + 5] == jump(AT + at, to).unwrap();
             let pushes = |at: usize| {
                 let by = u32::from_le_bytes(stub[at..at + 4].try_into().unwrap());
@@ -372,9 +410,11 @@ mod tests {
                 assert_eq!([13 + usize::from(stub[12]), 18 + usize::from(stub[17])], [34, 34]);
             }
         }
-        let rest = Rest::OfMusl;
-        let stub = stub(Site { address: 0x40_0000, number: CLONE, rest }, AT, DOORS).unwrap();
+        let site = Site { address: 0x40_0000, number: CLONE, rest: Rest::OfMusl };
+        let stub = stub(site, AT, DOORS).unwrap();
         assert_eq!((word(&stub, 120), &stub[16..23]), (AT + 16, &MUSL_CLONE[..]));
         assert_eq!(stub[23..28], jump(AT + 23, 0x40_0007).unwrap());
+        assert_eq!(of_stubs(&stub), [site]);
+        assert!(of_stubs(&[0xcc; STUBS_BYTES]).is_empty());
     }
 }

@@ -143,6 +143,10 @@ unsafe extern "C" fn main() -> ! {
         CONTROL.stay.keep_none();
     }
     starting::note_worth(run.budget, words.is_told_of_memory != 0);
+    if !starting::is_worth_it() {
+        // A thread of the program starts the service when it is.
+        beside::exit_process(0);
+    }
     CONTROL.life.end_start();
     // The service is an orphan as soon as this process has ended.
     let status = start_service_below(Parent::Caller).map_or_else(|error| error.errno as u8, |()| 0);

@@ -184,7 +184,7 @@ fn fork(call: Call) -> Made {
 
 /// Returns what must be in place for the forking thread and its copy.
 fn needs_of(call: Call) -> Needs {
-    let block = raw::thread_block();
+    let block = raw::thread_pointer();
     let area = super::rseq_area().map_or(block, RseqArea::address);
     let child_number = match call.number {
         linux::__NR_clone => call.arguments[3],

@@ -64,6 +64,12 @@ pub(super) fn note_worth(budget: Bytes, is_told: bool) {
     WORTH.store(worth.0, Ordering::Relaxed);
 }
 
+/// Whether this program is worth a service already, which we are told of from now on.
+pub(super) fn is_worth_it() -> bool {
+    // Relaxed: as in `note_worth`.
+    writable().0 >= WORTH.load(Ordering::Relaxed)
+}
+
 fn worth_it(budget: Bytes) -> Bytes {
     Bytes(WORTH_IT.0.min(budget.0 / BUDGET_PART))
 }

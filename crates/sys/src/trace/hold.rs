@@ -7,7 +7,8 @@
 
 use core::time::Duration;
 use std::format;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::Instant;
 
@@ -15,8 +16,8 @@ use linux_raw_sys::general as linux;
 use linux_raw_sys::ptrace;
 
 use super::{
-    CALL, MASK_BYTES, PTRACE_CONT, PTRACE_GETSIGMASK, RAX, RIP, TELL_CALLS, Tracee, request,
-    stop_of, syscall_in_vdso, wait_for_stop,
+    CALL, Ended, MASK_BYTES, PTRACE_CONT, PTRACE_DETACH, PTRACE_GETSIGMASK, RAX, RIP, TELL_CALLS,
+    Tracee, request, stop_of, wait_for_stop,
 };
 use crate::errno;
 use crate::error::{SysError, SysResult};
@@ -24,15 +25,26 @@ use crate::error::{SysError, SysResult};
 const PTRACE_SEIZE: usize = ptrace::PTRACE_SEIZE as usize;
 const PTRACE_RSEQ: usize = ptrace::PTRACE_GET_RSEQ_CONFIGURATION as usize;
 const PTRACE_INTERRUPT: usize = ptrace::PTRACE_INTERRUPT as usize;
-/// The time in which a thread must stop: one that waits for its child of `vfork` may take longer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time in which a thread must stop, while others of its process stand still already. One that
+/// waits for its child of `vfork` does not.
+const PATIENCE: Duration = Duration::from_millis(50);
 const LOOK_INTERVAL: Duration = Duration::from_micros(20);
 /// The signals that stop a whole process.
 const STOPS: [u32; 4] = [linux::SIGSTOP, linux::SIGTSTP, linux::SIGTTIN, linux::SIGTTOU];
 /// The calls that end with EINTR after a stop, though no handler has run (signal(7)).
-const INTERRUPTED: [u32; 19] = [
+const INTERRUPTED: [u32; 29] = [
     linux::__NR_read,
     linux::__NR_write,
+    linux::__NR_readv,
+    linux::__NR_writev,
+    linux::__NR_preadv,
+    linux::__NR_pwritev,
+    linux::__NR_preadv2,
+    linux::__NR_pwritev2,
+    linux::__NR_splice,
+    linux::__NR_tee,
+    linux::__NR_vmsplice,
+    linux::__NR_sendfile,
     linux::__NR_accept,
     linux::__NR_accept4,
     linux::__NR_connect,
@@ -54,13 +66,13 @@ const INTERRUPTED: [u32; 19] = [
 
 impl Tracee {
     /// Stops `thread` of `process`. Fails with EPERM when it is traced already, or when the caller
-    /// may not; with EBUSY when its process is stopped, or when it does not stop in a second.
+    /// may not; with EBUSY when its process is stopped, or when it does not stop in time.
     pub fn hold(process: u32, thread: u32) -> SysResult<Self> {
         request(PTRACE_SEIZE, thread, 0, TELL_CALLS)?;
         request(PTRACE_INTERRUPT, thread, 0, 0)?;
         let until = Instant::now() + PATIENCE;
         loop {
-            let Some(stop) = stop_of(thread, linux::__WALL | linux::WNOHANG)? else {
+            let Some(stop) = stop_of(thread, linux::WNOHANG, Ended::Goes)? else {
                 if Instant::now() >= until {
                     return Err(SysError { call: "ptrace", errno: errno::EBUSY });
                 }
@@ -70,22 +82,18 @@ impl Tracee {
             if stop.is_event && !STOPS.contains(&(stop.signal as u32)) {
                 break;
             }
-            let _ = request(
-                PTRACE_CONT,
-                thread,
-                0,
-                if stop.is_event { 0 } else { stop.signal as usize },
-            );
             if stop.is_event {
+                // The thread stays stopped, with its process.
+                let _ = request(PTRACE_DETACH, thread, 0, 0);
                 return Err(SysError { call: "ptrace", errno: errno::EBUSY });
             }
+            request(PTRACE_CONT, thread, 0, stop.signal as usize)?;
         }
         let mut mask = 0_u64;
         request(PTRACE_GETSIGMASK, thread, MASK_BYTES, (&raw mut mask).expose_provenance())?;
         let mut tracee = Self::stopped(thread, mask)?;
         tracee.was_running = true;
         tracee.make_interrupted_call_again(process);
-        tracee.syscall_at = syscall_in_vdso(process, &tracee.memory)?;
         Ok(tracee)
     }
 
@@ -109,7 +117,8 @@ impl Tracee {
         }
         // struct rseq: two numbers of processors, then the descriptor's address (linux/rseq.h).
         let mut word = [0; size_of::<u64>()];
-        self.read(area[0] as usize + size_of::<u64>(), &mut word).ok()?;
+        let memory = File::open(format!("/proc/{}/mem", self.thread)).ok()?;
+        memory.read_exact_at(&mut word, area[0] + size_of::<u64>() as u64).ok()?;
         Some(u64::from_le_bytes(word))
     }
 
@@ -143,7 +152,7 @@ impl Tracee {
         request(PTRACE_INTERRUPT, self.thread, 0, 0)?;
         loop {
             request(PTRACE_CONT, self.thread, 0, 0)?;
-            let stop = wait_for_stop(self.thread)?;
+            let stop = wait_for_stop(self.thread, self.ended())?;
             if stop.is_event {
                 break;
             }
