@@ -54,8 +54,8 @@ FUZZ_TARGETS := pools zswap
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build static demo test check unit system containers stress suites edges \
-	long cases docs loom miri fuzz bench install clean
+.PHONY: help bootstrap build static demo test check unit system containers machines stress suites \
+	edges long cases docs loom miri fuzz bench install clean
 # Every step compiles with all processors: steps side by side only wait for each other.
 .NOTPARALLEL:
 
@@ -105,6 +105,15 @@ containers: export COLDPRESS_STATIC := $(STATIC)
 containers: static ## the static command in Podman, runc, bubblewrap and bare roots (minutes)
 	@scripts/bootstrap-tests containers
 	$(TESTS) --test static_command --test containers -- --test-threads=2
+
+# `make system` runs of these a program alone that confines itself as such monitors do.
+machines: export COLDPRESS_BIN := $(TARGET)/system/coldpress
+machines: export COLDPRESS_GUEST := $(TARGET)/guest
+machines: bootstrap ## guests of QEMU within a budget, one, and four together (minutes)
+	@scripts/bootstrap-tests machines
+	@scripts/fetch-guest $(COLDPRESS_GUEST)
+	$(BUILD_TESTED) --test machines
+	$(TESTS) --test machines -- --test-threads=1 --nocapture
 
 # `make system` gives the same methods half a minute, all together. The library checks its tables
 # meanwhile.
