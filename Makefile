@@ -208,6 +208,7 @@ install: ## install the built command and its documents under PREFIX (default: /
 		$(DESTDIR)$(PREFIX)/bin/coldpress
 	install -D -m 644 packaging/redis-coldpress.service \
 		$(DESTDIR)$(PREFIX)/share/doc/coldpress/redis-coldpress.service
+	install -D -m 644 schema/stats-1.json $(DESTDIR)$(PREFIX)/share/coldpress/schema/stats-1.json
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,man/man1 bash-completion/completions \
 		zsh/site-functions fish/vendor_completions.d)
 	install -m 644 packaging/man/*/*.1 $(DESTDIR)$(PREFIX)/share/man/man1

@@ -43,6 +43,9 @@ _coldpress() {
             coldpress__subcmd__ctl,thaw)
                 cmd="coldpress__subcmd__ctl__subcmd__thaw"
                 ;;
+            coldpress__subcmd__ctl,timeline)
+                cmd="coldpress__subcmd__ctl__subcmd__timeline"
+                ;;
             coldpress__subcmd__help,attach)
                 cmd="coldpress__subcmd__help__subcmd__attach"
                 ;;
@@ -69,6 +72,9 @@ _coldpress() {
                 ;;
             coldpress__subcmd__help__subcmd__ctl,thaw)
                 cmd="coldpress__subcmd__help__subcmd__ctl__subcmd__thaw"
+                ;;
+            coldpress__subcmd__help__subcmd__ctl,timeline)
+                cmd="coldpress__subcmd__help__subcmd__ctl__subcmd__timeline"
                 ;;
             *)
                 ;;
@@ -143,7 +149,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__ctl)
-            opts="-h --help --json get set thaw"
+            opts="-h --help --json get set timeline thaw"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -186,6 +192,20 @@ _coldpress() {
             ;;
         coldpress__subcmd__ctl__subcmd__thaw)
             opts="-h --force --help --json"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__ctl__subcmd__timeline)
+            opts="-h --help --json"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -262,7 +282,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__help__subcmd__ctl)
-            opts="get set thaw"
+            opts="get set timeline thaw"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -304,6 +324,20 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__help__subcmd__ctl__subcmd__thaw)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__help__subcmd__ctl__subcmd__timeline)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

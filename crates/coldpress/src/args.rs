@@ -379,9 +379,8 @@ pub(crate) struct InjectArgs {
 #[command(
     after_help = help::CTL_MORE,
     after_long_help = help::ctl_details(),
-    override_usage = "coldpress ctl PID get [NAME] [--json]\n       \
-                      coldpress ctl PID set NAME=VALUE... [--json]\n       \
-                      coldpress ctl PID thaw [--force] [--json]"
+    override_usage = "coldpress ctl PID COMMAND [--json]\n       \
+                      coldpress ctl PID set NAME=VALUE... [--json]"
 )]
 pub(crate) struct CtlArgs {
     /// The process of `coldpress run`, or of the program, or of any below it
@@ -411,6 +410,11 @@ pub(crate) enum CtlVerb {
         #[arg(required = true, value_name = "NAME=VALUE")]
         settings: Vec<String>,
     },
+    /// Print how the run stood from its beginning on, and what happened
+    ///
+    /// That is one JSON document. It has memory, page faults and stalls at 2,000 moments at most.
+    /// Between them are warnings, changes of the settings, and processes that came and went.
+    Timeline,
     /// Bring every page back, to stay
     ///
     /// This is for a debugger that attaches, or a core that is dumped. `coldpress ctl PID set

@@ -7,9 +7,10 @@
 //! the tree runs. The connection of a process lasts as long as the process: when it closes, the
 //! broker adds the process's counts to the retired ones, and frees its seat.
 //!
-//! What the thread works with is in [`state`]. Above that stand, from below, its [`looks`] at the
-//! run, the [`settings`] that change, the packets that it can [`hear`], the processes that it can
-//! [`admit`], and the thread itself, [`serve`]. Each other file has one part of the state.
+//! What the thread works with is in [`state`]. Above that stand, from below, its [`sampling`] and
+//! its [`looks`] at the run, the [`settings`] that change, the packets that it can [`hear`], the
+//! processes that it can [`admit`], and the thread itself, [`serve`]. Each other file has one part
+//! of the state.
 
 mod account;
 mod admit;
@@ -24,14 +25,18 @@ mod outliving;
 mod parts;
 mod psi;
 mod required;
+mod sampling;
 mod seating;
 mod serve;
 mod settings;
 mod shared;
 mod sizing;
+mod standing;
 mod state;
 pub(crate) mod stats;
 mod supplies;
+pub(crate) mod timeline;
+mod totals;
 mod unmanaged;
 mod unseated;
 mod voice;
@@ -40,13 +45,12 @@ use std::ffi::OsString;
 use std::io::{self, PipeWriter, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use coldpress_cli::cgroup;
 use coldpress_cli::failure::{Failure, Result};
 use coldpress_runtime::ledger::Keeper;
 use coldpress_runtime::wire::{BUDGET_VARIABLE, SOCKET_VARIABLE};
-use coldpress_sys::{Bytes, PageCount};
+use coldpress_sys::Bytes;
 
 use crate::config::RunConfig;
 use crate::control::Changeable;
@@ -65,9 +69,12 @@ use required::Required;
 use serve::{Retired, start_thread};
 use shared::Shared;
 use sizing::Sizing;
+use standing::Standing;
 use state::Serving;
-use stats::{Summary, Totals};
+use stats::Summary;
 use supplies::Supplies;
+use timeline::Timeline;
+use totals::Totals;
 use unmanaged::UnmanagedOfRun;
 use unseated::Unseated;
 use voice::Voice;
@@ -133,7 +140,7 @@ impl Broker {
             voice: Voice::new(config.quiet, config.verbose),
             has_started: false,
             is_trial: config.is_trial,
-            began: Instant::now(),
+            timeline: Timeline::begin(),
             outliving: Outliving::default(),
             along: Along::default(),
             services: Vec::new(),
@@ -179,10 +186,9 @@ impl Broker {
     pub(crate) fn finish(self, program: &str, exit: ExitReport) -> (Summary, Option<Serving>) {
         drop(self.commands);
         let none = Retired {
-            totals: Totals::default(),
-            peak: PageCount(0),
+            standing: Standing::at_start(self.at_start),
             at_peak: Account::default(),
-            at_end: self.at_start,
+            timeline: Timeline::begin(),
             left: 0,
             unmanaged: UnmanagedOfRun::default(),
             services: Vec::new(),
@@ -199,10 +205,9 @@ impl Broker {
         }
         let summary = Summary {
             program: program.to_owned(),
-            at_end: retired.at_end,
-            peak: retired.peak.bytes(),
+            standing: retired.standing,
             at_peak: retired.at_peak,
-            totals: retired.totals,
+            timeline: retired.timeline,
             left: retired.left,
             unmanaged: retired.unmanaged,
             ended_for: retired.ended_for,

@@ -1,10 +1,14 @@
 //! The protocol between `coldpress ctl` and the launcher: one packet there, one back.
 //!
 //! The request is [`GREETING`], then a line `NAME=VALUE` for the budget (`memory`) and each knob to
-//! be turned. The answer is a JSON document: the figures of the run after the change, or a
-//! [`refusal`], and then nothing has changed. Both are texts rather than layouts, so that two
+//! be turned; or the line [`TIMELINE`] alone. The answer is a JSON document: the figures of the run
+//! after the change, or its timeline, or a [`refusal`], and then nothing has changed. A long answer
+//! is in a file that comes with an empty object. All are texts rather than layouts, so that two
 //! versions of coldpress understand each other.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use coldpress_cli::failure::Failure;
@@ -12,6 +16,7 @@ use coldpress_runtime::knobs::Knobs;
 use coldpress_sys::net::{self, DESCRIPTORS_MAX, Peer};
 use coldpress_sys::{AsFd, OwnedFd, SysResult};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
 use crate::budget::{Ask, Budget};
@@ -23,10 +28,16 @@ use crate::view;
 const GREETING: &[u8] = b"cpc\x01";
 /// The text before a budget in a request.
 const MEMORY: &str = "memory=";
+/// The request for the timeline.
+pub(crate) const TIMELINE: &str = "timeline";
 /// The longest request: every knob, turned many times.
 pub(crate) const REQUEST_MAX: usize = 4096;
 /// The longest answer. An ordinary one has some 10 KiB.
 const ANSWER_MAX: usize = 128 << 10;
+/// The longest answer in a packet. The kernel takes some 200 KiB (net.core.wmem_default).
+const PACKET_ANSWER_MAX: usize = 64 << 10;
+/// The longest answer in a file.
+const FILE_ANSWER_MAX: u64 = 16 << 20;
 /// The time to wait for an answer. Launchers answer within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -92,7 +103,29 @@ pub(crate) fn not_permitted(peer: Peer) -> Failure {
 
 /// Answers a request. The process that asked may have gone.
 pub(crate) fn answer(socket: &OwnedFd, document: &Value) {
-    let _ = net::send(socket.as_fd(), document.to_string().as_bytes(), &[]);
+    let text = document.to_string();
+    let file = (text.len() > PACKET_ANSWER_MAX).then(|| file_of(&text)).and_then(Result::ok);
+    let _ = match &file {
+        Some(file) => net::send(socket.as_fd(), b"{}", &[file.as_fd()]),
+        None => net::send(socket.as_fd(), text.as_bytes(), &[]),
+    };
+}
+
+/// Returns a file without a name that holds `text`.
+fn file_of(text: &str) -> io::Result<File> {
+    let file = File::from(memfd_create("coldpress-answer", MemfdFlags::CLOEXEC)?);
+    file.write_all_at(text.as_bytes(), 0)?;
+    Ok(file)
+}
+
+/// Returns what a file that came with an answer holds. Whatever was sent in its place, no read
+/// waits: a pipe, for one, cannot be read at an offset.
+fn text_of(file: OwnedFd) -> io::Result<Vec<u8>> {
+    let file = File::from(file);
+    let length = file.metadata()?.len().min(FILE_ANSWER_MAX) as usize;
+    let mut text = vec![0; length];
+    file.read_exact_at(&mut text, 0)?;
+    Ok(text)
 }
 
 /// Returns the answer that says what is wrong.
@@ -123,15 +156,18 @@ pub(crate) fn exchange(
         return Ok(None);
     }
     let mut answer = vec![0; ANSWER_MAX];
-    let mut fds = [const { None }; DESCRIPTORS_MAX];
-    let mut receive = || net::receive(socket.as_fd(), &mut answer, &mut fds);
+    let mut fds_received = [const { None }; DESCRIPTORS_MAX];
+    let mut receive = || net::receive(socket.as_fd(), &mut answer, &mut fds_received);
     // On a closed connection the kernel first reports once that it was closed, then delivers the
     // answer.
     let length = receive().or_else(|_| receive()).and_then(|length| match length {
         0 => sent.map(|()| 0),
         _ => Ok(length),
     })?;
-    Ok(of_answer(&answer[..length]))
+    match fds_received[0].take() {
+        Some(file) => Ok(text_of(file).ok().and_then(|text| of_answer(&text))),
+        None => Ok(of_answer(&answer[..length])),
+    }
 }
 
 #[cfg(test)]
@@ -153,6 +189,29 @@ mod tests {
         let failure = Failure::ours("no", "yes");
         let packet = refusal(&failure).to_string();
         assert_eq!(of_answer(packet.as_bytes()), Some(Err(failure)));
+    }
+
+    #[test]
+    fn an_answer_of_any_length_arrives() {
+        for length in [1, PACKET_ANSWER_MAX, 4 * ANSWER_MAX] {
+            let (ours, theirs) = net::pair().unwrap();
+            let document = json!({ "a": "x".repeat(length) });
+            answer(&theirs, &document);
+            let told = exchange(&ours, &request(&[TIMELINE.to_owned()])).unwrap();
+            assert_eq!(told, Some(Ok(document)));
+        }
+    }
+
+    /// The risk: whoever made the socket has `ctl` wait for ever, or read what does not end.
+    #[test]
+    fn a_pipe_or_a_device_in_place_of_a_file_is_no_answer() {
+        let (pipe, _writer) = io::pipe().unwrap();
+        let zeros = File::open("/dev/zero").unwrap();
+        for wrong in [OwnedFd::from(pipe), OwnedFd::from(zeros)] {
+            let (ours, theirs) = net::pair().unwrap();
+            net::send(theirs.as_fd(), b"{}", &[wrong.as_fd()]).unwrap();
+            assert_eq!(exchange(&ours, &request(&[])).unwrap(), None);
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use coldpress_sys::{AsFd, SysError};
 use serde_json::Value;
 
 use crate::args::{CtlArgs, CtlVerb};
+use crate::broker::timeline;
 use crate::control::{self, REQUEST_MAX};
 use crate::directory::{SOCKET_NAME, directory_prefix};
 use crate::proc;
@@ -54,6 +55,10 @@ fn try_ctl(args: &CtlArgs, interrupt: Option<&Interrupt>) -> Result<String> {
             // The keeper has accepted the settings, so it knows the name of each.
             let names = settings.iter().filter_map(|setting| setting.split_once('='));
             names.map(|(name, _)| Ok(format!("{name} {}", one(&document, name, false)?))).collect()
+        }
+        CtlVerb::Timeline => {
+            let timeline = ask(&[control::TIMELINE.to_owned()])?;
+            Ok(format!("{}\n", timeline::text_of(&timeline)))
         }
         CtlVerb::Thaw { force } => {
             let is_given_up = || interrupt.is_some_and(Interrupt::has_come);

@@ -106,7 +106,8 @@ counters! {
     BlocksReturned "blocks_returned",
 }
 
-/// The names of what a store holds now. The values come from `held`.
+/// The names of what a process holds now. The values come from `held`, and the last ones, of what
+/// the program has, from `Tally::set_program`.
 const HELD: &[&str] = &[
     // Frames of the pool, and pages stored anywhere.
     "pool_pages",
@@ -133,14 +134,19 @@ const HELD: &[&str] = &[
     "core_pages",
     "easy_reclaim_pages",
     "descriptor_pages",
+    // Pages of the program that are in place in memory, and pages in limbo.
+    "resident_pages",
+    "limbo_pages",
 ];
+/// The number of names that are of the program, not of the store.
+const OF_PROGRAM: usize = 2;
 
 fn held(
     stats: &Stats,
     frames: &FrameStats,
     draining: PageCount,
     saved: Bytes,
-) -> [u64; HELD.len()] {
+) -> [u64; HELD.len() - OF_PROGRAM] {
     [
         stats.pool_pages.0 as u64,
         stats.stored_pages.0 as u64,
@@ -262,6 +268,12 @@ impl Tally {
             .store(total, Ordering::Relaxed);
     }
 
+    /// Replaces a counter by a total that may seem to fall, as one of ticks does when these are
+    /// measured better. A counter never falls. For the owner.
+    pub fn raise(&self, counter: Counter, total: u64) {
+        self.set(counter, total.max(self.get(counter)));
+    }
+
     /// Reads a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.words[Group::Counters.range().start + counter as usize].load(Ordering::Relaxed)
@@ -281,6 +293,14 @@ impl Tally {
         self.set_group(Group::Sizes, &stats.sizes);
         self.set_group(Group::LoadedAges, &stats.loaded_ages);
         self.set_group(Group::FlushedAges, &stats.flushed_ages);
+    }
+
+    /// Sets what the program has in memory, in place, and in `limbo`. For the owner.
+    pub fn set_program(&self, resident: PageCount, limbo: PageCount) {
+        let words = &self.words[Group::Held.range()][HELD.len() - OF_PROGRAM..];
+        for (word, pages) in words.iter().zip([resident, limbo]) {
+            word.store(pages.0 as u64, Ordering::Relaxed);
+        }
     }
 
     /// Sets every word to zero. For the launcher, while there is no owner.
@@ -317,7 +337,16 @@ impl Default for Figures {
 impl Figures {
     /// Adds the words of a process, except those that no process can have counted.
     pub fn add(&mut self, tally: &Tally) {
-        for (sum, word) in self.words.iter_mut().zip(&tally.words) {
+        self.add_words(tally, 0..WORDS);
+    }
+
+    /// Adds the words of these groups alone, for readers that come often.
+    pub fn add_groups(&mut self, tally: &Tally, groups: &[Group]) {
+        groups.iter().for_each(|group| self.add_words(tally, group.range()));
+    }
+
+    fn add_words(&mut self, tally: &Tally, range: Range<usize>) {
+        for (sum, word) in self.words[range.clone()].iter_mut().zip(&tally.words[range]) {
             let word = Some(word.load(Ordering::Relaxed)).filter(|word| *word <= WORD_MAX);
             *sum = sum.saturating_add(word.unwrap_or(0)).min(WORD_MAX);
         }
@@ -374,6 +403,7 @@ mod tests {
         for (index, counter) in Counter::ALL.iter().enumerate() {
             tally.add(*counter, 1);
             tally.set(*counter, tally.get(*counter) + index as u64);
+            tally.raise(*counter, 0);
         }
         let mut stats = Stats::default();
         stats.counters.renamed = 5;
@@ -381,6 +411,7 @@ mod tests {
         stats.memory.0 = 7;
         (stats.loaded_ages[0], stats.flushed_ages[AGE_CLASSES - 1]) = (8, 9);
         tally.set_zswap(&stats, &frames(), PageCount(10), Bytes(11));
+        tally.set_program(PageCount(15), PageCount(16));
         tally.note_latency(Group::FaultNs, 5);
         tally.note_latency(Group::LoadNs, 0);
         tally.note_latency(Group::LoadNs, 1023);
@@ -393,7 +424,10 @@ mod tests {
         }
         let renamed = Counters::NAMES.iter().position(|name| *name == "renamed").unwrap();
         assert_eq!(figures.group(Group::Zswap)[renamed], 5);
-        assert_eq!(figures.group(Group::Held), [0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 7, 11, 12, 13, 14]);
+        assert_eq!(
+            figures.group(Group::Held),
+            [0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 7, 11, 12, 13, 14, 15, 16]
+        );
         assert_eq!(figures.group(Group::Sizes)[SIZE_CLASSES - 1], 6);
         assert_eq!(figures.group(Group::LoadedAges)[0], 8);
         assert_eq!(figures.group(Group::FlushedAges)[AGE_CLASSES - 1], 9);
@@ -405,7 +439,12 @@ mod tests {
         assert_eq!(classes(Group::StoreNs), [10, 31]);
         let sum: u64 = figures.words.iter().sum();
         let counters: u64 = (1..=Counter::ALL.len() as u64).sum();
-        assert_eq!(sum, counters + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12 + 13 + 14 + 5);
+        assert_eq!(sum, counters + (5..=16).sum::<u64>() + 5);
+        let mut some = Figures::default();
+        some.add_groups(&tally, &[Group::Counters, Group::Held]);
+        assert_eq!(some.group(Group::Held), figures.group(Group::Held));
+        assert_eq!(some.get(Counter::Forks), figures.get(Counter::Forks));
+        assert_eq!(some.group(Group::Zswap).iter().sum::<u64>(), 0);
         tally.clear();
         let mut cleared = Figures::default();
         cleared.add(&tally);
@@ -433,10 +472,11 @@ mod tests {
         let mut stats = Stats::default();
         (stats.memory.0, stats.counters.renamed) = (7, 1);
         tally.set_zswap(&stats, &frames(), PageCount(0), Bytes(3));
+        tally.set_program(PageCount(15), PageCount(16));
         let mut figures = Figures::default();
         figures.add(&tally);
         figures.add_ended(&tally);
-        assert_eq!(figures.group(Group::Held)[HELD.len() - 5..], [7, 3, 12, 13, 14]);
+        assert_eq!(figures.group(Group::Held)[HELD.len() - 7..], [7, 3, 12, 13, 14, 15, 16]);
         assert_eq!(figures.group(Group::Zswap).iter().sum::<u64>(), 2);
     }
 

@@ -27,6 +27,11 @@ impl Stats {
         serde_json::from_str(&text).ok().map(Self)
     }
 
+    /// Returns the whole document.
+    pub fn document(&self) -> &Value {
+        &self.0
+    }
+
     /// Returns the whole number under `key`.
     ///
     /// # Panics

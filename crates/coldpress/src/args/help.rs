@@ -82,6 +82,7 @@ Examples:
   coldpress ctl 4711 get pool_pages
   coldpress ctl 4711 set max_pool_percent=30 codec=zstd:3
   coldpress ctl 4711 set memory=2G
+  coldpress ctl 4711 timeline > timeline.json
   coldpress ctl 4711 thaw && gcore 4711";
     let memory = "  memory (a size, a share as 25%, or auto)\n      The budget, as --memory of run";
     let status = "\

@@ -13,6 +13,7 @@ use super::door::Newcomer;
 use super::member::{Member, Served};
 use super::seating;
 use super::state::Serving;
+use super::timeline::Event;
 use crate::control;
 use crate::proc;
 use crate::text::printable;
@@ -69,6 +70,8 @@ impl Serving {
         self.ledger.assign(seat, program.process(), self.memory);
         if self.supplies.send_welcome(&socket, Some((seat, own))) {
             let name = proc::text(program.process(), "comm").unwrap_or_default();
+            let name = printable(name.trim_end());
+            self.note(Event::Joined(program.process(), name.clone()));
             self.members.push(Member {
                 socket,
                 peer,
@@ -80,7 +83,7 @@ impl Serving {
                 has_record: false,
                 notes_left: NOTES_MAX,
                 claims: Claims::new(),
-                name: printable(name.trim_end()),
+                name,
                 since: Instant::now(),
             });
         } else {

@@ -9,7 +9,7 @@ use coldpress_sys::uffd::Userfaultfd;
 
 use super::member::Member;
 use super::state::Serving;
-use crate::say;
+use super::timeline::Event;
 use crate::text::printable;
 
 impl Serving {
@@ -47,6 +47,7 @@ impl Serving {
         let mut member = self.members.swap_remove(index);
         self.look_after(&member);
         self.sizing.note(&self.ledger, &member);
+        self.note(Event::Left(member.program.process(), member.name.clone()));
         // The member's memory has gone, and what it shared belongs to others by now.
         self.note_peak();
         if let Some(uffd) = member.lent.take() {
@@ -63,8 +64,8 @@ impl Serving {
         let has_pages = self.ledger.is_managing(member.seat) && !member.leaves;
         if has_pages && member.program.end() {
             let process = member.program.process();
-            say(format!(
-                "fatal: process {process} is ended, as the process that kept its cold pages \
+            self.voice.fatal(format!(
+                "process {process} is ended, as the process that kept its cold pages \
                  ({}) has ended; do not end processes named coldpress, nor let a program write \
                  over memory that is not its own, as Redis does to test memory when it crashes: \
                  crash-memcheck-enabled no",

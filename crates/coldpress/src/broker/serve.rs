@@ -10,11 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::account::Account;
 use super::member::Member;
 use super::required::Required;
+use super::standing::Standing;
 use super::state::Serving;
-use super::stats::Totals;
+use super::timeline::Timeline;
 use super::unmanaged::UnmanagedOfRun;
 use super::unseated::Unseated;
-use crate::control::Changeable;
 use crate::proc;
 use crate::tree;
 
@@ -29,10 +29,9 @@ const SERVICES_KEPT: usize = 64;
 
 /// The rest of a run that is over.
 pub(super) struct Retired {
-    pub(super) totals: Totals,
-    pub(super) peak: PageCount,
+    pub(super) standing: Standing,
     pub(super) at_peak: Account,
-    pub(super) at_end: Changeable,
+    pub(super) timeline: Timeline,
     /// Processes that have not ended.
     pub(super) left: usize,
     pub(super) unmanaged: UnmanagedOfRun,
@@ -95,6 +94,7 @@ impl Serving {
             }
             if Instant::now() >= look_at {
                 self.look_at_tree();
+                self.sample();
                 look_at = Instant::now() + self.unseated.interval();
             }
             if let Some(required) = &mut self.required
@@ -130,10 +130,9 @@ impl Serving {
     fn retire(&mut self) -> Retired {
         self.members.iter().for_each(|member| self.sizing.note(&self.ledger, member));
         Retired {
-            totals: self.totals_now(),
-            peak: self.ledger.peak(self.memory),
+            standing: self.sample_end(),
             at_peak: self.at_peak,
-            at_end: self.now.clone(),
+            timeline: self.timeline.clone(),
             left: self.members.len(),
             unmanaged: std::mem::take(&mut self.unmanaged),
             services: std::mem::take(&mut self.services),

@@ -1,38 +1,46 @@
 //! The settings of a run that change while it goes on: by `coldpress ctl`, and with the limit that
 //! the budget is a part of.
 
+use coldpress_cli::failure::Result;
 use coldpress_sys::OwnedFd;
 use coldpress_sys::net::Peer;
+use serde_json::Value;
 
 use super::state::Serving;
 use super::stats;
+use super::timeline::Event;
 use crate::budget::Budget;
 use crate::control;
 use crate::say;
 
 impl Serving {
-    /// Turns knobs as `text` asks, and answers with the resulting settings and figures.
+    /// Answers with the timeline, or turns knobs as `text` asks, and answers with the resulting
+    /// settings and figures.
     pub(super) fn answer_request(&mut self, socket: &OwnedFd, peer: Peer, text: &str) {
-        let turned = if control::may(peer) {
-            self.now.clone().turned(text)
-        } else {
-            Err(control::not_permitted(peer))
-        };
-        let document = match turned {
-            Ok(wanted) => {
-                if wanted.knobs != self.now.knobs {
-                    self.now.knobs = wanted.knobs;
-                    self.ledger.set_knobs(&wanted.knobs);
-                }
-                if wanted.budget != self.now.budget {
-                    self.voice.warn(wanted.budget.complaint());
-                    self.set_budget(wanted.budget);
-                }
-                stats::live(&self.totals_now(), &self.ledger, self.memory, &self.now)
+        let document = match text.trim_end() {
+            _ if !control::may(peer) => Err(control::not_permitted(peer)),
+            control::TIMELINE => {
+                self.sample();
+                Ok(self.timeline.document())
             }
-            Err(failure) => control::refusal(&failure),
+            _ => self.turn(text),
         };
-        control::answer(socket, &document);
+        control::answer(socket, &document.unwrap_or_else(|failure| control::refusal(&failure)));
+    }
+
+    /// Turns knobs as `text` asks, and returns the resulting settings and figures.
+    fn turn(&mut self, text: &str) -> Result<Value> {
+        let wanted = self.now.clone().turned(text)?;
+        if wanted.knobs != self.now.knobs {
+            self.note(Event::Knobs(text.trim_end().replace('\n', " ")));
+            self.now.knobs = wanted.knobs;
+            self.ledger.set_knobs(&wanted.knobs);
+        }
+        if wanted.budget != self.now.budget {
+            self.voice.warn(wanted.budget.complaint());
+            self.set_budget(wanted.budget);
+        }
+        Ok(stats::live(&self.standing()))
     }
 
     /// Follows the limit that the budget is a part of, and the part that other programs need.
@@ -49,6 +57,7 @@ impl Serving {
         if self.voice.is_verbose() {
             say(format!("the budget is now {budget}"));
         }
+        self.note(Event::Budget(budget.bytes));
         self.now.budget = budget;
     }
 }

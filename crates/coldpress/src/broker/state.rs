@@ -1,7 +1,6 @@
 //! What the broker's thread works with, and what all its parts ask of it.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use coldpress_runtime::ledger::Keeper;
 use coldpress_sys::PageCount;
@@ -15,8 +14,9 @@ use super::psi::Pressure;
 use super::required::Required;
 use super::shared::Shared;
 use super::sizing::Sizing;
-use super::stats::Totals;
 use super::supplies::Supplies;
+use super::timeline::Timeline;
+use super::totals::Totals;
 use super::unmanaged::UnmanagedOfRun;
 use super::unseated::Unseated;
 use super::voice::Voice;
@@ -51,7 +51,7 @@ pub(crate) struct Serving {
     /// Whether the program runs or has run.
     pub(super) has_started: bool,
     pub(super) is_trial: bool,
-    pub(super) began: Instant,
+    pub(super) timeline: Timeline,
     pub(super) outliving: Outliving,
     pub(super) along: Along,
     /// Services that ended recently.
@@ -63,7 +63,7 @@ pub(crate) struct Serving {
 impl Serving {
     /// Returns the counts of all processes, including those that have ended.
     pub(super) fn totals_now(&self) -> Totals {
-        let mut totals = self.totals.after(self.began.elapsed());
+        let mut totals = self.totals.after(self.timeline.age());
         for member in &self.members {
             totals.add(&self.ledger, member.seat);
         }

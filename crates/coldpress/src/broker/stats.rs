@@ -4,153 +4,57 @@ use std::fmt;
 use std::time::Duration;
 
 use coldpress_cli::size::show;
-use coldpress_runtime::ledger::{Keeper, Ledger};
-use coldpress_runtime::tally::{Counter, Figures, Group};
-use coldpress_sys::{Bytes, PAGE_BYTES, PageCount};
+use coldpress_runtime::tally::{Counter, Group};
+use coldpress_sys::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::account::Account;
+use super::standing::Standing;
+use super::timeline::{self, Timeline};
+use super::totals::rounded;
 use super::unmanaged::UnmanagedOfRun;
-use crate::control::Changeable;
 use crate::knobs;
 use crate::supervise::{Ending, ExitReport};
 
 /// The version of the JSON document's keys.
 const SCHEMA: u32 = 1;
-/// The name of the figure for saved memory, among those of held memory.
-const SAVED: &str = "saved_bytes";
 
-/// The sum over all processes of a run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Totals {
-    figures: Figures,
-    joined: u64,
-    managed: u64,
-    /// The bytes saved when the last managed process ended.
-    saved_at_end: u64,
-    /// The time that the run has lasted.
-    lasted: Duration,
-}
-
-impl Totals {
-    /// Returns the totals when the run has `lasted` that long.
-    pub(crate) fn after(&self, lasted: Duration) -> Self {
-        Self { lasted, ..self.clone() }
-    }
-
-    /// Adds the numbers of the process in `seat`.
-    pub(crate) fn add(&mut self, ledger: &Ledger, seat: usize) {
-        self.figures.add(ledger.tally(seat));
-        self.count_in(ledger, seat);
-    }
-
-    /// Adds the numbers of a process that leaves its `seat`, when all processes together have
-    /// `saved` that many bytes.
-    pub(crate) fn add_ended(&mut self, ledger: &Ledger, seat: usize, saved: u64) {
-        if ledger.is_managing(seat) {
-            self.saved_at_end = saved;
-        }
-        self.figures.add_ended(ledger.tally(seat));
-        self.count_in(ledger, seat);
-    }
-
-    fn count_in(&mut self, ledger: &Ledger, seat: usize) {
-        self.joined += 1;
-        self.managed += u64::from(ledger.is_managing(seat));
-    }
-
-    /// Returns the bytes that are saved now.
-    pub(crate) fn saved(&self) -> u64 {
-        self.figures.held(SAVED)
-    }
-
-    /// Returns the bytes that were saved on average.
-    fn saved_on_average(&self) -> Bytes {
-        let byte_ms = u128::from(self.get(Counter::SavedPageMs)) * PAGE_BYTES as u128;
-        Bytes((byte_ms / self.lasted.as_millis().max(1)) as usize)
-    }
-
-    /// Returns the part of the time that was stalled for idle memory, in per cent.
-    fn idle_stall_percent(&self) -> f64 {
-        let (stalled, of) = (self.get(Counter::IdleStallNs), self.get(Counter::IdleNs));
-        (stalled as f64 * 100_000.0 / of.max(1) as f64).round() / 1000.0
-    }
-
-    /// Returns the number of managed processes: each has taken a page of its own away and brought
-    /// it back.
-    pub(crate) fn managed(&self) -> u64 {
-        self.managed
-    }
-
-    fn get(&self, counter: Counter) -> u64 {
-        self.figures.get(counter)
-    }
-
+impl Standing {
     /// Returns what can be reported of a run at any time: its counters, and the groups beside them.
-    fn document(&self, now: &Changeable, peak: Bytes) -> Map<String, Value> {
+    fn document(&self) -> Map<String, Value> {
+        let Self { totals, settings: now, peak, .. } = self;
         let mut run = json!({
             "budget_bytes": now.budget.bytes.0,
             "peak_bytes": peak.0,
-            "ratio": (self.ratio() * 1000.0).round() / 1000.0,
-            "processes": self.joined,
-            "managed_processes": self.managed,
-            "saved_average_bytes": self.saved_on_average().0,
-            "idle_stall_percent": self.idle_stall_percent(),
+            "ratio": rounded(totals.ratio()),
+            "processes": totals.joined(),
+            "managed_processes": totals.managed(),
+            "saved_average_bytes": totals.saved_on_average().0,
+            "idle_stall_percent": totals.idle_stall_percent(),
         });
         for counter in Counter::ALL {
-            run[counter.key()] = Value::from(self.get(*counter));
+            run[counter.key()] = Value::from(totals.get(*counter));
         }
         run["knobs"] = Value::from(knobs::document(&now.knobs));
         run["knobs"]["memory"] = now.budget.ask.value();
         run["show_memory"] = now.show_memory.value();
-        run["zswap"] = Value::from(self.named(Group::Zswap));
-        run["histograms"] = json!({
-            "fault_ns": self.classes(Group::FaultNs),
-            "load_ns": self.classes(Group::LoadNs),
-            "store_ns": self.classes(Group::StoreNs),
-            "stored_size": self.classes(Group::Sizes),
-            "loaded_age_ms": self.classes(Group::LoadedAges),
-            "flushed_age_ms": self.classes(Group::FlushedAges),
-        });
+        run["zswap"] = Value::from(totals.named(Group::Zswap));
+        run["histograms"] = totals.histograms();
         match run {
             Value::Object(map) => map,
             _ => unreachable!("an object was made above"),
         }
-    }
-
-    fn named(&self, group: Group) -> Map<String, Value> {
-        let words = self.figures.group(group).iter().map(|word| Value::from(*word));
-        group.names().iter().map(|name| (*name).to_owned()).zip(words).collect()
-    }
-
-    /// Returns a histogram: how many were below each bound, and not below the one before.
-    fn classes(&self, group: Group) -> Vec<Value> {
-        let words = self.figures.group(group).iter().enumerate();
-        words
-            .filter(|(_, count)| **count > 0)
-            .map(|(class, count)| json!({ "below": group.bound(class), "count": count }))
-            .collect()
-    }
-
-    /// Returns the ratio of the stored pages' size before compression to after; 0 when nothing was
-    /// stored.
-    fn ratio(&self) -> f64 {
-        let before = self.get(Counter::PagesStored).saturating_mul(PAGE_BYTES as u64);
-        let after = self.get(Counter::BytesStored);
-        if before == 0 { 0.0 } else { before as f64 / after.max(1) as f64 }
     }
 }
 
 /// The events of a run.
 pub(crate) struct Summary {
     pub(crate) program: String,
-    /// The budget and the knobs at the end.
-    pub(crate) at_end: Changeable,
-    /// The most that all processes held at one time.
-    pub(crate) peak: Bytes,
-    /// The account at that time, as far as the launcher saw it.
+    /// The run at its end.
+    pub(crate) standing: Standing,
+    /// The account when the run held most, as far as the launcher saw it.
     pub(crate) at_peak: Account,
-    pub(crate) totals: Totals,
+    pub(crate) timeline: Timeline,
     /// The number of processes that had joined and have not ended.
     pub(crate) left: usize,
     /// The processes that could not be managed.
@@ -165,7 +69,7 @@ pub(crate) struct Summary {
 impl Summary {
     /// Returns one JSON document. Sizes are in bytes, times in nanoseconds.
     pub(crate) fn to_json(&self) -> String {
-        let mut document = Value::from(self.totals.document(&self.at_end, self.peak));
+        let mut document = Value::from(self.standing.document());
         document["schema"] = SCHEMA.into();
         document["at_peak"] = self.at_peak.document();
         document["saved_at_end_bytes"] = self.saved_at_end().0.into();
@@ -175,19 +79,26 @@ impl Summary {
         document["exit_status"] = self.exit.ending.exit_code().into();
         document["wall_ns"] =
             u64::try_from(self.exit.wall_time.as_nanos()).unwrap_or(u64::MAX).into();
-        format!("{document:#}\n")
+        let text = format!("{document:#}");
+        let timeline = timeline::text_of(&self.timeline.document()).replace('\n', "\n  ");
+        let text = text.strip_suffix("\n}").expect("the document is an object with members");
+        format!("{text},\n  \"timeline\": {timeline}\n}}\n")
+    }
+
+    fn budget(&self) -> Bytes {
+        self.standing.settings.budget.bytes
     }
 
     /// Returns whether nothing was managed although more private memory was held than the budget.
     fn is_all_unmanaged(&self) -> bool {
         let shared = self.at_peak.shared.bytes();
-        self.totals.managed() == 0 && self.peak.0 > self.at_end.budget.bytes.0 + shared.0
+        self.standing.totals.managed() == 0 && self.standing.peak.0 > self.budget().0 + shared.0
     }
 
     /// Returns why some process that should have been managed was not, if there was one.
     pub(crate) fn unmanaged_for(&self) -> Option<String> {
         let nothing = || {
-            let (peak, budget) = (show(self.peak), show(self.at_end.budget.bytes));
+            let (peak, budget) = (show(self.standing.peak), show(self.budget()));
             format!("nothing was managed, and {peak} were held of {budget}")
         };
         let found = || (self.unmanaged.count() > 0).then(|| self.unmanaged.to_string());
@@ -197,7 +108,7 @@ impl Summary {
 
     /// Returns what most of the peak was, when that is why the budget was passed.
     fn largest(&self) -> String {
-        let is_passed = self.peak > self.at_end.budget.bytes;
+        let is_passed = self.standing.peak > self.budget();
         let largest = self.at_peak.largest().filter(|_| is_passed);
         largest.map(|largest| format!(" ({largest})")).unwrap_or_default()
     }
@@ -205,14 +116,18 @@ impl Summary {
     /// Returns the bytes saved at the end: by the processes that are left, else when the last
     /// managed process ended.
     fn saved_at_end(&self) -> Bytes {
-        let saved = if self.left > 0 { self.totals.saved() } else { self.totals.saved_at_end };
+        let saved = if self.left > 0 {
+            self.standing.totals.saved()
+        } else {
+            self.standing.totals.saved_at_end()
+        };
         Bytes(saved as usize)
     }
 
     /// Writes what the search for idle memory gained, if there was one; which processes were not
     /// managed; and what would have helped.
     fn write_rest(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.totals.get(Counter::IdleNs) > 0 {
+        if self.standing.totals.get(Counter::IdleNs) > 0 {
             self.write_idle(f)?;
         }
         match self.unmanaged.count() {
@@ -227,21 +142,20 @@ impl Summary {
         write!(
             f,
             "; idle memory: {} saved on average, {} at the end, {} % of the time stalled",
-            show(self.totals.saved_on_average()),
+            show(self.standing.totals.saved_on_average()),
             show(self.saved_at_end()),
-            self.totals.idle_stall_percent()
+            self.standing.totals.idle_stall_percent()
         )
     }
 }
 
-/// Returns the document of a run that goes on, on a machine of that `memory`: the same as at the
-/// end, and what is held now.
-pub(crate) fn live(totals: &Totals, ledger: &Keeper, memory: PageCount, now: &Changeable) -> Value {
-    let mut document = Value::from(totals.document(now, ledger.peak(memory).bytes()));
+/// Returns the document of a run that goes on: the same as at the end, and what is held now.
+pub(crate) fn live(standing: &Standing) -> Value {
+    let mut document = Value::from(standing.document());
     document["schema"] = SCHEMA.into();
-    document["used_bytes"] = ledger.used().bytes().0.into();
-    document["processes_not_thawed"] = ledger.not_thawed().into();
-    document["held"] = Value::from(totals.named(Group::Held));
+    document["used_bytes"] = standing.used.0.into();
+    document["processes_not_thawed"] = standing.not_thawed.into();
+    document["held"] = Value::from(standing.totals.named(Group::Held));
     document
 }
 
@@ -250,23 +164,23 @@ impl fmt::Display for Summary {
         if let Ending::Signaled(signal) = self.exit.ending {
             write!(f, "the program was ended by signal {signal}; ")?;
         }
-        let budget = show(self.at_end.budget.bytes);
-        match self.peak {
+        let budget = show(self.budget());
+        match self.standing.peak {
             Bytes(0) => write!(f, "ended before its memory was looked at, of {budget}, ")?,
             peak => write!(f, "peak {} of {budget}{}, ", show(peak), self.largest())?,
         }
-        let stored = self.totals.get(Counter::PagesStored);
+        let stored = self.standing.totals.get(Counter::PagesStored);
         if stored == 0 {
             f.write_str("no page had to be compressed")?;
             return self.write_rest(f);
         }
-        let stalled = Duration::from_nanos(self.totals.get(Counter::StallNs));
+        let stalled = Duration::from_nanos(self.standing.totals.get(Counter::StallNs));
         write!(
             f,
             "{stored} pages compressed {:.2} to 1, {} written to disk, {} faults, stalled {:.2} s",
-            self.totals.ratio(),
-            self.totals.get(Counter::PagesWrittenBack),
-            self.totals.get(Counter::Faults),
+            self.standing.totals.ratio(),
+            self.standing.totals.get(Counter::PagesWrittenBack),
+            self.standing.totals.get(Counter::Faults),
             stalled.as_secs_f64()
         )?;
         self.write_rest(f)
@@ -275,11 +189,14 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
+    use super::super::totals::Totals;
     use super::*;
     use crate::budget::{Ask, Budget};
+    use crate::control::Changeable;
     use crate::view;
     use coldpress_runtime::knobs::Knobs;
-    use coldpress_runtime::ledger::Terms;
+    use coldpress_runtime::ledger::{Keeper, Terms};
+    use coldpress_sys::{PAGE_BYTES, PageCount};
 
     fn run(stored: u64) -> (Keeper, Totals) {
         let terms =
@@ -307,12 +224,19 @@ mod tests {
         let (ledger, totals) = run(stored);
         assert_eq!(ledger.used(), PageCount(0));
         let exit = ExitReport { ending: Ending::Signaled(9), wall_time: Duration::from_secs(3) };
-        let (program, peak) = ("job".to_owned(), Bytes::mib(149));
-        let unmanaged = UnmanagedOfRun::default();
-        let (left, ended_for, at_peak) = (0, None, Account::default());
-        let at_end = changeable();
-        let hint = None;
-        Summary { program, at_end, peak, at_peak, totals, left, unmanaged, ended_for, hint, exit }
+        let peak = Bytes::mib(149);
+        let standing = Standing { totals, peak, ..Standing::at_start(changeable()) };
+        Summary {
+            program: "job".to_owned(),
+            standing,
+            at_peak: Account::default(),
+            timeline: Timeline::begin(),
+            left: 0,
+            unmanaged: UnmanagedOfRun::default(),
+            ended_for: None,
+            hint: None,
+            exit,
+        }
     }
 
     #[test]
@@ -321,7 +245,7 @@ mod tests {
         let at_peak = Account::of(PageCount(2_560), PageCount(0), shared);
         let mut summary = Summary { at_peak, ..summary(0) };
         assert!(!summary.to_string().contains("shared"), "{summary}");
-        summary.peak = Bytes::mib(151);
+        summary.standing.peak = Bytes::mib(151);
         let line = summary.to_string();
         assert!(
             line.starts_with("the program was ended by signal 9; peak 151 MiB of 150 MiB (140")
@@ -346,14 +270,16 @@ mod tests {
 
     #[test]
     fn a_run_that_managed_nothing_says_so_when_it_should_have() {
+        let (ledger, _) = run(0);
         let mut summary = summary(0);
         assert_eq!(summary.unmanaged_for(), None);
         assert!(!summary.to_string().contains("managed"), "{summary}");
-        summary.peak = Bytes::mib(151);
+        summary.standing.peak = Bytes::mib(151);
         assert!(summary.to_string().ends_with("; nothing was managed"), "{summary}");
         let why = summary.unmanaged_for().expect("more than the budget was held");
         assert!(why.contains("151 MiB") && why.contains("150 MiB"), "{why}");
-        summary.totals.managed = 1;
+        ledger.set_managing(0);
+        summary.standing.totals.add(&ledger, 0);
         assert_eq!(summary.unmanaged_for(), None);
         summary.ended_for = Some("one".to_owned());
         assert_eq!(summary.unmanaged_for().as_deref(), Some("one"));
@@ -372,7 +298,8 @@ mod tests {
             ledger.set_managing(0);
             totals.add_ended(&ledger, seat, [70 << 20, 0][seat]);
         }
-        let summary = Summary { totals, ..summary(50) };
+        let mut summary = summary(50);
+        summary.standing.totals = totals;
         let line = summary.to_string();
         for part in ["90 MiB saved on average", "70 MiB at the end", "0.25 % of the time"] {
             assert!(line.contains(part), "{part} in {line}");
@@ -381,22 +308,6 @@ mod tests {
         assert_eq!(document["saved_average_bytes"], 90 << 20);
         assert_eq!(document["saved_at_end_bytes"], 70 << 20);
         assert_eq!(document["idle_stall_percent"], 0.25);
-    }
-
-    #[test]
-    fn the_average_of_a_long_run_is_right() {
-        let (ledger, _) = run(50);
-        // This is 1 TiB for a year.
-        let year = Duration::from_secs(365 * 86_400);
-        ledger.tally(0).add(Counter::SavedPageMs, (1 << 28) * year.as_millis() as u64);
-        let mut totals = Totals::default().after(year);
-        totals.add(&ledger, 0);
-        assert_eq!(totals.saved_on_average(), Bytes(1 << 40));
-    }
-
-    #[test]
-    fn what_is_saved_now_is_found() {
-        assert!(Group::Held.names().contains(&SAVED));
     }
 
     #[test]
@@ -424,8 +335,9 @@ mod tests {
     #[test]
     fn a_run_that_goes_on_tells_what_it_holds_too() {
         let (ledger, totals) = run(50);
-        ledger.set_unseated(PageCount(25));
-        let document = live(&totals, &ledger, PageCount(1 << 20), &changeable());
+        let used = ledger.used().bytes() + PageCount(25).bytes();
+        let standing = Standing { totals, used, ..Standing::at_start(changeable()) };
+        let document = live(&standing);
         assert_eq!(
             (&document["used_bytes"], &document["swap_out_pages"]),
             (&json!(102_400), &json!(100))

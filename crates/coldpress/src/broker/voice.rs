@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt::Display;
+use std::time::Instant;
 
 use coldpress_runtime::wire::Loudness;
 
@@ -10,6 +11,8 @@ use crate::text::printable;
 
 /// The most users and processes that warnings name: more would fill a log.
 const TOLD_OF_MAX: usize = 64;
+/// The most warnings kept between two looks.
+const KEPT_MAX: usize = 64;
 
 /// The lines that were asked for, and those that were said.
 pub(super) struct Voice {
@@ -22,6 +25,8 @@ pub(super) struct Voice {
     told_of_unmanaged: bool,
     /// Whether the user has heard that nothing is managed, or why a process is not.
     told_of_none: bool,
+    /// The warnings for the timeline, said or not, and when.
+    warnings: Vec<(Instant, String)>,
 }
 
 impl Voice {
@@ -33,6 +38,7 @@ impl Voice {
             told_of: HashSet::new(),
             told_of_unmanaged: false,
             told_of_none: false,
+            warnings: Vec::new(),
         }
     }
 
@@ -42,21 +48,40 @@ impl Voice {
     }
 
     /// Says a warning, if there is one.
-    pub(super) fn warn(&self, warning: Option<impl Display>) {
-        if let Some(warning) = warning
-            && !self.is_quiet
-        {
-            say(format!("warning: {warning}"));
+    pub(super) fn warn(&mut self, warning: Option<impl Display>) {
+        if let Some(warning) = warning {
+            self.keep(warning.to_string());
+            if !self.is_quiet {
+                say(format!("warning: {warning}"));
+            }
+        }
+    }
+
+    /// Says that a program is lost.
+    pub(super) fn fatal(&mut self, text: impl Display) {
+        let text = format!("fatal: {text}");
+        self.keep(text.clone());
+        say(text);
+    }
+
+    /// Returns the warnings since the last call, and when each was.
+    pub(super) fn take_warnings(&mut self) -> Vec<(Instant, String)> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    fn keep(&mut self, warning: String) {
+        if self.warnings.len() < KEPT_MAX {
+            self.warnings.push((Instant::now(), warning));
         }
     }
 
     /// Says the note of a process, which begins with how loud it is.
-    pub(super) fn pass_on(&self, note: &[u8]) {
+    pub(super) fn pass_on(&mut self, note: &[u8]) {
         let text = printable(&String::from_utf8_lossy(&note[1..]));
         match Loudness::decode(note[0]) {
             Some(Loudness::Verbose) if self.is_verbose => say(text),
             Some(Loudness::Warning) => self.warn(Some(text)),
-            Some(Loudness::Fatal) => say(format!("fatal: {text}")),
+            Some(Loudness::Fatal) => self.fatal(text),
             _ => {}
         }
     }

@@ -202,12 +202,13 @@ impl Service {
             .note_saved(store.away_of(stats.stored_pages).saturating_sub(store.own_held.pages));
         store.look_at_kept(SlotCount(stats.slots_used), stats.pool_pages);
         let tally = allowance.tally();
-        store.publish(&stats, tally, self.idle.saved());
+        let used = allowance.ledger.holding(allowance.seat).used;
+        store.publish(&stats, tally, used, self.idle.saved());
         tally.set(Counter::Migrations, placement.migrations());
         tally.set(Counter::ServiceNs, cpu::process_ran_ns(0));
-        tally.set(Counter::StallNs, allowance.stalled_ns());
+        tally.raise(Counter::StallNs, allowance.stalled_ns());
         let for_turn = allowance.time.span_ns(allowance.waited.for_turn_ticks);
-        tally.set(Counter::TurnWaitNs, for_turn);
+        tally.raise(Counter::TurnWaitNs, for_turn);
     }
 
     /// Passes the time to zswap, takes over new knobs and a new share of the budget, and begins a

@@ -150,10 +150,12 @@ impl Store {
         }
     }
 
-    /// Publishes what zswap and the frames have, and what is `saved`.
-    pub(crate) fn publish(&self, stats: &Stats, tally: &Tally, saved: Bytes) {
+    /// Publishes what zswap and the frames have, of the pages `used` in all, and what is `saved`.
+    pub(crate) fn publish(&self, stats: &Stats, tally: &Tally, used: PageCount, saved: Bytes) {
         let frames = self.frames.stats();
         tally.set_zswap(stats, &frames, self.draining_pages(), saved);
+        let of_program = used.saturating_sub(self.own_held.pages + self.limbo_pages);
+        tally.set_program(of_program, self.limbo_pages);
         let counters = &stats.counters;
         let stored = counters.stored_same_filled
             + counters.stored_compressed

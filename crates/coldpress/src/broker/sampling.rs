@@ -1,0 +1,64 @@
+//! How the broker comes to know how its run stands, and has the timeline keep it.
+
+use std::time::Instant;
+
+use super::standing::Standing;
+use super::state::Serving;
+use super::timeline::Event;
+use super::totals::Totals;
+
+impl Serving {
+    /// Returns how the run stands now.
+    pub(super) fn standing(&self) -> Standing {
+        self.standing_with(self.totals_now())
+    }
+
+    /// Returns how the run stands now, as far as a point of the timeline needs it.
+    fn standing_for_point(&self) -> Standing {
+        let mut totals = self.totals.after(self.timeline.age());
+        self.members.iter().for_each(|it| totals.add_for_point(&self.ledger, it.seat));
+        self.standing_with(totals)
+    }
+
+    fn standing_with(&self, totals: Totals) -> Standing {
+        Standing {
+            totals,
+            settings: self.now.clone(),
+            used: self.ledger.used().bytes(),
+            peak: self.ledger.peak(self.memory).bytes(),
+            unmanaged: self.unseated.pages().bytes(),
+            shared: self.shared.pages().bytes(),
+            members: self.members.len(),
+            not_thawed: self.ledger.not_thawed(),
+        }
+    }
+
+    /// Takes a point if one is due.
+    pub(super) fn sample(&mut self) {
+        if self.has_started && self.timeline.is_due() {
+            self.timeline.add(self.timeline.age(), &self.standing_for_point());
+            self.note_warnings();
+        }
+    }
+
+    /// Takes the last point. Returns how the run stands at it.
+    pub(super) fn sample_end(&mut self) -> Standing {
+        let standing = self.standing();
+        self.timeline.add(self.timeline.age(), &standing);
+        self.note_warnings();
+        standing
+    }
+
+    /// Notes what has just happened.
+    pub(super) fn note(&mut self, event: Event) {
+        self.note_warnings();
+        self.timeline.note(Instant::now(), event);
+    }
+
+    /// Notes the warnings since the last ones, so that events keep their order.
+    fn note_warnings(&mut self) {
+        for (at, text) in self.voice.take_warnings() {
+            self.timeline.note(at, Event::Warning(text));
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The timeline of a run: how it stood at moments of the whole run, and what happened.
+//!
+//! A sample is taken at looks at the tree, so that it wakes nobody: at most ten times a second
+//! while anything runs, and once a second while nothing does. When there are [`POINTS_MAX`], every
+//! second one is dropped, and from then on they are taken at half the rate. So a timeline covers a
+//! run of any length in a bounded number of points. What counts events counts from the start of the
+//! run: no point that is dropped takes a fault with it. The last point is the end of the run.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use coldpress_runtime::tally::Counter;
+use coldpress_sys::{Bytes, PAGE_BYTES};
+use serde_json::{Map, Value, json};
+
+use super::standing::Standing;
+use super::totals::{ratio, rounded};
+
+/// The most points.
+const POINTS_MAX: usize = 2000;
+/// The shortest interval between two points.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// The most events. One more pushes out the oldest that only says who came or went, if there is
+/// one: a build has thousands of these.
+const EVENTS_MAX: usize = 500;
+/// The longest text of an event.
+const TEXT_MAX: usize = 512;
+/// The bytes of a slot on disk.
+const SLOT_BYTES: u64 = 64 << 10;
+/// A figure: its name, and how it is found.
+type Gauge = (&'static str, fn(&Standing) -> u64);
+
+/// What a point says of its moment.
+const GAUGES: &[Gauge] = &[
+    ("budget_bytes", |now| now.settings.budget.bytes.0 as u64),
+    ("used_bytes", |now| now.used.0 as u64),
+    ("peak_bytes", |now| now.peak.0 as u64),
+    ("resident_bytes", |now| held_pages(now, "resident_pages")),
+    ("limbo_bytes", |now| held_pages(now, "limbo_pages")),
+    ("pool_original_bytes", |now| held_pages(now, "in_pool_pages")),
+    ("pool_compressed_bytes", |now| now.totals.held("pool_bytes")),
+    ("pool_held_bytes", |now| held_pages(now, "pool_pages")),
+    ("disk_original_bytes", |now| held_pages(now, "on_disk_pages")),
+    ("disk_held_bytes", |now| now.totals.held("slots_used").saturating_mul(SLOT_BYTES)),
+    ("saved_bytes", |now| now.totals.saved()),
+    ("unmanaged_bytes", |now| now.unmanaged.0 as u64),
+    ("shared_bytes", |now| now.shared.0 as u64),
+    ("members", |now| now.members as u64),
+    ("processes", |now| now.totals.joined()),
+    ("managed_processes", |now| now.totals.managed()),
+];
+/// What a point has counted since the start of the run.
+const COUNTERS: &[Counter] = &[
+    Counter::Faults,
+    Counter::FirstTouchFaults,
+    Counter::LimboFaults,
+    Counter::MajorFaults,
+    Counter::CopyFaults,
+    Counter::PagesReadAhead,
+    Counter::PagesLoaded,
+    Counter::PagesStored,
+    Counter::BytesStored,
+    Counter::PagesReadBack,
+    Counter::PagesWrittenBack,
+    Counter::StallNs,
+    Counter::TurnWaitNs,
+    Counter::ServiceNs,
+];
+
+/// The bytes of pages that processes hold, under this name.
+fn held_pages(now: &Standing, name: &str) -> u64 {
+    now.totals.held(name).saturating_mul(PAGE_BYTES as u64)
+}
+
+/// The figures of a run of this age.
+#[derive(Clone, Debug)]
+struct Point {
+    age: Duration,
+    gauges: [u64; GAUGES.len()],
+    counters: [u64; COUNTERS.len()],
+}
+
+impl Point {
+    fn of(age: Duration, now: &Standing) -> Self {
+        let gauges = std::array::from_fn(|index| GAUGES[index].1(now));
+        let counters = std::array::from_fn(|index| now.totals.get(COUNTERS[index]));
+        Self { age, gauges, counters }
+    }
+
+    fn counted(&self, counter: Counter) -> u64 {
+        COUNTERS.iter().position(|it| *it == counter).map_or(0, |index| self.counters[index])
+    }
+
+    /// Returns the ratio of what was stored until then.
+    fn ratio(&self) -> f64 {
+        let stored = self.counted(Counter::PagesStored);
+        rounded(ratio(stored, self.counted(Counter::BytesStored)))
+    }
+}
+
+/// Returns a time as reports have it.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Something that happened in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The budget was changed to this.
+    Budget(Bytes),
+    /// Knobs were turned, as this text says.
+    Knobs(String),
+    /// The user was warned, or would have been without `--quiet`.
+    Warning(String),
+    /// A process of this number and name joined.
+    Joined(u32, String),
+    /// A process of this number and name left.
+    Left(u32, String),
+}
+
+impl Event {
+    /// Whether the event says only that a process came or went.
+    fn is_common(&self) -> bool {
+        matches!(self, Self::Joined(..) | Self::Left(..))
+    }
+
+    fn document(&self, at: Duration) -> Value {
+        let cut = |text: &str| text.chars().take(TEXT_MAX).collect::<String>();
+        let (kind, name, value) = match self {
+            Self::Budget(bytes) => ("budget", "bytes", bytes.0.into()),
+            Self::Knobs(text) => ("knobs", "text", cut(text).into()),
+            Self::Warning(text) => ("warning", "text", cut(text).into()),
+            Self::Joined(_, name) => ("joined", "name", name.as_str().into()),
+            Self::Left(_, name) => ("left", "name", name.as_str().into()),
+        };
+        let mut document = json!({ "time_ns": nanoseconds(at), "kind": kind });
+        document[name] = value;
+        if let Self::Joined(process, _) | Self::Left(process, _) = self {
+            document["process"] = (*process).into();
+        }
+        document
+    }
+}
+
+/// The points and the events of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline {
+    began: Instant,
+    interval: Duration,
+    /// The age of the run from which the next point may be taken.
+    due: Duration,
+    points: Vec<Point>,
+    events: VecDeque<(Duration, Event)>,
+    events_dropped: u64,
+}
+
+impl Timeline {
+    /// Makes the timeline of a run that begins now.
+    pub(super) fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+            interval: INTERVAL_MIN,
+            due: Duration::ZERO,
+            points: Vec::new(),
+            events: VecDeque::new(),
+            events_dropped: 0,
+        }
+    }
+
+    /// Returns how old the run is.
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Returns whether a point may be taken.
+    pub(super) fn is_due(&self) -> bool {
+        self.age() >= self.due
+    }
+
+    /// Adds a point for a run of this age, which stands as `now`.
+    pub(super) fn add(&mut self, age: Duration, now: &Standing) {
+        if self.points.len() == POINTS_MAX {
+            let mut is_even = false;
+            self.points.retain(|_| {
+                is_even = !is_even;
+                is_even
+            });
+            self.interval *= 2;
+        }
+        self.points.push(Point::of(age, now));
+        // Points keep to a grid, however late a look is.
+        let steps = age.as_nanos() / self.interval.as_nanos() + 1;
+        self.due = self.interval * u32::try_from(steps).unwrap_or(u32::MAX);
+    }
+
+    /// Notes what happened at `at`.
+    pub(super) fn note(&mut self, at: Instant, event: Event) {
+        if self.events.len() == EVENTS_MAX {
+            let oldest = self.events.iter().position(|(_, event)| event.is_common());
+            self.events.remove(oldest.unwrap_or(0));
+            self.events_dropped += 1;
+        }
+        self.events.push_back((at.saturating_duration_since(self.began), event));
+    }
+
+    /// Returns one JSON object: the figures of all points by name, and the events.
+    pub(crate) fn document(&self) -> Value {
+        let column = |figure: &dyn Fn(&Point) -> Value| self.points.iter().map(figure).collect();
+        let mut points: Map<String, Value> = Map::new();
+        points.insert("time_ns".to_owned(), column(&|point| nanoseconds(point.age).into()));
+        points.insert("ratio".to_owned(), column(&|point| point.ratio().into()));
+        for (index, (name, _)) in GAUGES.iter().enumerate() {
+            points.insert((*name).to_owned(), column(&|point| point.gauges[index].into()));
+        }
+        for (index, counter) in COUNTERS.iter().enumerate() {
+            points.insert(counter.key().to_owned(), column(&|point| point.counters[index].into()));
+        }
+        let events = self.events.iter().map(|(at, event)| event.document(*at));
+        json!({
+            "interval_ms": self.interval.as_millis() as u64,
+            "points": points,
+            "events": events.collect::<Value>(),
+            "events_dropped": self.events_dropped,
+        })
+    }
+}
+
+/// Formats a timeline, which is long: each figure and each event on a line of its own.
+pub(crate) fn text_of(timeline: &Value) -> String {
+    let line = |(name, value): (&String, &Value)| match value {
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, value)| format!("    \"{name}\": {value}"));
+            format!("  \"{name}\": {{\n{}\n  }}", members.collect::<Vec<_>>().join(",\n"))
+        }
+        Value::Array(values) if !values.is_empty() => {
+            let values = values.iter().map(|value| format!("    {value}"));
+            format!("  \"{name}\": [\n{}\n  ]", values.collect::<Vec<_>>().join(",\n"))
+        }
+        _ => format!("  \"{name}\": {value}"),
+    };
+    let members = timeline.as_object().into_iter().flatten().map(line);
+    format!("{{\n{}\n}}", members.collect::<Vec<_>>().join(",\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    //! The risk: a long run fills memory or loses its beginning or its end; or the timeline tells
+    //! otherwise than the report.
+
+    use super::*;
+    use crate::budget::Budget;
+    use crate::control::Changeable;
+    use crate::view;
+    use coldpress_runtime::knobs::Knobs;
+
+    fn standing(used: usize) -> Standing {
+        let (budget, knobs) = (Budget::fixed(Bytes::mib(64)), Knobs::default());
+        let settings = Changeable { budget, knobs, show_memory: view::Ask::Auto };
+        Standing { used: Bytes(used), ..Standing::at_start(settings) }
+    }
+
+    /// Samples a run of so many seconds, at looks 50 ms apart.
+    fn of_seconds(seconds: u32) -> Timeline {
+        let mut timeline = Timeline::begin();
+        for look in 0..=20 * seconds {
+            let age = Duration::from_millis(50) * look;
+            if age >= timeline.due {
+                timeline.add(age, &standing(look as usize));
+            }
+        }
+        timeline
+    }
+
+    #[test]
+    fn ten_points_a_second_become_fewer_in_a_long_run() {
+        let ages = |timeline: &Timeline| -> Vec<_> {
+            timeline.points.iter().map(|point| point.age.as_millis() as u64).collect()
+        };
+        let short = ages(&of_seconds(3));
+        assert_eq!(short, (0..=30).map(|tenth| 100 * tenth).collect::<Vec<_>>());
+        for (seconds, interval) in [(199, 100), (201, 200), (401, 400), (10_000, 6400)] {
+            let timeline = of_seconds(seconds);
+            let found = ages(&timeline);
+            assert!(found.len() <= POINTS_MAX && found.len() > POINTS_MAX / 3, "{seconds}");
+            assert_eq!(timeline.interval.as_millis(), interval);
+            let even: Vec<_> = (0..found.len() as u64).map(|step| step * interval as u64).collect();
+            assert_eq!(found, even, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_late_look_does_not_shift_the_points_after_it() {
+        let mut timeline = Timeline::begin();
+        timeline.add(Duration::from_millis(130), &standing(1));
+        assert_eq!(timeline.due, Duration::from_millis(200));
+        timeline.add(Duration::from_millis(1999), &standing(1));
+        assert_eq!(timeline.due, Duration::from_millis(2000));
+    }
+
+    #[test]
+    fn who_comes_and_goes_pushes_out_no_warning() {
+        let mut timeline = Timeline::begin();
+        let warning = || Event::Warning("x".repeat(2 * TEXT_MAX));
+        for process in 0..2 * EVENTS_MAX as u32 {
+            timeline.note(Instant::now(), Event::Joined(process, "cc1".to_owned()));
+            if process == 3 {
+                timeline.note(Instant::now(), warning());
+            }
+        }
+        let document = timeline.document();
+        let events = document["events"].as_array().unwrap();
+        assert_eq!((events.len(), &document["events_dropped"]), (EVENTS_MAX, &json!(501)));
+        assert_eq!(events[0]["text"].as_str().unwrap().len(), TEXT_MAX);
+        assert_eq!(events[EVENTS_MAX - 1]["process"], 999);
+        for _ in 0..2 * EVENTS_MAX {
+            timeline.note(Instant::now(), warning());
+        }
+        assert_eq!(timeline.events.len(), EVENTS_MAX);
+    }
+
+    #[test]
+    fn the_text_is_the_document() {
+        let mut timeline = of_seconds(1);
+        timeline.note(Instant::now(), Event::Knobs("codec=lzo\n\"x\"".to_owned()));
+        let document = timeline.document();
+        let text = text_of(&document);
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), document);
+        assert!(text.lines().any(|line| line.starts_with("    \"used_bytes\": [0,2,4,")), "{text}");
+        let figures = document["points"].as_object().unwrap();
+        assert_eq!(figures.len(), 2 + GAUGES.len() + COUNTERS.len());
+        assert!(figures.values().all(|values| values.as_array().unwrap().len() == 11));
+    }
+}
