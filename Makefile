@@ -34,7 +34,7 @@ STRESS := --test stress -- --test-threads=5
 EDGES := --test edges --test cannot_manage --test noticed --test containers --test setup \
 	--test account --test bench
 # Those of which `make long` runs what `make test` leaves out.
-LONG := budget day_one forks helper proactive rest sharing
+LONG := budget day_one forks helper metrics proactive rest sharing
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.
 STRESS_SECONDS ?= 3600
 # How long each torture of `make stress` lasts behind that.
@@ -209,6 +209,7 @@ install: ## install the built command and its documents under PREFIX (default: /
 	install -D -m 644 packaging/redis-coldpress.service \
 		$(DESTDIR)$(PREFIX)/share/doc/coldpress/redis-coldpress.service
 	install -D -m 644 schema/stats-1.json $(DESTDIR)$(PREFIX)/share/coldpress/schema/stats-1.json
+	install -D -m 644 packaging/grafana.json $(DESTDIR)$(PREFIX)/share/coldpress/grafana.json
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,man/man1 bash-completion/completions \
 		zsh/site-functions fish/vendor_completions.d)
 	install -m 644 packaging/man/*/*.1 $(DESTDIR)$(PREFIX)/share/man/man1

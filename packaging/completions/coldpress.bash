@@ -37,6 +37,9 @@ _coldpress() {
             coldpress__subcmd__ctl,get)
                 cmd="coldpress__subcmd__ctl__subcmd__get"
                 ;;
+            coldpress__subcmd__ctl,metrics)
+                cmd="coldpress__subcmd__ctl__subcmd__metrics"
+                ;;
             coldpress__subcmd__ctl,set)
                 cmd="coldpress__subcmd__ctl__subcmd__set"
                 ;;
@@ -66,6 +69,9 @@ _coldpress() {
                 ;;
             coldpress__subcmd__help__subcmd__ctl,get)
                 cmd="coldpress__subcmd__help__subcmd__ctl__subcmd__get"
+                ;;
+            coldpress__subcmd__help__subcmd__ctl,metrics)
+                cmd="coldpress__subcmd__help__subcmd__ctl__subcmd__metrics"
                 ;;
             coldpress__subcmd__help__subcmd__ctl,set)
                 cmd="coldpress__subcmd__help__subcmd__ctl__subcmd__set"
@@ -97,7 +103,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__attach)
-            opts="-h -m -q -v --help --memory --idle --disk --set --stats --quiet --verbose"
+            opts="-h -m -q -v --help --memory --idle --disk --set --stats --metrics --quiet --verbose"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -141,6 +147,21 @@ _coldpress() {
                     fi
                     return 0
                     ;;
+                --metrics)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -149,7 +170,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__ctl)
-            opts="-h --help --json get set timeline thaw"
+            opts="-h --help --json get set timeline metrics thaw"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -163,6 +184,20 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__ctl__subcmd__get)
+            opts="-h --help --json"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__ctl__subcmd__metrics)
             opts="-h --help --json"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -282,7 +317,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__help__subcmd__ctl)
-            opts="get set timeline thaw"
+            opts="get set timeline metrics thaw"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -296,6 +331,20 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__help__subcmd__ctl__subcmd__get)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__help__subcmd__ctl__subcmd__metrics)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -408,7 +457,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__run)
-            opts="-m -w -q -v -h --memory --idle --codec --pool --disk --disk-size --max-pool-percent --set --show-memory --stats --record --wait --quiet --verbose --allow-unmanaged --no-lend --require-managed --help"
+            opts="-m -w -q -v -h --memory --idle --codec --pool --disk --disk-size --max-pool-percent --set --show-memory --stats --metrics --record --wait --quiet --verbose --allow-unmanaged --no-lend --require-managed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -458,6 +507,21 @@ _coldpress() {
                     return 0
                     ;;
                 --stats)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --metrics)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
                         oldifs="$IFS"

@@ -32,18 +32,21 @@ complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "detach" -d 'Lea
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "run" -d 'Run a program within a memory budget'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "doctor" -d 'Check whether programs can be run here, and say what mends it'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline thaw" -s h -l help -d 'Print a short help; `coldpress help` has more'
-complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline thaw" -l json -d 'Print one JSON document on standard output'
-complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline thaw" -a "get" -d 'Print the knobs and all counters, one a line, or one of them'
-complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline thaw" -a "set" -d 'Turn knobs: all of them, or none when one is wrong'
-complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline thaw" -a "timeline" -d 'Print how the run stood from its beginning on, and what happened'
-complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline thaw" -a "thaw" -d 'Bring every page back, to stay'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline metrics thaw" -s h -l help -d 'Print a short help; `coldpress help` has more'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline metrics thaw" -l json -d 'Print one JSON document on standard output'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline metrics thaw" -a "get" -d 'Print the knobs and all counters, one a line, or one of them'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline metrics thaw" -a "set" -d 'Turn knobs: all of them, or none when one is wrong'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline metrics thaw" -a "timeline" -d 'Print how the run stood from its beginning on, and what happened'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline metrics thaw" -a "metrics" -d 'Print the metrics of now, as OpenMetrics'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and not __fish_seen_subcommand_from get set timeline metrics thaw" -a "thaw" -d 'Bring every page back, to stay'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from get" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from get" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from set" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from set" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from timeline" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from timeline" -l json -d 'Print one JSON document on standard output'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from metrics" -s h -l help -d 'Print a short help; `coldpress help` has more'
+complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from metrics" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from thaw" -l force -d 'Bring them back whatever memory is free'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from thaw" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand ctl; and __fish_seen_subcommand_from thaw" -l json -d 'Print one JSON document on standard output'
@@ -52,6 +55,7 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l idle -d '
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l disk -d 'Directory for the file of the coldest pages, or none' -r -f -a "(__fish_complete_directories)"
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l set -d 'Turn a knob; `coldpress help ctl` lists them' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l stats -d 'Write at the end what happened, as JSON' -r -F
+complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l metrics -d 'Export metrics, as of `run`' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s h -l help -d 'Print a short help; `coldpress help` has more'
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s q -l quiet -d 'Print nothing of our own but errors'
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s v -l verbose -d 'Say what is done and found; --quiet wins over it'
@@ -66,6 +70,7 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l max-pool-per
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l set -d 'Turn a knob; `coldpress help ctl` lists them' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l show-memory -d 'What is shown as the machine\'s memory' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l stats -d 'Write at the end what happened, as JSON' -r -F
+complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l metrics -d 'Export metrics for monitoring systems: FILE, unix:PATH or HOST:PORT' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -l record -d 'Record what memory coldpress itself takes and frees' -r -F
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s w -l wait -d 'Stay until the last process of the run has ended'
 complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s q -l quiet -d 'Print nothing of our own but errors'
@@ -86,4 +91,5 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "get" -d 'Print the knobs and all counters, one a line, or one of them'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "set" -d 'Turn knobs: all of them, or none when one is wrong'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "timeline" -d 'Print how the run stood from its beginning on, and what happened'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "metrics" -d 'Print the metrics of now, as OpenMetrics'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "thaw" -d 'Bring every page back, to stay'

@@ -104,6 +104,7 @@ fn every_option_of_the_help_is_in_the_page() {
         (&["ctl", "1", "set", "--help"], "coldpress-ctl-set"),
         (&["ctl", "1", "thaw", "--help"], "coldpress-ctl-thaw"),
         (&["ctl", "1", "timeline", "--help"], "coldpress-ctl-timeline"),
+        (&["ctl", "1", "metrics", "--help"], "coldpress-ctl-metrics"),
         (&["doctor", "--help"], "coldpress-doctor"),
     ] {
         let (done, text) = output(Command::new(machine::coldpress()).args(help));
@@ -154,6 +155,7 @@ fn an_installation_puts_files_where_systems_look() {
         "share/man/man1/coldpress-run.1",
         "share/man/man1/coldpress-ctl-thaw.1",
         "share/coldpress/schema/stats-1.json",
+        "share/coldpress/grafana.json",
         "share/man/man1/coldpress-bench.1",
         "share/man/man1/coldpress-bench-programs.1",
         "share/bash-completion/completions/coldpress",

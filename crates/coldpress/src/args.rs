@@ -20,6 +20,7 @@ use coldpress_runtime::knobs::Knob;
 use coldpress_sys::Bytes;
 
 use crate::budget::Ask;
+use crate::export::Target;
 use crate::knobs::{self, Setting, parse_value};
 use crate::view;
 pub(crate) use attach::{AttachArgs, DetachArgs, as_run};
@@ -233,6 +234,20 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) stats: Option<PathBuf>,
 
+    /// Export metrics for monitoring systems: FILE, unix:PATH or HOST:PORT
+    ///
+    /// FILE is written each second, for the textfile collector of node_exporter. A socket answers
+    /// HTTP, in OpenMetrics for who asks for it. Without HOST, as :9100, it is 127.0.0.1.
+    #[arg(
+        long,
+        value_name = "TARGET",
+        env = "COLDPRESS_METRICS",
+        hide_short_help = true,
+        value_parser = OsStringValueParser::new().map(Target::parse),
+        value_hint = ValueHint::FilePath
+    )]
+    pub(crate) metrics: Option<Target>,
+
     /// Record what memory coldpress itself takes and frees
     ///
     /// `coldpress-bench frames --trace` reads it. The first process managed writes FILE, others
@@ -335,7 +350,7 @@ pub(crate) fn variable_of(error: &clap::Error) -> Option<String> {
 }
 
 /// The options of `run` that apply to a whole run, by the names of their fields.
-const OF_A_RUN: [&str; 14] = [
+const OF_A_RUN: [&str; 15] = [
     "memory",
     "idle",
     "codec",
@@ -346,6 +361,7 @@ const OF_A_RUN: [&str; 14] = [
     "set",
     "show_memory",
     "stats",
+    "metrics",
     "record",
     "wait",
     "no_lend",
@@ -379,8 +395,7 @@ pub(crate) struct InjectArgs {
 #[command(
     after_help = help::CTL_MORE,
     after_long_help = help::ctl_details(),
-    override_usage = "coldpress ctl PID COMMAND [--json]\n       \
-                      coldpress ctl PID set NAME=VALUE... [--json]"
+    override_usage = "coldpress ctl PID COMMAND [--json]"
 )]
 pub(crate) struct CtlArgs {
     /// The process of `coldpress run`, or of the program, or of any below it
@@ -415,6 +430,8 @@ pub(crate) enum CtlVerb {
     /// That is one JSON document. It has memory, page faults and stalls at 2,000 moments at most.
     /// Between them are warnings, changes of the settings, and processes that came and went.
     Timeline,
+    /// Print the metrics of now, as OpenMetrics
+    Metrics,
     /// Bring every page back, to stay
     ///
     /// This is for a debugger that attaches, or a core that is dumped. `coldpress ctl PID set

@@ -17,13 +17,16 @@ mod admit;
 mod along;
 mod claims;
 mod door;
+mod exporter;
 mod hear;
 mod late;
 mod looks;
 mod member;
+mod metrics;
 mod outliving;
 mod parts;
 mod psi;
+mod reports;
 mod required;
 mod sampling;
 mod seating;
@@ -65,6 +68,7 @@ use door::Door;
 use late::Late;
 use outliving::Outliving;
 use psi::Pressure;
+use reports::Reports;
 use required::Required;
 use serve::{Retired, start_thread};
 use shared::Shared;
@@ -140,7 +144,7 @@ impl Broker {
             voice: Voice::new(config.quiet, config.verbose),
             has_started: false,
             is_trial: config.is_trial,
-            timeline: Timeline::begin(),
+            reports: Reports::begin(config)?,
             outliving: Outliving::default(),
             along: Along::default(),
             services: Vec::new(),

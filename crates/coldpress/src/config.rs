@@ -1,8 +1,9 @@
 //! The configuration of a run, complete and checked: options, environment and defaults in one
 //! place.
 
+use std::ffi::OsString;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use coldpress_cli::failure::{Failure, Result};
 use coldpress_runtime::knobs::{Knob, Knobs, encode_codec, encode_pool};
@@ -13,7 +14,9 @@ use crate::args::{self, DiskChoice, RunArgs};
 use crate::budget::Budget;
 use crate::control::Changeable;
 use crate::disk;
+use crate::export::Target;
 use crate::knobs::Setting;
+use crate::text::printable;
 use crate::view;
 
 /// The directory for written-back pages without `--disk`: on disk almost everywhere, and spared by
@@ -25,6 +28,10 @@ pub(crate) const DEFAULT_DISK: &str = "/var/tmp";
 pub(crate) struct RunConfig {
     /// All memory the process tree may hold.
     pub(crate) budget: Budget,
+    /// The name of the program.
+    pub(crate) program: String,
+    /// Where metrics go, if anywhere.
+    pub(crate) metrics: Option<Target>,
     /// The knobs, which may be changed while the run goes on.
     pub(crate) knobs: Knobs,
     /// The memory of the machine that programs are shown.
@@ -65,6 +72,8 @@ impl RunConfig {
         };
         Ok(Self {
             budget: Budget::find(args.memory)?,
+            program: name_of(args.command.first()),
+            metrics: args.metrics.clone(),
             knobs: knobs(args, &args::given_for_a_run()),
             show_memory: args.show_memory,
             disk,
@@ -90,6 +99,8 @@ impl RunConfig {
     pub(crate) fn for_trial(budget: Bytes) -> Self {
         Self {
             budget: Budget::fixed(budget),
+            program: "trial".to_owned(),
+            metrics: None,
             knobs: Knobs::default(),
             show_memory: view::Ask::Off,
             disk: None,
@@ -127,6 +138,12 @@ impl RunConfig {
             processors: processors(),
         }
     }
+}
+
+/// Returns the name of a program, without the folder that it is in.
+fn name_of(program: Option<&OsString>) -> String {
+    let name = program.and_then(|program| Path::new(program).file_name());
+    name.map(|name| printable(&name.to_string_lossy())).unwrap_or_default()
 }
 
 /// Returns the number of processors that the launcher, and with it the program, may use.

@@ -1,10 +1,10 @@
 //! The protocol between `coldpress ctl` and the launcher: one packet there, one back.
 //!
 //! The request is [`GREETING`], then a line `NAME=VALUE` for the budget (`memory`) and each knob to
-//! be turned; or the line [`TIMELINE`] alone. The answer is a JSON document: the figures of the run
-//! after the change, or its timeline, or a [`refusal`], and then nothing has changed. A long answer
-//! is in a file that comes with an empty object. All are texts rather than layouts, so that two
-//! versions of coldpress understand each other.
+//! be turned; or the line [`TIMELINE`] or [`METRICS`] alone. The answer is a JSON document: the
+//! figures of the run after the change, its timeline, its metrics, or a [`refusal`], and then
+//! nothing has changed. A long answer is in a file that comes with an empty object. All are texts
+//! rather than layouts, so that two versions of coldpress understand each other.
 
 use std::fs::File;
 use std::io;
@@ -30,6 +30,8 @@ const GREETING: &[u8] = b"cpc\x01";
 const MEMORY: &str = "memory=";
 /// The request for the timeline.
 pub(crate) const TIMELINE: &str = "timeline";
+/// The request for the metrics.
+pub(crate) const METRICS: &str = "metrics";
 /// The longest request: every knob, turned many times.
 pub(crate) const REQUEST_MAX: usize = 4096;
 /// The longest answer. An ordinary one has some 10 KiB.

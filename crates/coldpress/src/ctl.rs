@@ -60,6 +60,11 @@ fn try_ctl(args: &CtlArgs, interrupt: Option<&Interrupt>) -> Result<String> {
             let timeline = ask(&[control::TIMELINE.to_owned()])?;
             Ok(format!("{}\n", timeline::text_of(&timeline)))
         }
+        CtlVerb::Metrics => {
+            let document = ask(&[control::METRICS.to_owned()])?;
+            let lines = document["metrics"].as_array().into_iter().flatten();
+            Ok(lines.filter_map(Value::as_str).map(|line| format!("{line}\n")).collect())
+        }
         CtlVerb::Thaw { force } => {
             let is_given_up = || interrupt.is_some_and(Interrupt::has_come);
             let done = thaw::thaw(args.process, *force, ask, is_given_up)?;

@@ -4,8 +4,8 @@
 //!
 //! 1. The system: [`proc`], [`tree`], [`elf`], [`disk`], [`pause`], and [`text`] that is not
 //!    trusted.
-//! 2. The words of a run: [`budget`], [`knobs`], [`view`], and [`control`], what a run and
-//!    `coldpress ctl` say to each other. [`args`] reads them, [`config`] makes them one.
+//! 2. The words of a run: [`budget`], [`knobs`], [`view`], [`export`], and [`control`], what a run
+//!    and `coldpress ctl` say to each other. [`args`] reads them, [`config`] makes them one.
 //! 3. The surroundings of a program: [`program`] itself, the run's [`directory`], [`preload`],
 //!    [`inject`], [`record`], [`outer`], [`supervise`], and above that [`keeper`] and
 //!    [`own_number`].
@@ -28,6 +28,7 @@ mod disk;
 mod docs;
 mod doctor;
 mod elf;
+mod export;
 mod helper;
 mod inject;
 mod keeper;

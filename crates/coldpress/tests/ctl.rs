@@ -267,7 +267,7 @@ fn strangers_are_refused() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("coldpress");
     fs::copy(COLDPRESS, &copy).unwrap();
-    for verb in [&["get"][..], &["set", "enabled=off"], &["timeline"]] {
+    for verb in [&["get"][..], &["set", "enabled=off"], &["timeline"], &["metrics"]] {
         let mut command = Command::new(&copy);
         command.args(["ctl", &run.program.to_string()]).args(verb);
         let output = command.uid(NOBODY).gid(NOBODY).current_dir("/").output().unwrap();

@@ -24,6 +24,13 @@ macro_rules! counters {
             /// Every counter, in the order of the report.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
+            /// Returns what the counter counts, as a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),*).trim_ascii_start(),)*
+                }
+            }
+
             /// Returns the key in the JSON report.
             pub const fn key(self) -> &'static str {
                 match self {

@@ -15,7 +15,7 @@ impl Serving {
 
     /// Returns how the run stands now, as far as a point of the timeline needs it.
     fn standing_for_point(&self) -> Standing {
-        let mut totals = self.totals.after(self.timeline.age());
+        let mut totals = self.totals.after(self.reports.timeline.age());
         self.members.iter().for_each(|it| totals.add_for_point(&self.ledger, it.seat));
         self.standing_with(totals)
     }
@@ -35,30 +35,34 @@ impl Serving {
 
     /// Takes a point if one is due.
     pub(super) fn sample(&mut self) {
-        if self.has_started && self.timeline.is_due() {
-            self.timeline.add(self.timeline.age(), &self.standing_for_point());
+        if self.has_started && self.reports.timeline.is_due() {
+            self.reports.timeline.add(self.reports.timeline.age(), &self.standing_for_point());
             self.note_warnings();
+            if let Some(exporter) = &self.reports.exporter {
+                exporter.update(self.standing());
+            }
         }
     }
 
     /// Takes the last point. Returns how the run stands at it.
     pub(super) fn sample_end(&mut self) -> Standing {
         let standing = self.standing();
-        self.timeline.add(self.timeline.age(), &standing);
+        self.reports.timeline.add(self.reports.timeline.age(), &standing);
         self.note_warnings();
+        self.reports.exporter.iter().for_each(|exporter| exporter.update(standing.clone()));
         standing
     }
 
     /// Notes what has just happened.
     pub(super) fn note(&mut self, event: Event) {
         self.note_warnings();
-        self.timeline.note(Instant::now(), event);
+        self.reports.timeline.note(Instant::now(), event);
     }
 
     /// Notes the warnings since the last ones, so that events keep their order.
     fn note_warnings(&mut self) {
         for (at, text) in self.voice.take_warnings() {
-            self.timeline.note(at, Event::Warning(text));
+            self.reports.timeline.note(at, Event::Warning(text));
         }
     }
 }

@@ -132,7 +132,7 @@ impl Serving {
         Retired {
             standing: self.sample_end(),
             at_peak: self.at_peak,
-            timeline: self.timeline.clone(),
+            timeline: self.reports.timeline.clone(),
             left: self.members.len(),
             unmanaged: std::mem::take(&mut self.unmanaged),
             services: std::mem::take(&mut self.services),

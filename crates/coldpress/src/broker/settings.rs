@@ -4,8 +4,9 @@
 use coldpress_cli::failure::Result;
 use coldpress_sys::OwnedFd;
 use coldpress_sys::net::Peer;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::metrics::{self, Format};
 use super::state::Serving;
 use super::stats;
 use super::timeline::Event;
@@ -14,14 +15,19 @@ use crate::control;
 use crate::say;
 
 impl Serving {
-    /// Answers with the timeline, or turns knobs as `text` asks, and answers with the resulting
-    /// settings and figures.
+    /// Answers with the timeline, or with the metrics, or turns knobs as `text` asks, and answers
+    /// with the resulting settings and figures.
     pub(super) fn answer_request(&mut self, socket: &OwnedFd, peer: Peer, text: &str) {
         let document = match text.trim_end() {
             _ if !control::may(peer) => Err(control::not_permitted(peer)),
             control::TIMELINE => {
                 self.sample();
-                Ok(self.timeline.document())
+                Ok(self.reports.timeline.document())
+            }
+            control::METRICS => {
+                let subject = &self.reports.subject;
+                let text = metrics::text(subject, &self.standing(), Format::OpenMetrics);
+                Ok(json!({ "metrics": text.lines().collect::<Vec<_>>() }))
             }
             _ => self.turn(text),
         };

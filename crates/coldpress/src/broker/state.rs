@@ -11,11 +11,11 @@ use super::door::Door;
 use super::member::Member;
 use super::outliving::Outliving;
 use super::psi::Pressure;
+use super::reports::Reports;
 use super::required::Required;
 use super::shared::Shared;
 use super::sizing::Sizing;
 use super::supplies::Supplies;
-use super::timeline::Timeline;
 use super::totals::Totals;
 use super::unmanaged::UnmanagedOfRun;
 use super::unseated::Unseated;
@@ -51,7 +51,7 @@ pub(crate) struct Serving {
     /// Whether the program runs or has run.
     pub(super) has_started: bool,
     pub(super) is_trial: bool,
-    pub(super) timeline: Timeline,
+    pub(super) reports: Reports,
     pub(super) outliving: Outliving,
     pub(super) along: Along,
     /// Services that ended recently.
@@ -63,7 +63,7 @@ pub(crate) struct Serving {
 impl Serving {
     /// Returns the counts of all processes, including those that have ended.
     pub(super) fn totals_now(&self) -> Totals {
-        let mut totals = self.totals.after(self.timeline.age());
+        let mut totals = self.totals.after(self.reports.timeline.age());
         for member in &self.members {
             totals.add(&self.ledger, member.seat);
         }

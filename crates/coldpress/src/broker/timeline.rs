@@ -27,27 +27,43 @@ const EVENTS_MAX: usize = 500;
 const TEXT_MAX: usize = 512;
 /// The bytes of a slot on disk.
 const SLOT_BYTES: u64 = 64 << 10;
-/// A figure: its name, and how it is found.
-type Gauge = (&'static str, fn(&Standing) -> u64);
+/// A figure: its name, what it is, and how it is found.
+type Gauge = (&'static str, &'static str, fn(&Standing) -> u64);
 
 /// What a point says of its moment.
-const GAUGES: &[Gauge] = &[
-    ("budget_bytes", |now| now.settings.budget.bytes.0 as u64),
-    ("used_bytes", |now| now.used.0 as u64),
-    ("peak_bytes", |now| now.peak.0 as u64),
-    ("resident_bytes", |now| held_pages(now, "resident_pages")),
-    ("limbo_bytes", |now| held_pages(now, "limbo_pages")),
-    ("pool_original_bytes", |now| held_pages(now, "in_pool_pages")),
-    ("pool_compressed_bytes", |now| now.totals.held("pool_bytes")),
-    ("pool_held_bytes", |now| held_pages(now, "pool_pages")),
-    ("disk_original_bytes", |now| held_pages(now, "on_disk_pages")),
-    ("disk_held_bytes", |now| now.totals.held("slots_used").saturating_mul(SLOT_BYTES)),
-    ("saved_bytes", |now| now.totals.saved()),
-    ("unmanaged_bytes", |now| now.unmanaged.0 as u64),
-    ("shared_bytes", |now| now.shared.0 as u64),
-    ("members", |now| now.members as u64),
-    ("processes", |now| now.totals.joined()),
-    ("managed_processes", |now| now.totals.managed()),
+pub(super) const GAUGES: &[Gauge] = &[
+    ("budget_bytes", "The budget.", |now| now.settings.budget.bytes.0 as u64),
+    ("used_bytes", "All memory that the run holds.", |now| now.used.0 as u64),
+    ("peak_bytes", "The most that the run has held at one time.", |now| now.peak.0 as u64),
+    ("resident_bytes", "Memory of the joined programs that is in place.", |now| {
+        held_pages(now, "resident_pages")
+    }),
+    ("limbo_bytes", "Pages taken from programs and not yet compressed.", |now| {
+        held_pages(now, "limbo_pages")
+    }),
+    ("pool_original_bytes", "Pages in the pool, before compression.", |now| {
+        held_pages(now, "in_pool_pages")
+    }),
+    ("pool_compressed_bytes", "Pages in the pool, after compression.", |now| {
+        now.totals.held("pool_bytes")
+    }),
+    ("pool_held_bytes", "Memory that the pool takes.", |now| held_pages(now, "pool_pages")),
+    ("disk_original_bytes", "Pages on disk, before compression.", |now| {
+        held_pages(now, "on_disk_pages")
+    }),
+    ("disk_held_bytes", "The part of the files that is in use.", |now| {
+        now.totals.held("slots_used").saturating_mul(SLOT_BYTES)
+    }),
+    ("saved_bytes", "Pages that are away, less what is held in memory for them.", |now| {
+        now.totals.saved()
+    }),
+    ("unmanaged_bytes", "Private memory of processes that have not joined.", |now| {
+        now.unmanaged.0 as u64
+    }),
+    ("shared_bytes", "Shared memory, each page once.", |now| now.shared.0 as u64),
+    ("members", "Processes that have joined and have not ended.", |now| now.members as u64),
+    ("processes", "Processes that have joined.", |now| now.totals.joined()),
+    ("managed_processes", "Processes that were managed.", |now| now.totals.managed()),
 ];
 /// What a point has counted since the start of the run.
 const COUNTERS: &[Counter] = &[
@@ -82,7 +98,7 @@ struct Point {
 
 impl Point {
     fn of(age: Duration, now: &Standing) -> Self {
-        let gauges = std::array::from_fn(|index| GAUGES[index].1(now));
+        let gauges = std::array::from_fn(|index| GAUGES[index].2(now));
         let counters = std::array::from_fn(|index| now.totals.get(COUNTERS[index]));
         Self { age, gauges, counters }
     }
@@ -209,7 +225,7 @@ impl Timeline {
         let mut points: Map<String, Value> = Map::new();
         points.insert("time_ns".to_owned(), column(&|point| nanoseconds(point.age).into()));
         points.insert("ratio".to_owned(), column(&|point| point.ratio().into()));
-        for (index, (name, _)) in GAUGES.iter().enumerate() {
+        for (index, (name, ..)) in GAUGES.iter().enumerate() {
             points.insert((*name).to_owned(), column(&|point| point.gauges[index].into()));
         }
         for (index, counter) in COUNTERS.iter().enumerate() {

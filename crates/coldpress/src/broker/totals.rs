@@ -99,6 +99,16 @@ impl Totals {
         self.figures.get(counter)
     }
 
+    /// Returns the words of a group.
+    pub(super) fn group(&self, group: Group) -> &[u64] {
+        self.figures.group(group)
+    }
+
+    /// Returns how long the run had lasted.
+    pub(super) fn lasted(&self) -> Duration {
+        self.lasted
+    }
+
     pub(super) fn named(&self, group: Group) -> Map<String, Value> {
         let words = self.figures.group(group).iter().map(|word| Value::from(*word));
         group.names().iter().map(|name| (*name).to_owned()).zip(words).collect()
