@@ -72,6 +72,27 @@ fn check(compiler: &str, flags: &[&str]) -> Option<()> {
     Some(())
 }
 
+/// Runs a program that confines itself, then maps its memory: code of ours in its threads must make
+/// no call of its own any more.
+fn check_confined(compiler: &str, flags: &[&str]) -> Option<()> {
+    let scratch = Scratch::new("confined");
+    let program = scratch.path("confined");
+    let mut command = Command::new(require(compiler)?);
+    command.args(flags).arg("-o").arg(&program).arg(fixture("confined.c"));
+    assert!(command.status().expect("it is there").success(), "{compiler} {flags:?}");
+    compare(&Job::new("confined", program).arg(MIB.to_string()), HALF);
+    Some(())
+}
+
+#[test]
+fn a_program_that_confines_itself_lives_and_keeps_its_bytes() {
+    matrix::run(&[
+        case("dynamic, glibc", Lane::Short, || check_confined("gcc", &["-O1"])),
+        case("static, glibc", Lane::Short, || check_confined("gcc", &["-O1", "-static"])),
+        case("static, musl", Lane::Long, || check_confined("musl-gcc", &["-O1", "-static"])),
+    ]);
+}
+
 /// The keeper is killed at each of its requests while it puts the library in, in `make test` at
 /// some: the program ends before it has begun, or does all that it does alone.
 #[test]

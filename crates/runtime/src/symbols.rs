@@ -22,7 +22,7 @@ pub const TAKEN: [&str; 10] = [
 
 /// Functions of libc that the library stands in front of, one that a sanitizer calls, and what the
 /// command looks for that puts the library into a program itself.
-pub const GIVEN: [&str; 45] = [
+pub const GIVEN: [&str; 46] = [
     "COLDPRESS_DOORS",
     "_Fork",
     "__asan_default_options",
@@ -51,6 +51,7 @@ pub const GIVEN: [&str; 45] = [
     "mremap",
     "munlockall",
     "popen",
+    "prctl",
     "posix_spawn",
     "posix_spawnp",
     "pthread_create",

@@ -36,13 +36,15 @@ const CLONE: u32 = 56;
 const FORK: u32 = 57;
 const VFORK: u32 = 58;
 const EXECVE: u32 = 59;
+const PRCTL: u32 = 157;
 const SCHED_SETAFFINITY: u32 = 203;
 const SCHED_GETAFFINITY: u32 = 204;
+const SECCOMP: u32 = 317;
 const EXECVEAT: u32 = 322;
 const CLONE3: u32 = 435;
 /// The calls that the library makes. It makes no `clone` that shares memory or brings a stack.
-const MADE: [u32; 8] =
-    [MMAP, BRK, MREMAP, MADVISE, CLONE, FORK, SCHED_SETAFFINITY, SCHED_GETAFFINITY];
+const MADE: [u32; 10] =
+    [MMAP, BRK, MREMAP, MADVISE, CLONE, FORK, PRCTL, SCHED_SETAFFINITY, SCHED_GETAFFINITY, SECCOMP];
 /// The calls before which the thread is let go.
 const STARTERS: [u32; 5] = [CLONE, VFORK, EXECVE, EXECVEAT, CLONE3];
 /// The beginning of musl's `__clone`: `xor %eax, %eax; mov $56, %al; mov %rdi, %r11`.

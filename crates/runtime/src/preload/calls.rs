@@ -10,8 +10,10 @@ use coldpress_sys::{Bytes, errno, raw};
 use linux_raw_sys::general as linux;
 
 use super::remap::remap;
-use super::{CONTROL, exec, fork, given, mapping, starters};
+use super::{CONTROL, exec, fork, given, mapping, starters, starting};
 
+/// linux/prctl.h.
+const PR_SET_SECCOMP: usize = 22;
 /// The advice MADV_GUARD_INSTALL of Linux 6.13, which drops pages without an event.
 const MADV_GUARD_INSTALL: c_int = 102;
 
@@ -56,6 +58,8 @@ pub(super) unsafe fn make(number: u32, arguments: [usize; 6]) -> isize {
             call()
         }
         linux::__NR_madvise => advise(a, b, c as c_int),
+        linux::__NR_seccomp => confine(call),
+        linux::__NR_prctl if a == PR_SET_SECCOMP => confine(call),
         linux::__NR_mmap => {
             // SAFETY: the program's own call.
             unsafe { mapping::map_memory(arguments) }
@@ -66,6 +70,14 @@ pub(super) unsafe fn make(number: u32, arguments: [usize; 6]) -> isize {
         linux::__NR_futex if CONTROL.is_managing() => futex_on_away_pages(call, [a, e]),
         _ => call(),
     }
+}
+
+/// Confines the program, once the service has started: later the program's thread might be killed
+/// for a call that this takes.
+fn confine(call: impl Fn() -> isize) -> isize {
+    starting::start();
+    mapping::note_confined();
+    call()
 }
 
 /// Makes a futex call whose words the kernel may touch in a way that cannot wait for us: EFAULT on

@@ -15,6 +15,8 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use linux_raw_sys::general as linux;
+
 use super::imports::{self, ENOSYS, libc_result, next};
 use super::{calls, fork, site};
 
@@ -33,6 +35,17 @@ pub(super) fn resolve() {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int {
     libc_result(calls::advise(address.addr(), length, advice)) as c_int
+}
+
+/// Takes the place of libc's `prctl(2)`, whose last four arguments are there as the first asks.
+///
+/// # Safety
+/// The same as for libc's own function.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn prctl(operation: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    let arguments = [operation as usize, a, b, c, d, 0];
+    // SAFETY: the program's own call.
+    libc_result(unsafe { calls::make(linux::__NR_prctl, arguments) }) as c_int
 }
 
 /// Takes the place of libc's `_Fork(3)`.

@@ -3,7 +3,7 @@
 //! decisions: whether it is worth a service (`starting`), and whether the thread waits for a look.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use coldpress_sys::{Bytes, PAGE_BYTES, raw};
 use linux_raw_sys::general as linux;
@@ -22,6 +22,16 @@ static UNSEEN_MAX: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The bytes that were mapped since the service was last asked for a look, before management
 /// begins.
 static UNSEEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the program has a seccomp filter of its own, which may kill a thread for a call that
+/// nothing but this library makes.
+static IS_CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the program is about to confine itself.
+pub(super) fn note_confined() {
+    // Relaxed: the thread that confines itself maps memory after that.
+    IS_CONFINED.store(true, Ordering::Relaxed);
+}
 
 /// Notes the budget of the run.
 pub(super) fn note_budget(budget: Bytes) {
@@ -58,6 +68,12 @@ pub(super) unsafe extern "C" fn map(
 /// # Safety
 /// The same as for libc's own function.
 pub(super) unsafe fn map_memory(arguments: [usize; 6]) -> isize {
+    // Relaxed: see `note_confined`.
+    if IS_CONFINED.load(Ordering::Relaxed) {
+        // The memory is found once it has grown.
+        // SAFETY: the program's own call, passed on unchanged.
+        return unsafe { raw::syscall(linux::__NR_mmap, arguments) };
+    }
     let [address, length, protection, flags, fd, offset] = arguments;
     let (protection, flags) = (protection as c_int, flags as c_int);
     let is_executable = protection as u32 & linux::PROT_EXEC != 0;
@@ -141,8 +157,8 @@ pub(super) fn move_break_to(address: usize) -> isize {
 
 /// Registers what the break has grown by, from `before`, which is 0 if that is not known.
 pub(super) fn note_break(before: usize, reached: usize) {
-    // libc's first call only asks where the break is.
-    if before != 0 && reached > before {
+    // libc's first call only asks where the break is. Relaxed: see `note_confined`.
+    if before != 0 && reached > before && !IS_CONFINED.load(Ordering::Relaxed) {
         let start = before.next_multiple_of(PAGE_BYTES);
         let length = Bytes(reached.next_multiple_of(PAGE_BYTES) - start);
         if !CONTROL.is_managing() {
