@@ -148,6 +148,7 @@ long: bootstrap ## system tests, with those that `make test` leaves out (minutes
 	@scripts/bootstrap-tests
 	$(BUILD_TESTED)
 	COLDPRESS_ALL=1 $(TESTS) $(LONG:%=--test %) -- --test-threads=1
+	$(TESTS) --features coldpress-tests/schema --test timeline -- --test-threads=1
 
 # They lie beside the project, where it is developed; NAMES="H1 M3" runs these alone.
 cases: export COLDPRESS_BIN := $(TARGET)/system/coldpress

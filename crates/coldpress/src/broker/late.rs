@@ -74,8 +74,8 @@ impl Late {
                 continue;
             }
             let (injector, open) = (Arc::clone(&self.injector), Arc::clone(&self.open));
+            open.lock().iter_mut().for_each(|open| open.working.push(process));
             let work = move || {
-                open.lock().iter_mut().for_each(|open| open.working.push(process));
                 let is_again = injector.put_in_running(process).is_some();
                 if is_again {
                     pause(AGAIN);
