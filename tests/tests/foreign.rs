@@ -130,7 +130,7 @@ fn foreign_programs_keep_their_bytes_within_a_budget() {
         case("static and moved, glibc", Lane::Long, || {
             check("gcc", &["-O2", "-static-pie", "-pthread"])
         }),
-        case("static, musl", Lane::Short, || check("musl-gcc", &["-O1", "-static"])),
+        case("static, musl", Lane::Long, || check("musl-gcc", &["-O1", "-static"])),
         case("dynamic, musl", Lane::Long, || check("musl-gcc", &["-O2"])),
         case("Go", Lane::Short, || check("go", &["build"])),
         case("Go, moved", Lane::Long, || check("go", &["build", "-buildmode=pie"])),
