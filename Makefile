@@ -26,15 +26,17 @@ UNIT := --lib --bin coldpress --bin coldpress-peers --bin xtask --bin cases \
 	$(call tests_in,crates/*/tests/*.rs xtask/tests/*.rs)
 # System tests by file. These run alone, as they judge each moment, or processor time; the others
 # by twos: a program and its service share one processor, so two programs take no longer than
-# one. Those of stress-ng are there to be many, and take their time whatever runs beside them.
+# one. Those of stress-ng are there to be many, and take their time whatever runs beside them. Those
+# of suites run in `make suites`, those of view in `make long`.
 ALONE := budget idle sharing torture tree walks
-BESIDE := $(filter-out $(ALONE) stress,$(basename $(notdir $(wildcard tests/tests/*.rs))))
+BESIDE := $(filter-out $(ALONE) stress suites view,\
+	$(basename $(notdir $(wildcard tests/tests/*.rs))))
 STRESS := --test stress -- --test-threads=5
 # Those of which `make test` runs a part, and `make edges` all.
 EDGES := --test edges --test cannot_manage --test noticed --test containers --test setup \
 	--test account --test bench
 # Those of which `make long` runs what `make test` leaves out.
-LONG := budget day_one forks helper metrics proactive rest sharing
+LONG := budget day_one forks helper metrics proactive rest sharing view
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.
 STRESS_SECONDS ?= 3600
 # How long each torture of `make stress` lasts behind that.
@@ -115,7 +117,7 @@ machines: bootstrap ## guests of QEMU within a budget, one, and four together (m
 	$(BUILD_TESTED) --test machines
 	$(TESTS) --test machines -- --test-threads=1 --nocapture
 
-# `make system` gives the same methods half a minute, all together. The library checks its tables
+# `make system` gives the same methods 15 seconds, all together. The library checks its tables
 # meanwhile.
 stress: export CARGO_PROFILE_PRELOAD_DEBUG_ASSERTIONS := true
 stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS together (an hour)
@@ -124,7 +126,8 @@ stress: build ## every method of stress-ng's in the tests, for STRESS_SECONDS to
 	COLDPRESS_TORTURE_SECONDS=$(TORTURE_SECONDS) $(TESTS) \
 		--test torture -- --test-threads=1
 
-# `make system` runs short forms of them, and programs in one part of their memory only.
+# `make system` runs programs in one part of their memory only. Without the variables the suites run
+# in short forms, of programs that are installed.
 suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without coldpress (an hour)
 	@scripts/bootstrap-tests
 	@scripts/fetch-suites $(SUITES)

@@ -26,7 +26,7 @@ use coldpress_tests::machine::require;
 /// The budget: a fraction of the memory that every method touches.
 const BUDGET: Bytes = Bytes::mib(24);
 /// Seconds that each method runs, unless a time is given for all together.
-const SECONDS: u64 = 4;
+const SECONDS: u64 = 2;
 /// Methods that run at a time, beside the forks: one less than in the Makefile.
 const AT_A_TIME: u64 = 4;
 /// Time that a run may take beyond its own, on a busy machine.

@@ -5,9 +5,9 @@
 //! budget that is a fraction of what it holds: the output must be the same, and pages must have
 //! been stored. A case that fails without coldpress too is no difference.
 //!
-//! `make system` runs short forms, of programs that are installed. `make suites` runs the suites of
-//! CPython, Redis and PostgreSQL, and builds of a real project, from the sources in the folder that
-//! COLDPRESS_SUITES names; that takes an hour.
+//! `make suites` runs the suites of CPython, Redis and PostgreSQL, and builds of a real project,
+//! from the sources in the folder that COLDPRESS_SUITES names; that takes an hour. Without the
+//! variable short forms run, of programs that are installed.
 
 use std::env;
 use std::ffi::OsString;
