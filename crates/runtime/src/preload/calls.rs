@@ -75,9 +75,17 @@ pub(super) unsafe fn make(number: u32, arguments: [usize; 6]) -> isize {
 /// Confines the program, once the service has started: later the program's thread might be killed
 /// for a call that this takes.
 fn confine(call: impl Fn() -> isize) -> isize {
+    // A child by `vfork` confines itself, not its parent, whose words these are.
+    if !CONTROL.is_owner() {
+        return call();
+    }
     starting::start();
-    mapping::note_confined();
-    call()
+    mapping::note_confined(true);
+    let result = call();
+    if result < 0 {
+        mapping::note_confined(false);
+    }
+    result
 }
 
 /// Makes a futex call whose words the kernel may touch in a way that cannot wait for us: EFAULT on

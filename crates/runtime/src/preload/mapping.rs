@@ -27,10 +27,10 @@ static UNSEEN: AtomicUsize = AtomicUsize::new(0);
 /// nothing but this library makes.
 static IS_CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the program is about to confine itself.
-pub(super) fn note_confined() {
+/// Notes whether the program is about to confine itself.
+pub(super) fn note_confined(is_so: bool) {
     // Relaxed: the thread that confines itself maps memory after that.
-    IS_CONFINED.store(true, Ordering::Relaxed);
+    IS_CONFINED.store(is_so, Ordering::Relaxed);
 }
 
 /// Notes the budget of the run.
