@@ -151,18 +151,27 @@ fn put_into(broker: &Broker, programs: &[Target]) -> Result<usize> {
 /// Has all services bring everything back and end, and takes the library out of their programs.
 fn leave(broker: &Broker, programs: &[Target]) -> Result<()> {
     let ledger = broker.ledger();
-    let all: HashSet<u32> = tree::adopted_and_below().into_iter().collect();
     ledger.end_services();
     let until = Instant::now() + LEAVE_MAX;
-    while (0..SEATS).any(|seat| ledger.process_in(seat) != 0) {
+    let mut all: HashSet<u32> = tree::adopted_and_below().into_iter().collect();
+    loop {
+        // A child by fork may take a seat meanwhile.
+        let seated = (0..SEATS).map(|seat| ledger.process_in(seat)).filter(|one| *one != 0);
+        let seated: Vec<_> = seated.collect();
+        all.extend(&seated);
+        if seated.is_empty() {
+            break;
+        }
         if Instant::now() >= until {
             let cause = "some pages do not come back; the programs go on, managed";
             return Err(Failure::ours(cause, "see what the programs wait for, and detach again"));
         }
         pause(INTERVAL);
     }
-    let there = programs.iter().map(|program| program.process).chain(all);
-    let there: HashSet<u32> = there.filter(|process| library_in(*process).is_some()).collect();
+    all.extend(tree::adopted_and_below());
+    all.extend(programs.iter().map(|program| program.process));
+    let there: Vec<u32> =
+        all.into_iter().filter(|process| library_in(*process).is_some()).collect();
     let injector = broker.injector();
     thread::scope(|scope| {
         for process in &there {

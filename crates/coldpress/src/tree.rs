@@ -14,18 +14,24 @@ const DEPTH_MAX: usize = 1000;
 const TRIES: usize = 5;
 
 /// The programs that this run has attached to, which descend from others.
-static ADOPTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// Each has the tick at which it began, as numbers are used again.
+static ADOPTED: Mutex<Vec<(u32, u64)>> = Mutex::new(Vec::new());
 
 /// Makes a process that runs already, and all below it, part of the run.
 pub(crate) fn adopt(process: u32) {
-    if let Ok(mut adopted) = ADOPTED.lock() {
-        adopted.push(process);
+    if let (Some(began), Ok(mut adopted)) = (proc::began(process), ADOPTED.lock()) {
+        adopted.retain(|(other, tick)| proc::began(*other) == Some(*tick));
+        if !adopted.contains(&(process, began)) {
+            adopted.push((process, began));
+        }
     }
 }
 
-/// Returns the programs that this run has attached to.
+/// Returns the programs that this run has attached to, as far as they are there.
 pub(crate) fn adopted() -> Vec<u32> {
-    ADOPTED.lock().map(|adopted| adopted.clone()).unwrap_or_default()
+    let all = ADOPTED.lock().map(|adopted| adopted.clone()).unwrap_or_default();
+    let is_there = |(process, began): &(u32, u64)| proc::began(*process) == Some(*began);
+    all.into_iter().filter(is_there).map(|(process, _)| process).collect()
 }
 
 /// Returns the programs that this run has attached to, and all that descend from them now.
@@ -144,7 +150,13 @@ pub(crate) fn of_run(began_at: u64) -> Vec<u32> {
 /// lives.
 fn children_here() -> impl Iterator<Item = u32> {
     let own = proc::children_of(std::process::id(), std::process::id());
-    own.into_iter().chain(adopted().into_iter().filter(|root| proc::parent(*root).is_some()))
+    let adopted = adopted();
+    // One that descends from another is found below that.
+    let is_root = {
+        let all = adopted.clone();
+        move |one: &u32| !all.iter().any(|other| other != one && is_below(*one, *other))
+    };
+    own.into_iter().chain(adopted.into_iter().filter(is_root))
 }
 
 /// Raises the limit of open files as far as it goes: each managed process takes four.

@@ -17,6 +17,7 @@ use super::timeline::Event;
 use crate::control;
 use crate::proc;
 use crate::text::printable;
+use crate::tree;
 
 /// The most lines printed for one process: more would fill a log.
 const NOTES_MAX: u32 = 1000;
@@ -31,7 +32,9 @@ impl Serving {
         } else if is_ours && packet.first() == Some(&Loudness::Unmanaged.encode()) {
             let program = pidfd.and_then(|pidfd| Served::find(pidfd, peer.process));
             let process = program.map_or(peer.process, |program| program.process());
-            self.hear_unmanaged(process, &packet[1..]);
+            if tree::is_of_run(process) {
+                self.hear_unmanaged(process, &packet[1..]);
+            }
         } else if is_ours
             && is_hello(&packet)
             // Opened before the process is examined, so that both are of one process.
@@ -68,6 +71,10 @@ impl Serving {
         self.unmanaged.sit(program.process());
         self.ledger.set_unseated(self.unseated.pages());
         self.ledger.assign(seat, program.process(), self.memory);
+        // What an attached program leaves behind when it ends descends from it no more.
+        if !tree::is_below(program.process(), std::process::id()) {
+            tree::adopt(program.process());
+        }
         if self.supplies.send_welcome(&socket, Some((seat, own))) {
             let name = proc::text(program.process(), "comm").unwrap_or_default();
             let name = printable(name.trim_end());
