@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use coldpress_runtime::wire::SOCKET_VARIABLE;
+use coldpress_runtime::wire::{PUT_IN_VARIABLES_MAX, SERVICE_STACK_BYTES, SOCKET_VARIABLE};
 use coldpress_sys::trace::Tracee;
 use coldpress_sys::{PAGE_BYTES, SysError};
 use rustix::io::Errno;
@@ -42,10 +42,6 @@ use crate::proc;
 
 /// How often a program is looked at again that calls exec meanwhile.
 const TRIES: usize = 10;
-/// The most bytes of the variables (`runtime/preload/enter.rs`).
-const VARIABLES_BYTES: usize = 256;
-/// The bytes of the service's stack, which lies behind the library (`runtime/preload/mod.rs`).
-const STACK_BYTES: usize = 256 << 10;
 /// The distances below the program at which the library is put. The second is for a program at a
 /// low address.
 const BELOW: [usize; 2] = [16 << 20, 1 << 20];
@@ -97,6 +93,9 @@ impl From<io::Error> for Refusal {
         Self::Proc(error)
     }
 }
+
+/// Called when a program stands still, before anything changes in it; fails if it is to go on.
+type Begins<'b> = &'b dyn Fn() -> Result<(), Refusal>;
 
 /// Puts the library of a run into programs.
 #[derive(Debug)]
@@ -182,8 +181,8 @@ impl Injector {
     }
 
     /// Puts the library into `process`, as [`Injector::put_in_running`] does, in the process of its
-    /// own that does so. `begins` is called before anything changes in the program.
-    fn put_in_now(&self, process: u32, begins: &dyn Fn()) -> Result<(), Refusal> {
+    /// own that does so.
+    fn put_in_now(&self, process: u32, begins: Begins<'_>) -> Result<(), Refusal> {
         let mut done = Err(Refusal::Changed);
         for _ in 0..TRIES {
             done = self.try_put_in(process, begins);
@@ -194,7 +193,7 @@ impl Injector {
         done
     }
 
-    fn try_put_in(&self, process: u32, begins: &dyn Fn()) -> Result<(), Refusal> {
+    fn try_put_in(&self, process: u32, begins: Begins<'_>) -> Result<(), Refusal> {
         let code = Code::of(process, &self.names)?;
         if code.has_ours {
             return Ok(());
@@ -210,7 +209,7 @@ impl Injector {
         if code::start_of(process, &self.names[1])?.is_some() || !code.is_of(process) {
             return Err(Refusal::Changed);
         }
-        begins();
+        begins()?;
         let tracee = held.caller();
         tracee.prepare_calls()?;
         self.put_in_by(tracee, &code)
@@ -231,7 +230,7 @@ impl Injector {
         let put_in = self.put_in_at(tracee, base, code);
         if put_in.is_err() {
             // Nothing leads there yet.
-            let _ = tracee.give_up(base, self.image.length + STACK_BYTES);
+            let _ = tracee.give_up(base, self.image.length + SERVICE_STACK_BYTES);
         }
         let doors = put_in?;
         let [words, enter, came, loose, stubs, ..] = doors;
@@ -243,16 +242,16 @@ impl Injector {
     }
 
     /// Takes the library out of `process`, in the process of its own that does so.
-    fn take_out_now(&self, process: u32, begins: &dyn Fn()) -> Result<(), Refusal> {
+    fn take_out_now(&self, process: u32, begins: Begins<'_>) -> Result<(), Refusal> {
         let Some(base) = code::start_of(process, &self.names[1])? else { return Ok(()) };
         let data = self.image.data_at(base);
         let doors = self.image.doors(&data);
         let doors = doors.ok_or(Refusal::State("the library has another shape"))?;
         let [words, _, _, _, stubs, leave, inside] = doors;
         let sites = sites::of_stubs(&code::read(process, stubs, sites::STUBS_BYTES)?);
-        let length = self.image.length + STACK_BYTES;
+        let length = self.image.length + SERVICE_STACK_BYTES;
         let mut held = Held::stop_outside(process, &sites, base..base + length, inside)?;
-        begins();
+        begins()?;
         let tracee = held.caller();
         tracee.prepare_calls()?;
         for site in &sites {
@@ -269,7 +268,7 @@ impl Injector {
     /// Reserves addresses for the library, within reach of the code at `near`, and returns the
     /// lowest.
     fn place(&self, tracee: &mut Tracee, near: Option<&Range<usize>>) -> Result<usize, Refusal> {
-        let length = self.image.length + STACK_BYTES;
+        let length = self.image.length + SERVICE_STACK_BYTES;
         let Some(near) = near else { return Ok(tracee.reserve(0, length)?) };
         let below = BELOW.into_iter().filter_map(|far| near.start.checked_sub(length + far));
         let above = near.end.next_multiple_of(PAGE_BYTES) + ABOVE;
@@ -294,7 +293,7 @@ impl Injector {
         let image = &self.image;
         let data = image.data_at(base);
         let doors = image.doors(&data).ok_or(Refusal::State("the library has another shape"))?;
-        if self.variables.len() >= VARIABLES_BYTES {
+        if self.variables.len() >= PUT_IN_VARIABLES_MAX {
             return Err(Refusal::State("the path of the run's socket is too long"));
         }
         // The path lies meanwhile where the data comes to lie.
@@ -311,7 +310,7 @@ impl Injector {
             return Err(Refusal::State("it takes orphans in, and would see the service"));
         }
         let told = [code.sites.tell_of_memory(), code.sites.tell_of_starts()].map(usize::from);
-        let end = base + image.length + STACK_BYTES;
+        let end = base + image.length + SERVICE_STACK_BYTES;
         let words = [base, end, told[0], told[1]].map(usize::to_le_bytes).concat();
         tracee.write(doors[0], &[&words[..], &self.variables[..]].concat())?;
         Ok(doors)

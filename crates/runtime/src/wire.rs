@@ -23,6 +23,13 @@ pub const VIEW_VARIABLE: &str = "COLDPRESS_SHOW_MEMORY";
 /// The variable that is there, empty, when LD_PRELOAD was not set: with it, the library takes an
 /// even number of variables out of the environment.
 pub const PADDING_VARIABLE: &str = "COLDPRESS_PADDING";
+/// The bytes of the service's stack. Making the manager with its pool takes some 60 KiB, zstd less
+/// than 16. The command makes it behind a library that it puts into a program itself.
+pub const SERVICE_STACK_BYTES: usize = 256 << 10;
+/// The most bytes of the variables that such a library reads, with a zero behind each.
+pub const PUT_IN_VARIABLES_MAX: usize = 256;
+/// The bytes that such a library has for code of the command's.
+pub const STUBS_BYTES: usize = 8192;
 /// The longest socket path: `sun_path` of unix(7), its final zero included.
 pub const SOCKET_PATH_MAX: usize = 108;
 /// The longest packet.

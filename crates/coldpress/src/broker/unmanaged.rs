@@ -17,12 +17,11 @@ use coldpress_cli::size::show;
 use coldpress_sys::{Bytes, PageCount};
 use serde_json::{Value, json};
 
+use super::late::WORTH_IT;
 use crate::elf::{self, Image};
 use crate::proc::{self, Life};
 use crate::text::printable;
 
-/// The memory that a process without a seat must hold to be examined.
-const LOOKED_AT: PageCount = Bytes::mib(4).pages_down();
 /// The time for which a process may hold that much when no reason is found.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time of holding much after which a process that ends counts as one that did not join. In
@@ -145,7 +144,7 @@ impl UnmanagedOfRun {
         self.past.truncate(NAMED_MAX);
         for process in processes {
             let held = unseated(process);
-            if held < LOOKED_AT {
+            if held < WORTH_IT {
                 continue;
             }
             let open = self.open.entry(process).or_insert_with(|| Open::waiting(process, now));

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,8 @@ use super::{Injector, Refusal};
 const NAME: &str = "inject";
 /// The longest time in which threads are stopped. From then on nothing waits for others.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// What the process writes when all threads stand still, before anything changes.
+/// What the process writes when all threads stand still. It changes nothing before it reads a word
+/// in answer: from then on, the program would end with it.
 const BEGINS: &[u8] = b"begins\n";
 /// Its exit status when the program is in a state that may pass.
 const NOT_NOW: u8 = 2;
@@ -51,12 +52,12 @@ pub(super) fn run(injector: &Injector, verb: Verb, process: u32) -> Done {
     command.args([NAME, name]).arg(process.to_string()).args(&injector.names);
     let variables = injector.variables.split(|byte| *byte == 0).filter(|one| !one.is_empty());
     command.args(variables.map(OsStr::from_bytes));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else {
         return Done::NotNow("no process can be started".to_owned());
     };
     let (sender, said) = mpsc::channel();
-    let mut output = child.stdout.take();
+    let (input, mut output) = (child.stdin.take(), child.stdout.take());
     let reader = thread::Builder::new().name("injector".to_owned()).spawn(move || {
         let mut all = Vec::new();
         let mut part = [0; 256];
@@ -66,9 +67,11 @@ pub(super) fn run(injector: &Injector, verb: Verb, process: u32) -> Done {
         }
         all
     });
-    // The end of the output counts as something said.
-    if said.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-        let _ = child.kill();
+    match said.recv_timeout(PATIENCE) {
+        Ok(()) => allow(input),
+        Err(mpsc::RecvTimeoutError::Timeout) => drop(child.kill()),
+        // The process has ended.
+        Err(mpsc::RecvTimeoutError::Disconnected) => {}
     }
     let status = child.wait();
     let all = reader.ok().and_then(|reader| reader.join().ok()).unwrap_or_default();
@@ -79,6 +82,12 @@ pub(super) fn run(injector: &Injector, verb: Verb, process: u32) -> Done {
         Some(_) => Done::Refused(text),
         None => Done::NotNow("its threads do not stop".to_owned()),
     }
+}
+
+/// Answers a process that is about to begin.
+fn allow(input: Option<ChildStdin>) {
+    // One that has ended needs no answer.
+    let _ = input.map(|mut input| input.write_all(b"\n"));
 }
 
 /// Does what `words` say, as the process that [`run`] has started.
@@ -95,7 +104,9 @@ pub(crate) fn inject(words: &[OsString]) -> ExitCode {
     let variables: Vec<(OsString, OsString)> = variables.iter().filter_map(pair).collect();
     let injector = Injector::new([Path::new(loaded), Path::new(put_in)], &variables);
     let begins = || {
-        let _ = std::io::stdout().write_all(BEGINS);
+        let said = std::io::stdout().write_all(BEGINS);
+        let answered = said.and_then(|()| std::io::stdin().read_exact(&mut [0]));
+        answered.map_err(|_| Refusal::NotNow("nobody waits for it any more"))
     };
     let done = match verb {
         Verb::PutIn => injector.put_in_now(process, &begins),

@@ -43,17 +43,18 @@ impl Code {
         let maps = fs::read(folder.join("maps"))?;
         let maps = String::from_utf8_lossy(&maps);
         let mapped: Vec<_> = maps.lines().filter_map(Mapped::parse).collect();
-        let exe = folder.join("exe");
+        let link = folder.join("exe");
+        let exe = fs::read_link(&link)?;
         let has = |name: &Path| mapped.iter().any(|it| it.file == name);
         // What another loader than glibc's has mapped does nothing.
-        let is_glibcs = || matches!(elf::examine(&exe), Ok(Image::Dynamic));
+        let is_glibcs = || matches!(elf::examine(&link), Ok(Image::Dynamic));
         let has_ours = has(put_in) || has(loaded) && is_glibcs();
         // Go makes its calls on small stacks, on which nothing of ours may run. It makes no child
         // that goes on with a copy of its memory.
-        let ranges = if elf::has_go_runtime(&exe) {
+        let is_valgrinds = is_valgrinds(&exe);
+        let ranges = if has_ours || is_valgrinds || elf::has_go_runtime(&link) {
             Vec::new()
         } else {
-            let exe = fs::read_link(&exe)?;
             let is_libc = |it: &&Mapped| {
                 let name = it.file.file_name().unwrap_or_default().to_string_lossy();
                 LIBC_NAMES.iter().any(|start| name.starts_with(start))
@@ -63,8 +64,6 @@ impl Code {
             let of_program = mapped.iter().filter(|it| it.file == exe).map(|it| it.range.clone());
             if of_libc.is_empty() { of_program.collect() } else { of_libc }
         };
-        let exe = fs::read_link(exe)?;
-        let is_valgrinds = is_valgrinds(&exe);
         let memory = File::open(folder.join("mem"))?;
         let mut sites = Sites::default();
         for range in &ranges {

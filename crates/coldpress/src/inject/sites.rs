@@ -12,6 +12,7 @@
 //!   thread or a program is started, which may share the program's memory or get a stack of its
 //!   own. It could not come back through code of ours.
 
+pub(super) use coldpress_runtime::wire::STUBS_BYTES;
 use coldpress_sys::PAGE_BYTES;
 
 /// The opcode of `mov $nr, %eax`; the number of four bytes follows.
@@ -23,10 +24,9 @@ const JUMP_BYTES: usize = 5;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// The bytes of a move from one register of 64 bits to another.
 const MOVE_BYTES: usize = 3;
-/// The stubs that the library has room for, and the bytes of each.
-pub(super) const STUBS: usize = 64;
+/// The bytes of a stub, and the stubs that the library has room for.
 const STUB_BYTES: usize = 128;
-pub(super) const STUBS_BYTES: usize = STUBS * STUB_BYTES;
+pub(super) const STUBS: usize = STUBS_BYTES / STUB_BYTES;
 /// Numbers of calls (asm/unistd_64.h).
 const MMAP: u32 = 9;
 const BRK: u32 = 12;

@@ -14,9 +14,8 @@ use coldpress_sys::beside::{self, Parent};
 use coldpress_sys::{map, raw};
 
 use super::{CONTROL, RUN, mapping, note_room, site, start_service_below, starting};
+use crate::wire::{PUT_IN_VARIABLES_MAX, STUBS_BYTES};
 
-/// The most bytes of the variables.
-const VARIABLES_BYTES: usize = 256;
 /// The bytes of the stack on which the service is started.
 const STACK_BYTES: usize = 16 << 10;
 
@@ -30,7 +29,7 @@ struct Words {
     /// 1 if calls that start threads and programs do, else 0.
     is_told_of_starts: usize,
     /// The variables of the run, each with a zero at its end; zeros follow.
-    variables: [u8; VARIABLES_BYTES],
+    variables: [u8; PUT_IN_VARIABLES_MAX],
 }
 
 /// The stack of the process that starts the service.
@@ -48,7 +47,7 @@ static WORDS: Once<Words> = Once(UnsafeCell::new(Words {
     placed: [0; 2],
     is_told_of_memory: 0,
     is_told_of_starts: 0,
-    variables: [0; VARIABLES_BYTES],
+    variables: [0; PUT_IN_VARIABLES_MAX],
 }));
 static STACK: Once<Stack> = Once(UnsafeCell::new(Stack([0; STACK_BYTES])));
 
@@ -119,10 +118,10 @@ unsafe extern "C" fn end() -> ! {
     beside::exit_process(0)
 }
 
-/// Room for 64 stubs of 128 bytes. Nothing runs here before it is written.
+/// Room for stubs. Nothing runs here before it is written.
 #[unsafe(naked)]
 unsafe extern "C" fn stubs() {
-    naked_asm!(".fill 8192, 1, 0xcc")
+    naked_asm!(".fill {bytes}, 1, 0xcc", bytes = const STUBS_BYTES)
 }
 
 /// Starts the service, and ends with 0, or with the number of an error.

@@ -46,11 +46,9 @@ use self::environment::value_of;
 use crate::control::Control;
 use crate::policy::{self, Ring};
 use crate::service::{self, Start};
-use crate::wire::{BUDGET_VARIABLE, SOCKET_PATH_MAX, SOCKET_VARIABLE, VIEW_VARIABLE, View};
-
-/// The size of the service's stack. Making the manager with its pool takes some 60 KiB, zstd less
-/// than 16.
-const STACK_BYTES: Bytes = Bytes::kib(256);
+use crate::wire::{
+    BUDGET_VARIABLE, SERVICE_STACK_BYTES, SOCKET_PATH_MAX, SOCKET_VARIABLE, VIEW_VARIABLE, View,
+};
 
 static CONTROL: Control = Control::new();
 static FRAMES: Fresh<FrameAllocator> = Fresh::new(FrameAllocator::new());
@@ -257,7 +255,7 @@ fn start_service_below(parent: Parent) -> SysResult<()> {
     // The last service's stack, if there was one, has no user: the kernel has reported that
     // service's end.
     if *stack_top == 0 {
-        let stack = Span::reserve(STACK_BYTES, Bytes(PAGE_BYTES))?;
+        let stack = Span::reserve(Bytes(SERVICE_STACK_BYTES), Bytes(PAGE_BYTES))?;
         *stack_top = stack.address() + stack.length().0;
         core::mem::forget(stack);
     }
