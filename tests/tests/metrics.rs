@@ -210,6 +210,29 @@ fn a_socket_of_unix_answers_and_is_gone_at_the_end() {
     assert!(!socket.exists(), "the socket is left");
 }
 
+/// A file is replaced by a new one each second, which must not happen to a device or a pipe.
+#[test]
+fn what_is_no_regular_file_is_left_alone() {
+    let scratch = Scratch::new("metrics");
+    let pipe = scratch.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()), "coreutils are there");
+    let target = pipe.to_str().expect("plain names");
+    let run = Job::new("true", "true").options(["--metrics", target]).managed(BUDGET);
+    assert_eq!(run.code, 125, "{}", run.stderr);
+    assert_eq!(run.complaints(&["no regular file", target]).len(), 1, "{}", run.stderr);
+    let kind = fs::symlink_metadata(&pipe).expect("it is there").file_type();
+    assert!(!kind.is_file(), "it is a file now");
+    // A link stays one, and what it leads to is written.
+    let (link, file) = (scratch.path("link"), scratch.write("file", b""));
+    std::os::unix::fs::symlink(&file, &link).expect("there is room");
+    let target = link.to_str().expect("plain names");
+    let run = Job::new("true", "true").options(["--metrics", target]).managed(BUDGET);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(fs::symlink_metadata(&link).expect("it is there").file_type().is_symlink());
+    assert!(fs::read_to_string(&file).expect("text").contains("coldpress_run_seconds"));
+}
+
 #[test]
 fn a_target_that_cannot_be_is_told_before_the_program_starts() {
     let scratch = Scratch::new("metrics");

@@ -67,9 +67,18 @@ fn try_attach(args: &AttachArgs) -> Result<()> {
             .map_err(|error| Failure::ours(format!("cannot keep signals: {error}"), "try again"))?;
     }
     let preload = Preload::lay_out()?;
+    let names: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
+    config.program = names.join(" ");
     let broker = Broker::start(&config, &preload, None, SOCKET_NAME)?;
     let started = Instant::now();
-    let attached = put_into(&broker, &programs)?;
+    let attached = match put_into(&broker, &programs) {
+        Ok(attached) => attached,
+        Err(failure) => {
+            // What the broker has opened goes with its thread.
+            broker.into_unmanaged();
+            return Err(failure);
+        }
+    };
     broker.child_started(std::process::id());
     preload.remove_leftovers();
     if config.verbose {
@@ -84,8 +93,7 @@ fn try_attach(args: &AttachArgs) -> Result<()> {
         leave(&broker, &programs)?;
     }
     let exit = ExitReport { ending: Ending::Exited(0), wall_time: started.elapsed() };
-    let names: Vec<_> = programs.iter().map(|program| program.name.clone()).collect();
-    let (summary, _) = broker.finish(&names.join(" "), exit);
+    let (summary, _) = broker.finish(&config.program, exit);
     run::report(&config, &summary, stats);
     Ok(())
 }

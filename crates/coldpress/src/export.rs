@@ -35,9 +35,15 @@ impl Target {
         match port.parse::<u16>() {
             Ok(_) if host.is_empty() => Self::Tcp(format!("{LOCAL}:{port}")),
             Ok(_) => Self::Tcp(format!("{host}:{port}")),
+            // A number alone was meant as a port, and is refused as one.
+            Err(_) if host.is_empty() && is_number(port) => Self::Tcp(format!("{LOCAL}:{port}")),
             Err(_) => Self::File(text.into()),
         }
     }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl fmt::Display for Target {
@@ -66,6 +72,7 @@ mod tests {
             ("[::1]:0", tcp("[::1]:0")),
             ("localhost:80", tcp("localhost:80")),
             ("unix:/run/a", Target::Unix("/run/a".into())),
+            ("70000", tcp("127.0.0.1:70000")),
             ("unix:80", Target::Unix("80".into())),
             ("./80", Target::File("./80".into())),
             ("a.prom", Target::File("a.prom".into())),

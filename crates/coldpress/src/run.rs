@@ -153,7 +153,14 @@ fn keep(
     command.envs(broker.environment());
     command.envs(view::environment(config.show_memory, config.budget.bytes));
     let started = Instant::now();
-    let child = keeper.spawn(program, command, broker.injector())?;
+    let child = match keeper.spawn(program, command, broker.injector()) {
+        Ok(child) => child,
+        Err(failure) => {
+            // What the broker has opened goes with its thread.
+            broker.into_unmanaged();
+            return Err(failure);
+        }
+    };
     broker.child_started(child.id());
     preload.remove_leftovers();
     let ending = supervise::wait_for(Pid::from_child(&child))?;

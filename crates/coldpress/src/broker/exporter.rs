@@ -9,7 +9,7 @@
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,6 +43,8 @@ type Latest = Arc<Mutex<Arc<Standing>>>;
 /// The thread that exports the metrics of a run, which ends with this.
 pub(crate) struct Exporter {
     latest: Latest,
+    /// When that was told.
+    updated: Instant,
     /// Closing the pipe ends the thread.
     end: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
@@ -65,11 +67,17 @@ impl Exporter {
         let (end, thread) = started.map_err(|error| {
             Failure::ours(format!("cannot start a thread: {error}"), "raise ulimit -u")
         })?;
-        Ok(Self { latest, end: Some(end), thread: Some(thread) })
+        Ok(Self { latest, updated: Instant::now(), end: Some(end), thread: Some(thread) })
+    }
+
+    /// Whether it is time to tell how the run stands.
+    pub(super) fn is_due(&self) -> bool {
+        self.updated.elapsed() >= WRITE_INTERVAL
     }
 
     /// Has the run stand as `now` from now on.
-    pub(super) fn update(&self, now: Standing) {
+    pub(super) fn update(&mut self, now: Standing) {
+        self.updated = Instant::now();
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
     }
 }
@@ -99,8 +107,8 @@ impl Source {
 enum Outlet {
     File(PathBuf),
     Tcp(TcpListener),
-    /// A socket, and its path, which is removed at the end.
-    Unix(UnixListener, PathBuf),
+    /// A socket, its path, which is removed at the end, and what lay there then.
+    Unix(UnixListener, PathBuf, Option<Identity>),
 }
 
 impl Outlet {
@@ -109,7 +117,15 @@ impl Outlet {
         match target {
             Target::File(path) => {
                 // The keeper changes its directory.
-                let path = path::absolute(path)?;
+                let mut path = path::absolute(path)?;
+                // A file is replaced, which would make one of a device or of a link.
+                if let Ok(metadata) = fs::metadata(&path) {
+                    if !metadata.is_file() {
+                        let what = "it is there and no regular file";
+                        return Err(io::Error::new(ErrorKind::AlreadyExists, what));
+                    }
+                    path = fs::canonicalize(path)?;
+                }
                 write(&path, source)?;
                 Ok(Self::File(path))
             }
@@ -123,7 +139,8 @@ impl Outlet {
                 }
                 let listener = UnixListener::bind(&path)?;
                 listener.set_nonblocking(true)?;
-                Ok(Self::Unix(listener, path))
+                let identity = identity(&path);
+                Ok(Self::Unix(listener, path, identity))
             }
             Target::Tcp(address) => {
                 let addresses: Vec<_> = address.to_socket_addrs()?.collect();
@@ -155,14 +172,23 @@ impl Outlet {
                 let accept = || listener.accept().map(|(it, _)| Box::new(it) as Box<dyn Stream>);
                 serve(source, end, listener.as_fd(), accept);
             }
-            Self::Unix(listener, path) => {
+            Self::Unix(listener, path, bound) => {
                 let accept = || listener.accept().map(|(it, _)| Box::new(it) as Box<dyn Stream>);
                 serve(source, end, listener.as_fd(), accept);
-                // It may have been removed already.
-                let _ = fs::remove_file(path);
+                // Another run may have its socket there by now.
+                if identity(path) == *bound {
+                    let _ = fs::remove_file(path);
+                }
             }
         }
     }
+}
+
+/// The device and the number of a file.
+type Identity = (u64, u64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn is_socket(metadata: &fs::Metadata) -> bool {

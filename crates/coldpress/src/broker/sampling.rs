@@ -33,14 +33,20 @@ impl Serving {
         }
     }
 
-    /// Takes a point if one is due.
+    /// Takes a point if one is due, and tells the exporter with each point, and each second as
+    /// well: points become rare in a long run.
     pub(super) fn sample(&mut self) {
-        if self.has_started && self.reports.timeline.is_due() {
+        if !self.has_started {
+            return;
+        }
+        self.note_warnings();
+        let is_due = self.reports.timeline.is_due();
+        if is_due {
             self.reports.timeline.add(self.reports.timeline.age(), &self.standing_for_point());
-            self.note_warnings();
-            if let Some(exporter) = &self.reports.exporter {
-                exporter.update(self.standing());
-            }
+        }
+        if self.reports.exporter.as_ref().is_some_and(|exporter| is_due || exporter.is_due()) {
+            let standing = self.standing();
+            self.reports.exporter.iter_mut().for_each(|exporter| exporter.update(standing.clone()));
         }
     }
 
@@ -49,7 +55,7 @@ impl Serving {
         let standing = self.standing();
         self.reports.timeline.add(self.reports.timeline.age(), &standing);
         self.note_warnings();
-        self.reports.exporter.iter().for_each(|exporter| exporter.update(standing.clone()));
+        self.reports.exporter.iter_mut().for_each(|exporter| exporter.update(standing.clone()));
         standing
     }
 

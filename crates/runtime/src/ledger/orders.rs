@@ -206,13 +206,12 @@ impl Keeper {
         self.orders.set_knobs(knobs);
     }
 
-    /// Sets the pages that processes without a seat hold.
     /// Has every service bring all pages back, and end. Their programs go on.
     pub fn end_services(&self) {
         self.orders.end();
     }
 
-    /// Sets what processes without a seat hold.
+    /// Sets the pages that processes without a seat hold.
     pub fn set_unseated(&self, pages: PageCount) {
         self.orders.unseated_pages.store(pages.0 as u64, Ordering::Relaxed);
     }
