@@ -7,6 +7,7 @@
 //! tracer. A thread is traced by one thread of the tracer, which must make all calls here.
 
 mod calls;
+mod frames;
 mod hold;
 
 use std::format;
@@ -62,6 +63,7 @@ const RDI: usize = 14;
 const CALL: usize = 15;
 const RIP: usize = 16;
 const CS: usize = 17;
+const RSP: usize = 19;
 
 /// Has the program that `command` starts stop at its exec, for [`Tracee::at_exec`] of the thread
 /// that starts it. A program that some other process traces already, or where a filter refuses,

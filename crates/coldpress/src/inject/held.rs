@@ -34,8 +34,9 @@ impl Held {
         Self::stop_where(process, sites, !sites.is_empty(), |_| Ok(true))
     }
 
-    /// Stops all threads of `process` where none of them is in the code at `library`, nor in what
-    /// that has called: it counts such threads at `inside`.
+    /// Stops all threads of `process` where none of them is in the code at `library`, comes back to
+    /// it from a signal handler, or is in what that has called: the code counts such threads at
+    /// `inside`.
     pub(super) fn stop_outside(
         process: u32,
         sites: &[Site],
@@ -46,7 +47,7 @@ impl Held {
             let mut count = [0; size_of::<usize>()];
             let bytes = super::code::read(process, inside, count.len())?;
             count.copy_from_slice(&bytes);
-            let is_in = |it: &Tracee| library.contains(&it.goes_on_at());
+            let is_in = |it: &Tracee| it.goes_on_in(&library);
             Ok(usize::from_le_bytes(count) == 0 && !held.threads.iter().any(is_in))
         })
     }
