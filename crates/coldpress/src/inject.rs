@@ -27,7 +27,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use coldpress_runtime::wire::{PUT_IN_VARIABLES_MAX, SERVICE_STACK_BYTES, SOCKET_VARIABLE};
+use coldpress_runtime::wire::{
+    BESIDE_STACKS_MAX, PUT_IN_VARIABLES_MAX, SERVICE_STACK_BYTES, SOCKET_VARIABLE,
+};
 use coldpress_sys::trace::Tracee;
 use coldpress_sys::{PAGE_BYTES, SysError};
 use rustix::io::Errno;
@@ -47,6 +49,9 @@ const TRIES: usize = 10;
 const BELOW: [usize; 2] = [16 << 20, 1 << 20];
 /// The distance above the program's code at which it is put otherwise: the heap grows there.
 const ABOVE: usize = 1 << 30;
+/// The words that the library is told, before the variables: where it lies, two flags, and what
+/// lies beside stacks.
+const WORDS: usize = 4 + 2 * BESIDE_STACKS_MAX;
 /// The lowest address that any process may map (vm.mmap_min_addr).
 const LOWEST: usize = 0x1_0000;
 
@@ -127,7 +132,7 @@ impl Injector {
     pub(crate) fn put_in_at_exec(&self, process: u32, mask: u64, is_it: impl Fn(u32) -> bool) {
         let put_in = || {
             let mut tracee = Tracee::at_exec(process, mask, || is_it(process))?;
-            self.put_in_by(&mut tracee, &Code::of(process, &self.names)?)
+            self.put_in_by(&mut tracee, &Code::of(process, &self.names)?, &[])
         };
         let done: Result<(), Refusal> = put_in();
         // A program that has ended needs no library.
@@ -209,14 +214,23 @@ impl Injector {
         if code::start_of(process, &self.names[1])?.is_some() || !code.is_of(process) {
             return Err(Refusal::Changed);
         }
+        // Without sites, some threads run, and may have stacks there too.
+        let beside_stacks =
+            if code.sites.all.is_empty() { Vec::new() } else { held.beside_stacks(process)? };
         begins()?;
         let tracee = held.caller();
         tracee.prepare_calls()?;
-        self.put_in_by(tracee, &code)
+        self.put_in_by(tracee, &code, &beside_stacks)
     }
 
-    /// Puts the library into the program with this code, by its thread `tracee`.
-    fn put_in_by(&self, tracee: &mut Tracee, code: &Code) -> Result<(), Refusal> {
+    /// Puts the library into the program with this code, by its thread `tracee`, and tells it what
+    /// lies beside stacks.
+    fn put_in_by(
+        &self,
+        tracee: &mut Tracee,
+        code: &Code,
+        beside_stacks: &[Range<usize>],
+    ) -> Result<(), Refusal> {
         if !tracee.is_64_bit() {
             return Err(Refusal::State("it is a 32-bit program"));
         }
@@ -227,7 +241,7 @@ impl Injector {
             }
         }
         let base = self.place(tracee, code.around_sites())?;
-        let put_in = self.put_in_at(tracee, base, code);
+        let put_in = self.put_in_at(tracee, base, code, beside_stacks);
         if put_in.is_err() {
             // Nothing leads there yet.
             let _ = tracee.give_up(base, self.image.length + SERVICE_STACK_BYTES);
@@ -289,6 +303,7 @@ impl Injector {
         tracee: &mut Tracee,
         base: usize,
         code: &Code,
+        beside_stacks: &[Range<usize>],
     ) -> Result<[usize; DOOR_COUNT], Refusal> {
         let image = &self.image;
         let data = image.data_at(base);
@@ -311,7 +326,10 @@ impl Injector {
         }
         let told = [code.sites.tell_of_memory(), code.sites.tell_of_starts()].map(usize::from);
         let end = base + image.length + SERVICE_STACK_BYTES;
-        let words = [base, end, told[0], told[1]].map(usize::to_le_bytes).concat();
+        let mut words = vec![base, end, told[0], told[1]];
+        words.extend(beside_stacks.iter().flat_map(|range| [range.start, range.end]));
+        words.resize(WORDS, 0);
+        let words: Vec<u8> = words.into_iter().flat_map(usize::to_le_bytes).collect();
         tracee.write(doors[0], &[&words[..], &self.variables[..]].concat())?;
         Ok(doors)
     }

@@ -30,6 +30,8 @@ pub const SERVICE_STACK_BYTES: usize = 256 << 10;
 pub const PUT_IN_VARIABLES_MAX: usize = 256;
 /// The bytes that such a library has for code of the command's.
 pub const STUBS_BYTES: usize = 8192;
+/// The most ranges beside stacks that such a library hears of.
+pub const BESIDE_STACKS_MAX: usize = 64;
 /// The longest socket path: `sun_path` of unix(7), its final zero included.
 pub const SOCKET_PATH_MAX: usize = 108;
 /// The longest packet.

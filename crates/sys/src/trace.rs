@@ -64,6 +64,7 @@ const CALL: usize = 15;
 const RIP: usize = 16;
 const CS: usize = 17;
 const RSP: usize = 19;
+const FS_BASE: usize = 21;
 
 /// Has the program that `command` starts stop at its exec, for [`Tracee::at_exec`] of the thread
 /// that starts it. A program that some other process traces already, or where a filter refuses,

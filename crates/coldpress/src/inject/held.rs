@@ -2,11 +2,14 @@
 //! where its code is to be changed.
 
 use std::fs;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use coldpress_runtime::wire::BESIDE_STACKS_MAX;
+use coldpress_sys::PAGE_BYTES;
 use coldpress_sys::trace::Tracee;
 
 use super::Refusal;
@@ -75,6 +78,15 @@ impl Held {
         }
     }
 
+    /// Returns the memory of each mapping that lies above the stack of a thread. A stack has its
+    /// thread's descriptor at its upper end, and the kernel may have merged it with what was mapped
+    /// above it. The library would leave the whole mapping alone.
+    pub(super) fn beside_stacks(&self, process: u32) -> io::Result<Vec<Range<usize>>> {
+        let maps = fs::read(format!("/proc/{process}/maps"))?;
+        let ends: Vec<_> = self.threads.iter().map(|it| stack_end(it.thread_pointer())).collect();
+        Ok(above(&ends, String::from_utf8_lossy(&maps).lines().filter_map(addresses)))
+    }
+
     /// Returns the thread that makes calls.
     pub(super) fn caller(&mut self) -> &mut Tracee {
         &mut self.threads[0]
@@ -122,6 +134,28 @@ impl Held {
         threads.swap(0, caller);
         Ok(Some(Self { threads }))
     }
+}
+
+/// Returns the end of the stack of the thread whose descriptor is there: within two pages (glibc's
+/// has 2.3 KiB, musl's and what it keeps for the thread 1.3 KiB).
+fn stack_end(thread_pointer: usize) -> usize {
+    thread_pointer.next_multiple_of(PAGE_BYTES).saturating_add(PAGE_BYTES)
+}
+
+/// Returns the part of each mapping above the highest of `ends` in it, if it has one.
+fn above(ends: &[usize], mappings: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
+    let part = |mapping: Range<usize>| {
+        let end = ends.iter().filter(|end| mapping.contains(end)).max()?;
+        Some(*end..mapping.end)
+    };
+    mappings.filter_map(part).take(BESIDE_STACKS_MAX).collect()
+}
+
+/// Returns the addresses of a line of /proc's `maps`.
+fn addresses(line: &str) -> Option<Range<usize>> {
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    Some(address(start)?..address(end)?)
 }
 
 fn is_there(process: u32, thread: u32) -> bool {
@@ -174,6 +208,22 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn memory_above_stacks_begins_above_the_highest_of_a_mapping() {
+        let (end, page) = (stack_end(0x7000_0123), PAGE_BYTES);
+        assert_eq!(end, 0x7000_2000);
+        let mappings = [
+            0x6000_0000..end - 6 * page,
+            end - 5 * page..end + 9 * page,
+            end + 20 * page..end + 30 * page,
+        ];
+        let ends = [end - 2 * page, end, 0];
+        assert_eq!(above(&ends, mappings.into_iter()), vec![end..end + 9 * page]);
+        assert!(above(&[], std::iter::once(0..page)).is_empty());
+        assert_eq!(addresses("7f00-8000 rw-p 00000000 00:00 0 "), Some(0x7f00..0x8000));
+        assert_eq!(addresses(""), None);
+    }
 
     #[test]
     fn a_program_that_waits_is_held_and_goes_on() {

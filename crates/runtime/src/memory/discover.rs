@@ -6,15 +6,17 @@
 //! knowing less, never in knowing wrong.
 
 use alloc::vec::Vec;
+use core::mem;
 use core::ops::Range;
 
 use coldpress_sys::Bytes;
 use coldpress_sys::map::for_each_span;
+use coldpress_sys::proc::{Mapping, MappingKind};
 use coldpress_sys::uffd::Mode;
 
 use super::regions::{Discovery, Regions};
 use super::{Follow, Memory};
-use crate::pages::{PageNumber, PageState};
+use crate::pages::{PageNumber, PageState, REGION_BYTES_MIN};
 
 impl Memory {
     /// Registers mappings of the program that are not registered yet, and takes their resident
@@ -75,15 +77,21 @@ impl Memory {
         let mut own = self.own.clone();
         for_each_span(|start, end| own.push(start..end));
         own.extend(self.control.given.iter());
+        // Later, another stack may lie there.
+        let beside_stacks = mem::take(&mut self.beside_stacks);
         let mut discovery = Discovery::new(takes_executable);
         let mut found = Vec::new();
         let regions = &self.regions;
         let result = self.files.mappings.for_each(&mut self.maps_buffer, |mapping| {
-            if discovery.accepts(mapping) {
-                for_each_outside(&own, mapping.start..mapping.end, |range| {
-                    regions.for_each_gap(range, |gap| found.push(gap));
-                });
-            }
+            let all = mapping.start..mapping.end;
+            let accepted = if discovery.accepts(mapping) {
+                Some(all)
+            } else {
+                above_stack(&mapping, &beside_stacks)
+            };
+            for_each_outside(&own, accepted.unwrap_or(0..0), |range| {
+                regions.for_each_gap(range, |gap| found.push(gap));
+            });
         });
         if let Err(error) = result {
             self.ties.tell(format_args!("mappings cannot be read: {error}"));
@@ -131,6 +139,13 @@ impl Memory {
     }
 }
 
+/// Returns the part of a mapping that lies above the stack of a thread: one of `ranges`.
+fn above_stack(mapping: &Mapping, ranges: &[Range<usize>]) -> Option<Range<usize>> {
+    let is_it = |range: &&Range<usize>| mapping.start < range.start && range.end == mapping.end;
+    let range = ranges.iter().find(is_it).filter(|range| range.len() >= REGION_BYTES_MIN.0)?;
+    (mapping.kind == MappingKind::PrivateAnonymous).then(|| range.clone())
+}
+
 /// Calls `visit` for the parts of `range` outside all of `holes`.
 pub(crate) fn for_each_outside(
     holes: &[Range<usize>],
@@ -153,8 +168,24 @@ pub(crate) fn for_each_outside(
 
 #[cfg(test)]
 mod tests {
-    use super::{Range, for_each_outside};
+    use super::{Mapping, MappingKind, REGION_BYTES_MIN, Range, above_stack, for_each_outside};
     use std::vec::Vec;
+
+    #[test]
+    fn what_lies_above_a_stack_is_taken_from_the_mapping_that_is_still_there() {
+        let (start, end) = (1 << 20, 3 << 20);
+        let mapping = |kind| Mapping { start, end, kind };
+        let known = mapping(MappingKind::PrivateAnonymous);
+        let (above, other) = (2 << 20..end, 5 << 20..6 << 20);
+        let small = end - REGION_BYTES_MIN.0 + 1..end;
+        let ranges = [other.clone(), above.clone()];
+        assert_eq!(above_stack(&known, &ranges), Some(above.clone()));
+        // Another mapping, one that is not longer than that, one of another kind.
+        assert_eq!(above_stack(&Mapping { end: end + 1, ..known }, &ranges), None);
+        assert_eq!(above_stack(&Mapping { start: above.start, ..known }, &ranges), None);
+        assert_eq!(above_stack(&mapping(MappingKind::Executable), &ranges), None);
+        assert_eq!(above_stack(&known, &[small, other]), None);
+    }
 
     #[test]
     fn holes_are_left_out() {

@@ -59,6 +59,8 @@ pub(crate) struct Memory {
     pub(crate) files: Files,
     /// Address ranges of ours that must not be managed.
     pub(crate) own: Vec<Range<usize>>,
+    /// Ranges that lay in one mapping with a thread's stack, above it, a moment ago.
+    beside_stacks: Vec<Range<usize>>,
     pub(crate) control: &'static Control,
     pub(crate) ties: Rc<Ties>,
     pub(crate) maps_buffer: Vec<u8>,
@@ -76,6 +78,8 @@ pub(crate) struct Parts {
     pub(crate) zeros: Span,
     pub(crate) files: Files,
     pub(crate) own: Vec<Range<usize>>,
+    /// Ranges that lie in one mapping with a thread's stack, above it.
+    pub(crate) beside_stacks: Vec<Range<usize>>,
     pub(crate) control: &'static Control,
     pub(crate) ties: Rc<Ties>,
     pub(crate) probe_address: usize,
@@ -96,6 +100,7 @@ impl Memory {
             hints: Vec::new(),
             files: parts.files,
             own: parts.own,
+            beside_stacks: parts.beside_stacks,
             control: parts.control,
             ties: parts.ties,
             maps_buffer: alloc::vec![0; MAPS_BUFFER.0],

@@ -14,7 +14,7 @@ use coldpress_sys::beside::{self, Parent};
 use coldpress_sys::{map, raw};
 
 use super::{CONTROL, RUN, mapping, note_room, site, start_service_below, starting};
-use crate::wire::{PUT_IN_VARIABLES_MAX, STUBS_BYTES};
+use crate::wire::{BESIDE_STACKS_MAX, PUT_IN_VARIABLES_MAX, STUBS_BYTES};
 
 /// The bytes of the stack on which the service is started.
 const STACK_BYTES: usize = 16 << 10;
@@ -28,6 +28,9 @@ struct Words {
     is_told_of_memory: usize,
     /// 1 if calls that start threads and programs do, else 0.
     is_told_of_starts: usize,
+    /// Where memory begins and ends that lies above a thread's stack, in one mapping with it. Zeros
+    /// follow.
+    beside_stacks: [[usize; 2]; BESIDE_STACKS_MAX],
     /// The variables of the run, each with a zero at its end; zeros follow.
     variables: [u8; PUT_IN_VARIABLES_MAX],
 }
@@ -47,6 +50,7 @@ static WORDS: Once<Words> = Once(UnsafeCell::new(Words {
     placed: [0; 2],
     is_told_of_memory: 0,
     is_told_of_starts: 0,
+    beside_stacks: [[0; 2]; BESIDE_STACKS_MAX],
     variables: [0; PUT_IN_VARIABLES_MAX],
 }));
 static STACK: Once<Stack> = Once(UnsafeCell::new(Stack([0; STACK_BYTES])));
@@ -146,6 +150,7 @@ unsafe extern "C" fn main() -> ! {
         // A thread of the program starts the service when it is.
         beside::exit_process(0);
     }
+    run.beside_stacks = words.beside_stacks;
     CONTROL.life.end_start();
     // The service is an orphan as soon as this process has ended.
     let status = start_service_below(Parent::Caller).map_or_else(|error| error.errno as u8, |()| 0);

@@ -30,6 +30,7 @@ mod view;
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
+use core::mem;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +48,8 @@ use crate::control::Control;
 use crate::policy::{self, Ring};
 use crate::service::{self, Start};
 use crate::wire::{
-    BUDGET_VARIABLE, SERVICE_STACK_BYTES, SOCKET_PATH_MAX, SOCKET_VARIABLE, VIEW_VARIABLE, View,
+    BESIDE_STACKS_MAX, BUDGET_VARIABLE, SERVICE_STACK_BYTES, SOCKET_PATH_MAX, SOCKET_VARIABLE,
+    VIEW_VARIABLE, View,
 };
 
 static CONTROL: Control = Control::new();
@@ -62,6 +64,7 @@ static RUN: Fresh<Run> = Fresh::new(Run {
     main_area: None,
     is_forked: false,
     placed: 0..0,
+    beside_stacks: [[0; 2]; BESIDE_STACKS_MAX],
     start: None,
 });
 /// The control block of the service's thread. The service needs none, but code that looks for one
@@ -87,6 +90,8 @@ struct Run {
     is_forked: bool,
     /// Where the library lies, if the command has put it there; else nowhere.
     placed: Range<usize>,
+    /// What lies beside stacks, for the first service, if the command has told of it.
+    beside_stacks: [[usize; 2]; BESIDE_STACKS_MAX],
     start: Option<Start>,
 }
 
@@ -257,7 +262,7 @@ fn start_service_below(parent: Parent) -> SysResult<()> {
     if *stack_top == 0 {
         let stack = Span::reserve(Bytes(SERVICE_STACK_BYTES), Bytes(PAGE_BYTES))?;
         *stack_top = stack.address() + stack.length().0;
-        core::mem::forget(stack);
+        mem::forget(stack);
     }
     // SAFETY: there is no service, and nothing else uses the stack, which stays.
     unsafe { start_process(parent, service_main) }
@@ -303,6 +308,7 @@ unsafe fn start_process(parent: Parent, main: extern "C" fn() -> !) -> SysResult
         heap_bytes,
         main_area: run.main_area,
         own: own(run),
+        beside_stacks: mem::replace(&mut run.beside_stacks, [[0; 2]; BESIDE_STACKS_MAX]),
         is_forked: run.is_forked,
         note_link: panic::note_link,
     });
@@ -370,6 +376,7 @@ unsafe fn begin_child() {
     // SAFETY: the caller's promise.
     let run = unsafe { &mut *RUN.0.get() };
     (run.is_forked, run.main_area) = (true, rseq_area());
+    run.beside_stacks = [[0; 2]; BESIDE_STACKS_MAX];
 }
 
 /// Starts afresh in the child of `fork`, which has inherited neither the service nor any span of

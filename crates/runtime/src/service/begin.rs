@@ -2,6 +2,7 @@
 //! setting up what manages the program.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ffi::CStr;
 use core::ops::Range;
 
@@ -27,6 +28,7 @@ use crate::knobs::{Knob, Knobs};
 use crate::link::{self, Joined};
 use crate::memory::KernelGauges;
 use crate::pager::Placement;
+use crate::wire::BESIDE_STACKS_MAX;
 
 /// Shortest and longest sleep between two looks.
 const SLEEP_NS_MIN: u64 = 500_000;
@@ -59,10 +61,19 @@ pub(crate) struct Start {
     pub(crate) main_area: Option<RseqArea>,
     /// Address ranges of ours that must stay unmanaged.
     pub(crate) own: [Range<usize>; 2],
+    /// Ranges that lie in one mapping with a thread's stack, above it; those of zeros are none.
+    pub(crate) beside_stacks: [[usize; 2]; BESIDE_STACKS_MAX],
     /// Whether this process comes from a fork, and shares its memory.
     pub(crate) is_forked: bool,
     /// Called with the descriptor numbers of the link and of the program's process, for a panic.
     pub(crate) note_link: fn(i32, i32),
+}
+
+impl Start {
+    /// Whether anything is known of the threads' stacks.
+    fn knows_of_stacks(&self) -> bool {
+        self.beside_stacks[0] != [0; 2]
+    }
 }
 
 /// Everything that needs a right, of a service that has given up all rights.
@@ -167,7 +178,9 @@ pub(super) fn manage(start: &Start, begun: Begun) -> Option<Box<Service>> {
         budget.read(&joined.ledger, past, family, &seen).ok()?;
         let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
         let wants_idle = || joined.ledger.knobs().idle_share().is_some();
-        if budget.manage_now() || is_asked && budget.may_be_passed(gauge.writable().ok()?) {
+        // What is known of stacks holds for a moment.
+        let is_due = start.knows_of_stacks() || budget.manage_now();
+        if is_due || is_asked && budget.may_be_passed(gauge.writable().ok()?) {
             break;
         }
         if is_worth_it && wants_idle() {
@@ -204,6 +217,7 @@ pub(super) fn manage(start: &Start, begun: Begun) -> Option<Box<Service>> {
         control: start.control,
         placement: Placement::new(process, start.main_area, stay),
         own: start.own.clone(),
+        beside_stacks: ranges(&start.beside_stacks),
         gauge,
         budget,
         time,
@@ -214,6 +228,11 @@ pub(super) fn manage(start: &Start, begun: Begun) -> Option<Box<Service>> {
         waiter,
     })
     .ok()
+}
+
+/// Returns the ranges of which there are any.
+fn ranges(words: &[[usize; 2]]) -> Vec<Range<usize>> {
+    words.iter().map(|[start, end]| *start..*end).filter(|range| !range.is_empty()).collect()
 }
 
 /// How much the program may map, where that is limited.

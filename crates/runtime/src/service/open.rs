@@ -2,6 +2,7 @@
 //! user then.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use coldpress_backing::{SlotCount, SlotId};
@@ -46,6 +47,8 @@ pub(super) struct Parts {
     pub(super) placement: Placement,
     /// Address ranges of ours that must not be managed: the object's data, the service's stack.
     pub(super) own: [Range<usize>; 2],
+    /// Ranges that lie in one mapping with a thread's stack, above it.
+    pub(super) beside_stacks: Vec<Range<usize>>,
     /// What is in memory.
     pub(super) gauge: ResidentGauge,
     /// The budget as read so far.
@@ -87,6 +90,7 @@ impl Service {
             zeros,
             files: parts.files,
             own: parts.own.to_vec(),
+            beside_stacks: parts.beside_stacks,
             control,
             ties: ties.clone(),
             probe_address: limbo.probe_address(),

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::vec;
 use std::vec::Vec;
 
-use super::{CODE_64, RIP, RSP, Tracee};
+use super::{CODE_64, FS_BASE, RIP, RSP, Tracee};
 
 /// The bytes above the end of a thread's stack among which frames of signals are looked for: what
 /// handlers have called lies below their frames, and is rarely that deep.
@@ -16,6 +16,12 @@ const SEARCHED_BYTES: usize = 256 << 10;
 const WORD_BYTES: usize = size_of::<u64>();
 
 impl Tracee {
+    /// Returns where a libc has its descriptor of the thread: at the upper end of the thread's
+    /// stack, unless the program has given the stack.
+    pub fn thread_pointer(&self) -> usize {
+        self.saved[FS_BASE] as usize
+    }
+
     /// Whether the thread goes on in `code`, at once or when a signal handler has returned.
     pub fn goes_on_in(&self, code: &Range<usize>) -> bool {
         if code.contains(&(self.saved[RIP] as usize)) {
