@@ -159,6 +159,7 @@ fn put_into(broker: &Broker, programs: &[Target]) -> Result<usize> {
 /// Has all services bring everything back and end, and takes the library out of their programs.
 fn leave(broker: &Broker, programs: &[Target]) -> Result<()> {
     let ledger = broker.ledger();
+    broker.injector().close();
     ledger.end_services();
     let until = Instant::now() + LEAVE_MAX;
     let mut all: HashSet<u32> = tree::adopted_and_below().into_iter().collect();

@@ -25,7 +25,7 @@ use std::mem;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, RwLock};
 
 use coldpress_runtime::wire::{
     BESIDE_STACKS_MAX, PUT_IN_VARIABLES_MAX, SERVICE_STACK_BYTES, SOCKET_VARIABLE,
@@ -113,6 +113,8 @@ pub(crate) struct Injector {
     variables: Vec<u8>,
     /// The programs that did not take it, and why.
     refusals: Mutex<Vec<(u32, String)>>,
+    /// Whether programs that run get it no more. Held while one is given it.
+    is_closed: RwLock<bool>,
 }
 
 impl Injector {
@@ -124,7 +126,8 @@ impl Injector {
             [name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat()
         };
         let variables = environment.iter().flat_map(line).collect();
-        Self { image, names: names.map(Path::to_owned), variables, refusals: Mutex::default() }
+        let names = names.map(Path::to_owned);
+        Self { image, names, variables, refusals: Mutex::default(), is_closed: RwLock::default() }
     }
 
     /// Puts the library into `process`, a child of this thread that stops at its exec, at the first
@@ -146,6 +149,10 @@ impl Injector {
     /// Puts the library into `process`, which runs, unless it has the library already. Returns why
     /// that is to be tried again, if the program is in a state that may pass.
     pub(crate) fn put_in_running(&self, process: u32) -> Option<String> {
+        let is_closed = self.is_closed.read().ok()?;
+        if *is_closed {
+            return None;
+        }
         match apart::run(self, Verb::PutIn, process) {
             Done::Yes => None,
             Done::NotNow(why) => Some(why),
@@ -154,6 +161,11 @@ impl Injector {
                 None
             }
         }
+    }
+
+    /// Lets no running program have the library any more, after those that are given it now.
+    pub(crate) fn close(&self) {
+        self.is_closed.write().iter_mut().for_each(|it| **it = true);
     }
 
     /// Takes the library out of `process`, whose service has ended.

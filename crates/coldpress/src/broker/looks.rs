@@ -87,6 +87,10 @@ impl Serving {
 
     /// Finds processes that cannot be managed. Warns the user when they pass the budget.
     fn look_at_unmanaged(&mut self) {
+        if self.ledger.are_over() {
+            // Programs are being left, and are themselves again.
+            return;
+        }
         let takes_others = self.takes_others;
         let may = |process| unmanaged::reason(process, takes_others).is_none();
         let held = |process| (process, self.unseated.held_by(process));
