@@ -34,7 +34,7 @@ BESIDE := $(filter-out $(ALONE) stress suites view,\
 STRESS := --test stress -- --test-threads=5
 # Those of which `make test` runs a part, and `make edges` all.
 EDGES := --test edges --test cannot_manage --test noticed --test containers --test setup \
-	--test account --test bench
+	--test account --test bench --test foreign --test attach
 # Those of which `make long` runs what `make test` leaves out.
 LONG := budget day_one forks helper metrics proactive rest sharing view
 # How long `make stress` lasts, about; four methods run at a time, and forks beside them.
@@ -137,7 +137,7 @@ suites: build ## suites of CPython, Redis and PostgreSQL, and builds, as without
 # `make system` runs one case of each kind. One test at a time: some judge how soon a tool answers.
 edges: export COLDPRESS_BIN := $(TARGET)/system/coldpress
 edges: export PATH := $(TOOLS)/bin:$(PATH)
-edges: bootstrap ## debuggers, profilers, sandboxes and a browser on managed programs (minutes)
+edges: bootstrap ## debuggers, sandboxes, a browser, foreign programs, fewer rights (minutes)
 	@scripts/bootstrap-tests edges
 	$(BUILD_TESTED) $(EDGES)
 	@begun=$$(date +%s); COLDPRESS_ALL=1 $(TESTS) \

@@ -5,11 +5,12 @@
 //! [`harness`] runs one job plain or within a budget and compares, [`watch`] samples memory of a
 //! process tree, [`cases`] judges programs of many small cases, [`matrix`] runs cases of which some
 //! are known to fail, [`machine`] finds programs and makes scratch places, [`cgroup`] makes a
-//! limited memory cgroup.
+//! limited memory cgroup, and [`container`] what a container is made of.
 #![forbid(unsafe_code)]
 
 pub mod cases;
 pub mod cgroup;
+pub mod container;
 pub mod harness;
 pub mod machine;
 pub mod matrix;

@@ -1,26 +1,24 @@
 //! Risk: in a container nothing is managed and no message says so, or `doctor` says otherwise than
 //! a run does; or a run that must be managed goes on when it is not.
 //!
-//! The test builds containers from their parts: the default seccomp profiles of the runtimes
-//! (`fixtures/seccomp`), their capabilities, another user, and a device that this user may open. On
-//! top of a profile, the test refuses calls that a managed program makes for coldpress, each in
-//! turn. No run may end with status 0 and nothing managed. With `COLDPRESS_ALL=1` the test refuses
-//! each call under each profile, else a few.
+//! The test builds containers from their parts (`coldpress_tests::container`). On top of a profile,
+//! the test refuses calls that a managed program makes for coldpress, each in turn. No run may end
+//! with status 0 and nothing managed. With `COLDPRESS_ALL=1` the test refuses each call under each
+//! profile, else a few.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use coldpress_sys::Bytes;
 use coldpress_sys::calls::{self, Call};
+use coldpress_tests::container::{Containers, DOCKER, NOBODY, PODMAN, ROOT, Runtime};
 use coldpress_tests::harness::{Job, Live, Run};
-use coldpress_tests::machine::{self, Scratch, fixture, require};
+use coldpress_tests::machine::{self, require};
 use coldpress_tests::{matrix, watch};
 
 const BUDGET: Bytes = Bytes::mib(32);
@@ -28,96 +26,32 @@ const BUDGET: Bytes = Bytes::mib(32);
 const HELD: &str = "96M";
 /// Time limit of a run: longer, it hangs.
 const HANG: Duration = Duration::from_secs(120);
-/// The user nobody, and root as it is in a container.
-const USERS: [u32; 2] = [65534, 0];
-const NOBODY: u32 = USERS[0];
-/// EPERM, the error by which profiles refuse.
+/// EPERM, the error by which calls are refused beside a profile.
 const EPERM: i32 = 1;
-/// A script that puts a device which everybody may open in the place of the machine's, for the
-/// words behind it.
-const WITH_DEVICE: &str = r#"mknod "$0" c 10 "$(($(stat -c 0x%T /dev/userfaultfd)))" &&
-    chmod 666 "$0" && mount --bind "$0" /dev/userfaultfd && exec "$@""#;
+const RUNTIMES: [Runtime; 2] = [DOCKER, PODMAN];
+const USERS: [u32; 2] = [NOBODY, ROOT];
 
-/// A container runtime: its profile, and its capabilities by their bits (linux/capability.h).
-#[derive(Clone, Copy, Debug)]
-struct Runtime {
-    profile: &'static str,
-    capabilities: &'static str,
-}
-
-/// The runtimes. Both have the capabilities CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID,
-/// SETUID, SETPCAP, NET_BIND_SERVICE, SYS_CHROOT, SETFCAP; Docker has NET_RAW, MKNOD and
-/// AUDIT_WRITE too.
-const RUNTIMES: [Runtime; 2] = [
-    Runtime { profile: "seccomp/docker.txt", capabilities: "a80425fb" },
-    Runtime { profile: "seccomp/podman.txt", capabilities: "800405fb" },
-];
-
-/// The programs, in a place where every user may run them. `None` with a printed line where the
-/// test cannot run.
-struct Ground {
-    scratch: Scratch,
-}
+/// The programs, in a place where every user may run them.
+struct Ground(Containers);
 
 /// Whether the test refuses every call under every profile.
 static ALL: LazyLock<bool> = LazyLock::new(matrix::is_all);
 
 impl Ground {
+    /// `None` with a printed line where the test cannot run.
     fn new() -> Option<Self> {
-        if !machine::is_root() {
-            return None;
-        }
-        require("unshare")?;
-        let scratch = Scratch::new("containers");
-        for (name, path) in [
-            ("launcher", machine::coldpress()),
-            ("filtered", env!("CARGO_BIN_EXE_filtered").into()),
-            ("dropper", env!("CARGO_BIN_EXE_dropper").into()),
-        ] {
-            let copy = scratch.path(name);
-            fs::copy(path, &copy).expect("the scratch directory takes files");
-            fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        }
-        let ground = Self { scratch };
-        let probe = Command::new("unshare").args(ground.device_words()).arg("true").status();
-        if probe.is_ok_and(|status| status.success()) {
-            return Some(ground);
-        }
-        println!("skipped: no device can be made here");
-        None
-    }
-
-    /// Returns words behind `unshare` that give the device to the words after them.
-    fn device_words(&self) -> Vec<OsString> {
-        let node = self.scratch.path(format!("device-{:?}", std::thread::current().id()));
-        drop(fs::remove_file(&node));
-        let mut words: Vec<OsString> = ["-m", "sh", "-c", WITH_DEVICE].map(OsString::from).into();
-        words.push(node.into());
-        words
-    }
-
-    /// Returns words that run the words after them in a container of `runtime`, as `user`, with
-    /// `refused` calls on top.
-    fn container(&self, runtime: Runtime, user: u32, refused: &[&Call]) -> Vec<OsString> {
-        let mut words: Vec<OsString> = vec!["unshare".into()];
-        words.extend(self.device_words());
-        words.push(self.scratch.path("filtered").into());
-        words.extend(["--profile".into(), fixture(runtime.profile).into_os_string()]);
-        words.extend(["--capabilities", runtime.capabilities].map(OsString::from));
-        for call in refused {
-            words.extend(["--refuse".into(), format!("{}={EPERM}", call.number).into()]);
-        }
-        words.extend(["--user".into(), user.to_string().into()]);
-        words
+        let containers = Containers::prepare(env!("CARGO_BIN_EXE_filtered"))?;
+        containers.add("dropper", Path::new(env!("CARGO_BIN_EXE_dropper")));
+        Some(Self(containers))
     }
 
     fn launcher(&self) -> PathBuf {
-        self.scratch.path("launcher")
+        self.0.launcher()
     }
 
     /// Makes a job of the program, which checks what it holds.
     fn job(&self) -> Job {
-        let job = Job::new("dropper", self.scratch.path("dropper"));
+        let job = Job::new("dropper", self.0.path("dropper"));
         job.args(["--bytes", HELD, "--touches", "2000"]).launcher(self.launcher())
     }
 
@@ -147,7 +81,7 @@ fn containers() -> impl Iterator<Item = (Runtime, u32)> {
 fn under_the_default_profiles_a_program_is_managed_and_doctor_says_so() {
     let Some(ground) = Ground::new() else { return };
     for (runtime, user) in containers() {
-        let container = || ground.container(runtime, user, &[]);
+        let container = || ground.0.container(runtime, user, &[]);
         let (is_ok, told) = ground.doctor(&container());
         assert!(is_ok && told.contains("ok    trial:"), "{runtime:?}, user {user}: {told}");
         assert!(told.contains("seccomp filter"), "{runtime:?} is not in force: {told}");
@@ -167,7 +101,7 @@ fn under_the_default_profiles_a_program_is_managed_and_doctor_says_so() {
 fn without_the_device_doctor_and_run_name_the_line() {
     let Some(ground) = Ground::new() else { return };
     for runtime in RUNTIMES {
-        let mut container = ground.container(runtime, NOBODY, &[]);
+        let mut container = ground.0.container(runtime, NOBODY, &[]);
         // The words behind the shell that gives the device.
         let container = container.split_off(6);
         let (is_ok, told) = ground.doctor(&container);
@@ -184,7 +118,7 @@ fn without_the_device_doctor_and_run_name_the_line() {
 /// Asserts that a run that must be managed is managed, or ends with 125 and the name of the refused
 /// call; and that doctor says the same.
 fn check_refused(ground: &Ground, runtime: Runtime, user: u32, call: &Call) {
-    let container = || ground.container(runtime, user, &[call]);
+    let container = || ground.0.container(runtime, user, &[call]);
     let what = format!("{} refused by {}, user {user}", call.name, runtime.profile);
     let run = ground.required(container());
     let (is_ok, told) = ground.doctor(&container());
@@ -225,7 +159,7 @@ fn a_call_that_is_refused_leaves_nothing_unmanaged_unsaid() {
 fn a_call_that_kills_is_named() {
     let Some(ground) = Ground::new() else { return };
     let number = calls::ALL.iter().find(|call| call.name == "close_range").expect("it is used");
-    let mut words: Vec<OsString> = vec![ground.scratch.path("filtered").into()];
+    let mut words: Vec<OsString> = vec![ground.0.path("filtered").into()];
     words.extend(["--kill".into(), number.number.to_string().into()]);
     let run = ground.required(words);
     assert_eq!((run.code, run.stdout.len()), (125, 0), "{}", run.stderr);
@@ -238,7 +172,7 @@ fn a_call_that_kills_is_named() {
 fn a_run_that_manages_nothing_says_so_although_it_is_short() {
     let Some(ground) = Ground::new() else { return };
     let refused = calls::ALL.iter().find(|call| call.name == "close_range").expect("it is used");
-    let container = ground.container(RUNTIMES[0], 0, &[refused]);
+    let container = ground.0.container(RUNTIMES[0], 0, &[refused]);
     let job = ground.job().args(["--touches", "3000000"]);
     let run = job.before(container).managed(BUDGET);
     println!("{run}");
@@ -256,9 +190,8 @@ fn a_process_that_gives_up_says_why_at_once_and_at_the_end() {
     let Some(ground) = Ground::new() else { return };
     let refused = calls::ALL.iter().find(|call| call.name == "ioctl").expect("it is used");
     let job = |touches: &str| {
-        let job = Job::new("filtered", ground.scratch.path("filtered")).arg("--refuse");
-        let job =
-            job.arg(format!("{}={EPERM}", refused.number)).arg(ground.scratch.path("dropper"));
+        let job = Job::new("filtered", ground.0.path("filtered")).arg("--refuse");
+        let job = job.arg(format!("{}={EPERM}", refused.number)).arg(ground.0.path("dropper"));
         job.args(["--bytes", HELD, "--touches", touches]).launcher(ground.launcher())
     };
     let run = job("3000000").managed(BUDGET);
@@ -277,8 +210,8 @@ fn a_process_that_gives_up_says_why_at_once_and_at_the_end() {
 fn the_list_of_calls_is_complete() {
     let Some(ground) = Ground::new() else { return };
     let Some(strace) = require("strace") else { return };
-    let trace = ground.scratch.path("trace");
-    let job = Job::new("busy", ground.scratch.path("dropper")).args(["--bytes", HELD]);
+    let trace = ground.0.path("trace");
+    let job = Job::new("busy", ground.0.path("dropper")).args(["--bytes", HELD]);
     let job = job.args(["--touches", "100000000"]).launcher(ground.launcher());
     let live = Live::start(&job, Some(BUDGET));
     let begun = Instant::now();
@@ -310,16 +243,15 @@ fn the_list_of_calls_is_complete() {
 #[test]
 fn a_process_that_is_not_managed_ends_a_run_that_must_be_and_no_other() {
     let Some(ground) = Ground::new() else { return };
-    let before = ground.scratch.path("before");
-    let after = ground.scratch.path("after");
+    let before = ground.0.path("before");
+    let after = ground.0.path("after");
     // One process was a child of the launcher before the program began; in the run, another ignores
     // the request to end.
     let script = r#"sleep 120 > /dev/null 2>&1 & echo $! > "$0"; exec "$@""#;
     let holder = r#"trap "" TERM; echo $$ > "$0"; env -i COLDPRESS_SOCKET=none "$@" & wait
         sleep 60; echo done"#;
     let mut job = Job::new("stubborn", "sh").args(["-c", holder]).arg(&after);
-    job =
-        job.arg(ground.scratch.path("dropper")).args(["--bytes", "64M", "--touches", "100000000"]);
+    job = job.arg(ground.0.path("dropper")).args(["--bytes", "64M", "--touches", "100000000"]);
     job = job.before(["sh".into(), "-c".into(), script.into(), before.clone().into_os_string()]);
     let run = Live::start(&job.options(["--require-managed"]), Some(BUDGET)).finish(HANG);
     assert_eq!((run.code, run.stdout.len()), (125, 0), "{}", run.stderr);

@@ -4,6 +4,9 @@
 //! Each program checks all of its memory itself. It gets the library at its exec, where it is the
 //! program of the run, or while it runs, where a shell has started it.
 
+#[path = "foreign/places.rs"]
+mod places;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,20 +19,77 @@ use coldpress_tests::matrix::{self, Lane, case};
 const MIB: usize = 64;
 const HALF: Bytes = Bytes::mib(32);
 const QUARTER: Bytes = Bytes::mib(16);
+/// What a program that tells nothing of its growth may map before it is seen.
+const BURST: Bytes = Bytes::mib(8);
 
-/// Makes the program of a fixture by `compiler` with `flags`, if this machine has that.
-fn build(scratch: &Scratch, compiler: &str, flags: &[&str]) -> Option<PathBuf> {
-    let program = scratch.path("foreign");
-    let mut command = Command::new(require(compiler)?);
-    let source = if compiler == "go" { "foreign.go" } else { "foreign.c" };
-    command.args(flags).arg("-o").arg(&program).arg(fixture(source));
+/// A kind of program, and what makes it.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    name: &'static str,
+    compiler: &'static str,
+    flags: &'static [&'static str],
+    /// Whether `make test` tries it too.
+    is_short: bool,
+}
+
+impl Kind {
+    const ALL: [Self; 7] = [
+        Self::short("static, glibc", "gcc", &["-O1", "-static", "-pthread"]),
+        Self::short("static, musl", "musl-gcc", &["-O1", "-static"]),
+        Self::short("Go", "go", &["build"]),
+        Self::long("static and moved, glibc", "gcc", &["-O2", "-static-pie", "-pthread"]),
+        Self::long("dynamic, musl", "musl-gcc", &["-O2"]),
+        Self::long("Go, moved", "go", &["build", "-buildmode=pie"]),
+        Self::long(
+            "Rust, musl",
+            "rustc",
+            &["-O", "--edition=2024", "--target=x86_64-unknown-linux-musl"],
+        ),
+    ];
+
+    const fn short(
+        name: &'static str,
+        compiler: &'static str,
+        flags: &'static [&'static str],
+    ) -> Self {
+        Self { name, compiler, flags, is_short: true }
+    }
+
+    const fn long(
+        name: &'static str,
+        compiler: &'static str,
+        flags: &'static [&'static str],
+    ) -> Self {
+        Self { is_short: false, ..Self::short(name, compiler, flags) }
+    }
+
+    /// Asserts that a run was within its budget. The growth of a program of Go is seen, not told: a
+    /// burst may pass the budget until the service runs on a busy machine.
+    fn assert_within_budget(self, run: &Run) {
+        run.assert_within_budget_and(if self.compiler == "go" { BURST } else { Bytes(0) });
+    }
+
+    fn source(self) -> PathBuf {
+        fixture(match self.compiler {
+            "go" => "foreign.go",
+            "rustc" => "foreign.rs",
+            _ => "foreign.c",
+        })
+    }
+}
+
+/// Makes `program` of this kind from a fixture, if this machine can.
+fn build(program: &Path, kind: Kind) -> Option<()> {
+    let mut command = Command::new(require(kind.compiler)?);
+    command.args(kind.flags).arg("-o").arg(program).arg(kind.source());
     command.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=mod");
     let output = command.output().expect("it is there");
     if !output.status.success() {
-        machine::skip(&format!("{compiler}: {}", String::from_utf8_lossy(&output.stderr)));
+        let said = String::from_utf8_lossy(&output.stderr);
+        machine::skip(&format!("{}: {said}", kind.compiler));
         return None;
     }
-    Some(program)
+    Some(())
 }
 
 /// Returns the job that starts the program at once, or below a shell.
@@ -59,12 +119,13 @@ fn compare(job: &Job, budget: Bytes) -> Run {
 }
 
 /// Runs a program at its half and its quarter, at once and late.
-fn check(compiler: &str, flags: &[&str]) -> Option<()> {
+fn check(kind: Kind) -> Option<()> {
     let scratch = Scratch::new("foreign");
-    let program = build(&scratch, compiler, flags)?;
-    compare(&job(&program, false), HALF).assert_within_budget();
+    let program = scratch.path("foreign");
+    build(&program, kind)?;
+    kind.assert_within_budget(&compare(&job(&program, false), HALF));
     if matrix::is_all() {
-        compare(&job(&program, false), QUARTER).assert_within_budget();
+        kind.assert_within_budget(&compare(&job(&program, false), QUARTER));
         // All that it holds may come before it has the library.
         compare(&job(&program, true), QUARTER);
     }
@@ -98,7 +159,8 @@ fn a_program_that_confines_itself_lives_and_keeps_its_bytes() {
 #[test]
 fn a_keeper_that_is_killed_meanwhile_leaves_a_program_whole_or_not_begun() {
     let scratch = Scratch::new("foreign");
-    let Some(program) = build(&scratch, "gcc", &["-O1", "-static", "-pthread"]) else { return };
+    let program = scratch.path("foreign");
+    let Some(()) = build(&program, Kind::ALL[0]) else { return };
     let job = |number: usize| {
         let job = Job::new("killed", &program).args(["8", "1", "1"]);
         job.environment("COLDPRESS_TEST_ENDS_AT_TRACE", number.to_string())
@@ -125,14 +187,6 @@ fn a_keeper_that_is_killed_meanwhile_leaves_a_program_whole_or_not_begun() {
 
 #[test]
 fn foreign_programs_keep_their_bytes_within_a_budget() {
-    matrix::run(&[
-        case("static, glibc", Lane::Short, || check("gcc", &["-O1", "-static", "-pthread"])),
-        case("static and moved, glibc", Lane::Long, || {
-            check("gcc", &["-O2", "-static-pie", "-pthread"])
-        }),
-        case("static, musl", Lane::Long, || check("musl-gcc", &["-O1", "-static"])),
-        case("dynamic, musl", Lane::Long, || check("musl-gcc", &["-O2"])),
-        case("Go", Lane::Short, || check("go", &["build"])),
-        case("Go, moved", Lane::Long, || check("go", &["build", "-buildmode=pie"])),
-    ]);
+    let lane = |kind: Kind| if kind.is_short { Lane::Short } else { Lane::Long };
+    matrix::run(&Kind::ALL.map(|kind| case(kind.name, lane(kind), move || check(kind))));
 }

@@ -169,11 +169,19 @@ impl Run {
     /// # Panics
     /// When one was, or the watcher took none.
     pub fn assert_within_budget(&self) {
+        self.assert_within_budget_and(Bytes(0));
+    }
+
+    /// Asserts as [`Run::assert_within_budget`] does, with `more` that a sample may be over.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn assert_within_budget_and(&self, more: Bytes) {
         let budget = self.budget.expect("only managed runs have one");
         let memory = &self.memory;
         assert!(memory.samples > 0, "{}: the watcher saw nothing", self.name);
         assert!(
-            memory.peak_below <= budget + SLACK,
+            memory.peak_below <= budget + SLACK + more,
             "{}: peak {} over budget {}; {} of {} samples over, first {:?}",
             self.name,
             Mib(memory.peak_below),
