@@ -191,6 +191,9 @@ fn what_cannot_be_attached_to_is_refused_and_goes_on() {
     let pid = program.pid().to_string();
     assert_refused(&run(&["detach", &pid]), "was not attached to");
     machine::signal("STOP", &[program.pid()]);
+    while !program.file("status").contains("State:\tT") {
+        sleep(PAUSE);
+    }
     assert_refused(&run(&["attach", &pid]), "it is stopped");
     machine::signal("CONT", &[program.pid()]);
     program.finish();
