@@ -6,6 +6,8 @@
 
 #[path = "foreign/places.rs"]
 mod places;
+#[path = "foreign/real.rs"]
+mod real;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
