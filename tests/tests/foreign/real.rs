@@ -72,8 +72,8 @@ impl Server {
         Self { child, address: address.trim().to_owned() }
     }
 
-    /// Asks for values over one connection, most of them few, and checks each. Returns how long each
-    /// answer took, in order.
+    /// Asks for values over one connection, most of the time for a few of them, and checks each.
+    /// Returns how long the answers took, the shortest first.
     fn ask(&self, count: u64, values: u64) -> Vec<Duration> {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
