@@ -7,6 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -52,6 +53,9 @@ pub(super) fn run(injector: &Injector, verb: Verb, process: u32) -> Done {
     command.args([NAME, name]).arg(process.to_string()).args(&injector.names);
     let variables = injector.variables.split(|byte| *byte == 0).filter(|one| !one.is_empty());
     command.args(variables.map(OsStr::from_bytes));
+    // From some point on, the program would end with this process: a terminal's signals are for the
+    // command, which waits for it.
+    command.process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else {
         return Done::NotNow("no process can be started".to_owned());

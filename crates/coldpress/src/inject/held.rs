@@ -78,13 +78,16 @@ impl Held {
         }
     }
 
-    /// Returns the memory of each mapping that lies above the stack of a thread. A stack has its
+    /// Returns the part of each mapping that lies above the stack of a thread. A stack has its
     /// thread's descriptor at its upper end, and the kernel may have merged it with what was mapped
     /// above it. The library would leave the whole mapping alone.
     pub(super) fn beside_stacks(&self, process: u32) -> io::Result<Vec<Range<usize>>> {
         let maps = fs::read(format!("/proc/{process}/maps"))?;
-        let ends: Vec<_> = self.threads.iter().map(|it| stack_end(it.thread_pointer())).collect();
-        Ok(above(&ends, String::from_utf8_lossy(&maps).lines().filter_map(addresses)))
+        let maps = String::from_utf8_lossy(&maps);
+        let descriptors: Vec<_> = self.threads.iter().map(Tracee::thread_pointer).collect();
+        let above = |mapping| above_stack(&descriptors, &mapping);
+        let all = maps.lines().filter_map(anonymous).filter_map(above);
+        Ok(all.take(BESIDE_STACKS_MAX).collect())
     }
 
     /// Returns the thread that makes calls.
@@ -136,26 +139,21 @@ impl Held {
     }
 }
 
-/// Returns the end of the stack of the thread whose descriptor is there: within two pages (glibc's
-/// has 2.3 KiB, musl's and what it keeps for the thread 1.3 KiB).
-fn stack_end(thread_pointer: usize) -> usize {
-    thread_pointer.next_multiple_of(PAGE_BYTES).saturating_add(PAGE_BYTES)
+/// Returns the part of a mapping above the highest of the threads' `descriptors` in it: within two
+/// pages each (glibc's has 2.3 KiB, musl's and what it keeps for the thread 1.3 KiB).
+fn above_stack(descriptors: &[usize], mapping: &Range<usize>) -> Option<Range<usize>> {
+    let highest = descriptors.iter().filter(|at| mapping.contains(at)).max()?;
+    let end = highest.next_multiple_of(PAGE_BYTES) + PAGE_BYTES;
+    (end < mapping.end).then_some(end..mapping.end)
 }
 
-/// Returns the part of each mapping above the highest of `ends` in it, if it has one.
-fn above(ends: &[usize], mappings: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
-    let part = |mapping: Range<usize>| {
-        let end = ends.iter().filter(|end| mapping.contains(end)).max()?;
-        Some(*end..mapping.end)
-    };
-    mappings.filter_map(part).take(BESIDE_STACKS_MAX).collect()
-}
-
-/// Returns the addresses of a line of /proc's `maps`.
-fn addresses(line: &str) -> Option<Range<usize>> {
-    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+/// Returns the addresses of a line of /proc's `maps`, if it is of memory as a stack is in.
+fn anonymous(line: &str) -> Option<Range<usize>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let is_one = fields.next()? == "rw-p" && fields.nth(2)? == "0" && fields.next().is_none();
     let address = |text| usize::from_str_radix(text, 16).ok();
-    Some(address(start)?..address(end)?)
+    is_one.then_some(address(start)?..address(end)?)
 }
 
 fn is_there(process: u32, thread: u32) -> bool {
@@ -211,18 +209,20 @@ mod tests {
 
     #[test]
     fn memory_above_stacks_begins_above_the_highest_of_a_mapping() {
-        let (end, page) = (stack_end(0x7000_0123), PAGE_BYTES);
-        assert_eq!(end, 0x7000_2000);
-        let mappings = [
-            0x6000_0000..end - 6 * page,
-            end - 5 * page..end + 9 * page,
-            end + 20 * page..end + 30 * page,
-        ];
-        let ends = [end - 2 * page, end, 0];
-        assert_eq!(above(&ends, mappings.into_iter()), vec![end..end + 9 * page]);
-        assert!(above(&[], std::iter::once(0..page)).is_empty());
-        assert_eq!(addresses("7f00-8000 rw-p 00000000 00:00 0 "), Some(0x7f00..0x8000));
-        assert_eq!(addresses(""), None);
+        const PAGE: usize = PAGE_BYTES;
+        let mapping = 0x7000_0000..0x7010_0000;
+        // The last one is the highest, and of a mapping that begins where this ends.
+        let descriptors = [0x7000_1080, 0x7000_2123, 0x6fff_ff00, 0x7010_0000];
+        let end = 0x7000_2000 + 2 * PAGE;
+        assert_eq!(above_stack(&descriptors, &mapping), Some(end..mapping.end));
+        assert_eq!(above_stack(&descriptors, &(mapping.start..end)), None);
+        assert_eq!(above_stack(&descriptors[2..], &mapping), None);
+        let line = "7f00-8000 rw-p 00000000 00:00 0 ";
+        assert_eq!(anonymous(line), Some(0x7f00..0x8000));
+        assert_eq!(anonymous(&line.replace("rw-p", "r--p")), None);
+        assert_eq!(anonymous("7f00-8000 rw-p 00000000 08:01 9    /usr/lib/libc.so.6"), None);
+        assert_eq!(anonymous("7f00-8000 rw-p 00000000 00:00 0    [heap]"), None);
+        assert_eq!(anonymous(""), None);
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::knobs::{Knob, Knobs};
 use crate::link::{self, Joined};
 use crate::memory::KernelGauges;
 use crate::pager::Placement;
+use crate::pages::REGION_BYTES_MIN;
 use crate::wire::BESIDE_STACKS_MAX;
 
 /// Shortest and longest sleep between two looks.
@@ -70,9 +71,10 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Whether anything is known of the threads' stacks.
+    /// Returns whether memory is known that can be taken in beside a thread's stack.
     fn knows_of_stacks(&self) -> bool {
-        self.beside_stacks[0] != [0; 2]
+        let is_taken = |[start, end]: &[usize; 2]| end - start >= REGION_BYTES_MIN.0;
+        self.beside_stacks.iter().any(is_taken)
     }
 }
 
@@ -178,12 +180,11 @@ pub(super) fn manage(start: &Start, begun: Begun) -> Option<Box<Service>> {
         budget.read(&joined.ledger, past, family, &seen).ok()?;
         let is_worth_it = growth.is_worth_managing(budget.used(), cpu::monotonic_ns());
         let wants_idle = || joined.ledger.knobs().idle_share().is_some();
-        // What is known of stacks holds for a moment.
-        let is_due = start.knows_of_stacks() || budget.manage_now();
-        if is_due || is_asked && budget.may_be_passed(gauge.writable().ok()?) {
+        if budget.manage_now() || is_asked && budget.may_be_passed(gauge.writable().ok()?) {
             break;
         }
-        if is_worth_it && wants_idle() {
+        // What is known of stacks holds for a moment.
+        if start.knows_of_stacks() || is_worth_it && wants_idle() {
             // Taking what relatives share would cost memory.
             budget.look_for_sharing();
             break;

@@ -22,13 +22,13 @@ impl Tracee {
         self.saved[FS_BASE] as usize
     }
 
-    /// Whether the thread goes on in `code`, at once or when a signal handler has returned.
+    /// Returns whether the thread goes on in `code`, at once or when a signal handler has returned.
     pub fn goes_on_in(&self, code: &Range<usize>) -> bool {
         if code.contains(&(self.saved[RIP] as usize)) {
             return true;
         }
-        // Without its memory, the program has ended.
-        let Ok(memory) = File::open(format!("/proc/{}/mem", self.thread)) else { return false };
+        // What cannot be looked at may be there.
+        let Ok(memory) = File::open(format!("/proc/{}/mem", self.thread)) else { return true };
         let mut bytes = vec![0; SEARCHED_BYTES];
         let at = self.saved[RSP].next_multiple_of(WORD_BYTES as u64);
         let mut length = 0;
@@ -37,12 +37,13 @@ impl Tracee {
             length += count;
         }
         let words = bytes[..length].as_chunks::<WORD_BYTES>().0;
-        has_frame(&words.iter().map(|word| u64::from_ne_bytes(*word)).collect::<Vec<_>>(), code)
+        let words: Vec<_> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        length == 0 || has_frame(&words, code)
     }
 }
 
-/// Whether `words` of a stack hold the frame of a signal that came in `code`. A frame has the
-/// registers in the order of `struct sigcontext` (asm/sigcontext.h): the address of the
+/// Returns whether `words` of a stack hold the frame of a signal that came in `code`. A frame has
+/// the registers in the order of `struct sigcontext` (asm/sigcontext.h): the address of the
 /// instruction, the flags, and the segments, of which that of the code is the lowest.
 fn has_frame(words: &[u64], code: &Range<usize>) -> bool {
     words.array_windows().any(|[address, _, segments]| {
