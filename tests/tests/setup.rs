@@ -13,6 +13,8 @@ use coldpress_tests::machine::{self, Scratch};
 use coldpress_tests::matrix;
 
 const BUDGET: Bytes = Bytes::mib(32);
+/// The most runs of a test at a time.
+const AT_A_TIME: usize = 5;
 const GROWER: &str = env!("CARGO_BIN_EXE_grower");
 
 /// Runs `job` within the budget; it must end as the program does alone. Returns the run, and
@@ -34,6 +36,19 @@ fn every(count: usize) -> usize {
     if matrix::is_all() { 1 } else { count }
 }
 
+/// Does `one` with each of `items`, a few at a time: the programs mostly wait.
+fn each<T: Send>(items: impl Iterator<Item = T>, one: impl Fn(T) + Sync) {
+    let items: Vec<T> = items.collect();
+    let mut items = items.into_iter().peekable();
+    while items.peek().is_some() {
+        std::thread::scope(|scope| {
+            items.by_ref().take(AT_A_TIME).for_each(|item| {
+                scope.spawn(|| one(item));
+            });
+        });
+    }
+}
+
 /// The program runs alone.
 #[test]
 fn the_program_is_right_alone() {
@@ -44,10 +59,10 @@ fn the_program_is_right_alone() {
 #[test]
 fn too_few_descriptors_at_any_step_leave_the_program_whole() {
     let mut managed = [false; 20];
-    for (limit, is_managed) in managed.iter_mut().enumerate().skip(4).step_by(every(5)) {
+    each(managed.iter_mut().enumerate().skip(4).step_by(every(5)), |(limit, is_managed)| {
         let script = format!("ulimit -n {limit}; exec {GROWER}");
         *is_managed = check(&Job::new("ulimit -n", "sh").args(["-c", &script])).1;
-    }
+    });
     println!("{managed:?}");
     // Thus the test saw both sides of the limit.
     assert!(!managed[4] && managed[19], "{managed:?}");
@@ -56,7 +71,7 @@ fn too_few_descriptors_at_any_step_leave_the_program_whole() {
 /// Address space runs out at several steps.
 #[test]
 fn too_little_address_space_leaves_the_program_whole() {
-    for mebibytes in [80, 90, 100, 130, 160, 200, 300].into_iter().step_by(every(4)) {
+    each([80, 90, 100, 130, 160, 200, 300].into_iter().step_by(every(4)), |mebibytes| {
         let script = format!("ulimit -v {}; exec {GROWER}", mebibytes << 10);
         let (run, is_managed) = check(&Job::new("ulimit -v", "sh").args(["-c", &script]));
         match mebibytes {
@@ -68,13 +83,13 @@ fn too_little_address_space_leaves_the_program_whole() {
             300 => assert!(is_managed, "{}", run.stderr),
             _ => {}
         }
-    }
+    });
 }
 
 /// The test refuses each call of the setup.
 #[test]
 fn a_refused_call_leaves_the_program_whole() {
-    for call in [
+    let calls = [
         "close_range",
         "connect",
         "epoll_create1",
@@ -97,11 +112,11 @@ fn a_refused_call_leaves_the_program_whole() {
         "userfaultfd",
     ]
     .into_iter()
-    .step_by(every(4))
-    {
+    .step_by(every(4));
+    each(calls, |call| {
         println!("without {call}:");
         check(&Job::new("without", env!("CARGO_BIN_EXE_without")).args([call, GROWER]));
-    }
+    });
 }
 
 /// Agents that keep keys hide themselves, so that not even their own thread may read the files in
