@@ -25,9 +25,9 @@ tests_in = $(patsubst %,--test %,$(basename $(notdir $(wildcard $(1)))))
 UNIT := --lib --bin coldpress --bin coldpress-peers --bin xtask --bin cases \
 	$(call tests_in,crates/*/tests/*.rs xtask/tests/*.rs)
 # System tests by file. These run alone, as they judge each moment, or processor time; the others
-# by twos: a program and its service share one processor, so two programs take no longer than
-# one. Those of stress-ng are there to be many, and take their time whatever runs beside them. Those
-# of suites run in `make suites`, those of view in `make long`.
+# by threes: a program and its service share one processor, and many tests wait. Those of stress-ng
+# are there to be many, and take their time whatever runs beside them. Those of suites run in
+# `make suites`, those of view in `make long`.
 ALONE := budget idle sharing torture tree walks
 BESIDE := $(filter-out $(ALONE) stress suites view,\
 	$(basename $(notdir $(wildcard tests/tests/*.rs))))
@@ -97,7 +97,7 @@ system: export COLDPRESS_BIN := $(TARGET)/system/coldpress
 system: bootstrap ## real programs within a budget
 	@scripts/bootstrap-tests
 	$(BUILD_TESTED)
-	$(TESTS) $(BESIDE:%=--test %) -- --test-threads=2
+	$(TESTS) $(BESIDE:%=--test %) -- --test-threads=3
 	$(TESTS) $(STRESS)
 	$(TESTS) $(ALONE:%=--test %) -- --test-threads=1
 
