@@ -1,10 +1,11 @@
 //! The protocol between `coldpress ctl` and the launcher: one packet there, one back.
 //!
 //! The request is [`GREETING`], then a line `NAME=VALUE` for the budget (`memory`) and each knob to
-//! be turned; or the line [`TIMELINE`] or [`METRICS`] alone. The answer is a JSON document: the
-//! figures of the run after the change, its timeline, its metrics, or a [`refusal`], and then
-//! nothing has changed. A long answer is in a file that comes with an empty object. All are texts
-//! rather than layouts, so that two versions of coldpress understand each other.
+//! be turned; or the line [`TIMELINE`], [`METRICS`] or [`PROCESSES`] alone. The answer is a JSON
+//! document: the figures of the run after the change, its timeline, its metrics, its processes, or
+//! a [`refusal`], and then nothing has changed. A long answer is in a file that comes with an empty
+//! object. All are texts rather than layouts, so that two versions of coldpress understand each
+//! other.
 
 use std::fs::File;
 use std::io;
@@ -32,6 +33,8 @@ const MEMORY: &str = "memory=";
 pub(crate) const TIMELINE: &str = "timeline";
 /// The request for the metrics.
 pub(crate) const METRICS: &str = "metrics";
+/// The request for the processes.
+pub(crate) const PROCESSES: &str = "processes";
 /// The longest request: every knob, turned many times.
 pub(crate) const REQUEST_MAX: usize = 4096;
 /// The longest answer. An ordinary one has some 10 KiB.
@@ -41,7 +44,7 @@ const PACKET_ANSWER_MAX: usize = 64 << 10;
 /// The longest answer in a file.
 const FILE_ANSWER_MAX: u64 = 16 << 20;
 /// The time to wait for an answer. Launchers answer within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Returns the request to turn knobs as `settings` say, if there are any.
 pub(crate) fn request(settings: &[String]) -> Vec<u8> {
@@ -144,16 +147,17 @@ fn of_answer(packet: &[u8]) -> Option<Result<Value, Failure>> {
     Some(Err(Failure::ours(part("cause")?, part("way_out")?)))
 }
 
-/// Sends `request` over the connection `socket`, and waits for the answer; see [`of_answer`].
-/// Returns `None` when no answer comes that can be understood.
+/// Sends `request` over the connection `socket`, and waits for the answer as long as its `patience`
+/// lasts; see [`of_answer`]. Returns `None` when no answer comes that can be understood.
 pub(crate) fn exchange(
     socket: &OwnedFd,
     request: &[u8],
+    patience: Duration,
 ) -> SysResult<Option<Result<Value, Failure>>> {
     // A launcher that refuses the caller has already said so, and closed the connection unread.
     let sent = net::send(socket.as_fd(), request, &[]);
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    let timeout = Timespec::try_from(PATIENCE).expect("a patience is short");
+    let timeout = Timespec::try_from(patience).expect("a patience is short");
     if !poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0) {
         return Ok(None);
     }
@@ -199,7 +203,7 @@ mod tests {
             let (ours, theirs) = net::pair().unwrap();
             let document = json!({ "a": "x".repeat(length) });
             answer(&theirs, &document);
-            let told = exchange(&ours, &request(&[TIMELINE.to_owned()])).unwrap();
+            let told = exchange(&ours, &request(&[TIMELINE.to_owned()]), PATIENCE).unwrap();
             assert_eq!(told, Some(Ok(document)));
         }
     }
@@ -212,7 +216,7 @@ mod tests {
         for wrong in [OwnedFd::from(pipe), OwnedFd::from(zeros)] {
             let (ours, theirs) = net::pair().unwrap();
             net::send(theirs.as_fd(), b"{}", &[wrong.as_fd()]).unwrap();
-            assert_eq!(exchange(&ours, &request(&[])).unwrap(), None);
+            assert_eq!(exchange(&ours, &request(&[]), PATIENCE).unwrap(), None);
         }
     }
 

@@ -143,7 +143,7 @@ fn ask(keeper: &Keeper, asked_about: u32, settings: &[String]) -> Result<Value> 
         );
         return Err(Failure::ours(cause, "give the number of the `coldpress run` that is meant"));
     }
-    control::exchange(&socket, &request).map_err(failed)?.unwrap_or_else(|| {
+    control::exchange(&socket, &request, control::PATIENCE).map_err(failed)?.unwrap_or_else(|| {
         let cause = format!("the keeper, process {process}, gives no answer that is understood");
         Err(Failure::ours(cause, "try again; or it is of another version of coldpress"))
     })

@@ -35,7 +35,9 @@ impl Outer {
         let socket = PathBuf::from(given(SOCKET_VARIABLE)?);
         let connection = net::connect(&CString::new(socket.as_os_str().as_bytes()).ok()?).ok()?;
         // A launcher that is about to end takes connections, but no longer answers.
-        let answer = control::exchange(&connection, &control::request(&[])).ok().flatten()?;
+        let answer = control::exchange(&connection, &control::request(&[]), control::PATIENCE)
+            .ok()
+            .flatten()?;
         // A launcher of another user reveals nothing, but the budget it began with is known.
         let told =
             answer.ok().and_then(|document| document.get("budget_bytes").and_then(Value::as_u64));

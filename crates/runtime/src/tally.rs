@@ -359,6 +359,13 @@ impl Figures {
         }
     }
 
+    /// Adds the words of other sums.
+    pub fn include(&mut self, other: &Self) {
+        for (sum, word) in self.words.iter_mut().zip(other.words) {
+            *sum = sum.saturating_add(word).min(WORD_MAX);
+        }
+    }
+
     /// Adds the words of a process that has ended, which holds nothing any more.
     pub fn add_ended(&mut self, tally: &Tally) {
         let held: [u64; HELD.len()] = core::array::from_fn(|at| self.group(Group::Held)[at]);
@@ -452,6 +459,10 @@ mod tests {
         assert_eq!(some.group(Group::Held), figures.group(Group::Held));
         assert_eq!(some.get(Counter::Forks), figures.get(Counter::Forks));
         assert_eq!(some.group(Group::Zswap).iter().sum::<u64>(), 0);
+        let mut both = Figures::default();
+        (0..2).for_each(|_| both.include(&figures));
+        figures.add(&tally);
+        assert_eq!(both, figures);
         tally.clear();
         let mut cleared = Figures::default();
         cleared.add(&tally);

@@ -13,8 +13,8 @@ use std::fmt::Write as _;
 
 use coldpress_runtime::tally::{Counter, Group};
 
+use super::figures::GAUGES;
 use super::standing::Standing;
-use super::timeline::GAUGES;
 
 /// The first part of each name.
 const PREFIX: &str = "coldpress_";
@@ -56,6 +56,11 @@ impl Subject {
     /// Returns the run of `program` that this process leads.
     pub(crate) fn led_here(program: &str) -> Self {
         Self { program: program.to_owned(), process: std::process::id() }
+    }
+
+    /// Returns the name of the program.
+    pub(super) fn program(&self) -> &str {
+        &self.program
     }
 
     /// Returns the labels of every sample, without the braces.
@@ -181,9 +186,9 @@ pub(crate) fn text(subject: &Subject, now: &Standing, format: Format) -> String 
     let (labels, version) = (page.labels.clone(), env!("CARGO_PKG_VERSION"));
     page.line(format_args!("{build}{{{labels},version=\"{version}\"}} 1"));
     page.one("run_seconds", Kind::Gauge, "The age of the run.", totals.lasted().as_secs_f64());
-    for (name, meaning, value) in GAUGES {
-        let kind = if name.ends_with("processes") { Kind::Counter } else { Kind::Gauge };
-        page.one(name, kind, meaning, value(now));
+    for gauge in GAUGES {
+        let kind = if gauge.name.ends_with("processes") { Kind::Counter } else { Kind::Gauge };
+        page.one(gauge.name, kind, gauge.meaning, gauge.of(now));
     }
     let meaning = "Pages stored since the start, before compression to after; 0 without any.";
     page.one("compression_ratio", Kind::Gauge, meaning, totals.ratio());

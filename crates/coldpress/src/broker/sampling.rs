@@ -20,7 +20,8 @@ impl Serving {
         self.standing_with(totals)
     }
 
-    fn standing_with(&self, totals: Totals) -> Standing {
+    /// Returns how the run stands when its processes have these totals.
+    pub(super) fn standing_with(&self, totals: Totals) -> Standing {
         Standing {
             totals,
             settings: self.now.clone(),

@@ -15,8 +15,8 @@ use crate::control;
 use crate::say;
 
 impl Serving {
-    /// Answers with the timeline, or with the metrics, or turns knobs as `text` asks, and answers
-    /// with the resulting settings and figures.
+    /// Answers with the timeline, the metrics or the processes, or turns knobs as `text` asks, and
+    /// answers with the resulting settings and figures.
     pub(super) fn answer_request(&mut self, socket: &OwnedFd, peer: Peer, text: &str) {
         let document = match text.trim_end() {
             _ if !control::may(peer) => Err(control::not_permitted(peer)),
@@ -29,6 +29,7 @@ impl Serving {
                 let text = metrics::text(subject, &self.standing(), Format::OpenMetrics);
                 Ok(json!({ "metrics": text.lines().collect::<Vec<_>>() }))
             }
+            control::PROCESSES => Ok(self.processes()),
             _ => self.turn(text),
         };
         control::answer(socket, &document.unwrap_or_else(|failure| control::refusal(&failure)));

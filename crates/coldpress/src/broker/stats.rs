@@ -17,7 +17,7 @@ use crate::knobs;
 use crate::supervise::{Ending, ExitReport};
 
 /// The version of the JSON document's keys.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 impl Standing {
     /// Returns what can be reported of a run at any time: its counters, and the groups beside them.

@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use coldpress_runtime::tally::Counter;
-use coldpress_sys::{Bytes, PAGE_BYTES};
+use coldpress_sys::Bytes;
 use serde_json::{Map, Value, json};
 
+use super::figures::{COUNTERS, GAUGES};
 use super::standing::Standing;
 use super::totals::{ratio, rounded};
 
@@ -25,68 +26,6 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 const EVENTS_MAX: usize = 500;
 /// The longest text of an event.
 const TEXT_MAX: usize = 512;
-/// The bytes of a slot on disk.
-const SLOT_BYTES: u64 = 64 << 10;
-/// A figure: its name, what it is, and how it is found.
-type Gauge = (&'static str, &'static str, fn(&Standing) -> u64);
-
-/// What a point says of its moment.
-pub(super) const GAUGES: &[Gauge] = &[
-    ("budget_bytes", "The budget.", |now| now.settings.budget.bytes.0 as u64),
-    ("used_bytes", "All memory that the run holds.", |now| now.used.0 as u64),
-    ("peak_bytes", "The most that the run has held at one time.", |now| now.peak.0 as u64),
-    ("resident_bytes", "Memory of the joined programs that is in place.", |now| {
-        held_pages(now, "resident_pages")
-    }),
-    ("limbo_bytes", "Pages taken from programs and not yet compressed.", |now| {
-        held_pages(now, "limbo_pages")
-    }),
-    ("pool_original_bytes", "Pages in the pool, before compression.", |now| {
-        held_pages(now, "in_pool_pages")
-    }),
-    ("pool_compressed_bytes", "Pages in the pool, after compression.", |now| {
-        now.totals.held("pool_bytes")
-    }),
-    ("pool_held_bytes", "Memory that the pool takes.", |now| held_pages(now, "pool_pages")),
-    ("disk_original_bytes", "Pages on disk, before compression.", |now| {
-        held_pages(now, "on_disk_pages")
-    }),
-    ("disk_held_bytes", "The part of the files that is in use.", |now| {
-        now.totals.held("slots_used").saturating_mul(SLOT_BYTES)
-    }),
-    ("saved_bytes", "Pages that are away, less what is held in memory for them.", |now| {
-        now.totals.saved()
-    }),
-    ("unmanaged_bytes", "Private memory of processes that have not joined.", |now| {
-        now.unmanaged.0 as u64
-    }),
-    ("shared_bytes", "Shared memory, each page once.", |now| now.shared.0 as u64),
-    ("members", "Processes that have joined and have not ended.", |now| now.members as u64),
-    ("processes", "Processes that have joined.", |now| now.totals.joined()),
-    ("managed_processes", "Processes that were managed.", |now| now.totals.managed()),
-];
-/// What a point has counted since the start of the run.
-const COUNTERS: &[Counter] = &[
-    Counter::Faults,
-    Counter::FirstTouchFaults,
-    Counter::LimboFaults,
-    Counter::MajorFaults,
-    Counter::CopyFaults,
-    Counter::PagesReadAhead,
-    Counter::PagesLoaded,
-    Counter::PagesStored,
-    Counter::BytesStored,
-    Counter::PagesReadBack,
-    Counter::PagesWrittenBack,
-    Counter::StallNs,
-    Counter::TurnWaitNs,
-    Counter::ServiceNs,
-];
-
-/// The bytes of pages that processes hold, under this name.
-fn held_pages(now: &Standing, name: &str) -> u64 {
-    now.totals.held(name).saturating_mul(PAGE_BYTES as u64)
-}
 
 /// The figures of a run of this age.
 #[derive(Clone, Debug)]
@@ -98,7 +37,7 @@ struct Point {
 
 impl Point {
     fn of(age: Duration, now: &Standing) -> Self {
-        let gauges = std::array::from_fn(|index| GAUGES[index].2(now));
+        let gauges = std::array::from_fn(|index| GAUGES[index].of(now));
         let counters = std::array::from_fn(|index| now.totals.get(COUNTERS[index]));
         Self { age, gauges, counters }
     }
@@ -115,7 +54,7 @@ impl Point {
 }
 
 /// Returns a time as reports have it.
-fn nanoseconds(time: Duration) -> u64 {
+pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -225,8 +164,8 @@ impl Timeline {
         let mut points: Map<String, Value> = Map::new();
         points.insert("time_ns".to_owned(), column(&|point| nanoseconds(point.age).into()));
         points.insert("ratio".to_owned(), column(&|point| point.ratio().into()));
-        for (index, (name, ..)) in GAUGES.iter().enumerate() {
-            points.insert((*name).to_owned(), column(&|point| point.gauges[index].into()));
+        for (index, gauge) in GAUGES.iter().enumerate() {
+            points.insert(gauge.name.to_owned(), column(&|point| point.gauges[index].into()));
         }
         for (index, counter) in COUNTERS.iter().enumerate() {
             points.insert(counter.key().to_owned(), column(&|point| point.counters[index].into()));

@@ -28,6 +28,20 @@ impl Totals {
         Self { lasted, ..self.clone() }
     }
 
+    /// Returns the numbers of the process in `seat` alone.
+    pub(super) fn of(ledger: &Ledger, seat: usize) -> Self {
+        let mut totals = Self::default();
+        totals.add(ledger, seat);
+        totals
+    }
+
+    /// Adds the numbers of a process, read before.
+    pub(super) fn include(&mut self, one: &Self) {
+        self.figures.include(&one.figures);
+        self.joined += one.joined;
+        self.managed += one.managed;
+    }
+
     /// Adds the numbers of the process in `seat`.
     pub(crate) fn add(&mut self, ledger: &Ledger, seat: usize) {
         self.figures.add(ledger.tally(seat));

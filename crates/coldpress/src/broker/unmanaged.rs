@@ -197,6 +197,13 @@ impl UnmanagedOfRun {
         ))
     }
 
+    /// Returns why `process` is not managed, as far as that is known.
+    pub(super) fn reason_of(&self, process: u32) -> Option<&str> {
+        let told = self.told.get(&process).map(String::as_str);
+        let known = || self.open.get(&process)?.known().map(|one| one.why.as_str());
+        told.or_else(known)
+    }
+
     /// Returns the reason that some process has given itself, if any has.
     pub(crate) fn told(&self) -> Option<String> {
         self.told.values().next().cloned()
@@ -292,7 +299,8 @@ fn is_setuid(file: &Path, status: &str) -> bool {
     is(SETUID) && is_others("Uid", file.uid()) || is(SETGID) && is_others("Gid", file.gid())
 }
 
-fn name_of(process: u32) -> String {
+/// Returns the name of a process, fit to be printed.
+pub(super) fn name_of(process: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     printable(name.trim_end())
 }
