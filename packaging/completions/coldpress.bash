@@ -34,6 +34,9 @@ _coldpress() {
             coldpress,run)
                 cmd="coldpress__subcmd__run"
                 ;;
+            coldpress,top)
+                cmd="coldpress__subcmd__top"
+                ;;
             coldpress__subcmd__ctl,get)
                 cmd="coldpress__subcmd__ctl__subcmd__get"
                 ;;
@@ -67,6 +70,9 @@ _coldpress() {
             coldpress__subcmd__help,run)
                 cmd="coldpress__subcmd__help__subcmd__run"
                 ;;
+            coldpress__subcmd__help,top)
+                cmd="coldpress__subcmd__help__subcmd__top"
+                ;;
             coldpress__subcmd__help__subcmd__ctl,get)
                 cmd="coldpress__subcmd__help__subcmd__ctl__subcmd__get"
                 ;;
@@ -89,7 +95,7 @@ _coldpress() {
 
     case "${cmd}" in
         coldpress)
-            opts="-h -V --help --version ctl attach detach run doctor help"
+            opts="-h -V --help --version ctl top attach detach run doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -289,7 +295,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__help)
-            opts="ctl attach detach run doctor help"
+            opts="ctl top attach detach run doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -456,6 +462,20 @@ _coldpress() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        coldpress__subcmd__help__subcmd__top)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         coldpress__subcmd__run)
             opts="-m -w -q -v -h --memory --idle --codec --pool --disk --disk-size --max-pool-percent --set --show-memory --stats --metrics --record --wait --quiet --verbose --allow-unmanaged --no-lend --require-managed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -549,6 +569,24 @@ _coldpress() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
                     fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__top)
+            opts="-h --help --all --once --json --interval"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

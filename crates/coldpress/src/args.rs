@@ -1,7 +1,8 @@
 //! The command line. Every option of `run` can also be given as `COLDPRESS_<OPTION>`.
 
 mod attach;
-mod help;
+pub(crate) mod help;
+mod top;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use crate::export::Target;
 use crate::knobs::{self, Setting, parse_value};
 use crate::view;
 pub(crate) use attach::{AttachArgs, DetachArgs, as_run};
+pub(crate) use top::TopArgs;
 
 /// The place of `--help` among the options: behind all others.
 const HELP_LAST: usize = 1000;
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// See and turn the knobs of a run while it goes on
     Ctl(Deferred<CtlArgs>),
+    /// Watch runs and their processes, and turn their knobs
+    Top(Deferred<TopArgs>),
     /// Hold programs that run already within a memory budget
     Attach(Deferred<AttachArgs>),
     /// Leave a program that was attached to

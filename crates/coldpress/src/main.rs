@@ -11,8 +11,9 @@
 //!    [`own_number`].
 //! 4. The threads of the keeper: [`helper`], and [`broker`] above it.
 //! 5. [`trial`], a run of our own.
-//! 6. The subcommands: [`ctl`], [`doctor`], [`run`], which asks `doctor`, and [`attach`], which
-//!    does a part of what `run` does.
+//! 6. [`runs`], those of this machine, as others see them.
+//! 7. The subcommands: [`ctl`], [`top`], [`doctor`], [`run`], which asks `doctor`, and [`attach`],
+//!    which does a part of what `run` does.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -41,8 +42,10 @@ mod proc;
 mod program;
 mod record;
 mod run;
+mod runs;
 mod supervise;
 mod text;
+mod top;
 mod tree;
 mod trial;
 mod view;
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Attach(args), .. }) => attach::attach(&args.0),
         Ok(Cli { command: Command::Detach(args), .. }) => attach::detach(&args),
         Ok(Cli { command: Command::Ctl(args), .. }) => ctl::ctl(&args.0),
+        Ok(Cli { command: Command::Top(args), .. }) => top::top(&args.0),
         Ok(Cli { command: Command::Trial(args), .. }) => trial::program(&args),
         Ok(Cli { command: Command::InPlace(args), .. }) => own_number::in_place(&args),
         Ok(Cli { command: Command::Inject(args), .. }) => inject::apart::inject(&args.words),

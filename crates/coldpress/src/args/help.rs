@@ -94,6 +94,60 @@ A signal that gives thaw up ends the command.";
     format!("{examples}\n\n{}\n{memory}\n\n{status}", knobs::table())
 }
 
+/// The end of `coldpress top --help`.
+pub(super) const TOP_MORE: &str = "\
+Examples:
+  coldpress top
+  coldpress top --json 4711
+Keys and columns: coldpress help top";
+
+/// The keys and columns of `coldpress top`, which fit a screen of 80 by 24.
+pub(crate) const TOP_KEYS: &str = "\
+Keys:
+  up, down         choose a row; also page up, page down, home, end
+  left, right      fold and unfold what is below it; enter does either
+  < and >          sort by the column before or after: its title is in capitals
+  r                sort the other way round
+  b                change the budget
+  s                set a knob
+  t                thaw, or end that
+  h, q             help, quit
+Changes are made once y confirms them.
+
+Columns:
+  used      memory that the run or the process holds, compressed pages included
+  budget    the budget of the run
+  original  pages in the pool, before compression
+  compr.    the same pages, after compression
+  ratio     original to compressed
+  disk      what is in use of the file
+  faults/s  page faults a second
+  stall%    time that threads waited for pages, of one thread's time";
+
+/// Returns the end of `coldpress help top`.
+pub(super) fn top_details() -> String {
+    format!(
+        "\
+Examples:
+  coldpress top
+  coldpress top 4711
+  coldpress top --once --interval 5
+  coldpress top --json | jq '.runs[].used_bytes'
+
+{TOP_KEYS}
+
+The runs are those of this network name space. Most containers have another one:
+use coldpress top inside, or coldpress top PID.
+NO_COLOR=1 leaves colours out.
+
+Exit status:
+  0  done
+  1  the run was not found, or refused, or there is no terminal
+  2  the command line is wrong
+A signal that ends the command puts the terminal back first."
+    )
+}
+
 /// The end of `coldpress help doctor`.
 pub(super) const DOCTOR_DETAILS: &str = "\
 Exit status:

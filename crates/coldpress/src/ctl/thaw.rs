@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The time after which a terminal shows how far it has come.
 const SHOWN_AFTER: Duration = Duration::from_millis(500);
 /// The settings that turn thawing on and off.
-const ON: &str = "thawed=on";
-const OFF: &str = "thawed=off";
+pub(crate) const ON: &str = "thawed=on";
+pub(crate) const OFF: &str = "thawed=off";
 
 /// Thaws the run of `process`. `ask` turns knobs and returns the figures after that. When
 /// `is_given_up` returns true, the knob gets its old setting back.
@@ -35,7 +35,7 @@ pub(crate) fn thaw(
 ) -> Result<Value> {
     let before = ask(&[])?;
     if !is_forced {
-        check_room(process, &before)?;
+        check_room(process, away(&before))?;
     }
     let away = away(&before);
     let begun = Instant::now();
@@ -85,9 +85,8 @@ pub(crate) fn line(process: u32, done: &Value) -> String {
     )
 }
 
-/// Fails where there is no room for the pages that are away.
-fn check_room(process: u32, document: &Value) -> Result<()> {
-    let away = away(document);
+/// Fails where there is no room for the pages of the run of `process` that are `away`.
+pub(crate) fn check_room(process: u32, away: Bytes) -> Result<()> {
     // Where the machine does not report its room, the user decides.
     match cgroup::room_of(process) {
         Ok(room) if room < away => Err(Failure::ours(
@@ -109,7 +108,7 @@ fn give_up(before: &Value, ask: &impl Fn(&[String]) -> Result<Value>) -> Result<
 }
 
 /// Returns the memory that is away.
-fn away(document: &Value) -> Bytes {
+pub(crate) fn away(document: &Value) -> Bytes {
     Bytes(figure(&document["held"], "stored_pages") as usize * PAGE_BYTES)
 }
 
