@@ -29,7 +29,7 @@ use crate::directory::{LIBRARY_NAME, PUT_IN_NAME, directory_prefix};
 pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The library, built by the build script.
-pub(crate) const LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
+pub(crate) static LIBRARY: &[u8] = include_bytes!(env!("COLDPRESS_PRELOAD_PATH"));
 /// The longest place. A socket beside the library must fit into `sun_path`, 108 bytes (unix(7)),
 /// after the directory's own name of up to 25 bytes.
 const PLACE_BYTES_MAX: usize = 64;
