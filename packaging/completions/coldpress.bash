@@ -37,6 +37,9 @@ _coldpress() {
             coldpress,top)
                 cmd="coldpress__subcmd__top"
                 ;;
+            coldpress,why)
+                cmd="coldpress__subcmd__why"
+                ;;
             coldpress__subcmd__ctl,get)
                 cmd="coldpress__subcmd__ctl__subcmd__get"
                 ;;
@@ -73,6 +76,9 @@ _coldpress() {
             coldpress__subcmd__help,top)
                 cmd="coldpress__subcmd__help__subcmd__top"
                 ;;
+            coldpress__subcmd__help,why)
+                cmd="coldpress__subcmd__help__subcmd__why"
+                ;;
             coldpress__subcmd__help__subcmd__ctl,get)
                 cmd="coldpress__subcmd__help__subcmd__ctl__subcmd__get"
                 ;;
@@ -95,7 +101,7 @@ _coldpress() {
 
     case "${cmd}" in
         coldpress)
-            opts="-h -V --help --version ctl top attach detach run doctor help"
+            opts="-h -V --help --version ctl top why attach detach run doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -295,7 +301,7 @@ _coldpress() {
             return 0
             ;;
         coldpress__subcmd__help)
-            opts="ctl top attach detach run doctor help"
+            opts="ctl top why attach detach run doctor help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -476,6 +482,20 @@ _coldpress() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        coldpress__subcmd__help__subcmd__why)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         coldpress__subcmd__run)
             opts="-m -w -q -v -h --memory --idle --codec --pool --disk --disk-size --max-pool-percent --set --show-memory --stats --metrics --record --wait --quiet --verbose --allow-unmanaged --no-lend --require-managed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -589,6 +609,20 @@ _coldpress() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        coldpress__subcmd__why)
+            opts="-h --help --json"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

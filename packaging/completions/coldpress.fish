@@ -28,6 +28,7 @@ complete -c coldpress -n "__fish_coldpress_needs_command" -s h -l help -d 'Print
 complete -c coldpress -n "__fish_coldpress_needs_command" -s V -l version -d 'Print version'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "ctl" -d 'See and turn the knobs of a run while it goes on'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
+complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "why" -d 'Say why memory of a process stays in place'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "attach" -d 'Hold programs that run already within a memory budget'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "detach" -d 'Leave a program that was attached to'
 complete -c coldpress -n "__fish_coldpress_needs_command" -f -a "run" -d 'Run a program within a memory budget'
@@ -56,6 +57,8 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand top" -s h -l help -d
 complete -c coldpress -n "__fish_coldpress_using_subcommand top" -l all -d 'List runs of other users too'
 complete -c coldpress -n "__fish_coldpress_using_subcommand top" -l once -d 'Print the table once, for scripts'
 complete -c coldpress -n "__fish_coldpress_using_subcommand top" -l json -d 'Print one JSON document, for scripts'
+complete -c coldpress -n "__fish_coldpress_using_subcommand why" -s h -l help -d 'Print a short help; `coldpress help` has more'
+complete -c coldpress -n "__fish_coldpress_using_subcommand why" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -s m -l memory -d 'Memory for the programs and their children, as of `run`' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l idle -d 'Take memory that is not touched for long, as of `run`' -r
 complete -c coldpress -n "__fish_coldpress_using_subcommand attach" -l disk -d 'Directory for the file of the coldest pages, or none' -r -f -a "(__fish_complete_directories)"
@@ -88,13 +91,14 @@ complete -c coldpress -n "__fish_coldpress_using_subcommand run" -s h -l help -d
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -l disk -d 'Directory to check for the coldest pages, as of `run`' -r -f -a "(__fish_complete_directories)"
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -l json -d 'Print one JSON document on standard output'
 complete -c coldpress -n "__fish_coldpress_using_subcommand doctor" -s h -l help -d 'Print a short help; `coldpress help` has more'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top attach detach run doctor help" -f -a "ctl" -d 'See and turn the knobs of a run while it goes on'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top attach detach run doctor help" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top attach detach run doctor help" -f -a "attach" -d 'Hold programs that run already within a memory budget'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top attach detach run doctor help" -f -a "detach" -d 'Leave a program that was attached to'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top attach detach run doctor help" -f -a "run" -d 'Run a program within a memory budget'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top attach detach run doctor help" -f -a "doctor" -d 'Check whether programs can be run here, and say what mends it'
-complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top attach detach run doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "ctl" -d 'See and turn the knobs of a run while it goes on'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "top" -d 'Watch runs and their processes, and turn their knobs'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "why" -d 'Say why memory of a process stays in place'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "attach" -d 'Hold programs that run already within a memory budget'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "detach" -d 'Leave a program that was attached to'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "run" -d 'Run a program within a memory budget'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "doctor" -d 'Check whether programs can be run here, and say what mends it'
+complete -c coldpress -n "__fish_coldpress_using_subcommand help; and not __fish_seen_subcommand_from ctl top why attach detach run doctor help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "get" -d 'Print the knobs and all counters, one a line, or one of them'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "set" -d 'Turn knobs: all of them, or none when one is wrong'
 complete -c coldpress -n "__fish_coldpress_using_subcommand help; and __fish_seen_subcommand_from ctl" -f -a "timeline" -d 'Print how the run stood from its beginning on, and what happened'

@@ -3,6 +3,7 @@
 mod attach;
 pub(crate) mod help;
 mod top;
+mod why;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use crate::knobs::{self, Setting, parse_value};
 use crate::view;
 pub(crate) use attach::{AttachArgs, DetachArgs, as_run};
 pub(crate) use top::TopArgs;
+pub(crate) use why::WhyArgs;
 
 /// The place of `--help` among the options: behind all others.
 const HELP_LAST: usize = 1000;
@@ -69,6 +71,8 @@ pub(crate) enum Command {
     Ctl(Deferred<CtlArgs>),
     /// Watch runs and their processes, and turn their knobs
     Top(Deferred<TopArgs>),
+    /// Say why memory of a process stays in place
+    Why(Deferred<WhyArgs>),
     /// Hold programs that run already within a memory budget
     Attach(Deferred<AttachArgs>),
     /// Leave a program that was attached to

@@ -12,8 +12,8 @@
 //! 4. The threads of the keeper: [`helper`], and [`broker`] above it.
 //! 5. [`trial`], a run of our own.
 //! 6. [`runs`], those of this machine, as others see them.
-//! 7. The subcommands: [`ctl`], [`top`], [`doctor`], [`run`], which asks `doctor`, and [`attach`],
-//!    which does a part of what `run` does.
+//! 7. The subcommands: [`ctl`], [`top`], [`why`], [`doctor`], [`run`], which asks `doctor`, and
+//!    [`attach`], which does a part of what `run` does.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -49,6 +49,7 @@ mod top;
 mod tree;
 mod trial;
 mod view;
+mod why;
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Detach(args), .. }) => attach::detach(&args),
         Ok(Cli { command: Command::Ctl(args), .. }) => ctl::ctl(&args.0),
         Ok(Cli { command: Command::Top(args), .. }) => top::top(&args.0),
+        Ok(Cli { command: Command::Why(args), .. }) => why::why(&args.0),
         Ok(Cli { command: Command::Trial(args), .. }) => trial::program(&args),
         Ok(Cli { command: Command::InPlace(args), .. }) => own_number::in_place(&args),
         Ok(Cli { command: Command::Inject(args), .. }) => inject::apart::inject(&args.words),

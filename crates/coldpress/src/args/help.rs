@@ -148,6 +148,25 @@ A signal that ends the command puts the terminal back first."
     )
 }
 
+/// The end of `coldpress why --help`.
+pub(super) const WHY_MORE: &str = "\
+Example: coldpress why 4711";
+
+/// The end of `coldpress help why`.
+pub(super) const WHY_DETAILS: &str = "\
+Examples:
+  coldpress why 4711
+  coldpress why --json 4711 | jq '.not_managed[].reason'
+
+It lists what of the process is in memory and not managed, by the reason, the
+largest first. It also says what keeps managed pages in place. For a process
+that is not managed at all, it says why.
+
+Exit status:
+  0  done
+  1  the process was not found, or is in no run, or may not be looked at
+  2  the command line is wrong";
+
 /// The end of `coldpress help doctor`.
 pub(super) const DOCTOR_DETAILS: &str = "\
 Exit status:
