@@ -95,6 +95,8 @@ impl Column {
         let Figures { used, original, compressed, disk, faults, stall, .. } = row.figures;
         match self {
             Self::Process => row.id.number().to_string(),
+            // A run that has not answered holds something, too.
+            Self::Used if used == 0 && row.note.is_some() => String::new(),
             Self::Used => size(used),
             Self::Budget => row.budget.map(size).unwrap_or_default(),
             Self::Original => size(original),

@@ -11,6 +11,7 @@ use super::sample::{Run, Sample, number};
 pub(super) const SPAN: Duration = Duration::from_secs(180);
 /// The most moments of a run: ten looks a second for as long as [`SPAN`].
 const MOMENTS_MAX: usize = 1800;
+const NS: u64 = 1_000_000_000;
 const SPAN_NS: u64 = SPAN.as_nanos() as u64;
 
 /// A run of some age.
@@ -69,11 +70,12 @@ impl History {
         let mut before = at(moments, last.time_ns - count * step);
         for bar in (0..count).rev() {
             let now = at(moments, last.time_ns - bar * step);
-            let of_second = |counted: u64| (counted as f64 * 1e9 / step as f64).round() as u64;
+            let of_second =
+                |counted: u64| (counted as f64 * NS as f64 / step as f64).round() as u64;
             series.used.push(now.used);
             series.faults.push(of_second(now.faults.saturating_sub(before.faults)));
             let stalled = now.stall_ns.saturating_sub(before.stall_ns);
-            series.stall.push(of_second(stalled) * 100 / 1_000_000_000);
+            series.stall.push(of_second(stalled) / (NS / 100));
             before = now;
         }
         series
@@ -115,7 +117,8 @@ fn at(moments: &VecDeque<Moment>, time_ns: u64) -> Moment {
     let before = moments[after.saturating_sub(1)];
     let Some(next) = moments.get(after).filter(|_| after > 0) else { return before };
     let part = (time_ns - before.time_ns) as f64 / (next.time_ns - before.time_ns) as f64;
-    let between = |from: u64, to: u64| from + (to.saturating_sub(from) as f64 * part) as u64;
+    let between =
+        |from: u64, to: u64| from.saturating_add((to.saturating_sub(from) as f64 * part) as u64);
     Moment {
         time_ns,
         used: before.used,
@@ -173,6 +176,13 @@ mod tests {
         let mut history = History::default();
         history.note(&sample(200, Some(json!({ "points": points }))));
         assert_eq!(history.series(7, 90).faults, [100; 90]);
+        let most = json!({
+            "time_ns": [1, 150 * NS], "used_bytes": [0, u64::MAX], "faults": [1, u64::MAX],
+            "stall_ns": [1, u64::MAX],
+        });
+        let mut history = History::default();
+        history.note(&sample(150, Some(json!({ "points": most }))));
+        assert_eq!(history.series(7, 90).faults.len(), 74);
         // Whatever is said in place of it.
         for wrong in [json!(7), json!({ "points": { "time_ns": [5, 5, "x"] } })] {
             let mut history = History::default();

@@ -70,19 +70,17 @@ impl Sampler {
     /// Looks once. Fails when the one run that is wanted is not there.
     pub(super) fn look(&mut self) -> Result<Sample> {
         let wanted = match self.target {
-            Target::One(process) => vec![(Keeper::of(process)?, process)],
+            Target::One(process) => vec![(process, Keeper::of(process)?)],
             Target::All => {
-                let all = Keeper::all().into_iter();
-                all.map(|keeper| (keeper.process(), keeper))
-                    .map(|(it, keeper)| (keeper, it))
-                    .collect()
+                let with_number = |keeper: Keeper| (keeper.process(), keeper);
+                Keeper::all().into_iter().map(with_number).collect()
             }
         };
-        let is_there = |keeper: &u32| wanted.iter().any(|(it, _)| it.process() == *keeper);
+        let is_there = |keeper: &u32| wanted.iter().any(|(_, it)| it.process() == *keeper);
         self.before.retain(|keeper, _| is_there(keeper));
         self.paused.retain(|keeper, (until, _)| is_there(keeper) && Instant::now() < *until);
         let mut sample = Sample::default();
-        for (keeper, asked_about) in &wanted {
+        for (asked_about, keeper) in &wanted {
             match self.ask(keeper, *asked_about) {
                 Ok(run) => sample.runs.push(run),
                 Err(failure) => {

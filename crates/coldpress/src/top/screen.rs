@@ -135,7 +135,8 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, state: &State, skill: Skill) {
         let rest = width.saturating_sub(Span::raw(&text).width());
         Line::styled(format!("{text}{}", " ".repeat(rest)), style)
     };
-    let mut lines: Vec<_> = state.rows.iter().enumerate().skip(first).map(line).collect();
+    let shown = state.rows.iter().enumerate().skip(first).take(usize::from(area.height));
+    let mut lines: Vec<_> = shown.map(line).collect();
     if lines.is_empty() {
         lines.push(Line::raw("no run is seen; `coldpress run` begins one"));
     }
