@@ -163,8 +163,8 @@ cases: bootstrap ## programs that were treated wrongly once, from ../shared/case
 		echo "skipped: no $(CASES)"; \
 	fi
 
-docs: bootstrap ## write docs/options.md, docs/knobs.md, man pages and completions anew
-	COLDPRESS_WRITE_DOCS=1 $(TESTS) --lib --bin coldpress docs::
+docs: bootstrap ## write docs/options.md, docs/knobs.md, docs/top.svg, man pages, completions anew
+	COLDPRESS_WRITE_DOCS=1 $(TESTS) --lib --bin coldpress -- docs:: top::
 
 loom: bootstrap ## all orders of what is lock-free, and of verbs on one page, by loom (minutes)
 	export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom; \

@@ -17,6 +17,8 @@ use super::keys::State;
 use super::sample::{Run, Sample, Silent};
 use super::screen::{Skill, draw};
 
+mod picture;
+
 const PLAIN: Skill = Skill { has_colours: false, has_blocks: false };
 
 fn process(process: u32, parent: u32, name: &str, mib: u64) -> Value {
