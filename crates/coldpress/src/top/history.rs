@@ -41,7 +41,11 @@ pub(super) struct History(BTreeMap<u32, VecDeque<Moment>>);
 impl History {
     /// Notes what a look has shown, and forgets runs that have ended.
     pub(super) fn note(&mut self, sample: &Sample) {
-        self.0.retain(|keeper, _| sample.runs.iter().any(|run| run.keeper == *keeper));
+        let is_there = |keeper: u32| {
+            sample.runs.iter().any(|run| run.keeper == keeper)
+                || sample.silent.iter().any(|silent| silent.keeper == keeper)
+        };
+        self.0.retain(|keeper, _| is_there(*keeper));
         for run in &sample.runs {
             let moments = self.0.entry(run.keeper).or_insert_with(|| earlier(run));
             let now = Moment::of(&run.document);
@@ -131,8 +135,10 @@ fn at(moments: &VecDeque<Moment>, time_ns: u64) -> Moment {
 mod tests {
     //! The risk: a bar shows another time or another amount than happened.
 
+    use coldpress_cli::failure::Failure;
     use serde_json::json;
 
+    use super::super::sample::Silent;
     use super::*;
 
     /// A run at `second`, which has 100 faults a second and stalls half of the time.
@@ -162,6 +168,10 @@ mod tests {
         assert_eq!(history.0[&7].len(), 182);
         assert_eq!(history.series(8, 60), Series::default());
         assert_eq!(history.series(7, 0), Series::default());
+        // A run that gave no answer once goes on.
+        let silent = Silent { keeper: 7, user: None, failure: Failure::ours("no", "yes") };
+        history.note(&Sample { runs: Vec::new(), silent: vec![silent] });
+        assert_eq!(history.series(7, 60).faults, [100; 60]);
         history.note(&Sample::default());
         assert_eq!(history.series(7, 60), Series::default());
     }
